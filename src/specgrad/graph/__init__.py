@@ -1,0 +1,1 @@
+"""Graphs: build, run, print, differentiate, save."""

@@ -1,0 +1,107 @@
+"""The graph: a flat list of nodes, each the application of one operator to earlier nodes.
+
+Nodes refer to each other by position, so nothing here recurses; parameters are inputs and live beside the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..op import Op, Params, Value
+from ..scalar import Array, Number
+from ..window import Shape
+from .tree import Tree, leaves
+
+Kind = Literal["real", "index"]
+
+
+def _outside(*_: Any, **__: Any) -> Any:
+    raise AssertionError("inputs and constants are not computed")
+
+
+INPUT = Op(name="input", shape=_outside, spec=_outside, cases=_outside)
+CONSTANT = Op(name="constant", shape=_outside, spec=_outside, cases=_outside)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberArg:
+    """A Python number among the arguments of a node."""
+
+    value: Number
+
+
+Arg = int | NumberArg  # the position of an earlier node, or a number
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One application of one operator."""
+
+    op: Op
+    args: tuple[Arg, ...]
+    params: Params
+    shape: Shape
+    kind: Kind
+    name: str
+    group: str
+    """The layer this node belongs to: its own name, or that of a composition such as batch_norm."""
+    where: tuple[str, int] | None = field(default=None, compare=False)
+    """File and line of the user's call; not serialized."""
+
+    def operands(self) -> tuple[int, ...]:
+        return tuple(a for a in self.args if not isinstance(a, NumberArg))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network as one object: call it, print it, differentiate it, save it.
+
+    inputs   one structure of node positions per argument
+    outputs  one structure of node positions per result; `single` if the function returned a bare value
+    """
+
+    nodes: tuple[Node, ...]
+    names: tuple[str, ...]
+    inputs: tuple[Tree, ...]
+    outputs: tuple[Tree, ...]
+    single: bool
+    constants: Mapping[int, Array]
+
+    def __call__(self, *args: Any) -> Any:
+        """Run on NumPy arrays (floats or exact), or record into another trace when given its variables."""
+        from .run import call
+
+        return call(self, args)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __str__(self) -> str:
+        from .show import table
+
+        return table(self)
+
+    def __repr__(self) -> str:
+        return f"Graph({', '.join(self.names)}; {len(self.nodes)} nodes)"
+
+    def node(self, name: str) -> Node:
+        """The node of that name."""
+        for n in self.nodes:
+            if n.name == name:
+                return n
+        raise KeyError(name)
+
+    @property
+    def input_positions(self) -> list[int]:
+        return leaves(self.inputs)
+
+    @property
+    def output_positions(self) -> list[int]:
+        return leaves(self.outputs)
+
+
+def bind(args: tuple[Arg, ...], values: list[Any]) -> tuple[Value, ...]:
+    """The arguments of a node as values."""
+    return tuple(a.value if isinstance(a, NumberArg) else values[a] for a in args)

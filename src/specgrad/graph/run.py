@@ -1,0 +1,57 @@
+"""Run a graph, node by node, on whatever values it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ShapeError
+from ..op import Value, apply, shape_of
+from .graph import CONSTANT, INPUT, Graph, Node, bind
+from .tree import match, transform
+
+Observer = Callable[[Node, Value], None]
+
+
+def evaluate(graph: Graph, inputs: dict[int, Value], observe: Observer | None = None) -> dict[int, Value]:
+    """The values of the outputs, by position. A value is let go after its last use.
+
+    `observe(node, value)` sees every computed node in order.
+    """
+    keep = set(graph.output_positions)
+    last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
+    values: list[Any] = [None] * len(graph.nodes)
+    for i, node in enumerate(graph.nodes):
+        if node.op is INPUT:
+            values[i] = inputs[i]
+        elif node.op is CONSTANT:
+            values[i] = graph.constants[i]
+        else:
+            values[i] = apply(node.op, *bind(node.args, values), **node.params)
+            if observe is not None:
+                observe(node, values[i])
+        for a in node.operands():
+            if last_use[a] == i and a not in keep:
+                values[a] = None
+    return {i: values[i] for i in keep}
+
+
+def bind_inputs(graph: Graph, args: tuple[Any, ...]) -> dict[int, Value]:
+    """The arguments of a call, by position, after their structure and shapes have been checked."""
+    if len(args) != len(graph.inputs):
+        raise ShapeError("graph", f"takes {len(graph.inputs)} arguments ({', '.join(graph.names)}); got {len(args)}")
+    found: dict[int, Value] = {}
+    for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
+        for path, position, value in match(pattern, arg, name):
+            shape = graph.nodes[position].shape
+            if shape_of(value) != shape:
+                raise ShapeError("graph", f"input {path} must have shape {shape}; got {shape_of(value)}")
+            found[position] = value
+    return found
+
+
+def call(graph: Graph, args: tuple[Any, ...], observe: Observer | None = None) -> Any:
+    """The results, in the structure that the traced function returned."""
+    values = evaluate(graph, bind_inputs(graph, args), observe)
+    results = transform(lambda _, position: values[position], graph.outputs)
+    return results[0] if graph.single else results

@@ -1,0 +1,153 @@
+"""A graph as a table: name, operator, shape, parameters, multiply-adds, receptive field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..reach import CELL, through, union, width
+from ..window import Reach, Window
+from .graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from .tree import is_branch, leaves
+
+Field = tuple[Reach | None, ...] | None  # per trailing axis; None: does not depend on the data
+
+
+def describe(params: dict[str, Any]) -> str:
+    """Parameters as one reads them: a window as k3 s2 p1, defaults left out.
+
+    >>> describe({"groups": 1, "axis": 1})
+    'axis=1'
+    """
+    words = []
+    for name, value in params.items():
+        if isinstance(value, Window):
+            words.append(str(value))
+        elif (name, value) not in (("groups", 1), ("divisor", "padded")):
+            text = str(value).replace(" ", "") if isinstance(value, tuple) else str(value)
+            words.append(f"{name}={text if len(text) <= 28 else text[:25] + '...'}")
+    return " ".join(words)
+
+
+def data_inputs(graph: Graph) -> set[int]:
+    """Bare arguments are data; arguments that are structures hold parameters."""
+    return {p for tree in graph.inputs for p in leaves(tree) if not is_branch(tree)}
+
+
+def _field(node: Node, nodes: Sequence[Node], fields: list[Field]) -> Field:
+    reaches = node.op.reach(*(nodes[a].shape if isinstance(a, int) else () for a in node.args), **node.params)
+    result: Field = None
+    for a in node.operands():
+        inner = fields[a]
+        if inner is None:
+            continue
+        count = min(len(reaches), len(inner))
+        pairs = zip(reaches[len(reaches) - count :], inner[len(inner) - count :], strict=True)
+        seen = tuple(None if outer is None or i is None else through(outer, i) for outer, i in pairs)
+        if result is None:
+            result = seen
+        else:
+            count = min(len(result), len(seen))
+            tails = zip(result[len(result) - count :], seen[len(seen) - count :], strict=True)
+            result = tuple(union(p, q) for p, q in tails)
+    return result
+
+
+def receptive_fields(nodes: Sequence[Node], data: set[int]) -> list[Field]:
+    """For every node, what one of its cells depends on in the data, per trailing axis."""
+    fields: list[Field] = []
+    for i, node in enumerate(nodes):
+        if node.op is INPUT:
+            fields.append((CELL,) * len(node.shape) if i in data else None)
+        else:
+            fields.append(None if node.op is CONSTANT else _field(node, nodes, fields))
+    return fields
+
+
+def _field_text(node: Node, field: Field) -> str:
+    if field is None or node.op is INPUT:
+        return ""
+    if not field or field[-1] is None:
+        return "all"
+    known = []
+    for r in reversed(field):
+        if r is None:
+            break
+        known.append(str(width(r)))
+    return "x".join(reversed(known))
+
+
+def multiply_adds(node: Node, nodes: Sequence[Node]) -> int:
+    if node.op in (INPUT, CONSTANT):
+        return 0
+    return node.op.macs(*(() if isinstance(a, NumberArg) else nodes[a].shape for a in node.args), **node.params)
+
+
+def _number(n: int) -> str:
+    return f"{n:,}" if n else ""
+
+
+Row = tuple[str, str, str, str, str, str]
+HEADER: Row = ("name", "operator", "shape", "parameters", "multiply-adds", "receptive field")
+
+
+def _parameters(nodes: Sequence[Node], data: set[int], fields: list[Field]) -> list[set[int]]:
+    """For every node, the parameters it sees: its own inputs and those that reach it without meeting the data."""
+    seen: list[set[int]] = []
+    for i, node in enumerate(nodes):
+        if node.op in (INPUT, CONSTANT):
+            seen.append({i} if node.kind == "real" and i not in data else set())
+        else:
+            seen.append(set().union(*(seen[a] for a in node.operands() if fields[a] is None)))
+    return seen
+
+
+def _operator(members: list[Node]) -> str:
+    last = members[-1]
+    if len(members) == 1:
+        return f"{last.op.name} {describe(last.params)}".rstrip()
+    if "(" not in last.group:
+        return last.group.rpartition(".")[2].rstrip("0123456789").rstrip("_")
+    names = " + ".join(dict.fromkeys(m.op.name for m in members))
+    return names if len(names) <= 48 else names[:45] + "..."
+
+
+def rows(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = None) -> tuple[list[Row], str]:
+    """One row per layer (with detail: per node) that depends on the data, and a line of totals."""
+    nodes = graph.nodes if every is None else every
+    data = data_inputs(graph)
+    fields = receptive_fields(nodes, data)
+    parameters = _parameters(nodes, data, fields)
+    layers: dict[str, list[int]] = {}
+    for i, node in enumerate(nodes):
+        if i in data or (fields[i] is not None):
+            layers.setdefault(node.name if detail else node.group, []).append(i)
+    counted: set[int] = set()
+    found, total = [], 0
+    for layer, members in layers.items():
+        own = set().union(*(parameters[i] for i in members)) - counted
+        counted |= own
+        macs = sum(multiply_adds(nodes[i], nodes) for i in members)
+        total += macs
+        last = nodes[members[-1]]
+        cells = sum(math.prod(nodes[p].shape) for p in own)
+        shape = "x".join(map(str, last.shape)) or "scalar"
+        text = _field_text(last, fields[members[-1]])
+        found.append((layer, _operator([nodes[i] for i in members]), shape, _number(cells), _number(macs), text))
+    cells = sum(math.prod(nodes[p].shape) for p in counted)
+    return found, f"{len(found)} layers, {len(nodes)} nodes, {cells:,} parameters, {total:,} multiply-adds"
+
+
+def table(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = None) -> str:
+    """The graph as text. Parameters stand in the row of the layer that uses them first."""
+    found, total = rows(graph, detail=detail, every=every)
+    everything = [HEADER, *found]
+    widths = [max(len(row[c]) for row in everything) for c in range(6)]
+
+    def line(row: Row) -> str:
+        cells = (t.ljust(w) if c < 2 else t.rjust(w) for c, (t, w) in enumerate(zip(row, widths, strict=True)))
+        return "  ".join(cells).rstrip()
+
+    rule = "-" * (sum(widths) + 10)
+    return "\n".join([line(HEADER), rule, *map(line, found), total])

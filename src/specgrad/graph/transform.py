@@ -1,0 +1,203 @@
+"""Differentiation of graphs: a graph in, a graph out.
+
+The derivative rules of every operator emit registered operators, so the result is an ordinary graph: it prints,
+runs over every scalar, and can be differentiated again. Equal nodes are shared and dead ones dropped on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import ShapeError, SpecgradError
+from ..op import Value
+from ..ops.elementwise import add
+from ..ops.layout import fill
+from .graph import CONSTANT, INPUT, Graph, bind
+from .trace import Trace, Var
+from .tree import Tree, leaves, transform
+
+Wrt = int | str | Sequence[int | str] | None
+
+
+def _selected(graph: Graph, wrt: Wrt) -> tuple[int, ...]:
+    """The arguments to differentiate in: by default all that are made of numbers."""
+    kinds = [{graph.nodes[p].kind for p in leaves(tree)} for tree in graph.inputs]
+    if wrt is None:
+        return tuple(i for i, kind in enumerate(kinds) if kind == {"real"})
+    listed = (wrt,) if isinstance(wrt, int | str) else tuple(wrt)
+    positions = tuple(graph.names.index(w) if w in graph.names else w for w in listed)
+    for w in positions:
+        if not isinstance(w, int) or not 0 <= w < len(graph.inputs):
+            raise ShapeError("wrt", f"there is no argument {w!r}; the graph takes {', '.join(graph.names)}")
+        if kinds[w] != {"real"}:
+            raise ShapeError("wrt", f"argument {graph.names[w]} holds integers and has no derivative")
+    return tuple(int(w) for w in positions)
+
+
+def _copy_inputs(t: Trace, graph: Graph) -> dict[int, Var]:
+    return {p: t.input(graph.nodes[p].name, graph.nodes[p].shape, graph.nodes[p].kind) for p in graph.input_positions}
+
+
+def _new_inputs(t: Trace, graph: Graph, tree: Tree, prefix: str) -> tuple[Tree, dict[int, Var]]:
+    """Fresh inputs shaped like the nodes of `tree`, as a structure and by position."""
+    found: dict[int, Var] = {}
+
+    def fresh(_: str, position: int) -> Var:
+        node = graph.nodes[position]
+        return found.setdefault(position, t.input(prefix + node.name, node.shape))
+
+    return transform(fresh, tree), found
+
+
+def _replay(t: Trace, graph: Graph, inputs: dict[int, Var]) -> list[Value]:
+    """The primal computation, recorded into `t`."""
+    values: list[Value] = []
+    for i, node in enumerate(graph.nodes):
+        if node.op is INPUT:
+            values.append(inputs[i])
+        elif node.op is CONSTANT:
+            values.append(t.constant(graph.constants[i], node.name))
+        else:
+            values.append(t.record(node.op, bind(node.args, values), node.params, name=node.name, group=node.group))
+    return values
+
+
+def _real_outputs(graph: Graph) -> tuple[Tree, ...]:
+    """Outputs that have a derivative; an output of integers (pooling indices) has none."""
+    kept = []
+    for tree in graph.outputs:
+        kinds = {graph.nodes[p].kind for p in leaves(tree)}
+        if kinds == {"real"}:
+            kept.append(tree)
+        elif "real" in kinds:
+            raise SpecgradError("graph", "an output mixes numbers and integers; return them as separate outputs")
+    return tuple(kept)
+
+
+def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
+    """Forward mode: (inputs, tangents of the inputs in wrt) -> (outputs, tangents of the outputs).
+
+    wrt names arguments by position or name (default: every argument made of numbers).
+
+    >>> from specgrad import trace
+    >>> import numpy as np
+    >>> g = jvp(trace(lambda x: x * x, (1,)))
+    >>> g(np.array([3.0]), np.array([1.0]))
+    (array([9.]), array([6.]))
+    """
+    chosen = _selected(graph, wrt)
+    t = Trace(share=True)
+    inputs = _copy_inputs(t, graph)
+    d_inputs, given = _new_inputs(t, graph, tuple(graph.inputs[i] for i in chosen), "d_")
+    values = _replay(t, graph, inputs)
+    tangents: list[Value | None] = [None] * len(graph.nodes)
+    for i, node in enumerate(graph.nodes):
+        if node.op is INPUT:
+            tangents[i] = given.get(i)
+            continue
+        dargs = [tangents[a] if isinstance(a, int) else None for a in node.args]
+        t.prefix = f"jvp({node.group})"
+        tangents[i] = (
+            None if node.kind == "index" else node.op.tangent(values[i], bind(node.args, values), dargs, node.params)
+        )
+    t.prefix = "zero"
+
+    def tangent(_: str, p: int) -> Value:
+        return fill(values[p], 0) if tangents[p] is None else tangents[p]
+
+    primal_in = transform(lambda _, p: values[p], graph.inputs)
+    primal_out = transform(lambda _, p: values[p], graph.outputs)
+    d_outputs = transform(tangent, _real_outputs(graph))
+    names = graph.names + tuple(f"d_{graph.names[i]}" for i in chosen)
+    return t.graph(names, primal_in + d_inputs, primal_out + d_outputs, False)
+
+
+def _depends(graph: Graph, sources: set[int]) -> list[bool]:
+    active = [False] * len(graph.nodes)
+    for i, node in enumerate(graph.nodes):
+        active[i] = i in sources or (node.kind == "real" and any(active[a] for a in node.operands()))
+    return active
+
+
+def _pull_back(
+    t: Trace, graph: Graph, values: list[Value], seeds: list[tuple[int, Value]], sources: set[int]
+) -> dict[int, Value]:
+    """Reverse sweep: the cotangents of `sources`, given those of some nodes."""
+    active = _depends(graph, sources)
+    cotangents: dict[int, Value] = {}
+
+    def receive(position: int, g: Value) -> None:
+        cotangents[position] = add(cotangents[position], g) if position in cotangents else g
+
+    for position, g in seeds:
+        receive(position, g)
+    for i in range(len(graph.nodes) - 1, -1, -1):
+        node = graph.nodes[i]
+        if node.op is INPUT or not active[i] or i not in cotangents:
+            continue
+        t.prefix = f"vjp({node.group})"
+        found = node.op.cotangents(cotangents.pop(i), values[i], bind(node.args, values), node.params)
+        for a, g in zip(node.args, found, strict=True):
+            if g is not None and isinstance(a, int) and active[a]:
+                receive(a, g)
+    t.prefix = "zero"
+    return {p: cotangents[p] if p in cotangents else fill(values[p], 0) for p in sources}
+
+
+def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
+    """Reverse mode: (inputs, cotangents of the outputs) -> (outputs, cotangents of the inputs in wrt).
+
+    >>> from specgrad import trace
+    >>> import numpy as np
+    >>> g = vjp(trace(lambda x, y: x * y, (1,), (1,)))
+    >>> g(np.array([3.0]), np.array([5.0]), np.array([1.0]))
+    (array([15.]), array([5.]), array([3.]))
+    """
+    chosen = _selected(graph, wrt)
+    t = Trace(share=True)
+    inputs = _copy_inputs(t, graph)
+    real = _real_outputs(graph)
+    g_trees = tuple(_cotangent_inputs(t, graph, k, tree) for k, tree in enumerate(real))
+    values = _replay(t, graph, inputs)
+    seeds = list(zip(leaves(real), leaves(g_trees), strict=True))
+    wanted = tuple(graph.inputs[i] for i in chosen)
+    found = _pull_back(t, graph, values, seeds, set(leaves(wanted)))
+    primal_in = transform(lambda _, p: values[p], graph.inputs)
+    primal_out = transform(lambda _, p: values[p], graph.outputs)
+    g_names = tuple("g" if len(real) == 1 else f"g{k}" for k in range(len(real)))
+    return t.graph(
+        graph.names + g_names, primal_in + g_trees, primal_out + transform(lambda _, p: found[p], wanted), False
+    )
+
+
+def _cotangent_inputs(t: Trace, graph: Graph, k: int, tree: Tree) -> Tree:
+    return transform(lambda path, p: t.input(f"g.{path}" if path else f"g{k}", graph.nodes[p].shape), tree)
+
+
+def grad(graph: Graph, wrt: Wrt = None, *, value: bool = False) -> Graph:
+    """The gradient of a graph with one scalar output: inputs -> gradient, or (value, gradient) with value=True.
+
+    One argument named by `wrt` (or a graph of one argument) gives that argument's gradient; otherwise a tuple.
+
+    >>> from specgrad import sum, trace
+    >>> import numpy as np
+    >>> grad(trace(lambda x: sum(x * x), (2,)))(np.array([1.0, 2.0]))
+    array([2., 4.])
+    """
+    outs = graph.output_positions
+    if len(outs) != 1 or graph.nodes[outs[0]].shape != () or graph.nodes[outs[0]].kind != "real":
+        shapes = [graph.nodes[p].shape for p in outs]
+        raise ShapeError("grad", f"needs one output of shape (); got {shapes}; use vjp, or sum the output")
+    chosen = _selected(graph, wrt)
+    t = Trace(share=True)
+    values = _replay(t, graph, _copy_inputs(t, graph))
+    t.prefix = "one"
+    seed = fill(values[outs[0]], 1)
+    wanted = tuple(graph.inputs[i] for i in chosen)
+    found = _pull_back(t, graph, values, [(outs[0], seed)], set(leaves(wanted)))
+    single = isinstance(wrt, int | str) or len(graph.inputs) == 1
+    gradients = transform(lambda _, p: found[p], wanted)
+    primal_in = transform(lambda _, p: values[p], graph.inputs)
+    if value:
+        gradients = (values[outs[0]], gradients[0] if single else gradients)
+    return t.graph(graph.names, primal_in, gradients, single and not value)

@@ -1,0 +1,60 @@
+"""Nested structures: tuples, lists and dicts of leaves. Lists become tuples; dicts keep their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import ShapeError
+
+Tree = Any
+
+
+def is_branch(tree: Tree) -> bool:
+    return isinstance(tree, tuple | list | dict)
+
+
+def items(tree: Tree) -> list[tuple[str, Tree]]:
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return [(str(key), child) for key, child in pairs]
+
+
+def walk(tree: Tree, path: str = "", leaf: Callable[[Tree], bool] | None = None) -> Iterator[tuple[str, Any]]:
+    """Every leaf with its dotted path.
+
+    >>> list(walk({"a": (1, 2), "b": 3}))
+    [('a.0', 1), ('a.1', 2), ('b', 3)]
+    """
+    if not is_branch(tree) or (leaf is not None and leaf(tree)):
+        yield path, tree
+        return
+    for key, child in items(tree):
+        yield from walk(child, f"{path}.{key}" if path else key, leaf)
+
+
+def leaves(tree: Tree) -> list[Any]:
+    return [value for _, value in walk(tree)]
+
+
+def transform(f: Callable[[str, Any], Any], tree: Tree, path: str = "", leaf: Any = None) -> Tree:
+    """The same structure with f(path, leaf) at every leaf."""
+    if not is_branch(tree) or (leaf is not None and leaf(tree)):
+        return f(path, tree)
+    children = [transform(f, child, f"{path}.{key}" if path else key, leaf) for key, child in items(tree)]
+    return dict(zip(tree, children, strict=True)) if isinstance(tree, dict) else tuple(children)
+
+
+def match(pattern: Tree, tree: Tree, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Leaves of `pattern` with what stands at the same place in `tree`; the structures must agree."""
+    if not is_branch(pattern):
+        yield path, pattern, tree
+        return
+    keys = [key for key, _ in items(pattern)]
+    found = [key for key, _ in items(tree)] if is_branch(tree) else None
+    agrees = found is not None and sorted(found) == sorted(keys)
+    if not agrees:
+        given = type(tree).__name__ if found is None else f"entries {found}"
+        raise ShapeError("graph", f"{path} must have entries {keys}; got {given}")
+    lookup = dict(items(tree))
+    for key, child in items(pattern):
+        yield from match(child, lookup[key], f"{path}.{key}")

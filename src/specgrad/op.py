@@ -1,0 +1,224 @@
+"""The operator record, the registry, and dispatch on the type of the arguments.
+
+An operator is one record: shape rule, specification, derivative rules, declared traits, and a generator of cases.
+Whoever registers a record gets tracing, printing, serialization, jvp, vjp and the law tests for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from random import Random
+from typing import Any, Literal, ParamSpec
+
+import numpy as np
+
+from . import scalar
+from .errors import ParameterError, ShapeError, UnsupportedError
+from .scalar import Array, Number
+from .window import Reach, Shape
+
+Params = dict[str, Any]
+Value = Any  # a graph variable, a NumPy array, an engine's tensor, or a Python number
+Case = tuple[tuple[Any, ...], Params]  # arguments (arrays of exact numbers) and parameters
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """Everything the library knows of one operator.
+
+    shape(*shapes, **params)          the output shape, or a ShapeError that names the rule
+    spec(*arrays, **params)           the meaning, over any scalar
+    jvp(y, args, dargs, **params)     the tangent of the output; a tangent that is None is zero
+                                      (not needed if the operator is linear in its only argument)
+    vjp(gy, y, args, **params)        one cotangent per argument; None where there is none
+    cases(rng)                        one random valid case, for the laws; arguments are exact numbers
+
+    Both derivative rules are written with operators, so they run on graphs and on arrays alike.
+    """
+
+    name: str
+    shape: Callable[..., Shape]
+    spec: Callable[..., Array]
+    cases: Callable[[Random], Case]
+    jvp: Callable[..., Value | None] | None = None
+    vjp: Callable[..., tuple[Value | None, ...]] | None = None
+
+    # Traits. They are promises; the laws test them.
+    linear: tuple[tuple[int, ...], ...] | Literal["all"] = ()
+    """Groups of arguments in which the operator is jointly linear, the others held fixed."""
+    monotone: tuple[int, ...] = ()
+    """Arguments in which every output never decreases."""
+    exact: bool = False
+    """No rounding in floating point: the result is one of the inputs, or a sign or a zero."""
+    roundings: Callable[..., int] | None = None
+    """(*shapes, **params) -> N with abs(error) <= gamma_N * magnitude."""
+    magnitude: Callable[..., Array] | None = None
+    """The operator on absolute values, for `roundings`; the specification itself unless said otherwise."""
+    transcendental: bool = False
+    """Needs exp, log or the like: no exact rational values."""
+    index_args: tuple[int, ...] = ()
+    """Arguments that are integer positions, not numbers."""
+    kind: Literal["real", "index", "same"] = "real"
+    """What the output is; "same" follows the first argument."""
+    macs: Callable[..., int] = field(default=lambda *_, **__: 0)
+    """(*shapes, **params) -> multiply-adds."""
+    reach: Callable[..., tuple[Reach | None, ...]] = field(default=lambda *_, **__: ())
+    """(*shapes, **params) -> per trailing output axis, what it reads of the data (None: everything)."""
+
+    @cached_property
+    def param_names(self) -> frozenset[str]:
+        parameters = inspect.signature(self.shape).parameters.values()
+        return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+    def check_params(self, params: Params) -> None:
+        """[P5] Exactly the declared attributes."""
+        for name in sorted(params.keys() ^ self.param_names):
+            problem = "is unknown" if name in params else "is missing"
+            raise ParameterError(self.name, f"attribute {name} {problem}", rule="P5")
+
+    def linear_groups(self, count: int) -> tuple[tuple[int, ...], ...]:
+        """The linear groups for a call with `count` arguments (trailing ones may be left out)."""
+        groups = (tuple(range(count)),) if self.linear == "all" else self.linear
+        kept = (tuple(i for i in g if i < count) for g in groups)
+        return tuple(g for g in kept if g)
+
+    def rules(self) -> dict[str, bool]:
+        """Which derivative rules this operator has."""
+        return {"jvp": self.jvp is not None or self.linear == "all", "vjp": self.vjp is not None}
+
+    def tangent(self, y: Value, args: Sequence[Value], dargs: Sequence[Value | None], params: Params) -> Value | None:
+        """The tangent of the output; None stands for zero, in and out."""
+        if all(d is None for d in dargs):
+            return None
+        if self.jvp is not None:
+            return self.jvp(y, args, dargs, **params)
+        if self.linear == "all" and len(args) == 1:
+            return apply(self, *dargs, **params)  # linear: the same map on the tangent
+        raise UnsupportedError(self.name, "has no jvp rule")
+
+    def cotangents(self, gy: Value, y: Value, args: Sequence[Value], params: Params) -> tuple[Value | None, ...]:
+        """One cotangent per argument; None where there is none."""
+        if self.vjp is None:
+            raise UnsupportedError(self.name, "has no vjp rule")
+        return self.vjp(gy, y, args, **params)
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+# --- names of layers --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scope:
+    """A name around some calls; a composite is one layer made of several operators, shown as one row."""
+
+    name: str
+    composite: bool = False
+
+
+SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("specgrad_scopes", default=())
+
+
+@contextmanager
+def scope(name: str, *, composite: bool = False) -> Iterator[None]:
+    """Name the layers built inside: `with scope("layer1"): ...` gives layer1.conv, layer1.relu. Scopes nest."""
+    token = SCOPES.set((*SCOPES.get(), Scope(name, composite)))
+    try:
+        yield
+    finally:
+        SCOPES.reset(token)
+
+
+P = ParamSpec("P")
+
+
+def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
+    """Mark a composition: while tracing, its nodes form one layer with the function's name."""
+
+    @wraps(fn)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Value:
+        if not any(hasattr(type(a), "__specgrad_apply__") for a in args):
+            return fn(*args, **kwargs)
+        with scope(fn.__name__, composite=True):
+            return fn(*args, **kwargs)
+
+    return wrapped
+
+
+# --- the registry -----------------------------------------------------------------------------------------------
+
+REGISTRY: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Make an operator known by name: to serialization, to the engines, and to the laws."""
+    if op.name in REGISTRY:
+        raise ValueError(f"operator {op.name} is registered twice")
+    REGISTRY[op.name] = op
+    return op
+
+
+def is_literal(x: Any) -> bool:
+    """A Python number: it takes the scalar type of the arrays it meets, and no gradient."""
+    return isinstance(x, Number) and not isinstance(x, np.generic | bool)
+
+
+def shape_of(x: Any) -> Shape:
+    shape = getattr(x, "shape", None)
+    return tuple(shape) if shape is not None else np.shape(x)
+
+
+# --- dispatch ---------------------------------------------------------------------------------------------------
+
+ENGINES = ("torch", "jax", "jaxlib")
+
+
+def apply(op: Op, *args: Value, **params: Any) -> Value:
+    """Run, or record, one operator: the arguments' type decides.
+
+    Graph variables record a node; NumPy arrays, lists and numbers run the specification.
+    """
+    for a in args:
+        handler = getattr(type(a), "__specgrad_apply__", None)
+        if handler is not None:
+            return handler(a, op, args, params)
+        if type(a).__module__.partition(".")[0] in ENGINES:
+            name = f"{type(a).__module__}.{type(a).__qualname__}"
+            raise UnsupportedError(op.name, f"no engine for {name} yet; convert it to a NumPy array")
+    return run_spec(op, args, params)
+
+
+def run_spec(op: Op, args: Sequence[Any], params: Params) -> Array:
+    """The specification on NumPy arrays, after the shape rule has agreed."""
+    op.shape(*(shape_of(a) for a in args), **params)
+    arrays: list[Any] = list(args)
+    real = [i for i, a in enumerate(args) if i not in op.index_args and not is_literal(a)]
+    if op.kind != "same" or not _is_index(args[0]):
+        for i in real:
+            arrays[i] = scalar.as_array(op.name, args[i])
+        scalar.check_same_kind(op.name, [arrays[i] for i in real])
+    for i in op.index_args:
+        arrays[i] = as_index(op.name, args[i])
+    like = arrays[real[0]] if real else np.zeros(())
+    for i, a in enumerate(args):
+        if is_literal(a):
+            arrays[i] = np.asarray(scalar.literal(a, like), dtype=like.dtype)
+    with np.errstate(all="ignore"):  # inf and NaN are values of the contract ([P1], [P2])
+        return np.asarray(op.spec(*arrays, **params))  # NumPy turns results of rank 0 into bare scalars
+
+
+def _is_index(x: Any) -> bool:
+    return np.asarray(x).dtype.kind == "i"
+
+
+def as_index(operator: str, x: Any) -> Array:
+    a = np.asarray(x)
+    if a.dtype.kind not in "iu":
+        raise ShapeError(operator, f"indices must be integers; got dtype {a.dtype}")
+    return a.astype(np.int64)

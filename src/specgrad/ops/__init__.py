@@ -1,0 +1,1 @@
+"""The operators, one file per family; importing this package registers them all."""

@@ -1,0 +1,257 @@
+"""Activations: elementwise operators with a name of their own, so that engines and bounds see one node each.
+
+At kinks they follow PyTorch ([K1]); every docstring says what that means.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from .. import scalar
+from ..errors import ParameterError, ShapeError
+from ..op import Case, Value, apply, composite
+from ..scalar import Array, Number
+from .elementwise import add, div, greater, greater_equal, mul, neg, number_cases, power, select, sub, unary
+
+
+def _with_params(**makers: Callable[[Random], Any]) -> Callable[[Random], Case]:
+    def case(rng: Random) -> Case:
+        return number_cases(1)(rng)[0], {name: make(rng) for name, make in makers.items()}
+
+    return case
+
+
+# --- piecewise linear -------------------------------------------------------------------------------------------
+
+
+def _between(x: Array, low: Number | None, high: Number | None) -> Array:
+    y = x if low is None else scalar.maximum(x, scalar.full(x.shape, low, x))
+    return y if high is None else -scalar.maximum(-y, scalar.full(x.shape, -high, x))
+
+
+RELU = unary(
+    "relu",
+    lambda x: _between(x, 0, None),
+    lambda x, y, t: select(greater_equal(0, x), 0, t),
+    monotone=(0,),
+    exact=True,
+)
+
+
+def relu(x: Value) -> Value:
+    """max(x, 0); relu'(0) = 0 ([K1]), and a NaN passes its cotangent, as in PyTorch.
+
+    >>> relu(np.array([-1.0, 0.0, 2.0]))
+    array([0., 0., 2.])
+    """
+    return apply(RELU, x)
+
+
+def _leaky_spec(x: Array, *, slope: Number) -> Array:
+    above = scalar.compare("leaky_relu", operator.gt, x, scalar.zeros(x.shape, x))
+    return np.where(above, x, x * scalar.literal(slope, x))
+
+
+LEAKY_RELU = unary(
+    "leaky_relu",
+    _leaky_spec,
+    lambda x, y, t, *, slope: select(greater(x, 0), t, mul(t, slope)),
+    shape=lambda x, *, slope: x,
+    cases=_with_params(slope=lambda rng: rng.choice((-1, 0, 2, 0.25))),
+    roundings=lambda *_, **__: 1,
+)
+
+
+def leaky_relu(x: Value, slope: Number = 0.01) -> Value:
+    """x where x > 0, else slope*x; the derivative at 0 is `slope` ([K1])."""
+    return apply(LEAKY_RELU, x, slope=slope)
+
+
+RELU6 = unary(
+    "relu6",
+    lambda x: _between(x, 0, 6),
+    lambda x, y, t: select(greater_equal(0, x), 0, select(greater_equal(x, 6), 0, t)),
+    monotone=(0,),
+    exact=True,
+)
+
+
+def relu6(x: Value) -> Value:
+    """min(max(x, 0), 6); the derivative is 0 at both kinks ([K1])."""
+    return apply(RELU6, x)
+
+
+def _clamp_slope(x: Value, y: Value, t: Value, *, low: Number | None, high: Number | None) -> Value:
+    inside = t if low is None else select(greater(low, x), 0, t)
+    return inside if high is None else select(greater(x, high), 0, inside)
+
+
+CLAMP = unary(
+    "clamp",
+    lambda x, *, low, high: _between(x, low, high),
+    _clamp_slope,
+    shape=lambda x, *, low, high: x,
+    cases=_with_params(low=lambda rng: rng.choice((None, -1, 0)), high=lambda rng: rng.choice((None, 1, 2))),
+    monotone=(0,),
+    exact=True,
+)
+
+
+def clamp(x: Value, low: Number | None = None, high: Number | None = None) -> Value:
+    """min(max(x, low), high); the derivative passes at both ends ([K1])."""
+    if low is not None and high is not None and low > high:
+        raise ShapeError("clamp", f"low={low} lies above high={high}")
+    return apply(CLAMP, x, low=low, high=high)
+
+
+def _hardswish_slope(x: Value, y: Value, t: Value) -> Value:
+    middle = mul(t, div(add(mul(x, 2), 3), 6))
+    return select(greater_equal(-3, x), 0, select(greater_equal(x, 3), t, middle))
+
+
+HARDSWISH = unary(
+    "hardswish",
+    lambda x: x * _between(x + scalar.literal(3, x), 0, 6) / scalar.literal(6, x),
+    _hardswish_slope,
+    cases=lambda rng: ((number_cases(1)(rng)[0][0] * 2,), {}),
+)
+
+
+def hardswish(x: Value) -> Value:
+    """x * relu6(x + 3) / 6; the derivative is 0 at -3 and 1 at 3 ([K1])."""
+    return apply(HARDSWISH, x)
+
+
+# --- smooth -----------------------------------------------------------------------------------------------------
+
+TANH = unary(
+    "tanh",
+    lambda x: scalar.apply("tanh", x),
+    lambda x, y, t: mul(t, sub(1, mul(y, y))),
+    monotone=(0,),
+    transcendental=True,
+)
+
+
+def tanh(x: Value) -> Value:
+    """The hyperbolic tangent."""
+    return apply(TANH, x)
+
+
+def _sigmoid_spec(x: Array) -> Array:
+    """With m = max(0, -x): exp(-m) / (exp(-m) + exp(-x-m)); no exponent is positive, so nothing overflows."""
+    m = scalar.maximum(scalar.zeros(x.shape, x), -x)
+    a, b = scalar.apply("exp", -m), scalar.apply("exp", -x - m)
+    return a / (a + b) if x.dtype == object else np.where(np.isposinf(m), scalar.zeros((), x), a / (a + b))
+
+
+SIGMOID = unary("sigmoid", _sigmoid_spec, lambda x, y, t: mul(t, mul(y, sub(1, y))), monotone=(0,), transcendental=True)
+
+
+def sigmoid(x: Value) -> Value:
+    """1 / (1 + exp(-x)), stable for every x.
+
+    >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
+    array([0. , 0.5, 1. ])
+    """
+    return apply(SIGMOID, x)
+
+
+def _silu_slope(x: Value, y: Value, t: Value) -> Value:
+    s = sigmoid(x)
+    return mul(t, mul(s, add(mul(x, sub(1, s)), 1)))
+
+
+SILU = unary("silu", lambda x: x * _sigmoid_spec(x), _silu_slope, transcendental=True)
+
+
+def silu(x: Value) -> Value:
+    """x * sigmoid(x)."""
+    return apply(SILU, x)
+
+
+def _softplus_spec(x: Array, *, beta: Number) -> Array:
+    """log(1 + exp(z)) = m + log(exp(-m) + exp(z-m)) with z = beta*x and m = max(z, 0)."""
+    b = scalar.literal(beta, x)
+    z = x * b
+    m = scalar.maximum(z, scalar.zeros(x.shape, x))
+    y: Array = (m + scalar.apply("log", scalar.apply("exp", -m) + scalar.apply("exp", z - m))) / b
+    return y if x.dtype == object else np.where(np.isposinf(m), m / b, y)
+
+
+SOFTPLUS = unary(
+    "softplus",
+    _softplus_spec,
+    lambda x, y, t, *, beta: mul(t, sigmoid(mul(x, beta))),
+    shape=lambda x, *, beta: x,
+    cases=_with_params(beta=lambda rng: rng.choice((1, 2, 0.5))),
+    monotone=(0,),
+    transcendental=True,
+)
+
+
+def softplus(x: Value, beta: Number = 1) -> Value:
+    """log(1 + exp(beta*x)) / beta, beta > 0. PyTorch switches to x above beta*x = 20; we never do."""
+    if not beta > 0:
+        raise ParameterError("softplus", f"beta must be positive; got beta={beta}", rule="P5")
+    return apply(SOFTPLUS, x, beta=beta)
+
+
+def _pi(x: Array) -> Any:
+    pi: Any = scalar.pi_like(x.flat[0]) if x.dtype == object and x.size else math.pi
+    return pi
+
+
+def _pdf_spec(x: Array) -> Array:
+    two = scalar.literal(2, x)
+    root = scalar.apply("sqrt", np.asarray(_pi(x) * two, dtype=x.dtype)) if x.size else x
+    return np.asarray(scalar.apply("exp", -(x * x) / two) / root)
+
+
+def _cdf_spec(x: Array) -> Array:
+    two = scalar.literal(2, x)
+    if x.dtype == object:
+        return np.asarray((scalar.apply("erf", x / scalar.call("sqrt", two)) + 1) / two) if x.size else x
+    erfc = np.frompyfunc(lambda v: math.erfc(-v / math.sqrt(2)) / 2, 1, 1)  # accurate in the lower tail
+    return np.asarray(erfc(x.astype(float)), dtype=x.dtype)
+
+
+NORMAL_PDF = unary("normal_pdf", _pdf_spec, lambda x, y, t: neg(mul(t, mul(x, y))), transcendental=True)
+NORMAL_CDF = unary("normal_cdf", _cdf_spec, lambda x, y, t: mul(t, normal_pdf(x)), monotone=(0,), transcendental=True)
+GELU = unary(
+    "gelu",
+    lambda x: x * _cdf_spec(x),
+    lambda x, y, t: mul(t, add(normal_cdf(x), mul(x, normal_pdf(x)))),
+    transcendental=True,
+)
+
+
+def normal_pdf(x: Value) -> Value:
+    """exp(-x*x/2) / sqrt(2*pi): the slope of `normal_cdf`."""
+    return apply(NORMAL_PDF, x)
+
+
+def normal_cdf(x: Value) -> Value:
+    """(1 + erf(x / sqrt(2))) / 2."""
+    return apply(NORMAL_CDF, x)
+
+
+@composite
+def gelu(x: Value, approximate: str = "none") -> Value:
+    """x * normal_cdf(x); approximate="tanh" gives the tanh formula, with PyTorch's constants.
+
+    >>> gelu(np.array([0.0, 1.0]))
+    array([0.        , 0.84134475])
+    """
+    if approximate == "none":
+        return apply(GELU, x)
+    if approximate != "tanh":
+        raise ParameterError("gelu", f'approximate must be "none" or "tanh"; got {approximate!r}', rule="P5")
+    inner = mul(add(x, mul(power(x, 3), 0.044715)), math.sqrt(2 / math.pi))
+    return mul(mul(x, 0.5), add(tanh(inner), 1))

@@ -1,0 +1,203 @@
+"""Averages over windows, and their adjoint.
+
+    avg_pool    y[p] = (sum of the taps inside the input) / divisor[p]
+    avg_spread  its adjoint: every cell receives gy[p] / divisor[p] from each window that reads it
+
+The divisor of an output position is "padded" (the taps inside the padded extent, [A1]), "inside" (the taps inside
+the input) or a number. A window with nothing to count gives 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from random import Random
+from typing import Any, Literal
+
+import numpy as np
+
+from .. import scalar, window
+from ..errors import ParameterError, ShapeError
+from ..op import Case, Op, Value, apply, composite, is_literal, register, shape_of
+from ..scalar import Array, Number
+from ..window import Padding, PerAxis, Shape, Window, scatter_add
+from . import cases
+from .elementwise import mean, power
+
+Divisor = Literal["padded", "inside"] | Number
+
+
+def _check(name: str, x: Shape, spatial: Shape, divisor: Divisor) -> Shape:
+    """The leading, mapped axes."""
+    lead = x[: max(0, len(x) - len(spatial))]
+    if x != lead + spatial:
+        raise ShapeError(name, f"spatial sizes must be {spatial}; got shape {x}", rule="W1")
+    if divisor not in ("padded", "inside") and (not is_literal(divisor) or divisor == 0):
+        raise ParameterError(name, f'divisor must be "padded", "inside" or a number; got {divisor!r}', rule="P5")
+    return lead
+
+
+def _divide(x: Array, win: Window, divisor: Divisor) -> Array:
+    if divisor == "padded":
+        return scalar.divide(x, win.counted())
+    if divisor == "inside":
+        return scalar.divide(x, win.inside())
+    return np.asarray(x / scalar.literal(divisor, x))
+
+
+def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
+    y = scalar.zeros(x.shape[: x.ndim - window.rank] + window.out, x)
+    for tap in window.taps():
+        y[(..., *tap.outs)] += x[(..., *tap.ins)]
+    return _divide(y, window, divisor)
+
+
+def _spread_spec(gy: Array, *, window: Window, divisor: Divisor) -> Array:
+    share = _divide(gy, window, divisor)
+    gx = scalar.zeros(gy.shape[: gy.ndim - window.rank] + window.size, gy)
+    for tap in window.taps():
+        scatter_add(gx, tap.ins, share[(..., *tap.outs)])
+    return gx
+
+
+def _case(rng: Random, transpose: bool) -> Case:
+    win = cases.window(rng, ceil=True, any_axis=True)
+    x = cases.numbers(rng, cases.lead(rng) + (win.out if transpose else win.size))
+    return (x,), {"window": win, "divisor": rng.choice(("padded", "inside", 3, -2))}
+
+
+AVG_POOL: Op = register(
+    Op(
+        name="avg_pool",
+        shape=lambda x, *, window, divisor: _check("avg_pool", x, window.size, divisor) + window.out,
+        spec=_avg_spec,
+        vjp=lambda gy, y, args, **params: (apply(AVG_SPREAD, gy, **params),),
+        cases=lambda rng: _case(rng, transpose=False),
+        linear="all",
+        roundings=lambda x, *, window, divisor: window.taps_count + 1,
+        magnitude=lambda x, *, window, divisor: abs(_avg_spec(x, window=window, divisor=divisor)),
+        reach=lambda x, *, window, divisor: window.reach(),
+    )
+)
+
+AVG_SPREAD: Op = register(
+    Op(
+        name="avg_spread",
+        shape=lambda gy, *, window, divisor: _check("avg_spread", gy, window.out, divisor) + window.size,
+        spec=_spread_spec,
+        vjp=lambda gy, y, args, **params: (apply(AVG_POOL, gy, **params),),
+        cases=lambda rng: _case(rng, transpose=True),
+        linear="all",
+        roundings=lambda x, *, window, divisor: window.covers + 1,
+        magnitude=lambda x, *, window, divisor: abs(_spread_spec(x, window=window, divisor=divisor)),
+    )
+)
+
+
+def avg_pool(
+    x: Value,
+    kernel: PerAxis,
+    *,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    ceil: bool = False,
+    count_include_pad: bool = True,
+    divisor: Number | None = None,
+    rank: int | None = None,
+) -> Value:
+    """The mean over windows of the last axes: y[p] = sum_t x[s*p + t - lo] / divisor.
+
+    A padded tap counts 0 in the sum. The divisor is the window clipped to the padded extent ([A1]: the whole
+    kernel, except under `ceil`); with count_include_pad=False the taps inside the input; or `divisor`.
+    Stride defaults to the kernel; an int kernel needs rank=. Rules: [W1] [W2] [W3] [A1] [P3].
+    Linear: the tangent goes through the same map, the cotangent is spread evenly over the window.
+    PyTorch's avg_pool1d/2d/3d, without its limit on padding. ONNX Runtime agrees, onnx.reference and OpenVINO not.
+
+    >>> avg_pool(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), (2,), ceil=True)
+    array([1.5, 3.5, 5. ])
+    """
+    sizes = window.kernel_of("avg_pool", kernel, rank)
+    win = window.strided(
+        "avg_pool", shape_of(x), sizes, stride=sizes if stride is None else stride, padding=padding, ceil=ceil
+    )
+    if divisor is not None and (not is_literal(divisor) or divisor == 0):
+        raise ParameterError("avg_pool", f"divisor must be a number other than 0; got {divisor!r}", rule="P5")
+    rule = divisor if divisor is not None else "padded" if count_include_pad else "inside"
+    return apply(AVG_POOL, x, window=win, divisor=rule)
+
+
+def adaptive_output(name: str, x: Shape, output: Any, rank: int | None) -> Shape:
+    """`output` per axis; None keeps an axis as it is, as in PyTorch."""
+    if isinstance(output, Sequence) and None in output:
+        sizes = x[len(x) - len(output) :]
+        output = tuple(n if m is None else m for n, m in zip(sizes, output, strict=True))
+    return window.kernel_of(name, output, rank)
+
+
+def adaptive_avg_pool(x: Value, output: PerAxis, *, rank: int | None = None) -> Value:
+    """The mean over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
+
+    Where out divides n this is avg_pool; sizes need not divide, and out may exceed n. PyTorch's adaptive_avg_pool.
+
+    >>> adaptive_avg_pool(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), (2,))
+    array([2., 4.])
+    """
+    sizes = adaptive_output("adaptive_avg_pool", shape_of(x), output, rank)
+    win = window.adaptive("adaptive_avg_pool", shape_of(x), sizes)
+    return apply(AVG_POOL, x, window=win, divisor="inside")
+
+
+def spatial_axes(name: str, x: Shape, rank: int) -> Shape:
+    """The last `rank` axes, which must not be empty."""
+    if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= len(x):
+        raise ShapeError(name, f"rank must lie in 1..{len(x)}; got rank={rank}, input shape {x}", rule="W1")
+    axes = tuple(range(len(x) - rank, len(x)))
+    if 0 in x[len(x) - rank :]:
+        raise ShapeError(name, f"a spatial axis is empty; got input shape {x}", rule="W1")
+    return axes
+
+
+@composite
+def global_avg_pool(x: Value, *, rank: int, keepdims: bool = True) -> Value:
+    """The mean over the last `rank` axes: (C, *spatial) to (C, 1, ..) or, with keepdims=False, to (C).
+
+    >>> global_avg_pool(np.ones((3, 2, 2)), rank=2).shape
+    (3, 1, 1)
+    """
+    return mean(x, spatial_axes("global_avg_pool", shape_of(x), rank), keepdims=keepdims)
+
+
+@composite
+def lp_pool(
+    x: Value,
+    kernel: PerAxis,
+    *,
+    p: Number = 2,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
+    ceil: bool = False,
+    rank: int | None = None,
+) -> Value:
+    """(sum of x**p over the window) ** (1/p); a padded tap counts 0.
+
+    PyTorch's lp_pool1d/2d/3d for whole windows. Under `ceil` PyTorch multiplies the mean of the clipped window by the
+    whole kernel; we sum what is there, as ONNX Runtime does. ONNX takes abs(x): write lp_pool(abs_(x), ...).
+
+    >>> lp_pool(np.array([3.0, 4.0, 6.0, 8.0]), (2,))
+    array([ 5., 10.])
+    """
+    if not is_literal(p) or not p > 0:
+        raise ParameterError("lp_pool", f"p must be a positive number; got p={p!r}", rule="P5")
+    sizes = window.kernel_of("lp_pool", kernel, rank)
+    win = window.strided(
+        "lp_pool",
+        shape_of(x),
+        sizes,
+        stride=sizes if stride is None else stride,
+        padding=padding,
+        dilation=dilation,
+        ceil=ceil,
+    )
+    total = apply(AVG_POOL, power(x, p), window=win, divisor=1)
+    return total if p == 1 else power(total, 1 / p if isinstance(p, float) else Fraction(1) / p)

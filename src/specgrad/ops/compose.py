@@ -1,0 +1,187 @@
+"""Compositions: what networks are written with, made of registered operators and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ..errors import ParameterError, ShapeError
+from ..op import Value, apply, composite, shape_of
+from ..scalar import Number
+from ..window import kernel_of
+from .elementwise import add, div, exp, log, mean, mul, neg, select, sqrt, stop_gradient, sub
+from .layout import PAD, axis_of, broadcast, fill, permute, reshape, sum_
+from .max_pool import amax, take
+
+
+@composite
+def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0) -> Value:
+    """(lo, hi) cells of `value` around the last len(widths) axes.
+
+    >>> pad(np.ones(2), [(1, 2)])
+    array([0., 1., 1., 0., 0.])
+    """
+    ndim = len(shape_of(x))
+    if len(widths) > ndim:
+        raise ShapeError("pad", f"{len(widths)} widths for {ndim} axes")
+    triples = ((0, 0, 0),) * (ndim - len(widths)) + tuple((int(lo), int(hi), 0) for lo, hi in widths)
+    y = apply(PAD, x, widths=triples)
+    if value == 0:
+        return y
+    return select(apply(PAD, fill(x, 1), widths=triples), y, value)
+
+
+@composite
+def upsample_nearest(x: Value, factor: int | Sequence[int], *, rank: int | None = None) -> Value:
+    """Repeat every cell `factor` times along the last axes: y[p] = x[floor(p / factor)].
+
+    >>> upsample_nearest(np.array([1.0, 2.0]), (2,))
+    array([1., 1., 2., 2.])
+    """
+    factors = kernel_of("upsample_nearest", factor if isinstance(factor, int) else tuple(factor), rank)
+    shape = shape_of(x)
+    if len(factors) > len(shape) or min(factors) < 1:
+        raise ShapeError("upsample_nearest", f"factors {factors} do not fit; got input shape {shape}", rule="W1")
+    lead, sizes = shape[: len(shape) - len(factors)], shape[len(shape) - len(factors) :]
+    spread = lead + tuple(m for n in sizes for m in (n, 1))
+    repeated = lead + tuple(m for n, f in zip(sizes, factors, strict=True) for m in (n, f))
+    return reshape(
+        broadcast(reshape(x, spread), repeated), lead + tuple(n * f for n, f in zip(sizes, factors, strict=True))
+    )
+
+
+# --- softmax ----------------------------------------------------------------------------------------------------
+
+
+@composite
+def log_softmax(x: Value, axis: int = -1) -> Value:
+    """x - log(sum exp(x)) along an axis, shifted by the maximum so that nothing overflows.
+
+    >>> log_softmax(np.array([0.0, 0.0]))
+    array([-0.69314718, -0.69314718])
+    """
+    shifted = sub(x, stop_gradient(amax(x, axis, keepdims=True)))
+    return sub(shifted, log(sum_(exp(shifted), axis, keepdims=True)))
+
+
+@composite
+def softmax(x: Value, axis: int = -1) -> Value:
+    """exp(x) / sum exp(x) along an axis, shifted by the maximum.
+
+    >>> softmax(np.array([1000.0, 1000.0]))
+    array([0.5, 0.5])
+    """
+    e = exp(sub(x, stop_gradient(amax(x, axis, keepdims=True))))
+    return div(e, sum_(e, axis, keepdims=True))
+
+
+# --- normalisation ----------------------------------------------------------------------------------------------
+
+
+def _per_channel(v: Value, rank: int) -> Value:
+    return reshape(v, shape_of(v) + (1,) * rank)
+
+
+@composite
+def batch_norm(
+    x: Value,
+    mean_: Value,
+    var: Value,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    *,
+    eps: Number = 1e-5,
+    channel: int = 1,
+) -> Value:
+    """Batch normalisation in inference form: (x - mean) / sqrt(var + eps) * weight + bias, per channel.
+
+    >>> batch_norm(np.ones((1, 1, 2)), np.array([1.0]), np.array([4.0]), eps=0.0)
+    array([[[0., 0.]]])
+    """
+    shape = shape_of(x)
+    rank = len(shape) - 1 - axis_of("batch_norm", channel, len(shape))
+    for name, v in (("mean", mean_), ("var", var), ("weight", weight), ("bias", bias)):
+        if v is not None and shape_of(v) != (shape[channel],):
+            raise ShapeError("batch_norm", f"{name} must have shape ({shape[channel]},); got {shape_of(v)}", rule="C1")
+    scale = div(1 if weight is None else weight, sqrt(add(var, eps)))
+    y = mul(sub(x, _per_channel(mean_, rank)), _per_channel(scale, rank))
+    return y if bias is None else add(y, _per_channel(bias, rank))
+
+
+def _normalise(x: Value, axes: Sequence[int], eps: Number) -> Value:
+    centred = sub(x, mean(x, axes, keepdims=True))
+    var = mean(mul(centred, centred), axes, keepdims=True)
+    return div(centred, sqrt(add(var, eps)))
+
+
+@composite
+def layer_norm(
+    x: Value, shape: Sequence[int], weight: Value | None = None, bias: Value | None = None, *, eps: Number = 1e-5
+) -> Value:
+    """(x - mean) / sqrt(var + eps) over the last axes, which must have `shape`; then * weight + bias."""
+    tail, xs = tuple(shape), shape_of(x)
+    if not tail or xs[max(0, len(xs) - len(tail)) :] != tail:
+        raise ShapeError("layer_norm", f"the last axes must be {tail}; got input shape {xs}")
+    y = _normalise(x, range(len(xs) - len(tail), len(xs)), eps)
+    y = y if weight is None else mul(y, weight)
+    return y if bias is None else add(y, bias)
+
+
+@composite
+def group_norm(
+    x: Value, groups: int, weight: Value | None = None, bias: Value | None = None, *, eps: Number = 1e-5
+) -> Value:
+    """(x - mean) / sqrt(var + eps) over each group of channels of (N, C, ...); then per channel * weight + bias."""
+    xs = shape_of(x)
+    if len(xs) < 2 or groups < 1 or xs[1] % groups:
+        raise ShapeError("group_norm", f"groups must divide the channels; got groups={groups}, input shape {xs}")
+    grouped = reshape(x, (xs[0], groups, xs[1] // groups, *xs[2:]))
+    y = reshape(_normalise(grouped, range(2, len(xs) + 1), eps), xs)
+    rank = len(xs) - 2
+    y = y if weight is None else mul(y, _per_channel(weight, rank))
+    return y if bias is None else add(y, _per_channel(bias, rank))
+
+
+# --- losses -----------------------------------------------------------------------------------------------------
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def _reduce(operator: str, x: Value, reduction: Reduction) -> Value:
+    if reduction == "none":
+        return x
+    if reduction not in ("mean", "sum"):
+        raise ParameterError(operator, f'reduction must be "mean", "sum" or "none"; got {reduction!r}', rule="P5")
+    return mean(x) if reduction == "mean" else sum_(x)
+
+
+@composite
+def cross_entropy(x: Value, labels: Value, *, reduction: Reduction = "mean") -> Value:
+    """-log_softmax(x)[label] with classes on axis 1 (axis 0 for one sample); labels are integer classes.
+
+    x is (C), (N, C) or (N, C, *spatial); labels have the same shape without the class axis.
+
+    >>> cross_entropy(np.zeros((1, 4)), np.array([2]))
+    array(1.38629436)
+    """
+    xs, ls = shape_of(x), shape_of(labels)
+    axis = 0 if len(xs) == 1 else 1
+    if not xs or ls != xs[:axis] + xs[axis + 1 :]:
+        raise ShapeError("cross_entropy", f"labels must be x without its class axis; got x {xs}, labels {ls}")
+    last = [a for a in range(len(xs)) if a != axis] + [axis]
+    scores = permute(log_softmax(x, axis), last)
+    picked = take(scores, reshape(labels, (*ls, 1)), rank=1)
+    return _reduce("cross_entropy", neg(reshape(picked, ls)), reduction)
+
+
+@composite
+def mse_loss(x: Value, target: Value, *, reduction: Reduction = "mean") -> Value:
+    """(x - target)**2, averaged.
+
+    >>> mse_loss(np.array([1.0, 3.0]), np.array([0.0, 0.0]))
+    array(5.)
+    """
+    if shape_of(x) != shape_of(target):
+        raise ShapeError("mse_loss", f"shapes must be equal; got {shape_of(x)} and {shape_of(target)}")
+    d = sub(x, target)
+    return _reduce("mse_loss", mul(d, d), reduction)

@@ -1,0 +1,153 @@
+"""Contraction: one bilinear operator, written in index letters, closed under transposition.
+
+    contract "ab,bc->ac":  y[a,c] = sum_b x[a,b] * z[b,c]
+
+Every letter stands in at least two of the three places; so the gradient in x is the contraction "ac,bc->ab".
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from .. import scalar
+from ..errors import ParameterError, ShapeError
+from ..op import Case, Op, Value, apply, composite, register, shape_of
+from ..scalar import Array
+from ..window import Shape
+from . import cases
+from .elementwise import add, add_tangents
+from .layout import broadcast, reshape
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def _parse(spec: str) -> tuple[str, str, str]:
+    ins, arrow, out = spec.partition("->")
+    x, comma, z = ins.partition(",")
+    letters = x + z + out
+    well_formed = arrow and comma and all(c in LETTERS for c in letters)
+    if not well_formed or any(len(set(part)) != len(part) for part in (x, z, out)):
+        raise ParameterError("contract", f"spec must look like 'ab,bc->ac'; got {spec!r}", rule="P5")
+    for c in set(letters):
+        if letters.count(c) < 2:
+            raise ParameterError("contract", f"letter {c} must stand in two places of {spec!r}", rule="P5")
+    return x, z, out
+
+
+def _extents(x: Shape, z: Shape, spec: str) -> dict[str, int]:
+    a, b, _ = _parse(spec)
+    if len(a) != len(x) or len(b) != len(z):
+        raise ShapeError("contract", f"{spec!r} does not fit shapes {x} and {z}")
+    found: dict[str, int] = {}
+    for letter, n in zip(a + b, x + z, strict=True):
+        if found.setdefault(letter, n) != n:
+            raise ShapeError("contract", f"{letter} is {found[letter]} and {n} in {spec!r}; got shapes {x} and {z}")
+    return found
+
+
+def _shape(x: Shape, z: Shape, *, spec: str) -> Shape:
+    found = _extents(x, z, spec)
+    return tuple(found[c] for c in _parse(spec)[2])
+
+
+def _spec(x: Array, z: Array, *, spec: str) -> Array:
+    if x.dtype == object and 0 in x.shape + z.shape:
+        return scalar.zeros(_shape(x.shape, z.shape, spec=spec), x)
+    return np.asarray(np.einsum(spec, x, z, optimize=x.dtype != object), dtype=np.result_type(x, z))
+
+
+def _jvp(y: Value, args: Any, dargs: Any, *, spec: str) -> Value | None:
+    (x, z), (dx, dz) = args, dargs
+    return add_tangents(
+        None if dx is None else apply(CONTRACT, dx, z, spec=spec),
+        None if dz is None else apply(CONTRACT, x, dz, spec=spec),
+    )
+
+
+def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
+    x, z, out = _parse(spec)
+    return (
+        apply(CONTRACT, gy, args[1], spec=f"{out},{z}->{x}"),
+        apply(CONTRACT, gy, args[0], spec=f"{out},{x}->{z}"),
+    )
+
+
+def _roundings(x: Shape, z: Shape, *, spec: str) -> int:
+    found, out = _extents(x, z, spec), _parse(spec)[2]
+    return math.prod(n for c, n in found.items() if c not in out)
+
+
+def _case(rng: Random) -> Case:
+    spec = rng.choice(("ab,bc->ac", "abc,abd->acd", "a,a->", "ab,ab->ab", "a,b->ab", "abc,cd->abd", "ab,ab->b"))
+    x, z, _ = _parse(spec)
+    extent = {c: rng.choice((1, 2, 3, 0) if rng.random() < 0.2 else (1, 2, 3)) for c in x + z}
+    return tuple(cases.numbers(rng, tuple(extent[c] for c in part)) for part in (x, z)), {"spec": spec}
+
+
+CONTRACT = register(
+    Op(
+        name="contract",
+        shape=_shape,
+        spec=_spec,
+        jvp=_jvp,
+        vjp=_vjp,
+        cases=_case,
+        linear=((0,), (1,)),
+        roundings=_roundings,
+        macs=lambda x, z, *, spec: math.prod(_extents(x, z, spec).values()),
+    )
+)
+
+
+def contract(x: Value, z: Value, spec: str) -> Value:
+    """A bilinear contraction of two values in index letters, without lone letters.
+
+    >>> contract(np.ones((2, 3)), np.ones((3, 4)), "ab,bc->ac").shape
+    (2, 4)
+    """
+    return apply(CONTRACT, x, z, spec=spec.replace(" ", ""))
+
+
+@composite
+def matmul(x: Value, z: Value) -> Value:
+    """The matrix product over the last two axes; leading axes broadcast, vectors as in NumPy.
+
+    >>> matmul(np.ones((5, 2, 3)), np.ones((3, 4))).shape
+    (5, 2, 4)
+    """
+    a, b = shape_of(x), shape_of(z)
+    if not a or not b:
+        raise ShapeError("matmul", f"needs at least one axis on each side; got shapes {a} and {b}")
+    if a[-1] != b[-2 if len(b) > 1 else -1]:
+        raise ShapeError("matmul", f"inner sizes differ; got shapes {a} and {b}")
+    if len(a) == 1:
+        y = matmul(reshape(x, (1, *a)), z)
+        return reshape(y, shape_of(y)[: len(b) - 2] + b[-1:] if len(b) > 1 else ())
+    if len(b) < 3:
+        rows = LETTERS[3 : 2 + len(a)]
+        return contract(x, z, f"{rows}b,bc->{rows}c" if len(b) == 2 else f"{rows}b,b->{rows}")
+    lead = np.broadcast_shapes(a[:-2], b[:-2])
+    batch = LETTERS[3 : 3 + len(lead)]
+    x, z = broadcast(x, lead + a[-2:]), broadcast(z, lead + b[-2:])
+    return contract(x, z, f"{batch}ab,{batch}bc->{batch}ac")
+
+
+@composite
+def linear(w: Value, b: Value | None, x: Value) -> Value:
+    """y[..., o] = b[o] + sum_i w[o, i] * x[..., i]; w is (out, in), as in PyTorch.
+
+    >>> linear(np.array([[1.0, 2.0]]), np.array([10.0]), np.array([3.0, 4.0]))
+    array([21.])
+    """
+    ws, xs = shape_of(w), shape_of(x)
+    if len(ws) != 2 or not xs or xs[-1] != ws[1]:
+        raise ShapeError("linear", f"w (out, in) must fit x (..., in); got w {ws}, x {xs}", rule="C1")
+    if b is not None and shape_of(b) != (ws[0],):
+        raise ShapeError("linear", f"b must have shape ({ws[0]},); got {shape_of(b)}", rule="C1")
+    rows = LETTERS[3 : 2 + len(xs)]
+    y = contract(x, w, f"{rows}b,ab->{rows}a")
+    return y if b is None else add(y, b)

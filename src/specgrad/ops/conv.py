@@ -1,0 +1,373 @@
+"""Convolution: a trilinear family. With G groups and the window relation i = s*p + e*t - lo,
+
+    conv            y[o,p] = sum_{i,t} w[o,i,t] * x[i, s*p+e*t-lo]  (+ b[o])
+    conv_transpose  the same triples read backwards: cells at i gather from every p that reads them
+    conv_weight     the gradient of conv in w: sums gy[o,p] * x[i, s*p+e*t-lo] over batch and p
+
+Each is linear in each argument, and the gradient of one in an argument is another: the family is closed.
+Cells outside the input count 0 and are never multiplied, so an infinite weight meets no padding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from .. import scalar, window
+from ..errors import ParameterError, ShapeError
+from ..op import Case, Op, Value, apply, register, shape_of
+from ..reach import backwards
+from ..scalar import Array
+from ..window import Padding, PerAxis, Reach, Shape, Tap, Window
+from . import cases
+from .elementwise import add_tangents
+from .layout import broadcast, reshape, sum_
+
+
+def _split(x: Array, groups: int, rank: int) -> Array:
+    """(*batch, C, *spatial) as (batch, groups, C/groups, *spatial)."""
+    channel = x.ndim - rank - 1
+    c = x.shape[channel]
+    return x.reshape((math.prod(x.shape[:channel]), groups, c // groups, *x.shape[channel + 1 :]))
+
+
+def _cells(x: Array) -> Array:
+    """All spatial axes as one, for a matrix product."""
+    return x.reshape((*x.shape[:3], math.prod(x.shape[3:])))
+
+
+def _weights(w: Array, groups: int) -> Array:
+    """(A, B, *kernel) as (groups, A/groups, B, *kernel)."""
+    return w.reshape((groups, w.shape[0] // groups, *w.shape[1:]))
+
+
+def at(w: Array, position: Shape) -> Array:
+    """The matrices of one tap, as a view."""
+    index: Any = (..., *position)
+    return np.asarray(w[index])
+
+
+def _biased(y: Array, b: Array | None, rank: int) -> Array:
+    return y if b is None else y + b.reshape(b.shape + (1,) * rank)
+
+
+def _taps(w: Array, groups: int, win: Window) -> Iterator[tuple[Tap, Array]]:
+    grouped = _weights(w, groups)
+    for tap in win.taps():
+        yield tap, at(grouped, tap.position)
+
+
+def _check_b(name: str, channels: int, b: tuple[Shape, ...]) -> None:
+    if b and b[0] != (channels,):
+        raise ShapeError(name, f"b must have shape ({channels},); got {b[0]}", rule="C1")
+
+
+def _check_x(name: str, x: Shape, channels: int, spatial: Shape) -> None:
+    rank = len(spatial)
+    if len(x) < rank + 1 or x[len(x) - rank - 1] != channels or x[len(x) - rank :] != spatial:
+        raise ShapeError(name, f"x must be (*batch, {channels}, *{spatial}); got {x}", rule="C1")
+
+
+def _check_w(name: str, w: Shape, win: Window, groups: int, channels: str) -> None:
+    if len(w) != win.rank + 2 or w[2:] != win.kernel:
+        raise ShapeError(name, f"w must be ({channels}, *{win.kernel}); got {w}", rule="C1")
+    if groups < 1 or min(w[:2]) < 1 or w[0] % groups:
+        raise ShapeError(name, f"groups must divide the channels; got groups={groups}, w {w}", rule="C1")
+
+
+# --- conv -------------------------------------------------------------------------------------------------------
+
+
+def _conv_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Shape:
+    _check_w("conv", w, window, groups, "Cout, Cin/groups")
+    _check_x("conv", x, w[1] * groups, window.size)
+    _check_b("conv", w[0], b)
+    return (*x[: len(x) - window.rank - 1], w[0], *window.out)
+
+
+def _conv_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, groups: int) -> Array:
+    shape = _conv_shape(x.shape, w.shape, window=window, groups=groups)
+    cells = _split(x, groups, window.rank)
+    y = scalar.zeros((cells.shape[0], groups, w.shape[0] // groups, *window.out), x)
+    for tap, wt in _taps(w, groups, window):
+        read = cells[(..., *tap.ins)]
+        y[(..., *tap.outs)] += (wt @ _cells(read)).reshape(y.shape[:3] + read.shape[3:])
+    return _biased(y.reshape(shape), b, window.rank)
+
+
+def _bilinear_jvp(op: Op, args: Any, dargs: Any, params: Any) -> Value | None:
+    """d f(x, w, b) = f(dx, w) + f(x, dw, db)."""
+    x, w, dx, dw = args[0], args[1], dargs[0], dargs[1]
+    db = dargs[2] if len(dargs) == 3 else None
+    terms = [None if dx is None else apply(op, dx, w, **params)]
+    if dw is not None:
+        terms.append(apply(op, x, dw, *(() if db is None else (db,)), **params))
+    elif db is not None:
+        y_shape = op.shape(shape_of(x), shape_of(w), **params)
+        terms.append(_spread_bias(db, y_shape, params["window"].rank))
+    return add_tangents(*terms)
+
+
+def _spread_bias(b: Value, shape: Shape, rank: int) -> Value:
+    return broadcast(reshape(b, shape_of(b) + (1,) * rank), shape)
+
+
+def _bias_cotangent(gy: Value, rank: int) -> Value:
+    ndim = len(shape_of(gy))
+    return sum_(gy, [a for a in range(ndim) if a != ndim - rank - 1])
+
+
+def _conv_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) -> tuple[Value, ...]:
+    x, w, *b = args
+    params: Any = {"window": window, "groups": groups}
+    gx, gw = apply(CONV_TRANSPOSE, gy, w, **params), apply(CONV_WEIGHT, x, gy, **params)
+    return (gx, gw, *(_bias_cotangent(gy, window.rank) for _ in b))
+
+
+def _macs(x: Shape, w: Shape, *_: Shape, window: Window, groups: int) -> int:
+    """Multiply-adds of the relation, padded taps included, as everyone counts them."""
+    batch = math.prod(x[: len(x) - window.rank - 1])
+    return batch * math.prod(w) * math.prod(window.out)
+
+
+def _channels_case(rng: Random) -> tuple[Window, int, int, int, Shape]:
+    win = cases.window(rng)
+    groups = rng.choice((1, 1, 2, 3))
+    batch = cases.lead(rng) if win.rank < 3 else rng.choice(((), (2,)))
+    return win, groups, groups * rng.randint(1, 2), groups * rng.randint(1, 2), batch
+
+
+def _conv_case(rng: Random) -> Case:
+    win, groups, c_in, c_out, batch = _channels_case(rng)
+    x = cases.numbers(rng, (*batch, c_in, *win.size))
+    w = cases.numbers(rng, (c_out, c_in // groups, *win.kernel))
+    b = (cases.numbers(rng, (c_out,)),) if rng.random() < 0.5 else ()
+    return (x, w, *b), {"window": win, "groups": groups}
+
+
+def _roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> int:
+    return w[1] * window.taps_count + len(b)
+
+
+def _window_reach(x: Shape, *_: Shape, window: Window, **__: Any) -> tuple[Reach | None, ...]:
+    return window.reach()
+
+
+CONV: Op = register(
+    Op(
+        name="conv",
+        shape=_conv_shape,
+        spec=_conv_spec,
+        jvp=lambda y, args, dargs, **params: _bilinear_jvp(CONV, args, dargs, params),
+        vjp=_conv_vjp,
+        cases=_conv_case,
+        linear=((0, 2), (1, 2)),
+        roundings=_roundings,
+        macs=_macs,
+        reach=_window_reach,
+    )
+)
+
+
+# --- conv_transpose ---------------------------------------------------------------------------------------------
+
+
+def _transpose_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Shape:
+    _check_w("conv_transpose", w, window, groups, "Cin, Cout/groups")
+    _check_x("conv_transpose", x, w[0], window.out)
+    _check_b("conv_transpose", w[1] * groups, b)
+    return (*x[: len(x) - window.rank - 1], w[1] * groups, *window.size)
+
+
+def _transpose_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, groups: int) -> Array:
+    shape = _transpose_shape(x.shape, w.shape, window=window, groups=groups)
+    cells = _split(x, groups, window.rank)
+    y = scalar.zeros((cells.shape[0], groups, w.shape[1], *window.size), x)
+    for tap, wt in _taps(w, groups, window):
+        read = cells[(..., *tap.outs)]
+        y[(..., *tap.ins)] += (np.swapaxes(wt, 1, 2) @ _cells(read)).reshape(y.shape[:3] + read.shape[3:])
+    return _biased(y.reshape(shape), b, window.rank)
+
+
+def _transpose_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) -> tuple[Value, ...]:
+    x, w, *b = args
+    params: Any = {"window": window, "groups": groups}
+    gx, gw = apply(CONV, gy, w, **params), apply(CONV_WEIGHT, gy, x, **params)
+    return (gx, gw, *(_bias_cotangent(gy, window.rank) for _ in b))
+
+
+def _transpose_case(rng: Random) -> Case:
+    win, groups, c_out, c_in, batch = _channels_case(rng)
+    x = cases.numbers(rng, (*batch, c_in, *win.out))
+    w = cases.numbers(rng, (c_in, c_out // groups, *win.kernel))
+    b = (cases.numbers(rng, (c_out,)),) if rng.random() < 0.5 else ()
+    return (x, w, *b), {"window": win, "groups": groups}
+
+
+def _transpose_roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> int:
+    return w[0] // groups * window.taps_count + len(b)
+
+
+def _transpose_reach(x: Shape, *_: Shape, window: Window, groups: int) -> tuple[Reach | None, ...]:
+    return tuple(None if r is None else backwards(r) for r in window.reach())
+
+
+CONV_TRANSPOSE: Op = register(
+    Op(
+        name="conv_transpose",
+        shape=_transpose_shape,
+        spec=_transpose_spec,
+        jvp=lambda y, args, dargs, **params: _bilinear_jvp(CONV_TRANSPOSE, args, dargs, params),
+        vjp=_transpose_vjp,
+        cases=_transpose_case,
+        linear=((0, 2), (1, 2)),
+        roundings=_transpose_roundings,
+        macs=_macs,
+        reach=_transpose_reach,
+    )
+)
+
+
+# --- conv_weight ------------------------------------------------------------------------------------------------
+
+
+def _weight_shape(x: Shape, gy: Shape, *, window: Window, groups: int) -> Shape:
+    channel = len(x) - window.rank - 1
+    if channel < 0 or len(gy) != len(x) or x[:channel] != gy[:channel]:
+        raise ShapeError("conv_weight", f"x and gy must have the same batch; got {x} and {gy}", rule="C1")
+    if x[channel + 1 :] != window.size or gy[channel + 1 :] != window.out:
+        raise ShapeError("conv_weight", f"x {x} and gy {gy} do not fit {window.size} -> {window.out}", rule="C1")
+    c_in, c_out = x[channel], gy[channel]
+    if groups < 1 or c_in % groups or c_out % groups:
+        raise ShapeError("conv_weight", f"groups must divide the channels; got groups={groups}, {x}, {gy}", rule="C1")
+    return (c_out, c_in // groups, *window.kernel)
+
+
+def _weight_spec(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
+    shape = _weight_shape(x.shape, gy.shape, window=window, groups=groups)
+    cells, cotangents = _split(x, groups, window.rank), _split(gy, groups, window.rank)
+    gw = scalar.zeros((groups, shape[0] // groups, *shape[1:]), x)
+    if cells.shape[0] == 0:
+        return gw.reshape(shape)
+    for tap in window.taps():
+        pairs = _cells(cotangents[(..., *tap.outs)]) @ np.swapaxes(_cells(cells[(..., *tap.ins)]), 2, 3)
+        at(gw, tap.position)[...] = np.sum(pairs, axis=0)
+    return gw.reshape(shape)
+
+
+def _weight_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    (x, gy), (dx, dgy) = args, dargs
+    return add_tangents(
+        None if dx is None else apply(CONV_WEIGHT, dx, gy, **params),
+        None if dgy is None else apply(CONV_WEIGHT, x, dgy, **params),
+    )
+
+
+def _weight_vjp(gw: Value, y: Value, args: Any, **params: Any) -> tuple[Value, Value]:
+    x, gy = args
+    return apply(CONV_TRANSPOSE, gy, gw, **params), apply(CONV, x, gw, **params)
+
+
+def _weight_case(rng: Random) -> Case:
+    win, groups, c_in, c_out, batch = _channels_case(rng)
+    x, gy = cases.numbers(rng, (*batch, c_in, *win.size)), cases.numbers(rng, (*batch, c_out, *win.out))
+    return (x, gy), {"window": win, "groups": groups}
+
+
+def _weight_roundings(x: Shape, gy: Shape, *, window: Window, groups: int) -> int:
+    return math.prod(x[: len(x) - window.rank - 1]) * math.prod(window.out)
+
+
+CONV_WEIGHT: Op = register(
+    Op(
+        name="conv_weight",
+        shape=_weight_shape,
+        spec=_weight_spec,
+        jvp=_weight_jvp,
+        vjp=_weight_vjp,
+        cases=_weight_case,
+        linear=((0,), (1,)),
+        roundings=_weight_roundings,
+        macs=lambda x, gy, *, window, groups: math.prod(gy) * x[len(x) - window.rank - 1] // groups * window.taps_count,
+    )
+)
+
+
+# --- the public calls -------------------------------------------------------------------------------------------
+
+
+def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
+    if len(w) < 3:
+        raise ShapeError(name, f"w needs two channel axes and a kernel; got w {w}", rule="C1")
+    if isinstance(groups, bool) or not isinstance(groups, int | np.integer):
+        raise ParameterError(name, f"groups must be an int; got {groups!r}", rule="P5")
+    rank = len(w) - 2
+    if len(x) < rank + 1:
+        raise ShapeError(name, f"x needs a channel axis and {rank} spatial axes; got x {x}, w {w}", rule="C1")
+    return rank
+
+
+def conv(
+    w: Value,
+    b: Value | None,
+    x: Value,
+    *,
+    stride: PerAxis = 1,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Value:
+    """Convolution of any rank: y[o,p] = b[o] + sum_{i,t} w[o,i,t] * x[i, s*p + e*t - lo].
+
+    x is (*batch, Cin, *spatial), w is (Cout, Cin/groups, *kernel), b is (Cout,) or None; outside x counts 0.
+    padding: an int, an int or (lo, hi) per axis, "valid", "same_upper", "same_lower". Rules: [W1] [W2] [C1].
+    Derivatives: d = conv(w, 0, dx) + conv(dw, db, x); the cotangent of x is conv_transpose, of w conv_weight.
+    PyTorch's conv1d/2d/3d (same values, ranks 1 to 3 only, no asymmetric padding); ONNX Conv; lax.conv.
+
+    >>> conv(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0, 100.0]]))
+    array([[ 21., 210.]])
+    """
+    xs, ws = shape_of(x), shape_of(w)
+    _rank("conv", ws, xs, groups)
+    win = window.strided("conv", xs, ws[2:], stride=stride, padding=padding, dilation=dilation)
+    args = (x, w) if b is None else (x, w, b)
+    return apply(CONV, *args, window=win, groups=int(groups))
+
+
+def conv_transpose(
+    w: Value,
+    b: Value | None,
+    x: Value,
+    *,
+    stride: PerAxis = 1,
+    padding: Padding = 0,
+    output_padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Value:
+    """The window relation read backwards: y[o,i] = b[o] + sum over p, t with s*p+e*t-lo = i of w[c,o,t] * x[c,p].
+
+    x is (*batch, Cin, *spatial), w is (Cin, Cout/groups, *kernel), as in PyTorch.
+    out = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding. Rules: [W1] [C1] [C2].
+    Derivatives: bilinear; the cotangent of x is conv, of w conv_weight.
+
+    >>> conv_transpose(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0]]), stride=2)
+    array([[ 1.,  2., 10., 20.]])
+    """
+    xs, ws = shape_of(x), shape_of(w)
+    rank = _rank("conv_transpose", ws, xs, groups)
+    win = window.transposed(
+        "conv_transpose",
+        xs[len(xs) - rank :],
+        ws[2:],
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        dilation=dilation,
+    )
+    args = (x, w) if b is None else (x, w, b)
+    return apply(CONV_TRANSPOSE, *args, window=win, groups=int(groups))

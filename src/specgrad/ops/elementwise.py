@@ -1,0 +1,441 @@
+"""Elementwise operators: one cell in, one cell out. At kinks they follow PyTorch ([K1]).
+
+The Jacobian of such an operator is diagonal, so one rule `slope(x, y, t) = f'(x) * t` serves as tangent and as
+cotangent. Masks (`greater`, `equal`, `sign`) have derivative zero; `select` routes by a mask and is linear.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from .. import scalar
+from ..errors import ShapeError
+from ..op import Case, Op, Value, apply, composite, is_literal, register, shape_of
+from ..scalar import Array, Number
+from ..window import Reach, Shape
+from . import cases
+from .layout import axes_of, broadcast_together, fill, no_cotangent, no_tangent, sum_
+
+Slope = Callable[..., Value]
+
+
+def _same_shape(name: str) -> Callable[..., Shape]:
+    """The common shape; a Python number has shape () and fits every other."""
+
+    def shape(*shapes: Shape) -> Shape:
+        found = {s for s in shapes if s != ()} or {()}
+        if len(found) > 1:
+            raise ShapeError(name, f"shapes must be equal; got {shapes}")
+        return found.pop()
+
+    return shape
+
+
+def cellwise(*shapes: Shape, **_: Any) -> tuple[Reach, ...]:
+    """An output cell reads the same cell of its inputs."""
+    return (Reach(1, 0, 0),) * max(map(len, shapes))
+
+
+def number_cases(count: int, maker: Callable[..., Array] = cases.numbers) -> Callable[[Random], Case]:
+    def case(rng: Random) -> Case:
+        shape = cases.lead(rng) + cases.sizes(rng, 1)
+        return tuple(maker(rng, shape) for _ in range(count)), {}
+
+    return case
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------
+
+
+def add_tangents(*terms: Value | None) -> Value | None:
+    """The sum of tangents, None being zero."""
+    total: Value | None = None
+    for t in terms:
+        total = t if total is None else total if t is None else add(total, t)
+    return total
+
+
+def _scaled(d: Value | None, factor: Value) -> Value | None:
+    return None if d is None else mul(d, factor)
+
+
+def _div_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
+    (_, b), (da, db) = args, dargs
+    return add_tangents(None if da is None else div(da, b), None if db is None else neg(div(mul(db, y), b)))
+
+
+def _binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits: Any) -> Op:
+    maker = traits.pop("cases", number_cases(2))
+    shape = _same_shape(name)
+    return register(
+        Op(
+            name=name,
+            shape=lambda a, b: shape(a, b),
+            spec=lambda a, b: np.asarray(f(a, b)),
+            jvp=jvp,
+            vjp=vjp,
+            cases=maker,
+            reach=cellwise,
+            **traits,
+        )
+    )
+
+
+ADD = _binary(
+    "add",
+    operator.add,
+    lambda y, args, dargs: add_tangents(*dargs),
+    lambda gy, y, args: (gy, gy),
+    linear="all",
+    monotone=(0, 1),
+    roundings=lambda *_: 1,
+)
+SUB = _binary(
+    "sub",
+    operator.sub,
+    lambda y, args, dargs: add_tangents(dargs[0], None if dargs[1] is None else neg(dargs[1])),
+    lambda gy, y, args: (gy, neg(gy)),
+    linear="all",
+    monotone=(0,),
+    roundings=lambda *_: 1,
+    magnitude=operator.add,
+)
+MUL = _binary(
+    "mul",
+    operator.mul,
+    lambda y, args, dargs: add_tangents(_scaled(dargs[0], args[1]), _scaled(dargs[1], args[0])),
+    lambda gy, y, args: (mul(gy, args[1]), mul(gy, args[0])),
+    linear=((0,), (1,)),
+    roundings=lambda *_: 1,
+)
+DIV = _binary(
+    "div",
+    operator.truediv,
+    _div_jvp,
+    lambda gy, y, args: (div(gy, args[1]), neg(div(mul(gy, y), args[1]))),
+    linear=((0,),),
+    roundings=lambda *_: 1,
+    cases=lambda rng: (lambda x: ((x, cases.positive(rng, x.shape)), {}))(number_cases(1)(rng)[0][0]),
+)
+
+
+def _apply_binary(op: Op, x: Value, y: Value) -> Value:
+    if is_literal(x) and is_literal(y):
+        x = np.asarray(x)
+    return apply(op, *broadcast_together(op.name, x, y))
+
+
+def add(x: Value, y: Value) -> Value:
+    """x + y, broadcast as NumPy does."""
+    return _apply_binary(ADD, x, y)
+
+
+def sub(x: Value, y: Value) -> Value:
+    """x - y."""
+    return _apply_binary(SUB, x, y)
+
+
+def mul(x: Value, y: Value) -> Value:
+    """x * y."""
+    return _apply_binary(MUL, x, y)
+
+
+def div(x: Value, y: Value) -> Value:
+    """x / y."""
+    return _apply_binary(DIV, x, y)
+
+
+# --- masks and selection ----------------------------------------------------------------------------------------
+
+
+def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
+    """1 where the comparison holds, else 0; the derivative is zero. A comparison with NaN does not hold."""
+
+    def spec(a: Array, b: Array) -> Array:
+        return np.where(scalar.compare(name, test, a, b), scalar.full((), 1, a), scalar.zeros((), a))
+
+    shape = _same_shape(name)
+    return register(
+        Op(
+            name=name,
+            shape=lambda a, b: shape(a, b),
+            spec=spec,
+            jvp=no_tangent,
+            vjp=no_cotangent,
+            cases=number_cases(2),
+            exact=True,
+            reach=cellwise,
+        )
+    )
+
+
+GREATER = _mask("greater", operator.gt)
+GREATER_EQUAL = _mask("greater_equal", operator.ge)
+EQUAL = _mask("equal", operator.eq)
+
+
+def greater(x: Value, y: Value) -> Value:
+    """1 where x > y, else 0.
+
+    >>> greater(np.array([1.0, 2.0]), 1)
+    array([0., 1.])
+    """
+    return _apply_binary(GREATER, x, y)
+
+
+def greater_equal(x: Value, y: Value) -> Value:
+    """1 where x >= y, else 0."""
+    return _apply_binary(GREATER_EQUAL, x, y)
+
+
+def equal(x: Value, y: Value) -> Value:
+    """1 where x == y, else 0; +0 equals -0, NaN equals nothing."""
+    return _apply_binary(EQUAL, x, y)
+
+
+def _select_spec(c: Array, a: Array, b: Array) -> Array:
+    return np.asarray(np.where(c != 0, a, b))
+
+
+def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
+    da, db = dargs[1:]
+    if da is None and db is None:
+        return None
+    return apply(SELECT, args[0], 0 if da is None else da, 0 if db is None else db)
+
+
+def _select_case(rng: Random) -> Case:
+    (a, b), _ = number_cases(2)(rng)
+    return (cases.numbers(rng, a.shape, low=0, denominators=(3,)), a, b), {}
+
+
+SELECT = register(
+    Op(
+        name="select",
+        shape=lambda c, a, b: _same_shape("select")(c, a, b),
+        spec=_select_spec,
+        jvp=_select_jvp,
+        vjp=lambda gy, y, args: (None, select(args[0], gy, 0), select(args[0], 0, gy)),
+        cases=_select_case,
+        linear=((1, 2),),
+        monotone=(1, 2),
+        exact=True,
+        reach=cellwise,
+    )
+)
+
+
+def select(c: Value, a: Value, b: Value) -> Value:
+    """a where c is not 0, else b; what is not selected is not touched, be it inf or NaN.
+
+    >>> select(np.array([1.0, 0.0]), np.array([5.0, np.nan]), 7)
+    array([5., 7.])
+    """
+    return apply(SELECT, *broadcast_together("select", c, a, b))
+
+
+# --- one argument -----------------------------------------------------------------------------------------------
+
+
+def _parameter_free(x: Shape) -> Shape:
+    return x
+
+
+def unary(name: str, f: Callable[..., Array], slope: Slope, **fields: Any) -> Op:
+    """An operator with a diagonal Jacobian: slope(x, y, t, **params) is f'(x) * t."""
+    return register(
+        Op(
+            name=name,
+            shape=fields.pop("shape", _parameter_free),
+            spec=f,
+            jvp=lambda y, args, dargs, **params: slope(args[0], y, dargs[0], **params),
+            vjp=lambda gy, y, args, **params: (slope(args[0], y, gy, **params),),
+            cases=fields.pop("cases", number_cases(1)),
+            reach=cellwise,
+            **fields,
+        )
+    )
+
+
+_POSITIVE = number_cases(1, cases.positive)
+
+
+def _perfect_squares(rng: Random) -> Case:
+    (x,), _ = _POSITIVE(rng)
+    return (x * x,), {}
+
+
+NEG = unary("neg", lambda x: np.asarray(-x), lambda x, y, t: neg(t), linear="all", exact=True)
+EXP = unary("exp", lambda x: scalar.apply("exp", x), lambda x, y, t: mul(y, t), monotone=(0,), transcendental=True)
+LOG = unary(
+    "log",
+    lambda x: scalar.apply("log", x),
+    lambda x, y, t: div(t, x),
+    monotone=(0,),
+    transcendental=True,
+    cases=_POSITIVE,
+)
+SQRT = unary(
+    "sqrt",
+    lambda x: scalar.apply("sqrt", x),
+    lambda x, y, t: div(t, mul(2, y)),
+    monotone=(0,),
+    roundings=lambda *_: 1,
+    cases=_perfect_squares,
+)
+
+
+def _sign_spec(x: Array) -> Array:
+    zero, one = scalar.zeros(x.shape, x), scalar.literal(1, x)
+    above, below = (scalar.compare("sign", test, x, zero) for test in (operator.gt, operator.lt))
+    signs = np.where(above, one, np.where(below, -one, zero))
+    return signs if x.dtype == object else np.where(x != x, x, signs)
+
+
+SIGN = unary("sign", _sign_spec, lambda x, y, t: None, monotone=(0,), exact=True)
+ABS = unary("abs", lambda x: np.asarray(abs(x)), lambda x, y, t: mul(t, sign(x)), exact=True)
+
+
+def neg(x: Value) -> Value:
+    """-x."""
+    return apply(NEG, x)
+
+
+def exp(x: Value) -> Value:
+    """e**x."""
+    return apply(EXP, x)
+
+
+def log(x: Value) -> Value:
+    """The natural logarithm; log(0) = -inf, NaN below."""
+    return apply(LOG, x)
+
+
+def sqrt(x: Value) -> Value:
+    """The square root; exact for rationals that are squares, refused for other rationals."""
+    return apply(SQRT, x)
+
+
+def sign(x: Value) -> Value:
+    """-1, 0 or 1; NaN for NaN. The derivative is zero."""
+    return apply(SIGN, x)
+
+
+def abs_(x: Value) -> Value:
+    """The absolute value; abs'(0) = 0 ([K1])."""
+    return apply(ABS, x)
+
+
+# --- powers -----------------------------------------------------------------------------------------------------
+
+
+def _power_spec(x: Array, *, exponent: Number) -> Array:
+    if exponent == int(exponent):
+        n = int(exponent)
+        return np.asarray(x**n if n >= 0 else scalar.full(x.shape, 1, x) / x**-n)
+    if 2 * exponent == int(2 * exponent):
+        return _power_spec(scalar.apply("sqrt", x), exponent=int(2 * exponent))
+    if x.dtype != object:
+        return np.asarray(x ** float(exponent), dtype=x.dtype)
+    return scalar.apply("exp", scalar.apply("log", x) * scalar.literal(exponent, x))
+
+
+def _power_slope(x: Value, y: Value, t: Value, *, exponent: Number) -> Value:
+    return mul(mul(t, power(x, exponent - 1)), exponent)
+
+
+POWER = unary(
+    "power",
+    _power_spec,
+    _power_slope,
+    shape=lambda x, *, exponent: x,
+    cases=lambda rng: (_POSITIVE(rng)[0], {"exponent": rng.choice((0, 1, 2, 3, -1, -2))}),
+)
+
+
+def power(x: Value, exponent: Number) -> Value:
+    """x**exponent for a number exponent; over rationals the exponent must be whole, or x a square for halves.
+
+    >>> power(np.array([2.0, 3.0]), 2)
+    array([4., 9.])
+    """
+    if not math.isfinite(exponent):
+        raise ShapeError("power", f"exponent must be finite; got {exponent}")
+    return apply(POWER, x, exponent=exponent)
+
+
+# --- the larger and the smaller ---------------------------------------------------------------------------------
+
+
+def _shared(first: Op) -> Any:
+    """At a tie the tangent is the mean of both and the cotangent is shared evenly ([K1])."""
+
+    def pick(test: Value, tie: Value, a: Value, b: Value) -> Value:
+        return select(tie, div(add(a, b), 2), select(test, a, b))
+
+    def jvp(y: Value, args: Any, dargs: Any) -> Value:
+        a, b = args
+        da, db = (fill(y, 0) if d is None else d for d in dargs)
+        return pick(apply(first, a, b), equal(a, b), da, db)
+
+    def vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
+        a, b = args
+        test, tie = apply(first, a, b), equal(a, b)
+        half = div(gy, 2)
+        return select(tie, half, select(test, gy, 0)), select(tie, half, select(test, 0, gy))
+
+    return {"jvp": jvp, "vjp": vjp}
+
+
+LESS = _mask("less", operator.lt)
+MAXIMUM = _binary("maximum", scalar.maximum, **_shared(GREATER), monotone=(0, 1), exact=True)
+MINIMUM = _binary("minimum", lambda a, b: -scalar.maximum(-a, -b), **_shared(LESS), monotone=(0, 1), exact=True)
+
+
+def maximum(x: Value, y: Value) -> Value:
+    """The larger of x and y, NaN if either is; at a tie both share the derivative evenly ([K1])."""
+    return _apply_binary(MAXIMUM, x, y)
+
+
+def minimum(x: Value, y: Value) -> Value:
+    """The smaller of x and y, NaN if either is; at a tie both share the derivative evenly ([K1])."""
+    return _apply_binary(MINIMUM, x, y)
+
+
+STOP_GRADIENT = register(
+    Op(
+        name="stop_gradient",
+        shape=_parameter_free,
+        spec=lambda x: x,
+        jvp=no_tangent,
+        vjp=no_cotangent,
+        cases=number_cases(1),
+        exact=True,
+        reach=cellwise,
+    )
+)
+
+
+def stop_gradient(x: Value) -> Value:
+    """x itself, as a constant to every derivative."""
+    return apply(STOP_GRADIENT, x)
+
+
+@composite
+def mean(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
+    """The mean over axes (None: all).
+
+    >>> mean(np.arange(4.0))
+    array(1.5)
+    """
+    shape = shape_of(x)
+    count = math.prod(shape[a] for a in axes_of("mean", axes, len(shape)))
+    if count == 0:
+        raise ShapeError("mean", f"no cells to average; got input shape {shape}", rule="W1")
+    return div(sum_(x, axes, keepdims=keepdims), count)

@@ -1,0 +1,501 @@
+"""Layout: operators that move, repeat, drop or add up cells. All linear, each the transpose of another.
+
+reshape <-> reshape    permute <-> permute    slice <-> pad    broadcast <-> sum    concat -> slices
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from .. import scalar
+from ..errors import ParameterError, ShapeError
+from ..op import Case, Op, Value, apply, is_literal, register, shape_of
+from ..scalar import Array, Number
+from ..window import Reach, Shape, resolve_padding
+from . import cases
+
+Triple = tuple[int, int, int]
+
+
+def axis_of(operator: str, axis: int, ndim: int) -> int:
+    """A possibly negative axis as a position."""
+    if not -ndim <= axis < ndim:
+        raise ShapeError(operator, f"axis {axis} does not exist; the value has {ndim} axes")
+    return axis % ndim
+
+
+def axes_of(operator: str, axes: int | Sequence[int] | None, ndim: int) -> Shape:
+    """Axes (None: all) as sorted positions."""
+    if axes is None:
+        return tuple(range(ndim))
+    listed = (axes,) if isinstance(axes, int) else tuple(axes)
+    found = tuple(sorted(axis_of(operator, a, ndim) for a in listed))
+    if len(set(found)) != len(found):
+        raise ShapeError(operator, f"an axis is named twice; got axes={listed}")
+    return found
+
+
+# --- fill -------------------------------------------------------------------------------------------------------
+
+
+def _fill_shape(x: Shape, *, value: Number) -> Shape:
+    return x
+
+
+def no_tangent(y: Value, args: Any, dargs: Any, **_: Any) -> None:
+    return None
+
+
+def no_cotangent(gy: Value, y: Value, args: Any, **_: Any) -> tuple[None, ...]:
+    return (None,) * len(args)
+
+
+FILL = register(
+    Op(
+        name="fill",
+        shape=_fill_shape,
+        spec=lambda x, *, value: scalar.full(x.shape, value, x),
+        jvp=no_tangent,
+        vjp=no_cotangent,
+        cases=lambda rng: ((cases.numbers(rng, cases.lead(rng)),), {"value": rng.randint(-2, 2)}),
+        monotone=(0,),
+        exact=True,
+    )
+)
+
+
+def fill(x: Value, value: Number) -> Value:
+    """`value` in every cell, with the shape and the scalar type of x.
+
+    >>> fill(np.zeros(2), 3)
+    array([3., 3.])
+    """
+    return apply(FILL, x, value=value)
+
+
+# --- reshape ----------------------------------------------------------------------------------------------------
+
+
+def _reshape_shape(x: Shape, *, shape: Shape) -> Shape:
+    if math.prod(x) != math.prod(shape):
+        raise ShapeError("reshape", f"{math.prod(x)} cells do not fill shape {shape}; got input shape {x}")
+    return shape
+
+
+def _reshape_case(rng: Random) -> Case:
+    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, 2))
+    shape = list(x.shape)
+    rng.shuffle(shape)
+    return (x,), {"shape": (1, *shape)}
+
+
+RESHAPE = register(
+    Op(
+        name="reshape",
+        shape=_reshape_shape,
+        spec=lambda x, *, shape: np.reshape(x, shape),
+        vjp=lambda gy, y, args, **_: (reshape(gy, shape_of(args[0])),),
+        cases=_reshape_case,
+        linear="all",
+        exact=True,
+        kind="same",
+    )
+)
+
+
+def reshape(x: Value, shape: Sequence[int]) -> Value:
+    """The same cells, in row-major order, under another shape; one entry may be -1.
+
+    >>> reshape(np.arange(6.0), (2, -1)).shape
+    (2, 3)
+    """
+    old, new = shape_of(x), tuple(int(n) for n in shape)
+    if new.count(-1) == 1:
+        known = math.prod(n for n in new if n != -1)
+        if known == 0 or math.prod(old) % known:
+            raise ShapeError("reshape", f"no size for -1 in {new}; got input shape {old}")
+        new = tuple(math.prod(old) // known if n == -1 else n for n in new)
+    if any(n < 0 for n in new):
+        raise ShapeError("reshape", f"sizes must not be negative; got {new}")
+    return x if new == old else apply(RESHAPE, x, shape=new)
+
+
+def flatten(x: Value, start: int = 0, end: int = -1) -> Value:
+    """Axes start..end (both included) as one.
+
+    >>> flatten(np.zeros((2, 3, 4)), 1).shape
+    (2, 12)
+    """
+    shape = shape_of(x)
+    if not shape:
+        return reshape(x, (1,))
+    first, last = axis_of("flatten", start, len(shape)), axis_of("flatten", end, len(shape))
+    if first > last:
+        raise ShapeError("flatten", f"start={start} lies after end={end}; got input shape {shape}")
+    return reshape(x, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+# --- permute ----------------------------------------------------------------------------------------------------
+
+
+def _permute_shape(x: Shape, *, order: Shape) -> Shape:
+    if sorted(order) != list(range(len(x))):
+        raise ShapeError("permute", f"order must name each of {len(x)} axes once; got order={order}")
+    return tuple(x[a] for a in order)
+
+
+def _permute_case(rng: Random) -> Case:
+    x = cases.numbers(rng, cases.sizes(rng, rng.randint(1, 4)))
+    order = list(range(x.ndim))
+    rng.shuffle(order)
+    return (x,), {"order": tuple(order)}
+
+
+PERMUTE = register(
+    Op(
+        name="permute",
+        shape=_permute_shape,
+        spec=lambda x, *, order: np.transpose(x, order),
+        vjp=lambda gy, y, args, *, order: (permute(gy, tuple(np.argsort(order).tolist())),),
+        cases=_permute_case,
+        linear="all",
+        exact=True,
+        kind="same",
+    )
+)
+
+
+def permute(x: Value, order: Sequence[int]) -> Value:
+    """Axes in another order: output axis a is input axis order[a].
+
+    >>> permute(np.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    ndim = len(shape_of(x))
+    positions = tuple(axis_of("permute", a, ndim) for a in order)
+    return x if positions == tuple(range(ndim)) else apply(PERMUTE, x, order=positions)
+
+
+# --- slice and pad ----------------------------------------------------------------------------------------------
+
+
+def _slice_shape(x: Shape, *, ranges: tuple[Triple, ...]) -> Shape:
+    if len(ranges) != len(x):
+        raise ShapeError("slice", f"{len(ranges)} ranges for {len(x)} axes; got input shape {x}")
+    for axis, (n, (start, stop, step)) in enumerate(zip(x, ranges, strict=True)):
+        if not (0 <= start <= stop <= n and step >= 1):
+            raise ShapeError("slice", f"range {start}:{stop}:{step} does not fit axis {axis}; got input shape {x}")
+    return tuple(len(range(*r)) for r in ranges)
+
+
+def _slice_vjp(gy: Value, y: Value, args: Any, *, ranges: tuple[Triple, ...]) -> tuple[Value]:
+    """The transpose of a slice puts the cells back where they were: pad with `step-1` gaps."""
+    widths = []
+    for n, m, (start, _, step) in zip(shape_of(args[0]), shape_of(gy), ranges, strict=True):
+        covered = (m - 1) * step + 1 if m else 0
+        widths.append((start, n - start - covered, step - 1))
+    return (apply(PAD, gy, widths=tuple(widths)),)
+
+
+def _slice_case(rng: Random) -> Case:
+    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, 2))
+    ranges = []
+    for n in x.shape:
+        start = rng.randint(0, n)
+        ranges.append((start, rng.randint(start, n), rng.randint(1, 3)))
+    return (x,), {"ranges": tuple(ranges)}
+
+
+def _slice_reach(x: Shape, *, ranges: tuple[Triple, ...]) -> tuple[Reach, ...]:
+    return tuple(Reach(step, start, start) for start, _, step in ranges)
+
+
+SLICE = register(
+    Op(
+        name="slice",
+        shape=_slice_shape,
+        spec=lambda x, *, ranges: x[tuple(slice(*r) for r in ranges)],
+        vjp=_slice_vjp,
+        cases=_slice_case,
+        linear="all",
+        exact=True,
+        kind="same",
+        reach=_slice_reach,
+    )
+)
+
+
+def slice_(x: Value, *ranges: Any) -> Value:
+    """Python slices (or None for all), one per axis from the first; steps must be positive.
+
+    >>> slice_(np.arange(10.0), slice(1, 8, 3))
+    array([1., 4., 7.])
+    """
+    shape = shape_of(x)
+    if len(ranges) > len(shape):
+        raise ShapeError("slice", f"{len(ranges)} ranges for {len(shape)} axes; got input shape {shape}")
+    listed = [r if r is not None else slice(None) for r in ranges] + [slice(None)] * (len(shape) - len(ranges))
+    triples = []
+    for n, r in zip(shape, listed, strict=True):
+        start, stop, step = r.indices(n)
+        if step < 1:
+            raise ParameterError("slice", f"step must be positive; got {r}", rule="P5")
+        triples.append((start, max(start, stop), step))
+    return x if triples == [(0, n, 1) for n in shape] else apply(SLICE, x, ranges=tuple(triples))
+
+
+def _pad_shape(x: Shape, *, widths: tuple[Triple, ...]) -> Shape:
+    if len(widths) != len(x) or any(min(w) < 0 for w in widths):
+        raise ShapeError("pad", f"needs widths >= 0 for {len(x)} axes; got widths={widths}")
+    return tuple(lo + (n + (n - 1) * gap if n else 0) + hi for n, (lo, hi, gap) in zip(x, widths, strict=True))
+
+
+def _pad_inside(shape: Shape, widths: tuple[Triple, ...]) -> tuple[slice, ...]:
+    """Where the cells of the original stand in the padded array."""
+    return tuple(
+        slice(lo, lo + (n - 1) * (gap + 1) + 1 if n else lo, gap + 1)
+        for n, (lo, _, gap) in zip(shape, widths, strict=True)
+    )
+
+
+def _pad_spec(x: Array, *, widths: tuple[Triple, ...]) -> Array:
+    y = scalar.zeros(_pad_shape(x.shape, widths=widths), x)
+    y[_pad_inside(x.shape, widths)] = x
+    return y
+
+
+def _pad_vjp(gy: Value, y: Value, args: Any, *, widths: tuple[Triple, ...]) -> tuple[Value]:
+    return (slice_(gy, *_pad_inside(shape_of(args[0]), widths)),)
+
+
+def _pad_reach(x: Shape, *, widths: tuple[Triple, ...]) -> tuple[Reach, ...]:
+    return tuple(Reach(Fraction(1, gap + 1), Fraction(-lo, gap + 1), Fraction(-lo, gap + 1)) for lo, _, gap in widths)
+
+
+def _pad_case(rng: Random) -> Case:
+    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, 2))
+    return (x,), {"widths": tuple((rng.randint(0, 2), rng.randint(0, 2), rng.choice((0, 0, 1, 2))) for _ in x.shape)}
+
+
+PAD = register(
+    Op(
+        name="pad",
+        shape=_pad_shape,
+        spec=_pad_spec,
+        vjp=_pad_vjp,
+        cases=_pad_case,
+        linear="all",
+        monotone=(0,),
+        exact=True,
+        reach=_pad_reach,
+    )
+)
+
+
+def unpad(x: Value, padding: Any, *, rank: int | None = None) -> Value:
+    """Remove lo/hi cells from the last axes: y[p] = x[p + lo]; the transpose is zero padding.
+
+    padding is an int (with rank=), one int per axis, or (lo, hi) pairs.
+
+    >>> unpad(np.arange(5.0), ((1, 2),))
+    array([1., 2.])
+    """
+    shape = shape_of(x)
+    if isinstance(padding, int) and rank is None:
+        raise ParameterError("unpad", f"an int padding needs rank=; got padding={padding}", rule="P5")
+    rank = len(padding) if rank is None else rank
+    if rank > len(shape):
+        raise ShapeError("unpad", f"padding={padding} needs {rank} axes; got input shape {shape}")
+    sizes = shape[len(shape) - rank :]
+    pairs = resolve_padding("unpad", padding, sizes, sizes, sizes, sizes)
+    for axis, (n, (lo, hi)) in enumerate(zip(sizes, pairs, strict=True)):
+        if lo < 0 or hi < 0 or lo + hi >= n:
+            text = f"removing {lo} + {hi} of {n} cells leaves none on axis {axis}; got input shape {shape}"
+            raise ShapeError("unpad", text, rule="W1")
+    return slice_(
+        x, *[None] * (len(shape) - rank), *(slice(lo, n - hi) for n, (lo, hi) in zip(sizes, pairs, strict=True))
+    )
+
+
+# --- concat -----------------------------------------------------------------------------------------------------
+
+
+def _concat_shape(*shapes: Shape, axis: int) -> Shape:
+    first = shapes[0]
+    if not 0 <= axis < len(first):
+        raise ShapeError("concat", f"axis {axis} does not exist; got input shapes {shapes}")
+    for s in shapes:
+        if len(s) != len(first) or any(a != b for i, (a, b) in enumerate(zip(s, first, strict=True)) if i != axis):
+            raise ShapeError("concat", f"shapes must agree except on axis {axis}; got {shapes}")
+    return (*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :])
+
+
+def _concat_jvp(y: Value, args: Any, dargs: Any, *, axis: int) -> Value:
+    return apply(CONCAT, *(fill(x, 0) if dx is None else dx for x, dx in zip(args, dargs, strict=True)), axis=axis)
+
+
+def _concat_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, ...]:
+    pieces, start = [], 0
+    for x in args:
+        stop = start + shape_of(x)[axis]
+        pieces.append(slice_(gy, *[None] * axis, slice(start, stop)))
+        start = stop
+    return tuple(pieces)
+
+
+def _concat_case(rng: Random) -> Case:
+    shape = cases.sizes(rng, rng.randint(1, 3))
+    axis = rng.randrange(len(shape))
+    parts = [(*shape[:axis], rng.randint(0, 3), *shape[axis + 1 :]) for _ in range(rng.randint(1, 3))]
+    return tuple(cases.numbers(rng, s) for s in parts), {"axis": axis}
+
+
+def _concat_reach(*shapes: Shape, axis: int) -> tuple[Reach | None, ...]:
+    return tuple(None if i == axis else Reach(1, 0, 0) for i in range(len(shapes[0])))
+
+
+CONCAT = register(
+    Op(
+        name="concat",
+        shape=_concat_shape,
+        spec=lambda *xs, axis: np.concatenate(xs, axis),
+        jvp=_concat_jvp,
+        vjp=_concat_vjp,
+        cases=_concat_case,
+        linear="all",
+        exact=True,
+        kind="same",
+        reach=_concat_reach,
+    )
+)
+
+
+def concat(xs: Sequence[Value], axis: int) -> Value:
+    """Values one after the other along an axis.
+
+    >>> concat([np.zeros((1, 2)), np.ones((1, 3))], axis=1)
+    array([[0., 0., 1., 1., 1.]])
+    """
+    xs = tuple(xs)
+    if not xs:
+        raise ShapeError("concat", "needs at least one value")
+    return apply(CONCAT, *xs, axis=axis_of("concat", axis, len(shape_of(xs[0]))))
+
+
+# --- broadcast and sum ------------------------------------------------------------------------------------------
+
+
+def _broadcast_shape(x: Shape, *, shape: Shape) -> Shape:
+    if len(x) != len(shape) or any(n not in (1, m) for n, m in zip(x, shape, strict=True)):
+        raise ShapeError("broadcast", f"shape {x} does not broadcast to {shape}")
+    return shape
+
+
+def _broadcast_vjp(gy: Value, y: Value, args: Any, *, shape: Shape) -> tuple[Value]:
+    old = shape_of(args[0])
+    grown = tuple(a for a, (n, m) in enumerate(zip(old, shape, strict=True)) if n != m)
+    return (reshape(apply(SUM, gy, axes=grown), old),)
+
+
+def _broadcast_case(rng: Random) -> Case:
+    shape = cases.lead(rng) + cases.sizes(rng, 2)
+    return (cases.numbers(rng, tuple(rng.choice((1, n)) for n in shape)),), {"shape": shape}
+
+
+BROADCAST = register(
+    Op(
+        name="broadcast",
+        shape=_broadcast_shape,
+        spec=lambda x, *, shape: np.broadcast_to(x, shape),
+        vjp=_broadcast_vjp,
+        cases=_broadcast_case,
+        linear="all",
+        exact=True,
+        kind="same",
+    )
+)
+
+
+def broadcast(x: Value, shape: Sequence[int]) -> Value:
+    """NumPy's rule: axes align at the end, size 1 and missing axes repeat.
+
+    >>> broadcast(np.array([1.0, 2.0]), (2, 2))
+    array([[1., 2.],
+           [1., 2.]])
+    """
+    old, new = shape_of(x), tuple(int(n) for n in shape)
+    if len(old) > len(new):
+        raise ShapeError("broadcast", f"shape {old} does not broadcast to {new}")
+    aligned = reshape(x, (1,) * (len(new) - len(old)) + old)
+    return aligned if shape_of(aligned) == new else apply(BROADCAST, aligned, shape=new)
+
+
+def broadcast_together(operator: str, *xs: Value) -> tuple[Value, ...]:
+    """Values brought to their common shape; Python numbers stay as they are."""
+    shapes = [shape_of(x) for x in xs if not is_literal(x)]
+    if all(s == shapes[0] for s in shapes):
+        return xs
+    try:
+        common = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(operator, f"shapes {' and '.join(map(str, shapes))} do not broadcast") from None
+    return tuple(x if is_literal(x) else broadcast(x, common) for x in xs)
+
+
+def _sum_shape(x: Shape, *, axes: Shape) -> Shape:
+    if list(axes) != sorted(set(axes)) or any(not 0 <= a < len(x) for a in axes):
+        raise ShapeError("sum", f"axes must be sorted positions below {len(x)}; got axes={axes}")
+    return tuple(n for a, n in enumerate(x) if a not in axes)
+
+
+def _sum_vjp(gy: Value, y: Value, args: Any, *, axes: Shape) -> tuple[Value]:
+    shape = shape_of(args[0])
+    return (broadcast(reshape(gy, tuple(1 if a in axes else n for a, n in enumerate(shape))), shape),)
+
+
+def _sum_spec(x: Array, *, axes: Shape) -> Array:
+    if x.dtype == object and x.size == 0:
+        return scalar.zeros(_sum_shape(x.shape, axes=axes), x)  # NumPy would answer with the integer 0
+    return np.asarray(np.sum(x, axis=axes), dtype=x.dtype)
+
+
+def _sum_case(rng: Random) -> Case:
+    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, 2))
+    return (x,), {"axes": tuple(a for a in range(x.ndim) if rng.random() < 0.5)}
+
+
+SUM = register(
+    Op(
+        name="sum",
+        shape=_sum_shape,
+        spec=_sum_spec,
+        vjp=_sum_vjp,
+        cases=_sum_case,
+        linear="all",
+        monotone=(0,),
+        roundings=lambda x, *, axes: max(0, math.prod(x[a] for a in axes) - 1),
+    )
+)
+
+
+def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
+    """The sum over axes (None: all).
+
+    >>> sum_(np.ones((2, 3)), 1)
+    array([3., 3.])
+    """
+    shape = shape_of(x)
+    positions = axes_of("sum", axes, len(shape))
+    y = apply(SUM, x, axes=positions) if positions else x
+    return keep_axes(y, shape, positions) if keepdims else y
+
+
+def keep_axes(y: Value, shape: Shape, axes: Shape) -> Value:
+    """Give reduced axes back, with size 1."""
+    return reshape(y, tuple(1 if a in axes else n for a, n in enumerate(shape)))

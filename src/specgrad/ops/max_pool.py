@@ -1,0 +1,441 @@
+"""Maxima over windows.
+
+    winner    the flat position of the first largest tap of every window; -1 for a window with no tap inside
+    take      y[p] = x[i[p]], 0 where i[p] = -1          linear in x
+    put       its adjoint: cell c collects every gy[p] with i[p] = c
+    max_pool  = take(x, winner(x)); the winner is an ordinary value of the graph
+
+Forward and reverse mode follow the same winner. [P1] a NaN wins, [P2] -inf is an ordinary value.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from functools import reduce
+from random import Random
+from typing import Any, Literal
+
+import numpy as np
+
+from .. import scalar, window
+from ..errors import ParameterError, ShapeError
+from ..op import Case, Op, Value, apply, composite, register, shape_of
+from ..scalar import Array
+from ..window import Padding, PerAxis, Shape, Window
+from . import cases
+from .avg_pool import adaptive_output, spatial_axes
+from .elementwise import div, equal, select
+from .layout import axes_of, broadcast, keep_axes, no_cotangent, no_tangent, reshape, sum_
+
+
+def _window_shape(name: str) -> Any:
+    def shape(x: Shape, *, window: Window) -> Shape:
+        lead = x[: max(0, len(x) - window.rank)]
+        if x != lead + window.size:
+            raise ShapeError(name, f"spatial sizes must be {window.size}; got shape {x}", rule="W1")
+        return lead + window.out
+
+    return shape
+
+
+def _case(rng: Random) -> Case:
+    win = cases.window(rng, ceil=True, any_axis=True)
+    return (cases.numbers(rng, cases.lead(rng) + win.size, denominators=(1,)),), {"window": win}
+
+
+# --- winner -----------------------------------------------------------------------------------------------------
+
+
+def _beats(v: Array, best: Array) -> Array:
+    """Strictly larger, or a NaN where there was none ([P1])."""
+    larger = scalar.compare("winner", operator.gt, v, best)
+    return larger if v.dtype == object else larger | ((v != v) & (best == best))
+
+
+def _winner_spec(x: Array, *, window: Window) -> Array:
+    lead = x.shape[: x.ndim - window.rank]
+    position = np.arange(math.prod(window.size)).reshape(window.size)
+    index = np.full(lead + window.out, -1, dtype=np.int64)
+    best = scalar.zeros(lead + window.out, x)
+    for tap in window.taps():
+        here, v = (..., *tap.outs), x[(..., *tap.ins)]
+        wins = (index[here] < 0) | _beats(v, best[here])
+        best[here] = np.where(wins, v, best[here])
+        index[here] = np.where(wins, position[tap.ins], index[here])
+    return index
+
+
+WINNER = register(
+    Op(
+        name="winner",
+        shape=_window_shape("winner"),
+        spec=_winner_spec,
+        jvp=no_tangent,
+        vjp=no_cotangent,
+        cases=_case,
+        exact=True,
+        kind="index",
+        reach=lambda x, *, window: window.reach(),
+    )
+)
+
+
+# --- take and put -----------------------------------------------------------------------------------------------
+
+
+def _take_shape(x: Shape, i: Shape, *, rank: int) -> Shape:
+    if len(x) < rank or len(i) < rank or x[: len(x) - rank] != i[: len(i) - rank]:
+        raise ShapeError("take", f"x and i must have the same leading axes before the last {rank}; got {x} and {i}")
+    return i
+
+
+def _flat(x: Array, rank: int) -> Array:
+    """The last `rank` axes as one."""
+    return x.reshape((*x.shape[: x.ndim - rank], math.prod(x.shape[x.ndim - rank :])))
+
+
+def _check_range(name: str, i: Array, cells: int) -> None:
+    if i.size and not (i.min() >= -1 and i.max() < cells):
+        raise ShapeError(name, f"indices must lie in -1..{cells - 1}; got {i.min()}..{i.max()}")
+
+
+def _take_spec(x: Array, i: Array, *, rank: int) -> Array:
+    flat, where = _flat(x, rank), _flat(i, rank)
+    _check_range("take", i, flat.shape[-1])
+    if not flat.shape[-1]:
+        return scalar.zeros(i.shape, x)
+    y = np.take_along_axis(flat, np.maximum(where, 0), axis=-1)
+    return np.where(where < 0, scalar.zeros((), x), y).reshape(i.shape)
+
+
+def _put_shape(gy: Shape, i: Shape, *, size: Shape) -> Shape:
+    if gy != i or len(gy) < len(size):
+        raise ShapeError("put", f"values and indices must have one shape with {len(size)} last axes; got {gy} and {i}")
+    return gy[: len(gy) - len(size)] + size
+
+
+def _put_spec(gy: Array, i: Array, *, size: Shape) -> Array:
+    _check_range("put", i, math.prod(size))
+    lead = gy.shape[: gy.ndim - len(size)]
+    values, where = _flat(gy, len(size)), _flat(i, len(size))
+    flat = scalar.zeros((*lead, math.prod(size)), gy)
+    kept = np.nonzero(where >= 0)
+    np.add.at(flat, (*kept[:-1], where[kept]), values[kept])
+    return flat.reshape(lead + size)
+
+
+def _index_case(rng: Random, transpose: bool) -> Case:
+    (x,), params = _case(rng)
+    win = params["window"]
+    i = _winner_spec(x, window=win)
+    if transpose:
+        return (cases.numbers(rng, i.shape), i), {"size": win.size}
+    return (x, i), {"rank": win.rank}
+
+
+TAKE = register(
+    Op(
+        name="take",
+        shape=_take_shape,
+        spec=_take_spec,
+        jvp=lambda y, args, dargs, *, rank: None if dargs[0] is None else take(dargs[0], args[1], rank=rank),
+        vjp=lambda gy, y, args, *, rank: (
+            put(gy, args[1], size=shape_of(args[0])[len(shape_of(args[0])) - rank :]),
+            None,
+        ),
+        cases=lambda rng: _index_case(rng, transpose=False),
+        linear=((0,),),
+        monotone=(0,),
+        exact=True,
+        index_args=(1,),
+    )
+)
+
+PUT = register(
+    Op(
+        name="put",
+        shape=_put_shape,
+        spec=_put_spec,
+        jvp=lambda y, args, dargs, *, size: None if dargs[0] is None else put(dargs[0], args[1], size=size),
+        vjp=lambda gy, y, args, *, size: (take(gy, args[1], rank=len(size)), None),
+        cases=lambda rng: _index_case(rng, transpose=True),
+        linear=((0,),),
+        monotone=(0,),
+        roundings=lambda gy, i, *, size: math.prod(i[len(i) - len(size) :]),
+        index_args=(1,),
+    )
+)
+
+
+def take(x: Value, i: Value, *, rank: int) -> Value:
+    """y[p] = x[i[p]] with the last `rank` axes of x counted flat; 0 where i[p] = -1.
+
+    >>> take(np.array([5.0, 6.0, 7.0]), np.array([2, -1]), rank=1)
+    array([7., 0.])
+    """
+    return apply(TAKE, x, i, rank=rank)
+
+
+def put(gy: Value, i: Value, *, size: Shape) -> Value:
+    """The adjoint of take: cell c of an array of `size` receives the sum of gy[p] over i[p] = c.
+
+    >>> put(np.array([1.0, 2.0, 4.0]), np.array([1, 1, -1]), size=(3,))
+    array([0., 3., 0.])
+    """
+    return apply(PUT, gy, i, size=tuple(size))
+
+
+# --- max_pool ---------------------------------------------------------------------------------------------------
+
+
+def _max_spec(x: Array, *, window: Window) -> Array:
+    """The maximum itself; for balls an enclosure of it, though no winner could be named."""
+    y = scalar.zeros(x.shape[: x.ndim - window.rank] + window.out, x)
+    seen = np.zeros(window.out, dtype=bool)
+    for tap in window.taps():
+        here, v = (..., *tap.outs), x[(..., *tap.ins)]
+        y[here] = np.where(seen[tap.outs], scalar.maximum(y[here], v), v)
+        seen[tap.outs] = True
+    return y
+
+
+def _max_jvp(y: Value, args: Any, dargs: Any, *, window: Window) -> Value:
+    return take(dargs[0], apply(WINNER, args[0], window=window), rank=window.rank)
+
+
+def _max_vjp(gy: Value, y: Value, args: Any, *, window: Window) -> tuple[Value]:
+    return (put(gy, apply(WINNER, args[0], window=window), size=window.size),)
+
+
+MAX_POOL = register(
+    Op(
+        name="max_pool",
+        shape=_window_shape("max_pool"),
+        spec=_max_spec,
+        jvp=_max_jvp,
+        vjp=_max_vjp,
+        cases=_case,
+        monotone=(0,),
+        exact=True,
+        reach=lambda x, *, window: window.reach(),
+    )
+)
+
+
+def max_pool(
+    x: Value,
+    kernel: PerAxis,
+    *,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
+    ceil: bool = False,
+    return_indices: bool = False,
+    rank: int | None = None,
+) -> Value:
+    """The maximum over windows of the last axes: y[p] = max_t x[s*p + e*t - lo] over the taps inside x.
+
+    Padded taps are ignored (-inf without an infinity); a window with no tap inside gives 0. Stride defaults to the
+    kernel; an int kernel needs rank=. Rules: [W1] [W2] [W3] [P1] [P2] [P3].
+    Tangent and cotangent follow the first winner in row-major order; an empty window has neither.
+    return_indices=True also gives that winner, flat over the spatial axes, as PyTorch does (-1: empty window).
+    PyTorch refuses padding over half the kernel; JAX has no gradient for dilated windows.
+
+    >>> max_pool(np.array([3.0, 1.0, 4.0, 1.0, 5.0]), (2,), padding=1)
+    array([3., 4., 5.])
+    """
+    sizes = window.kernel_of("max_pool", kernel, rank)
+    win = window.strided(
+        "max_pool",
+        shape_of(x),
+        sizes,
+        stride=sizes if stride is None else stride,
+        padding=padding,
+        dilation=dilation,
+        ceil=ceil,
+    )
+    return _pooled(x, win, return_indices)
+
+
+def _pooled(x: Value, win: Window, return_indices: bool) -> Value:
+    y = apply(MAX_POOL, x, window=win)
+    return (y, apply(WINNER, x, window=win)) if return_indices else y
+
+
+def adaptive_max_pool(x: Value, output: PerAxis, *, return_indices: bool = False, rank: int | None = None) -> Value:
+    """The maximum over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
+
+    >>> adaptive_max_pool(np.array([1.0, 5.0, 3.0, 4.0, 2.0]), (2,))
+    array([5., 4.])
+    """
+    sizes = adaptive_output("adaptive_max_pool", shape_of(x), output, rank)
+    return _pooled(x, window.adaptive("adaptive_max_pool", shape_of(x), sizes), return_indices)
+
+
+# --- max_unpool -------------------------------------------------------------------------------------------------
+
+
+def _last_shape(i: Shape, *, rank: int) -> Shape:
+    return i
+
+
+def _last_spec(i: Array, *, rank: int) -> Array:
+    """Keep an index where no later position of the same plane has it, else -1."""
+    flat = _flat(i, rank)
+    kept = np.full(flat.shape, -1, dtype=np.int64)
+    for plane in np.ndindex(flat.shape[:-1]):
+        last = {int(c): p for p, c in enumerate(flat[plane])}
+        for c, p in last.items():
+            kept[(*plane, p)] = c
+    return kept.reshape(i.shape)
+
+
+def _last_case(rng: Random) -> Case:
+    shape = cases.lead(rng) + cases.sizes(rng, 2)
+    cells = [rng.randint(-1, 3) for _ in range(math.prod(shape))]
+    return (np.array(cells, dtype=np.int64).reshape(shape),), {"rank": 2}
+
+
+LAST_WRITER = register(
+    Op(
+        name="last_writer",
+        shape=_last_shape,
+        spec=_last_spec,
+        jvp=no_tangent,
+        vjp=no_cotangent,
+        cases=_last_case,
+        exact=True,
+        index_args=(0,),
+        kind="index",
+    )
+)
+
+
+@composite
+def max_unpool(
+    x: Value,
+    indices: Value,
+    kernel: PerAxis,
+    *,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    output: Shape | None = None,
+    rank: int | None = None,
+) -> Value:
+    """Put every x[p] back at indices[p], zeros elsewhere; where an index comes twice the last one stays.
+
+    The size is `output`, or (n-1)*s - lo - hi + k. PyTorch's max_unpool1d/2d/3d; its cotangent for an overwritten
+    value is not zero (it is not the adjoint of what it computes), ours is.
+
+    >>> y, i = max_pool(np.array([1.0, 9.0, 3.0, 4.0]), (2,), return_indices=True)
+    >>> max_unpool(y, i, (2,))
+    array([0., 9., 0., 4.])
+    """
+    sizes = window.kernel_of("max_unpool", kernel, rank)
+    shape = shape_of(x)
+    if len(shape) < len(sizes):
+        raise ShapeError("max_unpool", f"kernel={sizes} needs {len(sizes)} spatial axes; got input shape {shape}")
+    if output is None:
+        output = window.transposed(
+            "max_unpool",
+            shape[len(shape) - len(sizes) :],
+            sizes,
+            stride=sizes if stride is None else stride,
+            padding=padding,
+            output_padding=0,
+            dilation=1,
+        ).size
+    return put(x, apply(LAST_WRITER, indices, rank=len(sizes)), size=tuple(output))
+
+
+# --- over whole axes --------------------------------------------------------------------------------------------
+
+Ties = Literal["all", "split", "first"]
+
+
+def _amax_shape(x: Shape, *, axes: Shape, ties: str) -> Shape:
+    if any(x[a] == 0 for a in axes):
+        raise ShapeError("amax", f"an axis is empty; got axes={axes}, input shape {x}", rule="W1")
+    return tuple(n for a, n in enumerate(x) if a not in axes)
+
+
+def _amax_spec(x: Array, *, axes: Shape, ties: str) -> Array:
+    moved = _flat(np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), len(axes))
+    if x.dtype != object:
+        return np.asarray(np.max(moved, axis=-1))
+    return reduce(scalar.maximum, np.moveaxis(moved, -1, 0))
+
+
+def _winners(x: Value, y: Value, axes: Shape) -> Value:
+    """1 at every maximiser; a NaN is one, since it is the maximum of its window ([P1])."""
+    largest = broadcast(keep_axes(y, shape_of(x), axes), shape_of(x))
+    return select(equal(x, x), equal(x, largest), 1)
+
+
+def _amax_jvp(y: Value, args: Any, dargs: Any, *, axes: Shape, ties: str) -> Value:
+    wins = _winners(args[0], y, axes)
+    total = sum_(select(wins, dargs[0], 0), axes)
+    return total if ties == "all" else div(total, sum_(wins, axes))
+
+
+def _amax_vjp(gy: Value, y: Value, args: Any, *, axes: Shape, ties: str) -> tuple[Value]:
+    wins = _winners(args[0], y, axes)
+    share = gy if ties == "all" else div(gy, sum_(wins, axes))
+    shape = shape_of(args[0])
+    return (select(wins, broadcast(keep_axes(share, shape, axes), shape), 0),)
+
+
+def _amax_case(rng: Random) -> Case:
+    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, rng.randint(1, 3)), denominators=(1,))
+    axes = tuple(a for a in range(x.ndim) if x.shape[a] and rng.random() < 0.7)
+    return (x,), {"axes": axes, "ties": rng.choice(("all", "split"))}
+
+
+AMAX = register(
+    Op(
+        name="amax",
+        shape=_amax_shape,
+        spec=_amax_spec,
+        jvp=_amax_jvp,
+        vjp=_amax_vjp,
+        cases=_amax_case,
+        monotone=(0,),
+        exact=True,
+    )
+)
+
+
+@composite
+def amax(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["all", "split"] = "split") -> Value:
+    """The maximum over axes (None: all). Ties: "split" shares the derivative evenly (torch.amax), "all" gives it whole.
+
+    >>> amax(np.array([[1.0, 3.0], [4.0, 2.0]]), 1)
+    array([3., 4.])
+    """
+    if ties not in ("all", "split"):
+        raise ParameterError("amax", f'ties must be "all" or "split"; got {ties!r}', rule="P5")
+    shape = shape_of(x)
+    positions = axes_of("amax", axes, len(shape))
+    y = apply(AMAX, x, axes=positions, ties=ties) if positions else x
+    return keep_axes(y, shape, positions) if keepdims else y
+
+
+@composite
+def global_max_pool(x: Value, *, rank: int, keepdims: bool = True, ties: Ties = "all") -> Value:
+    """The maximum over the last `rank` axes: (C, *spatial) to (C, 1, ..) or, with keepdims=False, to (C).
+
+    ties: "all" gives every maximiser the full cotangent (the tangent is the sum over maximisers), "split" shares it
+    evenly (the tangent is their mean), "first" follows the first winner, as max_pool does.
+
+    >>> global_max_pool(np.array([[1.0, 3.0, 3.0]]), rank=1, keepdims=False)
+    array([3.])
+    """
+    shape = shape_of(x)
+    axes = spatial_axes("global_max_pool", shape, rank)
+    if ties == "first":
+        y = max_pool(x, shape[len(shape) - rank :])
+        return y if keepdims else reshape(y, shape[: len(shape) - rank])
+    if ties not in ("all", "split"):
+        raise ParameterError("global_max_pool", f'ties must be "all", "split" or "first"; got {ties!r}', rule="P5")
+    return amax(x, axes, keepdims=keepdims, ties=ties)

@@ -1,0 +1,228 @@
+"""Smooth maxima over windows: y = log(sum_t exp(beta*x_t)) / beta, and the two maps its derivatives are made of.
+
+    smooth_max_pool   y
+    smooth_pull       pull(x, y, v)[p] = sum_t exp(beta*(x_t - y_p)) * v_t        tangent of y for v = dx
+    smooth_push       its adjoint in v: push(x, y, g)[i] = sum over windows p that read i of exp(beta*(x_i - y_p)) * g_p
+
+For beta > 0 no tap exceeds y, so no exponent is positive: nothing overflows. The family is closed:
+d pull = pull(x, y, dv) + beta*pull(x, y, v*dx) - beta*dy*pull(x, y, v), and likewise for push.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Any, Literal
+
+import numpy as np
+
+from .. import scalar, window
+from ..errors import ParameterError, ShapeError
+from ..op import Case, Op, Value, apply, is_literal, register, shape_of
+from ..scalar import Array, Number
+from ..window import Padding, PerAxis, Shape, Window, scatter_add
+from . import cases
+from .elementwise import add_tangents, mul
+
+Padded = Literal["zero", "ignore"]
+
+
+def _check(name: str, x: Shape, spatial: Shape) -> Shape:
+    lead = x[: max(0, len(x) - len(spatial))]
+    if x != lead + spatial:
+        raise ShapeError(name, f"spatial sizes must be {spatial}; got shape {x}", rule="W1")
+    return lead
+
+
+def _smooth_shape(x: Shape, *, window: Window, beta: Number, padded: Padded) -> Shape:
+    return _check("smooth_max_pool", x, window.size) + window.out
+
+
+def _pivot(z: Array, win: Window, padded: Padded) -> Array:
+    """The largest beta*x of every window: any value would do in exact arithmetic, this one keeps floats finite."""
+    m = scalar.zeros(z.shape[: z.ndim - win.rank] + win.out, z)
+    seen = np.zeros(win.out, dtype=bool) if padded == "ignore" else (win.inside() != math.prod(win.kernel))
+    for tap in win.taps():
+        here, v = (..., *tap.outs), z[(..., *tap.ins)]
+        m[here] = np.where(seen[tap.outs], scalar.maximum(m[here], v), v)
+        seen[tap.outs] = True
+    return m if z.dtype == object else np.where(np.isfinite(m), m, 0)
+
+
+def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> Array:
+    b = scalar.literal(beta, x)
+    z = x * b
+    m = _pivot(z, window, padded)
+    total = scalar.zeros(m.shape, x)
+    if padded == "zero":  # every padded tap is x = 0 and counts
+        outside = math.prod(window.kernel) - window.inside()
+        total = total + scalar.apply("exp", -m) * (outside if x.dtype == object else outside.astype(x.dtype))
+    for tap in window.taps():
+        here = (..., *tap.outs)
+        total[here] += scalar.apply("exp", z[(..., *tap.ins)] - m[here])
+    empty = np.broadcast_to((window.inside() == 0) & (padded == "ignore"), m.shape)
+    safe = np.where(empty, scalar.full((), 1, x), total)
+    return np.where(empty, scalar.zeros((), x), (m + scalar.apply("log", safe)) / b)
+
+
+def _pull_shape(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Shape:
+    lead = _check("smooth_pull", x, window.size)
+    if v != x or y != lead + window.out:
+        raise ShapeError("smooth_pull", f"v must have x's shape and y the output's; got x {x}, y {y}, v {v}")
+    return y
+
+
+def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) -> Array:
+    b = scalar.literal(beta, x)
+    total = scalar.zeros(y.shape, x)
+    for tap in window.taps():
+        here, there = (..., *tap.outs), (..., *tap.ins)
+        total[here] += scalar.apply("exp", (x[there] - y[here]) * b) * v[there]
+    return total
+
+
+def _push_shape(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Shape:
+    lead = _check("smooth_push", x, window.size)
+    if g != y or y != lead + window.out:
+        raise ShapeError("smooth_push", f"g and y must have the output's shape; got x {x}, y {y}, g {g}")
+    return x
+
+
+def _push_spec(x: Array, y: Array, g: Array, *, window: Window, beta: Number) -> Array:
+    b = scalar.literal(beta, x)
+    gx = scalar.zeros(x.shape, x)
+    for tap in window.taps():
+        here, there = (..., *tap.outs), (..., *tap.ins)
+        scatter_add(gx, tap.ins, scalar.apply("exp", (x[there] - y[here]) * b) * g[here])
+    return gx
+
+
+def _pull(x: Value, y: Value, v: Value, params: Any) -> Value:
+    return apply(PULL, x, y, v, **params)
+
+
+def _push(x: Value, y: Value, g: Value, params: Any) -> Value:
+    return apply(PUSH, x, y, g, **params)
+
+
+def _family(params: Any) -> Any:
+    return {"window": params["window"], "beta": params["beta"]}
+
+
+def _pull_jvp(y_: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    (x, y, v), (dx, dy, dv), beta = args, dargs, params["beta"]
+    return add_tangents(
+        None if dv is None else _pull(x, y, dv, params),
+        None if dx is None else mul(_pull(x, y, mul(v, dx), params), beta),
+        None if dy is None else mul(mul(dy, y_), -beta),
+    )
+
+
+def _pull_vjp(g: Value, y_: Value, args: Any, **params: Any) -> tuple[Value, ...]:
+    (x, y, v), beta = args, params["beta"]
+    gv = _push(x, y, g, params)
+    return mul(mul(v, gv), beta), mul(mul(g, y_), -beta), gv
+
+
+def _push_jvp(gx: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    (x, y, g), (dx, dy, dg), beta = args, dargs, params["beta"]
+    return add_tangents(
+        None if dg is None else _push(x, y, dg, params),
+        None if dx is None else mul(mul(dx, gx), beta),
+        None if dy is None else mul(_push(x, y, mul(g, dy), params), -beta),
+    )
+
+
+def _push_vjp(h: Value, gx: Value, args: Any, **params: Any) -> tuple[Value, ...]:
+    (x, y, g), beta = args, params["beta"]
+    gg = _pull(x, y, h, params)
+    return mul(mul(h, gx), beta), mul(mul(g, gg), -beta), gg
+
+
+def _case(rng: Random) -> Case:
+    win = cases.window(rng)
+    x = cases.numbers(rng, cases.lead(rng) + win.size)
+    return (x,), {"window": win, "beta": rng.choice((1, 2, -1, 0.5))}
+
+
+def _smooth_case(rng: Random) -> Case:
+    args, params = _case(rng)
+    return args, {**params, "padded": rng.choice(("zero", "ignore"))}
+
+
+def _family_case(rng: Random, third: str) -> Case:
+    (x,), params = _case(rng)
+    y = cases.numbers(rng, x.shape[: x.ndim - params["window"].rank] + params["window"].out)
+    return (x, y, cases.like(rng, x if third == "v" else y)), params
+
+
+SMOOTH_MAX_POOL = register(
+    Op(
+        name="smooth_max_pool",
+        shape=_smooth_shape,
+        spec=_smooth_spec,
+        jvp=lambda y, args, dargs, **params: _pull(args[0], y, dargs[0], _family(params)),
+        vjp=lambda gy, y, args, **params: (_push(args[0], y, gy, _family(params)),),
+        cases=_smooth_case,
+        monotone=(0,),
+        transcendental=True,
+        reach=lambda x, *, window, **_: window.reach(),
+    )
+)
+
+PULL = register(
+    Op(
+        name="smooth_pull",
+        shape=_pull_shape,
+        spec=_pull_spec,
+        jvp=_pull_jvp,
+        vjp=_pull_vjp,
+        cases=lambda rng: _family_case(rng, "v"),
+        linear=((2,),),
+        transcendental=True,
+    )
+)
+
+PUSH = register(
+    Op(
+        name="smooth_push",
+        shape=_push_shape,
+        spec=_push_spec,
+        jvp=_push_jvp,
+        vjp=_push_vjp,
+        cases=lambda rng: _family_case(rng, "g"),
+        linear=((2,),),
+        transcendental=True,
+    )
+)
+
+
+def smooth_max_pool(
+    x: Value,
+    kernel: PerAxis,
+    *,
+    beta: Number,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    padded: Padded = "zero",
+    rank: int | None = None,
+) -> Value:
+    """A smooth maximum over windows: y[p] = log(sum_t exp(beta * x[s*p + t - lo])) / beta; beta < 0 gives a minimum.
+
+    A padded tap is x = 0 and counts (padded="zero"), or is left out as in max_pool (padded="ignore"; a window with no
+    tap inside then gives 0). For beta > 0 the result lies in [max, max + log(taps)/beta].
+    Derivatives: weights softmax(beta*x) over the window, for the tangent and for the cotangent. Rules: [W1] [W2] [P3].
+    No framework has it; unfold + logsumexp is the usual stand-in.
+
+    >>> smooth_max_pool(np.array([0.0, 0.0, 5.0, 1.0]), (2,), beta=100.0).round(3)
+    array([0.007, 5.   ])
+    """
+    if not is_literal(beta) or beta == 0 or not math.isfinite(beta):
+        raise ParameterError("smooth_max_pool", f"beta must be a finite number other than 0; got {beta!r}", rule="P5")
+    if padded not in ("zero", "ignore"):
+        raise ParameterError("smooth_max_pool", f'padded must be "zero" or "ignore"; got {padded!r}', rule="P5")
+    sizes = window.kernel_of("smooth_max_pool", kernel, rank)
+    win = window.strided(
+        "smooth_max_pool", shape_of(x), sizes, stride=sizes if stride is None else stride, padding=padding
+    )
+    return apply(SMOOTH_MAX_POOL, x, window=win, beta=beta, padded=padded)

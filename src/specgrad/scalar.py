@@ -1,0 +1,279 @@
+"""Scalars: what an array cell may be, and the few functions a specification needs from it.
+
+A specification is written once and runs over
+
+- float16, float32, float64: NumPy arrays of floats, IEEE arithmetic;
+- exact rationals: object arrays of `fractions.Fraction`. Integers are exact numbers too and become Fractions;
+- rigorous balls: object arrays of python-flint `arb`, which enclose exp, log and their friends;
+- dual numbers: object arrays of `Dual`, over any of the above;
+- any other type that offers + - * / and >.
+
+Rationals have no exp and no log, and say so. Exact numbers never meet floats silently: mixing them is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import ScalarError
+
+Array = NDArray[Any]
+Number = int | float | Fraction
+
+
+class Dual:
+    """`value + tangent * epsilon` with `epsilon**2 = 0`: arithmetic that carries a derivative along.
+
+    Nests (a Dual of Duals carries second derivatives) and works over every scalar of this module.
+
+    >>> x = Dual(Fraction(3), Fraction(1))
+    >>> x * x + 1 / x
+    Dual(Fraction(28, 3), Fraction(53, 9))
+    """
+
+    __slots__ = ("tangent", "value")
+
+    def __init__(self, value: Any, tangent: Any) -> None:
+        self.value = value
+        self.tangent = tangent
+
+    def __repr__(self) -> str:
+        return f"Dual({self.value!r}, {self.tangent!r})"
+
+    @staticmethod
+    def _split(other: Any) -> tuple[Any, Any]:
+        return (other.value, other.tangent) if isinstance(other, Dual) else (other, 0)
+
+    def __add__(self, other: Any) -> Dual:
+        v, t = self._split(other)
+        return Dual(self.value + v, self.tangent + t)
+
+    def __sub__(self, other: Any) -> Dual:
+        v, t = self._split(other)
+        return Dual(self.value - v, self.tangent - t)
+
+    def __mul__(self, other: Any) -> Dual:
+        v, t = self._split(other)
+        return Dual(self.value * v, self.tangent * v + self.value * t)
+
+    def __truediv__(self, other: Any) -> Dual:
+        v, t = self._split(other)
+        q = self.value / v
+        return Dual(q, (self.tangent - q * t) / v)
+
+    def __rsub__(self, other: Any) -> Dual:
+        return Dual(other - self.value, -self.tangent)
+
+    def __rtruediv__(self, other: Any) -> Dual:
+        return Dual(other + self.value * 0, self.tangent * 0) / self
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Dual:
+        return Dual(-self.value, -self.tangent)
+
+    def __abs__(self) -> Dual:
+        return -self if self.value < 0 else self
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self.value > self._split(other)[0])
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.value <= self._split(other)[0])
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.value < self._split(other)[0])
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self.value >= self._split(other)[0])
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == self._split(other)[0])
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __pow__(self, n: int) -> Dual:
+        return Dual(self.value**n, self.value ** (n - 1) * n * self.tangent)
+
+    def _chain(self, value: Any, slope: Any) -> Dual:
+        return Dual(value, slope * self.tangent)
+
+    def exp(self) -> Dual:
+        y = call("exp", self.value)
+        return self._chain(y, y)
+
+    def log(self) -> Dual:
+        return self._chain(call("log", self.value), 1 / self.value)
+
+    def sqrt(self) -> Dual:
+        y = call("sqrt", self.value)
+        return self._chain(y, 1 / (2 * y))
+
+    def tanh(self) -> Dual:
+        y = call("tanh", self.value)
+        return self._chain(y, 1 - y * y)
+
+    def erf(self) -> Dual:
+        slope = call("exp", -(self.value * self.value)) * 2 / call("sqrt", pi_like(self.value))
+        return self._chain(call("erf", self.value), slope)
+
+
+def pi_like(value: Any) -> Any:
+    """pi in the arithmetic of `value`: a ball for balls, a float for floats."""
+    if isinstance(value, Dual):
+        return pi_like(value.value)
+    if isinstance(value, Fraction):
+        raise ScalarError("pi", "is not rational; use floats or balls (specgrad.balls)")
+    return type(value).pi() if hasattr(type(value), "pi") else math.pi
+
+
+def _rational_sqrt(x: Fraction) -> Fraction:
+    if x >= 0:
+        n, d = math.isqrt(x.numerator), math.isqrt(x.denominator)
+        if n * n == x.numerator and d * d == x.denominator:
+            return Fraction(n, d)
+    raise ScalarError("sqrt", f"{x} has no rational square root; use floats or balls (specgrad.balls)")
+
+
+def call(name: str, x: Any) -> Any:
+    """One of exp, log, sqrt, tanh, erf of one scalar, by the scalar's own method.
+
+    >>> call("sqrt", Fraction(9, 4))
+    Fraction(3, 2)
+    >>> call("exp", Fraction(1))
+    Traceback (most recent call last):
+    specgrad.errors.ScalarError: exp: exact rationals have no exp; use floats or balls (specgrad.balls)
+    """
+    if isinstance(x, Fraction | int):
+        if name == "sqrt":
+            return _rational_sqrt(Fraction(x))
+        raise ScalarError(name, f"exact rationals have no {name}; use floats or balls (specgrad.balls)")
+    if isinstance(x, float):
+        return getattr(math, name)(x)
+    return getattr(x, name)()
+
+
+_erf_floats = np.frompyfunc(math.erf, 1, 1)
+
+
+def apply(name: str, x: Array) -> Array:
+    """`call`, cell by cell over an array."""
+    if x.dtype == object:
+        return _objects([call(name, v) for v in x.flat], x.shape)
+    with np.errstate(all="ignore"):  # inf and NaN are values of the contract ([P1], [P2]), not accidents
+        if name == "erf":
+            return np.asarray(_erf_floats(x), dtype=x.dtype)
+        return np.asarray(getattr(np, name)(x))
+
+
+def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
+    out = np.empty(len(values), dtype=object)
+    for i, v in enumerate(values):  # a plain assignment would unpack cells that look like sequences
+        out[i] = v
+    return out.reshape(shape)
+
+
+def exact(x: Any) -> Array:
+    """The same numbers as exact rationals; every finite float is one.
+
+    >>> exact([0.5, 2])
+    array([Fraction(1, 2), Fraction(2, 1)], dtype=object)
+    """
+    a = np.asarray(x)
+    return _objects([Fraction(v.item() if isinstance(v, np.generic) else v) for v in a.flat], a.shape)
+
+
+def balls(x: Any) -> Array:
+    """The same numbers as python-flint balls, whose arithmetic encloses the real result (extra: `balls`)."""
+    from flint import arb, fmpq
+
+    def ball(v: Any) -> Any:
+        q = Fraction(v.item() if isinstance(v, np.generic) else v)
+        return arb(fmpq(q.numerator, q.denominator))
+
+    a = np.asarray(x)
+    return _objects([ball(v) for v in a.flat], a.shape)
+
+
+def as_array(operator: str, x: Any) -> Array:
+    """NumPy floats as they are; integers, of whatever width, as exact numbers."""
+    a = np.asarray(x)
+    if a.dtype.kind == "f":
+        return a
+    if a.dtype.kind in "iub":
+        return exact(a)
+    if a.dtype != object:
+        raise ScalarError(operator, f"cannot compute with dtype {a.dtype}; give floats or exact numbers")
+    if any(type(v) is int for v in a.flat):
+        return _objects([Fraction(v) if type(v) is int else v for v in a.flat], a.shape)
+    return a
+
+
+def check_same_kind(operator: str, arrays: Sequence[Array]) -> None:
+    """Refuse to mix floats with exact numbers: the result would look exact and not be."""
+    if len({a.dtype == object for a in arrays}) > 1:
+        kinds = ", ".join("exact" if a.dtype == object else str(a.dtype) for a in arrays)
+        raise ScalarError(operator, f"got {kinds}; convert the floats with specgrad.exact, or all to floats")
+
+
+def zeros(shape: tuple[int, ...], like: Array) -> Array:
+    """Zeros of the scalar type of `like`."""
+    return full(shape, 0, like)
+
+
+def full(shape: tuple[int, ...], value: Number, like: Array) -> Array:
+    """`value` everywhere, in the scalar type of `like`."""
+    out = np.empty(shape, dtype=like.dtype)
+    out[...] = literal(value, like)
+    return out
+
+
+def literal(value: Number, like: Array) -> Any:
+    """A Python number in the scalar type of `like`, exactly wherever that type can hold it."""
+    if like.dtype != object:
+        return like.dtype.type(float(value))
+    q = Fraction(value)
+    zero = like.flat[0] * 0 if like.size else Fraction(0)
+    return zero + q.numerator if q.denominator == 1 else (zero + q.numerator) / q.denominator
+
+
+def divide(x: Array, counts: Array) -> Array:
+    """x / counts, 0 where the count is 0; counts are exact integers."""
+    safe = np.where(counts == 0, 1, counts)
+    quotient = x / (safe if x.dtype == object else safe.astype(x.dtype))
+    return np.where(counts == 0, zeros((), x), quotient)
+
+
+def _decide(operator: str, test: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:
+    if not (a > b) and not (a <= b):
+        raise ScalarError(operator, f"cannot decide which of {a} and {b} is larger; the balls overlap")
+    return bool(test(a, b))
+
+
+def compare(operator: str, test: Callable[[Any, Any], Any], a: Array, b: Array) -> NDArray[np.bool_]:
+    """Cell by cell `test(a, b)`; balls that overlap are an error, not a guess."""
+    if a.dtype != object:
+        return np.asarray(test(a, b), dtype=bool)
+    a, b = np.broadcast_arrays(a, b)
+    cells = [_decide(operator, test, p, q) for p, q in zip(a.flat, b.flat, strict=True)]
+    return np.array(cells, dtype=bool).reshape(a.shape)
+
+
+def maximum(a: Array, b: Array) -> Array:
+    """The larger, cell by cell, NaN propagating; for balls the enclosure of the larger."""
+    a, b = np.broadcast_arrays(a, b)
+    if a.dtype != object:
+        return np.asarray(np.maximum(a, b))
+
+    def larger(p: Any, q: Any) -> Any:
+        if hasattr(p, "max") and not (p > q) and not (p <= q):
+            return p.max(q)
+        return q if q > p else p
+
+    return _objects([larger(p, q) for p, q in zip(a.flat, b.flat, strict=True)], a.shape)

@@ -1,0 +1,466 @@
+"""The window relation: which input cell does tap t of output position o read?
+
+Everything windowed in this library (conv, conv_transpose, every pooling, receptive fields, halos) is this
+relation, and nothing outside this file computes an input coordinate. Per spatial axis
+
+    strided:   tap t of output o reads input  i = s*o + e*t - lo ;  i outside [0, n) is a padded tap
+               out = floor((n + lo + hi - e*(k-1) - 1) / s) + 1
+    adaptive:  output o reads the cells  [floor(o*n/out), ceil((o+1)*n/out))
+
+A window over d axes is the product of its axes; taps are visited in row-major order.
+
+Rules: [W1] k, s, e, n >= 1 and lo, hi >= 0. [W2] e*(k-1)+1 <= n + lo + hi. [W3] `ceil` rounds the output size
+up, then drops a last window that would start in the high padding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import ParameterError, ShapeError
+from .scalar import Array
+
+Shape = tuple[int, ...]
+Padding = int | str | tuple[int, ...] | tuple[tuple[int, int], ...]
+PerAxis = int | tuple[int, ...]
+
+
+class Reach(NamedTuple):
+    """Output position o depends on input positions `[step*o + first, step*o + last]` of one axis (see `reach.py`)."""
+
+    step: Any  # an integer; a Fraction behind a conv_transpose
+    first: Any
+    last: Any
+
+
+class Tap(NamedTuple):
+    """One tap: its position in the kernel, the outputs that read it inside the input, and the inputs they read.
+
+    `outs` and `ins` index the last d axes (after `...`) and correspond one to one.
+    """
+
+    position: Shape
+    outs: tuple[Any, ...]
+    ins: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """One axis of the relation i = stride*o + dilation*t - lo."""
+
+    size: int
+    kernel: int
+    stride: int
+    dilation: int
+    lo: int
+    hi: int
+    out: int
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.kernel, self.stride, self.dilation, self.out) < 1 or min(self.lo, self.hi) < 0:
+            raise ShapeError("window", f"sizes must be positive and padding not negative; got {self}", rule="W1")
+        if self.span > self.size + self.lo + self.hi:
+            raise ShapeError("window", f"window of {self.span} cells does not fit; got {self}", rule="W2")
+        if self.out > self.floor_out + 1:
+            raise ShapeError("window", f"at most {self.floor_out + 1} output positions; got {self}", rule="W3")
+
+    @property
+    def span(self) -> int:
+        """Cells from the first tap to the last."""
+        return self.dilation * (self.kernel - 1) + 1
+
+    @property
+    def floor_out(self) -> int:
+        """The output size without `ceil`."""
+        return (self.size + self.lo + self.hi - self.span) // self.stride + 1
+
+    def tap(self, t: int) -> tuple[slice, slice]:
+        """The outputs whose tap t is inside the input, and what they read: two slices of equal length."""
+        shift = self.dilation * t - self.lo
+        first = max(0, -(shift // self.stride))  # the first o with stride*o + shift >= 0
+        last = min(self.out - 1, (self.size - 1 - shift) // self.stride)
+        count = max(0, last - first + 1)
+        if count == 0:
+            return slice(0, 0), slice(0, 0)
+        start = self.stride * first + shift
+        return slice(first, first + count), slice(start, start + self.stride * (count - 1) + 1, self.stride)
+
+    def _taps_between(self, low: int, high: int) -> list[int]:
+        """For every output: how many taps read a position in [low, high)."""
+
+        def count(o: int) -> int:
+            base = self.stride * o - self.lo
+            first = max(0, -((base - low) // self.dilation))
+            last = min(self.kernel - 1, (high - 1 - base) // self.dilation)
+            return max(0, last - first + 1)
+
+        return [count(o) for o in range(self.out)]
+
+    def inside(self) -> list[int]:
+        """For every output: the taps inside the input."""
+        return self._taps_between(0, self.size)
+
+    def counted(self) -> list[int]:
+        """[A1] For every output: the taps inside the padded extent [-lo, n+hi)."""
+        return self._taps_between(-self.lo, self.size + self.hi)
+
+    def reach(self) -> Reach:
+        return Reach(self.stride, -self.lo, self.span - 1 - self.lo)
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """One axis cut into `out` cells, cell o being [floor(o*n/out), ceil((o+1)*n/out))."""
+
+    size: int
+    out: int
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.out) < 1:
+            raise ShapeError("window", f"sizes must be positive; got {self}", rule="W1")
+
+    def start(self, o: int) -> int:
+        return o * self.size // self.out
+
+    def end(self, o: int) -> int:
+        return -(-(o + 1) * self.size // self.out)
+
+    @property
+    def kernel(self) -> int:
+        """The longest cell."""
+        return max(self.inside())
+
+    def tap(self, t: int) -> tuple[Array, Array]:
+        outs = [o for o in range(self.out) if self.start(o) + t < self.end(o)]
+        return np.array(outs, dtype=np.intp), np.array([self.start(o) + t for o in outs], dtype=np.intp)
+
+    def inside(self) -> list[int]:
+        return [self.end(o) - self.start(o) for o in range(self.out)]
+
+    counted = inside
+
+    def reach(self) -> Reach | None:
+        return None  # cells are not evenly spaced: callers treat the axis as wholly read
+
+
+Axis = Strided | Adaptive
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The product of its axes: a relation between inputs of shape `size` and outputs of shape `out`.
+
+    >>> w = strided("max_pool", (5,), (3,), stride=(2,), padding=((1, 1),))
+    >>> w.out
+    (3,)
+    >>> for tap in w.taps():
+    ...     print(tap.position, tap.outs, tap.ins)
+    (0,) (slice(1, 3, None),) (slice(1, 4, 2),)
+    (1,) (slice(0, 3, None),) (slice(0, 5, 2),)
+    (2,) (slice(0, 2, None),) (slice(1, 4, 2),)
+    """
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.axes)
+
+    @property
+    def size(self) -> Shape:
+        return tuple(a.size for a in self.axes)
+
+    @property
+    def out(self) -> Shape:
+        return tuple(a.out for a in self.axes)
+
+    @property
+    def kernel(self) -> Shape:
+        return tuple(a.kernel for a in self.axes)
+
+    @property
+    def taps_count(self) -> int:
+        return math.prod(self.kernel)
+
+    @property
+    def covers(self) -> int:
+        """An upper bound on the (output, tap) pairs that read one input cell."""
+        return math.prod(min(a.kernel, a.out) for a in self.axes)
+
+    def taps(self) -> Iterator[Tap]:
+        """Every tap that some output reads inside the input, in row-major order."""
+        per_axis = [[a.tap(t) for t in range(a.kernel)] for a in self.axes]
+        for position in itertools.product(*(range(k) for k in self.kernel)):
+            pairs = [axis[t] for axis, t in zip(per_axis, position, strict=True)]
+            outs, ins = (
+                self._index([p[side] for p in pairs], sizes) for side, sizes in ((0, self.out), (1, self.size))
+            )
+            if all(_length(p[0]) for p in pairs):
+                yield Tap(position, outs, ins)
+
+    @staticmethod
+    def _index(parts: list[Any], sizes: Shape) -> tuple[Any, ...]:
+        if all(isinstance(p, slice) for p in parts):
+            return tuple(parts)
+        arrays = [np.arange(n)[p] if isinstance(p, slice) else p for p, n in zip(parts, sizes, strict=True)]
+        return np.ix_(*arrays)
+
+    def inside(self) -> Array:
+        """For every output: the taps inside the input (exact integers, shape `out`)."""
+        return self._product(lambda a: a.inside())
+
+    def counted(self) -> Array:
+        """[A1] For every output: the taps inside the padded extent."""
+        return self._product(lambda a: a.counted())
+
+    def _product(self, counts: Callable[[Axis], list[int]]) -> Array:
+        total = np.ones((), dtype=object)
+        for axis in self.axes:
+            total = np.multiply.outer(total, np.array(counts(axis), dtype=object))
+        return np.asarray(total, dtype=object)
+
+    def reach(self) -> tuple[Reach | None, ...]:
+        return tuple(a.reach() for a in self.axes)
+
+    def __str__(self) -> str:
+        if not all(isinstance(a, Strided) for a in self.axes):
+            return f"cells {'x'.join(map(str, self.out))}"
+        words = [f"k{_compact(self.kernel)}"]
+        axes = [a for a in self.axes if isinstance(a, Strided)]
+        for letter, values, default in (
+            ("s", tuple(a.stride for a in axes), 1),
+            ("d", tuple(a.dilation for a in axes), 1),
+            ("p", tuple((a.lo, a.hi) if a.lo != a.hi else a.lo for a in axes), 0),
+        ):
+            if any(v != default for v in values):
+                words.append(letter + _compact(values))
+        if any(a.out > a.floor_out for a in axes):
+            words.append("ceil")
+        return " ".join(words)
+
+
+def scatter_add(target: Array, ins: tuple[Any, ...], values: Array) -> None:
+    """target[..., ins] += values, where adaptive cells may name one input cell twice."""
+    if all(isinstance(i, slice) for i in ins):
+        target[(..., *ins)] += values
+    else:
+        np.add.at(target, (..., *ins), values)
+
+
+def _length(outs: Any) -> int:
+    return outs.stop - outs.start if isinstance(outs, slice) else len(outs)
+
+
+def _compact(values: tuple[Any, ...]) -> str:
+    texts = [f"({v[0]},{v[1]})" if isinstance(v, tuple) else str(v) for v in values]
+    return texts[0] if len(set(texts)) == 1 else "x".join(texts)
+
+
+# --- from what a user writes to a Window ------------------------------------------------------------------------
+
+
+def per_axis(operator: str, name: str, value: PerAxis, rank: int) -> Shape:
+    """An int stands for all axes.
+
+    >>> per_axis("conv", "stride", 2, 3)
+    (2, 2, 2)
+    """
+    values = _as_ints(operator, name, (value,) * rank if _is_int(value) else value)
+    if len(values) != rank:
+        raise ShapeError(operator, f"{name}={value} has {len(values)} entries for {rank} spatial axes")
+    return values
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _as_ints(operator: str, name: str, value: Any) -> Shape:
+    if isinstance(value, str | bytes) or not hasattr(value, "__iter__") or not all(_is_int(v) for v in value):
+        raise ParameterError(operator, f"{name} must be an int or one int per axis; got {value!r}", rule="P5")
+    return tuple(int(v) for v in value)
+
+
+def kernel_of(operator: str, kernel: PerAxis, rank: int | None) -> Shape:
+    """The kernel as a tuple; its length is the rank, and an int needs `rank=`."""
+    if _is_int(kernel) and rank is None:
+        raise ParameterError(operator, f"an int kernel needs rank=; got kernel={kernel}", rule="P5")
+    if rank is not None and (not _is_int(rank) or rank < 1):
+        raise ShapeError(operator, f"rank must be at least 1; got rank={rank}", rule="W1")
+    values = per_axis(operator, "kernel", kernel, rank) if rank is not None else _as_ints(operator, "kernel", kernel)
+    if not values:
+        raise ShapeError(operator, "needs at least one spatial axis; got an empty kernel", rule="W1")
+    return values
+
+
+def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...]:
+    """padding as one (lo, hi) pair per axis."""
+    if _is_int(padding):
+        padding = (padding,) * rank
+    pairs = tuple((p, p) if _is_int(p) else tuple(p) if hasattr(p, "__iter__") else p for p in padding)
+    if len(pairs) != rank:
+        raise ShapeError(operator, f"padding={padding} has {len(pairs)} entries for {rank} spatial axes")
+    for p in pairs:
+        if not (isinstance(p, tuple) and len(p) == 2 and all(_is_int(v) for v in p)):
+            raise ParameterError(
+                operator, f"padding must be an int, an int or a (lo, hi) pair per axis; got {padding!r}", rule="P5"
+            )
+    return tuple((int(lo), int(hi)) for lo, hi in pairs)
+
+
+def _same(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
+    """Padding for out = ceil(n/s); the odd cell goes high (upper) or low."""
+    total = max(0, (-(-n // s) - 1) * s + e * (k - 1) + 1 - n)
+    small, large = total // 2, total - total // 2
+    return (small, large) if upper else (large, small)
+
+
+def resolve_padding(
+    operator: str, padding: Padding, sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape
+) -> tuple[tuple[int, int], ...]:
+    """padding is an int, one int per axis, (lo, hi) pairs, "valid", "same_upper" or "same_lower"."""
+    if not isinstance(padding, str):
+        return _pairs(operator, padding, len(sizes))
+    if padding == "valid":
+        return ((0, 0),) * len(sizes)
+    if padding not in ("same_upper", "same_lower"):
+        raise ParameterError(
+            operator, f'padding must be "valid", "same_upper" or "same_lower"; got {padding!r}', rule="P5"
+        )
+    upper = padding == "same_upper"
+    return tuple(_same(*a, upper) for a in zip(sizes, kernel, stride, dilation, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _axis(n: int, k: int, s: int, e: int, lo: int, hi: int, ceil: bool) -> Strided:
+    over = n + lo + hi - e * (k - 1) - 1
+    out = over // s + 1
+    if ceil:
+        out = -(-over // s) + 1
+        if (out - 1) * s >= n + lo:  # [W3] the last window would start in the high padding
+            out -= 1
+    return Strided(n, k, s, e, lo, hi, out)
+
+
+def _check_positive(operator: str, sizes: Shape, padding: Any, shown: str, **values: Shape) -> None:
+    """[W1], before anything is computed."""
+    for name, value in values.items():
+        if min(value) < 1:
+            raise ShapeError(operator, f"{name} must be at least 1; got {name}={value}, {shown}", rule="W1")
+    if any(min(p) < 0 for p in padding):
+        raise ShapeError(operator, f"padding must not be negative; got padding={padding}, {shown}", rule="W1")
+    if min(sizes) < 1:
+        raise ShapeError(operator, f"spatial axis {sizes.index(0)} is empty; got {shown}", rule="W1")
+
+
+def _check_fit(operator: str, sizes: Shape, kernel: Shape, dilation: Shape, padding: Any, shown: str) -> None:
+    """[W2] A window larger than its padded input has no position."""
+    for axis, (n, k, e, (lo, hi)) in enumerate(zip(sizes, kernel, dilation, padding, strict=True)):
+        span = e * (k - 1) + 1
+        if span > n + lo + hi:
+            raise ShapeError(
+                operator,
+                f"window of {span} cells does not fit {n} + {lo} + {hi} input cells on axis {axis}; "
+                f"got kernel={kernel}, {shown}",
+                rule="W2",
+            )
+
+
+def strided(
+    operator: str,
+    shape: Shape,
+    kernel: Shape,
+    *,
+    stride: PerAxis = 1,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
+    ceil: bool = False,
+) -> Window:
+    """The window over the last axes of `shape`; its rank is the kernel's length.
+
+    >>> strided("max_pool", (4, 9, 5), (3, 7))
+    Traceback (most recent call last):
+    specgrad.errors.ShapeError: max_pool [W2]: window of 7 cells does not fit 5 + 0 + 0 input cells on axis 1; got kernel=(3, 7), input shape (4, 9, 5)
+    """  # noqa: E501 - the message is one line
+    rank = len(kernel)
+    if len(shape) < rank:
+        raise ShapeError(operator, f"kernel={kernel} needs {rank} spatial axes; got input shape {shape}", rule="W1")
+    sizes = shape[len(shape) - rank :]
+    strides = per_axis(operator, "stride", stride, rank)
+    dilations = per_axis(operator, "dilation", dilation, rank)
+    shown = f"input shape {shape}"
+    _check_positive(operator, sizes, (), shown, kernel=kernel, stride=strides, dilation=dilations)
+    pads = resolve_padding(operator, padding, sizes, kernel, strides, dilations)
+    _check_positive(operator, sizes, pads, shown)
+    _check_fit(operator, sizes, kernel, dilations, pads, shown)
+    return Window(
+        tuple(
+            _axis(n, k, s, e, lo, hi, bool(ceil))
+            for n, k, s, e, (lo, hi) in zip(sizes, kernel, strides, dilations, pads, strict=True)
+        )
+    )
+
+
+def adaptive(operator: str, shape: Shape, output: Shape) -> Window:
+    """`output` cells over the last axes; an axis that divides evenly is an ordinary strided one.
+
+    >>> adaptive("adaptive_avg_pool", (7,), (3,)).axes[0].inside()
+    [3, 3, 3]
+    >>> str(adaptive("adaptive_avg_pool", (6,), (3,)))
+    'k2 s2'
+    """
+    rank = len(output)
+    if len(shape) < rank:
+        raise ShapeError(operator, f"output={output} needs {rank} spatial axes; got input shape {shape}", rule="W1")
+    sizes = shape[len(shape) - rank :]
+    if min(output) < 1 or min(sizes) < 1:
+        raise ShapeError(operator, f"sizes must be positive; got output={output}, input shape {shape}", rule="W1")
+    return Window(
+        tuple(
+            Strided(n, n // m, n // m, 1, 0, 0, m) if n % m == 0 else Adaptive(n, m)
+            for n, m in zip(sizes, output, strict=True)
+        )
+    )
+
+
+def transposed(
+    operator: str,
+    sizes: Shape,
+    kernel: Shape,
+    *,
+    stride: PerAxis,
+    padding: Padding,
+    output_padding: PerAxis,
+    dilation: PerAxis,
+) -> Window:
+    """The relation read backwards: `sizes` are its outputs, the result of conv_transpose its inputs.
+
+    size = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding, and [C2] size >= 1, output_padding < max(s, e).
+    """
+    rank = len(kernel)
+    strides = per_axis(operator, "stride", stride, rank)
+    dilations = per_axis(operator, "dilation", dilation, rank)
+    extra = per_axis(operator, "output_padding", output_padding, rank)
+    if isinstance(padding, str) and padding != "valid":
+        raise ParameterError(operator, f"padding={padding!r} is not defined here; give numbers", rule="P5")
+    pads = resolve_padding(operator, padding, sizes, kernel, strides, dilations)
+    shown = f"input sizes {sizes}"
+    _check_positive(operator, sizes, pads, shown, kernel=kernel, stride=strides, dilation=dilations)
+    axes = []
+    for n, k, s, e, (lo, hi), more in zip(sizes, kernel, strides, dilations, pads, extra, strict=True):
+        size = (n - 1) * s - lo - hi + e * (k - 1) + 1 + more
+        if not 0 <= more < max(s, e):
+            text = f"output_padding must be below max(stride, dilation); got output_padding={extra}, "
+            raise ShapeError(operator, text + f"stride={strides}, dilation={dilations}", rule="C2")
+        if size < 1:
+            text = f"output size would be {size}; got kernel={kernel}, stride={strides}, padding={pads}, {shown}"
+            raise ShapeError(operator, text, rule="C2")
+        axes.append(Strided(size, k, s, e, lo, hi, n))
+    return Window(tuple(axes))

@@ -1,0 +1,10 @@
+"""Test helpers live beside the tests that use them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+for folder in (HERE, HERE / "laws"):
+    sys.path.insert(0, str(folder))

@@ -1,0 +1,235 @@
+"""The laws of the contract (SEMANTICS, section 3) as functions of one operator record and one random case.
+
+Nothing here knows an operator by name: a newly registered one is tested as it stands. Rational operators are
+checked to the last digit; operators that need exp or log are checked with balls, whose enclosures must overlap and
+must be narrow enough for that to mean something.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+
+import specgrad as sg
+from specgrad.op import REGISTRY, Op, run_spec
+from specgrad.ops import cases
+from specgrad.scalar import Dual, balls, exact
+
+NARROW = Fraction(1, 10**6)
+
+
+def real_args(op: Op, args) -> list[int]:
+    return [i for i in range(len(args)) if i not in op.index_args]
+
+
+def lift(op: Op, args):
+    """The arguments in a scalar type in which the operator can be computed rigorously."""
+    return [balls(a) if op.transcendental and i not in op.index_args else a for i, a in enumerate(args)]
+
+
+def value(op: Op, args, params):
+    return run_spec(op, args, params)
+
+
+def same(a, b) -> None:
+    """Equal to the last digit; for balls: overlapping and narrow."""
+    a, b = np.asarray(a), np.asarray(b)
+    assert a.shape == b.shape, (a.shape, b.shape)
+    for p, q in zip(a.flat, b.flat, strict=True):
+        if hasattr(p, "overlaps") or hasattr(q, "overlaps"):
+            p, q = (v if hasattr(v, "overlaps") else balls(v).item() for v in (p, q))
+            assert p.overlaps(q), (p, q)
+            assert max(p.rad(), q.rad()) < float(NARROW) * (1 + abs(float(p.mid()))), (p, q)
+        else:
+            assert p == q, (p, q)
+
+
+def inner(a, b):
+    """<a, b>, where None is zero."""
+    if a is None or b is None:
+        return Fraction(0)
+    total = Fraction(0)
+    for p, q in zip(np.asarray(a).flat, np.asarray(b).flat, strict=True):
+        total = p * q + total if not isinstance(total, Fraction) or total else p * q
+    return total
+
+
+def check_shape(op: Op, case) -> None:
+    args, params = case
+    y = value(op, lift(op, args), params)
+    assert y.shape == op.shape(*(np.shape(a) for a in args), **params)
+
+
+def check_adjoint(op: Op, case, rng: Random) -> None:
+    """<gy, jvp(dx)> = <vjp(gy), dx>."""
+    args, params = case
+    args = lift(op, args)
+    y = value(op, args, params)
+    real = real_args(op, args)
+    dargs = [lift(op, [cases.like(rng, a)])[0] if i in real else None for i, a in enumerate(args)]
+    gy = lift(op, [cases.like(rng, y)])[0]
+    dy = op.tangent(y, args, dargs, params)
+    gargs = op.cotangents(gy, y, args, params)
+    assert len(gargs) == len(args)
+    for i, g in enumerate(gargs):
+        assert g is None or (i in real and np.shape(g) == np.shape(args[i]))
+    same(inner(gy, dy), _total(inner(g, d) for g, d in zip(gargs, dargs, strict=True)))
+
+
+def spread(args, rng: Random):
+    """The arguments moved off every tie and kink by distinct small amounts."""
+    steps = [Fraction(k, 7919) for k in range(1, sum(np.size(a) for a in args) + 1)]
+    rng.shuffle(steps)
+    moved = []
+    for a in args:
+        mine = np.array([steps.pop() for _ in range(np.size(a))], dtype=object).reshape(np.shape(a))
+        moved.append(np.asarray(a + mine, dtype=object) if np.asarray(a).dtype == object else a)
+    return moved
+
+
+def dual_cells(x, dx):
+    out = np.empty(x.shape, dtype=object)
+    for k in np.ndindex(x.shape):
+        out[k] = Dual(x[k], dx[k])
+    return out
+
+
+def tangent_cells(y):
+    out = np.empty(y.shape, dtype=object)
+    for k in np.ndindex(y.shape):
+        out[k] = y[k].tangent if isinstance(y[k], Dual) else Fraction(0)
+    return out
+
+
+def check_dual(op: Op, case, rng: Random) -> None:
+    """Away from ties the jvp is the coefficient that dual numbers carry along."""
+    args, params = case
+    if op.kind == "index" or op.name == "stop_gradient":  # the one operator whose derivative is not its derivative
+        return
+    args = spread(args, rng)
+    real = real_args(op, args)
+    if op.name == "sqrt" or op.transcendental:
+        args = [balls(a) if i in real else a for i, a in enumerate(args)]
+    dargs = [cases.like(rng, a) if i in real else None for i, a in enumerate(args)]
+    if op.name == "sqrt" or op.transcendental:
+        dargs = [balls(d) if d is not None else None for d in dargs]
+    dy = op.tangent(value(op, args, params), args, dargs, params)
+    dual = [dual_cells(a, d) if i in real else a for i, (a, d) in enumerate(zip(args, dargs, strict=True))]
+    expected = tangent_cells(value(op, dual, params))
+    same(np.zeros(expected.shape, dtype=object) if dy is None else dy, expected)
+
+
+def check_linear(op: Op, case, rng: Random) -> None:
+    """Additive and homogeneous in every group of arguments declared linear."""
+    args, params = case
+    args = lift(op, args)
+    for group in op.linear_groups(len(args)):
+        other = [lift(op, [cases.like(rng, a)])[0] if i in group else a for i, a in enumerate(args)]
+        factor = Fraction(rng.randint(-3, 3), 2)
+        mixed = [a * 3 + b * factor.numerator / factor.denominator if i in group else a
+                 for i, (a, b) in enumerate(zip(args, other, strict=True))]  # fmt: skip
+        expected = value(op, args, params) * 3 + value(op, other, params) * factor.numerator / factor.denominator
+        same(value(op, mixed, params), expected)
+
+
+def check_monotone(op: Op, case, rng: Random) -> None:
+    args, params = case
+    for i in op.monotone:
+        if i >= len(args):
+            continue
+        raised = list(args)
+        raised[i] = args[i] + abs(cases.like(rng, args[i])) * rng.choice((1, Fraction(1, 5)))
+        try:
+            low, high = value(op, lift(op, args), params), value(op, lift(op, raised), params)
+        except sg.ScalarError:  # sqrt of a rational that is no square
+            low, high = value(op, [balls(a) for a in args], params), value(op, [balls(a) for a in raised], params)
+        for p, q in zip(low.flat, high.flat, strict=True):
+            assert not (p > q), (p, q)
+
+
+def check_exact(op: Op, case) -> None:
+    """Operators declared exact: the float result is the exact result of the same inputs."""
+    if not op.exact:
+        return
+    args, params = case
+    floats = [a if np.asarray(a).dtype != object else a.astype(float) for a in args]
+    y = value(op, floats, params)
+    precise = value(op, [exact(a) if a.dtype == float else a for a in floats], params)
+    assert all(Fraction(p.item()) == q for p, q in zip(y.flat, precise.flat, strict=True))
+
+
+def check_roundings(op: Op, case) -> None:
+    """float32 stays within gamma_N * (the operator on absolute values), plus underflow."""
+    if op.roundings is None:
+        return
+    args, params = case
+    floats = [a if np.asarray(a).dtype != object else a.astype(np.float32) for a in args]
+    n = op.roundings(*(np.shape(a) for a in args), **params)
+    u = Fraction(1, 2**24)
+    gamma = n * u / (1 - n * u)
+    lifted = [exact(a) if a.dtype == np.float32 else a for a in floats]
+    try:
+        precise = value(op, lifted, params)
+    except sg.ScalarError:
+        return  # irrational; the balls have no say about one rounding
+    sizes = [abs(a) if np.asarray(a).dtype == object else a for a in lifted]
+    magnitude = (op.magnitude or op.spec)(*sizes, **params)
+    y = value(op, floats, params)
+    for got, want, size in zip(y.flat, precise.flat, np.asarray(magnitude).flat, strict=True):
+        assert abs(Fraction(float(got)) - want) <= gamma * abs(size) + Fraction(1, 2**149), (got, want, size, n)
+
+
+def graph_of(op: Op, case):
+    """A graph of this one operator, with its real arguments as inputs."""
+    args, params = case
+    real = real_args(op, args)
+
+    def fn(*values):
+        given = dict(zip(real, values, strict=True))
+        return sg.apply(op, *(given.get(i, a) for i, a in enumerate(args)), **params)
+
+    return sg.trace(fn, *(np.shape(args[i]) for i in real)), [args[i] for i in real]
+
+
+def check_closure(op: Op, case, rng: Random) -> None:
+    """Derivatives are graphs of registered operators, and the adjoint law holds for the derivative too."""
+    if op.kind == "index" or not real_args(op, case[0]):
+        return
+    graph, args = graph_of(op, case)
+    lifted = lift(op, args)
+    gy = lift(op, [cases.numbers(rng, graph.nodes[graph.output_positions[0]].shape)])[0]
+    reverse = sg.vjp(graph)
+    inputs = [*lifted, gy]
+    forward_of_reverse, reverse_of_reverse = sg.jvp(reverse), sg.vjp(reverse)
+    for g in (reverse, forward_of_reverse, reverse_of_reverse):
+        assert all(n.op.name in REGISTRY or n.op.name in ("input", "constant") for n in g.nodes)
+    tangents = [lift(op, [cases.like(rng, a)])[0] for a in inputs]
+    outs = reverse(*inputs)
+    cotangents = [lift(op, [cases.like(rng, y)])[0] for y in outs]
+    d_outs = forward_of_reverse(*inputs, *tangents)[len(outs) :]
+    g_ins = reverse_of_reverse(*inputs, *cotangents)[len(outs) :]
+    left = _total(inner(g, d) for g, d in zip(cotangents, d_outs, strict=True))
+    right = _total(inner(g, d) for g, d in zip(g_ins, tangents, strict=True))
+    same(left, right)
+
+
+def _total(terms):
+    found = list(terms)
+    ball = any(hasattr(t, "overlaps") for t in found)
+    total = balls(0).item() if ball else Fraction(0)
+    for t in found:
+        total = total + (balls(t).item() if ball and isinstance(t, Fraction) else t)
+    return total
+
+
+def check_all(op: Op, case, rng: Random) -> None:
+    check_shape(op, case)
+    check_adjoint(op, case, rng)
+    check_dual(op, case, rng)
+    check_linear(op, case, rng)
+    check_monotone(op, case, rng)
+    check_exact(op, case)
+    check_roundings(op, case)
+    check_closure(op, case, rng)
