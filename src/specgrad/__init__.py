@@ -62,3 +62,4 @@ from .ops.layout import sum_ as sum
 from .ops.max_pool import adaptive_max_pool, amax, global_max_pool, max_pool, max_unpool, put, take
 from .ops.smooth_pool import smooth_max_pool
 from .scalar import Dual, balls, exact
+from .graph import tree

@@ -19,8 +19,9 @@ import numpy as np
 
 from . import scalar
 from .errors import ParameterError, ShapeError, UnsupportedError
+from .reach import Reach
 from .scalar import Array, Number
-from .window import Reach, Shape
+from .window import Shape
 
 Params = dict[str, Any]
 Value = Any  # a graph variable, a NumPy array, an engine's tensor, or a Python number
@@ -202,7 +203,7 @@ def run_spec(op: Op, args: Sequence[Any], params: Params) -> Array:
     if op.kind != "same" or not _is_index(args[0]):
         for i in real:
             arrays[i] = scalar.as_array(op.name, args[i])
-        scalar.check_same_kind(op.name, [arrays[i] for i in real])
+        scalar.check_same_kind(op.name, [arrays[i] for i in real], [np.asarray(args[i]).dtype for i in real])
     for i in op.index_args:
         arrays[i] = as_index(op.name, args[i])
     like = arrays[real[0]] if real else np.zeros(())

@@ -215,11 +215,12 @@ def as_array(operator: str, x: Any) -> Array:
     return a
 
 
-def check_same_kind(operator: str, arrays: Sequence[Array]) -> None:
+def check_same_kind(operator: str, arrays: Sequence[Array], given: Sequence[np.dtype[Any]]) -> None:
     """Refuse to mix floats with exact numbers: the result would look exact and not be."""
     if len({a.dtype == object for a in arrays}) > 1:
-        kinds = ", ".join("exact" if a.dtype == object else str(a.dtype) for a in arrays)
-        raise ScalarError(operator, f"got {kinds}; convert the floats with specgrad.exact, or all to floats")
+        kinds = ", ".join("exact" if d.kind == "O" else f"{d} (exact)" if d.kind in "iub" else str(d) for d in given)
+        text = f"cannot mix exact numbers and floats; got {kinds}; use specgrad.exact on the floats, or astype(float)"
+        raise ScalarError(operator, text)
 
 
 def zeros(shape: tuple[int, ...], like: Array) -> Array:

@@ -10,7 +10,8 @@ relation, and nothing outside this file computes an input coordinate. Per spatia
 A window over d axes is the product of its axes; taps are visited in row-major order.
 
 Rules: [W1] k, s, e, n >= 1 and lo, hi >= 0. [W2] e*(k-1)+1 <= n + lo + hi. [W3] `ceil` rounds the output size
-up, then drops a last window that would start in the high padding.
+up, then drops a last window that would start in the high padding; so under `ceil` the last window may hang over the
+padded input by up to s-1 cells, and [W2] allows as much (PyTorch's max_pool1d(2 cells, 3, 2, ceil) is one window).
 """
 
 from __future__ import annotations
@@ -24,20 +25,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import reach
 from .errors import ParameterError, ShapeError
+from .reach import Reach
 from .scalar import Array
 
 Shape = tuple[int, ...]
 Padding = int | str | tuple[int, ...] | tuple[tuple[int, int], ...]
 PerAxis = int | tuple[int, ...]
-
-
-class Reach(NamedTuple):
-    """Output position o depends on input positions `[step*o + first, step*o + last]` of one axis (see `reach.py`)."""
-
-    step: Any  # an integer; a Fraction behind a conv_transpose
-    first: Any
-    last: Any
 
 
 class Tap(NamedTuple):
@@ -66,10 +61,8 @@ class Strided:
     def __post_init__(self) -> None:
         if min(self.size, self.kernel, self.stride, self.dilation, self.out) < 1 or min(self.lo, self.hi) < 0:
             raise ShapeError("window", f"sizes must be positive and padding not negative; got {self}", rule="W1")
-        if self.span > self.size + self.lo + self.hi:
-            raise ShapeError("window", f"window of {self.span} cells does not fit; got {self}", rule="W2")
         if self.out > self.floor_out + 1:
-            raise ShapeError("window", f"at most {self.floor_out + 1} output positions; got {self}", rule="W3")
+            raise ShapeError("window", f"at most {self.floor_out + 1} output positions fit; got {self}", rule="W2")
 
     @property
     def span(self) -> int:
@@ -112,7 +105,12 @@ class Strided:
         return self._taps_between(-self.lo, self.size + self.hi)
 
     def reach(self) -> Reach:
-        return Reach(self.stride, -self.lo, self.span - 1 - self.lo)
+        """What an output depends on."""
+        return reach.strided(self.stride, -self.lo, self.span - 1 - self.lo)
+
+    def reach_back(self) -> Reach:
+        """Which outputs an input contributes to: the relation read backwards."""
+        return reach.backwards(self.stride, -self.lo, self.span - 1 - self.lo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +144,10 @@ class Adaptive:
 
     counted = inside
 
-    def reach(self) -> Reach | None:
+    def reach(self) -> None:
         return None  # cells are not evenly spaced: callers treat the axis as wholly read
+
+    reach_back = reach
 
 
 Axis = Strided | Adaptive
@@ -228,6 +228,9 @@ class Window:
 
     def reach(self) -> tuple[Reach | None, ...]:
         return tuple(a.reach() for a in self.axes)
+
+    def reach_back(self) -> tuple[Reach | None, ...]:
+        return tuple(a.reach_back() for a in self.axes)
 
     def __str__(self) -> str:
         if not all(isinstance(a, Strided) for a in self.axes):
@@ -360,11 +363,13 @@ def _check_positive(operator: str, sizes: Shape, padding: Any, shown: str, **val
         raise ShapeError(operator, f"spatial axis {sizes.index(0)} is empty; got {shown}", rule="W1")
 
 
-def _check_fit(operator: str, sizes: Shape, kernel: Shape, dilation: Shape, padding: Any, shown: str) -> None:
-    """[W2] A window larger than its padded input has no position."""
-    for axis, (n, k, e, (lo, hi)) in enumerate(zip(sizes, kernel, dilation, padding, strict=True)):
+def _check_fit(
+    operator: str, sizes: Shape, kernel: Shape, overhang: Shape, dilation: Shape, padding: Any, shown: str
+) -> None:
+    """[W2] A window larger than its padded input has no position; under `ceil` it may hang over by stride-1 cells."""
+    for axis, (n, k, over, e, (lo, hi)) in enumerate(zip(sizes, kernel, overhang, dilation, padding, strict=True)):
         span = e * (k - 1) + 1
-        if span > n + lo + hi:
+        if span > n + lo + hi + over:
             raise ShapeError(
                 operator,
                 f"window of {span} cells does not fit {n} + {lo} + {hi} input cells on axis {axis}; "
@@ -399,7 +404,8 @@ def strided(
     _check_positive(operator, sizes, (), shown, kernel=kernel, stride=strides, dilation=dilations)
     pads = resolve_padding(operator, padding, sizes, kernel, strides, dilations)
     _check_positive(operator, sizes, pads, shown)
-    _check_fit(operator, sizes, kernel, dilations, pads, shown)
+    overhang = tuple(s - 1 if ceil else 0 for s in strides)
+    _check_fit(operator, sizes, kernel, overhang, dilations, pads, shown)
     return Window(
         tuple(
             _axis(n, k, s, e, lo, hi, bool(ceil))

@@ -224,12 +224,18 @@ def _total(terms):
     return total
 
 
+LAWS = {
+    "shape": lambda op, case, rng: check_shape(op, case),
+    "adjoint": check_adjoint,
+    "dual": check_dual,
+    "linear": check_linear,
+    "monotone": check_monotone,
+    "exact": lambda op, case, rng: check_exact(op, case),
+    "roundings": lambda op, case, rng: check_roundings(op, case),
+    "closure": check_closure,
+}
+
+
 def check_all(op: Op, case, rng: Random) -> None:
-    check_shape(op, case)
-    check_adjoint(op, case, rng)
-    check_dual(op, case, rng)
-    check_linear(op, case, rng)
-    check_monotone(op, case, rng)
-    check_exact(op, case)
-    check_roundings(op, case)
-    check_closure(op, case, rng)
+    for law in LAWS.values():
+        law(op, case, rng)

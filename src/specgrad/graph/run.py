@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import ShapeError, SpecgradError
 from ..op import Value, apply, shape_of
 from .graph import CONSTANT, INPUT, Graph, Node, bind
 from .tree import match, transform
 
 Observer = Callable[[Node, Value], None]
+
+
+def _compute(node: Node, args: tuple[Value, ...]) -> Value:
+    try:
+        return apply(node.op, *args, **node.params)
+    except SpecgradError as error:
+        where = f", {os.path.basename(node.where[0])}:{node.where[1]}" if node.where else ""
+        error.add_note(f"  in layer {node.name}{where}")
+        raise
 
 
 def evaluate(graph: Graph, inputs: dict[int, Value], observe: Observer | None = None) -> dict[int, Value]:
@@ -27,7 +37,7 @@ def evaluate(graph: Graph, inputs: dict[int, Value], observe: Observer | None = 
         elif node.op is CONSTANT:
             values[i] = graph.constants[i]
         else:
-            values[i] = apply(node.op, *bind(node.args, values), **node.params)
+            values[i] = _compute(node, bind(node.args, values))
             if observe is not None:
                 observe(node, values[i])
         for a in node.operands():

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..reach import CELL, through, union, width
-from ..window import Reach, Window
+from ..reach import CELL, Reach, through, union
+from ..window import Window
 from .graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from .tree import is_branch, leaves
 
@@ -24,7 +24,7 @@ def describe(params: dict[str, Any]) -> str:
     for name, value in params.items():
         if isinstance(value, Window):
             words.append(str(value))
-        elif (name, value) not in (("groups", 1), ("divisor", "padded")):
+        elif name != "empty" and (name, value) not in (("groups", 1), ("divisor", "padded")):
             text = str(value).replace(" ", "") if isinstance(value, tuple) else str(value)
             words.append(f"{name}={text if len(text) <= 28 else text[:25] + '...'}")
     return " ".join(words)
@@ -66,15 +66,15 @@ def receptive_fields(nodes: Sequence[Node], data: set[int]) -> list[Field]:
 
 
 def _field_text(node: Node, field: Field) -> str:
-    if field is None or node.op is INPUT:
-        return ""
+    if field is None or node.op is INPUT or "(" in node.group:
+        return ""  # a derivative depends on the cotangents as well: no field of the data says it all
     if not field or field[-1] is None:
         return "all"
     known = []
     for r in reversed(field):
         if r is None:
             break
-        known.append(str(width(r)))
+        known.append(str(r.width))
     return "x".join(reversed(known))
 
 
@@ -136,7 +136,9 @@ def rows(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = N
         text = _field_text(last, fields[members[-1]])
         found.append((layer, _operator([nodes[i] for i in members]), shape, _number(cells), _number(macs), text))
     cells = sum(math.prod(nodes[p].shape) for p in counted)
-    return found, f"{len(found)} layers, {len(nodes)} nodes, {cells:,} parameters, {total:,} multiply-adds"
+    count = sum(1 for members in layers.values() if nodes[members[0]].op is not INPUT)
+    layers_text = "1 layer" if count == 1 else f"{count} layers"
+    return found, f"{layers_text}, {len(nodes)} nodes, {cells:,} parameters, {total:,} multiply-adds"
 
 
 def table(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = None) -> str:

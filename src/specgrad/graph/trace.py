@@ -53,6 +53,10 @@ class Var:
         return len(self.shape)
 
     @property
+    def kind(self) -> Kind:
+        return self.node.kind
+
+    @property
     def name(self) -> str:
         return self.node.name
 

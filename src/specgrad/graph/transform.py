@@ -14,24 +14,34 @@ from ..ops.elementwise import add
 from ..ops.layout import fill
 from .graph import CONSTANT, INPUT, Graph, bind
 from .trace import Trace, Var
-from .tree import Tree, leaves, transform
+from .tree import Tree, at, leaves, transform
 
 Wrt = int | str | Sequence[int | str] | None
 
 
-def _selected(graph: Graph, wrt: Wrt) -> tuple[int, ...]:
-    """The arguments to differentiate in: by default all that are made of numbers."""
-    kinds = [{graph.nodes[p].kind for p in leaves(tree)} for tree in graph.inputs]
+def _selected(graph: Graph, wrt: Wrt) -> tuple[dict[str, Tree], bool]:
+    """What to differentiate in, by name, and whether `wrt` named just one thing.
+
+    By default every argument made of numbers; an entry of wrt is a position, a name, or a dotted path into an argument.
+    """
+    arguments = dict(zip(graph.names, graph.inputs, strict=True))
+
+    def kinds(tree: Tree) -> set[str]:
+        return {graph.nodes[p].kind for p in leaves(tree)}
+
     if wrt is None:
-        return tuple(i for i, kind in enumerate(kinds) if kind == {"real"})
-    listed = (wrt,) if isinstance(wrt, int | str) else tuple(wrt)
-    positions = tuple(graph.names.index(w) if w in graph.names else w for w in listed)
-    for w in positions:
-        if not isinstance(w, int) or not 0 <= w < len(graph.inputs):
-            raise ShapeError("wrt", f"there is no argument {w!r}; the graph takes {', '.join(graph.names)}")
-        if kinds[w] != {"real"}:
-            raise ShapeError("wrt", f"argument {graph.names[w]} holds integers and has no derivative")
-    return tuple(int(w) for w in positions)
+        return {name: tree for name, tree in arguments.items() if kinds(tree) == {"real"}}, len(arguments) == 1
+    chosen: dict[str, Tree] = {}
+    for w in (wrt,) if isinstance(wrt, int | str) else wrt:
+        try:
+            path = graph.names[w] if isinstance(w, int) else w
+            name, _, rest = path.partition(".")
+            chosen[path] = at(arguments[name], rest)
+        except (KeyError, IndexError):
+            raise ShapeError("wrt", f"there is no argument {w!r}; the graph takes {', '.join(graph.names)}") from None
+        if kinds(chosen[path]) != {"real"}:
+            raise ShapeError("wrt", f"{path} holds integers and has no derivative")
+    return chosen, isinstance(wrt, int | str)
 
 
 def _copy_inputs(t: Trace, graph: Graph) -> dict[int, Var]:
@@ -77,7 +87,7 @@ def _real_outputs(graph: Graph) -> tuple[Tree, ...]:
 def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     """Forward mode: (inputs, tangents of the inputs in wrt) -> (outputs, tangents of the outputs).
 
-    wrt names arguments by position or name (default: every argument made of numbers).
+    wrt names arguments by position, name or dotted path ("params.fc1"); default: every argument made of numbers.
 
     >>> from specgrad import trace
     >>> import numpy as np
@@ -85,10 +95,10 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     >>> g(np.array([3.0]), np.array([1.0]))
     (array([9.]), array([6.]))
     """
-    chosen = _selected(graph, wrt)
+    chosen, _ = _selected(graph, wrt)
     t = Trace(share=True)
     inputs = _copy_inputs(t, graph)
-    d_inputs, given = _new_inputs(t, graph, tuple(graph.inputs[i] for i in chosen), "d_")
+    d_inputs, given = _new_inputs(t, graph, tuple(chosen.values()), "d_")
     values = _replay(t, graph, inputs)
     tangents: list[Value | None] = [None] * len(graph.nodes)
     for i, node in enumerate(graph.nodes):
@@ -108,7 +118,7 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     primal_in = transform(lambda _, p: values[p], graph.inputs)
     primal_out = transform(lambda _, p: values[p], graph.outputs)
     d_outputs = transform(tangent, _real_outputs(graph))
-    names = graph.names + tuple(f"d_{graph.names[i]}" for i in chosen)
+    names = graph.names + tuple(f"d_{name}" for name in chosen)
     return t.graph(names, primal_in + d_inputs, primal_out + d_outputs, False)
 
 
@@ -153,14 +163,14 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     >>> g(np.array([3.0]), np.array([5.0]), np.array([1.0]))
     (array([15.]), array([5.]), array([3.]))
     """
-    chosen = _selected(graph, wrt)
+    chosen, _ = _selected(graph, wrt)
     t = Trace(share=True)
     inputs = _copy_inputs(t, graph)
     real = _real_outputs(graph)
     g_trees = tuple(_cotangent_inputs(t, graph, k, tree) for k, tree in enumerate(real))
     values = _replay(t, graph, inputs)
     seeds = list(zip(leaves(real), leaves(g_trees), strict=True))
-    wanted = tuple(graph.inputs[i] for i in chosen)
+    wanted = tuple(chosen.values())
     found = _pull_back(t, graph, values, seeds, set(leaves(wanted)))
     primal_in = transform(lambda _, p: values[p], graph.inputs)
     primal_out = transform(lambda _, p: values[p], graph.outputs)
@@ -188,14 +198,13 @@ def grad(graph: Graph, wrt: Wrt = None, *, value: bool = False) -> Graph:
     if len(outs) != 1 or graph.nodes[outs[0]].shape != () or graph.nodes[outs[0]].kind != "real":
         shapes = [graph.nodes[p].shape for p in outs]
         raise ShapeError("grad", f"needs one output of shape (); got {shapes}; use vjp, or sum the output")
-    chosen = _selected(graph, wrt)
+    chosen, single = _selected(graph, wrt)
     t = Trace(share=True)
     values = _replay(t, graph, _copy_inputs(t, graph))
     t.prefix = "one"
     seed = fill(values[outs[0]], 1)
-    wanted = tuple(graph.inputs[i] for i in chosen)
+    wanted = tuple(chosen.values())
     found = _pull_back(t, graph, values, [(outs[0], seed)], set(leaves(wanted)))
-    single = isinstance(wrt, int | str) or len(graph.inputs) == 1
     gradients = transform(lambda _, p: found[p], wanted)
     primal_in = transform(lambda _, p: values[p], graph.inputs)
     if value:

@@ -44,17 +44,30 @@ def transform(f: Callable[[str, Any], Any], tree: Tree, path: str = "", leaf: An
     return dict(zip(tree, children, strict=True)) if isinstance(tree, dict) else tuple(children)
 
 
+def at(tree: Tree, path: str) -> Tree:
+    """The part of a structure that a dotted path names; KeyError where there is none.
+
+    >>> at({"a": (1, {"b": 2})}, "a.1.b")
+    2
+    """
+    for key in path.split(".") if path else ():
+        tree = dict(items(tree) if is_branch(tree) else ())[key]
+    return tree
+
+
 def match(pattern: Tree, tree: Tree, path: str) -> Iterator[tuple[str, Any, Any]]:
     """Leaves of `pattern` with what stands at the same place in `tree`; the structures must agree."""
     if not is_branch(pattern):
         yield path, pattern, tree
         return
     keys = [key for key, _ in items(pattern)]
-    found = [key for key, _ in items(tree)] if is_branch(tree) else None
-    agrees = found is not None and sorted(found) == sorted(keys)
-    if not agrees:
-        given = type(tree).__name__ if found is None else f"entries {found}"
-        raise ShapeError("graph", f"{path} must have entries {keys}; got {given}")
+    if not is_branch(tree):
+        raise ShapeError("graph", f"{path} must have entries {', '.join(keys)}; got a bare {type(tree).__name__}")
+    found = [key for key, _ in items(tree)]
+    lacks, unknown = [k for k in keys if k not in found], [k for k in found if k not in keys]
+    if lacks or unknown:
+        problems = [f"lacks {', '.join(lacks)}"] * bool(lacks) + [f"has unknown {', '.join(unknown)}"] * bool(unknown)
+        raise ShapeError("graph", f"{path} {' and '.join(problems)}")
     lookup = dict(items(tree))
     for key, child in items(pattern):
         yield from match(child, lookup[key], f"{path}.{key}")

@@ -168,9 +168,11 @@ def cross_entropy(x: Value, labels: Value, *, reduction: Reduction = "mean") -> 
     axis = 0 if len(xs) == 1 else 1
     if not xs or ls != xs[:axis] + xs[axis + 1 :]:
         raise ShapeError("cross_entropy", f"labels must be x without its class axis; got x {xs}, labels {ls}")
+    if getattr(labels, "kind", "index") != "index":
+        raise ShapeError("cross_entropy", "labels must be integers: trace them from an integer array or Index(shape)")
     last = [a for a in range(len(xs)) if a != axis] + [axis]
     scores = permute(log_softmax(x, axis), last)
-    picked = take(scores, reshape(labels, (*ls, 1)), rank=1)
+    picked = take(scores, reshape(labels, (*ls, 1)), rank=1, empty=False)
     return _reduce("cross_entropy", neg(reshape(picked, ls)), reduction)
 
 

@@ -20,9 +20,9 @@ import numpy as np
 from .. import scalar, window
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
-from ..reach import backwards
+from ..reach import Reach
 from ..scalar import Array
-from ..window import Padding, PerAxis, Reach, Shape, Tap, Window
+from ..window import Padding, PerAxis, Shape, Tap, Window
 from . import cases
 from .elementwise import add_tangents
 from .layout import broadcast, reshape, sum_
@@ -66,10 +66,13 @@ def _check_b(name: str, channels: int, b: tuple[Shape, ...]) -> None:
         raise ShapeError(name, f"b must have shape ({channels},); got {b[0]}", rule="C1")
 
 
-def _check_x(name: str, x: Shape, channels: int, spatial: Shape) -> None:
+def _check_x(name: str, x: Shape, w: Shape, channels: int, spatial: Shape) -> None:
     rank = len(spatial)
-    if len(x) < rank + 1 or x[len(x) - rank - 1] != channels or x[len(x) - rank :] != spatial:
-        raise ShapeError(name, f"x must be (*batch, {channels}, *{spatial}); got {x}", rule="C1")
+    if len(x) < rank + 1 or x[len(x) - rank :] != spatial:
+        raise ShapeError(name, f"x must have a channel axis and spatial sizes {spatial}; got x {x}", rule="C1")
+    if x[len(x) - rank - 1] != channels:
+        found = x[len(x) - rank - 1]
+        raise ShapeError(name, f"w {w} needs {channels} input channels; got {found} in x {x}", rule="C1")
 
 
 def _check_w(name: str, w: Shape, win: Window, groups: int, channels: str) -> None:
@@ -84,7 +87,7 @@ def _check_w(name: str, w: Shape, win: Window, groups: int, channels: str) -> No
 
 def _conv_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Shape:
     _check_w("conv", w, window, groups, "Cout, Cin/groups")
-    _check_x("conv", x, w[1] * groups, window.size)
+    _check_x("conv", x, w, w[1] * groups, window.size)
     _check_b("conv", w[0], b)
     return (*x[: len(x) - window.rank - 1], w[0], *window.out)
 
@@ -178,7 +181,7 @@ CONV: Op = register(
 
 def _transpose_shape(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Shape:
     _check_w("conv_transpose", w, window, groups, "Cin, Cout/groups")
-    _check_x("conv_transpose", x, w[0], window.out)
+    _check_x("conv_transpose", x, w, w[0], window.out)
     _check_b("conv_transpose", w[1] * groups, b)
     return (*x[: len(x) - window.rank - 1], w[1] * groups, *window.size)
 
@@ -213,7 +216,7 @@ def _transpose_roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: 
 
 
 def _transpose_reach(x: Shape, *_: Shape, window: Window, groups: int) -> tuple[Reach | None, ...]:
-    return tuple(None if r is None else backwards(r) for r in window.reach())
+    return window.reach_back()
 
 
 CONV_TRANSPOSE: Op = register(

@@ -17,8 +17,9 @@ import numpy as np
 from .. import scalar
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, composite, is_literal, register, shape_of
+from ..reach import CELL, Reach
 from ..scalar import Array, Number
-from ..window import Reach, Shape
+from ..window import Shape
 from . import cases
 from .layout import axes_of, broadcast_together, fill, no_cotangent, no_tangent, sum_
 
@@ -39,7 +40,7 @@ def _same_shape(name: str) -> Callable[..., Shape]:
 
 def cellwise(*shapes: Shape, **_: Any) -> tuple[Reach, ...]:
     """An output cell reads the same cell of its inputs."""
-    return (Reach(1, 0, 0),) * max(map(len, shapes))
+    return (CELL,) * max(map(len, shapes))
 
 
 def number_cases(count: int, maker: Callable[..., Array] = cases.numbers) -> Callable[[Random], Case]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -16,8 +15,9 @@ import numpy as np
 from .. import scalar
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, register, shape_of
+from ..reach import CELL, Reach, backwards, strided
 from ..scalar import Array, Number
-from ..window import Reach, Shape, resolve_padding
+from ..window import Shape, resolve_padding
 from . import cases
 
 Triple = tuple[int, int, int]
@@ -213,7 +213,7 @@ def _slice_case(rng: Random) -> Case:
 
 
 def _slice_reach(x: Shape, *, ranges: tuple[Triple, ...]) -> tuple[Reach, ...]:
-    return tuple(Reach(step, start, start) for start, _, step in ranges)
+    return tuple(strided(step, start, start) for start, _, step in ranges)
 
 
 SLICE = register(
@@ -275,7 +275,7 @@ def _pad_vjp(gy: Value, y: Value, args: Any, *, widths: tuple[Triple, ...]) -> t
 
 
 def _pad_reach(x: Shape, *, widths: tuple[Triple, ...]) -> tuple[Reach, ...]:
-    return tuple(Reach(Fraction(1, gap + 1), Fraction(-lo, gap + 1), Fraction(-lo, gap + 1)) for lo, _, gap in widths)
+    return tuple(backwards(gap + 1, lo, lo) for lo, _, gap in widths)
 
 
 def _pad_case(rng: Random) -> Case:
@@ -357,7 +357,7 @@ def _concat_case(rng: Random) -> Case:
 
 
 def _concat_reach(*shapes: Shape, axis: int) -> tuple[Reach | None, ...]:
-    return tuple(None if i == axis else Reach(1, 0, 0) for i in range(len(shapes[0])))
+    return tuple(None if i == axis else CELL for i in range(len(shapes[0])))
 
 
 CONCAT = register(

@@ -84,7 +84,7 @@ WINNER = register(
 # --- take and put -----------------------------------------------------------------------------------------------
 
 
-def _take_shape(x: Shape, i: Shape, *, rank: int) -> Shape:
+def _take_shape(x: Shape, i: Shape, *, rank: int, empty: bool) -> Shape:
     if len(x) < rank or len(i) < rank or x[: len(x) - rank] != i[: len(i) - rank]:
         raise ShapeError("take", f"x and i must have the same leading axes before the last {rank}; got {x} and {i}")
     return i
@@ -95,14 +95,15 @@ def _flat(x: Array, rank: int) -> Array:
     return x.reshape((*x.shape[: x.ndim - rank], math.prod(x.shape[x.ndim - rank :])))
 
 
-def _check_range(name: str, i: Array, cells: int) -> None:
-    if i.size and not (i.min() >= -1 and i.max() < cells):
-        raise ShapeError(name, f"indices must lie in -1..{cells - 1}; got {i.min()}..{i.max()}")
+def _check_range(name: str, i: Array, cells: int, *, empty: bool = True) -> None:
+    low = -1 if empty else 0
+    if i.size and not (low <= i.min() and i.max() < cells):
+        raise ShapeError(name, f"indices must lie in {low}..{cells - 1}; got {i.min()}..{i.max()}")
 
 
-def _take_spec(x: Array, i: Array, *, rank: int) -> Array:
+def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
     flat, where = _flat(x, rank), _flat(i, rank)
-    _check_range("take", i, flat.shape[-1])
+    _check_range("take", i, flat.shape[-1], empty=empty)
     if not flat.shape[-1]:
         return scalar.zeros(i.shape, x)
     y = np.take_along_axis(flat, np.maximum(where, 0), axis=-1)
@@ -131,19 +132,25 @@ def _index_case(rng: Random, transpose: bool) -> Case:
     i = _winner_spec(x, window=win)
     if transpose:
         return (cases.numbers(rng, i.shape), i), {"size": win.size}
-    return (x, i), {"rank": win.rank}
+    return (x, i), {"rank": win.rank, "empty": True}
 
 
-TAKE = register(
+def _take_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    return None if dargs[0] is None else apply(TAKE, dargs[0], args[1], **params)
+
+
+def _take_vjp(gy: Value, y: Value, args: Any, *, rank: int, empty: bool) -> tuple[Value, None]:
+    shape = shape_of(args[0])
+    return put(gy, args[1], size=shape[len(shape) - rank :]), None
+
+
+TAKE: Op = register(
     Op(
         name="take",
         shape=_take_shape,
         spec=_take_spec,
-        jvp=lambda y, args, dargs, *, rank: None if dargs[0] is None else take(dargs[0], args[1], rank=rank),
-        vjp=lambda gy, y, args, *, rank: (
-            put(gy, args[1], size=shape_of(args[0])[len(shape_of(args[0])) - rank :]),
-            None,
-        ),
+        jvp=_take_jvp,
+        vjp=_take_vjp,
         cases=lambda rng: _index_case(rng, transpose=False),
         linear=((0,),),
         monotone=(0,),
@@ -168,13 +175,13 @@ PUT = register(
 )
 
 
-def take(x: Value, i: Value, *, rank: int) -> Value:
-    """y[p] = x[i[p]] with the last `rank` axes of x counted flat; 0 where i[p] = -1.
+def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
+    """y[p] = x[i[p]] with the last `rank` axes of x counted flat; 0 where i[p] = -1, which empty=False refuses.
 
     >>> take(np.array([5.0, 6.0, 7.0]), np.array([2, -1]), rank=1)
     array([7., 0.])
     """
-    return apply(TAKE, x, i, rank=rank)
+    return apply(TAKE, x, i, rank=rank, empty=empty)
 
 
 def put(gy: Value, i: Value, *, size: Shape) -> Value:

@@ -1,0 +1,417 @@
+"""PyTorch's names, argument names and argument order: what stood under `torch.nn.functional` can stand here.
+
+Thin by intent: every function checks the rank PyTorch would and calls the rank-free operator, where the meaning is.
+An argument that we do not honour is refused by name ([P5]). Where our meaning differs from PyTorch's on purpose,
+docs/differences.md says so.
+
+>>> import numpy as np
+>>> import specgrad.functional as F
+>>> F.max_pool2d(np.arange(16.0).reshape(1, 4, 4), 2)
+array([[[ 5.,  7.],
+        [13., 15.]]])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import window
+from .errors import ParameterError, ShapeError
+from .op import Value, shape_of
+from .ops import activation, avg_pool, compose, contract, conv, elementwise, max_pool
+from .scalar import Number
+
+Size = int | Sequence[int]
+
+
+def _refuse(operator: str, **given: Any) -> None:
+    """[P5] Each argument must keep the one value that we honour: name=(given, honoured)."""
+    for name, (value, honoured) in given.items():
+        if value != honoured:
+            raise ParameterError(operator, f"{name}={value!r} is not supported; only {honoured!r}", rule="P5")
+
+
+def _check_rank(operator: str, x: Value, rank: int) -> None:
+    """PyTorch takes one sample or a batch of them."""
+    ndim = len(shape_of(x))
+    if ndim not in (rank + 1, rank + 2):
+        raise ShapeError(operator, f"input must have {rank + 1} or {rank + 2} axes; got shape {shape_of(x)}")
+
+
+def _tuple(value: Any, rank: int) -> Any:
+    """An int or a single entry stands for every axis."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * rank if len(values) == 1 else values
+
+
+def _named(name: str, like: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    def rename(fn: Callable[..., Value]) -> Callable[..., Value]:
+        fn.__name__ = fn.__qualname__ = name
+        fn.__doc__ = f"torch.nn.functional.{name}; see specgrad.{like}."
+        return fn
+
+    return rename
+
+
+# --- convolution ------------------------------------------------------------------------------------------------
+
+
+def _conv(rank: int) -> Callable[..., Value]:
+    name = f"conv{rank}d"
+
+    @_named(name, "conv")
+    def fn(
+        input: Value,
+        weight: Value,
+        bias: Value | None = None,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+    ) -> Value:
+        _check_rank(name, input, rank)
+        if isinstance(padding, str):
+            if padding not in ("valid", "same"):
+                raise ParameterError(name, f'padding must be numbers, "valid" or "same"; got {padding!r}', rule="P5")
+            if padding == "same" and set(_tuple(stride, rank)) != {1}:
+                raise ParameterError(name, 'padding="same" needs stride 1', rule="P5")
+            pads: Any = "same_upper" if padding == "same" else padding
+        else:
+            pads = _tuple(padding, rank)
+        return conv.conv(
+            weight,
+            bias,
+            input,
+            stride=_tuple(stride, rank),
+            padding=pads,
+            dilation=_tuple(dilation, rank),
+            groups=groups,
+        )
+
+    return fn
+
+
+def _conv_transpose(rank: int) -> Callable[..., Value]:
+    name = f"conv_transpose{rank}d"
+
+    @_named(name, "conv_transpose")
+    def fn(
+        input: Value,
+        weight: Value,
+        bias: Value | None = None,
+        stride: Size = 1,
+        padding: Size = 0,
+        output_padding: Size = 0,
+        groups: int = 1,
+        dilation: Size = 1,
+    ) -> Value:
+        _check_rank(name, input, rank)
+        return conv.conv_transpose(
+            weight,
+            bias,
+            input,
+            stride=_tuple(stride, rank),
+            padding=_tuple(padding, rank),
+            output_padding=_tuple(output_padding, rank),
+            dilation=_tuple(dilation, rank),
+            groups=groups,
+        )
+
+    return fn
+
+
+conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = _conv_transpose(1), _conv_transpose(2), _conv_transpose(3)
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------
+
+
+def _stride(stride: Size | None, rank: int) -> Any:
+    """None and an empty stride mean the kernel."""
+    return None if stride is None or stride == () or stride == [] else _tuple(stride, rank)
+
+
+def _max_pool(rank: int) -> Callable[..., Value]:
+    name = f"max_pool{rank}d"
+
+    @_named(name, "max_pool")
+    def fn(
+        input: Value,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Value:
+        _check_rank(name, input, rank)
+        return max_pool.max_pool(
+            input,
+            _tuple(kernel_size, rank),
+            stride=_stride(stride, rank),
+            padding=_tuple(padding, rank),
+            dilation=_tuple(dilation, rank),
+            ceil=ceil_mode,
+            return_indices=return_indices,
+        )
+
+    return fn
+
+
+def _avg_pool(rank: int) -> Callable[..., Value]:
+    name = f"avg_pool{rank}d"
+
+    @_named(name, "avg_pool")
+    def fn(
+        input: Value,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Value:
+        _check_rank(name, input, rank)
+        return avg_pool.avg_pool(
+            input,
+            _tuple(kernel_size, rank),
+            stride=_stride(stride, rank),
+            padding=_tuple(padding, rank),
+            ceil=ceil_mode,
+            count_include_pad=count_include_pad,
+            divisor=divisor_override,
+        )
+
+    return fn
+
+
+def _lp_pool(rank: int) -> Callable[..., Value]:
+    name = f"lp_pool{rank}d"
+
+    @_named(name, "lp_pool")
+    def fn(
+        input: Value, norm_type: Number, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
+    ) -> Value:
+        _check_rank(name, input, rank)
+        return avg_pool.lp_pool(
+            input, _tuple(kernel_size, rank), p=norm_type, stride=_stride(stride, rank), ceil=ceil_mode
+        )
+
+    return fn
+
+
+def _adaptive_avg(rank: int) -> Callable[..., Value]:
+    name = f"adaptive_avg_pool{rank}d"
+
+    @_named(name, "adaptive_avg_pool")
+    def fn(input: Value, output_size: Any) -> Value:
+        _check_rank(name, input, rank)
+        return avg_pool.adaptive_avg_pool(input, _tuple(output_size, rank))
+
+    return fn
+
+
+def _adaptive_max(rank: int) -> Callable[..., Value]:
+    name = f"adaptive_max_pool{rank}d"
+
+    @_named(name, "adaptive_max_pool")
+    def fn(input: Value, output_size: Any, return_indices: bool = False) -> Value:
+        _check_rank(name, input, rank)
+        return max_pool.adaptive_max_pool(input, _tuple(output_size, rank), return_indices=return_indices)
+
+    return fn
+
+
+def _max_unpool(rank: int) -> Callable[..., Value]:
+    name = f"max_unpool{rank}d"
+
+    @_named(name, "max_unpool")
+    def fn(
+        input: Value,
+        indices: Value,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Value:
+        _check_rank(name, input, rank)
+        return max_pool.max_unpool(
+            input,
+            indices,
+            _tuple(kernel_size, rank),
+            stride=_stride(stride, rank),
+            padding=_tuple(padding, rank),
+            output=None if output_size is None else tuple(output_size)[-rank:],
+        )
+
+    return fn
+
+
+max_pool1d, max_pool2d, max_pool3d = _max_pool(1), _max_pool(2), _max_pool(3)
+avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
+lp_pool1d, lp_pool2d, lp_pool3d = _lp_pool(1), _lp_pool(2), _lp_pool(3)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_avg(1), _adaptive_avg(2), _adaptive_avg(3)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _adaptive_max(1), _adaptive_max(2), _adaptive_max(3)
+max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool(1), _max_unpool(2), _max_unpool(3)
+
+
+# --- activations ------------------------------------------------------------------------------------------------
+
+
+def relu(input: Value, inplace: bool = False) -> Value:
+    """torch.nn.functional.relu."""
+    _refuse("relu", inplace=(inplace, False))
+    return activation.relu(input)
+
+
+def relu6(input: Value, inplace: bool = False) -> Value:
+    """torch.nn.functional.relu6."""
+    _refuse("relu6", inplace=(inplace, False))
+    return activation.relu6(input)
+
+
+def leaky_relu(input: Value, negative_slope: Number = 0.01, inplace: bool = False) -> Value:
+    """torch.nn.functional.leaky_relu."""
+    _refuse("leaky_relu", inplace=(inplace, False))
+    return activation.leaky_relu(input, negative_slope)
+
+
+def hardswish(input: Value, inplace: bool = False) -> Value:
+    """torch.nn.functional.hardswish."""
+    _refuse("hardswish", inplace=(inplace, False))
+    return activation.hardswish(input)
+
+
+def silu(input: Value, inplace: bool = False) -> Value:
+    """torch.nn.functional.silu."""
+    _refuse("silu", inplace=(inplace, False))
+    return activation.silu(input)
+
+
+def gelu(input: Value, approximate: str = "none") -> Value:
+    """torch.nn.functional.gelu."""
+    return activation.gelu(input, approximate)
+
+
+def softplus(input: Value, beta: Number = 1, threshold: Number | None = 20) -> Value:
+    """torch.nn.functional.softplus with its switch to x where beta*x > threshold; threshold=None never switches."""
+    y = activation.softplus(input, beta)
+    if threshold is None:
+        return y
+    return elementwise.select(elementwise.greater(elementwise.mul(input, beta), threshold), input, y)
+
+
+sigmoid, tanh = activation.sigmoid, activation.tanh
+
+
+def softmax(input: Value, dim: int) -> Value:
+    """torch.nn.functional.softmax; dim must be said."""
+    return compose.softmax(input, dim)
+
+
+def log_softmax(input: Value, dim: int) -> Value:
+    """torch.nn.functional.log_softmax; dim must be said."""
+    return compose.log_softmax(input, dim)
+
+
+# --- layers and losses ------------------------------------------------------------------------------------------
+
+
+def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
+    """torch.nn.functional.linear."""
+    return contract.linear(weight, bias, input)
+
+
+def batch_norm(
+    input: Value,
+    running_mean: Value,
+    running_var: Value,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: Number = 1e-5,
+) -> Value:
+    """torch.nn.functional.batch_norm in inference form; momentum has no effect there, as in PyTorch."""
+    _refuse("batch_norm", training=(training, False))
+    return compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
+
+
+def layer_norm(
+    input: Value,
+    normalized_shape: Sequence[int],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: Number = 1e-5,
+) -> Value:
+    """torch.nn.functional.layer_norm."""
+    return compose.layer_norm(input, normalized_shape, weight, bias, eps=eps)
+
+
+def group_norm(
+    input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: Number = 1e-5
+) -> Value:
+    """torch.nn.functional.group_norm."""
+    return compose.group_norm(input, num_groups, weight, bias, eps=eps)
+
+
+def cross_entropy(
+    input: Value,
+    target: Value,
+    weight: Value | None = None,
+    size_average: None = None,
+    ignore_index: int = -100,
+    reduce: None = None,
+    reduction: Any = "mean",
+    label_smoothing: float = 0.0,
+) -> Value:
+    """torch.nn.functional.cross_entropy with integer classes; a label outside 0..C-1 is refused, -100 too."""
+    _refuse(
+        "cross_entropy",
+        weight=(weight, None),
+        size_average=(size_average, None),
+        ignore_index=(ignore_index, -100),
+        reduce=(reduce, None),
+        label_smoothing=(label_smoothing, 0.0),
+    )
+    return compose.cross_entropy(input, target, reduction=reduction)
+
+
+def mse_loss(
+    input: Value, target: Value, size_average: None = None, reduce: None = None, reduction: Any = "mean"
+) -> Value:
+    """torch.nn.functional.mse_loss."""
+    _refuse("mse_loss", size_average=(size_average, None), reduce=(reduce, None))
+    return compose.mse_loss(input, target, reduction=reduction)
+
+
+# --- layout -----------------------------------------------------------------------------------------------------
+
+
+def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Value:
+    """torch.nn.functional.pad with mode="constant": pairs (lo, hi) from the last axis backwards."""
+    _refuse("pad", mode=(mode, "constant"))
+    if len(pad) % 2 or any(n < 0 for n in pad):
+        raise ParameterError("pad", f"pad must be pairs of sizes >= 0; got {tuple(pad)}", rule="P5")
+    pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    return compose.pad(input, pairs[::-1], value=0 if value is None else value)
+
+
+def interpolate(
+    input: Value, size: Size | None = None, scale_factor: Size | None = None, mode: str = "nearest"
+) -> Value:
+    """torch.nn.functional.interpolate with mode="nearest" and whole factors."""
+    _refuse("interpolate", mode=(mode, "nearest"))
+    sizes = shape_of(input)[2:]
+    if (size is None) == (scale_factor is None):
+        raise ParameterError("interpolate", "give size or scale_factor", rule="P5")
+    if scale_factor is not None:
+        factors = _tuple(scale_factor, len(sizes))
+    else:
+        wanted = _tuple(size, len(sizes))
+        factors = tuple(m // n if m % n == 0 else m / n for m, n in zip(wanted, sizes, strict=True))
+    if not all(isinstance(f, int) for f in factors):
+        raise ParameterError("interpolate", f"needs whole factors; got {factors}", rule="P5")
+    return compose.upsample_nearest(input, window.per_axis("interpolate", "scale_factor", factors, len(sizes)))

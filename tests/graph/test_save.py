@@ -1,0 +1,114 @@
+"""Files: what is written is read back; what is wrong is refused."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from laws import graph_of, lift
+from specgrad.graph.save import from_json, to_json
+from specgrad.op import REGISTRY
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_every_operator_survives(name: str, tmp_path) -> None:
+    op = REGISTRY[name]
+    for seed in range(20):
+        case = op.cases(Random(seed))
+        if op.index_args == (0,):
+            return
+        graph, args = graph_of(op, case)
+        data = json.loads(json.dumps(to_json(graph)))
+        again = from_json(data, {graph.nodes[i].name: a for i, a in graph.constants.items()})
+        assert again.nodes == graph.nodes
+        before, after = (np.asarray(g(*lift(op, args))) for g in (graph, again))
+        assert [str(v) for v in before.flat] == [str(v) for v in after.flat]
+
+
+def test_files_with_float_and_exact_constants(tmp_path) -> None:
+    floats, exact = np.arange(6, dtype=np.float32).reshape(2, 3), sg.exact([Fraction(1, 3), 2])
+    for constant, x in ((floats, np.ones((2, 3), dtype=np.float32)), (exact, sg.exact([1, 1]))):
+        graph = sg.grad(sg.trace(lambda v, c=constant: sg.sum(v * v * c), x.shape))
+        sg.save(graph, tmp_path / "net.json")
+        found = sg.load(tmp_path / "net.json")(x)
+        assert (found == 2 * constant).all()
+        assert found.dtype == constant.dtype
+
+
+def test_params_keep_their_structure(tmp_path) -> None:
+    params = {
+        "conv.1": {"w": np.ones((2, 3)), "b": np.zeros(2, dtype=np.float32)},
+        "rest": (np.arange(3.0), np.ones(())),
+    }
+    sg.save_params(params, tmp_path / "p.safetensors")
+    found = sg.load_params(tmp_path / "p.safetensors")
+    assert list(found) == ["conv.1", "rest"]
+    assert isinstance(found["rest"], tuple)
+    for (path, a), (other, b) in zip(sg.tree.walk(params), sg.tree.walk(found), strict=True):
+        assert path == other
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+def document() -> dict:
+    return json.loads(json.dumps(to_json(sg.trace(lambda x: sg.max_pool(x, (2,)) + 1, (4,)))))
+
+
+def broken(change) -> dict:
+    data = document()
+    change(data)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(format="pickle"), "format must be 'specgrad-graph'; got 'pickle'"),
+        (lambda d: d.update(version=99), "version 99 is not readable here; this is version 1"),
+        (lambda d: d["nodes"][1].update(op="evil"), "operator 'evil' of node max_pool is unknown"),
+        (lambda d: d["nodes"][1].update(shape=[3]), "node max_pool says shape (3,); its operator gives (2,)"),
+        (lambda d: d["nodes"][1].update(args=[1]), "node 1 refers to 1, which does not come before it"),
+        (lambda d: d["nodes"][1]["params"].update(alpha=1), "max_pool [P5]: attribute alpha is unknown"),
+        (lambda d: d["nodes"][1].update(params={}), "max_pool [P5]: attribute window is missing"),
+        (lambda d: d["nodes"][1]["params"]["window"]["window"][0].update(stride=0), "[W1]"),
+        (lambda d: d["nodes"][1]["params"]["window"]["window"][0].update(out=9), "[W2]"),
+        (lambda d: d["nodes"][1]["params"]["window"]["window"][0].update(lo=1.5), "window sizes must be integers"),
+        (lambda d: d.update(outputs=[7]), "an input or output refers to 7, which is no node"),
+        (lambda d: d.pop("names"), "is not a specgrad graph"),
+        (lambda d: d.update(nodes=3), "is not a specgrad graph"),
+    ],
+)
+def test_broken_files_are_refused(change, message: str, tmp_path) -> None:
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps(broken(change)))
+    with pytest.raises(sg.SpecgradError) as caught:
+        sg.load(path)
+    assert message in str(caught.value)
+
+
+def test_random_damage_never_escapes_as_another_error(tmp_path) -> None:
+    """Bytes of a good file changed at random: it loads, or is refused with one of our errors."""
+    text = json.dumps(document())
+    rng = Random(0)
+    path = tmp_path / "net.json"
+    for _ in range(2_000):
+        letters = list(text)
+        for _ in range(rng.randint(1, 3)):
+            letters[rng.randrange(len(letters))] = rng.choice('0129{}[]",:-ex ')
+        path.write_text("".join(letters))
+        with suppress(sg.SpecgradError):
+            sg.load(path)
+
+
+def test_missing_arrays_are_named(tmp_path) -> None:
+    graph = sg.trace(lambda x: x * np.ones(3), (3,))
+    sg.save(graph, tmp_path / "net.json")
+    (tmp_path / "net.safetensors").unlink()
+    with pytest.raises(sg.SpecgradError, match="the array of constant is missing"):
+        sg.load(tmp_path / "net.json")

@@ -1,0 +1,175 @@
+"""Derivatives of graphs: signatures, wrt, sharing, higher orders."""
+
+from __future__ import annotations
+
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from specgrad.scalar import Dual
+
+
+def test_signatures_are_flat_and_positional() -> None:
+    graph = sg.trace(lambda p, x: (sg.sum(p["a"] * x), x + p["b"]), {"a": (2,), "b": (2,)}, (2,))
+    forward, reverse = sg.jvp(graph), sg.vjp(graph)
+    assert forward.names == ("p", "x", "d_p", "d_x")
+    assert reverse.names == ("p", "x", "g0", "g1")
+    p, x = {"a": sg.exact([1, 2]), "b": sg.exact([3, 4])}, sg.exact([5, 6])
+    s, y, ds, dy = forward(p, x, {"a": sg.exact([1, 0]), "b": sg.exact([0, 1])}, sg.exact([0, 1]))
+    assert (s.item(), y.tolist(), ds.item(), dy.tolist()) == (17, [8, 10], 7, [0, 2])
+    s, y, gp, gx = reverse(p, x, sg.exact(1), sg.exact([10, 20]))
+    assert gp["a"].tolist() == [5, 6]
+    assert gp["b"].tolist() == [10, 20]
+    assert gx.tolist() == [11, 22]
+
+
+def test_wrt_by_position_name_and_path() -> None:
+    graph = sg.trace(lambda p, x: sg.sum(p["a"] * x * x), {"a": (2,), "unused": (3,)}, (2,))
+    p, x = {"a": np.array([1.0, 2.0]), "unused": np.zeros(3)}, np.array([3.0, 4.0])
+    assert sg.grad(graph, 1)(p, x).tolist() == [6.0, 16.0]
+    assert sg.grad(graph, "x")(p, x).tolist() == [6.0, 16.0]
+    assert sg.grad(graph, "p.a")(p, x).tolist() == [9.0, 16.0]
+    by_argument = sg.grad(graph, "p")(p, x)
+    assert by_argument["unused"].tolist() == [0.0, 0.0, 0.0]
+    both = sg.grad(graph, ("x", "p.a"))(p, x)
+    assert [g.tolist() for g in both] == [[6.0, 16.0], [9.0, 16.0]]
+    value, gradient = sg.grad(graph, "x", value=True)(p, x)
+    assert (value, gradient.tolist()) == (41.0, [6.0, 16.0])
+    assert sg.vjp(graph, "x").names == ("p", "x", "g")
+    assert sg.jvp(graph, "p.a").names == ("p", "x", "d_p.a")
+    for wrong in (2, "y", "p.c"):
+        with pytest.raises(sg.ShapeError, match="there is no argument"):
+            sg.grad(graph, wrong)
+
+
+def test_indices_have_no_derivative() -> None:
+    graph = sg.trace(lambda x: sg.max_pool(x, (2,), return_indices=True), (4,))
+    y, i, gx = sg.vjp(graph)(np.array([1.0, 2.0, 5.0, 4.0]), np.array([10.0, 20.0]))
+    assert (y.tolist(), i.tolist(), gx.tolist()) == ([2.0, 5.0], [1, 2], [0.0, 10.0, 20.0, 0.0])
+    loss = sg.trace(sg.cross_entropy, (2, 3), sg.Index((2,)))
+    assert sg.grad(loss, 0)(np.zeros((2, 3)), np.array([0, 2])).shape == (2, 3)
+    assert len(sg.grad(loss)(np.zeros((2, 3)), np.array([0, 2]))) == 1
+    with pytest.raises(sg.ShapeError, match="holds integers"):
+        sg.grad(loss, 1)
+
+
+def test_grad_needs_a_scalar() -> None:
+    with pytest.raises(sg.ShapeError, match=r"needs one output of shape \(\); got \[\(2,\)\]"):
+        sg.grad(sg.trace(lambda x: x * x, (2,)))
+
+
+def test_stop_gradient_and_unused_inputs() -> None:
+    graph = sg.trace(lambda x, y: sg.sum(sg.stop_gradient(x) * x), (2,), (3,))
+    gx, gy = sg.grad(graph)(np.array([2.0, 3.0]), np.ones(3))
+    assert (gx.tolist(), gy.tolist()) == ([2.0, 3.0], [0.0, 0.0, 0.0])
+    constant = sg.trace(lambda x: np.ones(2), (3,))
+    assert sg.jvp(constant)(np.ones(3), np.ones(3))[1].tolist() == [0.0, 0.0]
+
+
+def test_winner_is_computed_once() -> None:
+    """An index is an ordinary value: forward and reverse share it, twice differentiated too."""
+    graph = sg.trace(lambda x: sg.sum(sg.max_pool(x * x, (2, 2))), (4, 4))
+    twice = sg.jvp(sg.vjp(graph))
+    assert sum(n.op.name == "winner" for n in twice.nodes) == 1
+
+
+def test_differentiating_twice_stays_small() -> None:
+    def net(x):
+        for _ in range(50):
+            x = sg.relu(x * 2 + 1)
+        return sg.sum(x)
+
+    once = sg.grad(sg.trace(net, (4,)))
+    twice = sg.jvp(once)
+    assert len(once) < 600
+    assert len(twice) < 3 * len(once)
+
+
+def test_ten_thousand_nodes_without_recursion() -> None:
+    def chain(x):
+        for _ in range(5_000):
+            x = sg.relu(x) * 2
+        return sg.sum(x)
+
+    start = time.perf_counter()
+    graph = sg.trace(chain, (3,))
+    derivative = sg.grad(graph)
+    seconds = time.perf_counter() - start
+    assert len(graph) > 10_000
+    assert len(derivative) > 20_000
+    assert seconds < 10, seconds
+    tangent = sg.jvp(graph)
+    x = np.array([1.0, -1.0, 0.0])
+    assert tangent(x, np.zeros(3))[1] == 0
+
+
+def network(p, x):
+    """conv - smooth pool - conv - max pool - linear."""
+    x = sg.conv(p["w1"], p["b1"], x, padding=1)
+    x = sg.smooth_max_pool(x, (2, 2), beta=2, stride=1)
+    x = sg.conv(p["w2"], None, x, stride=(1, 2))
+    x = sg.max_pool(x, (2, 2), stride=1, padding=1)
+    return sg.sum(sg.linear(p["w3"], None, sg.flatten(x)) ** 2)
+
+
+NETWORK = {"w1": (2, 1, 2, 2), "b1": (2,), "w2": (2, 2, 2, 2), "w3": (2, 2 * 4 * 3)}
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return sg.exact(rng.integers(-40, 41, shape)) / 16
+
+
+def overlap(a, b) -> None:
+    for p, q in zip(np.asarray(a).flat, np.asarray(b).flat, strict=True):
+        assert p.overlaps(q), (p, q)
+        assert max(p.rad(), q.rad()) < 1e-6 * (1 + abs(float(p.mid()))), (p, q)
+
+
+def test_second_derivatives_agree_with_dual_numbers() -> None:
+    """jvp of vjp, and vjp of vjp, against d/ds d/dt f(x + s*v + t*w) by nested duals over balls."""
+    rng = np.random.default_rng(7)
+    graph = sg.trace(network, NETWORK, (1, 4, 5))
+    leaves = [n.shape for n in graph.nodes if n.op.name == "input"]
+    x, v, w = ([numbers(rng, s) for s in leaves] for _ in range(3))
+
+    def tree(values):
+        return dict(zip(NETWORK, values[:-1], strict=True)), values[-1]
+
+    def ball_tree(values):
+        return tree([sg.balls(a) for a in values])
+
+    one = sg.balls(np.array(Fraction(1)))
+    reverse = sg.vjp(graph)
+    hv = sg.jvp(reverse, ("p", "x"))(*ball_tree(x), one, *ball_tree(v))[3:]
+    bilinear = sum(a * b for g, c in zip([*hv[1].values(), hv[2]], w, strict=True)
+                   for a, b in zip(g.flat, sg.balls(c).flat, strict=True))  # fmt: skip
+
+    def nested(a, b, c):
+        out = np.empty(a.shape, dtype=object)
+        for k in np.ndindex(a.shape):
+            p, q, r = (sg.balls(t[k]).item() for t in (a, b, c))
+            out[k] = Dual(Dual(p, q), Dual(r, q * 0))
+        return out
+
+    result = graph(*tree([nested(a, b, c) for a, b, c in zip(x, v, w, strict=True)])).item()
+    overlap(bilinear, result.tangent.tangent)
+
+    # The gradient of <cotangents, v> with respect to the inputs is H v again, since H is symmetric.
+    zero = sg.balls(np.array(Fraction(0)))
+    again = sg.vjp(reverse, ("p", "x"))(*ball_tree(x), one, zero, *ball_tree(v))[3:]
+    for name in NETWORK:
+        overlap(again[0][name], hv[1][name])
+    overlap(again[1], hv[2])
+    first = reverse(*ball_tree(x), one)
+    gradient_v = sum(a * b for g, c in zip([*first[1].values(), first[2]], v, strict=True)
+                     for a, b in zip(g.flat, sg.balls(c).flat, strict=True))  # fmt: skip
+    overlap(gradient_v, result.value.tangent)
+
+
+def test_third_derivative() -> None:
+    graph = sg.trace(lambda x: sg.sum(x**4), (1,))
+    third = sg.grad(sg.trace(lambda x: sg.sum(sg.grad(sg.trace(lambda y: sg.sum(sg.grad(graph)(y)), (1,)))(x)), (1,)))
+    assert third(sg.exact([2])).tolist() == [48]
