@@ -28,20 +28,14 @@ def norm(channels: int) -> Tree:
     return dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (channels,))
 
 
-def each(f: Callable[[str, Any], Any], tree: Tree, path: str = "") -> Tree:
+def each(f: Callable[[str, Any], Any], tree: Tree) -> Tree:
     """The same structure with f(path, leaf) at every leaf; a tuple of ints is a shape, hence a leaf."""
-    if isinstance(tree, dict):
-        return {key: each(f, child, f"{path}.{key}".lstrip(".")) for key, child in tree.items()}
-    if isinstance(tree, tuple) and not all(isinstance(n, int) for n in tree):
-        return tuple(each(f, child, f"{path}.{i}".lstrip(".")) for i, child in enumerate(tree))
-    return f(path, tree)
+    return sg.tree.transform(f, tree, leaf=sg.tree.is_shape)
 
 
 def flat(tree: Tree) -> dict[str, Any]:
     """Every leaf by its dotted path, such as layer1.0.conv1.weight."""
-    found: dict[str, Any] = {}
-    each(found.__setitem__, tree)
-    return found
+    return dict(sg.tree.walk(tree, leaf=sg.tree.is_shape))
 
 
 def learnable(path: str) -> bool:

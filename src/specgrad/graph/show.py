@@ -105,9 +105,10 @@ def _parameters(nodes: Sequence[Node], data: set[int], fields: list[Field]) -> l
 
 def _operator(members: list[Node]) -> str:
     last = members[-1]
-    if len(members) == 1:
+    derivative = "(" in last.group
+    if len(members) == 1 and (derivative or last.group == last.name):
         return f"{last.op.name} {describe(last.params)}".rstrip()
-    if "(" not in last.group:
+    if not derivative:
         return last.group.rpartition(".")[2].rstrip("0123456789").rstrip("_")
     names = " + ".join(dict.fromkeys(m.op.name for m in members))
     return names if len(names) <= 48 else names[:45] + "..."

@@ -18,7 +18,7 @@ from ..ops import activation, contract, elementwise, layout
 from ..scalar import Array
 from ..window import Shape
 from .graph import CONSTANT, INPUT, Arg, Graph, Kind, Node, NumberArg
-from .tree import Tree, leaves, transform
+from .tree import Tree, is_shape, leaves, transform
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -231,14 +231,10 @@ def _real(op: Op, a: Any) -> Any:
     return array.astype(object) if array.dtype.kind in "iub" else a
 
 
-def _is_shape(example: Any) -> bool:
-    return isinstance(example, tuple) and all(isinstance(n, int) and not isinstance(n, bool) for n in example)
-
-
 def _example(path: str, example: Any) -> tuple[Shape, Kind]:
     if isinstance(example, Index):
         return example.shape, "index"
-    if _is_shape(example):
+    if is_shape(example):
         if any(n < 0 for n in example):
             raise ShapeError("trace", f"{path} has a negative size; got {example}", rule="W1")
         return example, "real"
@@ -280,7 +276,7 @@ def trace(fn: Callable[..., Any], *examples: Any) -> Graph:
         return t.input(path, shape, kind)
 
     inputs = tuple(
-        transform(new_input, example, name, leaf=_is_shape) for name, example in zip(names, examples, strict=True)
+        transform(new_input, example, name, leaf=is_shape) for name, example in zip(names, examples, strict=True)
     )
     try:
         result = fn(*inputs)

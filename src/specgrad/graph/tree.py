@@ -14,6 +14,11 @@ def is_branch(tree: Tree) -> bool:
     return isinstance(tree, tuple | list | dict)
 
 
+def is_shape(tree: Tree) -> bool:
+    """A tuple of ints: a leaf where structures of shapes are meant. () is the shape of a scalar."""
+    return isinstance(tree, tuple) and all(isinstance(n, int) and not isinstance(n, bool) for n in tree)
+
+
 def items(tree: Tree) -> list[tuple[str, Tree]]:
     pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
     return [(str(key), child) for key, child in pairs]

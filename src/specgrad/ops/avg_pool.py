@@ -111,7 +111,7 @@ def avg_pool(
     kernel, except under `ceil`); with count_include_pad=False the taps inside the input; or `divisor`.
     Stride defaults to the kernel; an int kernel needs rank=. Rules: [W1] [W2] [W3] [A1] [P3].
     Linear: the tangent goes through the same map, the cotangent is spread evenly over the window.
-    PyTorch's avg_pool1d/2d/3d, without its limit on padding. ONNX Runtime agrees, onnx.reference and OpenVINO not.
+    PyTorch's avg_pool1d/2d/3d, without its limit on padding.
 
     >>> avg_pool(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), (2,), ceil=True)
     array([1.5, 3.5, 5. ])
@@ -182,7 +182,7 @@ def lp_pool(
     """(sum of x**p over the window) ** (1/p); a padded tap counts 0.
 
     PyTorch's lp_pool1d/2d/3d for whole windows. Under `ceil` PyTorch multiplies the mean of the clipped window by the
-    whole kernel; we sum what is there, as ONNX Runtime does. ONNX takes abs(x): write lp_pool(abs_(x), ...).
+    whole kernel; we sum what is there. ONNX defines it on absolute values: write lp_pool(specgrad.abs(x), ...).
 
     >>> lp_pool(np.array([3.0, 4.0, 6.0, 8.0]), (2,))
     array([ 5., 10.])

@@ -417,6 +417,7 @@ STOP_GRADIENT = register(
         jvp=no_tangent,
         vjp=no_cotangent,
         cases=number_cases(1),
+        monotone=(0,),
         exact=True,
         reach=cellwise,
     )

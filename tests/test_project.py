@@ -1,0 +1,139 @@
+"""The house keeps its promises: light import, one-way dependencies, documents that match the code."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+import specgrad.functional as F
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "specgrad"
+FLOORS = ["errors", "reach", "scalar", "window", "op", "ops", "graph", "functional"]
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_import_needs_numpy_alone() -> None:
+    code = """
+import sys, numpy
+before = set(sys.modules)
+import specgrad, specgrad.functional
+print(sorted({m.partition('.')[0] for m in set(sys.modules) - before}))
+"""
+    loaded = set(ast.literal_eval(python(code)))
+    assert loaded <= {"specgrad", "numpy", *sys.stdlib_module_names}, loaded - set(sys.stdlib_module_names)
+
+
+def test_import_is_fast() -> None:
+    code = "import numpy, time; s = time.perf_counter(); import specgrad; print(time.perf_counter() - s)"
+    assert min(float(python(code)) for _ in range(3)) < 0.25
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of specgrad that a file imports, by their first name, function-level imports included."""
+    depth = len(path.relative_to(SOURCE).parts)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == depth:
+            found |= {node.module.partition(".")[0]} if node.module else {a.name for a in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_dependencies_point_one_way(path: Path) -> None:
+    mine = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if mine in ("__init__", "__main__"):
+        return
+    floor = FLOORS.index(mine)
+    assert all(FLOORS.index(other) <= floor for other in imports(path)), imports(path)
+
+
+def test_window_arithmetic_stands_in_one_file() -> None:
+    """No other file reads stride, dilation or padding off a window's axis."""
+    for path in SOURCE.rglob("*.py"):
+        if path.name in ("window.py", "reach.py"):
+            continue
+        names = {n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)}
+        assert not names & {"stride", "dilation", "lo", "hi"}, path
+
+
+def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = doctest.IGNORE_EXCEPTION_DETAIL
+    found = doctest.testfile(str(ROOT / "README.md"), module_relative=False, optionflags=flags)
+    assert found.attempted > 15
+    assert found.failed == 0
+
+
+def test_operators_page_is_current() -> None:
+    document = runpy.run_path(str(ROOT / "docs" / "make_operators.py"))["document"]()
+    assert (ROOT / "docs" / "operators.md").read_text() == document
+
+
+def test_the_tests_named_in_differences_exist() -> None:
+    text = "".join(p.read_text() for p in (ROOT / "tests").rglob("*.py"))
+    page = (ROOT / "docs" / "differences.md").read_text()
+    names = {word.rpartition("::")[2] for word in page.split("`") if "test_" in word.rpartition("::")[2]}
+    names = {n for n in names if not n.endswith(".py")}
+    assert len(names) > 8
+    assert all(f"def {n}(" in text for n in names), [n for n in names if f"def {n}(" not in text]
+
+
+def test_convolution_specification_is_quick() -> None:
+    """Loops over taps, never over cells. The demand is one second; see benchmarks/core.txt."""
+    import time
+
+    draw = np.random.default_rng(0).normal
+    x, w = draw(size=(64, 56, 56)), draw(size=(64, 64, 3, 3))
+    start = time.perf_counter()
+    sg.conv(w, None, x, padding=1)
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: F.relu(x, inplace=True), "relu [P5]: inplace=True is not supported; only False"),
+        (lambda x: F.batch_norm(x, x, x, training=True), "batch_norm [P5]: training=True is not supported; only False"),
+        (lambda x: F.cross_entropy(x, x, label_smoothing=0.1), "cross_entropy [P5]: label_smoothing=0.1 is not"),
+        (lambda x: F.cross_entropy(x, x, ignore_index=0), "cross_entropy [P5]: ignore_index=0 is not supported"),
+        (lambda x: F.cross_entropy(x, np.array([-100, 0])), "take: indices must lie in 0..1; got -100..0"),
+        (lambda x: F.pad(x, (1, 1), mode="reflect"), "pad [P5]: mode='reflect' is not supported; only 'constant'"),
+        (lambda x: F.interpolate(x[None], scale_factor=2, mode="bilinear"), "interpolate [P5]: mode='bilinear' is not"),
+        (lambda x: F.interpolate(x[None], size=3), "interpolate [P5]: needs whole factors; got (1.5,)"),
+        (lambda x: F.conv2d(x, x), "conv2d: input must have 3 or 4 axes; got shape (2, 2)"),
+        (lambda x: F.conv1d(x, x[None], padding="full"), 'conv1d [P5]: padding must be numbers, "valid" or'),
+        (lambda x: sg.smooth_max_pool(x, (2,), beta=0), "smooth_max_pool [P5]: beta must be a finite number"),
+        (lambda x: sg.global_max_pool(x, rank=1, ties="last"), "global_max_pool [P5]: ties must be \"all\", \"split\""),
+        (lambda x: sg.avg_pool(x, (2,), divisor=0), "avg_pool [P5]: divisor must be a number other than 0; got 0"),
+        (lambda x: sg.conv(x[None], None, x, groups=3), "conv [C1]: groups must divide the channels; got groups=3, w"),
+        (lambda x: sg.conv(x[None], None, x[:1]), "conv [C1]: w (1, 2, 2) needs 2 input channels; got 1 in x (1, 2)"),
+        (lambda x: sg.conv(x[None], x, x), "conv [C1]: b must have shape (1,); got (2, 2)"),
+        (lambda x: sg.unpad(x, 1, rank=2), "unpad [W1]: removing 1 + 1 of 2 cells leaves none on axis 0; got input"),
+        (lambda x: sg.add(x, np.ones(3)), "add: shapes (2, 2) and (3,) do not broadcast"),
+        (lambda x: sg.exp(sg.exact(x)), "exp: exact rationals have no exp; use floats or balls (specgrad.balls)"),
+        (lambda x: sg.relu(x.astype(complex)), "relu: cannot compute with dtype complex128; give floats"),
+    ],
+)  # fmt: skip
+def test_refused_by_name(call, message: str) -> None:
+    with pytest.raises(sg.SpecgradError) as caught:
+        call(np.ones((2, 2)))
+    assert message in str(caught.value)
+
+
+def test_engine_tensors_are_not_converted_silently() -> None:
+    import torch
+
+    with pytest.raises(sg.UnsupportedError, match=r"no engine for torch\.Tensor yet"):
+        sg.relu(torch.ones(2))
