@@ -414,6 +414,31 @@ def strided(
     )
 
 
+def pooling(
+    operator: str,
+    shape: Shape,
+    kernel: PerAxis,
+    *,
+    rank: int | None,
+    stride: PerAxis | None,
+    padding: Padding,
+    dilation: PerAxis = 1,
+    ceil: bool = False,
+) -> Window:
+    """The window of a pooling call: stride defaults to the kernel, an int kernel needs its rank."""
+    sizes = kernel_of(operator, kernel, rank)
+    step = sizes if stride is None else stride
+    return strided(operator, shape, sizes, stride=step, padding=padding, dilation=dilation, ceil=ceil)
+
+
+def mapped(operator: str, shape: Shape, spatial: Shape) -> Shape:
+    """The leading axes of a value whose last axes must have the sizes `spatial`."""
+    lead = shape[: max(0, len(shape) - len(spatial))]
+    if shape != lead + spatial:
+        raise ShapeError(operator, f"spatial sizes must be {spatial}; got shape {shape}", rule="W1")
+    return lead
+
+
 def adaptive(operator: str, shape: Shape, output: Shape) -> Window:
     """`output` cells over the last axes; an axis that divides evenly is an ordinary strided one.
 

@@ -62,6 +62,14 @@ def check_shape(op: Op, case) -> None:
     assert y.shape == op.shape(*(np.shape(a) for a in args), **params)
 
 
+def check_dtype(op: Op, case) -> None:
+    """Floats stay in their own precision."""
+    args, params = case
+    for dtype in (np.float16, np.float32, np.float64):
+        floats = [a.astype(dtype) if np.asarray(a).dtype == object else a for a in args]
+        assert value(op, floats, params).dtype == (np.int64 if op.kind == "index" else dtype)
+
+
 def check_adjoint(op: Op, case, rng: Random) -> None:
     """<gy, jvp(dx)> = <vjp(gy), dx>."""
     args, params = case
@@ -226,6 +234,7 @@ def _total(terms):
 
 LAWS = {
     "shape": lambda op, case, rng: check_shape(op, case),
+    "dtype": lambda op, case, rng: check_dtype(op, case),
     "adjoint": check_adjoint,
     "dual": check_dual,
     "linear": check_linear,

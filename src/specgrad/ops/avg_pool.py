@@ -20,21 +20,18 @@ from .. import scalar, window
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, is_literal, register, shape_of
 from ..scalar import Array, Number
-from ..window import Padding, PerAxis, Shape, Window, scatter_add
+from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
 from . import cases
 from .elementwise import mean, power
 
 Divisor = Literal["padded", "inside"] | Number
 
 
-def _check(name: str, x: Shape, spatial: Shape, divisor: Divisor) -> Shape:
+def _lead(name: str, x: Shape, spatial: Shape, divisor: Divisor) -> Shape:
     """The leading, mapped axes."""
-    lead = x[: max(0, len(x) - len(spatial))]
-    if x != lead + spatial:
-        raise ShapeError(name, f"spatial sizes must be {spatial}; got shape {x}", rule="W1")
     if divisor not in ("padded", "inside") and (not is_literal(divisor) or divisor == 0):
         raise ParameterError(name, f'divisor must be "padded", "inside" or a number; got {divisor!r}', rule="P5")
-    return lead
+    return mapped(name, x, spatial)
 
 
 def _divide(x: Array, win: Window, divisor: Divisor) -> Array:
@@ -69,7 +66,7 @@ def _case(rng: Random, transpose: bool) -> Case:
 AVG_POOL: Op = register(
     Op(
         name="avg_pool",
-        shape=lambda x, *, window, divisor: _check("avg_pool", x, window.size, divisor) + window.out,
+        shape=lambda x, *, window, divisor: _lead("avg_pool", x, window.size, divisor) + window.out,
         spec=_avg_spec,
         vjp=lambda gy, y, args, **params: (apply(AVG_SPREAD, gy, **params),),
         cases=lambda rng: _case(rng, transpose=False),
@@ -83,7 +80,7 @@ AVG_POOL: Op = register(
 AVG_SPREAD: Op = register(
     Op(
         name="avg_spread",
-        shape=lambda gy, *, window, divisor: _check("avg_spread", gy, window.out, divisor) + window.size,
+        shape=lambda gy, *, window, divisor: _lead("avg_spread", gy, window.out, divisor) + window.size,
         spec=_spread_spec,
         vjp=lambda gy, y, args, **params: (apply(AVG_POOL, gy, **params),),
         cases=lambda rng: _case(rng, transpose=True),
@@ -116,10 +113,7 @@ def avg_pool(
     >>> avg_pool(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), (2,), ceil=True)
     array([1.5, 3.5, 5. ])
     """
-    sizes = window.kernel_of("avg_pool", kernel, rank)
-    win = window.strided(
-        "avg_pool", shape_of(x), sizes, stride=sizes if stride is None else stride, padding=padding, ceil=ceil
-    )
+    win = window.pooling("avg_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding, ceil=ceil)
     if divisor is not None and (not is_literal(divisor) or divisor == 0):
         raise ParameterError("avg_pool", f"divisor must be a number other than 0; got {divisor!r}", rule="P5")
     rule = divisor if divisor is not None else "padded" if count_include_pad else "inside"
@@ -189,15 +183,8 @@ def lp_pool(
     """
     if not is_literal(p) or not p > 0:
         raise ParameterError("lp_pool", f"p must be a positive number; got p={p!r}", rule="P5")
-    sizes = window.kernel_of("lp_pool", kernel, rank)
-    win = window.strided(
-        "lp_pool",
-        shape_of(x),
-        sizes,
-        stride=sizes if stride is None else stride,
-        padding=padding,
-        dilation=dilation,
-        ceil=ceil,
+    win = window.pooling(
+        "lp_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding, dilation=dilation, ceil=ceil
     )
     total = apply(AVG_POOL, power(x, p), window=win, divisor=1)
     return total if p == 1 else power(total, 1 / p if isinstance(p, float) else Fraction(1) / p)

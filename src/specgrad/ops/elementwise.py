@@ -71,6 +71,11 @@ def _div_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
     return add_tangents(None if da is None else div(da, b), None if db is None else neg(div(mul(db, y), b)))
 
 
+def _quotient_case(rng: Random) -> Case:
+    (x,), _ = number_cases(1)(rng)
+    return (x, cases.positive(rng, x.shape)), {}
+
+
 def _binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits: Any) -> Op:
     maker = traits.pop("cases", number_cases(2))
     shape = _same_shape(name)
@@ -122,7 +127,7 @@ DIV = _binary(
     lambda gy, y, args: (div(gy, args[1]), neg(div(mul(gy, y), args[1]))),
     linear=((0,),),
     roundings=lambda *_: 1,
-    cases=lambda rng: (lambda x: ((x, cases.positive(rng, x.shape)), {}))(number_cases(1)(rng)[0][0]),
+    cases=_quotient_case,
 )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from functools import reduce
 from random import Random
 from typing import Any, Literal
@@ -22,21 +23,15 @@ from .. import scalar, window
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
-from ..window import Padding, PerAxis, Shape, Window
+from ..window import Padding, PerAxis, Shape, Window, mapped
 from . import cases
 from .avg_pool import adaptive_output, spatial_axes
 from .elementwise import div, equal, select
 from .layout import axes_of, broadcast, keep_axes, no_cotangent, no_tangent, reshape, sum_
 
 
-def _window_shape(name: str) -> Any:
-    def shape(x: Shape, *, window: Window) -> Shape:
-        lead = x[: max(0, len(x) - window.rank)]
-        if x != lead + window.size:
-            raise ShapeError(name, f"spatial sizes must be {window.size}; got shape {x}", rule="W1")
-        return lead + window.out
-
-    return shape
+def _window_shape(name: str) -> Callable[..., Shape]:
+    return lambda x, *, window: mapped(name, x, window.size) + window.out
 
 
 def _case(rng: Random) -> Case:
@@ -252,15 +247,8 @@ def max_pool(
     >>> max_pool(np.array([3.0, 1.0, 4.0, 1.0, 5.0]), (2,), padding=1)
     array([3., 4., 5.])
     """
-    sizes = window.kernel_of("max_pool", kernel, rank)
-    win = window.strided(
-        "max_pool",
-        shape_of(x),
-        sizes,
-        stride=sizes if stride is None else stride,
-        padding=padding,
-        dilation=dilation,
-        ceil=ceil,
+    win = window.pooling(
+        "max_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding, dilation=dilation, ceil=ceil
     )
     return _pooled(x, win, return_indices)
 

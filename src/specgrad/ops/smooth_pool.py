@@ -20,22 +20,15 @@ from .. import scalar, window
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, register, shape_of
 from ..scalar import Array, Number
-from ..window import Padding, PerAxis, Shape, Window, scatter_add
+from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
 from . import cases
 from .elementwise import add_tangents, mul
 
 Padded = Literal["zero", "ignore"]
 
 
-def _check(name: str, x: Shape, spatial: Shape) -> Shape:
-    lead = x[: max(0, len(x) - len(spatial))]
-    if x != lead + spatial:
-        raise ShapeError(name, f"spatial sizes must be {spatial}; got shape {x}", rule="W1")
-    return lead
-
-
 def _smooth_shape(x: Shape, *, window: Window, beta: Number, padded: Padded) -> Shape:
-    return _check("smooth_max_pool", x, window.size) + window.out
+    return mapped("smooth_max_pool", x, window.size) + window.out
 
 
 def _pivot(z: Array, win: Window, padded: Padded) -> Array:
@@ -66,7 +59,7 @@ def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> A
 
 
 def _pull_shape(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Shape:
-    lead = _check("smooth_pull", x, window.size)
+    lead = mapped("smooth_pull", x, window.size)
     if v != x or y != lead + window.out:
         raise ShapeError("smooth_pull", f"v must have x's shape and y the output's; got x {x}, y {y}, v {v}")
     return y
@@ -82,7 +75,7 @@ def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) ->
 
 
 def _push_shape(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Shape:
-    lead = _check("smooth_push", x, window.size)
+    lead = mapped("smooth_push", x, window.size)
     if g != y or y != lead + window.out:
         raise ShapeError("smooth_push", f"g and y must have the output's shape; got x {x}, y {y}, g {g}")
     return x
@@ -221,8 +214,5 @@ def smooth_max_pool(
         raise ParameterError("smooth_max_pool", f"beta must be a finite number other than 0; got {beta!r}", rule="P5")
     if padded not in ("zero", "ignore"):
         raise ParameterError("smooth_max_pool", f'padded must be "zero" or "ignore"; got {padded!r}', rule="P5")
-    sizes = window.kernel_of("smooth_max_pool", kernel, rank)
-    win = window.strided(
-        "smooth_max_pool", shape_of(x), sizes, stride=sizes if stride is None else stride, padding=padding
-    )
+    win = window.pooling("smooth_max_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding)
     return apply(SMOOTH_MAX_POOL, x, window=win, beta=beta, padded=padded)
