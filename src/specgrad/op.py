@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property, wraps
+from importlib import import_module
 from random import Random
 from typing import Any, Literal, ParamSpec
 
@@ -177,21 +179,34 @@ def shape_of(x: Any) -> Shape:
 
 # --- dispatch ---------------------------------------------------------------------------------------------------
 
-ENGINES = ("torch", "jax", "jaxlib")
+ENGINES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # the package of a tensor's type -> our engine for it
+Handler = Callable[[Op, Sequence[Value], Params], Value]
+_handlers: dict[type, Handler | None] = {np.ndarray: None, int: None, float: None, list: None, Fraction: None}
+
+
+def _find_handler(kind: type) -> Handler | None:
+    """Who computes with values of this type: a graph's trace, an engine, or (None) the specification."""
+    found: Handler | None = getattr(kind, "__specgrad_apply__", None)
+    if found is None:
+        packages = [base.__module__.partition(".")[0] for base in kind.__mro__]
+        names = [ENGINES[p] for p in packages if p in ENGINES]
+        if names:
+            found = import_module(f"specgrad.engines.{names[0]}").run
+    _handlers[kind] = found
+    return found
 
 
 def apply(op: Op, *args: Value, **params: Any) -> Value:
     """Run, or record, one operator: the arguments' type decides.
 
-    Graph variables record a node; NumPy arrays, lists and numbers run the specification.
+    Graph variables record a node; tensors of an engine run that engine's line; NumPy arrays, lists and numbers run
+    the specification.
     """
     for a in args:
-        handler = getattr(type(a), "__specgrad_apply__", None)
+        kind = type(a)
+        handler = _handlers[kind] if kind in _handlers else _find_handler(kind)
         if handler is not None:
-            return handler(a, op, args, params)
-        if type(a).__module__.partition(".")[0] in ENGINES:
-            name = f"{type(a).__module__}.{type(a).__qualname__}"
-            raise UnsupportedError(op.name, f"no engine for {name} yet; convert it to a NumPy array")
+            return handler(op, args, params)
     return run_spec(op, args, params)
 
 

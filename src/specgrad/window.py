@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -168,6 +168,13 @@ class Window:
     """
 
     axes: tuple[Axis, ...]
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.axes))  # windows are keys of every engine's cache
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def rank(self) -> int:
@@ -188,6 +195,11 @@ class Window:
     @property
     def taps_count(self) -> int:
         return math.prod(self.kernel)
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether some output position has no tap inside the input."""
+        return any(min(a.inside()) == 0 for a in self.axes)
 
     @property
     def covers(self) -> int:
@@ -426,6 +438,16 @@ def pooling(
     ceil: bool = False,
 ) -> Window:
     """The window of a pooling call: stride defaults to the kernel, an int kernel needs its rank."""
+    try:
+        return _pooling(operator, shape, kernel, rank, stride, padding, dilation, ceil)
+    except TypeError:  # lists are not hashable: do without the cache
+        return _pooling.__wrapped__(operator, shape, kernel, rank, stride, padding, dilation, ceil)
+
+
+@lru_cache(maxsize=4096)
+def _pooling(
+    operator: str, shape: Shape, kernel: Any, rank: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Window:
     sizes = kernel_of(operator, kernel, rank)
     step = sizes if stride is None else stride
     return strided(operator, shape, sizes, stride=step, padding=padding, dilation=dilation, ceil=ceil)

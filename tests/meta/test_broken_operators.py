@@ -56,7 +56,7 @@ def shifted(x: Any, *, window: Any) -> Any:
     return np.roll(ORIGINAL["max_pool"].spec(x, window=window), 1, axis=-1)
 
 
-def forgetful_scatter(gy: Any, i: Any, *, size: Any) -> Any:
+def forgetful_scatter(gy: Any, i: Any, *, size: Any, empty: Any) -> Any:
     """put that overwrites instead of adding."""
     out = scalar.zeros(gy.shape[: gy.ndim - len(size)] + size, gy)
     flat = out.reshape(*gy.shape[: gy.ndim - len(size)], -1)

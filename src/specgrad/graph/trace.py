@@ -63,8 +63,10 @@ class Var:
     def __repr__(self) -> str:
         return f"Var({self.name}: {self.shape})"
 
-    def __specgrad_apply__(self, op: Op, args: Sequence[Value], params: Params) -> Var:
-        return self.trace.record(op, args, params)
+    @staticmethod
+    def __specgrad_apply__(op: Op, args: Sequence[Value], params: Params) -> Var:
+        trace = next(a.trace for a in args if isinstance(a, Var))
+        return trace.record(op, args, params)
 
     def __bool__(self) -> bool:
         text = "a graph variable has no value yet, so Python cannot branch on it; use select, maximum or relu"

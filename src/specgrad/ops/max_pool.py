@@ -105,14 +105,14 @@ def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
     return np.where(where < 0, scalar.zeros((), x), y).reshape(i.shape)
 
 
-def _put_shape(gy: Shape, i: Shape, *, size: Shape) -> Shape:
+def _put_shape(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Shape:
     if gy != i or len(gy) < len(size):
         raise ShapeError("put", f"values and indices must have one shape with {len(size)} last axes; got {gy} and {i}")
     return gy[: len(gy) - len(size)] + size
 
 
-def _put_spec(gy: Array, i: Array, *, size: Shape) -> Array:
-    _check_range("put", i, math.prod(size))
+def _put_spec(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
+    _check_range("put", i, math.prod(size), empty=empty)
     lead = gy.shape[: gy.ndim - len(size)]
     values, where = _flat(gy, len(size)), _flat(i, len(size))
     flat = scalar.zeros((*lead, math.prod(size)), gy)
@@ -126,7 +126,7 @@ def _index_case(rng: Random, transpose: bool) -> Case:
     win = params["window"]
     i = _winner_spec(x, window=win)
     if transpose:
-        return (cases.numbers(rng, i.shape), i), {"size": win.size}
+        return (cases.numbers(rng, i.shape), i), {"size": win.size, "empty": True}
     return (x, i), {"rank": win.rank, "empty": True}
 
 
@@ -136,7 +136,7 @@ def _take_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
 
 def _take_vjp(gy: Value, y: Value, args: Any, *, rank: int, empty: bool) -> tuple[Value, None]:
     shape = shape_of(args[0])
-    return put(gy, args[1], size=shape[len(shape) - rank :]), None
+    return put(gy, args[1], size=shape[len(shape) - rank :], empty=empty), None
 
 
 TAKE: Op = register(
@@ -154,17 +154,22 @@ TAKE: Op = register(
     )
 )
 
-PUT = register(
+
+def _put_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
+    return None if dargs[0] is None else apply(PUT, dargs[0], args[1], **params)
+
+
+PUT: Op = register(
     Op(
         name="put",
         shape=_put_shape,
         spec=_put_spec,
-        jvp=lambda y, args, dargs, *, size: None if dargs[0] is None else put(dargs[0], args[1], size=size),
-        vjp=lambda gy, y, args, *, size: (take(gy, args[1], rank=len(size)), None),
+        jvp=_put_jvp,
+        vjp=lambda gy, y, args, *, size, empty: (take(gy, args[1], rank=len(size), empty=empty), None),
         cases=lambda rng: _index_case(rng, transpose=True),
         linear=((0,),),
         monotone=(0,),
-        roundings=lambda gy, i, *, size: math.prod(i[len(i) - len(size) :]),
+        roundings=lambda gy, i, *, size, empty: math.prod(i[len(i) - len(size) :]),
         index_args=(1,),
     )
 )
@@ -179,13 +184,13 @@ def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
     return apply(TAKE, x, i, rank=rank, empty=empty)
 
 
-def put(gy: Value, i: Value, *, size: Shape) -> Value:
+def put(gy: Value, i: Value, *, size: Shape, empty: bool = True) -> Value:
     """The adjoint of take: cell c of an array of `size` receives the sum of gy[p] over i[p] = c.
 
     >>> put(np.array([1.0, 2.0, 4.0]), np.array([1, 1, -1]), size=(3,))
     array([0., 3., 0.])
     """
-    return apply(PUT, gy, i, size=tuple(size))
+    return apply(PUT, gy, i, size=tuple(size), empty=empty)
 
 
 # --- max_pool ---------------------------------------------------------------------------------------------------
@@ -203,11 +208,11 @@ def _max_spec(x: Array, *, window: Window) -> Array:
 
 
 def _max_jvp(y: Value, args: Any, dargs: Any, *, window: Window) -> Value:
-    return take(dargs[0], apply(WINNER, args[0], window=window), rank=window.rank)
+    return take(dargs[0], apply(WINNER, args[0], window=window), rank=window.rank, empty=window.has_empty)
 
 
 def _max_vjp(gy: Value, y: Value, args: Any, *, window: Window) -> tuple[Value]:
-    return (put(gy, apply(WINNER, args[0], window=window), size=window.size),)
+    return (put(gy, apply(WINNER, args[0], window=window), size=window.size, empty=window.has_empty),)
 
 
 MAX_POOL = register(
@@ -271,12 +276,13 @@ def adaptive_max_pool(x: Value, output: PerAxis, *, return_indices: bool = False
 # --- max_unpool -------------------------------------------------------------------------------------------------
 
 
-def _last_shape(i: Shape, *, rank: int) -> Shape:
+def _last_shape(i: Shape, *, rank: int, cells: int) -> Shape:
     return i
 
 
-def _last_spec(i: Array, *, rank: int) -> Array:
+def _last_spec(i: Array, *, rank: int, cells: int) -> Array:
     """Keep an index where no later position of the same plane has it, else -1."""
+    _check_range("last_writer", i, cells)
     flat = _flat(i, rank)
     kept = np.full(flat.shape, -1, dtype=np.int64)
     for plane in np.ndindex(flat.shape[:-1]):
@@ -289,7 +295,7 @@ def _last_spec(i: Array, *, rank: int) -> Array:
 def _last_case(rng: Random) -> Case:
     shape = cases.lead(rng) + cases.sizes(rng, 2)
     cells = [rng.randint(-1, 3) for _ in range(math.prod(shape))]
-    return (np.array(cells, dtype=np.int64).reshape(shape),), {"rank": 2}
+    return (np.array(cells, dtype=np.int64).reshape(shape),), {"rank": 2, "cells": 4}
 
 
 LAST_WRITER = register(
@@ -341,7 +347,8 @@ def max_unpool(
             output_padding=0,
             dilation=1,
         ).size
-    return put(x, apply(LAST_WRITER, indices, rank=len(sizes)), size=tuple(output))
+    last = apply(LAST_WRITER, indices, rank=len(sizes), cells=math.prod(output))
+    return put(x, last, size=tuple(output))
 
 
 # --- over whole axes --------------------------------------------------------------------------------------------
