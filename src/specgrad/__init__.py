@@ -63,3 +63,4 @@ from .ops.max_pool import adaptive_max_pool, amax, global_max_pool, max_pool, ma
 from .ops.smooth_pool import smooth_max_pool
 from .scalar import Dual, balls, exact
 from .graph import tree
+from .engines import compile

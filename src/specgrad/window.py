@@ -35,6 +35,15 @@ Padding = int | str | tuple[int, ...] | tuple[tuple[int, int], ...]
 PerAxis = int | tuple[int, ...]
 
 
+class Native(NamedTuple):
+    """A window in the words of a framework's own operator."""
+
+    stride: Shape
+    dilation: Shape
+    padding: Shape | None  # equal on both sides; None if the sizes do not follow from it
+    ceil: bool
+
+
 class Tap(NamedTuple):
     """One tap: its position in the kernel, the outputs that read it inside the input, and the inputs they read.
 
@@ -104,6 +113,25 @@ class Strided:
         """[A1] For every output: the taps inside the padded extent [-lo, n+hi)."""
         return self._taps_between(-self.lo, self.size + self.hi)
 
+    @property
+    def pads(self) -> tuple[int, int]:
+        """The padding that makes the windows end exactly at the edge; a negative high side crops."""
+        return self.lo, (self.out - 1) * self.stride + self.span - self.size - self.lo
+
+    def adjoint(self) -> Strided | None:
+        """Stride 1: cell i is read by the outputs i + lo - e*t, a window of as many taps over the outputs.
+
+        None at other strides, and where padding beyond the window would have to be cut off.
+        """
+        lo, hi = self.span - 1 - self.lo, self.size - self.out + self.lo
+        if self.stride != 1 or lo < 0 or hi < 0:
+            return None
+        return Strided(self.out, self.kernel, 1, self.dilation, lo, hi, self.size)
+
+    def unpadded(self) -> Strided:
+        """The same windows over an input that carries `pads` itself."""
+        return Strided(self.size + sum(self.pads), self.kernel, self.stride, self.dilation, 0, 0, self.out)
+
     def reach(self) -> Reach:
         """What an output depends on."""
         return reach.strided(self.stride, -self.lo, self.span - 1 - self.lo)
@@ -143,6 +171,18 @@ class Adaptive:
         return [self.end(o) - self.start(o) for o in range(self.out)]
 
     counted = inside
+    pads = (0, 0)
+
+    def unpadded(self) -> Adaptive:
+        return self
+
+    def clamped(self, t: int) -> list[int]:
+        """For every output the cell of tap t, or the cell's last one where it is shorter: the same maximum."""
+        return [min(self.start(o) + t, self.end(o) - 1) for o in range(self.out)]
+
+    def matrix(self) -> Array:
+        """(out, size), 1 where an output reads a cell."""
+        return np.array([[self.start(o) <= i < self.end(o) for i in range(self.size)] for o in range(self.out)])
 
     def reach(self) -> None:
         return None  # cells are not evenly spaced: callers treat the axis as wholly read
@@ -195,6 +235,51 @@ class Window:
     @property
     def taps_count(self) -> int:
         return math.prod(self.kernel)
+
+    @property
+    def pads(self) -> tuple[tuple[int, int], ...]:
+        """Per axis, the padding that makes the windows end exactly at the edge."""
+        return tuple(a.pads for a in self.axes)
+
+    def unpadded(self) -> Window:
+        """The same windows over an input that carries `pads` itself."""
+        return Window(tuple(a.unpadded() for a in self.axes))
+
+    def adjoint(self) -> Window | None:
+        """The window over the outputs that reads, for every cell, the outputs that read it; see Strided.adjoint."""
+        axes = [a.adjoint() for a in self.axes if isinstance(a, Strided)]
+        found = tuple(a for a in axes if a is not None)
+        return Window(found) if len(found) == self.rank else None
+
+    def low_padding(self) -> Shape:
+        return tuple(lo for lo, _ in self.pads)
+
+    def output_padding(self) -> Shape | None:
+        """What a framework's conv_transpose must add to reach `size` with equal padding; None if it cannot."""
+        axes = [a for a in self.axes if isinstance(a, Strided)]
+        extra = tuple(a.size - ((a.out - 1) * a.stride - 2 * a.lo + a.span) for a in axes)
+        fits = all(0 <= n < max(a.stride, a.dilation) for n, a in zip(extra, axes, strict=True))
+        return extra if fits else None
+
+    def native(self) -> Native | None:
+        """The arguments a framework's own operator takes; None for adaptive axes."""
+        axes = [a for a in self.axes if isinstance(a, Strided)]
+        if len(axes) != self.rank:
+            return None
+        same = all(a.lo == a.hi for a in axes)
+        ceil = [a.out - a.floor_out for a in axes]
+        regular = same and (all(c == 0 for c in ceil) or self._is_ceil(axes))
+        return Native(
+            tuple(a.stride for a in axes),
+            tuple(a.dilation for a in axes),
+            tuple(a.lo for a in axes) if regular else None,
+            any(ceil),
+        )
+
+    @staticmethod
+    def _is_ceil(axes: list[Strided]) -> bool:
+        """Whether the output sizes are those that `ceil` gives."""
+        return all(a == _axis(a.size, a.kernel, a.stride, a.dilation, a.lo, a.hi, True) for a in axes)
 
     @property
     def has_empty(self) -> bool:

@@ -1,0 +1,603 @@
+"""The PyTorch engine: one line per operator.
+
+A line turns shapes and parameters into a function of tensors. Native operators are called directly wherever they are
+best, and PyTorch's own autograd runs through them. Where an algorithm of ours is faster or PyTorch has no operator,
+`_ours` attaches the derivative rules of the operator's record, so they hold to any order. Inside torch.func transforms
+and torch.compile only plain, traceable PyTorch operators are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..op import REGISTRY
+from ..scalar import Number
+from ..window import Adaptive, Shape, Window
+from . import torch_conv, torch_pool, torch_smooth
+from .base import Engine, Plan
+from .torch_pool import dual_level_open
+
+
+def number(value: Any) -> Any:
+    return value if isinstance(value, int) else float(value)
+
+
+# --- our derivative rules on PyTorch's tape -------------------------------------------------------------------------
+
+
+def eager() -> bool:
+    """Not inside torch.func or torch.compile: our own algorithms may run, on PyTorch's tape or under dual tensors."""
+    return not (torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling())
+
+
+class _Recorded(torch.autograd.Function):
+    """An operator computed by `plan`, differentiated by the rules of its record."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, params: Any, plan: Plan, *args: Any) -> Any:
+        y = plan(*args)
+        ctx.name, ctx.params = name, params
+        ctx.save_for_backward(y, *args)
+        ctx.save_for_forward(y, *args)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gy: Any) -> Any:
+        y, *args = ctx.saved_tensors
+        return (None, None, None, *REGISTRY[ctx.name].cotangents(gy, y, args, ctx.params))
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, __: Any, ___: Any, *dargs: Any) -> Any:
+        y, *args = ctx.saved_tensors
+        return REGISTRY[ctx.name].tangent(y, args, dargs, ctx.params)
+
+
+def _ours(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan:
+    """`fast` in plain eager mode on the CPU, with our derivative rules where one is needed; else `traceable`."""
+
+    def plan(*args: Tensor) -> Any:
+        if not eager() or args[0].device.type != "cpu":
+            return traceable(*args)
+        if (torch.is_grad_enabled() and any(a.requires_grad for a in args)) or dual_level_open():
+            return _Recorded.apply(name, params, fast, *args)
+        return fast(*args)
+
+    return plan
+
+
+# --- pooling --------------------------------------------------------------------------------------------------------
+
+MAX_POOL = {1: torch.max_pool1d, 2: torch.max_pool2d, 3: torch.max_pool3d}
+MAX_WITH_INDEX = {
+    1: torch.max_pool1d_with_indices,
+    2: torch.ops.aten.max_pool2d_with_indices,
+    3: torch.ops.aten.max_pool3d_with_indices,
+}
+ADAPTIVE_MAX = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+ADAPTIVE_AVG = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+
+# Where doubling beats the native maximum on the CPU (benchmarks/torch_ops.py): every axis at stride 1, a window of at
+# least two cells. Rank 1 without a gradient is fast natively up to here.
+DOUBLING_FROM_1D = 9
+DOUBLING_TYPES = (torch.float32, torch.float64)
+
+
+def planes(x: Tensor, rank: int) -> Tensor:
+    """(*lead, *spatial) as (planes, 1, *spatial), which the native operators take, an empty batch included."""
+    return x.reshape((math.prod(x.shape[: x.ndim - rank]), 1, *x.shape[x.ndim - rank :]))
+
+
+def _on_planes(shape: Shape, rank: int, f: Callable[[Tensor], Tensor]) -> Plan:
+    """f takes a batch of channels; give it that whatever the leading axes are."""
+    lead = shape[: len(shape) - rank]
+    if len(lead) == 2 and 0 not in lead:
+        return f
+
+    def plan(x: Tensor) -> Tensor:
+        y = f(planes(x, rank))
+        return y.view(lead + y.shape[2:])
+
+    return plan
+
+
+def _native_max(window: Window) -> tuple | None:
+    """The arguments of PyTorch's own max_pool, where it takes this window."""
+    native = window.native()
+    if native is None or window.rank > 3 or native.padding is None or window.has_empty:
+        return None
+    if any(2 * p > k for p, k in zip(native.padding, window.kernel, strict=True)):
+        return None
+    return window.kernel, native.stride, native.padding, native.dilation, native.ceil
+
+
+def _is_adaptive(window: Window) -> bool:
+    """Every axis is one that PyTorch's adaptive pools have, and at least one is uneven."""
+    whole = all(isinstance(a, Adaptive) or a.kernel * a.out == a.size for a in window.axes)
+    return window.rank <= 3 and whole and any(isinstance(a, Adaptive) for a in window.axes)
+
+
+def _winner_by_taps(x: Tensor, window: Window) -> Tensor:
+    """First winner by pairs of value and position, axis by axis from the last: for any window and type."""
+    bare = window.unpadded()
+    size = x.shape[x.ndim - window.rank :]
+    position = torch.arange(math.prod(size), device=x.device).view(size)
+    pads = torch_pool.spatial_pads(window.pads)
+    v = F.pad(x.detach(), pads, value=-math.inf)
+    i = F.pad(position, pads, value=-1).expand(v.shape)
+    for axis in reversed(range(window.rank)):
+        (best, where), *rest = zip(*(_axis_taps(t, bare, axis) for t in (v, i)), strict=True)
+        for value, index in rest:
+            wins = (index >= 0) & ((where < 0) | (value > best) | (value.isnan() & ~best.isnan()))
+            best, where = torch.where(wins, value, best), torch.where(wins, index, where)
+        v, i = best, where
+    return i
+
+
+def _axis_taps(x: Tensor, window: Window, axis: int) -> list[Tensor]:
+    part = window.axes[axis]
+    if not isinstance(part, Adaptive):
+        return torch_smooth.slices(x, window, axis)
+    dim = x.ndim - window.rank + axis
+    return [x.index_select(dim, torch.tensor(part.clamped(t), device=x.device)) for t in range(part.kernel)]
+
+
+def _winner(x: Shape, *, window: Window) -> Plan:
+    rank, native = window.rank, _native_max(window)
+    if native is not None:
+        nd = MAX_WITH_INDEX[rank]
+        general = _on_planes(x, rank, lambda t: nd(t, *native)[1])
+    elif _is_adaptive(window):
+        general = _on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out, True)[1])
+    else:
+        general = lambda t: _winner_by_taps(t, window)
+    if not _doubles(window):
+        return lambda t: general(t.detach())
+
+    def plan(t: Tensor) -> Tensor:
+        t = t.detach()
+        if eager() and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() and not t.sum().isnan():
+            return torch_pool.packed_winner(t, window)[1]
+        return general(t)
+
+    return plan
+
+
+def _doubles(window: Window) -> bool:
+    native = window.native()
+    return (
+        native is not None
+        and set(native.stride) == {1}
+        and window.taps_count > 1
+        and math.prod(window.unpadded().size) < 2**31
+    )
+
+
+def _max_pool(x: Shape, *, window: Window) -> Plan:
+    rank, native = window.rank, _native_max(window)
+    if native is not None:
+        traceable = _on_planes(x, rank, lambda t: MAX_POOL[rank](t, *native))
+    elif _is_adaptive(window):
+        traceable = _on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out))
+    else:
+        index = _winner(x, window=window)
+        read = _take(x, (), rank=rank, empty=window.has_empty)
+        traceable = lambda t: read(t, index(t))
+    if not _doubles(window) or (rank == 1 and native is not None and window.kernel[0] < DOUBLING_FROM_1D):
+        return traceable
+    return _doubled_max(x, window, traceable)
+
+
+def _doubled_max(x: Shape, window: Window, traceable: Plan) -> Plan:
+    bare = window.unpadded()
+    empty = torch.from_numpy((window.inside() == 0).astype(bool)) if window.has_empty else None
+
+    def values(t: Tensor) -> Tensor:
+        y = torch_pool.dense_max(torch_pool.padded(t, window, -math.inf), bare)
+        return y if empty is None else torch.where(empty, torch.zeros((), dtype=t.dtype), y)
+
+    def plan(t: Tensor) -> Tensor:
+        if not eager() or t.device.type != "cpu" or t.dtype not in DOUBLING_TYPES or not t.numel():
+            return traceable(t)
+        if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
+            if t.dtype is torch.float32 and not t.detach().sum().isnan():
+                return _PackedMax.apply(t, window)
+            return traceable(t)
+        return values(t)
+
+    return plan
+
+
+class _PackedMax(torch.autograd.Function):
+    """max_pool that keeps the winner's position for both derivative modes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, window: Window) -> Any:
+        y, index = torch_pool.packed_winner(x, window)
+        ctx.window, ctx.shape = window, x.shape
+        ctx.save_for_backward(index)
+        ctx.save_for_forward(index)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gy: Any) -> Any:
+        (index,) = ctx.saved_tensors
+        window = ctx.window
+        native = _native_max(window)
+        if window.rank == 2 and native is not None and not gy.requires_grad:
+            g, i = (planes(t, 2) for t in (gy, index))
+            like = gy.new_empty(1).expand(g.shape[0], 1, *window.size)
+            gx = torch.ops.aten.max_pool2d_with_indices_backward(g, like, *native, i)
+            return gx.view(ctx.shape), None
+        return _put(gy.shape, index.shape, size=window.size, empty=window.has_empty)(gy, index), None
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Any, _: Any) -> Any:
+        (index,) = ctx.saved_tensors
+        return _take(dx.shape, index.shape, rank=ctx.window.rank, empty=ctx.window.has_empty)(dx, index)
+
+
+def max_and_winner(x: Shape, *, window: Window) -> Plan:
+    """Both at once, for graphs that use both."""
+    values, index = _max_pool(x, window=window), _winner(x, window=window)
+
+    def plan(t: Tensor) -> tuple[Tensor, Tensor]:
+        packs = _doubles(window) and eager() and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel()
+        if packs and not t.requires_grad and not t.sum().isnan():
+            return torch_pool.packed_winner(t, window)
+        i = index(t)
+        return (_take(x, (), rank=window.rank, empty=window.has_empty)(t, i) if not _doubles(window) else values(t)), i
+
+    return plan
+
+
+def _take(x: Shape, i: Shape, *, rank: int, empty: bool) -> Plan:
+    def plan(t: Tensor, index: Tensor) -> Tensor:
+        flat, where = t.flatten(t.ndim - rank), index.flatten(index.ndim - rank)
+        if not empty:
+            return flat.gather(-1, where).view(index.shape)
+        if not flat.shape[-1]:
+            return t.new_zeros(index.shape)
+        return torch.where(where < 0, 0, flat.gather(-1, where.clamp(min=0))).view(index.shape)
+
+    return plan
+
+
+def _put(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Plan:
+    rank, cells = len(size), math.prod(size)
+    lead = gy[: len(gy) - rank]
+
+    def plan(g: Tensor, index: Tensor) -> Tensor:
+        values, where = g.flatten(g.ndim - rank), index.flatten(index.ndim - rank)
+        if empty:
+            values, where = torch.where(where < 0, 0, values), where.clamp(min=0)
+        out = values.new_zeros((*lead, cells))
+        return out.scatter_add(-1, where, values).view(lead + size)
+
+    return plan
+
+
+def _last_writer(i: Shape, *, rank: int, cells: int) -> Plan:
+    def plan(index: Tensor) -> Tensor:
+        flat = index.flatten(index.ndim - rank)
+        order = torch.arange(flat.shape[-1], device=index.device).expand(flat.shape)
+        last = torch.full((*flat.shape[:-1], cells + 1), -1, device=index.device)
+        last = last.scatter_reduce(-1, torch.where(flat < 0, cells, flat), order, "amax")
+        stays = last.gather(-1, torch.where(flat < 0, cells, flat)) == order
+        return torch.where(stays, flat, -1).view(index.shape)
+
+    return plan
+
+
+# --- averages -------------------------------------------------------------------------------------------------------
+
+
+def _counts(window: Window, divisor: Any) -> Any:
+    """One number where every window has the same divisor, else an array of shape `out`."""
+    if divisor not in ("padded", "inside"):
+        return number(divisor)
+    counts = (window.counted() if divisor == "padded" else window.inside()).astype(int)
+    low, high = int(counts.min()), int(counts.max())
+    return low if low == high and low else counts
+
+
+def _divider(window: Window, divisor: Any) -> Plan:
+    counts = _counts(window, divisor)
+    if not hasattr(counts, "shape"):
+        return (lambda t: t) if counts == 1 else lambda t: t / counts
+    empty, safe = torch.from_numpy(counts == 0), torch.from_numpy(counts).clamp(min=1)
+    any_empty = bool(empty.any())
+
+    def divide(t: Tensor) -> Tensor:
+        y = t / safe.to(t)
+        return torch.where(empty.to(t.device), 0, y) if any_empty else y
+
+    return divide
+
+
+def _native_avg(window: Window, divisor: Any) -> Callable[[Tensor], Tensor] | None:
+    """PyTorch's own avg_pool, where it takes this window and this divisor."""
+    native = window.native()
+    if native is None or window.rank > 3 or native.padding is None or set(native.dilation) != {1}:
+        return None
+    if any(2 * p > k for p, k in zip(native.padding, window.kernel, strict=True)) or window.has_empty:
+        return None
+    args = (window.kernel, native.stride, native.padding, native.ceil, divisor != "inside")
+    if divisor in ("padded", "inside"):
+        return lambda t: AVG_POOL[window.rank](t, *args)
+    if window.rank == 1 or not isinstance(divisor, int):
+        return None
+    return lambda t: AVG_POOL[window.rank](t, *args, divisor)
+
+
+AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+def _matrix_products(t: Tensor, window: Window, transpose: bool) -> Tensor:
+    """Window sums (or their adjoint) over adaptive axes as products with 0-1 matrices; other axes tap by tap."""
+    for axis, part in enumerate(window.axes):
+        dim = t.ndim - window.rank + axis
+        if isinstance(part, Adaptive):
+            m = torch.from_numpy(part.matrix()).to(t)
+            t = torch.tensordot(t, m.T if transpose else m, ((dim,), (1,))).movedim(-1, dim)
+        else:
+            t = _sum_of_taps(t, Window((part,)), dim, transpose)
+    return t
+
+
+def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor:
+    lead = (slice(None),) * dim
+    size = window.size if transpose else window.out
+    total = t.new_zeros((*t.shape[:dim], *size, *t.shape[dim + 1 :]))
+    rest = tuple(slice(0, n) for n in t.shape[dim + 1 :])
+    for tap in window.taps():
+        to, read = (tap.ins, tap.outs) if transpose else (tap.outs, tap.ins)
+        total = torch_pool.accumulate(total, to + rest, t[lead + read])
+    return total
+
+
+def _avg_pool(x: Shape, *, window: Window, divisor: Any) -> Plan:
+    divide = _divider(window, divisor)
+    native = _native_avg(window, divisor)
+    if native is not None:
+        traceable = _on_planes(x, window.rank, native)
+    elif _is_adaptive(window) and divisor == "inside":
+        traceable = _on_planes(x, window.rank, lambda t: ADAPTIVE_AVG[window.rank](t, window.out))
+    else:
+        traceable = lambda t: divide(_matrix_products(t, window, transpose=False))
+    if not _doubles(window):
+        return traceable
+    fast = lambda t: divide(torch_pool.dense_sum(torch_pool.padded(t, window, 0.0), window.unpadded()))
+    counts = _counts(window, divisor)
+    if not hasattr(counts, "shape"):
+        fast = lambda t: torch_pool.dense_sum(torch_pool.padded(t, window, 0.0), window.unpadded(), 1 / counts)
+    return _where_doubling("avg_pool", {"window": window, "divisor": divisor}, fast, traceable)
+
+
+def _avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Plan:
+    divide = _divider(window, divisor)
+    traceable = lambda t: _matrix_products(divide(t), window, transpose=True)
+    native = window.native()
+    if window.rank == 2 and _native_avg(window, divisor) is not None:
+        rule = None if divisor in ("padded", "inside") else divisor
+        args = (window.kernel, native.stride, native.padding, native.ceil, divisor != "inside", rule)
+
+        def backward(t: Tensor) -> Tensor:
+            like = t.new_empty(1).expand(*t.shape[:2], *window.size)
+            return torch.ops.aten.avg_pool2d_backward(t, like, *args)
+
+        traceable = _on_planes(gy, 2, backward)
+    back = window.adjoint() if _doubles(window) else None
+    if back is None:
+        return traceable
+    fast = lambda t: torch_pool.dense_sum(torch_pool.padded(divide(t), back, 0.0), back.unpadded())
+    return _where_doubling("avg_spread", {"window": window, "divisor": divisor}, fast, traceable)
+
+
+def _where_doubling(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan:
+    ours = _ours(name, params, fast, traceable)
+    return lambda t: ours(t) if t.dtype in DOUBLING_TYPES and t.numel() else traceable(t)
+
+
+# --- smooth maxima --------------------------------------------------------------------------------------------------
+
+
+def _smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> Plan:
+    b = float(beta)
+    fast_shape = set(window.native().stride) == {1} or window.rank > 1
+
+    def compute(t: Tensor, fast: bool) -> Tensor:
+        return torch_smooth.smooth(t, window, b, padded, fast and t.dtype in DOUBLING_TYPES)
+
+    params = {"window": window, "beta": beta, "padded": padded}
+    return _ours("smooth_max_pool", params, lambda t: compute(t, fast_shape), lambda t: compute(t, False))
+
+
+def _smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Plan:
+    b = float(beta)
+    fast = lambda *a: torch_smooth.pull(*a, window, b, a[0].dtype in DOUBLING_TYPES)
+    slow = lambda *a: torch_smooth.pull_by_taps(*a, window, b)
+    return _ours("smooth_pull", {"window": window, "beta": beta}, fast, slow)
+
+
+def _smooth_push(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Plan:
+    b, dense = float(beta), window.adjoint() is not None
+    fast = lambda *a: torch_smooth.push(*a, window, b, dense and a[0].dtype in DOUBLING_TYPES)
+    slow = lambda *a: torch_smooth.push_by_taps(*a, window, b)
+    return _ours("smooth_push", {"window": window, "beta": beta}, fast, slow)
+
+
+# --- maxima over axes -----------------------------------------------------------------------------------------------
+
+
+def _amax(x: Shape, *, axes: Shape, ties: str) -> Plan:
+    if not axes:
+        return lambda t: t
+    if ties == "split":
+        return lambda t: torch.amax(t, axes)
+    params = {"axes": axes, "ties": ties}
+    return _ours("amax", params, lambda t: torch.amax(t, axes), lambda t: _all_winners(t, axes))
+
+
+def _all_winners(t: Tensor, axes: Shape) -> Tensor:
+    """amax whose derivative is the sum over the maximisers, in traceable operators."""
+    y = t.detach().amax(axes, keepdim=True)
+    wins = (t.detach() == y) | t.detach().isnan()
+    count = wins.sum(axes).to(t)
+    split = torch.where(wins, t, 0).sum(axes)
+    # The value is y; the derivative that of the sum. Infinities cancel to NaN, so they take the value alone.
+    moved = split - split.detach()
+    return y.squeeze(axes) + torch.where(count.isfinite() & split.isfinite(), moved, 0)
+
+
+# --- convolution ----------------------------------------------------------------------------------------------------
+
+
+def _conv_line(compute: Callable[..., Tensor]) -> Any:
+    def lowering(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
+        rank = window.rank
+        if len(x) == rank + 2:
+            return lambda t, v, u=None: compute(t, v, u, window, groups)
+        lead = x[: len(x) - rank - 1]
+
+        def plan(t: Tensor, v: Tensor, u: Tensor | None = None) -> Tensor:
+            y = compute(torch_conv.one_batch_axis(t, rank), v, u, window, groups)
+            return y.view(lead + y.shape[1:])
+
+        return plan
+
+    return lowering
+
+
+def _conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Plan:
+    def plan(t: Tensor, g: Tensor) -> Tensor:
+        flat = (torch_conv.one_batch_axis(v, window.rank) for v in (t, g))
+        return torch_conv.conv_weight(*flat, window, groups)
+
+    return plan
+
+
+def _contract(x: Shape, z: Shape, *, spec: str) -> Plan:
+    ins, _, out = spec.partition("->")
+    a, _, b = ins.partition(",")
+    if len(b) == 2 and b[1] == a[-1] and out == a[:-1] + b[0]:
+        return F.linear
+    return lambda t, u: torch.einsum(spec, t, u)
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+def _always(f: Plan) -> Any:
+    return lambda *shapes, **params: f
+
+
+def _tensor_like(value: Any, other: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.full((), value, dtype=other.dtype, device=other.device)
+
+
+def _pairwise(f: Plan) -> Any:
+    """For functions that take no Python numbers."""
+    return _always(lambda a, b: f(_tensor_like(a, b), _tensor_like(b, a)))
+
+
+def _mask(f: Plan) -> Any:
+    return _always(lambda a, b: f(a, b).to(a.dtype if isinstance(a, Tensor) else b.dtype))
+
+
+def _select(c: Shape, a: Shape, b: Shape) -> Plan:
+    return lambda m, p, q: torch.where(m != 0, _tensor_like(p, m), _tensor_like(q, m))
+
+
+def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Plan:
+    index = tuple(slice(*r) for r in ranges)
+    return lambda t: t[index]
+
+
+def _softplus(x: Shape, *, beta: Number) -> Plan:
+    b = float(beta)
+    return lambda t: torch.logaddexp(t * b, t.new_zeros(())) / b
+
+
+def _sign(t: Tensor) -> Tensor:
+    return torch.where(t.isnan(), t.detach(), torch.sign(t.detach()))
+
+
+def _clamp(x: Shape, *, low: Any, high: Any) -> Plan:
+    return (lambda t: t) if low is None and high is None else lambda t: torch.clamp(t, low, high)
+
+
+def _normal_pdf(t: Tensor) -> Tensor:
+    return torch.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+
+
+TABLE: dict[str, Any] = {
+    # layout
+    "fill": lambda x, *, value: lambda t: torch.full_like(t, number(value), requires_grad=False),
+    "reshape": lambda x, *, shape: lambda t: t.reshape(shape),
+    "permute": lambda x, *, order: lambda t: t.permute(order),
+    "slice": _slice,
+    "pad": lambda x, *, widths: lambda t: torch_pool.embed(t, widths),
+    "concat": lambda *shapes, axis: lambda *ts: torch.cat(ts, axis),
+    "broadcast": lambda x, *, shape: lambda t: t.expand(shape),
+    "sum": lambda x, *, axes: (lambda t: t.sum(axes)) if axes else (lambda t: t),
+    # arithmetic
+    "add": _always(lambda a, b: a + b),
+    "sub": _always(lambda a, b: a - b),
+    "mul": _always(lambda a, b: a * b),
+    "div": _always(lambda a, b: a / b),
+    "neg": _always(torch.neg),
+    "abs": _always(torch.abs),
+    "exp": _always(torch.exp),
+    "log": _always(torch.log),
+    "sqrt": _always(torch.sqrt),
+    "power": lambda x, *, exponent: lambda t: torch.pow(t, number(exponent)),
+    "maximum": _pairwise(torch.maximum),
+    "minimum": _pairwise(torch.minimum),
+    # masks
+    "greater": _mask(lambda a, b: a > b),
+    "greater_equal": _mask(lambda a, b: a >= b),
+    "less": _mask(lambda a, b: a < b),
+    "equal": _mask(lambda a, b: a == b),
+    "sign": _always(_sign),
+    "select": _select,
+    "stop_gradient": _always(torch.Tensor.detach),
+    # activations
+    "relu": _always(torch.relu),
+    "relu6": _always(F.relu6),
+    "leaky_relu": lambda x, *, slope: lambda t: F.leaky_relu(t, number(slope)),
+    "clamp": _clamp,
+    "hardswish": _always(F.hardswish),
+    "tanh": _always(torch.tanh),
+    "sigmoid": _always(torch.sigmoid),
+    "silu": _always(F.silu),
+    "softplus": _softplus,
+    "normal_pdf": _always(_normal_pdf),
+    "normal_cdf": _always(torch.special.ndtr),
+    "gelu": _always(F.gelu),
+    # contraction and convolution
+    "contract": _contract,
+    "conv": _conv_line(torch_conv.conv),
+    "conv_transpose": _conv_line(torch_conv.conv_transpose),
+    "conv_weight": _conv_weight,
+    # pooling
+    "avg_pool": _avg_pool,
+    "avg_spread": _avg_spread,
+    "max_pool": _max_pool,
+    "winner": _winner,
+    "take": _take,
+    "put": _put,
+    "last_writer": _last_writer,
+    "amax": _amax,
+    "smooth_max_pool": _smooth_max_pool,
+    "smooth_pull": _smooth_pull,
+    "smooth_push": _smooth_push,
+}
+
+ENGINE = Engine("torch", Tensor, TABLE)
+run = ENGINE.run

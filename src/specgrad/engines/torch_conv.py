@@ -1,0 +1,101 @@
+"""Convolution on PyTorch: its own operators for ranks 1 to 3, and higher ranks folded down to them.
+
+Folding one axis away: the positions of its outputs join the batch and its taps join the channels, so a convolution of
+rank d is one convolution of rank d-1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..window import Shape, Window
+from .torch_pool import accumulate, spatial_pads
+
+CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+
+def split(win: Window) -> tuple[Window, Window]:
+    """The first axis and the rest."""
+    return Window(win.axes[:1]), Window(win.axes[1:])
+
+
+def one_batch_axis(x: Tensor, rank: int) -> Tensor:
+    """(*batch, C, *spatial) as (N, C, *spatial)."""
+    return x.reshape((math.prod(x.shape[: x.ndim - rank - 1]), *x.shape[x.ndim - rank - 1 :]))
+
+
+def conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
+    """x is (N, C, *spatial)."""
+    if win.rank > 3:
+        return _folded_conv(x, w, b, win, groups)
+    native = win.native()
+    if native.padding is not None and not native.ceil:
+        return CONV[win.rank](x, w, b, native.stride, native.padding, native.dilation, groups)
+    return CONV[win.rank](F.pad(x, spatial_pads(win.pads)), w, b, native.stride, 0, native.dilation, groups)
+
+
+def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
+    first, rest = split(win)
+    n, c = x.shape[:2]
+    (k,), (out,) = first.kernel, first.out
+    padded = F.pad(x, [0, 0] * rest.rank + list(first.pads[0])).movedim(2, 1)  # (N, size, C, *rest)
+    reads = torch.stack([padded[:, tap.ins[0]] for tap in first.unpadded().taps()], 3)  # (N, out, C, k, *rest)
+    folded = reads.reshape(n * out, c * k, *rest.size)
+    y = conv(folded, w.reshape(w.shape[0], w.shape[1] * k, *rest.kernel), b, rest, groups)
+    return y.view(n, out, *y.shape[1:]).movedim(1, 2)
+
+
+def conv_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
+    """x is (N, C, *win.out); the result has the sizes win.size."""
+    if win.rank > 3:
+        return _folded_transpose(x, w, b, win, groups)
+    native = win.native()
+    extra = win.output_padding()
+    if extra is not None:
+        return CONV_TRANSPOSE[win.rank](x, w, b, native.stride, win.low_padding(), extra, groups, native.dilation)
+    full = CONV_TRANSPOSE[win.rank](x, w, None, native.stride, 0, 0, groups, native.dilation)
+    y = F.pad(full, spatial_pads(tuple((-lo, -hi) for lo, hi in win.pads)))
+    return y if b is None else y + b.view(-1, *(1,) * win.rank)
+
+
+def _folded_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
+    first, rest = split(win)
+    n, (out,) = x.shape[0], first.out
+    folded = x.movedim(2, 1).reshape(n * out, x.shape[1], *rest.out)
+    y = x.new_zeros((n, *first.size, w.shape[1] * groups, *rest.size))
+    for tap in first.taps():
+        part = conv_transpose(folded, w[:, :, tap.position[0]], None, rest, groups)
+        part = part.view(n, out, *part.shape[1:])[:, tap.outs[0]]
+        y = accumulate(y, (tap.ins[0], *(slice(0, m) for m in y.shape[2:])), part)
+    y = y.movedim(1, 2)
+    return y if b is None else y + b.view(-1, *(1,) * win.rank)
+
+
+def conv_weight(x: Tensor, gy: Tensor, win: Window, groups: int) -> Tensor:
+    """The gradient of conv in its weight; x and gy have one batch axis."""
+    shape = (gy.shape[1], x.shape[1] // groups, *win.kernel)
+    if win.rank > 3:
+        return _folded_weight(x, gy, win, groups, shape)
+    native = win.native()
+    pads = native.padding
+    if pads is None or native.ceil:
+        x, pads = F.pad(x, spatial_pads(win.pads)), (0,) * win.rank
+    weight = x.new_empty(1).expand(shape)
+    return torch.ops.aten.convolution_backward(
+        gy, x, weight, None, native.stride, pads, native.dilation, False, (0,) * win.rank, groups, (False, True, False)
+    )[1]
+
+
+def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape) -> Tensor:
+    first, rest = split(win)
+    parts = [x.new_zeros((*shape[:2], *rest.kernel))] * first.kernel[0]
+    for tap in first.taps():
+        xs, gs = (t.movedim(2, 1)[:, i[0]] for t, i in ((x, tap.ins), (gy, tap.outs)))
+        xs, gs = (t.reshape(-1, *t.shape[2:]) for t in (xs, gs))
+        parts[tap.position[0]] = conv_weight(xs, gs, rest, groups)
+    return torch.stack(parts, 2)

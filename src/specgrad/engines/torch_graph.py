@@ -1,0 +1,196 @@
+"""Graphs on PyTorch: a `torch.fx.GraphModule` that calls plans, so nothing of ours interprets it at run time."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from ..graph.run import bind_inputs
+from ..graph.tree import Tree, leaves, transform
+from ..op import REGISTRY
+from .torch import ENGINE, max_and_winner
+
+
+def _function(name: str, plan: Any) -> Any:
+    """fx prints targets by name; a plan is an anonymous function, so it gets one."""
+
+    def target(*args: Any) -> Any:
+        return plan(*args)
+
+    found = target if not isinstance(plan, _NATIVE) else plan
+    if found is target:
+        target.__name__ = target.__qualname__ = name
+    return found
+
+
+_NATIVE = (type(torch.relu), type(F.linear))
+
+
+class _Lowering:
+    """One graph on its way to fx."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.fx = fx.Graph()
+        self.values: list[Any] = []
+        self.norms = _batch_norms(graph)
+        self.paired = _max_with_winner(graph)
+        self.pairs: dict[Any, Any] = {}
+
+    def lower(self) -> fx.Graph:
+        inputs = {p: self.fx.placeholder(_identifier(self.graph.nodes[p].name)) for p in self.graph.input_positions}
+        for i, node in enumerate(self.graph.nodes):
+            if node.op is INPUT:
+                self.values.append(inputs[i])
+            elif node.op is CONSTANT:
+                self.values.append(self.fx.get_attr(f"constant_{i}"))
+            else:
+                self.values.append(self._call(i, node))
+        self.fx.output(tuple(self.values[p] for p in self.graph.output_positions))
+        self.fx.eliminate_dead_code()
+        self.fx.lint()
+        return self.fx
+
+    def _args(self, node: Node) -> tuple[Any, ...]:
+        return tuple(
+            float(a.value) if isinstance(a, NumberArg) and not isinstance(a.value, int) else a.value
+            if isinstance(a, NumberArg) else self.values[a]
+            for a in node.args
+        )  # fmt: skip
+
+    def _call(self, i: int, node: Node) -> Any:
+        if i in self.norms:
+            x, mean, var, weight, bias, eps = self.norms[i]
+            args = [None if p is None else self.values[p] for p in (x, mean, var, weight, bias)]
+            return self.fx.call_function(F.batch_norm, tuple(args), {"training": False, "eps": eps})
+        shapes = tuple(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args)
+        if i in self.paired:
+            return self._half_of_pair(node, shapes)
+        plan = ENGINE.plan(node.op, shapes, node.params)
+        return self.fx.call_function(_function(node.op.name, plan), self._args(node))
+
+    def _half_of_pair(self, node: Node, shapes: tuple[Any, ...]) -> Any:
+        key = (node.args, node.params["window"])
+        if key not in self.pairs:
+            plan = max_and_winner(*shapes, window=node.params["window"])
+            self.pairs[key] = self.fx.call_function(_function("max_and_winner", plan), self._args(node))
+        return self.fx.call_function(operator.getitem, (self.pairs[key], 1 if node.op.name == "winner" else 0))
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def _max_with_winner(graph: Graph) -> set[int]:
+    """max_pool and winner nodes of the same value and window: one call computes both."""
+    found: dict[Any, list[int]] = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op.name in ("max_pool", "winner"):
+            found.setdefault((node.args, node.params["window"]), []).append(i)
+    return {i for members in found.values() if len(members) == 2 for i in members}
+
+
+# --- batch normalisation: PyTorch has one kernel for what the graph says in several nodes ---------------------------
+
+
+def _per_channel(graph: Graph, position: Any, like: Node) -> Any:
+    """The (C,) vector v behind broadcast(reshape(v)) along axis 1; None if it is anything else."""
+    if not _is(graph, position, "broadcast") or len(like.shape) < 2:
+        return None
+    vector = graph.nodes[position].args[0]
+    if graph.nodes[vector].shape != (1, like.shape[1], *(1,) * (len(like.shape) - 2)):
+        return None
+    while _is(graph, vector, "reshape"):
+        vector = graph.nodes[vector].args[0]
+    return vector if graph.nodes[vector].shape == (like.shape[1],) else None
+
+
+def _is(graph: Graph, position: Any, name: str) -> bool:
+    return isinstance(position, int) and graph.nodes[position].op.name == name
+
+
+def _batch_norms(graph: Graph) -> dict[int, tuple[Any, ...]]:
+    """Nodes that end (x - mean) * (weight / sqrt(var + eps)) + bias: their parts, for F.batch_norm."""
+    found = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op.name != "add" or not _is(graph, node.args[0], "mul"):
+            continue
+        product, bias = graph.nodes[node.args[0]], _per_channel(graph, node.args[1], node)
+        scale = _per_channel(graph, product.args[1], node)
+        if bias is None or scale is None or not _is(graph, product.args[0], "sub") or not _is(graph, scale, "div"):
+            continue
+        centred, quotient = graph.nodes[product.args[0]], graph.nodes[scale]
+        mean, weight = _per_channel(graph, centred.args[1], node), quotient.args[0]
+        root = quotient.args[1]
+        inner = graph.nodes[root].args[0] if _is(graph, root, "sqrt") else None
+        if mean is None or not isinstance(weight, int) or not _is(graph, inner, "add"):
+            continue
+        var, eps = graph.nodes[inner].args
+        if isinstance(var, int) and isinstance(eps, NumberArg):
+            found[i] = (centred.args[0], mean, var, weight, bias, float(eps.value))
+    return found
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+
+class Compiled(nn.Module):
+    """A graph as a module. Called with the graph's arguments, in its structure; `parameters=` makes some its own.
+
+    `graph_module` is the torch.fx.GraphModule behind it, flat in and flat out.
+    """
+
+    def __init__(self, graph: Graph, parameters: Tree | None = None) -> None:
+        super().__init__()
+        lowered = _Lowering(graph).lower()
+        root = nn.Module()
+        for position, array in graph.constants.items():
+            root.register_buffer(f"constant_{position}", _constant(array))
+        self.graph_module = fx.GraphModule(root, lowered)
+        self.graph = graph
+        self._own: list[str] = []
+        self._given = graph  # the part of the arguments that a call must bring
+        if parameters is not None:
+            self._own = self._register(parameters)
+            self._given = Graph(graph.nodes, graph.names[1:], graph.inputs[1:], (), False, {})
+
+    def _register(self, parameters: Tree) -> list[str]:
+        own = Graph(self.graph.nodes, self.graph.names[:1], self.graph.inputs[:1], (), False, {})
+        found = bind_inputs(own, (parameters,))
+        names = []
+        for position in leaves(own.inputs):
+            name = self.graph.nodes[position].name.partition(".")[2].replace(".", "__") or "parameter"
+            value = found[position]
+            tensor = value.detach().clone() if isinstance(value, Tensor) else torch.as_tensor(np.array(value))
+            self.register_parameter(name, nn.Parameter(tensor))
+            names.append(name)
+        return names
+
+    def forward(self, *args: Any) -> Any:
+        found = bind_inputs(self._given, args)
+        own = [self._parameters[name] for name in self._own]
+        return self._structured(self.graph_module(*own, *(found[p] for p in self._given.input_positions)))
+
+    def _structured(self, outputs: tuple[Any, ...]) -> Any:
+        if self.graph.single and not isinstance(self.graph.outputs[0], tuple | dict):
+            return outputs[0]
+        values = iter(outputs)
+        result = transform(lambda _, __: next(values), self.graph.outputs)
+        return result[0] if self.graph.single else result
+
+
+def _constant(array: Any) -> Tensor:
+    return torch.as_tensor(array.astype(float) if array.dtype == object else array)
+
+
+def compile_graph(graph: Graph, *, parameters: Tree | None = None) -> Compiled:
+    """The graph as a PyTorch module."""
+    missing = {n.op.name for n in graph.nodes if n.op not in (INPUT, CONSTANT)} - set(REGISTRY)
+    assert not missing, missing
+    return Compiled(graph, parameters)

@@ -1,0 +1,255 @@
+"""Pooling algorithms for PyTorch on the CPU, where the native operators are far from the limit at stride 1.
+
+Doubling: the maximum over k cells is the maximum of two windows of about half the size, so it takes log2(k) passes per
+axis. A chunk of planes is one flat buffer; a shift by one row is a shift by its length, and what wraps around a row
+spoils only positions that are no output. Sums over k cells add windows whose sizes are the bits of k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..window import Native, Shape, Window
+
+CHUNK_BYTES = 1 << 20  # a chunk and its scratch stay in the second-level cache
+
+
+def spatial_pads(pads: tuple[tuple[int, int], ...]) -> list[int]:
+    """(lo, hi) per axis in F.pad's order, from the last axis backwards."""
+    return [n for pair in reversed(pads) for n in pair]
+
+
+def padded(x: Tensor, win: Window, value: float) -> Tensor:
+    pads = spatial_pads(win.pads)
+    return F.pad(x, pads, value=value) if any(pads) else x
+
+
+def embed(t: Tensor, widths: tuple[tuple[int, int, int], ...]) -> Tensor:
+    """t with (lo, hi) zeros around and `gap` zeros between the cells of its last axes; any transform can trace it."""
+    first = t.ndim - len(widths)
+    for axis, (_, _, gap) in enumerate(widths, first):
+        if gap and t.shape[axis]:
+            wide = F.pad(t.movedim(axis, -1).unsqueeze(-1), (0, gap)).flatten(-2)
+            t = wide[..., : wide.shape[-1] - gap].movedim(-1, axis)
+    return F.pad(t, spatial_pads(tuple((lo, hi) for lo, hi, _ in widths)))
+
+
+def accumulate(total: Tensor, where: tuple[slice, ...], part: Tensor) -> Tensor:
+    """total[..., where] + part, in place in plain eager mode, by embedding inside transforms."""
+    if not part.requires_grad and not total.requires_grad and plain():
+        total[(..., *where)] += part
+        return total
+    sizes, counts = total.shape[total.ndim - len(where) :], part.shape[part.ndim - len(where) :]
+    widths = []
+    for n, m, s in zip(sizes, counts, where, strict=True):
+        step = s.step or 1
+        widths.append((s.start, n - s.start - (m - 1) * step - 1, step - 1))
+    return total + embed(part, tuple(widths))
+
+
+def dual_level_open() -> bool:
+    return torch.autograd.forward_ad._current_level >= 0
+
+
+def plain() -> bool:
+    """Eager PyTorch outside torch.func, torch.compile and dual levels: in-place algorithms may run."""
+    return not (torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling() or dual_level_open())
+
+
+def _strides(size: Shape) -> list[int]:
+    return [math.prod(size[a + 1 :]) for a in range(len(size))]
+
+
+def _chunks(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tuple[int, int]]:
+    count = max(1, CHUNK_BYTES // max(1, cells * bytes_per_cell))
+    for start in range(0, planes, count):
+        yield start, min(start + count, planes)
+
+
+def _doubling_shifts(win: Window, native: Native) -> list[int]:
+    """The flat shifts of all passes, axis by axis."""
+    shifts = []
+    for k, e, step in zip(win.kernel, native.dilation, _strides(win.size), strict=True):
+        width = 1
+        while width < k:
+            more = min(width, k - width)
+            shifts.append(more * e * step)
+            width += more
+    return shifts
+
+
+def _anchors(buffer: Tensor, planes: int, win: Window, native: Native, shift: int = 0) -> Tensor:
+    """The output positions of every plane, as a view of a flat buffer."""
+    steps = [st * s for st, s in zip(_strides(win.size), native.stride, strict=True)]
+    return buffer.as_strided((planes, *win.out), (math.prod(win.size), *steps), buffer.storage_offset() + shift)
+
+
+def dense_max(x: Tensor, win: Window) -> Tensor:
+    """Maximum over every window, by doubling; NaN propagates. The window must carry no padding."""
+    native = win.native()
+    assert native is not None
+    shifts = _doubling_shifts(win, native)
+    cells, lead = math.prod(win.size), x.shape[: x.ndim - win.rank]
+    flat = x.contiguous().view(-1)
+    planes = flat.numel() // cells
+    out = torch.empty((planes, *win.out), dtype=x.dtype)
+    scratch: list[Tensor] = []
+    for start, stop in _chunks(planes, cells, x.element_size()):
+        length = (stop - start) * cells
+        current = flat[start * cells : stop * cells]
+        if not scratch:
+            scratch = [torch.empty(length, dtype=x.dtype) for _ in range(min(2, max(0, len(shifts) - 1)))]
+        for turn, shift in enumerate(shifts[:-1]):
+            length -= shift
+            target = scratch[turn % 2]
+            torch.maximum(current[:length], current[shift : shift + length], out=target[:length])
+            current = target
+        if shifts:
+            views = (_anchors(current, stop - start, win, native, s) for s in (0, shifts[-1]))
+            torch.maximum(*views, out=out[start:stop])
+        else:
+            out[start:stop] = _anchors(current, stop - start, win, native)
+    return out.view(lead + win.out)
+
+
+# --- the first winner, packed into integers ------------------------------------------------------------------------
+
+SIGN_BITS = 0x7FFFFFFF
+LOW_WORD = 0xFFFFFFFF
+
+
+def _ordered(x: Tensor, bits: Tensor) -> Tensor:
+    """float32 as int32 in the same order (a bijection that is its own inverse); `bits` is scratch."""
+    i = x.view(torch.int32)
+    torch.bitwise_right_shift(i, 31, out=bits)
+    bits.bitwise_and_(SIGN_BITS)
+    return torch.bitwise_xor(i, bits, out=bits)
+
+
+def packed_winner(x: Tensor, win: Window) -> tuple[Tensor, Tensor]:
+    """Maximum and first winner (flat position in the input, -1 if there is none) of float32 without NaN.
+
+    Key of a cell: its value, order preserved, in the high word; the complement of its position in the low word. The
+    largest key is the largest value and, among ties, the smallest position. A padded cell is -inf with low word 0:
+    it loses to every real cell.
+    """
+    bare = win.unpadded()
+    native = bare.native()
+    assert native is not None
+    cells, lead = math.prod(bare.size), x.shape[: x.ndim - win.rank]
+    flat = padded(x, win, -math.inf).contiguous().view(-1, cells)
+    planes, outs = flat.shape[0], math.prod(win.out)
+    y = torch.empty((planes, outs), dtype=x.dtype)
+    index = torch.empty((planes, outs), dtype=torch.int64)
+    low = _positions(win)
+    buffers: _KeyBuffers | None = None
+    for start, stop in _chunks(planes, cells, 8):
+        buffers = buffers or _KeyBuffers(stop - start, cells, low)
+        keys = buffers.pack(flat[start:stop].view(-1))
+        top = buffers.doubled(keys, (stop - start) * cells, _doubling_shifts(bare, native))
+        key = buffers.spare(top)[: (stop - start) * outs]
+        key.view(stop - start, *win.out).copy_(_anchors(top, stop - start, bare, native))
+        buffers.unpack(key, y[start:stop].view(-1), index[start:stop].view(-1))
+    shape = lead + win.out
+    if win.has_empty:
+        index = torch.where(index == LOW_WORD, -1, index)
+        y = torch.where(index < 0, torch.zeros((), dtype=x.dtype), y)
+    return y.view(shape), index.view(shape)
+
+
+def _positions(win: Window) -> Tensor:
+    """The low words of one padded plane: complement of the flat position, 0 in the padding."""
+    inside = torch.arange(math.prod(win.size), dtype=torch.int32).view(win.size).bitwise_not()
+    return F.pad(inside, spatial_pads(win.pads)).reshape(-1)
+
+
+class _KeyBuffers:
+    """Scratch for one chunk of keys."""
+
+    def __init__(self, planes: int, cells: int, low: Tensor) -> None:
+        count = planes * cells
+        self.all = [torch.empty(count, dtype=torch.int64) for _ in range(3)]
+        words = self.all[0].view(torch.int32)
+        words[0::2].view(planes, cells).copy_(low)
+        self.high = words[1::2]
+        self.floats = torch.empty(count, dtype=torch.float32)
+        self.bits = torch.empty(count, dtype=torch.int32)
+
+    def pack(self, x: Tensor) -> Tensor:
+        n = x.numel()
+        torch.add(x, 0.0, out=self.floats[:n])  # -0 becomes +0, so that the two tie
+        self.high[:n].copy_(_ordered(self.floats[:n], self.bits[:n]))
+        return self.all[0]
+
+    def doubled(self, keys: Tensor, length: int, shifts: list[int]) -> Tensor:
+        for turn, shift in enumerate(shifts):
+            length -= shift
+            target = self.all[1 + turn % 2]
+            torch.maximum(keys[:length], keys[shift : shift + length], out=target[:length])
+            keys = target
+        return keys
+
+    def spare(self, used: Tensor) -> Tensor:
+        return self.all[2] if used is self.all[1] else self.all[1]
+
+    def unpack(self, key: Tensor, y: Tensor, index: Tensor) -> None:
+        torch.bitwise_not(key, out=index)
+        index.bitwise_and_(LOW_WORD)
+        ordered = y.view(torch.int32)
+        ordered.copy_(key.view(torch.int32)[1::2])
+        ordered.copy_(_ordered(y, self.bits[: y.numel()]))
+
+
+# --- sums -----------------------------------------------------------------------------------------------------------
+
+
+def _sum_axis(current: Tensor, length: int, k: int, step: int, scratch: list[Tensor]) -> tuple[Tensor, int]:
+    """Sums over k cells `step` apart: windows of 1, 2, 4, ... cells, added where k has a bit."""
+    power, power_length, width = current, length, 1
+    total, total_length, covered = None, 0, 0
+    while True:
+        if k & 1:
+            if total is None:
+                total, total_length = power, power_length
+            else:
+                total_length = min(total_length, power_length - covered * step)
+                target = next(b for b in scratch if b is not power and b is not total)
+                shifted = power[covered * step : covered * step + total_length]
+                torch.add(total[:total_length], shifted, out=target[:total_length])
+                total = target
+            covered += width
+        k >>= 1
+        if not k:
+            assert total is not None
+            return total, total_length
+        power_length -= width * step
+        target = next(b for b in scratch if b is not power and b is not total)
+        torch.add(power[:power_length], power[width * step : width * step + power_length], out=target[:power_length])
+        power, width = target, 2 * width
+
+
+def dense_sum(x: Tensor, win: Window, scale: float | None = None) -> Tensor:
+    """Sum over every window, times `scale`, without subtraction. The window must carry no padding."""
+    native = win.native()
+    assert native is not None
+    cells, lead = math.prod(win.size), x.shape[: x.ndim - win.rank]
+    flat = x.contiguous().view(-1)
+    planes = flat.numel() // cells
+    out = torch.empty((planes, *win.out), dtype=x.dtype)
+    scratch: list[Tensor] = []
+    for start, stop in _chunks(planes, cells, x.element_size()):
+        current, length = flat[start * cells : stop * cells], (stop - start) * cells
+        scratch = scratch or [torch.empty(length, dtype=x.dtype) for _ in range(3)]
+        for k, e, step in zip(win.kernel, native.dilation, _strides(win.size), strict=True):
+            current, length = _sum_axis(current, length, k, e * step, scratch)
+        view = _anchors(current, stop - start, win, native)
+        if scale is None:
+            out[start:stop].copy_(view)
+        else:
+            torch.mul(view, scale, out=out[start:stop])
+    return out.view(lead + win.out)

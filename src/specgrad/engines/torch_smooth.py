@@ -1,0 +1,117 @@
+"""Smooth maxima on PyTorch.
+
+With one shift M per plane, E = exp(beta*(x - M)) and S = window sums of E: y = M + log(S)/beta. Sums of E cost what an
+average costs, whatever the window. That is accurate while no window lies far below its plane's maximum; where S falls
+under TINY, or anything is not finite, pairs are merged by logaddexp instead, which is stable for every input.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..window import Window
+from .torch_pool import accumulate, dense_sum, padded, spatial_pads
+
+TINY = 1e-28  # float32 keeps its precision in sums and reciprocals down to here
+DEEPEST = math.log(TINY)
+
+
+def slices(x: Tensor, win: Window, axis: int) -> list[Tensor]:
+    """The taps of one spatial axis of an unpadded window, each as a view with the output's size on that axis."""
+    dim = x.ndim - win.rank + axis
+    part = Window((win.axes[axis],))
+    return [x[(slice(None),) * dim + tap.ins] for tap in part.taps()]
+
+
+def merged(x: Tensor, win: Window, beta: float, pad_value: float) -> Tensor:
+    """log(sum exp(beta*x)) / beta by logaddexp over taps, one axis after the other: stable for every input."""
+    bare = win.unpadded()
+    z = padded(x, win, pad_value) * beta if beta > 0 or pad_value == 0 else padded(x * beta, win, -math.inf)
+    for axis in reversed(range(win.rank)):
+        first, *rest = slices(z, bare, axis)
+        for part in rest:
+            first = torch.logaddexp(first, part)
+        z = first
+    return z / beta
+
+
+def _shift(x: Tensor, rank: int, beta: float) -> Tensor:
+    """The largest beta*x of every plane, as a value of x."""
+    dims = tuple(range(x.ndim - rank, x.ndim))
+    return x.amax(dims, keepdim=True) if beta > 0 else x.amin(dims, keepdim=True)
+
+
+def shifted(x: Tensor, win: Window, beta: float, pad_value: float) -> Tensor | None:
+    """The fast way; None where it would lose precision."""
+    p = padded(x, win, pad_value)
+    m = _shift(p if pad_value == 0 else x, win.rank, beta)
+    s = dense_sum(torch.sub(p, m).mul_(beta).exp_(), win.unpadded())
+    if not bool(s.amin() >= TINY):  # written so that NaN fails
+        return None
+    return s.log_().mul_(1 / beta).add_(m)
+
+
+def smooth(x: Tensor, win: Window, beta: float, padded_rule: str, fast: bool) -> Tensor:
+    pad_value = 0.0 if padded_rule == "zero" else -math.inf if beta > 0 else math.inf
+    y = shifted(x, win, beta, pad_value) if fast and x.numel() else None
+    if y is None:
+        y = merged(x, win, beta, pad_value)
+    if padded_rule == "ignore" and win.has_empty:
+        empty = torch.from_numpy((win.inside() == 0).astype(bool)).to(x.device)
+        y = torch.where(empty, torch.zeros((), dtype=x.dtype, device=x.device), y)
+    return y
+
+
+# --- pull and push ----------------------------------------------------------------------------------------------
+
+
+def pull_by_taps(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float) -> Tensor:
+    """sum_t exp(beta*(x_t - y)) * v_t, tap by tap."""
+    total = torch.zeros_like(y)
+    for tap in win.taps():
+        ins, outs = (..., *tap.ins), (..., *tap.outs)
+        total = accumulate(total, tap.outs, torch.exp((x[ins] - y[outs]) * beta) * v[ins])
+    return total
+
+
+def push_by_taps(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float) -> Tensor:
+    total = torch.zeros_like(x)
+    for tap in win.taps():
+        ins, outs = (..., *tap.ins), (..., *tap.outs)
+        total = accumulate(total, tap.ins, torch.exp((x[ins] - y[outs]) * beta) * g[outs])
+    return total
+
+
+def _scales(x: Tensor, y: Tensor, win: Window, beta: float) -> tuple[Tensor, Tensor] | None:
+    """E = exp(beta*(x - M)) and 1/S = exp(-beta*(y - M)); None where the latter would be too large."""
+    m = _shift(x, win.rank, beta)
+    depth = torch.sub(y, m).mul_(beta)
+    if not bool((depth.amin() >= DEEPEST) & (depth.amax() <= -DEEPEST)):
+        return None
+    return torch.sub(x, m).mul_(beta).exp_(), depth.neg_().exp_()
+
+
+def pull(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float, fast: bool) -> Tensor:
+    found = _scales(x, y, win, beta) if fast and x.numel() and y.numel() else None
+    if found is None:
+        return pull_by_taps(x, y, v, win, beta)
+    e, inverse = found
+    return dense_sum(padded(e.mul_(v), win, 0.0), win.unpadded()).mul_(inverse)
+
+
+def push(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float, fast: bool) -> Tensor:
+    found = _scales(x, y, win, beta) if fast and x.numel() and y.numel() else None
+    if found is None:
+        return push_by_taps(x, y, g, win, beta)
+    e, inverse = found
+    return e.mul_(spread_sum(inverse.mul_(g), win))
+
+
+def spread_sum(g: Tensor, win: Window) -> Tensor:
+    """The adjoint of the window sum at stride 1: the sum over the windows that read a cell."""
+    back = win.adjoint()
+    return dense_sum(F.pad(g, spatial_pads(back.pads)), back.unpadded())
