@@ -10,6 +10,7 @@ import pytest
 import torch
 from agreement import Case, check_adjoint, check_derivatives, check_special, check_value
 
+import specgrad as sg
 from specgrad.engines.base import Engine
 from specgrad.engines.torch import ENGINE
 from specgrad.op import REGISTRY, Op
@@ -94,3 +95,73 @@ def test_derivatives_and_adjoint_law(name: str) -> None:
 def test_nan_infinities_and_ties(name: str) -> None:
     for _, rng in each(REGISTRY[name], "special"):
         check_special(SIDE, REGISTRY[name], rng)
+
+
+# --- a broken table is rejected ---------------------------------------------------------------------------------------
+
+
+def shifted_max(x: Any, *, window: Any) -> Any:
+    plan = ENGINE.table["max_pool"](x, window=window)
+    return lambda t: plan(t).roll(1, -1)
+
+
+def wrong_divisor(x: Any, *, window: Any, divisor: Any) -> Any:
+    return ENGINE.table["avg_pool"](x, window=window, divisor="padded")
+
+
+def leaking_gradient(x: Any, *, window: Any) -> Any:
+    plan = ENGINE.table["max_pool"](x, window=window)
+    return lambda t: plan(t) + (t - t.detach()).sum()
+
+
+def bfloat16_conv(x: Any, w: Any, *b: Any, window: Any, groups: int) -> Any:
+    plan = ENGINE.table["conv"](x, w, *b, window=window, groups=groups)
+    return lambda *ts: plan(ts[0].bfloat16().to(ts[0]), *ts[1:])
+
+
+def overwriting_put(gy: Any, i: Any, *, size: Any, empty: bool) -> Any:
+    plan = ENGINE.table["put"](gy, i, size=size, empty=empty)
+    return lambda g, j: plan(g, j).clamp(max=2)
+
+
+def padding_take(x: Any, i: Any, *, rank: int, empty: bool) -> Any:
+    """Reads a cell where the window is empty."""
+    plan = ENGINE.table["take"](x, i, rank=rank, empty=False)
+    return lambda t, j: plan(t, j.clamp(min=0))
+
+
+BROKEN = {
+    "max_pool shifted": ("max_pool", shifted_max),
+    "divisor ignored": ("avg_pool", wrong_divisor),
+    "gradient leaks to every cell": ("max_pool", leaking_gradient),
+    "operands rounded to bfloat16": ("conv", bfloat16_conv),
+    "relu'(0) = 1": ("relu", lambda x: lambda t: torch.where(t >= 0, t, 0)),
+    "maximum gives ties to the first": ("maximum", lambda a, b: lambda p, q: torch.where(p >= q, p, q)),
+    "put overwrites": ("put", overwriting_put),
+    "take reads padding": ("take", padding_take),
+}
+
+
+@pytest.mark.parametrize("fault", list(BROKEN))
+def test_a_broken_table_is_rejected(fault: str) -> None:
+    name, line = BROKEN[fault]
+    side = TorchSide(Engine("broken", torch.Tensor, {**ENGINE.table, name: line}))
+    op = REGISTRY[name]
+    for _, rng in each(op, "broken"):
+        try:
+            check_value(side, Case.draw(op, rng, np.float32))
+            check_derivatives(side, Case.draw(op, rng, np.float64), rng)
+        except (AssertionError, RuntimeError):
+            return
+    pytest.fail("nothing noticed")
+
+
+def test_a_missing_line_is_an_error() -> None:
+    engine = Engine("empty", torch.Tensor, {})
+    with pytest.raises(sg.UnsupportedError, match="relu: the empty engine has no line for it"):
+        engine.run(REGISTRY["relu"], [torch.ones(2)], {})
+
+
+def test_tensors_and_arrays_do_not_mix() -> None:
+    with pytest.raises(sg.ScalarError, match=r"cannot mix torch tensors with numpy\.ndarray"):
+        sg.conv(np.ones((1, 1, 1)), None, torch.ones(1, 3))

@@ -32,8 +32,20 @@ def number(value: Any) -> Any:
 
 
 def eager() -> bool:
-    """Not inside torch.func or torch.compile: our own algorithms may run, on PyTorch's tape or under dual tensors."""
-    return not (torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling())
+    """Not inside torch.func, torch.compile or another tracer: our algorithms may run, on PyTorch's tape or on duals."""
+    return not (
+        torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+        or torch.compiler.is_compiling()
+    )
+
+
+def enable_torch_compile() -> None:
+    """Let torch.compile treat the public calls as single operators: once, before the first compiled call."""
+    import specgrad
+
+    for name in PUBLIC.split():
+        torch.compiler.allow_in_graph(getattr(specgrad, name))
 
 
 class _Recorded(torch.autograd.Function):
@@ -195,11 +207,11 @@ def _max_pool(x: Shape, *, window: Window) -> Plan:
 
 def _doubled_max(x: Shape, window: Window, traceable: Plan) -> Plan:
     bare = window.unpadded()
-    empty = torch.from_numpy((window.inside() == 0).astype(bool)) if window.has_empty else None
+    empty = (window.inside() == 0).astype(bool) if window.has_empty else None
 
     def values(t: Tensor) -> Tensor:
         y = torch_pool.dense_max(torch_pool.padded(t, window, -math.inf), bare)
-        return y if empty is None else torch.where(empty, torch.zeros((), dtype=t.dtype), y)
+        return y if empty is None else torch.where(torch.from_numpy(empty), torch.zeros((), dtype=t.dtype), y)
 
     def plan(t: Tensor) -> Tensor:
         if not eager() or t.device.type != "cpu" or t.dtype not in DOUBLING_TYPES or not t.numel():
@@ -310,12 +322,12 @@ def _divider(window: Window, divisor: Any) -> Plan:
     counts = _counts(window, divisor)
     if not hasattr(counts, "shape"):
         return (lambda t: t) if counts == 1 else lambda t: t / counts
-    empty, safe = torch.from_numpy(counts == 0), torch.from_numpy(counts).clamp(min=1)
+    empty, safe = counts == 0, counts.clip(min=1)
     any_empty = bool(empty.any())
 
-    def divide(t: Tensor) -> Tensor:
-        y = t / safe.to(t)
-        return torch.where(empty.to(t.device), 0, y) if any_empty else y
+    def divide(t: Tensor) -> Tensor:  # tensors are made per call: a plan may outlive the tracer that asked for it
+        y = t / torch.from_numpy(safe).to(t)
+        return torch.where(torch.from_numpy(empty).to(t.device), 0, y) if any_empty else y
 
     return divide
 
@@ -407,15 +419,47 @@ def _where_doubling(name: str, params: dict[str, Any], fast: Plan, traceable: Pl
 # --- smooth maxima --------------------------------------------------------------------------------------------------
 
 
+class _Smooth(torch.autograd.Function):
+    """smooth_max_pool; its derivatives follow the record's rules, or for large beta*y weights taken from x alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, params: dict[str, Any]) -> Any:
+        y = torch_smooth.smooth(x, params["window"], float(params["beta"]), params["padded"], x.dtype in DOUBLING_TYPES)
+        ctx.params = params
+        ctx.save_for_backward(x, y)
+        ctx.save_for_forward(x, y)
+        return y
+
+    @staticmethod
+    def _derivative(ctx: Any, t: Tensor, stable: Plan, rule: Plan) -> Any:
+        x, y = ctx.saved_tensors
+        window, beta, padded = ctx.params["window"], float(ctx.params["beta"]), ctx.params["padded"]
+        if (torch.is_grad_enabled() and (t.requires_grad or x.requires_grad)) or torch_smooth.near(y, beta):
+            return rule(x, y, t)
+        return stable(x, t, window, beta, padded)
+
+    @staticmethod
+    def backward(ctx: Any, gy: Any) -> Any:
+        op, params = REGISTRY["smooth_max_pool"], ctx.params
+        rule = lambda x, y, g: op.cotangents(g, y, (x,), params)[0]
+        return _Smooth._derivative(ctx, gy, torch_smooth.cotangent, rule), None
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Any, _: Any) -> Any:
+        op, params = REGISTRY["smooth_max_pool"], ctx.params
+        return _Smooth._derivative(ctx, dx, torch_smooth.tangent, lambda x, y, d: op.tangent(y, (x,), (d,), params))
+
+
 def _smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> Plan:
-    b = float(beta)
-    fast_shape = set(window.native().stride) == {1} or window.rank > 1
-
-    def compute(t: Tensor, fast: bool) -> Tensor:
-        return torch_smooth.smooth(t, window, b, padded, fast and t.dtype in DOUBLING_TYPES)
-
     params = {"window": window, "beta": beta, "padded": padded}
-    return _ours("smooth_max_pool", params, lambda t: compute(t, fast_shape), lambda t: compute(t, False))
+
+    def plan(t: Tensor) -> Tensor:
+        on_cpu = eager() and t.device.type == "cpu"
+        if on_cpu and ((torch.is_grad_enabled() and t.requires_grad) or dual_level_open()):
+            return _Smooth.apply(t, params)
+        return torch_smooth.smooth(t, window, float(beta), padded, on_cpu and t.dtype in DOUBLING_TYPES)
+
+    return plan
 
 
 def _smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Plan:
@@ -535,6 +579,12 @@ def _clamp(x: Shape, *, low: Any, high: Any) -> Plan:
 def _normal_pdf(t: Tensor) -> Tensor:
     return torch.exp(-t * t / 2) / math.sqrt(2 * math.pi)
 
+
+PUBLIC = """
+    adaptive_avg_pool adaptive_max_pool amax avg_pool batch_norm conv conv_transpose cross_entropy gelu global_avg_pool
+    global_max_pool group_norm layer_norm linear log_softmax lp_pool matmul max_pool max_unpool mse_loss
+    smooth_max_pool softmax upsample_nearest
+"""
 
 TABLE: dict[str, Any] = {
     # layout

@@ -15,6 +15,7 @@ from ..graph.run import bind_inputs
 from ..graph.tree import Tree, leaves, transform
 from ..op import REGISTRY
 from .torch import ENGINE, max_and_winner
+from .torch_pool import dual_level_open
 
 
 def _function(name: str, plan: Any) -> Any:
@@ -68,7 +69,7 @@ class _Lowering:
         if i in self.norms:
             x, mean, var, weight, bias, eps = self.norms[i]
             args = [None if p is None else self.values[p] for p in (x, mean, var, weight, bias)]
-            return self.fx.call_function(F.batch_norm, tuple(args), {"training": False, "eps": eps})
+            return self.fx.call_function(batch_norm, (*args, eps))
         shapes = tuple(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args)
         if i in self.paired:
             return self._half_of_pair(node, shapes)
@@ -109,6 +110,15 @@ def _per_channel(graph: Graph, position: Any, like: Node) -> Any:
     while _is(graph, vector, "reshape"):
         vector = graph.nodes[vector].args[0]
     return vector if graph.nodes[vector].shape == (like.shape[1],) else None
+
+
+def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """PyTorch's kernel, which has no derivative in mean and var; the formula where one is asked for."""
+    if not (mean.requires_grad or var.requires_grad or dual_level_open()):
+        return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
+    shape = (-1, *(1,) * (x.ndim - 2))
+    scale = weight / torch.sqrt(var + eps)
+    return (x - mean.view(shape)) * scale.view(shape) + bias.view(shape)
 
 
 def _is(graph: Graph, position: Any, name: str) -> bool:

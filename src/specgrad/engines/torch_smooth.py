@@ -27,10 +27,13 @@ def slices(x: Tensor, win: Window, axis: int) -> list[Tensor]:
     return [x[(slice(None),) * dim + tap.ins] for tap in part.taps()]
 
 
-def merged(x: Tensor, win: Window, beta: float, pad_value: float) -> Tensor:
-    """log(sum exp(beta*x)) / beta by logaddexp over taps, one axis after the other: stable for every input."""
+def merged(x: Tensor, win: Window, beta: float, ignore: bool, outside: float) -> Tensor:
+    """log(sum exp(beta*x)) / beta by logaddexp over taps, one axis after the other: stable for every input.
+
+    A padded tap is 0, or (ignore) `outside`: -inf, or where gradients must pass a number so low that it counts nothing.
+    """
     bare = win.unpadded()
-    z = padded(x, win, pad_value) * beta if beta > 0 or pad_value == 0 else padded(x * beta, win, -math.inf)
+    z = padded(x * beta, win, outside if ignore else 0.0)
     for axis in reversed(range(win.rank)):
         first, *rest = slices(z, bare, axis)
         for part in rest:
@@ -45,22 +48,23 @@ def _shift(x: Tensor, rank: int, beta: float) -> Tensor:
     return x.amax(dims, keepdim=True) if beta > 0 else x.amin(dims, keepdim=True)
 
 
-def shifted(x: Tensor, win: Window, beta: float, pad_value: float) -> Tensor | None:
+def shifted(x: Tensor, win: Window, beta: float, ignore: bool) -> Tensor | None:
     """The fast way; None where it would lose precision."""
-    p = padded(x, win, pad_value)
-    m = _shift(p if pad_value == 0 else x, win.rank, beta)
+    p = padded(x, win, math.copysign(math.inf, -beta) if ignore else 0.0)
+    m = _shift(x if ignore else p, win.rank, beta)
     s = dense_sum(torch.sub(p, m).mul_(beta).exp_(), win.unpadded())
     if not bool(s.amin() >= TINY):  # written so that NaN fails
         return None
     return s.log_().mul_(1 / beta).add_(m)
 
 
-def smooth(x: Tensor, win: Window, beta: float, padded_rule: str, fast: bool) -> Tensor:
-    pad_value = 0.0 if padded_rule == "zero" else -math.inf if beta > 0 else math.inf
-    y = shifted(x, win, beta, pad_value) if fast and x.numel() else None
+def smooth(x: Tensor, win: Window, beta: float, rule: str, fast: bool) -> Tensor:
+    """`fast` in plain eager mode; otherwise traceable operators only."""
+    ignore = rule == "ignore"
+    y = shifted(x, win, beta, ignore) if fast and x.numel() else None
     if y is None:
-        y = merged(x, win, beta, pad_value)
-    if padded_rule == "ignore" and win.has_empty:
+        y = merged(x, win, beta, ignore, -math.inf if fast else torch.finfo(x.dtype).min / 4)
+    if ignore and win.has_empty:
         empty = torch.from_numpy((win.inside() == 0).astype(bool)).to(x.device)
         y = torch.where(empty, torch.zeros((), dtype=x.dtype, device=x.device), y)
     return y
@@ -115,3 +119,56 @@ def spread_sum(g: Tensor, win: Window) -> Tensor:
     """The adjoint of the window sum at stride 1: the sum over the windows that read a cell."""
     back = win.adjoint()
     return dense_sum(F.pad(g, spatial_pads(back.pads)), back.unpadded())
+
+
+# --- first derivatives of smooth_max_pool itself ----------------------------------------------------------------------
+
+FAR = 64.0  # beyond this abs(beta*y), the rounding of y spoils exp(beta*(x - y)); weights then come from x alone
+
+
+def near(y: Tensor, beta: float) -> bool:
+    return not y.numel() or bool(y.abs().amax() * abs(beta) <= FAR)
+
+
+def _weights(x: Tensor, win: Window, beta: float, rule: str) -> tuple[Tensor, Tensor, Tensor]:
+    """beta*x, the largest of every window, and the sum of exp above it; a padded tap counts by the rule."""
+    z = x * beta
+    m = _window_max(z, win, 0.0 if rule == "zero" else -math.inf)
+    total = torch.zeros_like(m)
+    if rule == "zero":
+        outside = torch.from_numpy((win.taps_count - win.inside()).astype(float)).to(m)
+        total = torch.where(outside > 0, torch.exp(-m) * outside, total)
+    for tap in win.taps():
+        here = (..., *tap.outs)
+        total[here] += torch.exp(z[(..., *tap.ins)] - m[here])
+    return z, m, total
+
+
+def _window_max(z: Tensor, win: Window, outside: float) -> Tensor:
+    bare, z = win.unpadded(), padded(z, win, outside)
+    for axis in reversed(range(win.rank)):
+        first, *rest = slices(z, bare, axis)
+        for part in rest:
+            first = torch.maximum(first, part)
+        z = first
+    return z
+
+
+def tangent(x: Tensor, dx: Tensor, win: Window, beta: float, rule: str) -> Tensor:
+    """Softmax-weighted sum of tangents, stable for every finite x."""
+    z, m, s = _weights(x, win, beta, rule)
+    total = torch.zeros_like(m)
+    for tap in win.taps():
+        here, there = (..., *tap.outs), (..., *tap.ins)
+        total[here] += torch.exp(z[there] - m[here]) / s[here] * dx[there]
+    return total
+
+
+def cotangent(x: Tensor, gy: Tensor, win: Window, beta: float, rule: str) -> Tensor:
+    """The cotangent spread by the same weights."""
+    z, m, s = _weights(x, win, beta, rule)
+    total = torch.zeros_like(x)
+    for tap in win.taps():
+        here, there = (..., *tap.outs), (..., *tap.ins)
+        total[there] += torch.exp(z[there] - m[here]) / s[here] * gy[here]
+    return total

@@ -49,7 +49,8 @@ def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> A
     total = scalar.zeros(m.shape, x)
     if padded == "zero":  # every padded tap is x = 0 and counts
         outside = math.prod(window.kernel) - window.inside()
-        total = total + scalar.apply("exp", -m) * (outside if x.dtype == object else outside.astype(x.dtype))
+        weight = scalar.apply("exp", np.where(outside == 0, scalar.zeros((), x), -m))  # never inf * 0
+        total = total + weight * (outside if x.dtype == object else outside.astype(x.dtype))
     for tap in window.taps():
         here = (..., *tap.outs)
         total[here] += scalar.apply("exp", z[(..., *tap.ins)] - m[here])

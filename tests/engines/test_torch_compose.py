@@ -1,0 +1,270 @@
+"""Calls on tensors compose with PyTorch: autograd, torch.func, torch.compile, autocast, layouts, types, meta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.func import functional_call, grad, hessian, jvp, vjp, vmap
+
+import specgrad as sg
+from specgrad.engines.torch import enable_torch_compile
+from specgrad.engines.torch_graph import batch_norm
+
+CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "max_pool stride 1": lambda x: sg.max_pool(x, (3, 3), stride=1, padding=1),
+    "max_pool stride 2": lambda x: sg.max_pool(x, (3, 3), stride=2, padding=1),
+    "max_pool wide padding": lambda x: sg.max_pool(x, (2, 2), stride=1, padding=3),
+    "max_pool dilated": lambda x: sg.max_pool(x, (2, 2), stride=1, dilation=2),
+    "avg_pool stride 1": lambda x: sg.avg_pool(x, (3, 3), stride=1, padding=1, count_include_pad=False),
+    "avg_pool stride 2": lambda x: sg.avg_pool(x, (2, 2)),
+    "smooth_max_pool": lambda x: sg.smooth_max_pool(x, (2, 2), beta=2.0, stride=1, padding=1),
+    "smooth_max_pool strided": lambda x: sg.smooth_max_pool(x, (2, 2), beta=-1.5, padded="ignore", padding=1),
+    "adaptive_max_pool": lambda x: sg.adaptive_max_pool(x, (3, 2)),
+    "adaptive_avg_pool": lambda x: sg.adaptive_avg_pool(x, (3, 4)),
+    "global_max_pool": lambda x: sg.global_max_pool(x, rank=2),
+    "conv": lambda x: sg.conv(torch.ones(2, 3, 2, 2, dtype=x.dtype) / 7, None, x, padding=((1, 0), (0, 2))),
+    "conv_transpose": lambda x: sg.conv_transpose(torch.ones(3, 2, 2, 2, dtype=x.dtype) / 7, None, x, stride=2),
+    "softmax": lambda x: sg.softmax(x, 1),
+    "batch_norm": lambda x: sg.batch_norm(x, torch.ones(3).to(x), torch.ones(3).to(x)),
+}
+
+
+def distinct(*shape: int) -> torch.Tensor:
+    """All cells different, so that every derivative is classical."""
+    n = int(np.prod(shape))
+    order = torch.from_numpy(np.random.default_rng(0).permutation(n))
+    return (order.double() / n * 4 - 2).view(shape)
+
+
+@pytest.fixture(params=list(CALLS))
+def call(request: pytest.FixtureRequest) -> Callable[[torch.Tensor], torch.Tensor]:
+    return CALLS[request.param]
+
+
+def reference(call: Callable, x: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Value, tangent in v, gradient of the sum of squares: by the graph over NumPy, not by PyTorch."""
+    array, direction = x.numpy(), v.numpy()
+
+    def on_numpy(t):
+        return call(t) if isinstance(t, torch.Tensor) else NUMPY_CALLS[id(call)](t)
+
+    graph = sg.trace(on_numpy, array)
+    y, dy = sg.jvp(graph)(array, direction)
+    gx = sg.vjp(graph)(array, 2 * y)[1]
+    return tuple(torch.from_numpy(np.array(a)) for a in (y, dy, gx))
+
+
+def _numpy_call(name: str) -> Callable:
+    table = {
+        "conv": lambda x: sg.conv(np.ones((2, 3, 2, 2)) / 7, None, x, padding=((1, 0), (0, 2))),
+        "conv_transpose": lambda x: sg.conv_transpose(np.ones((3, 2, 2, 2)) / 7, None, x, stride=2),
+        "batch_norm": lambda x: sg.batch_norm(x, np.ones(3), np.ones(3)),
+    }
+    return table.get(name, CALLS[name])
+
+
+NUMPY_CALLS = {id(CALLS[name]): _numpy_call(name) for name in CALLS}
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a.detach(), b, rtol=1e-11, atol=1e-12)
+
+
+def test_backward_and_double_backward(call) -> None:
+    x, v = distinct(2, 3, 5, 6), distinct(2, 3, 5, 6).flip(0)
+    y, _, gx = reference(call, x, v)
+    t = x.clone().requires_grad_()
+    out = call(t)
+    close(out, y)
+    (first,) = torch.autograd.grad(out.square().sum(), t, create_graph=True)
+    close(first, gx)
+    (second,) = torch.autograd.grad((first * v).sum(), t)
+    eps = 1e-6
+    numeric = (reference(call, x + eps * v, v)[2] - reference(call, x - eps * v, v)[2]) / (2 * eps)
+    torch.testing.assert_close(second, numeric, rtol=1e-4, atol=1e-5)
+
+
+def test_functional_transforms(call) -> None:
+    x, v = distinct(2, 3, 5, 6), distinct(2, 3, 5, 6).flip(0)
+    y, dy, gx = reference(call, x, v)
+    close(grad(lambda t: call(t).square().sum())(x), gx)
+    value, tangent = jvp(call, (x,), (v,))
+    close(value, y)
+    close(tangent, dy)
+    value, pull = vjp(call, x)
+    close(pull(2 * value)[0], gx)
+    batch = torch.stack([x, x + 0.125])
+    close(vmap(call)(batch), torch.stack([call(b) for b in batch]))
+    close(vmap(grad(lambda t: call(t).square().sum()))(batch)[0], gx)
+
+
+@pytest.mark.parametrize("name", ["max_pool stride 1", "smooth_max_pool", "avg_pool stride 1", "conv"])
+def test_hessian(name: str) -> None:
+    call = CALLS[name]
+    x = distinct(1, 3, 3, 3)
+    found = hessian(lambda t: call(t).square().sum())(x).reshape(27, 27)
+    t = x.clone().requires_grad_()
+    (first,) = torch.autograd.grad(call(t).square().sum(), t, create_graph=True)
+    rows = [torch.autograd.grad(g, t, retain_graph=True)[0].flatten() for g in first.flatten()]
+    close(found, torch.stack(rows))
+
+
+@pytest.mark.parametrize("name", ["max_pool stride 1", "avg_pool stride 1", "smooth_max_pool", "conv"])
+def test_torch_compile(name: str) -> None:
+    """Traced whole, without a graph break, and with the same gradient."""
+    enable_torch_compile()
+    call = CALLS[name]
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    x = distinct(2, 3, 5, 6)
+    a, b = (x.clone().requires_grad_() for _ in range(2))
+    compiled(a).square().sum().backward()
+    call(b).square().sum().backward()
+    torch.testing.assert_close(a.grad, b.grad, rtol=1e-11, atol=1e-12)
+
+
+def test_forward_mode_dual_tensors(call) -> None:
+    import torch.autograd.forward_ad as fwd
+
+    x, v = distinct(2, 3, 5, 6), distinct(2, 3, 5, 6).flip(0)
+    with fwd.dual_level():
+        tangent = fwd.unpack_dual(call(fwd.make_dual(x, v))).tangent
+    close(tangent, reference(call, x, v)[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_types_are_kept(call, dtype: torch.dtype) -> None:
+    x = distinct(2, 3, 5, 6).to(dtype)
+    y = call(x)
+    assert y.dtype == dtype
+    exact = call(x.double())
+    loss = {torch.float16: 2e-2, torch.bfloat16: 2e-1, torch.float32: 1e-5, torch.float64: 1e-13}[dtype]
+    torch.testing.assert_close(y.double(), exact, rtol=loss, atol=loss)
+
+
+def test_meta_tensors_give_shapes(call) -> None:
+    x = distinct(2, 3, 5, 6)
+    found = call_on_meta(call, x)
+    assert found.device.type == "meta"
+    assert found.shape == call(x).shape
+
+
+def call_on_meta(call: Callable, x: torch.Tensor) -> torch.Tensor:
+    with torch.device("meta"):
+        return call(x.to("meta"))
+
+
+def test_empty_batch(call) -> None:
+    x = torch.zeros(0, 3, 5, 6, dtype=torch.float64, requires_grad=True)
+    y = call(x)
+    assert y.shape[0] == 0
+    y.sum().backward()
+    assert x.grad.shape == x.shape
+
+
+def test_channels_last(call) -> None:
+    x = distinct(2, 3, 5, 6)
+    close(call(x.to(memory_format=torch.channels_last)), call(x))
+
+
+def test_autocast() -> None:
+    x, w = torch.randn(1, 3, 8, 8), torch.randn(4, 3, 3, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert sg.conv(w, None, x).dtype == F.conv2d(x, w).dtype == torch.bfloat16
+
+
+def test_smooth_max_is_stable_for_any_finite_argument() -> None:
+    x = torch.tensor([[1e30, -1e30, 3.0, 4.0, -1e30, -1e30, 1e4, -1e4]], requires_grad=True)
+    y = sg.smooth_max_pool(x, (2,), beta=1.0)
+    spec = sg.smooth_max_pool(x.detach().double().numpy(), (2,), beta=1.0)
+    np.testing.assert_allclose(y.detach().numpy(), spec, rtol=1e-6)
+    y.sum().backward()
+    assert torch.isfinite(x.grad).all()
+    torch.testing.assert_close(x.grad.sum(), torch.tensor(4.0))
+
+
+def test_smooth_max_memory() -> None:
+    """At most five times the input, for a window of 9x9 (unfold would take 81)."""
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.randn(4, 8, 64, 64)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        sg.smooth_max_pool(x, (9, 9), beta=1.0, stride=1)
+    peak = current = 0
+    for event in sorted(
+        (e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()
+    ):
+        current += event.nbytes()
+        peak = max(peak, current)
+    assert peak <= 5 * x.numel() * x.element_size()
+
+
+HIGH_RANK = {
+    "conv": lambda w, x: sg.conv(w, None, x, padding=1),
+    "conv_transpose": lambda w, x: sg.conv_transpose(w, None, x, stride=2),
+    "max_pool": lambda w, x: sg.max_pool(x, (2,) * (len(x.shape) - 2), stride=1),
+    "avg_pool": lambda w, x: sg.avg_pool(x, (2,) * (len(x.shape) - 2), stride=1, divisor=1),
+}
+
+
+@pytest.mark.parametrize("name", list(HIGH_RANK))
+@pytest.mark.parametrize("rank", [4, 5])
+def test_ranks_four_and_five(name: str, rank: int) -> None:
+    """Integers: bit-exact against the specification, in value and in both gradients."""
+    draw = np.random.default_rng(rank).integers
+    w, x = draw(-3, 4, (2, 2, *(2,) * rank)).astype(float), draw(-3, 4, (1, 2, *(3,) * rank)).astype(float)
+    graph = sg.trace(HIGH_RANK[name], w, x)
+    tensors = [torch.tensor(a, requires_grad=True) for a in (w, x)]
+    y = HIGH_RANK[name](*tensors)
+    gradients = torch.autograd.grad(y, tensors, torch.ones_like(y), allow_unused=True)
+    expected = sg.vjp(graph)(w, x, np.ones(y.shape))
+    for mine, want in zip((y.detach(), *gradients), expected, strict=True):
+        np.testing.assert_array_equal(np.zeros(want.shape) if mine is None else mine.numpy(), want)
+
+
+def test_compiled_graph_matches_and_trains() -> None:
+    def net(p, x):
+        x = sg.relu(sg.batch_norm(sg.conv(p["w"], None, x, padding=1), p["m"], p["v"], p["g"], p["b"]))
+        return sg.flatten(sg.max_pool(x, (2, 2)), 1)
+
+    shapes = {"w": (4, 3, 3, 3), "m": (4,), "v": (4,), "g": (4,), "b": (4,)}
+    graph = sg.trace(net, shapes, (2, 3, 6, 6))
+    draw = np.random.default_rng(0).normal
+    params = {k: np.abs(draw(size=s)) + 0.1 for k, s in shapes.items()}
+    x = draw(size=(2, 3, 6, 6))
+    tensors, t = {k: torch.from_numpy(v) for k, v in params.items()}, torch.from_numpy(x)
+    module = sg.compile(graph, "torch")
+    np.testing.assert_allclose(module(tensors, t).numpy(), graph(params, x), rtol=1e-12, atol=1e-12)
+    assert any(n.target is batch_norm for n in module.graph_module.graph.nodes)
+    owning = sg.compile(graph, "torch", parameters=params)
+    assert sorted(dict(owning.named_parameters())) == sorted(shapes)
+    owning(t).square().sum().backward()
+    for mode, args in (("vjp", (torch.from_numpy(2 * graph(params, x)),)), ("jvp", (tensors, t))):
+        derivative = sg.compile(graph, "torch", mode)
+        found = derivative(tensors, t, *args)
+        want = (sg.vjp if mode == "vjp" else sg.jvp)(graph)(params, x, *_numpy(args))
+        for a, b in zip(sg.tree.leaves(found), sg.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(a.numpy(), b, rtol=1e-11, atol=1e-11)
+        if mode == "vjp":
+            for name, p in owning.named_parameters():
+                np.testing.assert_allclose(p.grad.numpy(), found[1][name].numpy(), rtol=1e-9, atol=1e-10)
+    new = functional_call(owning, {k: v * 0 for k, v in owning.named_parameters()}, (t,))
+    assert (new == 0).all()
+
+
+def _numpy(args: tuple) -> tuple:
+    return tuple(sg.tree.transform(lambda _, a: a.numpy(), a) if isinstance(a, dict) else a.numpy() for a in args)
+
+
+def test_compiled_loss_with_labels() -> None:
+    graph = sg.trace(sg.cross_entropy, (4, 5), sg.Index((4,)))
+    module = sg.compile(graph, "torch")
+    x, labels = torch.randn(4, 5, dtype=torch.float64, requires_grad=True), torch.tensor([0, 4, 2, 2])
+    loss = module(x, labels)
+    torch.testing.assert_close(loss, F.cross_entropy(x, labels))
+    loss.backward()
+    found = sg.compile(graph, "torch", "grad", wrt=0)(x.detach(), labels)
+    torch.testing.assert_close(found, x.grad)
