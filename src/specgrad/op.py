@@ -144,12 +144,20 @@ P = ParamSpec("P")
 def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
     """Mark a composition: while tracing, its nodes form one layer with the function's name."""
 
+    name = fn.__name__
+
     @wraps(fn)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Value:
-        if not any(hasattr(type(a), "__specgrad_apply__") for a in args):
-            return fn(*args, **kwargs)
-        with scope(fn.__name__, composite=True):
-            return fn(*args, **kwargs)
+        for a in args:
+            handler = _handlers[type(a)] if type(a) in _handlers else _find_handler(type(a))
+            if handler is None:
+                continue
+            own = _composites.get(type(a), {}).get(name)
+            if own is not None:  # the engine has one operator for the whole composition
+                return own(*args, **kwargs)
+            with scope(name, composite=True):
+                return fn(*args, **kwargs)
+        return fn(*args, **kwargs)
 
     return wrapped
 
@@ -173,8 +181,8 @@ def is_literal(x: Any) -> bool:
 
 
 def shape_of(x: Any) -> Shape:
-    shape = getattr(x, "shape", None)
-    return tuple(shape) if shape is not None else np.shape(x)
+    shape: Shape | None = getattr(x, "shape", None)
+    return np.shape(x) if shape is None else shape if isinstance(shape, tuple) else tuple(shape)
 
 
 # --- dispatch ---------------------------------------------------------------------------------------------------
@@ -182,6 +190,7 @@ def shape_of(x: Any) -> Shape:
 ENGINES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # the package of a tensor's type -> our engine for it
 Handler = Callable[[Op, Sequence[Value], Params], Value]
 _handlers: dict[type, Handler | None] = {np.ndarray: None, int: None, float: None, list: None, Fraction: None}
+_composites: dict[type, dict[str, Callable[..., Value]]] = {}
 
 
 def _find_handler(kind: type) -> Handler | None:
@@ -191,7 +200,8 @@ def _find_handler(kind: type) -> Handler | None:
         packages = [base.__module__.partition(".")[0] for base in kind.__mro__]
         names = [ENGINES[p] for p in packages if p in ENGINES]
         if names:
-            found = import_module(f"specgrad.engines.{names[0]}").run
+            engine = import_module(f"specgrad.engines.{names[0]}")
+            found, _composites[kind] = engine.run, getattr(engine, "COMPOSITES", {})
     _handlers[kind] = found
     return found
 

@@ -491,7 +491,17 @@ def strided(
     Traceback (most recent call last):
     specgrad.errors.ShapeError: max_pool [W2]: window of 7 cells does not fit 5 + 0 + 0 input cells on axis 1; got kernel=(3, 7), input shape (4, 9, 5)
     """  # noqa: E501 - the message is one line
-    rank = len(kernel)
+    try:
+        return _strided(operator, shape, kernel, stride, padding, dilation, ceil)
+    except TypeError:  # lists are not hashable: do without the cache
+        return _strided.__wrapped__(operator, shape, kernel, stride, padding, dilation, ceil)
+
+
+@lru_cache(maxsize=4096)
+def _strided(
+    operator: str, shape: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Window:
+    rank, shape = len(kernel), tuple(shape)
     if len(shape) < rank:
         raise ShapeError(operator, f"kernel={kernel} needs {rank} spatial axes; got input shape {shape}", rule="W1")
     sizes = shape[len(shape) - rank :]

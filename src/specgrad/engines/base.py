@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 from ..errors import ScalarError, UnsupportedError
@@ -17,6 +16,7 @@ from ..window import Shape
 
 Plan = Callable[..., Any]
 Lowering = Callable[..., Plan]
+MOST_PLANS = 8192  # then start anew: a long run over many shapes must not grow without bound
 
 
 class Engine:
@@ -26,27 +26,43 @@ class Engine:
         self.name = name
         self.tensor = tensor
         self.table = table
-        self._cached = lru_cache(maxsize=8192)(self._lower)
-
-    def _lower(self, op: Op, shapes: tuple[Shape, ...], params: tuple[tuple[str, Any], ...]) -> Plan:
-        named = dict(params)
-        op.shape(*shapes, **named)
-        if op.name not in self.table:
-            raise UnsupportedError(op.name, f"the {self.name} engine has no line for it")
-        return self.table[op.name](*shapes, **named)
+        self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def plan(self, op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
         """The function that computes this operator on these shapes."""
-        return self._cached(op, tuple(shapes), tuple(params.items()))
+        key = (op, *shapes, *params, *params.values())
+        found = self._plans.get(key)
+        return self._lower(key, op, shapes, params) if found is None else found
+
+    def _lower(self, key: tuple[Any, ...], op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
+        plain = [tuple(s) for s in shapes]
+        op.shape(*plain, **params)
+        if op.name not in self.table:
+            raise UnsupportedError(op.name, f"the {self.name} engine has no line for it")
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        plan = self._plans[key] = self.table[op.name](*plain, **params)
+        return plan
 
     def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:
-        """One eager call."""
+        """One eager call. Written out flat: this is the whole cost of a call beyond the engine's own."""
         tensor = self.tensor
-        shapes = tuple([a.shape if isinstance(a, tensor) else self._literal_shape(op, a) for a in args])
-        plan = self._cached(op, shapes, tuple(params.items()))
-        return plan(*[float(a) if type(a) is Fraction else a for a in args])
+        shapes = []
+        for a in args:
+            if not isinstance(a, tensor):
+                return self._run_with_numbers(op, args, params)
+            shapes.append(a.shape)
+        key = (op, *shapes, *params, *params.values())
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._lower(key, op, shapes, params)
+        return plan(*args)
 
-    def _literal_shape(self, op: Op, a: Any) -> Shape:
+    def _run_with_numbers(self, op: Op, args: Sequence[Any], params: Params) -> Any:
+        shapes = [a.shape if isinstance(a, self.tensor) else self._number_shape(op, a) for a in args]
+        return self.plan(op, shapes, params)(*(float(a) if type(a) is Fraction else a for a in args))
+
+    def _number_shape(self, op: Op, a: Any) -> Shape:
         if is_literal(a):
             return ()
         given = f"{type(a).__module__}.{type(a).__qualname__}"

@@ -97,6 +97,10 @@ ADAPTIVE_AVG = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptiv
 # Where doubling beats the native maximum on the CPU (benchmarks/torch_ops.py): every axis at stride 1, a window of at
 # least two cells. Rank 1 without a gradient is fast natively up to here.
 DOUBLING_FROM_1D = 9
+# Nanoseconds that the native operator takes, per output cell and per tap of it, and from which total ours is worth its
+# set-up: maximum without and with a gradient, average.
+NATIVE_MAX, NATIVE_AVG = (25.0, 0.65), (10.0, 0.42)
+WORTH_MAX, WORTH_MAX_GRAD, WORTH_AVG = 2.5e5, 8e5, 2.5e5
 DOUBLING_TYPES = (torch.float32, torch.float64)
 
 
@@ -190,6 +194,12 @@ def _doubles(window: Window) -> bool:
     )
 
 
+def _native_time(x: Shape, window: Window, cost: tuple[float, float]) -> float:
+    """An estimate, in nanoseconds on one thread."""
+    outs = math.prod(x[: len(x) - window.rank]) * math.prod(window.out)
+    return outs * (cost[0] + cost[1] * window.taps_count)
+
+
 def _max_pool(x: Shape, *, window: Window) -> Plan:
     rank, native = window.rank, _native_max(window)
     if native is not None:
@@ -202,10 +212,11 @@ def _max_pool(x: Shape, *, window: Window) -> Plan:
         traceable = lambda t: read(t, index(t))
     if not _doubles(window) or (rank == 1 and native is not None and window.kernel[0] < DOUBLING_FROM_1D):
         return traceable
-    return _doubled_max(x, window, traceable)
+    time = _native_time(x, window, NATIVE_MAX) if native is not None else math.inf
+    return traceable if time < WORTH_MAX else _doubled_max(window, traceable, time >= WORTH_MAX_GRAD)
 
 
-def _doubled_max(x: Shape, window: Window, traceable: Plan) -> Plan:
+def _doubled_max(window: Window, traceable: Plan, with_gradient: bool) -> Plan:
     bare = window.unpadded()
     empty = (window.inside() == 0).astype(bool) if window.has_empty else None
 
@@ -217,7 +228,7 @@ def _doubled_max(x: Shape, window: Window, traceable: Plan) -> Plan:
         if not eager() or t.device.type != "cpu" or t.dtype not in DOUBLING_TYPES or not t.numel():
             return traceable(t)
         if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
-            if t.dtype is torch.float32 and not t.detach().sum().isnan():
+            if with_gradient and t.dtype is torch.float32 and not t.detach().sum().isnan():
                 return _PackedMax.apply(t, window)
             return traceable(t)
         return values(t)
@@ -382,7 +393,7 @@ def _avg_pool(x: Shape, *, window: Window, divisor: Any) -> Plan:
         traceable = _on_planes(x, window.rank, lambda t: ADAPTIVE_AVG[window.rank](t, window.out))
     else:
         traceable = lambda t: divide(_matrix_products(t, window, transpose=False))
-    if not _doubles(window):
+    if not _doubles(window) or (native is not None and _native_time(x, window, NATIVE_AVG) < WORTH_AVG):
         return traceable
     fast = lambda t: divide(torch_pool.dense_sum(torch_pool.padded(t, window, 0.0), window.unpadded()))
     counts = _counts(window, divisor)
@@ -405,7 +416,7 @@ def _avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Plan:
 
         traceable = _on_planes(gy, 2, backward)
     back = window.adjoint() if _doubles(window) else None
-    if back is None:
+    if back is None or (window.rank == 2 and _native_time(gy, window, NATIVE_AVG) < WORTH_AVG):
         return traceable
     fast = lambda t: torch_pool.dense_sum(torch_pool.padded(divide(t), back, 0.0), back.unpadded())
     return _where_doubling("avg_spread", {"window": window, "divisor": divisor}, fast, traceable)
@@ -502,20 +513,29 @@ def _all_winners(t: Tensor, axes: Shape) -> Tensor:
 # --- convolution ----------------------------------------------------------------------------------------------------
 
 
-def _conv_line(compute: Callable[..., Tensor]) -> Any:
-    def lowering(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
-        rank = window.rank
-        if len(x) == rank + 2:
-            return lambda t, v, u=None: compute(t, v, u, window, groups)
-        lead = x[: len(x) - rank - 1]
+def _conv(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
+    native = torch_conv.native_conv(window, groups)
+    if native is not None and len(x) == window.rank + 2:
+        return native
+    return _one_batch_axis(torch_conv.conv, x, window, groups)
 
-        def plan(t: Tensor, v: Tensor, u: Tensor | None = None) -> Tensor:
-            y = compute(torch_conv.one_batch_axis(t, rank), v, u, window, groups)
-            return y.view(lead + y.shape[1:])
 
-        return plan
+def _conv_transpose(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
+    return _one_batch_axis(torch_conv.conv_transpose, x, window, groups)
 
-    return lowering
+
+def _one_batch_axis(compute: Callable[..., Tensor], x: Shape, window: Window, groups: int) -> Plan:
+    """`compute` takes (N, C, *spatial); give it that whatever the batch axes are."""
+    rank = window.rank
+    if len(x) == rank + 2:
+        return lambda t, v, u=None: compute(t, v, u, window, groups)
+    lead = x[: len(x) - rank - 1]
+
+    def plan(t: Tensor, v: Tensor, u: Tensor | None = None) -> Tensor:
+        y = compute(torch_conv.one_batch_axis(t, rank), v, u, window, groups)
+        return y.view(lead + y.shape[1:])
+
+    return plan
 
 
 def _conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Plan:
@@ -532,6 +552,10 @@ def _contract(x: Shape, z: Shape, *, spec: str) -> Plan:
     if len(b) == 2 and b[1] == a[-1] and out == a[:-1] + b[0]:
         return F.linear
     return lambda t, u: torch.einsum(spec, t, u)
+
+
+def _linear(w: Tensor, b: Tensor | None, x: Tensor) -> Tensor:
+    return F.linear(x, w, b)
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
@@ -632,8 +656,8 @@ TABLE: dict[str, Any] = {
     "gelu": _always(F.gelu),
     # contraction and convolution
     "contract": _contract,
-    "conv": _conv_line(torch_conv.conv),
-    "conv_transpose": _conv_line(torch_conv.conv_transpose),
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
     "conv_weight": _conv_weight,
     # pooling
     "avg_pool": _avg_pool,
@@ -647,6 +671,15 @@ TABLE: dict[str, Any] = {
     "smooth_max_pool": _smooth_max_pool,
     "smooth_pull": _smooth_pull,
     "smooth_push": _smooth_push,
+}
+
+# Compositions for which PyTorch has one operator.
+COMPOSITES: dict[str, Plan] = {
+    "softmax": lambda x, axis=-1: F.softmax(x, axis),
+    "log_softmax": lambda x, axis=-1: F.log_softmax(x, axis),
+    "linear": _linear,
+    "layer_norm": lambda x, shape, weight=None, bias=None, *, eps=1e-5: F.layer_norm(x, shape, weight, bias, eps),
+    "group_norm": lambda x, groups, weight=None, bias=None, *, eps=1e-5: F.group_norm(x, groups, weight, bias, eps),
 }
 
 ENGINE = Engine("torch", Tensor, TABLE)

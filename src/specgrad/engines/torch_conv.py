@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..window import Shape, Window
+from .base import Plan
 from .torch_pool import accumulate, spatial_pads
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -27,6 +28,15 @@ def split(win: Window) -> tuple[Window, Window]:
 def one_batch_axis(x: Tensor, rank: int) -> Tensor:
     """(*batch, C, *spatial) as (N, C, *spatial)."""
     return x.reshape((math.prod(x.shape[: x.ndim - rank - 1]), *x.shape[x.ndim - rank - 1 :]))
+
+
+def native_conv(win: Window, groups: int) -> Plan | None:
+    """PyTorch's own operator with its arguments settled, where it takes this window as it is."""
+    native = win.native()
+    if win.rank > 3 or native.padding is None or native.ceil:
+        return None
+    nd, stride, padding, dilation = CONV[win.rank], native.stride, native.padding, native.dilation
+    return lambda x, w, b=None: nd(x, w, b, stride, padding, dilation, groups)
 
 
 def conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -303,7 +304,9 @@ CONV_WEIGHT: Op = register(
 # --- the public calls -------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
+    w, x = tuple(w), tuple(x)
     if len(w) < 3:
         raise ShapeError(name, f"w needs two channel axes and a kernel; got w {w}", rule="C1")
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer):
@@ -337,8 +340,9 @@ def conv(
     xs, ws = shape_of(x), shape_of(w)
     _rank("conv", ws, xs, groups)
     win = window.strided("conv", xs, ws[2:], stride=stride, padding=padding, dilation=dilation)
-    args = (x, w) if b is None else (x, w, b)
-    return apply(CONV, *args, window=win, groups=int(groups))
+    if b is None:
+        return apply(CONV, x, w, window=win, groups=groups)
+    return apply(CONV, x, w, b, window=win, groups=groups)
 
 
 def conv_transpose(
@@ -373,4 +377,4 @@ def conv_transpose(
         dilation=dilation,
     )
     args = (x, w) if b is None else (x, w, b)
-    return apply(CONV_TRANSPOSE, *args, window=win, groups=int(groups))
+    return apply(CONV_TRANSPOSE, *args, window=win, groups=groups)

@@ -132,6 +132,8 @@ DIV = _binary(
 
 
 def _apply_binary(op: Op, x: Value, y: Value) -> Value:
+    if getattr(x, "shape", 0) == getattr(y, "shape", 1):
+        return apply(op, x, y)
     if is_literal(x) and is_literal(y):
         x = np.asarray(x)
     return apply(op, *broadcast_together(op.name, x, y))

@@ -255,7 +255,7 @@ def max_pool(
     win = window.pooling(
         "max_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding, dilation=dilation, ceil=ceil
     )
-    return _pooled(x, win, return_indices)
+    return _pooled(x, win, True) if return_indices else apply(MAX_POOL, x, window=win)
 
 
 def _pooled(x: Value, win: Window, return_indices: bool) -> Value:
