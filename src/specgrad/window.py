@@ -592,7 +592,17 @@ def transposed(
 
     size = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding, and [C2] size >= 1, output_padding < max(s, e).
     """
-    rank = len(kernel)
+    try:
+        return _transposed(operator, sizes, kernel, stride, padding, output_padding, dilation)
+    except TypeError:  # lists are not hashable: do without the cache
+        return _transposed.__wrapped__(operator, sizes, kernel, stride, padding, output_padding, dilation)
+
+
+@lru_cache(maxsize=4096)
+def _transposed(
+    operator: str, sizes: Shape, kernel: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
+) -> Window:
+    rank, sizes, kernel = len(kernel), tuple(sizes), tuple(kernel)
     strides = per_axis(operator, "stride", stride, rank)
     dilations = per_axis(operator, "dilation", dilation, rank)
     extra = per_axis(operator, "output_padding", output_padding, rank)

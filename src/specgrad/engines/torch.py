@@ -203,7 +203,8 @@ def _native_time(x: Shape, window: Window, cost: tuple[float, float]) -> float:
 def _max_pool(x: Shape, *, window: Window) -> Plan:
     rank, native = window.rank, _native_max(window)
     if native is not None:
-        traceable = _on_planes(x, rank, lambda t: MAX_POOL[rank](t, *native))
+        nd, (kernel, stride, padding, dilation, ceil) = MAX_POOL[rank], native
+        traceable = _on_planes(x, rank, lambda t: nd(t, kernel, stride, padding, dilation, ceil))
     elif _is_adaptive(window):
         traceable = _on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out))
     else:
@@ -350,12 +351,13 @@ def _native_avg(window: Window, divisor: Any) -> Callable[[Tensor], Tensor] | No
         return None
     if any(2 * p > k for p, k in zip(native.padding, window.kernel, strict=True)) or window.has_empty:
         return None
-    args = (window.kernel, native.stride, native.padding, native.ceil, divisor != "inside")
+    nd, kernel, (stride, _, padding, ceil) = AVG_POOL[window.rank], window.kernel, native
     if divisor in ("padded", "inside"):
-        return lambda t: AVG_POOL[window.rank](t, *args)
+        include = divisor == "padded"
+        return lambda t: nd(t, kernel, stride, padding, ceil, include)
     if window.rank == 1 or not isinstance(divisor, int):
         return None
-    return lambda t: AVG_POOL[window.rank](t, *args, divisor)
+    return lambda t: nd(t, kernel, stride, padding, ceil, True, divisor)
 
 
 AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
@@ -418,7 +420,11 @@ def _avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Plan:
     back = window.adjoint() if _doubles(window) else None
     if back is None or (window.rank == 2 and _native_time(gy, window, NATIVE_AVG) < WORTH_AVG):
         return traceable
-    fast = lambda t: torch_pool.dense_sum(torch_pool.padded(divide(t), back, 0.0), back.unpadded())
+    counts = _counts(window, divisor)
+    if hasattr(counts, "shape"):
+        fast = lambda t: torch_pool.dense_sum(torch_pool.padded(divide(t), back, 0.0), back.unpadded())
+    else:
+        fast = lambda t: torch_pool.dense_sum(torch_pool.padded(t, back, 0.0), back.unpadded(), 1 / counts)
     return _where_doubling("avg_spread", {"window": window, "divisor": divisor}, fast, traceable)
 
 
@@ -521,6 +527,9 @@ def _conv(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
 
 
 def _conv_transpose(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
+    native = torch_conv.native_transpose(window, groups)
+    if native is not None and len(x) == window.rank + 2:
+        return native
     return _one_batch_axis(torch_conv.conv_transpose, x, window, groups)
 
 

@@ -60,14 +60,23 @@ def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: in
     return y.view(n, out, *y.shape[1:]).movedim(1, 2)
 
 
+def native_transpose(win: Window, groups: int) -> Plan | None:
+    """PyTorch's own operator with its arguments settled, where it reaches these sizes with equal padding."""
+    extra = win.output_padding()
+    if win.rank > 3 or extra is None:
+        return None
+    nd, padding, (stride, dilation, _, _) = CONV_TRANSPOSE[win.rank], win.low_padding(), win.native()
+    return lambda x, w, b=None: nd(x, w, b, stride, padding, extra, groups, dilation)
+
+
 def conv_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
     """x is (N, C, *win.out); the result has the sizes win.size."""
     if win.rank > 3:
         return _folded_transpose(x, w, b, win, groups)
+    direct = native_transpose(win, groups)
+    if direct is not None:
+        return direct(x, w, b)
     native = win.native()
-    extra = win.output_padding()
-    if extra is not None:
-        return CONV_TRANSPOSE[win.rank](x, w, b, native.stride, win.low_padding(), extra, groups, native.dilation)
     full = CONV_TRANSPOSE[win.rank](x, w, None, native.stride, 0, 0, groups, native.dilation)
     y = F.pad(full, spatial_pads(tuple((-lo, -hi) for lo, hi in win.pads)))
     return y if b is None else y + b.view(-1, *(1,) * win.rank)
