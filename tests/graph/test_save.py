@@ -53,6 +53,7 @@ def test_params_keep_their_structure(tmp_path) -> None:
     for (path, a), (other, b) in zip(sg.tree.walk(params), sg.tree.walk(found), strict=True):
         assert path == other
         assert a.dtype == b.dtype
+        assert a.shape == b.shape
         np.testing.assert_array_equal(a, b)
 
 

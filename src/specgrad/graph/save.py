@@ -188,7 +188,7 @@ def save(graph: Graph, path: str | Path) -> None:
     if arrays:
         from safetensors.numpy import save_file
 
-        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, path.with_suffix(".safetensors"))
+        save_file({name: np.asarray(a, order="C") for name, a in arrays.items()}, path.with_suffix(".safetensors"))
 
 
 def load(path: str | Path) -> Graph:
@@ -216,7 +216,7 @@ def save_params(params: Tree, path: str | Path) -> None:
     arrays: dict[str, Array] = {}
 
     def place(_: str, leaf: Any) -> int:
-        arrays[str(len(arrays))] = np.ascontiguousarray(leaf)
+        arrays[str(len(arrays))] = np.asarray(leaf, order="C")
         return len(arrays) - 1
 
     structure = _encode_tree(transform(place, params))
