@@ -73,9 +73,9 @@ def page(torch: dict[str, Any], jax: dict[str, Any]) -> str:
     slow = table(rows(torch["slow"])) if torch["slow"] else "None."
     return f"""# Performance
 
-Measured by `python benchmarks/report.py` on {platform.machine()}, CPU: PyTorch {torch["version"]} on one thread in CPU time,
-JAX {jax["version"]} by the clock; both sides interleaved in one process, the smallest run of each. "Bare" is the framework's
-own best single call for the same work.
+Measured by `python benchmarks/report.py` on {platform.machine()}, CPU: PyTorch {torch["version"]} on one thread in CPU
+time, JAX {jax["version"]} by the clock; both sides interleaved in one process, the smallest run of each. "Bare" is the
+framework's own best single call for the same work.
 
 ![Speed-up over the bare framework](performance.png)
 

@@ -241,6 +241,10 @@ class Window:
         """Per axis, the padding that makes the windows end exactly at the edge."""
         return tuple(a.pads for a in self.axes)
 
+    @property
+    def pads_anything(self) -> bool:
+        return any(p != (0, 0) for p in self.pads)
+
     def unpadded(self) -> Window:
         """The same windows over an input that carries `pads` itself."""
         return Window(tuple(a.unpadded() for a in self.axes))

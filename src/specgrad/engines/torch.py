@@ -218,11 +218,10 @@ def _max_pool(x: Shape, *, window: Window) -> Plan:
 
 
 def _doubled_max(window: Window, traceable: Plan, with_gradient: bool) -> Plan:
-    bare = window.unpadded()
     empty = (window.inside() == 0).astype(bool) if window.has_empty else None
 
     def values(t: Tensor) -> Tensor:
-        y = torch_pool.dense_max(torch_pool.padded(t, window, -math.inf), bare)
+        y = torch_pool.dense_max(t, window)
         return y if empty is None else torch.where(torch.from_numpy(empty), torch.zeros((), dtype=t.dtype), y)
 
     def plan(t: Tensor) -> Tensor:
@@ -397,10 +396,10 @@ def _avg_pool(x: Shape, *, window: Window, divisor: Any) -> Plan:
         traceable = lambda t: divide(_matrix_products(t, window, transpose=False))
     if not _doubles(window) or (native is not None and _native_time(x, window, NATIVE_AVG) < WORTH_AVG):
         return traceable
-    fast = lambda t: divide(torch_pool.dense_sum(torch_pool.padded(t, window, 0.0), window.unpadded()))
+    fast = lambda t: divide(torch_pool.dense_sum(t, window))
     counts = _counts(window, divisor)
     if not hasattr(counts, "shape"):
-        fast = lambda t: torch_pool.dense_sum(torch_pool.padded(t, window, 0.0), window.unpadded(), 1 / counts)
+        fast = lambda t: torch_pool.dense_sum(t, window, 1 / counts)
     return _where_doubling("avg_pool", {"window": window, "divisor": divisor}, fast, traceable)
 
 
@@ -422,9 +421,9 @@ def _avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Plan:
         return traceable
     counts = _counts(window, divisor)
     if hasattr(counts, "shape"):
-        fast = lambda t: torch_pool.dense_sum(torch_pool.padded(divide(t), back, 0.0), back.unpadded())
+        fast = lambda t: torch_pool.dense_sum(divide(t), back)
     else:
-        fast = lambda t: torch_pool.dense_sum(torch_pool.padded(t, back, 0.0), back.unpadded(), 1 / counts)
+        fast = lambda t: torch_pool.dense_sum(t, back, 1 / counts)
     return _where_doubling("avg_spread", {"window": window, "divisor": divisor}, fast, traceable)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,10 @@ from .torch_pool import dual_level_open
 
 
 def _function(name: str, plan: Any) -> Any:
-    """fx prints targets by name; a plan is an anonymous function, so it gets one."""
-
-    def target(*args: Any) -> Any:
-        return plan(*args)
-
-    found = target if not isinstance(plan, _NATIVE) else plan
-    if found is target:
-        target.__name__ = target.__qualname__ = name
-    return found
-
-
-_NATIVE = (type(torch.relu), type(F.linear))
+    """fx prints targets by name; most plans are anonymous functions of ours, so they get their operator's."""
+    if isinstance(plan, FunctionType) and plan.__module__.startswith("specgrad."):
+        plan.__name__ = plan.__qualname__ = name
+    return plan
 
 
 class _Lowering:

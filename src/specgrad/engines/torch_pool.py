@@ -76,6 +76,32 @@ def _chunks(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tuple[int,
         yield start, min(start + count, planes)
 
 
+class _Source:
+    """The planes of x, chunk by chunk, as flat buffers that carry the padding; the whole of x is never copied."""
+
+    def __init__(self, x: Tensor, win: Window, value: float, bytes_per_cell: int) -> None:
+        self.bare = win.unpadded()
+        self.cells = math.prod(self.bare.size)
+        if min(min(p) for p in win.pads) < 0:
+            x, win = padded(x, win, value), self.bare
+        self.planes = x.contiguous().view(-1, *win.size)
+        self.bytes = bytes_per_cell
+        self.interior: Tensor | None = None
+        if any(p != (0, 0) for p in win.pads):
+            most = min(len(self.planes), max(1, CHUNK_BYTES // (self.cells * bytes_per_cell)))
+            self.buffer = torch.full((most, *self.bare.size), value, dtype=x.dtype)
+            inside = (slice(lo, lo + n) for (lo, _), n in zip(win.pads, win.size, strict=True))
+            self.interior = self.buffer[(slice(None), *inside)]
+
+    def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
+        for start, stop in _chunks(len(self.planes), self.cells, self.bytes):
+            part = self.planes[start:stop]
+            if self.interior is not None:
+                self.interior[: stop - start].copy_(part)
+                part = self.buffer[: stop - start]
+            yield start, stop, part.view(-1)
+
+
 def _doubling_shifts(win: Window, native: Native) -> list[int]:
     """The flat shifts of all passes, axis by axis."""
     shifts = []
@@ -94,19 +120,15 @@ def _anchors(buffer: Tensor, planes: int, win: Window, native: Native, shift: in
     return buffer.as_strided((planes, *win.out), (math.prod(win.size), *steps), buffer.storage_offset() + shift)
 
 
-def dense_max(x: Tensor, win: Window) -> Tensor:
-    """Maximum over every window, by doubling; NaN propagates. The window must carry no padding."""
-    native = win.native()
-    assert native is not None
+def dense_max(x: Tensor, padded_window: Window) -> Tensor:
+    """Maximum over every window, by doubling; padding is -inf, NaN propagates."""
+    source = _Source(x, padded_window, -math.inf, x.element_size())
+    win, native = source.bare, source.bare.native()
     shifts = _doubling_shifts(win, native)
-    cells, lead = math.prod(win.size), x.shape[: x.ndim - win.rank]
-    flat = x.contiguous().view(-1)
-    planes = flat.numel() // cells
-    out = torch.empty((planes, *win.out), dtype=x.dtype)
+    out = torch.empty((len(source.planes), *win.out), dtype=x.dtype)
     scratch: list[Tensor] = []
-    for start, stop in _chunks(planes, cells, x.element_size()):
-        length = (stop - start) * cells
-        current = flat[start * cells : stop * cells]
+    for start, stop, current in source.chunks():
+        length = current.numel()
         if not scratch:
             scratch = [torch.empty(length, dtype=x.dtype) for _ in range(min(2, max(0, len(shifts) - 1)))]
         for turn, shift in enumerate(shifts[:-1]):
@@ -119,7 +141,7 @@ def dense_max(x: Tensor, win: Window) -> Tensor:
             torch.maximum(*views, out=out[start:stop])
         else:
             out[start:stop] = _anchors(current, stop - start, win, native)
-    return out.view(lead + win.out)
+    return out.view(x.shape[: x.ndim - win.rank] + win.out)
 
 
 # --- the first winner, packed into integers ------------------------------------------------------------------------
@@ -143,24 +165,21 @@ def packed_winner(x: Tensor, win: Window) -> tuple[Tensor, Tensor]:
     largest key is the largest value and, among ties, the smallest position. A padded cell is -inf with low word 0:
     it loses to every real cell.
     """
-    bare = win.unpadded()
-    native = bare.native()
-    assert native is not None
-    cells, lead = math.prod(bare.size), x.shape[: x.ndim - win.rank]
-    flat = padded(x, win, -math.inf).contiguous().view(-1, cells)
-    planes, outs = flat.shape[0], math.prod(win.out)
+    source = _Source(x, win, -math.inf, 8)
+    bare, native, cells = source.bare, source.bare.native(), source.cells
+    planes, outs = len(source.planes), math.prod(win.out)
     y = torch.empty((planes, outs), dtype=x.dtype)
     index = torch.empty((planes, outs), dtype=torch.int64)
     low = _positions(win)
     buffers: _KeyBuffers | None = None
-    for start, stop in _chunks(planes, cells, 8):
+    for start, stop, chunk in source.chunks():
         buffers = buffers or _KeyBuffers(stop - start, cells, low)
-        keys = buffers.pack(flat[start:stop].view(-1))
+        keys = buffers.pack(chunk)
         top = buffers.doubled(keys, (stop - start) * cells, _doubling_shifts(bare, native))
         key = buffers.spare(top)[: (stop - start) * outs]
         key.view(stop - start, *win.out).copy_(_anchors(top, stop - start, bare, native))
         buffers.unpack(key, y[start:stop].view(-1), index[start:stop].view(-1))
-    shape = lead + win.out
+    shape = x.shape[: x.ndim - win.rank] + win.out
     if win.has_empty:
         index = torch.where(index == LOW_WORD, -1, index)
         y = torch.where(index < 0, torch.zeros((), dtype=x.dtype), y)
@@ -238,17 +257,14 @@ def _sum_axis(current: Tensor, length: int, k: int, step: int, scratch: list[Ten
         power, width = target, 2 * width
 
 
-def dense_sum(x: Tensor, win: Window, scale: float | None = None) -> Tensor:
-    """Sum over every window, times `scale`, without subtraction. The window must carry no padding."""
-    native = win.native()
-    assert native is not None
-    cells, lead = math.prod(win.size), x.shape[: x.ndim - win.rank]
-    flat = x.contiguous().view(-1)
-    planes = flat.numel() // cells
-    out = torch.empty((planes, *win.out), dtype=x.dtype)
+def dense_sum(x: Tensor, padded_window: Window, scale: float | None = None, outside: float = 0.0) -> Tensor:
+    """Sum over every window, times `scale`, without subtraction; a padded cell is `outside`."""
+    source = _Source(x, padded_window, outside, x.element_size())
+    win, native = source.bare, source.bare.native()
+    out = torch.empty((len(source.planes), *win.out), dtype=x.dtype)
     scratch: list[Tensor] = []
-    for start, stop in _chunks(planes, cells, x.element_size()):
-        current, length = flat[start * cells : stop * cells], (stop - start) * cells
+    for start, stop, current in source.chunks():
+        length = current.numel()
         scratch = scratch or [torch.empty(length, dtype=x.dtype) for _ in range(3)]
         for k, e, step in zip(win.kernel, native.dilation, _strides(win.size), strict=True):
             current, length = _sum_axis(current, length, k, e * step, scratch)
@@ -257,4 +273,4 @@ def dense_sum(x: Tensor, win: Window, scale: float | None = None) -> Tensor:
             out[start:stop].copy_(view)
         else:
             torch.mul(view, scale, out=out[start:stop])
-    return out.view(lead + win.out)
+    return out.view(x.shape[: x.ndim - win.rank] + win.out)

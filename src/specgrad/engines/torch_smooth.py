@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..window import Window
-from .torch_pool import accumulate, dense_sum, padded, spatial_pads
+from .torch_pool import accumulate, dense_sum, padded
 
 TINY = 1e-28  # float32 keeps its precision in sums and reciprocals down to here
 DEEPEST = math.log(TINY)
@@ -50,9 +49,13 @@ def _shift(x: Tensor, rank: int, beta: float) -> Tensor:
 
 def shifted(x: Tensor, win: Window, beta: float, ignore: bool) -> Tensor | None:
     """The fast way; None where it would lose precision."""
-    p = padded(x, win, math.copysign(math.inf, -beta) if ignore else 0.0)
-    m = _shift(x if ignore else p, win.rank, beta)
-    s = dense_sum(torch.sub(p, m).mul_(beta).exp_(), win.unpadded())
+    m = _shift(x, win.rank, beta)
+    if not ignore and win.pads_anything:  # the padded taps, x = 0, belong to the plane
+        m = m.clamp(min=0) if beta > 0 else m.clamp(max=0)
+        p = padded(x, win, 0.0)
+        s = dense_sum(torch.sub(p, m).mul_(beta).exp_(), win.unpadded())
+    else:
+        s = dense_sum(torch.sub(x, m).mul_(beta).exp_(), win)
     if not bool(s.amin() >= TINY):  # written so that NaN fails
         return None
     return s.log_().mul_(1 / beta).add_(m)
@@ -104,7 +107,7 @@ def pull(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float, fast: bool) 
     if found is None:
         return pull_by_taps(x, y, v, win, beta)
     e, inverse = found
-    return dense_sum(padded(e.mul_(v), win, 0.0), win.unpadded()).mul_(inverse)
+    return dense_sum(e.mul_(v), win).mul_(inverse)
 
 
 def push(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float, fast: bool) -> Tensor:
@@ -117,8 +120,7 @@ def push(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float, fast: bool) 
 
 def spread_sum(g: Tensor, win: Window) -> Tensor:
     """The adjoint of the window sum at stride 1: the sum over the windows that read a cell."""
-    back = win.adjoint()
-    return dense_sum(F.pad(g, spatial_pads(back.pads)), back.unpadded())
+    return dense_sum(g, win.adjoint())
 
 
 # --- first derivatives of smooth_max_pool itself ----------------------------------------------------------------------

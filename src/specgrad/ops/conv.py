@@ -317,6 +317,12 @@ def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
     return rank
 
 
+@lru_cache(maxsize=4096)
+def _conv_window(x: Shape, w: Shape, stride: Any, padding: Any, dilation: Any, groups: int) -> Window:
+    _rank("conv", w, x, groups)
+    return window.strided("conv", x, tuple(w[2:]), stride=stride, padding=padding, dilation=dilation)
+
+
 def conv(
     w: Value,
     b: Value | None,
@@ -337,9 +343,10 @@ def conv(
     >>> conv(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0, 100.0]]))
     array([[ 21., 210.]])
     """
-    xs, ws = shape_of(x), shape_of(w)
-    _rank("conv", ws, xs, groups)
-    win = window.strided("conv", xs, ws[2:], stride=stride, padding=padding, dilation=dilation)
+    try:
+        win = _conv_window(shape_of(x), shape_of(w), stride, padding, dilation, groups)
+    except TypeError:  # lists are not hashable: do without the cache
+        win = _conv_window.__wrapped__(shape_of(x), shape_of(w), stride, padding, dilation, groups)
     if b is None:
         return apply(CONV, x, w, window=win, groups=groups)
     return apply(CONV, x, w, b, window=win, groups=groups)

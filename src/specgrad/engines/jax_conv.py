@@ -1,0 +1,319 @@
+"""Convolution on JAX: the trilinear family over one function, `correlate`, with the lowerings that XLA's CPU lacks.
+
+    conv            a correlation
+    conv_transpose  for every residue of the stride a correlation of stride 1 with some of the taps; then interleaved
+    conv_weight     a correlation that sums over the batch, or one matrix product per tap
+
+XLA on CPU is quick for 2-D convolutions with one group and no dilation of the input, and slow by one or two orders
+of magnitude elsewhere. `FASTER` lists what is rewritten there; on other devices XLA's own operator is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ..window import Shape, Strided, Window
+from .jax_pool import on_cpu, pad_axis
+
+Array = jax.Array
+EXACT = lax.Precision.HIGHEST  # no TF32 or bfloat16 operands behind the caller's back
+
+
+class Step(NamedTuple):
+    """One axis of a correlation: tap t of output o reads cell stride*o + dilation*t - lo; `hi` may cut cells off."""
+
+    stride: int
+    dilation: int
+    lo: int
+    hi: int
+
+
+def steps(window: Window) -> tuple[Step, ...]:
+    axes = [a for a in window.axes if isinstance(a, Strided)]
+    return tuple(Step(a.stride, a.dilation, *a.pads) for a in axes)
+
+
+def _padded(x: Array, how: Sequence[Step]) -> Array:
+    for i, step in enumerate(how):
+        x = pad_axis(x, i - len(how), step.lo, step.hi)
+    return x
+
+
+def _outs(x: Shape, kernel: Shape, how: Sequence[Step]) -> Shape:
+    """Output sizes over a padded input."""
+    sizes = x[len(x) - len(how) :]
+    return tuple((n - s.dilation * (k - 1) - 1) // s.stride + 1 for n, k, s in zip(sizes, kernel, how, strict=True))
+
+
+def _taps(x: Array, kernel: Shape, how: Sequence[Step]) -> list[tuple[Shape, Array]]:
+    """Every tap of the kernel with what it reads of x, which is padded here."""
+    x = _padded(x, how)
+    outs = _outs(x.shape, kernel, how)
+    lead = x.ndim - len(how)
+
+    def read(t: Shape) -> Array:
+        starts = [p * s.dilation for p, s in zip(t, how, strict=True)]
+        stops = [a + s.stride * (n - 1) + 1 for a, n, s in zip(starts, outs, how, strict=True)]
+        strides = [1] * lead + [s.stride for s in how]
+        return lax.slice(x, [0] * lead + starts, [*x.shape[:lead], *stops], strides)
+
+    return [(t, read(t)) for t in itertools.product(*(range(k) for k in kernel))]
+
+
+def _native(x: Array, w: Array, how: Sequence[Step], groups: int, spacing: Shape | None = None) -> Array:
+    """XLA's own convolution; `spacing` sets the cells of x that far apart."""
+    return lax.conv_general_dilated(
+        x,
+        w,
+        window_strides=[s.stride for s in how],
+        padding=[(s.lo, s.hi) for s in how],
+        lhs_dilation=spacing,
+        rhs_dilation=[s.dilation for s in how],
+        feature_group_count=groups,
+        precision=EXACT,
+    )
+
+
+def _shifted(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """One input channel per group: a sum of shifted slices, each times its weight; no matrix product at all."""
+    n, c, rank = x.shape[0], x.shape[1], len(how)
+    multiple = w.shape[0] // c
+    weights = w.reshape((c, multiple, *w.shape[2:]))
+    terms = [
+        jnp.expand_dims(v, 2) * weights[(..., *t)].reshape((c, multiple) + (1,) * rank)
+        for t, v in _taps(x, w.shape[2:], how)
+    ]
+    y = functools.reduce(jnp.add, terms)
+    return y.reshape((n, c * multiple, *y.shape[3:]))
+
+
+def _split(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """Groups as convolutions of their own, side by side."""
+    parts = zip(jnp.split(x, groups, axis=1), jnp.split(w, groups, axis=0), strict=True)
+    return jnp.concatenate([correlate(a, b, how, 1) for a, b in parts], axis=1)
+
+
+def _pointwise(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """A kernel of one tap: a matrix product per sample, the weight repeated over the batch."""
+    x = _padded(x, how)[(..., *(slice(None, None, s.stride) for s in how))]
+    n, c, *outs = x.shape
+    weights = jnp.broadcast_to(w.reshape(w.shape[:2]), (n, *w.shape[:2]))
+    y = jnp.matmul(weights, x.reshape((n, c, math.prod(outs))), precision=EXACT)
+    return y.reshape((n, w.shape[0], *outs))
+
+
+def _columns(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """All taps side by side as one matrix, and one product."""
+    channels_last = jnp.moveaxis(x, 1, -1)
+    last = [*how, Step(1, 1, 0, 0)]
+    columns = jnp.concatenate([v for _, v in _taps(channels_last, (*w.shape[2:], 1), last)], axis=-1)
+    weights = jnp.moveaxis(w, (0, 1), (-1, -2)).reshape((columns.shape[-1], w.shape[0]))
+    y = jnp.matmul(columns.reshape((math.prod(columns.shape[:-1]), columns.shape[-1])), weights, precision=EXACT)
+    return jnp.moveaxis(y.reshape((*columns.shape[:-1], w.shape[0])), -1, 1)
+
+
+def _planes(x: Array, kernel: int, first: Step, rank: int) -> Array:
+    """The first spatial axis goes away: its outputs join the batch, its taps the channels."""
+    still = [Step(1, 1, 0, 0)] * (rank - 1)
+    taps = _taps(x, (kernel,) + (1,) * (rank - 1), [first, *still])
+    planes = jnp.moveaxis(jnp.concatenate([v for _, v in taps], axis=1), 2, 1)
+    return planes.reshape((planes.shape[0] * planes.shape[1], *planes.shape[2:]))
+
+
+def _folded(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """Rank d as rank d-1, down to the 2-D convolutions that XLA knows well."""
+    planes = _planes(x, w.shape[2], how[0], len(how))
+    weights = jnp.moveaxis(w, 2, 1).reshape((w.shape[0], planes.shape[1], *w.shape[3:]))
+    y = correlate(planes, weights, how[1:], 1)
+    return jnp.moveaxis(y.reshape((x.shape[0], y.shape[0] // x.shape[0], *y.shape[1:])), 1, 2)
+
+
+def _is_depthwise(x: Shape, w: Shape, groups: int) -> bool:
+    return groups > 1 and w[1] == 1 and math.prod(w[2:]) <= 81
+
+
+def _is_small(x: Shape, w: Shape, groups: int) -> bool:
+    """XLA leaves its fast path where the input has fewer cells than the kernel along some axis."""
+    return any(n < k for n, k in zip(x[2:], w[2:], strict=True))
+
+
+Lowering = Callable[[Array, Array, Sequence[Step], int], Array]
+
+# What beats XLA's CPU convolution, first match first; each line is measured in benchmarks/jax_ops.py under its name.
+FASTER: tuple[tuple[str, Callable[[Shape, Shape, int], bool], Lowering], ...] = (
+    ("depthwise", _is_depthwise, _shifted),
+    ("groups", lambda x, w, groups: groups > 1, _split),
+    ("1x1", lambda x, w, groups: set(w[2:]) == {1}, _pointwise),
+    ("input smaller than kernel", _is_small, _columns),
+    ("conv3d and above", lambda x, w, groups: len(w) > 4, _folded),
+)
+
+
+def correlate(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """sum over i, t of w[o,i,t] * x[n,i,s*p+e*t-lo], for x (N, C, *spatial) and w (O, C/groups, *kernel)."""
+    if 0 in x.shape:
+        outs = _outs(jax.eval_shape(lambda v: _padded(v, how), x).shape, w.shape[2:], how)
+        return jnp.zeros((x.shape[0], w.shape[0], *outs), x.dtype)
+    found = (lowering for _, fits, lowering in FASTER if fits(x.shape, w.shape, groups))
+    return (next(found, _native) if on_cpu() else _native)(x, w, how, groups)
+
+
+# --- the family -------------------------------------------------------------------------------------------------
+
+
+def _flat_batch(x: Array, rank: int) -> Array:
+    """(*batch, C, *spatial) with one batch axis."""
+    channel = x.ndim - rank - 1
+    return x.reshape((math.prod(x.shape[:channel]), *x.shape[channel:]))
+
+
+def _biased(y: Array, b: tuple[Array, ...], rank: int) -> Array:
+    return y + b[0].reshape(b[0].shape + (1,) * rank) if b else y
+
+
+def conv(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
+    y = correlate(_flat_batch(x, window.rank), w, steps(window), groups)
+    return _biased(y.reshape((*x.shape[: x.ndim - window.rank - 1], *y.shape[1:])), b, window.rank)
+
+
+def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
+    lead = x.shape[: x.ndim - window.rank - 1]
+    flat, swapped = _flat_batch(x, window.rank), _swapped(w, groups)
+    slow = groups > 1 or window.rank > 2 or set(window.kernel) == {1} or _is_small(flat.shape, w.shape, groups)
+    y = (_phases if 0 in flat.shape or (slow and on_cpu()) else _spaced)(flat, swapped, window, groups)
+    return _biased(y.reshape((*lead, *y.shape[1:])), b, window.rank)
+
+
+def _spaced(x: Array, w: Array, window: Window, groups: int) -> Array:
+    """The cells of x set `stride` apart, correlated with the flipped kernel."""
+    axes = [a for a in window.axes if isinstance(a, Strided)]
+    how = [Step(1, a.dilation, a.span - 1 - a.lo, a.size + a.lo - a.stride * (a.out - 1) - 1) for a in axes]
+    return _native(x, jnp.flip(w, tuple(range(2, w.ndim))), how, groups, tuple(a.stride for a in axes))
+
+
+def _swapped(w: Array, groups: int) -> Array:
+    """(Cin, Cout/groups, *kernel) as (Cout, Cin/groups, *kernel)."""
+    grouped = w.reshape((groups, w.shape[0] // groups, *w.shape[1:]))
+    return jnp.swapaxes(grouped, 1, 2).reshape((groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]))
+
+
+class Phase(NamedTuple):
+    """The cells with one residue of the stride: the taps that reach them, last first, as a correlation."""
+
+    taps: list[int]
+    step: Step
+
+
+def _phase(axis: Strided, residue: int) -> Phase | None:
+    """Cells u = s*q + r (u counts from -lo) gather x[q - c - m*e'] over the taps with e*t = r + s*(c + m*e').
+
+    None if no tap reaches them.
+    """
+    s, e = axis.stride, axis.dilation
+    taps = [t for t in range(axis.kernel) if e * t % s == residue]
+    if not taps:
+        return None
+    dilation = e // math.gcd(s, e)
+    lo = e * taps[-1] // s
+    count = -(-(axis.lo + axis.size) // s)
+    hi = count - 1 + dilation * (len(taps) - 1) + 1 - axis.out - lo
+    return Phase(taps[::-1], Step(1, dilation, lo, hi))
+
+
+def _phases(x: Array, w: Array, window: Window, groups: int) -> Array:
+    """One correlation of stride 1 per combination of residues, interleaved."""
+    axes = [a for a in window.axes if isinstance(a, Strided)]
+    counts = tuple(-(-(a.lo + a.size) // a.stride) for a in axes)
+    strides = tuple(a.stride for a in axes)
+    parts = []
+    for residues in itertools.product(*(range(s) for s in strides)):
+        phases = [_phase(a, r) for a, r in zip(axes, residues, strict=True)]
+        parts.append(_phase_cells(x, w, phases, counts, groups))
+    y = _interleaved(parts, strides, counts)
+    for i, a in enumerate(axes):
+        y = lax.slice_in_dim(y, a.lo, a.lo + a.size, axis=2 + i)
+    return y
+
+
+def _phase_cells(x: Array, w: Array, phases: Sequence[Phase | None], counts: Shape, groups: int) -> Array:
+    found = [p for p in phases if p is not None]
+    if len(found) < len(phases):
+        return jnp.zeros((x.shape[0], w.shape[0], *counts), x.dtype)
+    for i, phase in enumerate(found):
+        w = _picked(w, phase.taps, 2 + i)
+    return correlate(x, w, [p.step for p in found], groups)
+
+
+def _picked(w: Array, taps: list[int], at: int) -> Array:
+    """Evenly spaced taps of one kernel axis, last first."""
+    step = taps[-2] - taps[-1] if len(taps) > 1 else 1
+    return jnp.flip(lax.slice_in_dim(w, taps[-1], taps[0] + 1, step, axis=at), at)
+
+
+def _interleaved(parts: list[Array], strides: Shape, counts: Shape) -> Array:
+    """Cells s*q + r of every axis from the part with residues r."""
+    if len(parts) == 1:
+        return parts[0]
+    n, c, rank = *parts[0].shape[:2], len(strides)
+    y = jnp.stack(parts).reshape((*strides, n, c, *counts))
+    order = [rank, rank + 1] + [a for i in range(rank) for a in (rank + 2 + i, i)]
+    return y.transpose(order).reshape((n, c, *(q * s for q, s in zip(counts, strides, strict=True))))
+
+
+def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
+    x, gy = _flat_batch(x, window.rank), _flat_batch(gy, window.rank)
+    if 0 in x.shape or 0 in gy.shape:
+        return jnp.zeros((gy.shape[1], x.shape[1] // groups, *window.kernel), x.dtype)
+    return _weight(x, gy, window.kernel, steps(window), groups)
+
+
+def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
+    if groups > 1 and x.shape[1] == groups and on_cpu():
+        return _weight_depthwise(x, gy, kernel, how)
+    if groups > 1:
+        parts = zip(jnp.split(x, groups, axis=1), jnp.split(gy, groups, axis=1), strict=True)
+        return jnp.concatenate([_weight(a, g, kernel, how, 1) for a, g in parts])
+    if on_cpu() and (set(kernel) == {1} or _is_small(x.shape, (0, 0, *kernel), 1)):
+        return _weight_columns(x, gy, kernel, how)
+    return _weight_folded(x, gy, kernel, how) if on_cpu() and len(kernel) > 2 else _weight_native(x, gy, how)
+
+
+def _weight_native(x: Array, gy: Array, how: Sequence[Step]) -> Array:
+    """A correlation of x with gy as its kernel, channels as batch and the batch summed over."""
+    turned = [Step(s.dilation, s.stride, s.lo, s.hi) for s in how]
+    return jnp.swapaxes(_native(jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1), turned, 1), 0, 1)
+
+
+def _weight_depthwise(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+    """One input channel per group: a sum of products per tap."""
+    n, c = x.shape[:2]
+    grouped = gy.reshape((n, c, gy.shape[1] // c, *gy.shape[2:]))
+    rows = (0, *range(3, grouped.ndim - 1))  # rows first: XLA adds up a row of its own one cell after the other
+    taps = [jnp.sum(jnp.expand_dims(v, 2) * grouped, axis=rows).sum(-1) for _, v in _taps(x, kernel, how)]
+    return jnp.stack(taps, axis=-1).reshape((gy.shape[1], 1, *kernel))
+
+
+def _weight_columns(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+    """One matrix product for all taps: gy against the columns of x."""
+    cells, c = math.prod(gy.shape[2:]) * gy.shape[0], x.shape[1]
+    last = [*how, Step(1, 1, 0, 0)]
+    columns = jnp.concatenate([v for _, v in _taps(jnp.moveaxis(x, 1, -1), (*kernel, 1), last)], axis=-1)
+    rows = jnp.moveaxis(gy, 1, 0).reshape((gy.shape[1], cells))
+    gw = jnp.matmul(rows, columns.reshape((cells, columns.shape[-1])), precision=EXACT)
+    return jnp.moveaxis(gw.reshape((gy.shape[1], *kernel, c)), -1, 1)
+
+
+def _weight_folded(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+    """As `_folded`: the outputs of the first axis join the batch, its taps the channels of the result."""
+    planes = _planes(x, kernel[0], how[0], len(how))
+    cotangents = jnp.moveaxis(gy, 2, 1).reshape((planes.shape[0], gy.shape[1], *gy.shape[3:]))
+    gw = _weight(planes, cotangents, kernel[1:], how[1:], 1)
+    return jnp.moveaxis(gw.reshape((gw.shape[0], kernel[0], x.shape[1], *kernel[1:])), 1, 2)

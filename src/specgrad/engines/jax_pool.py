@@ -1,0 +1,389 @@
+"""Windows on JAX arrays: maxima, winners, sums and smooth maxima, one axis at a time.
+
+A window is the product of its axes, so every reduction over it runs axis by axis, the last axis first. Picking the
+first winner along the last axis, then along the one before, and so on, is picking the first in row-major order.
+
+An axis reads an array through `Line`: tap t of all outputs is one slice of the padded array (of one of its `stride`
+phases, so that the transpose writes whole phases and interleaves them). Padded cells are known at trace time and
+never win, not even against -inf ([P2]); a NaN beats every number ([P1]).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..scalar import Number
+from ..window import Adaptive, Axis, Shape, Strided, Window
+
+Array = jax.Array
+Route = Callable[[Array], Array]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def on_cpu() -> bool:
+    """Whether the tables of fast CPU lowerings apply; elsewhere XLA's own operators are the better guess."""
+    return jax.default_backend() == "cpu"
+
+
+def pad_axis(x: Array, at: int, lo: int, hi: int, value: float = 0.0, gap: int = 0) -> Array:
+    """Cells of `value` around one axis, and `gap` of them between neighbours; negative widths remove cells."""
+    if lo == hi == gap == 0:
+        return x
+    widths = [(0, 0, 0)] * x.ndim
+    widths[at] = (lo, hi, gap)
+    return lax.pad(x, jnp.asarray(value, x.dtype), widths)
+
+
+def along(mask: Mask, at: int) -> Array:
+    """A mask of one (negative) axis, in the shape that broadcasts along it."""
+    return jnp.asarray(mask.reshape(mask.shape + (1,) * (-1 - at)))
+
+
+# --- one axis of a window ---------------------------------------------------------------------------------------
+
+
+class Line:
+    """One axis of a window, reading arrays along their (negative) axis `at`."""
+
+    def __init__(self, axis: Axis, at: int) -> None:
+        self.axis, self.at = axis, at
+        self.taps = range(axis.kernel)
+
+    def read(self, x: Array, fill: float) -> list[Array]:
+        """What every tap reads, for all outputs at once; `fill` outside."""
+        if isinstance(self.axis, Adaptive):
+            return [self._cells(x, t, fill) for t in self.taps]
+        phases, s, e = self._phases(x, self.axis, fill), self.axis.stride, self.axis.dilation
+        starts = [divmod(e * t, s) for t in self.taps]
+        return [lax.slice_in_dim(phases[r], q, q + self.axis.out, axis=self.at) for q, r in starts]
+
+    def _phases(self, x: Array, axis: Strided, fill: float) -> list[Array]:
+        """The padded array, split into one array per residue of the stride."""
+        x = pad_axis(x, self.at, *axis.pads, fill)
+        s, at = axis.stride, self.at % x.ndim
+        if s == 1:
+            return [x]
+        x = pad_axis(x, at, 0, -x.shape[at] % s, fill)
+        x = x.reshape((*x.shape[:at], x.shape[at] // s, s, *x.shape[at + 1 :]))
+        return [lax.index_in_dim(x, r, at + 1, keepdims=False) for r in range(s)]
+
+    def _cells(self, x: Array, t: int, fill: float) -> Array:
+        """Adaptive cells start at uneven places: a gather with constant positions."""
+        assert isinstance(self.axis, Adaptive)
+        cells = [min(self.axis.start(o) + t, self.axis.size - 1) for o in range(self.axis.out)]
+        v = jnp.take(x, np.array(cells), axis=self.at, mode="clip")
+        return jnp.where(along(self.inside(t), self.at), v, jnp.asarray(fill, v.dtype))
+
+    def inside(self, t: int) -> Mask:
+        """The outputs whose tap t lies inside the input."""
+        mask = np.zeros(self.axis.out, dtype=bool)
+        mask[self.axis.tap(t)[0]] = True
+        return mask
+
+
+def lines(window: Window) -> list[Line]:
+    """The axes in the order in which they are reduced: the last one first."""
+    return [Line(axis, i - window.rank) for i, axis in reversed(list(enumerate(window.axes)))]
+
+
+def nonempty(window: Window) -> Mask:
+    """The outputs that read at least one cell."""
+    return np.asarray(window.inside() > 0)
+
+
+def zero_if_empty(y: Array, window: Window, value: int = 0) -> Array:
+    return jnp.where(nonempty(window), y, jnp.asarray(value, y.dtype)) if window.has_empty else y
+
+
+# --- who wins ---------------------------------------------------------------------------------------------------
+
+
+def _beats(b: Array, a: Array) -> Array:
+    """b > a, or b is a NaN and a is none ([P1])."""
+    return (a == a) & ~(b <= a)
+
+
+def _wins(b: Array, a: Array, b_inside: Mask, a_inside: Mask, at: int) -> Array:
+    """Whether b replaces a, which comes first; a padded tap never does, and any inside tap replaces a padded one."""
+    wins = _beats(b, a)
+    if not b_inside.all():
+        wins &= along(b_inside, at)
+    return wins if a_inside.all() else wins | along(b_inside & ~a_inside, at)
+
+
+def _by_taps(line: Line, x: Array) -> tuple[Array, Route]:
+    """Tap after tap, with the offset of the first winner; the route reads every tap and keeps the winner's."""
+    first, *others = line.read(x, -math.inf)
+    best, seen = first, line.inside(0)
+    offset = jnp.zeros(best.shape, jnp.int8 if line.axis.kernel <= 127 else jnp.int32)
+    for t, v in enumerate(others, 1):
+        here = line.inside(t)
+        wins = _wins(v, best, here, seen, line.at)
+        best, offset, seen = jnp.where(wins, v, best), jnp.where(wins, t, offset).astype(offset.dtype), seen | here
+
+    def route(v: Array) -> Array:
+        zero = jnp.zeros((), v.dtype)
+        kept = [jnp.where(offset == t, tap, zero) for t, tap in enumerate(line.read(v, 0))]
+        return functools.reduce(jnp.add, kept)
+
+    return best, route
+
+
+def doubling(kernel: int) -> list[int]:
+    """Shifts that grow a window of 1 to `kernel` cells by joining two overlapping ones.
+
+    >>> doubling(9)
+    [1, 2, 4, 1]
+    """
+    shifts, width = [], 1
+    while width < kernel:
+        shifts.append(min(width, kernel - width))
+        width += shifts[-1]
+    return shifts
+
+
+def _by_doubling(line: Line, x: Array) -> tuple[Array, Route]:
+    """Join windows of w cells that start w apart; one mask per step tells which half won."""
+    axis, at = line.axis, line.at
+    assert isinstance(axis, Strided)
+    lo, hi = axis.pads
+    best = pad_axis(x, at, lo, hi, -math.inf)
+    seen = np.zeros(best.shape[at], dtype=bool)
+    seen[lo : lo + axis.size] = True
+    steps: list[tuple[int, Array]] = []
+    for shift in doubling(axis.kernel):
+        d = shift * axis.dilation
+        a, b = _halves(best, d, at)
+        wins = _wins(b, a, seen[d:], seen[:-d], at)
+        best, seen = jnp.where(wins, b, a), seen[d:] | seen[:-d]
+        steps.append((d, wins))
+
+    def route(v: Array) -> Array:
+        v = pad_axis(v, at, lo, hi)
+        for d, wins in steps:
+            a, b = _halves(v, d, at)
+            v = jnp.where(wins, b, a)
+        return _every(v, axis.stride, at)
+
+    return _every(best, axis.stride, at), route
+
+
+def _halves(x: Array, shift: int, at: int) -> tuple[Array, Array]:
+    n = x.shape[at]
+    return lax.slice_in_dim(x, 0, n - shift, axis=at), lax.slice_in_dim(x, shift, n, axis=at)
+
+
+def _every(x: Array, stride: int, at: int) -> Array:
+    return lax.slice_in_dim(x, 0, None, stride, axis=at)
+
+
+# benchmarks/jax_ops.py, "max_pool forward+backward": doubling wins at stride 1 from k = 2, taps where windows jump
+def _tournament(line: Line, x: Array) -> tuple[Array, Route]:
+    axis = line.axis
+    regular = isinstance(axis, Strided) and axis.kernel > 1
+    few_jumps = regular and 2 * len(doubling(axis.kernel)) * axis.stride < axis.kernel
+    return (_by_doubling if regular and (axis.stride == 1 or few_jumps) else _by_taps)(line, x)
+
+
+class Routed(NamedTuple):
+    """The maxima of a window, and the linear map v -> v at the first winner, 0 for an empty window."""
+
+    value: Array
+    route: Route
+
+
+def routed_max(x: Array, window: Window) -> Routed:
+    """The maximum with its route, whose transpose needs no scatter: it is made of slices and selections."""
+    routes = []
+    y = x
+    for line in lines(window):
+        y, route = _tournament(line, y)
+        routes.append(route)
+
+    def along_all(v: Array) -> Array:
+        return zero_if_empty(functools.reduce(lambda u, route: route(u), routes, v), window)
+
+    return Routed(zero_if_empty(y, window), along_all)
+
+
+def winner_of(route: Route, shape: Shape, window: Window) -> Array:
+    """The flat position of every winner: the route applied to the positions themselves."""
+    cells = np.arange(math.prod(window.size), dtype=np.int32).reshape(window.size)
+    return zero_if_empty(route(jnp.broadcast_to(cells, shape)), window, -1)
+
+
+@functools.partial(jax.jit, static_argnames="window")
+def winner(x: Array, window: Window) -> Array:
+    return winner_of(routed_max(x, window).route, x.shape, window)
+
+
+# --- the maximum alone ------------------------------------------------------------------------------------------
+
+
+def _reduce_window(x: Array, start: float, join: Any, axes: Sequence[tuple[int, Strided]]) -> Array:
+    """lax.reduce_window over some (negative) axes; cells that no window reads are cut off before."""
+    size, stride, dilation, padding = [1] * x.ndim, [1] * x.ndim, [1] * x.ndim, [(0, 0)] * x.ndim
+    for at, axis in axes:
+        lo, hi = axis.pads
+        x = pad_axis(x, at, 0, min(hi, 0))
+        size[at], stride[at], dilation[at], padding[at] = axis.kernel, axis.stride, axis.dilation, (lo, max(hi, 0))
+    return lax.reduce_window(x, jnp.asarray(start, x.dtype), join, size, stride, padding, window_dilation=dilation)
+
+
+def _max_along(line: Line, x: Array) -> Array:
+    """benchmarks/jax_ops.py, "max_pool forward": slices for small kernels, a 1-D reduce_window for the others."""
+    axis = line.axis
+    if isinstance(axis, Adaptive) or axis.kernel <= (3 if axis.stride == 1 else 5):
+        return functools.reduce(jnp.maximum, line.read(x, -math.inf))
+    return _reduce_window(x, -math.inf, lax.max, [(line.at, axis)])
+
+
+def window_max(x: Array, window: Window) -> Array:
+    """The maximum over windows, value only."""
+    strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
+    if len(strided) == window.rank and not on_cpu():
+        return zero_if_empty(_reduce_window(x, -math.inf, lax.max, strided), window)
+    return zero_if_empty(functools.reduce(lambda y, line: _max_along(line, y), lines(window), x), window)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _max_pool(x: Array, window: Window) -> Array:
+    """The maximum; its derivative of either mode is the route of the first winner."""
+    return window_max(x, window)
+
+
+@_max_pool.defjvp
+def _max_pool_jvp(window: Window, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    y, route = routed_max(primals[0], window)
+    return y, route(tangents[0])
+
+
+max_pool = jax.jit(_max_pool, static_argnames="window")
+
+
+# --- sums -------------------------------------------------------------------------------------------------------
+
+
+def _sum_taps(line: Line, x: Array) -> Array:
+    return functools.reduce(jnp.add, line.read(x, 0))
+
+
+def _sum_along(line: Line, x: Array) -> Array:
+    """benchmarks/jax_ops.py, "avg_pool forward"."""
+    axis = line.axis
+    if isinstance(axis, Adaptive) or axis.kernel <= 5:
+        return _sum_taps(line, x)
+    return _reduce_window(x, 0.0, lax.add, [(line.at, axis)])
+
+
+def window_sum(x: Array, window: Window) -> Array:
+    """The sum over windows, a padded tap counting 0."""
+    strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
+    if len(strided) == window.rank and not on_cpu():
+        return _reduce_window(x, 0.0, lax.add, strided)
+    return functools.reduce(lambda y, line: _sum_along(line, y), lines(window), x)
+
+
+def _spread_along(line: Line, gy: Array) -> Array:
+    """The adjoint of the sum along one axis: transposed slices, or for many taps window sums of gy spaced out."""
+    axis = line.axis
+    shape = list(gy.shape)
+    shape[line.at] = axis.size
+    if isinstance(axis, Adaptive) or axis.kernel <= 5 * axis.stride:
+        (gx,) = jax.linear_transpose(functools.partial(_sum_taps, line), jax.ShapeDtypeStruct(shape, gy.dtype))(gy)
+        return gx
+    length = axis.stride * (axis.out - 1) + 1
+    spaced = pad_axis(gy, line.at, axis.span - 1 - axis.lo, axis.size + axis.lo - length, gap=axis.stride - 1)
+    back = Strided(axis.size + axis.span - 1, axis.kernel, 1, axis.dilation, 0, 0, axis.size)
+    return _reduce_window(spaced, 0.0, lax.add, [(line.at, back)])
+
+
+def window_spread(gy: Array, window: Window) -> Array:
+    """The adjoint of `window_sum`: every cell collects the windows that read it."""
+    return functools.reduce(lambda g, line: _spread_along(line, g), reversed(lines(window)), gy)
+
+
+Divisor = str | Number
+
+
+def _divide(x: Array, window: Window, divisor: Divisor) -> Array:
+    """x over its divisor, 0 where there is nothing to count ([A1])."""
+    if divisor not in ("padded", "inside"):
+        return x / jnp.asarray(float(divisor), x.dtype)
+    counts = (window.counted() if divisor == "padded" else window.inside()).astype(np.float64)
+    quotient = x / jnp.asarray(np.maximum(counts, 1), x.dtype)
+    return quotient if counts.all() else jnp.where(counts == 0, jnp.zeros((), x.dtype), quotient)
+
+
+def avg_pool(x: Array, window: Window, divisor: Divisor) -> Array:
+    return _divide(window_sum(x, window), window, divisor)
+
+
+def avg_spread(gy: Array, window: Window, divisor: Divisor) -> Array:
+    return window_spread(_divide(gy, window, divisor), window)
+
+
+# --- smooth maxima ----------------------------------------------------------------------------------------------
+#
+# sum_t exp(beta*x_t) over a window of several axes, without overflow and without a copy per tap: along the last axis
+# keep the largest x (m) and s = sum exp(beta*(x - m)); along the next axis join the pairs (m, s) in the same way. No
+# exponent is positive, and k + k exponentials per output do the work of k*k. For beta < 0 everything is mirrored.
+
+
+def _mirror(x: Array, beta: Number) -> Array:
+    return x if beta > 0 else -x
+
+
+def _steepness(beta: Number, x: Array) -> Array:
+    return jnp.asarray(abs(float(beta)), x.dtype)
+
+
+def _finite(m: Array) -> Array:
+    return jnp.where(jnp.isfinite(m), m, jnp.zeros((), m.dtype))
+
+
+def _weigh(line: Line, b: Array, m: Array, s: Array | None, pivot: Array | None, fill: tuple[float, float]) -> Any:
+    """(largest m, sum_t s_t * exp(b*(m_t - pivot))) along one axis; the pivot is the largest m unless given."""
+    ms = line.read(m, fill[0])
+    largest = functools.reduce(jnp.maximum, ms) if pivot is None else pivot
+    shift = _finite(largest) if pivot is None else pivot
+    terms = [jnp.exp((v - shift) * b) for v in ms]
+    if s is not None:
+        terms = [e * v for e, v in zip(terms, line.read(s, fill[1]), strict=True)]
+    return largest, functools.reduce(jnp.add, terms)
+
+
+def smooth_max(x: Array, window: Window, beta: Number, padded: str) -> Array:
+    """log(sum exp(beta*x)) / beta; a padded tap is 0 and counts, or is left out (an exponent of -inf)."""
+    b, m, s = _steepness(beta, x), _mirror(x, beta), None
+    count = 1.0  # taps behind one cell so far: what a padded cell stands for
+    for line in lines(window):
+        m, s = _weigh(line, b, m, s, None, (0.0 if padded == "zero" else -math.inf, count))
+        count *= line.axis.kernel
+    y = _mirror(_finite(m) + jnp.log(s) / b, beta)
+    return zero_if_empty(y, window) if padded == "ignore" else y
+
+
+def smooth_pull(x: Array, y: Array, v: Array, window: Window, beta: Number) -> Array:
+    """sum_t exp(beta*(x_t - y)) * v_t: axis by axis around the largest x, the last step around y."""
+    b, m, y = _steepness(beta, x), _mirror(x, beta), _mirror(y, beta)
+    *inner, outer = lines(window)
+    for line in inner:
+        m, v = _weigh(line, b, m, v, None, (-math.inf, 0.0))
+    return _weigh(outer, b, m, v, y, (-math.inf, 0.0))[1]
+
+
+def smooth_push(x: Array, y: Array, g: Array, window: Window, beta: Number) -> Array:
+    """The adjoint of `smooth_pull` in v; nothing is kept per tap, since the weights are recomputed."""
+    (gx,) = jax.linear_transpose(lambda v: smooth_pull(x, y, v, window, beta), jax.ShapeDtypeStruct(x.shape, g.dtype))(
+        g
+    )
+    return gx
