@@ -162,8 +162,12 @@ def _impl(*args: Array, call: Call) -> Array:
 
 @_call.def_abstract_eval
 def _abstract(*args: Any, call: Call) -> Any:
-    out = jax.eval_shape(call.forward(), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args))
-    return jax.core.ShapedArray(out.shape, out.dtype)
+    """The shape rule knows the result; only under vmaps is the lowering traced for it."""
+    if call.maps:
+        out = jax.eval_shape(call.forward(), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args))
+        return jax.core.ShapedArray(out.shape, out.dtype)
+    shape = call.op.shape(*(a.shape for a in args), **dict(call.params))
+    return jax.core.ShapedArray(shape, jnp.result_type(*(a.dtype for a in args)))
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, call: Call) -> tuple[Array, Any]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
-from ..graph.run import bind_inputs
+from ..graph.run import Binder, bind_inputs
 from ..graph.tree import Tree, leaves, transform
 from ..op import REGISTRY
 from .torch import ENGINE, max_and_winner
@@ -158,10 +158,11 @@ class Compiled(nn.Module):
         self.graph_module = fx.GraphModule(root, lowered)
         self.graph = graph
         self._own: list[str] = []
-        self._given = graph  # the part of the arguments that a call must bring
+        given = graph  # the part of the arguments that a call must bring
         if parameters is not None:
             self._own = self._register(parameters)
-            self._given = Graph(graph.nodes, graph.names[1:], graph.inputs[1:], (), False, {})
+            given = Graph(graph.nodes, graph.names[1:], graph.inputs[1:], (), False, {})
+        self._bind = Binder(given)
 
     def _register(self, parameters: Tree) -> list[str]:
         own = Graph(self.graph.nodes, self.graph.names[:1], self.graph.inputs[:1], (), False, {})
@@ -176,9 +177,8 @@ class Compiled(nn.Module):
         return names
 
     def forward(self, *args: Any) -> Any:
-        found = bind_inputs(self._given, args)
         own = [self._parameters[name] for name in self._own]
-        return self._structured(self.graph_module(*own, *(found[p] for p in self._given.input_positions)))
+        return self._structured(self.graph_module(*own, *self._bind(args)))
 
     def _structured(self, outputs: tuple[Any, ...]) -> Any:
         if self.graph.single and not isinstance(self.graph.outputs[0], tuple | dict):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import ShapeError, SpecgradError
 from ..op import Value, apply, shape_of
 from .graph import CONSTANT, INPUT, Graph, Node, bind
-from .tree import match, transform
+from .tree import Tree, match, transform
 
 Observer = Callable[[Node, Value], None]
 
@@ -58,6 +58,44 @@ def bind_inputs(graph: Graph, args: tuple[Any, ...]) -> dict[int, Value]:
                 raise ShapeError("graph", f"input {path} must have shape {shape}; got {shape_of(value)}")
             found[position] = value
     return found
+
+
+class Binder:
+    """`bind_inputs` for many calls: where every leaf stands is looked up once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.leaves = [
+            (number, keys, graph.nodes[position].shape)
+            for number, tree in enumerate(graph.inputs)
+            for keys, position in _keys(tree, ())
+        ]
+
+    def __call__(self, args: tuple[Any, ...]) -> list[Value]:
+        """The leaves of the arguments in the graph's order; wrong ones are refused as by `bind_inputs`."""
+        values = []
+        try:
+            for number, keys, shape in self.leaves:
+                value = args[number]
+                for key in keys:
+                    value = value[key]
+                if value.shape != shape:
+                    raise TypeError
+                values.append(value)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            found = bind_inputs(self.graph, args)
+            return [found[p] for p in self.graph.input_positions]
+        if len(args) != len(self.graph.inputs):
+            bind_inputs(self.graph, args)
+        return values
+
+
+def _keys(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
+    if isinstance(tree, dict | tuple):
+        for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _keys(child, (*keys, key))
+    else:
+        yield keys, tree
 
 
 def call(graph: Graph, args: tuple[Any, ...], observe: Observer | None = None) -> Any:

@@ -1,0 +1,450 @@
+"""The JAX engine against the specification: every operator, every mode of differentiation, every corner.
+
+Compiling costs more than computing here, so the cases of one operator run as a few programs of many cases each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import flint  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+
+import specgrad as sg  # noqa: E402
+from agreement import INTEGER_EXACT, Case, check_special, check_value, close, integral, middle  # noqa: E402
+from specgrad.engines import jax as engine  # noqa: E402
+from specgrad.errors import ScalarError, UnsupportedError  # noqa: E402
+from specgrad.op import REGISTRY, Op, apply, run_spec  # noqa: E402
+
+NAMES = sorted(REGISTRY)
+DIFFERENTIABLE = [n for n in NAMES if REGISTRY[n].kind != "index"]
+# Compile three times faster; the tests of transformations, corners and graphs run with JAX's own settings.
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+TOGETHER = 75  # cases per program: more would compile no faster
+U = 2.0**-24
+
+
+@pytest.fixture(autouse=True)
+def narrow_balls() -> Iterator[None]:
+    before, flint.ctx.prec = flint.ctx.prec, 300
+    yield
+    flint.ctx.prec = before
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+def run_together(calls: Sequence[tuple[Callable[..., Any], Sequence[Any]]]) -> list[Any]:
+    """Many functions, each on its arrays, as a few compiled programs."""
+    results: list[Any] = []
+    for i in range(0, len(calls), TOGETHER):
+        part = calls[i : i + TOGETHER]
+        args = [list(given) for _, given in part]  # NumPy arrays: jnp.asarray would compile a copy per shape
+        program = jax.jit(lambda args, part=part: [f(*given) for (f, _), given in zip(part, args, strict=True)])
+        results += jax.tree.map(np.asarray, program.lower(args).compile(compiler_options=QUICK)(args))
+    return results
+
+
+class Recorded:
+    """A side of the agreement check whose answers are there already, in order."""
+
+    def __init__(self, answers: Sequence[np.ndarray]) -> None:
+        self.answers = iter(answers)
+
+    def value(self, op: Op, args: list[np.ndarray], params: dict[str, Any]) -> np.ndarray:
+        return next(self.answers)
+
+
+class Eager:
+    """One call at a time."""
+
+    def value(self, op: Op, args: list[np.ndarray], params: dict[str, Any]) -> np.ndarray:
+        return np.asarray(apply(op, *map(jnp.asarray, args), **params))
+
+
+def of(case: Case) -> Callable[..., Any]:
+    return lambda *args: apply(case.op, *args, **case.params)
+
+
+def draw(name: str, count: int, dtype: type, first: int = 0) -> list[Case]:
+    return [Case.draw(REGISTRY[name], Random(f"{name}/{seed}"), dtype) for seed in range(first, first + count)]
+
+
+def check_values(found: list[Case]) -> None:
+    side = Recorded(run_together([(of(case), case.args) for case in found]))
+    for case in found:
+        check_value(side, case)
+
+
+# --- values -----------------------------------------------------------------------------------------------------
+
+
+def test_the_table_covers_the_registry() -> None:
+    assert sorted(engine.TABLE) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values(name: str) -> None:
+    """float32 against the exact result: equal where the operator is exact, else within its declared roundings."""
+    check_values(draw(name, 300, np.float32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_values_hunt(name: str) -> None:
+    check_values(draw(name, 2000, np.float32, first=300))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", NAMES)
+def test_values_in_double_precision(name: str) -> None:
+    check_values(draw(name, 300, np.float64))
+
+
+@pytest.mark.parametrize(
+    "name", ["conv", "conv_transpose", "conv_weight", "contract", "put", "sum", "max_pool", "take"]
+)
+def test_integers_are_exact(name: str) -> None:
+    found = [integral(case, Random(i)) for i, case in enumerate(draw(name, 25, np.float32, first=5000))]
+    for case, got in zip(found, run_together([(of(c), c.args) for c in found]), strict=True):
+        want = run_spec(case.op, case.lifted(), case.params)
+        assert got.shape == want.shape
+        assert all(Fraction(g.item()) == w for g, w in zip(got.flat, want.flat, strict=True))
+
+
+def test_a_broken_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check is itself checked: a kernel read backwards, padding that wins, a tie to the last."""
+    flipped = lambda x, w, *b, window, groups: engine.jax_conv.conv(x, w[..., ::-1], *b, window=window, groups=groups)
+    zero_padded = lambda x, *, window: jnp.maximum(engine.jax_pool.window_max(x, window), 0)
+    broken = {
+        "conv": lambda *_, **params: lambda *args: flipped(*args, **params),
+        "max_pool": lambda *_, **params: lambda x: zero_padded(x, **params),
+        "relu6": lambda *_: lambda x: jnp.maximum(x, 0),
+    }
+    for name, lowering in broken.items():
+        table = engine.TABLE | {name: lowering}
+        other = type(engine.ENGINE)("jax", jax.Array, table)
+        monkeypatch.setitem(_handlers(), type(jnp.zeros(())), other.run)
+        with pytest.raises(AssertionError):
+            check_eagerly(tripled(draw(name, 40, np.float32)))
+        monkeypatch.undo()
+
+
+def tripled(found: list[Case]) -> list[Case]:
+    """Numbers up to 9, so that relu6 meets its upper end."""
+    return [Case(c.op, [a * 3 if a.dtype.kind == "f" else a for a in c.args], c.params) for c in found]
+
+
+def check_eagerly(found: list[Case]) -> None:
+    for case in found:
+        check_value(Eager(), case)
+
+
+def _handlers() -> dict[type, Any]:
+    from specgrad import op
+
+    return op._handlers
+
+
+# --- smooth maxima and tails ------------------------------------------------------------------------------------
+
+
+def smooth_bound(x: np.ndarray, y: float, taps: np.ndarray, beta: float, rank: int) -> float:
+    """ROUNDING, shifted formula. We shift axis by axis: one more exp and one more product per axis but the first."""
+    t = np.float64(beta) * (taps - (taps.max() if beta > 0 else taps.min()))
+    s = np.exp(t).sum()
+    e_exp, e_log = 1.5 * rank * U + (rank - 1) * U, 2.5 * U
+    inner = 2 * U * (np.exp(t) * abs(t)).sum() / s + e_exp + (taps.size - 1) * U + (e_log + 2 * U) * math.log(s)
+    return (inner / abs(beta) + U * abs(y)) * (1 + 1e-4) + 2.0**-126
+
+
+@pytest.mark.parametrize("beta", [1.0, -3.0, 50.0, 1e4, -1e-3])
+def test_smooth_max_within_its_proven_bound(beta: float) -> None:
+    """Any beta*x: no overflow, and the error bound of the shifted formula."""
+    draw = np.random.default_rng(0)
+    for scale in (1.0, 1e3):
+        x = (draw.standard_normal((2, 6, 7)) * scale).astype(np.float32)
+        y = np.asarray(sg.smooth_max_pool(jnp.asarray(x), (3, 2), beta=beta, stride=1))
+        want = sg.smooth_max_pool(sg.balls(x), (3, 2), beta=beta, stride=1)
+        for p in np.ndindex(y.shape):
+            taps = x[p[0], p[1] : p[1] + 3, p[2] : p[2] + 2].astype(float)
+            exact = float(middle(want[p]))
+            assert abs(float(y[p]) - exact) <= smooth_bound(x, exact, taps, beta, 2) + 1e-15 * abs(exact)
+
+
+def test_smooth_max_with_infinities() -> None:
+    x = np.array([[-np.inf, -np.inf, -100.0, 5.0], [-np.inf, -np.inf, -100.0, np.inf]], dtype=np.float32)
+    y = sg.smooth_max_pool(jnp.asarray(x), (2, 2), beta=1.0, stride=1)
+    np.testing.assert_allclose(y, sg.smooth_max_pool(x, (2, 2), beta=1.0, stride=1), rtol=1e-6)
+
+
+# Relative error in units of 2**-24 over the range below, measured and rounded up. pdf and cdf lose x*x/2 of them to
+# the rounding of their exponent, as every implementation in one precision does.
+TAILS: dict[str, Callable[[float], float]] = {
+    "exp": lambda x: 3,
+    "sigmoid": lambda x: 5,
+    "silu": lambda x: 6,
+    "tanh": lambda x: 8,
+    "normal_pdf": lambda x: 6 + 2 * x * x,
+    "normal_cdf": lambda x: 24 + 2 * x * x,
+    "gelu": lambda x: 26 + 2 * x * x,
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_relative_accuracy_far_from_zero(name: str) -> None:
+    """Digits are kept in the lower tail, down to where float32 ends."""
+    x = np.linspace(-12.5, 12.5, 801, dtype=np.float32)
+    y = np.asarray(apply(REGISTRY[name], jnp.asarray(x)))
+    want = [float(v) for v in run_spec(REGISTRY[name], [sg.balls(x)], {}).flat]
+    for a, got, exact in zip(x, y, want, strict=True):
+        assert abs(float(got) - exact) <= TAILS[name](float(a)) * U * abs(exact) + 2.0**-126, (a, got, exact)
+
+
+# --- derivatives ------------------------------------------------------------------------------------------------
+
+
+def both_modes(case: Case, dargs: list[Any], gy: np.ndarray) -> tuple[Callable[..., Any], list[Any]]:
+    """jax.jvp and jax.vjp of one case, as one function of arrays."""
+    real = case.real
+
+    def f(args: Sequence[Any], gy: Any, tangents: Sequence[Any]) -> Any:
+        def call(*values: Any) -> Any:
+            given = dict(zip(real, values, strict=True))
+            return apply(case.op, *(given.get(i, a) for i, a in enumerate(args)), **case.params)
+
+        primals = [args[i] for i in real]
+        return jax.jvp(call, primals, list(tangents))[1], jax.vjp(call, *primals)[1](gy)
+
+    count = len(case.args)
+    return lambda *flat: f(flat[:count], flat[count], flat[count + 1 :]), [*case.args, gy, *(dargs[i] for i in real)]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_derivatives(name: str) -> None:
+    """Both modes against the record's rules in exact arithmetic, and the adjoint law to the last bit on integers."""
+    exactly = name in INTEGER_EXACT
+    found = draw(name, 20, np.float64, first=7000)
+    found = [integral(case, Random(i)) for i, case in enumerate(found)] if exactly else found
+    rng = np.random.default_rng(1)
+    numbers = lambda shape: rng.integers(-3, 4, shape).astype(np.float64)
+    lifted = [case.lifted() for case in found]
+    ys = [run_spec(case.op, args, case.params) for case, args in zip(found, lifted, strict=True)]
+    dargs = [[numbers(a.shape) if i in c.real else None for i, a in enumerate(c.args)] for c in found]
+    gys = [numbers(y.shape) for y in ys]
+    answers = run_together([both_modes(c, d, gy) for c, d, gy in zip(found, dargs, gys, strict=True)])
+    for case, args, y, d, gy, (dy, gargs) in zip(found, lifted, ys, dargs, gys, answers, strict=True):
+        want = case.op.tangent(y, args, [None if t is None else case.lift(t) for t in d], case.params)
+        close(dy, want, y, exactly, case)
+        wants = case.op.cotangents(case.lift(gy), y, args, case.params)
+        for i, g in zip(case.real, gargs, strict=True):
+            close(g, wants[i], case.args[i], exactly, case)
+        if exactly:
+            assert (gy * dy).sum() == sum((g * d[i]).sum() for i, g in zip(case.real, gargs, strict=True))
+
+
+X = np.random.default_rng(3).standard_normal((2, 4, 5, 4))
+W = np.random.default_rng(4).standard_normal((4, 2, 3, 3))
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "max_pool": lambda x: sg.max_pool(x, (3, 3), stride=2, padding=1),
+    "max_pool dilated": lambda x: sg.max_pool(x, (2, 2), stride=1, dilation=2, padding=1),
+    "adaptive_max_pool": lambda x: sg.adaptive_max_pool(x, (2, 3)),
+    "smooth_max_pool": lambda x: sg.smooth_max_pool(x, (3, 2), beta=2.0, stride=2, padding=1),
+    "conv": lambda x: sg.conv(jnp.asarray(W), None, x, stride=2, padding=1, groups=2),
+    "conv_transpose": lambda x: sg.conv_transpose(jnp.asarray(W), None, x, stride=2, padding=1, groups=2),
+    "avg_pool": lambda x: sg.avg_pool(x, (3, 2), stride=2, padding=1, count_include_pad=False),
+    "amax all": lambda x: sg.amax(x * x, (-2, -1), ties="all"),
+    "amax split": lambda x: sg.amax(x * x, (-2, -1), ties="split"),
+    "maximum": lambda x: sg.maximum(x * x, 1.0),
+    "relu": lambda x: sg.relu(x),
+}
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_transformation(name: str) -> None:
+    """jit, grad, jvp, vmap and second derivatives in all four orders agree with each other and with differences."""
+    f, x = FUNCTIONS[name], jnp.asarray(X)
+    d = jnp.asarray(np.random.default_rng(5).standard_normal(X.shape))
+    energy = lambda v: (f(v) ** 2).sum()
+
+    @jax.jit
+    def everything(x: Any) -> dict[str, Any]:
+        grad = jax.grad(energy)
+        h = 1e-6
+        return {
+            "slope": (
+                (grad(x) * d).sum(),
+                jax.jvp(energy, (x,), (d,))[1],
+                (energy(x + h * d) - energy(x - h * d)) / (2 * h),
+            ),
+            "vmap": (f(x), jax.vmap(f)(x), jax.vmap(f, in_axes=2)(jnp.moveaxis(x, 0, 2))),
+            "vmap grad": (grad(x), jax.vmap(grad)(x), jax.grad(lambda v: (jax.vmap(f)(v) ** 2).sum())(x)),
+            "curvature": (
+                jax.jvp(grad, (x,), (d,))[1],
+                jax.grad(lambda v: (grad(v) * d).sum())(x),
+                jax.grad(lambda v: jax.jvp(energy, (v,), (d,))[1])(x),
+                (grad(x + h * d) - grad(x - h * d)) / (2 * h),
+            ),
+            "hessian": (jax.hessian(energy)(x[0]), jax.jacrev(jax.jacrev(energy))(x[0])),
+        }  # fmt: skip
+
+    for what, versions in everything(x).items():
+        for other in versions[1:]:
+            np.testing.assert_allclose(versions[0], other, rtol=1e-5, atol=1e-5, err_msg=what)
+    np.testing.assert_allclose(jax.grad(energy)(x), everything(x)["vmap grad"][0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+def test_mapping_over_weights_and_samples() -> None:
+    """vmap where the mapped arguments are not the leading ones, and gradients through it."""
+    ws, x = jnp.asarray(np.stack([W, 2 * W])), jnp.asarray(X)
+    f = lambda w, x: sg.conv(w, None, x, padding=1, groups=2)
+    nested = lambda ws, x: jax.vmap(jax.vmap(f, (None, 0)), (0, None))(ws, x)
+    plain = lambda ws, x: jnp.stack([f(w, x) for w in ws])
+    for g in (lambda h: h, lambda h: jax.grad(lambda *a: (h(*a) ** 2).sum(), (0, 1))):
+        for p, q in zip(jax.tree.leaves(g(nested)(ws, x)), jax.tree.leaves(g(plain)(ws, x)), strict=True):
+            np.testing.assert_allclose(p, q, rtol=1e-10, atol=1e-10)
+
+
+def test_conv_never_differentiates_its_lowering() -> None:
+    """Reverse mode of a grouped convolution is our transposed one: no grouped or batch-grouped operator of XLA."""
+    f = lambda w, x: sg.conv(w, None, x, groups=2).sum()
+    text = str(jax.make_jaxpr(jax.grad(f, (0, 1)))(jnp.asarray(W), jnp.asarray(X)))
+    assert "Op(conv_transpose)" in text
+    assert "Op(conv_weight)" in text
+    assert "conv_general_dilated" not in text
+
+
+def test_the_reverse_of_max_pool_has_no_scatter() -> None:
+    for how in ({"stride": 1}, {"stride": 2, "padding": 1}, {"stride": 1, "dilation": 2}):
+        pool = lambda x, how=how: sg.max_pool(x, (2, 2), **how).sum()
+        assert "scatter" not in str(jax.make_jaxpr(jax.grad(pool))(jnp.asarray(X)))
+
+
+# --- corners ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["max_pool", "winner"])
+def test_special_values(name: str) -> None:
+    """NaN wins, -inf is ordinary, padding never wins, the first of equals is the winner."""
+    for seed in range(25):
+        check_special(Eager(), REGISTRY[name], Random(f"special/{seed}"))
+
+
+def test_padding_never_wins_against_minus_infinity() -> None:
+    x = jnp.full((3,), -jnp.inf)
+    pool = lambda x: sg.max_pool(x, (2,), stride=1, padding=1)
+    y, i = sg.max_pool(x, (2,), stride=1, padding=1, return_indices=True)
+    np.testing.assert_array_equal(y, [-np.inf] * 4)
+    np.testing.assert_array_equal(i, [0, 0, 1, 2])
+    np.testing.assert_array_equal(jax.vjp(pool, x)[1](jnp.array([1.0, 2.0, 4.0, 8.0]))[0], [3.0, 4.0, 8.0])
+
+
+def test_empty_windows_give_zero_and_no_gradient() -> None:
+    x = jnp.array([-5.0, -6.0])
+    y, i = sg.max_pool(x, (2,), stride=1, padding=((3, 2),), return_indices=True)
+    np.testing.assert_array_equal(y, sg.max_pool(np.asarray(x), (2,), stride=1, padding=((3, 2),)))
+    np.testing.assert_array_equal(i, [-1, -1, 0, 0, 1, -1])
+    np.testing.assert_array_equal(sg.take(x, i, rank=1), y)
+    np.testing.assert_array_equal(sg.put(jnp.ones(6), i, size=(2,)), [2.0, 1.0])
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_low_precision_stays_low(dtype: Any) -> None:
+    x = jnp.asarray(X, dtype)
+    for name, f in FUNCTIONS.items():
+        if name.startswith(("conv", "adaptive", "amax")):
+            continue
+        assert f(x).dtype == dtype, name
+        assert jax.grad(lambda v, f=f: f(v).sum())(x).dtype == dtype, name
+
+
+def test_empty_batches_and_rank_five() -> None:
+    assert sg.max_pool(jnp.zeros((0, 4, 4)), (2, 2)).shape == (0, 2, 2)
+    assert sg.conv(jnp.zeros((2, 3, 1, 1)), None, jnp.zeros((0, 3, 4, 4))).shape == (0, 2, 4, 4)
+    x = np.arange(2.0**5, dtype=np.float32).reshape((1,) + (2,) * 5)
+    w = np.arange(2.0**5, dtype=np.float32).reshape((1, 1) + (2,) * 5)
+    np.testing.assert_array_equal(sg.conv(jnp.asarray(w), None, jnp.asarray(x)), sg.conv(w, None, x))
+    np.testing.assert_array_equal(sg.max_pool(jnp.asarray(x), (2,) * 5), sg.max_pool(x, (2,) * 5))
+
+
+def test_select_does_not_touch_the_other_side() -> None:
+    f = lambda x: sg.select(sg.greater(x, 0), x, sg.log(x)).sum()
+    g = lambda x: sg.select(sg.greater(x, 0), sg.log(sg.select(sg.greater(x, 0), x, 1)), 0).sum()
+    assert float(f(jnp.array([1.0, 2.0]))) == 3.0
+    np.testing.assert_array_equal(jax.grad(g)(jnp.array([-1.0, 2.0])), [0.0, 0.5])
+
+
+def test_refusals() -> None:
+    with pytest.raises(ScalarError, match="cannot mix jax tensors with numpy"):
+        sg.add(jnp.zeros(2), np.zeros(2))
+    bare = engine.JaxEngine("jax", jax.Array, {})
+    with pytest.raises(UnsupportedError, match="relu: the jax engine has no line for it"):
+        bare.run(REGISTRY["relu"], [jnp.zeros(2)], {})
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------
+
+
+def network(params: dict[str, Any], x: Any) -> Any:
+    h = sg.max_pool(sg.relu(sg.conv(params["w"], params["b"], x, padding=1)), (2, 2))
+    return {"pooled": h, "mean": sg.mul(sg.global_avg_pool(h, rank=2, keepdims=False), Fraction(1, 2))}
+
+
+def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_graphs_run_as_one_function(jit: bool) -> None:
+    graph = sg.trace(network, {"w": (4, 3, 3, 3), "b": (4,)}, (2, 3, 6, 6))
+    params, x = {"w": integers((4, 3, 3, 3), 0), "b": integers((4,), 1)}, integers((2, 3, 6, 6), 2)
+    got = engine.compile_graph(graph, jit=jit)(jax.tree.map(jnp.asarray, params), jnp.asarray(x))
+    want = graph(params, x)
+    assert list(got) == ["pooled", "mean"]
+    for name, y in want.items():
+        np.testing.assert_array_equal(got[name], y)
+
+
+def test_derivative_graphs_share_their_winners() -> None:
+    """vjp and jvp graphs hold winner, take and put; compiled they search once and scatter nothing."""
+    graph = sg.trace(lambda x: sg.max_pool(x, (3, 2), stride=(2, 1), padding=1), (2, 6, 6))
+    x, t = integers((2, 6, 6), 0), integers((2, 6, 6), 1)
+    gy = integers(graph.nodes[graph.output_positions[0]].shape, 2)
+    for derived, args in ((sg.vjp(graph), (x, gy)), (sg.jvp(graph), (x, t)), (sg.vjp(sg.vjp(graph)), (x, gy, x))):
+        given = [jnp.asarray(a) for a in args[: len(derived.inputs)]]
+        if len(given) < len(derived.inputs):
+            continue
+        fast = engine.compile_graph(derived)
+        for p, q in zip(jax.tree.leaves(fast(*given)), jax.tree.leaves(derived(*args)), strict=True):
+            np.testing.assert_array_equal(p, q)
+        assert "scatter" not in str(jax.make_jaxpr(fast)(*given))
+        assert "gather" not in str(jax.make_jaxpr(fast)(*given))
+
+
+def test_compiled_graphs_differentiate() -> None:
+    graph = sg.trace(lambda x: sg.sum(sg.max_pool(sg.relu(x), (2, 2))), (2, 4, 4))
+    x = jnp.asarray(integers((2, 4, 4), 0))
+    want = jax.grad(lambda v: sg.max_pool(sg.relu(v), (2, 2)).sum())(x)
+    np.testing.assert_array_equal(jax.grad(engine.compile_graph(graph))(x), want)
