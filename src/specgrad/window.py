@@ -128,6 +128,18 @@ class Strided:
             return None
         return Strided(self.out, self.kernel, 1, self.dilation, lo, hi, self.size)
 
+    def spaced(self) -> tuple[int, int]:
+        """Padding with which the outputs, set `stride` apart, correlate with the flipped kernel into the inputs."""
+        return self.span - 1 - self.lo, self.size + self.lo - self.stride * (self.out - 1) - 1
+
+    def phase_count(self) -> int:
+        """Cells of every residue of the stride, counted from the low padding on."""
+        return -(-(self.lo + self.size) // self.stride)
+
+    def cropped(self) -> tuple[int, int]:
+        """Where the input stands among the cells counted from the low padding on."""
+        return self.lo, self.lo + self.size
+
     def unpadded(self) -> Strided:
         """The same windows over an input that carries `pads` itself."""
         return Strided(self.size + sum(self.pads), self.kernel, self.stride, self.dilation, 0, 0, self.out)

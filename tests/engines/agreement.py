@@ -99,7 +99,7 @@ def check_value(side: Side, case: Case) -> None:
     assert got.shape == want.shape, (got.shape, want.shape)
     if op.exact:
         assert all(Fraction(g.item()) == middle(w) for g, w in zip(got.flat, want.flat, strict=True))
-        return None
+        return
     if op.name.startswith("smooth"):
         check_smooth(case, got, want)
         return

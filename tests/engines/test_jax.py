@@ -27,7 +27,7 @@ from specgrad.op import REGISTRY, Op, apply, run_spec  # noqa: E402
 
 NAMES = sorted(REGISTRY)
 DIFFERENTIABLE = [n for n in NAMES if REGISTRY[n].kind != "index"]
-# Compile three times faster; the tests of transformations, corners and graphs run with JAX's own settings.
+# Compile several times faster; the tests of transformations, corners and graphs run with JAX's own settings.
 QUICK = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -132,7 +132,7 @@ def test_integers_are_exact(name: str) -> None:
 
 
 def test_a_broken_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check is itself checked: a kernel read backwards, padding that wins, a tie to the last."""
+    """The check is itself checked: a kernel read backwards, padding that wins, a missing upper end."""
     flipped = lambda x, w, *b, window, groups: engine.jax_conv.conv(x, w[..., ::-1], *b, window=window, groups=groups)
     zero_padded = lambda x, *, window: jnp.maximum(engine.jax_pool.window_max(x, window), 0)
     broken = {
@@ -197,16 +197,16 @@ def test_smooth_max_with_infinities() -> None:
     np.testing.assert_allclose(y, sg.smooth_max_pool(x, (2, 2), beta=1.0, stride=1), rtol=1e-6)
 
 
-# Relative error in units of 2**-24 over the range below, measured and rounded up. pdf and cdf lose x*x/2 of them to
-# the rounding of their exponent, as every implementation in one precision does.
+# Relative error in units of 2**-24 over the range below. Measured (jax 0.10.2, CPU): exp 1.2, sigmoid 2.5, silu 3.3,
+# tanh 3.8, pdf 2.2; XLA's erfc loses about x*x of them in its tail (131 at x = -12), and cdf and gelu with it.
 TAILS: dict[str, Callable[[float], float]] = {
-    "exp": lambda x: 3,
-    "sigmoid": lambda x: 5,
-    "silu": lambda x: 6,
-    "tanh": lambda x: 8,
-    "normal_pdf": lambda x: 6 + 2 * x * x,
-    "normal_cdf": lambda x: 24 + 2 * x * x,
-    "gelu": lambda x: 26 + 2 * x * x,
+    "exp": lambda x: 2,
+    "sigmoid": lambda x: 4,
+    "silu": lambda x: 5,
+    "tanh": lambda x: 5,
+    "normal_pdf": lambda x: 4,
+    "normal_cdf": lambda x: 20 + x * x,
+    "gelu": lambda x: 20 + x * x,
 }
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agreement import Case, check_adjoint, check_derivatives, check_special, check_value
 
 import specgrad as sg
+from agreement import Case, check_adjoint, check_derivatives, check_special, check_value
 from specgrad.engines.base import Engine
 from specgrad.engines.torch import ENGINE
 from specgrad.op import REGISTRY, Op

@@ -28,12 +28,12 @@ EXACT = lax.Precision.HIGHEST  # no TF32 or bfloat16 operands behind the caller'
 
 
 class Step(NamedTuple):
-    """One axis of a correlation: tap t of output o reads cell stride*o + dilation*t - lo; `hi` may cut cells off."""
+    """One axis of a correlation: tap t of output o reads cell stride*o + dilation*t - before; a negative `after` cuts."""
 
     stride: int
     dilation: int
-    lo: int
-    hi: int
+    before: int
+    after: int
 
 
 def steps(window: Window) -> tuple[Step, ...]:
@@ -43,7 +43,7 @@ def steps(window: Window) -> tuple[Step, ...]:
 
 def _padded(x: Array, how: Sequence[Step]) -> Array:
     for i, step in enumerate(how):
-        x = pad_axis(x, i - len(how), step.lo, step.hi)
+        x = pad_axis(x, i - len(how), step.before, step.after)
     return x
 
 
@@ -74,7 +74,7 @@ def _native(x: Array, w: Array, how: Sequence[Step], groups: int, spacing: Shape
         x,
         w,
         window_strides=[s.stride for s in how],
-        padding=[(s.lo, s.hi) for s in how],
+        padding=[(s.before, s.after) for s in how],
         lhs_dilation=spacing,
         rhs_dilation=[s.dilation for s in how],
         feature_group_count=groups,
@@ -195,7 +195,7 @@ def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -
 def _spaced(x: Array, w: Array, window: Window, groups: int) -> Array:
     """The cells of x set `stride` apart, correlated with the flipped kernel."""
     axes = [a for a in window.axes if isinstance(a, Strided)]
-    how = [Step(1, a.dilation, a.span - 1 - a.lo, a.size + a.lo - a.stride * (a.out - 1) - 1) for a in axes]
+    how = [Step(1, a.dilation, *a.spaced()) for a in axes]
     return _native(x, jnp.flip(w, tuple(range(2, w.ndim))), how, groups, tuple(a.stride for a in axes))
 
 
@@ -223,7 +223,7 @@ def _phase(axis: Strided, residue: int) -> Phase | None:
         return None
     dilation = e // math.gcd(s, e)
     lo = e * taps[-1] // s
-    count = -(-(axis.lo + axis.size) // s)
+    count = axis.phase_count()
     hi = count - 1 + dilation * (len(taps) - 1) + 1 - axis.out - lo
     return Phase(taps[::-1], Step(1, dilation, lo, hi))
 
@@ -231,7 +231,7 @@ def _phase(axis: Strided, residue: int) -> Phase | None:
 def _phases(x: Array, w: Array, window: Window, groups: int) -> Array:
     """One correlation of stride 1 per combination of residues, interleaved."""
     axes = [a for a in window.axes if isinstance(a, Strided)]
-    counts = tuple(-(-(a.lo + a.size) // a.stride) for a in axes)
+    counts = tuple(a.phase_count() for a in axes)
     strides = tuple(a.stride for a in axes)
     parts = []
     for residues in itertools.product(*(range(s) for s in strides)):
@@ -239,7 +239,7 @@ def _phases(x: Array, w: Array, window: Window, groups: int) -> Array:
         parts.append(_phase_cells(x, w, phases, counts, groups))
     y = _interleaved(parts, strides, counts)
     for i, a in enumerate(axes):
-        y = lax.slice_in_dim(y, a.lo, a.lo + a.size, axis=2 + i)
+        y = lax.slice_in_dim(y, *a.cropped(), axis=2 + i)
     return y
 
 
@@ -288,7 +288,7 @@ def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int
 
 def _weight_native(x: Array, gy: Array, how: Sequence[Step]) -> Array:
     """A correlation of x with gy as its kernel, channels as batch and the batch summed over."""
-    turned = [Step(s.dilation, s.stride, s.lo, s.hi) for s in how]
+    turned = [Step(s.dilation, s.stride, s.before, s.after) for s in how]
     return jnp.swapaxes(_native(jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1), turned, 1), 0, 1)
 
 

@@ -185,7 +185,8 @@ def _every(x: Array, stride: int, at: int) -> Array:
     return lax.slice_in_dim(x, 0, None, stride, axis=at)
 
 
-# benchmarks/jax_ops.py, "max_pool forward+backward": doubling wins at stride 1 from k = 2, taps where windows jump
+# benchmarks/jax_ops.py, rows max_pool: doubling wins at stride 1 from k = 2, taps at strides 2 and 3 with k = 2 and 3.
+# `few_jumps` (large kernels, small strides) is an operation count, not measured.
 def _tournament(line: Line, x: Array) -> tuple[Array, Route]:
     axis = line.axis
     regular = isinstance(axis, Strided) and axis.kernel > 1
@@ -239,7 +240,7 @@ def _reduce_window(x: Array, start: float, join: Any, axes: Sequence[tuple[int, 
 
 
 def _max_along(line: Line, x: Array) -> Array:
-    """benchmarks/jax_ops.py, "max_pool forward": slices for small kernels, a 1-D reduce_window for the others."""
+    """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows max_pool."""
     axis = line.axis
     if isinstance(axis, Adaptive) or axis.kernel <= (3 if axis.stride == 1 else 5):
         return functools.reduce(jnp.maximum, line.read(x, -math.inf))
@@ -277,7 +278,7 @@ def _sum_taps(line: Line, x: Array) -> Array:
 
 
 def _sum_along(line: Line, x: Array) -> Array:
-    """benchmarks/jax_ops.py, "avg_pool forward"."""
+    """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows avg_pool."""
     axis = line.axis
     if isinstance(axis, Adaptive) or axis.kernel <= 5:
         return _sum_taps(line, x)
@@ -300,8 +301,7 @@ def _spread_along(line: Line, gy: Array) -> Array:
     if isinstance(axis, Adaptive) or axis.kernel <= 5 * axis.stride:
         (gx,) = jax.linear_transpose(functools.partial(_sum_taps, line), jax.ShapeDtypeStruct(shape, gy.dtype))(gy)
         return gx
-    length = axis.stride * (axis.out - 1) + 1
-    spaced = pad_axis(gy, line.at, axis.span - 1 - axis.lo, axis.size + axis.lo - length, gap=axis.stride - 1)
+    spaced = pad_axis(gy, line.at, *axis.spaced(), gap=axis.stride - 1)
     back = Strided(axis.size + axis.span - 1, axis.kernel, 1, axis.dilation, 0, 0, axis.size)
     return _reduce_window(spaced, 0.0, lax.add, [(line.at, back)])
 
