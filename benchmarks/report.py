@@ -118,9 +118,10 @@ def plot(torch: dict[str, Any], jax: dict[str, Any]) -> None:
         names = [r.name.split(", against")[0].replace("forward + backward", "fwd+bwd") for r in found]
         axis.barh(names, [r.speedup for r in found], color="#3b6ea5")
         for i, r in enumerate(found):
-            axis.text(r.speedup * 1.05, i, f"{r.speedup:.1f}x", va="center", fontsize=8)
-            if r.target:
-                axis.plot([float(r.target.rstrip("x"))] * 2, [i - 0.4, i + 0.4], color="#d1495b", linewidth=2)
+            demanded = float(r.target.rstrip("x")) if r.target else 0.0
+            axis.text(max(r.speedup, demanded) * 1.06, i, f"{r.speedup:.1f}x", va="center", fontsize=8)
+            if demanded:
+                axis.plot([demanded] * 2, [i - 0.4, i + 0.4], color="#d1495b", linewidth=2)
         axis.set_xscale("log")
         axis.axvline(1, color="black", linewidth=0.8)
         axis.set_xlim(0.5, max(r.speedup for r in found) * 2.5)
