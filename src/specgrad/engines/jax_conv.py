@@ -28,7 +28,7 @@ EXACT = lax.Precision.HIGHEST  # no TF32 or bfloat16 operands behind the caller'
 
 
 class Step(NamedTuple):
-    """One axis of a correlation: tap t of output o reads cell stride*o + dilation*t - before; `after` may be negative."""
+    """One axis of a correlation: tap t of output o reads cell stride*o + dilation*t - before; `after` may be < 0."""
 
     stride: int
     dilation: int
