@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,25 @@ from .scalar import Array
 Shape = tuple[int, ...]
 Padding = int | str | tuple[int, ...] | tuple[tuple[int, int], ...]
 PerAxis = int | tuple[int, ...]
+
+
+Built = TypeVar("Built")
+
+
+def remembered(build: Callable[..., Built]) -> Callable[..., Built]:
+    """Cache by arguments; lists are not hashable, so they do without.
+
+    An error of ours that is a TypeError is raised by the second try as by the first.
+    """
+    cached = lru_cache(maxsize=4096)(build)
+
+    def call(*args: Any) -> Built:
+        try:
+            return cached(*args)
+        except TypeError:
+            return build(*args)
+
+    return call
 
 
 class Native(NamedTuple):
@@ -507,13 +526,10 @@ def strided(
     Traceback (most recent call last):
     specgrad.errors.ShapeError: max_pool [W2]: window of 7 cells does not fit 5 + 0 + 0 input cells on axis 1; got kernel=(3, 7), input shape (4, 9, 5)
     """  # noqa: E501 - the message is one line
-    try:
-        return _strided(operator, shape, kernel, stride, padding, dilation, ceil)
-    except TypeError:  # lists are not hashable: do without the cache
-        return _strided.__wrapped__(operator, shape, kernel, stride, padding, dilation, ceil)
+    return _strided(operator, shape, kernel, stride, padding, dilation, ceil)
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def _strided(
     operator: str, shape: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> Window:
@@ -549,13 +565,10 @@ def pooling(
     ceil: bool = False,
 ) -> Window:
     """The window of a pooling call: stride defaults to the kernel, an int kernel needs its rank."""
-    try:
-        return _pooling(operator, shape, kernel, rank, stride, padding, dilation, ceil)
-    except TypeError:  # lists are not hashable: do without the cache
-        return _pooling.__wrapped__(operator, shape, kernel, rank, stride, padding, dilation, ceil)
+    return _pooling(operator, shape, kernel, rank, stride, padding, dilation, ceil)
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def _pooling(
     operator: str, shape: Shape, kernel: Any, rank: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> Window:
@@ -608,13 +621,10 @@ def transposed(
 
     size = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding, and [C2] size >= 1, output_padding < max(s, e).
     """
-    try:
-        return _transposed(operator, sizes, kernel, stride, padding, output_padding, dilation)
-    except TypeError:  # lists are not hashable: do without the cache
-        return _transposed.__wrapped__(operator, sizes, kernel, stride, padding, output_padding, dilation)
+    return _transposed(operator, sizes, kernel, stride, padding, output_padding, dilation)
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def _transposed(
     operator: str, sizes: Shape, kernel: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> Window:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -304,7 +303,7 @@ CONV_WEIGHT: Op = register(
 # --- the public calls -------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
+@window.remembered
 def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
     w, x = tuple(w), tuple(x)
     if len(w) < 3:
@@ -317,7 +316,7 @@ def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
     return rank
 
 
-@lru_cache(maxsize=4096)
+@window.remembered
 def _conv_window(x: Shape, w: Shape, stride: Any, padding: Any, dilation: Any, groups: int) -> Window:
     _rank("conv", w, x, groups)
     return window.strided("conv", x, tuple(w[2:]), stride=stride, padding=padding, dilation=dilation)
@@ -343,10 +342,7 @@ def conv(
     >>> conv(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0, 100.0]]))
     array([[ 21., 210.]])
     """
-    try:
-        win = _conv_window(shape_of(x), shape_of(w), stride, padding, dilation, groups)
-    except TypeError:  # lists are not hashable: do without the cache
-        win = _conv_window.__wrapped__(shape_of(x), shape_of(w), stride, padding, dilation, groups)
+    win = _conv_window(shape_of(x), shape_of(w), stride, padding, dilation, groups)
     if b is None:
         return apply(CONV, x, w, window=win, groups=groups)
     return apply(CONV, x, w, b, window=win, groups=groups)
