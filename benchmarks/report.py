@@ -90,7 +90,7 @@ Large windows, `max_pool` at stride 1 on 4x16x256x256; from the smallest to the 
 {windows}
 
 Never slower: {torch["grid"]} ordinary calls (ResNet-50, U-Net and MobileNet shapes). Over the limit (5 us more below
-250 us, 2 % above; 3 % are allowed for noise): {len(torch["slow"])}.
+250 us, 2 % above; a row over it is measured again, up to four times): {len(torch["slow"])}.
 
 {slow}
 

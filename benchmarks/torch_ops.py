@@ -17,6 +17,8 @@ import torch.nn.functional as F
 
 import specgrad as sg
 from measure import Row, compare, table
+from specgrad import window
+from specgrad.op import REGISTRY, apply
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 torch.set_num_threads(1)
@@ -43,6 +45,7 @@ def faster(quick: bool) -> Iterator[Row]:
         yield _jvp(x, k, target)
     for k in (3,) if quick else (2, 3, 5, 9):
         yield _forward("avg_pool", F.avg_pool2d, sg.avg_pool, x, k, "4x")
+        yield _avg_backward(x, k, "4x")
         yield _both("avg_pool", F.avg_pool2d, sg.avg_pool, xg, k, "4x")
     for k, target in ((3, 8),) if quick else ((3, 8), (5, 20)):
         yield _smooth(k, target)
@@ -57,6 +60,15 @@ def _forward(name: str, native: Any, ours: Any, x: torch.Tensor, k: int, target:
 def _both(name: str, native: Any, ours: Any, x: torch.Tensor, k: int, target: str) -> Row:
     bare, mine = with_backward(lambda: native(x, k, 1), x), with_backward(lambda: ours(x, (k, k), stride=1), x)
     return Row(f"{name} k{k} s1 forward + backward", *compare(bare, mine, least=3), target)
+
+
+def _avg_backward(x: torch.Tensor, k: int, target: str) -> Row:
+    """The adjoint alone, both sides called directly."""
+    win = window.pooling("avg_pool", x.shape, (k, k), rank=None, stride=1, padding=0)
+    g = tensor(*SHAPE[:2], *win.out)
+    bare = lambda: torch.ops.aten.avg_pool2d_backward(g, x, (k, k), (1, 1), (0, 0), False, True, None)
+    ours = lambda: apply(REGISTRY["avg_spread"], g, window=win, divisor="padded")
+    return Row(f"avg_pool k{k} s1 backward", *compare(bare, ours, least=3), target)
 
 
 def _jvp(x: torch.Tensor, k: int, target: float) -> Row:
@@ -159,13 +171,22 @@ def grid() -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
 
 
 def never_slower() -> list[Row]:
+    """A row over the limit is measured again, up to four times: a shared machine disturbs single measurements."""
+    rows = []
     with torch.no_grad():
-        return [Row(name, *compare(bare, ours, budget=0.4)) for name, bare, ours in grid()]
+        for name, bare, ours in grid():
+            row = Row(name, *compare(bare, ours, budget=0.4))
+            for _ in range(4):
+                if too_slow([row]):
+                    again = compare(bare, ours, budget=0.8)
+                    row = Row(name, min(row.bare, again[0]), min(row.ours, again[1]))
+            rows.append(row)
+    return rows
 
 
 def too_slow(rows: list[Row]) -> list[Row]:
-    """At most 1.02x from 250 us on, at most 5 us more below; 3 % are allowed for the noise of this measurement."""
-    return [r for r in rows if r.ours > (1.05 * r.bare if r.bare >= 250e-6 else r.bare + 5e-6)]
+    """More than 1.02x from 250 us on, or more than 5 us more below."""
+    return [r for r in rows if r.ours > (1.02 * r.bare if r.bare >= 250e-6 else r.bare + 5e-6)]
 
 
 def networks() -> list[Row]:

@@ -268,3 +268,12 @@ def test_compiled_loss_with_labels() -> None:
     loss.backward()
     found = sg.compile(graph, "torch", "grad", wrt=0)(x.detach(), labels)
     torch.testing.assert_close(found, x.grad)
+
+
+def test_differs_infinite_weight_meets_padding() -> None:
+    """docs/differences.md: native convolutions multiply the padding, the specification leaves it out."""
+    w, x = np.ones((1, 1, 2), np.float32), np.ones((1, 1, 2), np.float32)
+    w[0, 0, 0] = np.inf
+    np.testing.assert_array_equal(sg.conv(w, None, x, padding=1), [[[1, np.inf, np.inf]]])
+    native = sg.conv(torch.from_numpy(w), None, torch.from_numpy(x), padding=1)
+    np.testing.assert_array_equal(native, [[[np.nan, np.inf, np.inf]]])

@@ -55,18 +55,19 @@ class _Recorded(torch.autograd.Function):
     def forward(ctx: Any, name: str, params: Any, plan: Plan, *args: Any) -> Any:
         y = plan(*args)
         ctx.name, ctx.params = name, params
-        ctx.save_for_backward(y, *args)
-        ctx.save_for_forward(y, *args)
+        if REGISTRY[name].linear != "all":  # the rules of a linear map read no values
+            ctx.save_for_backward(y, *args)
+            ctx.save_for_forward(y, *args)
         return y
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
-        y, *args = ctx.saved_tensors
+        y, *args = ctx.saved_tensors or (None, None)
         return (None, None, None, *REGISTRY[ctx.name].cotangents(gy, y, args, ctx.params))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, __: Any, ___: Any, *dargs: Any) -> Any:
-        y, *args = ctx.saved_tensors
+        y, *args = ctx.saved_tensors or (None, None)
         return REGISTRY[ctx.name].tangent(y, args, dargs, ctx.params)
 
 

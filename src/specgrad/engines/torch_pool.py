@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -232,45 +233,61 @@ class _KeyBuffers:
 # --- sums -----------------------------------------------------------------------------------------------------------
 
 
-def _sum_axis(current: Tensor, length: int, k: int, step: int, scratch: list[Tensor]) -> tuple[Tensor, int]:
-    """Sums over k cells `step` apart: windows of 1, 2, 4, ... cells, added where k has a bit."""
-    power, power_length, width = current, length, 1
-    total, total_length, covered = None, 0, 0
-    while True:
-        if k & 1:
-            if total is None:
-                total, total_length = power, power_length
-            else:
-                total_length = min(total_length, power_length - covered * step)
-                target = next(b for b in scratch if b is not power and b is not total)
-                shifted = power[covered * step : covered * step + total_length]
-                torch.add(total[:total_length], shifted, out=target[:total_length])
-                total = target
-            covered += width
-        k >>= 1
-        if not k:
-            assert total is not None
-            return total, total_length
-        power_length -= width * step
-        target = next(b for b in scratch if b is not power and b is not total)
-        torch.add(power[:power_length], power[width * step : width * step + power_length], out=target[:power_length])
-        power, width = target, 2 * width
+class _Add(NamedTuple):
+    """One pass: the sums so far, plus the same (or the cells that this axis began with) `shift` further on."""
+
+    begins: bool
+    doubles: bool
+    shift: int
+
+
+def _additions(win: Window, native: Native) -> list[_Add]:
+    """Windows of k cells from the bits of k, the highest first: double, and add one cell where the bit is set."""
+    found = []
+    for k, e, step in zip(win.kernel, native.dilation, _strides(win.size), strict=True):
+        width = 1
+        for bit in f"{k:b}"[1:]:
+            found.append(_Add(width == 1, True, width * e * step))
+            width *= 2
+            if bit == "1":
+                found.append(_Add(False, False, width * e * step))
+                width += 1
+    return found
 
 
 def dense_sum(x: Tensor, padded_window: Window, scale: float | None = None, outside: float = 0.0) -> Tensor:
     """Sum over every window, times `scale`, without subtraction; a padded cell is `outside`."""
     source = _Source(x, padded_window, outside, x.element_size())
     win, native = source.bare, source.bare.native()
+    additions = _additions(win, native)
     out = torch.empty((len(source.planes), *win.out), dtype=x.dtype)
     scratch: list[Tensor] = []
-    for start, stop, current in source.chunks():
-        length = current.numel()
-        scratch = scratch or [torch.empty(length, dtype=x.dtype) for _ in range(3)]
-        for k, e, step in zip(win.kernel, native.dilation, _strides(win.size), strict=True):
-            current, length = _sum_axis(current, length, k, e * step, scratch)
-        view = _anchors(current, stop - start, win, native)
-        if scale is None:
-            out[start:stop].copy_(view)
+    for start, stop, chunk in source.chunks():
+        scratch = scratch or [torch.empty(chunk.numel(), dtype=x.dtype) for _ in range(3)]
+        part = out[start:stop]
+        if additions:
+            current, other = _added(chunk, additions, scratch)
+            views = (_anchors(t, stop - start, win, native, s) for t, s in ((current, 0), (other, additions[-1].shift)))
+            torch.add(*views, out=part)
         else:
-            torch.mul(view, scale, out=out[start:stop])
+            part.copy_(_anchors(chunk, stop - start, win, native))
+        if scale is not None:
+            part.mul_(scale)  # while it is in the cache
     return out.view(x.shape[: x.ndim - win.rank] + win.out)
+
+
+def _added(chunk: Tensor, additions: list[_Add], scratch: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """All passes but the last, whose two operands are returned."""
+    current = base = chunk
+    length = base_length = chunk.numel()
+    for n, add in enumerate(additions, 1):
+        if add.begins:
+            base, base_length = current, length
+        other, other_length = (current, length) if add.doubles else (base, base_length)
+        if n == len(additions):
+            return current, other
+        length = min(length, other_length - add.shift)
+        target = next(t for t in scratch if t is not current and t is not base)
+        torch.add(current[:length], other[add.shift : add.shift + length], out=target[:length])
+        current = target
+    raise AssertionError("there is no addition")

@@ -322,6 +322,22 @@ def _conv_window(x: Shape, w: Shape, stride: Any, padding: Any, dilation: Any, g
     return window.strided("conv", x, tuple(w[2:]), stride=stride, padding=padding, dilation=dilation)
 
 
+@window.remembered
+def _transpose_window(
+    x: Shape, w: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int
+) -> Window:
+    rank = _rank("conv_transpose", w, x, groups)
+    return window.transposed(
+        "conv_transpose",
+        x[len(x) - rank :],
+        w[2:],
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        dilation=dilation,
+    )
+
+
 def conv(
     w: Value,
     b: Value | None,
@@ -368,16 +384,6 @@ def conv_transpose(
     >>> conv_transpose(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0]]), stride=2)
     array([[ 1.,  2., 10., 20.]])
     """
-    xs, ws = shape_of(x), shape_of(w)
-    rank = _rank("conv_transpose", ws, xs, groups)
-    win = window.transposed(
-        "conv_transpose",
-        xs[len(xs) - rank :],
-        ws[2:],
-        stride=stride,
-        padding=padding,
-        output_padding=output_padding,
-        dilation=dilation,
-    )
+    win = _transpose_window(shape_of(x), shape_of(w), stride, padding, output_padding, dilation, groups)
     args = (x, w) if b is None else (x, w, b)
     return apply(CONV_TRANSPOSE, *args, window=win, groups=groups)
