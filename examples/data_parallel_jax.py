@@ -57,8 +57,7 @@ def by_shard_map(mesh: Mesh) -> Any:
     def mean(params: Tree, x: Any, labels: Any) -> Tree:
         return jax.lax.pmean(share(params, x, labels), "batch")
 
-    # the engine transposes linear maps knowing their shapes alone, which JAX's check of varying axes refuses
-    return jax.jit(jax.shard_map(mean, mesh=mesh, in_specs=(WHOLE, SPLIT, SPLIT), out_specs=WHOLE, check_vma=False))
+    return jax.jit(jax.shard_map(mean, mesh=mesh, in_specs=(WHOLE, SPLIT, SPLIT), out_specs=WHOLE))
 
 
 def parallel() -> dict[str, Tree]:

@@ -25,6 +25,7 @@ from ..scalar import Number
 from ..window import Shape, Window
 from . import jax_conv, jax_pool
 from .base import Engine, Lowering, Plan
+from .jax_mesh import aligned, struct_like
 from .jax_rules import Unknown, linear, ours
 
 Array = jax.Array
@@ -260,10 +261,11 @@ def _search(values: Values, found: dict[Any, jax_pool.Routed], *, node: Node) ->
 
 
 def _follow(values: Values, found: dict[Any, jax_pool.Routed], *, node: Node, key: Any, shape: Shape) -> Array:
-    v, route = values[node.args[0]], found[key].route
+    route = found[key].route
+    v, _ = aligned([values[node.args[0]], values[key[0]]])
     if node.op.name == "take":
         return route(v)
-    (cells,) = jax.linear_transpose(route, jax.ShapeDtypeStruct(shape, v.dtype))(v)
+    (cells,) = jax.linear_transpose(route, struct_like(v, shape))(v)
     return cells
 
 

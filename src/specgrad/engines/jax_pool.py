@@ -22,6 +22,7 @@ from jax import lax
 
 from ..scalar import Number
 from ..window import Adaptive, Axis, Shape, Strided, Window
+from .jax_mesh import struct_like
 
 Array = jax.Array
 Route = Callable[[Array], Array]
@@ -299,7 +300,7 @@ def _spread_along(line: Line, gy: Array) -> Array:
     shape = list(gy.shape)
     shape[line.at] = axis.size
     if isinstance(axis, Adaptive) or axis.kernel <= 5 * axis.stride:
-        (gx,) = jax.linear_transpose(functools.partial(_sum_taps, line), jax.ShapeDtypeStruct(shape, gy.dtype))(gy)
+        (gx,) = jax.linear_transpose(functools.partial(_sum_taps, line), struct_like(gy, tuple(shape)))(gy)
         return gx
     spaced = pad_axis(gy, line.at, *axis.spaced(), gap=axis.stride - 1)
     back = Strided(axis.size + axis.span - 1, axis.kernel, 1, axis.dilation, 0, 0, axis.size)
@@ -383,7 +384,5 @@ def smooth_pull(x: Array, y: Array, v: Array, window: Window, beta: Number) -> A
 
 def smooth_push(x: Array, y: Array, g: Array, window: Window, beta: Number) -> Array:
     """The adjoint of `smooth_pull` in v; nothing is kept per tap, since the weights are recomputed."""
-    (gx,) = jax.linear_transpose(lambda v: smooth_pull(x, y, v, window, beta), jax.ShapeDtypeStruct(x.shape, g.dtype))(
-        g
-    )
+    (gx,) = jax.linear_transpose(lambda v: smooth_pull(x, y, v, window, beta), struct_like(g, x.shape))(g)
     return gx

@@ -23,6 +23,7 @@ from jax.interpreters import ad, batching, mlir
 from ..op import REGISTRY, Op, Params, is_literal, shape_of
 from ..window import Shape
 from .base import Lowering, Plan
+from .jax_mesh import aligned, aval_like
 
 Array = jax.Array
 
@@ -39,7 +40,7 @@ def _with_tangent(op: Op, plan: Plan, params: Params) -> Plan:
     def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
         y = run(*primals)
         dy = op.tangent(y, primals, [None if isinstance(t, SymbolicZero) else t for t in tangents], params)
-        return y, jnp.zeros_like(y) if dy is None else dy
+        return y, jnp.zeros_like(y) if dy is None else aligned([dy, y])[0]
 
     run.defjvp(rule, symbolic_zeros=True)
     return lambda *args: run(*_as_arrays(args))
@@ -145,7 +146,7 @@ def linear(name: str, function: Callable[..., Array], leading: tuple[int, ...]) 
 
     def lower(*_: Shape, **params: Any) -> Plan:
         call = Call(REGISTRY[name], function, tuple(params.items()), leading)
-        return lambda *args: _call.bind(*args, call=call)
+        return lambda *args: _call.bind(*aligned(args), call=call)
 
     return lower
 
@@ -165,9 +166,9 @@ def _abstract(*args: Any, call: Call) -> Any:
     """The shape rule knows the result; only under vmaps is the lowering traced for it."""
     if call.maps:
         out = jax.eval_shape(call.forward(), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args))
-        return jax.core.ShapedArray(out.shape, out.dtype)
+        return aval_like(args[0], out.shape, out.dtype)
     shape = call.op.shape(*(a.shape for a in args), **dict(call.params))
-    return jax.core.ShapedArray(shape, jnp.result_type(*(a.dtype for a in args)))
+    return aval_like(args[0], shape, jnp.result_type(*(a.dtype for a in args)))
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, call: Call) -> tuple[Array, Any]:
