@@ -1,0 +1,1 @@
+"""Rounding or bug? Conformance of operators, audit of models, and a test helper for authors of kernels."""

@@ -1,0 +1,170 @@
+"""JAX, as a user would write each question with jax.lax and jax.nn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ... import window
+from ..generate import pooling_window
+from ..question import Question
+from .record import NotOffered, Runtime, Text, call_text
+
+X = Text("x")
+
+
+def _rank(q: Question) -> int:
+    return q.arrays["x"].ndim - 2
+
+
+def _bias(q: Question, text: str) -> str:
+    return f"{text} + b.reshape(-1, {', '.join('1' * _rank(q))})" if "b" in q.arrays else text
+
+
+def _explicit(q: Question) -> tuple[tuple[int, int], ...]:
+    """Padding as pairs: lax takes them literally, by name it would mean TensorFlow's rule."""
+    a, w = q.attributes, q.arrays["w"].shape[2:]
+    return window.resolve_padding("conv", a["padding"], q.arrays["x"].shape[2:], w, a["stride"], a["dilation"])
+
+
+def _conv(q: Question) -> str:
+    a = q.attributes
+    named = {"rhs_dilation": a["dilation"], "feature_group_count": a["groups"]}
+    return _bias(q, call_text("lax.conv_general_dilated", X, Text("w"), a["stride"], _explicit(q), **named))
+
+
+def _conv_transpose(q: Question) -> str:
+    """A convolution of the spread input with the flipped kernel."""
+    a, rank, groups = q.attributes, _rank(q), q.attributes["groups"]
+    kernel, cin, cout = q.arrays["w"].shape[2:], *q.arrays["w"].shape[:2]
+    spans = [e * (k - 1) for e, k in zip(a["dilation"], kernel, strict=True)]
+    pads = window.resolve_padding("conv_transpose", a["padding"], kernel, kernel, a["stride"], a["dilation"])
+    extra = a["output_padding"]
+    padding = tuple((s - lo, s - hi + p) for s, (lo, hi), p in zip(spans, pads, extra, strict=True))
+    flip = "[:, :" + ", ::-1" * rank + "]"
+    split = (groups, cin // groups, cout, *kernel)
+    w = f"w{flip}.reshape{split}.swapaxes(1, 2).reshape{(groups * cout, cin // groups, *kernel)}"
+    named = {"lhs_dilation": a["stride"], "rhs_dilation": a["dilation"], "feature_group_count": groups}
+    return _bias(q, call_text("lax.conv_general_dilated", X, Text(w), (1,) * rank, padding, **named))
+
+
+def _reduce(q: Question, x: str, start: str, combine: str) -> str:
+    """lax.reduce_window with the padding of our window, ceil resolved."""
+    a = q.attributes
+    named: dict[str, Any] = {}
+    if "dilation" in a:
+        named["window_dilation"] = (1, 1, *a["dilation"])
+    pads = ((0, 0), (0, 0), *((lo, max(0, hi)) for lo, hi in pooling_window(q).pads))
+    text = Text(start), Text(combine), (1, 1, *a["kernel"]), (1, 1, *a["stride"]), pads
+    return call_text("lax.reduce_window", Text(x), *text, **named)
+
+
+def _max_pool(q: Question) -> str:
+    return _reduce(q, "x", "-jnp.inf", "lax.max")
+
+
+def _avg_pool(q: Question) -> str:
+    a, total = q.attributes, _reduce(q, "x", "0.0", "lax.add")
+    if a.get("divisor") is not None:
+        return f"{total} / {float(a['divisor'])}"
+    if not a.get("count_include_pad", True):
+        return f"{total} / {_reduce(q, 'jnp.ones_like(x)', '0.0', 'lax.add')}"
+    if a.get("ceil"):
+        raise NotOffered("jax has no rule for the divisor under ceil")
+    return f"{total} / {float(pooling_window(q).taps_count)}"
+
+
+def _global(q: Question) -> str:
+    name = {"global_avg_pool": "mean", "global_max_pool": "max"}[q.operator]
+    return call_text(f"x.{name}", tuple(range(2, 2 + _rank(q))), keepdims=True)
+
+
+def _batch_norm(q: Question) -> str:
+    per = ", ".join(["1", "-1", *"1" * _rank(q)])
+    mean, var, weight, bias = (f"{v}.reshape({per})" for v in ("mean", "var", "weight", "bias"))
+    return f"(x - {mean}) * lax.rsqrt({var} + {q.attributes['eps']}) * {weight} + {bias}"
+
+
+def _upsample(q: Question) -> str:
+    text = "x"
+    for axis, factor in enumerate(q.attributes["factor"], start=2):
+        text = f"jnp.repeat({text}, {factor}, axis={axis})"
+    return text
+
+
+def _simple(function: str, *args: Any) -> Callable[[Question], str]:
+    return lambda q: call_text(function, X, *args, *q.attributes.values())
+
+
+CALLS: dict[str, Callable[[Question], str]] = {
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "linear": lambda q: "x @ w.T" + (" + b" if "b" in q.arrays else ""),
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "global_avg_pool": _global,
+    "global_max_pool": _global,
+    "batch_norm": _batch_norm,
+    "upsample_nearest": _upsample,
+    "add": lambda q: "x + z",
+    "mul": lambda q: "x * z",
+    "relu": _simple("jax.nn.relu"),
+    "leaky_relu": _simple("jax.nn.leaky_relu"),
+    "clamp": _simple("jnp.clip"),
+    "hardswish": _simple("jax.nn.hard_swish"),
+    "sigmoid": _simple("jax.nn.sigmoid"),
+    "tanh": _simple("jnp.tanh"),
+    "softplus": _simple("jax.nn.softplus"),
+    "gelu": _simple("jax.nn.gelu", False),
+    "exp": _simple("jnp.exp"),
+    "softmax": _simple("jax.nn.softmax"),
+    "log_softmax": _simple("jax.nn.log_softmax"),
+}
+
+FORWARD = "\ndef run({names}):\n    return [np.asarray(f({names}))]\n"
+GRADIENT = """
+def run({names}, g):
+    y, pull = jax.vjp(f, {names})
+    return [np.asarray(t) for t in pull(jnp.asarray(g))]
+"""
+HEAD = "import jax\nimport jax.numpy as jnp\nimport numpy as np\nfrom jax import lax\n\n"
+
+
+def _program(q: Question) -> str:
+    if q.operator not in CALLS:
+        raise NotOffered(f"jax has no {q.operator}")
+    names = ", ".join(q.arrays)
+    body = f"@jax.jit\ndef f({names}):\n    return {CALLS[q.operator](q)}\n"
+    return HEAD + body + (FORWARD if q.gradient is None else GRADIENT).format(names=names)
+
+
+SHARDED = """
+def run({names}, g):
+    from jax.sharding import NamedSharding, PartitionSpec
+    mesh = jax.make_mesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
+    x = jax.device_put(x, NamedSharding(mesh, PartitionSpec(None, None, "a")))
+    pull = jax.jit(lambda {names}, g: jax.vjp(f, {names})[1](g))
+    return [np.asarray(t) for t in pull({names}, jnp.asarray(g))]
+"""
+
+
+def _sharded(q: Question) -> str:
+    """The gradient with the first spatial axis split over two devices."""
+    if q.gradient is None or q.arrays["x"].ndim < 3 or q.arrays["x"].shape[2] % 2:
+        raise NotOffered("two devices share the first spatial axis: its size must be even")
+    if q.operator not in CALLS:
+        raise NotOffered(f"jax has no {q.operator}")
+    names = ", ".join(q.arrays)
+    return HEAD + f"def f({names}):\n    return {CALLS[q.operator](q)}\n" + SHARDED.format(names=names)
+
+
+JAX = Runtime("jax", ("jax",), _program, gradients=True, flush=True, cost=2, environment={"JAX_PLATFORMS": "cpu"})
+JAX_SHARDED = Runtime(
+    "jax-sharded",
+    ("jax",),
+    _sharded,
+    gradients=True,
+    flush=True,
+    cost=4,
+    environment={"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
+)

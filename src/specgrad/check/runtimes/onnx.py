@@ -1,0 +1,182 @@
+"""The runtimes that read ONNX files: a question becomes a model of one node, opset 22, embedded in the program."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..question import Question
+from .record import NotOffered, Runtime
+
+Written = tuple[str, dict[str, Any], dict[str, Any]]  # operator, attributes, further constant inputs
+AUTO = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
+
+
+def _pads(padding: Any, rank: int) -> dict[str, Any]:
+    """All begins, then all ends; or by name."""
+    if isinstance(padding, str):
+        return {"auto_pad": AUTO[padding]}
+    pairs = ((0, 0),) * rank if padding == 0 else padding
+    return {"pads": [lo for lo, _ in pairs] + [hi for _, hi in pairs]}
+
+
+def _conv(q: Question) -> Written:
+    a, kernel = q.attributes, q.arrays["w"].shape[2:]
+    found = {"kernel_shape": kernel, "strides": a["stride"], "dilations": a["dilation"], "group": a["groups"]}
+    found |= _pads(a["padding"], len(kernel))
+    if q.operator == "conv":
+        return "Conv", found, {}
+    found["output_padding"] = a["output_padding"]
+    if q.spelling == "output_shape":
+        del found["pads"]
+        found["output_shape"] = q.output_shape()[2:]
+    return "ConvTranspose", found, {}
+
+
+def _pool(q: Question) -> dict[str, Any]:
+    a = q.attributes
+    found = {"kernel_shape": a["kernel"], "strides": a["stride"], **_pads(a["padding"], len(a["kernel"]))}
+    if "dilation" in a:
+        found["dilations"] = a["dilation"]
+    return found | ({"ceil_mode": 1} if a.get("ceil") else {})
+
+
+def _max_pool(q: Question) -> Written:
+    return "MaxPool", _pool(q), {}
+
+
+def _avg_pool(q: Question) -> Written:
+    if q.attributes.get("divisor") is not None:
+        raise NotOffered("ONNX has no divisor")
+    return "AveragePool", _pool(q) | {"count_include_pad": int(q.attributes.get("count_include_pad", True))}, {}
+
+
+def _upsample(q: Question) -> Written:
+    scales = np.array([1, 1, *q.attributes["factor"]], np.float32)
+    named = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return "Resize", named, {"": None, "scales": scales}
+
+
+def _clip(q: Question) -> Written:
+    return "Clip", {}, {k: np.float32(v) for k, v in q.attributes.items()}
+
+
+def _simple(name: str, **renamed: str) -> Callable[[Question], Written]:
+    return lambda q: (name, {new: q.attributes[old] for old, new in renamed.items()}, {})
+
+
+NODES: dict[str, Callable[[Question], Written]] = {
+    "conv": _conv,
+    "conv_transpose": _conv,
+    "linear": lambda q: ("Gemm", {"transB": 1}, {}),
+    "max_pool": _max_pool,
+    "max_pool_indices": _max_pool,
+    "avg_pool": _avg_pool,
+    "lp_pool": lambda q: ("LpPool", _pool(q) | {"p": q.attributes["p"]}, {}),
+    "global_avg_pool": lambda q: ("GlobalAveragePool", {}, {}),
+    "global_max_pool": lambda q: ("GlobalMaxPool", {}, {}),
+    "batch_norm": lambda q: ("BatchNormalization", {"epsilon": q.attributes["eps"]}, {}),
+    "upsample_nearest": _upsample,
+    "add": _simple("Add"),
+    "mul": _simple("Mul"),
+    "relu": _simple("Relu"),
+    "leaky_relu": _simple("LeakyRelu", slope="alpha"),
+    "clamp": _clip,
+    "hardswish": _simple("HardSwish"),
+    "sigmoid": _simple("Sigmoid"),
+    "tanh": _simple("Tanh"),
+    "softplus": _simple("Softplus"),
+    "gelu": _simple("Gelu"),
+    "exp": _simple("Exp"),
+    "softmax": _simple("Softmax", axis="axis"),
+    "log_softmax": _simple("LogSoftmax", axis="axis"),
+}
+
+
+def _inputs(q: Question) -> list[str]:
+    """ONNX's order; BatchNormalization wants scale, bias, mean, var."""
+    return ["x", "weight", "bias", "mean", "var"] if q.operator == "batch_norm" else list(q.arrays)
+
+
+def model(q: Question) -> bytes:
+    """The question as the bytes of an ONNX file with one node."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    name, attributes, constants = NODES[q.operator](q)
+    outputs = [(o, TensorProto.INT64 if o == "indices" else TensorProto.FLOAT) for o in q.answers()]
+    node = helper.make_node(name, [*_inputs(q), *constants], [o for o, _ in outputs], **attributes)
+    graph = helper.make_graph(
+        [node],
+        "question",
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, v.shape) for k, v in q.arrays.items()],
+        [helper.make_tensor_value_info(o, kind, None) for o, kind in outputs],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items() if k],
+    )
+    file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    return bytes(file.SerializeToString())
+
+
+FROM_FLAT = """    first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2] + (1,) * (x.ndim - 2)) * x[0, 0].size
+    y[1] = y[1] - first  # ONNX counts over batch and channels too
+"""
+
+
+def _program(q: Question, head: str, body: str) -> str:
+    if q.operator not in NODES or q.gradient is not None:
+        raise NotOffered(f"ONNX has no {q.operator}")
+    digits = model(q).hex()
+    lines = "\n".join(f'    "{part}"' for part in textwrap.wrap(digits, 100))
+    names = ", ".join(q.arrays)
+    feeds = "{" + ", ".join(f'"{n}": {n}' for n in q.arrays) + "}"
+    kind = NODES[q.operator](q)[0]
+    indices = FROM_FLAT if q.operator == "max_pool_indices" else ""
+    return (
+        f"{head}\n# {kind}, opset 22, one node\nMODEL = bytes.fromhex(\n{lines}\n)\n\n"
+        f"def run({names}):\n{body.format(feeds=feeds)}{indices}    return y\n"
+    )
+
+
+def _onnxruntime(q: Question) -> str:
+    head = "import numpy as np\nimport onnxruntime\n"
+    return _program(
+        q,
+        head,
+        "    session = onnxruntime.InferenceSession(MODEL, providers=['CPUExecutionProvider'])\n"
+        "    y = session.run(None, {feeds})\n",
+    )
+
+
+def _reference(q: Question) -> str:
+    head = "import numpy as np\nimport onnx\nfrom onnx.reference import ReferenceEvaluator\n"
+    return _program(q, head, "    y = ReferenceEvaluator(onnx.load_from_string(MODEL)).run(None, {feeds})\n")
+
+
+def _openvino(q: Question, hint: str = "") -> str:
+    head = "import numpy as np\nimport openvino\n"
+    return _program(
+        q,
+        head,
+        f"    core = openvino.Core()\n"
+        f'    compiled = core.compile_model(core.read_model(MODEL), "CPU"{hint})\n'
+        "    y = [np.array(v) for v in compiled({feeds}).to_tuple()]\n",
+    )
+
+
+def _openvino_f32(q: Question) -> str:
+    return _openvino(q, ', {{"INFERENCE_PRECISION_HINT": "f32"}}')
+
+
+ONNXRUNTIME = Runtime(
+    "onnxruntime",
+    ("onnxruntime", "onnx"),
+    _onnxruntime,
+    ulps={"tanh": 5.5, "sigmoid": (2.5, "1"), "softplus": 5, "gelu": (2.5, "x")},
+    environment={"ORT_DISABLE_TELEMETRY": "1"},
+)
+VINO_ULPS = {"exp": 6.5, "sigmoid": 6.5, "gelu": (6.5, "x"), "softplus": (4.5, "1+y")}
+OPENVINO = Runtime("openvino", ("openvino", "onnx"), _openvino, flush=True, ulps=VINO_ULPS)
+OPENVINO_F32 = Runtime("openvino-f32", ("openvino", "onnx"), _openvino_f32, flush=True, ulps=VINO_ULPS)
+ONNX_REFERENCE = Runtime("onnx-reference", ("onnx",), _reference)

@@ -1,0 +1,52 @@
+"""A runtime is one record: what it needs installed, and how a question is written in its language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ..question import Question
+
+
+class NotOffered(Exception):  # noqa: N818 - not an error but an answer
+    """The runtime has no operator, or no attribute, for this question: it is not asked."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """program(question) is Python text that needs only the runtime and numpy, and defines run(**arrays) -> list."""
+
+    name: str
+    packages: tuple[str, ...]
+    program: Callable[[Question], str]
+    gradients: bool = False
+    flush: bool = False
+    """Whether it flushes subnormal numbers to zero."""
+    ulps: Mapping[str, Any] | None = None
+    """Declared accuracy of exp and its kin (benchmarks/runtime_ulps.txt); None: those of rounding.ANY."""
+    cost: int = 1
+    """How many times fewer questions to ask: compilation per question is slow."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def versions(self) -> dict[str, str]:
+        """The installed version of every package it needs; PackageNotFoundError names the missing one."""
+        return {package: version(package) for package in self.packages}
+
+    def installed(self) -> bool:
+        try:
+            return bool(self.versions())
+        except PackageNotFoundError:
+            return False
+
+
+def call_text(function: str, *args: Any, **named: Any) -> str:
+    """Source text of a call; values that are the text of an expression are given as `Text`."""
+    shown = [str(a) if isinstance(a, Text) else repr(a) for a in args]
+    shown += [f"{k}={v if isinstance(v, Text) else repr(v)}" for k, v in named.items()]
+    return f"{function}({', '.join(shown)})"
+
+
+class Text(str):
+    """An expression, not a string."""

@@ -1,0 +1,144 @@
+"""PyTorch, eager and compiled, as a user would write each question with torch.nn.functional."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..question import Question
+from .record import NotOffered, Runtime, Text, call_text
+
+X, W, B = Text("x"), Text("w"), Text("b")
+
+
+def _rank(question: Question) -> int:
+    rank = question.arrays["x"].ndim - 2
+    if rank > 3:
+        raise NotOffered(f"torch has no rank {rank}")
+    return rank
+
+
+def _symmetric(padding: Any, rank: int) -> tuple[int, ...]:
+    """One number per axis: torch has no padding by side, and only conv has it by name."""
+    if padding == "valid" or padding == 0:
+        return (0,) * rank
+    if isinstance(padding, str) or any(lo != hi for lo, hi in padding):
+        raise NotOffered("torch has no padding by side")
+    return tuple(lo for lo, _ in padding)
+
+
+def _half(question: Question, rank: int) -> tuple[int, ...]:
+    """Pooling also refuses padding over half the kernel, so it is not asked."""
+    padding = _symmetric(question.attributes["padding"], rank)
+    if any(p > k // 2 for p, k in zip(padding, question.attributes["kernel"], strict=True)):
+        raise NotOffered("torch limits padding to half the kernel")
+    return padding
+
+
+def _conv(q: Question) -> str:
+    rank, a = _rank(q), dict(q.attributes)
+    a["padding"] = _symmetric(a["padding"], rank)
+    name = {"conv": f"conv{rank}d", "conv_transpose": f"conv_transpose{rank}d"}[q.operator]
+    return call_text(f"F.{name}", X, W, B if "b" in q.arrays else None, **a)
+
+
+def _max_pool(q: Question) -> str:
+    rank, a = _rank(q), q.attributes
+    named = {"stride": a["stride"], "padding": _half(q, rank), "dilation": a.get("dilation", 1)}
+    named |= {"ceil_mode": a.get("ceil", False), "return_indices": q.operator == "max_pool_indices"}
+    return call_text(f"F.max_pool{rank}d", X, a["kernel"], **named)
+
+
+def _avg_pool(q: Question) -> str:
+    rank, a = _rank(q), q.attributes
+    named = {"stride": a["stride"], "padding": _half(q, rank), "ceil_mode": a.get("ceil", False)}
+    named["count_include_pad"] = a.get("count_include_pad", True)
+    if a.get("divisor") is not None:
+        if rank == 1:
+            raise NotOffered("avg_pool1d has no divisor_override")
+        named["divisor_override"] = a["divisor"]
+    return call_text(f"F.avg_pool{rank}d", X, a["kernel"], **named)
+
+
+def _lp_pool(q: Question) -> str:
+    rank, a = _rank(q), q.attributes
+    if any(_symmetric(a["padding"], rank)) or max(a.get("dilation", (1,))) > 1 or a.get("ceil"):
+        raise NotOffered("torch's lp_pool has no padding and no dilation, and another rule under ceil")
+    return call_text(f"F.lp_pool{rank}d", Text("x.abs()"), float(a["p"]), a["kernel"], stride=a["stride"])
+
+
+def _adaptive(q: Question) -> str:
+    return call_text(f"F.{q.operator}{_rank(q)}d", X, q.attributes["output"])
+
+
+def _global(q: Question) -> str:
+    name = {"global_avg_pool": "mean", "global_max_pool": "amax"}[q.operator]
+    return call_text(f"x.{name}", dim=tuple(range(2, 2 + _rank(q))), keepdim=True)
+
+
+def _batch_norm(q: Question) -> str:
+    text = {name: Text(name) for name in ("mean", "var", "weight", "bias")}
+    return call_text("F.batch_norm", X, *text.values(), eps=q.attributes["eps"])
+
+
+def _simple(function: str, *args: Any, **renamed: str) -> Callable[[Question], str]:
+    return lambda q: call_text(function, X, *args, **{renamed[k]: v for k, v in q.attributes.items()})
+
+
+CALLS: dict[str, Callable[[Question], str]] = {
+    "conv": _conv,
+    "conv_transpose": _conv,
+    "linear": lambda q: call_text("F.linear", X, W, B if "b" in q.arrays else None),
+    "max_pool": _max_pool,
+    "max_pool_indices": _max_pool,
+    "avg_pool": _avg_pool,
+    "lp_pool": _lp_pool,
+    "adaptive_avg_pool": _adaptive,
+    "adaptive_max_pool": _adaptive,
+    "global_avg_pool": _global,
+    "global_max_pool": _global,
+    "batch_norm": _batch_norm,
+    "upsample_nearest": lambda q: call_text("F.interpolate", X, scale_factor=q.attributes["factor"]),
+    "add": _simple("torch.add", Text("z")),
+    "mul": _simple("torch.mul", Text("z")),
+    "relu": _simple("F.relu"),
+    "leaky_relu": _simple("F.leaky_relu", slope="negative_slope"),
+    "clamp": _simple("torch.clamp", low="min", high="max"),
+    "hardswish": _simple("F.hardswish"),
+    "sigmoid": _simple("torch.sigmoid"),
+    "tanh": _simple("torch.tanh"),
+    "softplus": lambda q: call_text("F.softplus", X, threshold=1e30),  # without the linear piece beyond 20
+    "gelu": _simple("F.gelu"),
+    "exp": _simple("torch.exp"),
+    "softmax": _simple("F.softmax", axis="dim"),
+    "log_softmax": _simple("F.log_softmax", axis="dim"),
+}
+
+FORWARD = """
+def run({names}):
+    y = f({tensors})
+    return [t.numpy() for t in (y if isinstance(y, tuple) else [y])]
+"""
+GRADIENT = """
+def run({names}, g):
+    given = [torch.from_numpy(a).requires_grad_() for a in ({names},)]
+    return [t.numpy() for t in torch.autograd.grad(f(*given), given, torch.from_numpy(g))]
+"""
+
+
+def _program(q: Question, decorator: str = "") -> str:
+    if q.operator not in CALLS:
+        raise NotOffered(f"torch has no {q.operator}")
+    names = ", ".join(q.arrays)
+    head = f"import torch\nimport torch.nn.functional as F\n\n{decorator}"
+    head += f"def f({names}):\n    return {CALLS[q.operator](q)}\n"
+    tensors = ", ".join(f"torch.from_numpy({name})" for name in q.arrays)
+    return head + (FORWARD if q.gradient is None else GRADIENT).format(names=names, tensors=tensors)
+
+
+def _compiled(q: Question) -> str:
+    return _program(q, "torch._dynamo.reset()\n\n@torch.compile\n")
+
+
+TORCH = Runtime("torch", ("torch",), _program, gradients=True)
+TORCH_COMPILE = Runtime("torch-compile", ("torch",), _compiled, gradients=True, cost=30)

@@ -1,0 +1,39 @@
+"""Generated questions: valid, reproducible, and wide enough to meet the known faults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specgrad.check.generate import DATA, SHAPES, question, questions
+from specgrad.check.question import OPERATORS
+
+
+def test_every_operator_has_a_generator() -> None:
+    assert set(SHAPES) == set(OPERATORS)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_questions_have_a_meaning_and_come_again(operator: str) -> None:
+    for first, again in zip(questions(operator, 24, seed=3), questions(operator, 24, seed=3), strict=True):
+        assert str(first) == str(again)
+        for a, b in zip(first.arrays.values(), again.arrays.values(), strict=True):
+            np.testing.assert_array_equal(a, b)
+        results = first.meaning()(*first.arguments())
+        assert (results[0] if isinstance(results, tuple) else results).shape == first.output_shape()
+
+
+def test_all_kinds_of_data_and_all_styles_of_windows_occur() -> None:
+    found = list(questions("max_pool", 200))
+    assert {q.data for q in found} == set(DATA)
+    paddings = [q.attributes["padding"] for q in found]
+    assert {"same_upper", "same_lower", "valid"} <= {p for p in paddings if isinstance(p, str)}
+    assert any(isinstance(p, tuple) and any(lo != hi for lo, hi in p) for p in paddings)
+    assert any(q.attributes.get("ceil") for q in found)
+    assert any(max(q.attributes.get("dilation", (1,))) > 1 for q in found)
+    assert {q.arrays["x"].ndim for q in found} == {3, 4, 5}
+
+
+def test_the_shapes_do_not_depend_on_the_kind_of_data() -> None:
+    shown = {str(question("conv", kind, 5)) for kind in DATA}
+    assert len(shown) == 1
