@@ -58,8 +58,9 @@ class Node:
 class Graph:
     """A network as one object: call it, print it, differentiate it, save it.
 
-    inputs   one structure of node positions per argument
-    outputs  one structure of node positions per result; `single` if the function returned a bare value
+    inputs     one structure of node positions per argument
+    outputs    one structure of node positions per result; `single` if the function returned a bare value
+    trainable  names of the constants that training may change: an imported model's parameters, not its buffers
     """
 
     nodes: tuple[Node, ...]
@@ -68,6 +69,7 @@ class Graph:
     outputs: tuple[Tree, ...]
     single: bool
     constants: Mapping[int, Array]
+    trainable: frozenset[str] = frozenset()
 
     def __call__(self, *args: Any) -> Any:
         """Run on NumPy arrays (floats or exact), or record into another trace when given its variables."""

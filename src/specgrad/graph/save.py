@@ -117,6 +117,7 @@ def to_json(graph: Graph) -> dict[str, Any]:
         "inputs": _encode_tree(graph.inputs),
         "outputs": _encode_tree(graph.outputs),
         "single": graph.single,
+        **({"trainable": sorted(graph.trainable)} if graph.trainable else {}),
         "nodes": [node(i, n) for i, n in enumerate(graph.nodes)],
     }
 
@@ -160,7 +161,10 @@ def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> G
     for p in leaves((inputs, outputs)):
         if type(p) is not int or not 0 <= p < len(nodes):
             raise FileError(f"an input or output refers to {p}, which is no node")
-    return Graph(tuple(nodes), tuple(data["names"]), inputs, outputs, bool(data["single"]), constants)
+    trainable = frozenset(data.get("trainable", ()))
+    for name in trainable - {nodes[i].name for i in constants}:
+        raise FileError(f"trainable {name!r} is no constant of the graph")
+    return Graph(tuple(nodes), tuple(data["names"]), inputs, outputs, bool(data["single"]), constants, trainable)
 
 
 def _constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:

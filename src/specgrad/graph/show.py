@@ -109,6 +109,9 @@ def _operator(members: list[Node]) -> str:
     if len(members) == 1 and (derivative or last.group == last.name):
         return f"{last.op.name} {describe(last.params)}".rstrip()
     if not derivative:
+        inner = {m.name[len(m.group) + 1 :].rpartition(".")[0].partition(".")[0] for m in members}
+        if len(inner) == 1 and inner != {""}:
+            return inner.pop()  # a named layer that is one composition: bn1 is a batch_norm
         return last.group.rpartition(".")[2].rstrip("0123456789").rstrip("_")
     names = " + ".join(dict.fromkeys(m.op.name for m in members))
     return names if len(names) <= 48 else names[:45] + "..."

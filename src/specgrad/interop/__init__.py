@@ -1,0 +1,20 @@
+"""Models in and out: from PyTorch (`from_torch`). Each import needs its framework, and only then."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+HOME = {
+    "from_torch": "torch_export",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(HOME)

@@ -1,0 +1,383 @@
+"""PyTorch's operators in ours: one line per aten overload.
+
+A line takes by name what it honours of the overload's schema (`self` may be called `input`). What a line does not
+take must stay at its default, or is refused by name ([P5]); HARMLESS arguments have no influence on values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import functional as F
+from ..errors import ParameterError, UnsupportedError
+from ..op import Value, shape_of
+from ..ops import activation, compose, contract, elementwise, layout, max_pool
+from ..ops.elementwise import add, div, exp, greater, greater_equal, mul, neg, select, sqrt, sub
+
+Line = Callable[..., Any]
+HARMLESS = {"cudnn_enabled", "cudnn_enable", "implicit", "memory_format", "momentum", "non_blocking", "copy"}
+HARMLESS |= {"device", "pin_memory", "half_to_float"}  # a change of type is refused by the importer
+
+
+# --- arithmetic -----------------------------------------------------------------------------------------------------
+
+
+def _add(self: Value, other: Value, alpha: Any = 1) -> Value:
+    return add(self, other if alpha == 1 else mul(other, alpha))
+
+
+def _sub(self: Value, other: Value, alpha: Any = 1) -> Value:
+    return sub(self, other if alpha == 1 else mul(other, alpha))
+
+
+def _addmm(self: Value, mat1: Value, mat2: Value) -> Value:
+    return add(contract.matmul(mat1, mat2), self)
+
+
+def _prelu(self: Value, weight: Value) -> Value:
+    """One slope, or one per channel (axis 1)."""
+    channels = shape_of(weight)[0]
+    spread = weight if channels == 1 else layout.reshape(weight, (channels, *(1,) * (len(shape_of(self)) - 2)))
+    return select(greater(self, 0), self, mul(self, spread))
+
+
+def _elu(self: Value, alpha: Any, scale: Any, input_scale: Any) -> Value:
+    """The slope at 0 is that of the left side: clamp passes at its end."""
+    left = mul(sub(exp(mul(activation.clamp(self, None, 0), input_scale)), 1), alpha)
+    return mul(select(greater(self, 0), self, left), scale)
+
+
+def _hardtanh(self: Value, min_val: Any, max_val: Any) -> Value:
+    """clamp whose slope is 0 at both ends, as PyTorch's hardtanh has it."""
+    if (min_val, max_val) == (0, 6):
+        return activation.relu6(self)
+    inside = mul(greater(self, min_val), greater(max_val, self))
+    return select(inside, self, activation.clamp(elementwise.stop_gradient(self), min_val, max_val))
+
+
+def _hardsigmoid(self: Value) -> Value:
+    return div(activation.relu6(add(self, 3)), 6)
+
+
+def _mish(self: Value) -> Value:
+    return mul(self, activation.tanh(F.softplus(self)))
+
+
+# --- layout ---------------------------------------------------------------------------------------------------------
+
+
+def _axis(x: Value, dim: int, extra: int = 0) -> int:
+    return dim % (len(shape_of(x)) + extra)
+
+
+def _transpose(self: Value, dim0: int, dim1: int) -> Value:
+    order = list(range(len(shape_of(self))))
+    a, b = _axis(self, dim0), _axis(self, dim1)
+    order[a], order[b] = order[b], order[a]
+    return layout.permute(self, order)
+
+
+def _t(self: Value) -> Value:
+    return self if len(shape_of(self)) < 2 else _transpose(self, 0, 1)
+
+
+def _permute(self: Value, dims: Sequence[int]) -> Value:
+    return layout.permute(self, [_axis(self, d) for d in dims])
+
+
+def _squeeze(self: Value, dim: Any = None) -> Value:
+    shape = shape_of(self)
+    dims = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
+    gone = {_axis(self, d) for d in dims}
+    return layout.reshape(self, [n for a, n in enumerate(shape) if n != 1 or a not in gone])
+
+
+def _unsqueeze(self: Value, dim: int) -> Value:
+    shape = list(shape_of(self))
+    shape.insert(_axis(self, dim, 1), 1)
+    return layout.reshape(self, shape)
+
+
+def _expand(self: Value, size: Sequence[int]) -> Value:
+    old = shape_of(self)
+    kept = (1,) * (len(size) - len(old)) + old
+    return layout.broadcast(self, [m if n == -1 else n for n, m in zip(size, kept, strict=True)])
+
+
+def _slice(self: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
+    return layout.slice_(self, *(None,) * _axis(self, dim), slice(start, end, step))
+
+
+def _select(self: Value, dim: int, index: int) -> Value:
+    axis = _axis(self, dim)
+    at = index % shape_of(self)[axis]
+    shape = shape_of(self)
+    return layout.reshape(_slice(self, axis, at, at + 1, 1), shape[:axis] + shape[axis + 1 :])
+
+
+def _split_sizes(self: Value, split_sizes: Sequence[int], dim: int) -> tuple[Value, ...]:
+    ends = [sum(split_sizes[: i + 1]) for i in range(len(split_sizes))]
+    return tuple(_slice(self, dim, end - n, end, 1) for n, end in zip(split_sizes, ends, strict=True))
+
+
+def _split(self: Value, split_size: int, dim: int) -> tuple[Value, ...]:
+    n = shape_of(self)[_axis(self, dim)]
+    return _split_sizes(self, [min(split_size, n - at) for at in range(0, n, split_size)], dim)
+
+
+def _chunk(self: Value, chunks: int, dim: int) -> tuple[Value, ...]:
+    return _split(self, math.ceil(shape_of(self)[_axis(self, dim)] / chunks), dim)
+
+
+def _stack(tensors: Sequence[Value], dim: int) -> Value:
+    return layout.concat([_unsqueeze(x, dim) for x in tensors], _axis(tensors[0], dim, 1))
+
+
+def _cat(tensors: Sequence[Value], dim: int) -> Value:
+    return layout.concat(tensors, _axis(tensors[0], dim))
+
+
+def _pixel_shuffle(self: Value, upscale_factor: int) -> Value:
+    """(..., C*r*r, H, W) as (..., C, H*r, W*r)."""
+    *lead, c, h, w = shape_of(self)
+    r, n = upscale_factor, len(lead)
+    parts = layout.reshape(self, (*lead, c // (r * r), r, r, h, w))
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return layout.reshape(layout.permute(parts, order), (*lead, c // (r * r), h * r, w * r))
+
+
+def _fill(value: Any) -> Line:
+    return lambda self: layout.fill(self, value)
+
+
+def _unchanged(self: Value) -> Value:
+    return self
+
+
+def _dropout(input: Value, p: float, train: bool) -> Value:
+    if train:
+        raise ParameterError("dropout", "train=True draws random numbers; call module.eval() first", rule="P5")
+    return input
+
+
+# --- reductions and normalisation -----------------------------------------------------------------------------------
+
+
+def _dims(dim: Any) -> Any:
+    """PyTorch reads an empty list as every axis."""
+    return None if dim is None or dim == [] else dim
+
+
+def _instance_norm(
+    input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, eps: float
+) -> Value:
+    if not use_input_stats:
+        return compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
+    if running_mean is not None:
+        text = "use_input_stats=True changes the running statistics; call module.eval() first"
+        raise ParameterError("instance_norm", text, rule="P5")
+    return compose.group_norm(input, shape_of(input)[1], weight, bias, eps=eps)
+
+
+def _frozen_batch_norm(
+    input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, eps: float
+) -> tuple[Value]:
+    return (compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps),)
+
+
+# --- pooling --------------------------------------------------------------------------------------------------------
+
+
+def _with_indices(pool: Line) -> Line:
+    def line(self: Value, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Value:
+        return pool(self, kernel_size, stride, padding, dilation, ceil_mode, True)
+
+    return line
+
+
+def _adaptive_max(rank: int) -> Line:
+    """The overload always returns the indices too."""
+    pool = getattr(F, f"adaptive_max_pool{rank}d")
+    return lambda self, output_size: pool(self, output_size, True)
+
+
+def _max_unpool(rank: int) -> Line:
+    """The schema brings the output size, so the kernel has nothing left to say."""
+    return lambda self, indices, output_size: max_pool.max_unpool(
+        self, indices, (1,) * rank, output=tuple(output_size)[-rank:]
+    )
+
+
+def _upsample(input: Value, output_size: Any, scale_factors: Any) -> Value:
+    if scale_factors is not None:
+        return F.interpolate(input, scale_factor=[int(f) if f == int(f) else f for f in scale_factors])
+    return F.interpolate(input, size=output_size)
+
+
+def _each_rank(name: str, make: Callable[[int], Line]) -> dict[str, Line]:
+    return {name.format(rank): make(rank) for rank in (1, 2, 3)}
+
+
+def _of(name: str) -> Callable[[int], Line]:
+    return lambda rank: getattr(F, name.format(rank))
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+COMPARISONS: dict[str, Line] = {
+    f"{name}.{kind}": line
+    for kind in ("Scalar", "Tensor")
+    for name, line in {
+        "gt": lambda self, other: greater(self, other),
+        "ge": lambda self, other: greater_equal(self, other),
+        "lt": lambda self, other: greater(other, self),
+        "le": lambda self, other: greater_equal(other, self),
+        "eq": lambda self, other: elementwise.equal(self, other),
+    }.items()
+}
+
+TABLE: dict[str, Line] = {
+    **COMPARISONS,
+    # convolution
+    **_each_rank("conv{}d.default", _of("conv{}d")),
+    **_each_rank("conv{}d.padding", _of("conv{}d")),
+    "conv_transpose1d.default": F.conv_transpose1d,
+    "conv_transpose2d.input": F.conv_transpose2d,
+    "conv_transpose3d.input": F.conv_transpose3d,
+    # pooling
+    **_each_rank("max_pool{}d.default", _of("max_pool{}d")),
+    **_each_rank("max_pool{}d_with_indices.default", lambda rank: _with_indices(_of("max_pool{}d")(rank))),
+    **_each_rank("avg_pool{}d.default", _of("avg_pool{}d")),
+    **_each_rank("adaptive_avg_pool{}d.default", _of("adaptive_avg_pool{}d")),
+    **_each_rank("adaptive_max_pool{}d.default", _adaptive_max),
+    "max_unpool2d.default": _max_unpool(2),
+    "max_unpool3d.default": _max_unpool(3),
+    **_each_rank("upsample_nearest{}d.vec", lambda _: _upsample),
+    # contraction
+    "linear.default": F.linear,
+    "matmul.default": lambda self, other: contract.matmul(self, other),
+    "mm.default": lambda self, mat2: contract.matmul(self, mat2),
+    "bmm.default": lambda self, mat2: contract.matmul(self, mat2),
+    "addmm.default": _addmm,
+    # arithmetic
+    **{f"{name}.{kind}": line for kind in ("Tensor", "Scalar") for name, line in (("add", _add), ("sub", _sub))},
+    **{f"rsub.{kind}": lambda self, other, alpha: _sub(other, self, alpha) for kind in ("Tensor", "Scalar")},
+    **{f"mul.{kind}": lambda self, other: mul(self, other) for kind in ("Tensor", "Scalar")},
+    **{f"div.{kind}": lambda self, other: div(self, other) for kind in ("Tensor", "Scalar")},
+    "neg.default": neg,
+    "abs.default": elementwise.abs_,
+    "exp.default": exp,
+    "log.default": elementwise.log,
+    "sqrt.default": sqrt,
+    "rsqrt.default": lambda self: div(1, sqrt(self)),
+    "reciprocal.default": lambda self: div(1, self),
+    "square.default": lambda self: mul(self, self),
+    "sign.default": elementwise.sign,
+    "pow.Tensor_Scalar": lambda self, exponent: elementwise.power(self, exponent),
+    "maximum.default": lambda self, other: elementwise.maximum(self, other),
+    "minimum.default": lambda self, other: elementwise.minimum(self, other),
+    "where.self": lambda condition, self, other: select(condition, self, other),
+    # activations
+    "relu.default": activation.relu,
+    "relu6.default": activation.relu6,
+    "leaky_relu.default": F.leaky_relu,
+    "prelu.default": _prelu,
+    "elu.default": _elu,
+    "hardtanh.default": _hardtanh,
+    "clamp.default": lambda self, min, max: activation.clamp(self, min, max),
+    "clamp_min.default": lambda self, min: activation.clamp(self, min),
+    "clamp_max.default": lambda self, max: activation.clamp(self, None, max),
+    "hardswish.default": activation.hardswish,
+    "hardsigmoid.default": _hardsigmoid,
+    "sigmoid.default": activation.sigmoid,
+    "tanh.default": activation.tanh,
+    "silu.default": activation.silu,
+    "mish.default": _mish,
+    "gelu.default": F.gelu,
+    "softplus.default": F.softplus,
+    "softmax.int": F.softmax,
+    "_softmax.default": F.softmax,
+    "log_softmax.int": F.log_softmax,
+    "_log_softmax.default": F.log_softmax,
+    # normalisation
+    "batch_norm.default": F.batch_norm,
+    "_native_batch_norm_legit_no_training.default": _frozen_batch_norm,
+    "layer_norm.default": F.layer_norm,
+    "group_norm.default": F.group_norm,
+    "instance_norm.default": _instance_norm,
+    # reductions
+    "mean.default": lambda self: elementwise.mean(self),
+    "mean.dim": lambda self, dim, keepdim: elementwise.mean(self, _dims(dim), keepdims=keepdim),
+    "sum.default": lambda self: layout.sum_(self),
+    "sum.dim_IntList": lambda self, dim, keepdim: layout.sum_(self, _dims(dim), keepdims=keepdim),
+    "amax.default": lambda self, dim, keepdim: max_pool.amax(self, _dims(dim), keepdims=keepdim),
+    # layout
+    "view.default": lambda self, size: layout.reshape(self, size),
+    "_unsafe_view.default": lambda self, size: layout.reshape(self, size),
+    "reshape.default": lambda self, shape: layout.reshape(self, shape),
+    "flatten.using_ints": lambda self, start_dim, end_dim: layout.flatten(self, start_dim, end_dim),
+    "permute.default": _permute,
+    "transpose.int": _transpose,
+    "t.default": _t,
+    "squeeze.default": _squeeze,
+    "squeeze.dim": _squeeze,
+    "squeeze.dims": _squeeze,
+    "unsqueeze.default": _unsqueeze,
+    "expand.default": _expand,
+    "slice.Tensor": _slice,
+    "select.int": _select,
+    "split.Tensor": _split,
+    "split_with_sizes.default": _split_sizes,
+    "chunk.default": _chunk,
+    "cat.default": _cat,
+    "stack.default": _stack,
+    "pad.default": F.pad,
+    "constant_pad_nd.default": F.pad,
+    "pixel_shuffle.default": _pixel_shuffle,
+    "zeros_like.default": _fill(0),
+    "ones_like.default": _fill(1),
+    "full_like.default": lambda self, fill_value: layout.fill(self, fill_value),
+    # no computation
+    "clone.default": _unchanged,
+    "contiguous.default": _unchanged,
+    "alias.default": _unchanged,
+    "lift_fresh_copy.default": _unchanged,
+    "_to_copy.default": lambda self, dtype: self,  # the importer has one floating type for everything
+    "to.dtype": lambda self, dtype: self,
+    "detach.default": elementwise.stop_gradient,
+    "detach_.default": elementwise.stop_gradient,
+    "dropout.default": _dropout,
+    "feature_dropout.default": _dropout,
+    "native_dropout.default": _dropout,
+    "_assert_tensor_metadata.default": lambda: None,  # a check that PyTorch has already made
+}
+
+
+# --- calling a line -------------------------------------------------------------------------------------------------
+
+
+def arguments(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Every argument of the schema by name; those left out have the schema's default."""
+    named = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+    return {a.name: named.get(a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments}
+
+
+def call(name: str, schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The value of one aten call, in our operators."""
+    line = TABLE.get(name)
+    if line is None:
+        raise UnsupportedError("from_torch", f"aten.{name} has no line in specgrad/interop/aten.py")
+    taken = inspect.signature(line).parameters
+    given = arguments(schema, args, kwargs)
+    first = next(iter(taken), None)
+    if "self" in given and "self" not in taken and first is not None:
+        given[first] = given.pop("self")  # `input` or `x` in the line
+    defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    for key in given.keys() - taken.keys() - HARMLESS if taken else ():
+        if given[key] != defaults.get(key):
+            text = f"{key}={given[key]!r} is not supported; only {defaults.get(key)!r}"
+            raise ParameterError(f"aten.{name}", text, rule="P5")
+    return line(**{key: value for key, value in given.items() if key in taken})

@@ -1,0 +1,194 @@
+"""from_torch: values, names, and everything that it must refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import specgrad as sg
+from models import SMALL, overridden_divisor
+from specgrad.interop import from_torch
+
+
+class Wrap(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, f) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, x, *rest):
+        return self.f(x, *rest)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_graph_computes_what_the_module_does(name: str) -> None:
+    """In float64, where 1e-10 of the largest output lies far above rounding and far below any wrong cell."""
+    module, x = SMALL[name]()
+    module, x = module.double(), x.double()
+    graph = from_torch(module, x)
+    expected = module(x).detach().numpy()
+    assert graph.nodes[graph.output_positions[0]].shape == expected.shape
+    assert np.abs(graph(x.numpy()) - expected).max() <= 1e-10 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_names_are_the_modules_own(name: str) -> None:
+    module, x = SMALL[name]()
+    graph = from_torch(module, x)
+    state = {k for k in module.state_dict() if not k.endswith("num_batches_tracked")}
+    assert {graph.nodes[p].name for p in graph.constants} == state
+    assert graph.trainable == {k for k, _ in module.named_parameters()}
+    layers = {n.group for n in graph.nodes if n.op.name not in ("input", "constant")}
+    weighted = {k for k, m in module.named_modules() if m._parameters}
+    assert weighted <= layers
+    assert len({n.name for n in graph.nodes}) == len(graph.nodes)
+
+
+def test_layers_of_a_residual_block() -> None:
+    module, x = SMALL["resnet18"]()
+    graph = from_torch(module, x)
+    block = [n.group for n in graph.nodes if n.group.startswith("layer2.0.") and n.op.name != "constant"]
+    names = ["downsample.0", "downsample.1", "conv1", "bn1", "relu", "conv2", "bn2", "add", "relu_2"]
+    assert list(dict.fromkeys(block)) == [f"layer2.0.{name}" for name in names]
+    assert graph.node("layer2.0.conv1").op.name == "conv"
+    file, _ = graph.node("layer2.0.add").where
+    assert file.endswith("models.py")
+    assert "layer2.0.bn1           batch_norm " in str(graph)
+
+
+def test_one_layer_per_call_of_a_childless_module() -> None:
+    class Swish(nn.Module):
+        def forward(self, x):
+            return x * torch.sigmoid(x)
+
+    graph = from_torch(nn.Sequential(Swish(), nn.ELU()), torch.zeros(3))
+    groups = [n.group for n in graph.nodes if n.op.name != "input"]
+    assert list(dict.fromkeys(groups)) == ["0", "1"]
+    assert groups.count("0") == 2
+
+
+def test_the_divisor_is_honoured() -> None:
+    module, x = overridden_divisor()
+    graph = from_torch(module.double(), x.double())
+    assert graph.node("sums").params["divisor"] == 1
+    np.testing.assert_allclose(graph(x.double().numpy()), module(x.double()).detach().numpy(), rtol=0, atol=1e-12)
+
+
+def test_frozen_parameters_are_not_trainable() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[0].weight.requires_grad_(False)
+    assert from_torch(module, torch.zeros(1, 2)).trainable == {"0.bias", "1.weight", "1.bias"}
+
+
+def test_the_graph_owns_its_weights() -> None:
+    module = nn.Linear(2, 1, bias=False)
+    graph = from_torch(module, torch.zeros(2))
+    before = graph(np.ones(2))
+    with torch.no_grad():
+        module.weight.zero_()
+    assert graph(np.ones(2)) == before != 0
+
+
+def test_a_shared_module_keeps_one_weight_and_two_layers() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.fc(self.fc(x))
+
+    module = Twice().double()
+    graph = from_torch(module, torch.zeros(1, 2).double())
+    assert {"fc", "fc_2"} <= {n.group for n in graph.nodes}
+    assert {graph.nodes[p].name for p in graph.constants} == {"fc.weight", "fc.bias"}
+    x = np.array([[1.0, -2.0]])
+    np.testing.assert_allclose(graph(x), module(torch.tensor(x)).detach().numpy(), rtol=1e-14)
+
+
+def test_structures_of_results_and_several_inputs() -> None:
+    module = Wrap(lambda x, y: ({"sum": x + y, "parts": [x, y * 2]}, x - y))
+    graph = from_torch(module, torch.zeros(2), torch.zeros(2))
+    first, second = graph(np.array([1.0, 2.0]), np.array([3.0, 5.0]))
+    assert first["sum"].tolist() == [4, 7]
+    assert [p.tolist() for p in first["parts"]] == [[1, 2], [6, 10]]
+    assert second.tolist() == [-2, -3]
+
+
+def test_integer_inputs_are_indices() -> None:
+    module = Wrap(lambda x, i: F.max_unpool2d(x, i, 2))
+    graph = from_torch(module, torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64))
+    assert graph(np.full((1, 1, 1, 1), 7.0), np.full((1, 1, 1, 1), 2)).tolist() == [[[[0, 0], [7, 0]]]]
+
+
+def test_exact_weights_give_exact_results() -> None:
+    module, x = SMALL["lenet"]()
+    graph = from_torch(module, x[:1])
+    graph = dataclasses.replace(graph, constants={p: sg.exact(a) for p, a in graph.constants.items()})
+    found = graph(sg.exact(x[:1].numpy()))
+    expected = module.double()(x[:1].double()).detach().numpy()
+    np.testing.assert_allclose(found.astype(float), expected, rtol=1e-12)
+
+
+def refused(f, example: torch.Tensor, message: str | None):
+    return pytest.param(f if isinstance(f, nn.Module) else Wrap(f), example, message, id=message or "by PyTorch")
+
+
+x = torch.zeros(1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("module", "example", "message"),
+    [
+        refused(
+            nn.BatchNorm1d(2).train(), x, "[P5]: the call changes running_mean (buffer mutation); call module.eval()"
+        ),
+        refused(nn.Dropout(0.5).train(), x, "dropout [P5]: train=True draws random numbers; call module.eval() first"),
+        refused(lambda x: x.add_(1) * 2, x, "[P5]: the call changes x (user input mutation); a graph changes nothing"),
+        refused(
+            lambda x: torch.cumsum(x, 0), x, "from_torch: aten.cumsum.default has no line in specgrad/interop/aten"
+        ),
+        refused(lambda x: (x > 0) & (x < 1), x, "from_torch: aten.__and__.Tensor has no line in specgrad/interop/aten"),
+        refused(lambda x: torch.div(x, 2, rounding_mode="floor"), x, "from_torch: aten.div.Tensor_mode has no line"),
+        refused(
+            lambda x: x.mean(0, dtype=torch.double), x, "mean.dim [P5]: dtype=torch.float64 is not supported; only"
+        ),
+        refused(lambda x: x.double() * 2, x, "has type torch.float64 where others have torch.float32; convert the"),
+        refused(lambda x: x + x, x.bfloat16(), "from_torch [P5]: x has type torch.bfloat16; convert the module to"),
+        refused(lambda x: x + x, x.cfloat(), "from_torch [P5]: x has type torch.complex64; convert the module to"),
+        refused(
+            lambda x: (x > 0) + (x > 1), x, "the result of aten.add.Tensor has type torch.bool; convert the module"
+        ),
+        refused(lambda x: x.int() * 1.0, x, "the result of aten._to_copy.default has type torch.int32; convert the"),
+        refused(lambda x: F.interpolate(x, size=3), x, "interpolate [P5]: needs whole factors; got (1.5,)"),
+        refused(
+            lambda x: F.pad(x, (1, 1), mode="reflect"), x, "pad [P5]: mode='reflect' is not supported; only 'const"
+        ),
+        refused(lambda x: F.pad(x, (-1, 1)), x, "pad [P5]: pad must be pairs of sizes >= 0; got (-1, 1)"),
+        refused(nn.Linear(2, 2).double(), x, "[P5]: input has type torch.float32 where others have torch.float64;"),
+        refused(nn.Linear(3, 2), x, None),
+    ],
+)
+def test_refused_by_name(module: nn.Module, example: torch.Tensor, message: str | None) -> None:
+    """Where PyTorch itself refuses (message None), its own error comes through."""
+    with pytest.raises(sg.SpecgradError if message else RuntimeError) as caught:
+        from_torch(module, example)
+    assert (message or "") in str(caught.value)
+
+
+def test_the_error_names_the_layer_and_the_line() -> None:
+    module = nn.Sequential(nn.ReLU(), nn.LogSigmoid())
+    with pytest.raises(sg.UnsupportedError, match=r"aten\.log_sigmoid\.default has no line") as caught:
+        from_torch(module, torch.zeros(2))
+    assert "in layer 1, " in "".join(caught.value.__notes__)
+
+
+def test_examples_must_be_tensors() -> None:
+    with pytest.raises(sg.ParameterError, match=r"from_torch \[P5\]: example 1 must be a tensor; got int"):
+        from_torch(Wrap(lambda x, n: x), torch.zeros(2), 3)
