@@ -1,0 +1,14 @@
+"""Proven rounding bounds: for a graph, inputs and an arithmetic, a radius that no correct execution can leave.
+
+Arithmetic      what a runtime stores and accumulates in, whether it flushes, how exact its functions are
+radius          a graph's values with their radii; derivative graphs are graphs
+local_radius    the same for one operator call
+ULPS, ANY       declared errors of exp, log, ... per backend, and the largest of them
+"""
+
+from .arithmetic import FORMATS, Arithmetic, Format
+from .ball import Ball, Candidates
+from .report import Report, local_radius, radius
+from .ulps import ANY, ULPS
+
+__all__ = ["ANY", "FORMATS", "ULPS", "Arithmetic", "Ball", "Candidates", "Format", "Report", "local_radius", "radius"]

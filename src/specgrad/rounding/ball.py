@@ -1,0 +1,89 @@
+"""A value with a radius: where every execution of an arithmetic, and the exact value, must lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..scalar import Array
+
+SLACK = 1 + 2.0**-40  # covers the roundings of our own float64 arithmetic on radii, which are never negative
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """For positions that rounding leaves open: which output cells, and which flat positions each may hold."""
+
+    outs: tuple[Array, ...]
+    cells: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """abs(any computed value - value) <= radius, cell by cell; the exact value lies there too.
+
+    radius is inf where nothing is proven. For positions (the winner of a maximum) value holds integers, radius is inf
+    where rounding may choose another one, and `candidates` says which (None: any).
+    """
+
+    value: Array
+    radius: Array
+    candidates: Candidates | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    @property
+    def low(self) -> Array:
+        return _outward(self.value - self.radius, self.radius, -np.inf)
+
+    @property
+    def high(self) -> Array:
+        return _outward(self.value + self.radius, self.radius, np.inf)
+
+    @property
+    def size(self) -> Array:
+        """An upper bound of the absolute value."""
+        return _outward(np.abs(self.value) + self.radius, self.radius, np.inf)
+
+    @property
+    def least(self) -> Array:
+        """A lower bound of the absolute value."""
+        return np.maximum(0.0, _outward(np.abs(self.value) - self.radius, self.radius, -np.inf))
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.radius.any()
+
+    def contains(self, computed: Any) -> Array:
+        """Where a computed array agrees with this ball; a NaN or infinity only where the value is the same.
+
+        >>> Ball(np.array([1.0, 2.0]), np.array([0.5, 0.0])).contains([1.25, 2.5])
+        array([ True, False])
+        """
+        got = np.asarray(computed).astype(float)
+        with np.errstate(all="ignore"):
+            near = np.abs(got - self.value) <= self.radius
+        same = (got == self.value) | (np.isnan(got) & np.isnan(self.value))
+        return np.asarray(near | same | np.isinf(self.radius))
+
+
+def _outward(x: Array, radius: Array, direction: float) -> Array:
+    """x is exact where the radius is 0; elsewhere one float64 step further out."""
+    return np.where(radius == 0, x, np.nextafter(x, direction))
+
+
+def exact_ball(value: Array) -> Ball:
+    return Ball(value, np.zeros(value.shape))
+
+
+def between(value: Array, low: Array, high: Array) -> Ball:
+    """The ball around value that reaches to low and high; a NaN at either end proves nothing."""
+    with np.errstate(all="ignore"):
+        reach = np.maximum(np.where(high == value, 0.0, high - value), np.where(low == value, 0.0, value - low))
+    known = (low == high) & (low == value)
+    reach = np.where(known, 0.0, np.where(np.isnan(reach), np.inf, np.maximum(reach, 0.0) * SLACK))
+    return Ball(value, reach)

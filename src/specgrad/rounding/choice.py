@@ -1,0 +1,148 @@
+"""Rounding of choices: comparisons, select, the winner of a maximum, and reading or writing along it.
+
+Where the balls are apart the choice is the same in every execution. Where they overlap it is left open: the node is
+reported as undecided, and the radius covers every outcome.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..op import Op, Params
+from ..scalar import Array
+from .ball import SLACK, Ball, Candidates
+from .context import Context
+from .linear import finished, linear_rule, local_error, reference_error
+
+
+def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """greater, greater_equal, less, equal: 0 or 1, and 0 or 1 where the balls overlap."""
+    a, b = args
+    value = run.evaluate(op, [a.value, b.value], params)
+    if a is b:  # x == x, the test for NaN
+        return Ball(value, np.zeros(value.shape))
+    apart = (a.low > b.high) | (a.high < b.low)
+    touching = {"greater": a.high <= b.low, "greater_equal": a.low >= b.high}
+    touching |= {"less": a.low >= b.high, "equal": (a.radius == 0) & (b.radius == 0)}
+    fixed = (a.radius == 0) & (b.radius == 0)
+    open_ = np.broadcast_to(~(apart | touching[op.name] | fixed), value.shape)
+    run.leave_open(open_)
+    return Ball(value, np.where(open_, 1.0, 0.0))
+
+
+def sign_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    (x,) = args
+    value = run.evaluate(op, [x.value], params)
+    open_ = (x.low <= 0) & (x.high >= 0) & (x.radius > 0)
+    run.leave_open(open_)
+    return Ball(value, np.where(open_, 1 + np.abs(value), 0.0))
+
+
+def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """The chosen one's ball; both, where the condition is open."""
+    c, a, b = args
+    value = run.evaluate(op, [c.value, a.value, b.value], params)
+    chosen = np.where(c.value != 0, a.radius, b.radius)
+    open_ = (c.low <= 0) & (c.high >= 0) & (c.radius > 0)
+    with np.errstate(all="ignore"):
+        either = np.maximum(np.abs(a.value - value) + a.radius, np.abs(b.value - value) + b.radius) * SLACK
+    return finished(run, value, np.broadcast_to(np.where(open_, either, chosen), value.shape))
+
+
+def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """The winner stands where its lower end beats the upper end of every other tap (ties go to the first)."""
+    (x,), window = args, params["window"]
+    index = run.evaluate(op, [x.value], params)
+    position = np.arange(math.prod(window.size)).reshape(window.size)
+    floor = _read(x.low, index, window.rank)
+    challenged = np.zeros(index.shape, dtype=bool)
+    for tap in window.taps():
+        here, top, cell = (..., *tap.outs), x.high[(..., *tap.ins)], position[tap.ins]
+        first = cell < index[here]
+        challenged[here] |= (cell != index[here]) & ((top > floor[here]) | ((top == floor[here]) & first))
+    run.leave_open(challenged)
+    found = _candidates(x, index, floor, challenged, params) if challenged.any() else None
+    return Ball(index, np.where(challenged, np.inf, 0.0), found)
+
+
+def _read(x: Array, index: Array, rank: int) -> Array:
+    lead = x.shape[: x.ndim - rank]
+    flat, where = (
+        x.reshape((*lead, math.prod(x.shape[len(lead) :]))),
+        index.reshape((*lead, math.prod(index.shape[len(lead) :]))),
+    )
+    return np.asarray(np.take_along_axis(flat, np.maximum(where, 0), axis=-1).reshape(index.shape))
+
+
+def _candidates(x: Ball, index: Array, floor: Array, challenged: Array, params: Params) -> Candidates:
+    """Every tap of an open window that may be its largest."""
+    window = params["window"]
+    position = np.arange(math.prod(window.size)).reshape(window.size)
+    slots = np.arange(index.size).reshape(index.shape)
+    outs, cells = [], []
+    for tap in window.taps():
+        here = (..., *tap.outs)
+        possible = challenged[here] & (x.high[(..., *tap.ins)] >= floor[here])
+        outs.append(slots[here][possible])
+        cells.append(np.broadcast_to(position[tap.ins], possible.shape)[possible])
+    return Candidates(np.unravel_index(np.concatenate(outs), index.shape), np.concatenate(cells))
+
+
+def _planes(outs: tuple[Array, ...], lead: tuple[int, ...]) -> Array:
+    """The number of the plane that each open output lies in."""
+    if not lead:
+        return np.zeros(outs[0].shape, dtype=np.int64)
+    return np.asarray(np.ravel_multi_index(outs[: len(lead)], lead))
+
+
+def take_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Reading is exact; at an open position the ball covers every cell that may be read."""
+    x, i = args
+    ball = linear_rule(run, op, [x, Ball(i.value, np.zeros(i.shape))], params)
+    if i.is_exact:
+        return ball
+    if i.candidates is None:
+        return Ball(ball.value, np.where(i.radius > 0, np.inf, ball.radius))
+    rank, radius = params["rank"], ball.radius.copy()
+    lead, outs, cells = x.shape[: len(x.shape) - rank], i.candidates.outs, i.candidates.cells
+    cell = (_planes(outs, lead), cells)
+    plane = (math.prod(lead), math.prod(x.shape[len(lead) :]))
+    value, slack = x.value.reshape(plane)[cell], x.radius.reshape(plane)[cell]
+    np.maximum.at(radius, outs, (np.abs(value - ball.value[outs]) + slack) * SLACK)
+    return Ball(ball.value, radius)
+
+
+def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """As many roundings as values meet in a cell; an open value may be added, or not, at each candidate."""
+    gy, i = args
+    positions = Ball(i.value, np.zeros(i.shape))
+    ball = linear_rule(run, op, [gy, positions], params, count=0)
+    sizes = run.evaluate(op, [gy.size, i.value], params)
+    visits = run.evaluate(op, [np.ones(gy.shape), i.value], params)
+    radius = ball.radius
+    if not i.is_exact:
+        if i.candidates is None:
+            return Ball(ball.value, np.full(ball.shape, np.inf))
+        more, often = (_scattered(v, i.candidates, params) for v in (gy.size, np.ones(gy.shape)))
+        sizes, visits, radius = sizes + more, visits + often, radius + more
+    count = np.maximum(visits - 1, 0)
+    error = local_error(run.arithmetic, sizes, np.abs(ball.value) + radius, count) + reference_error(sizes, count)
+    return finished(run, ball.value, (radius + error) * SLACK)
+
+
+def _scattered(values: Array, found: Candidates, params: Params) -> Array:
+    size = params["size"]
+    lead = values.shape[: values.ndim - len(size)]
+    flat = np.zeros((math.prod(lead), math.prod(size)))
+    np.add.at(flat, (_planes(found.outs, lead), found.cells), values[found.outs])
+    return flat.reshape(lead + tuple(size))
+
+
+def position_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Layout and last_writer on positions: the same on all of them, or open as a whole."""
+    value = run.evaluate(op, [a.value for a in args], params)
+    open_ = any(not a.is_exact for a in args)
+    return Ball(value, np.full(value.shape, np.inf if open_ else 0.0))

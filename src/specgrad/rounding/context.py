@@ -1,0 +1,80 @@
+"""What every rule is given: the arithmetic, and a way to evaluate an operator in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError
+from ..op import Op, Params, run_spec
+from ..scalar import Array
+from .arithmetic import REFERENCE, Arithmetic
+from .ball import Ball, exact_ball
+
+Evaluate = Callable[[Op, Sequence[Any], Params], Array]
+
+
+def _by_specification(op: Op, args: Sequence[Any], params: Params) -> Array:
+    return run_spec(op, args, params)
+
+
+def _by_torch() -> Evaluate:
+    import torch
+
+    from ..engines.torch import run
+
+    def evaluate(op: Op, args: Sequence[Any], params: Params) -> Array:
+        with torch.no_grad():
+            tensors = [torch.from_numpy(np.require(a, requirements=("C", "W"))) for a in args]
+            found: Array = run(op, tensors, params).numpy()
+        return found
+
+    return evaluate
+
+
+def evaluator(backend: str) -> Evaluate:
+    """The float64 reference: the specification, or the PyTorch engine for real sizes."""
+    if backend not in ("numpy", "torch"):
+        raise ParameterError("rounding", f'backend must be "numpy" or "torch"; got {backend!r}', rule="P5")
+    return _by_specification if backend == "numpy" else _by_torch()
+
+
+@dataclass(eq=False)
+class Context:
+    """One evaluation of a graph. `undecided` collects the nodes whose choice rounding may change."""
+
+    arithmetic: Arithmetic
+    evaluate: Evaluate
+    undecided: set[str] = field(default_factory=set)
+    node: str = ""
+
+    def stored(self, x: Any) -> Ball:
+        """A given number or array as the arithmetic holds it: exact if it can be, else rounded once."""
+        given = np.asarray(x)
+        if given.dtype.kind in "iu" and given.ndim:
+            return exact_ball(given.astype(np.int64))
+        value = np.asarray(given.astype(np.float64))
+        if given.dtype == object:
+            kept = np.array([v == w for v, w in zip(given.flat, value.flat, strict=True)]).reshape(value.shape)
+            reference = np.where(kept, 0.0, np.abs(value) * REFERENCE.u + REFERENCE.smallest)
+        else:
+            reference = np.zeros(value.shape)
+        form = self.arithmetic.format
+        rounded = np.where(form.holds(value), 0.0, np.abs(value) * form.u + form.smallest)
+        rounded = np.where(np.isfinite(value) & (np.abs(value) > form.largest), np.inf, rounded)
+        return self.flushed(Ball(value, rounded + reference))
+
+    def flushed(self, ball: Ball) -> Ball:
+        """The ball after subnormal numbers may have become zero."""
+        if not self.arithmetic.flush or ball.value.dtype.kind == "i":
+            return ball
+        tiny = self.arithmetic.tiny
+        lost = np.where(ball.least < tiny, np.minimum(ball.size, tiny), 0.0)
+        return Ball(ball.value, ball.radius + lost, ball.candidates)
+
+    def leave_open(self, where: Array) -> None:
+        if where.any():
+            self.undecided.add(self.node)

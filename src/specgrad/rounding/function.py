@@ -1,0 +1,140 @@
+"""Rounding of functions of one cell: the range over the ball, and the declared error at any point of it.
+
+Every function here is monotone on either side of at most one turning point, so its range over [low, high] is spanned
+by its values at both ends and at the turning point if that lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..op import Op, Params
+from ..scalar import Array
+from .arithmetic import REFERENCE, growth
+from .ball import SLACK, Ball, between
+from .context import Context
+from .linear import finished, local_error, reference_error
+
+TURNING_POINTS = {
+    "abs": 0.0,
+    "leaky_relu": 0.0,
+    "normal_pdf": 0.0,
+    "hardswish": -1.5,
+    "silu": -1.2784645427610738,
+    "gelu": -0.7517915246935645,
+}
+REFERENCE_ULPS = 8  # of the float64 functions of NumPy and PyTorch, on the scale of the declared bound
+
+
+def image(run: Context, op: Op, x: Ball, params: Params, turning: float | None) -> tuple[Array, Array, Array]:
+    """The value, and the lowest and highest value over the ball."""
+    value = run.evaluate(op, [x.value], params)
+    if x.is_exact:
+        return value, value, value
+    points = [x.low, x.high] if turning is None else [x.low, x.high, np.clip(turning, x.low, x.high)]
+    found = [run.evaluate(op, [p], params) for p in points]
+    return value, np.minimum.reduce([value, *found]), np.maximum.reduce([value, *found])
+
+
+def monotone_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Exact operators that never decrease: run on the two ends."""
+    value = run.evaluate(op, [a.value for a in args], params)
+    if all(a.is_exact for a in args):
+        return finished(run, value, np.zeros(value.shape))
+    low, high = (run.evaluate(op, ends, params) for ends in ([a.low for a in args], [a.high for a in args]))
+    ball = between(value, low, high)
+    return finished(run, ball.value, ball.radius)
+
+
+def abs_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    ball = between(*image(run, op, args[0], params, 0.0))
+    return finished(run, ball.value, ball.radius)
+
+
+def clamp_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Its ends are numbers that the arithmetic may have to round."""
+    ball = monotone_rule(run, op, args, params)
+    ends = [run.stored(float(e)) for e in params.values() if e is not None]
+    return finished(run, ball.value, ball.radius + max((float(e.radius) for e in ends), default=0.0))
+
+
+def fill_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    number = run.stored(params["value"])
+    return Ball(np.full(args[0].shape, float(number.value)), np.full(args[0].shape, float(number.radius)))
+
+
+def _scale(kind: str, x: Ball, size: Array, params: Params) -> Array:
+    """What a declared bound is relative to; with softplus(x, beta) = softplus(beta*x) / beta, 1 becomes 1/beta."""
+    unit = 1 / abs(float(params.get("beta", 1)))
+    return {"y": size, "1": np.full(size.shape, unit), "x": x.size, "1+y": unit + size}[kind]
+
+
+def function_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """exp, log, tanh, sigmoid, gelu, ...: a declared error in units of u."""
+    (x,) = args
+    units, kind = run.arithmetic.ulp_bound(op.name)
+    value, low, high = image(run, op, x, params, TURNING_POINTS.get(op.name))
+    scale = _scale(kind, x, np.maximum(np.abs(low), np.abs(high)), params)
+    return _declared(run, value, low, high, units * scale, scale)
+
+
+def _declared(run: Context, value: Array, low: Array, high: Array, units: Array, scale: Array) -> Ball:
+    """The range, widened by the error of the runtime and of our float64 evaluations."""
+    own = REFERENCE_ULPS * REFERENCE.u * scale + REFERENCE.smallest
+    ball = between(value, low, high)
+    form = run.arithmetic.format
+    error = units * form.u * SLACK + form.tiny  # no library promises more than that below the normal numbers
+    error = np.where(np.maximum(np.abs(low), np.abs(high)) + error <= form.largest, error, np.inf)
+    return finished(run, value, (ball.radius + error + 2 * own) * SLACK)
+
+
+def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """One product, with a slope that the arithmetic may have to round."""
+    slope = run.stored(float(params["slope"]))
+    value, low, high = image(run, op, args[0], params, 0.0)
+    size = np.maximum(np.abs(low), np.abs(high))
+    bent = np.where(args[0].low < 0, args[0].size * float(slope.radius), 0.0)
+    size = size + bent
+    error = local_error(run.arithmetic, size, size, 1) + reference_error(size, 2)
+    whole = (args[0].low > 0) | (float(slope.value) in (0.0, 1.0, -1.0))  # nothing is multiplied, or exactly
+    error = np.where(whole & ~run.arithmetic.flush, 0.0, error + bent)
+    return finished(run, value, between(value, low, high).radius + error)
+
+
+def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """x**e: a chain of products for whole and half exponents, the declared error of `power` for others."""
+    (x,), e = args, float(params["exponent"])
+    whole = e == int(e)
+    value, low, high = image(run, op, x, params, 0.0 if whole and e > 0 and e % 2 == 0 else None)
+    size = np.maximum(np.abs(low), np.abs(high))
+    units: Array = np.full(size.shape, max(run.arithmetic.ulp_bound("power")[0], _steps(e)))
+    if 2 * e != int(2 * e):  # the exponent itself is rounded
+        with np.errstate(all="ignore"):
+            units = units + abs(e) * np.maximum(np.abs(np.log(x.low)), np.abs(np.log(x.high)))
+    error = growth(units, run.arithmetic.u) / run.arithmetic.u
+    ball = _declared(run, value, low, high, error * size, size * (1 + units))
+    domain = (x.low > 0) | whole if e >= 0 else (x.least > 0)
+    safe = domain & ((e >= 0) | (size <= 0.5 / run.arithmetic.tiny))  # 1 / x**n with a normal x**n
+    return finished(run, ball.value, np.where(safe | ((e > 0) & (x.value == 0) & (x.radius == 0)), ball.radius, np.inf))
+
+
+def _steps(e: float) -> float:
+    """Roundings of products and one quotient, two for a reciprocal, with a root before for half exponents."""
+    return abs(e) + 2 if e == int(e) else 4 * abs(e) + 2
+
+
+def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """a / b, or a * (1 / b): two roundings."""
+    a, b = args
+    value = run.evaluate(op, [a.value, b.value], params)
+    with np.errstate(all="ignore"):
+        carried = (a.radius + np.abs(value) * b.radius) / b.least
+        carried = np.where((a.radius == 0) & (b.radius == 0), 0.0, carried)
+        size = a.size / b.least * SLACK
+        error = local_error(run.arithmetic, size, size, 2) + reference_error(size, 1)
+        form = run.arithmetic.format
+        error = error + np.where(b.size > 0.5 / form.tiny, a.size * form.tiny, 0.0)  # a subnormal reciprocal
+    known = (b.least >= form.tiny) | ((a.size == 0) & (b.least > 0))
+    return finished(run, value, np.where(known, (carried + error) * SLACK, np.inf))
