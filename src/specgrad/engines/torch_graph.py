@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection
 from types import FunctionType
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from ..errors import ParameterError, ShapeError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.run import Binder, bind_inputs
 from ..graph.tree import Tree, leaves, transform
@@ -26,26 +28,32 @@ def _function(name: str, plan: Any) -> Any:
 
 
 class _Lowering:
-    """One graph on its way to fx."""
+    """One graph on its way to fx; `places` says under which attribute each constant stands."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, places: dict[int, str]) -> None:
         self.graph = graph
+        self.places = places
         self.fx = fx.Graph()
         self.values: list[Any] = []
         self.norms = _batch_norms(graph)
         self.paired = _max_with_winner(graph)
         self.pairs: dict[Any, Any] = {}
 
-    def lower(self) -> fx.Graph:
+    def lower(self, *, standalone: bool = False) -> fx.Graph:
+        """Flat in and flat out; standalone: with checked inputs, and results in the graph's structure."""
         inputs = {p: self.fx.placeholder(_identifier(self.graph.nodes[p].name)) for p in self.graph.input_positions}
+        for p in inputs if standalone else ():
+            node = self.graph.nodes[p]
+            inputs[p] = self.fx.call_function(of_shape, (inputs[p], node.name, node.shape))
         for i, node in enumerate(self.graph.nodes):
             if node.op is INPUT:
                 self.values.append(inputs[i])
             elif node.op is CONSTANT:
-                self.values.append(self.fx.get_attr(f"constant_{i}"))
+                self.values.append(self.fx.get_attr(self.places[i]))
             else:
                 self.values.append(self._call(i, node))
-        self.fx.output(tuple(self.values[p] for p in self.graph.output_positions))
+        outputs = transform(lambda _, p: self.values[p], self.graph.outputs)
+        self.fx.output((outputs[0] if self.graph.single else outputs) if standalone else tuple(leaves(outputs)))
         self.fx.eliminate_dead_code()
         self.fx.lint()
         return self.fx
@@ -150,10 +158,11 @@ class Compiled(nn.Module):
 
     def __init__(self, graph: Graph, parameters: Tree | None = None) -> None:
         super().__init__()
-        lowered = _Lowering(graph).lower()
+        places = {position: f"constant_{position}" for position in graph.constants}
+        lowered = _Lowering(graph, places).lower()
         root = nn.Module()
         for position, array in graph.constants.items():
-            root.register_buffer(f"constant_{position}", _constant(array))
+            root.register_buffer(places[position], _constant(array))
         self.graph_module = fx.GraphModule(root, lowered)
         self.graph = graph
         self._own: list[str] = []
@@ -189,6 +198,40 @@ class Compiled(nn.Module):
 
 def _constant(array: Any) -> Tensor:
     return torch.as_tensor(array.astype(float) if array.dtype == object else array)
+
+
+# --- a module of its own: constants under their own names ------------------------------------------------------------
+
+
+def of_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
+    """x itself; any other shape than the graph's is refused, for its nodes are made for these sizes."""
+    if x.shape != shape:
+        raise ShapeError("graph", f"input {name} must have shape {shape}; got {tuple(x.shape)}")
+    return x
+
+
+def _place(root: nn.Module, name: str, value: Tensor | nn.Parameter) -> None:
+    """Set a.b.c, making plain modules on the way; what PyTorch forbids as a name is refused."""
+    *path, last = name.split(".")
+    try:
+        for part in path:
+            if part not in root._modules:
+                root.add_module(part, nn.Module())
+            root = root._modules[part]
+        place = root.register_parameter if isinstance(value, nn.Parameter) else root.register_buffer
+        place(last, value)
+    except KeyError as error:
+        raise ParameterError("to_torch", f"{name!r} cannot name a tensor of a module: {error.args[0]}") from None
+
+
+def module_of(graph: Graph, trainable: Collection[str]) -> fx.GraphModule:
+    """The graph as an fx.GraphModule with its constants as parameters (trainable) and buffers, under their names."""
+    root = fx.GraphModule({}, fx.Graph())  # so that a name which a GraphModule needs for itself is refused
+    places = {position: graph.nodes[position].name for position in graph.constants}
+    for position, name in places.items():
+        value = _constant(graph.constants[position]).clone()
+        _place(root, name, nn.Parameter(value) if name in trainable else value)
+    return fx.GraphModule(root, _Lowering(graph, places).lower(standalone=True))
 
 
 def compile_graph(graph: Graph, *, parameters: Tree | None = None) -> Compiled:

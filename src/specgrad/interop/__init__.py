@@ -1,4 +1,4 @@
-"""Models in and out: from PyTorch (`from_torch`). Each import needs its framework, and only then."""
+"""Models in and out: PyTorch (`from_torch`, `to_torch`) and ONNX. Each import needs its framework, and only then."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 HOME = {
     "from_torch": "torch_export",
+    "to_torch": "torch_module",
 }
 
 
