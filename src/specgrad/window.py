@@ -648,3 +648,32 @@ def _transposed(
             raise ShapeError(operator, text, rule="C2")
         axes.append(Strided(size, k, s, e, lo, hi, n))
     return Window(tuple(axes))
+
+
+def transposed_padding(
+    sizes: Shape,
+    kernel: Shape,
+    output: Shape,
+    *,
+    stride: Shape,
+    output_padding: Shape,
+    dilation: Shape,
+    upper: bool,
+) -> tuple[tuple[tuple[int, int], ...], Shape]:
+    """The padding with which conv_transpose gives `output` cells, as ONNX's output_shape asks; and what it lacks.
+
+    The total is split evenly, an odd cell going high (upper) or low. Where even no padding reaches `output`, the cells
+    that are lacking stand at the high end.
+
+    >>> transposed_padding((3,), (3,), (6,), stride=(2,), output_padding=(0,), dilation=(1,), upper=False)
+    (((1, 0),), (0,))
+    >>> transposed_padding((3,), (3,), (9,), stride=(2,), output_padding=(0,), dilation=(1,), upper=False)
+    (((0, 0),), (2,))
+    """
+    pairs, lacking = [], []
+    for n, k, s, e, more, m in zip(sizes, kernel, stride, dilation, output_padding, output, strict=True):
+        total = (n - 1) * s + e * (k - 1) + 1 + more - m
+        small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
+        pairs.append((small, large) if upper else (large, small))
+        lacking.append(max(-total, 0))
+    return tuple(pairs), tuple(lacking)

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 HOME = {
+    "from_onnx": "onnx",
     "from_torch": "torch_export",
     "to_torch": "torch_module",
 }

@@ -1,0 +1,44 @@
+"""ONNX in and out. Needs the package `onnx` (extra: `onnx`).
+
+docs/onnx.md lists every operator with its versions, what is honoured and what is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .onnx_file import BYTE_BUDGET, ModelError
+from .onnx_import import OnnxGraph, import_model
+
+__all__ = ["ModelError", "OnnxGraph", "from_onnx"]
+
+
+def from_onnx(
+    model: Any, *, byte_budget: int = BYTE_BUDGET, input_shapes: Mapping[str, Sequence[int]] | None = None
+) -> OnnxGraph:
+    """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto. Opsets 7 to 22.
+
+    The result is a Graph whose weights are constants, whose layers carry the names of the ONNX nodes (of their first
+    output where they have none), and whose `values` maps the name of an ONNX value to the position of the node that
+    computes it.
+
+    input_shapes  sizes for inputs whose declared shape leaves some open: {"x": (1, 3, 224, 224)}
+    byte_budget   no single value, at 8 bytes a cell, and not all weights together may need more
+
+    The model is not trusted. Sizes are computed in Python integers and compared with the budget before anything is
+    allocated; external data is read from the model's own folder only, never through a link. Whatever is not honoured
+    is refused by name ([P5]), in one line, with a SpecgradError.
+
+    >>> import numpy as np
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None if n == "y" else [1, 1, 4]) for n in "xy")
+    >>> pool = helper.make_node("MaxPool", ["x"], ["y"], name="pool", kernel_shape=[2], strides=[2])
+    >>> model = helper.make_model(helper.make_graph([pool], "net", [x], [y]))
+    >>> graph = from_onnx(model)
+    >>> graph(np.array([[[1.0, 3.0, 2.0, 5.0]]]))
+    array([[[3., 5.]]])
+    >>> graph.nodes[graph.values["y"]].name
+    'pool.max_pool'
+    """
+    return import_model(model, byte_budget, input_shapes)

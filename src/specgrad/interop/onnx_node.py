@@ -1,0 +1,209 @@
+"""One ONNX node, as its line in the table of operators sees it: typed attributes, inputs, known values.
+
+An attribute is read by name and type; one that no line reads is refused. A value is a NumPy array as long as it
+depends on constants alone and is small (shapes, axes, paddings), and a variable of the graph otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import AttributeProto, NodeProto
+
+from ..errors import ParameterError, ShapeError, SpecgradError, UnsupportedError
+from ..graph.trace import Var
+from ..op import Value
+from ..scalar import Array
+from ..window import Shape
+from .onnx_file import shown, tensor, type_name
+
+if TYPE_CHECKING:
+    from .onnx_import import Importer
+
+REQUIRED: Any = object()
+FOLDED = 2**16  # cells of a value that is computed while importing
+STEP = 2**16  # the largest stride or dilation
+FIELDS = {
+    "int": (AttributeProto.INT, "i"),
+    "ints": (AttributeProto.INTS, "ints"),
+    "float": (AttributeProto.FLOAT, "f"),
+    "floats": (AttributeProto.FLOATS, "floats"),
+    "string": (AttributeProto.STRING, "s"),
+    "tensor": (AttributeProto.TENSOR, "t"),
+}
+
+
+class Call:
+    """A node with the version of its schema in force and its inputs."""
+
+    def __init__(self, importer: Importer, node: NodeProto, version: int) -> None:
+        self.importer = importer
+        self.node = node
+        self.version = version
+        self.name = node.name or next((o for o in node.output if o), "")
+        self.title = f"{node.op_type} {shown(self.name)}"
+        self.result_type: int | None = None  # the element type of the outputs; None: that of the first input
+        self._attributes = {a.name: a for a in node.attribute}
+        if len(self._attributes) != len(node.attribute):
+            self.refuse("an attribute is given twice")
+
+    def refuse(self, text: str, rule: str | None = "P5", kind: type[SpecgradError] = ParameterError) -> Any:
+        raise kind(self.title, text, rule=rule)
+
+    # --- attributes ---------------------------------------------------------------------------------------------
+
+    def attribute(self, name: str, kind: str, default: Any = REQUIRED) -> Any:
+        found = self._attributes.pop(name, None)
+        if found is None:
+            return self.refuse(f"attribute {name} is missing") if default is REQUIRED else default
+        number, field = FIELDS[kind]
+        if found.type != number or found.ref_attr_name:
+            return self.refuse(f"attribute {name} must be of type {kind}")
+        value = getattr(found, field)
+        return list(value) if kind in ("ints", "floats") else value
+
+    def int(self, name: str, default: Any = REQUIRED) -> Any:
+        return self.attribute(name, "int", default)
+
+    def ints(self, name: str, default: Any = REQUIRED) -> Any:
+        return self.attribute(name, "ints", default)
+
+    def float(self, name: str, default: Any = REQUIRED) -> float:
+        """A float attribute is a float32: its exact value, and the default rounded to the same type."""
+        value = self.attribute(name, "float", default)
+        if not math.isfinite(np.float32(value)):
+            self.refuse(f"attribute {name}={value} is not finite")
+        return float(np.float32(value))
+
+    def string(self, name: str, default: Any = REQUIRED) -> str:
+        value = self.attribute(name, "string", default)
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+    def flag(self, name: str, default: int = 0) -> bool:
+        value = self.int(name, default)
+        if value not in (0, 1):
+            self.refuse(f"attribute {name} must be 0 or 1; got {value}")
+        return bool(value)
+
+    def tensor(self, name: str, default: Any = REQUIRED) -> Any:
+        found = self.attribute(name, "tensor", default)
+        if found is default:
+            return default
+        return tensor(found, self.importer.folder, self.importer.budget, self.name)
+
+    def only(self, name: str, kind: str, *honoured: Any) -> None:
+        """[P5] An attribute that must have one of these values, the first being its default."""
+        value = self.string(name, honoured[0]) if kind == "string" else self.attribute(name, kind, honoured[0])
+        if value not in honoured:
+            wanted = " or ".join(map(repr, honoured))
+            self.refuse(f"{name}={shown(value)} is not supported; only {wanted}")
+
+    def without_effect(self, name: str, kind: str) -> None:
+        """An attribute that changes nothing in what we compute (momentum in inference, a seed)."""
+        self.attribute(name, kind, None)
+
+    def finish(self) -> None:
+        """[P5] Whatever attribute nobody read."""
+        for name in self._attributes:
+            self.refuse(f"attribute {shown(name)} is not honoured")
+
+    # --- inputs -------------------------------------------------------------------------------------------------
+
+    def has(self, i: int) -> bool:
+        return i < len(self.node.input) and self.node.input[i] != ""
+
+    def input_name(self, i: int) -> str:
+        return self.node.input[i] if self.has(i) else self.refuse(f"input {i} is missing", None, ShapeError)
+
+    def value(self, i: int) -> Value:
+        """An array if it is known and small, else a variable."""
+        name = self.input_name(i)
+        found = self.importer.values[name]
+        if isinstance(found, Var):
+            return found
+        if found.size > FOLDED:
+            return self.importer.variable(name)
+        return found.astype(np.int64) if found.dtype.kind in "iub" else found
+
+    def real(self, i: int) -> Var:
+        """A variable of the graph that holds numbers."""
+        return self.importer.variable(self.input_name(i))
+
+    def optional(self, i: int) -> Var | None:
+        return self.real(i) if self.has(i) else None
+
+    def reals(self) -> list[Var]:
+        return [self.real(i) for i in range(len(self.node.input))]
+
+    def shape(self, i: int) -> Shape:
+        return tuple(self.importer.values[self.input_name(i)].shape)
+
+    def elem_type(self, i: int) -> int:
+        return self.importer.types[self.input_name(i)]
+
+    def known(self, i: int, what: str) -> Array:
+        """The value of an input that must not depend on the data."""
+        found = self.importer.constant_value(self.input_name(i))
+        if found is None:
+            return self.refuse(f"{what} must be a constant; it depends on the input", None, UnsupportedError)
+        return found.astype(np.int64) if found.dtype.kind in "iub" else found
+
+    def known_ints(self, i: int, what: str) -> list[int]:
+        found = self.known(i, what)
+        if found.dtype.kind != "i" or found.ndim > 1:
+            self.refuse(f"{what} must be integers in one row; got {found.dtype} of shape {found.shape}", None)
+        return [int(n) for n in found.reshape(-1)]
+
+    def known_number(self, i: int, what: str) -> Any:
+        found = self.known(i, what)
+        if found.size != 1:
+            self.refuse(f"{what} must be one number; got shape {found.shape}", None, ShapeError)
+        return found.reshape(-1)[0].item()
+
+    def axes(self, i: int | None, default: Any = None) -> Any:
+        """axes as an input (position i) or, in older versions, as an attribute."""
+        if i is None:
+            return self.ints("axes", default)
+        return self.known_ints(i, "axes") if self.has(i) else default
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the model wants."""
+        wanted = [i for i, name in enumerate(self.node.output) if name]
+        return wanted[-1] + 1 if wanted else 0
+
+    def folded(self, array: Any) -> Array:
+        """A value computed while importing."""
+        return self.importer.small(self.title, array)
+
+    def wrong_type(self, i: int) -> Any:
+        return self.refuse(f"input {i} of type {type_name(self.elem_type(i))} is not supported", None)
+
+
+Line = Callable[[Call], Any]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A line of the table: the schema versions it honours, and how."""
+
+    versions: tuple[int, ...]
+    line: Line
+    note: str = ""
+
+
+OPERATORS: dict[str, Operator] = {}
+
+
+def operator(name: str, *versions: int, note: str = "") -> Callable[[Line], Line]:
+    """Register the line of an operator for these schema versions."""
+
+    def add(line: Line) -> Line:
+        OPERATORS[name] = Operator(versions, line, note)
+        return line
+
+    return add
