@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,24 @@ class Candidates:
 
 
 @dataclass(frozen=True, eq=False)
+class Expansion:
+    """A value as an expression of its layer's inputs, multiplied out.
+
+    carried      how far the inputs' own radii, and underflow, can move it
+    size         the sum of the absolute values of its terms
+    least_size   the same where it is multiplied by a radius: abs(value) for an input
+    count        roundings that a term may have met in the layer; `stores` of them in the format of results
+    """
+
+    group: str
+    carried: Array
+    size: Array
+    least_size: Array
+    count: int
+    stores: int
+
+
+@dataclass(frozen=True, eq=False)
 class Ball:
     """abs(any computed value - value) <= radius, cell by cell; the exact value lies there too.
 
@@ -31,6 +49,7 @@ class Ball:
     value: Array
     radius: Array
     candidates: Candidates | None = None
+    expansion: Expansion | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

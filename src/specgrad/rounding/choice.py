@@ -15,7 +15,7 @@ from ..op import Op, Params
 from ..scalar import Array
 from .ball import SLACK, Ball, Candidates
 from .context import Context
-from .linear import finished, linear_rule, local_error, reference_error
+from .linear import finished, linear_rule, reference_error, stored_error, underflow
 
 
 def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -29,6 +29,17 @@ def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
     touching |= {"less": a.low >= b.high, "equal": (a.radius == 0) & (b.radius == 0)}
     fixed = (a.radius == 0) & (b.radius == 0)
     open_ = np.broadcast_to(~(apart | touching[op.name] | fixed), value.shape)
+    run.leave_open(open_)
+    return Ball(value, np.where(open_, 1.0, 0.0))
+
+
+def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
+    """x == amax(x): which cells are the largest, when both sides come from the same x."""
+    value = (x.value == np.max(x.value, axis=axes, keepdims=True)).astype(float)
+    possible = x.high >= np.max(x.low, axis=axes, keepdims=True)
+    alone = possible.sum(axis=axes, keepdims=True) == 1
+    tied = ~np.any(possible & (x.radius > 0), axis=axes, keepdims=True)  # equal numbers, not equal balls
+    open_ = possible & ~alone & ~tied
     run.leave_open(open_)
     return Ball(value, np.where(open_, 1.0, 0.0))
 
@@ -129,8 +140,11 @@ def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
         more, often = (_scattered(v, i.candidates, params) for v in (gy.size, np.ones(gy.shape)))
         sizes, visits, radius = sizes + more, visits + often, radius + more
     count = np.maximum(visits - 1, 0)
-    error = local_error(run.arithmetic, sizes, np.abs(ball.value) + radius, count) + reference_error(sizes, count)
-    return finished(run, ball.value, (radius + error) * SLACK)
+    stores = int(run.arithmetic.inner is not run.arithmetic.format and bool(count.any()))
+    error = stored_error(run.arithmetic, sizes, count, stores) + underflow(run.arithmetic, count, stores)
+    error = np.where(count == 0, 0.0, error + reference_error(sizes, count))
+    radius = (radius + error) * SLACK
+    return finished(run, ball.value, np.where(ball.size + error <= run.arithmetic.largest, radius, np.inf))
 
 
 def _scattered(values: Array, found: Candidates, params: Params) -> Array:

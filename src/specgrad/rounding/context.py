@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..errors import ParameterError
 from ..op import Op, Params, run_spec
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic
-from .ball import Ball, exact_ball
+from .ball import Ball, Expansion, exact_ball
 
 Evaluate = Callable[[Op, Sequence[Any], Params], Array]
 
@@ -50,6 +50,8 @@ class Context:
     evaluate: Evaluate
     undecided: set[str] = field(default_factory=set)
     node: str = ""
+    group: str = ""
+    largest: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def stored(self, x: Any) -> Ball:
         """A given number or array as the arithmetic holds it: exact if it can be, else rounded once."""
@@ -73,7 +75,16 @@ class Context:
             return ball
         tiny = self.arithmetic.tiny
         lost = np.where(ball.least < tiny, np.minimum(ball.size, tiny), 0.0)
-        return Ball(ball.value, ball.radius + lost, ball.candidates)
+        e = ball.expansion
+        return replace(ball, radius=ball.radius + lost, expansion=e and replace(e, carried=e.carried + lost))
+
+    def opened(self, ball: Ball, is_index: bool = False) -> Expansion:
+        """The ball's expansion if it belongs to the layer at work; otherwise an input of it."""
+        if ball.expansion is not None and ball.expansion.group == self.group:
+            return ball.expansion
+        if is_index:
+            return Expansion(self.group, np.zeros(ball.shape), ball.value, ball.value, 0, 0)
+        return Expansion(self.group, ball.radius, ball.size, np.abs(ball.value), 0, 0)
 
     def leave_open(self, where: Array) -> None:
         if where.any():

@@ -15,7 +15,7 @@ from ..scalar import Array
 from .arithmetic import REFERENCE, growth
 from .ball import SLACK, Ball, between
 from .context import Context
-from .linear import finished, local_error, reference_error
+from .linear import finished, reference_error, rounded, stored_error, underflow
 
 TURNING_POINTS = {
     "abs": 0.0,
@@ -92,15 +92,13 @@ def _declared(run: Context, value: Array, low: Array, high: Array, units: Array,
 
 def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """One product, with a slope that the arithmetic may have to round."""
-    slope = run.stored(float(params["slope"]))
-    value, low, high = image(run, op, args[0], params, 0.0)
-    size = np.maximum(np.abs(low), np.abs(high))
-    bent = np.where(args[0].low < 0, args[0].size * float(slope.radius), 0.0)
-    size = size + bent
-    error = local_error(run.arithmetic, size, size, 1) + reference_error(size, 2)
-    whole = (args[0].low > 0) | (float(slope.value) in (0.0, 1.0, -1.0))  # nothing is multiplied, or exactly
-    error = np.where(whole & ~run.arithmetic.flush, 0.0, error + bent)
-    return finished(run, value, between(value, low, high).radius + error)
+    slope, (x,) = run.stored(float(params["slope"])), args
+    value, low, high = image(run, op, x, params, 0.0)
+    bent = np.where(x.low < 0, x.size * float(slope.radius), 0.0)
+    size = np.maximum(np.abs(low), np.abs(high)) + bent
+    error = stored_error(run.arithmetic, size, 2, 0) + underflow(run.arithmetic, 1, 1) + reference_error(size, 2)
+    multiplied = (x.low < 0) & (float(slope.value) not in (0.0, 1.0, -1.0))
+    return finished(run, value, between(value, low, high).radius + np.where(multiplied, error + bent, 0.0))
 
 
 def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -127,14 +125,12 @@ def _steps(e: float) -> float:
 
 def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """a / b, or a * (1 / b): two roundings."""
-    a, b = args
-    value = run.evaluate(op, [a.value, b.value], params)
+    b, part, form = args[1], run.opened(args[0]), run.arithmetic.format
+    value = run.evaluate(op, [args[0].value, b.value], params)
     with np.errstate(all="ignore"):
-        carried = (a.radius + np.abs(value) * b.radius) / b.least
-        carried = np.where((a.radius == 0) & (b.radius == 0), 0.0, carried)
-        size = a.size / b.least * SLACK
-        error = local_error(run.arithmetic, size, size, 2) + reference_error(size, 1)
-        form = run.arithmetic.format
-        error = error + np.where(b.size > 0.5 / form.tiny, a.size * form.tiny, 0.0)  # a subnormal reciprocal
-    known = (b.least >= form.tiny) | ((a.size == 0) & (b.least > 0))
-    return finished(run, value, np.where(known, (carried + error) * SLACK, np.inf))
+        size = part.size / b.least * SLACK
+        carried = np.where(part.carried == 0, 0.0, part.carried / b.least)
+        carried = carried + np.where(b.radius == 0, 0.0, part.least_size / np.abs(b.value) * b.radius / b.least)
+        carried = carried + np.where(b.size > 0.5 / form.tiny, part.size * form.tiny, 0.0)  # a subnormal reciprocal
+    known = (b.least >= form.tiny) | ((part.size == 0) & (b.least > 0))
+    return rounded(run, value, np.where(known, carried * SLACK, np.inf), size, 2, [part])

@@ -2,6 +2,10 @@
 
 The incoming radii pass through the operator's own linear map: for f linear in groups of arguments,
 abs(f(c) - f(v)) <= f_abs(r, size of the others), one group after the other.
+
+Nodes of one layer (linear, batch_norm, mean, ...) may be computed as one kernel that orders their sums and products in
+another way. Their balls carry an `Expansion`: what came in from outside the layer, the size of the expanded expression,
+and how many roundings any of its terms can have met. Then (1 + u)**(all of them) - 1 times that size covers any order.
 """
 
 from __future__ import annotations
@@ -13,50 +17,52 @@ import numpy as np
 from ..op import Op, Params
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic, growth
-from .ball import SLACK, Ball
+from .ball import SLACK, Ball, Expansion
 from .context import Context
 
 
 def magnitude(run: Context, op: Op, args: Sequence[Array], params: Params) -> Array:
     """The operator on absolute values."""
-    if op.magnitude is not None and op.name in ("avg_pool", "avg_spread"):
-        return np.abs(run.evaluate(op, args, params))  # the engine's line of the same operator is faster
-    if op.magnitude is not None:
+    if op.magnitude is not None and op.linear != "all":
         return np.asarray(op.magnitude(*args, **params))
-    return np.abs(run.evaluate(op, args, params))
+    if op.name == "sub":
+        return np.asarray(args[0] + args[1])
+    return np.abs(run.evaluate(op, args, params))  # an engine's line is faster than the record's
 
 
-def spread(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Array | float:
+def spread(run: Context, op: Op, parts: Sequence[Expansion], params: Params) -> Array | float:
     """How far the incoming radii move the exact result."""
     total: Array | float = 0.0
     done: set[int] = set()
-    for group in op.linear_groups(len(args)):
-        fresh = [i for i in group if i not in done and not args[i].is_exact]
+    for group in op.linear_groups(len(parts)):
+        fresh = [i for i in group if i not in done and np.any(parts[i].carried)]
         if fresh:
-            given = [
-                a.radius if i in fresh else np.zeros(a.shape) if i in group else a.value
-                if i in op.index_args else a.size if i in done else np.abs(a.value)
-                for i, a in enumerate(args)
-            ]  # fmt: skip
+            given = [_entry(p, i, fresh, group, done) for i, p in enumerate(parts)]
             total = total + magnitude(run, op, given, params)
         done |= set(group)
     return total
 
 
-def sizes(op: Op, args: Sequence[Ball]) -> list[Array]:
-    return [a.value if i in op.index_args else a.size for i, a in enumerate(args)]
+def _entry(p: Expansion, i: int, fresh: Sequence[int], group: Sequence[int], done: set[int]) -> Array:
+    if i in group:
+        return p.carried if i in fresh else np.zeros(p.size.shape)
+    return p.size if i in done else p.least_size
 
 
-def local_error(arithmetic: Arithmetic, size: Array, value: Array, count: int | Array) -> Array:
-    """The error of `count` roundings in the accumulating format, then of storing the result."""
-    form, inner = arithmetic.format, arithmetic.inner
-    lost = 2 * inner.tiny if arithmetic.flush else inner.smallest
-    grown = growth(count, inner.u)
-    error = grown * size + np.where(np.equal(count, 0), 0.0, (count + 1) * lost * (1 + grown))
-    error = np.where(size + error <= inner.largest, error, np.inf)
-    if inner is not form:
-        error = error + (np.minimum(np.abs(value), size) + error) * form.u + form.smallest
-    return np.where(np.abs(value) + error <= form.largest, error, np.inf)
+def stored_error(arithmetic: Arithmetic, size: Array, count: int | Array, stores: int) -> Array:
+    """`count` roundings in the accumulating format and `stores` in the format of results; inf on overflow."""
+    inner = arithmetic.inner
+    grown = (1 + growth(count, inner.u)) * (1 + growth(stores, arithmetic.u)) - 1 if stores else growth(count, inner.u)
+    error = np.asarray(grown * size)
+    return np.where(size + error <= inner.largest, error, np.inf)
+
+
+def underflow(arithmetic: Arithmetic, count: int | Array, stores: int) -> Array:
+    """What `count` operations can lose below the smallest normal number."""
+    lost = 2 * arithmetic.inner.tiny if arithmetic.flush else arithmetic.inner.smallest
+    stored = stores * (arithmetic.tiny if arithmetic.flush else arithmetic.format.smallest)
+    inside = np.where(np.equal(count, 0), 0.0, (count + 1) * lost * (1 + growth(count, arithmetic.inner.u)))
+    return np.asarray(inside + stored)
 
 
 def reference_error(size: Array, count: int | Array) -> Array:
@@ -66,21 +72,33 @@ def reference_error(size: Array, count: int | Array) -> Array:
 
 def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, count: int | None = None) -> Ball:
     """conv, avg_pool, sum, mul, layout, ...: every operator that is linear in each of its arguments."""
-    values = [a.value for a in args]
-    value = run.evaluate(op, values, params)
-    carried = spread(run, op, args, params)
+    value = run.evaluate(op, [a.value for a in args], params)
+    parts = [run.opened(a, i in op.index_args) for i, a in enumerate(args)]
+    carried = np.asarray(np.broadcast_to(spread(run, op, parts, params), value.shape) * SLACK)
     if count is None:
         count = 0 if op.exact or op.roundings is None else op.roundings(*(a.shape for a in args), **params)
-    if count == 0:
-        return finished(run, value, np.broadcast_to(carried, value.shape) * SLACK)
-    slack = SLACK * (1 + 4 * (count + 8) * REFERENCE.u)
-    size = magnitude(run, op, sizes(op, args), params) * slack
-    error = local_error(run.arithmetic, size, np.abs(value) + carried, count)
-    return finished(run, value, (carried + error + reference_error(size, count)) * slack)
+    if count + sum(p.count for p in parts) == 0:
+        return finished(run, value, carried)
+    size = magnitude(run, op, [p.size for p in parts], params)
+    return rounded(run, value, carried, size, count, parts)
 
 
-def finished(run: Context, value: Array, radius: Array) -> Ball:
+def rounded(
+    run: Context, value: Array, carried: Array, size: Array, count: int, parts: Sequence[Expansion], own: int = 1
+) -> Ball:
+    """A result of `count` more roundings than its parts have, with what it carries and its expanded size."""
+    arithmetic = run.arithmetic
+    total = count + sum(p.count for p in parts)
+    stores = sum(p.stores for p in parts) + (own if count and arithmetic.inner is not arithmetic.format else 0)
+    slack = SLACK * (1 + 4 * (total + 8) * REFERENCE.u)
+    size, carried = size * slack, carried + (underflow(arithmetic, count, min(stores, 1)) if count else 0.0)
+    error = stored_error(arithmetic, size, total, stores)
+    radius = (carried + error + reference_error(size, total)) * slack
+    radius = np.where(np.abs(value) + radius <= arithmetic.largest, radius, np.inf)
+    return finished(run, value, radius, Expansion(run.group, carried, size, size, total, stores))
+
+
+def finished(run: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:
     """A ball whose NaN radii prove nothing, after results may have been flushed."""
     unknown = np.isnan(radius) | (~np.isfinite(value) & (radius != 0))
-    radius = np.where(unknown, np.inf, radius)
-    return run.flushed(Ball(value, radius))
+    return run.flushed(Ball(value, np.where(unknown, np.inf, radius), expansion=expansion))

@@ -12,6 +12,7 @@ from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, transform
 from ..op import REGISTRY, Op
+from . import choice
 from .arithmetic import Arithmetic
 from .ball import Ball
 from .context import Context, evaluator
@@ -55,7 +56,7 @@ def radius(
     >>> bool(2e-7 < report.outputs.radius < 2e-6)
     True
     """
-    run = Context(arithmetic or Arithmetic(), evaluator(backend))
+    run = Context(arithmetic or Arithmetic(), evaluator(backend), largest=_largest(graph))
     wanted = {n.name for n in graph.nodes} if keep is True else set(keep or ())
     found: dict[str, Ball] = {}
     unbounded: list[str] = []
@@ -84,10 +85,31 @@ def _balls(
     return balls
 
 
+def _largest(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
+    """Nodes x == amax(x), as the derivative of a maximum asks: the position of x, and the axes."""
+    found = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op.name == "equal" and all(isinstance(a, int) for a in node.args):
+            x, top = node.operands()
+            while graph.nodes[top].op.name in ("reshape", "broadcast"):
+                (top,) = graph.nodes[top].operands()
+            if graph.nodes[top].op.name == "amax" and graph.nodes[top].args == (x,):
+                found[i] = (x, graph.nodes[top].params["axes"])
+    return found
+
+
+def _fusible(node: Node) -> str:
+    """The layer whose nodes a runtime may merge; each node of a derivative stands alone."""
+    return node.name if node.group.startswith(("jvp(", "vjp(")) else node.group
+
+
 def _ball(graph: Graph, i: int, node: Node, balls: list[Any], inputs: dict[int, Any], run: Context) -> Ball:
     if node.op is INPUT or node.op is CONSTANT:
         return run.stored(inputs[i] if node.op is INPUT else graph.constants[i])
-    run.node = node.name
+    run.node, run.group = node.name, _fusible(node)
+    if i in run.largest:
+        x, axes = run.largest[i]
+        return choice.largest_rule(run, balls[x], axes)
     args = [run.stored(a.value) if isinstance(a, NumberArg) else balls[a] for a in node.args]
     return apply_rule(run, node.op, args, node.params)
 
