@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import functional as F
 from ..errors import ParameterError, UnsupportedError
-from ..op import Value, shape_of
+from ..op import Value, is_literal, shape_of
 from ..ops import activation, compose, contract, elementwise, layout, max_pool
 from ..ops.elementwise import add, div, exp, greater, greater_equal, mul, neg, select, sqrt, sub
 
@@ -25,12 +25,16 @@ HARMLESS |= {"device", "pin_memory", "half_to_float"}  # a change of type is ref
 # --- arithmetic -----------------------------------------------------------------------------------------------------
 
 
-def _add(self: Value, other: Value, alpha: Any = 1) -> Value:
-    return add(self, other if alpha == 1 else mul(other, alpha))
+def _times(x: Value, alpha: Any) -> Value:
+    return x if alpha == 1 else x * alpha if is_literal(x) else mul(x, alpha)
 
 
-def _sub(self: Value, other: Value, alpha: Any = 1) -> Value:
-    return sub(self, other if alpha == 1 else mul(other, alpha))
+def _add(self: Value, other: Value, alpha: Any) -> Value:
+    return add(self, _times(other, alpha))
+
+
+def _sub(self: Value, other: Value, alpha: Any) -> Value:
+    return sub(self, _times(other, alpha))
 
 
 def _addmm(self: Value, mat1: Value, mat2: Value) -> Value:
@@ -205,8 +209,8 @@ def _adaptive_max(rank: int) -> Line:
 
 
 def _max_unpool(rank: int) -> Line:
-    """The schema brings the output size, so the kernel has nothing left to say."""
-    return lambda self, indices, output_size: max_pool.max_unpool(
+    """The schema brings the output size, so kernel, stride and padding have nothing left to say."""
+    return lambda self, indices, output_size, stride=None, padding=None: max_pool.max_unpool(
         self, indices, (1,) * rank, output=tuple(output_size)[-rank:]
     )
 

@@ -1,0 +1,230 @@
+"""Every line of the aten table, alone, against PyTorch's own operator: values, and gradients at kinks and ties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import specgrad as sg
+from specgrad.interop import aten
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    """Quarters between -3.5 and 3.5 in float64, each of the kinks at 0, 1 and 3 among them if there is room."""
+    x = torch.randint(-14, 15, shape, generator=torch.Generator().manual_seed(seed)).double() / 4
+    kinks = torch.tensor([0, -3, 3, 1, -1], dtype=torch.float64)[: x.numel()]
+    x.view(-1)[: len(kinks)] = kinks
+    return x
+
+
+def positive(*shape: int) -> Tensor:
+    return numbers(*shape).abs() + 0.25
+
+
+X, Y = numbers(2, 4, 6, 5), numbers(2, 4, 6, 5, seed=1)
+C = numbers(4, seed=2)
+FLAT, ROW, SQUARE = numbers(6), numbers(1, 6), numbers(2, 6, 6)
+VOLUME, LINE = numbers(1, 2, 5, 4, 5), numbers(2, 4, 9)
+BY_RANK = {1: LINE, 2: X, 3: VOLUME}
+CHANNELS = {1: 4, 2: 4, 3: 2}
+
+Case = tuple[Any, ...]
+CASES: dict[str, list[Case]] = {
+    **{f"{name}.Scalar": [(X, 1)] for name in ("gt", "ge", "lt", "le", "eq")},
+    **{f"{name}.Tensor": [(X, Y)] for name in ("gt", "ge", "lt", "le", "eq")},
+    "conv_transpose1d.default": [(LINE, numbers(4, 3, 3), None, [2], [1], [1], 1, [2])],
+    "conv_transpose2d.input": [
+        (X, numbers(4, 1, 3, 2), C, [2, 1], [1, 0], [1, 0], 4),
+        (X, numbers(4, 3, 2, 2)),
+    ],
+    "conv_transpose3d.input": [(VOLUME, numbers(2, 2, 2, 1, 2), None, [2, 1, 1])],
+    "max_unpool2d.default": [(numbers(1, 1, 2, 2), torch.tensor([[[[5, 0], [3, 2]]]]), [3, 4])],
+    "max_unpool3d.default": [
+        (numbers(1, 1, 1, 1, 2), torch.tensor([[[[[4, 1]]]]]), [2, 1, 3], [2, 1, 3], [0, 0, 0]),
+    ],
+    "linear.default": [(X, numbers(3, 5), numbers(3)), (X, numbers(3, 5))],
+    "matmul.default": [(SQUARE, SQUARE), (SQUARE, FLAT), (FLAT, SQUARE[0]), (FLAT, FLAT)],
+    "mm.default": [(SQUARE[0], SQUARE[1])],
+    "bmm.default": [(SQUARE, SQUARE)],
+    "addmm.default": [(FLAT, SQUARE[0], SQUARE[1])],
+    "add.Tensor": [(X, Y), (X, C[:, None, None]), ({"alpha": 3}, X, Y)],
+    "add.Scalar": [(X, 2), (X, 2, 3)],
+    "sub.Tensor": [(X, Y), ({"alpha": 3}, X, Y)],
+    "sub.Scalar": [(X, 2), (X, 2, 3)],
+    "rsub.Tensor": [(X, Y), ({"alpha": 2}, X, Y)],
+    "rsub.Scalar": [(X, 2), (X, 2, 3)],
+    "mul.Tensor": [(X, Y), (X, C[:, None, None])],
+    "mul.Scalar": [(X, 0.5)],
+    "div.Tensor": [(X, positive(2, 4, 6, 5))],
+    "div.Scalar": [(X, 4)],
+    **{f"{n}.default": [(X,)] for n in ("neg", "abs", "exp", "square", "sign", "clone", "contiguous", "alias")},
+    **{f"{n}.default": [(positive(7),)] for n in ("log", "sqrt", "rsqrt", "reciprocal")},
+    "pow.Tensor_Scalar": [(X, 2), (X, 3), (positive(5), 0.5), (positive(5), -1)],
+    "maximum.default": [(X, Y)],
+    "minimum.default": [(X, Y)],
+    "where.self": [(X > 0, X, Y)],
+    **{f"{n}.default": [(X,)] for n in ("relu", "relu6", "hardswish", "hardsigmoid")},
+    **{f"{n}.default": [(X,)] for n in ("sigmoid", "tanh", "silu", "mish")},
+    "leaky_relu.default": [(X,), (X, 0.25)],
+    "prelu.default": [(X, numbers(1) + 0.5), (X, C), (numbers(3, 4), C)],
+    "elu.default": [(X,), (X, 2.0, 1.5, 0.5)],
+    "hardtanh.default": [(X,), (X, 0, 6), (X, -3, 3)],
+    "clamp.default": [(X, -1, 3), (X, None, 1), (X, 0)],
+    "clamp_min.default": [(X, 1)],
+    "clamp_max.default": [(X, 1)],
+    "gelu.default": [(X,), ({"approximate": "tanh"}, X)],
+    "softplus.default": [(X,), (X * 10, 2, 5)],
+    "softmax.int": [(X, 1), (X, -1)],
+    "_softmax.default": [(X, 1, False)],
+    "log_softmax.int": [(X, 1)],
+    "_log_softmax.default": [(X, 1, False)],
+    "batch_norm.default": [
+        (X, C, C + 1, C, positive(4), False, 0.1, 0.01, False),
+        (X, None, None, C, positive(4), False, 0.1, 0.01, True),
+    ],
+    "_native_batch_norm_legit_no_training.default": [(X, C, C + 1, C, positive(4), 0.1, 0.01)],
+    "layer_norm.default": [(X, [6, 5], Y[0, 0], X[0, 0]), (X, [5], None, None, 0.01)],
+    "group_norm.default": [(X, 2, C, C + 1), (X, 4)],
+    "instance_norm.default": [
+        (X, C, C + 1, None, None, True, 0.1, 0.01, False),
+        (X, C, C + 1, C, positive(4), False, 0.1, 0.01, False),
+    ],
+    "mean.default": [(X,)],
+    "mean.dim": [(X, [2, 3]), (X, [-1], True), (X, []), (X, None)],
+    "sum.default": [(X,)],
+    "sum.dim_IntList": [(X, [2, 3]), (X, [-1], True), (X, [])],
+    "amax.default": [(X, [2, 3]), (X, [-1], True), (X,)],
+    "view.default": [(X, [8, -1])],
+    "_unsafe_view.default": [(X, [8, 30])],
+    "reshape.default": [(X, [8, -1])],
+    "flatten.using_ints": [(X, 1), (X, 1, 2), (X,)],
+    "permute.default": [(X, [0, -1, 1, 2])],
+    "transpose.int": [(X, 1, -1)],
+    "t.default": [(SQUARE[0],), (FLAT,)],
+    "squeeze.default": [(numbers(1, 3, 1),)],
+    "squeeze.dim": [(numbers(1, 3, 1), -1), (numbers(1, 3, 1), 1)],
+    "squeeze.dims": [(numbers(1, 3, 1), [0, -1])],
+    "unsqueeze.default": [(X, 0), (X, -1), (X, 2)],
+    "expand.default": [(ROW, [3, 6]), (ROW, [2, 3, -1])],
+    "slice.Tensor": [(X, 1, 1, 9223372036854775807), (X, -1, -3, -1), (X, 2, 0, 6, 4), (X,)],
+    "select.int": [(X, 1, 2), (X, -1, -1)],
+    "split.Tensor": [(X, 3, 1), (X, 2)],
+    "split_with_sizes.default": [(X, [1, 5], 2)],
+    "chunk.default": [(X, 4, 3), (X, 2)],
+    "cat.default": [([X, Y], 1), ([X, Y[:, :1]], -3)],
+    "stack.default": [([X, Y], 1), ([X, Y], -1)],
+    "pad.default": [(X, [1, 2]), (X, [1, 0, 2, 1], "constant", 2.5)],
+    "constant_pad_nd.default": [(X, [1, 2, 0, 1], -1)],
+    "pixel_shuffle.default": [(X, 2), (X[0], 2)],
+    "zeros_like.default": [(X,)],
+    "ones_like.default": [(X,)],
+    "full_like.default": [(X, 2.5)],
+    "lift_fresh_copy.default": [(X,)],
+    "_to_copy.default": [({"dtype": torch.float64}, X)],
+    "to.dtype": [(X, torch.float64)],
+    "detach.default": [(X,)],
+    "dropout.default": [(X, 0.5, False)],
+    "feature_dropout.default": [(X, 0.5, False)],
+    "native_dropout.default": [(X, 0.5, False)],
+}  # fmt: skip
+for rank, x in BY_RANK.items():
+    c, ones = CHANNELS[rank], [1] * rank
+    three, two = [3] * rank, [2] * rank
+    weight = numbers(4, c // 2, *three, seed=rank)
+    CASES |= {
+        f"conv{rank}d.default": [(x, weight, C, two, ones, ones, 2), (x[0], numbers(3, c, *two))],
+        f"conv{rank}d.padding": [(x, weight, None, ones, "same", ones, 2), (x, weight, C, two, "valid", ones, 2)],
+        f"max_pool{rank}d.default": [(x, two), (x, three, [], ones, ones, True), (x, two, ones, ones, two)],
+        f"max_pool{rank}d_with_indices.default": [(x, two), (x, three, two, ones)],
+        f"avg_pool{rank}d.default": [(x, two), (x, three, two, ones, True, False), (x, three, two, ones, True)],
+        f"adaptive_avg_pool{rank}d.default": [(x, three)],
+        f"adaptive_max_pool{rank}d.default": [(x, three)],
+        f"upsample_nearest{rank}d.vec": [(x, None, [2.0] * rank), (x, [3 * n for n in x.shape[2:]], None)],
+    }  # fmt: skip
+for rank in (2, 3):
+    CASES[f"avg_pool{rank}d.default"].append((BY_RANK[rank], [2] * rank, [], [0] * rank, False, True, 1))
+NO_VALUE = {"_assert_tensor_metadata.default", "detach_.default"}  # checks; the same as detach, in place
+
+
+def overload(name: str) -> Any:
+    packet, _, kind = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), kind)
+
+
+def ours(name: str, args: Case) -> Any:
+    kwargs, args = (args[0], args[1:]) if isinstance(args[0], dict) else ({}, args)
+    return aten.call(name, overload(name)._schema, args, kwargs)
+
+
+def results(value: Any) -> list[Any]:
+    """The results that a network goes on with: not the masks of dropout, nor what batch_norm saves."""
+    return list(value) if isinstance(value, tuple | list) else [value]
+
+
+def replaced(args: Any, f: Any) -> Any:
+    """The arguments with f at every tensor."""
+    if isinstance(args, tuple | list):
+        return type(args)(replaced(a, f) for a in args)
+    return f(args) if isinstance(args, Tensor) else args
+
+
+def tensors(args: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    replaced(args, found.append)
+    return found
+
+
+def parameters() -> list[Any]:
+    return [pytest.param(name, args, id=f"{name}-{i}") for name in CASES for i, args in enumerate(CASES[name])]
+
+
+def theirs(name: str, args: Case) -> list[Tensor]:
+    kwargs, rest = (args[0], args[1:]) if isinstance(args[0], dict) else ({}, args)
+    return results(overload(name)(*rest, **kwargs))
+
+
+def test_every_line_has_a_case() -> None:
+    assert set(CASES) | NO_VALUE == set(aten.TABLE)
+
+
+@pytest.mark.parametrize(("name", "args"), parameters())
+def test_values(name: str, args: Case) -> None:
+    found = results(ours(name, replaced(args, lambda t: t.double().numpy() if t.dtype == torch.bool else t.numpy())))
+    for mine, other in zip(found, theirs(name, args), strict=False):
+        assert mine.shape == other.shape
+        np.testing.assert_allclose(mine, other.numpy(), rtol=1e-13, atol=1e-13)
+
+
+STATISTICS = {"batch_norm.default", "_native_batch_norm_legit_no_training.default", "instance_norm.default"}
+TOLERANCE = {"hardsigmoid.default": 3e-8}  # PyTorch's derivative takes 1/6 in float32, even in float64
+FLAT_DERIVATIVE = {"zeros_like", "ones_like", "full_like", "sign", "gt", "ge", "lt", "le", "eq", "detach"}
+
+
+@pytest.mark.parametrize(
+    ("name", "args"), [p for p in parameters() if p.values[0].split(".")[0] not in FLAT_DERIVATIVE]
+)
+def test_gradients(name: str, args: Case) -> None:
+    """Of the weighted sum of the real results, in every real argument."""
+    given = tensors(args)
+    last = len(given) - 2 if name in STATISTICS else len(given)  # PyTorch has no derivative in mean and variance
+    leaves = [t.clone().requires_grad_(t.is_floating_point() and i < last) for i, t in enumerate(given)]
+    fresh = iter(leaves)
+    outs = [y for y in theirs(name, replaced(args, lambda _: next(fresh))) if y.requires_grad]
+    weights = [numbers(*y.shape, seed=i + 5) for i, y in enumerate(outs)]
+    real = [t for t in leaves if t.requires_grad]
+    expected = torch.autograd.grad(outs, real, weights, allow_unused=True, materialize_grads=True)
+
+    def loss(*values: Any) -> Any:
+        fresh = iter(values)
+        found = [y for y in results(ours(name, replaced(args, lambda _: next(fresh)))) if y.kind == "real"]
+        return sum(sg.sum(y * w.numpy()) for y, w in zip(found, weights, strict=False))
+
+    examples = [t.detach().numpy() if t.dtype != torch.bool else t.double().numpy() for t in leaves]
+    wanted = [i for i, t in enumerate(leaves) if t.requires_grad]
+    found = sg.grad(sg.trace(loss, *examples), wanted)(*examples)
+    for mine, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), rtol=TOLERANCE.get(name, 1e-12), atol=1e-12)
