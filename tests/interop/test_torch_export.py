@@ -27,17 +27,6 @@ class Wrap(nn.Module):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_graph_computes_what_the_module_does(name: str) -> None:
-    """In float64, where 1e-10 of the largest output lies far above rounding and far below any wrong cell."""
-    module, x = SMALL[name]()
-    module, x = module.double(), x.double()
-    graph = from_torch(module, x)
-    expected = module(x).detach().numpy()
-    assert graph.nodes[graph.output_positions[0]].shape == expected.shape
-    assert np.abs(graph(x.numpy()) - expected).max() <= 1e-10 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("name", SMALL)
 def test_names_are_the_modules_own(name: str) -> None:
     module, x = SMALL[name]()
     graph = from_torch(module, x)
