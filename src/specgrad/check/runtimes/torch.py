@@ -64,7 +64,8 @@ def _lp_pool(q: Question) -> str:
     rank, a = _rank(q), q.attributes
     if any(_symmetric(a["padding"], rank)) or max(a.get("dilation", (1,))) > 1 or a.get("ceil"):
         raise NotOffered("torch's lp_pool has no padding and no dilation, and another rule under ceil")
-    return call_text(f"F.lp_pool{rank}d", Text("x.abs()"), float(a["p"]), a["kernel"], stride=a["stride"])
+    kernel, stride = (a["kernel"][0], a["stride"][0]) if rank == 1 else (a["kernel"], a["stride"])
+    return call_text(f"F.lp_pool{rank}d", Text("x.abs()"), float(a["p"]), kernel, stride=stride)
 
 
 def _adaptive(q: Question) -> str:
@@ -107,7 +108,7 @@ CALLS: dict[str, Callable[[Question], str]] = {
     "hardswish": _simple("F.hardswish"),
     "sigmoid": _simple("torch.sigmoid"),
     "tanh": _simple("torch.tanh"),
-    "softplus": lambda q: call_text("F.softplus", X, threshold=1e30),  # without the linear piece beyond 20
+    "softplus": _simple("F.softplus"),
     "gelu": _simple("F.gelu"),
     "exp": _simple("torch.exp"),
     "softmax": _simple("F.softmax", axis="dim"),

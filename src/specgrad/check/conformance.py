@@ -1,0 +1,152 @@
+"""A runtime against the contract: every operator, generated questions of every kind of data, verdicts counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .examine import Examiner, RuntimeExaminer, with_gradient
+from .generate import FINITE, SHAPES, questions
+from .judge import Verdict
+from .process import Process
+from .question import Question, check_operator
+from .rules import TEXT, rule
+from .runtimes import Runtime, runtime
+from .script import reproduction
+from .shrink import shrink
+
+# Whose gradient is computed by one canonical formula, so that the radius of our vjp graph bounds it.
+GRADIENTS = ("conv", "conv_transpose", "linear", "max_pool", "avg_pool", "adaptive_avg_pool", "add", "mul", "relu")
+BAD = ("differs", "other arithmetic", "crashes", "times out")
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault, shrunk: `script` shows it with the runtime and numpy alone."""
+
+    operator: str
+    rule: str
+    question: Question
+    verdict: Verdict
+    script: str
+
+    def sort(self) -> tuple[Any, ...]:
+        """Findings of one sort are shown once."""
+        return self.operator, self.rule, self.verdict.kind, self.verdict.fault, self.question.gradient is None
+
+    def row(self) -> dict[str, Any]:
+        """For tables and --json."""
+        return {
+            "operator": self.operator,
+            "gradient": self.question.gradient is not None,
+            "rule": self.rule,
+            "about": TEXT[self.rule],
+            "question": str(self.question),
+            "verdict": self.verdict.kind,
+            "detail": str(self.verdict),
+            "script": self.script,
+        }
+
+
+@dataclass
+class Conformance:
+    """Verdicts of one runtime: counts and worst ratio per operator, refusals with their reasons, findings."""
+
+    runtime: str
+    versions: dict[str, str]
+    seed: int
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
+    refusals: dict[str, Counter[str]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """ "differs" if anything does, else "cannot tell" if nothing was answered, else "ok"."""
+        total: Counter[str] = sum(self.counts.values(), Counter())
+        if any(total[kind] for kind in BAD):
+            return "differs"
+        return "ok" if total["exact"] + total["rounding"] else "cannot tell"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "runtime": self.runtime,
+            "versions": self.versions,
+            "seed": self.seed,
+            "operators": {op: dict(c) | {"ratio": self.ratios[op]} for op, c in self.counts.items()},
+            "refusals": {op: dict(c) for op, c in self.refusals.items()},
+            "findings": [f.row() for f in self.findings],
+        }
+
+
+def _asked(operator: str, found: Runtime, count: int, seed: int, gradients: bool) -> Iterator[Question]:
+    """The value of every question; the gradient of those with finite data, where the runtime has gradients."""
+    for i, question in enumerate(questions(operator, count, seed)):
+        yield question
+        if gradients and found.gradients and operator in GRADIENTS and question.data in FINITE:
+            yield with_gradient(question, i)
+
+
+class _Record:
+    """Collects the verdicts of one operator, and shrinks at most a few failures of each sort."""
+
+    def __init__(self, result: Conformance, examiner: Examiner, found: Runtime, operator: str) -> None:
+        self.result, self.examiner, self.found, self.operator = result, examiner, found, operator
+        self.seen: Counter[Any] = Counter()
+        result.counts[operator], result.ratios[operator] = Counter(), 0.0
+        result.refusals[operator] = Counter()
+
+    def add(self, question: Question, verdict: Verdict, shrinks: int) -> None:
+        kind = verdict.kind
+        self.result.counts[self.operator][kind] += 1
+        if kind == "rounding":
+            self.result.ratios[self.operator] = max(self.result.ratios[self.operator], verdict.ratio)
+        elif kind == "refuses":
+            self.result.refusals[self.operator][verdict.detail] += 1
+        elif kind in BAD:
+            sort = (kind, verdict.fault, rule(question, verdict), question.gradient is not None)
+            self.seen[sort] += 1
+            if self.seen[sort] <= shrinks:
+                self._finding(question, verdict)
+
+    def _finding(self, question: Question, verdict: Verdict) -> None:
+        small = shrink(question, lambda q: self.examiner.ask(q).same_sort(verdict))
+        again = self.examiner.ask(small)
+        label = rule(small, again)
+        finding = Finding(self.operator, label, small, again, reproduction(small, self.found, again))
+        if finding.sort() not in {f.sort() for f in self.result.findings}:
+            self.result.findings.append(finding)
+
+
+def conformance(
+    name: str,
+    *,
+    operators: Sequence[str] | None = None,
+    count: int = 64,
+    seed: int = 0,
+    gradients: bool = True,
+    shrinks: int = 2,
+    seconds: float = 60,
+    progress: Progress | None = None,
+) -> Conformance:
+    """Ask a runtime `count` generated questions per operator (fewer where each must be compiled).
+
+    Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered.
+    `progress(operator, done, total)` is called as it goes. The generator knows nothing of the runtime.
+    """
+    found = runtime(name)
+    chosen = [check_operator(o) for o in operators or SHAPES]
+    result = Conformance(name, found.versions(), seed)
+    with Process(seconds=seconds, environment=found.environment) as process:
+        examiner = RuntimeExaminer(found, process)
+        for i, operator in enumerate(chosen):
+            if progress is not None:
+                progress(operator, i, len(chosen))
+            record = _Record(result, examiner, found, operator)
+            for question in _asked(operator, found, max(8, count // found.cost), seed, gradients):
+                record.add(question, examiner.ask(question), shrinks)
+    return result

@@ -1,0 +1,178 @@
+"""The verdict on one answer: exact, rounding, or differs; the allowance is a proven radius, never a tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+import specgrad as sg
+
+from ..graph.graph import Graph
+from ..graph.tree import leaves
+from ..rounding import Arithmetic, Ball, radius
+from ..scalar import Array
+from .process import Answer
+from .question import Question
+
+Kind = Literal[
+    "exact", "rounding", "other arithmetic", "differs", "refuses", "crashes", "times out", "cannot tell", "not offered"
+]
+SEVERITY: tuple[Kind, ...] = (
+    "not offered", "exact", "rounding", "cannot tell", "refuses", "times out", "crashes", "other arithmetic", "differs"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of one answer.
+
+    ratio   the largest error over its allowance (0: exact)
+    fault   for "differs": shape, type, nan, infinity, index or value
+    where   the worst cell; got and wanted are its values
+    """
+
+    kind: Kind
+    ratio: float = 0.0
+    fault: str = ""
+    result: str = ""
+    where: tuple[int, ...] = ()
+    got: float = 0.0
+    wanted: float = 0.0
+    allowed: float = 0.0
+    detail: str = ""
+
+    def same_sort(self, other: Verdict) -> bool:
+        """Whether shrinking may go from one to the other."""
+        looks = (self.detail, other.detail) if self.kind == "other arithmetic" else ("", "")
+        return (self.kind, self.fault, looks[0]) == (other.kind, other.fault, looks[1])
+
+    def __str__(self) -> str:
+        if self.detail or self.kind not in ("differs", "other arithmetic", "rounding"):
+            return f"{self.kind}: {self.detail}" if self.detail else self.kind
+        if self.kind == "rounding":
+            return f"rounding ({self.ratio:.2g} of the allowance)"
+        place = f"{self.result}[{', '.join(map(str, self.where))}]"
+        return f"{self.kind}: {place} is {self.got!r}, must be {self.wanted!r} within {self.allowed:.3g}"
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    """The one to report."""
+    return max(verdicts, key=lambda v: (SEVERITY.index(v.kind), v.ratio))
+
+
+# --- what is allowed --------------------------------------------------------------------------------------------
+
+
+def _folded_batch_norm(x: Any, mean: Any, var: Any, weight: Any, bias: Any, *, eps: float) -> Any:
+    """x * scale + (bias - mean * scale): what many runtimes compute instead of (x - mean) * scale + bias."""
+    per = (-1, *(1,) * (len(x.shape) - 2))
+    scale = sg.div(weight, sg.sqrt(sg.add(var, eps)))
+    shift = sg.sub(bias, sg.mul(mean, scale))
+    shape = (x.shape[1], *per[1:])
+    return sg.add(sg.mul(x, sg.reshape(scale, shape)), sg.reshape(shift, shape))
+
+
+# Other formulas for the same function, which users accept: the allowance is the wider of the two.
+FORMULAS: dict[str, Callable[..., Any]] = {"batch_norm": _folded_batch_norm}
+MULTIPLY_ADD = ("conv", "conv_transpose", "linear", "add", "mul")
+FAR_BELOW = -1.0e4  # stands for -inf where only the width of the allowance is asked
+
+
+def _is_exact_in(question: Question) -> bool:
+    """Integers whose every partial sum, in any order, is a float32: the result must be right to the last bit."""
+    arrays = question.arguments()
+    if question.operator not in MULTIPLY_ADD or any((a != np.rint(a)).any() or np.isinf(a).any() for a in arrays):
+        return False
+    largest = question.meaning()(*(np.abs(a) for a in arrays))
+    return all(np.max(y, initial=0) < 2**24 for y in (largest if isinstance(largest, tuple) else [largest]))
+
+
+def _balls(graph: Graph, question: Question, arithmetic: Arithmetic) -> list[Ball]:
+    """Value and allowance of every answer. NaN and infinities take their value from the specification alone."""
+    given = question.arguments()
+    finite = [np.where(np.isnan(a), 0.0, np.where(np.isinf(a), FAR_BELOW, a)) for a in given]
+    found: list[Ball] = leaves(radius(graph, *finite, arithmetic=arithmetic).outputs)
+    if any((a != f).any() for a, f in zip(given, finite, strict=True)):
+        values = graph(*given)
+        values = values if isinstance(values, tuple) else (values,)
+        found = [replace(ball, value=v) for ball, v in zip(found, values, strict=True)]
+    return found[-len(question.answers()) :]
+
+
+def expected(question: Question, arithmetic: Arithmetic) -> list[Ball]:
+    """The meaning of a question: one ball per answer."""
+    balls = _balls(question.meaning(), question, arithmetic)
+    if question.gradient is None and question.operator in FORMULAS:
+        formula = FORMULAS[question.operator]
+        graph = sg.trace(lambda *a: formula(*a, **question.attributes), *question.arrays.values())
+        balls = [_wider(a, b) for a, b in zip(balls, _balls(graph, question, arithmetic), strict=True)]
+    if _is_exact_in(question):
+        balls = [replace(ball, radius=np.zeros(ball.value.shape)) for ball in balls]
+    return balls
+
+
+def _wider(ball: Ball, other: Ball) -> Ball:
+    with np.errstate(invalid="ignore"):
+        apart = np.nan_to_num(np.abs(ball.value - other.value), nan=0.0)
+    return replace(ball, radius=np.maximum(ball.radius, other.radius + apart))
+
+
+# --- comparing --------------------------------------------------------------------------------------------------
+
+
+def _cell(bad: Array) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
+
+
+def compare(result: str, got: Array, ball: Ball) -> Verdict:
+    """One array against one ball."""
+    if got.shape != ball.value.shape:
+        text = f"{result} has shape {got.shape}, must have {ball.value.shape}"
+        return Verdict("differs", np.inf, "shape", result, detail=text)
+    if got.size == 0:
+        return Verdict("exact")
+    value, allowed, g = ball.value, ball.radius, got.astype(np.float64)
+    if value.dtype.kind == "i":
+        return _differs("index", result, g, value, allowed, g != value) or Verdict("exact")
+    known = np.isfinite(allowed)
+    nan = known & (np.isnan(g) != np.isnan(value))
+    infinite = known & ~np.isnan(g) & (np.isinf(g) | np.isinf(value)) & (g != value)
+    for fault, bad in (("nan", nan), ("infinity", infinite)):
+        if bad.any():
+            return _differs(fault, result, g, value, allowed, bad) or Verdict("exact")
+    return _by_size(result, g, value, allowed)
+
+
+def _differs(fault: str, result: str, got: Array, value: Array, allowed: Array, bad: Array) -> Verdict | None:
+    if not bad.any():
+        return None
+    i = _cell(bad)
+    return Verdict("differs", np.inf, fault, result, i, float(got[i]), float(value[i]), float(allowed[i]))
+
+
+def _by_size(result: str, got: Array, value: Array, allowed: Array) -> Verdict:
+    finite = np.isfinite(got) & np.isfinite(value)
+    with np.errstate(all="ignore"):
+        error = np.where(finite, np.abs(got - value), 0.0)
+        ratio = np.where(error == 0, 0.0, error / allowed)
+    i = _cell(ratio)
+    numbers = float(got[i]), float(value[i]), float(allowed[i])
+    if not np.isfinite(allowed).all():
+        text = "overflow, or a choice that rounding decides, leaves the allowance open"
+        return Verdict("cannot tell", float(ratio[i]), detail=text)
+    if ratio[i] > 1:
+        return Verdict("differs", float(ratio[i]), "value", result, i, *numbers)
+    return Verdict("rounding" if ratio[i] > 0 else "exact", float(ratio[i]), "", result, i, *numbers)
+
+
+def judge(question: Question, answer: Answer, arithmetic: Arithmetic) -> Verdict:
+    """The worst over all results of one answer."""
+    if answer.outcome != "answers":
+        return Verdict(answer.outcome, detail=answer.reason)
+    names, balls = question.answers(), expected(question, arithmetic)
+    if len(answer.arrays) != len(names):
+        return Verdict("differs", np.inf, "shape", detail=f"{len(answer.arrays)} results, must be {len(names)}")
+    return worst([compare(n, a, b) for n, a, b in zip(names, answer.arrays, balls, strict=True)])

@@ -1,0 +1,60 @@
+"""Which rule of the contract a small failing question breaks, read off what is left of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .judge import Verdict
+from .question import Question
+
+TEXT = {
+    "W1": "which cell a tap reads",
+    "W3": "how many windows under ceil",
+    "same": "SAME padding",
+    "A1": "the divisor at the edge",
+    "C1": "channels and groups",
+    "C2": "the output of a transposed convolution",
+    "P1": "NaN propagates",
+    "P2": "-inf is an ordinary value",
+    "first": "the first winner takes a tie",
+    "K1": "derivative at a kink",
+    "value": "the value",
+}
+
+
+def _present(attributes: Any, name: str) -> bool:
+    value = attributes.get(name)
+    plain = {"ceil": (None, False), "padding": (None, 0), "output_padding": (None, 0)}.get(name, (None, 1))
+    parts = np.ravel(np.asarray(value)).tolist() if isinstance(value, tuple) else [value]
+    return any(p not in plain for p in parts)
+
+
+def rule(question: Question, verdict: Verdict) -> str:
+    """A label of the contract, for the table; the reproduction shows the rest."""
+    a = question.attributes
+    if verdict.fault in ("nan", "infinity"):
+        return _of_special_numbers(question)
+    if verdict.fault == "index" or (question.operator == "max_pool" and question.gradient is not None):
+        return "first"
+    if isinstance(a.get("padding"), str) and a["padding"] != "valid":
+        return "same"
+    if _present(a, "ceil"):
+        return "A1" if question.operator == "avg_pool" and verdict.fault == "value" else "W3"
+    if question.operator == "avg_pool":
+        return "A1"
+    if question.operator == "conv_transpose" and (_present(a, "output_padding") or verdict.fault == "shape"):
+        return "C2"
+    if _present(a, "groups"):
+        return "C1"
+    if "kernel" in a or "w" in question.arrays or verdict.fault == "shape":
+        return "W1"
+    return "value"
+
+
+def _of_special_numbers(question: Question) -> str:
+    given = np.concatenate([a.ravel() for a in question.arrays.values()])
+    if np.isnan(given).any():
+        return "P1"
+    return "P2" if np.isinf(given).any() else "value"

@@ -1,0 +1,50 @@
+"""A failing question as a stand-alone script that needs only the runtime and numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..scalar import Array
+from .examine import arithmetic_of
+from .judge import Verdict, expected
+from .question import Question
+from .runtimes import Runtime
+
+
+def _number(v: float) -> str:
+    if np.isnan(v):
+        return "nan"
+    if np.isinf(v):
+        return "inf" if v > 0 else "-inf"
+    return repr(int(v)) if v == int(v) and abs(v) < 2**24 else repr(float(np.float32(v)))
+
+
+def literal(a: Array, dtype: str = "np.float32") -> str:
+    """The array as source text, shape kept."""
+    flat = ", ".join(_number(float(v)) for v in a.ravel())
+    shape = f".reshape{tuple(a.shape)}" if a.ndim != 1 else ""
+    return f"np.array([{flat}], {dtype}){shape}"
+
+
+def reproduction(question: Question, runtime: Runtime, verdict: Verdict) -> str:
+    """The script: the runtime's program, the data, what must come out, what came out."""
+    balls = expected(question, arithmetic_of(runtime))
+    number = question.answers().index(verdict.result) if verdict.result in question.answers() else 0
+    names = question.inputs()
+    environment = [f'os.environ["{k}"] = "{v}"' for k, v in runtime.environment.items()]
+    versions = ", ".join(f"{k} {v}" for k, v in runtime.versions().items())
+    lines = [
+        f"# {question}",
+        f"# {versions}: {verdict}",
+        *(["import os", *environment] if environment else []),
+        "import numpy as np",
+        "from numpy import inf, nan  # noqa: F401",
+        runtime.program(question).replace("import numpy as np\n", "").rstrip(),
+        "",
+        *(f"{name} = {literal(a)}" for name, a in names.items()),
+        f"must_be = {literal(balls[number].value, 'float')}",
+        f"got = run({', '.join(names)})[{number}]",
+        'print("must be", must_be.shape, must_be.ravel().tolist())',
+        'print("got    ", got.shape, got.ravel().tolist())',
+    ]
+    return "\n".join(lines) + "\n"
