@@ -19,9 +19,9 @@ def from_onnx(
 ) -> OnnxGraph:
     """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto. Opsets 7 to 22.
 
-    The result is a Graph whose weights are constants, whose layers carry the names of the ONNX nodes (of their first
-    output where they have none), and whose `values` maps the name of an ONNX value to the position of the node that
-    computes it.
+    The result is a Graph. Its weights are constants (`trainable` names them), its layers carry the names of the ONNX
+    nodes (of their first output where they have none), and `values` maps the name of an ONNX value to the position of
+    the node that computes it.
 
     input_shapes  sizes for inputs whose declared shape leaves some open: {"x": (1, 3, 224, 224)}
     byte_budget   no single value, at 8 bytes a cell, and not all weights together may need more
@@ -39,6 +39,6 @@ def from_onnx(
     >>> graph(np.array([[[1.0, 3.0, 2.0, 5.0]]]))
     array([[[3., 5.]]])
     >>> graph.nodes[graph.values["y"]].name
-    'pool.max_pool'
+    'pool'
     """
     return import_model(model, byte_budget, input_shapes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,24 @@ import onnx
 from onnx import NodeProto, TensorProto
 
 from ..errors import SpecgradError, UnsupportedError
-from ..graph.graph import CONSTANT, INPUT, Graph, bind
+from ..graph.graph import CONSTANT, INPUT, Graph, Node, bind
 from ..graph.trace import Trace, Var
 from ..op import Value, apply, scope
 from ..scalar import Array
 from ..window import Shape
 from . import onnx_layout, onnx_math, onnx_windows  # noqa: F401 - each fills its part of the table
-from .onnx_file import BYTE_BUDGET, DTYPES, NODES, Budget, ModelError, check_shape, read_model, shown, tensor, type_name
+from .onnx_file import (
+    DTYPES,
+    FLOATS,
+    NODES,
+    Budget,
+    ModelError,
+    check_shape,
+    read_model,
+    shown,
+    tensor,
+    type_name,
+)
 from .onnx_node import FOLDED, OPERATORS, Call
 
 OLDEST = 7  # tested to 22; a newer opset is read where the version of every operator in force is one of the table
@@ -47,7 +59,7 @@ class Importer:
         self.trace = Trace()
         self.values: dict[str, Value] = {}  # an array while known, a variable otherwise
         self.types: dict[str, int] = {}
-        self._recorded: dict[str, Var] = {}
+        self.recorded: dict[str, Var] = {}
 
     # --- values -------------------------------------------------------------------------------------------------
 
@@ -62,13 +74,13 @@ class Importer:
         found = self.values[name]
         if isinstance(found, Var):
             return found
-        if name not in self._recorded:
+        if name not in self.recorded:
             if found.dtype.kind in "iub":
                 if found.size > INTEGERS:
                     raise ModelError(f"value {shown(name)} has more than {INTEGERS} integers")
                 found = found.astype(object)
-            self._recorded[name] = self.trace.constant(found, name)
-        return self._recorded[name]
+            self.recorded[name] = self.trace.constant(found, name)
+        return self.recorded[name]
 
     def constant_value(self, name: str) -> Array | None:
         """The array of a value that depends on constants alone; None if it depends on an input."""
@@ -237,7 +249,7 @@ def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[st
 def _define_input(importer: Importer, info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]]) -> None:
     shape = _input_shape(info, given)
     elem_type = info.type.tensor_type.elem_type
-    if elem_type not in DTYPES:
+    if elem_type not in DTYPES or elem_type == TensorProto.BOOL:
         raise ModelError(f"input {shown(info.name)} has element type {type_name(elem_type)}, which is not read")
     importer.budget.check(f"input {shown(info.name)}", math.prod(shape))
     index = elem_type in (TensorProto.INT32, TensorProto.INT64)
@@ -271,16 +283,27 @@ def import_model(source: Any, byte_budget: int, input_shapes: Mapping[str, Seque
     outputs = _outputs(importer, model.graph)
     inputs = tuple(importer.values[name] for name in names)
     graph = importer.trace.graph(tuple(names), inputs, outputs, len(outputs) == 1)
-    return _with_values(graph, importer)
+    return _with_values(graph, importer, model.graph)
 
 
-def _with_values(graph: Graph, importer: Importer) -> OnnxGraph:
+def _with_values(graph: Graph, importer: Importer, proto: onnx.GraphProto) -> OnnxGraph:
     """The mapping from ONNX values to nodes; node names are unique and survive the renumbering."""
     position = {n.name: i for i, n in enumerate(graph.nodes)}
-    variables = {**importer._recorded, **{k: v for k, v in importer.values.items() if isinstance(v, Var)}}
+    variables = {**importer.recorded, **{k: v for k, v in importer.values.items() if isinstance(v, Var)}}
     values = {name: position[v.name] for name, v in variables.items() if v.name in position}
     fields = {f: getattr(graph, f) for f in Graph.__dataclass_fields__}
+    fields["nodes"] = _named_as_layers(graph)
+    fields["trainable"] = frozenset(graph.nodes[values[n]].name for n in _weights(proto) if n in values)
     return OnnxGraph(**fields, values=values)
 
 
-__all__ = ["BYTE_BUDGET", "OnnxGraph", "import_model"]
+def _named_as_layers(graph: Graph) -> tuple[Node, ...]:
+    """A layer of one node gives it its name: conv1, not conv1.conv."""
+    members = Counter(n.group for n in graph.nodes)
+    return tuple(replace(n, name=n.group) if members[n.group] == 1 else n for n in graph.nodes)
+
+
+def _weights(proto: onnx.GraphProto) -> set[str]:
+    """Initializers that training may change: floats with an axis, except running statistics."""
+    names = {t.name for t in proto.initializer if t.data_type in FLOATS and t.dims}
+    return names - {name for n in proto.node if n.op_type == "BatchNormalization" for name in n.input[3:]}

@@ -12,6 +12,7 @@ from onnx import TensorProto
 from ..errors import ShapeError, UnsupportedError
 from ..op import Value, shape_of
 from ..ops.compose import pad, upsample_nearest
+from ..ops.elementwise import select
 from ..ops.layout import axes_of, axis_of, broadcast, concat, permute, reshape, slice_
 from ..scalar import Array
 from .onnx_file import DTYPES, FLOATS, check_shape, type_name
@@ -125,7 +126,7 @@ def _concat(c: Call) -> Value:
     values = [c.value(i) for i in range(len(c.node.input))]
     if all(isinstance(v, np.ndarray) for v in values) and sum(v.size for v in values) <= 2**16:
         return c.folded(concat(values, axis))
-    return concat([c.real(i) if isinstance(v, np.ndarray) else v for i, v in enumerate(values)], axis)
+    return concat([c.whole(i) if isinstance(v, np.ndarray) else v for i, v in enumerate(values)], axis)
 
 
 @operator("Split", 2, 11, 13, 18)
@@ -189,7 +190,7 @@ def _gather(c: Call) -> Value:
         return c.folded(np.take(found, where, axis=axis))
     if not 1 <= where.size <= PIECES:
         c.refuse(f"{where.size} positions are too many", None, UnsupportedError)
-    return reshape(concat(_pieces(c.real(0), axis, (where % shape[axis]).reshape(-1).tolist()), axis), result)
+    return reshape(concat(_pieces(c.whole(0), axis, (where % shape[axis]).reshape(-1).tolist()), axis), result)
 
 
 def _pieces(x: Value, axis: int, positions: list[int]) -> list[Value]:
@@ -428,9 +429,13 @@ def _range_of(c: Call) -> Array:
     return np.arange(start, limit, delta, dtype=np.int64)
 
 
-@operator("Where", 9, 16, note="of known values only")
-def _where(c: Call) -> Array:
-    chosen, yes, no = (c.known(i, "an input of Where") for i in range(3))
-    c.folded(np.broadcast_to(0, _broadcast_shapes(c, chosen.shape, yes.shape, no.shape)))
+@operator("Where", 9, 16)
+def _where(c: Call) -> Value:
+    shape = _broadcast_shapes(c, *(c.shape(i) for i in range(3)))
+    chosen, yes, no = (c.value(i) for i in range(3))
     c.result_type = c.elem_type(1)
-    return c.folded(np.where(chosen != 0, yes, no))
+    if all(isinstance(v, np.ndarray) for v in (chosen, yes, no)):
+        c.folded(np.broadcast_to(0, shape))
+        return np.where(chosen != 0, yes, no)
+    mask = chosen.astype(np.float32) if isinstance(chosen, np.ndarray) else chosen
+    return select(mask, c.real(1), c.real(2))

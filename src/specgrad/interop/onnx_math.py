@@ -31,8 +31,10 @@ from ..ops.elementwise import (
     abs_,
     add,
     div,
+    equal,
     exp,
     greater,
+    greater_equal,
     log,
     maximum,
     mean,
@@ -377,16 +379,22 @@ def _lrn(c: Call) -> Value:
 # --- comparison -------------------------------------------------------------------------------------------------
 
 
-def _comparison(name: str, versions: tuple[int, ...], fold: Callable[..., Array]) -> None:
+def _comparison(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
+    """1 where it holds, else 0: what Where selects by."""
+
     def line(c: Call) -> Value:
-        found = [c.known(i, "a comparison's input") for i in (0, 1)]
+        found = [c.value(i) for i in (0, 1)]
         c.result_type = TensorProto.BOOL
+        if not all(isinstance(v, np.ndarray) for v in found):
+            return fn(c.real(0), c.real(1))
         c.folded(np.broadcast_to(0, np.broadcast_shapes(*(f.shape for f in found))))
-        return c.folded(fold(*found))
+        return fold(*found)
 
-    operator(name, *versions, note="of known values only")(line)
+    operator(name, *versions)(line)
 
 
-_comparison("Equal", (7, 11, 13, 19), np.equal)
-_comparison("Greater", (7, 9, 13), np.greater)
-_comparison("Less", (7, 9, 13), np.less)
+_comparison("Equal", (7, 11, 13, 19), equal, np.equal)
+_comparison("Greater", (7, 9, 13), greater, np.greater)
+_comparison("GreaterOrEqual", (12, 16), greater_equal, np.greater_equal)
+_comparison("Less", (7, 9, 13), lambda x, y: greater(y, x), np.less)
+_comparison("LessOrEqual", (12, 16), lambda x, y: greater_equal(y, x), np.less_equal)

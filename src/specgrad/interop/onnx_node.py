@@ -19,7 +19,7 @@ from ..graph.trace import Var
 from ..op import Value
 from ..scalar import Array
 from ..window import Shape
-from .onnx_file import shown, tensor, type_name
+from .onnx_file import FLOATS, shown, tensor, type_name
 
 if TYPE_CHECKING:
     from .onnx_import import Importer
@@ -130,7 +130,14 @@ class Call:
         return found.astype(np.int64) if found.dtype.kind in "iub" else found
 
     def real(self, i: int) -> Var:
-        """A variable of the graph that holds numbers."""
+        """A variable of the graph that holds real numbers; integers would wrap and divide by other rules."""
+        name = self.input_name(i)
+        if self.importer.types[name] not in FLOATS:
+            self.refuse(f"input {i} of type {type_name(self.elem_type(i))} is not supported", None)
+        return self.importer.variable(name)
+
+    def whole(self, i: int) -> Var:
+        """A variable of any type, for operators that neither wrap nor divide."""
         return self.importer.variable(self.input_name(i))
 
     def optional(self, i: int) -> Var | None:
@@ -179,9 +186,6 @@ class Call:
     def folded(self, array: Any) -> Array:
         """A value computed while importing."""
         return self.importer.small(self.title, array)
-
-    def wrong_type(self, i: int) -> Any:
-        return self.refuse(f"input {i} of type {type_name(self.elem_type(i))} is not supported", None)
 
 
 Line = Callable[[Call], Any]

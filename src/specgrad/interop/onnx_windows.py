@@ -110,11 +110,11 @@ def _conv(c: Call) -> Value:
 @operator("ConvInteger", 10, note="zero points: one number each, or one per output channel of w")
 def _conv_integer(c: Call) -> Value:
     """Exact integers: conv(w - w_zero, x - x_zero)."""
-    x, w = c.real(0), c.real(1)
+    x, w = c.whole(0), c.whole(1)
     if c.has(2):
-        x = sub(x, c.real(2))
+        x = sub(x, c.whole(2))
     if c.has(3):
-        w = sub(w, reshape(c.real(3), (-1,) + (1,) * (len(c.shape(1)) - 1)))
+        w = sub(w, reshape(c.whole(3), (-1,) + (1,) * (len(c.shape(1)) - 1)))
     c.result_type = TensorProto.INT32
     return _convolve(c, x, w, None)
 
@@ -147,7 +147,8 @@ def _transpose_padding(c: Call, sizes: Shape, kernel: Shape, given: dict[str, Sh
         c.refuse(f"pads={pads} cannot be used together with auto_pad={auto}")
     if output is None and auto in ("NOTSET", "VALID"):
         return (((0, 0),) * rank if pads is None else _pairs(c, pads, rank)), (0,) * rank
-    if output is None:
+    same = output is None
+    if same:
         output = [n * s for n, s in zip(sizes, given["stride"], strict=True)]
     if len(output) == rank + 2:  # older exporters wrote batch and channels too
         output = output[2:]
@@ -156,6 +157,9 @@ def _transpose_padding(c: Call, sizes: Shape, kernel: Shape, given: dict[str, Sh
     pairs, lacking = window.transposed_padding(sizes, kernel, tuple(output), upper=auto == "SAME_UPPER", **given)
     if c.version == 1 and any(lo != hi for lo, hi in pairs):
         c.refuse("version 1 says two different things about where an odd cell of padding goes; write pads")
+    if same and any(lacking):
+        text = f"auto_pad={auto} cannot reach {output} cells: ONNX's text, its shape inference and its reference differ"
+        c.refuse(text + "; write output_shape or pads")
     return pairs, lacking
 
 
@@ -194,7 +198,7 @@ def _max_pool(c: Call) -> Any:
     """Values by max_pool; Indices count batch and channel too, so those are two more axes of the winner's window."""
     column_major = c.flag("storage_order") if c.version >= 8 else False
     win = _pool_window(c)
-    x = c.real(0)
+    x = c.whole(0)
     y = apply(MAX_POOL, x, window=win)
     return (y, _indices(x, win, column_major)) if c.outputs > 1 else y
 
