@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from specgrad import Graph
+from specgrad.interop import from_torch
 
 
 class LeNet(nn.Module):
@@ -207,3 +213,26 @@ FULL: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
 
 def overridden_divisor() -> tuple[nn.Module, Tensor]:
     return _seeded(OverriddenDivisor, (1, 1, 6, 6), 5)
+
+
+# --- as graphs and as ONNX --------------------------------------------------------------------------------------------
+
+
+@cache
+def _imported(name: str) -> tuple[Graph, nn.Module, Tensor]:
+    module, x = SMALL[name]()
+    return from_torch(module, x), module, x
+
+
+def imported(name: str, dtype: torch.dtype = torch.float32) -> tuple[Graph, nn.Module, Tensor]:
+    """A small network as a graph, the module itself (a copy), and an input; float64 holds the same numbers."""
+    graph, module, x = _imported(name)
+    return graph, copy.deepcopy(module).to(dtype), x.to(dtype)
+
+
+def exported_onnx(module: nn.Module, x: Tensor, *, optimize: bool = True) -> Any:
+    """The ModelProto that torch.onnx writes. With `optimize` it folds batch normalisation into rounded weights."""
+    with warnings.catch_warnings():  # torch.export warns of its own use of torch.utils._pytree
+        warnings.simplefilter("ignore", FutureWarning)
+        program = torch.onnx.export(module, (x,), dynamo=True, verbose=False, optimize=optimize)
+    return program.model_proto

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import specgrad as sg
-from models import SMALL, overridden_divisor
+from models import SMALL, imported, overridden_divisor
 from specgrad.interop import from_torch
 
 
@@ -28,8 +28,7 @@ class Wrap(nn.Module):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_names_are_the_modules_own(name: str) -> None:
-    module, x = SMALL[name]()
-    graph = from_torch(module, x)
+    graph, module, _ = imported(name)
     state = {k for k in module.state_dict() if not k.endswith("num_batches_tracked")}
     assert {graph.nodes[p].name for p in graph.constants} == state
     assert graph.trainable == {k for k, _ in module.named_parameters()}
@@ -40,8 +39,7 @@ def test_names_are_the_modules_own(name: str) -> None:
 
 
 def test_layers_of_a_residual_block() -> None:
-    module, x = SMALL["resnet18"]()
-    graph = from_torch(module, x)
+    graph, _, _ = imported("resnet18")
     block = [n.group for n in graph.nodes if n.group.startswith("layer2.0.") and n.op.name != "constant"]
     names = ["downsample.0", "downsample.1", "conv1", "bn1", "relu", "conv2", "bn2", "add", "relu_2"]
     assert list(dict.fromkeys(block)) == [f"layer2.0.{name}" for name in names]
@@ -117,11 +115,10 @@ def test_integer_inputs_are_indices() -> None:
 
 
 def test_exact_weights_give_exact_results() -> None:
-    module, x = SMALL["lenet"]()
-    graph = from_torch(module, x[:1])
+    graph, module, x = imported("lenet")
     graph = dataclasses.replace(graph, constants={p: sg.exact(a) for p, a in graph.constants.items()})
-    found = graph(sg.exact(x[:1].numpy()))
-    expected = module.double()(x[:1].double()).detach().numpy()
+    found = graph(sg.exact(x.numpy()))
+    expected = module.double()(x.double()).detach().numpy()
     np.testing.assert_allclose(found.astype(float), expected, rtol=1e-12)
 
 

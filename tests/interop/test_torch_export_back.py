@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import specgrad as sg
-from models import SMALL, LeNet
+from models import SMALL, LeNet, imported
 from specgrad.interop import from_torch, to_torch
 
 
@@ -69,9 +69,8 @@ def test_training_is_the_same_bit_for_bit_on_integers(build, shape: tuple[int, .
 @pytest.mark.parametrize("name", SMALL)
 def test_training_agrees_in_float64(name: str) -> None:
     """Three steps with momentum. 1e-9 of the largest change lies far above rounding, far below a wrong gradient."""
-    module, x = SMALL[name]()
-    module, x = module.double(), x.double()
-    ours = to_torch(from_torch(module, x))
+    graph, module, x = imported(name, torch.float64)
+    ours = to_torch(graph).double()
     first = {k: p.detach().clone() for k, p in module.named_parameters()}
     assert [k for k, _ in ours.named_parameters()] == list(first)
     for net in (module, ours):
@@ -87,8 +86,8 @@ def test_training_agrees_in_float64(name: str) -> None:
 
 
 def test_state_dict_goes_both_ways() -> None:
-    module, x = SMALL["resnet18"]()
-    ours = to_torch(from_torch(module, x))
+    graph, module, x = imported("resnet18")
+    ours = to_torch(graph)
     with torch.no_grad():
         ours.layer1.get_submodule("0").conv1.weight.mul_(2)
     assert module.load_state_dict(ours.state_dict()).missing_keys == []
@@ -153,8 +152,7 @@ def test_names_that_pytorch_forbids_are_refused(name: str) -> None:
 
 
 def test_modules_copy_and_reload() -> None:
-    module, x = SMALL["lenet"]()
-    graph = from_torch(module, x)
+    graph, _, x = imported("lenet")
     ours, other = to_torch(graph), copy.deepcopy(to_torch(graph))
     with torch.no_grad():
         other.fc3.bias.add_(1)
