@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-
-import specgrad as sg
 
 from ..graph.graph import Graph
 from ..graph.tree import leaves
@@ -66,17 +64,6 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 # --- what is allowed --------------------------------------------------------------------------------------------
 
 
-def _folded_batch_norm(x: Any, mean: Any, var: Any, weight: Any, bias: Any, *, eps: float) -> Any:
-    """x * scale + (bias - mean * scale): what many runtimes compute instead of (x - mean) * scale + bias."""
-    per = (-1, *(1,) * (len(x.shape) - 2))
-    scale = sg.div(weight, sg.sqrt(sg.add(var, eps)))
-    shift = sg.sub(bias, sg.mul(mean, scale))
-    shape = (x.shape[1], *per[1:])
-    return sg.add(sg.mul(x, sg.reshape(scale, shape)), sg.reshape(shift, shape))
-
-
-# Other formulas for the same function, which users accept: the allowance is the wider of the two.
-FORMULAS: dict[str, Callable[..., Any]] = {"batch_norm": _folded_batch_norm}
 MULTIPLY_ADD = ("conv", "conv_transpose", "linear", "add", "mul")
 FAR_BELOW = -1.0e4  # stands for -inf where only the width of the allowance is asked
 
@@ -90,34 +77,23 @@ def _is_exact_in(question: Question) -> bool:
     return all(np.max(y, initial=0) < 2**24 for y in (largest if isinstance(largest, tuple) else [largest]))
 
 
-def _balls(graph: Graph, question: Question, arithmetic: Arithmetic) -> list[Ball]:
-    """Value and allowance of every answer. NaN and infinities take their value from the specification alone."""
-    given = question.arguments()
+def balls(graph: Graph, given: Sequence[Array], arithmetic: Arithmetic, backend: str = "numpy") -> list[Ball]:
+    """Value and allowance of every result. NaN and infinities take their value from the specification alone."""
     finite = [np.where(np.isnan(a), 0.0, np.where(np.isinf(a), FAR_BELOW, a)) for a in given]
-    found: list[Ball] = leaves(radius(graph, *finite, arithmetic=arithmetic).outputs)
+    found: list[Ball] = leaves(radius(graph, *finite, arithmetic=arithmetic, backend=backend).outputs)
     if any((a != f).any() for a, f in zip(given, finite, strict=True)):
         values = graph(*given)
         values = values if isinstance(values, tuple) else (values,)
         found = [replace(ball, value=v) for ball, v in zip(found, values, strict=True)]
-    return found[-len(question.answers()) :]
+    return found
 
 
 def expected(question: Question, arithmetic: Arithmetic) -> list[Ball]:
     """The meaning of a question: one ball per answer."""
-    balls = _balls(question.meaning(), question, arithmetic)
-    if question.gradient is None and question.operator in FORMULAS:
-        formula = FORMULAS[question.operator]
-        graph = sg.trace(lambda *a: formula(*a, **question.attributes), *question.arrays.values())
-        balls = [_wider(a, b) for a, b in zip(balls, _balls(graph, question, arithmetic), strict=True)]
+    found = balls(question.meaning(), question.arguments(), arithmetic)[-len(question.answers()) :]
     if _is_exact_in(question):
-        balls = [replace(ball, radius=np.zeros(ball.value.shape)) for ball in balls]
-    return balls
-
-
-def _wider(ball: Ball, other: Ball) -> Ball:
-    with np.errstate(invalid="ignore"):
-        apart = np.nan_to_num(np.abs(ball.value - other.value), nan=0.0)
-    return replace(ball, radius=np.maximum(ball.radius, other.radius + apart))
+        found = [replace(ball, radius=np.zeros(ball.value.shape)) for ball in found]
+    return found
 
 
 # --- comparing --------------------------------------------------------------------------------------------------
@@ -172,7 +148,7 @@ def judge(question: Question, answer: Answer, arithmetic: Arithmetic) -> Verdict
     """The worst over all results of one answer."""
     if answer.outcome != "answers":
         return Verdict(answer.outcome, detail=answer.reason)
-    names, balls = question.answers(), expected(question, arithmetic)
+    names, wanted = question.answers(), expected(question, arithmetic)
     if len(answer.arrays) != len(names):
         return Verdict("differs", np.inf, "shape", detail=f"{len(answer.arrays)} results, must be {len(names)}")
-    return worst([compare(n, a, b) for n, a, b in zip(names, answer.arrays, balls, strict=True)])
+    return worst([compare(n, a, b) for n, a, b in zip(names, answer.arrays, wanted, strict=True)])

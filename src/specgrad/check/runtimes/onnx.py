@@ -124,59 +124,58 @@ FROM_FLAT = """    first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2
 """
 
 
-def _program(q: Question, head: str, body: str) -> str:
+def _program(q: Question, session: str) -> str:
+    """The runtime's way to run a file, with the file of one node in place of `model`."""
     if q.operator not in NODES or q.gradient is not None:
         raise NotOffered(f"ONNX has no {q.operator}")
-    digits = model(q).hex()
-    lines = "\n".join(f'    "{part}"' for part in textwrap.wrap(digits, 100))
+    lines = "\n".join(f'    "{part}"' for part in textwrap.wrap(model(q).hex(), 100))
+    embedded = f"# {NODES[q.operator](q)[0]}, opset 22, one node\nMODEL = bytes.fromhex(\n{lines}\n)\n"
     names = ", ".join(q.arrays)
     feeds = "{" + ", ".join(f'"{n}": {n}' for n in q.arrays) + "}"
-    kind = NODES[q.operator](q)[0]
-    indices = FROM_FLAT if q.operator == "max_pool_indices" else ""
-    return (
-        f"{head}\n# {kind}, opset 22, one node\nMODEL = bytes.fromhex(\n{lines}\n)\n\n"
-        f"def run({names}):\n{body.format(feeds=feeds)}{indices}    return y\n"
-    )
+    text = session.replace("\ndef run(", f"\n{embedded}\ndef run(").replace("model.tobytes()", "MODEL")
+    text = text.replace("run(model, **inputs)", f"run({names})").replace("inputs", feeds)
+    if q.operator != "max_pool_indices":
+        return text
+    return "import numpy as np\n" + text.replace("    return ", "    y = ") + FROM_FLAT + "    return y\n"
 
 
-def _onnxruntime(q: Question) -> str:
-    head = "import numpy as np\nimport onnxruntime\n"
-    return _program(
-        q,
-        head,
-        "    session = onnxruntime.InferenceSession(MODEL, providers=['CPUExecutionProvider'])\n"
-        "    y = session.run(None, {feeds})\n",
-    )
+# Each way to run a file, given its bytes as an array: for audits as it stands, for questions with one node embedded.
+SESSION = """import onnxruntime
+
+def run(model, **inputs):
+    session = onnxruntime.InferenceSession(model.tobytes(), providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
+"""
+REFERENCE = """import onnx
+from onnx.reference import ReferenceEvaluator
+
+def run(model, **inputs):
+    return ReferenceEvaluator(onnx.load_from_string(model.tobytes())).run(None, inputs)
+"""
+COMPILED = """import openvino
+
+def run(model, **inputs):
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(model.tobytes()), "CPU"{hint})
+    return [np.array(v) for v in compiled(inputs).to_tuple()]
+"""
+VINO = "import numpy as np\n" + COMPILED.format(hint="")
+VINO_F32 = "import numpy as np\n" + COMPILED.format(hint=', {"INFERENCE_PRECISION_HINT": "f32"}')
 
 
-def _reference(q: Question) -> str:
-    head = "import numpy as np\nimport onnx\nfrom onnx.reference import ReferenceEvaluator\n"
-    return _program(q, head, "    y = ReferenceEvaluator(onnx.load_from_string(MODEL)).run(None, {feeds})\n")
+def _asking(session: str) -> Callable[[Question], str]:
+    return lambda q: _program(q, session)
 
 
-def _openvino(q: Question, hint: str = "") -> str:
-    head = "import numpy as np\nimport openvino\n"
-    return _program(
-        q,
-        head,
-        f"    core = openvino.Core()\n"
-        f'    compiled = core.compile_model(core.read_model(MODEL), "CPU"{hint})\n'
-        "    y = [np.array(v) for v in compiled({feeds}).to_tuple()]\n",
-    )
-
-
-def _openvino_f32(q: Question) -> str:
-    return _openvino(q, ', {{"INFERENCE_PRECISION_HINT": "f32"}}')
-
-
+VINO_ULPS = {"exp": 6.5, "sigmoid": 6.5, "gelu": (6.5, "x"), "softplus": (4.5, "1+y")}
 ONNXRUNTIME = Runtime(
     "onnxruntime",
     ("onnxruntime", "onnx"),
-    _onnxruntime,
+    _asking(SESSION),
+    SESSION,
     ulps={"tanh": 5.5, "sigmoid": (2.5, "1"), "softplus": 5, "gelu": (2.5, "x")},
     environment={"ORT_DISABLE_TELEMETRY": "1"},
 )
-VINO_ULPS = {"exp": 6.5, "sigmoid": 6.5, "gelu": (6.5, "x"), "softplus": (4.5, "1+y")}
-OPENVINO = Runtime("openvino", ("openvino", "onnx"), _openvino, flush=True, ulps=VINO_ULPS)
-OPENVINO_F32 = Runtime("openvino-f32", ("openvino", "onnx"), _openvino_f32, flush=True, ulps=VINO_ULPS)
-ONNX_REFERENCE = Runtime("onnx-reference", ("onnx",), _reference)
+OPENVINO = Runtime("openvino", ("openvino", "onnx"), _asking(VINO), VINO, flush=True, ulps=VINO_ULPS)
+OPENVINO_F32 = Runtime("openvino-f32", ("openvino", "onnx"), _asking(VINO_F32), VINO_F32, flush=True, ulps=VINO_ULPS)
+ONNX_REFERENCE = Runtime("onnx-reference", ("onnx",), _asking(REFERENCE), REFERENCE)

@@ -1,0 +1,187 @@
+"""A whole model on a runtime: the first layer that rounding does not explain, then the end-to-end radius.
+
+Every layer is judged on the runtime's own inputs to it, so that one wrong layer does not blame its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError
+from ..graph.graph import Graph, Node
+from ..scalar import Array
+from ..window import Shape
+from .deploy import Deployed, deploy
+from .examine import arithmetic_of
+from .judge import SEVERITY, Kind, Verdict, balls, compare, worst
+from .runtimes import Runtime, runtime
+from .section import section
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer by its own name in the user's model, with the verdict on its output."""
+
+    name: str
+    operator: str
+    shape: Shape
+    verdict: Verdict
+
+    def row(self) -> dict[str, Any]:
+        """For tables and --json."""
+        v = self.verdict
+        found: dict[str, Any] = {
+            "layer": self.name,
+            "operator": self.operator,
+            "shape": list(self.shape),
+            "verdict": v.kind,
+        }
+        found |= {"ratio": v.ratio if np.isfinite(v.ratio) else None, "detail": str(v)}
+        if v.where:
+            found |= {"worst": list(v.where), "got": v.got, "must_be": v.wanted, "allowed": v.allowed}
+        return found
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The layers in order, the model as a whole, and what was compared."""
+
+    model: str
+    runtime: str
+    versions: Mapping[str, str]
+    layers: tuple[Layer, ...]
+    whole: Verdict
+    notes: tuple[str, ...] = ()
+    export: Layer | None = field(default=None)
+    """A layer that the exported file no longer computes as the module does."""
+
+    @property
+    def first(self) -> Layer | None:
+        """The layer to look at."""
+        if self.export is not None:
+            return self.export
+        return next((layer for layer in self.layers if _is_bad(layer.verdict.kind)), None)
+
+    @property
+    def verdict(self) -> Kind:
+        found = [layer.verdict for layer in self.layers] + [self.whole]
+        if self.export is not None:
+            found.append(self.export.verdict)
+        return worst(found).kind
+
+    def __str__(self) -> str:
+        if self.first is not None:
+            return f"{self.verdict}: layer {self.first.name} ({self.first.operator}): {self.first.verdict}"
+        return f"{self.verdict}: {len(self.layers)} layers; whole model: {self.whole}"
+
+    def to_json(self) -> dict[str, Any]:
+        first = self.first
+        return {
+            "verdict": self.verdict,
+            "model": self.model,
+            "runtime": self.runtime,
+            "versions": dict(self.versions),
+            "first": None if first is None else first.row(),
+            "export": None if self.export is None else self.export.row(),
+            "layers": [layer.row() for layer in self.layers],
+            "whole": Layer("whole model", "", (), self.whole).row(),
+            "notes": list(self.notes),
+        }
+
+
+def _is_bad(kind: Kind) -> bool:
+    return SEVERITY.index(kind) > SEVERITY.index("refuses")
+
+
+def _operator(graph: Graph, position: int) -> str:
+    """The operator, or the composition that this node closes."""
+    node = graph.nodes[position]
+    return node.op.name if node.group == node.name else _composition(node, graph.nodes)
+
+
+def _composition(node: Node, nodes: Sequence[Node]) -> str:
+    members = [n.op.name for n in nodes if n.group == node.group]
+    return node.op.name if len(members) == 1 else " + ".join(dict.fromkeys(members))
+
+
+def _as_float64(values: Sequence[Array]) -> list[Array]:
+    return [np.asarray(v, np.float64) if v.dtype.kind == "f" else v for v in values]
+
+
+def _judge_layer(deployed: Deployed, name: str, position: int, backend: str, found: Runtime) -> Layer:
+    """The layer's output against its meaning on the values that the runtime itself fed it."""
+    graph, known = deployed.graph, deployed.known
+    part, inputs = section(graph, position, known)
+    given = _as_float64([known[p] for p in inputs])
+    (ball,) = balls(part, given, arithmetic_of(found), backend)
+    verdict = compare(name, known[position], ball)
+    return Layer(name, _operator(graph, position), graph.nodes[position].shape, verdict)
+
+
+def _judge_whole(deployed: Deployed, inputs: Sequence[Array], backend: str, found: Runtime) -> Verdict:
+    """The outputs of the model as it is, nothing exposed, against the radius through all layers."""
+    if deployed.answer.outcome != "answers":
+        return Verdict(deployed.answer.outcome, detail=deployed.answer.reason)
+    wanted = balls(deployed.graph, _as_float64(inputs), arithmetic_of(found), backend)
+    return worst(
+        [compare(f"output {i}", a, b) for i, (a, b) in enumerate(zip(deployed.answer.arrays, wanted, strict=True))]
+    )
+
+
+def _backend() -> str:
+    """The float64 reference by PyTorch where it is installed: real sizes need its speed."""
+    from importlib.util import find_spec
+
+    return "torch" if find_spec("torch") else "numpy"
+
+
+def audit(
+    model: Any,
+    name: str | Runtime,
+    inputs: Array | Sequence[Array],
+    *,
+    seconds: float = 300,
+    progress: Progress | None = None,
+) -> Audit:
+    """Run a model on a runtime and explain every layer's output by rounding, or name the first that is not.
+
+    model    an ONNX file (path, bytes or ModelProto), or a PyTorch module in eval mode
+    name     a runtime that reads ONNX files (a module is exported with torch.onnx first, and the export is checked
+             too), or "torch" for a module as it is
+    inputs   one float32 array, or one per input of the model
+    """
+    found = runtime(name) if isinstance(name, str) else name
+    arrays = [np.asarray(a) for a in (inputs if isinstance(inputs, list | tuple) else [inputs])]
+    for a in arrays:
+        if a.dtype != np.float32:
+            raise ParameterError("audit", f"inputs must be float32; got {a.dtype}", rule="P5")
+    deployed = deploy(model, found, arrays, seconds)
+    layers = []
+    names = deployed.layers if deployed.answer.outcome == "answers" else {}
+    for i, (layer, position) in enumerate(names.items()):
+        if progress is not None:
+            progress(layer, i, len(names))
+        layers.append(_judge_layer(deployed, layer, position, _backend(), found))
+    whole = _judge_whole(deployed, arrays, _backend(), found)
+    export = _judge_export(deployed, arrays)
+    return Audit(deployed.title, found.name, found.versions(), tuple(layers), whole, deployed.notes, export)
+
+
+def _judge_export(deployed: Deployed, inputs: Sequence[Array]) -> Layer | None:
+    """Where the exported file stops meaning what the module means."""
+    if deployed.module is None:
+        return None
+    from .export import first_difference
+
+    found = first_difference(deployed.module, deployed.graph, _as_float64(inputs), _backend())
+    if found is None:
+        return None
+    position, verdict = found
+    node = deployed.module.nodes[position]
+    return Layer(node.group, _operator(deployed.module, position), node.shape, verdict)

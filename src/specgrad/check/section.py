@@ -1,0 +1,47 @@
+"""A part of a graph: from known values to one node."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+
+
+def _needed(graph: Graph, position: int, known: Collection[int]) -> list[int]:
+    """The positions between the known ones and `position`, those included, in order."""
+    found, stack = {position}, [position]
+    while stack:
+        at = stack.pop()
+        if at != position and at in known:
+            continue
+        for a in graph.nodes[at].operands():
+            if a not in found:
+                found.add(a)
+                stack.append(a)
+    return sorted(found)
+
+
+def section(graph: Graph, position: int, known: Collection[int]) -> tuple[Graph, list[int]]:
+    """The graph that computes one node from the nearest known nodes, and the positions of those, its inputs.
+
+    >>> import specgrad as sg
+    >>> g = sg.trace(lambda x: sg.relu(sg.neg(sg.exp(x))), (2,))
+    >>> part, inputs = section(g, 3, {0, 1})
+    >>> inputs, [n.op.name for n in part.nodes]
+    ([1], ['input', 'neg', 'relu'])
+    """
+    needed = _needed(graph, position, known)
+    place = {old: new for new, old in enumerate(needed)}
+    inputs = [p for p in needed if p != position and (p in known or graph.nodes[p].op is INPUT)]
+    nodes = tuple(_moved(graph.nodes[p], place, p in inputs) for p in needed)
+    constants = {place[p]: graph.constants[p] for p in needed if p not in inputs and graph.nodes[p].op is CONSTANT}
+    names = tuple(nodes[place[p]].name for p in inputs)
+    where = tuple(place[p] for p in inputs)
+    return Graph(nodes, names, where, (place[position],), True, constants), inputs
+
+
+def _moved(node: Node, place: dict[int, int], is_input: bool) -> Node:
+    if is_input:
+        return Node(INPUT, (), {}, node.shape, node.kind, node.name, node.name)
+    return replace(node, args=tuple(a if isinstance(a, NumberArg) else place[a] for a in node.args))
