@@ -378,7 +378,7 @@ ALL_PADS = {"pads": [1, 1, 1, 1], "auto_pad": "SAME_UPPER"}
 CEILED = {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID", "ceil_mode": 1}
 REFUSALS: list[tuple[Any, str]] = [
     (one("Foo", [X]), "Foo 'node': the operator has no line in the table of docs/onnx.md"),
-    (one("Relu", [X], domain="com.microsoft"), "'Relu' 'node': domain 'com.microsoft' has no table"),
+    (one("Relu", [X], domain="com.microsoft"), "Relu 'node': domain 'com.microsoft' has no table"),
     (one("Relu", [X], alpha=1.0), "Relu 'node' [P5]: attribute 'alpha' is not honoured"),
     (one("MaxPool", [PLANE], **POOL, dilations=[1, 1], opset=8), "MaxPool 'node' [P5]: attribute 'dilations' is not"),
     (one("MaxPool", [PLANE]), "MaxPool 'node' [P5]: attribute kernel_shape is missing"),

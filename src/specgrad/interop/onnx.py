@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..errors import SpecgradError
 from .onnx_file import BYTE_BUDGET, ModelError
 from .onnx_import import OnnxGraph, import_model
 
 __all__ = ["ModelError", "OnnxGraph", "from_onnx"]
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 
 
 def from_onnx(
@@ -41,4 +44,9 @@ def from_onnx(
     >>> graph.nodes[graph.values["y"]].name
     'pool'
     """
-    return import_model(model, byte_budget, input_shapes)
+    try:
+        return import_model(model, byte_budget, input_shapes)
+    except SpecgradError:
+        raise
+    except MALFORMED as error:  # the last net under files that no rule above has met
+        raise ModelError(f"malformed model ({type(error).__name__}: {error})") from error

@@ -23,8 +23,8 @@ from ..errors import SpecgradError
 from ..scalar import Array
 from ..window import Shape
 
-ENTRIES = 400_000  # fields of all messages of a file; ResNet-152 has about 20,000
-NODES = 20_000
+ENTRIES = 200_000  # fields of all messages of a file; ResNet-152 has about 20,000
+NODES = 10_000
 RANK = 16
 BYTE_BUDGET = 2**31
 
@@ -59,7 +59,13 @@ class ModelError(SpecgradError, ValueError):
     """A model that is malformed, larger than its budget, or that reaches outside its folder."""
 
     def __init__(self, text: str, operator: str = "from_onnx", rule: str | None = None) -> None:
-        super().__init__(operator, text, rule=rule)
+        super().__init__(operator, one_line(text), rule=rule)
+
+
+def one_line(text: str) -> str:
+    """Words out of a file, short and on one line."""
+    words = " ".join(text.split())
+    return words if len(words) <= 400 else f"{words[:397]}..."
 
 
 def shown(name: Any) -> str:
@@ -84,6 +90,8 @@ def read_model(source: Any, byte_budget: int) -> tuple[onnx.ModelProto, Path | N
         return source, None
     if isinstance(source, bytes | bytearray | memoryview):
         return parse(bytes(source)), None
+    if not isinstance(source, str | os.PathLike):
+        raise ModelError(f"model must be a path, bytes or a ModelProto; got {type(source).__name__}")
     path = Path(source)
     return parse(_read_file(path, byte_budget)), path.parent
 
@@ -120,45 +128,50 @@ def _messages(descriptor: Any) -> dict[int, Any]:
     return {f.number: f.message_type for f in descriptor.fields if f.message_type is not None}
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    raise ModelError("not an ONNX model: a number does not end")
-
-
 def count_entries(data: bytes, limit: int = ENTRIES) -> int:
     """How many fields the messages of a file have; refused above `limit`, before anything is built."""
     seen, todo = 0, [(0, len(data), onnx.ModelProto.DESCRIPTOR)]
-    while todo:
-        at, end, descriptor = todo.pop()
-        messages = _messages(descriptor)
-        while at < end:
-            seen += 1
-            if seen > limit:
-                raise ModelError(f"the file has more than {limit:,} entries (nodes, attributes, names)")
-            key, at = _varint(data, at)
-            at, inside = _skip(data, at, key & 7)
-            if inside is not None and key >> 3 in messages:
-                todo.append((*inside, messages[key >> 3]))
+    try:
+        while todo:
+            at, end, descriptor = todo.pop()
+            messages = _messages(descriptor)
+            while at < end:
+                seen += 1
+                if seen > limit:
+                    raise ModelError(f"the file has more than {limit:,} entries (nodes, attributes, names)")
+                key = data[at]
+                key, at = (key, at + 1) if key < 128 else _varint(data, at)
+                start, at = _skip(data, at, key & 7)
+                if key >> 3 in messages and start < at:
+                    todo.append((start, min(at, end), messages[key >> 3]))
+    except IndexError:
+        raise ModelError("not an ONNX model: the bytes end within a field") from None
     return seen
 
 
-def _skip(data: bytes, at: int, wire: int) -> tuple[int, tuple[int, int] | None]:
-    """The position after a field, and where its bytes lie if it has a length."""
-    if wire == 0:
-        return _varint(data, at)[1], None
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] >= 128:
+        value |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if shift > 63:
+            raise ModelError("not an ONNX model: a number has more than 64 bits")
+    return value | data[at] << shift, at + 1
+
+
+def _skip(data: bytes, at: int, wire: int) -> tuple[int, int]:
+    """Where the bytes of a field with a length begin, and where the field ends (equal where there is no length)."""
     if wire == 2:
-        length, at = _varint(data, at)
-        return at + length, (at, min(at + length, len(data)))
-    if wire in (1, 5):
-        return at + (8 if wire == 1 else 4), None
-    raise ModelError("not an ONNX model: a field has an unknown wire type")
+        length = data[at]
+        length, at = (length, at + 1) if length < 128 else _varint(data, at)
+        return at, at + length
+    if wire == 0:
+        at = _varint(data, at)[1]
+    elif wire in (1, 5):
+        at += 8 if wire == 1 else 4
+    else:
+        raise ModelError("not an ONNX model: a field has an unknown wire type")
+    return at, at
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------

@@ -6,37 +6,20 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto
+from onnx import TensorProto
 
-from ..errors import SpecgradError, UnsupportedError
-from ..graph.graph import CONSTANT, INPUT, Graph, Node, bind
-from ..graph.trace import Trace, Var
-from ..op import Value, apply, scope
-from ..scalar import Array
+from ..errors import UnsupportedError
+from ..graph.graph import Graph, Node
+from ..graph.trace import Var
 from ..window import Shape
-from . import onnx_layout, onnx_math, onnx_windows  # noqa: F401 - each fills its part of the table
-from .onnx_file import (
-    DTYPES,
-    FLOATS,
-    NODES,
-    Budget,
-    ModelError,
-    check_shape,
-    read_model,
-    shown,
-    tensor,
-    type_name,
-)
-from .onnx_node import FOLDED, OPERATORS, Call
+from .onnx_file import DTYPES, FLOATS, NODES, Budget, ModelError, check_shape, read_model, shown, tensor, type_name
+from .onnx_importer import DOMAINS, Importer, lookup
 
 OLDEST = 7  # tested to 22; a newer opset is read where the version of every operator in force is one of the table
-INTEGERS = 2**20  # cells of an integer tensor
-DOMAINS = ("", "ai.onnx")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,139 +31,6 @@ class OnnxGraph(Graph):
     """
 
     values: Mapping[str, int] = field(default_factory=dict)
-
-
-class Importer:
-    """The state of one import: a trace, and what every ONNX value is so far."""
-
-    def __init__(self, folder: Path | None, budget: Budget) -> None:
-        self.folder = folder
-        self.budget = budget
-        self.trace = Trace()
-        self.values: dict[str, Value] = {}  # an array while known, a variable otherwise
-        self.types: dict[str, int] = {}
-        self.recorded: dict[str, Var] = {}
-
-    # --- values -------------------------------------------------------------------------------------------------
-
-    def define(self, name: str, value: Value, elem_type: int) -> None:
-        if name in self.values:
-            raise ModelError(f"value {shown(name)} is computed twice")
-        self.values[name] = value
-        self.types[name] = elem_type
-
-    def variable(self, name: str) -> Var:
-        """The value as a variable of the graph; constants are recorded on first use, under their own name."""
-        found = self.values[name]
-        if isinstance(found, Var):
-            return found
-        if name not in self.recorded:
-            if found.dtype.kind in "iub":
-                if found.size > INTEGERS:
-                    raise ModelError(f"value {shown(name)} has more than {INTEGERS} integers")
-                found = found.astype(object)
-            self.recorded[name] = self.trace.constant(found, name)
-        return self.recorded[name]
-
-    def constant_value(self, name: str) -> Array | None:
-        """The array of a value that depends on constants alone; None if it depends on an input."""
-        found = self.values[name]
-        return self._evaluate(found.position) if isinstance(found, Var) else found
-
-    def _evaluate(self, position: int) -> Array | None:
-        needed, todo = set(), [position]
-        while todo:
-            p = todo.pop()
-            node = self.trace.nodes[p]
-            if node.op is INPUT or math.prod(node.shape) > FOLDED or len(needed) > NODES:
-                return None
-            if p not in needed:
-                needed.add(p)
-                todo.extend(node.operands())
-        values: Any = {}
-        for p in sorted(needed):
-            node = self.trace.nodes[p]
-            args = bind(node.args, values)
-            values[p] = self.trace.constants[p] if node.op is CONSTANT else apply(node.op, *args, **node.params)
-        return np.asarray(values[position])
-
-    def small(self, what: str, array: Any) -> Array:
-        found = np.asarray(array)
-        if found.size > FOLDED:
-            raise ModelError(f"computes a constant of {found.size} cells; at most {FOLDED} are", what)
-        return found
-
-    # --- nodes --------------------------------------------------------------------------------------------------
-
-    def run(self, node: NodeProto, opset: int) -> None:
-        """One node: its line in the table, then the names of its outputs."""
-        call, line = self._prepare(node, opset)
-        start = len(self.trace.nodes)
-        try:
-            with scope(call.name, composite=True):
-                results = line(call)
-            call.finish()
-        except SpecgradError as error:
-            if error.operator == call.title or isinstance(error, ModelError):
-                raise
-            wrapped = type(error)(call.title, str(error))
-            wrapped.rule = error.rule
-            raise wrapped from error
-        for recorded in self.trace.nodes[start:]:
-            self._check_recorded(call.title, recorded)
-        self._name_outputs(call, results if isinstance(results, tuple) else (results,))
-
-    def _prepare(self, node: NodeProto, opset: int) -> tuple[Call, Any]:
-        if node.domain not in DOMAINS:
-            raise UnsupportedError(
-                f"{shown(node.op_type)} {shown(node.name)}", f"domain {shown(node.domain)} has no table"
-            )
-        line, version = _lookup(node, opset)
-        call = Call(self, node, version)
-        for name in node.input:
-            if name and name not in self.values:
-                text = f"input {shown(name)} is not computed before this node: the graph is cyclic, unsorted or cut"
-                raise ModelError(text, call.title)
-        return call, line
-
-    def _check_recorded(self, title: str, node: Any) -> None:
-        """The budget, before any data: the value itself, and the padded input its windows range over."""
-        self.budget.check(f"{title}: {node.name}", math.prod(node.shape))
-        check_shape(title, node.shape)
-        window = node.params.get("window")
-        if window is not None:
-            lead = math.prod(node.shape[: len(node.shape) - window.rank])
-            self.budget.check(f"{title}: the padded input", lead * math.prod(window.unpadded().size))
-
-    def _name_outputs(self, call: Call, results: tuple[Value, ...]) -> None:
-        if call.outputs > len(results):
-            call.refuse(f"output {shown(call.node.output[call.outputs - 1])} is not supported in inference", None)
-        elem_type = call.result_type
-        if elem_type is None:
-            elem_type = call.elem_type(0) if call.has(0) else TensorProto.FLOAT
-        for name, value in zip(call.node.output, results, strict=False):
-            if name:
-                index = getattr(value, "kind", "") == "index"
-                self.define(name, value, TensorProto.INT64 if index else elem_type)
-
-
-def _lookup(node: NodeProto, opset: int) -> tuple[Any, int]:
-    """The line for the schema version in force at this opset."""
-    title = f"{shown(node.op_type)[1:-1]} {shown(node.name or next(iter(node.output), ''))}"
-    known = OPERATORS.get(node.op_type)
-    if known is None:
-        raise UnsupportedError(title, "the operator has no line in the table of docs/onnx.md")
-    try:
-        version = onnx.defs.get_schema(node.op_type, opset, "").since_version
-    except onnx.defs.SchemaError:
-        raise UnsupportedError(title, f"opset {opset} has no such operator") from None
-    if version not in known.versions:
-        raise UnsupportedError(title, f"version {version} is not supported; known are {known.versions}")
-    schema = onnx.defs.get_schema(node.op_type, opset, "")
-    if not schema.min_input <= len(node.input) <= schema.max_input or len(node.output) > schema.max_output:
-        counts = f"{len(node.input)} inputs and {len(node.output)} outputs"
-        raise ModelError(f"{counts} do not fit version {version} of the operator", title)
-    return known.line, version
 
 
 # --- the model --------------------------------------------------------------------------------------------------
@@ -201,6 +51,11 @@ def _check_model(model: onnx.ModelProto) -> None:
     """What a model may contain besides nodes, and we do not honour."""
     if len(model.graph.node) > NODES:
         raise ModelError(f"the graph has {len(model.graph.node)} nodes; at most {NODES} are read")
+    graph = model.graph
+    named = [v.name for group in (graph.input, graph.output, graph.initializer) for v in group]
+    for name in [*named, *(text for n in graph.node for text in (n.op_type, n.name, *n.input, *n.output))]:
+        if not isinstance(name, str):  # protobuf hands out the bytes
+            raise ModelError(f"the name {shown(name)} is not UTF-8 text")
     refused = {
         "functions": model.functions,
         "training_info": model.training_info,
@@ -278,8 +133,9 @@ def import_model(source: Any, byte_budget: int, input_shapes: Mapping[str, Seque
     opset = _opset(model)
     importer = Importer(folder, Budget(byte_budget))
     names = _define_inputs(importer, model.graph, dict(input_shapes or {}))
-    for node in model.graph.node:
-        importer.run(node, opset)
+    lines = [(node, *lookup(node, opset)) for node in model.graph.node]  # unknown operators before any work
+    for node, line, version in lines:
+        importer.run(node, line, version)
     outputs = _outputs(importer, model.graph)
     inputs = tuple(importer.values[name] for name in names)
     graph = importer.trace.graph(tuple(names), inputs, outputs, len(outputs) == 1)

@@ -18,7 +18,7 @@ from ..scalar import Array
 from .onnx_file import DTYPES, FLOATS, check_shape, type_name
 from .onnx_node import Call, operator
 
-PIECES = 4096  # slices that a Gather may become
+PIECES = 256  # slices that one node may become
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------
@@ -111,7 +111,8 @@ def _tile(c: Call) -> Value:
     cells = math.prod(c.shape(0)) * math.prod(repeats)
     c.importer.budget.check(c.title, cells)
     if isinstance(x, np.ndarray):
-        return np.tile(x, repeats) if cells <= 2**16 else c.refuse(f"computes a constant of {cells} cells", None)
+        c.folded(np.broadcast_to(0, cells))
+        return np.tile(x, repeats)
     for axis, n in enumerate(repeats):
         x = concat([x] * n, axis) if n > 1 else x
     return x
@@ -235,12 +236,9 @@ def _padded(c: Call, x: Value, widths: list[tuple[int, int]], value: Any) -> Val
 
 
 def _whole_factors(c: Call, shape: tuple[int, ...], scales: list[float]) -> list[int]:
-    if len(scales) != len(shape) or any(
-        s != s or s != int(s) or not 1 <= s <= PIECES for s in scales if math.isfinite(s)
-    ):
+    whole = [math.isfinite(s) and s == int(s) and 1 <= s <= PIECES for s in scales]
+    if len(scales) != len(shape) or not all(whole):
         c.refuse(f"scales={scales} must be whole numbers in 1..{PIECES}, one per axis of {shape}", None)
-    if not all(map(math.isfinite, scales)):
-        c.refuse(f"scales={scales} must be finite", None)
     return [int(s) for s in scales]
 
 
@@ -301,7 +299,7 @@ def _scales(c: Call, shape: tuple[int, ...]) -> list[float]:
 
 
 def _check_repeats(c: Call, factors: list[int]) -> None:
-    """Whether the first `factor` cells all look at cell 0: then every cell is repeated `factor` times."""
+    """Whether the first `factor` cells look at cell 0, so that every cell is repeated; the ends tell for all."""
     where, how = (
         c.string("coordinate_transformation_mode", "half_pixel"),
         c.string("nearest_mode", "round_prefer_floor"),
@@ -309,7 +307,7 @@ def _check_repeats(c: Call, factors: list[int]) -> None:
     if where not in SOURCES or how not in ROUNDINGS:
         c.refuse(f"coordinate_transformation_mode={where[:50]!r} with nearest_mode={how[:50]!r} is not supported")
     for f in factors:
-        if f > 1 and any(ROUNDINGS[how](SOURCES[where](r, f)) for r in range(f)):
+        if any(ROUNDINGS[how](SOURCES[where](r, f)) for r in (0, f - 1)):
             c.refuse(f"coordinate_transformation_mode={where!r} with nearest_mode={how!r} is not repetition for {f}")
 
 

@@ -19,10 +19,10 @@ from ..graph.trace import Var
 from ..op import Value
 from ..scalar import Array
 from ..window import Shape
-from .onnx_file import FLOATS, shown, tensor, type_name
+from .onnx_file import FLOATS, one_line, shown, tensor, type_name
 
 if TYPE_CHECKING:
-    from .onnx_import import Importer
+    from .onnx_importer import Importer
 
 REQUIRED: Any = object()
 FOLDED = 2**16  # cells of a value that is computed while importing
@@ -52,7 +52,7 @@ class Call:
             self.refuse("an attribute is given twice")
 
     def refuse(self, text: str, rule: str | None = "P5", kind: type[SpecgradError] = ParameterError) -> Any:
-        raise kind(self.title, text, rule=rule)
+        raise kind(self.title, one_line(text), rule=rule)
 
     # --- attributes ---------------------------------------------------------------------------------------------
 
