@@ -1,54 +1,185 @@
-"""Every operator: what an engine computes, and the exact value, lie in the ball."""
+"""Every operator, in every format, on every engine: what is computed, and the exact value, lie in the ball.
+
+Numbers come from the operator's own cases, scaled over the whole range of exponents of the format: subnormal numbers,
+numbers that nearly overflow, and both at once. Exact values come from rationals, or from balls of python-flint.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import specgrad as sg
-from specgrad.op import REGISTRY, Op, run_spec
-from specgrad.rounding import ULPS, Arithmetic, Ball, local_radius
+from specgrad.engines.torch import ENGINE
+from specgrad.op import REGISTRY, Op, apply, run_spec
+from specgrad.rounding import FORMATS, ULPS, Arithmetic, Ball, local_radius
+from specgrad.scalar import Array
 
 OPERATORS = sorted(REGISTRY)
-TYPES = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
+RANGES = ("plain", "plain", "small", "large", "wide")
+Call = tuple[Op, list[Array], dict[str, Any]]
 
 
-def drawn(op: Op, label: str, dtype: type) -> tuple[list[np.ndarray], dict]:
-    args, params = op.cases(Random(f"{label}/{op.name}"))
-    return [a.astype(dtype) if a.dtype == object else a for a in args], params
+def rounded(x: Array, dtype: str) -> Array:
+    """float64 numbers brought into a format; bfloat16 is held in float32."""
+    if dtype != "bfloat16":
+        return x.astype(dtype)
+    return torch.from_numpy(np.asarray(x, dtype=np.float64)).to(torch.bfloat16).to(torch.float32).numpy()
 
 
-def exact_value(op: Op, args: list[np.ndarray], params: dict) -> np.ndarray:
+def scaled(x: Array, kind: str, rng: Random, dtype: str) -> Array:
+    """The numbers of a case, times powers of two that reach the ends of the format."""
+    form = FORMATS[dtype]
+    if x.dtype != object or kind == "plain":
+        return rounded(x.astype(float), dtype) if x.dtype == object else x
+    low, high = form.lowest - form.digits, form.highest - 4
+    ends = {"small": (low, low + 2 * form.digits), "large": (high - 8, high), "wide": (low, high)}[kind]
+    powers = np.array([rng.randint(*ends) for _ in range(x.size)], dtype=int).reshape(x.shape)
+    return rounded(np.ldexp(x.astype(float), powers), dtype)
+
+
+def drawn(op: Op, seed: int, dtype: str) -> Call:
+    rng = Random(f"rounding/{op.name}/{seed}")
+    args, params = op.cases(rng)
+    return op, [scaled(a, RANGES[seed % len(RANGES)], rng, dtype) for a in args], params
+
+
+# --- who computes -----------------------------------------------------------------------------------------------
+
+
+def by_numpy(calls: list[Call], dtype: str) -> list[Array]:
+    return [run_spec(op, args, params) for op, args, params in calls]
+
+
+def by_torch(calls: list[Call], dtype: str) -> list[Array]:
+    kind = getattr(torch, dtype)
+    give = lambda a: torch.tensor(a) if a.dtype.kind == "i" else torch.tensor(a).to(kind)
+    found = [ENGINE.run(op, [give(a) for a in args], params) for op, args, params in calls]
+    return [(y if y.dtype == torch.int64 else y.double()).numpy() for y in found]
+
+
+def by_jax(calls: list[Call], dtype: str) -> list[Array]:
+    """All calls in one program, since compiling costs more than computing."""
+    import jax
+
+    kind = np.dtype(getattr(jax.numpy, dtype))
+    given = [[a if a.dtype.kind == "i" else a.astype(kind) for a in args] for _, args, _ in calls]
+    program = jax.jit(lambda all_: [apply(op, *args, **p) for (op, _, p), args in zip(calls, all_, strict=True)])
+    options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    options |= {"xla_cpu_use_fusion_emitters": False}
+    found = map(np.asarray, program.lower(given).compile(compiler_options=options)(given))
+    return [y if y.dtype.kind == "i" else y.astype(np.float64) for y in found]
+
+
+Side = tuple[Callable[[list[Call], str], list[Array]], Arithmetic, int]
+SIDES: dict[str, Side] = {
+    "numpy float16": (by_numpy, Arithmetic("float16", ulps=ULPS["numpy"]), 10),
+    "numpy float32": (by_numpy, Arithmetic("float32", ulps=ULPS["numpy"]), 20),
+    "numpy float64": (by_numpy, Arithmetic("float64", ulps=ULPS["numpy"]), 10),
+    "torch float16": (by_torch, Arithmetic("float16", ulps=ULPS["torch"]), 10),
+    "torch bfloat16": (by_torch, Arithmetic("bfloat16", ulps=ULPS["torch"], flush=True), 10),
+    "torch float32": (by_torch, Arithmetic("float32", ulps=ULPS["torch"]), 20),
+    "torch float64": (by_torch, Arithmetic("float64", ulps=ULPS["torch"]), 10),
+    "jax float32": (by_jax, Arithmetic("float32", ulps=ULPS["jax"], flush=True), 5),
+    "jax bfloat16": (by_jax, Arithmetic("bfloat16", ulps=ULPS["jax"], flush=True), 5),
+}
+
+
+# --- the check --------------------------------------------------------------------------------------------------
+
+
+def exact_value(call: Call) -> Array:
     """The specification over rationals, or over balls far narrower than any radius."""
-    lift = sg.balls if op.transcendental or op.name == "sqrt" else sg.exact
+    op, args, params = call
+    lift = sg.balls if op.transcendental or op.name in ("sqrt", "power", "div") else sg.exact
     return run_spec(op, [a if i in op.index_args else lift(a) for i, a in enumerate(args)], params)
 
 
-def distance(a: object, b: float) -> Fraction:
+def distance(a: Any, b: float) -> Fraction:
     """An upper bound of abs(a - b), a being exact or a ball of python-flint."""
     if not hasattr(a, "mid"):
         return abs(Fraction(a) - Fraction(b))
-    difference = abs(a - sg.balls(b).item())
-    mantissa, exponent = difference.upper().man_exp()
-    return Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    mantissa, exponent = abs(a - sg.balls(b).item()).upper().man_exp()
+    return Fraction(int(mantissa)) * Fraction(2) ** max(-4000, min(4000, int(exponent)))  # exp(-2**100) is no number
 
 
-def check(ball: Ball, cells: np.ndarray) -> None:
+def check(ball: Ball, cells: Array, what: str) -> int:
+    """Every cell in its ball; the number of cells that could have been outside."""
     assert ball.shape == cells.shape
+    tested = 0
     for cell, value, radius in zip(cells.flat, ball.value.flat, ball.radius.flat, strict=True):
+        if np.isinf(radius):
+            continue
+        tested += 1
         cell = cell.item() if isinstance(cell, np.generic) else cell
-        assert np.isinf(radius) or distance(cell, value.item()) <= Fraction(float(radius)), (cell, value, radius)
+        if isinstance(cell, float) and not np.isfinite(cell):
+            assert cell == value, (what, cell, value, radius)
+        else:
+            assert distance(cell, value.item()) <= Fraction(float(radius)), (what, cell, value, radius)
+    return tested
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("dtype", list(TYPES))
-def test_specification(name: str, dtype: str) -> None:
-    op = REGISTRY[name]
-    for seed in range(30):
-        args, params = drawn(op, f"rounding/{seed}", TYPES[dtype])
-        ball = local_radius(op, *args, arithmetic=Arithmetic(dtype, ulps=ULPS["numpy"]), **params)
-        check(ball, run_spec(op, args, params))
-        check(ball, exact_value(op, args, params))
+def check_side(name: str, side: Side, operators: list[str] = OPERATORS) -> int:
+    compute, arithmetic, count = side
+    tested = 0
+    for operator in operators:
+        calls = [drawn(REGISTRY[operator], seed, arithmetic.dtype) for seed in range(count)]
+        for seed, (call, got) in enumerate(zip(calls, compute(calls, arithmetic.dtype), strict=True)):
+            op, args, params = call
+            ball = local_radius(op, *args, arithmetic=arithmetic, **params)
+            try:
+                tested += check(ball, got, "computed")
+                check(ball, exact_value(call), "exact")
+            except AssertionError as error:
+                error.add_note(f"{name}: {operator}, seed {seed}, {[a.shape for a in args]}, {params}")
+                raise
+    return tested
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("name", list(SIDES))
+def test_every_operator_stays_in_its_ball(name: str, operator: str) -> None:
+    check_side(name, SIDES[name], [operator])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("name", [n for n in SIDES if "jax" not in n])
+def test_hunt(name: str, operator: str) -> None:
+    compute, arithmetic, count = SIDES[name]
+    check_side(name, (compute, arithmetic, 20 * count), [operator])
+
+
+# --- the check can fail -----------------------------------------------------------------------------------------
+
+TOO_SMALL = {
+    "exp": ("torch float32", "exp", 0.1),
+    "log": ("torch float32", "log", 0.1),
+    "tanh": ("torch float32", "tanh", 0.1),
+    "gelu": ("torch float32", "gelu", (0.01, "x")),
+    "softplus": ("torch float32", "softplus", (0.05, "1+y")),
+}
+
+
+@pytest.mark.parametrize("function", list(TOO_SMALL))
+def test_a_bound_declared_too_small_is_noticed(function: str) -> None:
+    name, operator, bound = TOO_SMALL[function]
+    compute, arithmetic, _ = SIDES[name]
+    small = replace(arithmetic, ulps={**arithmetic.ulps, function: bound})
+    with pytest.raises(AssertionError):
+        check_side(name, (compute, small, 100), [operator])
+
+
+@pytest.mark.parametrize("operator", ["conv", "sum", "avg_spread", "mul", "div", "contract", "smooth_max_pool"])
+def test_a_coarser_arithmetic_is_noticed(operator: str) -> None:
+    """bfloat16 results are not float32 rounding."""
+    compute = lambda calls, _: by_torch(calls, "bfloat16")
+    with pytest.raises(AssertionError):
+        check_side("coarse", (compute, Arithmetic("float32"), 100), [operator])

@@ -58,8 +58,7 @@ def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     value = run.evaluate(op, [c.value, a.value, b.value], params)
     chosen = np.where(c.value != 0, a.radius, b.radius)
     open_ = (c.low <= 0) & (c.high >= 0) & (c.radius > 0)
-    with np.errstate(all="ignore"):
-        either = np.maximum(np.abs(a.value - value) + a.radius, np.abs(b.value - value) + b.radius) * SLACK
+    either = np.maximum(np.abs(a.value - value) + a.radius, np.abs(b.value - value) + b.radius) * SLACK
     return finished(run, value, np.broadcast_to(np.where(open_, either, chosen), value.shape))
 
 

@@ -109,8 +109,7 @@ def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ba
     size = np.maximum(np.abs(low), np.abs(high))
     units: Array = np.full(size.shape, max(run.arithmetic.ulp_bound("power")[0], _steps(e)))
     if 2 * e != int(2 * e):  # the exponent itself is rounded
-        with np.errstate(all="ignore"):
-            units = units + abs(e) * np.maximum(np.abs(np.log(x.low)), np.abs(np.log(x.high)))
+        units = units + abs(e) * np.maximum(np.abs(np.log(x.low)), np.abs(np.log(x.high)))
     error = growth(units, run.arithmetic.u) / run.arithmetic.u
     ball = _declared(run, value, low, high, error * size, size * (1 + units))
     domain = (x.low > 0) | whole if e >= 0 else (x.least > 0)
@@ -127,10 +126,9 @@ def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     """a / b, or a * (1 / b): two roundings."""
     b, part, form = args[1], run.opened(args[0]), run.arithmetic.format
     value = run.evaluate(op, [args[0].value, b.value], params)
-    with np.errstate(all="ignore"):
-        size = part.size / b.least * SLACK
-        carried = np.where(part.carried == 0, 0.0, part.carried / b.least)
-        carried = carried + np.where(b.radius == 0, 0.0, part.least_size / np.abs(b.value) * b.radius / b.least)
-        carried = carried + np.where(b.size > 0.5 / form.tiny, part.size * form.tiny, 0.0)  # a subnormal reciprocal
+    size = part.size / b.least * SLACK
+    carried = np.where(part.carried == 0, 0.0, part.carried / b.least)
+    carried = carried + np.where(b.radius == 0, 0.0, part.least_size / np.abs(b.value) * b.radius / b.least)
+    carried = carried + np.where(b.size > 0.5 / form.tiny, part.size * form.tiny, 0.0)  # a subnormal reciprocal
     known = (b.least >= form.tiny) | ((part.size == 0) & (b.least > 0))
     return rounded(run, value, np.where(known, carried * SLACK, np.inf), size, 2, [part])

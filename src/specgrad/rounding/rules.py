@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ..errors import UnsupportedError
 from ..op import Op, Params
 from . import choice, function, linear, smooth
@@ -51,4 +53,5 @@ def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
 
 
 def apply_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    return rule_of(op, args)(run, op, args, params)
+    with np.errstate(all="ignore"):  # an overflow of ours ends as a radius of inf
+        return rule_of(op, args)(run, op, args, params)

@@ -57,8 +57,7 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     low = _window_top(run, mirrored.low, window)
     zero = params["padded"] == "zero" and window.pads_anything
     top = _plane_top(mirrored, window, 0.0 if zero else -np.inf)
-    with np.errstate(all="ignore"):
-        depth = np.clip(b * (top - (np.maximum(low, 0.0) if zero else low)), 0.0, _deepest(arithmetic))
+    depth = np.clip(b * (top - (np.maximum(low, 0.0) if zero else low)), 0.0, _deepest(arithmetic))
     units = _units(arithmetic, window, z, depth) + 4 * b * (np.abs(value) + carried)
     lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
     error = ((arithmetic.u + 8 * REFERENCE.u) * units * SECOND_ORDER + lost) / b + arithmetic.tiny
@@ -97,9 +96,8 @@ def _sums(run: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pul
     """Sums over taps of exp(t)*abs(v): plain, at the far end of the radii, times the units of error, and underflow."""
     e_exp = run.arithmetic.ulp_bound("exp")[0]
     top = np.maximum(_plane_top(x, window, -np.inf), -np.inf)
-    with np.errstate(all="ignore"):
-        deep = np.minimum(np.abs(b * (top - y.low)) + b * y.radius, _deepest(run.arithmetic))
-        above = np.maximum(deep, b * (_window_top(run, x.high, window) - y.low))
+    deep = np.minimum(np.abs(b * (top - y.low)) + b * y.radius, _deepest(run.arithmetic))
+    above = np.maximum(deep, b * (_window_top(run, x.high, window) - y.low))
     terms = window.taps_count if pull else window.covers
     constant = terms + (window.rank + 1) * (e_exp + 1) + 3
     totals = [np.zeros(y.shape if pull else x.shape) for _ in range(4)]
@@ -110,6 +108,7 @@ def _sums(run: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pul
         size = v.size[at]
         wide = np.exp(far) * size
         units = wide * (constant + 2 * np.maximum(np.abs(t), np.abs(far)) + 2 * b * x.radius[ins] + 4 * deep[outs])
+        units = np.where(np.exp(far) * SECOND_ORDER <= run.arithmetic.largest, units, np.inf)
         lost = run.arithmetic.inner.tiny * (1 + np.exp(np.clip(above[outs], 0.0, 700.0))) * (size + 1)
         for total, part in zip(totals, (np.exp(t) * np.abs(v.value[at]), wide, units, lost), strict=True):
             if pull:
