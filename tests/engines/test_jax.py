@@ -1,12 +1,12 @@
-"""The JAX engine against the specification: every operator, every mode of differentiation, every corner.
+"""The JAX engine inside JAX: its transformations, corners, scalar types, graphs.
 
-Compiling costs more than computing here, so the cases of one operator run as a few programs of many cases each.
+Agreement with the specification on generated cases stands in test_jax_agreement.py, shard_map in test_jax_mesh.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -20,20 +20,11 @@ import flint  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
 import specgrad as sg  # noqa: E402
-from agreement import INTEGER_EXACT, Case, check_special, check_value, close, integral, middle  # noqa: E402
+from agreement import check_special, middle  # noqa: E402
 from specgrad.engines import jax as engine  # noqa: E402
 from specgrad.errors import ScalarError, UnsupportedError  # noqa: E402
 from specgrad.op import REGISTRY, Op, apply, run_spec  # noqa: E402
 
-NAMES = sorted(REGISTRY)
-DIFFERENTIABLE = [n for n in NAMES if REGISTRY[n].kind != "index"]
-# Compile several times faster; the tests of transformations, corners and graphs run with JAX's own settings.
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
-TOGETHER = 75  # cases per program: more would compile no faster
 U = 2.0**-24
 
 
@@ -52,117 +43,11 @@ def x64() -> Iterator[None]:
     jax.config.update("jax_enable_x64", before)
 
 
-def run_together(calls: Sequence[tuple[Callable[..., Any], Sequence[Any]]]) -> list[Any]:
-    """Many functions, each on its arrays, as a few compiled programs."""
-    results: list[Any] = []
-    for i in range(0, len(calls), TOGETHER):
-        part = calls[i : i + TOGETHER]
-        args = [list(given) for _, given in part]  # NumPy arrays: jnp.asarray would compile a copy per shape
-        program = jax.jit(lambda args, part=part: [f(*given) for (f, _), given in zip(part, args, strict=True)])
-        results += jax.tree.map(np.asarray, program.lower(args).compile(compiler_options=QUICK)(args))
-    return results
-
-
-class Recorded:
-    """A side of the agreement check whose answers are there already, in order."""
-
-    def __init__(self, answers: Sequence[np.ndarray]) -> None:
-        self.answers = iter(answers)
-
-    def value(self, op: Op, args: list[np.ndarray], params: dict[str, Any]) -> np.ndarray:
-        return next(self.answers)
-
-
 class Eager:
     """One call at a time."""
 
     def value(self, op: Op, args: list[np.ndarray], params: dict[str, Any]) -> np.ndarray:
         return np.asarray(apply(op, *map(jnp.asarray, args), **params))
-
-
-def of(case: Case) -> Callable[..., Any]:
-    return lambda *args: apply(case.op, *args, **case.params)
-
-
-def draw(name: str, count: int, dtype: type, first: int = 0) -> list[Case]:
-    return [Case.draw(REGISTRY[name], Random(f"{name}/{seed}"), dtype) for seed in range(first, first + count)]
-
-
-def check_values(found: list[Case]) -> None:
-    side = Recorded(run_together([(of(case), case.args) for case in found]))
-    for case in found:
-        check_value(side, case)
-
-
-# --- values -----------------------------------------------------------------------------------------------------
-
-
-def test_the_table_covers_the_registry() -> None:
-    assert sorted(engine.TABLE) == NAMES
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_values(name: str) -> None:
-    """float32 against the exact result: equal where the operator is exact, else within its declared roundings."""
-    check_values(draw(name, 300, np.float32))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_values_hunt(name: str) -> None:
-    check_values(draw(name, 2000, np.float32, first=300))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", NAMES)
-def test_values_in_double_precision(name: str) -> None:
-    check_values(draw(name, 300, np.float64))
-
-
-@pytest.mark.parametrize(
-    "name", ["conv", "conv_transpose", "conv_weight", "contract", "put", "sum", "max_pool", "take"]
-)
-def test_integers_are_exact(name: str) -> None:
-    found = [integral(case, Random(i)) for i, case in enumerate(draw(name, 25, np.float32, first=5000))]
-    for case, got in zip(found, run_together([(of(c), c.args) for c in found]), strict=True):
-        want = run_spec(case.op, case.lifted(), case.params)
-        assert got.shape == want.shape
-        assert all(Fraction(g.item()) == w for g, w in zip(got.flat, want.flat, strict=True))
-
-
-def test_a_broken_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check is itself checked: a kernel read backwards, padding that wins, a missing upper end."""
-    flipped = lambda x, w, *b, window, groups: engine.jax_conv.conv(x, w[..., ::-1], *b, window=window, groups=groups)
-    zero_padded = lambda x, *, window: jnp.maximum(engine.jax_pool.window_max(x, window), 0)
-    broken = {
-        "conv": lambda *_, **params: lambda *args: flipped(*args, **params),
-        "max_pool": lambda *_, **params: lambda x: zero_padded(x, **params),
-        "relu6": lambda *_: lambda x: jnp.maximum(x, 0),
-    }
-    for name, lowering in broken.items():
-        table = engine.TABLE | {name: lowering}
-        other = type(engine.ENGINE)("jax", jax.Array, table)
-        monkeypatch.setitem(_handlers(), type(jnp.zeros(())), other.run)
-        with pytest.raises(AssertionError):
-            check_eagerly(tripled(draw(name, 40, np.float32)))
-        monkeypatch.undo()
-
-
-def tripled(found: list[Case]) -> list[Case]:
-    """Numbers up to 9, so that relu6 meets its upper end."""
-    return [Case(c.op, [a * 3 if a.dtype.kind == "f" else a for a in c.args], c.params) for c in found]
-
-
-def check_eagerly(found: list[Case]) -> None:
-    for case in found:
-        check_value(Eager(), case)
-
-
-def _handlers() -> dict[type, Any]:
-    from specgrad import op
-
-    return op._handlers
 
 
 # --- smooth maxima and tails ------------------------------------------------------------------------------------
@@ -221,46 +106,6 @@ def test_relative_accuracy_far_from_zero(name: str) -> None:
 
 
 # --- derivatives ------------------------------------------------------------------------------------------------
-
-
-def both_modes(case: Case, dargs: list[Any], gy: np.ndarray) -> tuple[Callable[..., Any], list[Any]]:
-    """jax.jvp and jax.vjp of one case, as one function of arrays."""
-    real = case.real
-
-    def f(args: Sequence[Any], gy: Any, tangents: Sequence[Any]) -> Any:
-        def call(*values: Any) -> Any:
-            given = dict(zip(real, values, strict=True))
-            return apply(case.op, *(given.get(i, a) for i, a in enumerate(args)), **case.params)
-
-        primals = [args[i] for i in real]
-        return jax.jvp(call, primals, list(tangents))[1], jax.vjp(call, *primals)[1](gy)
-
-    count = len(case.args)
-    return lambda *flat: f(flat[:count], flat[count], flat[count + 1 :]), [*case.args, gy, *(dargs[i] for i in real)]
-
-
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_derivatives(name: str) -> None:
-    """Both modes against the record's rules in exact arithmetic, and the adjoint law to the last bit on integers."""
-    exactly = name in INTEGER_EXACT
-    found = draw(name, 20, np.float64, first=7000)
-    found = [integral(case, Random(i)) for i, case in enumerate(found)] if exactly else found
-    rng = np.random.default_rng(1)
-    numbers = lambda shape: rng.integers(-3, 4, shape).astype(np.float64)
-    lifted = [case.lifted() for case in found]
-    ys = [run_spec(case.op, args, case.params) for case, args in zip(found, lifted, strict=True)]
-    dargs = [[numbers(a.shape) if i in c.real else None for i, a in enumerate(c.args)] for c in found]
-    gys = [numbers(y.shape) for y in ys]
-    answers = run_together([both_modes(c, d, gy) for c, d, gy in zip(found, dargs, gys, strict=True)])
-    for case, args, y, d, gy, (dy, gargs) in zip(found, lifted, ys, dargs, gys, answers, strict=True):
-        want = case.op.tangent(y, args, [None if t is None else case.lift(t) for t in d], case.params)
-        close(dy, want, y, exactly, case)
-        wants = case.op.cotangents(case.lift(gy), y, args, case.params)
-        for i, g in zip(case.real, gargs, strict=True):
-            close(g, wants[i], case.args[i], exactly, case)
-        if exactly:
-            assert (gy * dy).sum() == sum((g * d[i]).sum() for i, g in zip(case.real, gargs, strict=True))
 
 
 X = np.random.default_rng(3).standard_normal((2, 4, 5, 4))
