@@ -97,6 +97,10 @@ class Strided:
         """Cells from the first tap to the last."""
         return self.dilation * (self.kernel - 1) + 1
 
+    def reads(self, o: int) -> list[tuple[int, int]]:
+        """(tap, input cell) of output o; a cell outside [0, size) is padding."""
+        return [(t, self.stride * o + self.dilation * t - self.lo) for t in range(self.kernel)]
+
     @property
     def floor_out(self) -> int:
         """The output size without `ceil`."""
@@ -206,6 +210,10 @@ class Adaptive:
 
     def unpadded(self) -> Adaptive:
         return self
+
+    def reads(self, o: int) -> list[tuple[int, int]]:
+        """(tap, input cell) of output o."""
+        return list(enumerate(range(self.start(o), self.end(o))))
 
     def clamped(self, t: int) -> list[int]:
         """For every output the cell of tap t, or the cell's last one where it is shorter: the same maximum."""
@@ -336,6 +344,37 @@ class Window:
             )
             if all(_length(p[0]) for p in pairs):
                 yield Tap(position, outs, ins)
+
+    def reads(self, output: Shape) -> list[tuple[Shape, Shape | None]]:
+        """(tap, input position) of one output position, in row-major order; None for a padded tap.
+
+        >>> strided("max_pool", (4,), (3,), stride=(2,), padding=((1, 0),)).reads((0,))
+        [((0,), None), ((1,), (0,)), ((2,), (1,))]
+        """
+        found: list[tuple[Shape, Shape | None]] = []
+        for pairs in itertools.product(*(a.reads(o) for a, o in zip(self.axes, output, strict=True))):
+            cell = tuple(i for _, i in pairs)
+            inside = all(0 <= i < n for i, n in zip(cell, self.size, strict=True))
+            found.append((tuple(t for t, _ in pairs), cell if inside else None))
+        return found
+
+    def attributes(self) -> dict[str, Any] | None:
+        """The arguments of a call that gives this window; None for adaptive axes.
+
+        >>> w = strided("max_pool", (5,), (2,), stride=(2,), padding=((0, 0),), ceil=True)
+        >>> w.attributes()
+        {'kernel': (2,), 'stride': (2,), 'padding': ((0, 0),), 'dilation': (1,), 'ceil': True}
+        """
+        axes = [a for a in self.axes if isinstance(a, Strided)]
+        if len(axes) != self.rank:
+            return None
+        return {
+            "kernel": self.kernel,
+            "stride": tuple(a.stride for a in axes),
+            "padding": tuple((a.lo, a.hi) for a in axes),
+            "dilation": tuple(a.dilation for a in axes),
+            "ceil": any(a.out != a.floor_out for a in axes),
+        }
 
     @staticmethod
     def _index(parts: list[Any], sizes: Shape) -> tuple[Any, ...]:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError
-from ..graph.graph import Graph, Node
+from ..graph.graph import CONSTANT, INPUT, Graph
+from ..graph.show import layer_text
 from ..scalar import Array
 from ..window import Shape
 from .deploy import Deployed, deploy
 from .examine import arithmetic_of
 from .judge import SEVERITY, Kind, Verdict, balls, compare, worst
+from .reproduce import reproduce
 from .runtimes import Runtime, runtime
 from .section import section
 
@@ -60,6 +62,8 @@ class Audit:
     notes: tuple[str, ...] = ()
     export: Layer | None = field(default=None)
     """A layer that the exported file no longer computes as the module does."""
+    script: str = ""
+    """A minimal reproduction of the first layer, where the runtime fails on that layer alone."""
 
     @property
     def first(self) -> Layer | None:
@@ -92,6 +96,7 @@ class Audit:
             "layers": [layer.row() for layer in self.layers],
             "whole": Layer("whole model", "", (), self.whole).row(),
             "notes": list(self.notes),
+            "script": self.script,
         }
 
 
@@ -101,13 +106,8 @@ def _is_bad(kind: Kind) -> bool:
 
 def _operator(graph: Graph, position: int) -> str:
     """The operator, or the composition that this node closes."""
-    node = graph.nodes[position]
-    return node.op.name if node.group == node.name else _composition(node, graph.nodes)
-
-
-def _composition(node: Node, nodes: Sequence[Node]) -> str:
-    members = [n.op.name for n in nodes if n.group == node.group]
-    return node.op.name if len(members) == 1 else " + ".join(dict.fromkeys(members))
+    group = graph.nodes[position].group
+    return layer_text([n for n in graph.nodes[: position + 1] if n.group == group and n.op not in (INPUT, CONSTANT)])
 
 
 def _as_float64(values: Sequence[Array]) -> list[Array]:
@@ -170,7 +170,9 @@ def audit(
         layers.append(_judge_layer(deployed, layer, position, _backend(), found))
     whole = _judge_whole(deployed, arrays, _backend(), found)
     export = _judge_export(deployed, arrays)
-    return Audit(deployed.title, found.name, found.versions(), tuple(layers), whole, deployed.notes, export)
+    bad = next((layer.name for layer in layers if _is_bad(layer.verdict.kind)), None)
+    script = reproduce(deployed, names[bad], found) if bad is not None and found.model else ""
+    return Audit(deployed.title, found.name, found.versions(), tuple(layers), whole, deployed.notes, export, script)
 
 
 def _judge_export(deployed: Deployed, inputs: Sequence[Array]) -> Layer | None:

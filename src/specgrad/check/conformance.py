@@ -71,6 +71,17 @@ class Conformance:
             return "differs"
         return "ok" if total["exact"] + total["rounding"] else "cannot tell"
 
+    def scripts(self) -> dict[str, str]:
+        """A file name per finding, and its script."""
+        found: dict[str, str] = {}
+        for f in self.findings:
+            words = [self.runtime, f.operator, *(["gradient"] if f.question.gradient is not None else []), f.rule]
+            name = "-".join(words).replace(" ", "_")
+            while f"{name}.py" in found:
+                name += f"-{f.verdict.fault}"
+            found[f"{name}.py"] = f.script
+        return found
+
     def to_json(self) -> dict[str, Any]:
         return {
             "verdict": self.verdict,

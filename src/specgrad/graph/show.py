@@ -103,7 +103,8 @@ def _parameters(nodes: Sequence[Node], data: set[int], fields: list[Field]) -> l
     return seen
 
 
-def _operator(members: list[Node]) -> str:
+def layer_text(members: list[Node]) -> str:
+    """The operator of a layer, or the composition that its nodes form."""
     last = members[-1]
     derivative = "(" in last.group
     if len(members) == 1 and (derivative or last.group == last.name):
@@ -138,7 +139,7 @@ def rows(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = N
         cells = sum(math.prod(nodes[p].shape) for p in own)
         shape = "x".join(map(str, last.shape)) or "scalar"
         text = _field_text(last, fields[members[-1]])
-        found.append((layer, _operator([nodes[i] for i in members]), shape, _number(cells), _number(macs), text))
+        found.append((layer, layer_text([nodes[i] for i in members]), shape, _number(cells), _number(macs), text))
     cells = sum(math.prod(nodes[p].shape) for p in counted)
     count = sum(1 for members in layers.values() if nodes[members[0]].op is not INPUT)
     layers_text = "1 layer" if count == 1 else f"{count} layers"

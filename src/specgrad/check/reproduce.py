@@ -1,0 +1,79 @@
+"""From the layer of a model that differs to a minimal script, where the runtime also fails on the layer alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..graph.graph import CONSTANT, Graph, Node, NumberArg
+from ..scalar import Array
+from ..window import Window
+from .conformance import BAD
+from .deploy import Deployed
+from .examine import RuntimeExaminer
+from .process import Process
+from .question import Question
+from .runtimes import Runtime
+from .script import reproduction
+from .shrink import shrink
+
+WINDOWED = ("conv", "conv_transpose", "max_pool", "avg_pool")
+PLAIN = ("relu", "sigmoid", "tanh", "exp", "add", "mul", "hardswish")
+
+
+def _attributes(node: Node) -> dict[str, Any] | None:
+    """The attributes of a question for this node; None if there is no such question."""
+    if node.op.name in PLAIN:
+        return {}
+    window = node.params.get("window")
+    if not isinstance(window, Window) or node.op.name not in WINDOWED:
+        return None
+    found = window.attributes()
+    if found is None:
+        return None
+    if node.op.name in ("conv", "conv_transpose"):
+        found = {k: found[k] for k in ("stride", "padding", "dilation")} | {"groups": node.params["groups"]}
+        return found | ({"output_padding": window.output_padding() or 0} if node.op.name == "conv_transpose" else {})
+    if node.op.name == "avg_pool":
+        rule = node.params["divisor"]
+        found = {k: found[k] for k in ("kernel", "stride", "padding", "ceil")}
+        found |= {"inside": {"count_include_pad": False}, "padded": {}}.get(rule, {"divisor": rule})
+    return found
+
+
+def _values(graph: Graph, node: Node, deployed: Deployed) -> list[Array] | None:
+    """The arguments of the node: the runtime's own values, and constants of the model."""
+    found: list[Array] = []
+    for a in node.args:
+        if isinstance(a, NumberArg):
+            return None
+        value = graph.constants[a] if graph.nodes[a].op is CONSTANT else deployed.known.get(a)
+        if value is None:
+            return None
+        found.append(np.asarray(value, np.float32))
+    return found
+
+
+def question_of(deployed: Deployed, position: int) -> Question | None:
+    """The layer alone, on the values it met, as a question; None where the layer is more than one operator."""
+    node = deployed.graph.nodes[position]
+    attributes, values = _attributes(node), _values(deployed.graph, node, deployed)
+    if attributes is None or values is None:
+        return None
+    names = ("x", "z") if node.op.name in ("add", "mul") else ("x", "w", "b")
+    return Question(node.op.name, attributes, dict(zip(names, values, strict=False)), data="from the model")
+
+
+def reproduce(deployed: Deployed, position: int, runtime: Runtime, seconds: float = 20) -> str:
+    """A minimal script, or "" where the layer alone does not show the fault."""
+    question = question_of(deployed, position)
+    if question is None:
+        return ""
+    with Process(environment=runtime.environment) as process:
+        examiner = RuntimeExaminer(runtime, process)
+        verdict = examiner.ask(question)
+        if verdict.kind not in BAD:
+            return ""
+        small = shrink(question, lambda q: examiner.ask(q).same_sort(verdict), seconds=seconds)
+        return reproduction(small, runtime, examiner.ask(small))

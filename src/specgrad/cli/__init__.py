@@ -1,0 +1,1 @@
+"""The `specgrad` command: show, audit, conformance, explain. Needs the extra `specgrad[cli]`."""

@@ -1,0 +1,185 @@
+"""The commands. Exit codes: 0 ok, 1 differs, 2 cannot tell, 3 usage."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+try:
+    import typer
+    from rich.console import Console
+except ImportError as missing:  # pragma: no cover - said in one line to whoever installed the core alone
+    print(f"specgrad: the command needs {missing.name}: pip install 'specgrad[cli]'", file=sys.stderr)
+    raise SystemExit(3) from None
+
+from ..check import RUNTIMES
+from ..check import audit as run_audit
+from ..check import conformance as run_conformance
+from ..errors import SpecgradError
+from ..graph.explain import explain as run_explain
+from ..graph.show import HEADER, Row, rows
+from . import screen
+from .models import as_graph, load_model, read_inputs
+
+OK, DIFFERS, CANNOT_TELL, USAGE = 0, 1, 2, 3
+CODES = {"exact": OK, "rounding": OK, "ok": OK, "cannot tell": CANNOT_TELL, "refuses": CANNOT_TELL}
+UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="One network, one meaning: show models, audit them on a runtime, examine runtimes, explain outputs.",
+    rich_markup_mode=None,
+)
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
+Inputs = Annotated[
+    list[Path] | None, typer.Option("--input", help="A float32 .npy file per input; default: normal numbers, seed 0.")
+]
+Html = Annotated[Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")]
+
+
+def _finish(verdict: str, data: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"verdict": verdict, **data}, indent=2))
+    raise typer.Exit(CODES.get(verdict, DIFFERS))
+
+
+@app.command(epilog="Example: specgrad show resnet18.onnx")
+def show(
+    model: Model,
+    inputs: Inputs = None,
+    detail: Annotated[bool, typer.Option(help="A row per operator, not per layer.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Layers, shapes, parameters, multiply-adds and receptive fields."""
+    graph = as_graph(load_model(model), inputs or [])
+    found, total = rows(graph, detail=detail)
+    if not as_json:
+        screen.show_graph(Console(), graph, detail)
+    _finish("ok", {"layers": [_as_numbers(row) for row in found], "total": total}, as_json)
+
+
+def _as_numbers(row: Row) -> dict[str, Any]:
+    """A row of the table with its counts as numbers and its shape as a list."""
+    found: dict[str, Any] = dict(zip(HEADER, row, strict=True))
+    found |= {k: int(found[k].replace(",", "") or 0) for k in ("parameters", "multiply-adds")}
+    found["shape"] = [int(n) for n in found["shape"].split("x")] if found["shape"] != "scalar" else []
+    return found
+
+
+@app.command(epilog="Example: specgrad audit resnet18.onnx --runtime onnxruntime --input x.npy --html report.html")
+def audit(
+    model: Model,
+    runtime: Annotated[str, typer.Option(help="onnxruntime, openvino, openvino-f32, onnx-reference or torch.")],
+    inputs: Inputs = None,
+    html: Html = None,
+    seconds: Annotated[float, typer.Option(help="Time limit for one run of the model.")] = 300,
+    as_json: Json = False,
+) -> None:
+    """Is every layer's output on this runtime explained by rounding? If not, which is the first that is not?"""
+    loaded = load_model(model)
+    arrays = read_inputs(loaded, inputs or [])
+    with screen.progress(as_json) as step:
+        found = run_audit(loaded, runtime, arrays, seconds=seconds, progress=step)
+    if html is not None:
+        from ..check.html import audit_page
+
+        html.write_text(audit_page(found))
+    if not as_json:
+        screen.show_audit(Console(), found)
+    _finish(found.verdict, found.to_json(), as_json)
+
+
+@app.command(epilog="Example: specgrad conformance --runtime onnxruntime --operator max_pool --scripts cases/")
+def conformance(
+    runtime: Annotated[
+        str, typer.Option(help="One of specgrad.check.RUNTIMES: torch, jax, onnxruntime, openvino, ...")
+    ],
+    operator: Annotated[list[str] | None, typer.Option(help="Only this operator; may be given again.")] = None,
+    count: Annotated[int, typer.Option(min=8, help="Questions per operator.")] = 64,
+    seed: Annotated[int, typer.Option(help="Another seed asks other questions.")] = 0,
+    gradients: Annotated[bool, typer.Option(help="Ask for gradients too, where the runtime has them.")] = True,
+    scripts: Annotated[
+        Path | None, typer.Option(help="Write the reproduction of every finding into this folder.")
+    ] = None,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Does this runtime compute what the operators mean, on generated shapes, attributes and data?"""
+    with screen.progress(as_json) as step:
+        found = run_conformance(runtime, operators=operator, count=count, seed=seed, gradients=gradients, progress=step)
+    if scripts is not None:
+        scripts.mkdir(parents=True, exist_ok=True)
+        for name, text in found.scripts().items():
+            (scripts / name).write_text(text)
+    if html is not None:
+        from ..check.html import conformance_page
+
+        html.write_text(conformance_page(found))
+    if not as_json:
+        screen.show_conformance(Console(), found)
+    _finish(found.verdict, found.to_json(), as_json)
+
+
+@app.command(epilog="Example: specgrad runtimes --write docs --count 256")
+def runtimes(
+    write: Annotated[Path | None, typer.Option(help="Examine them all and write runtimes.md and scripts here.")] = None,
+    count: Annotated[int, typer.Option(min=8, help="Questions per operator.")] = 64,
+    seed: Annotated[int, typer.Option(help="Another seed asks other questions.")] = 0,
+    only: Annotated[list[str] | None, typer.Option(help="Only this runtime; may be given again.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Which runtimes are known, which are installed; with --write, the page of all their findings."""
+    chosen = [r for n, r in RUNTIMES.items() if r.installed() and (not only or n in only)]
+    data: dict[str, Any] = {"runtimes": {n: r.versions() if r.installed() else None for n, r in RUNTIMES.items()}}
+    if write is not None:
+        from ..check.matrix import write as write_page
+
+        results = []
+        for found in chosen:
+            with screen.progress(as_json) as step:
+                results.append(run_conformance(found.name, count=count, seed=seed, progress=step))
+        data["page"] = str(write_page(results, write))
+    if not as_json:
+        screen.show_runtimes(Console(), data["runtimes"])
+    _finish("ok", data, as_json)
+
+
+@app.command(epilog="Example: specgrad explain unet.onnx --layer node_conv2d_3 --output 0,2,5,7")
+def explain(
+    model: Model,
+    output: Annotated[str, typer.Option(help="The cell: one whole number per axis, with commas between.")],
+    layer: Annotated[str | None, typer.Option(help="Which layer; default: the model's first output.")] = None,
+    inputs: Inputs = None,
+    as_json: Json = False,
+) -> None:
+    """Which inputs, which taps and which divisor give one output cell."""
+    try:
+        index = tuple(int(part) for part in output.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--output must be whole numbers with commas between; got {output!r}") from None
+    found = run_explain(as_graph(load_model(model), inputs or []), index, layer)
+    if not as_json:
+        screen.show_explanation(Console(), found)
+    _finish("ok", found.to_json(), as_json)
+
+
+def main() -> None:
+    """Run the command; errors are one line on stderr."""
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else OK)
+    except UsageError as error:
+        error.show()
+        sys.exit(USAGE)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except (SpecgradError, OSError) as error:
+        print(f"specgrad: {error}", file=sys.stderr)
+        sys.exit(USAGE)
+    except (typer.Abort, KeyboardInterrupt):
+        print("specgrad: stopped", file=sys.stderr)
+        sys.exit(CANNOT_TELL)

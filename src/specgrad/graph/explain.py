@@ -1,0 +1,140 @@
+"""Why an output has its value: which inputs, which taps, which divisor, read off the window relation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ParameterError, ShapeError
+from ..window import Shape, Window
+from .graph import INPUT, Graph, Node
+from .show import data_inputs, describe, receptive_fields
+
+Read = tuple[Shape, Shape | None]  # tap, and the cell it reads (None: padding)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One output cell of one layer.
+
+    reads    (tap, spatial position) per tap of its window; None for a padded tap, which counts 0 or is ignored
+    channels the channels it reads, for a convolution
+    divisor  what an average divides by
+    fields   per input of the graph: first and last cell it depends on, per axis (None: the whole axis)
+    """
+
+    layer: str
+    operator: str
+    shape: Shape
+    index: Shape
+    reads: tuple[Read, ...]
+    channels: tuple[int, int] | None
+    divisor: str | None
+    fields: dict[str, tuple[tuple[int, int] | None, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "layer": self.layer,
+            "operator": self.operator,
+            "shape": list(self.shape),
+            "index": list(self.index),
+            "taps": [{"tap": list(t), "reads": None if i is None else list(i)} for t, i in self.reads],
+            "channels": self.channels,
+            "divisor": self.divisor,
+            "inputs": {k: [None if s is None else list(s) for s in v] for k, v in self.fields.items()},
+        }
+
+
+def _position(graph: Graph, layer: str | None) -> int:
+    """The last node of the layer; the first output of the graph if none is named."""
+    if layer is None:
+        return graph.output_positions[0]
+    found = [p for p, n in enumerate(graph.nodes) if layer in (n.group, n.name)]
+    if not found:
+        known = ", ".join(dict.fromkeys(n.group for n in graph.nodes if n.op is not INPUT))
+        raise ParameterError("explain", f"no layer {layer!r}; the layers are {known[:400]}")
+    return found[-1]
+
+
+def _check(index: Sequence[int], shape: Shape, layer: str) -> Shape:
+    if len(index) != len(shape) or any(not 0 <= i < n for i, n in zip(index, shape, strict=False)):
+        raise ShapeError("explain", f"output {tuple(index)} is no cell of {layer}, whose shape is {shape}")
+    return tuple(index)
+
+
+def _reads(node: Node, window: Window, spatial: Shape) -> tuple[Read, ...]:
+    """A transposed convolution reads the outputs of its window that read this cell."""
+    if node.op.name not in ("conv_transpose", "avg_unpool"):
+        return tuple(window.reads(spatial))
+    found: list[Read] = []
+    for tap in window.taps():
+        outs, ins = _cells(tap.outs), _cells(tap.ins)
+        found += [(tap.position, o) for o, i in zip(outs, ins, strict=True) if i == spatial]
+    return tuple(found)
+
+
+def _cells(parts: Sequence[Any]) -> list[Shape]:
+    ranges = [range(p.start, p.stop, p.step or 1) if isinstance(p, slice) else list(p) for p in parts]
+    return list(itertools.product(*ranges))
+
+
+def _channels(node: Node, nodes: Sequence[Node], index: Shape, window: Window) -> tuple[int, int] | None:
+    """First and last channel that a convolution reads for this output."""
+    if node.op.name not in ("conv", "conv_transpose"):
+        return None
+    groups, cin = node.params["groups"], nodes[node.operands()[0]].shape[-window.rank - 1]
+    group = index[-window.rank - 1] // (node.shape[-window.rank - 1] // groups)
+    width = cin // groups
+    return group * width, (group + 1) * width - 1
+
+
+def _divisor(node: Node, window: Window, spatial: Shape) -> str | None:
+    if node.op.name != "avg_pool":
+        return None
+    rule = node.params["divisor"]
+    if rule == "padded":
+        return f"{window.counted()[spatial]} (cells of the window within the padded input)"
+    return f"{window.inside()[spatial]} (cells inside the input)" if rule == "inside" else f"{rule} (given)"
+
+
+def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> Explanation:
+    """What one cell of a layer's output (by default the graph's first output) is computed from.
+
+    >>> import specgrad as sg
+    >>> g = sg.trace(lambda x: sg.avg_pool(x, (3,), stride=2, padding=1, count_include_pad=False), (1, 4))
+    >>> found = explain(g, (0, 0))
+    >>> found.reads, found.divisor, found.fields
+    ((((0,), None), ((1,), (0,)), ((2,), (1,))), '2 (cells inside the input)', {'x': (None, (0, 1))})
+    """
+    position = _position(graph, layer)
+    node = graph.nodes[position]
+    cell = _check(index, node.shape, node.group)
+    window = node.params.get("window")
+    reads: tuple[Read, ...] = ()
+    channels = divisor = None
+    if isinstance(window, Window):
+        spatial = cell[len(cell) - window.rank :]
+        reads = _reads(node, window, spatial)
+        channels, divisor = _channels(node, graph.nodes, cell, window), _divisor(node, window, spatial)
+    operator = f"{node.op.name} {describe(node.params)}".rstrip()
+    return Explanation(node.group, operator, node.shape, cell, reads, channels, divisor, _fields(graph, position, cell))
+
+
+def _fields(graph: Graph, position: int, cell: Shape) -> dict[str, tuple[tuple[int, int] | None, ...]]:
+    """Per data input, the cells from which the output can be reached, clipped to the input."""
+    found = {}
+    for p in sorted(data_inputs(graph)):
+        field = receptive_fields(graph.nodes, {p})[position]
+        if field is None:
+            continue
+        shape = graph.nodes[p].shape
+        spans: list[tuple[int, int] | None] = [None] * (len(shape) - min(len(field), len(shape)))
+        for reach, o, n in zip(
+            field[-len(shape) :], cell[len(cell) - len(field) :], shape[-len(field) :], strict=False
+        ):
+            span = None if reach is None else reach.of(o)
+            spans.append(None if span is None else (max(0, span[0]), min(n - 1, span[1])))
+        found[graph.nodes[p].name] = tuple(spans)
+    return found

@@ -1,0 +1,159 @@
+"""The command as a user types it: exit codes, --json, errors in one line, reports that stand alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("onnxruntime")
+onnx = pytest.importorskip("onnx")
+
+
+def specgrad(*args: str, folder: Path) -> tuple[int, str, str]:
+    done = subprocess.run([sys.executable, "-m", "specgrad", *args], cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A convolution, a maximum and an average over 1 x 1 x 6 x 6."""
+    helper, folder = onnx.helper, tmp_path_factory.mktemp("cli")
+    w = np.random.default_rng(0).normal(size=(2, 1, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("MaxPool", ["c"], ["m"], name="second", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("AveragePool", ["m"], ["y"], name="third", kernel_shape=[2, 2], pads=[1, 0, 0, 0]),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [info("x", onnx.TensorProto.FLOAT, [1, 1, 6, 6])],
+        [info("y", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    onnx.save(model, folder / "net.onnx")
+    np.save(folder / "x.npy", np.ones((1, 1, 6, 6), np.float32))
+    x = np.random.default_rng(1).normal(size=(1, 1, 6, 6)).astype(np.float32)
+    x[0, 0, 3, 3] = np.nan
+    np.save(folder / "nan.npy", x)
+    return folder
+
+
+def test_show(folder: Path) -> None:
+    code, out, _ = specgrad("show", "net.onnx", "--json", folder=folder)
+    data = json.loads(out)
+    assert code == 0
+    assert data["verdict"] == "ok"
+    assert [(row["name"], row["shape"]) for row in data["layers"][1:3]] == [
+        ("first", [1, 2, 6, 6]),
+        ("second", [1, 2, 3, 3]),
+    ]
+    assert data["layers"][1]["multiply-adds"] == 2 * 36 * 9
+    assert "second" in specgrad("show", "net.onnx", folder=folder)[1]
+
+
+def test_audit_is_ok(folder: Path) -> None:
+    command = ("audit", "net.onnx", "--runtime", "onnxruntime", "--input", "x.npy")
+    code, out, _ = specgrad(*command, "--json", folder=folder)
+    data = json.loads(out)
+    assert code == 0
+    assert data["verdict"] in ("exact", "rounding")
+    assert [row["layer"] for row in data["layers"]] == ["first", "second", "third"]
+    assert "whole model" in specgrad(*command, folder=folder)[1]
+
+
+def test_audit_differs_and_its_report_stands_alone(folder: Path) -> None:
+    """ONNX Runtime drops NaN in maxima."""
+    command = ("audit", "net.onnx", "--runtime", "onnxruntime", "--input", "nan.npy", "--html", "report.html", "--json")
+    code, out, _ = specgrad(*command, folder=folder)
+    data = json.loads(out)
+    assert code == 1
+    assert data["verdict"] == "differs"
+    assert data["first"]["layer"] == "second"
+    assert "must be" in data["script"]
+    page = (folder / "report.html").read_text()
+    assert page.index("differs") < page.index("second")
+    assert "<svg" in page
+    assert not re.search(r"(src|href)=|https?://|<script", page)
+
+
+def test_conformance_writes_scripts_that_run(folder: Path) -> None:
+    command = (
+        "conformance",
+        "--runtime",
+        "onnxruntime",
+        "--operator",
+        "global_max_pool",
+        "--scripts",
+        "cases",
+        "--json",
+    )
+    code, out, _ = specgrad(*command, "--count", "16", folder=folder)
+    assert code == 1
+    assert json.loads(out)["findings"][0]["rule"] == "P1"
+    (script,) = (folder / "cases").glob("*.py")
+    shown = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True).stdout
+    assert "must be" in shown
+
+
+def test_conformance_is_ok(folder: Path) -> None:
+    command = ("conformance", "--runtime", "onnxruntime", "--operator", "linear", "--count", "16")
+    code, out, _ = specgrad(*command, "--html", "c.html", folder=folder)
+    assert code == 0
+    assert "linear" in out
+    assert "None." in (folder / "c.html").read_text()
+
+
+def test_explain(folder: Path) -> None:
+    code, out, _ = specgrad("explain", "net.onnx", "--output", "0,1,0,0", "--json", folder=folder)
+    data = json.loads(out)
+    assert code == 0
+    assert data["divisor"].startswith("2 ")  # count_include_pad=0: two of the four cells are padding
+    assert [t["reads"] for t in data["taps"]] == [None, None, [0, 0], [0, 1]]
+    assert data["inputs"]["x"][2:] == [[0, 2], [0, 4]]  # two maxima of 2 x 2 over windows of 3 x 3
+    assert "padding" in specgrad("explain", "net.onnx", "--layer", "first", "--output", "0,0,0,0", folder=folder)[1]
+
+
+def test_runtimes_lists_what_is_installed(folder: Path) -> None:
+    code, out, _ = specgrad("runtimes", "--json", folder=folder)
+    assert code == 0
+    assert json.loads(out)["runtimes"]["onnxruntime"]["onnxruntime"]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("audit net.onnx", "Missing option '--runtime'"),
+        ("audit none.onnx --runtime onnxruntime", "no file none.onnx"),
+        ("audit net.onnx --runtime caffe", "unknown runtime 'caffe'"),
+        ("audit net.onnx --runtime jax", "runtime jax runs no whole models"),
+        ("audit net.onnx --runtime onnxruntime --input net.onnx", "is no .npy file"),
+        ("explain net.onnx --output 0,0", "output (0, 0) is no cell of third"),
+        ("explain net.onnx --output 0,x", "--output must be whole numbers"),
+        ("explain net.onnx --output 0 --layer fourth", "no layer 'fourth'; the layers are"),
+        ("conformance --runtime torch --operator convolve", "unknown operator 'convolve'"),
+        ("shwo", "No such command 'shwo'"),
+    ],
+)
+def test_usage_errors_are_one_clear_line(folder: Path, command: str, words: str) -> None:
+    code, out, err = specgrad(*command.split(), folder=folder)
+    assert code == 3, (out, err)
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_every_command_has_help_with_an_example(folder: Path) -> None:
+    for name in ("show", "audit", "conformance", "explain", "runtimes"):
+        code, out, _ = specgrad(name, "--help", folder=folder)
+        assert code == 0
+        assert f"Example: specgrad {name}" in out
+        assert "--json" in out
