@@ -80,6 +80,14 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.failed == 0
 
 
+def test_checking_page() -> None:
+    flags = doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS
+    page = str(ROOT / "docs" / "checking.md")
+    found = doctest.testfile(page, module_relative=False, optionflags=flags)
+    assert found.attempted > 10
+    assert found.failed == 0
+
+
 def test_operators_page_is_current() -> None:
     document = runpy.run_path(str(ROOT / "docs" / "make_operators.py"))["document"]()
     assert (ROOT / "docs" / "operators.md").read_text() == document
