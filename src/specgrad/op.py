@@ -152,9 +152,8 @@ def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
             handler = _handlers[type(a)] if type(a) in _handlers else _find_handler(type(a))
             if handler is None:
                 continue
-            own = _composites.get(type(a), {}).get(name)
-            if own is not None:  # the engine has one operator for the whole composition
-                return own(*args, **kwargs)
+            if type(a) in _composites:  # an engine may have one operator for the whole; it has no layers to name
+                return _composites[type(a)].get(name, fn)(*args, **kwargs)
             with scope(name, composite=True):
                 return fn(*args, **kwargs)
         return fn(*args, **kwargs)

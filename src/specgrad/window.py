@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,8 +39,15 @@ PerAxis = int | tuple[int, ...]
 Built = TypeVar("Built")
 
 
+def whole(value: Any) -> Any:
+    """Sizes that an engine's tracer has left open (they cannot be hashed), as the numbers they have now."""
+    if isinstance(value, tuple | list):
+        return type(value)(whole(v) for v in value)
+    return operator.index(value) if hasattr(value, "__index__") else value
+
+
 def remembered(build: Callable[..., Built]) -> Callable[..., Built]:
-    """Cache by arguments; lists are not hashable, so they do without.
+    """Cache by arguments; lists and open sizes are not hashable, so they do without.
 
     An error of ours that is a TypeError is raised by the second try as by the first.
     """
@@ -49,7 +57,7 @@ def remembered(build: Callable[..., Built]) -> Callable[..., Built]:
         try:
             return cached(*args)
         except TypeError:
-            return build(*args)
+            return build(*whole(args))
 
     return call
 

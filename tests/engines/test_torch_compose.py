@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -124,6 +126,52 @@ def test_torch_compile(name: str) -> None:
     compiled(a).square().sum().backward()
     call(b).square().sum().backward()
     torch.testing.assert_close(a.grad, b.grad, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_torch_compile_with_changing_batches(name: str) -> None:
+    """torch.compile leaves a size open once it has changed; our plans fix it again."""
+    enable_torch_compile()
+    compiled = torch.compile(CALLS[name], fullgraph=True, backend="eager")
+    for batch in (2, 3, 4):
+        x = distinct(batch, 3, 5, 6)
+        torch.testing.assert_close(compiled(x), CALLS[name](x))
+
+
+UNPREPARED = """
+import warnings
+import specgrad as sg
+import torch
+{first}
+warnings.filterwarnings("{warn}", message="(?s).*lru_cache")
+def net(x):
+    x = sg.max_pool(sg.conv(torch.ones(2, 3, 2, 2) / 8, None, x), (2, 2), stride=1, padding=1)
+    return sg.global_max_pool(sg.avg_pool(x, (2, 2)), rank=2) + sg.adaptive_avg_pool(x, (1, 1))
+x = torch.arange(2 * 3 * 7 * 7.0).sin().view(2, 3, 7, 7)
+found = []
+for call in (torch.compile(net, backend="aot_eager", fullgraph={full}), net):
+    leaf = x.clone().requires_grad_()
+    y = call(leaf)
+    y.square().sum().backward()
+    found.append((y.detach(), leaf.grad))
+torch.testing.assert_close(*found)
+print("same")
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "warn", "full"),
+    [
+        pytest.param("", "ignore", False, id="nothing done before: graph breaks, same results"),
+        pytest.param(
+            "import torch._dynamo; sg.relu(torch.ones(1))", "error", True, id="registered by itself: one graph"
+        ),
+    ],
+)
+def test_torch_compile_in_a_fresh_process(first: str, warn: str, full: bool) -> None:
+    code = UNPREPARED.format(first=first, warn=warn, full=full)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "same\n", done.stderr
 
 
 def test_forward_mode_dual_tensors(call) -> None:

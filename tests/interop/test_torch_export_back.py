@@ -159,3 +159,10 @@ def test_modules_copy_and_reload() -> None:
     torch.testing.assert_close(other(x), ours(x) + 1)
     ours.load_state_dict(other.state_dict())
     assert torch.equal(ours(x), other(x))
+
+
+def test_modules_go_through_torch_compile_as_one_graph() -> None:
+    graph, _, x = imported("cnn3d")
+    module = to_torch(graph)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), module(x))

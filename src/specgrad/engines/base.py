@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ScalarError, UnsupportedError
 from ..op import Op, Params, is_literal
-from ..window import Shape
+from ..window import Shape, whole
 
 Plan = Callable[..., Any]
 Lowering = Callable[..., Plan]
@@ -53,14 +53,17 @@ class Engine:
                 return self._run_with_numbers(op, args, params)
             shapes.append(a.shape)
         key = (op, *shapes, *params, *params.values())
-        plan = self._plans.get(key)
+        try:
+            plan = self._plans.get(key)
+        except TypeError:  # torch.compile has left sizes open: take them as they are now, which it then guards
+            return self.plan(op, whole(shapes), {name: whole(value) for name, value in params.items()})(*args)
         if plan is None:
             plan = self._lower(key, op, shapes, params)
         return plan(*args)
 
     def _run_with_numbers(self, op: Op, args: Sequence[Any], params: Params) -> Any:
         shapes = [a.shape if isinstance(a, self.tensor) else self._number_shape(op, a) for a in args]
-        return self.plan(op, shapes, params)(*(float(a) if type(a) is Fraction else a for a in args))
+        return self.plan(op, whole(shapes), params)(*(float(a) if type(a) is Fraction else a for a in args))
 
     def _number_shape(self, op: Op, a: Any) -> Shape:
         if is_literal(a):

@@ -9,6 +9,7 @@ and torch.compile only plain, traceable PyTorch operators are used.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,14 +35,19 @@ def number(value: Any) -> Any:
 def eager() -> bool:
     """Not inside torch.func, torch.compile or another tracer: our algorithms may run, on PyTorch's tape or on duals."""
     return not (
-        torch._C._are_functorch_transforms_active()
+        torch.compiler.is_compiling()  # first: torch.compile reads it as a constant and cannot trace the others
+        or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack()
-        or torch.compiler.is_compiling()
     )
 
 
 def enable_torch_compile() -> None:
-    """Let torch.compile treat the public calls as single operators: once, before the first compiled call."""
+    """Let torch.compile take the public calls as single operators: no graph breaks, so fullgraph=True works.
+
+    Without it torch.compile traces into our Python: right, but it breaks the graph at some calls and warns of caches.
+    Once, before the first compiled call. It loads torch._dynamo (1.6 s of CPU), so it happens by itself only if that
+    is loaded (by torch.compile, by an optimizer) when this engine meets its first tensor.
+    """
     import specgrad
 
     for name in PUBLIC.split():
@@ -693,3 +699,6 @@ COMPOSITES: dict[str, Plan] = {
 
 ENGINE = Engine("torch", Tensor, TABLE)
 run = ENGINE.run
+
+if "torch._dynamo" in sys.modules:
+    enable_torch_compile()
