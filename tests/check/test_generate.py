@@ -7,6 +7,7 @@ import pytest
 
 from specgrad.check.generate import DATA, SHAPES, question, questions
 from specgrad.check.question import OPERATORS
+from specgrad.check.shrink import shrink
 
 
 def test_every_operator_has_a_generator() -> None:
@@ -37,3 +38,23 @@ def test_all_kinds_of_data_and_all_styles_of_windows_occur() -> None:
 def test_the_shapes_do_not_depend_on_the_kind_of_data() -> None:
     shown = {str(question("conv", kind, 5)) for kind in DATA}
     assert len(shown) == 1
+
+
+def test_weights_may_stand_in_the_file() -> None:
+    """Runtimes choose other kernels for constant weights, so both spellings occur; the meaning is the same."""
+    assert {q.spelling for q in questions("conv", 40)} == {"", "constant weights"}
+    assert {q.spelling for q in questions("conv_transpose", 60)} == {"", "constant weights", "output_shape"}
+    assert {q.spelling for q in questions("max_pool", 20)} == {""}
+
+
+@pytest.mark.parametrize("operator", ["conv", "conv_transpose"])
+def test_shrinking_cuts_groups_and_channels(operator: str) -> None:
+    found = next(q for q in questions(operator, 200) if q.attributes["groups"] == 3 and "b" in q.arrays)
+    grouped = shrink(found, lambda q: q.attributes["groups"] > 1)
+    assert (grouped.attributes["groups"], grouped.arrays["x"].shape[:2], grouped.arrays["w"].shape[:2]) == (
+        2,
+        (1, 2),
+        (2, 1),
+    )
+    alone = shrink(found, lambda q: True)
+    assert sum(a.size for a in alone.arrays.values()) == 2

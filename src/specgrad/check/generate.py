@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 from zlib import crc32
@@ -279,11 +279,14 @@ def _fits(question: Question) -> bool:
         return False
 
 
-def _spelling(rng: Random, operator: str, attributes: dict[str, Any]) -> str:
-    """conv_transpose may state its output's shape where the padding is the one that ONNX would derive from it."""
+def _spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Mapping[str, Shape]) -> str:
+    """Weights may stand in the file; conv_transpose may state its output's shape instead of the padding from which
+    ONNX would derive it."""
     padding = attributes.get("padding", ())
     derived = isinstance(padding, tuple) and all(lo - hi in (0, 1) for lo, hi in padding)
-    return "output_shape" if operator == "conv_transpose" and derived and rng.random() < 0.3 else ""
+    choices = ["", *(["constant weights"] if "w" in arrays else [])]
+    choices += ["output_shape"] if operator == "conv_transpose" and derived else []
+    return rng.choice(choices)
 
 
 def question(operator: str, kind: str, seed: int) -> Question:
@@ -298,7 +301,7 @@ def question(operator: str, kind: str, seed: int) -> Question:
     while True:
         attributes, arrays = SHAPES[operator](shapes)
         data = {name: draw(rng, kind, name, shape) for name, shape in arrays.items()}
-        spelling = _spelling(shapes, operator, attributes)
+        spelling = _spelling(Random(seed), operator, attributes, arrays)
         found = Question(operator, attributes, data, data=kind, spelling=spelling)
         if _fits(found):
             return found

@@ -72,7 +72,7 @@ class Question:
     gradient: Array | None = None
     data: str = ""
     spelling: str = field(default="", compare=False)
-    """Another way to write the same attributes in a runtime's language (conv_transpose: "output_shape")."""
+    """Another way to write the same in a runtime's language: "output_shape" (conv_transpose), "constant weights"."""
 
     @cached_property
     def value_graph(self) -> Graph:
@@ -111,4 +111,5 @@ class Question:
         shown = [f"{k}={v!r}" for k, v in self.attributes.items() if v is not None]
         shapes = [f"{name}{tuple(a.shape)}" for name, a in self.arrays.items()]
         what = "gradient of " if self.gradient is not None else ""
-        return f"{what}{self.operator}({', '.join(shapes + shown)})"
+        how = f", written with {self.spelling}" if self.spelling else ""
+        return f"{what}{self.operator}({', '.join(shapes + shown)}){how}"

@@ -44,7 +44,8 @@ def rule(question: Question, verdict: Verdict) -> str:
         return "A1" if question.operator == "avg_pool" and verdict.fault == "value" else "W3"
     if question.operator == "avg_pool":
         return "A1"
-    if question.operator == "conv_transpose" and (_present(a, "output_padding") or verdict.fault == "shape"):
+    stated = question.spelling == "output_shape" or _present(a, "output_padding")
+    if question.operator == "conv_transpose" and (stated or verdict.fault == "shape"):
         return "C2"
     if _present(a, "groups"):
         return "C1"

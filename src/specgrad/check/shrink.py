@@ -45,6 +45,8 @@ def _simpler_attributes(q: Question) -> Iterator[Question]:
             yield from _simpler_tuple(q, name, value)
     if isinstance(q.attributes.get("padding"), str):
         yield _with(q, padding=0)
+    if q.spelling:
+        yield replace(q, spelling="")
 
 
 def _simpler_tuple(q: Question, name: str, value: tuple[Any, ...]) -> Iterator[Question]:
@@ -67,21 +69,37 @@ def _smaller_arrays(q: Question) -> Iterator[Question]:
                 yield _with(q, {k: _cut(a, axis, part) if k in ("x", "z") else a for k, a in q.arrays.items()})
     if "b" in q.arrays:
         yield _with(q, {k: a for k, a in q.arrays.items() if k != "b"})
-    if "w" in q.arrays and q.attributes.get("groups", 1) == 1:
+    if "w" in q.arrays:
         yield from _smaller_weights(q)
 
 
 def _smaller_weights(q: Question) -> Iterator[Question]:
-    """Fewer channels in and out, smaller kernels."""
-    w, transposed = q.arrays["w"], q.operator == "conv_transpose"
-    cin, cout = (0, 1) if transposed else (1, 0)
-    if w.shape[cin] > 1:
-        yield _with(q, {**q.arrays, "w": _cut(w, cin, slice(1)), "x": _cut(q.arrays["x"], 1, slice(1))})
-    if w.shape[cout] > 1:
-        yield _with(q, {k: _cut(a, cout if k == "w" else 0, slice(1)) if k in "wb" else a for k, a in q.arrays.items()})
+    """Fewer groups, fewer channels in and out per group, smaller kernels."""
+    w, groups = q.arrays["w"], q.attributes.get("groups", 1)
+    here = (groups, q.arrays["x"].shape[1] // groups, _out_channels(q) // groups)
+    for kept in ((1, *here[1:]), (max(1, groups - 1), *here[1:]), (groups, 1, here[2]), (*here[:2], 1)):
+        if kept != here:
+            yield _with(q, _channels(q, *kept), **({"groups": kept[0]} if "groups" in q.attributes else {}))
     for axis in range(2, w.ndim):
         if w.shape[axis] > 1:
             yield _with(q, {**q.arrays, "w": _cut(w, axis, slice(None, -1))})
+
+
+def _out_channels(q: Question) -> int:
+    w = q.arrays["w"]
+    return int(w.shape[1] * q.attributes["groups"] if q.operator == "conv_transpose" else w.shape[0])
+
+
+def _channels(q: Question, groups: int, cin: int, cout: int) -> dict[str, Array]:
+    """The first `groups` groups, and of each the first `cin` and `cout` channels."""
+    split, x, w = q.attributes.get("groups", 1), q.arrays["x"], q.arrays["w"]
+    first, second = (cin, cout) if q.operator == "conv_transpose" else (cout, cin)
+    parts = x.reshape(len(x), split, -1, *x.shape[2:])[:, :groups, :cin]
+    kernels = w.reshape(split, -1, *w.shape[1:])[:groups, :first, :second]
+    kept = {"x": parts.reshape(len(x), -1, *x.shape[2:]), "w": kernels.reshape(groups * first, second, *w.shape[2:])}
+    if "b" in q.arrays:
+        kept["b"] = q.arrays["b"].reshape(split, -1)[:groups, :cout].reshape(-1)
+    return {name: np.ascontiguousarray(a) for name, a in kept.items()}
 
 
 def _cut(a: Array, axis: int, part: slice) -> Array:
@@ -134,7 +152,8 @@ def _complexity(question: Question) -> tuple[int, ...]:
     cells = np.concatenate([np.ravel(a) for a in arrays])
     with np.errstate(invalid="ignore"):
         plain = (cells != 0).astype(int) + (np.abs(cells) > cells.size) + 2 * (cells != np.rint(cells))
-    return sum(a.size for a in arrays), len(question.attributes), int(sum(numbers)), int(plain.sum())
+    parts = len(question.attributes) + bool(question.spelling)
+    return sum(a.size for a in arrays), parts, int(sum(numbers)), int(plain.sum())
 
 
 def _as_numbers(value: Any) -> Any:

@@ -71,7 +71,8 @@ class Ball:
     @property
     def least(self) -> Array:
         """A lower bound of the absolute value."""
-        return np.maximum(0.0, _outward(np.abs(self.value) - self.radius, self.radius, -np.inf))
+        with np.errstate(invalid="ignore"):  # an infinite value with an infinite radius may be anything: 0
+            return np.fmax(0.0, _outward(np.abs(self.value) - self.radius, self.radius, -np.inf))
 
     @property
     def is_exact(self) -> bool:

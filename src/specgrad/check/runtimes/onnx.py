@@ -101,19 +101,25 @@ def _inputs(q: Question) -> list[str]:
     return ["x", "weight", "bias", "mean", "var"] if q.operator == "batch_norm" else list(q.arrays)
 
 
+def _fed(q: Question) -> list[str]:
+    """What is given when the model runs; fast kernels are chosen for weights that stand in the file."""
+    return ["x"] if q.spelling == "constant weights" else list(q.arrays)
+
+
 def model(q: Question) -> bytes:
     """The question as the bytes of an ONNX file with one node."""
     from onnx import TensorProto, helper, numpy_helper
 
     name, attributes, constants = NODES[q.operator](q)
+    stored = {k: v for k, v in constants.items() if k} | {k: v for k, v in q.arrays.items() if k not in _fed(q)}
     outputs = [(o, TensorProto.INT64 if o == "indices" else TensorProto.FLOAT) for o in q.answers()]
     node = helper.make_node(name, [*_inputs(q), *constants], [o for o, _ in outputs], **attributes)
     graph = helper.make_graph(
         [node],
         "question",
-        [helper.make_tensor_value_info(k, TensorProto.FLOAT, v.shape) for k, v in q.arrays.items()],
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, q.arrays[k].shape) for k in _fed(q)],
         [helper.make_tensor_value_info(o, kind, None) for o, kind in outputs],
-        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items() if k],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in stored.items()],
     )
     file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
     return bytes(file.SerializeToString())
@@ -131,7 +137,7 @@ def _program(q: Question, session: str) -> str:
     lines = "\n".join(f'    "{part}"' for part in textwrap.wrap(model(q).hex(), 100))
     embedded = f"# {NODES[q.operator](q)[0]}, opset 22, one node\nMODEL = bytes.fromhex(\n{lines}\n)\n"
     names = ", ".join(q.arrays)
-    feeds = "{" + ", ".join(f'"{n}": {n}' for n in q.arrays) + "}"
+    feeds = "{" + ", ".join(f'"{n}": {n}' for n in _fed(q)) + "}"
     text = session.replace("\ndef run(", f"\n{embedded}\ndef run(").replace("model.tobytes()", "MODEL")
     text = text.replace("run(model, **inputs)", f"run({names})").replace("inputs", feeds)
     if q.operator != "max_pool_indices":
