@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import specgrad as sg
@@ -166,3 +169,45 @@ def test_modules_go_through_torch_compile_as_one_graph() -> None:
     module = to_torch(graph)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), module(x))
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet18", "cnn3d"])
+def test_files_keep_names_flags_and_weights(name: str, tmp_path: Path) -> None:
+    graph, module, x = imported(name)
+    sg.save(graph, tmp_path / "net.json")
+    again = sg.load(tmp_path / "net.json")
+    assert again.nodes == graph.nodes
+    assert again.trainable == graph.trainable == {key for key, _ in module.named_parameters()}
+    assert all(np.array_equal(again.constants[p], a) for p, a in graph.constants.items())
+    assert all(again.constants[p].dtype == a.dtype for p, a in graph.constants.items())
+    assert torch.equal(to_torch(again)(x), to_torch(graph)(x))
+
+
+def test_the_weights_file_is_a_state_dict(tmp_path: Path) -> None:
+    """What save writes beside the graph loads into the original class, without specgrad."""
+    graph, module, x = imported("resnet18")
+    sg.save(graph, tmp_path / "net.json")
+    expected = module(x)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.zero_()
+    module.load_state_dict(load_file(tmp_path / "net.safetensors"))
+    assert torch.equal(module(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["weigth"], "load: trainable 'weigth' is no constant of the graph"),
+        (3, "load: net.json is not a specgrad graph"),
+    ],
+)
+def test_wrong_flags_in_a_file_are_refused(flags: object, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.json"
+    sg.save(from_torch(nn.Linear(2, 2), torch.zeros(2)), path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"trainable": flags}))
+    with pytest.raises(sg.SpecgradError, match=message):
+        sg.load(path)
