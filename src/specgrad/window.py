@@ -328,6 +328,11 @@ class Window:
         )
 
     @staticmethod
+    def single(size: int) -> Strided:
+        """An axis whose windows are its cells."""
+        return Strided(size, 1, 1, 1, 0, 0, size)
+
+    @staticmethod
     def _is_ceil(axes: list[Strided]) -> bool:
         """Whether the output sizes are those that `ceil` gives."""
         return all(a == _axis(a.size, a.kernel, a.stride, a.dilation, a.lo, a.hi, True) for a in axes)

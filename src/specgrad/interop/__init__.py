@@ -8,6 +8,7 @@ from typing import Any
 HOME = {
     "from_onnx": "onnx",
     "from_torch": "torch_export",
+    "to_onnx": "onnx",
     "to_torch": "torch_module",
 }
 

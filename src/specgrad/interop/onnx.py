@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import onnx
+
 from ..errors import SpecgradError
+from ..graph.graph import Graph
+from .onnx_export import export_graph
 from .onnx_file import BYTE_BUDGET, ModelError
 from .onnx_import import OnnxGraph, import_model
 
-__all__ = ["ModelError", "OnnxGraph", "from_onnx"]
+__all__ = ["ModelError", "OnnxGraph", "from_onnx", "to_onnx"]
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 
@@ -50,3 +55,21 @@ def from_onnx(
         raise
     except MALFORMED as error:  # the last net under files that no rule above has met
         raise ModelError(f"malformed model ({type(error).__name__}: {error})") from error
+
+
+def to_onnx(graph: Graph, *, dtype: Any = np.float32) -> onnx.ModelProto:
+    """The graph as an ONNX model of opset 22, its nodes and values under the names of the graph's nodes.
+
+    Exact: cells of different lengths (adaptive pools) are one slice each, other divisors a convolution with ones and a
+    division; padding is explicit, since runtimes disagree about auto_pad and ceil_mode. Numbers of the graph are
+    rounded to `dtype`, as they are when it runs in that type; arrays must fit it exactly. What has no counterpart is
+    refused by name.
+
+    >>> import specgrad as sg
+    >>> model = to_onnx(sg.trace(lambda x: sg.adaptive_avg_pool(x, (2,)), (1, 1, 5)))
+    >>> [node.op_type for node in model.graph.node]
+    ['Slice', 'Slice', 'ReduceSum', 'ReduceSum', 'Concat', 'Div']
+    >>> from_onnx(model)(np.array([[[1.0, 2.0, 3.0, 4.0, 5.0]]]))
+    array([[[2., 4.]]])
+    """
+    return export_graph(graph, dtype)

@@ -381,7 +381,8 @@ def _cast_to(c: Call, target: int) -> Value:
     c.result_type = target
     if target not in DTYPES:
         c.refuse(f"to={type_name(target)} is not supported")
-    if source == target or (source in FLOATS and target in FLOATS and FLOATS[source] <= FLOATS[target]):
+    mask = source == TensorProto.BOOL and target in FLOATS and c.is_mask(0)
+    if mask or source == target or (source in FLOATS and target in FLOATS and FLOATS[source] <= FLOATS[target]):
         return c.importer.values[c.input_name(0)]
     found = c.importer.constant_value(c.input_name(0))
     if found is None or target == TensorProto.BFLOAT16:

@@ -50,6 +50,7 @@ from ..ops.elementwise import (
 from ..ops.layout import axes_of, axis_of, broadcast, permute, reshape, sum_
 from ..ops.max_pool import amax
 from ..scalar import Array
+from .onnx_file import shown
 from .onnx_node import Call, operator
 
 EXPONENT = 64  # the largest exponent of Pow
@@ -268,6 +269,14 @@ def _gemm(c: Call) -> Value:
         return y
     bias = broadcast(bias, y.shape)
     return add(y, bias if beta == 1 else mul(bias, beta))
+
+
+@operator("Einsum", 12, note="two inputs, written out, every letter at least twice")
+def _einsum(c: Call) -> Value:
+    equation = c.string("equation").replace(" ", "").lower()
+    if len(c.node.input) != 2 or "->" not in equation:
+        c.refuse(f"equation={shown(equation)} must be of two inputs and name its output", None, UnsupportedError)
+    return contract(c.real(0), c.real(1), equation)
 
 
 # --- reductions -------------------------------------------------------------------------------------------------

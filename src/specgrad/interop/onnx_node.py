@@ -177,6 +177,10 @@ class Call:
             return self.ints("axes", default)
         return self.known_ints(i, "axes") if self.has(i) else default
 
+    def is_mask(self, i: int) -> bool:
+        """Whether an input is a comparison in the graph, where true is the number 1."""
+        return isinstance(self.importer.values[self.input_name(i)], Var)
+
     @property
     def outputs(self) -> int:
         """How many outputs the model wants."""
