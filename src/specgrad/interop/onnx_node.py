@@ -1,7 +1,8 @@
 """One ONNX node, as its line in the table of operators sees it: typed attributes, inputs, known values.
 
 An attribute is read by name and type; one that no line reads is refused. A value is a NumPy array as long as it
-depends on constants alone and is small (shapes, axes, paddings), and a variable of the graph otherwise.
+consists of integers, depends on constants alone and is small (shapes, axes, paddings), and a variable of the graph
+otherwise; a variable that depends on constants alone is computed when a line needs its value.
 """
 
 from __future__ import annotations
@@ -120,14 +121,12 @@ class Call:
         return self.node.input[i] if self.has(i) else self.refuse(f"input {i} is missing", None, ShapeError)
 
     def value(self, i: int) -> Value:
-        """An array if it is known and small, else a variable."""
+        """An array of integers if it is known and small (a shape under computation), else a variable."""
         name = self.input_name(i)
         found = self.importer.values[name]
-        if isinstance(found, Var):
-            return found
-        if found.size > FOLDED:
+        if isinstance(found, Var) or found.size > FOLDED or found.dtype.kind not in "iub":
             return self.importer.variable(name)
-        return found.astype(np.int64) if found.dtype.kind in "iub" else found
+        return found.astype(np.int64)
 
     def real(self, i: int) -> Var:
         """A variable of the graph that holds real numbers; integers would wrap and divide by other rules."""
