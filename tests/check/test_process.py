@@ -40,3 +40,10 @@ def test_what_a_program_prints_does_not_disturb_the_answer() -> None:
     with Process() as process:
         found = process.run("def run():\n    import os\n    os.write(1, b'noise')\n    print('x')\n    return [5]", {})
     assert found.arrays[0] == 5
+
+
+def test_our_own_files_do_not_stand_in_for_modules_of_that_name() -> None:
+    """specgrad/check holds an html.py, and the worker is a script beside it."""
+    with Process() as process:
+        found = process.run("import html\n\ndef run():\n    return [html.escape('<')]", {})
+    assert (found.outcome, str(found.arrays[0])) == ("answers", "&lt;")

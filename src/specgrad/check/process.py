@@ -48,7 +48,7 @@ class Process:
 
     def _start(self) -> Any:
         path = str(Path(__file__).with_name("worker.py"))
-        command = [sys.executable, path, str(self.megabytes * 2**20)]
+        command = [sys.executable, "-P", path, str(self.megabytes * 2**20)]  # -P: our html.py is not everyone's html
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
