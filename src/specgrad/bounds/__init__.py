@@ -1,0 +1,1 @@
+"""Bounds that hold for the deployed network, and the verdicts that rest on them."""

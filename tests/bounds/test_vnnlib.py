@@ -1,0 +1,206 @@
+"""Properties: what a VNN-LIB text means, exactly, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from specgrad.bounds.vnnlib import Case, read, read_text, robustness
+from specgrad.bounds.vnnlib_parse import PropertyError
+
+HEAD = "(declare-const X_0 Real) (declare-const X_1 Real) (declare-const Y_0 Real) (declare-const Y_1 Real)\n"
+BOX = "(assert (>= X_0 -1)) (assert (<= X_0 1)) (assert (>= X_1 0)) (assert (<= X_1 2e-1))\n"
+SHARED = Path(os.environ.get("SPECGRAD_SHARED", "missing")) / "vnncomp"
+
+
+def test_a_property_in_full() -> None:
+    text = HEAD + BOX + "; a comment (\n(assert (or (and (<= Y_0 0.5) (>= Y_1 Y_0)) (<= (+ Y_0 (* -2.5 Y_1) 1) 0)))"
+    found = read_text(text)
+    (case,) = found.cases
+    assert (found.inputs, found.outputs) == (2, 2)
+    assert case.low == (-1, 0)
+    assert case.high == (1, Fraction(1, 5))
+    assert [(a.rows.tolist(), a.limits) for a in case.alternatives] == [
+        ([[1, 0], [1, -1]], (Fraction(1, 2), 0)),
+        ([[2, -5]], (-2,)),
+    ]
+
+
+def test_boxes_may_stand_inside_alternatives() -> None:
+    text = HEAD + BOX + "(assert (or (and (<= X_0 0) (<= Y_0 0)) (and (>= X_0 0.5) (<= Y_1 0))))"
+    cases = read_text(text).cases
+    assert [(c.low[0], c.high[0], c.alternatives[0].rows.tolist()) for c in cases] == [
+        (-1, 0, [[1, 0]]),
+        (Fraction(1, 2), 1, [[0, 1]]),
+    ]
+
+
+# --- random formulas, against an evaluation that follows the text ---------------------------------------------------
+
+Tree = tuple  # ("and" | "or" | "<=" | ">=" | "+" | "-" | "*", ...), a variable, or a number
+
+
+def term(rng: Random, depth: int) -> Tree | str:
+    kind = rng.choice("nvv+-*" if depth else "nv")
+    if kind in "nv":
+        return rng.choice(["Y_0", "Y_1"]) if kind == "v" else rng.choice(["2", "-0.5", "1e-1", ".25", "3."])
+    if kind == "*":
+        return ("*", rng.choice(["2", "-0.75"]), term(rng, depth - 1))
+    return (kind, *(term(rng, depth - 1) for _ in range(rng.randint(1, 3))))
+
+
+def formula(rng: Random, depth: int) -> Tree:
+    kind = rng.choice(["and", "or", "<=", ">="] if depth else ["<=", ">="])
+    if kind in ("and", "or"):
+        return (kind, *(formula(rng, depth - 1) for _ in range(rng.randint(1, 3))))
+    return (kind, term(rng, 2), term(rng, 2))
+
+
+def written(tree: Tree | str) -> str:
+    return tree if isinstance(tree, str) else "(" + " ".join(map(written, tree)) + ")"
+
+
+def value(tree: Tree | str, y: list[Fraction]) -> Fraction:
+    if isinstance(tree, str):
+        return y[int(tree[2:])] if tree[0] == "Y" else Fraction(tree)
+    parts = [value(t, y) for t in tree[1:]]
+    if tree[0] == "*":
+        return parts[0] * parts[1]
+    return sum(parts) if tree[0] == "+" else -parts[0] if len(parts) == 1 else parts[0] - sum(parts[1:])
+
+
+def true(tree: Tree, y: list[Fraction]) -> bool:
+    if tree[0] in ("and", "or"):
+        return (all if tree[0] == "and" else any)(true(t, y) for t in tree[1:])
+    left, right = value(tree[1], y), value(tree[2], y)
+    return left <= right if tree[0] == "<=" else left >= right
+
+
+def test_random_formulas_mean_what_they_say() -> None:
+    rng, outcomes = Random(0), []
+    for _ in range(400):
+        tree = formula(rng, 3)
+        cases = read_text(HEAD + BOX + f"(assert {written(tree)})").cases
+        for _ in range(5):
+            y = [rng.choice([-1.0, -0.5, 0.0, 0.1, 0.25, 3.0]) for _ in range(2)]
+            outcomes.append(true(tree, [Fraction(v) for v in y]))
+            assert any(c.contains(np.array(y)) for c in cases) == outcomes[-1], (written(tree), y)
+    assert 0.2 < np.mean(outcomes) < 0.8
+
+
+def test_nan_is_no_counterexample() -> None:
+    (case,) = read_text(HEAD + BOX + "(assert (<= Y_0 Y_1))").cases
+    assert not case.contains(np.array([np.nan, 0.0]))
+
+
+# --- boxes in float32 -------------------------------------------------------------------------------------------------
+
+
+def test_float32_boxes_round_out_and_in() -> None:
+    rng = np.random.default_rng(0)
+    values = [Fraction(int(n), 10**9) for n in rng.integers(-(10**9), 10**9, 200)]
+    values += [
+        Fraction(float(np.float32(v))) + d * Fraction(1, 10**30) for v in rng.normal(size=50) for d in (-1, 0, 1)
+    ]
+    case = Case(tuple(values), tuple(values), ())
+    for exact, low, high, least, most in zip(values, *case.outer(), *case.inner(), strict=True):
+        for end in (low, high, least, most):
+            assert end == np.float32(end)
+        below, above = np.float32(low), np.float32(high)
+        assert Fraction(float(below)) <= exact <= Fraction(float(above))
+        assert above in (below, np.nextafter(below, np.float32(np.inf)))
+        assert (least, most) == (low, high)  # a box of one number: it, or the two around it
+    wide = Case((Fraction(1, 10),), (Fraction(1, 5),), ())
+    (low,), (high,) = wide.inner()
+    assert Fraction(1, 10) < Fraction(low) < Fraction(high) < Fraction(1, 5)
+
+
+def test_robustness() -> None:
+    found = robustness(np.float32([0.5, 0.9]), 2, Fraction(2, 10), 3, low=0, high=1)
+    (case,) = found.cases
+    assert case.low == (Fraction(3, 10), Fraction(float(np.float32(0.9))) - Fraction(1, 5))
+    assert case.high == (Fraction(7, 10), 1)
+    for y, broken in (([0, 1, 2], False), ([0, 2, 2], True), ([3, 1, 2], True)):
+        assert case.contains(np.float32(y)) == broken
+    with pytest.raises(PropertyError, match=r"label must be one of 0\.\.2; got 3"):
+        robustness([0.0], 3, 0.1, 3)
+    with pytest.raises(PropertyError, match="outside low"):
+        robustness([3.0], 0, 0.1, 3, high=1)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(assert (< Y_0 Y_1))", "line 3: (< ...) is not in the subset of VNN-LIB 1.0 that is read here: <=, >=, and"),
+        ("(assert (not (<= Y_0 Y_1)))", "(not ...) is not in the subset"),
+        ("(assert (<= (* Y_0 Y_1) 0))", "a product of two variables is not linear"),
+        ("(assert (<= Y_2 0))", "variable Y_2 is not declared"),
+        ("(assert (<= Z 0))", "'Z' is neither a number nor a variable X_i or Y_j"),
+        ("(assert (<= Y_0 0)", "1 parentheses are not closed"),
+        ("(assert (<= Y_0 0)))", "a parenthesis closes that was not opened"),
+        ("(assert (<= Y_0))", "(<= ...) compares two terms; got 1"),
+        ("(assert Y_0)", "(assert ...) needs formulas; got a term"),
+        ("(assert (+ Y_0 1))", "(assert ...) needs formulas; got a term"),
+        ("(assert (<= (<= Y_0 0) 0))", "(<= ...) needs terms; got a formula"),
+        ("(assert (<= Y_0 0) (<= Y_0 0))", "assert takes one formula; got 2"),
+        ("(assert (<= (+) 0))", "(+) has no terms"),
+        ("(assert ((<= Y_0 0)))", "a list must begin with a word"),
+        ("(check-sat)", "statement 'check-sat' is not understood; only declare-const and assert are"),
+        ("(declare-const Y_0 Real)", "variable Y_0 is declared twice"),
+        ("(declare-const Y_7 Int)", "variable Y_7 has sort Int; only Real is understood"),
+        ("(declare-const Y_7 Real)", "variables Y_0, Y_1, ... must be declared without gaps; got 3"),
+        ("(declare-fun Y_7 () Real)", "() is not understood: a list must begin with a word"),
+        ("(assert (<= (+ X_0 X_1) 0))", "over inputs must bound one of them alone; this one has X_0, X_1"),
+        ("(assert (<= X_0 Y_0))", "must bound one of them alone; this one has X_0, Y_0"),
+        ("(assert (>= X_1 3))", "input X_1 has lower bound 3.0 above upper bound 0.2"),
+        ("(assert (<= Y_0 1e999999999))", "has over 1024 digits or an exponent over 400"),
+        ("(assert (<= (* 1e17 (+ Y_0 (* 0.1 Y_1))) 0))", "of an inequality over Y_0 need over 53 bits"),
+        ("(assert (<= (*" + " 1e399" * 99 + ") Y_0))", "a product has numbers of over 16384 bits"),
+        ("hello", "'hello' stands outside any statement"),
+        ("(" * 5000, "over 1024 parentheses are open at once"),
+        ("(assert (and" + " (or (<= Y_0 0) (<= Y_1 0))" * 40 + "))", "form has over 4194304 inequalities"),
+    ],
+)  # fmt: skip
+def test_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(PropertyError) as caught:
+        read_text(HEAD + BOX + text)
+    assert message in str(caught.value)
+
+
+def test_missing_bounds_are_named() -> None:
+    with pytest.raises(PropertyError, match="input X_1 has no upper bound"):
+        read_text(HEAD + "(assert (>= X_1 0)) (assert (<= X_0 0)) (assert (>= X_0 0)) (assert (<= Y_0 0))")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_compressed_files(tmp_path: Path) -> None:
+    text = HEAD + BOX + "(assert (<= Y_0 Y_1))"
+    (tmp_path / "p.vnnlib").write_text(text)
+    (tmp_path / "p.vnnlib.gz").write_bytes(gzip.compress(text.encode()))
+    assert read(tmp_path / "p.vnnlib").cases[0].high == read(tmp_path / "p.vnnlib.gz").cases[0].high
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(text.encode())[:-12])
+    with pytest.raises(PropertyError, match=r"cut\.gz is not readable"):
+        read(tmp_path / "cut.gz")
+    (tmp_path / "plain.gz").write_text(text)
+    with pytest.raises(PropertyError, match=r"plain\.gz is not readable"):
+        read(tmp_path / "plain.gz")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="SPECGRAD_SHARED names no folder with vnncomp/")
+def test_competition_files() -> None:
+    for name, inputs in (("verivital/specs/maxpool_specs/prop_0_0.004.vnnlib", 784), ("oval21/vnnlib", 3072)):
+        path = SHARED / name
+        found = read(sorted(path.iterdir())[0] if path.is_dir() else path)
+        assert (found.inputs, found.outputs, len(found.cases)) == (inputs, 10, 1)
+        assert len(found.cases[0].alternatives) == 9
