@@ -99,6 +99,24 @@ def test_a_shared_module_keeps_one_weight_and_two_layers() -> None:
     np.testing.assert_allclose(graph(x), module(torch.tensor(x)).detach().numpy(), rtol=1e-14)
 
 
+def test_a_shared_parameter_has_its_first_name() -> None:
+    module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)).double()
+    module[1].weight = module[0].weight
+    graph = from_torch(module, torch.zeros(1, 2).double())
+    assert graph.trainable == {"0.weight"} == {graph.nodes[p].name for p in graph.constants}
+    x = np.array([[1.0, -2.0]])
+    np.testing.assert_allclose(graph(x), module(torch.tensor(x)).detach().numpy(), rtol=1e-14)
+
+
+def test_tensors_made_inside_the_module_are_constants() -> None:
+    module = Wrap(lambda x: (torch.cat([x, torch.zeros(1)]) * torch.tensor([2.0, 3.0]), torch.ones(1)))
+    graph = from_torch(module, torch.zeros(1))
+    assert graph.trainable == set()
+    first, second = graph(np.array([5.0], dtype=np.float32))
+    assert first.tolist() == [10, 0]
+    assert second.tolist() == [1]
+
+
 def test_structures_of_results_and_several_inputs() -> None:
     module = Wrap(lambda x, y: ({"sum": x + y, "parts": [x, y * 2]}, x - y))
     graph = from_torch(module, torch.zeros(2), torch.zeros(2))
@@ -158,6 +176,8 @@ x = torch.zeros(1, 2, 2)
         ),
         refused(lambda x: F.pad(x, (-1, 1)), x, "pad [P5]: pad must be pairs of sizes >= 0; got (-1, 1)"),
         refused(nn.Linear(2, 2).double(), x, "[P5]: input has type torch.float32 where others have torch.float64;"),
+        refused(lambda x: x + torch.ones(2, 2, dtype=torch.int64), x, "full [P5]: dtype=torch.int64 is not supported"),
+        refused(lambda x: (x * 2, None), x, "[P5]: the module must return tensors; got None among them"),
         refused(nn.Linear(3, 2), x, None),
     ],
 )

@@ -123,6 +123,9 @@ CASES: dict[str, list[Case]] = {
     "zeros_like.default": [(X,)],
     "ones_like.default": [(X,)],
     "full_like.default": [(X, 2.5)],
+    "zeros.default": [([2, 3],)],
+    "ones.default": [({"dtype": torch.float64}, [2, 3])],
+    "full.default": [([2], 2.5)],
     "lift_fresh_copy.default": [(X,)],
     "_to_copy.default": [({"dtype": torch.float64}, X)],
     "to.dtype": [(X, torch.float64)],
@@ -201,7 +204,21 @@ def test_values(name: str, args: Case) -> None:
 
 STATISTICS = {"batch_norm.default", "_native_batch_norm_legit_no_training.default", "instance_norm.default"}
 TOLERANCE = {"hardsigmoid.default": 3e-8}  # PyTorch's derivative takes 1/6 in float32, even in float64
-FLAT_DERIVATIVE = {"zeros_like", "ones_like", "full_like", "sign", "gt", "ge", "lt", "le", "eq", "detach"}
+FLAT_DERIVATIVE = {
+    "zeros",
+    "ones",
+    "full",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "sign",
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "eq",
+    "detach",
+}
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from .. import functional as F
 from ..errors import ParameterError, UnsupportedError
 from ..op import Value, is_literal, shape_of
 from ..ops import activation, compose, contract, elementwise, layout, max_pool
 from ..ops.elementwise import add, div, exp, greater, greater_equal, mul, neg, select, sqrt, sub
+from ..scalar import Array
 
 Line = Callable[..., Any]
 HARMLESS = {"cudnn_enabled", "cudnn_enable", "implicit", "memory_format", "momentum", "non_blocking", "copy"}
@@ -155,6 +158,14 @@ def _pixel_shuffle(self: Value, upscale_factor: int) -> Value:
 
 def _fill(value: Any) -> Line:
     return lambda self: layout.fill(self, value)
+
+
+def _full(size: Sequence[int], fill_value: Any, dtype: Any) -> Array:
+    """A new constant; without a type it is float32, as PyTorch's default."""
+    name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
+    if not name.startswith("float"):
+        raise ParameterError("full", f"dtype={dtype} is not supported; only floats", rule="P5")
+    return np.full(tuple(size), fill_value, dtype=name)
 
 
 def _unchanged(self: Value) -> Value:
@@ -343,6 +354,9 @@ TABLE: dict[str, Line] = {
     "pixel_shuffle.default": _pixel_shuffle,
     "zeros_like.default": _fill(0),
     "ones_like.default": _fill(1),
+    "zeros.default": lambda size, dtype: _full(size, 0, dtype),
+    "ones.default": lambda size, dtype: _full(size, 1, dtype),
+    "full.default": _full,
     "full_like.default": lambda self, fill_value: layout.fill(self, fill_value),
     # no computation
     "clone.default": _unchanged,

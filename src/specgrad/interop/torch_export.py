@@ -34,9 +34,9 @@ def from_torch(module: nn.Module, *example: Tensor) -> Graph:
     """The graph that `module(*example)` computes; shapes are those of the example, values play no role.
 
     Layers are named as in the module (layer1.0.conv1); a call that belongs to no layer of its own is named after the
-    module it stands in and its operator (layer1.0.add). Parameters and buffers are constants named as in state_dict;
-    `graph.trainable` lists the parameters that require a gradient. Refused by name: an operator or argument without a
-    line, training mode, mutation, mixed or unusual number types.
+    module it stands in and its operator (layer1.0.add). Parameters and buffers are constants named as in state_dict (a
+    shared parameter by the first of its names); `graph.trainable` lists the parameters that require a gradient.
+    Refused by name: an operator or argument without a line, training mode, mutation, mixed or unusual number types.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.AvgPool2d(2)).eval()
@@ -55,7 +55,7 @@ def from_torch(module: nn.Module, *example: Tensor) -> Graph:
             raise ParameterError("from_torch", f"example {number} must be a tensor; got {given}", rule="P5")
     program = _exported(module, example)
     _refuse_mutation(program)
-    return _Importer(program).graph()
+    return _Importer(program, module).graph()
 
 
 def _exported(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
@@ -77,8 +77,9 @@ def _refuse_mutation(program: Any) -> None:
 class _Importer:
     """One exported program on its way to a graph."""
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: Any, module: nn.Module) -> None:
         self.program = program
+        self.first_names = {id(p): name for name, p in module.named_parameters()}
         self.trace = Trace()
         self.values: dict[str, Any] = {}
         self.inputs: list[Var] = []
@@ -109,10 +110,11 @@ class _Importer:
         if not node.users:
             return None  # such as num_batches_tracked
         tensor = self._tensor(spec)
-        self._check_type(spec.target, tensor.dtype, torch.int64)
+        name = self.first_names.get(id(tensor), spec.target)  # a shared parameter has several
+        self._check_type(name, tensor.dtype, torch.int64)
         if spec.kind is InputKind.PARAMETER and tensor.requires_grad:
-            self.trainable.add(spec.target)
-        return self.trace.constant(np.array(tensor.detach().cpu().numpy()), spec.target)
+            self.trainable.add(name)
+        return self.trace.constant(np.array(tensor.detach().cpu().numpy()), name)
 
     def _tensor(self, spec: Any) -> Tensor:
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
@@ -163,14 +165,20 @@ class _Importer:
     # --- the end ---
 
     def _finished(self) -> Graph:
-        specs = self.program.graph_signature.output_specs
-        flat = [self.values[spec.arg.name] for spec in specs]
+        flat = [self._result(spec.arg) for spec in self.program.graph_signature.output_specs]
         result = pytree.tree_unflatten(flat, self.program.call_spec.out_spec)
         single = not isinstance(result, tuple | list)
         names = tuple(v.name for v in self.inputs)
         graph = self.trace.graph(names, tuple(self.inputs), (result,) if single else tuple(result), single)
         kept = {graph.nodes[p].name for p in graph.constants}
         return replace(graph, nodes=self._renamed(graph), trainable=frozenset(self.trainable & kept))
+
+    def _result(self, arg: Any) -> Var:
+        value = self.values.get(arg.name)
+        if value is None:
+            given = getattr(arg, "value", arg)
+            raise ParameterError("from_torch", f"the module must return tensors; got {given!r} among them", rule="P5")
+        return value if isinstance(value, Var) else self.trace.constant(value)
 
     def _renamed(self, graph: Graph) -> tuple[Node, ...]:
         """A layer of one node gives it its name; every node knows the user's line."""
