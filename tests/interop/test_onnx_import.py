@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import logging
 import random
+import runpy
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 import pytest
 import torch
 from onnx import TensorProto, helper
@@ -240,6 +243,31 @@ def test_operator_agrees_with_onnxruntime(op: str, inputs: list[Any], given: dic
         compare(*one(op, inputs, opset=opset, known=1, **given), tolerance=2e-6)
 
 
+KERNEL = whole(4, 4, 2, 2)
+WINDOWED: list[tuple[str, list[Any], dict[str, Any], range]] = [
+    ("Conv", [IMAGE, KERNEL], {"pads": [0, 1, 1, 0], "strides": [1, 2], "dilations": [2, 1]}, OPSETS),
+    ("ConvTranspose", [IMAGE, KERNEL], {"pads": [0, 1, 1, 0], "strides": [1, 2], "dilations": [2, 1]}, OPSETS),
+    ("MaxPool", [IMAGE], {"kernel_shape": [2, 2], "pads": [0, 1, 1, 0]}, OPSETS),
+    ("AveragePool", [IMAGE], {"kernel_shape": [2, 2], "pads": [0, 1, 1, 0]}, OPSETS),
+    ("LpPool", [IMAGE], {"kernel_shape": [2, 2], "pads": [0, 1, 1, 0]}, OPSETS),
+    ("Split", [IMAGE], {"axis": 1}, range(7, 18)),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "given", "opsets"), CASES + WINDOWED)
+def test_every_attribute_of_the_schema_is_known(
+    op: str, inputs: list[Any], given: dict[str, Any], opsets: range
+) -> None:
+    """Written out with its default, an attribute changes nothing; one that no line reads would be refused."""
+    for opset in {opsets[0], opsets[-1]}:
+        schema = onnx.defs.get_schema(op, opset, "")
+        defaults = {n: a.default_value for n, a in schema.attributes.items() if a.default_value.name and n not in given}
+        model, arrays = one(op, inputs, opset=opset, known=1, **given)
+        spelled = onnx.ModelProto.FromString(model.SerializeToString())
+        spelled.graph.node[0].attribute.extend(defaults.values())
+        assert np.array_equal(results(model, arrays)[0], results(spelled, arrays)[0], equal_nan=True)
+
+
 @pytest.mark.parametrize(
     ("opset", "given", "inputs"), [(11, {"split": [1, 2]}, []), (13, {}, [I64(1, 2)]), (18, {"num_outputs": 2}, [])]
 )
@@ -360,6 +388,21 @@ def test_models_exported_by_pytorch(name: str, opset: int | None) -> None:
     assert sum("onv" in layer for layer in layers) >= convolutions
 
 
+LIGHT = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data" / "light").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("path", LIGHT, ids=lambda p: p.stem)
+def test_classic_networks(path: Path) -> None:
+    """AlexNet to DenseNet as the onnx package ships them: shapes as its own inference finds them, no weights stored."""
+    graph = from_onnx(path)
+    inferred = onnx.shape_inference.infer_shapes(onnx.load(path)).graph
+    shapes = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in inferred.value_info}
+    known = {name: shape for name, shape in shapes.items() if name in graph.values}
+    assert len(known) > 20
+    assert {name: graph.nodes[graph.values[name]].shape for name in known} == known
+    assert [graph.nodes[p].shape[:2] for p in graph.output_positions] == [(1, 1000)]
+
+
 def test_weights_can_be_kept_as_safetensors(tmp_path) -> None:
     model, inputs = one("Conv", [whole(1, 1, 4), whole(1, 1, 2)], known=1)
     graph = from_onnx(model)
@@ -417,3 +460,13 @@ def test_refused_by_name(case: Any, message: str) -> None:
         from_onnx(case[0])
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def test_the_page_is_current() -> None:
+    """docs/onnx.md, which names every attribute of every version that is read."""
+    docs = Path(__file__).parents[2] / "docs"
+    document = runpy.run_path(str(docs / "make_onnx.py"))["document"]()
+    assert (docs / "onnx.md").read_text() == document
+    for name, known in OPERATORS.items():
+        row = next(line for line in document.splitlines() if line.startswith(f"| {name} |"))
+        assert all(a in row for v in known.versions for a in onnx.defs.get_schema(name, v, "").attributes)

@@ -131,7 +131,8 @@ def import_model(source: Any, byte_budget: int, input_shapes: Mapping[str, Seque
     model, folder = read_model(source, byte_budget)
     _check_model(model)
     opset = _opset(model)
-    importer = Importer(folder, Budget(byte_budget))
+    used = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
+    importer = Importer(folder, Budget(byte_budget), used)
     names = _define_inputs(importer, model.graph, dict(input_shapes or {}))
     lines = [(node, *lookup(node, opset)) for node in model.graph.node]  # unknown operators before any work
     for node, line, version in lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ NAME = 1000  # characters of a node's name
 class Importer:
     """A trace, the values so far, and the bytes that may still be spent."""
 
-    def __init__(self, folder: Path | None, budget: Budget) -> None:
+    def __init__(self, folder: Path | None, budget: Budget, used: Container[str]) -> None:
         self.folder = folder
         self.budget = budget
+        self.used = used  # names of values that a node or an output of the model reads
         self.trace = Trace()
         self.values: dict[str, Value] = {}  # an array while known, a variable otherwise
         self.types: dict[str, int] = {}
@@ -144,8 +146,9 @@ class Importer:
             self.budget.check(f"{title}: the padded input", lead * math.prod(window.unpadded().size))
 
     def _name_outputs(self, call: Call, results: tuple[Value, ...]) -> None:
-        if call.outputs > len(results):
-            call.refuse(f"output {shown(call.node.output[call.outputs - 1])} is not supported in inference", None)
+        for name in call.node.output[len(results) :]:
+            if name and name in self.used:
+                call.refuse(f"output {shown(name)} is not supported in inference", None)
         elem_type = call.result_type
         if elem_type is None:
             elem_type = call.elem_type(0) if call.has(0) else TensorProto.FLOAT

@@ -249,6 +249,11 @@ def _upsample(c: Call) -> Value:
     return upsample_nearest(c.real(0), _whole_factors(c, c.shape(0), scales))
 
 
+RESIZED = (
+    "mode nearest, whole factors in 1..256, a coordinate_transformation_mode and nearest_mode that repeat every cell; "
+    "exclude_outside=0, antialias=0, keep_aspect_ratio_policy=stretch; cubic_coeff_a, extrapolation_value and roi have "
+    "no effect then"
+)
 SOURCES = {  # where output cell r of the first f looks, in input cells
     "half_pixel": lambda r, f: (r + Fraction(1, 2)) / f - Fraction(1, 2),
     "half_pixel_symmetric": lambda r, f: (r + Fraction(1, 2)) / f - Fraction(1, 2),
@@ -264,7 +269,7 @@ ROUNDINGS = {
 }
 
 
-@operator("Resize", 10, 11, 13, 18, 19, note="mode nearest, whole factors, where every cell is repeated")
+@operator("Resize", 10, 11, 13, 18, 19, note=RESIZED)
 def _resize(c: Call) -> Value:
     c.only("mode", "string", "nearest")
     shape = c.shape(0)
@@ -350,7 +355,15 @@ def _identity(c: Call) -> Value:
     return c.importer.values[c.input_name(0)]
 
 
-@operator("Dropout", 7, 10, 12, 13, 22, note="inference: the input itself; the mask is refused")
+@operator(
+    "Dropout",
+    7,
+    10,
+    12,
+    13,
+    22,
+    note="inference: the input itself, training_mode false; ratio and seed have no effect; a mask in use is refused",
+)
 def _dropout(c: Call) -> Value:
     if c.version < 12:
         c.without_effect("ratio", "float")
@@ -361,7 +374,18 @@ def _dropout(c: Call) -> Value:
     return c.importer.values[c.input_name(0)]
 
 
-@operator("Cast", 6, 9, 13, 19, 21, 23, 24, 25, note="to a float type at least as wide; or of known values")
+@operator(
+    "Cast",
+    6,
+    9,
+    13,
+    19,
+    21,
+    23,
+    24,
+    25,
+    note="to a float type at least as wide, or of known values; saturate has no effect, round_mode is refused",
+)
 def _cast(c: Call) -> Value:
     if c.version >= 19:
         c.without_effect("saturate", "int")  # of 8-bit floats
@@ -391,7 +415,7 @@ def _cast_to(c: Call, target: int) -> Value:
         return c.folded(found).astype(DTYPES[target])
 
 
-@operator("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24, 25, note="not sparse, not strings")
+@operator("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24, 25, note="refused: sparse_value, value_string, value_strings")
 def _constant(c: Call) -> Array:
     kinds = {"value": "tensor", "value_float": "float", "value_floats": "floats", "value_int": "int"}
     kinds["value_ints"] = "ints"

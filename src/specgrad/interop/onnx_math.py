@@ -117,7 +117,8 @@ def _pow(c: Call) -> Value:
 
 
 def _unary(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
-    operator(name, *versions)(lambda c: fn(c.real(0)))
+    note = "as 2*normal_cdf(sqrt(2)*x) - 1" if name == "Erf" else ""
+    operator(name, *versions, note=note)(lambda c: fn(c.real(0)))
 
 
 def _erf(x: Value) -> Value:
@@ -185,7 +186,7 @@ def _elu(c: Call) -> Value:
     return _below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha))
 
 
-@operator("Celu", 12)
+@operator("Celu", 12, note="alpha > 0")
 def _celu(c: Call) -> Value:
     alpha = c.float("alpha", 1.0)
     if not alpha > 0:
@@ -211,7 +212,7 @@ def _hard_sigmoid(c: Call) -> Value:
     return clamp(add(mul(c.real(0), alpha), beta), 0, 1)
 
 
-@operator("Gelu", 20)
+@operator("Gelu", 20, note="approximate none or tanh")
 def _gelu(c: Call) -> Value:
     return gelu(c.real(0), c.string("approximate", "none"))
 
@@ -296,7 +297,7 @@ def _reduction(name: str, versions: tuple[int, ...], fn: Callable[..., Value], s
             axes = list(range(len(x.shape)))
         return fn(x, axes_of("axes", axes, len(x.shape)), keepdims=keep)
 
-    operator(name, *versions)(line)
+    operator(name, *versions, note="refused: noop_with_empty_axes=1 without axes")(line)
 
 
 def _log_sum_exp(x: Value, axes: Any, keepdims: bool) -> Value:
@@ -318,7 +319,7 @@ _reduction("ReduceSumSquare", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(mu
 _reduction("ReduceLogSumExp", (1, 11, 13, 18), _log_sum_exp, 18)
 
 
-@operator("ReduceProd", 1, 11, 13, 18, note="of known integers only")
+@operator("ReduceProd", 1, 11, 13, 18, note="of known integers only; noop_with_empty_axes=0")
 def _reduce_prod(c: Call) -> Value:
     keep = c.flag("keepdims", 1)
     axes = c.axes(None if c.version < 18 else 1)
@@ -332,9 +333,13 @@ def _reduce_prod(c: Call) -> Value:
 # --- normalisation ----------------------------------------------------------------------------------------------
 
 
-@operator("BatchNormalization", 7, 9, 14, 15, note="inference: one output, training_mode=0, spatial=1")
+@operator(
+    "BatchNormalization", 7, 9, 14, 15, note="inference: one output, training_mode=0, spatial=1; momentum has no effect"
+)
 def _batch_normalization(c: Call) -> Value:
     c.without_effect("momentum", "float")  # of the running statistics, in training
+    if c.outputs > 1:  # before version 14 this is how training is asked for
+        c.refuse(f"output {shown(c.node.output[c.outputs - 1])} is not supported in inference", None)
     if c.version == 7:
         c.only("spatial", "int", 1)
     if c.version >= 14:
@@ -354,14 +359,14 @@ def _instance_normalization(c: Call) -> Value:
     return group_norm(x, x.shape[1], scale, bias, eps=c.float("epsilon", 1e-5))
 
 
-@operator("GroupNormalization", 21, note="version 18 (scale per group) was withdrawn by ONNX itself")
+@operator("GroupNormalization", 21, note="stash_type=1; version 18 (scale per group) was withdrawn by ONNX itself")
 def _group_normalization(c: Call) -> Value:
     c.only("stash_type", "int", 1)
     x, scale, bias = c.reals()
     return group_norm(x, c.int("num_groups"), scale, bias, eps=c.float("epsilon", 1e-5))
 
 
-@operator("LayerNormalization", 17, note="the first output only")
+@operator("LayerNormalization", 17, note="the first output only; stash_type=1")
 def _layer_normalization(c: Call) -> Value:
     c.only("stash_type", "int", 1)
     x = c.real(0)

@@ -20,6 +20,14 @@ from ..ops.max_pool import MAX_POOL, WINNER, max_pool, max_unpool
 from ..window import Padding, Shape, Window
 from .onnx_node import STEP, Call, operator
 
+TRANSPOSED = (
+    "output_shape overrides pads, cells beyond reach hold the bias; refused: an odd cell of padding in version 1, "
+    "auto_pad=SAME beyond reach (ONNX contradicts itself)"
+)
+MAXIMA = (
+    "Indices (from 8) are flat over N and C, ties go to the first; storage_order from 8, ceil_mode and dilations from "
+    "10; refused: auto_pad=VALID with ceil_mode where ONNX contradicts itself"
+)
 AUTO_PADS = {"NOTSET": None, "VALID": "valid", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
 
 
@@ -102,7 +110,7 @@ def _convolve(c: Call, x: Value, w: Value, b: Value | None) -> Value:
     return conv(w, b, x, stride=strides, padding=padding, dilation=dilations, groups=groups)
 
 
-@operator("Conv", 1, 11, 22)
+@operator("Conv", 1, 11, 22, note="kernel_shape must agree with the weights; auto_pad and pads not together")
 def _conv(c: Call) -> Value:
     return _convolve(c, c.real(0), c.real(1), c.optional(2))
 
@@ -163,7 +171,7 @@ def _transpose_padding(c: Call, sizes: Shape, kernel: Shape, given: dict[str, Sh
     return pairs, lacking
 
 
-@operator("ConvTranspose", 1, 11, 22, note="output_shape beyond reach is filled with the bias at the high end")
+@operator("ConvTranspose", 1, 11, 22, note=TRANSPOSED)
 def _conv_transpose(c: Call) -> Value:
     kernel, dilations, groups = _conv_parts(c)
     rank = len(kernel)
@@ -193,7 +201,7 @@ def _qlinear_conv(c: Call) -> Value:
 # --- pooling ----------------------------------------------------------------------------------------------------
 
 
-@operator("MaxPool", 1, 8, 10, 11, 12, 22, note="Indices are flat over N and C too; ties go to the first")
+@operator("MaxPool", 1, 8, 10, 11, 12, 22, note=MAXIMA)
 def _max_pool(c: Call) -> Any:
     """Values by max_pool; Indices count batch and channel too, so those are two more axes of the winner's window."""
     column_major = c.flag("storage_order") if c.version >= 8 else False
@@ -211,7 +219,7 @@ def _indices(x: Value, win: Window, column_major: bool) -> Value:
     return permute(apply(WINNER, permute(x, order), window=Window(singles + flipped.axes)), order)
 
 
-@operator("AveragePool", 7, 10, 11, 19, 22)
+@operator("AveragePool", 7, 10, 11, 19, 22, note="dilations from version 19, ceil_mode from 10; [A1], [W3]")
 def _average_pool(c: Call) -> Value:
     include = c.flag("count_include_pad")
     return apply(AVG_POOL, c.real(0), window=_pool_window(c), divisor="padded" if include else "inside")
@@ -228,7 +236,14 @@ def _power_of_abs(c: Call, p: int) -> Value:
     return x if p == 1 else power(x, p)
 
 
-@operator("LpPool", 2, 11, 18, 22, note="on absolute values; padding counts 0")
+@operator(
+    "LpPool",
+    2,
+    11,
+    18,
+    22,
+    note="of absolute values, padding counts 0; p in 1..64; ceil_mode and dilations from version 18",
+)
 def _lp_pool(c: Call) -> Value:
     p = c.int("p", 2)
     return _norm_of(apply(AVG_POOL, _power_of_abs(c, p), window=_pool_window(c), divisor=1), p)
@@ -244,7 +259,7 @@ def _global_average_pool(c: Call) -> Value:
     return global_avg_pool(c.real(0), rank=len(spatial(c)))
 
 
-@operator("GlobalLpPool", 2, 22)
+@operator("GlobalLpPool", 2, 22, note="p in 1..64")
 def _global_lp_pool(c: Call) -> Value:
     p, sizes = c.int("p", 2), spatial(c)
     return _norm_of(sum_(_power_of_abs(c, p), range(2, 2 + len(sizes)), keepdims=True), p)

@@ -1,0 +1,52 @@
+"""Write docs/onnx.md from the code: the two tables of ONNX, and the prose around them.
+
+python docs/make_onnx.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from specgrad.interop.onnx_export import LINES
+from specgrad.interop.onnx_file import BYTE_BUDGET, ENTRIES, NODES
+from specgrad.interop.onnx_importer import KNOWN, RECORDED
+from specgrad.interop.onnx_node import OPERATORS
+from specgrad.op import REGISTRY
+
+PROSE = Path(__file__).with_name("onnx_prose.md")
+
+
+def attributes(name: str, versions: tuple[int, ...]) -> str:
+    """Every attribute that a schema version of the table has."""
+    found: dict[str, None] = {}
+    for version in versions:
+        found.update(dict.fromkeys(sorted(onnx.defs.get_schema(name, version, "").attributes)))
+    return ", ".join(found)
+
+
+def reading() -> str:
+    rows = ["| operator | versions | attributes | notes |", "|---|---|---|---|"]
+    for name in sorted(OPERATORS):
+        known = OPERATORS[name]
+        versions = ", ".join(map(str, known.versions))
+        rows.append(f"| {name} | {versions} | {attributes(name, known.versions)} | {known.note} |")
+    return "\n".join(rows)
+
+
+def writing() -> str:
+    missing = ", ".join(f"`{name}`" for name in sorted(set(REGISTRY) - set(LINES)))
+    return f"{len(LINES)} of {len(REGISTRY)} registered operators are written; without a counterpart: {missing}."
+
+
+def document() -> str:
+    limits = {"ENTRIES": ENTRIES, "NODES": NODES, "RECORDED": RECORDED, "KNOWN": KNOWN, "BUDGET": BYTE_BUDGET}
+    text = PROSE.read_text()
+    for name, value in limits.items():
+        text = text.replace(f"{{{name}}}", f"{value:,}")
+    return text.replace("{READING}", reading()).replace("{WRITING}", writing())
+
+
+if __name__ == "__main__":
+    PROSE.with_name("onnx.md").write_text(document())
