@@ -64,6 +64,7 @@ FORMATS = {
     "bfloat16": Format("bfloat16", 8, -126, 127),
     "float32": Format("float32", 24, -126, 127),
     "float64": Format("float64", 53, -1022, 1023),
+    "real": Format("real", 2000, -1074, 1023),  # u = 0 and no largest number: what is left is our own float64 error
 }
 REFERENCE = FORMATS["float64"]
 
@@ -72,7 +73,7 @@ REFERENCE = FORMATS["float64"]
 class Arithmetic:
     """How a runtime computes: what it stores, what it accumulates in, and what it does to subnormal numbers.
 
-    dtype        the format of every stored value: "float32", "float16", "bfloat16" or "float64"
+    dtype        the format of every stored value: "float32", "float16", "bfloat16", "float64"; "real": no rounding
     accumulate   the format of sums and products before the result is stored; None: the same, in any order
     flush        subnormal operands and results may count as zero
     ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.rounding.ULPS`

@@ -43,13 +43,15 @@ class Ball:
     """abs(any computed value - value) <= radius, cell by cell; the exact value lies there too.
 
     radius is inf where nothing is proven. For positions (the winner of a maximum) value holds integers, radius is inf
-    where rounding may choose another one, and `candidates` says which (None: any).
+    where rounding may choose another one, and `candidates` says which (None: any). `ends`, where given, are a lower and
+    an upper bound that hold besides: 0 for a relu, which value - radius may miss by a rounding.
     """
 
     value: Array
     radius: Array
     candidates: Candidates | None = None
     expansion: Expansion | None = field(default=None, repr=False)
+    ends: tuple[Array, Array] | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,22 +59,26 @@ class Ball:
 
     @property
     def low(self) -> Array:
-        return _outward(self.value - self.radius, self.radius, -np.inf)
+        low = _outward(self.value - self.radius, self.radius, -np.inf)
+        return low if self.ends is None else np.fmax(low, self.ends[0])
 
     @property
     def high(self) -> Array:
-        return _outward(self.value + self.radius, self.radius, np.inf)
+        high = _outward(self.value + self.radius, self.radius, np.inf)
+        return high if self.ends is None else np.fmin(high, self.ends[1])
 
     @property
     def size(self) -> Array:
         """An upper bound of the absolute value."""
-        return _outward(np.abs(self.value) + self.radius, self.radius, np.inf)
+        size = _outward(np.abs(self.value) + self.radius, self.radius, np.inf)
+        return size if self.ends is None else np.fmin(size, np.maximum(np.abs(self.low), np.abs(self.high)))
 
     @property
     def least(self) -> Array:
         """A lower bound of the absolute value."""
         with np.errstate(invalid="ignore"):  # an infinite value with an infinite radius may be anything: 0
-            return np.fmax(0.0, _outward(np.abs(self.value) - self.radius, self.radius, -np.inf))
+            least = np.fmax(0.0, _outward(np.abs(self.value) - self.radius, self.radius, -np.inf))
+            return least if self.ends is None else np.fmax(least, np.fmax(self.ends[0], -self.ends[1]))
 
     @property
     def is_exact(self) -> bool:
@@ -107,3 +113,16 @@ def between(value: Array, low: Array, high: Array) -> Ball:
     known = (low == high) & (low == value)
     reach = np.where(known, 0.0, np.where(np.isnan(reach), np.inf, np.maximum(reach, 0.0) * SLACK))
     return Ball(value, reach)
+
+
+def hull(low: Array, high: Array, value: Array | float = 0.0) -> Ball:
+    """The ball from low to high, both of them its ends; around `value` where one is infinite or NaN.
+
+    >>> ball = hull(np.array([0.0]), np.array([0.1]))
+    >>> ball.low, ball.high, bool(ball.radius > 0.05)
+    (array([0.]), array([0.1]), True)
+    """
+    with np.errstate(all="ignore"):
+        middle = np.where(np.isfinite(low) & np.isfinite(high), low / 2 + high / 2, value)
+    ball = between(middle, low, high)
+    return Ball(middle, ball.radius, ends=(low, high))

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..op import Op, Params
 from ..scalar import Array
-from .ball import SLACK, Ball, Candidates
+from .ball import SLACK, Ball, Candidates, hull
 from .context import Context
-from .linear import finished, linear_rule, reference_error, stored_error, underflow
+from .linear import finished, linear_rule, reference_error, settled, stored_error, underflow
 
 
 def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -30,7 +30,11 @@ def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
     fixed = (a.radius == 0) & (b.radius == 0)
     open_ = np.broadcast_to(~(apart | touching[op.name] | fixed), value.shape)
     run.leave_open(open_)
-    return Ball(value, np.where(open_, 1.0, 0.0))
+    return _zero_or_one(run, value, open_)
+
+
+def _zero_or_one(run: Context, value: Array, open_: Array) -> Ball:
+    return run.spanned(value, np.where(open_, 0.0, value), np.where(open_, 1.0, value))
 
 
 def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
@@ -41,7 +45,7 @@ def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
     tied = ~np.any(possible & (x.radius > 0), axis=axes, keepdims=True)  # equal numbers, not equal balls
     open_ = possible & ~alone & ~tied
     run.leave_open(open_)
-    return Ball(value, np.where(open_, 1.0, 0.0))
+    return _zero_or_one(run, value, open_)
 
 
 def sign_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -49,7 +53,7 @@ def sign_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
     value = run.evaluate(op, [x.value], params)
     open_ = (x.low <= 0) & (x.high >= 0) & (x.radius > 0)
     run.leave_open(open_)
-    return Ball(value, np.where(open_, 1 + np.abs(value), 0.0))
+    return run.spanned(value, np.where(open_, np.sign(x.low), value), np.where(open_, np.sign(x.high), value))
 
 
 def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -58,6 +62,11 @@ def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     value = run.evaluate(op, [c.value, a.value, b.value], params)
     chosen = np.where(c.value != 0, a.radius, b.radius)
     open_ = (c.low <= 0) & (c.high >= 0) & (c.radius > 0)
+    if run.centred:
+        first = c.value != 0
+        low = np.where(open_, np.minimum(a.low, b.low), np.where(first, a.low, b.low))
+        high = np.where(open_, np.maximum(a.high, b.high), np.where(first, a.high, b.high))
+        return settled(run, run.spanned(value, *np.broadcast_arrays(low, high)))
     either = np.maximum(np.abs(a.value - value) + a.radius, np.abs(b.value - value) + b.radius) * SLACK
     return finished(run, value, np.broadcast_to(np.where(open_, either, chosen), value.shape))
 
@@ -120,6 +129,11 @@ def take_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
     lead, outs, cells = x.shape[: len(x.shape) - rank], i.candidates.outs, i.candidates.cells
     cell = (_planes(outs, lead), cells)
     plane = (math.prod(lead), math.prod(x.shape[len(lead) :]))
+    if run.centred:
+        low, high = ball.low.copy(), ball.high.copy()
+        np.minimum.at(low, outs, x.low.reshape(plane)[cell])
+        np.maximum.at(high, outs, x.high.reshape(plane)[cell])
+        return settled(run, run.spanned(ball.value, low, high))
     value, slack = x.value.reshape(plane)[cell], x.radius.reshape(plane)[cell]
     np.maximum.at(radius, outs, (np.abs(value - ball.value[outs]) + slack) * SLACK)
     return Ball(ball.value, radius)
@@ -129,7 +143,8 @@ def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     """As many roundings as values meet in a cell; an open value may be added, or not, at each candidate."""
     gy, i = args
     positions = Ball(i.value, np.zeros(i.shape))
-    ball = linear_rule(run, op, [gy, positions], params, count=0)
+    fixed = _without(gy, i.radius > 0) if run.centred and i.candidates is not None else gy
+    ball = linear_rule(run, op, [fixed, positions], params, count=0)
     sizes = run.evaluate(op, [gy.size, i.value], params)
     visits = run.evaluate(op, [np.ones(gy.shape), i.value], params)
     radius = ball.radius
@@ -138,12 +153,27 @@ def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
             return Ball(ball.value, np.full(ball.shape, np.inf))
         more, often = (_scattered(v, i.candidates, params) for v in (gy.size, np.ones(gy.shape)))
         sizes, visits, radius = sizes + more, visits + often, radius + more
+        if run.centred:
+            ball = _with_candidates(ball, gy, i.candidates, params)
+            radius = ball.radius
     count = np.maximum(visits - 1, 0)
     stores = int(run.arithmetic.inner is not run.arithmetic.format and bool(count.any()))
     error = stored_error(run.arithmetic, sizes, count, stores) + underflow(run.arithmetic, count, stores)
     error = np.where(count == 0, 0.0, error + reference_error(sizes, count))
     radius = (radius + error) * SLACK
     return finished(run, ball.value, np.where(ball.size + error <= run.arithmetic.largest, radius, np.inf))
+
+
+def _without(gy: Ball, open_: Array) -> Ball:
+    return Ball(np.where(open_, 0.0, gy.value), np.where(open_, 0.0, gy.radius))
+
+
+def _with_candidates(ball: Ball, gy: Ball, found: Candidates, params: Params) -> Ball:
+    """Every candidate receives something between 0 and the value."""
+    part = hull(np.minimum(gy.low, 0.0), np.maximum(gy.high, 0.0))
+    value, radius = (_scattered(v, found, params) for v in (part.value, part.radius))
+    total = ball.value + value
+    return Ball(total, (ball.radius + radius + reference_error(np.abs(total) + radius, len(found.cells))) * SLACK)
 
 
 def _scattered(values: Array, found: Candidates, params: Params) -> Array:

@@ -12,7 +12,7 @@ from ..errors import ParameterError
 from ..op import Op, Params, run_spec
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic
-from .ball import Ball, Expansion, exact_ball
+from .ball import Ball, Expansion, between, exact_ball, hull
 
 Evaluate = Callable[[Op, Sequence[Any], Params], Array]
 
@@ -44,7 +44,10 @@ def evaluator(backend: str) -> Evaluate:
 
 @dataclass(eq=False)
 class Context:
-    """One evaluation of a graph. `undecided` collects the nodes whose choice rounding may change."""
+    """One evaluation of a graph. `undecided` collects the nodes whose choice rounding may change.
+
+    centred    wide balls (boxes of inputs): a rule that knows the ends of a range moves the value to its middle
+    """
 
     arithmetic: Arithmetic
     evaluate: Evaluate
@@ -52,9 +55,16 @@ class Context:
     node: str = ""
     group: str = ""
     largest: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    centred: bool = False
+
+    def spanned(self, value: Array, low: Array, high: Array) -> Ball:
+        """The ball from low to high: around the value, or around the middle."""
+        return hull(low, high, value) if self.centred else between(value, low, high)
 
     def stored(self, x: Any) -> Ball:
-        """A given number or array as the arithmetic holds it: exact if it can be, else rounded once."""
+        """Numbers as the arithmetic holds them: exact where it can, else rounded once; balls as they are."""
+        if isinstance(x, Ball):
+            return self.flushed(x)
         given = np.asarray(x)
         if given.dtype.kind in "iu" and given.ndim:
             return exact_ball(given.astype(np.int64))
@@ -76,7 +86,11 @@ class Context:
         tiny = self.arithmetic.tiny
         lost = np.where(ball.least < tiny, np.minimum(ball.size, tiny), 0.0)
         e = ball.expansion
-        return replace(ball, radius=ball.radius + lost, expansion=e and replace(e, carried=e.carried + lost))
+        ends = ball.ends and (
+            np.where(lost, np.fmin(ball.low, 0), ball.low),
+            np.where(lost, np.fmax(ball.high, 0), ball.high),
+        )
+        return replace(ball, radius=ball.radius + lost, ends=ends, expansion=e and replace(e, carried=e.carried + lost))
 
     def opened(self, ball: Ball, is_index: bool = False) -> Expansion:
         """The ball's expansion if it belongs to the layer at work; otherwise an input of it."""

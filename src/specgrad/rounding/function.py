@@ -15,7 +15,7 @@ from ..scalar import Array
 from .arithmetic import REFERENCE, growth
 from .ball import SLACK, Ball, between
 from .context import Context
-from .linear import finished, reference_error, rounded, stored_error, underflow
+from .linear import finished, reference_error, rounded, settled, stored_error, underflow
 
 TURNING_POINTS = {
     "abs": 0.0,
@@ -35,7 +35,8 @@ def image(run: Context, op: Op, x: Ball, params: Params, turning: float | None) 
         return value, value, value
     points = [x.low, x.high] if turning is None else [x.low, x.high, np.clip(turning, x.low, x.high)]
     found = [run.evaluate(op, [p], params) for p in points]
-    return value, np.minimum.reduce([value, *found]), np.maximum.reduce([value, *found])
+    low, high = np.minimum.reduce([value, *found]), np.maximum.reduce([value, *found])
+    return run.spanned(value, low, high).value, low, high
 
 
 def monotone_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -44,13 +45,11 @@ def monotone_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     if all(a.is_exact for a in args):
         return finished(run, value, np.zeros(value.shape))
     low, high = (run.evaluate(op, ends, params) for ends in ([a.low for a in args], [a.high for a in args]))
-    ball = between(value, low, high)
-    return finished(run, ball.value, ball.radius)
+    return settled(run, run.spanned(value, low, high))
 
 
 def abs_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    ball = between(*image(run, op, args[0], params, 0.0))
-    return finished(run, ball.value, ball.radius)
+    return settled(run, run.spanned(*image(run, op, args[0], params, 0.0)))
 
 
 def clamp_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:

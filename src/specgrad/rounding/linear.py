@@ -11,6 +11,7 @@ and how many roundings any of its terms can have met. Then (1 + u)**(all of them
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -100,5 +101,9 @@ def rounded(
 
 def finished(run: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:
     """A ball whose NaN radii prove nothing, after results may have been flushed."""
-    unknown = np.isnan(radius) | (~np.isfinite(value) & (radius != 0))
-    return run.flushed(Ball(value, np.where(unknown, np.inf, radius), expansion=expansion))
+    return settled(run, Ball(value, radius, expansion=expansion))
+
+
+def settled(run: Context, ball: Ball) -> Ball:
+    unknown = np.isnan(ball.radius) | (~np.isfinite(ball.value) & (ball.radius != 0))
+    return run.flushed(replace(ball, radius=np.where(unknown, np.inf, ball.radius)))

@@ -56,7 +56,7 @@ def radius(
     >>> bool(2e-7 < report.outputs.radius < 2e-6)
     True
     """
-    run = Context(arithmetic or Arithmetic(), evaluator(backend), largest=_largest(graph))
+    run = Context(arithmetic or Arithmetic(), evaluator(backend), largest=largest_nodes(graph))
     wanted = {n.name for n in graph.nodes} if keep is True else set(keep or ())
     found: dict[str, Ball] = {}
     unbounded: list[str] = []
@@ -74,7 +74,7 @@ def _balls(
     outputs = set(graph.output_positions)
     balls: list[Any] = [None] * len(graph.nodes)
     for i, node in enumerate(graph.nodes):
-        balls[i] = _ball(graph, i, node, balls, inputs, run)
+        balls[i] = node_ball(graph, i, node, balls, inputs, run)
         if node.kind == "real" and np.isinf(balls[i].radius).any():
             unbounded.append(node.name)
         if node.name in wanted:
@@ -85,7 +85,7 @@ def _balls(
     return balls
 
 
-def _largest(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
+def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
     """Nodes x == amax(x), as the derivative of a maximum asks: the position of x, and the axes."""
     found = {}
     for i, node in enumerate(graph.nodes):
@@ -103,7 +103,8 @@ def _fusible(node: Node) -> str:
     return node.name if node.group.startswith(("jvp(", "vjp(")) else node.group
 
 
-def _ball(graph: Graph, i: int, node: Node, balls: list[Any], inputs: dict[int, Any], run: Context) -> Ball:
+def node_ball(graph: Graph, i: int, node: Node, balls: list[Any], inputs: dict[int, Any], run: Context) -> Ball:
+    """The ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:
         return run.stored(inputs[i] if node.op is INPUT else graph.constants[i])
     run.node, run.group = node.name, _fusible(node)

@@ -53,6 +53,9 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     b, mirrored, arithmetic = abs(beta), _mirrored(args[0], beta), run.arithmetic
     value = run.evaluate(op, [x.value], params)
     carried = np.zeros(value.shape) if x.is_exact else _window_top(run, x.radius, window)  # 1-Lipschitz
+    if run.centred:
+        ball = run.spanned(value, *(run.evaluate(op, [end], params) for end in (x.low, x.high)))
+        value, carried = ball.value, ball.radius
     z = b * _window_top(run, x.size, window)
     low = _window_top(run, mirrored.low, window)
     zero = params["padded"] == "zero" and window.pads_anything
