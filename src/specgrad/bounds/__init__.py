@@ -1,1 +1,10 @@
-"""Bounds that hold for the deployed network, and the verdicts that rest on them."""
+"""Bounds that hold for the deployed network on a box of inputs, and the verdicts that rest on them.
+
+Box, Bounds    a low and a high end per cell; what is proven about outputs and layers
+ibp            interval bounds of every operator, derivatives included
+"""
+
+from .box import Bounds, Box
+from .ibp import ibp
+
+__all__ = ["Bounds", "Box", "ibp"]

@@ -1,0 +1,177 @@
+"""Boxes: a low and a high end per cell, in float64, and the arrays of other frameworks on their way in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..graph.tree import Tree, leaves, transform
+from ..rounding.ball import Ball, hull
+from ..scalar import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """Every array x with low <= x <= high, cell by cell.
+
+    Ends may be NumPy, PyTorch or JAX arrays; results come back as the same kind. They are taken as float64, exactly.
+
+    >>> Box([0.0, 1.0], [1.0, 1.0]).width
+    array([1., 0.])
+    """
+
+    low: Any
+    high: Any
+
+    def __post_init__(self) -> None:
+        low, high = numpy_of(self.low), numpy_of(self.high)
+        for name, end, given in (("low", low, self.low), ("high", high, self.high)):
+            if not _is_tensor(given):
+                object.__setattr__(self, name, end)
+        if low.shape != high.shape:
+            raise ShapeError("box", f"low and high must have one shape; got {low.shape} and {high.shape}")
+        if not np.all(low <= high):
+            raise ShapeError("box", f"low must not exceed high, nor be NaN; got {_example(low, high)}")
+
+    @staticmethod
+    def around(x: Any, eps: Any, low: float | None = None, high: float | None = None) -> Box:
+        """x - eps to x + eps rounded outward, kept between low and high.
+
+        >>> box = Box.around(np.array([0.5, 1.0]), 0.25, low=0, high=1)
+        >>> box.low, box.high
+        (array([0.25, 0.75]), array([0.75, 1.  ]))
+        """
+        middle, reach = numpy_of(x), numpy_of(eps)
+        ends = [_outward(middle, -reach), _outward(middle, reach)]
+        ends = [e if low is None else np.maximum(e, low) for e in ends]
+        ends = [e if high is None else np.minimum(e, high) for e in ends]
+        return box_like(Box(*ends), x)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.low.shape)
+
+    @property
+    def width(self) -> Any:
+        return self.high - self.low
+
+    def contains(self, x: Any) -> Array:
+        """Where x lies between the ends.
+
+        >>> Box([0.0, 0.0], [1.0, 1.0]).contains([0.5, 2.0])
+        array([ True, False])
+        """
+        given = numpy_of(x)
+        return np.asarray((given >= numpy_of(self.low)) & (given <= numpy_of(self.high)))
+
+    def __repr__(self) -> str:
+        return f"Box({self.low!r}, {self.high!r})"
+
+
+def _outward(x: Array, step: Array) -> Array:
+    """x + step, not short of it: one float64 further where the sum is not exact."""
+    total = x + step
+    exact = (total - x == step) & (total - (total - x) == x)
+    return np.where(exact, total, np.nextafter(total, np.where(step < 0, -np.inf, np.inf)))
+
+
+def _example(low: Array, high: Array) -> str:
+    where = tuple(np.argwhere(~(low <= high))[0].tolist())
+    return f"{low[where]} and {high[where]} at {where}"
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What is proven: a box per output (one, or a structure as the graph's), and per layer by its name.
+
+    objective   where rows were given: the box of every row's value
+    unbounded   names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
+    """
+
+    outputs: Tree
+    layers: Mapping[str, Box]
+    objective: Box | None = None
+    unbounded: tuple[str, ...] = field(default=())
+
+    @property
+    def low(self) -> Any:
+        """The lower ends of the objective, or of the only output."""
+        return (self.objective or self.outputs).low
+
+    @property
+    def high(self) -> Any:
+        return (self.objective or self.outputs).high
+
+
+# --- arrays of other frameworks ------------------------------------------------------------------------------------
+
+
+def _is_tensor(x: Any) -> bool:
+    return type(x).__module__.partition(".")[0] in ("torch", "jax", "jaxlib")
+
+
+def numpy_of(x: Any) -> Array:
+    """Any framework's array, or a list, as float64; integers stay integers."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+        x = x.double().numpy() if x.dtype.is_floating_point else x.numpy()
+    found = np.asarray(x)
+    if found.dtype == object or found.dtype.kind in "iub":
+        return found
+    return found.astype(np.float64)
+
+
+def like(x: Array, example: Any, direction: float) -> Any:
+    """A float64 end as the kind of array that `example` is, on its device, never short of it."""
+    package = type(example).__module__.partition(".")[0]
+    if package == "torch":
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(x)).to(example.device)
+    if package in ("jax", "jaxlib"):
+        return _to_jax(x, direction)
+    return x
+
+
+def _to_jax(x: Array, direction: float) -> Any:
+    """JAX holds float32 unless told otherwise; then the end moves outward."""
+    import jax
+
+    if jax.numpy.asarray(0.0).dtype == np.float32:
+        with np.errstate(over="ignore"):
+            single = x.astype(np.float32)
+        short = single < x if direction > 0 else single > x
+        x = np.where(short, np.nextafter(single, np.float32(direction)), single)
+    return jax.numpy.asarray(x)
+
+
+def ball_of(given: Any) -> Any:
+    """A box as a ball that a rounding rule takes; arrays as they are."""
+    if isinstance(given, Box):
+        return hull(numpy_of(given.low), numpy_of(given.high))
+    return numpy_of(given)
+
+
+def box_of(ball: Ball) -> Box:
+    low, high = ball.low, ball.high
+    return Box(np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high))
+
+
+def example_of(trees: Tree) -> Any:
+    """The first array among the arguments: results are of its kind."""
+    for leaf in leaves(trees):
+        return leaf.low if isinstance(leaf, Box) else leaf
+    return None
+
+
+def box_like(box: Box, example: Any) -> Box:
+    """The same box in the kind of array that `example` is."""
+    return Box(like(numpy_of(box.low), example, -np.inf), like(numpy_of(box.high), example, np.inf))
+
+
+def balls_of(args: tuple[Tree, ...]) -> tuple[Tree, ...]:
+    return tuple(transform(lambda _, leaf: ball_of(leaf), arg) for arg in args)

@@ -1,0 +1,80 @@
+"""Interval bounds: every operator's rounding rule on balls as wide as the box.
+
+The rules of specgrad.rounding carry a value and a radius through every registered operator, derivative operators
+included. A box is a ball; what is left is to keep ranges centred. "Real" bounds are those of an arithmetic without
+rounding, "deployed" ones those of float32 or of any `Arithmetic`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..graph.graph import Graph, Node
+from ..graph.run import bind_inputs
+from ..graph.tree import Tree, transform
+from ..rounding.arithmetic import Arithmetic
+from ..rounding.ball import Ball
+from ..rounding.context import Context, evaluator
+from ..rounding.report import largest_nodes, node_ball
+from .box import Bounds, balls_of, box_like, box_of, example_of
+
+
+def ibp(
+    graph: Graph, *boxes: Tree, deployed: bool = True, arithmetic: Arithmetic | None = None, backend: str = "numpy"
+) -> Bounds:
+    """Bounds of every layer of a graph, for all inputs in the boxes, by interval arithmetic.
+
+    One argument per argument of the graph: a Box where inputs vary, an array (or a structure of them) where not.
+    deployed     True: for every execution in `arithmetic` (float32 unless given), in any order of summation, as well as
+                 for exact arithmetic; False: for exact arithmetic alone
+    backend      what computes: "numpy" (the specification) or "torch" (its engine, for real sizes); torch arrays ask
+                 for the latter
+
+    >>> import specgrad as sg
+    >>> from specgrad.bounds import Box
+    >>> graph = sg.trace(lambda x: sg.relu(x) - 1, (2,))
+    >>> ibp(graph, Box([-1.0, 2.0], [1.0, 3.0]), deployed=False).outputs.low
+    array([-1.,  1.])
+    """
+    example = example_of(boxes)
+    backend = "torch" if type(example).__module__.startswith("torch") else backend
+    run = box_context(graph, deployed, arithmetic, backend)
+    balls, unbounded = propagate(graph, bind_inputs(graph, balls_of(boxes)), run)
+    found = [
+        None if n.kind == "index" else box_like(box_of(b), example) for n, b in zip(graph.nodes, balls, strict=True)
+    ]
+    layers = {n.name: box for n, box in zip(graph.nodes, found, strict=True) if box is not None}
+    outputs = transform(lambda _, p: found[p], graph.outputs)
+    return Bounds(outputs[0] if graph.single else outputs, layers, unbounded=tuple(unbounded))
+
+
+def box_context(graph: Graph, deployed: bool, arithmetic: Arithmetic | None, backend: str) -> Context:
+    chosen = (arithmetic or Arithmetic()) if deployed else Arithmetic("real")
+    return Context(chosen, evaluator(backend), largest=largest_nodes(graph), centred=True)
+
+
+def propagate(graph: Graph, inputs: dict[int, Any], run: Context) -> tuple[list[Ball], list[str]]:
+    """The ball of every node, and the names of those about which nothing is known."""
+    balls: list[Ball] = []
+    unbounded: list[str] = []
+    for i, node in enumerate(graph.nodes):
+        ball = node_ball(graph, i, node, balls, inputs, run)
+        balls.append(checked(node, ball, [balls[a] for a in node.operands()]))
+        if is_unbounded(node, balls[i]):
+            unbounded.append(node.name)
+    return balls, unbounded
+
+
+def checked(node: Node, ball: Ball, args: list[Ball]) -> Ball:
+    """What may be infinite may be NaN downstream, and a NaN passes every operator: then nothing is known."""
+    if node.kind == "index":
+        return ball
+    poisoned = any(a.value.dtype.kind == "f" and np.isinf(a.radius).any() for a in args)
+    radius = np.full(ball.shape, np.inf) if poisoned else ball.radius
+    return Ball(np.zeros(ball.shape), radius) if np.isinf(radius).any() else ball
+
+
+def is_unbounded(node: Node, ball: Ball) -> bool:
+    return node.kind == "real" and bool(np.isinf(ball.radius).any())
