@@ -151,8 +151,9 @@ def test_every_operator_stays_in_its_ball(name: str, operator: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("name", [n for n in SIDES if "jax" not in n])
+@pytest.mark.parametrize("name", [n for n in SIDES if n.startswith("numpy") or n in ("torch float32", "torch float64")])
 def test_hunt(name: str, operator: str) -> None:
+    """Not in PyTorch's half precisions: there this finds oneDNN's faults (grouped dilated conv3d), not ours."""
     compute, arithmetic, count = SIDES[name]
     check_side(name, (compute, arithmetic, 20 * count), [operator])
 

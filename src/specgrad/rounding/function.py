@@ -25,6 +25,7 @@ TURNING_POINTS = {
     "silu": -1.2784645427610738,
     "gelu": -0.7517915246935645,
 }
+WITHIN = {"hardswish": 6.0, "softplus": 1.0}
 REFERENCE_ULPS = 8  # of the float64 functions of NumPy and PyTorch, on the scale of the declared bound
 
 
@@ -76,7 +77,9 @@ def function_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     units, kind = run.arithmetic.ulp_bound(op.name)
     value, low, high = image(run, op, x, params, TURNING_POINTS.get(op.name))
     scale = _scale(kind, x, np.maximum(np.abs(low), np.abs(high)), params)
-    return _declared(run, value, low, high, units * scale, scale)
+    room = WITHIN.get(op.name, 0.0) * float(params.get("beta", 1))  # an intermediate result of this many x
+    units_here = np.where(room * x.size <= run.arithmetic.largest, units * scale, np.inf)
+    return _declared(run, value, low, high, units_here, scale)
 
 
 def _declared(run: Context, value: Array, low: Array, high: Array, units: Array, scale: Array) -> Ball:
