@@ -84,7 +84,7 @@ class Context:
         if not self.arithmetic.flush or ball.value.dtype.kind == "i":
             return ball
         tiny = self.arithmetic.tiny
-        lost = np.where(ball.least < tiny, np.minimum(ball.size, tiny), 0.0)
+        lost = np.where(np.isfinite(ball.value) & (ball.least < tiny), np.minimum(ball.size, tiny), 0.0)
         e = ball.expansion
         ends = ball.ends and (
             np.where(lost, np.fmin(ball.low, 0), ball.low),
