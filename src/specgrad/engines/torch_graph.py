@@ -197,7 +197,9 @@ class Compiled(nn.Module):
 
 
 def _constant(array: Any) -> Tensor:
-    return torch.as_tensor(array.astype(float) if array.dtype == object else array)
+    return torch.from_numpy(
+        np.array(array, dtype=float if array.dtype == object else None)
+    )  # ours: files are read-only
 
 
 # --- a module of its own: constants under their own names ------------------------------------------------------------

@@ -1,0 +1,195 @@
+"""Counterexamples: projected gradients from several starts, replayed one by one on the deployed float32 network.
+
+The search runs on PyTorch in batches; what it finds counts only if the same float32 input, alone, run in float32 as it
+would be deployed, gives outputs that lie in an alternative of the property, compared exactly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..engines import compile
+from ..errors import ShapeError
+from ..graph.graph import Graph
+from ..scalar import Array
+from .vnnlib import Alternative, Case
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Counterexample:
+    """An input, the outputs of the deployed network there, and which engines agree that they break the property."""
+
+    x: Array
+    y: Array
+    confirmed: tuple[str, ...]
+
+
+def deployed_graph(graph: Graph) -> Graph:
+    """The graph with its constants as float32, which are then its weights; one input and one output are asked for.
+
+    >>> import specgrad as sg
+    >>> deployed_graph(sg.trace(lambda x, y: sg.add(x, y), (2,), (2,)))
+    Traceback (most recent call last):
+    specgrad.errors.ShapeError: certify: the graph must have one input and one output; got inputs x, y
+    """
+    if len(graph.input_positions) != 1 or len(graph.output_positions) != 1:
+        given = f"inputs {', '.join(graph.names)}" if len(graph.input_positions) != 1 else "several outputs"
+        raise ShapeError("certify", f"the graph must have one input and one output; got {given}")
+    constants = {i: a if a.dtype.kind in "iu" else a.astype(np.float32) for i, a in graph.constants.items()}
+    return replace(graph, constants=constants)
+
+
+class DeployedNetwork:
+    """A graph in float32 on PyTorch: one input as it would be deployed, or many at once for a search."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = deployed_graph(graph)
+        self.shape = graph.nodes[graph.input_positions[0]].shape
+        self.module = compile(self.graph, "torch")
+
+    def _output(self, x: Any) -> Any:
+        import torch
+
+        found = self.module(x)
+        while not isinstance(found, torch.Tensor):  # one output, in a structure of its own
+            (found,) = found.values() if isinstance(found, dict) else found
+        return found.reshape(-1)
+
+    def run(self, x: Array) -> Array:
+        """The outputs of one input, flat."""
+        import torch
+
+        with torch.no_grad():
+            found: Array = self._output(torch.from_numpy(x.astype(np.float32).reshape(self.shape))).numpy()
+        return found
+
+    def batch(self, x: Any) -> Any:
+        """The outputs of many flat inputs, differentiable."""
+        import torch
+
+        return torch.func.vmap(self._output)(x.reshape(-1, *self.shape))
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to search: starts per alternative, steps per start, and a limit in seconds for all of it."""
+
+    starts: int = 4
+    steps: int = 40
+    seconds: float = 60.0
+    seed: int = 0
+
+
+def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -> Counterexample | None:
+    """A confirmed counterexample of one case, or None if the search found none.
+
+    Every alternative is aimed at from the middle of the box and from random corners, by signed gradients of
+    max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers of the box.
+    """
+    import torch
+
+    effort = effort or Effort()
+    deadline = time.monotonic() + effort.seconds
+    generator = torch.Generator().manual_seed(effort.seed)
+    low, high = (torch.from_numpy(end.astype(np.float32)) for end in case.inner())
+    aims = _Aims(case.alternatives)
+    for start in range(effort.starts):
+        x = _starts(low, high, len(case.alternatives), start, generator)
+        found = _descend(network, case, aims, x, low, high, effort.steps, deadline)
+        if found is not None or time.monotonic() > deadline:
+            return found
+    return None
+
+
+class _Aims:
+    """The alternatives as tensors: distance(y) is 0 or less where row b of y lies in alternative b."""
+
+    def __init__(self, alternatives: tuple[Alternative, ...]) -> None:
+        import torch
+
+        most = max((len(a.limits) for a in alternatives), default=1)
+        outputs = alternatives[0].rows.shape[1] if alternatives else 0
+        self.rows = torch.zeros(len(alternatives), most, outputs)
+        self.limits = torch.full((len(alternatives), most), torch.inf)
+        for i, a in enumerate(alternatives):
+            self.rows[i, : len(a.limits)] = torch.from_numpy(a.rows)
+            self.limits[i, : len(a.limits)] = torch.tensor([float(v) for v in a.limits])
+
+    def distance(self, y: Any) -> Any:
+        return ((self.rows @ y[:, :, None])[:, :, 0] - self.limits).amax(1)
+
+
+def _starts(low: Any, high: Any, count: int, number: int, generator: Any) -> Any:
+    """The middle first, then random points, each other time corners."""
+    import torch
+
+    if number == 0:
+        return ((low + high) / 2).expand(count, -1)
+    share = torch.rand(count, len(low), generator=generator)
+    return torch.lerp(low, high, share.round() if number % 2 else share)
+
+
+def _descend(
+    network: DeployedNetwork, case: Case, aims: _Aims, x: Any, low: Any, high: Any, steps: int, deadline: float
+) -> Counterexample | None:
+    import torch
+
+    for step in range(steps + 1):
+        x = torch.minimum(torch.maximum(x, low), high).detach().requires_grad_(True)
+        distance = aims.distance(network.batch(x))
+        found = _confirm(network, case, x.detach(), distance.detach())
+        if found is not None or step == steps or time.monotonic() > deadline:
+            return found
+        (slope,) = torch.autograd.grad(distance.sum(), x)
+        x = x - slope.sign() * (high - low) * 0.5 * (1 - step / steps)
+    return None
+
+
+def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Counterexample | None:
+    """The first input whose outputs, computed alone, break the property; the most promising are tried."""
+    for i in distance.argsort()[:2].tolist():
+        if distance[i] <= 0:
+            y = network.run(x[i].numpy())
+            if case.contains(y):
+                return Counterexample(x[i].numpy().reshape(network.shape), y, ("torch",))
+    return None
+
+
+def confirm_on(runtime: str, graph: Graph, found: Counterexample, case: Case, model: Any = None) -> Counterexample:
+    """The counterexample with one more engine that agrees, if it does: an ONNX runtime, in a process of its own.
+
+    model    the ONNX file (path or bytes) that the graph was read from; without one, the graph is written as ONNX
+    """
+    from ..check.process import Process
+    from ..check.runtimes import runtime as runtime_named
+
+    asked = runtime_named(runtime)
+    if not asked.installed():
+        return found
+    data, name = _onnx_bytes(graph, model)
+    with Process(environment=asked.environment) as process:
+        answer = process.run(asked.model, {"model": np.frombuffer(data, np.uint8), name: found.x})
+    agrees = answer.outcome == "answers" and case.contains(np.ravel(answer.arrays[0]))
+    return replace(found, confirmed=(*found.confirmed, runtime)) if agrees else found
+
+
+def _onnx_bytes(graph: Graph, model: Any) -> tuple[bytes, str]:
+    """A whole ONNX file, external data included, and the name of its input."""
+    import onnx
+
+    from ..interop import to_onnx
+
+    if model is None:
+        loaded = to_onnx(graph)
+    else:
+        loaded = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model))
+    initial = {t.name for t in loaded.graph.initializer}
+    (name,) = [i.name for i in loaded.graph.input if i.name not in initial]
+    return loaded.SerializeToString(), name
