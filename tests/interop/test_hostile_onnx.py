@@ -210,6 +210,18 @@ def test_external_data_inside_the_folder_is_read(folder: Path, location: str) ->
     assert (graph(np.ones(4)) == [5, 6, 7, 8]).all()
 
 
+def test_external_data_written_by_onnx_is_read(tmp_path: Path) -> None:
+    model, inputs = one(
+        "Conv", [np.ones((1, 2, 5), np.float32), np.arange(12, dtype=np.float32).reshape(2, 2, 3)], known=1
+    )
+    wanted = from_onnx(model)(*inputs)
+    path = tmp_path / "net.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert (tmp_path / "weights.bin").stat().st_size >= 48
+    assert (from_onnx(path)(*inputs) == wanted).all()
+    assert (from_onnx(str(path))(*inputs) == wanted).all()
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
