@@ -128,6 +128,19 @@ FILES: dict[str, tuple[Any, str]] = {
     "doubling": (chain("Concat", 60, axis=1), "from_onnx: Concat 'v28' needs 4294967296 bytes; byte_budget=2147483648"),
     "doubling_constants": (constant_chain("Concat", 60, axis=1), "from_onnx: Concat 'v28' needs 4294967296 bytes"),
     "many_constants": (constant_chain("Add", 9000), "imported"),
+    "many_layers": (
+        network([helper.make_node("Softmax", [f"v{i}"], [f"v{i + 1}"]) for i in range(9000)], {"v0": (2,)}, ["v9000"]),
+        "Softmax 'v1500': the graph would have more than 15000 nodes",
+    ),
+    "many_slices": (
+        network(
+            [helper.make_node("Gather", [f"v{i}", "where"], [f"v{i + 1}"]) for i in range(9999)],
+            {"v0": (256,)},
+            ["v9999"],
+            {"where": np.array([1, 0] * 128)},
+        ),
+        "Gather 'v116': the graph would have more than 15000 nodes",
+    ),
     "cycle": (network([helper.make_node("Add", ["x", "y"], ["y"])], {"x": (1,)}, ["y"]), "Add 'y': input 'y' is not"),
     "long_cycle": (
         network([helper.make_node("Relu", ["b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])], {}, ["b"]),

@@ -21,7 +21,7 @@ from .onnx_file import Budget, ModelError, check_shape, one_line, shown
 from .onnx_node import FOLDED, OPERATORS, Call, Line
 
 DOMAINS = ("", "ai.onnx")
-RECORDED = 40_000  # nodes of the graph
+RECORDED = 15_000  # nodes of the graph
 KNOWN = 2**22  # cells of all values computed while importing
 INTEGERS = 2**22  # cells of an integer tensor that is data
 NAME = 1000  # characters of a node's name
