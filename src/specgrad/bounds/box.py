@@ -90,12 +90,14 @@ class Bounds:
 
     objective   where rows were given: the box of every row's value
     unbounded   names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
+    infeasible  no execution fits the splits that were asked for
     """
 
     outputs: Tree
     layers: Mapping[str, Box]
     objective: Box | None = None
     unbounded: tuple[str, ...] = field(default=())
+    infeasible: bool = False
 
     @property
     def low(self) -> Any:

@@ -98,7 +98,7 @@ def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
     return found
 
 
-def _fusible(node: Node) -> str:
+def fusible(node: Node) -> str:
     """The layer whose nodes a runtime may merge; each node of a derivative stands alone."""
     return node.name if node.group.startswith(("jvp(", "vjp(")) else node.group
 
@@ -107,7 +107,7 @@ def node_ball(graph: Graph, i: int, node: Node, balls: list[Any], inputs: dict[i
     """The ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:
         return run.stored(inputs[i] if node.op is INPUT else graph.constants[i])
-    run.node, run.group = node.name, _fusible(node)
+    run.node, run.group = node.name, fusible(node)
     if i in run.largest:
         x, axes = run.largest[i]
         return choice.largest_rule(run, balls[x], axes)

@@ -1,0 +1,211 @@
+"""Linear relaxations: for x in a box, lower line <= f(x) <= upper line, in float64 and rigorous as computed.
+
+A slope may be any float64 number; the intercept is then the extreme of f(x) - slope*x over the box, moved outward by
+more than its own rounding. Among several slopes the one whose line is best at the middle of the box is taken: that
+leaves the least area between the line and f.
+
+    cells    functions of one cell: relu and other piecewise linear ones exactly, smooth ones on a grid of points with
+             the second-order bound curvature*step**2/8 between them
+    taps     the largest of several cells: lower = the tap with the largest lower end; upper = slope only on the tap
+             with the largest upper end u1, (u1 - theta)/(u1 - l1) with theta = max(second largest upper end, largest
+             lower end), and the tightest intercept max_i [max((1-L_i)u_i, (1-L_i)l_i) - sum_{j != i} L_j l_j]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+U = 2.0**-53
+GRID = 64  # steps of the grid for smooth functions
+
+
+class Lines(NamedTuple):
+    """lower_slope*x + lower <= f(x) <= upper_slope*x + upper; slopes may have an axis of taps in front of the cells."""
+
+    lower_slope: Tensor
+    lower: Tensor
+    upper_slope: Tensor
+    upper: Tensor
+
+
+# --- one cell -----------------------------------------------------------------------------------------------------
+
+
+def relu(low: Tensor, high: Tensor) -> Lines:
+    """Below: 0 or x, whichever is nearer; above: the chord."""
+    open_ = (low < 0) & (high > 0)
+    passes = (low >= 0).to(low)
+    width = torch.where(open_, high - low, 1.0)
+    slope = torch.where(open_, high / width, passes)
+    above = torch.where(open_, torch.maximum(high - slope * high, -slope * low), 0.0)
+    above = above + 8 * U * (above.abs() + torch.where(open_, high, 0.0))
+    return Lines(torch.where(open_, (high > -low).to(low), passes), torch.zeros_like(low), slope, above)
+
+
+def gate(low: Tensor, high: Tensor) -> Lines:
+    """Anything between 0 and x: from the lower line of min(x, 0) to the upper line of max(x, 0)."""
+    upper, mirrored = relu(low, high), relu(-high, -low)
+    return Lines(mirrored.upper_slope, -mirrored.upper, upper.upper_slope, upper.upper)
+
+
+def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequence[Any], curvature: Any) -> Lines:
+    """Any function of one cell: piecewise linear between `kinks` (curvature None), or bent by at most `curvature`."""
+    steps = 1 if curvature is None else GRID
+    share = torch.linspace(0, 1, steps + 1, dtype=low.dtype, device=low.device).view(-1, *(1,) * low.ndim)
+    grid = torch.minimum(low + share * (high - low), high)
+    grid[-1] = high
+    points = torch.cat([grid, *(torch.full_like(low, float(k)).clamp(low, high)[None] for k in kinks)])
+    values = f(points)
+    bulge = 0.0 if curvature is None else curvature * ((high - low) / steps * (1 + 1e-9)) ** 2 / 8
+    slack = 16 * U * (values.abs().amax(0) + torch.maximum(low.abs(), high.abs()) + 1)
+    slopes = _candidates(points, values, steps)
+    lower, upper = (_best(points, values, slopes, side, bulge, slack) for side in (-1, 1))
+    return Lines(*lower, *upper)
+
+
+def _candidates(points: Tensor, values: Tensor, last: int) -> Tensor:
+    """The flattest and steepest secants from both ends (so the chord, tangents through an end), the middle's, and 0."""
+    secants = [_ratio(values - values[at], points - points[at]) for at in (0, last)]
+    a, b = (last - 1) // 2, (last + 2) // 2
+    middle = _ratio(values[b] - values[a], points[b] - points[a])
+    chord = _ratio(values[last] - values[0], points[last] - points[0])
+    ends = [s for each in secants for s in (each.amin(0), each.amax(0))]
+    return torch.stack([chord, middle, *ends, 0 * chord]).nan_to_num(0.0, 0.0, 0.0)
+
+
+def _ratio(rise: Tensor, run: Tensor) -> Tensor:
+    return torch.where(run == 0, 0.0, rise / torch.where(run == 0, 1.0, run))
+
+
+def _best(
+    points: Tensor, values: Tensor, slopes: Tensor, side: int, bulge: Any, slack: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The slope and intercept above (side 1) or below (side -1) whose line is nearest at the middle."""
+    middle = points.amin(0) / 2 + points.amax(0) / 2
+    reach = torch.stack([(side * (values - s * points)).amax(0) for s in slopes])
+    offsets = reach + bulge + slack * (1 + slopes.abs())
+    at = (offsets + side * slopes * middle).nan_to_num(nan=math.inf).argmin(0, keepdim=True)
+    return slopes.gather(0, at)[0], side * offsets.gather(0, at)[0]
+
+
+Cell = Callable[..., tuple[Sequence[Any], Any]]  # (low, high, params) -> kinks, curvature (None: piecewise linear)
+
+CELLS: dict[str, Cell] = {
+    "abs": lambda low, high, p: ((0,), None),
+    "leaky_relu": lambda low, high, p: ((0,), None),
+    "relu6": lambda low, high, p: ((0, 6), None),
+    "clamp": lambda low, high, p: ([k for k in (p["low"], p["high"]) if k is not None], None),
+    "hardswish": lambda low, high, p: ((-3, 3), 0.334),
+    "tanh": lambda low, high, p: ((), 0.77),
+    "sigmoid": lambda low, high, p: ((), 0.0963),
+    "silu": lambda low, high, p: ((), 0.5001),
+    "gelu": lambda low, high, p: ((), 0.798),
+    "softplus": lambda low, high, p: ((), 0.2501 * float(p["beta"])),
+    "normal_cdf": lambda low, high, p: ((), 0.242),
+    "normal_pdf": lambda low, high, p: ((), 0.399),
+    "exp": lambda low, high, p: ((), high.exp() * 1.001),
+    "log": lambda low, high, p: ((), 1.001 / (low * low)),
+    "sqrt": lambda low, high, p: ((), 0.2501 / low**1.5),
+    "power": lambda low, high, p: ((), _power_curvature(low, high, float(p["exponent"]))),
+}
+"""Kinks, and an upper bound of the second derivative's absolute value on the box."""
+
+
+def _power_curvature(low: Tensor, high: Tensor, e: float) -> Tensor:
+    if e in (0, 1):
+        return torch.zeros_like(low)
+    ends = torch.maximum(low.abs() ** (e - 2), high.abs() ** (e - 2))
+    found = 1.001 * abs(e * (e - 1)) * ends
+    whole = e == int(e) and e >= 2
+    return found if whole else torch.where(low > 0, found, math.inf)
+
+
+# --- the largest of several cells -----------------------------------------------------------------------------------
+
+
+def largest(low: Tensor, high: Tensor, inside: Tensor) -> Lines:
+    """The maximum over the first axis; taps that are not `inside` do not count, and a window without any gives 0."""
+    nothing = torch.finfo(low.dtype).min
+    lows, highs = torch.where(inside, low, nothing), torch.where(inside, high, nothing)
+    top_low, at_low = lows.max(0, keepdim=True)
+    order = highs.topk(min(2, len(highs)), 0)
+    u1, at = order.values[:1], order.indices[:1]
+    theta = torch.maximum(order.values[1:2], top_low) if len(highs) > 1 else top_low
+    l1 = lows.gather(0, at)
+    s1 = torch.where(u1 > theta, (u1 - theta) / torch.where(u1 > l1, u1 - l1, 1.0), 0.0).clamp(0, 1)
+    below = torch.zeros_like(lows).scatter(0, at_low, 1.0)
+    alone = highs.scatter(0, at_low, nothing).amax(0, keepdim=True) <= top_low
+    slope = torch.where(alone, below, torch.zeros_like(lows).scatter(0, at, s1))
+    above = torch.where(
+        alone[0], 0.0, intercept(torch.where(inside, low, 0.0), torch.where(inside, high, 0.0), inside, slope)
+    )
+    some = inside.any(0)
+    return Lines(below * some, torch.zeros_like(above), slope * some, torch.where(some, above, 0.0))
+
+
+def intercept(low: Tensor, high: Tensor, inside: Tensor, slope: Tensor) -> Tensor:
+    """The least c with max(x) <= slope.x + c on the box, for any slopes >= 0."""
+    part = slope * low
+    rest = part.sum(0, keepdim=True) - part
+    found = torch.maximum((1 - slope) * high, (1 - slope) * low) - rest
+    found = torch.where(inside, found, torch.finfo(low.dtype).min).amax(0)
+    size = torch.maximum(low.abs(), high.abs()).amax(0)
+    return found + 16 * U * size * (1 + low.shape[0])
+
+
+# --- smooth maxima ----------------------------------------------------------------------------------------------------
+
+
+def smooth_largest(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Lines:
+    """log(zeros + sum exp(beta*x)) / beta over the taps inside, with as many padded taps at 0 as `zeros` says.
+
+    Convex and submodular for beta > 0: below it stands the tangent at the middle, above it the plane through the upper
+    corner (or the lower one) that drops one tap at a time. beta < 0 is the mirror image.
+    """
+    if beta < 0:
+        up = smooth_largest(-high, -low, inside, zeros, -beta)
+        return Lines(up.upper_slope, -up.upper, up.lower_slope, -up.lower)
+
+    def f(x: Tensor) -> Tensor:
+        return _log_sum(x, inside, zeros, beta)
+
+    low, high = torch.where(inside, low, 0.0), torch.where(inside, high, 0.0)
+    middle = low / 2 + high / 2
+    size = torch.maximum(low.abs(), high.abs()).amax(0) + f(high).abs() + f(low).abs() + 1 / beta
+    slack = 256 * U * size * (1 + low.shape[0])
+    weights = torch.where(inside, torch.exp(beta * (middle - f(middle))), 0.0)
+    below = f(middle) - (weights * middle).sum(0) - slack
+    slope, above = _corner(f, low, high, inside, middle)
+    some = inside.any(0)
+    return Lines(weights, torch.where(some, below, f(low)), slope, torch.where(some, above + slack, f(low)))
+
+
+def _log_sum(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Tensor:
+    """The smooth maximum; 0 where nothing counts."""
+    z = torch.where(inside, beta * x, -math.inf)
+    padded = torch.where(zeros > 0, torch.log(zeros.clamp(min=1).to(x)), -math.inf)
+    total = torch.logsumexp(torch.cat([z, padded.expand(z.shape[1:])[None]]), 0)
+    return torch.where(total.isfinite(), total / beta, 0.0)
+
+
+def _corner(
+    f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, inside: Tensor, middle: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The better of two planes at the middle: from the upper corner, and from the lower one."""
+    found = []
+    for start, other in ((high, low), (low, high)):
+        base, slopes = f(start), []
+        for t in range(len(low)):
+            moved = start.clone()
+            moved[t] = other[t]
+            slopes.append(_ratio(base - f(moved), start[t] - other[t]))
+        slope = torch.where(inside, torch.stack(slopes), 0.0)
+        found.append((slope, base - (slope * start).sum(0)))
+    heights = [(s * middle).sum(0) + c for s, c in found]
+    first = heights[0] <= heights[1]
+    return torch.where(first, found[0][0], found[1][0]), torch.where(first, found[0][1], found[1][1])

@@ -1,0 +1,103 @@
+"""Backward bounds: exact where relaxations are, narrower than intervals, sound for what is computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import specgrad as sg
+from specgrad.bounds import Box, crown, ibp
+
+
+def network(p, x):
+    x = sg.max_pool(sg.relu(sg.conv(p["w"], p["b"], x, padding=1)), (2, 2))
+    x = sg.avg_pool(sg.relu(sg.conv(p["v"], None, x, padding=1)), (2, 2))
+    return sg.linear(p["f"], p["g"], sg.flatten(x, 1))
+
+
+SHAPES = {"w": (3, 1, 3, 3), "b": (3,), "v": (4, 3, 3, 3), "f": (5, 16), "g": (5,)}
+
+
+def drawn(seed: int):
+    draw = np.random.default_rng(seed).normal
+    return {k: (draw(size=s) / np.sqrt(np.prod(s[1:]))).astype(np.float32) for k, s in SHAPES.items()}
+
+
+def samples(box: Box, count: int, seed: int = 0):
+    """float32 points of the box, corners among them."""
+    rng = np.random.default_rng(seed)
+    for k in range(count):
+        share = rng.random(box.shape) if k % 2 else rng.integers(0, 2, box.shape)
+        x = (box.low + share * (box.high - box.low)).astype(np.float32)
+        yield np.clip(x, box.low.astype(np.float32), box.high.astype(np.float32))
+
+
+def test_two_affine_layers_are_bounded_exactly() -> None:
+    """Intervals forget that x meets itself; the backward pass does not: (x + y) - x = y."""
+    graph = sg.trace(
+        lambda x: sg.linear(np.array([[1.0, -1.0]]), None, sg.linear(np.array([[1.0, 1], [1, 0]]), None, x)), (2,)
+    )
+    box = Box([0.0, 0.0], [1.0, 2.0])
+    assert ibp(graph, box).outputs.width > 3.9
+    found = crown(graph, box, deployed=False).outputs
+    np.testing.assert_allclose((found.low, found.high), ([0], [2]), atol=1e-12)
+
+
+def test_relu_network_by_hand() -> None:
+    """relu(x) - relu(-x) = x on [-1, 1]: relaxed bounds stay within the hand-computed [-1.5, 1.5]."""
+    graph = sg.trace(lambda x: sg.relu(x) - sg.relu(-x), (1,))
+    found = crown(graph, Box([-1.0], [1.0]), deployed=False).outputs
+    assert -1.5 - 1e-9 <= found.low <= -1
+    assert 1 <= found.high <= 1.5 + 1e-9
+
+
+def test_network_is_sound_and_narrower_than_intervals() -> None:
+    p = drawn(0)
+    graph = sg.trace(network, SHAPES, (1, 1, 8, 8))
+    module = sg.compile(graph, "torch")
+    tensors = {k: torch.from_numpy(v) for k, v in p.items()}
+    box = Box.around(np.random.default_rng(1).random((1, 1, 8, 8)).astype(np.float32), 0.05)
+    deployed, real, wide = crown(graph, (p, box)), crown(graph, (p, box), deployed=False), ibp(graph, p, box)
+    assert (deployed.outputs.width < 0.5 * wide.outputs.width).all()
+    assert (deployed.outputs.width >= real.outputs.width).all()
+    for x in samples(box, 200):
+        assert deployed.outputs.contains(module(tensors, torch.from_numpy(x)).numpy()).all()
+
+
+def test_objective_rows() -> None:
+    p = drawn(0)
+    graph = sg.trace(network, SHAPES, (1, 1, 8, 8))
+    box = Box.around(np.full((1, 1, 8, 8), 0.5), 0.05)
+    rows = np.array([[1.0, -1, 0, 0, 0], [0, 0, 2, 0, 0]])
+    found, outputs = crown(graph, (p, box), rows), crown(graph, (p, box)).outputs
+    assert found.objective.low[0] >= outputs.low[0, 0] - outputs.high[0, 1]
+    np.testing.assert_allclose(found.low[1], 2 * outputs.low[0, 2], rtol=1e-9)
+    with pytest.raises(sg.ShapeError, match=r"objective must be rows \(S, 5\)"):
+        crown(graph, (p, box), np.ones((1, 4)))
+
+
+def test_splits_partition_the_executions() -> None:
+    graph = sg.trace(lambda x: sg.relu(x) - sg.relu(-x), (1,))
+    box = Box([-1.0], [1.0])
+    above = crown(graph, box, splits={"relu": np.array([1])}).outputs
+    below = crown(graph, box, splits={"relu": np.array([-1])}).outputs
+    assert above.low >= -1e-6
+    assert below.high <= 1e-6
+    with pytest.raises(sg.ParameterError, match="splits name 'nothing'"):
+        crown(graph, box, splits={"nothing": np.array([1])})
+
+
+@pytest.mark.parametrize(
+    "f", [sg.sigmoid, sg.tanh, sg.silu, sg.gelu, sg.relu6, sg.hardswish, sg.softplus, sg.abs, sg.exp]
+)
+def test_functions_of_one_cell(f) -> None:
+    """On a grid, in float64, against the function itself; the widths are those of the function's range, or nearly."""
+    graph = sg.trace(lambda x: f(x), (6,))
+    low = np.array([-5.0, -3.0, -1.0, -0.1, 0.5, 2.0])
+    high = np.array([-4.0, 3.0, 2.0, 0.1, 0.75, 2.0])
+    found = crown(graph, Box(low, high), deployed=False).outputs
+    values = np.stack([graph(low + s * (high - low)) for s in np.linspace(0, 1, 301)])
+    assert (found.low <= values.min(0)).all()
+    assert (found.high >= values.max(0)).all()
+    assert (found.width <= (values.max(0) - values.min(0)) * 1.001 + 1e-6).all()
