@@ -6,7 +6,7 @@ Every layer is judged on the runtime's own inputs to it, so that one wrong layer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import ParameterError
 from ..graph.graph import CONSTANT, INPUT, Graph
 from ..graph.show import layer_text
+from ..rounding import FORMATS, Arithmetic
 from ..scalar import Array
 from ..window import Shape
 from .deploy import Deployed, deploy
@@ -74,10 +75,10 @@ class Audit:
 
     @property
     def verdict(self) -> Kind:
-        found = [layer.verdict for layer in self.layers] + [self.whole]
-        if self.export is not None:
-            found.append(self.export.verdict)
-        return worst(found).kind
+        layers = [layer.verdict for layer in self.layers] + ([self.export.verdict] if self.export is not None else [])
+        if layers and worst(layers).kind == "other arithmetic":
+            return "other arithmetic"  # which also explains the whole
+        return worst([*layers, self.whole]).kind
 
     def __str__(self) -> str:
         if self.first is not None:
@@ -121,7 +122,17 @@ def _judge_layer(deployed: Deployed, name: str, position: int, backend: str, fou
     given = _as_float64([known[p] for p in inputs])
     (ball,) = balls(part, given, arithmetic_of(found), backend)
     verdict = compare(name, known[position], ball)
+    if (verdict.kind, verdict.fault) == ("differs", "value") and _is_bfloat16(part, given, known[position], backend):
+        verdict = replace(verdict, kind="other arithmetic", detail="looks like bfloat16")
     return Layer(name, _operator(graph, position), graph.nodes[position].shape, verdict)
+
+
+def _is_bfloat16(part: Graph, given: Sequence[Array], output: Array, backend: str) -> bool:
+    """Every number is a bfloat16, and within the bound of that arithmetic: no fault of a formula looks like that."""
+    if output.size < 16 or not FORMATS["bfloat16"].holds(output.astype(np.float64)).all():
+        return False
+    (ball,) = balls(part, given, Arithmetic("bfloat16", accumulate="float32", flush=True), backend)
+    return compare("", output, ball).kind in ("exact", "rounding")
 
 
 def _judge_whole(deployed: Deployed, inputs: Sequence[Array], backend: str, found: Runtime) -> Verdict:
