@@ -1,4 +1,7 @@
-"""ResNet-18 in bare JAX, beside the same network as a compiled graph: value and gradients of all parameters."""
+"""ResNet-18 in bare JAX, beside the same network as a compiled graph: value and gradients of all parameters.
+
+python benchmarks/bare_networks_jax.py      one thread, CPU time
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import specgrad as sg
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import common
 import resnet18
+from jax_ops import one_thread, smallest
 
 Tree = Any
 
@@ -47,6 +51,7 @@ def bare_resnet18(p: Tree, x: jax.Array) -> jax.Array:
 
 def steps(shape: tuple[int, ...] = (8, 3, 64, 64)) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
     """One training step's value and gradients, jitted, by both."""
+    one_thread()
     shapes = resnet18.shapes()
     params = common.each(lambda _, a: jnp.asarray(a, jnp.float32), common.init(shapes))
     x = jax.random.normal(jax.random.key(0), shape)
@@ -57,3 +62,9 @@ def steps(shape: tuple[int, ...] = (8, 3, 64, 64)) -> tuple[str, Callable[[], An
     np.testing.assert_allclose(bare(params, x)[0], ours(params, x)[0], rtol=1e-3)
     run = lambda f: lambda: jax.block_until_ready(f(params, x))
     return f"ResNet-18 {'x'.join(map(str, shape))} step", run(bare), run(ours)
+
+
+if __name__ == "__main__":
+    name, *sides = steps()
+    bare, ours = smallest([(side, ()) for side in sides])
+    print(f"{name}: bare {1e3 * bare:.1f} ms, ours {1e3 * ours:.1f} ms, {bare / ours:.2f}x")

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..window import Shape, Strided, Window
+from .jax_mesh import struct_like
 from .jax_pool import on_cpu, pad_axis
 
 Array = jax.Array
@@ -48,15 +49,17 @@ def _padded(x: Array, how: Sequence[Step]) -> Array:
 
 
 def _outs(x: Shape, kernel: Shape, how: Sequence[Step]) -> Shape:
-    """Output sizes over a padded input."""
+    """Output sizes."""
     sizes = x[len(x) - len(how) :]
-    return tuple((n - s.dilation * (k - 1) - 1) // s.stride + 1 for n, k, s in zip(sizes, kernel, how, strict=True))
+    spans = [s.dilation * (k - 1) + 1 for k, s in zip(kernel, how, strict=True)]
+    room = [n + s.before + s.after - span for n, s, span in zip(sizes, how, spans, strict=True)]
+    return tuple(r // s.stride + 1 for r, s in zip(room, how, strict=True))
 
 
 def _taps(x: Array, kernel: Shape, how: Sequence[Step]) -> list[tuple[Shape, Array]]:
     """Every tap of the kernel with what it reads of x, which is padded here."""
-    x = _padded(x, how)
     outs = _outs(x.shape, kernel, how)
+    x = _padded(x, how)
     lead = x.ndim - len(how)
 
     def read(t: Shape) -> Array:
@@ -110,14 +113,30 @@ def _pointwise(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     return y.reshape((n, w.shape[0], *outs))
 
 
+def _column_matrix(x: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+    """(N * outputs, C * taps): what each output reads, in the order in which a weight lies in memory."""
+    stacked = jnp.stack([v for _, v in _taps(x, kernel, how)], axis=2)
+    n, c, taps, *outs = stacked.shape
+    rows = stacked.reshape((n, c * taps, math.prod(outs))).transpose((0, 2, 1))
+    return rows.reshape((n * math.prod(outs), c * taps))
+
+
+def _rows(y: Array) -> Array:
+    """(N, C, *cells) as (N * cells, C)."""
+    n, c, *cells = y.shape
+    return y.reshape((n, c, math.prod(cells))).transpose((0, 2, 1)).reshape((n * math.prod(cells), c))
+
+
 def _columns(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
-    """All taps side by side as one matrix, and one product."""
-    channels_last = jnp.moveaxis(x, 1, -1)
-    last = [*how, Step(1, 1, 0, 0)]
-    columns = jnp.concatenate([v for _, v in _taps(channels_last, (*w.shape[2:], 1), last)], axis=-1)
-    weights = jnp.moveaxis(w, (0, 1), (-1, -2)).reshape((columns.shape[-1], w.shape[0]))
-    y = jnp.matmul(columns.reshape((math.prod(columns.shape[:-1]), columns.shape[-1])), weights, precision=EXACT)
-    return jnp.moveaxis(y.reshape((*columns.shape[:-1], w.shape[0])), -1, 1)
+    """All taps side by side as one matrix, and one product with the weight as it lies."""
+    outs = _outs(x.shape, w.shape[2:], how)
+    columns, weights = _column_matrix(x, w.shape[2:], how), w.reshape((w.shape[0], math.prod(w.shape[1:])))
+    y = lax.dot_general(columns, weights, (((1,), (1,)), ((), ())), precision=EXACT)
+    return (
+        y.reshape((x.shape[0], math.prod(outs), w.shape[0]))
+        .transpose((0, 2, 1))
+        .reshape((x.shape[0], w.shape[0], *outs))
+    )
 
 
 def _planes(x: Array, kernel: int, first: Step, rank: int) -> Array:
@@ -136,33 +155,36 @@ def _folded(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     return jnp.moveaxis(y.reshape((x.shape[0], y.shape[0] // x.shape[0], *y.shape[1:])), 1, 2)
 
 
-def _is_depthwise(x: Shape, w: Shape, groups: int) -> bool:
+def _is_depthwise(x: Shape, w: Shape, groups: int, outs: Shape) -> bool:
     return groups > 1 and w[1] == 1 and math.prod(w[2:]) <= 81
 
 
-def _is_small(x: Shape, w: Shape, groups: int) -> bool:
-    """XLA leaves its fast path where the input has fewer cells than the kernel along some axis."""
-    return any(n < k for n, k in zip(x[2:], w[2:], strict=True))
+def _is_few(x: Shape, w: Shape, groups: int, outs: Shape) -> bool:
+    """So few outputs per weight that moving the weight costs most: at most half a row of columns per filter.
+
+    Also where XLA leaves its fast path: the input has fewer cells than the kernel along some axis.
+    """
+    return 2 * x[0] * math.prod(outs) <= w[0] or any(n < k for n, k in zip(x[2:], w[2:], strict=True))
 
 
 Lowering = Callable[[Array, Array, Sequence[Step], int], Array]
 
 # What beats XLA's CPU convolution, first match first; each line is measured in benchmarks/jax_ops.py under its name.
-FASTER: tuple[tuple[str, Callable[[Shape, Shape, int], bool], Lowering], ...] = (
+FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Shape], bool], Lowering], ...] = (
     ("depthwise", _is_depthwise, _shifted),
-    ("groups", lambda x, w, groups: groups > 1, _split),
-    ("1x1", lambda x, w, groups: set(w[2:]) == {1}, _pointwise),
-    ("input smaller than kernel", _is_small, _columns),
-    ("conv3d and above", lambda x, w, groups: len(w) > 4, _folded),
+    ("groups", lambda x, w, groups, outs: groups > 1, _split),
+    ("1x1", lambda x, w, groups, outs: set(w[2:]) == {1}, _pointwise),
+    ("few cells, input smaller than kernel", _is_few, _columns),
+    ("conv3d and above", lambda x, w, groups, outs: len(w) > 4, _folded),
 )
 
 
 def correlate(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     """sum over i, t of w[o,i,t] * x[n,i,s*p+e*t-lo], for x (N, C, *spatial) and w (O, C/groups, *kernel)."""
+    outs = _outs(x.shape, w.shape[2:], how)
     if 0 in x.shape:
-        outs = _outs(jax.eval_shape(lambda v: _padded(v, how), x).shape, w.shape[2:], how)
         return jnp.zeros((x.shape[0], w.shape[0], *outs), x.dtype)
-    found = (lowering for _, fits, lowering in FASTER if fits(x.shape, w.shape, groups))
+    found = (lowering for _, fits, lowering in FASTER if fits(x.shape, w.shape, groups, outs))
     return (next(found, _native) if on_cpu() else _native)(x, w, how, groups)
 
 
@@ -186,10 +208,32 @@ def conv(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
 
 def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
     lead = x.shape[: x.ndim - window.rank - 1]
-    flat, swapped = _flat_batch(x, window.rank), _swapped(w, groups)
-    slow = groups > 1 or window.rank > 2 or set(window.kernel) == {1} or _is_small(flat.shape, w.shape, groups)
-    y = (_phases if 0 in flat.shape or (slow and on_cpu()) else _spaced)(flat, swapped, window, groups)
+    flat = _flat_batch(x, window.rank)
+    y = _transposed(flat, w, window, groups)
     return _biased(y.reshape((*lead, *y.shape[1:])), b, window.rank)
+
+
+def _transposed(x: Array, w: Array, window: Window, groups: int) -> Array:
+    single = set(window.kernel) == {1}
+    if on_cpu() and 0 not in x.shape and groups == 1 and not single and _is_few_back(x.shape, w.shape, window):
+        return _columns_back(x, w, window)
+    slow = on_cpu() and (groups > 1 or window.rank > 2 or single)
+    return (_phases if 0 in x.shape or slow else _spaced)(x, _swapped(w, groups), window, groups)
+
+
+def _is_few_back(x: Shape, w: Shape, window: Window) -> bool:
+    """As `_is_few`, of the convolution whose adjoint this is; and XLA's cliff is at the cells of x."""
+    return _is_few((x[0], w[1], *window.size), w, 1, window.out) or any(
+        n < k for n, k in zip(x[2:], w[2:], strict=True)
+    )
+
+
+def _columns_back(x: Array, w: Array, window: Window) -> Array:
+    """The adjoint of `_columns`: one product with the weight as it lies; then columns add up where they came from."""
+    columns = jnp.matmul(_rows(x), w.reshape((w.shape[0], math.prod(w.shape[1:]))), precision=EXACT)
+    gather = functools.partial(_column_matrix, kernel=window.kernel, how=steps(window))
+    (y,) = jax.linear_transpose(gather, struct_like(x, (x.shape[0], w.shape[1], *window.size)))(columns)
+    return y
 
 
 def _spaced(x: Array, w: Array, window: Window, groups: int) -> Array:
@@ -281,7 +325,7 @@ def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int
     if groups > 1:
         parts = zip(jnp.split(x, groups, axis=1), jnp.split(gy, groups, axis=1), strict=True)
         return jnp.concatenate([_weight(a, g, kernel, how, 1) for a, g in parts])
-    if on_cpu() and (set(kernel) == {1} or _is_small(x.shape, (0, 0, *kernel), 1)):
+    if on_cpu() and (set(kernel) == {1} or _is_few(x.shape, (gy.shape[1], x.shape[1], *kernel), 1, gy.shape[2:])):
         return _weight_columns(x, gy, kernel, how)
     return _weight_folded(x, gy, kernel, how) if on_cpu() and len(kernel) > 2 else _weight_native(x, gy, how)
 
@@ -303,12 +347,9 @@ def _weight_depthwise(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -
 
 def _weight_columns(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
     """One matrix product for all taps: gy against the columns of x."""
-    cells, c = math.prod(gy.shape[2:]) * gy.shape[0], x.shape[1]
-    last = [*how, Step(1, 1, 0, 0)]
-    columns = jnp.concatenate([v for _, v in _taps(jnp.moveaxis(x, 1, -1), (*kernel, 1), last)], axis=-1)
-    rows = jnp.moveaxis(gy, 1, 0).reshape((gy.shape[1], cells))
-    gw = jnp.matmul(rows, columns.reshape((cells, columns.shape[-1])), precision=EXACT)
-    return jnp.moveaxis(gw.reshape((gy.shape[1], *kernel, c)), -1, 1)
+    columns = _column_matrix(x, kernel, how)
+    gw = lax.dot_general(_rows(gy), columns, (((0,), (0,)), ((), ())), precision=EXACT)
+    return gw.reshape((gy.shape[1], x.shape[1], *kernel))
 
 
 def _weight_folded(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
