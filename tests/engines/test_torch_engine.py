@@ -165,3 +165,11 @@ def test_a_missing_line_is_an_error() -> None:
 def test_tensors_and_arrays_do_not_mix() -> None:
     with pytest.raises(sg.ScalarError, match=r"cannot mix torch tensors with numpy\.ndarray"):
         sg.conv(np.ones((1, 1, 1)), None, torch.ones(1, 3))
+
+
+def test_average_of_a_window_larger_than_its_volume() -> None:
+    """PyTorch's avg_pool3d refuses a kernel beyond the bare input, padding or not."""
+    x = np.arange(1.0, 3.0).reshape(1, 1, 1, 2, 1)
+    expected = sg.avg_pool(x, (2, 2, 3), padding=1, stride=2)
+    found = sg.avg_pool(torch.tensor(x), (2, 2, 3), padding=1, stride=2)
+    np.testing.assert_allclose(found.numpy(), expected)

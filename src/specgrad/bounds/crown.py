@@ -8,6 +8,7 @@ box of its input is narrowed by the same propagation, where that can help.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,8 +68,13 @@ def crown(
     return _answer(graph, pass_, objective is not None, ends, example)
 
 
+def real_outputs(graph: Graph) -> list[int]:
+    """Positions of the outputs that are numbers, as often as they are outputs; positions of winners have no bounds."""
+    return [p for p in graph.output_positions if graph.nodes[p].kind == "real"]
+
+
 def _rows(graph: Graph, objective: Any) -> Array:
-    outs = sum(int(np.prod(graph.nodes[p].shape, dtype=int)) for p in graph.output_positions)
+    outs = sum(math.prod(graph.nodes[p].shape) for p in real_outputs(graph))
     if objective is None:
         return np.eye(outs)
     rows = numpy_of(objective).astype(float)
@@ -81,14 +87,14 @@ def _answer(graph: Graph, pass_: Pass, given: bool, ends: tuple[Array, Array], e
     low, high = ends
     outputs: dict[int, Box] = {}
     start = 0
-    for p in graph.output_positions:
+    for p in real_outputs(graph):
         box = box_of(pass_.balls[p])
         if not given:
-            count = int(np.prod(box.shape, dtype=int))
+            count = math.prod(box.shape)
             cells = [e[start : start + count].reshape(box.shape) for e in ends]
             box, start = _met(box, *cells), start + count
         outputs[p] = box_like(box, example)
-    tree = transform(lambda _, p: outputs[p], graph.outputs)
+    tree = transform(lambda _, p: outputs.get(p), graph.outputs)
     layers = {
         n.name: box_like(box_of(b), example) for n, b in zip(graph.nodes, pass_.balls, strict=True) if n.kind == "real"
     }
@@ -154,7 +160,7 @@ class Pass:
         )
         mixes = not node.op.exact or not layer.is_linear
         self._enter(layer, max(self.depth[s] for s in layer.sources) + int(mixes))
-        if isinstance(layer, Opaque):
+        if isinstance(layer, Opaque) or self.unbounded:
             return
         if isinstance(layer, Linear) and not node.op.transcendental:
             error, size = self._linear_error(i, inputs)
@@ -218,8 +224,10 @@ class Pass:
             return np.zeros(node.shape), self.balls[i].size
         real = Context(Arithmetic("real"), self.rules.evaluate, largest=self.rules.largest, centred=True)
         ball, exact = (node_ball(self.graph, i, node, self.balls, inputs, run) for run in (self.rules, real))
-        wider = np.maximum(ball.high - exact.high, exact.low - ball.low)
-        return np.maximum(wider, 0.0) + 64 * U * ball.size, ball.size
+        with np.errstate(invalid="ignore"):
+            wider = np.maximum(np.maximum(ball.high - exact.high, exact.low - ball.low), 0.0)
+        wider = np.where(np.isfinite(exact.radius), wider, np.inf)
+        return wider + 64 * U * ball.size, ball.size
 
     # --- narrower boxes before a relaxation ---------------------------------------------------------------------------
 
@@ -329,7 +337,7 @@ class Pass:
     def output_ends(self, rows: Array) -> tuple[Array, Array]:
         """Low and high of every row."""
         both = tensor(np.concatenate([rows, -rows]))[None]
-        if self.unbounded:
+        if self.unbounded or not len(rows):
             nothing = np.full(len(rows), np.inf)
             return -nothing, nothing
         found = self._objective(both).numpy()[0]
@@ -338,7 +346,7 @@ class Pass:
     def _objective(self, rows: Tensor) -> Tensor:
         fixed, slack = rows.new_zeros(rows.shape[:2]), rows.new_zeros(rows.shape[:2])
         seeds, start = dict[int, Tensor](), 0
-        for p in self.graph.output_positions:
+        for p in real_outputs(self.graph):
             ball = self.balls[p]
             part = rows[:, :, start : start + ball.value.size]
             start += ball.value.size

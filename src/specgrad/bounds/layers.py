@@ -53,7 +53,8 @@ class Layer:
 
 def rows_dot(a: Tensor, v: Tensor) -> Tensor:
     """(boxes, rows, *shape) with (boxes or 1, *shape): one number per row."""
-    return (a.flatten(2) @ v.flatten(1).unsqueeze(-1)).squeeze(-1)
+    cells = math.prod(v.shape[1:])
+    return (a.reshape(*a.shape[:2], cells) @ v.reshape(v.shape[0], cells, 1)).squeeze(-1)
 
 
 # --- linear -----------------------------------------------------------------------------------------------------------

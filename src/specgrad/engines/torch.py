@@ -357,6 +357,8 @@ def _native_avg(window: Window, divisor: Any) -> Callable[[Tensor], Tensor] | No
         return None
     if any(2 * p > k for p, k in zip(native.padding, window.kernel, strict=True)) or window.has_empty:
         return None
+    if window.rank == 3 and any(n < k for n, k in zip(window.size, window.kernel, strict=True)):
+        return None  # avg_pool3d counts no padding when it checks the kernel
     nd, kernel, (stride, _, padding, ceil) = AVG_POOL[window.rank], window.kernel, native
     if divisor in ("padded", "inside"):
         include = divisor == "padded"

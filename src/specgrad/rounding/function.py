@@ -112,7 +112,7 @@ def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ba
     units: Array = np.full(size.shape, max(run.arithmetic.ulp_bound("power")[0], _steps(e)))
     if 2 * e != int(2 * e):  # the exponent itself is rounded
         units = units + abs(e) * np.maximum(np.abs(np.log(x.low)), np.abs(np.log(x.high)))
-    error = growth(units, run.arithmetic.u) / run.arithmetic.u
+    error = growth(units, run.arithmetic.u) / run.arithmetic.u if run.arithmetic.u else units
     ball = _declared(run, value, low, high, error * size, size * (1 + units))
     domain = (x.low > 0) | whole if e >= 0 else (x.least > 0)
     safe = domain & ((e >= 0) | (size <= 0.5 / run.arithmetic.tiny))  # 1 / x**n with a normal x**n
