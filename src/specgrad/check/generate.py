@@ -210,6 +210,11 @@ def _spikes(rng: Draw, shape: Shape) -> Array:
     return x
 
 
+def _wide(rng: Draw, shape: Shape) -> Array:
+    """Every size from 2**-20 to 2**7 alike: functions are wrong in their tails, sums lose small terms."""
+    return rng.choice((-1.0, 1.0), size=shape) * np.exp2(rng.uniform(-20, 7, size=shape))
+
+
 def _one_hot(rng: Draw, shape: Shape) -> Array:
     """Full significands for the data, one 1 per filter for weights: operands rounded to fewer bits show here."""
     return rng.normal(size=shape)
@@ -233,6 +238,7 @@ DATA: dict[str, Callable[[Draw, Shape], Array]] = {
     "nan": _planted(float("nan")),
     "-inf": _planted(float("-inf")),
     "subnormal": lambda rng, shape: rng.normal(size=shape) * 2.0**-133,
+    "wide": _wide,
 }
 FINITE = tuple(kind for kind in DATA if kind not in ("nan", "-inf"))
 
