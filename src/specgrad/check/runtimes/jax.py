@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import window
+from ...rounding import ULPS
 from ..generate import pooling_window
 from ..question import Question
 from .record import NotOffered, Runtime, Text, call_text
@@ -158,7 +159,16 @@ def _sharded(q: Question) -> str:
     return HEAD + f"def f({names}):\n    return {CALLS[q.operator](q)}\n" + SHARDED.format(names=names)
 
 
-JAX = Runtime("jax", ("jax",), _program, gradients=True, flush=True, cost=2, environment={"JAX_PLATFORMS": "cpu"})
+JAX = Runtime(
+    "jax",
+    ("jax",),
+    _program,
+    gradients=True,
+    flush=True,
+    ulps=ULPS["jax"],
+    cost=2,
+    environment={"JAX_PLATFORMS": "cpu"},
+)
 JAX_SHARDED = Runtime(
     "jax-sharded",
     ("jax",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...rounding import ULPS
 from ..question import Question
 from .record import NotOffered, Runtime, Text, call_text
 
@@ -141,5 +142,5 @@ def _compiled(q: Question) -> str:
     return _program(q, "torch._dynamo.reset()\n\n@torch.compile\n")
 
 
-TORCH = Runtime("torch", ("torch",), _program, gradients=True)
+TORCH = Runtime("torch", ("torch",), _program, gradients=True, ulps=ULPS["torch"])
 TORCH_COMPILE = Runtime("torch-compile", ("torch",), _compiled, gradients=True, cost=30)
