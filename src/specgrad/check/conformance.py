@@ -158,6 +158,6 @@ def conformance(
             if progress is not None:
                 progress(operator, i, len(chosen))
             record = _Record(result, examiner, found, operator)
-            for question in _asked(operator, found, max(8, count // found.cost), seed, gradients):
+            for question in _asked(operator, found, max(4, count // found.cost), seed, gradients):
                 record.add(question, examiner.ask(question), shrinks)
     return result
