@@ -28,6 +28,7 @@ from agreement import INTEGER_EXACT, Case, check_adjoint, check_derivatives, che
 from specgrad.engines import jax as engine  # noqa: E402
 from specgrad.engines.base import Engine, Lowering  # noqa: E402
 from specgrad.op import REGISTRY, Op, run_spec  # noqa: E402
+from specgrad.rounding import ULPS  # noqa: E402
 
 NAMES = sorted(REGISTRY)
 DIFFERENTIABLE = [n for n in NAMES if REGISTRY[n].kind != "index"]
@@ -103,6 +104,8 @@ def configuration(args: Sequence[np.ndarray], params: dict[str, Any]) -> tuple[A
 
 class JaxSide:
     """Some cases of one operator, compiled ahead; then any arrays of their shapes."""
+
+    ulps = ULPS["jax"]
 
     def __init__(self, cases: Sequence[Case], mode: Any = all_modes, table: Engine = engine.ENGINE) -> None:
         distinct = {configuration(c.args, c.params): c for c in cases}

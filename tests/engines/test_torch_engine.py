@@ -14,6 +14,7 @@ from agreement import Case, check_adjoint, check_derivatives, check_special, che
 from specgrad.engines.base import Engine
 from specgrad.engines.torch import ENGINE
 from specgrad.op import REGISTRY, Op
+from specgrad.rounding import ULPS
 
 CASES = 300
 OPERATORS = sorted(REGISTRY)
@@ -21,6 +22,8 @@ OPERATORS = sorted(REGISTRY)
 
 class TorchSide:
     """Arrays in and out; derivatives by torch.autograd."""
+
+    ulps = ULPS["torch"]
 
     def __init__(self, engine: Engine = ENGINE) -> None:
         self.engine = engine
