@@ -1,6 +1,7 @@
 """specgrad: one network, one meaning."""
 
 from .errors import ParameterError, ScalarError, ShapeError, SpecgradError, UnsupportedError
+from .graph.channels import channels_last
 from .graph.graph import Graph, Node
 from .graph.save import load, load_params, save, save_params
 from .graph.show import table
@@ -88,6 +89,7 @@ __all__ = [
     "balls",
     "batch_norm",
     "broadcast",
+    "channels_last",
     "clamp",
     "compile",
     "composite",

@@ -172,6 +172,16 @@ def test_mapping_over_weights_and_samples() -> None:
             np.testing.assert_allclose(p, q, rtol=1e-10, atol=1e-10)
 
 
+def test_numpy_arguments_of_jax_transformations() -> None:
+    """JAX passes them on to our transposes in a type of its own."""
+    w, x = W.astype(np.float32), X.astype(np.float32)
+    f = lambda w, x: sg.conv(w, None, x, groups=2)
+    y, pull = jax.vjp(f, w, x)
+    _, pull_arrays = jax.vjp(f, jnp.asarray(w), jnp.asarray(x))
+    for a, b in zip(pull(y), pull_arrays(y), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_conv_never_differentiates_its_lowering() -> None:
     """Reverse mode of a grouped convolution is our transposed one: no grouped or batch-grouped operator of XLA."""
     f = lambda w, x: sg.conv(w, None, x, groups=2).sum()

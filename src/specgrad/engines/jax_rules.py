@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -34,12 +35,18 @@ def _as_arrays(args: Sequence[Any]) -> list[Array]:
     return [jnp.asarray(a, dtype) if is_literal(a) else a for a in args]
 
 
+def _own(values: Sequence[Any]) -> list[Any]:
+    """JAX hands NumPy arguments of jax.jvp and jax.vjp on to the rules as they came; our operators do not mix."""
+    return [jnp.asarray(v) if isinstance(v, np.ndarray) else v for v in values]
+
+
 def _with_tangent(op: Op, plan: Plan, params: Params) -> Plan:
     run = jax.custom_jvp(plan)
 
     def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
         y = run(*primals)
-        dy = op.tangent(y, primals, [None if isinstance(t, SymbolicZero) else t for t in tangents], params)
+        given = [None if isinstance(t, SymbolicZero) else t for t in _own(tangents)]
+        dy = op.tangent(y, _own(primals), given, params)
         return y, jnp.zeros_like(y) if dy is None else aligned([dy, y])[0]
 
     run.defjvp(rule, symbolic_zeros=True)
@@ -173,7 +180,7 @@ def _abstract(*args: Any, call: Call) -> Any:
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, call: Call) -> tuple[Array, Any]:
     y = _call.bind(*primals, call=call)
-    dy = call.tangent(y, primals, [None if type(t) is ad.Zero else t for t in tangents])
+    dy = call.tangent(y, _own(primals), [None if type(t) is ad.Zero else t for t in _own(tangents)])
     return y, ad.Zero.from_primal_value(y) if dy is None else dy
 
 
@@ -181,7 +188,7 @@ def _transpose(gy: Any, *args: Any, call: Call) -> list[Any]:
     missing = [i for i, a in enumerate(args) if ad.is_undefined_primal(a)]
     if type(gy) is ad.Zero:
         return [ad.Zero(a.aval) if ad.is_undefined_primal(a) else None for a in args]
-    found = dict(zip(missing, call.cotangents(gy, args, missing), strict=True))
+    found = dict(zip(missing, call.cotangents(*_own([gy]), _own(args), missing), strict=True))
     return [found.get(i) for i in range(len(args))]
 
 
