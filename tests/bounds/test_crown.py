@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -101,3 +103,35 @@ def test_functions_of_one_cell(f) -> None:
     assert (found.low <= values.min(0)).all()
     assert (found.high >= values.max(0)).all()
     assert (found.width <= (values.max(0) - values.min(0)) * 1.001 + 1e-6).all()
+
+
+def wide_network(p, x):
+    """Padding, dilation, groups, overlap, a residual and averages with every divisor, all below a relu."""
+    x = sg.conv(p["w"], p["b"], x, padding=((2, 0), (1, 1)), dilation=(2, 1))
+    x = sg.max_pool(sg.relu(x), (3, 2), stride=(2, 1), padding=1, ceil=True)
+    y = sg.relu(sg.conv(p["v"], None, x, padding=1, groups=2))
+    x = sg.batch_norm(x + y, *(p[k] for k in ("mean", "var", "scale", "shift")))
+    x = sg.avg_pool(sg.leaky_relu(x, 0.1), (2, 2), stride=1, padding=1, count_include_pad=False)
+    x = sg.relu(sg.conv(p["u"], None, sg.avg_pool(x, (2, 2), stride=1, divisor=3)))
+    return sg.relu(sg.conv(p["u"], None, x, stride=2))
+
+
+WIDE = {"w": (4, 2, 3, 3), "b": (4,), "v": (4, 2, 3, 3), "u": (4, 4, 2, 2)} | dict.fromkeys(
+    ("mean", "var", "scale", "shift"), (4,)
+)
+
+
+def test_patches_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(3).normal
+    p = {k: (draw(size=s) / np.sqrt(np.prod(s[1:]))).astype(np.float32) for k, s in WIDE.items()}
+    p["var"] = np.abs(p["var"]) + 1
+    graph = sg.trace(wide_network, WIDE, (2, 2, 11, 9))
+    box = Box.around(draw(size=(2, 2, 11, 9)), 0.05)
+    module = sys.modules["specgrad.bounds.crown"]
+    monkeypatch.setattr(module, "SIGN_ALONE", set())  # narrow every cell
+    by_patches = crown(graph, (p, box), deployed=False)
+    monkeypatch.setattr(module, "patch_narrow", lambda *_: False)
+    by_rows = crown(graph, (p, box), deployed=False)
+    for name, found in by_patches.layers.items():
+        np.testing.assert_allclose(found.low, by_rows.layers[name].low, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(found.high, by_rows.layers[name].high, atol=1e-9, err_msg=name)

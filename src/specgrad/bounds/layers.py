@@ -2,11 +2,11 @@
 
 For an objective A.y of a node y = f(x) a layer gives an objective of x and a constant with A.f(x) >= A'.x + c:
 
-    linear      A' is the operator's own cotangent rule, with the objectives as leading axes (torch.func.vmap)
-    cell, taps  A' takes the lower line where A >= 0 and the upper one elsewhere (specgrad.bounds.relax)
-    opaque      A' = 0: the interval of the node itself
+    linear             A' is the operator's own cotangent rule, with the objectives as leading axes (torch.func.vmap)
+    cell, gate, taps   A' takes the lower line where A >= 0 and the upper one elsewhere (specgrad.bounds.relax)
+    opaque             A' = 0: the interval of the node itself, as for an input
 
-Objectives have the shape (boxes, rows, *shape of the node).
+Objectives have the shape (boxes, rows, *shape of the node), ends of boxes (boxes, *shape).
 """
 
 from __future__ import annotations
@@ -30,7 +30,20 @@ from ..window import Shape, Window
 from . import relax
 from .relax import Lines
 
-Backward = tuple[list[tuple[int, Tensor]], Tensor]  # objectives by position, constants (boxes, rows)
+Ends = tuple[Tensor, Tensor]
+
+
+def tensor(x: Array) -> Tensor:
+    return torch.from_numpy(np.array(x))
+
+
+def rows_dot(a: Tensor, v: Tensor) -> Tensor:
+    """(boxes, rows, *shape) with (boxes, *shape), either number of boxes being 1 or the same: one number per row."""
+    cells = math.prod(v.shape[1:])
+    flat, column = a.reshape(*a.shape[:2], cells), v.reshape(v.shape[0], cells, 1)
+    if flat.shape[0] == 1 and column.shape[0] > 1:
+        return (flat[0] @ column[:, :, 0].T).T
+    return (flat @ column).squeeze(-1)
 
 
 @dataclass(eq=False)
@@ -41,106 +54,84 @@ class Layer:
     node: Node
     sources: tuple[int, ...]
 
-    is_linear = False
 
-    def lines(self, boxes: Sequence[tuple[Tensor, Tensor]]) -> Lines | None:
-        """The relaxation on the boxes of the sources, each end (boxes, *shape)."""
-        return None
-
-    def back(self, a: Tensor, lines: Any) -> Backward:
-        raise NotImplementedError
+class Opaque(Layer):
+    """Nothing but the node's own interval: an input, or an operator without a relaxation."""
 
 
-def rows_dot(a: Tensor, v: Tensor) -> Tensor:
-    """(boxes, rows, *shape) with (boxes or 1, *shape): one number per row."""
-    cells = math.prod(v.shape[1:])
-    return (a.reshape(*a.shape[:2], cells) @ v.reshape(v.shape[0], cells, 1)).squeeze(-1)
+# --- linear ---------------------------------------------------------------------------------------------------------
 
 
-# --- linear -----------------------------------------------------------------------------------------------------------
+class Linear(Layer):
+    """Jointly linear in its sources, the other arguments being constant.
+
+    args: a shape per argument that varies, a tensor or a number per constant one.
+    """
+
+    def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
+        super().__init__(position, node, sources)
+        self.args = args
+        self.varying = [k for k, a in enumerate(args) if isinstance(a, tuple)]
+
+    @cached_property
+    def pull(self) -> Callable[[Tensor], tuple[Tensor, ...]]:
+        return adjoint(self.node.op, self.args, self.node.params, self.node.shape, self.varying)
+
+    @cached_property
+    def constant(self) -> Tensor | None:
+        """The value (1, *shape) where every source is 0; None where it is 0 by linearity."""
+        group = next(g for g in self.node.op.linear_groups(len(self.args)) if set(self.varying) <= set(g))
+        if all(k in self.varying for k in group):
+            return None
+        given = [torch.zeros(a, dtype=torch.float64) if isinstance(a, tuple) else a for a in self.args]
+        value: Tensor = apply(self.node.op, *given, **self.node.params)
+        return value.detach()[None]
+
+    def back(self, a: Tensor) -> list[Tensor]:
+        found = torch.func.vmap(self.pull)(a.flatten(0, 1))
+        return [g.reshape(a.shape[:2] + g.shape[1:]) for g in found]
+
+
+class Identity(Linear):
+    """stop_gradient: the same value, though it has no derivative."""
+
+    constant = None
+
+    def back(self, a: Tensor) -> list[Tensor]:
+        return [a]
 
 
 def adjoint(op: Op, args: Sequence[Any], params: Params, shape: Shape, wanted: Sequence[int]) -> Callable[..., Any]:
     """The cotangents of the arguments `wanted` as a function of gy alone: the operator's own rule, and nothing else.
 
-    args are tensors, numbers, or shapes where an argument varies.
+    args: a shape per argument that varies (a linear map's cotangents do not read them), a tensor or a number else.
     """
     t = Trace(share=True)
-    values, given = [], {}
-    for k, a in enumerate(args):
-        if isinstance(a, Tensor | tuple):
-            var = t.input(f"x{k}", tuple(a) if isinstance(a, tuple) else tuple(a.shape), _kind(a))
-            values.append(var)
-            if isinstance(a, Tensor):
-                given[var.position] = a
-        else:
-            values.append(a)
+    given: dict[str, Tensor] = {}
+
+    def entered(k: int, a: Any) -> Any:
+        if not isinstance(a, Tensor | tuple):
+            return a
+        index = isinstance(a, Tensor) and not a.dtype.is_floating_point
+        var = t.input(f"x{k}", tuple(a) if isinstance(a, tuple) else tuple(a.shape), "index" if index else "real")
+        if isinstance(a, Tensor):
+            given[var.name] = a
+        return var
+
+    values = [entered(k, a) for k, a in enumerate(args)]
     y, gy = t.input("y", shape), t.input("gy", shape)
     found = op.cotangents(gy, y, values, params)
     graph = t.graph(("gy",), (gy,), tuple(found[k] for k in wanted), False)
-    names = {t.nodes[p].name: v for p, v in given.items()}
-    return _Adjoint(graph, names)
+    names = {i: n.name for i, n in enumerate(graph.nodes) if n.name in given or n.name == "gy"}
+
+    def pull(g: Tensor) -> tuple[Tensor, ...]:
+        results = evaluate(graph, {i: g if name == "gy" else given[name] for i, name in names.items()})
+        return tuple(results[p] for p in graph.outputs)
+
+    return pull
 
 
-def _kind(a: Any) -> Any:
-    return "index" if isinstance(a, Tensor) and not a.dtype.is_floating_point else "real"
-
-
-class _Adjoint:
-    def __init__(self, graph: Graph, given: dict[str, Tensor]) -> None:
-        self.graph, self.given = graph, given
-        self.places = {i: n.name for i, n in enumerate(graph.nodes) if n.op.name == "input"}
-
-    def __call__(self, gy: Tensor) -> tuple[Tensor, ...]:
-        values = {i: gy if name == "gy" else self.given[name] for i, name in self.places.items()}
-        found = evaluate(self.graph, values)
-        return tuple(found[p] for p in self.graph.outputs)
-
-
-class Linear(Layer):
-    """Jointly linear in its sources, the other arguments being constant."""
-
-    is_linear = True
-
-    def __init__(self, position: int, node: Node, args: Sequence[Any]) -> None:
-        """args: a tensor or number per constant argument, a position (in a 1-tuple) per varying one."""
-        varying = [k for k, a in enumerate(args) if isinstance(a, tuple)]
-        super().__init__(position, node, tuple(args[k][0] for k in varying))
-        self.args, self.varying = args, varying
-
-    def prepare(self, shapes: dict[int, Shape]) -> Linear:
-        given = [shapes[a[0]] if isinstance(a, tuple) else a for a in self.args]
-        self._adjoint = adjoint(self.node.op, given, self.node.params, self.node.shape, self.varying)
-        self.constant = self._constant(given)
-        return self
-
-    def _constant(self, given: Sequence[Any]) -> Tensor | None:
-        """The value where every source is 0; None where it is 0."""
-        group = next(g for g in self.node.op.linear_groups(len(given)) if set(self.varying) <= set(g))
-        if all(k in self.varying for k in group):
-            return None
-        tensors = [torch.zeros(a, dtype=torch.float64) if isinstance(a, tuple) else a for a in given]
-        value: Tensor = apply(self.node.op, *tensors, **self.node.params)
-        return value.detach()[None]
-
-    def back(self, a: Tensor, lines: Any) -> Backward:
-        flat = a.flatten(0, 1)
-        found = torch.func.vmap(self._adjoint)(flat)
-        parts = [(p, g.reshape(a.shape[:2] + g.shape[1:])) for p, g in zip(self.sources, found, strict=True)]
-        zero = a.new_zeros(a.shape[:2])
-        return parts, zero if self.constant is None else rows_dot(a, self.constant)
-
-
-class Identity(Layer):
-    """stop_gradient: the same value, though it has no derivative."""
-
-    is_linear = True
-
-    def back(self, a: Tensor, lines: Any) -> Backward:
-        return [(self.sources[0], a)], a.new_zeros(a.shape[:2])
-
-
-# --- relaxed ----------------------------------------------------------------------------------------------------------
+# --- relaxed --------------------------------------------------------------------------------------------------------
 
 
 def split(a: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,51 +140,62 @@ def split(a: Tensor) -> tuple[Tensor, Tensor]:
     return positive, a - positive
 
 
-class Cell(Layer):
+class Relaxed(Layer):
+    """Between two lines of its only source."""
+
+    def lines(self, ends: Ends) -> Lines:
+        raise NotImplementedError
+
+    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+        """abs(slope).v: what an error of at most v in the source can do to a line."""
+        return slope.abs() * v
+
+    def back(self, a: Tensor, lines: Lines) -> tuple[Tensor, Tensor]:
+        """The objective of the source, and the constants (boxes, rows)."""
+        positive, negative = split(a)
+        constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
+        return self.spread(positive, negative, lines), constant
+
+    def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
+        return torch.addcmul(positive * lines.lower_slope.unsqueeze(1), negative, lines.upper_slope.unsqueeze(1))
+
+
+class Cell(Relaxed):
     """A function of one cell."""
 
-    def lines(self, boxes: Sequence[tuple[Tensor, Tensor]]) -> Lines:
-        low, high = boxes[0]
+    def lines(self, ends: Ends) -> Lines:
         if self.node.op.name == "relu":
-            return relax.relu(low, high)
-        kinks, curvature = relax.CELLS[self.node.op.name](low, high, self.node.params)
-        f = lambda x: apply(self.node.op, x, **self.node.params)
-        return relax.hull(f, low, high, kinks, curvature)
-
-    def back(self, a: Tensor, lines: Lines) -> Backward:
-        positive, negative = split(a)
-        down, up = lines.lower_slope.unsqueeze(1), lines.upper_slope.unsqueeze(1)
-        constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
-        return [(self.sources[0], positive * down + negative * up)], constant
+            return relax.relu(*ends)
+        kinks, curvature = relax.CELLS[self.node.op.name](*ends, self.node.params)
+        return relax.hull(lambda x: apply(self.node.op, x, **self.node.params), *ends, kinks, curvature)
 
 
-class Gate(Layer):
-    """select(c, a, b) with an open condition: a, b, or where it is open anything that one of them is.
+class Gate(Relaxed):
+    """select(c, x, 0), as derivatives have it: x where the condition surely holds, 0 where it surely does not.
 
-    With one of them 0 (as in every derivative) an open cell lies between 0 and the other.
+    Where it is open the value is x or 0, so it lies between them.
     """
 
-    def __init__(self, position: int, node: Node, source: int, keeps: Tensor, drops: Tensor) -> None:
+    def __init__(self, position: int, node: Node, source: int, keeps: Array, drops: Array) -> None:
         super().__init__(position, node, (source,))
-        self.keeps, self.drops = keeps, drops
+        self.keeps, self.drops = tensor(keeps), tensor(drops)
 
-    def lines(self, boxes: Sequence[tuple[Tensor, Tensor]]) -> Lines:
-        found = relax.gate(*boxes[0])
+    def lines(self, ends: Ends) -> Lines:
+        found = relax.gate(*ends)
         slopes = [torch.where(self.keeps, 1.0, torch.where(self.drops, 0.0, s)) for s in found[::2]]
-        decided = self.keeps | self.drops
-        ends = [torch.where(decided, 0.0, c) for c in found[1::2]]
-        return Lines(slopes[0], ends[0], slopes[1], ends[1])
-
-    back = Cell.back
+        offsets = [torch.where(self.keeps | self.drops, 0.0, c) for c in found[1::2]]
+        return Lines(slopes[0], offsets[0], slopes[1], offsets[1])
 
 
-class Taps(Layer):
-    """The largest (or smooth largest) of the taps of every window; with_zero: of 0 as well, for relu before it."""
+class Taps(Relaxed):
+    """The largest (or smooth largest) tap of every window; with_zero: 0 is one more tap, for a relu before it.
 
-    def __init__(self, position: int, node: Node, source: int, shape: Shape, window: Window, with_zero: bool) -> None:
+    Lines have an axis of taps in front.
+    """
+
+    def __init__(self, position: int, node: Node, source: int, window: Window, with_zero: bool) -> None:
         super().__init__(position, node, (source,))
-        self.shape, self.window, self.with_zero = shape, window, with_zero
-        self.lead = shape[: len(shape) - window.rank]
+        self.window, self.with_zero = window, with_zero
 
     @cached_property
     def index(self) -> Tensor:
@@ -202,91 +204,94 @@ class Taps(Layer):
         position = np.arange(cells).reshape(self.window.size)
         found = np.full((self.window.taps_count, *self.window.out), cells)
         for tap in self.window.taps():
-            number = int(np.ravel_multi_index(tap.position, self.window.kernel))
-            found[(number, *tap.outs)] = position[tap.ins]
+            found[(self._number(tap.position), *tap.outs)] = position[tap.ins]
         return torch.from_numpy(found)
 
-    @property
-    def inside(self) -> Tensor:
-        return (self.index < math.prod(self.window.size)).view(-1, *(1,) * (1 + len(self.lead)), *self.window.out)
+    def _number(self, position: Shape) -> int:
+        return int(np.ravel_multi_index(position, self.window.kernel))
 
     def read(self, x: Tensor) -> Tensor:
-        """(boxes, *shape) as (taps, boxes, *lead, *out); 0 at padded taps."""
+        """(boxes, *lead, *size) as (taps, boxes, *lead, *out); 0 at padded taps."""
         flat = x.flatten(x.ndim - self.window.rank)
         wide = torch.nn.functional.pad(flat, (0, 1))
         found: Tensor = wide[..., self.index.flatten()].reshape(flat.shape[:-1] + self.index.shape)
         return found.movedim(found.ndim - 1 - self.window.rank, 0)
 
-    def spread(self, a: Tensor) -> Tensor:
-        """The transpose of `read` on rows: (taps, boxes, rows, *lead, *out) to (boxes, rows, *shape)."""
-        moved = a.movedim(0, a.ndim - 1 - self.window.rank).flatten(a.ndim - 1 - self.window.rank)
-        total = a.new_zeros((*moved.shape[:-1], math.prod(self.window.size) + 1))
-        total = total.index_add(-1, self.index.flatten(), moved)
-        return total[..., :-1].reshape(moved.shape[:-1] + self.window.size)
+    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+        return (slope.abs() * self.read(v)).sum(0)
 
-    def lines(self, boxes: Sequence[tuple[Tensor, Tensor]]) -> Lines:
-        low, high = (self.read(end) for end in boxes[0])
-        inside = self.inside.expand(low.shape)
+    def lines(self, ends: Ends) -> Lines:
+        low, high = (self.read(end) for end in ends)
+        bare = (self.index < math.prod(self.window.size)).to(low)
+        inside = bare.view(len(bare), *(1,) * (low.ndim - bare.ndim), *bare.shape[1:]).expand(low.shape) > 0
         if self.node.op.name == "smooth_max_pool":
-            padded = (
-                self.window.taps_count - inside.sum(0) if self.node.params["padded"] == "zero" else inside.sum(0) * 0
-            )
-            return relax.smooth_largest(low, high, inside, padded, float(self.node.params["beta"]))
+            missing = (~inside).sum(0) * (self.node.params["padded"] == "zero")
+            return relax.smooth_largest(low, high, inside, missing, float(self.node.params["beta"]))
         if not self.with_zero:
             return relax.largest(low, high, inside)
-        ones = torch.ones_like(inside[:1])
-        low, high, inside = (
-            torch.cat([t, z]) for t, z in ((low, 0.0 * low[:1]), (high, 0.0 * high[:1]), (inside, ones))
-        )
-        found = relax.largest(low, high, inside)
+        low, high = (torch.cat([t, torch.zeros_like(t[:1])]) for t in (low, high))
+        found = relax.largest(low, high, torch.cat([inside, torch.ones_like(inside[:1])]))
         return Lines(found.lower_slope[:-1], found.lower, found.upper_slope[:-1], found.upper)
 
-    def back(self, a: Tensor, lines: Lines) -> Backward:
-        positive, negative = split(a)
-        down, up = lines.lower_slope.unsqueeze(2), lines.upper_slope.unsqueeze(2)
-        constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
-        return [(self.sources[0], self.spread(positive * down + negative * up))], constant
+    def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
+        """Tap by tap into the cells that the windows read: the transpose of `read`."""
+        boxes = max(len(positive), lines.lower_slope.shape[1])
+        total = positive.new_zeros((boxes, *positive.shape[1 : positive.ndim - self.window.rank], *self.window.size))
+        for tap in self.window.taps():
+            at, outs = self._number(tap.position), tuple(map(_index, tap.outs))
+            down, up = (s[at].unsqueeze(1)[(..., *outs)] for s in (lines.lower_slope, lines.upper_slope))
+            part = torch.addcmul(positive[(..., *outs)] * down, negative[(..., *outs)], up)
+            _accumulate(total, tap.ins, part)
+        return total
 
 
-class Opaque(Layer):
-    """Nothing but the node's own interval."""
+def _index(i: Any) -> Any:
+    return i if isinstance(i, slice) else torch.from_numpy(i)
 
 
-# --- which is which ------------------------------------------------------------------------------------------------
+def _accumulate(total: Tensor, ins: tuple[Any, ...], part: Tensor) -> None:
+    """total[..., ins] += part, where adaptive cells may name one cell twice."""
+    if all(isinstance(i, slice) for i in ins):
+        total[(..., *ins)] += part
+        return
+    sizes = total.shape[total.ndim - len(ins) :]
+    flat = np.ravel_multi_index(np.broadcast_arrays(*ins), sizes).ravel()
+    rows = total.view(*total.shape[: total.ndim - len(ins)], math.prod(sizes))
+    rows.index_add_(rows.ndim - 1, torch.from_numpy(flat), part.flatten(part.ndim - len(ins)))
 
 
-def tensor(x: Array) -> Tensor:
-    return torch.from_numpy(np.array(x))
+# --- which is which ---------------------------------------------------------------------------------------------------
 
 
-def layer_of(graph: Graph, i: int, varying: set[int], constants: dict[int, Array], gates: dict[int, Any]) -> Layer:
+def layer_of(
+    graph: Graph, i: int, varying: dict[int, Any], constants: dict[int, Array], gates: dict[int, Any]
+) -> Layer:
     """The layer of node i, given which nodes vary and what the others are."""
     node = graph.nodes[i]
-    args: list[Any] = [
-        a.value if isinstance(a, NumberArg) else (a,) if a in varying else tensor(constants[a]) for a in node.args
-    ]
+    name, sources = node.op.name, tuple(a for a in node.operands() if a in varying)
+    args = [_argument(graph, a, varying, constants) for a in node.args]
     moving = [k for k, a in enumerate(args) if isinstance(a, tuple)]
-    name = node.op.name
     if name == "stop_gradient":
-        return Identity(i, node, args[0])
-    if node.kind == "real" and _jointly_linear(node.op, len(args), moving):
-        return Linear(i, node, args).prepare({a: graph.nodes[a].shape for a in node.operands()})
+        return Identity(i, node, sources, args)
+    if any(set(moving) <= set(group) for group in node.op.linear_groups(len(args))):
+        return Linear(i, node, sources, args)
     if name == "relu" or name in relax.CELLS:
-        return Cell(i, node, args[0])
+        return Cell(i, node, sources)
     if name in ("max_pool", "smooth_max_pool"):
-        return _taps(graph, i, node, args[0][0], varying)
-    if name == "select" and i in gates:
+        return _taps(graph, i, node, sources[0])
+    if i in gates:
         return Gate(i, node, *gates[i])
-    return Opaque(i, node, tuple(a[0] for a in args if isinstance(a, tuple)))
+    return Opaque(i, node, sources)
 
 
-def _jointly_linear(op: Op, count: int, moving: Sequence[int]) -> bool:
-    return any(set(moving) <= set(group) for group in op.linear_groups(count))
+def _argument(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int, Array]) -> Any:
+    if isinstance(a, NumberArg):
+        return a.value
+    return graph.nodes[a].shape if a in varying else tensor(constants[a])
 
 
-def _taps(graph: Graph, i: int, node: Node, source: int, varying: set[int]) -> Taps:
+def _taps(graph: Graph, i: int, node: Node, source: int) -> Taps:
     """relu and max_pool as one: 0 is one more tap."""
     before = graph.nodes[source]
     fused = node.op.name == "max_pool" and before.op.name == "relu"
-    source = before.operands()[0] if fused else source
-    return Taps(i, node, source, graph.nodes[source].shape, node.params["window"], fused)
+    return Taps(i, node, before.operands()[0] if fused else source, node.params["window"], fused)

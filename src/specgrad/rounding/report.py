@@ -103,7 +103,7 @@ def fusible(node: Node) -> str:
     return node.name if node.group.startswith(("jvp(", "vjp(")) else node.group
 
 
-def node_ball(graph: Graph, i: int, node: Node, balls: list[Any], inputs: dict[int, Any], run: Context) -> Ball:
+def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:
     """The ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:
         return run.stored(inputs[i] if node.op is INPUT else graph.constants[i])

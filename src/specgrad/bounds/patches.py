@@ -1,0 +1,299 @@
+"""Backward bounds of many cells of one layer by the patches that they depend on, not by whole rows.
+
+All channels at one position p of a layer depend on one patch of every layer below: speed*p + start and on, as far as
+the windows between them reach (window.Patch). So positions stand where boxes stand in a dense pass, rows are channels,
+and a layer's shape is its patch. What differs from position to position (lines, errors, boxes) is gathered, 0 outside
+the array; what does not (a convolution) is one matrix: the operator's own cotangent rule on the identity. Where a layer
+is no window, or patches are as large as the array, the rest goes down as dense rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..op import apply
+from ..ops.avg_pool import AVG_POOL
+from ..ops.elementwise import cellwise
+from ..scalar import Array
+from ..window import Patch, Shape, Strided, Window
+from .backward import State, backward, finished, least
+from .layers import Identity, Layer, Linear, Opaque, Relaxed, Taps, adjoint, rows_dot
+from .relax import Lines
+
+CELLS = 1 << 18  # cells of an objective that are held at once: they should stay in the cache
+
+
+def spatial_rank(state: State, i: int) -> int | None:
+    """How many of a node's last axes its windows move over; None if that makes no sense."""
+    seen, waiting = set(), [i]
+    while waiting:
+        layer = state.layers[waiting.pop()]
+        window = layer.node.params.get("window")
+        if isinstance(window, Window):
+            return window.rank if len(layer.node.shape) > window.rank else None
+        if _elementwise(layer):
+            waiting += [s for s in layer.sources if s not in seen]
+            seen |= set(layer.sources)
+    return None
+
+
+def _elementwise(layer: Layer) -> bool:
+    return layer.node.op.reach is cellwise or isinstance(layer, Identity)
+
+
+@dataclass(eq=False)
+class Objective:
+    """Rows over the patches of one node: a is (positions or 1, rows, channels, *patch)."""
+
+    patch: Patch
+    a: Tensor
+    loose: Tensor | None  # the part whose errors have not been paid by lines
+
+
+@dataclass(eq=False)
+class Cone:
+    """The layers below node i, as patches that move with its positions.
+
+    positions   (count, 1 + rank): the number of the leading axes' cell, and the spatial position
+    """
+
+    state: State
+    rank: int
+    positions: Array
+    found: dict[int, list[Objective]] = field(default_factory=dict)
+    dense: dict[int, list[tuple[Patch, Tensor]]] = field(default_factory=dict)
+
+    # --- patches of a node's tensors --------------------------------------------------------------------------------
+
+    def gather(self, v: Tensor, patch: Patch) -> Tensor:
+        """(1, *lead, channels, *spatial) as (positions, channels, *patch), 0 outside."""
+        spatial = tuple(v.shape[v.ndim - self.rank :])
+        channels, cells = v.shape[v.ndim - self.rank - 1], math.prod(spatial)
+        planes = v.reshape(-1, channels, cells).movedim(1, 0)
+        index = self._index(patch, spatial, planes.shape[1])
+        flat = torch.nn.functional.pad(planes.reshape(channels, -1), (0, 1))
+        return flat[:, index].movedim(1, 0).contiguous()
+
+    def _index(self, patch: Patch, spatial: Shape, planes: int) -> Tensor:
+        cells = math.prod(spatial)
+        within = patch.cells(self.positions[:, 1:], spatial)
+        plane = self.positions[:, 0].reshape(-1, *(1,) * self.rank)
+        return torch.from_numpy(np.where(within == cells, planes * cells, within + cells * plane))
+
+    def lines(self, i: int, patch: Patch) -> Lines:
+        """The lines of node i at the patches; slopes of taps keep their axis in front."""
+        lines = self.state.lines(i)
+        if not isinstance(self.state.layers[i], Taps):
+            return Lines(*(self.gather(v, patch) for v in lines))
+        slopes = [torch.stack([self.gather(s, patch) for s in each]) for each in lines[::2]]
+        return Lines(slopes[0], self.gather(lines.lower, patch), slopes[1], self.gather(lines.upper, patch))
+
+    # --- down -------------------------------------------------------------------------------------------------------
+
+    def run(self, i: int, rows: Tensor) -> Tensor:
+        """Lower bounds (positions, rows) of rows (rows, channels) of node i at every position."""
+        ones = (1,) * self.rank
+        seed = rows.reshape(1, *rows.shape, *ones)
+        self.found[i] = [Objective(Patch(ones, (0,) * self.rank, ones), seed, seed)]
+        total = lost = torch.zeros((1, len(rows)), dtype=torch.float64)
+        for j in sorted(self.state.layers, reverse=True):
+            if j not in self.found:
+                continue
+            objective = self._merged(j, self.found.pop(j))
+            if objective is None:
+                continue
+            gained, paid = self._down(j, objective)
+            total, lost = total + gained, lost + paid
+        low = finished(total, lost).expand(len(self.positions), len(rows))
+        return low + self._dense_rest(len(rows)) if self.dense else low
+
+    def _merged(self, j: int, parts: list[Objective]) -> Objective | None:
+        """One patch for all parts; None if the node goes on densely."""
+        patch: Patch | None = parts[0].patch
+        for part in parts[1:]:
+            patch = patch and patch.union(part.patch)
+        if patch is None or not self._local(j, patch):
+            self.dense.setdefault(j, []).extend((part.patch, part.a) for part in parts)
+            return None
+        placed = [
+            (_placed(p.a, p.patch, patch), p.loose if p.loose is None else _placed(p.loose, p.patch, patch))
+            for p in parts
+        ]
+        loose = [b for _, b in placed if b is not None]
+        return Objective(patch, _total([a for a, _ in placed]), _total(loose) if loose else None)
+
+    def _local(self, j: int, patch: Patch) -> bool:
+        """Whether the layer can be gone through patch by patch, and should."""
+        layer = self.state.layers[j]
+        shape = layer.node.shape
+        if len(shape) <= self.rank:
+            return False
+        if isinstance(layer, Opaque):
+            return True
+        if math.prod(patch.size) > math.prod(shape[len(shape) - self.rank :]):
+            return False
+        if isinstance(layer, Taps) or layer.node.op.name in ("conv", "avg_pool"):
+            first = layer.sources == layer.node.operands()[:1] or isinstance(layer, Taps)
+            return first and all(isinstance(a, Strided) for a in layer.node.params["window"].axes)
+        return _elementwise(layer) and all(self.state.ends[s][0].shape[1:] == shape for s in layer.sources)
+
+    def _down(self, j: int, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
+        """Constant and loss of one layer; its sources' objectives are noted."""
+        state, layer, patch, a = self.state, self.state.layers[j], objective.patch, objective.a
+        if isinstance(layer, Opaque):
+            ends = self.gather(state.ends[j][0], patch), self.gather(state.ends[j][1], patch)
+            return least(a, ends, state.own(j))
+        if isinstance(layer, Relaxed):
+            lines = self.lines(j, patch)
+            below, local = self._window(layer, patch)
+            pulled, constant = local.back(a, lines)
+            self._note(layer.sources[0], Objective(below, pulled, None))
+            return constant, 0.0
+        assert isinstance(layer, Linear)
+        return self._through_linear(j, layer, objective)
+
+    def _window(self, layer: Relaxed, patch: Patch) -> tuple[Patch, Relaxed]:
+        if not isinstance(layer, Taps):
+            return patch, layer
+        below = patch.read_through(layer.window)
+        assert below is not None
+        return below, Taps(layer.position, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
+
+    def _note(self, source: int, objective: Objective) -> None:
+        self.found.setdefault(source, []).append(objective)
+
+    def _through_linear(self, j: int, layer: Linear, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
+        state, patch, a = self.state, objective.patch, objective.a
+        lost: Tensor | float = 0.0
+        if objective.loose is not None:
+            charge = state.errors[j] + state.own(j) * state.sizes[j]
+            lost = rows_dot(objective.loose.abs(), self.gather(charge, patch))
+        constant = 0.0 if layer.constant is None else rows_dot(a, self.gather(layer.constant, patch))
+        for source, (below, pulled) in zip(layer.sources, self._pulled(j, layer, patch, a), strict=True):
+            self._note(source, Objective(below, pulled, pulled))
+        return constant, lost
+
+    def _pulled(self, j: int, layer: Linear, patch: Patch, a: Tensor) -> list[tuple[Patch, Tensor]]:
+        if layer.node.op.name not in ("conv", "avg_pool"):
+            return [
+                (patch, a * self._diagonal(d, patch))
+                for d in layer.back(torch.ones((1, 1, *layer.node.shape)).double())
+            ]
+        below = patch.read_through(layer.node.params["window"])
+        assert below is not None
+        scaled = a * self._inside(j, patch)
+        matrix = _matrix(layer, patch, below, a.shape[2], self.rank)
+        out = scaled.reshape(-1, matrix.shape[0]) @ matrix
+        return [(below, out.reshape(*scaled.shape[:2], -1, *below.size))]
+
+    def _diagonal(self, d: Tensor, patch: Patch) -> Tensor:
+        """(1, 1, *shape): what an elementwise map multiplies by, at the patches."""
+        return _plain(self.gather(d[0], patch).unsqueeze(1))
+
+    def _inside(self, j: int, patch: Patch) -> Tensor:
+        """1 at cells of the array, 0 at those around it, which stand for no value; an average's weight per window."""
+        layer = self.state.layers[j]
+        scale = torch.ones((1, *layer.node.shape), dtype=torch.float64)
+        if layer.node.op.name == "avg_pool":
+            scale = _weights(layer)
+        return _plain(self.gather(scale, patch).unsqueeze(1))
+
+    # --- the rest, as whole rows ------------------------------------------------------------------------------------
+
+    def _dense_rest(self, rows: int) -> Tensor:
+        seeds = {j: _total([self._scattered(j, p, a, rows) for p, a in parts]) for j, parts in self.dense.items()}
+        return backward(self.state, seeds).reshape(len(self.positions), rows)
+
+    def _scattered(self, j: int, patch: Patch, a: Tensor, rows: int) -> Tensor:
+        """Patches as whole rows (1, positions*rows, *shape)."""
+        shape = self.state.layers[j].node.shape
+        spatial = shape[len(shape) - self.rank :]
+        planes, channels, cells = math.prod(shape[: -self.rank - 1]), shape[-self.rank - 1], math.prod(spatial)
+        index = self._index(patch, spatial, planes).reshape(len(self.positions), 1, 1, -1)
+        wide = a.expand(len(self.positions), *a.shape[1:]).flatten(3)
+        total = wide.new_zeros((len(self.positions), rows, channels, planes * cells + 1))
+        total.scatter_add_(3, index.expand(wide.shape), wide)
+        whole = total[..., :-1].reshape(len(self.positions), rows, channels, planes, cells).transpose(2, 3)
+        return whole.reshape(1, -1, *shape)
+
+
+def _plain(v: Tensor) -> Tensor:
+    """A factor that is the same everywhere as one number: rows that do not differ by position stay one."""
+    first = v.flatten()[:1]
+    return first if bool((v == first).all()) else v
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    found = parts[0]
+    for part in parts[1:]:
+        found = found + part
+    return found
+
+
+def _placed(a: Tensor, patch: Patch, within: Patch) -> Tensor:
+    pads = [n for pair in reversed(patch.margins(within)) for n in pair]
+    return torch.nn.functional.pad(a, pads) if any(pads) else a
+
+
+def _weights(layer: Layer) -> Tensor:
+    """(1, *shape): what avg_pool multiplies the sum of a window by."""
+    ones = torch.ones(layer.node.shape[: -layer.node.params["window"].rank] + layer.node.params["window"].size).double()
+    mean = apply(AVG_POOL, ones, **layer.node.params)
+    count = apply(AVG_POOL, ones, window=layer.node.params["window"], divisor=1)
+    return torch.where(count == 0, 0.0, mean / torch.where(count == 0, 1.0, count))[None]
+
+
+def _matrix(layer: Linear, patch: Patch, below: Patch, channels: int, rank: int) -> Tensor:
+    """The cotangent rule on a patch as a matrix (channels*patch, source channels*patch below)."""
+    params = {**layer.node.params, "window": patch.window(layer.node.params["window"])}
+    if layer.node.op.name == "avg_pool":
+        params["divisor"] = 1
+    source = layer.args[0]
+    lead = (1,) * (len(source) - rank - 1)
+    args = [(*lead, source[-rank - 1], *below.size), *layer.args[1:]]
+    pull: Callable[[Tensor], tuple[Tensor, ...]] = adjoint(
+        layer.node.op, args, params, (*lead, channels, *patch.size), [0]
+    )
+    count = channels * math.prod(patch.size)
+    identity = torch.eye(count, dtype=torch.float64).reshape(count, *lead, channels, *patch.size)
+    return torch.func.vmap(pull)(identity)[0].reshape(count, -1)
+
+
+# --- narrowing a layer ----------------------------------------------------------------------------------------------
+
+
+def patch_narrow(state: State, i: int, open_: Array, low: Array, high: Array) -> bool:
+    """Narrow low and high of node i at its open cells, in place; False if patches do not fit this layer."""
+    rank = spatial_rank(state, i)
+    shape = state.layers[i].node.shape
+    if rank is None or len(shape) <= rank:
+        return False
+    channels, spatial = shape[-rank - 1], shape[len(shape) - rank :]
+    planes = (-1, channels, *spatial)
+    open_, low, high = (v.reshape(planes) for v in (open_, low, high))
+    positions = np.argwhere(open_.any(1))
+    step = max(1, CELLS // (2 * channels * _most_cells(state, i, rank)))
+    for start in range(0, len(positions), step):
+        _narrow_chunk(state, i, rank, positions[start : start + step], open_, low, high)
+    return True
+
+
+def _most_cells(state: State, i: int, rank: int) -> int:
+    """A guess of the largest patch below: the cells of the whole layer at most."""
+    return 512
+
+
+def _narrow_chunk(state: State, i: int, rank: int, positions: Array, open_: Array, low: Array, high: Array) -> None:
+    at = (positions[:, 0], slice(None), *positions[:, 1:].T)
+    chosen = np.flatnonzero(open_[at].any(0))
+    rows = torch.eye(open_.shape[1], dtype=torch.float64)[torch.from_numpy(chosen)]
+    found = Cone(state, rank, positions).run(i, torch.cat([rows, -rows])).numpy()
+    at = (positions[:, :1], chosen[None], *(positions[:, 1:].T[..., None]))
+    low[at] = np.maximum(low[at], found[:, : len(chosen)])
+    high[at] = np.minimum(high[at], -found[:, len(chosen) :])
