@@ -26,7 +26,7 @@ class Expansion:
 
     carried      how far the inputs' own radii, and underflow, can move it
     size         the sum of the absolute values of its terms
-    least_size   the same where it is multiplied by a radius: abs(value) for an input
+    least_size   what a radius of another factor is multiplied by: abs(value), or over a box its largest size
     count        roundings that a term may have met in the layer; `stores` of them in the format of results
     """
 

@@ -61,12 +61,12 @@ class Context:
         """The ball from low to high: around the value, or around the middle."""
         return hull(low, high, value) if self.centred else between(value, low, high)
 
-    def stored(self, x: Any) -> Ball:
+    def stored(self, x: Any, index: bool = False) -> Ball:
         """Numbers as the arithmetic holds them: exact where it can, else rounded once; balls as they are."""
         if isinstance(x, Ball):
             return self.flushed(x)
         given = np.asarray(x)
-        if given.dtype.kind in "iu" and given.ndim:
+        if index:
             return exact_ball(given.astype(np.int64))
         value = np.asarray(given.astype(np.float64))
         if given.dtype == object:

@@ -47,7 +47,7 @@ def spread(run: Context, op: Op, parts: Sequence[Expansion], params: Params) -> 
 def _entry(p: Expansion, i: int, fresh: Sequence[int], group: Sequence[int], done: set[int]) -> Array:
     if i in group:
         return p.carried if i in fresh else np.zeros(p.size.shape)
-    return p.size if i in done else p.least_size
+    return p.least_size + p.carried if i in done else p.least_size
 
 
 def stored_error(arithmetic: Arithmetic, size: Array, count: int | Array, stores: int) -> Array:
@@ -94,9 +94,11 @@ def rounded(
     slack = SLACK * (1 + 4 * (total + 8) * REFERENCE.u)
     size, carried = size * slack, carried + (underflow(arithmetic, count, min(stores, 1)) if count else 0.0)
     error = stored_error(arithmetic, size, total, stores)
-    radius = (carried + error + reference_error(size, total)) * slack
+    own_error = reference_error(size, total)
+    radius = (carried + error + own_error) * slack
     radius = np.where(np.abs(value) + radius <= arithmetic.largest, radius, np.inf)
-    return finished(run, value, radius, Expansion(run.group, carried, size, size, total, stores))
+    least = size if run.centred else np.abs(value) + own_error
+    return finished(run, value, radius, Expansion(run.group, carried, size, least, total, stores))
 
 
 def finished(run: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:

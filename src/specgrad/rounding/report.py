@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, transform
-from ..op import REGISTRY, Op
+from ..op import REGISTRY, Op, is_literal
 from . import choice
 from .arithmetic import Arithmetic
 from .ball import Ball
@@ -78,7 +78,7 @@ def _balls(
         if node.kind == "real" and np.isinf(balls[i].radius).any():
             unbounded.append(node.name)
         if node.name in wanted:
-            found[node.name] = balls[i]
+            found[node.name] = replace(balls[i], expansion=None)  # which is twice as large
         for a in node.operands():
             if last_use[a] == i and a not in outputs:
                 balls[a] = None
@@ -106,13 +106,23 @@ def fusible(node: Node) -> str:
 def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:
     """The ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:
-        return run.stored(inputs[i] if node.op is INPUT else graph.constants[i])
+        return run.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
     run.node, run.group = node.name, fusible(node)
     if i in run.largest:
         x, axes = run.largest[i]
         return choice.largest_rule(run, balls[x], axes)
     args = [run.stored(a.value) if isinstance(a, NumberArg) else balls[a] for a in node.args]
-    return apply_rule(run, node.op, args, node.params)
+    ball = apply_rule(run, node.op, args, node.params)
+    return replace(ball, ends=(np.maximum(ball.low, 1.0), ball.high)) if _counts_largest(graph, node, run) else ball
+
+
+def _counts_largest(graph: Graph, node: Node, run: Context) -> bool:
+    """Whether this is the number of largest cells, as _winners of amax asks it: whichever they are, there is one."""
+    if node.op.name != "sum":
+        return False
+    chosen = graph.nodes[node.operands()[0]]
+    test = chosen.args[1] if chosen.op.name == "select" else None
+    return isinstance(test, int) and test in run.largest and run.largest[test][1] == node.params["axes"]
 
 
 def local_radius(
@@ -133,4 +143,10 @@ def local_radius(
     found = REGISTRY[op] if isinstance(op, str) else op
     found.check_params(params)
     run = Context(arithmetic or Arithmetic(), evaluator(backend), node=found.name)
-    return apply_rule(run, found, [run.stored(a) for a in args], params)
+    index = [i in found.index_args or (found.kind == "same" and _is_index(a)) for i, a in enumerate(args)]
+    return apply_rule(run, found, [run.stored(a, index=i) for a, i in zip(args, index, strict=True)], params)
+
+
+def _is_index(x: Any) -> bool:
+    """As tracing sees it: an array of integers that may be positions."""
+    return not is_literal(x) and getattr(x, "dtype", np.dtype(float)).kind == "i"
