@@ -19,7 +19,7 @@ def rules(result) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("name", ["torch", "onnxruntime"])
 def test_no_alarm_where_the_rule_is_implemented(name: str) -> None:
     pytest.importorskip(name)
-    operators = ["conv", "conv_transpose", "linear", "avg_pool", "global_avg_pool", "batch_norm", "add", "relu", "exp"]
+    operators = ["conv", "conv_transpose", "linear", "global_avg_pool", "batch_norm", "add", "relu", "exp"]
     result = conformance(name, operators=operators, count=32, seed=7)
     assert result.findings == []
     assert result.verdict == "ok"
@@ -30,7 +30,7 @@ def test_no_alarm_where_the_rule_is_implemented(name: str) -> None:
 
 def test_known_faults_of_onnx_runtime_are_found() -> None:
     pytest.importorskip("onnxruntime")
-    result = conformance("onnxruntime", operators=["max_pool", "global_max_pool"], count=64)
+    result = conformance("onnxruntime", operators=["max_pool", "global_max_pool"], count=128)
     assert {("max_pool", "P1"), ("max_pool", "P2"), ("max_pool", "same"), ("global_max_pool", "P1")} <= rules(result)
     assert result.verdict == "differs"
 

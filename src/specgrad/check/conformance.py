@@ -15,7 +15,7 @@ from .question import Question, check_operator
 from .rules import TEXT, rule
 from .runtimes import Runtime, runtime
 from .script import reproduction
-from .shrink import shrink
+from .shrink import complexity, shrink
 
 # Whose gradient is computed by one canonical formula, so that the radius of our vjp graph bounds it.
 GRADIENTS = ("conv", "conv_transpose", "linear", "max_pool", "avg_pool", "adaptive_avg_pool", "add", "mul", "relu")
@@ -129,8 +129,17 @@ class _Record:
         again = self.examiner.ask(small)
         label = rule(small, again)
         finding = Finding(self.operator, label, small, again, reproduction(small, self.found, again))
-        if finding.sort() not in {f.sort() for f in self.result.findings}:
-            self.result.findings.append(finding)
+        _keep_smallest(self.result.findings, finding)
+
+
+def _keep_smallest(findings: list[Finding], finding: Finding) -> None:
+    """One finding of each sort."""
+    for i, other in enumerate(findings):
+        if other.sort() == finding.sort():
+            if complexity(finding.question) < complexity(other.question):
+                findings[i] = finding
+            return
+    findings.append(finding)
 
 
 def conformance(

@@ -25,7 +25,9 @@ def _sizes(rng: Random, rank: int, high: int = 9) -> Shape:
 
 
 def _per_axis(rng: Random, rank: int, choices: tuple[int, ...]) -> Shape:
-    return tuple(rng.choice(choices) for _ in range(rank))
+    """Half of the time the same on all axes, as in most layers: runtimes have paths of their own for that."""
+    same = rng.random() < 0.5
+    return (rng.choice(choices),) * rank if same else tuple(rng.choice(choices) for _ in range(rank))
 
 
 def _padding(rng: Random, rank: int, kernel: Shape, strings: tuple[str, ...] = ()) -> Any:

@@ -20,6 +20,7 @@ TEXT = {
     "P2": "-inf is an ordinary value",
     "first": "the first winner takes a tie",
     "K1": "derivative at a kink",
+    "float32": "the arithmetic",
     "value": "the value",
 }
 
@@ -33,9 +34,16 @@ def _present(attributes: Any, name: str) -> bool:
 
 def rule(question: Question, verdict: Verdict) -> str:
     """A label of the contract, for the table; the reproduction shows the rest."""
+    if verdict.kind == "other arithmetic":
+        return "float32"
+    if verdict.fault not in ("nan", "infinity"):
+        return _of_attributes(question, verdict)
+    where = _of_attributes(question, verdict) if np.isfinite(verdict.wanted) else "value"
+    return where if where not in ("W1", "value") else _of_special_numbers(question)  # NaN from a cell not to be read
+
+
+def _of_attributes(question: Question, verdict: Verdict) -> str:
     a = question.attributes
-    if verdict.fault in ("nan", "infinity"):
-        return _of_special_numbers(question)
     if verdict.fault == "index" or (question.operator == "max_pool" and question.gradient is not None):
         return "first"
     if isinstance(a.get("padding"), str) and a["padding"] != "valid":

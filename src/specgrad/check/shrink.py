@@ -65,7 +65,8 @@ def _smaller_arrays(q: Question) -> Iterator[Question]:
     x = q.arrays["x"]
     for axis in range(x.ndim):
         if x.shape[axis] > 1 and (axis != 1 or not set(q.arrays) - {"x", "z"}):
-            for part in (slice(1, None), slice(None, -1)):
+            half = x.shape[axis] // 2  # in large steps first; an even size may have to stay even
+            for part in (slice(half), slice(half, None), slice(1, None), slice(None, -1)):
                 yield _with(q, {k: _cut(a, axis, part) if k in ("x", "z") else a for k, a in q.arrays.items()})
     if "b" in q.arrays:
         yield _with(q, {k: a for k, a in q.arrays.items() if k != "b"})
@@ -112,7 +113,8 @@ def _lower_rank(q: Question) -> Iterator[Question]:
     for axis in range(2, x.ndim):
         if x.ndim > 3 and x.shape[axis] == 1:
             i = axis - 2
-            drop = {k: (*v[:i], *v[i + 1 :]) for k, v in q.attributes.items() if isinstance(v, tuple)}
+            drop: dict[str, Any] = {k: (*v[:i], *v[i + 1 :]) for k, v in q.attributes.items() if isinstance(v, tuple)}
+            drop |= {"rank": q.attributes["rank"] - 1} if "rank" in q.attributes else {}
             arrays = {k: a.squeeze(axis) if a.ndim == x.ndim and a.shape[axis] == 1 else a for k, a in q.arrays.items()}
             yield _with(q, arrays, **drop)
 
@@ -145,7 +147,7 @@ def _candidates(question: Question) -> Iterator[Question]:
                 continue
 
 
-def _complexity(question: Question) -> tuple[int, ...]:
+def complexity(question: Question) -> tuple[int, ...]:
     """What shrinking reduces, most important first: cells, attributes, their size, then how plain the numbers are."""
     arrays = [*question.inputs().values()]
     numbers = [v for value in question.attributes.values() for v in np.ravel(_as_numbers(value)).tolist()]
@@ -174,7 +176,7 @@ def shrink(question: Question, still_fails: Callable[[Question], bool], *, secon
         for candidate in _candidates(question):
             if time.monotonic() > deadline:
                 break
-            if _complexity(candidate) < _complexity(question) and still_fails(candidate):
+            if complexity(candidate) < complexity(question) and still_fails(candidate):
                 question, improved = candidate, True
                 break
     return question
