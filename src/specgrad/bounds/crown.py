@@ -139,9 +139,8 @@ def readers_of(graph: Graph) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     for node in graph.nodes:
         for a in node.operands():
-            found.setdefault(a, set()).add(node.op.name)
-            if node.op.name == "max_pool" and graph.nodes[a].op.name == "relu":
-                found[graph.nodes[a].operands()[0]].add("max_pool")
+            through = node.op.name == "max_pool" and graph.nodes[a].op.name == "relu"
+            found.setdefault(graph.nodes[a].operands()[0] if through else a, set()).add(node.op.name)
     return found
 
 

@@ -22,11 +22,11 @@ from ..ops.avg_pool import AVG_POOL
 from ..ops.elementwise import cellwise
 from ..scalar import Array
 from ..window import Patch, Shape, Strided, Window
-from .backward import State, backward, finished, least
-from .layers import Identity, Layer, Linear, Opaque, Relaxed, Taps, adjoint, rows_dot
+from .backward import State, backward, finished, least, plus
+from .layers import Identity, Layer, Linear, Opaque, Relaxed, Taps, adjoint, rows_dot, split
 from .relax import Lines
 
-CELLS = 1 << 18  # cells of an objective that are held at once: they should stay in the cache
+CELLS = 1 << 20  # cells of an objective that are held at once: 8 MB
 
 
 def spatial_rank(state: State, i: int) -> int | None:
@@ -61,11 +61,15 @@ class Cone:
     """The layers below node i, as patches that move with its positions.
 
     positions   (count, 1 + rank): the number of the leading axes' cell, and the spatial position
+    matrices    of layers that are the same at every position; kept from cone to cone
+    widest      cells per position of the largest objective so far
     """
 
     state: State
     rank: int
     positions: Array
+    matrices: dict[tuple[int, Patch], Tensor]
+    widest: int = 1
     found: dict[int, list[Objective]] = field(default_factory=dict)
     dense: dict[int, list[tuple[Patch, Tensor]]] = field(default_factory=dict)
 
@@ -149,24 +153,63 @@ class Cone:
         if isinstance(layer, Opaque):
             ends = self.gather(state.ends[j][0], patch), self.gather(state.ends[j][1], patch)
             return least(a, ends, state.own(j))
+        if isinstance(layer, Taps):
+            return self._through_taps(j, layer, patch, a), 0.0
         if isinstance(layer, Relaxed):
-            lines = self.lines(j, patch)
-            below, local = self._window(layer, patch)
-            pulled, constant = local.back(a, lines)
-            self._note(layer.sources[0], Objective(below, pulled, None))
+            pulled, constant = layer.back(a, self.lines(j, patch))
+            self._note(layer.sources[0], Objective(patch, pulled, None))
             return constant, 0.0
         assert isinstance(layer, Linear)
         return self._through_linear(j, layer, objective)
 
-    def _window(self, layer: Relaxed, patch: Patch) -> tuple[Patch, Relaxed]:
-        if not isinstance(layer, Taps):
-            return patch, layer
-        below = patch.read_through(layer.window)
-        assert below is not None
-        return below, Taps(layer.position, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
+    def _through_taps(self, j: int, layer: Taps, patch: Patch, a: Tensor) -> Tensor:
+        lines, below = self.lines(j, patch), _read(patch, layer.window)
+        local = Taps(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
+        source = self.state.layers[layer.sources[0]]
+        only = all(k < source.position for k in self.found)
+        if (
+            only
+            and isinstance(source, Linear)
+            and source.node.op.name == "conv"
+            and self._local(source.position, below)
+        ):
+            return self._composed(local, lines, source, below, a)
+        pulled, constant = local.back(a, lines)
+        self._note(source.position, Objective(below, pulled, None))
+        return constant
+
+    def _composed(self, taps: Taps, lines: Lines, source: Linear, patch: Patch, a: Tensor) -> Tensor:
+        """Through a maximum and the convolution below it at once: lines of the convolution's own source.
+
+        Its objective would have as many cells as the maximum has taps; the lines, composed with the convolution's
+        matrix, are no larger than what comes out. Taps outside the array have slope 0.
+        """
+        below = _read(patch, source.node.params["window"])
+        matrix = self._matrix(
+            source.position, source, patch, below, math.prod(a.shape[2:]) // math.prod(taps.window.out)
+        )
+        channels = a.shape[2]
+        rows = matrix.reshape(channels, -1, matrix.shape[1])[
+            :, taps.index.flatten(1).clamp(max=math.prod(patch.size) - 1)
+        ]
+        rows = rows.movedim(1, 0).flatten(1, 2)  # (taps, channels*out, cells below)
+        positive, negative = (part.flatten(2) for part in split(a))
+        pulled = constant = None
+        bias = taps.read(self.gather(source.constant, patch)) if source.constant is not None else None
+        for part, slope, offset in (
+            (positive, lines.lower_slope, lines.lower),
+            (negative, lines.upper_slope, lines.upper),
+        ):
+            offset = offset if bias is None else offset + (slope * bias).sum(0)
+            combined = torch.einsum("tpk,tkn->pkn", slope.flatten(2), rows)
+            pulled, constant = plus(pulled, _product(part, combined)), plus(constant, rows_dot(part, offset.flatten(1)))
+        out = pulled.reshape(*pulled.shape[:2], -1, *below.size)
+        self._note(source.sources[0], Objective(below, out, out))
+        return constant
 
     def _note(self, source: int, objective: Objective) -> None:
         self.found.setdefault(source, []).append(objective)
+        self.widest = max(self.widest, objective.a[0].numel())
 
     def _through_linear(self, j: int, layer: Linear, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
         state, patch, a = self.state, objective.patch, objective.a
@@ -185,12 +228,16 @@ class Cone:
                 (patch, a * self._diagonal(d, patch))
                 for d in layer.back(torch.ones((1, 1, *layer.node.shape)).double())
             ]
-        below = patch.read_through(layer.node.params["window"])
-        assert below is not None
+        below = _read(patch, layer.node.params["window"])
         scaled = a * self._inside(j, patch)
-        matrix = _matrix(layer, patch, below, a.shape[2], self.rank)
+        matrix = self._matrix(j, layer, patch, below, a.shape[2])
         out = scaled.reshape(-1, matrix.shape[0]) @ matrix
         return [(below, out.reshape(*scaled.shape[:2], -1, *below.size))]
+
+    def _matrix(self, j: int, layer: Linear, patch: Patch, below: Patch, channels: int) -> Tensor:
+        if (j, patch) not in self.matrices:
+            self.matrices[j, patch] = _matrix(layer, patch, below, channels, self.rank)
+        return self.matrices[j, patch]
 
     def _diagonal(self, d: Tensor, patch: Patch) -> Tensor:
         """(1, 1, *shape): what an elementwise map multiplies by, at the patches."""
@@ -221,6 +268,20 @@ class Cone:
         total.scatter_add_(3, index.expand(wide.shape), wide)
         whole = total[..., :-1].reshape(len(self.positions), rows, channels, planes, cells).transpose(2, 3)
         return whole.reshape(1, -1, *shape)
+
+
+def _read(patch: Patch, window: Window) -> Patch:
+    below = patch.read_through(window)
+    assert below is not None  # only strided windows come here
+    return below
+
+
+def _product(a: Tensor, m: Tensor) -> Tensor:
+    """(positions or 1, rows, k) with (positions, k, n)."""
+    if len(a) == 1 and len(m) > 1:
+        flat = a[0] @ m.movedim(0, 1).flatten(1)
+        return flat.reshape(len(flat), len(m), -1).movedim(1, 0)
+    return a @ m
 
 
 def _plain(v: Tensor) -> Tensor:
@@ -278,22 +339,20 @@ def patch_narrow(state: State, i: int, open_: Array, low: Array, high: Array) ->
     planes = (-1, channels, *spatial)
     open_, low, high = (v.reshape(planes) for v in (open_, low, high))
     positions = np.argwhere(open_.any(1))
-    step = max(1, CELLS // (2 * channels * _most_cells(state, i, rank)))
-    for start in range(0, len(positions), step):
-        _narrow_chunk(state, i, rank, positions[start : start + step], open_, low, high)
+    matrices: dict[tuple[int, Patch], Tensor] = {}
+    start, step = 0, 4
+    while start < len(positions):
+        cone = Cone(state, rank, positions[start : start + step], matrices)
+        _narrow_chunk(cone, i, open_, low, high)
+        start, step = start + step, max(1, CELLS // cone.widest)
     return True
 
 
-def _most_cells(state: State, i: int, rank: int) -> int:
-    """A guess of the largest patch below: the cells of the whole layer at most."""
-    return 512
-
-
-def _narrow_chunk(state: State, i: int, rank: int, positions: Array, open_: Array, low: Array, high: Array) -> None:
-    at = (positions[:, 0], slice(None), *positions[:, 1:].T)
-    chosen = np.flatnonzero(open_[at].any(0))
+def _narrow_chunk(cone: Cone, i: int, open_: Array, low: Array, high: Array) -> None:
+    positions = cone.positions
+    chosen = np.flatnonzero(open_[(positions[:, 0], slice(None), *positions[:, 1:].T)].any(0))
     rows = torch.eye(open_.shape[1], dtype=torch.float64)[torch.from_numpy(chosen)]
-    found = Cone(state, rank, positions).run(i, torch.cat([rows, -rows])).numpy()
+    found = cone.run(i, torch.cat([rows, -rows])).numpy()
     at = (positions[:, :1], chosen[None], *(positions[:, 1:].T[..., None]))
     low[at] = np.maximum(low[at], found[:, : len(chosen)])
     high[at] = np.minimum(high[at], -found[:, len(chosen) :])
