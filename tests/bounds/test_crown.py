@@ -79,6 +79,17 @@ def test_objective_rows() -> None:
         crown(graph, (p, box), np.ones((1, 4)))
 
 
+def test_steps_narrow_and_stay_sound() -> None:
+    p = drawn(0)
+    graph = sg.trace(network, SHAPES, (1, 1, 8, 8))
+    box = Box.around(np.full((1, 1, 8, 8), 0.5), 0.2)
+    plain, better = crown(graph, (p, box)).outputs, crown(graph, (p, box), steps=20).outputs
+    assert better.width.sum() < 0.99 * plain.width.sum()
+    assert (better.low >= plain.low).all()
+    for x in samples(box, 100):
+        assert better.contains(graph(p, x)).all()
+
+
 def test_splits_partition_the_executions() -> None:
     graph = sg.trace(lambda x: sg.relu(x) - sg.relu(-x), (1,))
     box = Box([-1.0], [1.0])

@@ -7,7 +7,8 @@ Where y is read through two lines both move into the lines' offsets, abs(slope)*
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class State:
     sizes: dict[int, Tensor] = field(default_factory=dict)
     merged: set[tuple[int, int]] = field(default_factory=set)
     kept_lines: dict[int, Lines] = field(default_factory=dict)
+    slopes: Mapping[int, Tensor] = field(default_factory=dict)
 
     def own(self, i: int) -> float:
         """Roundings of ours that a term of this layer can meet, times the unit roundoff of float64."""
@@ -55,8 +57,27 @@ class State:
         if i not in self.kept_lines:
             layer = self.layers[i]
             assert isinstance(layer, Relaxed)
-            self.kept_lines[i] = self._moved(i, layer, layer.lines(self.ends[layer.sources[0]]))
+            self.kept_lines[i] = self._moved(i, layer, self._steered(i, layer.lines(self.ends[layer.sources[0]])))
         return self.kept_lines[i]
+
+    def on(self, ends: Mapping[int, Ends], slopes: Mapping[int, Tensor] | None = None) -> State:
+        """The same network on other boxes, each within the old one: splits, or halves of the inputs.
+
+        ends     of the nodes that differ, (boxes, *shape)
+        slopes   of lower lines, by the position of a relu, (boxes, *shape) within 0..1: used where its input is open
+        """
+        slopes = slopes or {}
+        kept = {
+            i: v for i, v in self.kept_lines.items() if i not in slopes and not ends.keys() & self.layers[i].sources
+        }
+        return replace(self, ends={**self.ends, **ends}, kept_lines=kept, slopes=slopes)
+
+    def _steered(self, i: int, lines: Lines) -> Lines:
+        if i not in self.slopes:
+            return lines
+        low, high = self.ends[self.layers[i].sources[0]]
+        lower = torch.where((low < 0) & (high > 0), self.slopes[i].clamp(0, 1), lines.lower_slope)
+        return lines._replace(lower_slope=lower)
 
     def _moved(self, i: int, layer: Relaxed, lines: Lines) -> Lines:
         source, own = layer.sources[0], self.own(i)
@@ -95,8 +116,11 @@ def plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
 
 
-def backward(state: State, seeds: dict[int, Tensor]) -> Tensor:
-    """Lower bounds (boxes, rows) of the sum over nodes of seed.value."""
+def backward(state: State, seeds: Mapping[int, Tensor], seen: dict[int, Tensor] | None = None) -> Tensor:
+    """Lower bounds (boxes, rows) of the sum over nodes of seed.value, seeds being (boxes, rows, *shape).
+
+    seen   collects the objective of every layer on the way, for whoever looks for the layer that costs most
+    """
     some = next(iter(seeds.values()))
     total, lost = some.new_zeros(some.shape[:2]), some.new_zeros(some.shape[:2])
     parts = {i: Parts(outer=a) for i, a in seeds.items()}
@@ -105,6 +129,8 @@ def backward(state: State, seeds: dict[int, Tensor]) -> Tensor:
             continue
         part, layer = parts.pop(i), state.layers[i]
         a = part.whole
+        if seen is not None:
+            seen[i] = a.detach()
         if isinstance(layer, Opaque):
             least, slack = interval(state, i, a)
             total, lost = total + least, lost + slack

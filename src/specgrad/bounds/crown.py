@@ -27,6 +27,7 @@ from .forward import Forward, signs_of
 from .ibp import box_context
 from .layers import Opaque, rows_dot, tensor
 from .patches import patch_narrow
+from .slopes import optimised
 
 CHUNK = 1 << 24  # cells of an objective at its widest node that are held at once
 
@@ -38,6 +39,7 @@ def crown(
     *,
     deployed: bool = True,
     arithmetic: Arithmetic | None = None,
+    steps: int = 0,
     splits: Mapping[str, Any] | None = None,
 ) -> Bounds:
     """Bounds of the outputs, or of linear objectives of them, for all inputs in the box, by backward propagation.
@@ -46,6 +48,7 @@ def crown(
     objective    rows (S, n) over the outputs, flattened one after the other; None: every output by itself
     deployed     True: for every execution in `arithmetic` (float32 unless given), in any order of summation, as well as
                  for exact arithmetic; False: for exact arithmetic alone
+    steps        gradient steps on the slopes of open relus, for the objective; more steps, narrower bounds
     splits       name of a relu, or of its input, -> array of -1, 0, 1: only executions whose inputs of that relu are
                  negative (or 0), any, positive (or 0)
 
@@ -61,7 +64,7 @@ def crown(
     forward = Forward(graph, rules, bind_inputs(graph, balls_of(args)))
     with torch.no_grad():
         walk(forward, split_signs(graph, splits or {}))
-        ends = output_ends(forward, rows)
+        ends = output_ends(forward, rows, steps)
     return _answer(forward, objective is not None, ends, example_of(args))
 
 
@@ -174,16 +177,16 @@ def dense_narrow(forward: Forward, i: int, cells: Array, low: Array, high: Array
 # --- the objective ---------------------------------------------------------------------------------------------------
 
 
-def output_ends(forward: Forward, rows: Array) -> tuple[Array, Array]:
+def output_ends(forward: Forward, rows: Array, steps: int = 0) -> tuple[Array, Array]:
     """Low and high of every row."""
     if forward.unbounded or not len(rows):
         nothing = np.full(len(rows), np.inf)
         return -nothing, nothing
-    found = objective_low(forward, tensor(np.concatenate([rows, -rows]))[None]).numpy()[0]
+    found = objective_low(forward, tensor(np.concatenate([rows, -rows]))[None], steps).numpy()[0]
     return found[: len(rows)], -found[len(rows) :]
 
 
-def objective_low(forward: Forward, rows: Tensor) -> Tensor:
+def objective_low(forward: Forward, rows: Tensor, steps: int = 0) -> Tensor:
     """Lower bounds (boxes, rows) of rows (boxes, rows, outputs)."""
     fixed, slack = rows.new_zeros(rows.shape[:2]), rows.new_zeros(rows.shape[:2])
     seeds: dict[int, Tensor] = {}
@@ -199,5 +202,7 @@ def objective_low(forward: Forward, rows: Tensor) -> Tensor:
             value, radius = tensor(ball.value).reshape(1, -1), tensor(ball.radius).reshape(1, -1)
             fixed = fixed + rows_dot(part, value)
             slack = slack + rows_dot(part.abs(), radius + 4 * (ball.value.size + 4) * U * value.abs())
-    found = backward(forward.state, seeds) if seeds else 0 * fixed
+    found = 0 * fixed
+    if seeds:
+        found = optimised(forward.state, seeds, steps) if steps else backward(forward.state, seeds)
     return found + fixed - slack * SUMS - 4 * U * (found.abs() + fixed.abs())

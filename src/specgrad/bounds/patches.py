@@ -22,7 +22,7 @@ from ..ops.avg_pool import AVG_POOL
 from ..ops.elementwise import cellwise
 from ..scalar import Array
 from ..window import Patch, Shape, Strided, Window
-from .backward import State, backward, finished, least, plus
+from .backward import State, backward, finished, least
 from .layers import Identity, Layer, Linear, Opaque, Relaxed, Taps, adjoint, rows_dot, split
 from .relax import Lines
 
@@ -166,13 +166,8 @@ class Cone:
         lines, below = self.lines(j, patch), _read(patch, layer.window)
         local = Taps(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
         source = self.state.layers[layer.sources[0]]
-        only = all(k < source.position for k in self.found)
-        if (
-            only
-            and isinstance(source, Linear)
-            and source.node.op.name == "conv"
-            and self._local(source.position, below)
-        ):
+        alone = all(k < source.position for k in self.found) and self._local(source.position, below)
+        if alone and isinstance(source, Linear) and source.node.op.name == "conv":
             return self._composed(local, lines, source, below, a)
         pulled, constant = local.back(a, lines)
         self._note(source.position, Objective(below, pulled, None))
@@ -185,24 +180,19 @@ class Cone:
         matrix, are no larger than what comes out. Taps outside the array have slope 0.
         """
         below = _read(patch, source.node.params["window"])
-        matrix = self._matrix(
-            source.position, source, patch, below, math.prod(a.shape[2:]) // math.prod(taps.window.out)
-        )
-        channels = a.shape[2]
-        rows = matrix.reshape(channels, -1, matrix.shape[1])[
-            :, taps.index.flatten(1).clamp(max=math.prod(patch.size) - 1)
-        ]
+        matrix = self._matrix(source.position, source, patch, below, a.shape[2])
+        rows = matrix.reshape(a.shape[2], -1, matrix.shape[1])[:, taps.index.flatten(1)]
         rows = rows.movedim(1, 0).flatten(1, 2)  # (taps, channels*out, cells below)
-        positive, negative = (part.flatten(2) for part in split(a))
-        pulled = constant = None
-        bias = taps.read(self.gather(source.constant, patch)) if source.constant is not None else None
-        for part, slope, offset in (
-            (positive, lines.lower_slope, lines.lower),
-            (negative, lines.upper_slope, lines.upper),
-        ):
+        bias = None if source.constant is None else taps.read(self.gather(source.constant, patch))
+
+        def half(part: Tensor, slope: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
             offset = offset if bias is None else offset + (slope * bias).sum(0)
             combined = torch.einsum("tpk,tkn->pkn", slope.flatten(2), rows)
-            pulled, constant = plus(pulled, _product(part, combined)), plus(constant, rows_dot(part, offset.flatten(1)))
+            return _product(part.flatten(2), combined), rows_dot(part, offset)
+
+        positive, negative = split(a)
+        parts = half(positive, lines.lower_slope, lines.lower), half(negative, lines.upper_slope, lines.upper)
+        pulled, constant = (p + q for p, q in zip(*parts, strict=True))
         out = pulled.reshape(*pulled.shape[:2], -1, *below.size)
         self._note(source.sources[0], Objective(below, out, out))
         return constant
