@@ -81,20 +81,30 @@ def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, coun
     if count + sum(p.count for p in parts) == 0:
         return finished(run, value, carried)
     size = magnitude(run, op, [p.size for p in parts], params)
-    return rounded(run, value, carried, size, count, parts)
+    alone = op.name in ("add", "sub") and not run.centred and not any(p.count for p in parts)
+    return rounded(run, value, carried, size, count, parts, near=np.abs(value) + carried if alone else None)
 
 
 def rounded(
-    run: Context, value: Array, carried: Array, size: Array, count: int, parts: Sequence[Expansion], own: int = 1
+    run: Context,
+    value: Array,
+    carried: Array,
+    size: Array,
+    count: int,
+    parts: Sequence[Expansion],
+    near: Array | None = None,
 ) -> Ball:
-    """A result of `count` more roundings than its parts have, with what it carries and its expanded size."""
+    """A result of `count` more roundings than its parts have, with what it carries and its expanded size.
+
+    near    what its own rounding is relative to, where that is the result itself: a sum of two numbers
+    """
     arithmetic = run.arithmetic
     total = count + sum(p.count for p in parts)
-    stores = sum(p.stores for p in parts) + (own if count and arithmetic.inner is not arithmetic.format else 0)
+    stores = sum(p.stores for p in parts) + (1 if count and arithmetic.inner is not arithmetic.format else 0)
     slack = SLACK * (1 + 4 * (total + 8) * REFERENCE.u)
     size, carried = size * slack, carried + (underflow(arithmetic, count, min(stores, 1)) if count else 0.0)
-    error = stored_error(arithmetic, size, total, stores)
-    own_error = reference_error(size, total)
+    at = size if near is None else near * slack
+    error, own_error = stored_error(arithmetic, at, total, stores), reference_error(at, total)
     radius = (carried + error + own_error) * slack
     radius = np.where(np.abs(value) + radius <= arithmetic.largest, radius, np.inf)
     least = size if run.centred else np.abs(value) + own_error

@@ -99,8 +99,8 @@ def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
 
 
 def fusible(node: Node) -> str:
-    """The layer whose nodes a runtime may merge; each node of a derivative stands alone."""
-    return node.name if node.group.startswith(("jvp(", "vjp(")) else node.group
+    """The layer whose nodes a runtime may merge into one kernel: linear, batch_norm, the derivative of gelu, ..."""
+    return node.group
 
 
 def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:
