@@ -19,7 +19,8 @@ from ..graph.graph import Graph
 from ..scalar import Array
 from .vnnlib import Alternative, Case
 
-Progress = Callable[[str, int, int], None]
+LINEAR: Callable[[float], float] = lambda t: 0.5 * (1 - t)  # steps shrink evenly: far
+GEOMETRIC: Callable[[float], float] = lambda t: 0.5 * 2.0 ** (-14 * t)  # or by halves: near kinks
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class Effort:
 def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -> Counterexample | None:
     """A confirmed counterexample of one case, or None if the search found none.
 
-    Every alternative is aimed at from the middle of the box and from random corners, by signed gradients of
+    Every alternative is aimed at from the middle of the box and from random points, by signed gradients of
     max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers of the box.
     """
     import torch
@@ -102,7 +103,10 @@ def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -
     aims = _Aims(case.alternatives)
     for start in range(effort.starts):
         x = _starts(low, high, len(case.alternatives), start, generator)
-        found = _descend(network, case, aims, x, low, high, effort.steps, deadline)
+        paces = LINEAR if start % 2 == 0 else GEOMETRIC
+        found = _descend(
+            network, case, aims, x, (low, high), [paces(k / effort.steps) for k in range(effort.steps)], deadline
+        )
         if found is not None or time.monotonic() > deadline:
             return found
     return None
@@ -137,18 +141,20 @@ def _starts(low: Any, high: Any, count: int, number: int, generator: Any) -> Any
 
 
 def _descend(
-    network: DeployedNetwork, case: Case, aims: _Aims, x: Any, low: Any, high: Any, steps: int, deadline: float
+    network: DeployedNetwork, case: Case, aims: _Aims, x: Any, box: Any, paces: list[float], deadline: float
 ) -> Counterexample | None:
+    """Signed gradient steps, each `pace` of the box wide."""
     import torch
 
-    for step in range(steps + 1):
+    low, high = box
+    for pace in (*paces, 0.0):
         x = torch.minimum(torch.maximum(x, low), high).detach().requires_grad_(True)
         distance = aims.distance(network.batch(x))
         found = _confirm(network, case, x.detach(), distance.detach())
-        if found is not None or step == steps or time.monotonic() > deadline:
+        if found is not None or not pace or time.monotonic() > deadline:
             return found
         (slope,) = torch.autograd.grad(distance.sum(), x)
-        x = x - slope.sign() * (high - low) * 0.5 * (1 - step / steps)
+        x = x - slope.sign() * (high - low) * pace
     return None
 
 

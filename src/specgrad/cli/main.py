@@ -21,6 +21,7 @@ from ..errors import SpecgradError
 from ..graph.explain import explain as run_explain
 from ..graph.show import HEADER, Row, rows
 from . import screen
+from .certify import register_certify
 from .models import as_graph, load_model, read_inputs
 
 OK, DIFFERS, CANNOT_TELL, USAGE = 0, 1, 2, 3
@@ -165,6 +166,9 @@ def explain(
     if not as_json:
         screen.show_explanation(Console(), found)
     _finish("ok", found.to_json(), as_json)
+
+
+register_certify(app)
 
 
 def main() -> None:

@@ -1,0 +1,292 @@
+"""Does a property hold for the deployed network? An attack, linear bounds, then branch and bound, within a time limit.
+
+holds            proven for every float32 execution, in any order of summation, on every input of the property
+counterexample   an input that the deployed float32 network was run on, and that breaks the property
+unknown          neither, within the time
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError
+from ..graph.graph import Graph
+from ..scalar import Array
+from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on, deployed_graph
+from .vnnlib import Case, Property, read, robustness
+
+Kind = Literal["holds", "counterexample", "unknown"]
+Progress = Callable[[str, int, int], None]
+QUICK = Effort(starts=1, steps=20)
+FEW_INPUTS = 16  # splitting inputs pays where there are this few
+FEW_PROBLEMS = 256  # relu splits of one input box before its inputs are split
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """The answer, and what it rests on.
+
+    margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best
+    stages     seconds spent on "attack", "crown" and "branch"
+    problems   subproblems of the branch and bound
+    """
+
+    verdict: Kind
+    counterexample: Counterexample | None
+    margins: tuple[tuple[float, ...], ...]
+    stages: dict[str, float]
+    problems: int
+    reason: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.stages.values())
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"margins": self.margins, "seconds": self.stages, "problems": self.problems}
+        if self.reason:
+            data["reason"] = self.reason
+        if self.counterexample is not None:
+            found = self.counterexample
+            data["counterexample"] = {"x": found.x.tolist(), "y": found.y.tolist(), "confirmed": found.confirmed}
+        return data
+
+
+def certify(
+    model: Any,
+    statement: Any,
+    *,
+    seconds: float = 60.0,
+    low: Any = None,
+    high: Any = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Try to settle a property of a network, for the network that float32 executes.
+
+    model       a Graph of one input (its weights are constants), an ONNX file, or a PyTorch module
+    statement   a Property, the path of a VNN-LIB file, or (x, label, eps): no input within eps of x, cell by cell, has
+                another output as large as the label's
+    low, high   limits of any input, for (x, label, eps)
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.relu(sg.linear(np.float32([[1, 1], [1, -1]]), None, x)), (2,))
+    >>> certify(graph, ([1.0, 0.5], 0, 0.25)).verdict
+    'holds'
+    >>> found = certify(graph, ([1.0, 0.5], 0, 0.75))
+    >>> found.verdict, bool(found.counterexample.y[1] >= found.counterexample.y[0])
+    ('counterexample', True)
+    """
+    graph, source = _graph(model, statement)
+    question = _property(statement, graph, low, high)
+    _check_sizes(graph, question)
+    run = _Run(graph, source, time.monotonic() + seconds, progress)
+    answers = []
+    for case in question.cases:
+        answers.append(run.settle(case))
+        if answers[-1].verdict == "counterexample":
+            break
+    return _joined(answers)
+
+
+def _graph(model: Any, statement: Any) -> tuple[Graph, Any]:
+    """The meaning of a model, and the ONNX file it stands in, if it does."""
+    if isinstance(model, Graph):
+        return deployed_graph(model), None
+    if isinstance(model, str | Path | bytes):
+        from ..interop import from_onnx
+
+        return deployed_graph(from_onnx(model)), model
+    if hasattr(model, "state_dict") and isinstance(statement, tuple):
+        import torch
+
+        from ..interop import from_torch
+
+        return deployed_graph(from_torch(model, torch.as_tensor(np.asarray(statement[0], np.float32)))), None
+    text = "model must be a Graph, an ONNX file, or (with (x, label, eps)) a PyTorch module"
+    raise ParameterError("certify", f"{text}; got {type(model).__name__}", rule="P5")
+
+
+def _property(statement: Any, graph: Graph, low: Any, high: Any) -> Property:
+    if isinstance(statement, tuple):
+        x, label, eps = statement
+        outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
+        return robustness(x, label, eps, outputs, low=low, high=high)
+    if low is not None or high is not None:
+        raise ParameterError("certify", "low and high go with (x, label, eps); a property has its own bounds")
+    return statement if isinstance(statement, Property) else read(statement)
+
+
+def _check_sizes(graph: Graph, question: Property) -> None:
+    for name, positions, count in (
+        ("input", graph.input_positions, question.inputs),
+        ("output", graph.output_positions, question.outputs),
+    ):
+        shape = graph.nodes[positions[0]].shape
+        if int(np.prod(shape)) != count:
+            raise ShapeError("certify", f"the property has {count} {name}s; the network's {name} has shape {shape}")
+
+
+def _joined(answers: list[Verdict]) -> Verdict:
+    """The worst of all cases."""
+    order = {"counterexample": 0, "unknown": 1, "holds": 2}
+    worst = min(answers, key=lambda a: order[a.verdict])
+    stages = {name: sum(a.stages.get(name, 0.0) for a in answers) for name in ("attack", "crown", "branch")}
+    margins = tuple(m for a in answers for m in a.margins)
+    return replace(worst, margins=margins, stages=stages, problems=sum(a.problems for a in answers))
+
+
+def target(limit: Fraction) -> float:
+    """The least float64 number above a limit: a bound that reaches it excludes row.y <= limit.
+
+    >>> target(Fraction(0)), target(Fraction(1, 3)) > 1 / 3
+    (5e-324, True)
+    """
+    near = float(limit)
+    return near if Fraction(near) > limit else float(np.nextafter(near, np.inf))
+
+
+class _Run:
+    """One network, several cases, one deadline."""
+
+    def __init__(self, graph: Graph, source: Any, deadline: float, progress: Progress | None) -> None:
+        self.graph, self.source, self.deadline, self.progress = graph, source, deadline, progress
+        self.network = DeployedNetwork(graph)
+        self.stages: dict[str, float] = {}
+
+    def _left(self) -> float:
+        return max(0.0, self.deadline - time.monotonic())
+
+    def _say(self, text: str, done: int = 0, total: int = 0) -> None:
+        if self.progress is not None:
+            self.progress(text, done, total)
+
+    def settle(self, case: Case) -> Verdict:
+        self.stages = {}
+        found = self._attack(case, QUICK)
+        if found is not None:
+            return self._broken(case, found)
+        margins, root, reason = self._crown(case)
+        open_ = [k for k, margin in enumerate(margins) if not margin > 0]
+        if not open_:
+            return Verdict("holds", None, (tuple(margins),), self.stages, 0)
+        rest = replace(case, alternatives=tuple(case.alternatives[k] for k in open_))
+        found = self._attack(rest, Effort(starts=8, steps=50, seconds=self._left() / 6, seed=1))
+        if found is not None:
+            return self._broken(case, found)
+        if root is None:
+            return Verdict("unknown", None, (tuple(margins),), self.stages, 0, reason)
+        return self._branch(rest, root, margins, open_)
+
+    def _attack(self, case: Case, effort: Effort) -> Counterexample | None:
+        self._say("attack")
+        start = time.monotonic()
+        seconds = min(effort.seconds, self._left())
+        found = attack(self.network, case, replace(effort, seconds=seconds))
+        self.stages["attack"] = self.stages.get("attack", 0.0) + time.monotonic() - start
+        return found
+
+    def _broken(self, case: Case, found: Counterexample) -> Verdict:
+        confirmed = confirm_on("onnxruntime", self.graph, found, case, self.source)
+        return Verdict("counterexample", confirmed, ((),), self.stages, 0)
+
+    def _crown(self, case: Case) -> tuple[list[float], Any, str]:
+        """Margins per alternative from one backward pass, and that pass, unless nothing is bounded."""
+        from .branch import root_pass
+
+        self._say("linear bounds")
+        start = time.monotonic()
+        shape = self.graph.nodes[self.graph.input_positions[0]].shape
+        low, high = (end.reshape(shape) for end in case.outer())
+        root = root_pass(self.graph, low, high)
+        rows = np.concatenate([a.rows for a in case.alternatives])
+        bounds = iter(root.output_ends(rows)[0].tolist())
+        margins = [
+            max((_margin(next(bounds), limit) for limit in a.limits), default=-np.inf) for a in case.alternatives
+        ]
+        self.stages.setdefault("crown", time.monotonic() - start)
+        if root.unbounded:
+            return margins, None, f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
+        return margins, root, ""
+
+    def _branch(self, case: Case, root: Any, margins: list[float], open_: list[int]) -> Verdict:
+        """Branch and bound on relus; with few inputs on inputs too, where a limited number of relu splits fails."""
+        start = time.monotonic()
+        small = len(case.low) <= FEW_INPUTS
+        outcome = self._search(case, root, FEW_PROBLEMS if small else None)
+        for k, bound, limit in zip(open_, outcome.bounds.tolist(), _limits(root, case), strict=True):
+            margins[k] = max(margins[k], _margin(bound, limit))
+        found, settled, count = None, outcome.settled, outcome.problems
+        if small and not settled:
+            found, settled, more = self._halve(case)
+            count += more
+        self.stages["branch"] = time.monotonic() - start
+        if found is not None:
+            return replace(self._broken(case, found), problems=count)
+        kind: Kind = "holds" if settled else "unknown"
+        reason = "" if settled else f"{count} subproblems were not enough"
+        return Verdict(kind, None, (tuple(margins),), self.stages, count, reason)
+
+    def _search(self, case: Case, root: Any, most: int | None) -> Any:
+        """Relu splits for the row that is nearest to excluding each alternative."""
+        import torch
+
+        from .branch import Bounder, branch
+
+        rows, limits = zip(*(_best_row(root, a) for a in case.alternatives), strict=True)
+        targets = torch.tensor([target(limit) for limit in limits], dtype=torch.float64)
+        options = {} if most is None else {"most": most}
+        stacked = torch.from_numpy(np.stack(rows))
+        return branch(Bounder(root), stacked, targets, seconds=self._left(), progress=self.progress, **options)
+
+    def _halve(self, case: Case) -> tuple[Counterexample | None, bool, int]:
+        """Input splits: halves of halves, each with an attack, linear bounds and some relu splits of its own."""
+        boxes, count = halves(case), 0
+        while boxes and self._left():
+            box = boxes.pop()
+            found = attack(self.network, box, replace(QUICK, seconds=self._left()))
+            if found is not None:
+                return found, False, count
+            margins, root, _ = self._crown(box)
+            rest = replace(
+                box, alternatives=tuple(a for a, m in zip(box.alternatives, margins, strict=True) if not m > 0)
+            )
+            if rest.alternatives:
+                outcome = self._search(rest, root, FEW_PROBLEMS) if root is not None else None
+                count += 1 if outcome is None else outcome.problems
+                if outcome is None or not outcome.settled:
+                    boxes += halves(rest)
+            self._say("input splits", count, count + len(boxes))
+        return None, not boxes, count
+
+
+def halves(case: Case) -> list[Case]:
+    """Two boxes that cover a case: its widest input is cut in the middle."""
+    k = max(range(len(case.low)), key=lambda i: case.high[i] - case.low[i])
+    middle = (case.low[k] + case.high[k]) / 2
+    low, high = ((*ends[:k], middle, *ends[k + 1 :]) for ends in (case.low, case.high))
+    return [replace(case, high=high), replace(case, low=low)]
+
+
+def _limits(root: Any, case: Case) -> list[Fraction]:
+    return [_best_row(root, a)[1] for a in case.alternatives]
+
+
+def _margin(bound: float, limit: Fraction) -> float:
+    """bound - limit, with the right sign even where it rounds to 0."""
+    if not np.isfinite(bound):
+        return bound
+    exact = Fraction(bound) - limit
+    return float(exact) if float(exact) or not exact else (5e-324 if exact > 0 else -5e-324)
+
+
+def _best_row(root: Any, alternative: Any) -> tuple[Array, Fraction]:
+    bounds = root.output_ends(alternative.rows)[0]
+    best = max(range(len(bounds)), key=lambda k: _margin(bounds[k], alternative.limits[k]))
+    return alternative.rows[best], alternative.limits[best]
