@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -195,13 +195,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def specgrad(*args: str, folder: Path) -> tuple[int, str, str]:
-    done = subprocess.run([sys.executable, "-m", "specgrad", *args], cwd=folder, capture_output=True, text=True)
-    return done.returncode, done.stdout, done.stderr
+Command = Callable[..., tuple[int, str, str]]
 
 
-def test_command_holds(folder: Path) -> None:
-    code, out, _ = specgrad("certify", "net.onnx", "holds.vnnlib", "--json", "--vnncomp", "r.txt", folder=folder)
+@pytest.fixture
+def specgrad(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """The command in this process: starting another costs seconds."""
+    from specgrad.cli.main import main
+
+    def run(*args: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["specgrad", *args])
+        with pytest.raises(SystemExit) as done:
+            main()
+        return int(done.value.code or 0), *capfd.readouterr()
+
+    return run
+
+
+def test_command_holds(folder: Path, specgrad: Command) -> None:
+    code, out, _ = specgrad("certify", "net.onnx", "holds.vnnlib", "--json", "--vnncomp", "r.txt")
     data = json.loads(out)
     assert code == 0
     assert data["verdict"] == "holds"
@@ -209,9 +222,9 @@ def test_command_holds(folder: Path) -> None:
     assert (folder / "r.txt").read_text() == "unsat\n"
 
 
-def test_command_counterexample(folder: Path) -> None:
+def test_command_counterexample(folder: Path, specgrad: Command) -> None:
     command = ("certify", "net.onnx", "breaks.vnnlib", "--vnncomp", "r.txt")
-    code, out, _ = specgrad(*command, "--json", folder=folder)
+    code, out, _ = specgrad(*command, "--json")
     data = json.loads(out)
     assert code == 1
     assert data["verdict"] == "counterexample"
@@ -225,13 +238,13 @@ def test_command_counterexample(folder: Path) -> None:
     assert y0 <= y1
 
 
-def test_command_around_an_input(folder: Path) -> None:
+def test_command_around_an_input(specgrad: Command) -> None:
     around = ("certify", "net.onnx", "--input", "x.npy", "--label", "0")
-    code, out, _ = specgrad(*around, "--eps", "63/128", folder=folder)
+    code, out, _ = specgrad(*around, "--eps", "63/128")
     assert code == 0
     assert "holds" in out
-    assert specgrad(*around, "--eps", "1/2", folder=folder)[0] == 1
-    assert specgrad(*around, "--eps", "0.9", "--low", "0.01", folder=folder)[0] == 0  # x1 stays positive
+    assert specgrad(*around, "--eps", "1/2")[0] == 1
+    assert specgrad(*around, "--eps", "0.9", "--low", "0.01")[0] == 0  # x1 stays positive
 
 
 @pytest.mark.parametrize(
@@ -245,8 +258,8 @@ def test_command_around_an_input(folder: Path) -> None:
         ("certify net.onnx --input x.npy --label 7 --eps 1/2", "label must be one of 0..1; got 7"),
     ],
 )
-def test_usage_errors(folder: Path, command: str, words: str) -> None:
-    code, out, err = specgrad(*command.split(), folder=folder)
+def test_usage_errors(specgrad: Command, command: str, words: str) -> None:
+    code, out, err = specgrad(*command.split())
     assert code == 3, (out, err)
     assert words in " ".join(err.split())
     assert "Traceback" not in err
