@@ -19,7 +19,7 @@ from specgrad.bounds.vnnlib import Alternative, Case, Property
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds import branch as branching  # noqa: E402
+from specgrad.bounds.branch_bound import Bounder, Problems, root_forward  # noqa: E402
 from specgrad.bounds.certify import certify  # noqa: E402
 
 SHARED = Path(os.environ.get("SPECGRAD_SHARED", "missing")) / "vnncomp"
@@ -95,17 +95,17 @@ def violations(graph: sg.Graph, rng: np.random.Generator, optimise: bool) -> tup
     shape = graph.nodes[graph.input_positions[0]].shape
     middle = rng.normal(size=shape).astype(np.float32).astype(float)
     low, high = middle - 0.25, middle + 0.25
-    bounder = branching.Bounder(branching.root_pass(graph, low, high))
+    bounder = Bounder(root_forward(graph, low, high))
     outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
     problems = bounder.start(torch.from_numpy(rng.normal(size=(1, outputs))))
     signs, slopes, multipliers = dict(problems.signs), dict(problems.slopes), dict(problems.multipliers)
     for i, z in bounder.relus.items():
-        flat = np.flatnonzero(bounder._open(z).numpy())
+        flat = np.flatnonzero(bounder.open(z).numpy())
         chosen = rng.choice(flat, size=min(2, len(flat)), replace=False)
         signs[z].view(-1)[chosen] = torch.from_numpy(rng.choice([-1, 1], size=len(chosen)).astype(np.int8))
-        slopes[i] = torch.from_numpy(rng.uniform(size=slopes[i].shape))
-        multipliers[z] = torch.from_numpy(rng.exponential(size=multipliers[z].shape) / 4)
-    problems = branching.Problems(problems.rows, signs, slopes, multipliers)
+        slopes[i] = torch.from_numpy(rng.uniform(size=slopes[i].shape)).float()
+        multipliers[z] = torch.from_numpy(rng.exponential(size=multipliers[z].shape) / 4).float()
+    problems = Problems(problems.at, problems.rows, signs, slopes, multipliers)
     bound = bounder.lower(problems) if not optimise else bounder.optimised(problems, 30, torch.tensor([torch.inf]))[1]
     showing = replace(graph, outputs=(*graph.outputs, *signs), single=False)
     x = rng.uniform(low, high, size=(2000, *shape))
@@ -131,14 +131,14 @@ def test_subproblem_bounds_hold_for_any_slopes_and_multipliers() -> None:
 
 
 def test_the_hunt_catches_a_multiplier_of_the_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = branching.Bounder.lower
+    original = Bounder.lower
 
     def wrong(self: Any, problems: Any, **options: Any) -> Any:
         flipped = {z: -s for z, s in problems.signs.items()}
-        cheat = branching.Problems(problems.rows, flipped, problems.slopes, problems.multipliers)
+        cheat = Problems(problems.at, problems.rows, flipped, problems.slopes, problems.multipliers)
         return original(self, cheat, **options)
 
-    monkeypatch.setattr(branching.Bounder, "lower", wrong)
+    monkeypatch.setattr(Bounder, "lower", wrong)
     rng = np.random.default_rng(0)
     assert any(violations(graph, rng, True)[1] for _ in range(8) for graph in networks(rng))
 

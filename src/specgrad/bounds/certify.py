@@ -198,15 +198,16 @@ class _Run:
 
     def _crown(self, case: Case) -> tuple[list[float], Any, str]:
         """Margins per alternative from one backward pass, and that pass, unless nothing is bounded."""
-        from .branch import root_pass
+        from .branch_bound import root_forward
+        from .crown import output_ends
 
         self._say("linear bounds")
         start = time.monotonic()
         shape = self.graph.nodes[self.graph.input_positions[0]].shape
         low, high = (end.reshape(shape) for end in case.outer())
-        root = root_pass(self.graph, low, high)
+        root = root_forward(self.graph, low, high)
         rows = np.concatenate([a.rows for a in case.alternatives])
-        bounds = iter(root.output_ends(rows)[0].tolist())
+        bounds = iter(output_ends(root, rows)[0].tolist())
         margins = [
             max((_margin(next(bounds), limit) for limit in a.limits), default=-np.inf) for a in case.alternatives
         ]
@@ -237,13 +238,14 @@ class _Run:
         """Relu splits for the row that is nearest to excluding each alternative."""
         import torch
 
-        from .branch import Bounder, branch
+        from .branch import branch, narrowed
 
         rows, limits = zip(*(_best_row(root, a) for a in case.alternatives), strict=True)
         targets = torch.tensor([target(limit) for limit in limits], dtype=torch.float64)
         options = {} if most is None else {"most": most}
         stacked = torch.from_numpy(np.stack(rows))
-        return branch(Bounder(root), stacked, targets, seconds=self._left(), progress=self.progress, **options)
+        bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
+        return branch(bounder, stacked, targets, seconds=self._left(), progress=self.progress, **options)
 
     def _halve(self, case: Case) -> tuple[Counterexample | None, bool, int]:
         """Input splits: halves of halves, each with an attack, linear bounds and some relu splits of its own."""
@@ -287,6 +289,8 @@ def _margin(bound: float, limit: Fraction) -> float:
 
 
 def _best_row(root: Any, alternative: Any) -> tuple[Array, Fraction]:
-    bounds = root.output_ends(alternative.rows)[0]
+    from .crown import output_ends
+
+    bounds = output_ends(root, alternative.rows)[0].tolist()
     best = max(range(len(bounds)), key=lambda k: _margin(bounds[k], alternative.limits[k]))
     return alternative.rows[best], alternative.limits[best]
