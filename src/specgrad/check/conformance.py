@@ -12,7 +12,7 @@ from .generate import FINITE, SHAPES, questions
 from .judge import Verdict
 from .process import Process
 from .question import Question, check_operator
-from .rules import TEXT, rule
+from .rules import TEXT, rule, sort
 from .runtimes import Runtime, runtime
 from .script import reproduction
 from .shrink import complexity, shrink
@@ -35,7 +35,7 @@ class Finding:
 
     def sort(self) -> tuple[Any, ...]:
         """Findings of one sort are shown once."""
-        return self.operator, self.rule, self.verdict.kind, self.verdict.fault, self.question.gradient is None
+        return self.operator, *sort(self.question, self.verdict)
 
     def row(self) -> dict[str, Any]:
         """For tables and --json."""
@@ -119,9 +119,8 @@ class _Record:
         elif kind == "refuses":
             self.result.refusals[self.operator][verdict.detail] += 1
         elif kind in BAD:
-            sort = (kind, verdict.fault, rule(question, verdict), question.gradient is not None)
-            self.seen[sort] += 1
-            if self.seen[sort] <= shrinks:
+            self.seen[sort(question, verdict)] += 1
+            if self.seen[sort(question, verdict)] <= shrinks:
                 self._finding(question, verdict)
 
     def _finding(self, question: Question, verdict: Verdict) -> None:

@@ -62,6 +62,12 @@ def _of_attributes(question: Question, verdict: Verdict) -> str:
     return "value"
 
 
+def sort(question: Question, verdict: Verdict) -> tuple[Any, ...]:
+    """Failures of one sort are shown once: the same rule broken in the same way, with or without dilation."""
+    dilated = _present(question.attributes, "dilation")
+    return verdict.kind, verdict.fault, rule(question, verdict), question.gradient is not None, dilated
+
+
 def _of_special_numbers(question: Question) -> str:
     given = np.concatenate([a.ravel() for a in question.arrays.values()])
     if np.isnan(given).any():
