@@ -137,6 +137,12 @@ def _sticks_out(q: Question) -> bool:
     return bool(q.attributes.get("ceil")) and not _same(q) and any(up > down for down, up in _windows(q))
 
 
+def _one_strided_column(q: Question) -> bool:
+    """A convolution with one output cell along the last axis, a stride over 1 there, and several cells elsewhere."""
+    out = q.output_shape()[2:]
+    return out[-1] == 1 and max(out) > 1 and q.attributes["stride"][-1] > 1
+
+
 FAULTS = (
     Fault(
         "onnxruntime",
@@ -146,9 +152,15 @@ FAULTS = (
     ),
     Fault(
         "onnxruntime",
-        ("avg_pool", "lp_pool"),
+        ("max_pool_indices", "avg_pool", "lp_pool"),
         _same_with_gaps,
         "SAME with stride > kernel: padding becomes negative and the first cells are skipped",
+    ),
+    Fault(
+        "openvino-f32",
+        ("conv",),
+        _one_strided_column,
+        "one output column, stride > 1 along it: rows in between are wrong (3x3 on 3x3, stride (1, 2), pads (1, 0))",
     ),
     Fault(
         "openvino-f32",
