@@ -57,10 +57,13 @@ def rows(table: dict) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="small networks, printed only")
-    small = parser.parse_args().small
+    parser.add_argument("networks", nargs="*", help=f"some of {', '.join(models.FULL)}; default: all")
+    options = parser.parse_args()
+    small = options.small
     packages = ("torch", "onnx", "onnxruntime", "openvino")
     text = INTRO.format(versions=", ".join(f"{p} {version(p)}" for p in packages))
-    for line in rows(models.SMALL if small else models.FULL):
+    table = models.SMALL if small else models.FULL
+    for line in rows({n: m for n, m in table.items() if not options.networks or n in options.networks}):
         print(line, flush=True)
         text += line + "\n"
     if not small:
