@@ -11,7 +11,7 @@ from .rules import TEXT
 
 INTRO = """# What runtimes compute
 
-Is a difference between two runtimes rounding, or a bug? This page asks every runtime that is installed the same
+Is a difference between two runtimes rounding, or a bug? This page asks the runtimes below the same
 generated questions: {operators} operators, shapes and attributes drawn at random, {kinds} kinds of data ({data}).
 The generator knows nothing of any runtime. An answer is right if it equals the exact value, or lies within the proven
 bound on rounding in any order of summation; there are no tolerances. What lies outside is shrunk to the smallest

@@ -1,0 +1,23 @@
+# global_max_pool(x(1, 1, 1), rank=1)
+# onnxruntime 1.31.1, onnx 1.23.2: differs: y[0, 0, 0] is -3.4028234663852886e+38, must be nan within 0
+import os
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import numpy as np
+from numpy import inf, nan  # noqa: F401
+import onnxruntime
+
+# GlobalMaxPool, opset 22, one node
+MODEL = bytes.fromhex(
+    "080a3a450a150a0178120179220d476c6f62616c4d6178506f6f6c12087175657374696f6e5a170a017812120a100801120c"
+    "0a0208010a0208010a02080162090a017912040a02080142040a001016"
+)
+
+def run(x):
+    session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})
+
+x = np.array([nan], np.float32).reshape(1, 1, 1)
+must_be = np.array([nan], float).reshape(1, 1, 1)
+got = run(x)[0]
+print("must be", must_be.shape, must_be.ravel().tolist())
+print("got    ", got.shape, got.ravel().tolist())

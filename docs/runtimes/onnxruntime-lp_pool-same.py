@@ -1,0 +1,25 @@
+# lp_pool(x(1, 1, 2), kernel=(2,), stride=(1,), padding='same_upper', dilation=(2,), p=2)
+# onnxruntime 1.31.1, onnx 1.23.2: differs: y has shape (1, 1, 1), must have (1, 1, 2)
+import os
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import numpy as np
+from numpy import inf, nan  # noqa: F401
+import onnxruntime
+
+# LpPool, opset 22, one node
+MODEL = bytes.fromhex(
+    "080a3a9a010a6a0a017812017922064c70506f6f6c2a190a086175746f5f706164220a53414d455f5550504552a001032a10"
+    "0a0964696c6174696f6e734002a001072a130a0c6b65726e656c5f73686170654002a001072a080a01701802a001022a0e0a"
+    "07737472696465734001a0010712087175657374696f6e5a170a017812120a100801120c0a0208010a0208010a0208026209"
+    "0a017912040a02080142040a001016"
+)
+
+def run(x):
+    session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})
+
+x = np.array([0, 0], np.float32).reshape(1, 1, 2)
+must_be = np.array([0, 0], float).reshape(1, 1, 2)
+got = run(x)[0]
+print("must be", must_be.shape, must_be.ravel().tolist())
+print("got    ", got.shape, got.ravel().tolist())
