@@ -22,7 +22,7 @@ from specgrad.check import Audit, audit  # noqa: E402
 RUNTIMES = ("torch", "onnxruntime", "openvino-f32", "openvino")
 INTRO = """# Audits of whole models
 
-Five networks in plain PyTorch with random weights of a fixed seed, on {versions}.
+Networks in plain PyTorch with random weights of a fixed seed, on {versions}.
 For every layer, the runtime's output is compared with the meaning of that layer on the runtime's own inputs to it; the
 last but one column is the model as it is, nothing exposed, as a share of the radius through all layers. Seconds include
 the export by torch.onnx, both runs of the runtime and all radii, on 2 shared cores. The radius through all layers is a
