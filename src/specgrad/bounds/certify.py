@@ -83,9 +83,8 @@ def certify(
     >>> found.verdict, bool(found.counterexample.y[1] >= found.counterexample.y[0])
     ('counterexample', True)
     """
-    graph, source = _graph(model, statement)
-    question = _property(statement, graph, low, high)
-    _check_sizes(graph, question)
+    graph, question = graph_and_property(model, statement, low=low, high=high)
+    source = model if isinstance(model, str | Path | bytes) else None
     run = _Run(graph, source, time.monotonic() + seconds, progress)
     answers = []
     for case in question.cases:
@@ -95,20 +94,29 @@ def certify(
     return _joined(answers)
 
 
-def _graph(model: Any, statement: Any) -> tuple[Graph, Any]:
-    """The meaning of a model, and the ONNX file it stands in, if it does."""
+def graph_and_property(model: Any, statement: Any, *, low: Any = None, high: Any = None) -> tuple[Graph, Property]:
+    """What `certify` is asked about: the deployed graph, and a property that fits it."""
+    graph = deployed_graph(_graph(model, statement))
+    question = _property(statement, graph, low, high)
+    _check_sizes(graph, question)
+    return graph, question
+
+
+def _graph(model: Any, statement: Any) -> Graph:
     if isinstance(model, Graph):
-        return deployed_graph(model), None
+        return model
     if isinstance(model, str | Path | bytes):
         from ..interop import from_onnx
 
-        return deployed_graph(from_onnx(model)), model
+        found: Graph = from_onnx(model)
+        return found
     if hasattr(model, "state_dict") and isinstance(statement, tuple):
         import torch
 
         from ..interop import from_torch
 
-        return deployed_graph(from_torch(model, torch.as_tensor(np.asarray(statement[0], np.float32)))), None
+        traced: Graph = from_torch(model, torch.as_tensor(np.asarray(statement[0], np.float32)))
+        return traced
     text = "model must be a Graph, an ONNX file, or (with (x, label, eps)) a PyTorch module"
     raise ParameterError("certify", f"{text}; got {type(model).__name__}", rule="P5")
 

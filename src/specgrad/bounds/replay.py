@@ -214,6 +214,10 @@ class Replay:
             return False
         return layer_of(self.graph.nodes[arg]) == layer_of(node)
 
+    def _ends(self, node: Node, arg: int | NumberArg, r: Range) -> tuple[Array, Array]:
+        """Of an argument: of its layer's exact map inside the layer, of float32 values outside it."""
+        return r.exact_ends if r.exact_ends is not None and self._merged(node, arg) else (r.low, r.high)
+
     def _linear(self, node: Node, args: Sequence[Range]) -> Range:
         op, params = node.op, node.params
         varying, group = self._linear_in(node, args)
@@ -222,8 +226,8 @@ class Replay:
                 raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
             value = run_spec(op, [a.low for a in args], params)
             return Range(value, value, constant=True)
-        ends = [a.exact_ends if self._merged(node, g) else None for a, g in zip(args, node.args, strict=True)]
-        lows, highs = ([a.low if e is None else e[k] for a, e in zip(args, ends, strict=True)] for k in (0, 1))
+        ends = [self._ends(node, g, a) for a, g in zip(args, node.args, strict=True)]
+        lows, highs = [low for low, _ in ends], [high for _, high in ends]
         half = rational(1, 2)
         middle = run_spec(op, [(a + b) * half for a, b in zip(lows, highs, strict=True)], params)
         spans = [(b - a) * half if k in group else np.abs(a) for k, (a, b) in enumerate(zip(lows, highs, strict=True))]

@@ -25,6 +25,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a
 def register_certify(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command(epilog="Example: specgrad certify net.onnx robust.vnnlib --seconds 120")(certify)
+    check = app.command("check-certificate", epilog="Example: specgrad check-certificate net.cert.json net.onnx")
+    check(check_certificate)
 
 
 def certify(
@@ -37,6 +39,9 @@ def certify(
     high: Annotated[str | None, typer.Option(help="No cell moves above this.")] = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit.")] = 60,
     vnncomp: Annotated[Path | None, typer.Option(help="Write the result here, as VNN-COMP asks for it.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Write a proof that check-certificate can check: this .json, and .safetensors.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Prove a property for every float32 execution, or find an input that breaks it."""
@@ -50,11 +55,63 @@ def certify(
         found = run_certify(network, asked, seconds=seconds, progress=step, **limits)
     if vnncomp is not None:
         vnncomp.write_text(vnncomp_text(found))
+    note = "" if certificate is None else _write_certificate(certificate, network, asked, limits, found.verdict)
     if as_json:
-        print(json.dumps({"verdict": found.verdict, **found.to_json()}, indent=2))
+        extra = {"certificate": note} if note else {}
+        print(json.dumps({"verdict": found.verdict, **found.to_json(), **extra}, indent=2))
     else:
         show_verdict(Console(), model, found)
+        print(note, end="\n" if note else "")
     raise typer.Exit(CODES[found.verdict])
+
+
+def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, verdict: str) -> str:
+    """Write a proof if there is one that the checker accepts; what was done, in words."""
+    from ..bounds.certificate import check
+    from ..bounds.certificate_slopes import certificate as make
+    from ..bounds.certify import graph_and_property
+    from ..bounds.replay import ReplayError
+
+    if verdict != "holds":
+        return "no certificate: only what holds has one"
+    graph, statement = graph_and_property(network, asked, **limits)
+    text, arrays = make(graph, statement)
+    try:
+        check(text, arrays, graph, statement)
+    except ReplayError as error:
+        return f"no certificate: this proof needs splits, which certificates do not have ({error})"
+    path.write_bytes(text)
+    path.with_suffix(".safetensors").write_bytes(arrays)
+    return f"certificate: {path}"
+
+
+def check_certificate(
+    certificate: Annotated[Path, typer.Argument(help="The .json file; its .safetensors file must stand beside it.")],
+    model: Annotated[str, typer.Argument(help="The network that it is about: an .onnx file or a saved graph (.json).")],
+    statement: Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="What it must prove: .vnnlib.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Replay a certificate in exact arithmetic. Exit codes: 0 valid, 1 refused."""
+    from ..bounds.attack import deployed_graph
+    from ..bounds.certificate import check_file
+    from ..bounds.replay import ReplayError
+    from ..bounds.vnnlib import read
+
+    graph = deployed_graph(as_graph(load_model(model), []))
+    data: dict[str, Any] = {"verdict": "valid"}
+    try:
+        found = check_file(certificate, graph, None if statement is None else read(statement))
+        least = min((m for case in found.margins for m in case), default=Fraction(0))
+        data |= {"network": found.network, "cases": found.cases, "margin": float(least)}
+        said = f"[bold green]valid[/]  least margin {float(least):.6g}, exactly; network {found.network[:16]}..."
+    except ReplayError as error:
+        data |= {"verdict": "refused", "reason": str(error)}
+        said = f"[bold red]refused[/]  {escape(str(error))}"
+    if as_json:
+        print(json.dumps(data, indent=2))
+    else:
+        Console().print(said)
+    raise typer.Exit(0 if data["verdict"] == "valid" else 1)
 
 
 def _statement(file: Path | None, x: Path | None, label: int | None, eps: str | None) -> Any:

@@ -1,0 +1,83 @@
+"""Verification benchmarks of VNN-COMP 2021: verivital (60 instances) and oval21 (30).
+
+    SPECGRAD_SHARED=... python benchmarks/vnncomp.py verivital oval21 --seconds 60 > benchmarks/vnncomp.txt
+
+SPECGRAD_SHARED names the folder that has vnncomp/<benchmark>/<benchmark>_instances.csv. Files are read outside the
+clock, which is the wall's, per instance, with the threads that PyTorch takes by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from specgrad.bounds.certify import Verdict, certify, graph_and_property
+
+KNOWN = {"verivital": {"holds": 53, "counterexample": 7}}  # complete verifiers agree
+
+
+def instances(name: str) -> list[tuple[Path, Path]]:
+    root = Path(os.environ.get("SPECGRAD_SHARED", "")) / "vnncomp" / name
+    table = root / f"{name}_instances.csv"
+    if not table.exists():
+        sys.exit(f"no {table}; set SPECGRAD_SHARED")
+    with table.open() as file:
+        return [(root / net, root / statement) for net, statement, _ in csv.reader(file)]
+
+
+def run(name: str, seconds: float) -> None:
+    print(f"== {name}: {len(instances(name))} instances, {seconds:g} s each")
+    found: list[tuple[Verdict, float]] = []
+    for net, statement in instances(name):
+        graph, question = graph_and_property(net, statement)
+        start = time.perf_counter()
+        verdict = certify(graph, question, seconds=seconds)
+        spent = time.perf_counter() - start
+        found.append((verdict, spent))
+        print(line(net, statement, verdict, spent), flush=True)
+    summary(name, found)
+
+
+def line(net: Path, statement: Path, verdict: Verdict, spent: float) -> str:
+    stages = " ".join(f"{stage} {seconds * 1e3:.0f}" for stage, seconds in verdict.stages.items())
+    margin = min((m for case in verdict.margins for m in case), default=float("nan"))
+    shown = "" if verdict.verdict == "counterexample" else f"margin {margin:.4g}"
+    if verdict.counterexample is not None:
+        shown = f"confirmed by {'+'.join(verdict.counterexample.confirmed)}"
+    count = f"{verdict.problems} subproblems" if verdict.problems else ""
+    return f"{net.stem:20s} {statement.stem:44s} {verdict.verdict:15s} {spent:7.2f} s  (ms: {stages})  {shown}  {count}"
+
+
+def summary(name: str, found: list[tuple[Verdict, float]]) -> None:
+    kinds = [v.verdict for v, _ in found]
+    counts = {kind: kinds.count(kind) for kind in ("holds", "counterexample", "unknown")}
+    settled, seconds = len(found) - counts["unknown"], sum(s for _, s in found)
+    print(f"{name}: {counts}, settled {settled} of {len(found)}, {seconds:.0f} s in all")
+    by_crown = sum(v.verdict == "holds" and not v.problems for v, _ in found)
+    times = [v.stages["crown"] for v, _ in found if v.stages.get("crown")]
+    median, most = statistics.median(times) * 1e3, max(times) * 1e3
+    print(f"{name}: linear bounds alone prove {by_crown}; median {median:.1f} ms, most {most:.0f} ms")
+    for kind, count in KNOWN.get(name, {}).items():
+        print(f"{name}: {kind} {counts[kind]}, known {count}{'' if counts[kind] <= count else '  WRONG'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--seconds", type=float, default=60)
+    options = parser.parse_args()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.processor() or platform.machine()}")
+    for name in options.names:
+        run(name, options.seconds)
+
+
+if __name__ == "__main__":
+    main()
