@@ -75,7 +75,10 @@ def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, coun
     """conv, avg_pool, sum, mul, layout, ...: every operator that is linear in each of its arguments."""
     value = run.evaluate(op, [a.value for a in args], params)
     parts = [run.opened(a, i in op.index_args) for i, a in enumerate(args)]
-    carried = np.asarray(np.broadcast_to(spread(run, op, parts, params), value.shape) * SLACK)
+    if run.centred and op.name == "mul" and all(np.any(p.carried) for p in parts):
+        value, carried = _product_range(args, parts)
+    else:
+        carried = np.asarray(np.broadcast_to(spread(run, op, parts, params), value.shape) * SLACK)
     if count is None:
         count = 0 if op.exact or op.roundings is None else op.roundings(*(a.shape for a in args), **params)
     if count + sum(p.count for p in parts) == 0:
@@ -83,6 +86,27 @@ def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, coun
     size = magnitude(run, op, [p.size for p in parts], params)
     alone = op.name in ("add", "sub") and not run.centred and not any(p.count for p in parts)
     return rounded(run, value, carried, size, count, parts, near=np.abs(value) + carried if alone else None)
+
+
+def _product_range(args: Sequence[Ball], parts: Sequence[Expansion]) -> tuple[Array, Array]:
+    """Middle and reach of x*y over two ranges: what lies between the products of their ends; a square is not negative.
+
+    mid(x)*mid(y) +- ... would reach further: y*(1 - y) on [0.5, 1] comes out as [0, 0.5], not as [-0.125, 0.5].
+    """
+    (xl, xh), (yl, yh) = (_carried_ends(a, p) for a, p in zip(args, parts, strict=True))
+    with np.errstate(all="ignore"):
+        products = [xl * yl, xl * yh, xh * yl, xh * yh]
+        low, high = np.minimum.reduce(products), np.maximum.reduce(products)
+        if args[0] is args[1]:
+            low = np.where((xl < 0) & (xh > 0), 0.0, np.minimum(products[0], products[3]))
+        middle = low / 2 + high / 2
+        return middle, np.maximum(high - middle, middle - low) * SLACK
+
+
+def _carried_ends(ball: Ball, part: Expansion) -> tuple[Array, Array]:
+    """Where the exact value lies that the numbers carried into the layer have."""
+    low, high = ball.value - part.carried * SLACK, ball.value + part.carried * SLACK
+    return (low, high) if ball.ends is None else (np.fmax(low, ball.ends[0]), np.fmin(high, ball.ends[1]))
 
 
 def rounded(
