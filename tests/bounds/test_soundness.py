@@ -48,6 +48,32 @@ def hunted(seed: int, count: int = 3, steps: int = 4) -> list[str]:
     )
 
 
+def hunted_gradient(seed: int) -> list[str]:
+    """The same for the derivative graph of a random network, with a fixed cotangent."""
+    drawn = Drawn(seed)
+    graph = sg.vjp(drawn.graph())
+    box = boxed(drawn, graph)
+    g = drawn.draw.integers(-2, 3, graph.nodes[graph.input_positions[1]].shape).astype(np.float32)
+    deployed, real = [[crown(graph, (box, g), deployed=d), ibp(graph, box, g, deployed=d)] for d in (True, False)]
+    lift = sg.balls if drawn.transcendental else sg.exact
+    single, exact = with_constants(graph, torch.tensor), with_constants(graph, lift)
+    points = [x for (x,) in corners([box], seed, 6)]
+    attacked = [(torch.tensor(x), torch.tensor(g)) for x in points]
+    sampled = [] if drawn.transcendental else [(lift(x.astype(float)), lift(g.astype(float))) for x in points[:2]]
+    return problems_of(graph, deployed, real, (single, attacked), (exact, sampled))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_derivatives_of_random_networks(seed: int) -> None:
+    assert not hunted_gradient(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(1000, 1100, 10))
+def test_hunt_derivatives(start: int) -> None:
+    assert not [(seed, found) for seed in range(start, start + 10) if (found := hunted_gradient(seed))]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_random_networks(seed: int) -> None:
     assert not hunted(seed)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from .layers import Ends, Layer, Linear, Opaque, Relaxed, rows_dot
+from .layers import Ends, Joint, Layer, Linear, Opaque, Relaxed, rows_dot
 from .relax import Lines
 
 U = 2.0**-53
@@ -48,9 +48,10 @@ class State:
         low, high = self.ends[i]
         return torch.maximum(low.abs(), high.abs())
 
-    def charge(self, i: int) -> Tensor | float:
-        """What abs(A) costs at a linear layer; other layers carry it in their lines, or in their interval."""
-        return self.errors[i] + self.own(i) * self.sizes[i] if isinstance(self.layers[i], Linear) else 0.0
+    def charge(self, i: int) -> Tensor:
+        """What abs(A) costs at a layer that does not carry it in its lines, or in its interval."""
+        carries = isinstance(self.layers[i], Relaxed | Opaque)
+        return torch.zeros_like(self.errors[i]) if carries else self.errors[i] + self.own(i) * self.sizes[i]
 
     def lines(self, i: int) -> Lines:
         """The layer's lines with all errors in their offsets: its own, and those of a linear layer below it."""
@@ -140,6 +141,13 @@ def backward(state: State, seeds: Mapping[int, Tensor], seen: dict[int, Tensor] 
             lost = lost + linear_loss(state, i, part)
             for s, pulled in zip(layer.sources, layer.back(a), strict=True):
                 parts.setdefault(s, Parts()).add("inner" if (s, i) in state.merged else "outer", pulled)
+        elif isinstance(layer, Joint):
+            several, constant = layer.back(a, [state.ends[s] for s in layer.sources])
+            total = total + constant
+            if part.loose is not None:
+                lost = lost + rows_dot(part.loose.abs(), state.charge(i))
+            for s, pulled in zip(layer.sources, several, strict=True):
+                parts.setdefault(s, Parts()).add("outer", pulled)
         elif isinstance(layer, Relaxed):
             pulled, constant = layer.back(a, state.lines(i))
             total = total + constant

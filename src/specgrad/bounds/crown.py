@@ -24,8 +24,9 @@ from . import relax
 from .backward import SUMS, U, backward
 from .box import Bounds, Box, balls_of, box_like, box_of, example_of, numpy_of
 from .forward import Forward, signs_of
+from .gaps import find_gaps
 from .ibp import box_context
-from .layers import Opaque, rows_dot, tensor
+from .layers import Opaque, Taps, rows_dot, tensor
 from .patches import patch_narrow
 from .slopes import optimised
 
@@ -133,6 +134,9 @@ def walk(forward: Forward, splits: Mapping[int, Array]) -> None:
         forward.visit(i)
         if READERS & readers.get(i, set()) and not forward.unbounded:
             narrow(forward, i, readers[i] & READERS <= SIGN_ALONE)
+        layer = forward.layers.get(i)
+        if isinstance(layer, Taps) and not forward.unbounded:
+            layer.gaps = find_gaps(forward.state, i)
         if i in splits:
             forward.narrow(i, *signs_of(splits, i, forward.balls[i]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,14 +11,16 @@ import numpy as np
 
 from ..graph.graph import CONSTANT, INPUT, Graph, Node
 from ..rounding.arithmetic import Arithmetic
-from ..rounding.ball import Ball, Expansion, hull
+from ..rounding.ball import SLACK, Ball, Expansion, hull
 from ..rounding.context import Context
-from ..rounding.linear import magnitude
+from ..rounding.linear import magnitude, stored_error, underflow
 from ..rounding.report import fusible, node_ball
 from ..scalar import Array
 from .backward import State, U
+from .classify import layer_of
 from .ibp import checked, is_unbounded
-from .layers import Layer, Linear, Opaque, layer_of, tensor
+from .joint import Bilinear, Larger, Routed, candidates
+from .layers import Gate, Layer, Linear, Opaque, tensor
 
 
 @dataclass(eq=False)
@@ -58,21 +61,42 @@ class Forward:
             self._add(i, node)
 
     def _varies(self, i: int, node: Node) -> bool:
-        depends = node.kind == "real" and any(a in self.layers for a in node.operands())
-        return depends and bool(self.balls[i].radius.any())
+        """Whether the node depends on the boxes: through numbers, or through positions that they leave open."""
+        depends = any(a in self.layers or self._is_open(a) for a in node.operands())
+        return depends and node.kind == "real" and bool(self.balls[i].radius.any())
+
+    def _is_open(self, a: int) -> bool:
+        return self.graph.nodes[a].kind == "index" and not self.balls[a].is_exact
 
     def _add(self, i: int, node: Node) -> None:
-        known = {a: self.balls[a].value for a in node.operands() if a not in self.layers}
-        layer = layer_of(self.graph, i, self.layers, known, self._gates(i, node))
+        layer = self._layer(i, node)
         if isinstance(layer, Opaque) or self.unbounded:
             error, size = np.zeros(node.shape), self.balls[i].size
-        elif isinstance(layer, Linear) and not node.op.transcendental:
+        elif isinstance(layer, Linear | Bilinear) and not node.op.transcendental:
             error, size = self._linear_error(i, node)
+            size = size * (1 if isinstance(layer, Linear) else 4)  # a product has four terms of that size
+        elif isinstance(layer, Routed):
+            error, size = self._put_error(i, node)
         else:
             error, size = self._function_error(i, node)
+            if isinstance(layer, Larger):
+                size = sum((self._size(a) for a in node.operands()), size)
         mixes = not node.op.exact or not isinstance(layer, Linear)
-        self._enter(layer, max(self.depth[s] for s in layer.sources) + int(mixes), error, size)
+        depth = max((self.depth[s] for s in layer.sources), default=0) + int(mixes)
+        self._enter(layer, depth, error, size)
         self.state.merged |= {(s, i) for s in layer.sources if self._merged(s, i)}
+
+    def _layer(self, i: int, node: Node) -> Layer:
+        sources = tuple(a for a in node.operands() if a in self.layers)
+        open_ = [a for a in node.operands() if self._is_open(a)]
+        if open_:
+            gy, index = (self.balls[a] for a in node.operands()[:2])
+            known = node.op.name == "put" and index.candidates is not None
+            return Routed(i, node, sources, gy, index) if known else Opaque(i, node, sources)
+        if (gate := self._gate(i, node)) is not None:
+            return gate
+        known_values = {a: self.balls[a].value for a in node.operands() if a not in self.layers}
+        return layer_of(self.graph, i, self.layers, known_values)
 
     def _enter(self, layer: Layer, depth: int, error: Array, size: Array) -> None:
         i, state = layer.position, self.state
@@ -141,12 +165,25 @@ class Forward:
             wider = np.maximum(np.maximum(ball.high - exact.high, exact.low - ball.low), 0.0)
         return np.where(np.isfinite(exact.radius), wider, np.inf) + 64 * U * size, size
 
+    def _put_error(self, i: int, node: Node) -> tuple[Array, Array]:
+        """Roundings where values meet in a cell; the radius of a constant; what may come together in size."""
+        gy, index = (self.balls[a] for a in node.operands())
+        varies = node.operands()[0] in self.layers
+        found = candidates(index, math.prod(node.params["size"]))
+        sizes, visits, radii = (scattered(v, found, node) for v in (gy.size, np.ones(gy.shape), gy.radius))
+        count = np.maximum(visits - 1, 0)
+        stores = int(self.rules.arithmetic.inner is not self.rules.arithmetic.format)
+        error = stored_error(self.rules.arithmetic, sizes, count, stores) + underflow(
+            self.rules.arithmetic, count, stores
+        )
+        return np.where(count == 0, 0.0, error) * SLACK + (0.0 if varies else radii * SLACK), 4 * sizes
+
     # --- gates --------------------------------------------------------------------------------------------------------
 
-    def _gates(self, i: int, node: Node) -> dict[int, Any]:
-        """select(c, x, 0) or select(c, 0, x) with an open c: the source, where it is surely x, where surely 0."""
-        if node.op.name != "select" or not isinstance(node.args[0], int):
-            return {}
+    def _gate(self, i: int, node: Node) -> Gate | None:
+        """select(c, x, 0) or select(c, 0, x) with an open c: where it is surely x, and where surely 0."""
+        if node.op.name != "select" or not isinstance(node.args[0], int) or node.args[0] not in self.layers:
+            return None
         c = self.balls[node.args[0]]
         holds, fails = (
             np.broadcast_to(m, node.shape) for m in ((c.low > 0) | (c.high < 0), (c.low == 0) & (c.high == 0))
@@ -154,11 +191,22 @@ class Forward:
         for x, other, keeps, drops in ((1, 2, holds, fails), (2, 1, fails, holds)):
             source = node.args[x]
             if isinstance(source, int) and source in self.layers and self._is_zero(node.args[other]):
-                return {i: (source, keeps, drops)}
-        return {}
+                return Gate(i, node, source, keeps, drops)
+        return None
 
     def _is_zero(self, a: Any) -> bool:
         return not self.balls[a].size.any() if isinstance(a, int) else a.value == 0
+
+
+def scattered(values: Array, found: tuple[Array, Array], node: Node) -> Array:
+    """The sum, cell by cell, of every value at each of its candidates."""
+    size = node.params["size"]
+    cells, possible = found
+    lead = values.shape[: values.ndim - len(size)]
+    total = np.zeros((math.prod(lead), math.prod(size) + 1))
+    plane = np.arange(math.prod(lead)).reshape(*lead, *(1,) * (cells.ndim - len(lead)))
+    np.add.at(total, (np.broadcast_to(plane, cells.shape), cells), np.where(possible, values[..., None], 0.0))
+    return total[:, :-1].reshape(node.shape)
 
 
 def signs_of(splits: Mapping[int, Array], i: int, ball: Ball) -> tuple[Array, Array]:

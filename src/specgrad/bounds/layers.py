@@ -4,6 +4,7 @@ For an objective A.y of a node y = f(x) a layer gives an objective of x and a co
 
     linear             A' is the operator's own cotangent rule, with the objectives as leading axes (torch.func.vmap)
     cell, gate, taps   A' takes the lower line where A >= 0 and the upper one elsewhere (specgrad.bounds.relax)
+    joint              several sources: a product, the larger of two, a value put at an open position (joint.py)
     opaque             A' = 0: the interval of the node itself, as for an input
 
 Objectives have the shape (boxes, rows, *shape of the node), ends of boxes (boxes, *shape).
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.graph import Graph, Node, NumberArg
+from ..graph.graph import Node
 from ..graph.run import evaluate
 from ..graph.trace import Trace
 from ..op import Op, Params, apply
@@ -57,6 +58,14 @@ class Layer:
 
 class Opaque(Layer):
     """Nothing but the node's own interval: an input, or an operator without a relaxation."""
+
+
+class Joint(Layer):
+    """Of several sources, or of one whose line depends on the objective itself."""
+
+    def back(self, a: Tensor, ends: Sequence[Ends]) -> tuple[list[Tensor], Tensor]:
+        """The objectives of the sources, and the constants (boxes, rows)."""
+        raise NotImplementedError
 
 
 # --- linear ---------------------------------------------------------------------------------------------------------
@@ -196,6 +205,7 @@ class Taps(Relaxed):
     def __init__(self, position: int, node: Node, source: int, window: Window, with_zero: bool) -> None:
         super().__init__(position, node, (source,))
         self.window, self.with_zero = window, with_zero
+        self.gaps: relax.Gaps | None = None  # where known, (taps, boxes, *lead, *out)
 
     @cached_property
     def index(self) -> Tensor:
@@ -227,11 +237,14 @@ class Taps(Relaxed):
         if self.node.op.name == "smooth_max_pool":
             missing = (~inside).sum(0) * (self.node.params["padded"] == "zero")
             return relax.smooth_largest(low, high, inside, missing, float(self.node.params["beta"]))
-        if not self.with_zero:
-            return relax.largest(low, high, inside)
-        low, high = (torch.cat([t, torch.zeros_like(t[:1])]) for t in (low, high))
-        found = relax.largest(low, high, torch.cat([inside, torch.ones_like(inside[:1])]))
-        return Lines(found.lower_slope[:-1], found.lower, found.upper_slope[:-1], found.upper)
+        gaps = self.gaps and relax.Gaps(*(g.expand(len(g), *low.shape[1:]) for g in self.gaps))
+        if self.with_zero:
+            gaps = gaps and gaps.with_zero(low, high)
+            low, high = (torch.cat([t, torch.zeros_like(t[:1])]) for t in (low, high))
+            inside = torch.cat([inside, torch.ones_like(inside[:1])])
+        found = relax.largest(low, high, inside) if gaps is None else relax.largest_by_gaps(low, high, inside, gaps)
+        taps = self.window.taps_count
+        return found._replace(lower_slope=found.lower_slope[:taps], upper_slope=found.upper_slope[:taps])
 
     def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
         """Tap by tap into the cells that the windows read: the transpose of `read`."""
@@ -243,6 +256,31 @@ class Taps(Relaxed):
             part = torch.addcmul(positive[(..., *outs)] * down, negative[(..., *outs)], up)
             _accumulate(total, tap.ins, part)
         return total
+
+
+class AxisMax(Relaxed):
+    """The largest cell over whole axes: every cell is a tap."""
+
+    def __init__(self, position: int, node: Node, source: int, shape: Shape) -> None:
+        super().__init__(position, node, (source,))
+        self.shape, self.axes = shape, node.params["axes"]
+
+    def read(self, x: Tensor) -> Tensor:
+        """(boxes, *shape) as (taps, boxes, *rest)."""
+        front = tuple(range(len(self.axes)))
+        return x.movedim(tuple(a + 1 for a in self.axes), front).flatten(0, len(self.axes) - 1)
+
+    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+        return (slope.abs() * self.read(v)).sum(0)
+
+    def lines(self, ends: Ends) -> Lines:
+        low, high = (self.read(end) for end in ends)
+        return relax.largest(low, high, torch.ones_like(low) > 0)
+
+    def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
+        part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
+        whole = part.reshape(tuple(self.shape[a] for a in self.axes) + part.shape[1:])
+        return whole.movedim(tuple(range(len(self.axes))), tuple(a + 2 for a in self.axes))
 
 
 def _index(i: Any) -> Any:
@@ -258,40 +296,3 @@ def _accumulate(total: Tensor, ins: tuple[Any, ...], part: Tensor) -> None:
     flat = np.ravel_multi_index(np.broadcast_arrays(*ins), sizes).ravel()
     rows = total.view(*total.shape[: total.ndim - len(ins)], math.prod(sizes))
     rows.index_add_(rows.ndim - 1, torch.from_numpy(flat), part.flatten(part.ndim - len(ins)))
-
-
-# --- which is which ---------------------------------------------------------------------------------------------------
-
-
-def layer_of(
-    graph: Graph, i: int, varying: dict[int, Any], constants: dict[int, Array], gates: dict[int, Any]
-) -> Layer:
-    """The layer of node i, given which nodes vary and what the others are."""
-    node = graph.nodes[i]
-    name, sources = node.op.name, tuple(a for a in node.operands() if a in varying)
-    args = [_argument(graph, a, varying, constants) for a in node.args]
-    moving = [k for k, a in enumerate(args) if isinstance(a, tuple)]
-    if name == "stop_gradient":
-        return Identity(i, node, sources, args)
-    if any(set(moving) <= set(group) for group in node.op.linear_groups(len(args))):
-        return Linear(i, node, sources, args)
-    if name == "relu" or name in relax.CELLS:
-        return Cell(i, node, sources)
-    if name in ("max_pool", "smooth_max_pool"):
-        return _taps(graph, i, node, sources[0])
-    if i in gates:
-        return Gate(i, node, *gates[i])
-    return Opaque(i, node, sources)
-
-
-def _argument(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int, Array]) -> Any:
-    if isinstance(a, NumberArg):
-        return a.value
-    return graph.nodes[a].shape if a in varying else tensor(constants[a])
-
-
-def _taps(graph: Graph, i: int, node: Node, source: int) -> Taps:
-    """relu and max_pool as one: 0 is one more tap."""
-    before = graph.nodes[source]
-    fused = node.op.name == "max_pool" and before.op.name == "relu"
-    return Taps(i, node, before.operands()[0] if fused else source, node.params["window"], fused)

@@ -23,7 +23,7 @@ from ..ops.elementwise import cellwise
 from ..scalar import Array
 from ..window import Patch, Shape, Strided, Window
 from .backward import State, backward, finished, least
-from .layers import Identity, Layer, Linear, Opaque, Relaxed, Taps, adjoint, rows_dot, split
+from .layers import Identity, Joint, Layer, Linear, Opaque, Relaxed, Taps, adjoint, rows_dot, split
 from .relax import Lines
 
 CELLS = 1 << 20  # cells of an objective that are held at once: 8 MB
@@ -105,7 +105,11 @@ class Cone:
         ones = (1,) * self.rank
         seed = rows.reshape(1, *rows.shape, *ones)
         self.found[i] = [Objective(Patch(ones, (0,) * self.rank, ones), seed, seed)]
-        total = lost = torch.zeros((1, len(rows)), dtype=torch.float64)
+        return self.descend(torch.zeros((1, len(rows)), dtype=torch.float64))
+
+    def descend(self, lost: Tensor) -> Tensor:
+        """From the objectives that are noted down to the inputs; `lost` (positions or 1, rows) is lost already."""
+        total = torch.zeros_like(lost)
         for j in sorted(self.state.layers, reverse=True):
             if j not in self.found:
                 continue
@@ -114,8 +118,8 @@ class Cone:
                 continue
             gained, paid = self._down(j, objective)
             total, lost = total + gained, lost + paid
-        low = finished(total, lost).expand(len(self.positions), len(rows))
-        return low + self._dense_rest(len(rows)) if self.dense else low
+        low = finished(total, lost).expand(len(self.positions), lost.shape[1])
+        return low + self._dense_rest(lost.shape[1]) if self.dense else low
 
     def _merged(self, j: int, parts: list[Objective]) -> Objective | None:
         """One patch for all parts; None if the node goes on densely."""
@@ -140,6 +144,8 @@ class Cone:
             return False
         if isinstance(layer, Opaque):
             return True
+        if isinstance(layer, Joint):
+            return False
         if math.prod(patch.size) > math.prod(shape[len(shape) - self.rank :]):
             return False
         if isinstance(layer, Taps) or layer.node.op.name in ("conv", "avg_pool"):

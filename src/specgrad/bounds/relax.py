@@ -6,9 +6,10 @@ leaves the least area between the line and f.
 
     cells    functions of one cell: relu and other piecewise linear ones exactly, smooth ones on a grid of points with
              the second-order bound curvature*step**2/8 between them
-    taps     the largest of several cells: lower = the tap with the largest lower end; upper = slope only on the tap
+    taps     the largest of several cells: lower = the tap with the largest middle; upper = slope only on the tap
              with the largest upper end u1, (u1 - theta)/(u1 - l1) with theta = max(second largest upper end, largest
-             lower end), and the tightest intercept max_i [max((1-L_i)u_i, (1-L_i)l_i) - sum_{j != i} L_j l_j]
+             lower end), and the tightest intercept max_i [max((1-L_i)u_i, (1-L_i)l_i) - sum_{j != i} L_j l_j].
+             Where the gaps x_t - x_r to one tap r are bounded too, max x = x_r + max gap, and the gaps take these lines
 """
 
 from __future__ import annotations
@@ -132,20 +133,50 @@ def largest(low: Tensor, high: Tensor, inside: Tensor) -> Lines:
     """The maximum over the first axis; taps that are not `inside` do not count, and a window without any gives 0."""
     nothing = torch.finfo(low.dtype).min
     lows, highs = torch.where(inside, low, nothing), torch.where(inside, high, nothing)
+    middle = torch.where(inside, low / 2 + high / 2, nothing)
     top_low, at_low = lows.max(0, keepdim=True)
     order = highs.topk(min(2, len(highs)), 0)
     u1, at = order.values[:1], order.indices[:1]
     theta = torch.maximum(order.values[1:2], top_low) if len(highs) > 1 else top_low
     l1 = lows.gather(0, at)
     s1 = torch.where(u1 > theta, (u1 - theta) / torch.where(u1 > l1, u1 - l1, 1.0), 0.0).clamp(0, 1)
-    below = torch.zeros_like(lows).scatter(0, at_low, 1.0)
     alone = highs.scatter(0, at_low, nothing).amax(0, keepdim=True) <= top_low
-    slope = torch.where(alone, below, torch.zeros_like(lows).scatter(0, at, s1))
+    only = torch.zeros_like(lows).scatter(0, at_low, 1.0)
+    below = torch.where(alone, only, torch.zeros_like(lows).scatter(0, middle.argmax(0, keepdim=True), 1.0))
+    slope = torch.where(alone, only, torch.zeros_like(lows).scatter(0, at, s1))
     above = torch.where(
         alone[0], 0.0, intercept(torch.where(inside, low, 0.0), torch.where(inside, high, 0.0), inside, slope)
     )
     some = inside.any(0)
     return Lines(below * some, torch.zeros_like(above), slope * some, torch.where(some, above, 0.0))
+
+
+class Gaps(NamedTuple):
+    """x_t - x_r for one tap r of every window, (taps, ...); r itself has the gap 0."""
+
+    reference: Tensor
+    low: Tensor
+    high: Tensor
+
+    def with_zero(self, low: Tensor, high: Tensor) -> Gaps:
+        """0 as one more tap: its gap is -x_r."""
+        least, most = (-end.gather(0, self.reference) for end in (high, low))
+        return Gaps(self.reference, torch.cat([self.low, least]), torch.cat([self.high, most]))
+
+
+def largest_by_gaps(low: Tensor, high: Tensor, inside: Tensor, gaps: Gaps) -> Lines:
+    """max x = x_r + max gap; the upper line is the better one at the middle of this and of `largest`."""
+    plain, by_gaps = largest(low, high, inside), largest(gaps.low, gaps.high, inside)
+    bent = by_gaps.upper_slope.scatter(0, gaps.reference, 0.0)
+    slope = bent.scatter(0, gaps.reference, 1 - bent.sum(0, keepdim=True))
+    middle = torch.where(inside, low / 2 + high / 2, 0.0)
+    size = torch.where(inside, torch.maximum(low.abs(), high.abs()), 0.0).amax(0)
+    offset = by_gaps.upper + 4 * U * (1 + len(low)) * size
+    better = (slope * middle).sum(0) + offset < (plain.upper_slope * middle).sum(0) + plain.upper
+    better &= inside.any(0)
+    return plain._replace(
+        upper_slope=torch.where(better, slope, plain.upper_slope), upper=torch.where(better, offset, plain.upper)
+    )
 
 
 def intercept(low: Tensor, high: Tensor, inside: Tensor, slope: Tensor) -> Tensor:

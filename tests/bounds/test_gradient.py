@@ -1,0 +1,79 @@
+"""Bounds on gradients and Lipschitz constants, against gradients that are known or sampled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import specgrad as sg
+from specgrad.bounds import Box, crown, gradient_box, ibp, lipschitz
+
+SHAPES = {"w": (3, 1, 3, 3), "v": (4, 3, 3, 3), "f": (2, 4 * 9)}
+
+
+def network(p, x):
+    x = sg.max_pool(sg.conv(p["w"], None, x), (2, 2))
+    return sg.linear(p["f"], None, sg.flatten(sg.conv(p["v"], None, x, padding=1), 1))
+
+
+def drawn():
+    draw = np.random.default_rng(0).normal
+    return {k: (draw(size=s) / np.sqrt(np.prod(s[1:]))).astype(np.float32) for k, s in SHAPES.items()}, draw(
+        size=(1, 1, 8, 8)
+    )
+
+
+def test_gradient_of_a_maximum_by_hand() -> None:
+    """max(3a, b): the gradient is (3, 0) or (0, 1), and known where one of them wins for certain."""
+    graph = sg.trace(lambda x: sg.sum(sg.max_pool(x * np.array([3.0, 1.0]), (2,))), (2,))
+    (found,) = gradient_box(graph, Box([0.0, 0.0], [1.0, 1.0]), 1.0)
+    np.testing.assert_allclose((found.low, found.high), ([0, 0], [3, 1]), atol=1e-9)
+    (found,) = gradient_box(graph, Box([0.5, 0.0], [1.0, 1.0]), 1.0)
+    np.testing.assert_allclose((found.low, found.high), ([3, 0], [3, 0]), atol=1e-9)
+
+
+def test_monotonicity_is_certified() -> None:
+    """A gradient box without a negative number proves that the network never decreases."""
+    w = np.array([[1.0, 2.0], [0.5, 1.0]])
+    graph = sg.trace(lambda x: sg.sum(sg.sigmoid(sg.linear(w, None, sg.tanh(sg.linear(w, None, x))))), (2,))
+    (found,) = gradient_box(graph, Box([-1.0, -1.0], [1.0, 1.0]), 1.0)
+    assert (found.low >= 0).all()
+
+
+@pytest.mark.parametrize("method", ["crown", "ibp"])
+def test_gradients_of_a_network_lie_in_the_box(method: str) -> None:
+    p, x = drawn()
+    graph = sg.trace(network, SHAPES, x.shape)
+    box = Box.around(x, 0.1)
+    (found,) = gradient_box(graph, (p, box), [1.0, 0.0], method=method)
+    assert all(found.contains(g).all() for g in sampled_gradients(graph, p, box, 100))
+
+
+def sampled_gradients(graph, p, box, count):
+    rng = np.random.default_rng(1)
+    weights = {k: torch.from_numpy(v).double() for k, v in p.items()}
+    for _ in range(count):
+        z = torch.tensor(box.low + rng.integers(0, 2, box.shape) * (box.high - box.low), requires_grad=True)
+        (g,) = torch.autograd.grad(graph(weights, z)[0, 0], z)
+        yield g.numpy()
+
+
+def test_lipschitz_constant() -> None:
+    p, x = drawn()
+    graph = sg.trace(network, SHAPES, x.shape)
+    box = Box.around(x, 0.05)
+    for norm, dual in ((2, 2), (np.inf, 1), (1, np.inf)):
+        constant = lipschitz(graph, (p, box), norm=norm)[0, 0]
+        largest = max(np.linalg.norm(g.ravel(), dual) for g in sampled_gradients(graph, p, box, 30))
+        assert largest <= constant <= 4 * largest
+    with pytest.raises(sg.ParameterError, match="norm must be 1, 2 or inf; got 3"):
+        lipschitz(graph, (p, box), norm=3)
+
+
+def test_crown_is_narrower_than_intervals_on_gradients() -> None:
+    p, x = drawn()
+    graph = sg.vjp(sg.trace(network, SHAPES, x.shape), "x")
+    args = (p, Box.around(x, 0.1), np.array([[1.0, 0.0]]))
+    wide, narrow = ibp(graph, *args, deployed=False).outputs[1], crown(graph, args, deployed=False).outputs[1]
+    assert narrow.width.sum() < 0.9 * wide.width.sum()
