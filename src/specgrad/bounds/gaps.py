@@ -13,7 +13,8 @@ from torch import Tensor
 from ..window import Patch, Strided
 from .backward import State, U
 from .layers import Linear, Taps
-from .patches import CELLS, Cone, Objective, _read
+from .local import cells_per_row, read_through
+from .patches import CELLS, Cone, Objective
 from .relax import Gaps
 
 
@@ -50,15 +51,16 @@ def _narrow(
     planes = (-1, channels, *taps.window.out)
     where = np.argwhere(open_.reshape(planes).any(1).numpy())
     views = [t.reshape(len(t), *(open_.reshape(planes).shape)) for t in (reference, gap_low, gap_high)]
-    start, step, matrices = 0, 16, dict[tuple[int, Patch], Tensor]()
-    while start < len(where):
+    matrices = dict[tuple[int, Patch], Tensor]()
+    rows = 2 * channels * taps.window.taps_count
+    step = max(1, CELLS // (rows * cells_per_row(state, rank, source.position)))
+    for start in range(0, len(where), step):
         cone = Cone(state, rank, where[start : start + step], matrices)
         at = (slice(None), cone.positions[:, 0], slice(None), *cone.positions[:, 1:].T)
         found = gaps_at(cone, taps, source, views[0][at][:, 0])
         for view, ends in zip(views[1:], found, strict=True):
             better = torch.maximum if view is views[1] else torch.minimum
             view[at] = better(view[at], ends)
-        start, step = start + step, max(1, CELLS // cone.widest)
     for t, view in ((gap_low, views[1]), (gap_high, views[2])):
         t.copy_(view.reshape(t.shape))
 
@@ -66,8 +68,8 @@ def _narrow(
 def gaps_at(cone: Cone, taps: Taps, source: Linear, reference: Tensor) -> tuple[Tensor, Tensor]:
     """Low and high of every gap, (positions, taps, channels), given the number of the reference tap."""
     unit = Patch((1,) * cone.rank, (0,) * cone.rank, (1,) * cone.rank)
-    patch, local = _read(unit, taps.window), Taps(0, taps.node, 0, unit.window(taps.window), False)
-    below = _read(patch, source.node.params["window"])
+    patch, local = read_through(unit, taps.window), Taps(0, taps.node, 0, unit.window(taps.window), False)
+    below = read_through(patch, source.node.params["window"])
     channels = reference.shape[-1]
     matrix = cone._matrix(source.position, source, patch, below, channels)
     cells = torch.eye(matrix.shape[0] // channels, dtype=torch.float64)[local.index.flatten()]  # (taps, cells)

@@ -10,41 +10,21 @@ is no window, or patches are as large as the array, the rest goes down as dense 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..op import apply
-from ..ops.avg_pool import AVG_POOL
-from ..ops.elementwise import cellwise
 from ..scalar import Array
-from ..window import Patch, Shape, Strided, Window
+from ..window import Patch, Shape
 from .backward import State, backward, finished, least
-from .layers import Identity, Joint, Layer, Linear, Opaque, Relaxed, Taps, adjoint, rows_dot, split
+from .layers import Linear, Opaque, Relaxed, Taps, rows_dot, split
+from .local import average_weights, cells_per_row, is_local, patch_matrix, per_channel, read_through, spatial_rank
 from .relax import Lines
 
-CELLS = 1 << 20  # cells of an objective that are held at once: 8 MB
-
-
-def spatial_rank(state: State, i: int) -> int | None:
-    """How many of a node's last axes its windows move over; None if that makes no sense."""
-    seen, waiting = set(), [i]
-    while waiting:
-        layer = state.layers[waiting.pop()]
-        window = layer.node.params.get("window")
-        if isinstance(window, Window):
-            return window.rank if len(layer.node.shape) > window.rank else None
-        if _elementwise(layer):
-            waiting += [s for s in layer.sources if s not in seen]
-            seen |= set(layer.sources)
-    return None
-
-
-def _elementwise(layer: Layer) -> bool:
-    return layer.node.op.reach is cellwise or isinstance(layer, Identity)
+CELLS = 1 << 21  # cells of an objective that are held at once: 16 MB
+CACHED = 1 << 17  # cells that a cache holds: 1 MB
 
 
 @dataclass(eq=False)
@@ -62,41 +42,47 @@ class Cone:
 
     positions   (count, 1 + rank): the number of the leading axes' cell, and the spatial position
     matrices    of layers that are the same at every position; kept from cone to cone
-    widest      cells per position of the largest objective so far
     """
 
     state: State
     rank: int
     positions: Array
     matrices: dict[tuple[int, Patch], Tensor]
-    widest: int = 1
     found: dict[int, list[Objective]] = field(default_factory=dict)
     dense: dict[int, list[tuple[Patch, Tensor]]] = field(default_factory=dict)
+    indices: dict[tuple[Patch, Shape, int], Tensor] = field(default_factory=dict)
 
     # --- patches of a node's tensors --------------------------------------------------------------------------------
 
     def gather(self, v: Tensor, patch: Patch) -> Tensor:
         """(1, *lead, channels, *spatial) as (positions, channels, *patch), 0 outside."""
-        spatial = tuple(v.shape[v.ndim - self.rank :])
-        channels, cells = v.shape[v.ndim - self.rank - 1], math.prod(spatial)
-        planes = v.reshape(-1, channels, cells).movedim(1, 0)
-        index = self._index(patch, spatial, planes.shape[1])
-        flat = torch.nn.functional.pad(planes.reshape(channels, -1), (0, 1))
-        return flat[:, index].movedim(1, 0).contiguous()
+        return self._gathered(v, patch)[0]
+
+    def _gathered(self, v: Tensor, patch: Patch) -> Tensor:
+        """(k, *lead, channels, *spatial) as (k, positions, channels, *patch), 0 outside."""
+        spatial, channels = tuple(v.shape[v.ndim - self.rank :]), v.shape[v.ndim - self.rank - 1]
+        planes = v.reshape(len(v), -1, channels, math.prod(spatial)).movedim(2, 1)
+        index = self._index(patch, spatial, planes.shape[2])
+        flat = torch.nn.functional.pad(planes.reshape(len(v) * channels, -1), (0, 1))
+        return flat[:, index].reshape(len(v), channels, *index.shape).movedim(2, 1).contiguous()
 
     def _index(self, patch: Patch, spatial: Shape, planes: int) -> Tensor:
-        cells = math.prod(spatial)
-        within = patch.cells(self.positions[:, 1:], spatial)
-        plane = self.positions[:, 0].reshape(-1, *(1,) * self.rank)
-        return torch.from_numpy(np.where(within == cells, planes * cells, within + cells * plane))
+        """The flat cells of the patches in all planes; one past the last for outside ones. Read often, so kept."""
+        key = patch, spatial, planes
+        if key not in self.indices:
+            cells = math.prod(spatial)
+            within = patch.cells(self.positions[:, 1:], spatial)
+            plane = self.positions[:, 0].reshape(-1, *(1,) * self.rank)
+            self.indices[key] = torch.from_numpy(np.where(within == cells, planes * cells, within + cells * plane))
+        return self.indices[key]
 
     def lines(self, i: int, patch: Patch) -> Lines:
         """The lines of node i at the patches; slopes of taps keep their axis in front."""
         lines = self.state.lines(i)
         if not isinstance(self.state.layers[i], Taps):
-            return Lines(*(self.gather(v, patch) for v in lines))
-        slopes = [torch.stack([self.gather(s, patch) for s in each]) for each in lines[::2]]
-        return Lines(slopes[0], self.gather(lines.lower, patch), slopes[1], self.gather(lines.upper, patch))
+            return Lines(*self._gathered(torch.cat(lines), patch))
+        down, up = (self._gathered(s.squeeze(1), patch) for s in (lines.lower_slope, lines.upper_slope))
+        return Lines(down, self.gather(lines.lower, patch), up, self.gather(lines.upper, patch))
 
     # --- down -------------------------------------------------------------------------------------------------------
 
@@ -126,7 +112,7 @@ class Cone:
         patch: Patch | None = parts[0].patch
         for part in parts[1:]:
             patch = patch and patch.union(part.patch)
-        if patch is None or not self._local(j, patch):
+        if patch is None or not is_local(self.state, self.rank, j, patch):
             self.dense.setdefault(j, []).extend((part.patch, part.a) for part in parts)
             return None
         placed = [
@@ -135,23 +121,6 @@ class Cone:
         ]
         loose = [b for _, b in placed if b is not None]
         return Objective(patch, _total([a for a, _ in placed]), _total(loose) if loose else None)
-
-    def _local(self, j: int, patch: Patch) -> bool:
-        """Whether the layer can be gone through patch by patch, and should."""
-        layer = self.state.layers[j]
-        shape = layer.node.shape
-        if len(shape) <= self.rank:
-            return False
-        if isinstance(layer, Opaque):
-            return True
-        if isinstance(layer, Joint):
-            return False
-        if math.prod(patch.size) > math.prod(shape[len(shape) - self.rank :]):
-            return False
-        if isinstance(layer, Taps) or layer.node.op.name in ("conv", "avg_pool"):
-            first = layer.sources == layer.node.operands()[:1] or isinstance(layer, Taps)
-            return first and all(isinstance(a, Strided) for a in layer.node.params["window"].axes)
-        return _elementwise(layer) and all(self.state.ends[s][0].shape[1:] == shape for s in layer.sources)
 
     def _down(self, j: int, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
         """Constant and loss of one layer; its sources' objectives are noted."""
@@ -169,10 +138,10 @@ class Cone:
         return self._through_linear(j, layer, objective)
 
     def _through_taps(self, j: int, layer: Taps, patch: Patch, a: Tensor) -> Tensor:
-        lines, below = self.lines(j, patch), _read(patch, layer.window)
+        lines, below = self.lines(j, patch), read_through(patch, layer.window)
         local = Taps(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
         source = self.state.layers[layer.sources[0]]
-        alone = all(k < source.position for k in self.found) and self._local(source.position, below)
+        alone = all(k < source.position for k in self.found) and is_local(self.state, self.rank, source.position, below)
         if alone and isinstance(source, Linear) and source.node.op.name == "conv":
             return self._composed(local, lines, source, below, a)
         pulled, constant = local.back(a, lines)
@@ -185,16 +154,15 @@ class Cone:
         Its objective would have as many cells as the maximum has taps; the lines, composed with the convolution's
         matrix, are no larger than what comes out. Taps outside the array have slope 0.
         """
-        below = _read(patch, source.node.params["window"])
+        below = read_through(patch, source.node.params["window"])
         matrix = self._matrix(source.position, source, patch, below, a.shape[2])
         rows = matrix.reshape(a.shape[2], -1, matrix.shape[1])[:, taps.index.flatten(1)]
-        rows = rows.movedim(1, 0).flatten(1, 2)  # (taps, channels*out, cells below)
-        bias = None if source.constant is None else taps.read(self.gather(source.constant, patch))
+        rows = rows.movedim(1, 2).flatten(0, 1)  # (channels*out, taps, cells below)
+        bias = None if source.constant is None else per_channel(source.constant, self.rank)
 
         def half(part: Tensor, slope: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
-            offset = offset if bias is None else offset + (slope * bias).sum(0)
-            combined = torch.einsum("tpk,tkn->pkn", slope.flatten(2), rows)
-            return _product(part.flatten(2), combined), rows_dot(part, offset)
+            offset = offset if bias is None else torch.addcmul(offset, slope.sum(0), bias)
+            return _combined(part.flatten(2), slope.flatten(2), rows), rows_dot(part, offset)
 
         positive, negative = split(a)
         parts = half(positive, lines.lower_slope, lines.lower), half(negative, lines.upper_slope, lines.upper)
@@ -205,7 +173,6 @@ class Cone:
 
     def _note(self, source: int, objective: Objective) -> None:
         self.found.setdefault(source, []).append(objective)
-        self.widest = max(self.widest, objective.a[0].numel())
 
     def _through_linear(self, j: int, layer: Linear, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
         state, patch, a = self.state, objective.patch, objective.a
@@ -224,7 +191,7 @@ class Cone:
                 (patch, a * self._diagonal(d, patch))
                 for d in layer.back(torch.ones((1, 1, *layer.node.shape)).double())
             ]
-        below = _read(patch, layer.node.params["window"])
+        below = read_through(patch, layer.node.params["window"])
         scaled = a * self._inside(j, patch)
         matrix = self._matrix(j, layer, patch, below, a.shape[2])
         out = scaled.reshape(-1, matrix.shape[0]) @ matrix
@@ -232,7 +199,7 @@ class Cone:
 
     def _matrix(self, j: int, layer: Linear, patch: Patch, below: Patch, channels: int) -> Tensor:
         if (j, patch) not in self.matrices:
-            self.matrices[j, patch] = _matrix(layer, patch, below, channels, self.rank)
+            self.matrices[j, patch] = patch_matrix(layer, patch, below, channels, self.rank)
         return self.matrices[j, patch]
 
     def _diagonal(self, d: Tensor, patch: Patch) -> Tensor:
@@ -244,7 +211,7 @@ class Cone:
         layer = self.state.layers[j]
         scale = torch.ones((1, *layer.node.shape), dtype=torch.float64)
         if layer.node.op.name == "avg_pool":
-            scale = _weights(layer)
+            scale = average_weights(layer)
         return _plain(self.gather(scale, patch).unsqueeze(1))
 
     # --- the rest, as whole rows ------------------------------------------------------------------------------------
@@ -266,18 +233,18 @@ class Cone:
         return whole.reshape(1, -1, *shape)
 
 
-def _read(patch: Patch, window: Window) -> Patch:
-    below = patch.read_through(window)
-    assert below is not None  # only strided windows come here
-    return below
-
-
-def _product(a: Tensor, m: Tensor) -> Tensor:
-    """(positions or 1, rows, k) with (positions, k, n)."""
-    if len(a) == 1 and len(m) > 1:
-        flat = a[0] @ m.movedim(0, 1).flatten(1)
-        return flat.reshape(len(flat), len(m), -1).movedim(1, 0)
-    return a @ m
+def _combined(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
+    """sum_k a[p, r, k] sum_t slope[t, p, k] rows[k, t, n] for every position p, as many at a time as a cache holds."""
+    weights, found = slope.permute(2, 1, 0), []
+    step = max(1, CACHED // (rows.shape[0] * rows.shape[2]))
+    for start in range(0, slope.shape[1], step):
+        lines = torch.bmm(weights[:, start : start + step], rows)  # (k, positions, n)
+        if len(a) == 1:
+            flat = a[0] @ lines.flatten(1)
+            found.append(flat.reshape(len(flat), -1, rows.shape[2]).movedim(1, 0))
+        else:
+            found.append(a[start : start + step] @ lines.movedim(1, 0))
+    return torch.cat(found)
 
 
 def _plain(v: Tensor) -> Tensor:
@@ -298,30 +265,6 @@ def _placed(a: Tensor, patch: Patch, within: Patch) -> Tensor:
     return torch.nn.functional.pad(a, pads) if any(pads) else a
 
 
-def _weights(layer: Layer) -> Tensor:
-    """(1, *shape): what avg_pool multiplies the sum of a window by."""
-    ones = torch.ones(layer.node.shape[: -layer.node.params["window"].rank] + layer.node.params["window"].size).double()
-    mean = apply(AVG_POOL, ones, **layer.node.params)
-    count = apply(AVG_POOL, ones, window=layer.node.params["window"], divisor=1)
-    return torch.where(count == 0, 0.0, mean / torch.where(count == 0, 1.0, count))[None]
-
-
-def _matrix(layer: Linear, patch: Patch, below: Patch, channels: int, rank: int) -> Tensor:
-    """The cotangent rule on a patch as a matrix (channels*patch, source channels*patch below)."""
-    params = {**layer.node.params, "window": patch.window(layer.node.params["window"])}
-    if layer.node.op.name == "avg_pool":
-        params["divisor"] = 1
-    source = layer.args[0]
-    lead = (1,) * (len(source) - rank - 1)
-    args = [(*lead, source[-rank - 1], *below.size), *layer.args[1:]]
-    pull: Callable[[Tensor], tuple[Tensor, ...]] = adjoint(
-        layer.node.op, args, params, (*lead, channels, *patch.size), [0]
-    )
-    count = channels * math.prod(patch.size)
-    identity = torch.eye(count, dtype=torch.float64).reshape(count, *lead, channels, *patch.size)
-    return torch.func.vmap(pull)(identity)[0].reshape(count, -1)
-
-
 # --- narrowing a layer ----------------------------------------------------------------------------------------------
 
 
@@ -336,11 +279,9 @@ def patch_narrow(state: State, i: int, open_: Array, low: Array, high: Array) ->
     open_, low, high = (v.reshape(planes) for v in (open_, low, high))
     positions = np.argwhere(open_.any(1))
     matrices: dict[tuple[int, Patch], Tensor] = {}
-    start, step = 0, 4
-    while start < len(positions):
-        cone = Cone(state, rank, positions[start : start + step], matrices)
-        _narrow_chunk(cone, i, open_, low, high)
-        start, step = start + step, max(1, CELLS // cone.widest)
+    step = max(1, CELLS // (2 * channels * cells_per_row(state, rank, i)))
+    for start in range(0, len(positions), step):
+        _narrow_chunk(Cone(state, rank, positions[start : start + step], matrices), i, open_, low, high)
     return True
 
 

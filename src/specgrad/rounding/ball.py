@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,27 +58,27 @@ class Ball:
     def shape(self) -> tuple[int, ...]:
         return self.value.shape
 
-    @property
+    @cached_property
     def low(self) -> Array:
-        low = _outward(self.value - self.radius, self.radius, -np.inf)
+        low = _outward(self.value - self.radius, self.radius, -1)
         return low if self.ends is None else np.fmax(low, self.ends[0])
 
-    @property
+    @cached_property
     def high(self) -> Array:
-        high = _outward(self.value + self.radius, self.radius, np.inf)
+        high = _outward(self.value + self.radius, self.radius, 1)
         return high if self.ends is None else np.fmin(high, self.ends[1])
 
-    @property
+    @cached_property
     def size(self) -> Array:
         """An upper bound of the absolute value."""
-        size = _outward(np.abs(self.value) + self.radius, self.radius, np.inf)
+        size = _outward(np.abs(self.value) + self.radius, self.radius, 1)
         return size if self.ends is None else np.fmin(size, np.maximum(np.abs(self.low), np.abs(self.high)))
 
     @property
     def least(self) -> Array:
         """A lower bound of the absolute value."""
         with np.errstate(invalid="ignore"):  # an infinite value with an infinite radius may be anything: 0
-            least = np.fmax(0.0, _outward(np.abs(self.value) - self.radius, self.radius, -np.inf))
+            least = np.fmax(0.0, _outward(np.abs(self.value) - self.radius, self.radius, -1))
             return least if self.ends is None else np.fmax(least, np.fmax(self.ends[0], -self.ends[1]))
 
     @property
@@ -97,9 +98,11 @@ class Ball:
         return np.asarray(near | same | np.isinf(self.radius))
 
 
-def _outward(x: Array, radius: Array, direction: float) -> Array:
-    """x is exact where the radius is 0; elsewhere one float64 step further out."""
-    return np.where(radius == 0, x, np.nextafter(x, direction))
+def _outward(x: Array, radius: Array, direction: int) -> Array:
+    """x is exact where the radius is 0; elsewhere at least one float64 further out (faster than np.nextafter)."""
+    with np.errstate(invalid="ignore"):
+        step = np.abs(x) * 2.0**-52 + 5e-324
+        return np.where(radius == 0, x, x + step if direction > 0 else x - step)
 
 
 def exact_ball(value: Array) -> Ball:
