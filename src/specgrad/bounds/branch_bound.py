@@ -146,7 +146,7 @@ class Bounder:
         split = {z: s for z, s in problems.signs.items() if bool(s.any())}
         slopes = {k: v.clone().requires_grad_(True) for k, v in problems.slopes.items()}
         multipliers = {z: problems.multipliers[z].clone().requires_grad_(True) for z in split}
-        adam = _Adam([*slopes.values(), *multipliers.values()])
+        adam = Adam([*slopes.values(), *multipliers.values()])
         best, kept = torch.full((len(problems),), -torch.inf), problems
         for step in range(steps + 1):
             pushed = {z: multipliers[z] * s for z, s in split.items()}
@@ -179,7 +179,7 @@ def _better(kept: Problems, slopes: Mapping[int, Tensor], multipliers: Mapping[i
     return Problems(kept.at, kept.rows, kept.signs, merge(kept.slopes, slopes), merge(kept.multipliers, multipliers))
 
 
-class _Adam:
+class Adam:
     """Adam's rule, uphill. PyTorch's own optimisers take seconds to import."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:

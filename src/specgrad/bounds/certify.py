@@ -8,7 +8,7 @@ unknown          neither, within the time
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..errors import ParameterError, ShapeError
 from ..graph.graph import Graph
 from ..scalar import Array
 from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on, deployed_graph
-from .vnnlib import Case, Property, read, robustness
+from .vnnlib import Alternative, Case, Property, read, robustness
 
 Kind = Literal["holds", "counterexample", "unknown"]
 Progress = Callable[[str, int, int], None]
@@ -34,7 +34,7 @@ class Verdict:
     """The answer, and what it rests on.
 
     margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best
-    stages     seconds spent on "attack", "crown" and "branch"
+    stages     seconds spent on "attack", "crown", "pieces" (specgrad.bounds.pieces) and "branch"
     problems   subproblems of the branch and bound
     """
 
@@ -145,7 +145,7 @@ def _joined(answers: list[Verdict]) -> Verdict:
     """The worst of all cases."""
     order = {"counterexample": 0, "unknown": 1, "holds": 2}
     worst = min(answers, key=lambda a: order[a.verdict])
-    stages = {name: sum(a.stages.get(name, 0.0) for a in answers) for name in ("attack", "crown", "branch")}
+    stages = {name: sum(a.stages.get(name, 0.0) for a in answers) for name in ("attack", "crown", "pieces", "branch")}
     margins = tuple(m for a in answers for m in a.margins)
     return replace(worst, margins=margins, stages=stages, problems=sum(a.problems for a in answers))
 
@@ -182,6 +182,8 @@ class _Run:
             return self._broken(case, found)
         margins, root, reason = self._crown(case)
         open_ = [k for k, margin in enumerate(margins) if not margin > 0]
+        if open_ and root is not None:
+            open_ = self._pieces(case, root, margins, open_)
         if not open_:
             return Verdict("holds", None, (tuple(margins),), self.stages, 0)
         rest = replace(case, alternatives=tuple(case.alternatives[k] for k in open_))
@@ -224,12 +226,24 @@ class _Run:
             return margins, None, f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
         return margins, root, ""
 
+    def _pieces(self, case: Case, root: Any, margins: list[float], open_: list[int]) -> list[int]:
+        """Relus that read the same few cells, together; enters margins, and says which alternatives stay open."""
+        from .pieces import piecewise
+
+        self._say("pieces")
+        start = time.monotonic()
+        rows, targets, limits = _best_rows(root, [case.alternatives[k] for k in open_])
+        for k, bound, limit in zip(open_, piecewise(root, rows, targets, self.deadline).tolist(), limits, strict=True):
+            margins[k] = max(margins[k], _margin(bound, limit))
+        self.stages["pieces"] = time.monotonic() - start
+        return [k for k in open_ if not margins[k] > 0]
+
     def _branch(self, case: Case, root: Any, margins: list[float], open_: list[int]) -> Verdict:
         """Branch and bound on relus; with few inputs on inputs too, where a limited number of relu splits fails."""
         start = time.monotonic()
         small = len(case.low) <= FEW_INPUTS
         outcome = self._search(case, root, FEW_PROBLEMS if small else None)
-        for k, bound, limit in zip(open_, outcome.bounds.tolist(), _limits(root, case), strict=True):
+        for k, bound, limit in zip(open_, outcome.bounds.tolist(), _best_rows(root, case.alternatives)[2], strict=True):
             margins[k] = max(margins[k], _margin(bound, limit))
         found, settled, count = None, outcome.settled, outcome.problems
         if small and not settled:
@@ -244,16 +258,12 @@ class _Run:
 
     def _search(self, case: Case, root: Any, most: int | None) -> Any:
         """Relu splits for the row that is nearest to excluding each alternative."""
-        import torch
-
         from .branch import branch, narrowed
 
-        rows, limits = zip(*(_best_row(root, a) for a in case.alternatives), strict=True)
-        targets = torch.tensor([target(limit) for limit in limits], dtype=torch.float64)
+        rows, targets, _ = _best_rows(root, case.alternatives)
         options = {} if most is None else {"most": most}
-        stacked = torch.from_numpy(np.stack(rows))
         bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
-        return branch(bounder, stacked, targets, seconds=self._left(), progress=self.progress, **options)
+        return branch(bounder, rows, targets, seconds=self._left(), progress=self.progress, **options)
 
     def _halve(self, case: Case) -> tuple[Counterexample | None, bool, int]:
         """Input splits: halves of halves, each with an attack, linear bounds and some relu splits of its own."""
@@ -284,10 +294,6 @@ def halves(case: Case) -> list[Case]:
     return [replace(case, high=high), replace(case, low=low)]
 
 
-def _limits(root: Any, case: Case) -> list[Fraction]:
-    return [_best_row(root, a)[1] for a in case.alternatives]
-
-
 def _margin(bound: float, limit: Fraction) -> float:
     """bound - limit, with the right sign even where it rounds to 0."""
     if not np.isfinite(bound):
@@ -296,7 +302,16 @@ def _margin(bound: float, limit: Fraction) -> float:
     return float(exact) if float(exact) or not exact else (5e-324 if exact > 0 else -5e-324)
 
 
-def _best_row(root: Any, alternative: Any) -> tuple[Array, Fraction]:
+def _best_rows(root: Any, alternatives: Sequence[Alternative]) -> tuple[Any, Any, list[Fraction]]:
+    """Of each alternative the row that is nearest to excluding it, as tensors with their targets, and the limits."""
+    import torch
+
+    found = [_best_row(root, a) for a in alternatives]
+    rows, limits = np.stack([row for row, _ in found]), [limit for _, limit in found]
+    return torch.from_numpy(rows), torch.tensor([target(v) for v in limits], dtype=torch.float64), limits
+
+
+def _best_row(root: Any, alternative: Alternative) -> tuple[Array, Fraction]:
     from .crown import output_ends
 
     bounds = output_ends(root, alternative.rows)[0].tolist()
