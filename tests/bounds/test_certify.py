@@ -275,3 +275,30 @@ def test_competition_answers() -> None:
     for name, expected in (("avgpool_specs/prop_0_0.02", "holds"), ("avgpool_specs/prop_4_0.02", "counterexample")):
         found = certify(root / "Convnet_avgpool.onnx", root / f"specs/{name}.vnnlib", seconds=30)
         assert found.verdict == expected
+
+
+# --- other functions than relu ----------------------------------------------------------------------------------------
+
+W, V, U = (
+    np.random.default_rng(k).normal(size=s).astype(np.float32) for k, s in ((0, (6, 4)), (1, (6, 4)), (2, (2, 6)))
+)
+OTHERS = {
+    "maximum": lambda x: sg.maximum(sg.linear(W, None, x), sg.linear(V, None, x)),
+    "product": lambda x: sg.relu(sg.linear(W, None, x)) * sg.linear(V, None, x),
+    "sigmoid": lambda x: sg.sigmoid(sg.linear(W, None, x)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_networks_with_other_functions_are_settled(name: str) -> None:
+    """Splits of inputs settle what splits of relus cannot; answers agree with samples."""
+    graph = sg.trace(lambda x: sg.linear(U, None, OTHERS[name](x)), (4,))
+    x = np.random.default_rng(3).normal(size=4).astype(np.float32)
+    label = int(np.argmax(graph(x.astype(float))))
+    sizes = (0.001, 0.01, 0.1, 0.2, 0.3, 0.6, 2.0)
+    found = {eps: certify(graph, (x, label, eps), seconds=20).verdict for eps in sizes}
+    assert set(found.values()) == {"holds", "counterexample"}
+    for eps in (eps for eps, verdict in found.items() if verdict == "holds"):
+        points = x + np.random.default_rng(4).uniform(-eps, eps, (2000, 4)).astype(np.float32) * 0.999
+        y = torch.func.vmap(sg.compile(graph, "torch"))(torch.from_numpy(points.astype(np.float32)))
+        assert (y.argmax(1) == label).all()

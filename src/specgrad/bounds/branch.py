@@ -61,6 +61,8 @@ class Splitter:
 
     def choose(self, problems: Problems) -> tuple[Tensor, Tensor]:
         """(which relu, which flat cell) per problem; the relu by its number among the bounder's, -1 if none is open."""
+        if not self.bounder.relus:
+            return torch.full((len(problems),), -1), torch.zeros(len(problems), dtype=torch.int64)
         lines, candidates = self.bounder.lines(problems), []
         for k, score in enumerate(self._scores(problems, lines)):
             top = score.topk(min(self.tried, score.shape[1]), 1)

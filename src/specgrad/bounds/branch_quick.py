@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .backward import State
-from .layers import Ends, Layer, Linear, Opaque, Relaxed, split
+from .layers import Ends, Joint, Layer, Linear, Opaque, Relaxed, split
 from .relax import Lines
 
 LARGEST_MATRIX = 1 << 23  # cells of a linear layer that is kept as one matrix
@@ -112,6 +112,10 @@ class Quick:
             down = torch.addcmul(fixed, open_, slopes[i])
             return [torch.addcmul(positive * down, negative, up)], (negative * offset).flatten(1).sum(1)
         layer = self.state.layers[i]
+        if isinstance(layer, Joint):
+            ends = [self.state.ends[s] for s in layer.sources]
+            several, constant = layer.back(a.unsqueeze(1).double(), ends)
+            return [part.squeeze(1).float() for part in several], constant.squeeze(1).float()
         assert isinstance(layer, Relaxed)
         pulled, constant = layer.back(a.unsqueeze(1), lines.others[i])
         return [pulled.squeeze(1)], constant.squeeze(1)
