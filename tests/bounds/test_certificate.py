@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
+from ast import literal_eval
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -353,3 +355,26 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     code, out = run("check-certificate", "c.json", "net.json")
     assert code == 1
     assert out.startswith("refused")
+
+
+def test_the_checker_runs_without_the_code_that_found_the_proof(tmp_path: Path) -> None:
+    """No PyTorch, no float bounds: what the command has imported after checking says so."""
+    graph, statement = small()
+    sg.save(graph, tmp_path / "net.json")
+    write(tmp_path / "c.json", graph, prove(graph, statement))
+    text = """
+import subprocess
+import sys
+from specgrad.cli.main import main
+sys.argv = ["specgrad", "check-certificate", "c.json", "net.json"]
+try:
+    main()
+except SystemExit as done:
+    print(done.code, sorted(m for m in sys.modules if m.startswith(("torch", "jax", "specgrad.bounds."))))
+"""
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)
+    code, _, modules = done.stdout.splitlines()[-1].partition(" ")
+    assert code == "0"
+    assert not {"torch", "jax", *(f"specgrad.bounds.{n}" for n in ("walk", "backward", "relax", "layers"))} & set(
+        literal_eval(modules)
+    )

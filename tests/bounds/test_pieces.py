@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 from specgrad.bounds import pieces  # noqa: E402
 from specgrad.bounds.attack import deployed_graph  # noqa: E402
 from specgrad.bounds.branch_bound import root_forward  # noqa: E402
-from specgrad.bounds.crown import output_ends  # noqa: E402
 from specgrad.bounds.pieces import Pieces, fits, piecewise  # noqa: E402
+from specgrad.bounds.walk import output_ends  # noqa: E402
 
 WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 1, 6, 6), (5, 1, 2, 2), {}),

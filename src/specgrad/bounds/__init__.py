@@ -1,14 +1,18 @@
 """Bounds that hold for the deployed network on a box of inputs, and the verdicts that rest on them.
 
 Box, Bounds    a low and a high end per cell; what is proven about outputs and layers
+ibp            interval bounds of every operator, derivatives included
 crown          backward linear bounds: narrower, for linear objectives of the outputs
 lipschitz      certified Lipschitz constants, from bounds on gradients (gradient_box)
-ibp            interval bounds of every operator, derivatives included
+certify        does a property hold for every float32 execution?
+
+PyTorch is imported by the first call that computes with it, not here: a checker of certificates does without.
 """
 
 from .box import Bounds, Box
+from .certify import Verdict, certify
 from .crown import crown
 from .gradient import gradient_box, lipschitz
 from .ibp import ibp
 
-__all__ = ["Bounds", "Box", "crown", "gradient_box", "ibp", "lipschitz"]
+__all__ = ["Bounds", "Box", "Verdict", "certify", "crown", "gradient_box", "ibp", "lipschitz"]

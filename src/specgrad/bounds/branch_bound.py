@@ -24,11 +24,11 @@ from ..scalar import Array
 from .backward import State, backward
 from .box import Box, balls_of
 from .branch_quick import Quick, QuickLines
-from .crown import walk
 from .forward import Forward
 from .ibp import box_context
 from .layers import Ends, Relaxed
 from .relax import Lines
+from .walk import walk
 
 RATE, DECAY = 0.1, 0.97  # of the steps on slopes, which lie in 0..1; multipliers take the same steps
 
@@ -36,8 +36,7 @@ RATE, DECAY = 0.1, 0.97  # of the steps on slopes, which lie in 0..1; multiplier
 def root_forward(graph: Graph, low: Array, high: Array) -> Forward:
     """crown's walk over a graph on one box of inputs, for the deployed float32 network."""
     found = Forward(graph, box_context(graph, True, None, "torch"), bind_inputs(graph, balls_of((Box(low, high),))))
-    with torch.no_grad():
-        walk(found, {})
+    walk(found, {})
     return found
 
 

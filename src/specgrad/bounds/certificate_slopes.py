@@ -15,11 +15,11 @@ from . import relax
 from .attack import deployed_graph
 from .branch_bound import Bounder, root_forward
 from .certificate import SCALE, CaseProof, Proof, encode
-from .crown import output_ends
 from .forward import Forward
 from .layers import Taps
 from .replay import Slopes
 from .vnnlib import Alternative, Case, Property
+from .walk import output_ends
 
 STEPS = 60
 

@@ -209,7 +209,7 @@ class _Run:
     def _crown(self, case: Case) -> tuple[list[float], Any, str]:
         """Margins per alternative from one backward pass, and that pass, unless nothing is bounded."""
         from .branch_bound import root_forward
-        from .crown import output_ends
+        from .walk import output_ends
 
         self._say("linear bounds")
         start = time.monotonic()
@@ -312,7 +312,7 @@ def _best_rows(root: Any, alternatives: Sequence[Alternative]) -> tuple[Any, Any
 
 
 def _best_row(root: Any, alternative: Alternative) -> tuple[Array, Fraction]:
-    from .crown import output_ends
+    from .walk import output_ends
 
     bounds = output_ends(root, alternative.rows)[0].tolist()
     best = max(range(len(bounds)), key=lambda k: _margin(bounds[k], alternative.limits[k]))
