@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 import specgrad as sg
-from specgrad.bounds import Bounds, Box
+from specgrad.bounds import Bounds, Box, crown, ibp
 from specgrad.graph.graph import Graph
 from specgrad.graph.run import call
+from specgrad.window import Strided
 
 Layer = Callable[[Any], Any]
 
@@ -25,12 +26,18 @@ Layer = Callable[[Any], Any]
 class Drawn:
     """One random network: layers are drawn while it is traced; weights are constants of the graph."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, layers: Sequence[Any] = ()) -> None:
+        self.layers = layers or LAYERS
         self.rng = Random(f"bounds/{seed}")
         self.draw = np.random.default_rng(seed)
         self.rank = self.rng.randint(1, 3)
         self.integer = self.rng.random() < 0.4  # whole weights and boxes: ties everywhere
         self.transcendental = False
+
+    @property
+    def lift(self) -> Callable[[Any], Any]:
+        """What turns numbers into exact ones, once the network is drawn."""
+        return sg.balls if self.transcendental else sg.exact
 
     def numbers(self, *shape: int, scale: float = 1.0) -> np.ndarray:
         if self.integer:
@@ -55,7 +62,7 @@ class Drawn:
     def tried(self, x: Any) -> Any:
         for _ in range(20):  # a window may not fit
             try:
-                return self.rng.choice(LAYERS)(self, x)
+                return self.rng.choice(self.layers)(self, x)
             except sg.SpecgradError:
                 continue
         return x
@@ -144,23 +151,56 @@ LAYERS = [
 ]  # fmt: skip
 
 
-def boxed(drawn: Drawn, graph: Graph) -> Box:
-    """A box whose ends are float32 numbers, some of its sides without width."""
+def boxed(drawn: Drawn, graph: Graph, dtype: torch.dtype = torch.float32) -> Box:
+    """A box whose ends the format holds, some sides without width, or all of them: then only rounding is left."""
     shape = graph.nodes[graph.input_positions[0]].shape
     middle = drawn.numbers(*shape, scale=4.0)
-    reach = np.float32(drawn.rng.choice((0, 1)) if drawn.integer else drawn.rng.choice((0.01, 0.1, 0.5)))
-    low, high = middle - reach * drawn.draw.integers(0, 2, shape).astype(np.float32), middle + reach
-    return Box(low, high)
+    reach = np.float32(drawn.rng.choice((0, 1)) if drawn.integer else drawn.rng.choice((0, 0.01, 0.1, 0.5)))
+    ends = middle - reach * drawn.draw.integers(0, 2, shape).astype(np.float32), middle + reach
+    return Box(*(torch.tensor(end).to(dtype).double().numpy() for end in ends))
 
 
 # --- executions -----------------------------------------------------------------------------------------------------
 
 
 def with_constants(graph: Graph, convert: Callable[[Any], Any]) -> Graph:
-    """The same graph for another kind of numbers."""
-    keeps = convert is not torch.tensor  # positions stay NumPy's integers beside exact numbers
-    constants = {p: a if keeps and a.dtype.kind == "i" else convert(a) for p, a in graph.constants.items()}
+    """The same graph for another kind of numbers; positions stay NumPy's integers beside exact numbers."""
+    constants = {p: a if a.dtype.kind == "i" else convert(a) for p, a in graph.constants.items()}
     return replace(graph, constants=constants)
+
+
+def on_torch(graph: Graph, dtype: torch.dtype = torch.float32) -> Graph:
+    constants = {p: torch.tensor(a) if a.dtype.kind == "i" else single(a, dtype) for p, a in graph.constants.items()}
+    return replace(graph, constants=constants)
+
+
+# --- what a network has ---------------------------------------------------------------------------------------------
+
+
+def features(graph: Graph) -> set[str]:
+    """Operators of a graph, with what is particular about their attributes: "max_pool overlap", "conv rank 3"."""
+    found = set()
+    for node in graph.nodes:
+        found.add(node.op.name)
+        window, params = node.params.get("window"), node.params
+        marks = [k for k in ("divisor", "padded") if k in params]
+        found |= {f"{node.op.name} {k} {params[k]}" for k in marks}
+        found |= {f"{node.op.name} {word}" for word in _window_words(window)} if window is not None else set()
+        found |= {f"{node.op.name} groups"} if params.get("groups", 1) > 1 else set()
+        found |= {f"{node.op.name} negative beta"} if params.get("beta", 1) < 0 else set()
+    return found
+
+
+def _window_words(window: Any) -> set[str]:
+    words = {f"rank {window.rank}"}
+    for a in window.axes:
+        if not isinstance(a, Strided):
+            return words | {"cells"}
+        words |= {"dilation"} if a.dilation > 1 and a.kernel > 1 else set()
+        words |= {"overlap"} if a.stride < a.kernel else set()
+        words |= {"padding"} if a.lo or a.hi else set()
+        words |= {"ceil"} if a.out > a.floor_out else set()
+    return words
 
 
 def layers_of(graph: Graph, *args: Any) -> dict[str, Any]:
@@ -170,39 +210,57 @@ def layers_of(graph: Graph, *args: Any) -> dict[str, Any]:
     return found
 
 
-def projected(x: torch.Tensor, box: Box) -> torch.Tensor:
-    low, high = (torch.tensor(np.asarray(e, dtype=np.float32)) for e in (box.low, box.high))
-    return torch.minimum(torch.maximum(x, low), high)
+def single(x: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """An array of numbers that the format holds, as a tensor."""
+    return torch.as_tensor(np.array(x)).to(dtype)
 
 
-def attacks(graph: Graph, box: Box, seed: int, count: int, steps: int) -> Iterator[torch.Tensor]:
-    """Corners, and projected gradient ascent on single cells of the outputs, up and down, in float32."""
+def numbers_of(results: Any) -> torch.Tensor:
+    """All outputs that are numbers, flat; positions of winners are not."""
+    parts = [y.flatten() for y in sg.tree.leaves(results) if y.dtype.is_floating_point]
+    return torch.cat(parts) if parts else torch.zeros(0)
+
+
+def attacks(run: Any, boxes: Sequence[Box], seed: int, count: int, steps: int, dtype: torch.dtype = torch.float32):
+    """Corners, and projected gradient ascent on single cells of the outputs, up and down, in the format of `dtype`."""
     rng = torch.Generator().manual_seed(seed)
-    width = torch.tensor(np.asarray(box.high - box.low, dtype=np.float32))
-    start = torch.tensor(np.asarray(box.low, dtype=np.float32))
+    ends = [(single(b.low, dtype), single(b.high, dtype)) for b in boxes]
     for _ in range(count):
-        x = projected(start + width * torch.randint(0, 2, box.shape, generator=rng), box)
-        yield x
-        size = torch.cat([y.flatten() for y in sg.tree.leaves(graph(x))]).numel()
-        goal, sign = int(torch.randint(size, (), generator=rng)), float(torch.randint(2, (), generator=rng)) * 2 - 1
-        x = projected(start + width * torch.rand(box.shape, generator=rng), box)
-        for _ in range(steps):
-            x = x.detach().requires_grad_()
-            y = torch.cat([y.flatten() for y in sg.tree.leaves(graph(x))])[goal]
-            if not y.requires_grad:
-                break
-            (g,) = torch.autograd.grad(y, x)
-            x = projected(x.detach() + sign * width / 4 * g.sign(), box)
-        yield x.detach()
+        corner = tuple(torch.where(torch.rand(a.shape, generator=rng) < 0.5, a, b) for a, b in ends)
+        yield corner
+        size = numbers_of(run(*corner)).numel()
+        if size:
+            goal, sign = int(torch.randint(size, (), generator=rng)), float(torch.randint(2, (), generator=rng)) * 2 - 1
+            yield _climbed(run, ends, goal, sign, steps, rng)
 
 
-def exact_points(box: Box, seed: int, count: int) -> Iterator[np.ndarray]:
-    """Rational points of the box: corners and thirds."""
+def _climbed(run: Any, ends: Any, goal: int, sign: float, steps: int, rng: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """Signed gradient steps of a quarter of the box, from a random point, back into the box after each."""
+    project = lambda x, a, b: torch.minimum(torch.maximum(x, a), b)
+    xs = [project(a + (b - a) * torch.rand(a.shape, generator=rng).to(a.dtype), a, b) for a, b in ends]
+    for _ in range(steps):
+        xs = [x.detach().requires_grad_() for x in xs]
+        y = numbers_of(run(*xs))[goal]
+        if not y.requires_grad:
+            break
+        found = torch.autograd.grad(y, xs, allow_unused=True)
+        moves = [torch.zeros_like(x) if g is None else sign * g.sign() for x, g in zip(xs, found, strict=True)]
+        xs = [project(x.detach() + (b - a) / 4 * m, a, b) for x, m, (a, b) in zip(xs, moves, ends, strict=True)]
+    return tuple(x.detach() for x in xs)
+
+
+def exact_points(boxes: Sequence[Box], seed: int, count: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Rational points of the boxes: corners and thirds."""
     rng = Random(seed)
-    low, high = sg.exact(np.asarray(box.low)), sg.exact(np.asarray(box.high))
+    ends = [(sg.exact(np.asarray(b.low)), sg.exact(np.asarray(b.high))) for b in boxes]
     for k in range(count):
-        share = [Fraction(rng.randint(0, 1)) if k % 2 else Fraction(rng.randint(0, 3), 3) for _ in range(low.size)]
-        yield low + np.array(share, dtype=object).reshape(low.shape) * (high - low)
+        yield tuple(_between_ends(low, high, rng, 1 if k % 2 else 3) for low, high in ends)
+
+
+def _between_ends(low: np.ndarray, high: np.ndarray, rng: Random, parts: int) -> np.ndarray:
+    share = np.empty(low.size, dtype=object)
+    share[:] = [Fraction(rng.randint(0, parts), parts) for _ in range(low.size)]
+    return low + share.reshape(low.shape) * (high - low)
 
 
 # --- the check -------------------------------------------------------------------------------------------------------
@@ -241,4 +299,53 @@ def outputs_outside(bounds: Bounds, values: Any) -> bool:
     boxes, found = sg.tree.leaves(bounds.outputs), sg.tree.leaves(values)
     if bounds.unbounded:
         return False
-    return not all(_inside(box, value) for box, value in zip(boxes, found, strict=True))
+    return not all(box is None or _inside(box, value) for box, value in zip(boxes, found, strict=True))
+
+
+# --- hunts ------------------------------------------------------------------------------------------------------------
+
+
+def both(graph: Graph, given: tuple[Any, ...], **options: Any) -> list[Bounds]:
+    return [crown(graph, given, **options), ibp(graph, *given, **options)]
+
+
+def escaped(kind: str, bounds: list[Bounds], run: Any, points: Any) -> list[str]:
+    """Layers and outputs that leave their boxes at some point."""
+    problems = []
+    for x in points:
+        layers, outputs = layers_of(run, *x), run(*x)
+        problems += [f"{kind} {name}" for b in bounds for name in outside(b, layers)]
+        problems += [f"{kind} output"] * any(outputs_outside(b, outputs) for b in bounds)
+    return problems
+
+
+def escapes(
+    graph: Graph, given: tuple[Any, ...], seed: int, count: int, steps: int, lift: Any, samples: int = 2
+) -> list[str]:
+    """Attacks in float32 on the deployed bounds; exact samples against these and against the real ones.
+
+    given   a Box per argument that varies, then arrays
+    """
+    boxes, fixed = [g for g in given if isinstance(g, Box)], [g for g in given if not isinstance(g, Box)]
+    deployed, real = both(graph, given), both(graph, given, deployed=False)
+    run, rest = on_torch(graph), tuple(single(g) for g in fixed)
+    attacked = (x + rest for x in attacks(lambda *x: run(*x, *rest), boxes, seed, count, steps))
+    exact, others = with_constants(graph, lift), tuple(lift(np.asarray(g, dtype=float)) for g in fixed)
+    sampled = [tuple(map(lift, x)) + others for x in exact_points(boxes, seed, samples)]
+    return escaped("deployed", deployed, run, attacked) + escaped("real", deployed + real, exact, sampled)
+
+
+def hunted(seed: int, count: int = 3, steps: int = 4, layers: Sequence[Any] = ()) -> list[str]:
+    """What is outside its box, for one random network."""
+    drawn = Drawn(seed, layers)
+    graph = drawn.graph()
+    return escapes(graph, (boxed(drawn, graph),), seed, count, steps, drawn.lift)
+
+
+def hunted_gradient(seed: int, count: int = 2, steps: int = 2, layers: Sequence[Any] = ()) -> list[str]:
+    """The same for the derivative graph of a random network, with a fixed cotangent."""
+    drawn = Drawn(seed, layers)
+    graph = sg.vjp(drawn.graph())
+    box = boxed(drawn, graph)
+    g = drawn.draw.integers(-2, 3, graph.nodes[graph.input_positions[1]].shape).astype(np.float32)
+    return escapes(graph, (box, g), seed, count, steps, drawn.lift, samples=0 if drawn.transcendental else 2)

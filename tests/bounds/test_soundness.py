@@ -1,4 +1,4 @@
-"""Bounds hold for attacked float32 executions and exact samples, in every layer; and the hunt can find a mistake."""
+"""Bounds hold for attacked float32 executions and exact samples, in every layer."""
 
 from __future__ import annotations
 
@@ -11,56 +11,42 @@ import pytest
 import torch
 
 import specgrad as sg
-from hunt import Drawn, attacks, boxed, exact_points, layers_of, outputs_outside, outside, with_constants
-from specgrad.bounds import Bounds, Box, crown, ibp, relax
+from hunt import Drawn, attacks, both, boxed, escaped, escapes, hunted, hunted_gradient, on_torch
+from specgrad.bounds import Box, crown, ibp
 from specgrad.graph.graph import Graph
 from specgrad.op import REGISTRY, Op, apply
+from specgrad.rounding import Arithmetic
 from specgrad.scalar import Array
 
 OPERATORS = sorted(REGISTRY)
 
 
-def problems_of(graph: Graph, deployed: list[Bounds], real: list[Bounds], single: Any, exact: Any) -> list[str]:
-    """Layers and outputs that leave their boxes, on float32 points and on exact ones."""
-    problems = []
-    for kind, bounds, run, points in (("deployed", deployed, *single), ("real", real, *exact)):
-        for x in points:
-            layers, outputs = layers_of(run, *x), run(*x)
-            problems += [f"{kind} {name}" for b in bounds for name in outside(b, layers)]
-            problems += [f"{kind} output"] * any(outputs_outside(b, outputs) for b in bounds)
-    return problems
+BRAIN, HALF = Arithmetic("bfloat16"), Arithmetic("float16")
+FORMATS = {torch.bfloat16: BRAIN, torch.float16: HALF}
 
 
 # --- random networks ------------------------------------------------------------------------------------------------
 
 
-def hunted(seed: int, count: int = 3, steps: int = 4) -> list[str]:
-    """What is outside its box, for one random network."""
+def hunted_format(seed: int, dtype: torch.dtype, count: int = 2, steps: int = 3) -> list[str]:
+    """The same for a network that runs in a narrow format."""
     drawn = Drawn(seed)
     graph = drawn.graph()
-    box = boxed(drawn, graph)
-    deployed, real = [[f(graph, box, deployed=d) for f in (crown, ibp)] for d in (True, False)]
-    lift = sg.balls if drawn.transcendental else sg.exact
-    single, exact = with_constants(graph, torch.tensor), with_constants(graph, lift)
-    attacked = ((x,) for x in attacks(single, box, seed, count, steps))
-    return problems_of(
-        graph, deployed, real, (single, attacked), (exact, ((lift(x),) for x in exact_points(box, seed, 2)))
-    )
+    box = boxed(drawn, graph, dtype)
+    bounds, run = both(graph, (box,), arithmetic=FORMATS[dtype]), on_torch(graph, dtype)
+    return escaped(str(dtype), bounds, run, attacks(run, [box], seed, count, steps, dtype))
 
 
-def hunted_gradient(seed: int) -> list[str]:
-    """The same for the derivative graph of a random network, with a fixed cotangent."""
-    drawn = Drawn(seed)
-    graph = sg.vjp(drawn.graph())
-    box = boxed(drawn, graph)
-    g = drawn.draw.integers(-2, 3, graph.nodes[graph.input_positions[1]].shape).astype(np.float32)
-    deployed, real = [[crown(graph, (box, g), deployed=d), ibp(graph, box, g, deployed=d)] for d in (True, False)]
-    lift = sg.balls if drawn.transcendental else sg.exact
-    single, exact = with_constants(graph, torch.tensor), with_constants(graph, lift)
-    points = [x for (x,) in corners([box], seed, 6)]
-    attacked = [(torch.tensor(x), torch.tensor(g)) for x in points]
-    sampled = [] if drawn.transcendental else [(lift(x.astype(float)), lift(g.astype(float))) for x in points[:2]]
-    return problems_of(graph, deployed, real, (single, attacked), (exact, sampled))
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_random_networks_in_narrow_formats(dtype: torch.dtype) -> None:
+    assert not [(seed, found) for seed in range(10) if (found := hunted_format(seed, dtype))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("start", range(1000, 1100, 20))
+def test_hunt_narrow_formats(dtype: torch.dtype, start: int) -> None:
+    assert not [(seed, found) for seed in range(start, start + 20) if (found := hunted_format(seed, dtype))]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -109,27 +95,13 @@ def _around(x: Array, reach: float, rng: Random) -> Box:
     return Box(x - np.float32(reach) * sides.astype(np.float32), x + np.float32(reach))
 
 
-def corners(boxes: list[Box], seed: int, count: int) -> list[tuple[Array, ...]]:
-    rng = np.random.default_rng(seed)
-    pick = lambda b: np.where(rng.integers(0, 2, b.shape) == 1, b.high, b.low).astype(np.float32)
-    return [tuple(np.asarray(pick(b)) for b in boxes) for _ in range(count)]
-
-
-def operator_problems(name: str, seed: int) -> list[str]:
+def operator_problems(name: str, seed: int, count: int = 2, steps: int = 3) -> list[str]:
     op = REGISTRY[name]
-    if name == "last_writer":
-        return []  # positions alone: nothing to bound
     graph, boxes = operator_case(op, seed)
     if not boxes:
-        return []
-    deployed, real = [[crown(graph, tuple(boxes), deployed=d), ibp(graph, *boxes, deployed=d)] for d in (True, False)]
+        return []  # positions alone: nothing to bound
     lift = sg.balls if op.transcendental or name in ("sqrt", "power", "div") else sg.exact
-    points = corners(boxes, seed, 4)
-    single = with_constants(graph, torch.tensor), [tuple(map(torch.tensor, x)) for x in points]
-    exact = with_constants(graph, lift), [tuple(lift(a.astype(float)) for a in x) for x in points]
-    if graph.nodes[graph.output_positions[0]].kind == "index":
-        return []
-    return problems_of(graph, deployed, real, single, exact)
+    return escapes(graph, tuple(boxes), seed, count, steps, lift)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -166,27 +138,4 @@ def test_cancelling_networks_are_not_certified(w: Array) -> None:
     for bounds in (ibp(graph, box), crown(graph, box)):
         assert bounds.outputs.low <= 0
         assert all(bounds.outputs.contains(max(s, 0.0)).all() for s in sums_in_any_order(w))
-    assert max(sums_in_any_order(w)) - min(sums_in_any_order(w)) >= 1
-    assert 0 in sums_in_any_order(w)
-
-
-# --- the hunt can fail ------------------------------------------------------------------------------------------------
-
-
-def lower_intercepts(lines: relax.Lines) -> relax.Lines:
-    return lines._replace(upper=lines.upper - 0.05 * lines.upper.abs())
-
-
-PLANTED = {
-    "relu": lambda f: lambda low, high: lower_intercepts(f(low, high)),
-    "largest": lambda f: lambda low, high, inside: lower_intercepts(f(low, high, inside)),
-    "hull": lambda f: lambda *args: lower_intercepts(f(*args)),
-    "smooth_largest": lambda f: lambda *args: lower_intercepts(f(*args)),
-    "intercept": lambda f: lambda low, high, inside, slope: f(low, low, inside, slope),
-}
-
-
-@pytest.mark.parametrize("name", list(PLANTED))
-def test_a_planted_wrong_relaxation_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relax, name, PLANTED[name](getattr(relax, name)))
-    assert any(hunted(seed, 8, 8) for seed in range(60))
+    assert {0, 1} <= sums_in_any_order(w) or {0, 8} <= sums_in_any_order(w)

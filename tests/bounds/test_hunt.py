@@ -1,0 +1,110 @@
+"""The hunt can find a mistake, of every kind; and its networks have every feature that bounds must hold for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hunt import Drawn, features, hunted, hunted_gradient
+from specgrad.bounds import joint, relax
+from specgrad.bounds.forward import Forward
+from specgrad.bounds.relax import Gaps, Lines
+
+# --- planted mistakes -------------------------------------------------------------------------------------------------
+
+
+def lower_intercepts(f: Callable[..., Lines]) -> Callable[..., Lines]:
+    """Upper lines 5 % too low."""
+
+    def planted(*args: Any) -> Lines:
+        lines = f(*args)
+        return lines._replace(upper=lines.upper - 0.05 * lines.upper.abs())
+
+    return planted
+
+
+def without_rest(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A product taken for its linear part: the radii are forgotten."""
+    return lambda ends: (f(ends)[0], 0 * f(ends)[1])
+
+
+def first_candidate(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A value that may go to several cells is sent to one of them."""
+    return lambda self, a: (f(self, a)[0],) * 2
+
+
+def half_gaps(f: Callable[..., Gaps | None]) -> Callable[..., Gaps | None]:
+    """Differences between taps, half as far as they may be."""
+
+    def planted(*args: Any) -> Gaps | None:
+        found = f(*args)
+        return found and Gaps(found.reference, found.low / 2, found.high / 2)
+
+    return planted
+
+
+def no_error(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Deployed bounds without what a layer's own roundings add."""
+    return lambda *args: (0 * f(*args)[0], f(*args)[1])
+
+
+def high_as_low(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda low, high, inside, slope: f(low, low, inside, slope)
+
+
+CROWN = sys.modules["specgrad.bounds.crown"]
+POOLED = [Drawn.conv, Drawn.max_pool, Drawn.relu_max_pool]
+PLANTED = {
+    "relu": (hunted, [Drawn.conv, Drawn.residual, Drawn.activation], relax, "relu", lower_intercepts),
+    "taps": (hunted, POOLED, relax, "largest", lower_intercepts),
+    "intercept": (hunted, POOLED, relax, "intercept", high_as_low),
+    "gaps": (hunted, POOLED, CROWN, "find_gaps", half_gaps),
+    "smooth cell": (hunted, [Drawn.conv, Drawn.bent], relax, "hull", lower_intercepts),
+    "smooth taps": (hunted, [Drawn.conv, Drawn.smooth], relax, "smooth_largest", lower_intercepts),
+    "gate": (hunted_gradient, [Drawn.conv, Drawn.activation], relax, "gate", lower_intercepts),
+    "product": (hunted_gradient, [Drawn.conv, Drawn.bent], joint, "middles", without_rest),
+    "routed": (hunted_gradient, POOLED, joint.Routed, "_extremes", first_candidate),
+    "rounding": (hunted, [Drawn.conv], Forward, "_linear_error", no_error),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks of the layers in question are fine as they are, and not with the mistake."""
+    hunt, layers, owner, attribute, wrong = PLANTED[name]
+    monkeypatch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
+    caught = next(seed for seed in range(40) if hunt(seed, 8, 8, layers))
+    monkeypatch.undo()
+    assert not hunt(caught, 8, 8, layers)
+
+
+# --- what is drawn ----------------------------------------------------------------------------------------------------
+
+WINDOWS = {
+    "conv": ("rank 1", "rank 2", "rank 3", "overlap", "padding", "dilation", "groups"),
+    "conv_transpose": ("rank 1", "rank 2", "rank 3", "dilation"),
+    "max_pool": ("rank 1", "rank 2", "rank 3", "overlap", "padding", "dilation", "ceil", "cells"),
+    "avg_pool": ("rank 1", "rank 2", "rank 3", "overlap", "padding", "ceil", "cells", "divisor inside",
+                 "divisor padded", "divisor 3", "divisor -2"),
+    "smooth_max_pool": ("rank 1", "rank 2", "rank 3", "overlap", "padding", "padded zero", "padded ignore",
+                        "negative beta"),
+}  # fmt: skip
+OTHERS = {
+    "relu", "relu6", "leaky_relu", "abs", "clamp", "sigmoid", "tanh", "silu", "gelu", "softplus", "hardswish", "add",
+    "concat", "mul", "maximum", "minimum", "broadcast", "contract",
+}  # fmt: skip
+
+
+def test_hunted_networks_have_every_feature() -> None:
+    """Of the networks of the long hunt (test_hunt_networks), at least five have each; 40 % have ties everywhere."""
+    counts: dict[str, int] = {}
+    drawn = [Drawn(seed) for seed in range(1000, 1400)]
+    for network in drawn:
+        for feature in features(network.graph()):
+            counts[feature] = counts.get(feature, 0) + 1
+    wanted = OTHERS | {f"{op} {word}" for op, words in WINDOWS.items() for word in words}
+    assert not {feature: counts.get(feature, 0) for feature in sorted(wanted) if counts.get(feature, 0) < 5}
+    assert sum(d.integer for d in drawn) > 120
