@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from formulas import formula, true, written
 from specgrad.bounds.vnnlib import Case, read, read_text, robustness
 from specgrad.bounds.vnnlib_parse import PropertyError
 
@@ -41,45 +42,7 @@ def test_boxes_may_stand_inside_alternatives() -> None:
     ]
 
 
-# --- random formulas, against an evaluation that follows the text ---------------------------------------------------
-
-Tree = tuple  # ("and" | "or" | "<=" | ">=" | "+" | "-" | "*", ...), a variable, or a number
-
-
-def term(rng: Random, depth: int) -> Tree | str:
-    kind = rng.choice("nvv+-*" if depth else "nv")
-    if kind in "nv":
-        return rng.choice(["Y_0", "Y_1"]) if kind == "v" else rng.choice(["2", "-0.5", "1e-1", ".25", "3."])
-    if kind == "*":
-        return ("*", rng.choice(["2", "-0.75"]), term(rng, depth - 1))
-    return (kind, *(term(rng, depth - 1) for _ in range(rng.randint(1, 3))))
-
-
-def formula(rng: Random, depth: int) -> Tree:
-    kind = rng.choice(["and", "or", "<=", ">="] if depth else ["<=", ">="])
-    if kind in ("and", "or"):
-        return (kind, *(formula(rng, depth - 1) for _ in range(rng.randint(1, 3))))
-    return (kind, term(rng, 2), term(rng, 2))
-
-
-def written(tree: Tree | str) -> str:
-    return tree if isinstance(tree, str) else "(" + " ".join(map(written, tree)) + ")"
-
-
-def value(tree: Tree | str, y: list[Fraction]) -> Fraction:
-    if isinstance(tree, str):
-        return y[int(tree[2:])] if tree[0] == "Y" else Fraction(tree)
-    parts = [value(t, y) for t in tree[1:]]
-    if tree[0] == "*":
-        return parts[0] * parts[1]
-    return sum(parts) if tree[0] == "+" else -parts[0] if len(parts) == 1 else parts[0] - sum(parts[1:])
-
-
-def true(tree: Tree, y: list[Fraction]) -> bool:
-    if tree[0] in ("and", "or"):
-        return (all if tree[0] == "and" else any)(true(t, y) for t in tree[1:])
-    left, right = value(tree[1], y), value(tree[2], y)
-    return left <= right if tree[0] == "<=" else left >= right
+# --- random formulas, against an evaluation that follows the text ----------------------------------------------------
 
 
 def test_random_formulas_mean_what_they_say() -> None:
@@ -140,7 +103,7 @@ def test_robustness() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(assert (< Y_0 Y_1))", "line 3: (< ...) is not in the subset of VNN-LIB 1.0 that is read here: <=, >=, and"),
+        ("(assert (< Y_0 Y_1))", "line 3: (< ...) is not in the subset of VNN-LIB that is read here: <=, >=, and"),
         ("(assert (not (<= Y_0 Y_1)))", "(not ...) is not in the subset"),
         ("(assert (<= (* Y_0 Y_1) 0))", "a product of two variables is not linear"),
         ("(assert (<= Y_2 0))", "variable Y_2 is not declared"),

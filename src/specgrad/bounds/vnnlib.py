@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..scalar import Array
-from .vnnlib_parse import MOST_CHARACTERS, Linear, PropertyError, parse
+from . import vnnlib2
+from .vnnlib_parse import MOST_CHARACTERS, Linear, PropertyError, is_2_0, parse
 
 LARGEST_WHOLE = 1 << 53  # whole numbers up to here are float64 numbers
 CHUNK = 1 << 20
@@ -81,7 +82,7 @@ class Property:
 
 
 def read(path: str | Path) -> Property:
-    """A VNN-LIB file, plain or compressed (.gz). Version 2.0 needs the package `vnnlib`."""
+    """A VNN-LIB file, plain or compressed (.gz). Version 2.0 needs the package `vnnlib`: specgrad[vnnlib]."""
     path = Path(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -102,8 +103,8 @@ def _chunks(file: Any, name: str) -> Any:
 
 
 def read_text(text: str) -> Property:
-    """The property that a VNN-LIB 1.0 text states."""
-    parsed = parse(text)
+    """The property that a VNN-LIB text states, 1.0 or 2.0."""
+    parsed = vnnlib2.parse(text) if is_2_0(text) else parse(text)
     for name, declared in (("X", parsed.inputs), ("Y", parsed.outputs)):
         if declared != set(range(len(declared))) or not declared:
             raise PropertyError(f"variables {name}_0, {name}_1, ... must be declared without gaps; got {len(declared)}")

@@ -35,7 +35,12 @@ class PropertyError(SpecgradError, ValueError):
     """A property that is malformed, or says more than we understand."""
 
     def __init__(self, text: str, line: int | None = None) -> None:
+        self.text = text
         super().__init__("vnnlib", text if line is None else f"line {line}: {text}")
+
+    def at(self, line: int) -> PropertyError:
+        """The same, with the line where it was found."""
+        return PropertyError(self.text, line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +85,41 @@ def parse(text: str) -> Parsed:
     >>> found.inputs, found.common[0].terms
     ({0}, {'Y_0': Fraction(1, 1), 'X_0': Fraction(-2, 1)})
     """
-    if len(text) > MOST_CHARACTERS:
-        raise PropertyError(f"the text has {len(text)} characters; at most {MOST_CHARACTERS} are read")
-    reader = _Reader()
-    for token, position in _tokens(text):
+    reader = Reader()
+    for token, position in tokens(text):
         try:
             reader.take(token)
         except PropertyError as error:
-            raise PropertyError(str(error).removeprefix("vnnlib: "), text.count("\n", 0, position) + 1) from None
+            raise error.at(text.count("\n", 0, position) + 1) from None
     if reader.stack:
         raise PropertyError(f"{len(reader.stack)} parentheses are not closed")
     return reader.finished()
 
 
-def _tokens(text: str) -> Iterator[tuple[str, int]]:
+def is_2_0(text: str) -> bool:
+    """Whether the first statement is a version, which only 2.0 has.
+
+    >>> is_2_0("; a comment\\n(vnnlib-version <2.0>)"), is_2_0("(declare-const X_0 Real)")
+    (True, False)
+    """
+    first = "".join(token for token, _ in itertools.islice(tokens(text), 4))
+    if not first.startswith("(vnnlib-version"):
+        return False
+    if first != "(vnnlib-version<2.0>)":
+        raise PropertyError(f"the version must be (vnnlib-version <2.0>), or none for 1.0; got {first[:40]}")
+    return True
+
+
+def tokens(text: str) -> Iterator[tuple[str, int]]:
+    """Parentheses and words, each with its position; spaces and comments are left out."""
+    if len(text) > MOST_CHARACTERS:
+        raise PropertyError(f"the text has {len(text)} characters; at most {MOST_CHARACTERS} are read")
     for found in TOKEN.finditer(text):  # the alternatives cover every character
         if found.lastindex:
             yield found.group(), found.start()
 
 
-class _Reader:
+class Reader:
     """A stack of open lists; closing one replaces it by its meaning in the list around it."""
 
     def __init__(self) -> None:
@@ -131,7 +151,7 @@ class _Reader:
             self.stack[-1].append(FORMULAS[word](word, rest, self.parsed))
         else:
             known = ", ".join(FORMULAS)
-            raise PropertyError(f"({word} ...) is not in the subset of VNN-LIB 1.0 that is read here: {known}")
+            raise PropertyError(f"({word} ...) is not in the subset of VNN-LIB that is read here: {known}")
 
     def _statement(self, word: str, rest: list[Any]) -> None:
         if word == "declare-const":
