@@ -80,9 +80,10 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.failed == 0
 
 
-def test_checking_page() -> None:
+@pytest.mark.parametrize("name", ["checking.md", "bounds.md"])
+def test_pages_with_examples(name: str) -> None:
     flags = doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS
-    page = str(ROOT / "docs" / "checking.md")
+    page = str(ROOT / "docs" / name)
     found = doctest.testfile(page, module_relative=False, optionflags=flags)
     assert found.attempted > 10
     assert found.failed == 0

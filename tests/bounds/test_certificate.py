@@ -347,7 +347,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     around = ("certify", "net.json", "--input", "x.npy", "--label", str(label), "--eps", "1/50")
     code, out = run(*around, "--certificate", "c.json", "--json")
     assert code == 0
-    assert json.loads(out)["certificate"] == "certificate: c.json"
+    assert json.loads(out)["certificate"] == {"file": "c.json"}
     code, out = run("check-certificate", "c.json", "net.json", "--json")
     assert code == 0
     assert json.loads(out)["verdict"] == "valid"

@@ -55,34 +55,36 @@ def certify(
         found = run_certify(network, asked, seconds=seconds, progress=step, **limits)
     if vnncomp is not None:
         vnncomp.write_text(vnncomp_text(found))
-    note = "" if certificate is None else _write_certificate(certificate, network, asked, limits, found.verdict)
+    reason = None if certificate is None else _write_certificate(certificate, network, asked, limits, found.verdict)
     if as_json:
-        extra = {"certificate": note} if note else {}
+        note = {"file": None, "reason": reason} if reason else {"file": str(certificate)}
+        extra = {} if certificate is None else {"certificate": note}
         print(json.dumps({"verdict": found.verdict, **found.to_json(), **extra}, indent=2))
     else:
         show_verdict(Console(), model, found)
-        print(note, end="\n" if note else "")
+        if certificate is not None:
+            print(f"no certificate: {reason}" if reason else f"certificate: {certificate}")
     raise typer.Exit(CODES[found.verdict])
 
 
-def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, verdict: str) -> str:
-    """Write a proof if there is one that the checker accepts; what was done, in words."""
+def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, verdict: str) -> str | None:
+    """Write a proof if the checker accepts it; otherwise why there is none."""
     from ..bounds.certificate import check
     from ..bounds.certificate_slopes import certificate as make
     from ..bounds.certify import graph_and_property
     from ..bounds.replay import ReplayError
 
     if verdict != "holds":
-        return "no certificate: only what holds has one"
+        return "only what holds has one"
     graph, statement = graph_and_property(network, asked, **limits)
     text, arrays = make(graph, statement)
     try:
         check(text, arrays, graph, statement)
     except ReplayError as error:
-        return f"no certificate: this proof needs splits, which certificates do not have ({error})"
+        return f"linear bounds of the whole box, which are what a certificate holds, do not prove it ({error})"
     path.write_bytes(text)
     path.with_suffix(".safetensors").write_bytes(arrays)
-    return f"certificate: {path}"
+    return None
 
 
 def check_certificate(

@@ -31,7 +31,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this versio
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="One network, one meaning: show models, audit them on a runtime, examine runtimes, explain outputs.",
+    help="One network, one meaning: show, audit, certify models; examine runtimes; explain outputs; check proofs.",
     rich_markup_mode=None,
 )
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
