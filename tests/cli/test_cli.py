@@ -152,8 +152,16 @@ def test_usage_errors_are_one_clear_line(folder: Path, command: str, words: str)
 
 
 def test_every_command_has_help_with_an_example(folder: Path) -> None:
-    for name in ("show", "audit", "conformance", "explain", "runtimes"):
+    for name in ("show", "audit", "conformance", "explain", "runtimes", "certify", "check-certificate"):
         code, out, _ = specgrad(name, "--help", folder=folder)
         assert code == 0
         assert f"Example: specgrad {name}" in out
         assert "--json" in out
+
+
+def test_a_missing_package_is_named(folder: Path) -> None:
+    text = "import sys; sys.modules['flint'] = None; from specgrad.cli.main import main; main()"
+    command = [sys.executable, "-c", text, "check-certificate", "x.json", "net.onnx"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert done.stderr == "specgrad: this needs flint: pip install python-flint\n"

@@ -26,6 +26,7 @@ from .models import as_graph, load_model, read_inputs
 
 OK, DIFFERS, CANNOT_TELL, USAGE = 0, 1, 2, 3
 CODES = {"exact": OK, "rounding": OK, "ok": OK, "cannot tell": CANNOT_TELL, "refuses": CANNOT_TELL}
+PACKAGES = {"flint": "python-flint"}  # where a package is not called like its module
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
 
 app = typer.Typer(
@@ -183,6 +184,10 @@ def main() -> None:
         sys.exit(done.exit_code)
     except (SpecgradError, OSError) as error:
         print(f"specgrad: {error}", file=sys.stderr)
+        sys.exit(USAGE)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        print(f"specgrad: this needs {package}: pip install {PACKAGES.get(package, package)}", file=sys.stderr)
         sys.exit(USAGE)
     except (typer.Abort, KeyboardInterrupt):
         print("specgrad: stopped", file=sys.stderr)
