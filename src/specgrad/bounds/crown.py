@@ -19,6 +19,7 @@ from ..rounding.arithmetic import Arithmetic
 from ..scalar import Array
 from .box import Bounds, Box, balls_of, box_like, box_of, example_of, numpy_of
 from .ibp import box_context
+from .several import rows_of_each, separate, together
 
 
 def crown(
@@ -33,8 +34,10 @@ def crown(
 ) -> Bounds:
     """Bounds of the outputs, or of linear objectives of them, for all inputs in the box, by backward propagation.
 
-    box          a Box, or a tuple with a Box or an array (or a structure of them) per argument of the graph
-    objective    rows (S, n) over the outputs, flattened one after the other; None: every output by itself
+    box          a Box, or a tuple with a Box or an array (or a structure of them) per argument of the graph; boxes with
+                 one more axis in front are several, and so are the answers
+    objective    rows (S, n) over the outputs, flattened one after the other; None: every output by itself. For several
+                 boxes the same, or rows (boxes, S, n)
     deployed     True: for every execution in `arithmetic` (float32 unless given), in any order of summation, as well as
                  for exact arithmetic; False: for exact arithmetic alone
     steps        gradient steps on the slopes of open relus, for the objective; more steps, narrower bounds
@@ -48,6 +51,10 @@ def crown(
     (True, True)
     """
     args = box if isinstance(box, tuple) else (box,)
+    if (several := separate(graph, args)) is not None:
+        each = zip(several, rows_of_each(objective, len(several)), strict=True)
+        options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "steps": steps, "splits": splits}
+        return together([crown(graph, one, rows, **options) for one, rows in each])
     rows = rows_of(graph, objective)
     rules = box_context(graph, deployed, arithmetic, "torch")
     from .forward import Forward

@@ -14,6 +14,7 @@ from ..scalar import Array
 from .box import Bounds, Box, numpy_of
 from .crown import crown
 from .ibp import ibp
+from .several import separate
 
 DUAL = {1: np.inf, 2: 2, np.inf: 1}
 
@@ -64,6 +65,10 @@ def _output_shape(graph: Graph) -> tuple[int, ...]:
 def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown") -> Array:
     """For every cell y_k of the output a number L_k with abs(y_k(x) - y_k(z)) <= L_k * norm(x - z), x and z in the box.
 
+    box       as for `crown`; of several boxes each has its numbers
+    norm      1, 2 or inf
+    method    "crown", or "ibp": cheaper and wider
+
     It is the dual norm of a box that holds every gradient: of `norm` 2 the 2-norm, of inf the sum, of 1 the largest.
     Holds for the network in exact arithmetic; a box is convex, and networks are differentiable almost everywhere.
 
@@ -75,6 +80,8 @@ def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown"
     if norm not in DUAL:
         raise ParameterError("lipschitz", f"norm must be 1, 2 or inf; got {norm}", rule="P5")
     shape = _output_shape(graph)
+    if (several := separate(graph, box if isinstance(box, tuple) else (box,))) is not None:
+        return np.stack([lipschitz(graph, one, norm=norm, method=method) for one in several])
     found = np.zeros(shape)
     for cell in np.ndindex(shape):
         cotangent = np.zeros(shape)

@@ -19,6 +19,7 @@ from ..rounding.ball import Ball
 from ..rounding.context import Context, evaluator
 from ..rounding.report import largest_nodes, node_ball
 from .box import Bounds, balls_of, box_like, box_of, example_of
+from .several import separate, together
 
 
 def ibp(
@@ -26,7 +27,8 @@ def ibp(
 ) -> Bounds:
     """Bounds of every layer of a graph, for all inputs in the boxes, by interval arithmetic.
 
-    One argument per argument of the graph: a Box where inputs vary, an array (or a structure of them) where not.
+    One argument per argument of the graph: a Box where inputs vary, an array (or a structure of them) where not. Boxes
+    with one more axis in front are several, and so are the answers.
     deployed     True: for every execution in `arithmetic` (float32 unless given), in any order of summation, as well as
                  for exact arithmetic; False: for exact arithmetic alone
     backend      what computes: "numpy" (the specification) or "torch" (its engine, for real sizes); torch arrays ask
@@ -38,6 +40,9 @@ def ibp(
     >>> ibp(graph, Box([-1.0, 2.0], [1.0, 3.0]), deployed=False).outputs.low
     array([-1.,  1.])
     """
+    if (several := separate(graph, boxes)) is not None:
+        options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "backend": backend}
+        return together([ibp(graph, *one, **options) for one in several])
     example = example_of(boxes)
     backend = "torch" if type(example).__module__.startswith("torch") else backend
     run = box_context(graph, deployed, arithmetic, backend)
