@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from hunt import Drawn, features, hunted, hunted_gradient
-from specgrad.bounds import joint, relax
+from specgrad.bounds import joint, relax, walk
 from specgrad.bounds.forward import Forward
 from specgrad.bounds.relax import Gaps, Lines
 
@@ -55,13 +54,12 @@ def high_as_low(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda low, high, inside, slope: f(low, low, inside, slope)
 
 
-CROWN = sys.modules["specgrad.bounds.crown"]
 POOLED = [Drawn.conv, Drawn.max_pool, Drawn.relu_max_pool]
 PLANTED = {
     "relu": (hunted, [Drawn.conv, Drawn.residual, Drawn.activation], relax, "relu", lower_intercepts),
     "taps": (hunted, POOLED, relax, "largest", lower_intercepts),
     "intercept": (hunted, POOLED, relax, "intercept", high_as_low),
-    "gaps": (hunted, POOLED, CROWN, "find_gaps", half_gaps),
+    "gaps": (hunted, POOLED, walk, "find_gaps", half_gaps),
     "smooth cell": (hunted, [Drawn.conv, Drawn.bent], relax, "hull", lower_intercepts),
     "smooth taps": (hunted, [Drawn.conv, Drawn.smooth], relax, "smooth_largest", lower_intercepts),
     "gate": (hunted_gradient, [Drawn.conv, Drawn.activation], relax, "gate", lower_intercepts),
