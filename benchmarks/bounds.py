@@ -8,8 +8,10 @@ Ours hold for the deployed float32 network; auto_LiRPA's for real arithmetic, as
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +19,13 @@ import torch
 from torch import nn
 
 from measure import compare
-from specgrad.bounds import Box, crown, ibp, lipschitz
-from specgrad.graph.graph import Graph
+from specgrad.bounds import Box, crown
 from specgrad.interop import from_torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+import lipschitz
+from common import init
 
 torch.set_num_threads(1)
 RECORDED = {(8, 0.02): (0.0812, 69), (8, 0.1): (1.775, 87), (16, 0.02): (0.0826, 136), (16, 0.1): (2.150, 242)}
@@ -123,49 +129,6 @@ def row(m: Measured, demanded: str) -> str:
     )
 
 
-def gradients() -> str:
-    """A certified Lipschitz constant of conv - max_pool - conv - linear, and the largest gradient that was found."""
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Conv2d(4, 8, 3), nn.Flatten(), nn.Linear(8 * 9, 1))
-    x = torch.rand((1, 1, 12, 12), generator=torch.Generator().manual_seed(1))
-    graph = from_torch(module.eval(), x)
-    lines = []
-    for eps in (0.01, 0.05, 0.2):
-        box = Box.around(x.numpy(), eps)
-        by_crown, by_ibp = (lipschitz(graph, box, method=m)[0, 0] for m in ("crown", "ibp"))
-        found = largest_gradient(module, x, eps)
-        ratio = by_crown / found
-        lines.append(
-            f"  eps {eps:4}: certified {by_crown:.4f} (ibp {by_ibp:.4f}), found {found:.4f}, ratio {ratio:.3f}"
-        )
-    return "\n".join(lines)
-
-
-def largest_gradient(module: nn.Module, x: torch.Tensor, eps: float, tries: int = 300) -> float:
-    """The largest 2-norm of the gradient at random corners and points, then by moving one cell at a time."""
-    rng = torch.Generator().manual_seed(0)
-
-    def norm(z: torch.Tensor) -> float:
-        z = z.clone().requires_grad_()
-        (g,) = torch.autograd.grad(module(z)[0, 0], z)
-        return g.norm().item()
-
-    points = [x + eps * (torch.randint(0, 2, x.shape, generator=rng) * 2 - 1) for _ in range(tries)]
-    best = max(points, key=norm)
-    value = norm(best)
-    for cell in range(x.numel()):
-        for step in (-eps, eps):
-            moved = best.clone()
-            moved.view(-1)[cell] = x.view(-1)[cell] + step
-            if norm(moved) > value:
-                best, value = moved, norm(moved)
-    return value
-
-
-def intervals(graph: Graph, box: Box) -> float:
-    return float(ibp(graph, box).outputs.width.mean())
-
-
 HEAD = """mean width of the outputs, and milliseconds of one thread; ours hold for the deployed float32 network:
 `slack` is what rounding adds to the width. Demanded: width (with slack), and time at most 1.00x on the first four.
 auto_LiRPA refuses windows that overlap, and is known to misplace the winners of padded ones."""
@@ -190,8 +153,8 @@ def main() -> None:
     for name, make, demanded in others:
         for eps in (0.02, 0.1) if beside else ():
             print(row(measured(f"{name} 8 {eps}", make(8), eps), demanded))
-    print("\ncertified Lipschitz constant (2-norm) of conv - max_pool - conv - linear on 12x12:")
-    print(gradients())
+    print("\ncertified Lipschitz constant (2-norm) of conv - max_pool - conv - linear (examples/lipschitz.py):")
+    print(lipschitz.table(init(lipschitz.shapes()), np.random.default_rng(1).random((1, *lipschitz.SIZE))))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import cnn3d
 import common
 import exact_lenet
 import lenet
+import lipschitz
 import mobilenetv2
 import resnet18
 import unet
@@ -241,7 +242,7 @@ def test_resnet18_has_the_size_everyone_counts() -> None:
 # --- scripts --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [lenet, resnet18, unet, mobilenetv2, cnn3d, exact_lenet])
+@pytest.mark.parametrize("module", [lenet, resnet18, unet, mobilenetv2, cnn3d, exact_lenet, lipschitz])
 def test_example_runs_as_a_script(module: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", module.__file__]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -264,3 +265,14 @@ def test_exact_lenet_measures_the_rounding_of_floats() -> None:
     single, double = (exact_lenet.error(run(kind), exact) for kind in (np.float32, np.float64))
     assert 0 < double < 1e-13 < single < 1e-4
     assert exact_lenet.error(exact, exact) == 0
+
+
+@pytest.mark.skipif(torch is None, reason="needs PyTorch")
+def test_lipschitz_constant_is_not_exceeded() -> None:
+    """By gradients, by differences of outputs, and not far above the steepest gradient on a small box."""
+    params, x = common.init(lipschitz.shapes(), 3), np.random.default_rng(3).random((1, *lipschitz.SIZE))
+    graph, box = sg.trace(lipschitz.net, params, x), lipschitz.Box.around(x, 0.02)
+    certified = lipschitz.lipschitz(graph, (params, box)).item()
+    assert lipschitz.steepest(params, x, 0.02) <= certified <= 2 * lipschitz.steepest(params, x, 0.02)
+    for a, b in np.random.default_rng(4).uniform(box.low, box.high, (20, 2, *x.shape)):
+        assert abs(graph(params, a) - graph(params, b)).item() <= certified * np.linalg.norm(a - b)
