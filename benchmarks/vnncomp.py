@@ -1,6 +1,7 @@
 """Verification benchmarks of VNN-COMP 2021: verivital (60 instances) and oval21 (30).
 
     SPECGRAD_SHARED=... python benchmarks/vnncomp.py verivital oval21 --seconds 60 > benchmarks/vnncomp.txt
+    SPECGRAD_SHARED=... python benchmarks/vnncomp.py verivital --certificates      # one for whatever holds, checked
 
 SPECGRAD_SHARED names the folder that has vnncomp/<benchmark>/<benchmark>_instances.csv. Files are read outside the
 clock, which is the wall's, per instance, with the threads that PyTorch takes by itself.
@@ -46,6 +47,30 @@ def run(name: str, seconds: float) -> None:
     summary(name, found)
 
 
+def check_all(name: str) -> None:
+    """Write a certificate for every instance, in memory; how many the checker accepts, and its time."""
+    from specgrad.bounds.certificate import check
+    from specgrad.bounds.certificate_slopes import certificate
+    from specgrad.bounds.replay import ReplayError
+
+    times, sizes = [], []
+    for net, statement in instances(name):
+        graph, question = graph_and_property(net, statement)
+        text, arrays = certificate(graph, question)
+        start = time.perf_counter()
+        try:
+            check(text, arrays, graph, question)
+        except ReplayError as error:
+            print(f"{net.stem:20s} {statement.stem:20s} no certificate: {error}", flush=True)
+            continue
+        times.append(time.perf_counter() - start)
+        sizes.append(len(text) + len(arrays))
+    print(
+        f"{name}: {len(times)} certificates of {len(instances(name))} instances, {max(sizes) / 2**20:.1f} MiB at most"
+    )
+    print(f"{name}: checked in {statistics.median(times):.2f} s (median), {max(times):.2f} s (most)")
+
+
 def line(net: Path, statement: Path, verdict: Verdict, spent: float) -> str:
     stages = " ".join(f"{stage} {seconds * 1e3:.0f}" for stage, seconds in verdict.stages.items())
     margin = min((m for case in verdict.margins for m in case), default=float("nan"))
@@ -74,10 +99,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="+")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--certificates", action="store_true")
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.processor() or platform.machine()}")
     for name in options.names:
-        run(name, options.seconds)
+        if options.certificates:
+            check_all(name)
+        else:
+            run(name, options.seconds)
 
 
 if __name__ == "__main__":

@@ -302,3 +302,21 @@ def test_networks_with_other_functions_are_settled(name: str) -> None:
         points = x + np.random.default_rng(4).uniform(-eps, eps, (2000, 4)).astype(np.float32) * 0.999
         y = torch.func.vmap(sg.compile(graph, "torch"))(torch.from_numpy(points.astype(np.float32)))
         assert (y.argmax(1) == label).all()
+
+
+def test_open_maxima_end_in_an_answer() -> None:
+    """relu and max_pool are one layer: its relus are split, then inputs; between both answers there may be none."""
+    w, v = (np.random.default_rng(k).normal(size=s).astype(np.float32) for k, s in ((9, (3, 1, 2, 2)), (10, (2, 12))))
+
+    def network(x: Any) -> Any:
+        return sg.linear(v, None, sg.flatten(sg.max_pool(sg.relu(sg.conv(w, None, x)), (2, 2)), 1))
+
+    graph = sg.trace(network, (1, 1, 5, 5))
+    x = np.random.default_rng(11).normal(size=(1, 1, 5, 5)).astype(np.float32)
+    label = int(np.argmax(graph(x.astype(float))))
+    found = [certify(graph, (x, label, eps), seconds=2) for eps in (0.02, 0.18, 0.23, 0.28, 0.34)]
+    kinds = [v.verdict for v in found]
+    assert kinds == sorted(kinds, key=["holds", "unknown", "counterexample"].index)
+    assert kinds[0] == "holds"
+    assert kinds[-1] == "counterexample"
+    assert any(v.problems for v in found)

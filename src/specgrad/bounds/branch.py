@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,8 @@ from torch import Tensor
 from .branch_bound import Bounder, Problems
 from .branch_quick import QuickLines
 from .forward import Forward
-from .layers import split
+from .layers import Taps, split
+from .relax import Lines
 
 Progress = Callable[[str, int, int], None]
 BATCH, FIRST_STEPS, STEPS = 64, 40, 15
@@ -91,8 +92,8 @@ class Splitter:
         for i, z in self.bounder.relus.items():
             low, high = (end.float() for end in self.bounder.ends(problems, z))
             open_ = (low < 0) & (high > 0)
-            if i not in seen:  # a relu that max_pool has taken over
-                found.append(torch.zeros((len(problems), low[0].numel())))
+            if i not in seen:
+                found.append(torch.where(open_, self._pooled(z, seen) * torch.minimum(-low, high), 0.0).flatten(1))
                 continue
             positive, negative = split(seen[i])
             slope = problems.slopes[i]
@@ -100,6 +101,17 @@ class Splitter:
             above = -low * high / torch.where(open_, high - low, 1.0)
             found.append(torch.where(open_, positive * below - negative * above, 0.0).flatten(1))
         return found
+
+    def _pooled(self, z: int, seen: Mapping[int, Tensor]) -> Tensor:
+        """Of a relu that max_pool has taken over: how much the objective sees of the windows that read a cell."""
+        low = self.bounder.state.ends[z][0].float()
+        total = torch.zeros_like(low)
+        for i, layer in self.bounder.state.layers.items():
+            if isinstance(layer, Taps) and layer.sources == (z,) and i in seen:
+                ones = torch.ones((layer.window.taps_count, 1, *layer.node.shape))
+                each = seen[i].abs().unsqueeze(1)
+                total = total + layer.spread(each, 0 * each, Lines(ones, ones[0], ones, ones[0])).squeeze(1)
+        return total
 
     def _try(self, problems: Problems, lines: QuickLines, number: Tensor, cell: Tensor, score: Tensor) -> Tensor:
         """The worse of the two bounds after a split, without optimisation."""

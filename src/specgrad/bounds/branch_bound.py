@@ -152,7 +152,8 @@ class Bounder:
             found = self.quick.lower(problems.at, rows, lines, slopes, pushed)
             better = found.detach() > best
             best, kept = torch.where(better, found.detach(), best), _better(kept, slopes, multipliers, better)
-            if step == steps or not adam.parameters or bool((best > targets + MARGIN).all()):
+            nothing_moves = not found.requires_grad  # no open relu, or all of them in a max_pool's lines
+            if step == steps or nothing_moves or bool((best > targets + MARGIN).all()):
                 break
             adam.step(torch.autograd.grad(found.sum(), adam.parameters, allow_unused=True))
             with torch.no_grad():

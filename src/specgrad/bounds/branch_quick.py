@@ -82,7 +82,7 @@ class Quick:
         pushed: Mapping[int, Tensor],
         seen: dict[int, Tensor] | None = None,
     ) -> Tensor:
-        """An estimate per box; `seen` collects the coefficients of relus and inputs."""
+        """An estimate per box; `seen` collects the coefficients of relus, maxima and inputs."""
         parts: dict[int, Tensor] = {z: -p for z, p in pushed.items()}
         parts[at] = rows.reshape(len(rows), *self.state.layers[at].node.shape)
         total = rows.new_zeros(len(rows))
@@ -90,7 +90,7 @@ class Quick:
             if i not in parts:
                 continue
             a = parts.pop(i)
-            if seen is not None and (i in lines.relus or i in self.inputs):
+            if seen is not None and i not in self.linear:
                 seen[i] = a.detach()
             if i in self.inputs:
                 middle, reach = self.inputs[i]

@@ -239,14 +239,14 @@ class _Run:
         return [k for k in open_ if not margins[k] > 0]
 
     def _branch(self, case: Case, root: Any, margins: list[float], open_: list[int]) -> Verdict:
-        """Branch and bound on relus; with few inputs on inputs too, where a limited number of relu splits fails."""
+        """Branch and bound on relus, and on inputs: where they are few, or where no relu is left to split."""
         start = time.monotonic()
         small = len(case.low) <= FEW_INPUTS
         outcome = self._search(case, root, FEW_PROBLEMS if small else None)
         for k, bound, limit in zip(open_, outcome.bounds.tolist(), _best_rows(root, case.alternatives)[2], strict=True):
             margins[k] = max(margins[k], _margin(bound, limit))
         found, settled, count = None, outcome.settled, outcome.problems
-        if small and not settled:
+        if not settled and self._left():  # few inputs, or no relu left to split
             found, settled, more = self._halve(case)
             count += more
         self.stages["branch"] = time.monotonic() - start

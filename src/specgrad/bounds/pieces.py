@@ -121,7 +121,8 @@ def fits(state: State, relu: int, rows: int) -> bool:
 def piecewise(forward: Forward, rows: Tensor, targets: Tensor, deadline: float) -> Tensor:
     """Lower bounds of rows (rows, outputs), rigorous for every float32 execution; -inf where nothing can be cut."""
     state, best = forward.state, torch.full((len(rows),), -torch.inf, dtype=torch.float64)
-    cut = [i for i in state.layers if fits(state, i, len(rows))]
+    read = {s for layer in state.layers.values() for s in layer.sources}  # other relus stand in a max_pool's lines
+    cut = [i for i in state.layers if i in read and fits(state, i, len(rows))]
     if not cut:
         return best
     layers = [Pieces(state, i, len(rows)) for i in cut]
@@ -132,7 +133,7 @@ def piecewise(forward: Forward, rows: Tensor, targets: Tensor, deadline: float) 
     for _ in range(STEPS):
         found = backward(changed, seeds)[0]
         best = torch.maximum(best, found.detach())
-        if bool((best >= targets).all()) or time.monotonic() > deadline:
+        if bool((best >= targets).all()) or time.monotonic() > deadline or not found.requires_grad:
             break
         adam.step(torch.autograd.grad(found.sum(), adam.parameters))
     return best
