@@ -250,7 +250,7 @@ def test_command_around_an_input(specgrad: Command) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("certify net.onnx", "--input, --label, --eps is missing"),
+        ("certify net.onnx", "missing: --input, --label, --eps"),
         ("certify net.onnx holds.vnnlib --label 3", "got both (--label)"),
         ("certify net.onnx none.vnnlib", "no file none.vnnlib"),
         ("certify net.onnx net.onnx", "net.onnx is not readable"),
@@ -320,3 +320,11 @@ def test_open_maxima_end_in_an_answer() -> None:
     assert kinds[0] == "holds"
     assert kinds[-1] == "counterexample"
     assert any(v.problems for v in found)
+
+
+def test_a_wrong_label_is_said() -> None:
+    graph = sg.trace(lambda x: sg.linear(np.float32([[1, 0], [0, 1]]), None, x), (2,))
+    found = certify(graph, ([1.0, 0.0], 1, 0.1))
+    assert found.verdict == "counterexample"
+    assert found.reason == "at the input itself output 0 is the largest, not 1"
+    assert certify(graph, ([1.0, 0.0], 0, 0.6)).reason == ""

@@ -91,7 +91,10 @@ def certify(
         answers.append(run.settle(case))
         if answers[-1].verdict == "counterexample":
             break
-    return _joined(answers)
+    found = _joined(answers)
+    if found.verdict == "counterexample" and isinstance(statement, tuple):
+        return replace(found, reason=_at_the_input(run.network, *statement[:2]))
+    return found
 
 
 def graph_and_property(model: Any, statement: Any, *, low: Any = None, high: Any = None) -> tuple[Graph, Property]:
@@ -119,6 +122,12 @@ def _graph(model: Any, statement: Any) -> Graph:
         return traced
     text = "model must be a Graph, an ONNX file, or (with (x, label, eps)) a PyTorch module"
     raise ParameterError("certify", f"{text}; got {type(model).__name__}", rule="P5")
+
+
+def _at_the_input(network: DeployedNetwork, x: Any, label: int) -> str:
+    """Said where no search was needed, which mostly means that another label was meant."""
+    largest = int(np.argmax(network.run(np.asarray(x))))
+    return "" if largest == label else f"at the input itself output {largest} is the largest, not {label}"
 
 
 def _property(statement: Any, graph: Graph, low: Any, high: Any) -> Property:

@@ -128,7 +128,7 @@ def _statement(file: Path | None, x: Path | None, label: int | None, eps: str | 
         return file
     if x is None or label is None or eps is None:
         missing = ", ".join(name for name in around if name not in given)
-        raise typer.BadParameter(f"give a property file, or --input, --label and --eps; {missing} is missing")
+        raise typer.BadParameter(f"give a property file, or --input, --label and --eps; missing: {missing}")
     return _read(x), label, _number("--eps", eps)
 
 
