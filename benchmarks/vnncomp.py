@@ -51,7 +51,7 @@ def check_all(name: str) -> None:
     """Write a certificate for every instance, in memory; how many the checker accepts, and its time."""
     from specgrad.bounds.certificate import check
     from specgrad.bounds.certificate_slopes import certificate
-    from specgrad.bounds.replay import ReplayError
+    from specgrad.bounds.replay_numbers import ReplayError
 
     times, sizes = [], []
     for net, statement in instances(name):

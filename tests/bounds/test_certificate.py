@@ -20,6 +20,7 @@ import pytest
 import specgrad as sg
 from specgrad.bounds.vnnlib import Property, read, robustness
 from specgrad.graph.run import call
+from specgrad.op import REGISTRY, run_spec
 
 pytest.importorskip("flint")
 pytest.importorskip("safetensors")
@@ -39,7 +40,8 @@ from specgrad.bounds.certificate import (  # noqa: E402
     write,
 )
 from specgrad.bounds.certificate_slopes import certificate, prove  # noqa: E402
-from specgrad.bounds.replay import Replay, ReplayError, Slopes, rationals  # noqa: E402
+from specgrad.bounds.replay import Replay, Slopes  # noqa: E402
+from specgrad.bounds.replay_numbers import ReplayError, rational, rationals  # noqa: E402
 
 SHARED = Path(os.environ.get("SPECGRAD_SHARED", "missing")) / "vnncomp" / "verivital"
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="SPECGRAD_SHARED names no folder with vnncomp/verivital")
@@ -135,13 +137,13 @@ def test_ranges_hold_what_every_layer_computes() -> None:
                     assert ((found.low <= y) & (y <= found.high)).all(), (seed, node.name)
 
 
-@pytest.mark.parametrize(("name", "pooled"), [("_relu_lines", (2, 3, 6, 7)), ("_max_lines", (0, 1, 4, 5))])
+@pytest.mark.parametrize(("name", "pooled"), [("relu_lines", (2, 3, 6, 7)), ("max_lines", (0, 1, 4, 5))])
 def test_the_hunt_catches_a_wrong_line(monkeypatch: pytest.MonkeyPatch, name: str, pooled: tuple[int, ...]) -> None:
     original = getattr(replaying, name)
 
     def wrong(node: Any, x: Any, lower: Any, upper: Any) -> Any:
         slopes, (above, intercept) = original(node, x, lower, upper)
-        return slopes, (above, intercept * replaying.rational(1, 8))
+        return slopes, (above, intercept * rational(1, 8))
 
     monkeypatch.setattr(replaying, name, wrong)
     assert any(below(network(seed), 100 * k + seed)[0] for k in range(8) for seed in pooled)
@@ -378,3 +380,19 @@ except SystemExit as done:
     assert not {"torch", "jax", *(f"specgrad.bounds.{n}" for n in ("walk", "backward", "relax", "layers"))} & set(
         literal_eval(modules)
     )
+
+
+# --- every operator that a replay passes ------------------------------------------------------------------------------
+
+PASSED = sorted(name for name, op in REGISTRY.items() if op.linear and not (op.index_args or op.transcendental))
+
+
+@pytest.mark.parametrize("name", PASSED)
+def test_absolute_values_are_not_exceeded(name: str) -> None:
+    """The size that rounding is counted with: abs(f(x)) <= f_abs(abs(x)), over exact numbers, for all signs."""
+    op, rng = REGISTRY[name], Random(0)
+    for _ in range(60):
+        args, params = op.cases(rng)
+        exact = [sg.exact(np.asarray(a)) for a in args]
+        y = np.abs(run_spec(op, exact, params))
+        assert np.all(y <= replaying.absolute(op, [np.abs(a) for a in exact], params))

@@ -25,7 +25,8 @@ import numpy as np
 from ..graph.graph import Graph
 from ..graph.save import to_json
 from ..scalar import Array
-from .replay import Replay, ReplayError, Slopes, rational, rationals
+from .replay import Replay, Slopes
+from .replay_numbers import ReplayError, rational, rationals
 from .vnnlib import Case, Property
 
 FORMAT, VERSION = "specgrad-certificate", 1

@@ -19,28 +19,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flint import fmpq
 
-from ..errors import SpecgradError, UnsupportedError
+from ..errors import UnsupportedError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.trace import trace
 from ..graph.transform import vjp
 from ..op import Op, Params, apply, run_spec
 from ..scalar import Array
-from ..window import Window, scatter_add
+from .replay_lines import LOST, Range, chosen, max_lines, relu_lines, through_max, through_relu, window_max
+from .replay_numbers import PLACES, ReplayError, outward, positive, rational, rationals, total, zeros
 
-rational: Any = fmpq
 DIGITS = 24  # of float32: its unit roundoff is 2**-24
 LARGEST = ((1 << DIGITS) - 1) << (128 - DIGITS)  # float32's largest number
-LOST = 60  # 2**-60 stands for 2**-126, the most that underflow or flushing costs one operation: generous, and short
-PLACES = 64  # binary places after the point of ranges and errors, which are rounded outward
-
-
-class ReplayError(SpecgradError, ValueError):
-    """A certificate that proves nothing."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__("certificate", text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,78 +43,6 @@ class Slopes:
     lower: Array
     upper: Array
     scale: int
-
-
-@dataclass(frozen=True, eq=False)
-class Range:
-    """What is proven of one node.
-
-    low, high     the ends of the node's value in every float32 execution
-    constant      one known value
-    exact_ends    the ends of its layer's exact map of what the layer reads, for the rest of the layer
-    error         how far float32 can be from that map
-    count, plain, size   roundings met in the layer; its expression on absolute values, without and with underflow
-    """
-
-    low: Array
-    high: Array
-    constant: bool = False
-    exact_ends: tuple[Array, Array] | None = None
-    error: Array | None = None
-    count: int = 0
-    plain: Any = None
-    size: Any = None
-
-    @property
-    def largest(self) -> Array:
-        return larger(self.high, -self.low)
-
-
-# --- exact numbers ----------------------------------------------------------------------------------------------------
-
-
-def rationals(x: Any) -> Array:
-    """Floats at their exact values, or whole numbers, as python-flint rationals.
-
-    >>> rationals(np.float32([0.5, 3]))
-    array([1/2, 3], dtype=object)
-    """
-    given = np.asarray(x)
-    return objects([rational(*v.as_integer_ratio()) for v in given.ravel().tolist()], given.shape)
-
-
-def objects(cells: Sequence[Any], shape: tuple[int, ...]) -> Array:
-    found = np.empty(len(cells), dtype=object)
-    found[:] = cells
-    return found.reshape(shape)
-
-
-def zeros(shape: tuple[int, ...]) -> Array:
-    found = np.empty(shape, dtype=object)
-    found[...] = rational(0)
-    return found
-
-
-def larger(a: Array, b: Array) -> Array:
-    return np.where(a > b, a, b)
-
-
-def positive(x: Array) -> Array:
-    return np.where(x > 0, x, rational(0))
-
-
-def outward(x: Array, direction: int) -> Array:
-    """The nearest numbers with PLACES binary places that are not below (1) or not above (-1) the given ones."""
-
-    def cell(v: Any) -> Any:
-        scaled = (int(v.p) << PLACES) * direction
-        return rational(-(-scaled // int(v.q)) * direction, 1 << PLACES)
-
-    return objects([cell(v) for v in x.flat], x.shape)
-
-
-def total(x: Array) -> Any:
-    return sum(x.flat, rational(0))
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -189,9 +107,9 @@ class Replay:
             raise UnsupportedError(node.op.name, f"a certificate cannot have node {node.name}: it holds positions")
         args = [self._argument(node, a) for a in node.args]
         if node.op.name == "relu":
-            return _chosen(positive(args[0].low), positive(args[0].high))
+            return chosen(positive(args[0].low), positive(args[0].high))
         if node.op.name == "max_pool":
-            return _chosen(*(_window_max(end, node.params["window"]) for end in (args[0].low, args[0].high)))
+            return chosen(*(window_max(end, node.params["window"]) for end in (args[0].low, args[0].high)))
         return self._linear(node, args)
 
     def _constant(self, node: Node, array: Array) -> Range:
@@ -303,7 +221,7 @@ class Replay:
             if node.name not in self._known_lines:
                 self._known_lines[node.name] = self._lines(node, self.ranges[arg])
             below, above = self._known_lines[node.name]
-            rule = _through_relu if node.op.name == "relu" else _through_max
+            rule = through_relu if node.op.name == "relu" else through_max
             coefficients, constant = rule(node, a, below, above)
             _add(outer, arg, coefficients)
             return constant
@@ -319,7 +237,7 @@ class Replay:
             if slopes.shape != taps + node.shape or slopes.dtype.kind not in "iu" or (slopes < 0).any():
                 raise ReplayError(f"the slopes of node {node.name} must be whole, not negative, of {taps + node.shape}")
         lower, upper = (rationals(s) * rational(1, given.scale) for s in (given.lower, given.upper))
-        return _relu_lines(node, x, lower, upper) if not taps else _max_lines(node, x, lower, upper)
+        return relu_lines(node, x, lower, upper) if not taps else max_lines(node, x, lower, upper)
 
     def _through_linear(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:
         args = [self._argument(node, g) for g in node.args]
@@ -335,72 +253,3 @@ class Replay:
 
 def _add(found: dict[int, Array], position: Any, coefficients: Array) -> None:
     found[position] = found[position] + coefficients if position in found else coefficients
-
-
-# --- relu and max_pool ------------------------------------------------------------------------------------------------
-
-
-def _chosen(low: Array, high: Array) -> Range:
-    """The result of a choice: exact, but a runtime may flush it to zero."""
-    lost = rational(1, 1 << LOST)
-    error = objects([lost] * low.size, low.shape)
-    return Range(low - error, high + error, False, None, error)
-
-
-def _window_max(x: Array, window: Window) -> Array:
-    found: Array = np.full((*x.shape[: x.ndim - window.rank], *window.out), None, dtype=object)
-    for tap in window.taps():
-        here, read = (..., *tap.outs), x[(..., *tap.ins)]
-        seen = found[here]
-        found[here] = objects(
-            [v if s is None or v > s else s for s, v in zip(seen.flat, read.flat, strict=True)], seen.shape
-        )
-    if any(v is None for v in found.flat):
-        raise ReplayError("a max_pool window holds padding alone; its maximum is no number")
-    return found
-
-
-def _relu_lines(node: Node, x: Range, lower: Array, upper: Array) -> tuple[Array, tuple[Array, Array]]:
-    if (lower > 1).any():
-        raise ReplayError(f"the lower slopes of node {node.name} must not be above 1")
-    zero, one = rational(0), rational(1)
-    on, off = x.low >= 0, x.high <= 0
-    lower, upper = (np.where(on, one, np.where(off, zero, s)) for s in (lower, upper))
-    intercept = np.where(on | off, zero, larger(-upper * x.low, x.high - upper * x.high))
-    return lower, (upper, intercept)
-
-
-def _through_relu(node: Node, a: Array, below: Array, above: tuple[Array, Array]) -> tuple[Array, Any]:
-    slope, intercept = above
-    return np.where(a > 0, a * below, a * slope), total(np.where(a < 0, a * intercept, rational(0)))
-
-
-def _max_lines(node: Node, x: Range, lower: Array, upper: Array) -> tuple[Array, tuple[Array, Array]]:
-    window: Window = node.params["window"]
-    taps = list(window.taps())
-    simplex, lowest = zeros(node.shape), zeros(node.shape)
-    for t, tap in enumerate(taps):
-        here, low = (..., *tap.outs), x.low[(..., *tap.ins)]
-        simplex[here] = simplex[here] + lower[t][here]
-        lowest[here] = lowest[here] + upper[t][here] * low
-    if (simplex != 1).any():
-        raise ReplayError(f"the lower slopes of node {node.name} must add up to 1 in every window")
-    intercept: Array = np.full(node.shape, None, dtype=object)
-    for t, tap in enumerate(taps):
-        here, low, high = (..., *tap.outs), x.low[(..., *tap.ins)], x.high[(..., *tap.ins)]
-        s = upper[t][here]
-        reached = larger((1 - s) * high, (1 - s) * low) - (lowest[here] - s * low)
-        seen = intercept[here]
-        cells = [v if w is None or v > w else w for w, v in zip(seen.flat, reached.flat, strict=True)]
-        intercept[here] = objects(cells, seen.shape)
-    return lower, (upper, intercept)
-
-
-def _through_max(node: Node, a: Array, below: Array, above: tuple[Array, Array]) -> tuple[Array, Any]:
-    slope, intercept = above
-    window: Window = node.params["window"]
-    found = zeros((*node.shape[: len(node.shape) - window.rank], *window.size))
-    for t, tap in enumerate(window.taps()):
-        here = (..., *tap.outs)
-        scatter_add(found, tap.ins, np.where(a[here] > 0, a[here] * below[t][here], a[here] * slope[t][here]))
-    return found, total(np.where(a < 0, a * intercept, rational(0)))

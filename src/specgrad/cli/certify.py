@@ -72,7 +72,7 @@ def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, verdic
     from ..bounds.certificate import check
     from ..bounds.certificate_slopes import certificate as make
     from ..bounds.certify import graph_and_property
-    from ..bounds.replay import ReplayError
+    from ..bounds.replay_numbers import ReplayError
 
     if verdict != "holds":
         return "only what holds has one"
@@ -96,7 +96,7 @@ def check_certificate(
     """Replay a certificate in exact arithmetic. Exit codes: 0 valid, 1 refused."""
     from ..bounds.attack import deployed_graph
     from ..bounds.certificate import check_file
-    from ..bounds.replay import ReplayError
+    from ..bounds.replay_numbers import ReplayError
     from ..bounds.vnnlib import read
 
     graph = deployed_graph(as_graph(load_model(model), []))
