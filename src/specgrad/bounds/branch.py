@@ -160,8 +160,9 @@ def branch(
     deadline = time.monotonic() + seconds
     number = torch.arange(len(rows))
     problems, bounds = bounder.optimised(bounder.start(rows), FIRST_STEPS, targets)
-    best, count, splitter = bounds.clone(), len(rows), Splitter(bounder)
+    first, count, splitter = bounds.clone(), len(rows), Splitter(bounder)
     open_ = bounds < targets
+    proven = torch.where(open_, torch.inf, bounds)  # per row: the least bound of problems that are closed
     problems, bounds, number = problems.chosen(open_), bounds[open_], number[open_]
     while len(problems) and time.monotonic() < deadline and count < most:
         order = (bounds - targets[number]).argsort(descending=True)
@@ -176,11 +177,10 @@ def branch(
         found = torch.maximum(found, torch.cat([bounds[taken]] * 2))
         count += len(halves)
         open_ = found < targets[numbers]
+        proven.scatter_reduce_(0, numbers[~open_], found[~open_], "amin")
         problems = Problems.joined([problems.chosen(rest), halves.chosen(open_)])
         bounds, number = torch.cat([bounds[rest], found[open_]]), torch.cat([number[rest], numbers[open_]])
         if progress is not None:
             progress("branch and bound", count - len(problems), count)
-    for row in range(len(rows)):
-        left = bounds[number == row]
-        best[row] = left.min() if len(left) else torch.maximum(best[row], targets[row])
-    return Outcome(best, count, not len(problems))
+    least = proven.scatter_reduce(0, number, bounds, "amin")
+    return Outcome(torch.maximum(first, least), count, not len(problems))
