@@ -15,6 +15,7 @@ import specgrad as sg
 from specgrad.bounds import Bounds, Box, crown, ibp
 from specgrad.graph.graph import Graph
 from specgrad.graph.run import call
+from specgrad.op import Op, apply
 from specgrad.window import Strided
 
 Layer = Callable[[Any], Any]
@@ -158,6 +159,30 @@ def boxed(drawn: Drawn, graph: Graph, dtype: torch.dtype = torch.float32) -> Box
     reach = np.float32(drawn.rng.choice((0, 1)) if drawn.integer else drawn.rng.choice((0, 0.01, 0.1, 0.5)))
     ends = middle - reach * drawn.draw.integers(0, 2, shape).astype(np.float32), middle + reach
     return Box(*(torch.tensor(end).to(dtype).double().numpy() for end in ends))
+
+
+# --- single operators -------------------------------------------------------------------------------------------------
+
+
+def operator_case(op: Op, seed: int) -> tuple[Graph, list[Any]]:
+    """One call as a graph: indices are constants; of the other arguments one varies in a box, or all do."""
+    rng = Random(f"bounds/{op.name}/{seed}")
+    args, params = op.cases(rng)
+    real = [k for k in range(len(args)) if k not in op.index_args]
+    chosen = real if seed % 2 else [rng.choice(real)] if real else []
+    fixed = {k: a if k in op.index_args else a.astype(np.float32) for k, a in enumerate(args) if k not in chosen}
+    boxes = [_around(args[k].astype(np.float32), rng.choice((0.0, 0.0625, 0.25)), rng) for k in chosen]
+
+    def call(*given: Any) -> Any:
+        values = dict(zip(chosen, given, strict=True)) | fixed
+        return apply(op, *(values[k] for k in range(len(args))), **params)
+
+    return sg.trace(call, *(b.shape for b in boxes)), boxes
+
+
+def _around(x: np.ndarray, reach: float, rng: Random) -> Box:
+    sides = np.array([rng.choice((0.0, 1.0)) for _ in range(x.size)]).reshape(x.shape)
+    return Box(x - np.float32(reach) * sides.astype(np.float32), x + np.float32(reach))
 
 
 # --- executions -----------------------------------------------------------------------------------------------------

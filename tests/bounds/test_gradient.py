@@ -33,6 +33,19 @@ def test_gradient_of_a_maximum_by_hand() -> None:
     np.testing.assert_allclose((found.low, found.high), ([3, 0], [3, 0]), atol=1e-9)
 
 
+@pytest.mark.parametrize(("relu", "bias", "decided"), [(False, 0, True), (True, 10, True), (True, 0, False)])
+def test_gaps_decide_a_winner(relu: bool, bias: float, decided: bool) -> None:
+    """max(a + b, b + c) with a > c: the ranges overlap, yet the first wins; behind a relu only where it is positive."""
+    w, b = np.ones((1, 1, 2)), np.array([bias])
+    cells = lambda x: sg.relu(sg.conv(w, b, x)) if relu else sg.conv(w, b, x)
+    graph = sg.trace(lambda x: sg.sum(sg.max_pool(cells(x), (2,))), (1, 1, 3))
+    (found,) = gradient_box(graph, Box([[[2.0, -5.0, 0.0]]], [[[2.5, 5.0, 1.0]]]), 1.0)
+    if decided:
+        np.testing.assert_allclose((found.low, found.high), [[[[1, 1, 0]]]] * 2, atol=1e-9)
+    else:
+        np.testing.assert_allclose((found.low[0, 0, 0], found.high[0, 0, 2]), (0, 1), atol=1e-9)
+
+
 def test_monotonicity_is_certified() -> None:
     """A gradient box without a negative number proves that the network never decreases."""
     w = np.array([[1.0, 2.0], [0.5, 1.0]])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hunt import Drawn, features, hunted, hunted_gradient
-from specgrad.bounds import joint, relax, walk
+from specgrad.bounds import joint, relax, walk, winners
 from specgrad.bounds.forward import Forward
 from specgrad.bounds.relax import Gaps, Lines
 
@@ -35,12 +35,15 @@ def first_candidate(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, a: (f(self, a)[0],) * 2
 
 
-def half_gaps(f: Callable[..., Gaps | None]) -> Callable[..., Gaps | None]:
-    """Differences between taps, half as far as they may be."""
+def narrow_gaps(f: Callable[..., Gaps | None]) -> Callable[..., Gaps | None]:
+    """Differences between taps that are said to vary half as much as they do."""
 
     def planted(*args: Any) -> Gaps | None:
         found = f(*args)
-        return found and Gaps(found.reference, found.low / 2, found.high / 2)
+        if found is None:
+            return None
+        quarter = (found.high - found.low) / 4
+        return Gaps(found.reference, found.low + quarter, found.high - quarter)
 
     return planted
 
@@ -59,12 +62,13 @@ PLANTED = {
     "relu": (hunted, [Drawn.conv, Drawn.residual, Drawn.activation], relax, "relu", lower_intercepts),
     "taps": (hunted, POOLED, relax, "largest", lower_intercepts),
     "intercept": (hunted, POOLED, relax, "intercept", high_as_low),
-    "gaps": (hunted, POOLED, walk, "find_gaps", half_gaps),
+    "gaps": (hunted, POOLED, walk, "find_gaps", narrow_gaps),
     "smooth cell": (hunted, [Drawn.conv, Drawn.bent], relax, "hull", lower_intercepts),
     "smooth taps": (hunted, [Drawn.conv, Drawn.smooth], relax, "smooth_largest", lower_intercepts),
     "gate": (hunted_gradient, [Drawn.conv, Drawn.activation], relax, "gate", lower_intercepts),
     "product": (hunted_gradient, [Drawn.conv, Drawn.bent], joint, "middles", without_rest),
     "routed": (hunted_gradient, POOLED, joint.Routed, "_extremes", first_candidate),
+    "winners": (hunted_gradient, POOLED, winners, "find_gaps", narrow_gaps),
     "rounding": (hunted, [Drawn.conv], Forward, "_linear_error", no_error),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from random import Random
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,11 +22,11 @@ from hunt import (
     hunted,
     hunted_gradient,
     on_torch,
+    operator_case,
     with_constants,
 )
 from specgrad.bounds import Box, crown, ibp
-from specgrad.graph.graph import Graph
-from specgrad.op import REGISTRY, Op, apply
+from specgrad.op import REGISTRY
 from specgrad.rounding import Arithmetic
 from specgrad.scalar import Array
 
@@ -111,27 +110,6 @@ def test_hunt_networks(start: int) -> None:
 
 
 # --- every operator ---------------------------------------------------------------------------------------------------
-
-
-def operator_case(op: Op, seed: int) -> tuple[Graph, list[Any]]:
-    """One call as a graph: indices are constants; of the other arguments one varies in a box, or all do."""
-    rng = Random(f"bounds/{op.name}/{seed}")
-    args, params = op.cases(rng)
-    real = [k for k in range(len(args)) if k not in op.index_args]
-    chosen = real if seed % 2 else [rng.choice(real)] if real else []
-    fixed = {k: a if k in op.index_args else a.astype(np.float32) for k, a in enumerate(args) if k not in chosen}
-    boxes = [_around(args[k].astype(np.float32), rng.choice((0.0, 0.0625, 0.25)), rng) for k in chosen]
-
-    def call(*given: Any) -> Any:
-        values = dict(zip(chosen, given, strict=True)) | fixed
-        return apply(op, *(values[k] for k in range(len(args))), **params)
-
-    return sg.trace(call, *(b.shape for b in boxes)), boxes
-
-
-def _around(x: Array, reach: float, rng: Random) -> Box:
-    sides = np.array([rng.choice((0.0, 1.0)) for _ in range(x.size)]).reshape(x.shape)
-    return Box(x - np.float32(reach) * sides.astype(np.float32), x + np.float32(reach))
 
 
 def operator_problems(name: str, seed: int, count: int = 2, steps: int = 3) -> list[str]:

@@ -18,7 +18,7 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
     args = [_argument(graph, a, varying, constants) for a in node.args]
     moving = {k for k, a in enumerate(args) if isinstance(a, tuple)}
     groups = [set(g) for g in node.op.linear_groups(len(args))]
-    if node.op.name == "stop_gradient":
+    if node.op.name == "stop_gradient" or (node.op.name == "amax" and not node.params["axes"]):
         return Identity(i, node, sources, args)
     if any(moving <= g for g in groups):
         return Linear(i, node, sources, args)
@@ -42,7 +42,7 @@ def _relaxed(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -> Laye
         return Cell(i, node, sources)
     if name in ("max_pool", "smooth_max_pool"):
         return _taps(graph, i, node, sources[0])
-    if name == "amax" and node.params["axes"]:
+    if name == "amax":
         return AxisMax(i, node, sources[0], graph.nodes[sources[0]].shape)
     return Opaque(i, node, sources)
 

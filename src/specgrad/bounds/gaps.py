@@ -18,11 +18,10 @@ from .patches import CELLS, Cone, Objective
 from .relax import Gaps
 
 
-def find_gaps(state: State, i: int) -> Gaps | None:
+def find_gaps(state: State, taps: Taps) -> Gaps | None:
     """The gaps of a maximum over windows of a convolution; None for anything else."""
-    taps = state.layers[i]
-    source = state.layers[taps.sources[0]] if isinstance(taps, Taps) and taps.node.op.name == "max_pool" else None
-    if not isinstance(taps, Taps) or not isinstance(source, Linear) or not _fits(taps, source):
+    source = state.layers[taps.sources[0]]
+    if taps.node.op.name == "smooth_max_pool" or not isinstance(source, Linear) or not _fits(taps, source):
         return None
     low, high = (taps.read(end) for end in state.ends[source.position])
     inside = taps.read(torch.ones_like(state.ends[source.position][0])) > 0

@@ -102,7 +102,7 @@ class Linear(Layer):
 
 
 class Identity(Linear):
-    """stop_gradient: the same value, though it has no derivative."""
+    """stop_gradient, which has no derivative of its own; a maximum over no axes."""
 
     constant = None
 

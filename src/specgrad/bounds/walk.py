@@ -23,6 +23,7 @@ from .gaps import find_gaps
 from .layers import Opaque, Taps, rows_dot, tensor
 from .patches import patch_narrow
 from .slopes import optimised
+from .winners import narrow_winner
 
 CHUNK = 1 << 24  # cells of an objective at its widest node that are held at once
 
@@ -44,7 +45,9 @@ def walk(forward: Forward, splits: Mapping[int, Array]) -> None:
             narrow(forward, i, readers[i] & READERS <= SIGN_ALONE)
         layer = forward.layers.get(i)
         if isinstance(layer, Taps) and not forward.unbounded:
-            layer.gaps = find_gaps(forward.state, i)
+            layer.gaps = find_gaps(forward.state, layer)
+        if forward.graph.nodes[i].op.name == "winner" and not forward.unbounded:
+            narrow_winner(forward, i)
         if i in splits:
             forward.narrow(i, *signs_of(splits, i, forward.balls[i]))
 
