@@ -1,10 +1,10 @@
 """Verification benchmarks of VNN-COMP 2021: verivital (60 instances) and oval21 (30).
 
-    SPECGRAD_SHARED=... python benchmarks/vnncomp.py verivital oval21 --seconds 60 > benchmarks/vnncomp.txt
-    SPECGRAD_SHARED=... python benchmarks/vnncomp.py verivital --certificates      # one for whatever holds, checked
+    python benchmarks/vnncomp.py verivital oval21 --seconds 60 > benchmarks/vnncomp.txt
+    python benchmarks/vnncomp.py verivital --certificates      # one for whatever holds, checked
 
-SPECGRAD_SHARED names the folder that has vnncomp/<benchmark>/<benchmark>_instances.csv. Files are read outside the
-clock, which is the wall's, per instance, with the threads that PyTorch takes by itself.
+SPECGRAD_SHARED names the folder that has vnncomp/<benchmark>/<benchmark>_instances.csv; default: ../shared. Files are
+read outside the clock, which is the wall's, per instance, with the threads that PyTorch takes by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ KNOWN = {"verivital": {"holds": 53, "counterexample": 7}}  # complete verifiers 
 
 
 def instances(name: str) -> list[tuple[Path, Path]]:
-    root = Path(os.environ.get("SPECGRAD_SHARED", "")) / "vnncomp" / name
+    shared = os.environ.get("SPECGRAD_SHARED", Path(__file__).parents[2] / "shared")
+    root = Path(shared) / "vnncomp" / name
     table = root / f"{name}_instances.csv"
     if not table.exists():
         sys.exit(f"no {table}; set SPECGRAD_SHARED")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from competition import VERIVITAL, needs_shared
 from specgrad.bounds.vnnlib import Property, read, robustness
 from specgrad.graph.run import call
 from specgrad.op import REGISTRY, run_spec
@@ -42,9 +42,6 @@ from specgrad.bounds.certificate import (  # noqa: E402
 from specgrad.bounds.certificate_slopes import certificate, prove  # noqa: E402
 from specgrad.bounds.replay import Replay, Slopes  # noqa: E402
 from specgrad.bounds.replay_numbers import ReplayError, rational, rationals  # noqa: E402
-
-SHARED = Path(os.environ.get("SPECGRAD_SHARED", "missing")) / "vnncomp" / "verivital"
-needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="SPECGRAD_SHARED names no folder with vnncomp/verivital")
 
 
 def network(seed: int) -> sg.Graph:
@@ -306,8 +303,8 @@ def test_every_flipped_bit_is_refused() -> None:
 def test_every_flipped_bit_of_a_competition_certificate_is_refused() -> None:
     from specgrad.interop import from_onnx
 
-    statement = read(SHARED / "specs/maxpool_specs/prop_0_0.004.vnnlib")
-    assert flips(from_onnx(SHARED / "Convnet_maxpool.onnx"), statement, 10_000, seed=1) == 10_000
+    statement = read(VERIVITAL / "specs/maxpool_specs/prop_0_0.004.vnnlib")
+    assert flips(from_onnx(VERIVITAL / "Convnet_maxpool.onnx"), statement, 10_000, seed=1) == 10_000
 
 
 @needs_shared
@@ -317,8 +314,8 @@ def test_competition_certificates(name: str) -> None:
     pytest.importorskip("onnx")
     from specgrad.interop import from_onnx
 
-    graph = from_onnx(SHARED / f"Convnet_{name.partition('_')[0]}.onnx")
-    statement = read(SHARED / f"specs/{name}.vnnlib")
+    graph = from_onnx(VERIVITAL / f"Convnet_{name.partition('_')[0]}.onnx")
+    statement = read(VERIVITAL / f"specs/{name}.vnnlib")
     text, arrays = certificate(graph, statement)
     start = time.process_time()
     found = check(text, arrays, graph, statement)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import specgrad as sg
+from competition import VERIVITAL, needs_shared
 from specgrad.bounds.vnnlib import Alternative, Case, read, robustness
 
 torch = pytest.importorskip("torch")
 
 from specgrad.bounds.attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on  # noqa: E402
-
-SHARED = Path(os.environ.get("SPECGRAD_SHARED", "missing")) / "vnncomp" / "verivital"
-needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="SPECGRAD_SHARED names no folder with vnncomp/verivital")
 
 
 def region(rows: list[list[int]], limits: list[Fraction | int]) -> Alternative:
@@ -82,10 +78,10 @@ def test_competition_counterexamples() -> None:
     pytest.importorskip("onnx")
     from specgrad.interop import from_onnx
 
-    graph = from_onnx(SHARED / "Convnet_maxpool.onnx")
+    graph = from_onnx(VERIVITAL / "Convnet_maxpool.onnx")
     network = DeployedNetwork(graph)
     for number, exists in ((14, True), (0, False)):
-        (case,) = read(SHARED / f"specs/maxpool_specs/prop_{number}_0.004.vnnlib").cases
+        (case,) = read(VERIVITAL / f"specs/maxpool_specs/prop_{number}_0.004.vnnlib").cases
         found = attack(network, case, Effort(starts=2, steps=20))
         assert (found is not None) == exists
         if found is not None:

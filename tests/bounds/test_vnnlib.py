@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -11,13 +10,13 @@ from random import Random
 import numpy as np
 import pytest
 
+from competition import SHARED, needs_shared
 from formulas import formula, true, written
 from specgrad.bounds.vnnlib import Case, read, read_text, robustness
 from specgrad.bounds.vnnlib_parse import PropertyError
 
 HEAD = "(declare-const X_0 Real) (declare-const X_1 Real) (declare-const Y_0 Real) (declare-const Y_1 Real)\n"
 BOX = "(assert (>= X_0 -1)) (assert (<= X_0 1)) (assert (>= X_1 0)) (assert (<= X_1 2e-1))\n"
-SHARED = Path(os.environ.get("SPECGRAD_SHARED", "missing")) / "vnncomp"
 
 
 def test_a_property_in_full() -> None:
@@ -160,7 +159,7 @@ def test_compressed_files(tmp_path: Path) -> None:
         read(tmp_path / "plain.gz")
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="SPECGRAD_SHARED names no folder with vnncomp/")
+@needs_shared
 def test_competition_files() -> None:
     for name, inputs in (("verivital/specs/maxpool_specs/prop_0_0.004.vnnlib", 784), ("oval21/vnnlib", 3072)):
         path = SHARED / name

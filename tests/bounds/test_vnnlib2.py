@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from decimal import Decimal
@@ -16,13 +15,13 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from competition import SHARED, needs_shared
 from formulas import formula, true, written
 from specgrad.bounds.vnnlib import read, read_text
 from specgrad.bounds.vnnlib_parse import PropertyError
 
 pytest.importorskip("vnnlib")
 
-SHARED = Path(os.environ.get("SPECGRAD_SHARED", "missing")) / "vnncomp"
 VERSION = "(vnnlib-version <2.0>)\n"
 HEAD = VERSION + "(declare-network N (declare-input X float32 [1, 2]) (declare-output Y float32 [2]))\n"
 BOX = "(assert (and (>= X[0,0] -1.0) (<= X[0,0] 1.0) (>= X[0,1] 0.0) (<= X[0,1] 0.2)))\n"
@@ -103,7 +102,7 @@ def test_equations_are_two_inequalities() -> None:
     assert [case.contains(np.array(y)) for y in ([1.0, 1.0], [1.0, 2.0], [2.0, 1.0])] == [True, False, False]
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="SPECGRAD_SHARED names no folder with vnncomp/")
+@needs_shared
 def test_competition_files(tmp_path: Path) -> None:
     for folder, x in (("verivital/specs/maxpool_specs", (1, 1, 28, 28)), ("oval21/vnnlib", (1, 3, 32, 32))):
         old = sorted((SHARED / folder).iterdir())[0]
