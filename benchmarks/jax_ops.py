@@ -72,9 +72,10 @@ def ours_transpose(x: jax.Array, w: jax.Array, **how: int) -> jax.Array:
 PLANES = (8, 64, 128, 128)
 
 
-def max_pool(k: int, s: int, target: float | None, shape: tuple[int, ...] = PLANES) -> Row:
-    bare = partial(bare_pool, join=lax.max, start=-np.inf, k=k, s=s)
-    return Row(f"max_pool k{k} s{s}", bare, lambda x: sg.max_pool(x, (k, k), stride=s), (shape,), target)
+def max_pool(k: int, s: int, target: float | None, p: int = 0) -> Row:
+    bare = partial(bare_pool, join=lax.max, start=-np.inf, k=k, s=s, p=p)
+    ours = lambda x: sg.max_pool(x, (k, k), stride=s, padding=p)
+    return Row(f"max_pool k{k} s{s}" + (f" p{p}" if p else ""), bare, ours, (PLANES,), target)
 
 
 def avg_pool(k: int, s: int) -> Row:
@@ -99,6 +100,8 @@ ROWS = [
     max_pool(9, 1, 3),
     max_pool(2, 2, 4),
     max_pool(3, 2, None),
+    max_pool(3, 2, None, 1),
+    max_pool(4, 1, None),
     max_pool(3, 3, None),
     avg_pool(2, 2),
     avg_pool(3, 1),

@@ -59,12 +59,21 @@ class Line:
         self.taps = range(axis.kernel)
 
     def read(self, x: Array, fill: float) -> list[Array]:
-        """What every tap reads, for all outputs at once; `fill` outside."""
+        """What every tap reads, for all outputs at once; `fill` outside. To be transposed: see `look`."""
         if isinstance(self.axis, Adaptive):
             return [self._cells(x, t, fill) for t in self.taps]
         phases, s, e = self._phases(x, self.axis, fill), self.axis.stride, self.axis.dilation
         starts = [divmod(e * t, s) for t in self.taps]
         return [lax.slice_in_dim(phases[r], q, q + self.axis.out, axis=self.at) for q, r in starts]
+
+    def look(self, x: Array, fill: float) -> list[Array]:
+        """As `read`, by strided slices: ten times quicker at stride 2, but their transpose sets single cells."""
+        if isinstance(self.axis, Adaptive):
+            return self.read(x, fill)
+        x = pad_axis(x, self.at, *self.axis.pads, fill)
+        s, count = self.axis.stride, self.axis.stride * (self.axis.out - 1) + 1
+        starts = [self.axis.dilation * t for t in self.taps]
+        return [lax.slice_in_dim(x, a, a + count, s, axis=self.at) for a in starts]
 
     def _phases(self, x: Array, axis: Strided, fill: float) -> list[Array]:
         """The padded array, split into one array per residue of the stride."""
@@ -74,7 +83,10 @@ class Line:
             return [x]
         x = pad_axis(x, at, 0, -x.shape[at] % s, fill)
         x = x.reshape((*x.shape[:at], x.shape[at] // s, s, *x.shape[at + 1 :]))
-        return [lax.index_in_dim(x, r, at + 1, keepdims=False) for r in range(s)]
+        if self.at == -1 or s % 2:
+            return [lax.index_in_dim(x, r, at + 1, keepdims=False) for r in range(s)]
+        # the transpose of a split puts rows side by side; benchmarks/jax_ops.py, row max_pool k2 s2
+        return [lax.squeeze(part, [at + 1]) for part in lax.split(x, (1,) * s, at + 1)]
 
     def _cells(self, x: Array, t: int, fill: float) -> Array:
         """Adaptive cells start at uneven places: a gather with constant positions."""
@@ -122,7 +134,7 @@ def _wins(b: Array, a: Array, b_inside: Mask, a_inside: Mask, at: int) -> Array:
 
 def _by_taps(line: Line, x: Array) -> tuple[Array, Route]:
     """Tap after tap, with the offset of the first winner; the route reads every tap and keeps the winner's."""
-    first, *others = line.read(x, -math.inf)
+    first, *others = line.look(x, -math.inf)
     best, seen = first, line.inside(0)
     offset = jnp.zeros(best.shape, jnp.int8 if line.axis.kernel <= 127 else jnp.int32)
     for t, v in enumerate(others, 1):
@@ -186,11 +198,11 @@ def _every(x: Array, stride: int, at: int) -> Array:
     return lax.slice_in_dim(x, 0, None, stride, axis=at)
 
 
-# benchmarks/jax_ops.py, rows max_pool: doubling wins at stride 1 from k = 2, taps at strides 2 and 3 with k = 2 and 3.
+# benchmarks/jax_ops.py, rows max_pool: doubling wins at stride 1 from k = 4, taps below and at strides 2 and 3.
 # `few_jumps` (large kernels, small strides) is an operation count, not measured.
 def _tournament(line: Line, x: Array) -> tuple[Array, Route]:
     axis = line.axis
-    regular = isinstance(axis, Strided) and axis.kernel > 1
+    regular = isinstance(axis, Strided) and axis.kernel > 3
     few_jumps = regular and 2 * len(doubling(axis.kernel)) * axis.stride < axis.kernel
     return (_by_doubling if regular and (axis.stride == 1 or few_jumps) else _by_taps)(line, x)
 
@@ -235,16 +247,22 @@ def _reduce_window(x: Array, start: float, join: Any, axes: Sequence[tuple[int, 
     size, stride, dilation, padding = [1] * x.ndim, [1] * x.ndim, [1] * x.ndim, [(0, 0)] * x.ndim
     for at, axis in axes:
         lo, hi = axis.pads
-        x = pad_axis(x, at, 0, min(hi, 0))
+        if -hi >= axis.stride:  # fewer outputs than would fit
+            x = pad_axis(x, at, 0, hi)
         size[at], stride[at], dilation[at], padding[at] = axis.kernel, axis.stride, axis.dilation, (lo, max(hi, 0))
     return lax.reduce_window(x, jnp.asarray(start, x.dtype), join, size, stride, padding, window_dilation=dilation)
+
+
+def _copies(axis: Strided) -> bool:
+    """Strided slices of a padded array: XLA writes the padding down first, which costs more than the maximum."""
+    return axis.stride > 1 and max(axis.pads) > 0
 
 
 def _max_along(line: Line, x: Array) -> Array:
     """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows max_pool."""
     axis = line.axis
-    if isinstance(axis, Adaptive) or axis.kernel <= (3 if axis.stride == 1 else 5):
-        return functools.reduce(jnp.maximum, line.read(x, -math.inf))
+    if isinstance(axis, Adaptive) or (axis.kernel <= (3 if axis.stride == 1 else 5) and not _copies(axis)):
+        return functools.reduce(jnp.maximum, line.look(x, -math.inf))
     return _reduce_window(x, -math.inf, lax.max, [(line.at, axis)])
 
 
@@ -253,7 +271,8 @@ def window_max(x: Array, window: Window) -> Array:
     strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
     if len(strided) == window.rank and not on_cpu():
         return zero_if_empty(_reduce_window(x, -math.inf, lax.max, strided), window)
-    return zero_if_empty(functools.reduce(lambda y, line: _max_along(line, y), lines(window), x), window)
+    rows_first = reversed(lines(window))  # which come in whole cache lines; a maximum needs no order
+    return zero_if_empty(functools.reduce(lambda y, line: _max_along(line, y), rows_first, x), window)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -281,8 +300,8 @@ def _sum_taps(line: Line, x: Array) -> Array:
 def _sum_along(line: Line, x: Array) -> Array:
     """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows avg_pool."""
     axis = line.axis
-    if isinstance(axis, Adaptive) or axis.kernel <= 5:
-        return _sum_taps(line, x)
+    if isinstance(axis, Adaptive) or (axis.kernel <= 5 and not _copies(axis)):
+        return functools.reduce(jnp.add, line.look(x, 0))
     return _reduce_window(x, 0.0, lax.add, [(line.at, axis)])
 
 
