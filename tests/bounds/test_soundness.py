@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,7 +26,8 @@ from hunt import (
     operator_case,
     with_constants,
 )
-from specgrad.bounds import Box, crown, ibp
+from specgrad.bounds import Box, certify, crown, ibp
+from specgrad.bounds.vnnlib import Alternative, Case, Property
 from specgrad.op import REGISTRY
 from specgrad.rounding import Arithmetic
 from specgrad.scalar import Array
@@ -156,3 +158,5 @@ def test_cancelling_networks_are_not_certified(w: Array) -> None:
         assert bounds.outputs.low <= 0
         assert all(bounds.outputs.contains(max(s, 0.0)).all() for s in sums_in_any_order(w))
     assert {0, 1} <= sums_in_any_order(w) or {0, 8} <= sums_in_any_order(w)
+    at_most_half = Case((Fraction(1),) * n, (Fraction(1),) * n, (Alternative(np.ones((1, 1)), (Fraction(1, 2),)),))
+    assert certify(graph, Property(n, 1, (at_most_half,)), seconds=1).verdict != "holds"
