@@ -250,6 +250,30 @@ def test_forged_certificates_are_refused() -> None:
         check(less, arrays, graph, statement)
 
 
+def test_forged_structures_are_refused_in_words() -> None:
+    """Anything may stand anywhere: the answer is a refusal in words, or a statement that is proven."""
+    graph, statement = small()
+    text, arrays = certificate(graph, statement)
+    rng, refused = Random(0), 0
+    junk = [None, 0, -1, 7, "", "0.low", [], {}, [[]], {"a": 1}, True, [0], ["0.low"], 10**30]
+    for _ in range(120):
+        data = json.loads(text)
+        data.pop("digest")
+        place = data
+        while isinstance(place, dict | list) and place:
+            keys = list(place) if isinstance(place, dict) else range(len(place))
+            key = rng.choice(list(keys))
+            if not isinstance(place[key], dict | list) or not place[key] or rng.random() < 0.25:
+                place[key] = rng.choice(junk)
+                break
+            place = place[key]
+        try:
+            check(canonical({**data, "digest": digest(canonical(data))}), arrays, graph, statement)
+        except sg.SpecgradError:
+            refused += 1
+    assert refused > 100
+
+
 def test_it_is_about_this_property_and_this_network() -> None:
     graph, statement = small()
     text, arrays = certificate(graph, statement)

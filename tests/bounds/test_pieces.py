@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,14 @@ import pytest
 import specgrad as sg
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("flint")
 
-from specgrad.bounds import pieces  # noqa: E402
+from specgrad.bounds import pieces, replay_pieces  # noqa: E402
 from specgrad.bounds.attack import deployed_graph  # noqa: E402
 from specgrad.bounds.branch_bound import root_forward  # noqa: E402
 from specgrad.bounds.pieces import Pieces, fits, piecewise  # noqa: E402
+from specgrad.bounds.replay import Replay, Slopes  # noqa: E402
+from specgrad.bounds.replay_numbers import ReplayError, rationals  # noqa: E402
 from specgrad.bounds.walk import output_ends  # noqa: E402
 
 WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
@@ -119,6 +124,72 @@ def test_it_is_narrower_than_lines_of_single_relus() -> None:
         together = piecewise(forward, torch.eye(2, dtype=torch.float64), torch.full((2,), 1e9), np.inf).numpy()
         gains.append((together - alone).mean() / abs(alone).mean())
     assert np.mean(gains) > 0.05
+
+
+# --- over exact numbers -----------------------------------------------------------------------------------------------
+
+
+def replayed(seed: int, width: float) -> float:
+    """How far the least float32 value that is found lies below a replay's bound with any vectors and slopes."""
+    graph, rng = network(2 * seed), np.random.default_rng(seed)
+    low = rng.normal(size=graph.nodes[0].shape).astype(np.float32)
+    high = (low + rng.uniform(0, width, low.shape)).astype(np.float32)
+    relu = next(n for n in graph.nodes if n.op.name == "relu")
+    conv = graph.nodes[relu.operands()[0]]
+    cells = int(np.prod(graph.constants[conv.args[1]].shape[1:]))
+    shape = (int(np.prod(relu.shape)) // relu.shape[1], cells)
+    vectors = {relu.name: rng.integers(-(2**20), 2**20, shape)}
+    row = rng.integers(-3, 4, 2)
+    found = Replay(graph, low, high, {}).lower(rationals(row), vectors=vectors)
+    bound = Fraction(int(found.p), int(found.q))
+    x = np.where(rng.integers(0, 2, (200, *low.shape)), high, low)
+    with torch.no_grad():
+        y = torch.func.vmap(sg.compile(graph, "torch"))(torch.from_numpy(x)).numpy()
+    return float(bound - min(sum(int(r) * Fraction(float(v)) for r, v in zip(row, each, strict=True)) for each in y))
+
+
+def test_replays_with_pieces_bound_what_float32_computes() -> None:
+    assert max(replayed(seed, 0.5) for seed in range(30)) <= 0
+
+
+def test_replays_of_points_lose_nothing_but_rounding() -> None:
+    """On a box of one point every relu is settled, so lines without slopes lose the same."""
+    for seed in range(0, 20, 2):
+        graph = network(seed)
+        low, _ = box(graph, seed)
+        relu = next(n for n in graph.nodes if n.op.name == "relu")
+        slopes = {relu.name: Slopes(*np.zeros((2, *relu.shape), int), 1)}
+        by_lines = Replay(graph, low, low, slopes).lower(rationals([1, -1]))
+        cells = int(np.prod(graph.constants[graph.nodes[relu.operands()[0]].args[1]].shape[1:]))
+        vectors = {relu.name: np.full((int(np.prod(relu.shape)) // relu.shape[1], cells), 12345)}
+        by_pieces = Replay(graph, low, low, {}).lower(rationals([1, -1]), vectors=vectors)
+        assert abs(float(Fraction(str(by_pieces - by_lines)))) < 1e-12
+
+
+@pytest.mark.parametrize("field", ["reach", "low"])
+def test_a_wrong_piece_is_caught_in_replays(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    original = replay_pieces.cut
+
+    def wrong(*args: Any) -> Any:
+        made = original(*args)
+        return replace(made, reach=0 * made.reach) if field == "reach" else replace(made, low=made.low + abs(made.low))
+
+    monkeypatch.setattr(replay_pieces, "cut", wrong)
+    assert any(replayed(seed, 0.5) > 0 for seed in range(30))
+
+
+def test_vectors_that_do_not_fit_are_refused() -> None:
+    graph = network(0)
+    low, high = box(graph, 0)
+    relu = next(n.name for n in graph.nodes if n.op.name == "relu")
+    replay = Replay(graph, low, high, {})
+    for vectors, words in (
+        ({relu: np.zeros((3, 4), int)}, r"must be whole, of \(25, 4\)"),
+        ({relu: np.zeros((25, 4))}, r"must be whole, of \(25, 4\)"),
+        ({graph.nodes[-1].name: np.zeros((25, 4), int)}, "is no relu of a convolution by itself"),
+    ):
+        with pytest.raises(ReplayError, match=words):
+            replay.lower(rationals([1, 0]), vectors=vectors)
 
 
 def test_what_does_not_fit_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,20 @@ SCALE = 1 << 10  # slopes are whole numbers over this
 MOST_BYTES = 1 << 30
 KEYS = {"format", "version", "network", "cases", "arrays", "digest"}
 CASE_KEYS = {"low", "high", "alternatives"}
-ALTERNATIVE_KEYS = {"rows", "limits", "weights", "slopes", "tighten"}
+ALTERNATIVE_KEYS = {"rows", "limits", "weights", "slopes", "tighten", "pieces"}
 
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """Why one alternative is excluded: weights of its rows, slopes per relu and max_pool, nodes to tighten."""
+    """Why one alternative is excluded: weights of its rows, slopes per relu and max_pool, nodes to tighten.
+
+    pieces   vectors of relus that are bounded together (specgrad.bounds.replay_pieces)
+    """
 
     weights: tuple[int, ...]
     slopes: Mapping[str, Slopes]
     tighten: tuple[str, ...] = ()
+    pieces: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +123,10 @@ def encode(graph: Graph, cases: Sequence[CaseProof]) -> tuple[bytes, bytes]:
                 node: [kept(f"{c}.{a}.{node}.{side}", getattr(s, side).astype(np.int16)) for side in ("lower", "upper")]
                 for node, s in proof.slopes.items()
             }
+            together = {node: kept(f"{c}.{a}.{node}.pieces", m.astype(np.int32)) for node, m in proof.pieces.items()}
             exact = [[int(v) for v in row] for row in matrix.tolist()]
             rows.append({"rows": exact, "limits": [str(v) for v in limits], "weights": list(proof.weights),
-                         "slopes": slopes, "tighten": list(proof.tighten)})  # fmt: skip
+                         "slopes": slopes, "tighten": list(proof.tighten), "pieces": together})  # fmt: skip
         ends = (kept(f"{c}.{side}", getattr(case, side).astype(np.float32)) for side in ("low", "high"))
         written.append({"low": next(ends), "high": next(ends), "alternatives": rows})
     packed = save(arrays)
@@ -154,7 +159,10 @@ def check(text: bytes, packed: bytes, graph: Graph, statement: Property | None =
     if data["network"] != network_digest(graph):
         raise ReplayError("the network is not the one that the certificate was written for")
     arrays = _arrays(packed)
-    cases = [_case(case, arrays, graph) for case in data["cases"]]
+    try:
+        cases = [_case(case, arrays, graph) for case in data["cases"]]
+    except (AttributeError, TypeError, KeyError, IndexError) as error:
+        raise ReplayError(f"the certificate is not built as it should be: {error}") from None
     if statement is not None:
         _compare(cases, statement)
     margins = tuple(_replayed(graph, case) for case in cases)
@@ -219,7 +227,8 @@ def _alternative(data: Any, arrays: Mapping[str, Array]) -> tuple[Array, tuple[F
         lower, upper = (_array(arrays, name, np.int16, None) for name in names)
         slopes[node] = Slopes(lower, upper, SCALE)
     exact = np.array(rows, dtype=object).reshape(len(rows), -1)
-    return exact, limits, Proof(tuple(weights), slopes, tuple(data["tighten"]))
+    pieces = {node: _array(arrays, name, np.int32, None) for node, name in data["pieces"].items()}
+    return exact, limits, Proof(tuple(weights), slopes, tuple(data["tighten"]), pieces)
 
 
 def _has(data: Any, keys: set[str], what: str) -> None:
@@ -256,7 +265,7 @@ def _replayed(graph: Graph, case: CaseProof) -> tuple[Fraction, ...]:
         if np.ndim(combined) == 0:
             raise ReplayError(f"alternative {k} has no weights, so nothing excludes it")
         limit = sum((Fraction(w) * v for w, v in zip(proof.weights, limits, strict=True)), Fraction(0))
-        bound = replays[key].lower(combined)
+        bound = replays[key].lower(combined, vectors=proof.pieces)
         margin = Fraction(int(bound.p), int(bound.q)) - limit
         if margin <= 0:
             raise ReplayError(f"alternative {k} is not excluded: the proven margin is {float(margin):.3g}")

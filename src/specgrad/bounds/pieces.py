@@ -45,6 +45,7 @@ class Pieces(Joint):
         self.weight = conv.args[1].flatten(1)  # (channels, cells read)
         self.bias = conv.args[2] if len(conv.args) > 2 else self.weight.new_zeros(len(self.weight))
         self._cut(*(self.read(end)[0] for end in state.ends[conv.sources[0]]))
+        self.vector = torch.zeros(())  # the last m, (rows, positions, cells read)
         self.moved = torch.zeros(rows, *self.size.shape, dtype=torch.float64, requires_grad=True)
 
     # --- cells ------------------------------------------------------------------------------------------------------
@@ -87,6 +88,7 @@ class Pieces(Joint):
         rows = a[0].movedim(2, -1).flatten(1, -2)  # (rows, positions, channels)
         start = self._slopes(rows, self.whole)[0][:, :, 0]
         m = start + SCALE * start.square().mean((1, 2), keepdim=True).sqrt() * self.moved
+        self.vector = m.detach()
         slope, constant = self._slopes(rows, self.lines)
         rest = slope - m.unsqueeze(2)
         least = (rest * self.middle).sum(-1) - (rest.abs() * self.reach).sum(-1) + constant
@@ -118,8 +120,13 @@ def fits(state: State, relu: int, rows: int) -> bool:
     return conv.node.params["groups"] == 1 and cells <= MOST_CELLS and terms <= MOST_TERMS
 
 
-def piecewise(forward: Forward, rows: Tensor, targets: Tensor, deadline: float) -> Tensor:
-    """Lower bounds of rows (rows, outputs), rigorous for every float32 execution; -inf where nothing can be cut."""
+def piecewise(
+    forward: Forward, rows: Tensor, targets: Tensor, deadline: float, kept: dict[str, Tensor] | None = None
+) -> Tensor:
+    """Lower bounds of rows (rows, outputs), rigorous for every float32 execution; -inf where nothing can be cut.
+
+    kept   gets the best m of every row, by the name of a relu
+    """
     state, best = forward.state, torch.full((len(rows),), -torch.inf, dtype=torch.float64)
     read = {s for layer in state.layers.values() for s in layer.sources}  # other relus stand in a max_pool's lines
     cut = [i for i in state.layers if i in read and fits(state, i, len(rows))]
@@ -132,8 +139,16 @@ def piecewise(forward: Forward, rows: Tensor, targets: Tensor, deadline: float) 
     adam = Adam([layer.moved for layer in layers])
     for _ in range(STEPS):
         found = backward(changed, seeds)[0]
+        if kept is not None:
+            _keep(kept, layers, found.detach() > best)
         best = torch.maximum(best, found.detach())
         if bool((best >= targets).all()) or time.monotonic() > deadline or not found.requires_grad:
             break
         adam.step(torch.autograd.grad(found.sum(), adam.parameters))
     return best
+
+
+def _keep(kept: dict[str, Tensor], layers: Sequence[Pieces], better: Tensor) -> None:
+    for layer in layers:
+        old = kept.get(layer.node.name, layer.vector)
+        kept[layer.node.name] = torch.where(better[:, None, None], layer.vector, old)

@@ -26,6 +26,7 @@ from ..graph.trace import trace
 from ..graph.transform import vjp
 from ..op import Op, Params, apply, run_spec
 from ..scalar import Array
+from . import replay_pieces as pieces
 from .replay_lines import LOST, Range, chosen, max_lines, relu_lines, through_max, through_relu, window_max
 from .replay_numbers import PLACES, ReplayError, outward, positive, rational, rationals, total, zeros
 
@@ -87,6 +88,7 @@ class Replay:
         self, graph: Graph, low: Array, high: Array, slopes: Mapping[str, Slopes], tighten: Collection[str] = ()
     ) -> None:
         self.graph, self.slopes = graph, slopes
+        self.cuts: dict[int, pieces.Cut] = {}
         self._adjoints: dict[int, Graph] = {}
         self._known_lines: dict[str, tuple[Array, tuple[Array, Array]]] = {}
         self.ranges: list[Range] = []
@@ -193,8 +195,11 @@ class Replay:
 
     # --- backward: linear functions -----------------------------------------------------------------------------
 
-    def lower(self, row: Array, at: int | None = None) -> Any:
-        """A lower bound of sum(row * y) over the box, y being a node's float32 value (the output's unless said)."""
+    def lower(self, row: Array, at: int | None = None, vectors: Mapping[str, Array] | None = None) -> Any:
+        """A lower bound of sum(row * y) over the box, y being a node's float32 value (the output's unless said).
+
+        vectors   of relus that are bounded by pieces (specgrad.bounds.replay_pieces)
+        """
         start = self.output if at is None else at
         shape = self.graph.nodes[start].shape
         outer: dict[int, Array] = {start: row.reshape(shape)}  # coefficients of float32 values
@@ -208,8 +213,29 @@ class Replay:
             parts = [a for a in (computed, mapped) if a is not None]
             if parts:
                 a = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-                bound += self._step(i, node, a, outer, inner)
+                if vectors and node.name in vectors:
+                    bound += self._through_pieces(node, a, vectors[node.name], outer)
+                else:
+                    bound += self._step(i, node, a, outer, inner)
         return bound
+
+    def _through_pieces(self, node: Node, a: Array, given: Array, outer: dict[int, Array]) -> Any:
+        """Replace a relu and the convolution that it reads by what the convolution reads."""
+        position = node.operands()[0] if node.op.name == "relu" else None
+        conv = None if position is None else self.graph.nodes[position]
+        source = conv.args[0] if conv is not None and conv.op.name == "conv" else None
+        if conv is None or position is None or not isinstance(source, int) or self._merged(conv, source):
+            raise ReplayError(f"node {node.name} is no relu of a convolution by itself")
+        args = [self._argument(conv, g) for g in conv.args]
+        if not all(r.constant for r in args[1:]) or args[0].constant:
+            raise ReplayError(f"node {conv.name} has weights that vary, or nothing that varies")
+        if position not in self.cuts:
+            self.cuts[position] = pieces.cut(conv, args[1].low, args[2].low if len(args) > 2 else None, args[0])
+        cut, z = self.cuts[position], self.ranges[position]
+        coefficients, constant = cut.through(pieces.positions(a), pieces.vectors(given, node.name, cut))
+        _add(outer, source, coefficients)
+        reaches = np.where(z.high > 0, z.error, rational(0))  # relu changes no more than what it reads
+        return constant - total(np.abs(a) * reaches)
 
     def _step(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:
         """Replace a node by its arguments; the constant that this leaves."""
