@@ -81,7 +81,7 @@ def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, verdic
     try:
         check(text, arrays, graph, statement)
     except ReplayError as error:
-        return f"linear bounds of the whole box, which are what a certificate holds, do not prove it ({error})"
+        return f"bounds of the whole box, which are what a certificate holds, do not prove it ({error})"
     path.write_bytes(text)
     path.with_suffix(".safetensors").write_bytes(arrays)
     return None
