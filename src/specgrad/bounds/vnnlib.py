@@ -203,12 +203,13 @@ def robustness(
 
 def _float32(values: Sequence[Fraction], direction: int) -> Array:
     """The nearest float32 numbers not above (-1) or not below (1) the values, in float64."""
-    wide = np.array([float(v) for v in values])
+    wide = np.array([v.numerator / v.denominator for v in values])
     near = wide.astype(np.float32)
     if not np.isfinite(near).all():
         raise PropertyError("an input bound is no float32 number: it is too large")
     beyond = near.astype(float)
     wrong = (beyond - wide) * direction < 0
     for i in map(int, np.flatnonzero(beyond == wide)):  # rounding to float64 hides which side the rational is on
-        wrong[i] = (Fraction(float(wide[i])) - values[i]) * direction < 0
+        p, q = float(wide[i]).as_integer_ratio()
+        wrong[i] = (p * values[i].denominator - q * values[i].numerator) * direction < 0
     return np.where(wrong, np.nextafter(near, np.float32(direction * np.inf)), near).astype(float)
