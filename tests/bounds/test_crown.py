@@ -132,6 +132,15 @@ def wide_network(p, x):
     return sg.relu(sg.conv(p["u"], None, x, stride=2))
 
 
+def test_steps_with_relus_inside_maxima() -> None:
+    """max_pool has taken over the only relu, so there are no slopes to move: the bounds are those without steps."""
+    w = np.random.default_rng(0).normal(size=(3, 1, 2, 2)).astype(np.float32)
+    graph = sg.trace(lambda x: sg.max_pool(sg.relu(sg.conv(w, None, x)), (2, 2)), (1, 1, 5, 5))
+    box = Box.around(np.zeros((1, 1, 5, 5)), 0.5)
+    plain, moved = crown(graph, box), crown(graph, box, steps=3)
+    np.testing.assert_array_equal((plain.low, plain.high), (moved.low, moved.high))
+
+
 WIDE = {"w": (4, 2, 3, 3), "b": (4,), "v": (4, 2, 3, 3), "u": (4, 4, 2, 2)} | dict.fromkeys(
     ("mean", "var", "scale", "shift"), (4,)
 )

@@ -21,6 +21,7 @@ from torch import Tensor
 from ..graph.graph import Graph
 from ..graph.run import bind_inputs
 from ..scalar import Array
+from .adam import Adam
 from .backward import State, backward
 from .box import Box, balls_of
 from .branch_quick import Quick, QuickLines
@@ -30,7 +31,7 @@ from .layers import Ends, Relaxed
 from .relax import Lines
 from .walk import walk
 
-RATE, DECAY = 0.1, 0.97  # of the steps on slopes, which lie in 0..1; multipliers take the same steps
+RATE, DECAY = 0.097, 0.97  # of the steps on slopes, which lie in 0..1; multipliers take the same steps
 
 
 def root_forward(graph: Graph, low: Array, high: Array) -> Forward:
@@ -145,7 +146,7 @@ class Bounder:
         split = {z: s for z, s in problems.signs.items() if bool(s.any())}
         slopes = {k: v.clone().requires_grad_(True) for k, v in problems.slopes.items()}
         multipliers = {z: problems.multipliers[z].clone().requires_grad_(True) for z in split}
-        adam = Adam([*slopes.values(), *multipliers.values()])
+        adam = Adam([*slopes.values(), *multipliers.values()], RATE, DECAY)
         best, kept = torch.full((len(problems),), -torch.inf), problems
         for step in range(steps + 1):
             pushed = {z: multipliers[z] * s for z, s in split.items()}
@@ -177,23 +178,3 @@ def _better(kept: Problems, slopes: Mapping[int, Tensor], multipliers: Mapping[i
                  for old, new in ((kept.slopes, slopes), (kept.multipliers, multipliers)))  # fmt: skip
         return Problems(kept.at, kept.rows, kept.signs, *taken)
     return Problems(kept.at, kept.rows, kept.signs, merge(kept.slopes, slopes), merge(kept.multipliers, multipliers))
-
-
-class Adam:
-    """Adam's rule, uphill. PyTorch's own optimisers take seconds to import."""
-
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.parameters = list(parameters)
-        self.first = [torch.zeros_like(p) for p in parameters]
-        self.second = [torch.zeros_like(p) for p in parameters]
-        self.count = 0
-
-    @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor | None]) -> None:
-        self.count += 1
-        rate = RATE * DECAY**self.count / (1 - 0.9**self.count)
-        for p, m, v, g in zip(self.parameters, self.first, self.second, gradients, strict=True):
-            if g is not None:
-                m.lerp_(g, 0.1)
-                v.mul_(0.999).addcmul_(g, g, value=0.001)
-                p.addcdiv_(m, (v / (1 - 0.999**self.count)).sqrt_().add_(1e-8), value=rate)

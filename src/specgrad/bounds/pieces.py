@@ -22,15 +22,15 @@ import torch
 from torch import Tensor
 
 from . import relax
+from .adam import Adam
 from .backward import State, U, backward
-from .branch_bound import Adam
 from .forward import Forward
 from .layers import Ends, Joint, Linear, Taps, rows_dot, split
 
 MOST_CELLS = 6  # that one position reads: 64 pieces
 MOST_TERMS = 1 << 23  # rows * positions * pieces * channels at once
 STEPS = 100
-SCALE = 1.0  # of the first steps, times the root mean square of m
+RATE, DECAY = 0.097, 0.97  # of the steps on m, times its root mean square
 
 
 class Pieces(Joint):
@@ -87,7 +87,7 @@ class Pieces(Joint):
     def back(self, a: Tensor, ends: Sequence[Ends]) -> tuple[list[Tensor], Tensor]:
         rows = a[0].movedim(2, -1).flatten(1, -2)  # (rows, positions, channels)
         start = self._slopes(rows, self.whole)[0][:, :, 0]
-        m = start + SCALE * start.square().mean((1, 2), keepdim=True).sqrt() * self.moved
+        m = start + start.square().mean((1, 2), keepdim=True).sqrt() * self.moved
         self.vector = m.detach()
         slope, constant = self._slopes(rows, self.lines)
         rest = slope - m.unsqueeze(2)
@@ -136,7 +136,7 @@ def piecewise(
     changed = replace(state, layers={**state.layers, **dict(zip(cut, layers, strict=True))})
     (output,) = forward.graph.output_positions
     seeds = {output: rows.reshape(1, len(rows), *forward.graph.nodes[output].shape)}
-    adam = Adam([layer.moved for layer in layers])
+    adam = Adam([layer.moved for layer in layers], RATE, DECAY)
     for _ in range(STEPS):
         found = backward(changed, seeds)[0]
         if kept is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .adam import Adam
 from .backward import State, backward
 from .layers import Cell
 
@@ -34,16 +35,15 @@ def optimised(state: State, seeds: dict[int, Tensor], steps: int) -> Tensor:
     best = backward(state, seeds).transpose(0, 1)
     if not slopes:
         return best.transpose(0, 1)
-    optimiser = torch.optim.Adam(slopes.values(), lr=RATE)
-    for step in range(steps):
+    adam = Adam(slopes.values(), RATE, DECAY)
+    for _ in range(steps):
         with torch.enable_grad():
             found = backward(state.on({}, slopes), rows)
             best = torch.maximum(best, found.detach())
-            optimiser.zero_grad()
-            torch.autograd.backward(-found.sum())
-        optimiser.step()
-        for group in optimiser.param_groups:
-            group["lr"] = RATE * DECAY ** (step + 1)
+            if not found.requires_grad:  # every open relu stands in a max_pool's lines
+                break
+            gradients = torch.autograd.grad(found.sum(), adam.parameters, allow_unused=True)
+        adam.step(gradients)
         for s in slopes.values():
             s.data.clamp_(0, 1)
     last = backward(state.on({}, {i: s.detach() for i, s in slopes.items()}), rows)
