@@ -24,6 +24,7 @@ from .vnnlib import Alternative, Case, Property, read, robustness
 
 Kind = Literal["holds", "counterexample", "unknown"]
 Progress = Callable[[str, int, int], None]
+_Row = tuple[Array, Fraction]  # row.y > limit excludes an alternative
 QUICK = Effort(starts=1, steps=20)
 FEW_INPUTS = 16  # splitting inputs pays where there are this few
 FEW_PROBLEMS = 256  # relu splits of one input box before its inputs are split
@@ -189,10 +190,10 @@ class _Run:
         found = self._attack(case, QUICK)
         if found is not None:
             return self._broken(case, found)
-        margins, root, reason = self._crown(case)
+        margins, nearest, root, reason = self._crown(case)
         open_ = [k for k, margin in enumerate(margins) if not margin > 0]
         if open_ and root is not None:
-            open_ = self._pieces(case, root, margins, open_)
+            open_ = self._pieces(root, nearest, margins, open_)
         if not open_:
             return Verdict("holds", None, (tuple(margins),), self.stages, 0)
         rest = replace(case, alternatives=tuple(case.alternatives[k] for k in open_))
@@ -201,7 +202,7 @@ class _Run:
             return self._broken(case, found)
         if root is None:
             return Verdict("unknown", None, (tuple(margins),), self.stages, 0, reason)
-        return self._branch(rest, root, margins, open_)
+        return self._branch(rest, root, [nearest[k] for k in open_], margins, open_)
 
     def _attack(self, case: Case, effort: Effort) -> Counterexample | None:
         self._say("attack")
@@ -215,8 +216,8 @@ class _Run:
         confirmed = confirm_on("onnxruntime", self.graph, found, case, self.source)
         return Verdict("counterexample", confirmed, ((),), self.stages, 0)
 
-    def _crown(self, case: Case) -> tuple[list[float], Any, str]:
-        """Margins per alternative from one backward pass, and that pass, unless nothing is bounded."""
+    def _crown(self, case: Case) -> tuple[list[float], list[_Row], Any, str]:
+        """Margins and nearest rows per alternative from one backward pass, and that pass, unless nothing is bounded."""
         from .branch_bound import root_forward
         from .walk import output_ends
 
@@ -227,32 +228,32 @@ class _Run:
         root = root_forward(self.graph, low, high)
         rows = np.concatenate([a.rows for a in case.alternatives])
         bounds = iter(output_ends(root, rows)[0].tolist())
-        margins = [
-            max((_margin(next(bounds), limit) for limit in a.limits), default=-np.inf) for a in case.alternatives
-        ]
+        found = [_nearest(a, [_margin(next(bounds), limit) for limit in a.limits]) for a in case.alternatives]
+        margins, nearest = [margin for margin, _ in found], [row for _, row in found]
         self.stages.setdefault("crown", time.monotonic() - start)
         if root.unbounded:
-            return margins, None, f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
-        return margins, root, ""
+            reason = f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
+            return margins, nearest, None, reason
+        return margins, nearest, root, ""
 
-    def _pieces(self, case: Case, root: Any, margins: list[float], open_: list[int]) -> list[int]:
+    def _pieces(self, root: Any, nearest: list[_Row], margins: list[float], open_: list[int]) -> list[int]:
         """Relus that read the same few cells, together; enters margins, and says which alternatives stay open."""
         from .pieces import piecewise
 
         self._say("pieces")
         start = time.monotonic()
-        rows, targets, limits = _best_rows(root, [case.alternatives[k] for k in open_])
-        for k, bound, limit in zip(open_, piecewise(root, rows, targets, self.deadline).tolist(), limits, strict=True):
-            margins[k] = max(margins[k], _margin(bound, limit))
+        found = piecewise(root, *_tensors([nearest[k] for k in open_]), self.deadline).tolist()
+        for k, bound in zip(open_, found, strict=True):
+            margins[k] = max(margins[k], _margin(bound, nearest[k][1]))
         self.stages["pieces"] = time.monotonic() - start
         return [k for k in open_ if not margins[k] > 0]
 
-    def _branch(self, case: Case, root: Any, margins: list[float], open_: list[int]) -> Verdict:
+    def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> Verdict:
         """Branch and bound on relus, and on inputs: where they are few, or where no relu is left to split."""
         start = time.monotonic()
         small = len(case.low) <= FEW_INPUTS
-        outcome = self._search(case, root, FEW_PROBLEMS if small else None)
-        for k, bound, limit in zip(open_, outcome.bounds.tolist(), _best_rows(root, case.alternatives)[2], strict=True):
+        outcome = self._search(root, rows, FEW_PROBLEMS if small else None)
+        for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):
             margins[k] = max(margins[k], _margin(bound, limit))
         found, settled, count = None, outcome.settled, outcome.problems
         if not settled and self._left():  # few inputs, or no relu left to split
@@ -265,14 +266,14 @@ class _Run:
         reason = "" if settled else f"{count} subproblems were not enough"
         return Verdict(kind, None, (tuple(margins),), self.stages, count, reason)
 
-    def _search(self, case: Case, root: Any, most: int | None) -> Any:
+    def _search(self, root: Any, rows: list[_Row], most: int | None) -> Any:
         """Relu splits for the row that is nearest to excluding each alternative."""
         from .branch import branch, narrowed
 
-        rows, targets, _ = _best_rows(root, case.alternatives)
         options = {} if most is None else {"most": most}
         bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
-        return branch(bounder, rows, targets, seconds=self._left(), progress=self.progress, **options)
+        stacked, targets = _tensors(rows)
+        return branch(bounder, stacked, targets, seconds=self._left(), progress=self.progress, **options)
 
     def _halve(self, case: Case) -> tuple[Counterexample | None, bool, int]:
         """Input splits: halves of halves, each with an attack, linear bounds and some relu splits of its own."""
@@ -282,12 +283,12 @@ class _Run:
             found = attack(self.network, box, replace(QUICK, seconds=self._left()))
             if found is not None:
                 return found, False, count
-            margins, root, _ = self._crown(box)
-            rest = replace(
-                box, alternatives=tuple(a for a, m in zip(box.alternatives, margins, strict=True) if not m > 0)
-            )
-            if rest.alternatives:
-                outcome = self._search(rest, root, FEW_PROBLEMS) if root is not None else None
+            margins, nearest, root, _ = self._crown(box)
+            open_ = [k for k, margin in enumerate(margins) if not margin > 0]
+            rest = replace(box, alternatives=tuple(box.alternatives[k] for k in open_))
+            if open_:
+                rows = [nearest[k] for k in open_]
+                outcome = self._search(root, rows, FEW_PROBLEMS) if root is not None else None
                 count += 1 if outcome is None else outcome.problems
                 if outcome is None or not outcome.settled:
                     boxes += halves(rest)
@@ -311,18 +312,20 @@ def _margin(bound: float, limit: Fraction) -> float:
     return float(exact) if float(exact) or not exact else (5e-324 if exact > 0 else -5e-324)
 
 
-def _best_rows(root: Any, alternatives: Sequence[Alternative]) -> tuple[Any, Any, list[Fraction]]:
-    """Of each alternative the row that is nearest to excluding it, as tensors with their targets, and the limits."""
+def _nearest(alternative: Alternative, margins: list[float]) -> tuple[float, _Row]:
+    """The margin of the row that is nearest to excluding an alternative, and that row with its limit.
+
+    An alternative without rows holds every output: nothing excludes it, least of all 0.y > 0.
+    """
+    if not margins:
+        return -np.inf, (np.zeros(alternative.rows.shape[1]), Fraction(0))
+    best = max(range(len(margins)), key=lambda k: margins[k])
+    return margins[best], (alternative.rows[best], alternative.limits[best])
+
+
+def _tensors(rows: Sequence[_Row]) -> tuple[Any, Any]:
+    """The rows, and the least numbers that exclude them."""
     import torch
 
-    found = [_best_row(root, a) for a in alternatives]
-    rows, limits = np.stack([row for row, _ in found]), [limit for _, limit in found]
-    return torch.from_numpy(rows), torch.tensor([target(v) for v in limits], dtype=torch.float64), limits
-
-
-def _best_row(root: Any, alternative: Alternative) -> tuple[Array, Fraction]:
-    from .walk import output_ends
-
-    bounds = output_ends(root, alternative.rows)[0].tolist()
-    best = max(range(len(bounds)), key=lambda k: _margin(bounds[k], alternative.limits[k]))
-    return alternative.rows[best], alternative.limits[best]
+    targets = [target(limit) for _, limit in rows]
+    return torch.from_numpy(np.stack([row for row, _ in rows])), torch.tensor(targets, dtype=torch.float64)
