@@ -287,6 +287,10 @@ class Window:
     def taps_count(self) -> int:
         return math.prod(self.kernel)
 
+    def number(self, position: Shape) -> int:
+        """A tap's place among all taps of the kernel, in row-major order."""
+        return int(np.ravel_multi_index(position, self.kernel))
+
     @property
     def pads(self) -> tuple[tuple[int, int], ...]:
         """Per axis, the padding that makes the windows end exactly at the edge."""

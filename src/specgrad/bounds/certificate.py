@@ -100,9 +100,13 @@ def network_digest(graph: Graph) -> str:
 
 def write(path: str | Path, graph: Graph, cases: Sequence[CaseProof]) -> None:
     """Write a certificate: `path` (.json), and its arrays beside it (.safetensors)."""
-    text, arrays = encode(graph, cases)
+    store(path, *encode(graph, cases))
+
+
+def store(path: str | Path, text: bytes, packed: bytes) -> None:
+    """Both files, given their bytes."""
     Path(path).write_bytes(text)
-    Path(path).with_suffix(".safetensors").write_bytes(arrays)
+    Path(path).with_suffix(".safetensors").write_bytes(packed)
 
 
 def encode(graph: Graph, cases: Sequence[CaseProof]) -> tuple[bytes, bytes]:

@@ -109,5 +109,5 @@ def _max(node: Node, source: int, ends: Any) -> Slopes:
     """Taps in the order of the window's relation; those that lie in the padding everywhere are left out."""
     taps = Taps(0, node, source, node.params["window"], with_zero=False)
     lines = taps.lines(ends)
-    kept = [taps._number(tap.position) for tap in taps.window.taps()]
+    kept = [taps.window.number(tap.position) for tap in taps.window.taps()]
     return Slopes(_whole(lines.lower_slope[kept, 0]), _whole(lines.upper_slope[kept, 0]), SCALE)

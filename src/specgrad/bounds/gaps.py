@@ -24,7 +24,7 @@ def find_gaps(state: State, taps: Taps) -> Gaps | None:
     if taps.node.op.name == "smooth_max_pool" or not isinstance(source, Linear) or not _fits(taps, source):
         return None
     low, high = (taps.read(end) for end in state.ends[source.position])
-    inside = taps.read(torch.ones_like(state.ends[source.position][0])) > 0
+    inside = taps.inside(low)
     reference = torch.where(inside, low / 2 + high / 2, -torch.inf).argmax(0, keepdim=True)
     slack = 4 * U * (low.abs() + high.abs()).amax(0)
     gap_low, gap_high = low - high.gather(0, reference) - slack, high - low.gather(0, reference) + slack

@@ -214,11 +214,8 @@ class Taps(Relaxed):
         position = np.arange(cells).reshape(self.window.size)
         found = np.full((self.window.taps_count, *self.window.out), cells)
         for tap in self.window.taps():
-            found[(self._number(tap.position), *tap.outs)] = position[tap.ins]
+            found[(self.window.number(tap.position), *tap.outs)] = position[tap.ins]
         return torch.from_numpy(found)
-
-    def _number(self, position: Shape) -> int:
-        return int(np.ravel_multi_index(position, self.window.kernel))
 
     def read(self, x: Tensor) -> Tensor:
         """(boxes, *lead, *size) as (taps, boxes, *lead, *out); 0 at padded taps."""
@@ -227,13 +224,17 @@ class Taps(Relaxed):
         found: Tensor = wide[..., self.index.flatten()].reshape(flat.shape[:-1] + self.index.shape)
         return found.movedim(found.ndim - 1 - self.window.rank, 0)
 
+    def inside(self, read: Tensor) -> Tensor:
+        """Which of the cells that were read are cells of the input, in the shape of `read`."""
+        bare = self.index < math.prod(self.window.size)
+        return bare.view(len(bare), *(1,) * (read.ndim - bare.ndim), *bare.shape[1:]).expand(read.shape)
+
     def through(self, slope: Tensor, v: Tensor) -> Tensor:
         return (slope.abs() * self.read(v)).sum(0)
 
     def lines(self, ends: Ends) -> Lines:
         low, high = (self.read(end) for end in ends)
-        bare = (self.index < math.prod(self.window.size)).to(low)
-        inside = bare.view(len(bare), *(1,) * (low.ndim - bare.ndim), *bare.shape[1:]).expand(low.shape) > 0
+        inside = self.inside(low)
         if self.node.op.name == "smooth_max_pool":
             missing = (~inside).sum(0) * (self.node.params["padded"] == "zero")
             return relax.smooth_largest(low, high, inside, missing, float(self.node.params["beta"]))
@@ -251,7 +252,7 @@ class Taps(Relaxed):
         boxes = max(len(positive), lines.lower_slope.shape[1])
         total = positive.new_zeros((boxes, *positive.shape[1 : positive.ndim - self.window.rank], *self.window.size))
         for tap in self.window.taps():
-            at, outs = self._number(tap.position), tuple(map(_index, tap.outs))
+            at, outs = self.window.number(tap.position), tuple(map(_index, tap.outs))
             down, up = (s[at].unsqueeze(1)[(..., *outs)] for s in (lines.lower_slope, lines.upper_slope))
             part = torch.addcmul(positive[(..., *outs)] * down, negative[(..., *outs)], up)
             _accumulate(total, tap.ins, part)

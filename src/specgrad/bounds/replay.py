@@ -25,6 +25,7 @@ from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.trace import trace
 from ..graph.transform import vjp
 from ..op import Op, Params, apply, run_spec
+from ..rounding.report import fusible
 from ..scalar import Array
 from . import replay_pieces as pieces
 from .replay_lines import LOST, Range, chosen, max_lines, relu_lines, through_max, through_relu, window_max
@@ -64,11 +65,6 @@ def adjoint(op: Op, shapes: Sequence[tuple[int, ...]], params: Params, wrt: Sequ
     whole = vjp(call, list(wrt))
     out = call.nodes[call.output_positions[0]].shape
     return trace(lambda *args: whole(*args)[1:], *shapes, out)
-
-
-def layer_of(node: Node) -> str:
-    """Nodes that a runtime may merge; each node of a derivative stands alone."""
-    return node.name if node.group.startswith(("jvp(", "vjp(")) else node.group
 
 
 def growth(count: int) -> Any:
@@ -132,7 +128,7 @@ class Replay:
         """Whether an argument is an inner step of the node's own layer."""
         if isinstance(arg, NumberArg) or self.ranges[arg].size is None:
             return False
-        return layer_of(self.graph.nodes[arg]) == layer_of(node)
+        return fusible(self.graph.nodes[arg]) == fusible(node)
 
     def _ends(self, node: Node, arg: int | NumberArg, r: Range) -> tuple[Array, Array]:
         """Of an argument: of its layer's exact map inside the layer, of float32 values outside it."""

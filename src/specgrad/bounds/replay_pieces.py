@@ -89,7 +89,7 @@ class Cut:
         found = zeros(self.shape)
         each = m.reshape(batch, *self.window.out, channels, -1)
         for tap in self.window.taps():
-            part = np.moveaxis(each[..., _number(self.window, tap.position)], -1, 1)
+            part = np.moveaxis(each[..., self.window.number(tap.position)], -1, 1)
             scatter_add(found, tap.ins, part[(..., *tap.outs)])
         return found
 
@@ -129,12 +129,8 @@ def _read(x: Array, window: Window) -> Array:
     batch, channels = x.shape[:2]
     found = np.full((batch, channels, *window.out, math.prod(window.kernel)), 0, dtype=object)
     for tap in window.taps():
-        found[(..., *tap.outs, _number(window, tap.position))] = x[(..., *tap.ins)]
+        found[(..., *tap.outs, window.number(tap.position))] = x[(..., *tap.ins)]
     return np.moveaxis(found, 1, -2).reshape(batch * math.prod(window.out), -1)
-
-
-def _number(window: Window, position: tuple[int, ...]) -> int:
-    return int(np.ravel_multi_index(position, window.kernel))
 
 
 def _product(x: Array, matrix: Array) -> Array:

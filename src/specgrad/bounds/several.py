@@ -6,7 +6,7 @@ into products that are as large as a cache likes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..graph.graph import Graph
 from ..graph.tree import Tree, leaves, match, transform
-from .box import Bounds, Box, numpy_of
+from .box import Bounds, Box, box_like, numpy_of
 
 
 def separate(graph: Graph, args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] | None:
@@ -68,21 +68,8 @@ def _stacked(trees: Sequence[Tree]) -> Tree:
 
 def _stack(boxes: Sequence[Box]) -> Box:
     """One array of the kind that the boxes have."""
-    stack: Callable[[list[Any]], Any] = _stacker(boxes[0].low)
-    return Box(stack([b.low for b in boxes]), stack([b.high for b in boxes]))
-
-
-def _stacker(example: Any) -> Callable[[list[Any]], Any]:
-    package = type(example).__module__.partition(".")[0]
-    if package == "torch":
-        import torch
-
-        return torch.stack
-    if package in ("jax", "jaxlib"):
-        import jax
-
-        return jax.numpy.stack
-    return np.stack
+    low, high = (np.stack([numpy_of(getattr(b, end)) for b in boxes]) for end in ("low", "high"))
+    return box_like(Box(low, high), boxes[0].low)
 
 
 def rows_of_each(objective: Any, count: int) -> list[Any]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..rounding.ball import Ball, Candidates
 from ..scalar import Array
@@ -40,7 +39,7 @@ def _possible(forward: Forward, taps: Taps) -> Array | None:
     if gaps is None:
         return None
     low = taps.read(forward.state.ends[taps.sources[0]][0])
-    inside: Tensor = taps.read(torch.ones_like(forward.state.ends[taps.sources[0]][0])) > 0
+    inside = taps.inside(low)
     beats = inside & (low > 0) if taps.with_zero else inside
     floor = torch.where(beats, gaps.low, -torch.inf).amax(0)
     return np.asarray((inside & (gaps.high >= floor))[:, 0].numpy())

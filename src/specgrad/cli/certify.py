@@ -69,7 +69,7 @@ def certify(
 
 def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, verdict: str) -> str | None:
     """Write a proof if the checker accepts it; otherwise why there is none."""
-    from ..bounds.certificate import check
+    from ..bounds.certificate import check, store
     from ..bounds.certificate_slopes import certificate as make
     from ..bounds.certify import graph_and_property
     from ..bounds.replay_numbers import ReplayError
@@ -82,8 +82,7 @@ def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, verdic
         check(text, arrays, graph, statement)
     except ReplayError as error:
         return f"bounds of the whole box, which are what a certificate holds, do not prove it ({error})"
-    path.write_bytes(text)
-    path.with_suffix(".safetensors").write_bytes(arrays)
+    store(path, text, arrays)
     return None
 
 
