@@ -62,6 +62,8 @@ class Op:
     """(*shapes, **params) -> N with abs(error) <= gamma_N * magnitude."""
     magnitude: Callable[..., Array] | None = None
     """The operator on absolute values, for `roundings`; the specification itself unless said otherwise."""
+    kernel: bool = False
+    """Sums of products by a kernel of its own, computed once however many read them: convolutions, matrix products."""
     transcendental: bool = False
     """Needs exp, log or the like: no exact rational values."""
     index_args: tuple[int, ...] = ()

@@ -63,6 +63,11 @@ def _case(rng: Random, transpose: bool) -> Case:
     return (x,), {"window": win, "divisor": rng.choice(("padded", "inside", 3, -2))}
 
 
+def _divisions(divisor: Divisor) -> int:
+    """/k, *(1/k) or /kh/kw, after one addition less than there are taps; one more for a divisor that is rounded."""
+    return 1 if isinstance(divisor, str) or int(divisor) == divisor else 2
+
+
 AVG_POOL: Op = register(
     Op(
         name="avg_pool",
@@ -71,7 +76,7 @@ AVG_POOL: Op = register(
         vjp=lambda gy, y, args, **params: (apply(AVG_SPREAD, gy, **params),),
         cases=lambda rng: _case(rng, transpose=False),
         linear="all",
-        roundings=lambda x, *, window, divisor: window.taps_count + 1,
+        roundings=lambda x, *, window, divisor: window.taps_count + _divisions(divisor),
         magnitude=lambda x, *, window, divisor: abs(_avg_spec(x, window=window, divisor=divisor)),
         reach=lambda x, *, window, divisor: window.reach(),
     )
@@ -85,7 +90,7 @@ AVG_SPREAD: Op = register(
         vjp=lambda gy, y, args, **params: (apply(AVG_POOL, gy, **params),),
         cases=lambda rng: _case(rng, transpose=True),
         linear="all",
-        roundings=lambda x, *, window, divisor: window.covers + 1,
+        roundings=lambda x, *, window, divisor: window.covers + _divisions(divisor),
         magnitude=lambda x, *, window, divisor: abs(_spread_spec(x, window=window, divisor=divisor)),
     )
 )

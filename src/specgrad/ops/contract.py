@@ -98,6 +98,7 @@ CONTRACT = register(
         cases=_case,
         linear=((0,), (1,)),
         roundings=_roundings,
+        kernel=True,
         macs=lambda x, z, *, spec: math.prod(_extents(x, z, spec).values()),
     )
 )

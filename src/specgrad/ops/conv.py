@@ -170,6 +170,7 @@ CONV: Op = register(
         cases=_conv_case,
         linear=((0, 2), (1, 2)),
         roundings=_roundings,
+        kernel=True,
         macs=_macs,
         reach=_window_reach,
     )
@@ -229,6 +230,7 @@ CONV_TRANSPOSE: Op = register(
         cases=_transpose_case,
         linear=((0, 2), (1, 2)),
         roundings=_transpose_roundings,
+        kernel=True,
         macs=_macs,
         reach=_transpose_reach,
     )
@@ -295,6 +297,7 @@ CONV_WEIGHT: Op = register(
         cases=_weight_case,
         linear=((0,), (1,)),
         roundings=_weight_roundings,
+        kernel=True,
         macs=lambda x, gy, *, window, groups: math.prod(gy) * x[len(x) - window.rank - 1] // groups * window.taps_count,
     )
 )

@@ -126,7 +126,7 @@ DIV = _binary(
     _div_jvp,
     lambda gy, y, args: (div(gy, args[1]), neg(div(mul(gy, y), args[1]))),
     linear=((0,),),
-    roundings=lambda *_: 1,
+    roundings=lambda *_: 2,  # a / b, or a * (1 / b)
     cases=_quotient_case,
 )
 

@@ -6,12 +6,14 @@ rounded operation gives (exact result) * (1 + d) + e with abs(d) <= u and abs(e)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ..deployment import sentences
 from ..errors import ParameterError
 from ..scalar import Array
 from .ulps import ANY, Bound
@@ -19,17 +21,21 @@ from .ulps import ANY, Bound
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format: `digits` significant bits, exponents of normal numbers from `lowest`."""
+    """A binary floating-point format: `digits` significant bits, exponents of normal numbers from `lowest`.
+
+    directed    rounding is not to nearest: a result may be the next number on either side
+    """
 
     name: str
     digits: int
     lowest: int
     highest: int
+    directed: bool = False
 
     @property
     def u(self) -> float:
-        """The unit roundoff: half the distance from 1 to the next number."""
-        return float(2.0**-self.digits)
+        """The unit roundoff: half the distance from 1 to the next number, or all of it."""
+        return float(2.0 ** (int(self.directed) - self.digits))
 
     @property
     def tiny(self) -> float:
@@ -66,44 +72,87 @@ FORMATS = {
     "float64": Format("float64", 53, -1022, 1023),
     "real": Format("real", 2000, -1074, 1023),  # u = 0 and no largest number: what is left is our own float64 error
 }
+OPERANDS = {"tf32": Format("tf32", 11, -126, 127), "bfloat16": FORMATS["bfloat16"]}
 REFERENCE = FORMATS["float64"]
+
+
+@cache
+def _format(name: str, rounding: str) -> Format:
+    return replace({**OPERANDS, **FORMATS}[name], directed=rounding == "any" and name != "real")
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How a runtime computes: what it stores, what it accumulates in, and what it does to subnormal numbers.
+    """How a runtime computes. Every claim names one; `deployment` says it in sentences.
 
     dtype        the format of every stored value: "float32", "float16", "bfloat16", "float64"; "real": no rounding
-    accumulate   the format of sums and products before the result is stored; None: the same, in any order
-    flush        subnormal operands and results may count as zero
+    operands     the format that factors of convolutions and matrix products are rounded to first: "tf32", "bfloat16";
+                 None: as they are stored
+    accumulate   the format of sums and products before the result is stored; None: the same or wider, in any order
+    execution    "fused": runtimes merge nodes; "node": every layer's result is rounded to `dtype` and stored
+    depth        the most roundings that a term of one sum meets, where sums are known to be blocked; None: any order
+    rounding     "nearest", or "any": results may be rounded either way
+    flush        subnormal operands and results may count as zero; None: yes, but for float16
     ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.rounding.ULPS`
 
     >>> Arithmetic("bfloat16", accumulate="float32").u
     0.00390625
+    >>> Arithmetic().execution, Arithmetic(rounding="any").u == 2.0**-23
+    ('fused', True)
     """
 
     dtype: str = "float32"
+    operands: str | None = None
     accumulate: str | None = None
-    flush: bool = False
+    execution: str = "fused"
+    depth: int | None = None
+    rounding: str = "nearest"
+    flush: bool | None = None
     ulps: Mapping[str, Bound] = field(default_factory=lambda: ANY, hash=False)
 
     def __post_init__(self) -> None:
-        for attribute, name in (("dtype", self.dtype), ("accumulate", self.accumulate)):
-            if name not in FORMATS and not (attribute == "accumulate" and name is None):
-                text = f"{attribute} must be one of {', '.join(FORMATS)}; got {name!r}"
+        if self.flush is None:
+            object.__setattr__(self, "flush", self.dtype not in ("float16", "real"))
+        known: tuple[tuple[str, Any, Collection[Any]], ...] = (
+            ("dtype", self.dtype, FORMATS),
+            ("operands", self.operands, (*OPERANDS, None)),
+            ("accumulate", self.accumulate, (*FORMATS, None)),
+            ("execution", self.execution, ("fused", "node")),
+            ("rounding", self.rounding, ("nearest", "any")),
+        )
+        for attribute, given, names in known:
+            if given not in names:
+                text = f"{attribute} must be one of {', '.join(map(str, names))}; got {given!r}"
                 raise ParameterError("rounding", text, rule="P5")
+        self._check_formats()
+
+    def _check_formats(self) -> None:
         if self.inner.digits < self.format.digits or self.inner.lowest > self.format.lowest:
             text = f"accumulate must hold every {self.dtype}; got accumulate={self.accumulate!r}"
             raise ParameterError("rounding", text, rule="P5")
+        if self.operands is not None and self.dtype != "float32":
+            text = f"operands go with dtype float32; got dtype={self.dtype!r}, operands={self.operands!r}"
+            raise ParameterError("rounding", text, rule="P5")
+        if self.depth is not None and (type(self.depth) is not int or self.depth < 1):
+            raise ParameterError("rounding", f"depth must be a whole number from 1 on; got {self.depth!r}", rule="P5")
 
     @property
     def format(self) -> Format:
-        return FORMATS[self.dtype]
+        return _format(self.dtype, self.rounding)
 
     @property
     def inner(self) -> Format:
         """The format of intermediate results."""
-        return FORMATS[self.accumulate or self.dtype]
+        return _format(self.accumulate or self.dtype, self.rounding)
+
+    @property
+    def factor(self) -> Format | None:
+        """The format that operands of convolutions and matrix products are rounded to first."""
+        return None if self.operands is None else _format(self.operands, self.rounding)
+
+    @property
+    def fused(self) -> bool:
+        return self.execution == "fused"
 
     @property
     def u(self) -> float:
@@ -118,9 +167,13 @@ class Arithmetic:
         return self.format.largest
 
     @property
-    def eta(self) -> float:
-        """The most that underflow can cost one operation: half a subnormal step, or a flushed number."""
-        return self.tiny if self.flush else self.format.smallest / 2
+    def deployment(self) -> dict[str, str]:
+        """What a correct execution is, entry by entry: what verdicts and certificates hold for.
+
+        >>> Arithmetic(flush=False).deployment["subnormals"]
+        'kept'
+        """
+        return sentences(**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "ulps"})
 
     def ulp_bound(self, name: str) -> tuple[float, str]:
         """The declared error of a function, as (units of u, what they are relative to)."""

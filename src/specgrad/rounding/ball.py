@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..scalar import Array
+from .region import Count
 
 SLACK = 1 + 2.0**-40  # covers the roundings of our own float64 arithmetic on radii, which are never negative
 
@@ -23,20 +24,22 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A value as an expression of its layer's inputs, multiplied out.
+    """A value as an expression of its region's inputs, multiplied out.
 
-    carried      how far the inputs' own radii, and underflow, can move it
+    carried      how far the inputs' own radii can move it
     size         the sum of the absolute values of its terms
     least_size   what a radius of another factor is multiplied by: abs(value), or over a box its largest size
-    count        roundings that a term may have met in the layer; `stores` of them in the format of results
+    most         an upper bound of every partial result, in whichever order factors and terms are taken: the expression
+                 with every factor f replaced by max(1, abs(f)). One number for all cells where that is enough
+    count        roundings that a term may have met in the region
     """
 
     group: str
     carried: Array
     size: Array
     least_size: Array
-    count: int
-    stores: int
+    most: Array
+    count: Count
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,25 +1,35 @@
-"""Rounding of linear and multilinear operators: the operator on absolute values, times (1 + u)**N - 1.
+"""Rounding of linear and multilinear operators: the operator on absolute values, times (1 + u)**R - 1.
 
 The incoming radii pass through the operator's own linear map: for f linear in groups of arguments,
 abs(f(c) - f(v)) <= f_abs(r, size of the others), one group after the other.
 
-Nodes of one layer (linear, batch_norm, mean, ...) may be computed as one kernel that orders their sums and products in
-another way. Their balls carry an `Expansion`: what came in from outside the layer, the size of the expanded expression,
-and how many roundings any of its terms can have met. Then (1 + u)**(all of them) - 1 times that size covers any order.
+Runtimes merge nodes. Whatever is linear with constants belongs to one *region* with the nodes around it, and so do the
+nodes of one layer (batch_norm, mean, ...); by node, the layer alone. Balls carry an `Expansion`: what came in from
+outside the region, the size of the expression multiplied out, and R, the roundings that any of its terms can meet in
+any execution (specgrad.rounding.region). A computed value is then a sum of its terms, each times at most R factors
+1 + d with abs(d) <= u, so (1 + u)**R - 1 times the size covers every order, merging and folding of constants.
+
+Underflow: an operation loses at most the smallest normal number, and so does each of its operands; a term meets at most
+R operations and R + 1 factors of its own, and what is lost is multiplied by factors of that term alone. With every
+factor f replaced by max(1, abs(f)) the region's value is `most`: together they lose at most
+(2*R + 1) * tiny * most * (1 + u)**R, and no partial result exceeds most * (1 + u)**R.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..op import Op, Params
+from ..ops.elementwise import cellwise
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic, growth
 from .ball import SLACK, Ball, Expansion
 from .context import Context
+from .region import Count, Stored, merged, multiplied
 
 
 def magnitude(run: Context, op: Op, args: Sequence[Array], params: Params) -> Array:
@@ -50,10 +60,14 @@ def _entry(p: Expansion, i: int, fresh: Sequence[int], group: Sequence[int], don
     return p.least_size + p.carried if i in done else p.least_size
 
 
-def stored_error(arithmetic: Arithmetic, size: Array, count: int | Array, stores: int) -> Array:
-    """`count` roundings in the accumulating format and `stores` in the format of results; inf on overflow."""
-    inner = arithmetic.inner
-    grown = (1 + growth(count, inner.u)) * (1 + growth(stores, arithmetic.u)) - 1 if stores else growth(count, inner.u)
+def stored_error(arithmetic: Arithmetic, size: Array, count: int | Array, stores: int, operands: int = 0) -> Array:
+    """`count` roundings in the accumulating format, `stores` in that of results, `operands` of factors."""
+    inner, factor = arithmetic.inner, arithmetic.factor
+    grown = growth(count, inner.u)
+    if stores:
+        grown = (1 + grown) * (1 + growth(stores, arithmetic.u)) - 1
+    if operands and factor is not None:
+        grown = (1 + grown) * (1 + growth(operands, factor.u)) - 1
     error = np.asarray(grown * size)
     return np.where(size + error <= inner.largest, error, np.inf)
 
@@ -74,18 +88,74 @@ def reference_error(size: Array, count: int | Array) -> Array:
 def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, count: int | None = None) -> Ball:
     """conv, avg_pool, sum, mul, layout, ...: every operator that is linear in each of its arguments."""
     value = run.evaluate(op, [a.value for a in args], params)
-    parts = [run.opened(a, i in op.index_args) for i, a in enumerate(args)]
+    group = run.linear_group(op, len(args))
+    region = run.arithmetic.fused and group is not None
+    parts = [run.opened(a, i, region, i in op.index_args) for i, a in enumerate(args)]
     if run.centred and op.name == "mul" and all(np.any(p.carried) for p in parts):
         value, carried = _product_range(args, parts)
     else:
         carried = np.asarray(np.broadcast_to(spread(run, op, parts, params), value.shape) * SLACK)
     if count is None:
         count = 0 if op.exact or op.roundings is None else op.roundings(*(a.shape for a in args), **params)
-    if count + sum(p.count for p in parts) == 0:
+    if count + sum(p.count.total for p in parts) == 0:
         return finished(run, value, carried)
+    met = counted(run, op, [p.count for p in parts], group, count, value.size, readers(op, params, value.size))
     size = magnitude(run, op, [p.size for p in parts], params)
-    alone = op.name in ("add", "sub") and not run.centred and not any(p.count for p in parts)
-    return rounded(run, value, carried, size, count, parts, near=np.abs(value) + carried if alone else None)
+    most = partials(run, op, parts, params, group, count)
+    apart = op.name in ("add", "sub") and not run.centred and met.total == 1
+    near = np.abs(value) + carried if apart else None
+    return rounded(run, value, carried, size, met, most, near, _alone(parts, size * widening(params)))
+
+
+def readers(op: Op, params: Params, cells: int) -> int:
+    """The most of a result's cells that read one cell of an argument."""
+    if op.reach is cellwise or op.name in ("sum", "reshape", "permute", "slice", "pad", "concat"):
+        return 1
+    return params["window"].covers if op.name == "avg_pool" else cells
+
+
+def counted(
+    run: Context, op: Op, parts: Sequence[Count], group: tuple[int, ...] | None, own: int, cells: int, spread: int = 1
+) -> Count:
+    """What a term of this node has met, given what those of its arguments have."""
+    a = run.arithmetic
+    divides = op.name in ("div", "avg_pool", "avg_spread")  # by a reciprocal, which may be a constant of the format
+    stores = int(own > 0) + int(divides) if a.inner is not a.format else 0
+    operands = 2 if op.kernel and a.factor is not None else 0
+    reads = 1 if op.reach is cellwise else own + 1
+    node = Stored(run.call.position, cells, reads, spread, stores, operands)
+    if group is None:
+        return multiplied(parts, own, node=node, depth=a.depth)
+    extra = sum(p.total for i, p in enumerate(parts) if i not in group)
+    return merged([parts[i] for i in group], own, extra, node=node, depth=a.depth)
+
+
+def widening(params: Params) -> float:
+    """How much larger than the average the sum before it can be: the divisor, or its reciprocal."""
+    if "divisor" not in params:
+        return 1.0
+    taps, divisor = float(params["window"].taps_count), params["divisor"]
+    return taps if isinstance(divisor, str) else max(taps, abs(float(divisor)), 1 / abs(float(divisor)), 1.0)
+
+
+def partials(
+    run: Context, op: Op, parts: Sequence[Expansion], params: Params, group: tuple[int, ...] | None, own: int
+) -> Array:
+    """`most` of a node: by one number for all cells where those are not large.
+
+    Each of its terms, which are at most own + 1, has one factor of the group and one of every other argument.
+    """
+    if all(p.most.ndim == 0 for p in parts):
+        factors = math.prod(float(p.most) for i, p in enumerate(parts) if i not in (group or ()))
+        largest = max((float(parts[i].most) for i in group or ()), default=1.0)
+        return np.asarray(largest * factors * (own + 1) * widening(params))
+    wide = [np.broadcast_to(p.most, p.size.shape) for p in parts]
+    return np.asarray(magnitude(run, op, wide, params) * widening(params) ** 2)
+
+
+def _alone(parts: Sequence[Expansion], largest: Array) -> Array | None:
+    """The largest partial result of a node that reads nothing of its region: of its own sum, in any order."""
+    return None if any(p.count.total for p in parts) else largest
 
 
 def _product_range(args: Sequence[Ball], parts: Sequence[Expansion]) -> tuple[Array, Array]:
@@ -114,25 +184,47 @@ def rounded(
     value: Array,
     carried: Array,
     size: Array,
-    count: int,
-    parts: Sequence[Expansion],
+    met: Count,
+    most: Array,
     near: Array | None = None,
+    alone: Array | None = None,
 ) -> Ball:
-    """A result of `count` more roundings than its parts have, with what it carries and its expanded size.
+    """A result whose terms have met `met`, with what it carries and its expanded size.
 
-    near    what its own rounding is relative to, where that is the result itself: a sum of two numbers
+    near     what its own rounding is relative to, where that is the result itself: a sum of two numbers
+    alone    of a region of one node: the largest partial result
     """
-    arithmetic = run.arithmetic
-    total = count + sum(p.count for p in parts)
-    stores = sum(p.stores for p in parts) + (1 if count and arithmetic.inner is not arithmetic.format else 0)
-    slack = SLACK * (1 + 4 * (total + 8) * REFERENCE.u)
-    size, carried = size * slack, carried + (underflow(arithmetic, count, min(stores, 1)) if count else 0.0)
+    a = run.arithmetic
+    run.roundings = max(run.roundings, met.total)
+    slack = SLACK * (1 + 4 * (met.total + 8) * REFERENCE.u)
+    size = size * slack
     at = size if near is None else near * slack
-    error, own_error = stored_error(arithmetic, at, total, stores), reference_error(at, total)
+    own_error = reference_error(at, met.total)
+    error = stored_error(a, at, met.total, met.stores, met.operands) + _lost(a, met, most, alone)
+    error = np.where(_may_overflow(a, met, most, alone), np.inf, error)
     radius = (carried + error + own_error) * slack
-    radius = np.where(np.abs(value) + radius <= arithmetic.largest, radius, np.inf)
+    radius = np.where(np.abs(value) + radius <= a.largest, radius, np.inf)
     least = size if run.centred else np.abs(value) + own_error
-    return finished(run, value, radius, Expansion(run.group, carried, size, least, total, stores))
+    return finished(run, value, radius, Expansion(run.call.group, carried, size, least, most, met))
+
+
+def _lost(a: Arithmetic, met: Count, most: Array, alone: Array | None) -> Array:
+    """What underflow can cost."""
+    if alone is not None:
+        return underflow(a, met.total, met.stores)
+    inner, stored = (f.tiny if a.flush else f.smallest for f in (a.inner, a.format))
+    steps = 2 * (met.total + met.operands) + 1
+    grown = 1 + growth(met.total + met.stores + met.operands, max(a.u, a.inner.u, a.factor.u if a.factor else 0.0))
+    return np.asarray((steps * inner + met.stores * stored) * most * grown)
+
+
+def _may_overflow(a: Arithmetic, met: Count, most: Array, alone: Array | None) -> Array:
+    """Where some partial result may exceed the largest number of its format."""
+    grown = 1 + growth(met.total + met.operands, max(a.inner.u, a.factor.u if a.factor else 0.0))
+    if alone is not None:
+        return np.asarray(~(alone * grown <= a.inner.largest))
+    largest = a.largest if a.fused else a.inner.largest  # a runtime may store what lies inside a region
+    return np.asarray(~(most * grown * (1 + growth(met.stores, a.u)) <= largest))
 
 
 def finished(run: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:
@@ -141,5 +233,9 @@ def finished(run: Context, value: Array, radius: Array, expansion: Expansion | N
 
 
 def settled(run: Context, ball: Ball) -> Ball:
-    unknown = np.isnan(ball.radius) | (~np.isfinite(ball.value) & (ball.radius != 0))
-    return run.flushed(replace(ball, radius=np.where(unknown, np.inf, ball.radius)))
+    """The ball with nothing known where nothing is: there the value may even be NaN, so no end holds either."""
+    unknown = np.isnan(ball.radius) | (~np.isfinite(ball.value) & (ball.radius != 0)) | np.isinf(ball.radius)
+    ends = ball.ends
+    if ends is not None and unknown.any():
+        ends = np.where(unknown, -np.inf, ends[0]), np.where(unknown, np.inf, ends[1])
+    return run.flushed(replace(ball, radius=np.where(unknown, np.inf, ball.radius), ends=ends))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ..errors import ParameterError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, transform
@@ -15,7 +16,7 @@ from ..op import REGISTRY, Op, is_literal
 from . import choice
 from .arithmetic import Arithmetic
 from .ball import Ball
-from .context import Context, evaluator
+from .context import Call, Context, Kind, evaluator
 from .rules import apply_rule
 
 
@@ -27,12 +28,16 @@ class Report:
     nodes       the Balls of the nodes that were asked for, by name
     unbounded   names of nodes with a cell about which nothing is proven: overflow is possible, a divisor may be 0, ...
     undecided   names of nodes whose choice (a comparison, the winner of a maximum) rounding may change
+    roundings   R: the most that a term of a sum, of nodes merged where the execution is fused, may meet
+    deployment  the executions that all this holds for, in sentences
     """
 
     outputs: Tree
     nodes: Mapping[str, Ball]
     unbounded: tuple[str, ...]
     undecided: tuple[str, ...]
+    roundings: int = 0
+    deployment: Mapping[str, str] = field(default_factory=dict)
 
 
 def radius(
@@ -41,14 +46,17 @@ def radius(
     arithmetic: Arithmetic | None = None,
     backend: str = "numpy",
     keep: bool | Collection[str] = False,
+    stored: Collection[str] = (),
 ) -> Report:
     """The value of a graph, and how far from it any execution in `arithmetic` can be.
 
-    Holds for every order of summation, with or without fused multiply-add. Inputs are the numbers given: exact where
-    the arithmetic can store them, rounded once where not. Derivative graphs are graphs.
+    Holds for every execution that `arithmetic.deployment` describes: in any order of summation, with or without fused
+    multiply-add, nodes merged or not. Inputs are the numbers given: exact where the arithmetic can store them, rounded
+    once where not. Derivative graphs are graphs.
 
     backend    what computes the float64 reference: "numpy" (the specification) or "torch" (for real sizes)
     keep       True, or names of nodes: their Balls are in `nodes`
+    stored     names of nodes whose results the runtime is known to round and store: nothing is merged across them
 
     >>> import specgrad as sg
     >>> mean = sg.trace(lambda x: sg.sum(x) / 3, (3,))
@@ -56,14 +64,15 @@ def radius(
     >>> bool(2e-7 < report.outputs.radius < 2e-6)
     True
     """
-    run = Context(arithmetic or Arithmetic(), evaluator(backend), largest=largest_nodes(graph))
+    run = graph_context(graph, arithmetic or Arithmetic(), backend, stored=stored)
     wanted = {n.name for n in graph.nodes} if keep is True else set(keep or ())
     found: dict[str, Ball] = {}
     unbounded: list[str] = []
     balls = _balls(graph, bind_inputs(graph, inputs), run, wanted, found, unbounded)
     outputs = transform(lambda _, p: balls[p], graph.outputs)
     undecided = tuple(n.name for n in graph.nodes if n.name in run.undecided)
-    return Report(outputs[0] if graph.single else outputs, found, tuple(unbounded), undecided)
+    said = run.arithmetic.deployment
+    return Report(outputs[0] if graph.single else outputs, found, tuple(unbounded), undecided, run.roundings, said)
 
 
 def _balls(
@@ -98,16 +107,72 @@ def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
     return found
 
 
-def fusible(node: Node) -> str:
-    """The layer whose nodes a runtime may merge into one kernel: linear, batch_norm, the derivative of gelu, ..."""
-    return node.group
+def constant_nodes(graph: Graph) -> frozenset[int]:
+    """Nodes that depend on no input: a runtime may compute them while loading."""
+    found: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        if node.op is not INPUT and all(a in found for a in node.operands()):
+            found.add(i)
+    return frozenset(found)
+
+
+def graph_context(
+    graph: Graph, arithmetic: Arithmetic, backend: str, centred: bool = False, stored: Collection[str] = ()
+) -> Context:
+    """What the rules need to know of a graph."""
+    names = {n.name: i for i, n in enumerate(graph.nodes)}
+    for name in stored:
+        if name not in names:
+            raise ParameterError("rounding", f"stored names {name!r}, which is no node of the graph", rule="P5")
+    return Context(
+        arithmetic,
+        evaluator(backend),
+        largest=largest_nodes(graph),
+        constants=constant_nodes(graph),
+        stored_nodes=frozenset(names[name] for name in stored),
+        centred=centred,
+    )
+
+
+def call_of(graph: Graph, i: int, constants: Collection[int]) -> Call:
+    """What the rule of node i is told of its place."""
+    node = graph.nodes[i]
+    kinds = tuple(_kind(graph, a, constants) for a in node.args)
+    sources = tuple(-1 - k if isinstance(a, NumberArg) else a for k, a in enumerate(node.args))
+    return Call(node.name, node.group, i, sources, kinds)
+
+
+def _kind(graph: Graph, a: int | NumberArg, constants: Collection[int]) -> Kind:
+    if isinstance(a, NumberArg) or a in constants:
+        return "constant"
+    return "input" if graph.nodes[a].op is INPUT else "computed"
+
+
+def continues_region(graph: Graph, i: int, run: Context) -> bool:
+    """Whether node i is linear with constants, so that a runtime may merge it with what it reads."""
+    node = graph.nodes[i]
+    if not run.arithmetic.fused or node.kind != "real" or not node.args:
+        return False
+    kinds = [_kind(graph, a, run.constants) for a in node.args]
+    groups = node.op.linear_groups(len(kinds))
+    return any(all(k in g or kind != "computed" for k, kind in enumerate(kinds)) for g in groups)
+
+
+def summed_later(graph: Graph, run: Context) -> frozenset[int]:
+    """Nodes whose value enters a later sum of their region, at once or through layout."""
+    found: set[int] = set()
+    for i in reversed(range(len(graph.nodes))):
+        node = graph.nodes[i]
+        if continues_region(graph, i, run) and (not node.op.exact or i in found):
+            found |= set(node.operands()) - run.stored_nodes
+    return frozenset(found)
 
 
 def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:
     """The ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:
         return run.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
-    run.node, run.group = node.name, fusible(node)
+    run.call = call_of(graph, i, run.constants)
     if i in run.largest:
         x, axes = run.largest[i]
         return choice.largest_rule(run, balls[x], axes)
@@ -142,7 +207,7 @@ def local_radius(
         return local_radius(op.op, *args, arithmetic=arithmetic, backend=backend, **{**op.params, **params})
     found = REGISTRY[op] if isinstance(op, str) else op
     found.check_params(params)
-    run = Context(arithmetic or Arithmetic(), evaluator(backend), node=found.name)
+    run = Context(arithmetic or Arithmetic(), evaluator(backend), call=Call(found.name))
     index = [i in found.index_args or (found.kind == "same" and _is_index(a)) for i, a in enumerate(args)]
     return apply_rule(run, found, [run.stored(a, index=i) for a, i in zip(args, index, strict=True)], params)
 

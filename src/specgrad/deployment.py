@@ -1,0 +1,55 @@
+"""What a correct execution is, in sentences: the field `deployment` of every verdict, report and certificate.
+
+It imports nothing: provers and checkers say the same words, and share no more than these.
+"""
+
+from __future__ import annotations
+
+MERGED = {
+    "fused": "linear nodes between two others (add, subtract, times or divided by constants, convolutions, products "
+    "with constant matrices, averages, sums, layout, inference batch-norm) may be computed as one sum; coefficients "
+    "may be folded beforehand with a rounding each",
+    "node": "nothing: the result of every layer is rounded and stored",
+}
+VALUES = {
+    "fused": "results of convolutions and matrix products are computed once; what follows them may be computed anew "
+    "for every reader; a maximum is compared with the cells that it was taken of",
+    "node": "one per node, the same for every reader",
+}
+ROUNDING = {"nearest": "to the nearest number", "any": "to one of the two numbers around the exact result"}
+
+
+def sentences(
+    dtype: str = "float32",
+    operands: str | None = None,
+    accumulate: str | None = None,
+    execution: str = "fused",
+    depth: int | None = None,
+    rounding: str = "nearest",
+    flush: bool | None = True,
+) -> dict[str, str]:
+    """One sentence per choice that a runtime has; the arguments are those of `specgrad.rounding.Arithmetic`.
+
+    >>> sentences()["format"], sentences(execution="node")["merged"]
+    ('float32: weights, inputs and every stored value', 'nothing: the result of every layer is rounded and stored')
+    """
+    order = (
+        "any order of summation without cancellation" if depth is None else f"a term meets {depth} roundings per sum"
+    )
+    excluded = "Winograd, FFT and Strassen are excluded"
+    excluded += "; so are TF32 and bfloat16 operands" if dtype == "float32" and not operands else ""
+    rounded = f"factors of convolutions and matrix products are rounded to {operands} first"
+    return {
+        "execution": execution,
+        "format": f"{dtype}: weights, inputs and every stored value",
+        "operands": rounded if operands else "as stored",
+        "accumulators": f"{accumulate or dtype} or wider",
+        "order": f"{order}, with or without fused multiply-add",
+        "rounding": ROUNDING[rounding],
+        "subnormals": "operands and results may count as zero, or not" if flush else "kept",
+        "merged": MERGED[execution],
+        "division": "by a constant may be a product with its rounded reciprocal",
+        "algorithms": f"direct sums; {excluded}; normalisation layers by two passes",
+        "rewriting": "quotients and products of computed values are not regrouped, exponentials not combined",
+        "values": VALUES[execution],
+    }

@@ -1,0 +1,171 @@
+"""R, the roundings that a term may meet, against all ways of merging a small region, counted one by one.
+
+A way of merging is a choice of the nodes whose results are kept; every other node is taken into those that read it, and
+what lies between kept ones is one sum. Its coefficients are formed node by node, and their roundings are counted cell
+by cell along the true pattern of zeros, as are the distinct terms.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from specgrad.bounds.replay_regions import CONSTANT, Met, begins, joined
+from specgrad.rounding.region import Count, Stored, leaf, merged
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node of a region: a map (cells, cells) of each argument, 0 where a cell is not read; roundings of one cell."""
+
+    args: tuple[int, ...]
+    maps: tuple[np.ndarray, ...]
+    constant: bool  # one more term, added
+    own: int
+    cellwise: bool
+    spread: int
+
+
+def region(rng: np.random.Generator, cells: int, length: int) -> list[Step]:
+    """Sums, products with constants, matrices full or thin; node 0 is what the region reads."""
+    steps: list[Step] = []
+    for i in range(1, length + 1):
+        one = np.eye(cells, dtype=bool)
+        first, other = (int(k) for k in rng.integers(0, i, 2))
+        kind = rng.choice(["add", "bias", "mul", "matrix", "thin"])
+        if kind == "add":
+            steps.append(Step((first, other), (one, one), False, 1, True, 1))
+        elif kind == "bias":
+            steps.append(Step((first,), (one,), True, 1, True, 1))
+        elif kind == "mul":
+            steps.append(Step((first,), (one,), False, 1, True, 1))
+        else:
+            pattern = np.ones((cells, cells), dtype=bool) if kind == "matrix" else one | np.roll(one, 1, 1)
+            steps.append(Step((first,), (pattern,), False, int(pattern.sum(1).max()), False, cells))
+    return steps
+
+
+# --- our counts -------------------------------------------------------------------------------------------------
+
+
+def by_rounding(steps: list[Step], cells: int) -> list[int]:
+    counts: list[Count] = [leaf(0, cells)]
+    for i, s in enumerate(steps, 1):
+        parts = [counts[a] for a in s.args] + [Count()] * s.constant
+        reads = 1 if s.cellwise else s.own + 1
+        counts.append(merged(parts, s.own, node=Stored(i, cells, reads, s.spread), depth=None))
+    return [c.total for c in counts[1:]]
+
+
+def by_checker(steps: list[Step], cells: int) -> list[int]:
+    found: list[Met] = [begins(0, cells)]
+    for i, s in enumerate(steps, 1):
+        args = {a: found[a] for a in s.args} | ({-1: CONSTANT} if s.constant else {})
+        found.append(joined(args, s.own, s.cellwise, i, cells, s.spread))
+    return [m.total for m in found[1:]]
+
+
+# --- every way of merging, by brute force -----------------------------------------------------------------------
+
+
+def worst(steps: list[Step], cells: int, kept: frozenset[int]) -> int:
+    """The most roundings of a term of the last node, where the nodes `kept` and the last are computed, each as one sum.
+
+    Of a part: coefficients[k] is (cells, cells of node k) with the roundings of each coefficient, -1 for none.
+    """
+    met = {0: 0}
+    for end in sorted(kept | {len(steps)}):
+        coefficients, units, constants, nodes = _expanded(steps, cells, end, kept)
+        inputs = sum((c >= 0).sum(1) for c in coefficients.values())
+        terms = int((inputs + constants).max())
+        products = {k: int(((c >= 0) & ~units[k]).any()) for k, c in coefficients.items()}
+        each = {k: met[k] + int(c.max()) + terms - 1 + products[k] for k, c in coefficients.items()}
+        alone = {k: met[k] + steps[end - 1].own for k in coefficients}  # one node: its constants as they are
+        met[end] = max((alone if nodes == 1 else each).values())
+    return met[len(steps)]
+
+
+Arrays = dict[int, np.ndarray]
+
+
+def _expanded(steps: list[Step], cells: int, end: int, kept: frozenset[int]) -> tuple[Arrays, Arrays, int, int]:
+    """The node `end` over kept nodes: coefficients' roundings, which ones are 1, additive constants, nodes merged."""
+    units = {end: np.eye(cells, dtype=bool)}  # by 1 nothing is multiplied
+    coefficients, constants, nodes = {end: np.where(units[end], 0, -1)}, 0, 0
+    for i in range(end, 0, -1):
+        if i not in coefficients or (i != end and i in kept):
+            continue
+        step, outer, unit, nodes = steps[i - 1], coefficients.pop(i), units.pop(i), nodes + 1
+        constants += int(step.constant) * int((outer >= 0).sum(1).max())
+        ones = step.cellwise and (step.constant or len(step.args) == 2)
+        for a, pattern in dict(zip(step.args, step.maps, strict=True)).items():  # y + y doubles, which is exact
+            part, one = _times(outer, unit, pattern, ones)
+            if a in coefficients:
+                part, one = _plus(coefficients[a], part), np.zeros_like(one)
+            coefficients[a], units[a] = part, one
+    return coefficients, units, constants, nodes
+
+
+def _times(outer: np.ndarray, unit: np.ndarray, pattern: np.ndarray, ones: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients through one more node: a rounding per product, unless one factor is 1, and per addition."""
+    ways = (outer >= 0).astype(int) @ pattern.astype(int)
+    each = np.where(outer[:, :, None] >= 0, outer[:, :, None] + ~(unit[:, :, None] | ones), -1)
+    deepest = np.where(pattern[None], each, -1).max(1)
+    return np.where(ways > 0, deepest + ways - 1, -1), (unit @ pattern) & (ways == 1) & ones
+
+
+def _plus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    both = (a >= 0) & (b >= 0)
+    return np.where(both, np.maximum(a, b) + 1, np.maximum(a, b))
+
+
+def check_region(seed: int) -> bool:
+    """Whether no way of merging exceeds R, and the checker counts the same."""
+    rng = np.random.default_rng(seed)
+    cells, length = int(rng.integers(1, 5)), int(rng.integers(1, 7))
+    steps = region(rng, cells, length)
+    ours = by_rounding(steps, cells)
+    assert ours == by_checker(steps, cells)
+    ways = (k for count in range(length) for k in itertools.combinations(range(1, length), count))
+    return max(worst(steps, cells, frozenset(kept)) for kept in ways) <= ours[-1]
+
+
+def test_no_way_of_merging_meets_more() -> None:
+    assert all(map(check_region, range(150)))
+    assert check_region(812)
+
+
+@pytest.mark.slow
+def test_no_way_of_many_meets_more() -> None:
+    assert all(map(check_region, range(20_000)))
+
+
+def test_one_sum_may_be_added_onto_another() -> None:
+    """Two convolutions of one x: the second is added, term by term, onto the first. No flat sum of them has as many."""
+    x = leaf(0, 16)
+    both = [merged([x], 16, node=Stored(k, 16, 17, 16), depth=None) for k in (1, 2)]
+    assert merged(both, 1, node=Stored(3, 16), depth=None).total >= 16 + 16
+
+
+def test_a_plain_maximum_would_be_too_small() -> None:
+    """1,600 inputs whose coefficients are folded from 9 products: a term meets more than 1,600 roundings."""
+    x = leaf(0, 1600)
+    first = merged([x], 576, node=Stored(1, 400, 577, 400), depth=None)
+    both = merged([first], 9, node=Stored(2, 400, 10, 400), depth=None)
+    assert both.total >= 1600 + 9
+    assert first.total == 576
+
+
+def test_doubling_adds_no_terms() -> None:
+    y = leaf(0, 1)
+    for k in range(12):
+        y = merged([y, y], 1, node=Stored(k + 1, 1), depth=None)
+    assert y.total == 12
+
+
+def test_a_known_depth_limits_every_sum() -> None:
+    x = leaf(0, 4608)
+    assert merged([x], 4608, node=Stored(1, 1, 4609), depth=293).total == 293
