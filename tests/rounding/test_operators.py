@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -17,21 +16,15 @@ import pytest
 import torch
 
 import specgrad as sg
+from enclosed import check, rounded
 from specgrad.engines.torch import ENGINE
 from specgrad.op import REGISTRY, Op, apply, run_spec
-from specgrad.rounding import FORMATS, ULPS, Arithmetic, Ball, local_radius
+from specgrad.rounding import FORMATS, ULPS, Arithmetic, local_radius
 from specgrad.scalar import Array
 
 OPERATORS = sorted(REGISTRY)
 RANGES = ("plain", "plain", "small", "large", "wide")
 Call = tuple[Op, list[Array], dict[str, Any]]
-
-
-def rounded(x: Array, dtype: str) -> Array:
-    """float64 numbers brought into a format; bfloat16 is held in float32."""
-    if dtype != "bfloat16":
-        return x.astype(dtype)
-    return torch.from_numpy(np.asarray(x, dtype=np.float64)).to(torch.bfloat16).to(torch.float32).numpy()
 
 
 def scaled(x: Array, kind: str, rng: Random, dtype: str) -> Array:
@@ -100,30 +93,6 @@ def exact_value(call: Call) -> Array:
     op, args, params = call
     lift = sg.balls if op.transcendental or op.name in ("sqrt", "power", "div") else sg.exact
     return run_spec(op, [a if i in op.index_args else lift(a) for i, a in enumerate(args)], params)
-
-
-def distance(a: Any, b: float) -> Fraction:
-    """An upper bound of abs(a - b), a being exact or a ball of python-flint."""
-    if not hasattr(a, "mid"):
-        return abs(Fraction(a) - Fraction(b))
-    mantissa, exponent = abs(a - sg.balls(b).item()).upper().man_exp()
-    return Fraction(int(mantissa)) * Fraction(2) ** max(-4000, min(4000, int(exponent)))  # exp(-2**100) is no number
-
-
-def check(ball: Ball, cells: Array, what: str) -> int:
-    """Every cell in its ball; the number of cells that could have been outside."""
-    assert ball.shape == cells.shape
-    tested = 0
-    for cell, value, radius in zip(cells.flat, ball.value.flat, ball.radius.flat, strict=True):
-        if np.isinf(radius):
-            continue
-        tested += 1
-        cell = cell.item() if isinstance(cell, np.generic) else cell
-        if isinstance(cell, float) and not np.isfinite(cell):
-            assert cell == value, (what, cell, value, radius)
-        else:
-            assert distance(cell, value.item()) <= Fraction(float(radius)), (what, cell, value, radius)
-    return tested
 
 
 def check_side(name: str, side: Side, operators: list[str] = OPERATORS) -> int:

@@ -13,21 +13,22 @@ import numpy as np
 
 from ..op import Op, Params
 from ..scalar import Array
+from ..window import Window
 from .ball import SLACK, Ball, Candidates, hull
 from .context import Context
 from .linear import finished, linear_rule, reference_error, settled, stored_error, underflow
+from .poison import lose, open_ends, poisoned, unknown
 
 
 def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """greater, greater_equal, less, equal: 0 or 1, and 0 or 1 where the balls overlap."""
     a, b = args
     value = run.evaluate(op, [a.value, b.value], params)
-    if a is b:  # x == x, the test for NaN
-        return Ball(value, np.zeros(value.shape))
-    apart = (a.low > b.high) | (a.high < b.low)
-    touching = {"greater": a.high <= b.low, "greater_equal": a.low >= b.high}
-    touching |= {"less": a.low >= b.high, "equal": (a.radius == 0) & (b.radius == 0)}
-    fixed = (a.radius == 0) & (b.radius == 0)
+    (a_low, a_high), (b_low, b_high) = open_ends(a), open_ends(b)
+    apart = (a_low > b_high) | (a_high < b_low)
+    touching = {"greater": a_high <= b_low, "greater_equal": a_low >= b_high}
+    touching |= {"less": a_low >= b_high, "equal": np.zeros((), dtype=bool)}
+    fixed = ~unknown(a) if a is b else (a.radius == 0) & (b.radius == 0)  # x == x, the test for NaN
     open_ = np.broadcast_to(~(apart | touching[op.name] | fixed), value.shape)
     run.leave_open(open_)
     return _zero_or_one(run, value, open_)
@@ -43,32 +44,36 @@ def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
     possible = x.high >= np.max(x.low, axis=axes, keepdims=True)
     alone = possible.sum(axis=axes, keepdims=True) == 1
     tied = ~np.any(possible & (x.radius > 0), axis=axes, keepdims=True)  # equal numbers, not equal balls
-    open_ = possible & ~alone & ~tied
+    lost = np.broadcast_to(np.any(unknown(x), axis=axes, keepdims=True), value.shape)  # a NaN equals nothing
+    open_ = possible & ~alone & ~tied | lost
     run.leave_open(open_)
-    return _zero_or_one(run, value, open_)
+    return lose(_zero_or_one(run, value, open_), lost)
 
 
 def sign_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     (x,) = args
     value = run.evaluate(op, [x.value], params)
-    open_ = (x.low <= 0) & (x.high >= 0) & (x.radius > 0)
+    open_ = (x.low <= 0) & (x.high >= 0) & (x.radius > 0) | unknown(x)
     run.leave_open(open_)
-    return run.spanned(value, np.where(open_, np.sign(x.low), value), np.where(open_, np.sign(x.high), value))
+    ball = run.spanned(value, np.where(open_, np.sign(x.low), value), np.where(open_, np.sign(x.high), value))
+    return poisoned(ball, args)
 
 
 def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """The chosen one's ball; both, where the condition is open."""
+    """The chosen one's ball; both, where the condition is open. What is not chosen is not touched, be it unknown."""
     c, a, b = args
     value = run.evaluate(op, [c.value, a.value, b.value], params)
-    chosen = np.where(c.value != 0, a.radius, b.radius)
-    open_ = (c.low <= 0) & (c.high >= 0) & (c.radius > 0)
+    open_ = (c.low <= 0) & (c.high >= 0) & (c.radius > 0) | unknown(c)
+    first = c.value != 0
+    lost = np.where(open_, unknown(a) | unknown(b), np.where(first, unknown(a), unknown(b)))
     if run.centred:
-        first = c.value != 0
         low = np.where(open_, np.minimum(a.low, b.low), np.where(first, a.low, b.low))
         high = np.where(open_, np.maximum(a.high, b.high), np.where(first, a.high, b.high))
-        return settled(run, run.spanned(value, *np.broadcast_arrays(low, high)))
+        ball = settled(run, run.spanned(value, *np.broadcast_arrays(low, high)))
+        return lose(ball, np.broadcast_to(lost, ball.shape))
     either = np.maximum(np.abs(a.value - value) + a.radius, np.abs(b.value - value) + b.radius) * SLACK
-    return finished(run, value, np.broadcast_to(np.where(open_, either, chosen), value.shape))
+    radius = np.where(open_, either, np.where(first, a.radius, b.radius))
+    return finished(run, value, np.broadcast_to(radius, value.shape))
 
 
 def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -76,15 +81,25 @@ def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     (x,), window = args, params["window"]
     index = run.evaluate(op, [x.value], params)
     position = np.arange(math.prod(window.size)).reshape(window.size)
-    floor = _read(x.low, index, window.rank)
+    high, floor = open_ends(x)[1], _floor(x, index, window)
     challenged = np.zeros(index.shape, dtype=bool)
     for tap in window.taps():
-        here, top, cell = (..., *tap.outs), x.high[(..., *tap.ins)], position[tap.ins]
+        here, top, cell = (..., *tap.outs), high[(..., *tap.ins)], position[tap.ins]
         first = cell < index[here]
         challenged[here] |= (cell != index[here]) & ((top > floor[here]) | ((top == floor[here]) & first))
     run.leave_open(challenged)
-    found = _candidates(x, index, floor, challenged, params) if challenged.any() else None
+    found = _candidates(high, index, floor, challenged, params) if challenged.any() else None
     return Ball(index, np.where(challenged, np.inf, 0.0), found)
+
+
+def _floor(x: Ball, index: Array, window: Window) -> Array:
+    """What the winner is at least; nothing in a window with an unknown cell, where any tap may win."""
+    floor = _read(x.low, index, window.rank)
+    lost = unknown(x)
+    for tap in window.taps() if lost.any() else ():
+        here = floor[(..., *tap.outs)]
+        floor[(..., *tap.outs)] = np.where(lost[(..., *tap.ins)], -np.inf, here)
+    return floor
 
 
 def _read(x: Array, index: Array, rank: int) -> Array:
@@ -96,7 +111,7 @@ def _read(x: Array, index: Array, rank: int) -> Array:
     return np.asarray(np.take_along_axis(flat, np.maximum(where, 0), axis=-1).reshape(index.shape))
 
 
-def _candidates(x: Ball, index: Array, floor: Array, challenged: Array, params: Params) -> Candidates:
+def _candidates(high: Array, index: Array, floor: Array, challenged: Array, params: Params) -> Candidates:
     """Every tap of an open window that may be its largest."""
     window = params["window"]
     position = np.arange(math.prod(window.size)).reshape(window.size)
@@ -104,7 +119,7 @@ def _candidates(x: Ball, index: Array, floor: Array, challenged: Array, params: 
     outs, cells = [], []
     for tap in window.taps():
         here = (..., *tap.outs)
-        possible = challenged[here] & (x.high[(..., *tap.ins)] >= floor[here])
+        possible = challenged[here] & (high[(..., *tap.ins)] >= floor[here])
         outs.append(slots[here][possible])
         cells.append(np.broadcast_to(position[tap.ins], possible.shape)[possible])
     return Candidates(np.unravel_index(np.concatenate(outs), index.shape), np.concatenate(cells))
@@ -133,7 +148,7 @@ def take_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
         low, high = ball.low.copy(), ball.high.copy()
         np.minimum.at(low, outs, x.low.reshape(plane)[cell])
         np.maximum.at(high, outs, x.high.reshape(plane)[cell])
-        return settled(run, run.spanned(ball.value, low, high))
+        return poisoned(settled(run, run.spanned(ball.value, low, high)), ())
     value, slack = x.value.reshape(plane)[cell], x.radius.reshape(plane)[cell]
     np.maximum.at(radius, outs, (np.abs(value - ball.value[outs]) + slack) * SLACK)
     return Ball(ball.value, radius)

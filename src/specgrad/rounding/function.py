@@ -6,6 +6,7 @@ by its values at both ends and at the turning point if that lies between.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,8 +15,10 @@ from ..op import Op, Params
 from ..scalar import Array
 from .arithmetic import REFERENCE, growth
 from .ball import SLACK, Ball, between
-from .context import Context
-from .linear import finished, reference_error, rounded, settled, stored_error, underflow
+from .context import Context, at_least_1
+from .linear import counted, finished, reference_error, rounded, settled, stored_error, underflow
+from .poison import poisoned
+from .region import Count
 
 TURNING_POINTS = {
     "abs": 0.0,
@@ -46,21 +49,25 @@ def monotone_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     if all(a.is_exact for a in args):
         return finished(run, value, np.zeros(value.shape))
     low, high = (run.evaluate(op, ends, params) for ends in ([a.low for a in args], [a.high for a in args]))
-    return settled(run, run.spanned(value, low, high))
+    return poisoned(settled(run, run.spanned(value, low, high)), args)
 
 
 def abs_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    return settled(run, run.spanned(*image(run, op, args[0], params, 0.0)))
+    return poisoned(settled(run, run.spanned(*image(run, op, args[0], params, 0.0))), args)
 
 
 def clamp_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Its ends are numbers that the arithmetic may have to round."""
-    ball = monotone_rule(run, op, args, params)
-    ends = [run.stored(float(e)) for e in params.values() if e is not None]
-    return finished(run, ball.value, ball.radius + max((float(e.radius) for e in ends), default=0.0))
+    """Its limits are numbers that the arithmetic may have to round; it never decreases in them either."""
+    (x,) = args
+    value = run.evaluate(op, [x.value], params)
+    limits = {k: None if v is None else run.stored(v) for k, v in params.items()}
+    low = run.evaluate(op, [x.low], {k: b if b is None else float(b.low) for k, b in limits.items()})
+    high = run.evaluate(op, [x.high], {k: b if b is None else float(b.high) for k, b in limits.items()})
+    return poisoned(settled(run, run.spanned(value, low, high)), args)
 
 
 def fill_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """The number as it is stored, whatever stood there before."""
     number = run.stored(params["value"])
     return Ball(np.full(args[0].shape, float(number.value)), np.full(args[0].shape, float(number.radius)))
 
@@ -72,14 +79,24 @@ def _scale(kind: str, x: Ball, size: Array, params: Params) -> Array:
 
 
 def function_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """exp, log, tanh, sigmoid, gelu, ...: a declared error in units of u."""
-    (x,) = args
-    units, kind = run.arithmetic.ulp_bound(op.name)
+    """exp, log, tanh, sigmoid, gelu, ...: a declared error in units of u; a wider format's result is stored besides."""
+    (x,), arithmetic = args, run.arithmetic
+    units, kind = arithmetic.ulp_bound(op.name)
     value, low, high = image(run, op, x, params, TURNING_POINTS.get(op.name))
-    scale = _scale(kind, x, np.maximum(np.abs(low), np.abs(high)), params)
+    size = np.maximum(np.abs(low), np.abs(high))
+    scale = _scale(kind, x, size, params)
     room = WITHIN.get(op.name, 0.0) * float(params.get("beta", 1))  # an intermediate result of this many x
-    units_here = np.where(room * x.size <= run.arithmetic.largest, units * scale, np.inf)
-    return _declared(run, value, low, high, units_here, scale)
+    units_here = (units + _scaled_by(params)) * scale + (size if arithmetic.inner is not arithmetic.format else 0.0)
+    units_here = np.where(room * x.size <= arithmetic.largest, units_here, np.inf)
+    return poisoned(_declared(run, value, low, high, units_here, scale), args)
+
+
+def _scaled_by(params: Params) -> float:
+    """Units for softplus(beta*x)/beta: beta is stored, twice used, and both products are rounded.
+
+    With z = beta*x, two roundings of z cost 2u*abs(z)*sigmoid(z)/beta <= 2u*(y + 0.28/beta); two of the quotient 2u*y.
+    """
+    return 0.0 if abs(math.frexp(float(params.get("beta", 1)))[0]) == 0.5 else 4.0  # a power of two only shifts
 
 
 def _declared(run: Context, value: Array, low: Array, high: Array, units: Array, scale: Array) -> Ball:
@@ -93,14 +110,17 @@ def _declared(run: Context, value: Array, low: Array, high: Array, units: Array,
 
 
 def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """One product, with a slope that the arithmetic may have to round."""
-    slope, (x,) = run.stored(float(params["slope"])), args
+    """One product, with a slope that the arithmetic may have to round, and its store."""
+    slope, (x,), arithmetic = run.stored(params["slope"]), args, run.arithmetic
     value, low, high = image(run, op, x, params, 0.0)
     bent = np.where(x.low < 0, x.size * float(slope.radius), 0.0)
     size = np.maximum(np.abs(low), np.abs(high)) + bent
-    error = stored_error(run.arithmetic, size, 2, 0) + underflow(run.arithmetic, 1, 1) + reference_error(size, 2)
+    stores = int(arithmetic.inner is not arithmetic.format)
+    error = stored_error(arithmetic, size, 1, stores) + underflow(arithmetic, 1, 1) + reference_error(size, 2)
+    error = np.where(size + error <= arithmetic.largest, error + bent, np.inf)
     multiplied = (x.low < 0) & (float(slope.value) not in (0.0, 1.0, -1.0))
-    return finished(run, value, between(value, low, high).radius + np.where(multiplied, error + bent, 0.0))
+    radius = (between(value, low, high).radius + np.where(multiplied, error, 0.0)) * SLACK
+    return poisoned(finished(run, value, radius), args)
 
 
 def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -116,7 +136,8 @@ def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ba
     ball = _declared(run, value, low, high, error * size, size * (1 + units))
     domain = (x.low > 0) | whole if e >= 0 else (x.least > 0)
     safe = domain & ((e >= 0) | (size <= 0.5 / run.arithmetic.tiny))  # 1 / x**n with a normal x**n
-    return finished(run, ball.value, np.where(safe | ((e > 0) & (x.value == 0) & (x.radius == 0)), ball.radius, np.inf))
+    radius = np.where(safe | ((e > 0) & (x.value == 0) & (x.radius == 0)), ball.radius, np.inf)
+    return poisoned(finished(run, ball.value, radius), args)
 
 
 def _steps(e: float) -> float:
@@ -125,12 +146,19 @@ def _steps(e: float) -> float:
 
 
 def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """a / b, or a * (1 / b): two roundings."""
-    b, part, form = args[1], run.opened(args[0]), run.arithmetic.format
+    """a / b, or a * (1 / b): two roundings. By a given b it belongs to the region of a."""
+    group = run.linear_group(op, 2)
+    b, form = args[1], run.arithmetic.format
+    part = run.opened(args[0], 0, run.arithmetic.fused and group is not None)
     value = run.evaluate(op, [args[0].value, b.value], params)
     size = part.size / b.least * SLACK
     carried = np.where(part.carried == 0, 0.0, part.carried / b.least)
     carried = carried + np.where(b.radius == 0, 0.0, part.least_size / np.abs(b.value) * b.radius / b.least)
     carried = carried + np.where(b.size > 0.5 / form.tiny, part.size * form.tiny, 0.0)  # a subnormal reciprocal
     known = (b.least >= form.tiny) | ((part.size == 0) & (b.least > 0))
-    return rounded(run, value, np.where(known, carried * SLACK, np.inf), size, 2, [part])
+    divisor = b.expansion.count if b.expansion is not None else Count()
+    met = counted(run, op, [part.count, divisor], group, 2, value.size)
+    most = np.asarray(part.most * np.maximum(at_least_1(b.size), at_least_1(1 / b.least)))
+    alone = None if part.count.total else np.maximum(part.size, size)
+    carried = np.broadcast_to(np.where(known, carried * SLACK, np.inf), value.shape)
+    return poisoned(rounded(run, value, carried, size, met, most, None, alone), args)

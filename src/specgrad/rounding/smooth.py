@@ -25,6 +25,7 @@ from .arithmetic import REFERENCE, Arithmetic
 from .ball import SLACK, Ball
 from .context import Context
 from .linear import finished
+from .poison import unknown
 
 SECOND_ORDER = 1 + 1e-4  # products of roundings, negligible beside their sum
 
@@ -65,7 +66,14 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
     error = ((arithmetic.u + 8 * REFERENCE.u) * units * SECOND_ORDER + lost) / b + arithmetic.tiny
     fits = (z <= arithmetic.largest) & (np.abs(value) + carried + error <= arithmetic.largest)
+    fits = fits & (window.taps_count <= arithmetic.largest) & ~_lost(x, window)
     return finished(run, value, np.where(fits, (carried + error) * SLACK, np.inf))
+
+
+def _lost(x: Ball, window: Window) -> Array:
+    """Planes with an unknown cell: the shift may be the plane's maximum, and that may be NaN."""
+    axes = tuple(range(len(x.shape) - window.rank, len(x.shape)))
+    return np.asarray(np.any(unknown(x), axis=axes, keepdims=True))
 
 
 def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Array:
@@ -91,6 +99,7 @@ def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     plain, widest, units, lost = _sums(run, x, y, v, params["window"], abs(beta), pull)
     error = (run.arithmetic.u + 8 * REFERENCE.u) * units * SECOND_ORDER + lost
     error = np.where(widest + error <= run.arithmetic.largest, error, np.inf)
+    error = np.where(_lost(x, params["window"]), np.inf, error)
     carried = np.zeros(value.shape) if all(a.is_exact for a in args) else widest - plain + 64 * REFERENCE.u * units
     return finished(run, value, (np.maximum(carried, 0.0) + error) * SLACK)
 
