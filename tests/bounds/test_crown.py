@@ -170,7 +170,8 @@ def test_every_operator_has_linear_bounds(name: str) -> None:
     for seed in range(0, 40, 2):
         graph, boxes = operator_case(REGISTRY[name], seed)
         if boxes:
-            rules, balls = box_context(graph, False, None, "torch"), balls_of(tuple(boxes))
+            rules = box_context(graph, False, None, "torch")
+            balls = balls_of(tuple(boxes), rules.arithmetic)
             forward = Forward(graph, rules, bind_inputs(graph, balls))
             walk.walk(forward, {})
             assert not isinstance(forward.layers.get(graph.output_positions[0]), Opaque)

@@ -134,11 +134,11 @@ def replayed(seed: int, width: float) -> float:
     graph, rng = network(2 * seed), np.random.default_rng(seed)
     low = rng.normal(size=graph.nodes[0].shape).astype(np.float32)
     high = (low + rng.uniform(0, width, low.shape)).astype(np.float32)
-    relu = next(n for n in graph.nodes if n.op.name == "relu")
+    at, relu = next((i, n) for i, n in enumerate(graph.nodes) if n.op.name == "relu")
     conv = graph.nodes[relu.operands()[0]]
     cells = int(np.prod(graph.constants[conv.args[1]].shape[1:]))
     shape = (int(np.prod(relu.shape)) // relu.shape[1], cells)
-    vectors = {relu.name: rng.integers(-(2**20), 2**20, shape)}
+    vectors = {at: rng.integers(-(2**20), 2**20, shape)}
     row = rng.integers(-3, 4, 2)
     found = Replay(graph, low, high, {}).lower(rationals(row), vectors=vectors)
     bound = Fraction(int(found.p), int(found.q))
@@ -157,11 +157,11 @@ def test_replays_of_points_lose_nothing_but_rounding() -> None:
     for seed in range(0, 20, 2):
         graph = network(seed)
         low, _ = box(graph, seed)
-        relu = next(n for n in graph.nodes if n.op.name == "relu")
-        slopes = {relu.name: Slopes(*np.zeros((2, *relu.shape), int), 1)}
+        at, relu = next((i, n) for i, n in enumerate(graph.nodes) if n.op.name == "relu")
+        slopes = {at: Slopes(*np.zeros((2, *relu.shape), int), 1)}
         by_lines = Replay(graph, low, low, slopes).lower(rationals([1, -1]))
         cells = int(np.prod(graph.constants[graph.nodes[relu.operands()[0]].args[1]].shape[1:]))
-        vectors = {relu.name: np.full((int(np.prod(relu.shape)) // relu.shape[1], cells), 12345)}
+        vectors = {at: np.full((int(np.prod(relu.shape)) // relu.shape[1], cells), 12345)}
         by_pieces = Replay(graph, low, low, {}).lower(rationals([1, -1]), vectors=vectors)
         assert abs(float(Fraction(str(by_pieces - by_lines)))) < 1e-12
 
@@ -181,12 +181,12 @@ def test_a_wrong_piece_is_caught_in_replays(monkeypatch: pytest.MonkeyPatch, fie
 def test_vectors_that_do_not_fit_are_refused() -> None:
     graph = network(0)
     low, high = box(graph, 0)
-    relu = next(n.name for n in graph.nodes if n.op.name == "relu")
+    relu = next(i for i, n in enumerate(graph.nodes) if n.op.name == "relu")
     replay = Replay(graph, low, high, {})
     for vectors, words in (
         ({relu: np.zeros((3, 4), int)}, r"must be whole, of \(25, 4\)"),
         ({relu: np.zeros((25, 4))}, r"must be whole, of \(25, 4\)"),
-        ({graph.nodes[-1].name: np.zeros((25, 4), int)}, "is no relu of a convolution by itself"),
+        ({len(graph.nodes) - 1: np.zeros((25, 4), int)}, "is no relu of a convolution by itself"),
     ):
         with pytest.raises(ReplayError, match=words):
             replay.lower(rationals([1, 0]), vectors=vectors)

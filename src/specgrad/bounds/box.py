@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..graph.tree import Tree, leaves, transform
+from ..rounding.arithmetic import REFERENCE, Arithmetic, Format
 from ..rounding.ball import Ball, hull
 from ..scalar import Array
 
@@ -18,7 +19,8 @@ from ..scalar import Array
 class Box:
     """Every array x with low <= x <= high, cell by cell.
 
-    Ends may be NumPy, PyTorch or JAX arrays; results come back as the same kind. They are taken as float64, exactly.
+    Ends may be NumPy, PyTorch or JAX arrays; results come back as the same kind. They are taken as float64, exactly;
+    where a deployed network's format does not hold an end, its bounds hold for the inputs rounded to it as well.
 
     >>> Box([0.0, 1.0], [1.0, 1.0]).width
     array([1., 0.])
@@ -91,6 +93,8 @@ class Bounds:
     objective   where rows were given: the box of every row's value
     unbounded   names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
     infeasible  no execution fits the splits that were asked for
+    roundings   R: the most that a term of a sum, of nodes merged where the execution is fused, may meet
+    deployment  the executions that all this holds for, in sentences
     """
 
     outputs: Tree
@@ -98,6 +102,8 @@ class Bounds:
     objective: Box | None = None
     unbounded: tuple[str, ...] = field(default=())
     infeasible: bool = False
+    roundings: int = 0
+    deployment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def low(self) -> Any:
@@ -151,10 +157,35 @@ def _to_jax(x: Array, direction: float) -> Any:
     return jax.numpy.asarray(x)
 
 
-def ball_of(given: Any) -> Any:
+def widened(low: Array, high: Array, form: Format) -> tuple[Array, Array]:
+    """The ends as inputs of that format: an input that the format does not hold is rounded once.
+
+    Rounding never reorders numbers, so between two numbers of the format it stays there: only an end that is none of
+    them moves, to the next one outward (infinity beyond the largest).
+
+    >>> low, high = widened(np.array([0.1]), np.array([0.5]), Arithmetic("float32").format)
+    >>> bool(np.float32(0.1) >= low), bool(low < 0.1), high
+    (True, True, array([0.5]))
+    """
+    if form.digits >= REFERENCE.digits:  # every end is a float64
+        return low, high
+    return _neighbour(low, form, np.floor), _neighbour(high, form, np.ceil)
+
+
+def _neighbour(x: Array, form: Format, toward: Any) -> Array:
+    """The format's next number at or below x (toward: floor), or at or above it (ceil)."""
+    power = np.maximum(np.frexp(x)[1] - 1, form.lowest) - (form.digits - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = np.ldexp(toward(np.ldexp(x, -power)), power)
+        near = np.where(near > form.largest, form.largest if toward is np.floor else np.inf, near)
+        near = np.where(near < -form.largest, -form.largest if toward is np.ceil else -np.inf, near)
+    return np.where(np.isinf(x), x, near)
+
+
+def ball_of(given: Any, form: Format) -> Any:
     """A box as a ball that a rounding rule takes; arrays as they are."""
     if isinstance(given, Box):
-        return hull(numpy_of(given.low), numpy_of(given.high))
+        return hull(*widened(numpy_of(given.low), numpy_of(given.high), form))
     return numpy_of(given)
 
 
@@ -175,5 +206,6 @@ def box_like(box: Box, example: Any) -> Box:
     return Box(like(numpy_of(box.low), example, -np.inf), like(numpy_of(box.high), example, np.inf))
 
 
-def balls_of(args: tuple[Tree, ...]) -> tuple[Tree, ...]:
-    return tuple(transform(lambda _, leaf: ball_of(leaf), arg) for arg in args)
+def balls_of(args: tuple[Tree, ...], arithmetic: Arithmetic) -> tuple[Tree, ...]:
+    """The arguments as rounding rules take them; a box holds what its inputs become in the format."""
+    return tuple(transform(lambda _, leaf: ball_of(leaf, arithmetic.format), arg) for arg in args)

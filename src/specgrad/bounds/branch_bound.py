@@ -5,9 +5,9 @@ A subproblem fixes the sign of some relu inputs z. There z is linear, and s*z >=
     min C.y  >=  min (C.y - sum_k b_k * s_k * z_k)        over the executions of the subproblem.
 
 The bound holds for any slopes of lower lines in 0..1 and any multipliers b, so they are looked for in float32, and the
-last evaluation alone is rigorous: it counts the deployed network's rounding and our own, as crown does. z is the value
-that float32 computes, whose sign is what the relu sees: a subproblem is a set of float32 executions, and the two sides
-of a split cover them all.
+last evaluation alone is rigorous: it counts the deployed network's rounding and our own, as crown does. z is a node's
+reference (specgrad.bounds.forward), one number per execution: a subproblem is a set of executions, and the two sides of
+a split cover them all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..graph.graph import Graph
 from ..graph.run import bind_inputs
+from ..rounding.arithmetic import Arithmetic
 from ..scalar import Array
 from .adam import Adam
 from .backward import State, backward
@@ -34,9 +35,10 @@ from .walk import walk
 RATE, DECAY = 0.097, 0.97  # of the steps on slopes, which lie in 0..1; multipliers take the same steps
 
 
-def root_forward(graph: Graph, low: Array, high: Array) -> Forward:
-    """crown's walk over a graph on one box of inputs, for the deployed float32 network."""
-    found = Forward(graph, box_context(graph, True, None, "torch"), bind_inputs(graph, balls_of((Box(low, high),))))
+def root_forward(graph: Graph, low: Array, high: Array, arithmetic: Arithmetic | None = None) -> Forward:
+    """crown's walk over a graph on one box of inputs, for the deployed network."""
+    rules = box_context(graph, True, arithmetic, "torch")
+    found = Forward(graph, rules, bind_inputs(graph, balls_of((Box(low, high),), rules.arithmetic)))
     walk(found, {})
     return found
 
@@ -132,7 +134,9 @@ class Bounder:
             if bool(problems.signs[z].any()):
                 seeds[z] = -(multiplier.to(problems.rows).clamp(min=0) * problems.signs[z]).unsqueeze(1)
         found: Tensor = backward(self._state(problems), seeds)[:, 0]
-        return found
+        if problems.at != self.output:  # a reference, which the subproblem is about
+            return found
+        return found - self.forward.slack(self.output, problems.rows[None])[0]
 
     # --- optimised --------------------------------------------------------------------------------------------------
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ..graph.graph import Graph, Node, NumberArg
-from ..scalar import Array
+from ..rounding.ball import Ball
 from . import relax
 from .joint import Bilinear, Larger
 from .layers import AxisMax, Cell, Identity, Layer, Linear, Opaque, Taps, tensor
 
 
-def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int, Array]) -> Layer:
-    """The layer of node i, given which nodes vary and what the others are."""
+def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int, Ball]) -> Layer:
+    """The layer of node i, given which nodes vary and what the others are.
+
+    A relaxation is that of the reference function at the constants' values; what the format makes of them is an error
+    of the layer (specgrad.rounding.numbers, or the rule of a linear operator). A condition has no such error: where
+    rounding leaves it open, nothing but the interval holds.
+    """
     node = graph.nodes[i]
     sources = tuple(a for a in node.operands() if a in varying)
     args = [_argument(graph, a, varying, constants) for a in node.args]
@@ -20,6 +25,8 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
     groups = [set(g) for g in node.op.linear_groups(len(args))]
     if node.op.name == "stop_gradient" or (node.op.name == "amax" and not node.params["axes"]):
         return Identity(i, node, sources, args)
+    if node.op.name == "select" and node.args[0] in constants and not constants[node.args[0]].is_exact:
+        return Opaque(i, node, sources)
     if any(moving <= g for g in groups):
         return Linear(i, node, sources, args)
     if len(moving) == 2 and all(any(k in g for g in groups) for k in moving):
@@ -29,11 +36,11 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
     return _relaxed(graph, i, node, sources) if len(sources) == 1 else Opaque(i, node, sources)
 
 
-def _argument(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int, Array]) -> Any:
+def _argument(graph: Graph, a: Any, varying: dict[int, Any], constants: dict[int, Ball]) -> Any:
     """A shape where the argument varies, else what it is."""
     if isinstance(a, NumberArg):
         return a.value
-    return graph.nodes[a].shape if a in varying else tensor(constants[a])
+    return graph.nodes[a].shape if a in varying else tensor(constants[a].value)
 
 
 def _relaxed(graph: Graph, i: int, node: Node, sources: tuple[int, ...]) -> Layer:

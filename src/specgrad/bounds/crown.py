@@ -6,7 +6,7 @@ The bounds themselves (specgrad.bounds.walk) are computed on PyTorch, which is i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..graph.tree import Tree, transform
 from ..rounding.arithmetic import Arithmetic
 from ..scalar import Array
 from .box import Bounds, Box, balls_of, box_like, box_of, example_of, numpy_of
-from .ibp import box_context
+from .ibp import box_context, said_of
 from .several import rows_of_each, separate, together
 
 
@@ -31,6 +31,7 @@ def crown(
     arithmetic: Arithmetic | None = None,
     steps: int = 0,
     splits: Mapping[str, Any] | None = None,
+    stored: Collection[str] = (),
 ) -> Bounds:
     """Bounds of the outputs, or of linear objectives of them, for all inputs in the box, by backward propagation.
 
@@ -38,11 +39,13 @@ def crown(
                  one more axis in front are several, and so are the answers
     objective    rows (S, n) over the outputs, flattened one after the other; None: every output by itself. For several
                  boxes the same, or rows (boxes, S, n)
-    deployed     True: for every execution in `arithmetic` (float32 unless given), in any order of summation, as well as
-                 for exact arithmetic; False: for exact arithmetic alone
+    deployed     True: for every execution that `arithmetic.deployment` describes (float32, fused, unless given), and
+                 for exact arithmetic as well; False: for exact arithmetic alone
     steps        gradient steps on the slopes of open relus, for the objective; more steps, narrower bounds
     splits       name of a relu, or of its input, -> array of -1, 0, 1: only executions whose inputs of that relu are
-                 negative (or 0), any, positive (or 0)
+                 negative (or 0), any, positive (or 0); where an input has several values, its reference's sign
+                 (specgrad.bounds.forward)
+    stored       names of nodes whose results the runtime is known to round and store: nothing is merged across them
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x) - x, (1,))
@@ -54,13 +57,14 @@ def crown(
     if (several := separate(graph, args)) is not None:
         each = zip(several, rows_of_each(objective, len(several)), strict=True)
         options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "steps": steps, "splits": splits}
+        options["stored"] = stored
         return together([crown(graph, one, rows, **options) for one, rows in each])
     rows = rows_of(graph, objective)
-    rules = box_context(graph, deployed, arithmetic, "torch")
+    rules = box_context(graph, deployed, arithmetic, "torch", stored)
     from .forward import Forward
     from .walk import output_ends, walk
 
-    forward = Forward(graph, rules, bind_inputs(graph, balls_of(args)))
+    forward = Forward(graph, rules, bind_inputs(graph, balls_of(args, rules.arithmetic)))
     walk(forward, split_signs(graph, splits or {}))
     ends = output_ends(forward, rows, steps)
     return _answer(forward, objective is not None, ends, example_of(args))
@@ -108,7 +112,9 @@ def _answer(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) 
         start = stop
     tree = transform(lambda _, p: box_like(boxes[p], example) if p in boxes else None, graph.outputs)
     rows = box_like(Box(np.minimum(low, high), np.maximum(low, high)), example) if given else None
-    return Bounds(tree[0] if graph.single else tree, layers, rows, tuple(forward.unbounded), forward.infeasible)
+    outputs, rules = tree[0] if graph.single else tree, forward.rules
+    unbounded = tuple(forward.unbounded)
+    return Bounds(outputs, layers, rows, unbounded, forward.infeasible, rules.roundings, said_of(rules))
 
 
 def _met(box: Box, low: Array, high: Array) -> Box:

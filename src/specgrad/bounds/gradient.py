@@ -11,16 +11,20 @@ from ..graph.graph import Graph
 from ..graph.transform import vjp
 from ..graph.tree import Tree, leaves, transform
 from ..scalar import Array
-from .box import Bounds, Box, numpy_of
+from .box import Bounds, Box, box_like, example_of, numpy_of
 from .crown import crown
 from .ibp import ibp
-from .several import separate
+from .jumps import jumps, through_stops
+from .several import separate, stack
 
 DUAL = {1: np.inf, 2: 2, np.inf: 1}
 
 
 def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crown") -> tuple[Box, ...]:
     """Where cotangent.Jacobian lies, for all inputs in the box, in exact arithmetic: one Box per varying input.
+
+    It is the derivative of the function: stop_gradient counts as the identity, and where the network may jump (a
+    comparison, a sign, a winner's position that the box leaves open) the ends are infinite.
 
     box          as for `crown`
     cotangent    of the only output
@@ -32,11 +36,26 @@ def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crow
     >>> found.low, found.high
     (array([0., 1.]), array([1., 1.]))
     """
-    args, names = _arguments(graph, box)
-    derivative = vjp(graph, names)
+    args = box if isinstance(box, tuple) else (box,)
+    if (several := separate(graph, args)) is not None:
+        each = [gradient_box(graph, one, cotangent, method=method) for one in several]
+        return tuple(map(stack, zip(*each, strict=True)))
+    whole = through_stops(graph)
+    if jumps(whole, args):
+        return tuple(_anything(leaf, example_of(args)) for leaf in leaves(args) if isinstance(leaf, Box))
+    return _gradient_box(whole, args, cotangent, method)
+
+
+def _gradient_box(graph: Graph, args: tuple[Any, ...], cotangent: Any, method: str) -> tuple[Box, ...]:
+    """The same for a graph without jumps."""
+    derivative = vjp(graph, _varying(graph, args))
     given = (*args, numpy_of(cotangent).astype(float).reshape(_output_shape(graph)))
     found = _bounds(derivative, given, method)
     return tuple(leaves(found.outputs[len(graph.outputs) :]))
+
+
+def _anything(box: Box, example: Any) -> Box:
+    return box_like(Box(np.full(box.shape, -np.inf), np.full(box.shape, np.inf)), example)
 
 
 def _bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
@@ -47,13 +66,12 @@ def _bounds(graph: Graph, given: tuple[Any, ...], method: str) -> Bounds:
     raise ParameterError("lipschitz", f'method must be "crown" or "ibp"; got {method!r}', rule="P5")
 
 
-def _arguments(graph: Graph, box: Tree) -> tuple[tuple[Any, ...], list[str]]:
-    """The arguments, and the dotted names of those that vary."""
-    args = box if isinstance(box, tuple) else (box,)
+def _varying(graph: Graph, args: tuple[Any, ...]) -> list[str]:
+    """The dotted names of the arguments that vary."""
     names: list[str] = []
     for name, arg in zip(graph.names, args, strict=True):
         transform(lambda path, leaf: names.append(path) if isinstance(leaf, Box) else None, arg, name)
-    return args, names
+    return names
 
 
 def _output_shape(graph: Graph) -> tuple[int, ...]:
@@ -70,7 +88,8 @@ def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown"
     method    "crown", or "ibp": cheaper and wider
 
     It is the dual norm of a box that holds every gradient: of `norm` 2 the 2-norm, of inf the sum, of 1 the largest.
-    Holds for the network in exact arithmetic; a box is convex, and networks are differentiable almost everywhere.
+    Holds for the network in exact arithmetic: a box is convex, and a network that does not jump in it is differentiable
+    almost everywhere. It is inf where the network may jump (see `gradient_box`).
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.linear(np.array([[3.0, 4.0]]), None, x), (2,))
@@ -79,14 +98,17 @@ def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown"
     """
     if norm not in DUAL:
         raise ParameterError("lipschitz", f"norm must be 1, 2 or inf; got {norm}", rule="P5")
-    shape = _output_shape(graph)
-    if (several := separate(graph, box if isinstance(box, tuple) else (box,))) is not None:
+    shape, args = _output_shape(graph), box if isinstance(box, tuple) else (box,)
+    if (several := separate(graph, args)) is not None:
         return np.stack([lipschitz(graph, one, norm=norm, method=method) for one in several])
+    whole = through_stops(graph)
+    if jumps(whole, args):
+        return np.full(shape, np.inf)
     found = np.zeros(shape)
     for cell in np.ndindex(shape):
         cotangent = np.zeros(shape)
         cotangent[cell] = 1.0
-        boxes = gradient_box(graph, box, cotangent, method=method)
+        boxes = _gradient_box(whole, args, cotangent, method)
         sizes = np.concatenate([np.maximum(np.abs(numpy_of(b.low)), np.abs(numpy_of(b.high))).ravel() for b in boxes])
         found[cell] = np.linalg.norm(sizes, DUAL[norm]) * (1 + 1e-9)
     return found

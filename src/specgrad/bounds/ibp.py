@@ -7,6 +7,7 @@ rounding, "deployed" ones those of float32 or of any `Arithmetic`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -16,21 +17,29 @@ from ..graph.run import bind_inputs
 from ..graph.tree import Tree, transform
 from ..rounding.arithmetic import Arithmetic
 from ..rounding.ball import Ball
-from ..rounding.context import Context, evaluator
-from ..rounding.report import largest_nodes, node_ball
+from ..rounding.context import Context
+from ..rounding.report import graph_context, node_ball
 from .box import Bounds, balls_of, box_like, box_of, example_of
 from .several import separate, together
 
+REAL = Arithmetic("real", execution="node")  # no rounding, so nothing to merge
+
 
 def ibp(
-    graph: Graph, *boxes: Tree, deployed: bool = True, arithmetic: Arithmetic | None = None, backend: str = "numpy"
+    graph: Graph,
+    *boxes: Tree,
+    deployed: bool = True,
+    arithmetic: Arithmetic | None = None,
+    backend: str = "numpy",
+    stored: Collection[str] = (),
 ) -> Bounds:
     """Bounds of every layer of a graph, for all inputs in the boxes, by interval arithmetic.
 
     One argument per argument of the graph: a Box where inputs vary, an array (or a structure of them) where not. Boxes
     with one more axis in front are several, and so are the answers.
-    deployed     True: for every execution in `arithmetic` (float32 unless given), in any order of summation, as well as
-                 for exact arithmetic; False: for exact arithmetic alone
+    deployed     True: for every execution that `arithmetic.deployment` describes (float32, fused, unless given), and
+                 for exact arithmetic as well; False: for exact arithmetic alone
+    stored       names of nodes whose results the runtime is known to round and store: nothing is merged across them
     backend      what computes: "numpy" (the specification) or "torch" (its engine, for real sizes); torch arrays ask
                  for the latter
 
@@ -41,23 +50,30 @@ def ibp(
     array([-1.,  1.])
     """
     if (several := separate(graph, boxes)) is not None:
-        options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "backend": backend}
+        options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "backend": backend, "stored": stored}
         return together([ibp(graph, *one, **options) for one in several])
     example = example_of(boxes)
     backend = "torch" if type(example).__module__.startswith("torch") else backend
-    run = box_context(graph, deployed, arithmetic, backend)
-    balls, unbounded = propagate(graph, bind_inputs(graph, balls_of(boxes)), run)
+    run = box_context(graph, deployed, arithmetic, backend, stored)
+    balls, unbounded = propagate(graph, bind_inputs(graph, balls_of(boxes, run.arithmetic)), run)
     found = [
         None if n.kind == "index" else box_like(box_of(b), example) for n, b in zip(graph.nodes, balls, strict=True)
     ]
     layers = {n.name: box for n, box in zip(graph.nodes, found, strict=True) if box is not None}
     outputs = transform(lambda _, p: found[p], graph.outputs)
-    return Bounds(outputs[0] if graph.single else outputs, layers, unbounded=tuple(unbounded))
+    whole = outputs[0] if graph.single else outputs
+    return Bounds(whole, layers, None, tuple(unbounded), False, run.roundings, said_of(run))
 
 
-def box_context(graph: Graph, deployed: bool, arithmetic: Arithmetic | None, backend: str) -> Context:
-    chosen = (arithmetic or Arithmetic()) if deployed else Arithmetic("real")
-    return Context(chosen, evaluator(backend), largest=largest_nodes(graph), centred=True)
+def box_context(
+    graph: Graph, deployed: bool, arithmetic: Arithmetic | None, backend: str, stored: Collection[str] = ()
+) -> Context:
+    return graph_context(graph, (arithmetic or Arithmetic()) if deployed else REAL, backend, True, stored)
+
+
+def said_of(run: Context) -> dict[str, str]:
+    """The executions that bounds hold for, in sentences."""
+    return {"execution": "exact arithmetic alone"} if run.arithmetic is REAL else run.arithmetic.deployment
 
 
 def propagate(graph: Graph, inputs: dict[int, Any], run: Context) -> tuple[list[Ball], list[str]]:

@@ -70,6 +70,11 @@ class Bilinear(Joint):
         return list(pulled), constant
 
 
+def _float64(x: Any) -> Tensor:
+    """A constant argument; a Python number would be float32 to PyTorch."""
+    return x.double() if isinstance(x, Tensor) else torch.tensor(float(x), dtype=torch.float64)
+
+
 # --- the larger of two ------------------------------------------------------------------------------------------------
 
 
@@ -85,12 +90,8 @@ class Larger(Joint):
         """Of both arguments, mirrored for a minimum."""
         rest, like, found = iter(ends), ends[0][0], []
         for arg in self.args:
-            low, high = (
-                next(rest)
-                if isinstance(arg, tuple)
-                else (torch.as_tensor(float(arg) if not isinstance(arg, Tensor) else arg),) * 2
-            )
-            low, high = (t.to(like).expand(like.shape) for t in (low, high))
+            low, high = next(rest) if isinstance(arg, tuple) else (_float64(arg),) * 2
+            low, high = (t.expand(like.shape) for t in (low, high))
             found.append((low, high) if self.sign > 0 else (-high, -low))
         return found
 

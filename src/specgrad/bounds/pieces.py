@@ -121,11 +121,11 @@ def fits(state: State, relu: int, rows: int) -> bool:
 
 
 def piecewise(
-    forward: Forward, rows: Tensor, targets: Tensor, deadline: float, kept: dict[str, Tensor] | None = None
+    forward: Forward, rows: Tensor, targets: Tensor, deadline: float, kept: dict[int, Tensor] | None = None
 ) -> Tensor:
     """Lower bounds of rows (rows, outputs), rigorous for every float32 execution; -inf where nothing can be cut.
 
-    kept   gets the best m of every row, by the name of a relu
+    kept   gets the best m of every row, by the position of a relu
     """
     state, best = forward.state, torch.full((len(rows),), -torch.inf, dtype=torch.float64)
     read = {s for layer in state.layers.values() for s in layer.sources}  # other relus stand in a max_pool's lines
@@ -136,9 +136,10 @@ def piecewise(
     changed = replace(state, layers={**state.layers, **dict(zip(cut, layers, strict=True))})
     (output,) = forward.graph.output_positions
     seeds = {output: rows.reshape(1, len(rows), *forward.graph.nodes[output].shape)}
+    slack = forward.slack(output, rows[None])[0]
     adam = Adam([layer.moved for layer in layers], RATE, DECAY)
     for _ in range(STEPS):
-        found = backward(changed, seeds)[0]
+        found = backward(changed, seeds)[0] - slack
         if kept is not None:
             _keep(kept, layers, found.detach() > best)
         best = torch.maximum(best, found.detach())
@@ -148,7 +149,7 @@ def piecewise(
     return best
 
 
-def _keep(kept: dict[str, Tensor], layers: Sequence[Pieces], better: Tensor) -> None:
+def _keep(kept: dict[int, Tensor], layers: Sequence[Pieces], better: Tensor) -> None:
     for layer in layers:
-        old = kept.get(layer.node.name, layer.vector)
-        kept[layer.node.name] = torch.where(better[:, None, None], layer.vector, old)
+        old = kept.get(layer.position, layer.vector)
+        kept[layer.position] = torch.where(better[:, None, None], layer.vector, old)

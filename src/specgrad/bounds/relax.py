@@ -62,8 +62,10 @@ def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequen
     grid[-1] = high
     points = torch.cat([grid, *(torch.full_like(low, float(k)).clamp(low, high)[None] for k in kinks)])
     values = f(points)
-    bulge = 0.0 if curvature is None else curvature * ((high - low) / steps * (1 + 1e-9)) ** 2 / 8
-    slack = 16 * U * (values.abs().amax(0) + torch.maximum(low.abs(), high.abs()) + 1)
+    size = torch.maximum(low.abs(), high.abs())
+    gap = (high - low) / steps * (1 + 1e-9) + 4 * U * size  # between two points of the grid, as they were rounded
+    bulge = 0.0 if curvature is None else curvature * gap**2 / 8
+    slack = 16 * U * (values.abs().amax(0) + size + 1)
     slopes = _candidates(points, values, steps)
     lower, upper = (_best(points, values, slopes, side, bulge, slack) for side in (-1, 1))
     return Lines(*lower, *upper)
@@ -193,10 +195,15 @@ def intercept(low: Tensor, high: Tensor, inside: Tensor, slope: Tensor) -> Tenso
 
 
 def smooth_largest(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Lines:
-    """log(zeros + sum exp(beta*x)) / beta over the taps inside, with as many padded taps at 0 as `zeros` says.
+    """f(x) = log(zeros + sum exp(beta*x)) / beta over the taps inside, with as many padded taps at 0 as `zeros` says.
 
-    Convex and submodular for beta > 0: below it stands the tangent at the middle, above it the plane through the upper
-    corner (or the lower one) that drops one tap at a time. beta < 0 is the mirror image.
+    Convex and submodular for beta > 0; beta < 0 is the mirror image.
+    Below: for weights p of the taps and q of the zeros, all >= 0 with p + q = 1 in total, Jensen's inequality gives
+        f(x) >= sum p_t*x_t + H/beta,   H = -sum p_t*log(p_t) - q*log(q/zeros),
+    the tangent plane where p are the shares exp(beta*x_t)/total. Computed shares add up to 1 + d, and H is theirs:
+    divided by 1 + d they are weights, which moves the sum by at most abs(d)*max(abs(x)) and H by at most
+    2*abs(d)*(H + 1). No step is larger than the box and log(taps)/beta, however large beta*x is.
+    Above: the plane through the upper corner (or the lower one) that drops one tap at a time; its slopes lie in 0..1.
     """
     if beta < 0:
         up = smooth_largest(-high, -low, inside, zeros, -beta)
@@ -206,14 +213,31 @@ def smooth_largest(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, bet
         return _log_sum(x, inside, zeros, beta)
 
     low, high = torch.where(inside, low, 0.0), torch.where(inside, high, 0.0)
-    middle = low / 2 + high / 2
-    size = torch.maximum(low.abs(), high.abs()).amax(0) + f(high).abs() + f(low).abs() + 1 / beta
-    slack = 256 * U * size * (1 + low.shape[0])
-    weights = torch.where(inside, torch.exp(beta * (middle - f(middle))), 0.0)
-    below = f(middle) - (weights * middle).sum(0) - slack
-    slope, above = _corner(f, low, high, inside, middle)
+    size, taps = torch.maximum(low.abs(), high.abs()).amax(0), low.shape[0]
+    weights, entropy, defect = _shares(low / 2 + high / 2, inside, zeros, beta)
+    below = (entropy - 2 * defect * (entropy + 1)) / beta - defect * size
+    slope, above = _corner(f, low, high, inside)
+    slack = 64 * U * (1 + taps) ** 2 * (size + f(high).abs() + f(low).abs() + 1 / beta)  # of f, once per tap
     some = inside.any(0)
-    return Lines(weights, torch.where(some, below, f(low)), slope, torch.where(some, above + slack, f(low)))
+    alone = 8 * U * f(low).abs()  # no tap inside: log(zeros)/beta, or 0
+    return Lines(
+        weights, torch.where(some, below, f(low) - alone), slope, torch.where(some, above + slack, f(low) + alone)
+    )
+
+
+def _shares(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The taps' shares p at x, a lower bound of their entropy H, and an upper bound of abs(1 - their sum), q included.
+
+    p are whatever numbers come out: nothing here rests on how well exp is computed, only on sums, products and log.
+    """
+    padded = torch.where(zeros > 0, torch.log(zeros.clamp(min=1).to(x)), -math.inf)
+    z = torch.cat([torch.where(inside, beta * x, -math.inf), padded.expand(x.shape[1:])[None]])
+    shares = torch.softmax(z, 0).nan_to_num(0.0)
+    each = torch.cat([torch.ones_like(x), zeros.clamp(min=1).to(x).expand(x.shape[1:])[None]])
+    terms = torch.where(shares > 0, -shares * torch.log(shares / each), 0.0)
+    rounding = 4 * (len(z) + 8) * U
+    entropy = terms.sum(0) - rounding * (terms.abs().sum(0) + 1)
+    return shares[:-1], entropy, (1 - shares.sum(0)).abs() + rounding
 
 
 def _log_sum(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Tensor:
@@ -224,17 +248,15 @@ def _log_sum(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Tensor:
     return torch.where(total.isfinite(), total / beta, 0.0)
 
 
-def _corner(
-    f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, inside: Tensor, middle: Tensor
-) -> tuple[Tensor, Tensor]:
+def _corner(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     """The better of two planes at the middle: from the upper corner, and from the lower one."""
-    found = []
+    found, middle = [], low / 2 + high / 2
     for start, other in ((high, low), (low, high)):
         base, slopes = f(start), []
         for t in range(len(low)):
             moved = start.clone()
             moved[t] = other[t]
-            slopes.append(_ratio(base - f(moved), start[t] - other[t]))
+            slopes.append(_ratio(base - f(moved), start[t] - other[t]).clamp(0, 1))
         slope = torch.where(inside, torch.stack(slopes), 0.0)
         found.append((slope, base - (slope * start).sum(0)))
     heights = [(s * middle).sum(0) + c for s, c in found]

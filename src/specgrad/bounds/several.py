@@ -54,19 +54,20 @@ def together(found: Sequence[Bounds]) -> Bounds:
     """The bounds of single boxes as one, with the boxes along the first axis."""
     first = found[0]
     outputs = _stacked([b.outputs for b in found])
-    layers = {name: _stack([b.layers[name] for b in found]) for name in first.layers}
-    rows = None if first.objective is None else _stack([b.objective for b in found if b.objective is not None])
+    layers = {name: stack([b.layers[name] for b in found]) for name in first.layers}
+    rows = None if first.objective is None else stack([b.objective for b in found if b.objective is not None])
     unbounded = tuple(dict.fromkeys(name for b in found for name in b.unbounded))
-    return Bounds(outputs, layers, rows, unbounded, all(b.infeasible for b in found))
+    infeasible, roundings = all(b.infeasible for b in found), max(b.roundings for b in found)
+    return Bounds(outputs, layers, rows, unbounded, infeasible, roundings, first.deployment)
 
 
 def _stacked(trees: Sequence[Tree]) -> Tree:
     each = [leaves(tree) for tree in trees]
-    columns = iter([None if column[0] is None else _stack(column) for column in zip(*each, strict=True)])
+    columns = iter([None if column[0] is None else stack(column) for column in zip(*each, strict=True)])
     return transform(lambda *_: next(columns), trees[0])
 
 
-def _stack(boxes: Sequence[Box]) -> Box:
+def stack(boxes: Sequence[Box]) -> Box:
     """One array of the kind that the boxes have."""
     low, high = (np.stack([numpy_of(getattr(b, end)) for b in boxes]) for end in ("low", "high"))
     return box_like(Box(low, high), boxes[0].low)

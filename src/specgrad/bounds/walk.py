@@ -49,7 +49,7 @@ def walk(forward: Forward, splits: Mapping[int, Array]) -> None:
         if forward.graph.nodes[i].op.name == "winner" and not forward.unbounded:
             narrow_winner(forward, i)
         if i in splits:
-            forward.narrow(i, *signs_of(splits, i, forward.balls[i]))
+            forward.narrow(i, *signs_of(splits[i], *forward.ends(i)))
 
 
 def readers_of(graph: Graph) -> dict[int, set[str]]:
@@ -66,10 +66,9 @@ def narrow(forward: Forward, i: int, sign_alone: bool) -> None:
     """A backward pass from every cell of node i that intervals leave open."""
     if i not in forward.layers or forward.depth[i] < 2 or isinstance(forward.layers[i], Opaque):
         return
-    ball = forward.balls[i]
-    open_ = (ball.low < 0) & (ball.high > 0) if sign_alone else ball.radius > 0
+    low, high = forward.ends(i)
+    open_ = (low < 0) & (high > 0) if sign_alone else high > low
     if open_.any():
-        low, high = ball.low.copy(), ball.high.copy()
         if not patch_narrow(forward.state, i, open_, low, high):
             dense_narrow(forward, i, np.flatnonzero(open_), low.reshape(-1), high.reshape(-1))
         forward.narrow(i, low, high)
@@ -112,6 +111,7 @@ def objective_low(forward: Forward, rows: Tensor, steps: int = 0) -> Tensor:
         part = rows[:, :, start : start + ball.value.size]
         start += ball.value.size
         if p in forward.layers:
+            slack = slack + forward.slack(p, part)
             seed = part.reshape(*part.shape[:2], *ball.shape)
             seeds[p] = seeds[p] + seed if p in seeds else seed
         else:

@@ -13,9 +13,10 @@ import torch
 
 from ..rounding.ball import Ball, Candidates
 from ..scalar import Array
+from .backward import SUMS
 from .forward import Forward
 from .gaps import find_gaps
-from .layers import Taps
+from .layers import Taps, tensor
 
 
 def narrow_winner(forward: Forward, i: int) -> None:
@@ -38,11 +39,13 @@ def _possible(forward: Forward, taps: Taps) -> Array | None:
     gaps = find_gaps(forward.state, taps)
     if gaps is None:
         return None
-    low = taps.read(forward.state.ends[taps.sources[0]][0])
+    apart = taps.read(tensor(forward.deviation[taps.sources[0]])[None]) * SUMS
+    low = taps.read(forward.state.ends[taps.sources[0]][0]) - apart
     inside = taps.inside(low)
     beats = inside & (low > 0) if taps.with_zero else inside
-    floor = torch.where(beats, gaps.low, -torch.inf).amax(0)
-    return np.asarray((inside & (gaps.high >= floor))[:, 0].numpy())
+    both = apart + apart.gather(0, gaps.reference)  # gaps are those of references, and values may be apart from them
+    floor = torch.where(beats, gaps.low - both, -torch.inf).amax(0)
+    return np.asarray((inside & (gaps.high + both >= floor))[:, 0].numpy())
 
 
 def _kept(taps: Taps, found: Candidates, possible: Array) -> Array:
