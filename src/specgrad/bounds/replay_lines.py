@@ -10,41 +10,67 @@ import numpy as np
 from ..graph.graph import Node
 from ..scalar import Array
 from ..window import Window, scatter_add
-from .replay_numbers import ReplayError, larger, objects, rational, total, zeros
+from .replay_numbers import ReplayError, cells, larger, objects, rational, total, zeros
+from .replay_regions import Met
 
 LOST = 60  # 2**-60 stands for 2**-126, the most that underflow or flushing costs one operation: generous, and short
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """What a linear node is to the rest of its region: its exact map of what the region reads.
+
+    low, high   the ends of that map
+    size        the map on absolute values
+    most        an upper bound of every partial result: the map with every factor f replaced by max(1, abs(f))
+    met         roundings that a term may have met
+    apart       how far values that the region reads may move it, from value to value
+    """
+
+    low: Array
+    high: Array
+    size: Array
+    most: int
+    met: Met
+    apart: Array
 
 
 @dataclass(frozen=True, eq=False)
 class Range:
     """What is proven of one node.
 
-    low, high     the ends of the node's value in every float32 execution
+    low, high     the ends of every value that it has in any execution
+    ends          the ends of its reference (specgrad.bounds.forward): the one that backward bounds speak of
     constant      one known value
-    exact_ends    the ends of its layer's exact map of what the layer reads, for the rest of the layer
-    error         how far float32 can be from that map
-    count, plain, size   roundings met in the layer; its expression on absolute values, without and with underflow
+    error         how far the reference can be from the exact map of what the node reads
+    apart         how far any value can be from the reference
+    sum           of linear nodes
     """
 
     low: Array
     high: Array
+    ends: tuple[Array, Array]
     constant: bool = False
-    exact_ends: tuple[Array, Array] | None = None
     error: Array | None = None
-    count: int = 0
-    plain: Any = None
-    size: Any = None
+    apart: Array | None = None
+    sum: Sum | None = None
 
     @property
     def largest(self) -> Array:
         return larger(self.high, -self.low)
 
 
-def chosen(low: Array, high: Array) -> Range:
-    """The result of a choice: exact, but a runtime may flush it to zero."""
-    lost = rational(1, 1 << LOST)
-    error = objects([lost] * low.size, low.shape)
-    return Range(low - error, high + error, False, None, error)
+def known(value: Array) -> Range:
+    return Range(value, value, (value, value), constant=True)
+
+
+def chosen(low: Array, high: Array, apart: Array | None) -> Range:
+    """The result of a choice: exact, but a runtime may flush it to zero. apart: None where it has one value."""
+    lost = objects([rational(1, 1 << LOST)] * low.size, low.shape)
+    low, high = cells(low - lost), cells(high + lost)
+    return Range(
+        low, high, (low, high), error=lost if apart is None else None, apart=None if apart is None else apart + lost
+    )
 
 
 def window_max(x: Array, window: Window) -> Array:
@@ -64,9 +90,10 @@ def relu_lines(node: Node, x: Range, lower: Array, upper: Array) -> tuple[Array,
     if (lower > 1).any():
         raise ReplayError(f"the lower slopes of node {node.name} must not be above 1")
     zero, one = rational(0), rational(1)
-    on, off = x.low >= 0, x.high <= 0
+    low, high = x.ends
+    on, off = low >= 0, high <= 0
     lower, upper = (np.where(on, one, np.where(off, zero, s)) for s in (lower, upper))
-    intercept = np.where(on | off, zero, larger(-upper * x.low, x.high - upper * x.high))
+    intercept = np.where(on | off, zero, larger(-upper * low, high - upper * high))
     return lower, (upper, intercept)
 
 
@@ -80,14 +107,14 @@ def max_lines(node: Node, x: Range, lower: Array, upper: Array) -> tuple[Array, 
     taps = list(window.taps())
     simplex, lowest = zeros(node.shape), zeros(node.shape)
     for t, tap in enumerate(taps):
-        here, low = (..., *tap.outs), x.low[(..., *tap.ins)]
+        here, low = (..., *tap.outs), x.ends[0][(..., *tap.ins)]
         simplex[here] = simplex[here] + lower[t][here]
         lowest[here] = lowest[here] + upper[t][here] * low
     if (simplex != 1).any():
         raise ReplayError(f"the lower slopes of node {node.name} must add up to 1 in every window")
     intercept: Array = np.full(node.shape, None, dtype=object)
     for t, tap in enumerate(taps):
-        here, low, high = (..., *tap.outs), x.low[(..., *tap.ins)], x.high[(..., *tap.ins)]
+        here, (low, high) = (..., *tap.outs), (end[(..., *tap.ins)] for end in x.ends)
         s = upper[t][here]
         reached = larger((1 - s) * high, (1 - s) * low) - (lowest[here] - s * low)
         seen = intercept[here]

@@ -44,12 +44,17 @@ def zeros(shape: tuple[int, ...]) -> Array:
     return found
 
 
+def cells(x: Any) -> Array:
+    """An array, where NumPy has made a bare number of one of rank 0."""
+    return np.asarray(x, dtype=object)
+
+
 def larger(a: Array, b: Array) -> Array:
-    return np.where(a > b, a, b)
+    return cells(np.where(a > b, a, b))
 
 
 def positive(x: Array) -> Array:
-    return np.where(x > 0, x, rational(0))
+    return cells(np.where(x > 0, x, rational(0)))
 
 
 def outward(x: Array, direction: int) -> Array:
@@ -59,8 +64,9 @@ def outward(x: Array, direction: int) -> Array:
         scaled = (int(v.p) << PLACES) * direction
         return rational(-(-scaled // int(v.q)) * direction, 1 << PLACES)
 
-    return objects([cell(v) for v in x.flat], x.shape)
+    given = cells(x)
+    return objects([cell(v) for v in given.flat], given.shape)
 
 
 def total(x: Array) -> Any:
-    return sum(x.flat, rational(0))
+    return sum(cells(x).flat, rational(0))

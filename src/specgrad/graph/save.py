@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from .graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from .tree import Tree, is_branch, leaves, transform
 
 FORMAT, VERSION = "specgrad-graph", 1
+MOST_CELLS = 1 << 40
+FRACTION = re.compile("-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
 
 
 class FileError(SpecgradError, ValueError):
@@ -62,10 +65,23 @@ def _decode(value: Any) -> Any:
         if tag == "window":
             return Window(tuple(_decode_axis(a) for a in inner))
         if tag == "fraction":
-            return Fraction(inner)
-        if tag == "float":
+            return _fraction(inner)
+        if tag == "float" and inner in ("nan", "inf", "-inf"):
             return float(inner)
-    raise FileError(f"unknown parameter {value}")
+    raise FileError(f"unknown parameter {str(value)[:80]}")
+
+
+def _fraction(text: Any) -> Fraction:
+    """A fraction as `str` writes it; its digits are counted before any is read, and there is no exponent."""
+    if not isinstance(text, str) or not FRACTION.fullmatch(text):
+        raise FileError(f"a fraction must be whole numbers such as -7/3, of up to 4000 digits; got {str(text)[:40]!r}")
+    return Fraction(text)
+
+
+def _shape(data: Any, name: str) -> tuple[int, ...]:
+    if not isinstance(data, list) or not all(type(n) is int and 0 <= n <= MOST_CELLS for n in data):
+        raise FileError(f"the shape of node {name} must be a list of sizes up to {MOST_CELLS}; got {str(data)[:80]}")
+    return tuple(data)
 
 
 def _decode_axis(fields: dict[str, int]) -> Strided | Adaptive:
@@ -131,7 +147,12 @@ def _arg(data: Any, position: int) -> int | NumberArg:
 
 
 def _node(row: dict[str, Any], position: int, nodes: list[Node]) -> Node:
-    name, shape = row["name"], tuple(row["shape"])
+    name = row["name"]
+    if not isinstance(name, str) or not isinstance(row.get("group", name), str):
+        raise FileError(f"the name of node {position} must be text; got {type(name).__name__}")
+    if row.get("kind", "real") not in ("real", "index"):
+        raise FileError(f"node {name} must hold real numbers or an index; got {str(row['kind'])[:40]!r}")
+    shape = _shape(row["shape"], name)
     args = tuple(_arg(a, position) for a in row.get("args", ()))
     params = {key: _decode(v) for key, v in row.get("params", {}).items()}
     op: Op | None = {"input": INPUT, "constant": CONSTANT}.get(row["op"]) or REGISTRY.get(row["op"])
@@ -153,8 +174,12 @@ def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> G
         raise FileError(f"version {data.get('version')!r} is not readable here; this is version {VERSION}")
     nodes: list[Node] = []
     constants: dict[int, Array] = {}
+    seen: set[str] = set()
     for i, row in enumerate(data["nodes"]):
         nodes.append(_node(row, i, nodes))
+        if nodes[i].name in seen:
+            raise FileError(f"two nodes are called {nodes[i].name!r}; names must be unique")
+        seen.add(nodes[i].name)
         if nodes[i].op is CONSTANT:
             constants[i] = _constant(row, arrays or {})
     inputs, outputs = _decode_tree(data["inputs"]), _decode_tree(data["outputs"])
@@ -170,7 +195,7 @@ def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> G
 def _constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
     if "exact" in row:
         values = np.empty(len(row["exact"]), dtype=object)
-        values[:] = [Fraction(v) for v in row["exact"]]
+        values[:] = [_fraction(v) for v in row["exact"]]
         array: Array = exact(values).reshape(tuple(row["shape"]))
     elif row["name"] in arrays:
         array = arrays[row["name"]]
@@ -207,7 +232,7 @@ def load(path: str | Path) -> Graph:
 
             arrays = load_file(beside)
         return from_json(data, arrays)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, OverflowError) as error:
         if isinstance(error, SpecgradError):
             raise
         raise FileError(f"{path.name} is not a specgrad graph: {error}") from error
