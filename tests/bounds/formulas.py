@@ -5,6 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from random import Random
 
+from specgrad.bounds.vnnlib import Case, read_text
+from specgrad.bounds.vnnlib_parse import PropertyError
+
 Tree = tuple  # ("and" | "or" | "<=" | ">=" | "+" | "-" | "*", ...), a variable, or a number
 
 
@@ -26,6 +29,16 @@ def formula(rng: Random, depth: int) -> Tree:
 
 def written(tree: Tree | str) -> str:
     return tree if isinstance(tree, str) else "(" + " ".join(map(written, tree)) + ")"
+
+
+def cases_of(text: str) -> tuple[Case, ...]:
+    """The cases of a text; none where it is refused because nothing satisfies it."""
+    try:
+        return read_text(text).cases
+    except PropertyError as error:
+        if "nothing to prove" not in str(error):
+            raise
+        return ()
 
 
 def value(tree: Tree | str, y: list[Fraction]) -> Fraction:

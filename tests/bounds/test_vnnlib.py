@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from competition import SHARED, needs_shared
-from formulas import formula, true, written
+from formulas import cases_of, formula, true, written
 from specgrad.bounds.vnnlib import Case, read, read_text, robustness
 from specgrad.bounds.vnnlib_parse import PropertyError
 
@@ -48,7 +48,7 @@ def test_random_formulas_mean_what_they_say() -> None:
     rng, outcomes = Random(0), []
     for _ in range(400):
         tree = formula(rng, 3)
-        cases = read_text(HEAD + BOX + f"(assert {written(tree)})").cases
+        cases = cases_of(HEAD + BOX + f"(assert {written(tree)})")
         for _ in range(5):
             y = [rng.choice([-1.0, -0.5, 0.0, 0.1, 0.25, 3.0]) for _ in range(2)]
             outcomes.append(true(tree, [Fraction(v) for v in y]))
@@ -77,7 +77,8 @@ def test_float32_boxes_round_out_and_in() -> None:
         below, above = np.float32(low), np.float32(high)
         assert Fraction(float(below)) <= exact <= Fraction(float(above))
         assert above in (below, np.nextafter(below, np.float32(np.inf)))
-        assert (least, most) == (low, high)  # a box of one number: it, or the two around it
+        assert (least, most) == (high, low)  # a box of one number: it, or nothing
+    assert case.without_float32() == [i for i, v in enumerate(values) if Fraction(float(np.float32(v))) != v]
     wide = Case((Fraction(1, 10),), (Fraction(1, 5),), ())
     (low,), (high,) = wide.inner()
     assert Fraction(1, 10) < Fraction(low) < Fraction(high) < Fraction(1, 5)
@@ -94,6 +95,77 @@ def test_robustness() -> None:
         robustness([0.0], 3, 0.1, 3)
     with pytest.raises(PropertyError, match="outside low"):
         robustness([3.0], 0, 0.1, 3, high=1)
+    with pytest.raises(PropertyError, match="the only output is always the largest"):
+        robustness([3.0], 0, 0.1, 1)
+    for x, eps in (
+        ([np.nan], 0.1),
+        ([np.inf], 0.1),
+        ([0.0], np.nan),
+        ([0.0], np.inf),
+        ([0.0], -1),
+        ([0.0], -(Fraction(10) ** 400)),
+    ):
+        with pytest.raises(PropertyError, match="x must be finite and eps finite and not negative"):
+            robustness(x, 0, eps, 3)
+
+
+def test_an_input_is_in_the_box_or_not() -> None:
+    """0.1 lies between two float32 numbers: neither is in 0.1..0.1, both are in the box that a proof covers."""
+    tenth = Fraction(1, 10)
+    case = Case((tenth, Fraction(0)), (tenth, Fraction(1)), ())
+    above = np.float32(0.1)
+    for end in (above, np.nextafter(above, np.float32(0))):
+        assert not case.has(np.float32([end, 0.5]))
+        assert end in (np.float32(case.outer()[0][0]), np.float32(case.outer()[1][0]))
+    wider = Case((tenth, Fraction(0)), (Fraction(float(above)), Fraction(1)), ())
+    assert wider.has(np.float32([above, 1.0]))
+    assert not wider.has(np.float32([above, np.nextafter(np.float32(1), np.float32(2))]))
+    assert not wider.has(np.float32([above, np.nan]))
+
+
+# --- what is true or false whatever the network does ------------------------------------------------------------------
+
+
+def test_inequalities_between_numbers() -> None:
+    first = HEAD + BOX + "(assert (or (and (<= Y_0 0) (<= 1 0)) (and (<= Y_1 0) (>= 1 (* 0 Y_0)))))"
+    found = read_text(first)
+    assert [a.rows.tolist() for a in found.cases[0].alternatives] == [[[0, 1]]]
+    assert found.left_out == 1
+    (case,) = read_text(HEAD + BOX + "(assert (<= 0 1))").cases
+    assert case.alternatives[0].rows.shape == (0, 2)  # no constraint on outputs: every input is a counterexample
+    assert case.contains(np.float32([3, 4]))
+    assert read_text(HEAD + BOX).cases[0].alternatives[0].rows.shape == (0, 2)
+
+
+def test_boxes_without_inputs_are_left_out_but_never_alone() -> None:
+    both = "(and (<= X_0 0) (>= X_0 0.5) (<= Y_0 0))"
+    found = read_text(HEAD + BOX + f"(assert (or {both} (<= Y_1 0)))")
+    assert (len(found.cases), found.left_out) == (1, 1)
+    assert found.cases[0].low == (-1, 0)
+    for text in (f"(assert (or {both} (and (<= 1 0) (<= Y_0 0))))", "(assert (<= 1 0))"):
+        with pytest.raises(PropertyError, match="so there is nothing to prove"):
+            read_text(HEAD + BOX + text)
+
+
+DIGITS = ["\u0661", "\uff11", "\u0967", "\U0001d7cf"]  # 1 in Arabic, full width, Devanagari, bold
+
+
+@pytest.mark.parametrize("digit", DIGITS)
+def test_other_digits_are_no_digits(digit: str) -> None:
+    """Y_1<digit> was read as Y_11, beside which the name Y_11 stood for another variable."""
+    head = "".join(f"(declare-const {v} Real)" for v in ("X_0", *(f"Y_{i}" for i in range(12))))
+    head += "(assert (<= X_0 1)) (assert (>= X_0 0))\n"
+    for text in (f"(assert (<= Y_1{digit} 0))", f"(assert (<= Y_0 {digit}))", f"(assert (<= Y_0 1e{digit}))"):
+        with pytest.raises(PropertyError, match=rf"line 2: character U\+{ord(digit):04X} is not read"):
+            read_text(head + text)
+
+
+@pytest.mark.parametrize("end", ["\r", "\v", "\f", "\x85", "\u2028", "\u2029", "\x1c"])
+def test_lines_end_in_one_way(end: str) -> None:
+    """What looks like a new line must not hide an alternative in a comment."""
+    with pytest.raises(PropertyError, match=r"character U\+.* is not read"):
+        read_text(HEAD + BOX + f"(assert (or (<= Y_0 0) ; note{end} (<= Y_1 0)\n))")
+    assert len(read_text(HEAD + BOX + "(assert (or (<= Y_0 0) ; \u00e9\r\n (<= Y_1 0)\n))").cases[0].alternatives) == 2
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -115,6 +187,9 @@ def test_robustness() -> None:
         ("(assert (<= (<= Y_0 0) 0))", "(<= ...) needs terms; got a formula"),
         ("(assert (<= Y_0 0) (<= Y_0 0))", "assert takes one formula; got 2"),
         ("(assert (<= (+) 0))", "(+) has no terms"),
+        ("(assert (or))", "(or) has no formulas"),
+        ("(assert (and (<= Y_0 0) (and)))", "(and) has no formulas"),
+        ("(assert (>= X_0 1e400))", "input X_0 has lower bound inf above upper bound 1.0"),
         ("(assert ((<= Y_0 0)))", "a list must begin with a word"),
         ("(check-sat)", "statement 'check-sat' is not understood; only declare-const and assert are"),
         ("(declare-const Y_0 Real)", "variable Y_0 is declared twice"),

@@ -1,7 +1,7 @@
 """Counterexamples: projected gradients from several starts, replayed one by one on the deployed float32 network.
 
 The search runs on PyTorch in batches; what it finds counts only if the same float32 input, alone, run in float32 as it
-would be deployed, gives outputs that lie in an alternative of the property, compared exactly.
+would be deployed, lies in the property's box and gives outputs in one of its alternatives, both compared exactly.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..engines import compile
-from ..errors import ShapeError
 from ..graph.graph import Graph
 from ..scalar import Array
-from .vnnlib import Alternative, Case
+from .deployed import deployed_graph
+from .vnnlib import Alternative, Case, as_float
 
 LINEAR: Callable[[float], float] = lambda t: 0.5 * (1 - t)  # steps shrink evenly: far
 GEOMETRIC: Callable[[float], float] = lambda t: 0.5 * 2.0 ** (-14 * t)  # or by halves: near kinks
@@ -30,21 +30,6 @@ class Counterexample:
     x: Array
     y: Array
     confirmed: tuple[str, ...]
-
-
-def deployed_graph(graph: Graph) -> Graph:
-    """The graph with its constants as float32, which are then its weights; one input and one output are asked for.
-
-    >>> import specgrad as sg
-    >>> deployed_graph(sg.trace(lambda x, y: sg.add(x, y), (2,), (2,)))
-    Traceback (most recent call last):
-    specgrad.errors.ShapeError: certify: the graph must have one input and one output; got inputs x, y
-    """
-    if len(graph.input_positions) != 1 or len(graph.output_positions) != 1:
-        given = f"inputs {', '.join(graph.names)}" if len(graph.input_positions) != 1 else "several outputs"
-        raise ShapeError("certify", f"the graph must have one input and one output; got {given}")
-    constants = {i: a if a.dtype.kind in "iu" else a.astype(np.float32) for i, a in graph.constants.items()}
-    return replace(graph, constants=constants)
 
 
 class DeployedNetwork:
@@ -92,15 +77,21 @@ def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -
     """A confirmed counterexample of one case, or None if the search found none.
 
     Every alternative is aimed at from the middle of the box and from random points, by signed gradients of
-    max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers of the box.
+    max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers of the box; where a cell has
+    none, there is no counterexample to show.
     """
     import torch
 
     effort = effort or Effort()
+    if case.without_float32():
+        return None
     deadline = time.monotonic() + effort.seconds
     generator = torch.Generator().manual_seed(effort.seed)
     low, high = (torch.from_numpy(end.astype(np.float32)) for end in case.inner())
     aims = _Aims(case.alternatives)
+    found = _alone(network, case, _starts(low, high, 1, 0, generator)[0].numpy())
+    if found is not None:  # many inputs at once may be summed in another order than one
+        return found
     for start in range(effort.starts):
         x = _starts(low, high, len(case.alternatives), start, generator)
         paces = LINEAR if start % 2 == 0 else GEOMETRIC
@@ -118,13 +109,13 @@ class _Aims:
     def __init__(self, alternatives: tuple[Alternative, ...]) -> None:
         import torch
 
-        most = max((len(a.limits) for a in alternatives), default=1)
-        outputs = alternatives[0].rows.shape[1] if alternatives else 0
+        most = max(1, *(len(a.limits) for a in alternatives))
+        outputs = alternatives[0].rows.shape[1]
         self.rows = torch.zeros(len(alternatives), most, outputs)
         self.limits = torch.full((len(alternatives), most), torch.inf)
         for i, a in enumerate(alternatives):
             self.rows[i, : len(a.limits)] = torch.from_numpy(a.rows)
-            self.limits[i, : len(a.limits)] = torch.tensor([float(v) for v in a.limits])
+            self.limits[i, : len(a.limits)] = torch.tensor([as_float(v) for v in a.limits])
 
     def distance(self, y: Any) -> Any:
         return ((self.rows @ y[:, :, None])[:, :, 0] - self.limits).amax(1)
@@ -161,10 +152,17 @@ def _descend(
 def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Counterexample | None:
     """The first input whose outputs, computed alone, break the property; the most promising are tried."""
     for i in distance.argsort()[:2].tolist():
-        if distance[i] <= 0:
-            y = network.run(x[i].numpy())
-            if case.contains(y):
-                return Counterexample(x[i].numpy().reshape(network.shape), y, ("torch",))
+        found = _alone(network, case, x[i].numpy()) if distance[i] <= 0 else None
+        if found is not None:
+            return found
+    return None
+
+
+def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | None:
+    """One input by itself, as it would be deployed."""
+    y = network.run(x)
+    if case.contains(y) and case.has(x):
+        return Counterexample(x.reshape(network.shape), y, ("torch",))
     return None
 
 

@@ -1,7 +1,9 @@
 """Does a property hold for the deployed network? An attack, linear bounds, then branch and bound, within a time limit.
 
-holds            proven for every float32 execution, in any order of summation, on every input of the property
-counterexample   an input that the deployed float32 network was run on, and that breaks the property
+holds            proven for every execution that `Verdict.deployment` describes, on every input of the property: every
+                 float32 number of the smallest float32 box that holds the property's
+counterexample   a float32 input inside the property's box, compared exactly, that the deployed float32 network was run
+                 on, and that breaks the property
 unknown          neither, within the time
 """
 
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -19,14 +21,17 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..graph.graph import Graph
 from ..scalar import Array
-from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on, deployed_graph
-from .vnnlib import Alternative, Case, Property, read, robustness
+from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on
+from .deployed import deployed_graph, refuse_other_formats, rounded_constants
+from .execution import deployment
+from .vnnlib import Alternative, Case, Property, as_float, read, robustness
 
 Kind = Literal["holds", "counterexample", "unknown"]
 Progress = Callable[[str, int, int], None]
 _Row = tuple[Array, Fraction]  # row.y > limit excludes an alternative
 QUICK = Effort(starts=1, steps=20)
 FEW_INPUTS = 16  # splitting inputs pays where there are this few
+ONE_INPUT = "the box holds one input alone, and rounding decides there"
 FEW_PROBLEMS = 256  # relu splits of one input box before its inputs are split
 
 
@@ -37,6 +42,8 @@ class Verdict:
     margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best
     stages     seconds spent on "attack", "crown", "pieces" (specgrad.bounds.pieces) and "branch"
     problems   subproblems of the branch and bound
+    deployment the executions that the verdict is about, in sentences
+    notes      what else a reader should know: constants that were rounded, parts of the property that say nothing
     """
 
     verdict: Kind
@@ -45,6 +52,8 @@ class Verdict:
     stages: dict[str, float]
     problems: int
     reason: str = ""
+    deployment: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -52,6 +61,9 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"margins": self.margins, "seconds": self.stages, "problems": self.problems}
+        data["deployment"] = self.deployment
+        if self.notes:
+            data["notes"] = list(self.notes)
         if self.reason:
             data["reason"] = self.reason
         if self.counterexample is not None:
@@ -67,6 +79,7 @@ def certify(
     seconds: float = 60.0,
     low: Any = None,
     high: Any = None,
+    arithmetic: Any = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Try to settle a property of a network, for the network that float32 executes.
@@ -75,6 +88,10 @@ def certify(
     statement   a Property, the path of a VNN-LIB file, or (x, label, eps): no input within eps of x, cell by cell, has
                 another output as large as the label's
     low, high   limits of any input, for (x, label, eps)
+    arithmetic  the executions to prove it for; None: float32, fused
+
+    Weights that a graph holds as float64 or exact numbers are rounded to float32 first, and the verdict says so; a
+    model that declares another format is refused.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(sg.linear(np.float32([[1, 1], [1, -1]]), None, x)), (2,))
@@ -84,18 +101,34 @@ def certify(
     >>> found.verdict, bool(found.counterexample.y[1] >= found.counterexample.y[0])
     ('counterexample', True)
     """
-    graph, question = graph_and_property(model, statement, low=low, high=high)
+    _check_arithmetic(arithmetic)
+    given = _graph(model, statement)
+    graph, question = graph_and_property(given, statement, low=low, high=high)
     source = model if isinstance(model, str | Path | bytes) else None
-    run = _Run(graph, source, time.monotonic() + seconds, progress)
+    run = _Run(graph, source, time.monotonic() + seconds, progress, arithmetic)
     answers = []
     for case in question.cases:
         answers.append(run.settle(case))
         if answers[-1].verdict == "counterexample":
             break
-    found = _joined(answers)
+    notes = (*rounded_constants(given), *_left_out(question))
+    found = replace(_joined(answers), deployment=deployment(arithmetic), notes=notes)
     if found.verdict == "counterexample" and isinstance(statement, tuple):
         return replace(found, reason=_at_the_input(run.network, *statement[:2]))
     return found
+
+
+def _check_arithmetic(arithmetic: Any) -> None:
+    """Counterexamples are run in float32, so a verdict in another format would mix two."""
+    if arithmetic is not None and arithmetic.dtype != "float32":
+        text = f"certify answers for dtype='float32'; got {arithmetic.dtype!r}. crown bounds other formats"
+        raise ParameterError("certify", text, rule="P5")
+
+
+def _left_out(question: Property) -> tuple[str, ...]:
+    if not question.left_out:
+        return ()
+    return (f"{question.left_out} alternatives of the property hold for no input or no output, and were left out",)
 
 
 def graph_and_property(model: Any, statement: Any, *, low: Any = None, high: Any = None) -> tuple[Graph, Property]:
@@ -103,6 +136,7 @@ def graph_and_property(model: Any, statement: Any, *, low: Any = None, high: Any
     graph = deployed_graph(_graph(model, statement))
     question = _property(statement, graph, low, high)
     _check_sizes(graph, question)
+    _check_cases(question)
     return graph, question
 
 
@@ -112,6 +146,7 @@ def _graph(model: Any, statement: Any) -> Graph:
     if isinstance(model, str | Path | bytes):
         from ..interop import from_onnx
 
+        refuse_other_formats(model)
         found: Graph = from_onnx(model)
         return found
     if hasattr(model, "state_dict") and isinstance(statement, tuple):
@@ -119,6 +154,7 @@ def _graph(model: Any, statement: Any) -> Graph:
 
         from ..interop import from_torch
 
+        refuse_other_formats(model)
         traced: Graph = from_torch(model, torch.as_tensor(np.asarray(statement[0], np.float32)))
         return traced
     text = "model must be a Graph, an ONNX file, or (with (x, label, eps)) a PyTorch module"
@@ -151,6 +187,27 @@ def _check_sizes(graph: Graph, question: Property) -> None:
             raise ShapeError("certify", f"the property has {count} {name}s; the network's {name} has shape {shape}")
 
 
+def _check_cases(question: Property) -> None:
+    """A property in Python may be empty in ways that a file cannot: each would 'hold', and say nothing."""
+    if not question.cases:
+        raise ParameterError("certify", "the property has no cases, so there is nothing to prove")
+    for k, case in enumerate(question.cases):
+        if not case.alternatives:
+            raise ParameterError("certify", f"case {k} has no alternatives, so there is nothing to prove")
+        if not len(case.low) == len(case.high) == question.inputs:
+            raise ShapeError(
+                "certify", f"case {k} has {len(case.low)} and {len(case.high)} bounds, not {question.inputs}"
+            )
+        for i, (low, high) in enumerate(zip(case.low, case.high, strict=True)):
+            if low > high:
+                ends = f"{as_float(low)} above {as_float(high)}"
+                raise ParameterError("certify", f"case {k} is an empty box: input {i} has lower bound {ends}")
+        for a in case.alternatives:
+            if a.rows.shape != (len(a.limits), question.outputs):
+                text = f"case {k} has rows of shape {a.rows.shape} for {len(a.limits)} limits"
+                raise ShapeError("certify", f"{text} and {question.outputs} outputs")
+
+
 def _joined(answers: list[Verdict]) -> Verdict:
     """The worst of all cases."""
     order = {"counterexample": 0, "unknown": 1, "holds": 2}
@@ -166,15 +223,19 @@ def target(limit: Fraction) -> float:
     >>> target(Fraction(0)), target(Fraction(1, 3)) > 1 / 3
     (5e-324, True)
     """
-    near = float(limit)
-    return near if Fraction(near) > limit else float(np.nextafter(near, np.inf))
+    near = as_float(limit)
+    above = near == np.inf or (near > -np.inf and Fraction(near) > limit)
+    return near if above else float(np.nextafter(near, np.inf))
 
 
 class _Run:
     """One network, several cases, one deadline."""
 
-    def __init__(self, graph: Graph, source: Any, deadline: float, progress: Progress | None) -> None:
+    def __init__(
+        self, graph: Graph, source: Any, deadline: float, progress: Progress | None, arithmetic: Any = None
+    ) -> None:
         self.graph, self.source, self.deadline, self.progress = graph, source, deadline, progress
+        self.options = {} if arithmetic is None else {"arithmetic": arithmetic}
         self.network = DeployedNetwork(graph)
         self.stages: dict[str, float] = {}
 
@@ -186,10 +247,22 @@ class _Run:
             self.progress(text, done, total)
 
     def settle(self, case: Case) -> Verdict:
+        """The answer for one case; where no float32 number lies in its box, only a proof is possible."""
+        found = self._settle(case)
+        cells = case.without_float32() if found.verdict == "unknown" else []
+        if not cells:
+            return found
+        where = f"input {cells[0]} has no float32 number between its bounds"
+        return replace(found, reason=f"{where}, so there is no counterexample to look for; {found.reason}")
+
+    def _settle(self, case: Case) -> Verdict:
         self.stages = {}
         found = self._attack(case, QUICK)
         if found is not None:
             return self._broken(case, found)
+        if not all(len(a.limits) for a in case.alternatives):
+            reason = "an alternative says nothing of the outputs, so no bound excludes it"
+            return Verdict("unknown", None, ((),), self.stages, 0, reason)
         margins, nearest, root, reason = self._crown(case)
         open_ = [k for k, margin in enumerate(margins) if not margin > 0]
         if open_ and root is not None:
@@ -225,7 +298,7 @@ class _Run:
         start = time.monotonic()
         shape = self.graph.nodes[self.graph.input_positions[0]].shape
         low, high = (end.reshape(shape) for end in case.outer())
-        root = root_forward(self.graph, low, high)
+        root = root_forward(self.graph, low, high, **self.options)
         rows = np.concatenate([a.rows for a in case.alternatives])
         bounds = iter(output_ends(root, rows)[0].tolist())
         found = [_nearest(a, [_margin(next(bounds), limit) for limit in a.limits]) for a in case.alternatives]
@@ -234,6 +307,8 @@ class _Run:
         if root.unbounded:
             reason = f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
             return margins, nearest, None, reason
+        if self.graph.output_positions[0] not in root.layers:  # nothing varies, so nothing can be split
+            return margins, nearest, None, ONE_INPUT
         return margins, nearest, root, ""
 
     def _pieces(self, root: Any, nearest: list[_Row], margins: list[float], open_: list[int]) -> list[int]:
@@ -263,7 +338,7 @@ class _Run:
         if found is not None:
             return replace(self._broken(case, found), problems=count)
         kind: Kind = "holds" if settled else "unknown"
-        reason = "" if settled else f"{count} subproblems were not enough"
+        reason = "" if settled else ONE_INPUT if not halves(case) else f"{count} subproblems were not enough"
         return Verdict(kind, None, (tuple(margins),), self.stages, count, reason)
 
     def _search(self, root: Any, rows: list[_Row], most: int | None) -> Any:
@@ -278,9 +353,10 @@ class _Run:
     def _halve(self, case: Case) -> tuple[Counterexample | None, bool, int]:
         """Input splits: halves of halves, each with an attack, linear bounds and some relu splits of its own."""
         boxes, count = halves(case), 0
+        stuck = not boxes  # what cannot be cut stays open
         while boxes and self._left():
             box = boxes.pop()
-            found = attack(self.network, box, replace(QUICK, seconds=self._left()))
+            found = attack(self.network, common(box, case), replace(QUICK, seconds=self._left()))
             if found is not None:
                 return found, False, count
             margins, nearest, root, _ = self._crown(box)
@@ -292,16 +368,40 @@ class _Run:
                 count += 1 if outcome is None else outcome.problems
                 if outcome is None or not outcome.settled:
                     boxes += halves(rest)
+                    stuck |= not halves(rest)
             self._say("input splits", count, count + len(boxes))
-        return None, not boxes, count
+        return None, not boxes and not stuck, count
 
 
 def halves(case: Case) -> list[Case]:
-    """Two boxes that cover a case: its widest input is cut in the middle."""
-    k = max(range(len(case.low)), key=lambda i: case.high[i] - case.low[i])
-    middle = (case.low[k] + case.high[k]) / 2
-    low, high = ((*ends[:k], middle, *ends[k + 1 :]) for ends in (case.low, case.high))
-    return [replace(case, high=high), replace(case, low=low)]
+    """Two boxes that hold every float32 number of a case's outer box; none if there is one input alone.
+
+    The widest cell is cut between two neighbouring float32 numbers, so cutting ends.
+
+    >>> [(float(c.low[0]), float(c.high[0])) for c in halves(Case((Fraction(0),), (Fraction(1),), ()))]
+    [(0.0, 0.5), (0.5000000596046448, 1.0)]
+    """
+    low, high = case.outer()
+    k = int(np.argmax(high - low))
+    if low[k] == high[k]:
+        return []
+    middle = np.float32((low[k] + high[k]) / 2)
+    middle = min(middle, np.nextafter(np.float32(high[k]), np.float32(-np.inf)))
+    cut = Fraction(float(middle)), Fraction(float(np.nextafter(middle, np.float32(np.inf))))
+    ends = Fraction(low[k]), Fraction(high[k])
+    return [_with_cell(case, k, ends[0], cut[0]), _with_cell(case, k, cut[1], ends[1])]
+
+
+def _with_cell(case: Case, k: int, low: Fraction, high: Fraction) -> Case:
+    lows, highs = ((*ends[:k], end, *ends[k + 1 :]) for ends, end in ((case.low, low), (case.high, high)))
+    return replace(case, low=lows, high=highs)
+
+
+def common(box: Case, case: Case) -> Case:
+    """What a box has in common with a case's own box, which it may leave by a rounding."""
+    low = tuple(max(a, b) for a, b in zip(box.low, case.low, strict=True))
+    high = tuple(min(a, b) for a, b in zip(box.high, case.high, strict=True))
+    return replace(box, low=low, high=high)
 
 
 def _margin(bound: float, limit: Fraction) -> float:
@@ -309,7 +409,7 @@ def _margin(bound: float, limit: Fraction) -> float:
     if not np.isfinite(bound):
         return bound
     exact = Fraction(bound) - limit
-    return float(exact) if float(exact) or not exact else (5e-324 if exact > 0 else -5e-324)
+    return as_float(exact) or (5e-324 if exact > 0 else -5e-324 if exact < 0 else 0.0)
 
 
 def _nearest(alternative: Alternative, margins: list[float]) -> tuple[float, _Row]:

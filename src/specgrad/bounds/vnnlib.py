@@ -2,6 +2,13 @@
 
 A property is stated by its counterexamples, as VNN-LIB does: it holds if no input of a case's box has outputs that
 satisfy all inequalities of one of its alternatives. Numbers are rationals, exactly as written.
+
+A box is written in decimals; what a user feeds is float32. Which inputs are meant:
+
+    a proof          covers every float32 number of the smallest float32 box that holds the box: `Case.outer`. So it
+                     covers what any input of the box becomes when it is rounded to float32, in whatever direction.
+    a counterexample is a float32 input that lies in the box itself, compared exactly: `Case.inner`, `Case.has`.
+                     A cell such as 0.1..0.1 holds no float32 number, so such a box has no counterexample to show.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ from ..scalar import Array
 from . import vnnlib2
 from .vnnlib_parse import MOST_CHARACTERS, Linear, PropertyError, is_2_0, parse
 
+LARGEST_FLOAT32 = ((1 << 24) - 1) << 104
 LARGEST_WHOLE = 1 << 53  # whole numbers up to here are float64 numbers
 CHUNK = 1 << 20
 
@@ -53,9 +61,23 @@ class Case:
         return _float32(self.low, -1), _float32(self.high, 1)
 
     def inner(self) -> tuple[Array, Array]:
-        """The float32 numbers of the box; where there are none, the two around it."""
-        low, high = _float32(self.low, 1), _float32(self.high, -1)
-        return np.minimum(low, high), np.maximum(low, high)
+        """The least and the largest float32 number of every cell; the first above the second where it holds none."""
+        return _float32(self.low, 1), _float32(self.high, -1)
+
+    def without_float32(self) -> list[int]:
+        """The cells that hold no float32 number.
+
+        >>> Case((Fraction(1, 10), Fraction(0)), (Fraction(1, 10), Fraction(1)), ()).without_float32()
+        [0]
+        """
+        low, high = self.inner()
+        return [int(i) for i in np.flatnonzero(low > high)]
+
+    def has(self, x: Array) -> bool:
+        """Whether an input lies in the box, compared exactly."""
+        cells = np.ravel(x).tolist()
+        ends = zip(self.low, cells, self.high, strict=True)
+        return bool(np.isfinite(x).all()) and all(low <= Fraction(v) <= high for low, v, high in ends)
 
     def contains(self, y: Array) -> bool:
         """Whether these outputs belong to a counterexample."""
@@ -76,6 +98,8 @@ class Property:
     inputs: int
     outputs: int
     cases: tuple[Case, ...]
+    left_out: int = 0
+    """Conjunctions of a text that no input or no output can satisfy, such as X_0 <= 0 and X_0 >= 1."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -109,13 +133,24 @@ def read_text(text: str) -> Property:
         if declared != set(range(len(declared))) or not declared:
             raise PropertyError(f"variables {name}_0, {name}_1, ... must be declared without gaps; got {len(declared)}")
     common, outputs = _bounds(parsed.common, _Bounds({}, {}))
+    common.refuse_if_empty()
     boxes: dict[Any, list[Alternative]] = {}
+    left_out = 0
     for conjunction in parsed.alternatives:
         bounds, more = _bounds(conjunction, common)
-        alternative = _alternative([*outputs, *more], len(parsed.outputs))
-        boxes.setdefault(bounds, []).append(alternative)
+        if bounds.empty() is None and _possible([*outputs, *more]):
+            boxes.setdefault(bounds, []).append(_alternative([*outputs, *more], len(parsed.outputs)))
+        else:
+            left_out += 1
+    if not boxes:
+        raise PropertyError("no input and no outputs satisfy what is asserted, so there is nothing to prove")
     cases = tuple(b.case(len(parsed.inputs), found) for b, found in boxes.items())
-    return Property(len(parsed.inputs), len(parsed.outputs), cases)
+    return Property(len(parsed.inputs), len(parsed.outputs), cases, left_out)
+
+
+def _possible(atoms: Sequence[Linear]) -> bool:
+    """Whether no inequality between numbers alone is false."""
+    return all(atom.terms or atom.constant <= 0 for atom in atoms)
 
 
 @dataclass(frozen=True, eq=False)  # equal if the same object: alternatives that add no bound share one
@@ -135,13 +170,21 @@ class _Bounds:
                 low[i] = max(low.get(i, bound), bound)
         return _Bounds(low, high)
 
+    def empty(self) -> int | None:
+        """An input whose bounds leave nothing."""
+        both = self.low.keys() & self.high.keys()
+        return next((i for i in sorted(both) if self.low[i] > self.high[i]), None)
+
+    def refuse_if_empty(self) -> None:
+        i = self.empty()
+        if i is not None:
+            low, high = as_float(self.low[i]), as_float(self.high[i])
+            raise PropertyError(f"input X_{i} has lower bound {low} above upper bound {high}")
+
     def case(self, count: int, alternatives: Sequence[Alternative]) -> Case:
         for i in range(count):
             if i not in self.low or i not in self.high:
                 raise PropertyError(f"input X_{i} has no {'upper' if i in self.low else 'lower'} bound")
-            if self.low[i] > self.high[i]:
-                text = f"lower bound {float(self.low[i])} above upper bound {float(self.high[i])}"
-                raise PropertyError(f"input X_{i} has {text}")
         low, high = ([ends[i] for i in range(count)] for ends in (self.low, self.high))
         return Case(tuple(low), tuple(high), tuple(alternatives))
 
@@ -158,6 +201,8 @@ def _bounds(atoms: Sequence[Linear], common: _Bounds) -> tuple[_Bounds, list[Lin
 
 
 def _alternative(atoms: Sequence[Linear], outputs: int) -> Alternative:
+    """Its rows; an inequality between numbers alone is true here, and needs none."""
+    atoms = [atom for atom in atoms if atom.terms]
     rows, limits = np.zeros((len(atoms), outputs)), []
     for k, atom in enumerate(atoms):
         factor = math.lcm(*(c.denominator for c in atom.terms.values()))
@@ -183,12 +228,18 @@ def robustness(
     >>> len(found.cases[0].alternatives)
     2
     """
+    if (
+        not np.isfinite(np.asarray(x, dtype=float)).all()
+        or not (isinstance(eps, Fraction) or math.isfinite(eps))
+        or eps < 0
+    ):
+        raise PropertyError(f"x must be finite and eps finite and not negative; got eps={eps}")
     cells = [Fraction(float(v)) for v in np.ravel(np.asarray(x))]
     radius = Fraction(eps)
-    if radius < 0:
-        raise PropertyError(f"eps must not be negative; got {eps}")
     if type(label) is not int or not 0 <= label < outputs:
         raise PropertyError(f"label must be one of 0..{outputs - 1}; got {label}")
+    if outputs == 1:
+        raise PropertyError("the only output is always the largest, so there is nothing to prove")
     lowest = [c - radius if low is None else max(c - radius, Fraction(low)) for c in cells]
     highest = [c + radius if high is None else min(c + radius, Fraction(high)) for c in cells]
     if any(a > b for a, b in zip(lowest, highest, strict=True)):
@@ -201,12 +252,20 @@ def robustness(
     return Property(len(cells), outputs, (Case(tuple(lowest), tuple(highest), alternatives),))
 
 
+def as_float(value: Fraction) -> float:
+    """The nearest float64 number, which may be infinite."""
+    try:
+        return value.numerator / value.denominator
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def _float32(values: Sequence[Fraction], direction: int) -> Array:
     """The nearest float32 numbers not above (-1) or not below (1) the values, in float64."""
+    if any(abs(v) > LARGEST_FLOAT32 for v in values):
+        raise PropertyError("an input bound is no float32 number: it is too large")
     wide = np.array([v.numerator / v.denominator for v in values])
     near = wide.astype(np.float32)
-    if not np.isfinite(near).all():
-        raise PropertyError("an input bound is no float32 number: it is too large")
     beyond = near.astype(float)
     wrong = (beyond - wide) * direction < 0
     for i in map(int, np.flatnonzero(beyond == wide)):  # rounding to float64 hides which side the rational is on

@@ -6,6 +6,9 @@ subset does not have (strict inequalities, negation, products of variables, othe
     statement = (declare-const name Real) | (assert formula)
     formula   = (<= term term) | (>= term term) | (and formula ...) | (or formula ...)
     term      = number | variable | (+ term ...) | (- term ...) | (* term ...)      with at most one variable factor
+
+Outside comments only ASCII counts, and lines end with LF or CR LF: what looks like a digit or a new line is one, and
+nothing else is.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ MOST_DIGITS = 1024
 MOST_EXPONENT = 400
 MOST_BITS = 1 << 14
 MOST_DEPTH = 1024
-TOKEN = re.compile(r"\s+|;[^\n]*|([()])|([^\s();]+)")
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE]([+-]?\d+))?")
-VARIABLE = re.compile(r"[XY]_(0|[1-9]\d{0,8})")
+TOKEN = re.compile(r"(?:[ \t\n]|\r\n)+|;[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*|([()])|([!-'*-:<-~]+)")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE]([+-]?[0-9]+))?")
+VARIABLE = re.compile(r"[XY]_(0|[1-9][0-9]{0,8})")
 
 
 class PropertyError(SpecgradError, ValueError):
@@ -114,9 +117,15 @@ def tokens(text: str) -> Iterator[tuple[str, int]]:
     """Parentheses and words, each with its position; spaces and comments are left out."""
     if len(text) > MOST_CHARACTERS:
         raise PropertyError(f"the text has {len(text)} characters; at most {MOST_CHARACTERS} are read")
-    for found in TOKEN.finditer(text):  # the alternatives cover every character
+    at = 0
+    while at < len(text):
+        found = TOKEN.match(text, at)
+        if found is None:
+            what = f"character U+{ord(text[at]):04X} is not read: only ASCII is, in lines that end with LF or CR LF"
+            raise PropertyError(what, text.count("\n", 0, at) + 1)
         if found.lastindex:
-            yield found.group(), found.start()
+            yield found.group(), at
+        at = found.end()
 
 
 class Reader:
@@ -182,8 +191,12 @@ class Reader:
 # --- terms ------------------------------------------------------------------------------------------------------------
 
 
-def _number(token: str) -> Fraction | None:
-    """A decimal at its exact value; None if it is no number."""
+def number(token: str) -> Fraction | None:
+    """A decimal at its exact value; None if it is no number.
+
+    >>> number("2.5e-1"), number("one")
+    (Fraction(1, 4), None)
+    """
     found = NUMBER.fullmatch(token)
     if found is None:
         return None
@@ -197,9 +210,9 @@ def _term(word: str, item: Any, parsed: Parsed) -> Linear:
         return item
     if isinstance(item, list):
         raise PropertyError(f"({word} ...) needs terms; got a formula")
-    number = _number(item)
-    if number is not None:
-        return Linear({}, number)
+    value = number(item)
+    if value is not None:
+        return Linear({}, value)
     if not VARIABLE.fullmatch(item):
         raise PropertyError(f"{item!r} is neither a number nor a variable X_i or Y_j")
     if int(item[2:]) not in (parsed.inputs if item[0] == "X" else parsed.outputs):
@@ -253,6 +266,13 @@ def _formula(word: str, item: Any) -> Formula:
     return item
 
 
+def _some(word: str, items: list[Any]) -> list[Any]:
+    """An empty (or) is false and an empty (and) is true: nobody means that."""
+    if not items:
+        raise PropertyError(f"({word}) has no formulas")
+    return items
+
+
 def _any_of(word: str, items: list[Any], parsed: Parsed) -> Formula:
     return [alternative for item in items for alternative in _formula(word, item)]
 
@@ -275,8 +295,8 @@ def _shared(formulas: list[Formula]) -> tuple[tuple[Atom, ...], list[Formula]]:
 FORMULAS: dict[str, Callable[[str, list[Any], Parsed], Any]] = {
     "<=": _at_most,
     ">=": _at_most,
-    "and": _all_of,
-    "or": _any_of,
+    "and": lambda word, items, parsed: _all_of(word, _some(word, items), parsed),
+    "or": lambda word, items, parsed: _any_of(word, _some(word, items), parsed),
     "+": _sum,
     "-": _difference,
     "*": _product,

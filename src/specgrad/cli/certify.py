@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,24 +20,34 @@ from .models import as_graph, load_model
 CODES = {"holds": 0, "counterexample": 1, "unknown": 2}
 COLOURS = {"holds": "green", "counterexample": "red", "unknown": "yellow"}
 WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
+SHOWN = 20  # alternatives of a case
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+Statement = Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, or .vnnlib.gz.")]
+Around = Annotated[Path | None, typer.Option("--input", help="A .npy file: the input to stay around.")]
+Label = Annotated[int | None, typer.Option(help="The output that must stay the largest.")]
+Eps = Annotated[str | None, typer.Option(help="How far every cell may move: 0.01 or 2/255.")]
+Low = Annotated[str | None, typer.Option(help="No cell moves below this.")]
+High = Annotated[str | None, typer.Option(help="No cell moves above this.")]
 
 
 def register_certify(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command(epilog="Example: specgrad certify net.onnx robust.vnnlib --seconds 120")(certify)
-    check = app.command("check-certificate", epilog="Example: specgrad check-certificate net.cert.json net.onnx")
+    example = "Example: specgrad check-certificate net.cert.json net.onnx robust.vnnlib"
+    check = app.command("check-certificate", epilog=example)
     check(check_certificate)
 
 
 def certify(
     model: Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")],
-    statement: Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, or .vnnlib.gz.")] = None,
-    x: Annotated[Path | None, typer.Option("--input", help="A .npy file: the input to stay around.")] = None,
-    label: Annotated[int | None, typer.Option(help="The output that must stay the largest.")] = None,
-    eps: Annotated[str | None, typer.Option(help="How far every cell may move: 0.01 or 2/255.")] = None,
-    low: Annotated[str | None, typer.Option(help="No cell moves below this.")] = None,
-    high: Annotated[str | None, typer.Option(help="No cell moves above this.")] = None,
+    statement: Statement = None,
+    x: Around = None,
+    label: Label = None,
+    eps: Eps = None,
+    low: Low = None,
+    high: High = None,
+    execution: Annotated[str, typer.Option(help="fused: runtimes merge nodes; node: every layer is stored.")] = "fused",
+    operands: Annotated[str | None, typer.Option(help="Factors are rounded first: tf32 or bfloat16.")] = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit.")] = 60,
     vnncomp: Annotated[Path | None, typer.Option(help="Write the result here, as VNN-COMP asks for it.")] = None,
     certificate: Annotated[
@@ -44,18 +55,25 @@ def certify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Prove a property for every float32 execution, or find an input that breaks it."""
+    """Prove a property for every float32 execution of a class, or find an input that breaks it."""
     from ..bounds.certify import certify as run_certify
+    from ..rounding import Arithmetic
 
+    arithmetic = Arithmetic(execution=execution, operands=operands)
     asked = _statement(statement, x, label, eps)
     loaded = load_model(model)
     network = loaded if isinstance(loaded, str) else as_graph(loaded, [x] if x is not None else [])
     limits = {"low": _number("--low", low), "high": _number("--high", high)}
     with screen.progress(as_json) as step:
-        found = run_certify(network, asked, seconds=seconds, progress=step, **limits)
+        found = run_certify(network, asked, seconds=seconds, progress=step, arithmetic=arithmetic, **limits)
     if vnncomp is not None:
         vnncomp.write_text(vnncomp_text(found))
-    reason = None if certificate is None else _write_certificate(certificate, network, asked, limits, found.verdict)
+    reason = None
+    if certificate is not None:
+        holds = found.verdict == "holds"
+        reason = (
+            _write_certificate(certificate, network, asked, limits, arithmetic) if holds else "only what holds has one"
+        )
     if as_json:
         note = {"file": None, "reason": reason} if reason else {"file": str(certificate)}
         extra = {} if certificate is None else {"certificate": note}
@@ -67,19 +85,21 @@ def certify(
     raise typer.Exit(CODES[found.verdict])
 
 
-def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, verdict: str) -> str | None:
+def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, arithmetic: Any) -> str | None:
     """Write a proof if the checker accepts it; otherwise why there is none."""
     from ..bounds.certificate import check, store
     from ..bounds.certificate_slopes import certificate as make
     from ..bounds.certify import graph_and_property
+    from ..bounds.execution import ExecutionError
     from ..bounds.replay_numbers import ReplayError
 
-    if verdict != "holds":
-        return "only what holds has one"
     graph, statement = graph_and_property(network, asked, **limits)
-    text, arrays = make(graph, statement)
     try:
-        check(text, arrays, graph, statement)
+        text, arrays = make(graph, statement, arithmetic)
+    except ExecutionError as error:
+        return str(error)
+    try:
+        check(text, arrays, graph, statement, seconds=np.inf)
     except ReplayError as error:
         return f"bounds of the whole box, which are what a certificate holds, do not prove it ({error})"
     store(path, text, arrays)
@@ -89,30 +109,107 @@ def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, verdic
 def check_certificate(
     certificate: Annotated[Path, typer.Argument(help="The .json file; its .safetensors file must stand beside it.")],
     model: Annotated[str, typer.Argument(help="The network that it is about: an .onnx file or a saved graph (.json).")],
-    statement: Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="What it must prove: .vnnlib.")] = None,
+    statement: Statement = None,
+    x: Around = None,
+    label: Label = None,
+    eps: Eps = None,
+    low: Low = None,
+    high: High = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit.")] = 60,
     as_json: Json = False,
 ) -> None:
-    """Replay a certificate in exact arithmetic. Exit codes: 0 valid, 1 refused."""
-    from ..bounds.attack import deployed_graph
+    """Replay a certificate of a property in exact arithmetic. Exit codes: 0 valid, 1 refused."""
     from ..bounds.certificate import check_file
     from ..bounds.replay_numbers import ReplayError
-    from ..bounds.vnnlib import read
 
-    graph = deployed_graph(as_graph(load_model(model), []))
-    data: dict[str, Any] = {"verdict": "valid"}
+    asked = _statement(statement, x, label, eps)
+    graph, notes = _network(model)
+    question = _question(asked, graph, {"low": _number("--low", low), "high": _number("--high", high)})
+    files = {"network": model, "property": str(statement) if statement is not None else f"around {x}"}
     try:
-        found = check_file(certificate, graph, None if statement is None else read(statement))
-        least = min((m for case in found.margins for m in case), default=Fraction(0))
-        data |= {"network": found.network, "cases": found.cases, "margin": float(least)}
-        said = f"[bold green]valid[/]  least margin {float(least):.6g}, exactly; network {found.network[:16]}..."
+        found = check_file(certificate, graph, question, seconds=seconds, files=files)
     except ReplayError as error:
-        data |= {"verdict": "refused", "reason": str(error)}
-        said = f"[bold red]refused[/]  {escape(str(error))}"
+        if as_json:
+            print(json.dumps({"verdict": "refused", "reason": str(error)}, indent=2))
+        else:
+            Console().print(f"[bold red]refused[/]  {escape(str(error))}")
+        raise typer.Exit(1) from None
     if as_json:
-        print(json.dumps(data, indent=2))
+        print(json.dumps(checked_json(found, notes), indent=2))
     else:
-        Console().print(said)
-    raise typer.Exit(0 if data["verdict"] == "valid" else 1)
+        show_checked(Console(), found, notes)
+    raise typer.Exit(0)
+
+
+def _network(model: str) -> tuple[Any, tuple[str, ...]]:
+    """The deployed graph, without any code that proves things, and what deployment changed."""
+    from ..bounds.deployed import deployed_graph, refuse_other_formats, rounded_constants
+
+    loaded = load_model(model)
+    if isinstance(loaded, str):
+        refuse_other_formats(loaded)
+    graph = as_graph(loaded, [])
+    return deployed_graph(graph), rounded_constants(graph)
+
+
+def _question(asked: Any, graph: Any, limits: Any) -> Any:
+    from ..bounds.vnnlib import read, robustness
+
+    if not isinstance(asked, tuple):
+        return read(asked)
+    x, label, eps = asked
+    outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
+    return robustness(x, label, eps, outputs, **limits)
+
+
+def checked_json(found: Any, notes: Sequence[str]) -> dict[str, Any]:
+    """What is proven, as data."""
+    cases = [
+        {
+            "box": case.box(),
+            "alternatives": [{"excluded": str(a), "margin": as_number(a.margin)} for a in case.alternatives],
+        }
+        for case in found.cases
+    ]
+    data: dict[str, Any] = {"verdict": "valid", "network": {"file": found.files["network"], "digest": found.network}}
+    data |= {"property": found.files["property"], "cases": cases, "margin": as_number(found.margin)}
+    data |= {"arithmetic": found.arithmetic.to_json(), "deployment": found.deployment}
+    return {**data, "notes": list(notes)} if notes else data
+
+
+def as_number(exact: Fraction) -> float:
+    """Rounded towards 0, so that a margin is not shown larger than it is."""
+    from ..bounds.vnnlib import as_float
+
+    near = as_float(exact)
+    return near if abs(Fraction(near) if np.isfinite(near) else exact) <= abs(exact) else float(np.nextafter(near, 0))
+
+
+def _say(console: Console, text: str) -> None:
+    """One line, however long."""
+    console.print(text, soft_wrap=True, highlight=False)
+
+
+def show_checked(console: Console, found: Any, notes: Sequence[str]) -> None:
+    """What is proven, of which network, on which box, for which executions."""
+    _say(console, f"[bold green]valid[/]  least margin {as_number(found.margin):.6g}, exactly")
+    _say(console, f"network: {escape(found.files['network'])}, digest {found.network}")
+    _say(console, f"property: {escape(found.files['property'])}")
+    for k, case in enumerate(found.cases):
+        _say(console, f"case {k + 1} of {len(found.cases)}: {case.box()}")
+        for a in case.alternatives[:SHOWN]:
+            _say(console, f"  {a}; margin {as_number(a.margin):.6g}")
+        if len(case.alternatives) > SHOWN:
+            _say(console, f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
+    show_deployment(console, found.deployment, notes)
+
+
+def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequence[str]) -> None:
+    _say(console, "for every execution with")
+    for name, text in deployment.items():
+        _say(console, f"  {name}: {escape(text)}")
+    for note in notes:
+        _say(console, f"note: {escape(note)}")
 
 
 def _statement(file: Path | None, x: Path | None, label: int | None, eps: str | None) -> Any:
@@ -144,11 +241,19 @@ def _read(path: Path) -> Array:
 
 
 def _number(name: str, text: str | None) -> Fraction | None:
-    """2/255 and 0.01 at their exact values."""
+    """2/255 and 0.01 at their exact values; sizes are bounded before anything is computed."""
+    from ..bounds.vnnlib_parse import PropertyError, number
+
+    if text is None:
+        return None
+    above, slash, below = text.partition("/")
     try:
-        return None if text is None else Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise typer.BadParameter(f"{name} must be a number such as 0.01 or 2/255; got {text!r}") from None
+        parts = number(above), number(below if slash else "1")
+    except PropertyError as error:
+        raise typer.BadParameter(f"{name}: {error.text}") from None
+    if parts[0] is None or not parts[1]:
+        raise typer.BadParameter(f"{name} must be a number such as 0.01 or 2/255; got {text[:40]!r}")
+    return parts[0] / parts[1]
 
 
 def vnncomp_text(found: Any) -> str:
@@ -171,8 +276,9 @@ def show_verdict(console: Console, model: str, found: Any) -> None:
         console.print(f"confirmed by: {', '.join(found.counterexample.confirmed)} (--json or --vnncomp give the input)")
     elif found.verdict == "holds":
         least = min((m for case in found.margins for m in case), default=np.inf)
-        console.print(f"least proven margin: {least:.6g}; for every float32 execution, in any order of summation")
+        console.print(f"least proven margin: {least:.6g}")
     if found.reason:
         console.print(f"why: {escape(found.reason)}")
     times = ", ".join(f"{name} {spent:.2f} s" for name, spent in found.stages.items() if spent)
     console.print(f"{times}{f'; {found.problems} subproblems' if found.problems else ''}")
+    show_deployment(console, found.deployment, found.notes)
