@@ -18,7 +18,7 @@ from ..rounding import FORMATS, Arithmetic
 from ..scalar import Array
 from ..window import Shape
 from .deploy import Deployed, deploy
-from .examine import arithmetic_of
+from .examine import arithmetic_of, merged_arithmetic_of
 from .judge import SEVERITY, Kind, Verdict, balls, compare, worst
 from .reproduce import reproduce
 from .runtimes import Runtime, runtime
@@ -65,6 +65,8 @@ class Audit:
     """A layer that the exported file no longer computes as the module does."""
     script: str = ""
     """A minimal reproduction of the first layer, where the runtime fails on that layer alone."""
+    deployment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What a correct execution is: of "layers" that were read one by one, and of the "whole" model, which may merge."""
 
     @property
     def first(self) -> Layer | None:
@@ -98,6 +100,7 @@ class Audit:
             "whole": Layer("whole model", "", (), self.whole).row(),
             "notes": list(self.notes),
             "script": self.script,
+            "deployment": {part: dict(said) for part, said in self.deployment.items()},
         }
 
 
@@ -120,11 +123,17 @@ def _judge_layer(deployed: Deployed, name: str, position: int, backend: str, fou
     graph, known = deployed.graph, deployed.known
     part, inputs = section(graph, position, known)
     given = _as_float64([known[p] for p in inputs])
-    (ball,) = balls(part, given, arithmetic_of(found), backend)
+    arithmetic = arithmetic_of(found) if _is_one_layer(part) else merged_arithmetic_of(found)
+    (ball,) = balls(part, given, arithmetic, backend)
     verdict = compare(name, known[position], ball)
     if (verdict.kind, verdict.fault) == ("differs", "value") and _is_bfloat16(part, given, known[position], backend):
         verdict = replace(verdict, kind="other arithmetic", detail="looks like bfloat16")
     return Layer(name, _operator(graph, position), graph.nodes[position].shape, verdict)
+
+
+def _is_one_layer(part: Graph) -> bool:
+    """Whether the values read are those of neighbouring layers, and nothing between them is left out."""
+    return len({n.group for n in part.nodes if n.op not in (INPUT, CONSTANT)}) <= 1
 
 
 def _is_bfloat16(part: Graph, given: Sequence[Array], output: Array, backend: str) -> bool:
@@ -139,7 +148,7 @@ def _judge_whole(deployed: Deployed, inputs: Sequence[Array], backend: str, foun
     """The outputs of the model as it is, nothing exposed, against the radius through all layers."""
     if deployed.answer.outcome != "answers":
         return Verdict(deployed.answer.outcome, detail=deployed.answer.reason)
-    wanted = balls(deployed.graph, _as_float64(inputs), arithmetic_of(found), backend)
+    wanted = balls(deployed.graph, _as_float64(inputs), merged_arithmetic_of(found), backend)
     return worst(
         [compare(f"output {i}", a, b) for i, (a, b) in enumerate(zip(deployed.answer.arrays, wanted, strict=True))]
     )
@@ -183,7 +192,9 @@ def audit(
     export = _judge_export(deployed, arrays)
     bad = next((layer.name for layer in layers if _is_bad(layer.verdict.kind)), None)
     script = reproduce(deployed, names[bad], found) if bad is not None and found.model else ""
-    return Audit(deployed.title, found.name, found.versions(), tuple(layers), whole, deployed.notes, export, script)
+    said = {"layers": arithmetic_of(found).deployment, "whole": merged_arithmetic_of(found).deployment}
+    title, versions = deployed.title, found.versions()
+    return Audit(title, found.name, versions, tuple(layers), whole, deployed.notes, export, script, said)
 
 
 def _judge_export(deployed: Deployed, inputs: Sequence[Array]) -> Layer | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .examine import Examiner, RuntimeExaminer, with_gradient
+from .examine import Examiner, RuntimeExaminer, arithmetic_of, with_gradient
 from .generate import FINITE, SHAPES, questions
 from .judge import Verdict
 from .process import Process
@@ -62,6 +62,7 @@ class Conformance:
     ratios: dict[str, float] = field(default_factory=dict)
     refusals: dict[str, Counter[str]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    deployment: dict[str, str] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -91,6 +92,7 @@ class Conformance:
             "operators": {op: dict(c) | {"ratio": self.ratios[op]} for op, c in self.counts.items()},
             "refusals": {op: dict(c) for op, c in self.refusals.items()},
             "findings": [f.row() for f in self.findings],
+            "deployment": self.deployment,
         }
 
 
@@ -159,7 +161,7 @@ def conformance(
     """
     found = runtime(name)
     chosen = [check_operator(o) for o in operators or SHAPES]
-    result = Conformance(name, found.versions(), seed)
+    result = Conformance(name, found.versions(), seed, deployment=arithmetic_of(found).deployment)
     with Process(seconds=seconds, environment=found.environment) as process:
         examiner = RuntimeExaminer(found, process)
         for i, operator in enumerate(chosen):

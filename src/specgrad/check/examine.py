@@ -18,8 +18,13 @@ from .runtimes import NotOffered, Runtime
 
 
 def arithmetic_of(runtime: Runtime) -> Arithmetic:
-    """float32 with the accuracy that the runtime's record declares."""
-    return Arithmetic("float32", flush=runtime.flush, ulps={**ANY, **(runtime.ulps or {})})
+    """float32 with the accuracy that the runtime's record declares: of one operator, or of one layer that was read."""
+    return Arithmetic("float32", execution="node", flush=runtime.flush, ulps={**ANY, **(runtime.ulps or {})})
+
+
+def merged_arithmetic_of(runtime: Runtime) -> Arithmetic:
+    """The same where only the last of several layers was read: the runtime may have merged them."""
+    return replace(arithmetic_of(runtime), execution="fused")
 
 
 def _kept_bits(x: Array, bits: int) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from .audit import Audit, Layer
@@ -47,7 +47,7 @@ def _page(title: str, verdict: str, lead: str, body: Sequence[str]) -> str:
             f"<h1>{_kind(verdict)} &middot; {escape(title)}</h1>",
             f'<div class="lead {_tone(verdict)}"><span>{lead}</span></div>',
             *body,
-            "<footer>Written by specgrad. A radius is a proven bound on rounding in any order of summation; "
+            "<footer>Written by specgrad. A radius is a proven bound on what rounding does in every correct execution; "
             "what lies outside it is not rounding.</footer></html>\n",
         ]
     )
@@ -55,6 +55,12 @@ def _page(title: str, verdict: str, lead: str, body: Sequence[str]) -> str:
 
 def _versions(versions: object) -> str:
     return escape(", ".join(f"{k} {v}" for k, v in dict(versions).items()))  # type: ignore[call-overload]
+
+
+def _executions(title: str, said: Mapping[str, str]) -> str:
+    """What a correct execution is, folded away."""
+    rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(text)}</td></tr>" for k, text in said.items())
+    return f"<details><summary>{escape(title)}</summary><table>{rows}</table></details>"
 
 
 def _bar(v: Verdict) -> str:
@@ -141,6 +147,12 @@ def audit_page(audit: Audit) -> str:
         *(f"<p>{escape(note)}</p>" for note in audit.notes),
         f"<h2>Layers</h2>{_plot(audit.layers)}<table>{head}{rows}</table>",
     ]
+    titles = {
+        "layers": "of one layer",
+        "whole": "of the whole model, or of several layers where only the last was read",
+    }
+    body += ["<h2>What counts as a correct execution</h2>"]
+    body += [_executions(titles[part], said) for part, said in audit.deployment.items()]
     if audit.script:
         body.append(f"<h2>Minimal reproduction</h2><pre>{escape(audit.script)}</pre>")
     return _page(f"{audit.model} on {audit.runtime}", audit.verdict, lead, body)
@@ -169,5 +181,6 @@ def conformance_page(result: Conformance) -> str:
         f"<p>{escape(result.runtime)} ({_versions(result.versions)})</p>",
         f"<h2>Operators</h2><table><tr>{head}</tr>{''.join(rows)}</table>",
         "<h2>Findings</h2>" + ("".join(map(_finding, result.findings)) or "<p>None.</p>"),
+        "<h2>What counts as a correct execution</h2>" + _executions("of one operator", result.deployment),
     ]
     return _page(f"conformance of {result.runtime}", result.verdict, lead, body)

@@ -104,44 +104,50 @@ def _cell(bad: Array) -> tuple[int, ...]:
 
 
 def compare(result: str, got: Array, ball: Ball) -> Verdict:
-    """One array against one ball."""
+    """One array against one ball. Open cells, whose radius is infinite, excuse themselves and no other cell."""
     if got.shape != ball.value.shape:
         text = f"{result} has shape {got.shape}, must have {ball.value.shape}"
         return Verdict("differs", np.inf, "shape", result, detail=text)
     if got.size == 0:
         return Verdict("exact")
     value, allowed, g = ball.value, ball.radius, got.astype(np.float64)
-    if value.dtype.kind == "i":
-        return _differs("index", result, g, value, allowed, g != value) or Verdict("exact")
     known = np.isfinite(allowed)
-    nan = known & (np.isnan(g) != np.isnan(value))
-    infinite = known & ~np.isnan(g) & (np.isinf(g) | np.isinf(value)) & (g != value)
-    for fault, bad in (("nan", nan), ("infinity", infinite)):
-        if bad.any():
-            return _differs(fault, result, g, value, allowed, bad) or Verdict("exact")
-    return _by_size(result, g, value, allowed)
+    for fault, bad in _faults(g, value).items():
+        if (bad & known).any():
+            return _at(Verdict("differs", np.inf, fault, result), _cell(bad & known), g, ball)
+    found = _by_size(result, g, ball, known)
+    return found if known.all() or found.kind == "differs" else _open(found, known)
 
 
-def _differs(fault: str, result: str, got: Array, value: Array, allowed: Array, bad: Array) -> Verdict | None:
-    if not bad.any():
-        return None
-    i = _cell(bad)
-    return Verdict("differs", np.inf, fault, result, i, float(got[i]), float(value[i]), float(allowed[i]))
+def _faults(got: Array, value: Array) -> dict[str, Array]:
+    """Cells that no allowance excuses."""
+    if value.dtype.kind == "i":
+        return {"index": got != value}
+    nan = np.isnan(got) != np.isnan(value)
+    infinite = ~np.isnan(got) & (np.isinf(got) | np.isinf(value)) & (got != value)
+    return {"nan": nan, "infinity": infinite}
 
 
-def _by_size(result: str, got: Array, value: Array, allowed: Array) -> Verdict:
-    finite = np.isfinite(got) & np.isfinite(value)
+def _at(verdict: Verdict, i: tuple[int, ...], got: Array, ball: Ball) -> Verdict:
+    return replace(verdict, where=i, got=float(got[i]), wanted=float(ball.value[i]), allowed=float(ball.radius[i]))
+
+
+def _by_size(result: str, got: Array, ball: Ball, known: Array) -> Verdict:
+    """The largest error over its allowance, among the known cells."""
     with np.errstate(all="ignore"):
-        error = np.where(finite, np.abs(got - value), 0.0)
-        ratio = np.where(error == 0, 0.0, error / allowed)
+        error = np.where(known & np.isfinite(got) & np.isfinite(ball.value), np.abs(got - ball.value), 0.0)
+        ratio = np.where(error == 0, 0.0, error / ball.radius)
     i = _cell(ratio)
-    numbers = float(got[i]), float(value[i]), float(allowed[i])
-    if not np.isfinite(allowed).all():
-        text = "overflow, or a choice that rounding decides, leaves the allowance open"
-        return Verdict("cannot tell", float(ratio[i]), detail=text)
-    if ratio[i] > 1:
-        return Verdict("differs", float(ratio[i]), "value", result, i, *numbers)
-    return Verdict("rounding" if ratio[i] > 0 else "exact", float(ratio[i]), "", result, i, *numbers)
+    kind: Kind = "differs" if ratio[i] > 1 else "rounding" if ratio[i] > 0 else "exact"
+    return _at(Verdict(kind, float(ratio[i]), "value" if ratio[i] > 1 else "", result), i, got, ball)
+
+
+def _open(found: Verdict, known: Array) -> Verdict:
+    """The verdict on the known cells is "exact" or "rounding"; of the others nothing is known."""
+    count = f"{np.count_nonzero(~known)} of {known.size} cells are open"
+    others = f"; the others: {found.kind}" if known.any() else ""
+    text = f"{count}: overflow, or a choice that rounding decides{others}"
+    return Verdict("cannot tell", found.ratio, detail=text)
 
 
 def judge(question: Question, answer: Answer, arithmetic: Arithmetic) -> Verdict:

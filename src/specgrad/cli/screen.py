@@ -74,6 +74,7 @@ def show_audit(console: Console, audit: Audit) -> None:
         table.add_row(escape(layer.name), layer.operator, shape, coloured(v.kind), bar(v.ratio), text)
     console.print(table)
     console.print(f"whole model: {escape(str(audit.whole))}")
+    console.print("layers were judged by node, the whole model as fused (--json: deployment says what that includes)")
     for note in audit.notes:
         console.print(f"note: {escape(note)}")
     if audit.script:

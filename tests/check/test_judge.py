@@ -1,0 +1,82 @@
+"""Verdicts on single arrays: an open cell excuses itself alone; correctly rounded kernels pass for every operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from specgrad.check import assert_conforms
+from specgrad.check.conformance import GRADIENTS
+from specgrad.check.judge import compare
+from specgrad.check.kernel import ConformanceError
+from specgrad.check.question import OPERATORS
+from specgrad.rounding import Ball
+
+OPEN = Ball(np.array([1.0, 2.0, 3.0]), np.array([np.inf, 1e-7, np.inf]))
+
+
+@pytest.mark.parametrize(
+    ("got", "kind", "fault"),
+    [
+        ([9.0, 2.0, np.nan], "cannot tell", ""),
+        ([1.0, 2.00000001, np.inf], "cannot tell", ""),
+        ([1.0, 2.1, 3.0], "differs", "value"),
+        ([1.0, np.nan, 3.0], "differs", "nan"),
+        ([1.0, np.inf, 3.0], "differs", "infinity"),
+    ],
+)
+def test_an_open_cell_excuses_itself_alone(got: list[float], kind: str, fault: str) -> None:
+    found = compare("y", np.array(got), OPEN)
+    assert (found.kind, found.fault) == (kind, fault)
+    if kind == "differs":
+        assert found.where == (1,)
+    else:
+        assert str(found).startswith("cannot tell: 2 of 3 cells are open: overflow, or a choice that rounding decides")
+
+
+def test_an_open_position_excuses_itself_alone() -> None:
+    ball = Ball(np.array([3, 5]), np.array([np.inf, 0.0]))
+    assert compare("i", np.array([4, 5]), ball).kind == "cannot tell"
+    assert compare("i", np.array([3, 4]), ball).fault == "index"
+
+
+def test_nothing_known_at_all() -> None:
+    ball = Ball(np.zeros(2), np.full(2, np.inf))
+    found = str(compare("y", np.ones(2), ball))
+    assert found == "cannot tell: 2 of 2 cells are open: overflow, or a choice that rounding decides"
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def in_float64(call: Any, inputs: Any, attributes: dict[str, Any], gradient: Any = None) -> Any:
+    """The meaning in float64, rounded once to float32 in the end: no kernel is better."""
+    graph = sg.trace(lambda *a: call(*a, **attributes), *inputs)
+    wide = [a.astype(float) for a in inputs]
+    with np.errstate(all="ignore"):
+        found = graph(*wide) if gradient is None else sg.vjp(graph)(*wide, gradient.astype(float))[1:]
+        results = found if isinstance(found, tuple) else (found,)
+        return tuple(y.astype(np.float32) if y.dtype.kind == "f" else y for y in results)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_correctly_rounded_kernel_passes(operator: str) -> None:
+    call = OPERATORS[operator]
+    kernel = lambda *arrays, **attributes: in_float64(call, arrays, attributes)
+    gradient = lambda g, *arrays, **attributes: in_float64(call, arrays, attributes, g)
+    assert_conforms(kernel, operator, gradient=gradient if operator in GRADIENTS else None, count=60)
+
+
+def test_garbage_beside_an_overflow_is_caught() -> None:
+    """Every other cell is 7 as soon as one overflows."""
+
+    def kernel(x: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            y = np.exp(x)
+        return np.where(np.isinf(y), y, np.float32(7)) if np.isinf(y).any() else y
+
+    with pytest.raises(ConformanceError, match="exp: differs"):
+        assert_conforms(kernel, "exp", count=400)
