@@ -6,5 +6,6 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-for folder in (HERE, HERE / "laws", HERE / "engines", HERE / "interop", HERE / "check", HERE / "bounds"):
-    sys.path.insert(0, str(folder))
+for name in ("laws", "engines", "interop", "check", "rounding", "bounds", "hunt", "attacks"):
+    sys.path.insert(0, str(HERE / name))
+sys.path.insert(0, str(HERE))
