@@ -2,6 +2,7 @@
 
     python benchmarks/vnncomp.py verivital oval21 --seconds 60 > benchmarks/vnncomp.txt
     python benchmarks/vnncomp.py verivital --certificates      # one for whatever holds, checked
+    python benchmarks/vnncomp.py verivital --execution node    # for runtimes that merge nothing; default: fused
 
 SPECGRAD_SHARED names the folder that has vnncomp/<benchmark>/<benchmark>_instances.csv; default: ../shared. Files are
 read outside the clock, which is the wall's, per instance, with the threads that PyTorch takes by itself.
@@ -21,6 +22,7 @@ from pathlib import Path
 import torch
 
 from specgrad.bounds.certify import Verdict, certify, graph_and_property
+from specgrad.rounding import Arithmetic
 
 KNOWN = {"verivital": {"holds": 53, "counterexample": 7}}  # complete verifiers agree
 
@@ -35,20 +37,20 @@ def instances(name: str) -> list[tuple[Path, Path]]:
         return [(root / net, root / statement) for net, statement, _ in csv.reader(file)]
 
 
-def run(name: str, seconds: float) -> None:
-    print(f"== {name}: {len(instances(name))} instances, {seconds:g} s each")
+def run(name: str, seconds: float, arithmetic: Arithmetic) -> None:
+    print(f"== {name}: {len(instances(name))} instances, {seconds:g} s each, float32 {arithmetic.execution}")
     found: list[tuple[Verdict, float]] = []
     for net, statement in instances(name):
         graph, question = graph_and_property(net, statement)
         start = time.perf_counter()
-        verdict = certify(graph, question, seconds=seconds)
+        verdict = certify(graph, question, seconds=seconds, arithmetic=arithmetic)
         spent = time.perf_counter() - start
         found.append((verdict, spent))
         print(line(net, statement, verdict, spent), flush=True)
     summary(name, found)
 
 
-def check_all(name: str) -> None:
+def check_all(name: str, arithmetic: Arithmetic) -> None:
     """Write a certificate for every instance, in memory; how many the checker accepts, and its time."""
     from specgrad.bounds.certificate import check
     from specgrad.bounds.certificate_slopes import certificate
@@ -57,7 +59,7 @@ def check_all(name: str) -> None:
     times, sizes = [], []
     for net, statement in instances(name):
         graph, question = graph_and_property(net, statement)
-        text, arrays = certificate(graph, question)
+        text, arrays = certificate(graph, question, arithmetic)
         start = time.perf_counter()
         try:
             check(text, arrays, graph, question)
@@ -66,9 +68,8 @@ def check_all(name: str) -> None:
             continue
         times.append(time.perf_counter() - start)
         sizes.append(len(text) + len(arrays))
-    print(
-        f"{name}: {len(times)} certificates of {len(instances(name))} instances, {max(sizes) / 2**20:.1f} MiB at most"
-    )
+    count, model = len(instances(name)), f"float32 {arithmetic.execution}"
+    print(f"{name}: {len(times)} certificates of {count} instances, {model}, {max(sizes) / 2**20:.1f} MiB at most")
     print(f"{name}: checked in {statistics.median(times):.2f} s (median), {max(times):.2f} s (most)")
 
 
@@ -101,13 +102,15 @@ def main() -> None:
     parser.add_argument("names", nargs="+")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--certificates", action="store_true")
+    parser.add_argument("--execution", choices=("fused", "node"), default="fused")
     options = parser.parse_args()
+    arithmetic = Arithmetic(execution=options.execution)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.processor() or platform.machine()}")
     for name in options.names:
         if options.certificates:
-            check_all(name)
+            check_all(name, arithmetic)
         else:
-            run(name, options.seconds)
+            run(name, options.seconds, arithmetic)
 
 
 if __name__ == "__main__":

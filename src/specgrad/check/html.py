@@ -94,7 +94,7 @@ def _plot(layers: Sequence[Layer]) -> str:
         return ""
     low, high, height, left = -8.0, 1.0, 160.0, 42.0
     step = max(6.0, min(28.0, 900 / len(layers)))
-    width = left + step * len(layers) + 10
+    width = max(left + step * len(layers) + 10, 300.0)  # room for the line of text below
 
     def y(exponent: float) -> float:
         return 10 + height * (high - min(max(exponent, low), high)) / (high - low)
