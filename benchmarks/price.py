@@ -60,9 +60,9 @@ def networks(quick: bool) -> Iterator[tuple[str, sg.Graph, np.ndarray, float]]:
     rng = np.random.default_rng(0)
     small = constant(unet.net, unet.shapes(width=3, depth=2), (1, 1, 16, 16))
     yield "U-Net (width 3, depth 2), 16x16, 0.001", small, rng.uniform(size=(1, 1, 16, 16)), 0.001
-    for side in () if quick else (32, 64):
-        deep = constant(resnet18.net, resnet18.shapes(classes=10, width=8), (1, 3, side, side))
-        yield f"ResNet-18 (width 8), {side}x{side}, 0.0001", deep, rng.uniform(size=(1, 3, side, side)), 1e-4
+    for width, side in () if quick else ((8, 32), (4, 64)):
+        deep = constant(resnet18.net, resnet18.shapes(classes=10, width=width), (1, 3, side, side))
+        yield f"ResNet-18 (width {width}), {side}x{side}, 0.0001", deep, rng.uniform(size=(1, 3, side, side)), 1e-4
 
 
 def measured(graph: sg.Graph, box: Box, **options: Any) -> tuple[float, int, float]:
