@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from ..errors import ShapeError, SpecgradError
 from ..op import Value, apply, shape_of
 from .graph import CONSTANT, INPUT, Graph, Node, bind
@@ -101,5 +103,12 @@ def _keys(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], 
 def call(graph: Graph, args: tuple[Any, ...], observe: Observer | None = None) -> Any:
     """The results, in the structure that the traced function returned."""
     values = evaluate(graph, bind_inputs(graph, args), observe)
-    results = transform(lambda _, position: values[position], graph.outputs)
+    results = transform(lambda _, position: _apart(graph, values[position]), graph.outputs)
     return results[0] if graph.single else results
+
+
+def _apart(graph: Graph, result: Value) -> Value:
+    """A result that is a constant, or a view of one, is copied: who changes it must not change the graph."""
+    if isinstance(result, np.ndarray) and any(np.may_share_memory(result, c) for c in graph.constants.values()):
+        return result.copy()
+    return result

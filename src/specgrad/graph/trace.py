@@ -8,6 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,9 @@ class Trace:
         self.prefix: str | None = None  # names the nodes that a derivative rule records
         self._groups: dict[Scope, str] = {}
         self._share: dict[Any, int] | None = {} if share else None
-        self._seen: dict[int, int] = {}
+        self._seen: dict[
+            tuple[int, bool], tuple[Any, int]
+        ] = {}  # captured values are kept, so that no id is used twice
         self._names: Counter[str] = Counter()
 
     def _append(self, node: Node) -> Var:
@@ -140,16 +143,22 @@ class Trace:
         name = self.unique(name)
         return self._append(Node(INPUT, (), {}, shape, kind, name, name))
 
-    def constant(self, value: Any, name: str = "constant") -> Var:
-        """An array captured by the function; the same array is recorded once."""
-        if id(value) in self._seen:
-            return Var(self, self._seen[id(value)])
+    def constant(self, value: Any, name: str = "constant", *, real: bool = False, owned: bool = False) -> Var:
+        """A copy of an array captured by the function; the same array is recorded once, unless it changed meanwhile.
+
+        real   integers stand for exact numbers, not for an index
+        owned  the array is already a graph's own, and no copy is needed
+        """
         array = np.asarray(value)
+        array = array.astype(object) if real and array.dtype.kind in "iub" else array
+        _, known = self._seen.get((id(value), real), (None, None))
+        if known is not None and _identical(array, self.constants[known]):
+            return Var(self, known)
         kind: Kind = "index" if array.dtype.kind == "i" else "real"
         name = self.unique(name)
         var = self._append(Node(CONSTANT, (), {}, array.shape, kind, name, name))
-        self.constants[var.position] = array
-        self._seen[id(value)] = var.position
+        self.constants[var.position] = array if owned else _copy(array)
+        self._seen[id(value), real] = value, var.position
         return var
 
     def _arg(self, op: Op, i: int, a: Value) -> Arg:
@@ -160,8 +169,7 @@ class Trace:
         elif is_literal(a):
             return NumberArg(a)
         else:
-            array = a if i in op.index_args or op.kind == "same" else _real(op, a)
-            var = self.constant(array)
+            var = self.constant(a, real=i not in op.index_args and op.kind != "same")
         kind = self.nodes[var.position].kind
         if (i in op.index_args) != (kind == "index") and op.kind != "same":
             wanted = "an index (integers: trace it from an integer array or Index(shape))"
@@ -228,9 +236,23 @@ class Trace:
         )
 
 
-def _real(op: Op, a: Any) -> Any:
-    array = np.asarray(a)
-    return array.astype(object) if array.dtype.kind in "iub" else a
+def _copy(array: Array) -> Array:
+    """A copy that nobody else can change; repeated cells (strides of 0) stay one cell."""
+    cells = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
+    return np.array(cells) if cells.shape == array.shape else np.broadcast_to(np.array(cells), array.shape)
+
+
+def _identical(a: Array, b: Array) -> bool:
+    """Whether two arrays hold the same bits, or the same exact numbers."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype != object:
+        return a.tobytes() == b.tobytes()
+    return all(p is q or _equal_numbers(p, q) for p, q in zip(a.flat, b.flat, strict=True))
+
+
+def _equal_numbers(p: Any, q: Any) -> bool:
+    return type(p) is type(q) and isinstance(p, int | Fraction) and p == q
 
 
 def _example(path: str, example: Any) -> tuple[Shape, Kind]:

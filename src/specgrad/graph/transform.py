@@ -66,7 +66,7 @@ def _replay(t: Trace, graph: Graph, inputs: dict[int, Var]) -> list[Value]:
         if node.op is INPUT:
             values.append(inputs[i])
         elif node.op is CONSTANT:
-            values.append(t.constant(graph.constants[i], node.name))
+            values.append(t.constant(graph.constants[i], node.name, owned=True))
         else:
             values.append(t.record(node.op, bind(node.args, values), node.params, name=node.name, group=node.group))
     return values
