@@ -15,11 +15,11 @@ import numpy as np
 
 from ..errors import ShapeError, SpecgradError
 from ..op import SCOPES, Op, Params, Scope, Value, is_literal, shape_of
-from ..ops import activation, contract, elementwise, layout
 from ..scalar import Array
 from ..window import Shape
 from .graph import CONSTANT, INPUT, Arg, Graph, Kind, Node, NumberArg
 from .tree import Tree, is_shape, leaves, transform
+from .var import Var as Var
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -29,81 +29,6 @@ class Index:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = tuple(shape)
-
-
-class Var:
-    """A value of a graph under construction: it has a shape and a kind, and no data."""
-
-    __slots__ = ("position", "trace")
-    __array_ufunc__ = None  # NumPy leaves `array + variable` to us
-
-    def __init__(self, trace: Trace, position: int) -> None:
-        self.trace = trace
-        self.position = position
-
-    @property
-    def node(self) -> Node:
-        return self.trace.nodes[self.position]
-
-    @property
-    def shape(self) -> Shape:
-        return self.node.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def kind(self) -> Kind:
-        return self.node.kind
-
-    @property
-    def name(self) -> str:
-        return self.node.name
-
-    def __repr__(self) -> str:
-        return f"Var({self.name}: {self.shape})"
-
-    @staticmethod
-    def __specgrad_apply__(op: Op, args: Sequence[Value], params: Params) -> Var:
-        trace = next(a.trace for a in args if isinstance(a, Var))
-        return trace.record(op, args, params)
-
-    def __bool__(self) -> bool:
-        text = "a graph variable has no value yet, so Python cannot branch on it; use select, maximum or relu"
-        raise SpecgradError("trace", text)
-
-    __add__ = elementwise.add
-    __sub__ = elementwise.sub
-    __mul__ = elementwise.mul
-    __truediv__ = elementwise.div
-    __neg__ = elementwise.neg
-    __abs__ = elementwise.abs_
-    __matmul__ = contract.matmul
-
-    def __radd__(self, other: Value) -> Value:
-        return elementwise.add(other, self)
-
-    def __rsub__(self, other: Value) -> Value:
-        return elementwise.sub(other, self)
-
-    def __rmul__(self, other: Value) -> Value:
-        return elementwise.mul(other, self)
-
-    def __rtruediv__(self, other: Value) -> Value:
-        return elementwise.div(other, self)
-
-    def __rmatmul__(self, other: Value) -> Value:
-        return contract.matmul(other, self)
-
-    def __pow__(self, exponent: Any) -> Value:
-        return elementwise.power(self, exponent)
-
-    def reshape(self, *shape: Any) -> Value:
-        return layout.reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-
-    def relu(self) -> Value:
-        return activation.relu(self)
 
 
 def _callers_line() -> tuple[str, int] | None:
