@@ -173,3 +173,45 @@ def test_third_derivative() -> None:
     graph = sg.trace(lambda x: sg.sum(x**4), (1,))
     third = sg.grad(sg.trace(lambda x: sg.sum(sg.grad(sg.trace(lambda y: sg.sum(sg.grad(graph)(y)), (1,)))(x)), (1,)))
     assert third(sg.exact([2])).tolist() == [48]
+
+
+def test_repeated_jvp_keeps_every_argument() -> None:
+    """f(x) = x**3 at 2 with unit tangents: the eight outputs of the third jvp end in f''' and its lower orders."""
+    graph = sg.trace(lambda x: x * x * x, (1,))
+    for order in (1, 2, 3):
+        graph = sg.jvp(graph)
+        assert len(graph.names) == len(set(graph.names)) == len(graph.inputs) == 2**order
+    assert graph.names == ("x", "d_x", "d_x_2", "d_d_x", "d_x_3", "d_d_x_2", "d_d_x_2_2", "d_d_d_x")
+    tangents = [sg.exact([v]) for v in (2, 1, 1, 0, 1, 0, 0, 0)]
+    assert [y.item() for y in graph(*tangents)] == [8, 12, 12, 12, 12, 12, 12, 6]
+
+
+def test_repeated_vjp_keeps_every_argument() -> None:
+    """f(x, g) = x*g: vjp(vjp(f)) takes x, g, c and the cotangents of x*g, c*g, c*x; it returns three and three."""
+    graph = sg.vjp(sg.vjp(sg.trace(lambda x, g: x * g, (1,), (1,))))
+    assert len(set(graph.names)) == len(graph.names) == 6
+    found = graph(*(sg.exact([v]) for v in (2, 3, 5, 7, 11, 13)))
+    # <(7, 11, 13), (x g, c g, c x)> has the gradient (7 g + 13 c, 7 x + 11 c, 11 g + 13 x) in (x, g, c).
+    assert [y.item() for y in found] == [6, 15, 10, 7 * 3 + 13 * 5, 7 * 2 + 11 * 5, 11 * 3 + 13 * 2]
+
+
+def test_arguments_after_a_star_have_names_of_their_own() -> None:
+    graph = sg.trace(lambda arg1, *rest: arg1 * rest[0], (1,), (1,))
+    assert graph.names == ("arg1", "arg1_2")
+    assert [g.item() for g in sg.vjp(graph)(*(sg.exact([v]) for v in (2, 3, 1)))] == [6, 3, 2]
+
+
+def test_wrt_that_names_a_thing_twice() -> None:
+    graph = sg.trace(lambda p: sg.sum(p["a"] * p["a"]), {"a": (1,)})
+    p = {"a": sg.exact([3])}
+    whole, part = sg.grad(graph, ("p", "p.a"))(p)
+    assert (whole["a"].item(), part.item()) == (6, 6)
+    with pytest.raises(sg.ShapeError, match=r"p\.a is named 2 times; jvp takes it once"):
+        sg.jvp(graph, ("p", "p.a"))
+
+
+def test_wrt_takes_the_names_that_jvp_gives() -> None:
+    """jvp(graph, "p.a") takes an argument called "d_p.a"; it is an argument, not a path."""
+    forward = sg.jvp(sg.trace(lambda p: p["a"] * p["a"], {"a": (1,)}), "p.a")
+    p, one = {"a": sg.exact([3])}, sg.exact([1])
+    assert [y.item() for y in sg.jvp(forward, "d_p.a")(p, one, one)] == [9, 6, 0, 6]

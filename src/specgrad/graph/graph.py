@@ -5,7 +5,7 @@ Nodes refer to each other by position, so nothing here recurses; parameters are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -107,3 +107,19 @@ class Graph:
 def bind(args: tuple[Arg, ...], values: list[Any]) -> tuple[Value, ...]:
     """The arguments of a node as values."""
     return tuple(a.value if isinstance(a, NumberArg) else values[a] for a in args)
+
+
+def distinct(taken: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """`taken`, then `new`; a name that stands before is counted on, so that no argument hides another.
+
+    >>> distinct(("x", "d_x"), ("d_x", "d_d_x"))
+    ('x', 'd_x', 'd_x_2', 'd_d_x')
+    """
+    found = list(taken)
+    for name in new:
+        free, count = name, 1
+        while free in found:
+            count += 1
+            free = f"{name}_{count}"
+        found.append(free)
+    return tuple(found)

@@ -17,7 +17,7 @@ from ..errors import ShapeError, SpecgradError
 from ..op import SCOPES, Op, Params, Scope, Value, is_literal, shape_of
 from ..scalar import Array
 from ..window import Shape
-from .graph import CONSTANT, INPUT, Arg, Graph, Kind, Node, NumberArg
+from .graph import CONSTANT, INPUT, Arg, Graph, Kind, Node, NumberArg, distinct
 from .tree import Tree, is_shape, leaves, transform
 from .var import Var as Var
 
@@ -201,7 +201,7 @@ def _argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
     except (TypeError, ValueError):
         parameters = []
     plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return tuple(plain[i] if i < len(plain) else f"arg{i}" for i in range(count))
+    return distinct((), [plain[i] if i < len(plain) else f"arg{i}" for i in range(count)])
 
 
 def trace(fn: Callable[..., Any], *examples: Any) -> Graph:

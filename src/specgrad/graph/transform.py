@@ -6,42 +6,51 @@ runs over every scalar, and can be differentiated again. Equal nodes are shared 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..errors import ShapeError, SpecgradError
 from ..op import Value
 from ..ops.elementwise import add
 from ..ops.layout import fill
-from .graph import CONSTANT, INPUT, Graph, bind
+from .graph import CONSTANT, INPUT, Graph, bind, distinct
 from .trace import Trace, Var
 from .tree import Tree, at, leaves, transform
 
 Wrt = int | str | Sequence[int | str] | None
 
 
-def _selected(graph: Graph, wrt: Wrt) -> tuple[dict[str, Tree], bool]:
-    """What to differentiate in, by name, and whether `wrt` named just one thing.
+def _selected(graph: Graph, wrt: Wrt) -> tuple[list[tuple[str, Tree]], bool]:
+    """What to differentiate in, with its name, and whether `wrt` named just one thing.
 
     By default every argument made of numbers; an entry of wrt is a position, a name, or a dotted path into an argument.
     """
-    arguments = dict(zip(graph.names, graph.inputs, strict=True))
-
-    def kinds(tree: Tree) -> set[str]:
-        return {graph.nodes[p].kind for p in leaves(tree)}
-
+    arguments = list(zip(graph.names, graph.inputs, strict=True))
     if wrt is None:
-        return {name: tree for name, tree in arguments.items() if kinds(tree) == {"real"}}, len(arguments) == 1
-    chosen: dict[str, Tree] = {}
+        return [(name, tree) for name, tree in arguments if _kinds(graph, tree) == {"real"}], len(arguments) == 1
+    chosen = []
     for w in (wrt,) if isinstance(wrt, int | str) else wrt:
         try:
-            path = graph.names[w] if isinstance(w, int) else w
-            name, _, rest = path.partition(".")
-            chosen[path] = at(arguments[name], rest)
+            name, tree = arguments[w] if isinstance(w, int) else (w, _named(arguments, w))
         except (KeyError, IndexError):
             raise ShapeError("wrt", f"there is no argument {w!r}; the graph takes {', '.join(graph.names)}") from None
-        if kinds(chosen[path]) != {"real"}:
-            raise ShapeError("wrt", f"{path} holds integers and has no derivative")
+        if _kinds(graph, tree) != {"real"}:
+            raise ShapeError("wrt", f"{name} holds integers and has no derivative")
+        chosen.append((name, tree))
     return chosen, isinstance(wrt, int | str)
+
+
+def _kinds(graph: Graph, tree: Tree) -> set[str]:
+    return {graph.nodes[p].kind for p in leaves(tree)}
+
+
+def _named(arguments: list[tuple[str, Tree]], path: str) -> Tree:
+    """The argument of that name, or the part of one that a dotted path names."""
+    first, _, rest = path.partition(".")
+    whole, parts = ([tree for name, tree in arguments if name == wanted] for wanted in (path, first))
+    if len(whole or parts) > 1:
+        raise ShapeError("wrt", f"{path!r} names {len(whole or parts)} arguments; give a position")
+    return whole[0] if whole else at(dict(arguments)[first], rest)
 
 
 def _copy_inputs(t: Trace, graph: Graph) -> dict[int, Var]:
@@ -96,9 +105,10 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     (array([9.]), array([6.]))
     """
     chosen, _ = _selected(graph, wrt)
+    _refuse_overlap(graph, chosen)
     t = Trace(share=True)
     inputs = _copy_inputs(t, graph)
-    d_inputs, given = _new_inputs(t, graph, tuple(chosen.values()), "d_")
+    d_inputs, given = _new_inputs(t, graph, tuple(tree for _, tree in chosen), "d_")
     values = _replay(t, graph, inputs)
     tangents: list[Value | None] = [None] * len(graph.nodes)
     for i, node in enumerate(graph.nodes):
@@ -118,8 +128,15 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     primal_in = transform(lambda _, p: values[p], graph.inputs)
     primal_out = transform(lambda _, p: values[p], graph.outputs)
     d_outputs = transform(tangent, _real_outputs(graph))
-    names = graph.names + tuple(f"d_{name}" for name in chosen)
+    names = distinct(graph.names, [f"d_{name}" for name, _ in chosen])
     return t.graph(names, primal_in + d_inputs, primal_out + d_outputs, False)
+
+
+def _refuse_overlap(graph: Graph, chosen: list[tuple[str, Tree]]) -> None:
+    """One input has one tangent, so jvp takes it once."""
+    count = Counter(p for _, tree in chosen for p in set(leaves(tree)))
+    for position in (p for p, n in count.items() if n > 1):
+        raise ShapeError("wrt", f"{graph.nodes[position].name} is named {count[position]} times; jvp takes it once")
 
 
 def _depends(graph: Graph, sources: set[int]) -> list[bool]:
@@ -170,14 +187,12 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     g_trees = tuple(_cotangent_inputs(t, graph, k, tree) for k, tree in enumerate(real))
     values = _replay(t, graph, inputs)
     seeds = list(zip(leaves(real), leaves(g_trees), strict=True))
-    wanted = tuple(chosen.values())
+    wanted = tuple(tree for _, tree in chosen)
     found = _pull_back(t, graph, values, seeds, set(leaves(wanted)))
     primal_in = transform(lambda _, p: values[p], graph.inputs)
     primal_out = transform(lambda _, p: values[p], graph.outputs)
-    g_names = tuple("g" if len(real) == 1 else f"g{k}" for k in range(len(real)))
-    return t.graph(
-        graph.names + g_names, primal_in + g_trees, primal_out + transform(lambda _, p: found[p], wanted), False
-    )
+    names = distinct(graph.names, ["g"] if len(real) == 1 else [f"g{k}" for k in range(len(real))])
+    return t.graph(names, primal_in + g_trees, primal_out + transform(lambda _, p: found[p], wanted), False)
 
 
 def _cotangent_inputs(t: Trace, graph: Graph, k: int, tree: Tree) -> Tree:
@@ -203,7 +218,7 @@ def grad(graph: Graph, wrt: Wrt = None, *, value: bool = False) -> Graph:
     values = _replay(t, graph, _copy_inputs(t, graph))
     t.prefix = "one"
     seed = fill(values[outs[0]], 1)
-    wanted = tuple(chosen.values())
+    wanted = tuple(tree for _, tree in chosen)
     found = _pull_back(t, graph, values, [(outs[0], seed)], set(leaves(wanted)))
     gradients = transform(lambda _, p: found[p], wanted)
     primal_in = transform(lambda _, p: values[p], graph.inputs)
