@@ -22,7 +22,8 @@ from ..op import Case, Op, Value, apply, composite, is_literal, register, shape_
 from ..scalar import Array, Number
 from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
 from . import cases
-from .elementwise import mean, power
+from .activation import relu
+from .elementwise import mean, neg, power, sub
 
 Divisor = Literal["padded", "inside"] | Number
 
@@ -182,6 +183,7 @@ def lp_pool(
 
     PyTorch's lp_pool1d/2d/3d for whole windows. Under `ceil` PyTorch multiplies the mean of the clipped window by the
     whole kernel; we sum what is there. ONNX defines it on absolute values: write lp_pool(specgrad.abs(x), ...).
+    For p > 1 an all-zero window passes no cotangent ([K1]), as in PyTorch; its tangent is 0 times infinity, so NaN.
 
     >>> lp_pool(np.array([3.0, 4.0, 6.0, 8.0]), (2,))
     array([ 5., 10.])
@@ -192,4 +194,9 @@ def lp_pool(
         "lp_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding, dilation=dilation, ceil=ceil
     )
     total = apply(AVG_POOL, power(x, p), window=win, divisor=1)
-    return total if p == 1 else power(total, 1 / p if isinstance(p, float) else Fraction(1) / p)
+    return total if p == 1 else power(_flat_at_zero(total, p), 1 / p if isinstance(p, float) else Fraction(1) / p)
+
+
+def _flat_at_zero(total: Value, p: Number) -> Value:
+    """`total` itself, with derivative 0 where it is 0: the infinite slope of the root meets no gradient ([K1])."""
+    return sub(relu(total), relu(neg(total))) if p % 2 == 1 else relu(total)  # only odd powers can be negative

@@ -354,8 +354,9 @@ def _power_spec(x: Array, *, exponent: Number) -> Array:
     return scalar.apply("exp", scalar.apply("log", x) * scalar.literal(exponent, x))
 
 
-def _power_slope(x: Value, y: Value, t: Value, *, exponent: Number) -> Value:
-    return mul(mul(t, power(x, exponent - 1)), exponent)
+def _power_slope(x: Value, y: Value, t: Value, *, exponent: Number) -> Value | None:
+    """exponent * x**(exponent - 1) * t; x**0 is a constant, so x**-1 is never asked for where nothing depends on x."""
+    return None if exponent == 0 else mul(mul(t, power(x, exponent - 1)), exponent)
 
 
 POWER = unary(
