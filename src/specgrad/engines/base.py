@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import ScalarError, UnsupportedError
 from ..op import Op, Params, is_literal
@@ -19,13 +19,22 @@ Lowering = Callable[..., Plan]
 MOST_PLANS = 8192  # then start anew: a long run over many shapes must not grow without bound
 
 
-class Engine:
-    """One engine: its name, its tensor type, and its table."""
+def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argument") -> NoReturn:
+    """[P6] Machine integers wrap and truncate; NumPy's are exact numbers to us, and an engine has none."""
+    text = f"{what} has dtype {dtype}, which wraps and truncates on {engine}; pass floats, or NumPy integers, which"
+    raise ScalarError(operator, f"{text} are exact", rule="P6")
 
-    def __init__(self, name: str, tensor: type, table: dict[str, Lowering]) -> None:
+
+class Engine:
+    """One engine: its name, its tensor type, its table, and the types of its integers (bool among them)."""
+
+    def __init__(
+        self, name: str, tensor: type, table: dict[str, Lowering], integers: frozenset[Any] = frozenset()
+    ) -> None:
         self.name = name
         self.tensor = tensor
         self.table = table
+        self.integers = integers
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def plan(self, op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
@@ -51,6 +60,8 @@ class Engine:
         for a in args:
             if not isinstance(a, tensor):
                 return self._run_with_numbers(op, args, params)
+            if a.dtype in self.integers:
+                self._check_integers(op, args)
             shapes.append(a.shape)
         key = (op, *shapes, *params, *params.values())
         try:
@@ -62,8 +73,18 @@ class Engine:
         return plan(*args)
 
     def _run_with_numbers(self, op: Op, args: Sequence[Any], params: Params) -> Any:
+        self._check_integers(op, args)
         shapes = [a.shape if isinstance(a, self.tensor) else self._number_shape(op, a) for a in args]
         return self.plan(op, whole(shapes), params)(*(float(a) if type(a) is Fraction else a for a in args))
+
+    def _check_integers(self, op: Op, args: Sequence[Any]) -> None:
+        """[P6] Integers are positions, or what a layout moves, or the mask of select; never numbers."""
+        if op.kind == "same":
+            return
+        free = (0,) if op.name == "select" else op.index_args
+        for i, a in enumerate(args):
+            if i not in free and isinstance(a, self.tensor) and a.dtype in self.integers:
+                refuse_integers(op.name, self.name, a.dtype)
 
     def _number_shape(self, op: Op, a: Any) -> Shape:
         if is_literal(a):

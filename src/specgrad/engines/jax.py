@@ -24,7 +24,7 @@ from ..op import Op, Params
 from ..scalar import Number
 from ..window import Shape, Window
 from . import jax_conv, jax_pool
-from .base import Engine, Lowering, Plan
+from .base import Engine, Lowering, Plan, refuse_integers
 from .jax_mesh import aligned, struct_like
 from .jax_rules import Unknown, linear, ours
 
@@ -209,7 +209,8 @@ class JaxEngine(Engine):
         return super().run(op, args, params)
 
 
-ENGINE = JaxEngine("jax", jax.Array, TABLE)
+INTEGERS = frozenset(np.dtype(t) for t in ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64))))
+ENGINE = JaxEngine("jax", jax.Array, TABLE, INTEGERS)
 run = ENGINE.run
 
 
@@ -288,7 +289,7 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Callable[..., Any]:
         values: Values = [None] * len(graph.nodes)
         found: dict[Any, jax_pool.Routed] = {}
         for i, v in (constants | bind_inputs(graph, args)).items():
-            values[i] = v
+            values[i] = _checked(graph.nodes[i], v)
         for i in range(len(values)):
             if i in plans:
                 values[i] = plans[i](values)
@@ -304,6 +305,14 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Callable[..., Any]:
         return results[0] if graph.single else results
 
     return call
+
+
+def _checked(node: Node, value: Any) -> Any:
+    """[P6] Numbers must be floats here; a bare Python number takes the type of what it meets."""
+    dtype = getattr(value, "dtype", None)
+    if node.kind == "real" and dtype in INTEGERS and not getattr(value, "weak_type", False):
+        refuse_integers("graph", "jax", dtype, f"input {node.name}")
+    return value
 
 
 def _constant(c: np.ndarray[Any, Any]) -> Array:

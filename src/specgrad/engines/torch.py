@@ -21,7 +21,7 @@ from ..op import REGISTRY
 from ..scalar import Number
 from ..window import Adaptive, Shape, Window
 from . import torch_conv, torch_pool, torch_smooth
-from .base import Engine, Plan
+from .base import Engine, Plan, refuse_integers
 from .torch_pool import dual_level_open
 
 
@@ -572,6 +572,9 @@ def _contract(x: Shape, z: Shape, *, spec: str) -> Plan:
 
 
 def _linear(w: Tensor, b: Tensor | None, x: Tensor) -> Tensor:
+    for t in (x, w):
+        if getattr(t, "dtype", None) in INTEGERS:
+            refuse_integers("linear", "torch", t.dtype)
     return F.linear(x, w, b)
 
 
@@ -596,7 +599,11 @@ def _mask(f: Plan) -> Any:
 
 
 def _select(c: Shape, a: Shape, b: Shape) -> Plan:
-    return lambda m, p, q: torch.where(m != 0, _tensor_like(p, m), _tensor_like(q, m))
+    def plan(m: Tensor, p: Any, q: Any) -> Tensor:
+        like = p if isinstance(p, Tensor) else q if isinstance(q, Tensor) else m  # a mask of bools has no numbers
+        return torch.where(m != 0, _tensor_like(p, like), _tensor_like(q, like))
+
+    return plan
 
 
 def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Plan:
@@ -699,7 +706,11 @@ COMPOSITES: dict[str, Plan] = {
     "group_norm": lambda x, groups, weight=None, bias=None, *, eps=1e-5: F.group_norm(x, groups, weight, bias, eps),
 }
 
-ENGINE = Engine("torch", Tensor, TABLE)
+INTEGERS = frozenset(
+    {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+    | {torch.int8, torch.int16, torch.int32, torch.int64}
+)
+ENGINE = Engine("torch", Tensor, TABLE, INTEGERS)
 run = ENGINE.run
 
 if "torch._dynamo" in sys.modules:

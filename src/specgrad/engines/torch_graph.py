@@ -16,7 +16,8 @@ from ..errors import ParameterError, ShapeError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.run import Binder, bind_inputs
 from ..graph.tree import Tree, leaves, transform
-from .torch import ENGINE, max_and_winner
+from .base import refuse_integers
+from .torch import ENGINE, INTEGERS, max_and_winner
 from .torch_pool import dual_level_open
 
 
@@ -45,6 +46,8 @@ class _Lowering:
         for p in inputs if standalone else ():
             node = self.graph.nodes[p]
             inputs[p] = self.fx.call_function(of_shape, (inputs[p], node.name, node.shape))
+            if node.kind == "real":
+                inputs[p] = self.fx.call_function(of_numbers, (inputs[p], node.name))
         for i, node in enumerate(self.graph.nodes):
             if node.op is INPUT:
                 self.values.append(inputs[i])
@@ -171,6 +174,9 @@ class Compiled(nn.Module):
             self._own = self._register(parameters)
             given = Graph(graph.nodes, graph.names[1:], graph.inputs[1:], (), False, {})
         self._bind = Binder(given)
+        self._numbers = [
+            (i, graph.nodes[p].name) for i, p in enumerate(given.input_positions) if graph.nodes[p].kind == "real"
+        ]
 
     def _register(self, parameters: Tree) -> list[str]:
         own = Graph(self.graph.nodes, self.graph.names[:1], self.graph.inputs[:1], (), False, {})
@@ -186,7 +192,10 @@ class Compiled(nn.Module):
 
     def forward(self, *args: Any) -> Any:
         own = [self._parameters[name] for name in self._own]
-        return self._structured(self.graph_module(*own, *self._bind(args)))
+        values = self._bind(args)
+        for i, name in self._numbers:
+            of_numbers(values[i], name)
+        return self._structured(self.graph_module(*own, *values))
 
     def _structured(self, outputs: tuple[Any, ...]) -> Any:
         if self.graph.single and not isinstance(self.graph.outputs[0], tuple | dict):
@@ -209,6 +218,13 @@ def of_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
     """x itself; any other shape than the graph's is refused, for its nodes are made for these sizes."""
     if x.shape != shape:
         raise ShapeError("graph", f"input {name} must have shape {shape}; got {tuple(x.shape)}")
+    return x
+
+
+def of_numbers(x: Tensor, name: str) -> Tensor:
+    """[P6] x itself; integers are refused, for they would wrap and truncate."""
+    if getattr(x, "dtype", None) in INTEGERS:
+        refuse_integers("graph", "torch", x.dtype, f"input {name}")
     return x
 
 
