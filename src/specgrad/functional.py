@@ -40,8 +40,8 @@ def _check_rank(operator: str, x: Value, rank: int) -> None:
 
 
 def _tuple(value: Any, rank: int) -> Any:
-    """An int or a single entry stands for every axis."""
-    values = (value,) if isinstance(value, int) else tuple(value)
+    """A number or a single entry stands for every axis; the operator refuses what is no int."""
+    values = tuple(value) if hasattr(value, "__iter__") else (value,)
     return values * rank if len(values) == 1 else values
 
 
@@ -399,19 +399,18 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Number 
     return compose.pad(input, pairs[::-1], value=0 if value is None else value)
 
 
-def interpolate(
-    input: Value, size: Size | None = None, scale_factor: Size | None = None, mode: str = "nearest"
-) -> Value:
-    """torch.nn.functional.interpolate with mode="nearest" and whole factors."""
+def interpolate(input: Value, size: Size | None = None, scale_factor: Any = None, mode: str = "nearest") -> Value:
+    """torch.nn.functional.interpolate with mode="nearest" and whole factors, 2.0 among them."""
     _refuse("interpolate", mode=(mode, "nearest"))
     sizes = shape_of(input)[2:]
     if (size is None) == (scale_factor is None):
         raise ParameterError("interpolate", "give size or scale_factor", rule="P5")
     if scale_factor is not None:
-        factors = _tuple(scale_factor, len(sizes))
+        given = _tuple(scale_factor, len(sizes))
+        factors = tuple(int(f) if isinstance(f, float) and f.is_integer() else f for f in given)
     else:
         wanted = _tuple(size, len(sizes))
         factors = tuple(m // n if m % n == 0 else m / n for m, n in zip(wanted, sizes, strict=True))
-    if not all(isinstance(f, int) for f in factors):
+    if not all(isinstance(f, int) and not isinstance(f, bool) for f in factors):
         raise ParameterError("interpolate", f"needs whole factors; got {factors}", rule="P5")
     return compose.upsample_nearest(input, window.per_axis("interpolate", "scale_factor", factors, len(sizes)))

@@ -43,18 +43,30 @@ def whole(value: Any) -> Any:
     """Sizes that an engine's tracer has left open (they cannot be hashed), as the numbers they have now."""
     if isinstance(value, tuple | list):
         return type(value)(whole(v) for v in value)
-    return operator.index(value) if hasattr(value, "__index__") else value
+    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
+
+
+def _plain(value: Any) -> bool:
+    """Nothing inside a tuple that equals an int without being one: 2 == 2.0 == True would share one entry."""
+    for v in value:
+        kind = type(v)
+        if kind is not int and (kind is not tuple or not _plain(v)):
+            return False
+    return True
 
 
 def remembered(build: Callable[..., Built]) -> Callable[..., Built]:
-    """Cache by arguments; lists and open sizes are not hashable, so they do without.
+    """Cache by arguments and their types; lists, open sizes and what only equals an int do without.
 
     An error of ours that is a TypeError is raised by the second try as by the first.
     """
-    cached = lru_cache(maxsize=4096)(build)
+    cached = lru_cache(maxsize=4096, typed=True)(build)
 
     def call(*args: Any) -> Built:
         try:
+            for a in args:
+                if isinstance(a, tuple) and not _plain(a):
+                    return build(*whole(args))
             return cached(*args)
         except TypeError:
             return build(*whole(args))
@@ -528,6 +540,15 @@ def per_axis(operator: str, name: str, value: PerAxis, rank: int) -> Shape:
     return values
 
 
+def int_of(operator_: str, name: str, value: Any) -> int:
+    """An int, or what stands for one (NumPy's, an engine's open size); bools and floats are refused ([P5])."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise ParameterError(operator_, f"{name} must be an int; got {value!r}", rule="P5")
+    return operator.index(value)
+
+
 def _is_int(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
@@ -554,7 +575,8 @@ def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...
     """padding as one (lo, hi) pair per axis."""
     if _is_int(padding):
         padding = (padding,) * rank
-    pairs = tuple((p, p) if _is_int(p) else tuple(p) if hasattr(p, "__iter__") else p for p in padding)
+    given: Any = padding if hasattr(padding, "__iter__") else (None,) * rank
+    pairs = tuple((p, p) if _is_int(p) else tuple(p) if hasattr(p, "__iter__") else p for p in given)
     if len(pairs) != rank:
         raise ShapeError(operator, f"padding={padding} has {len(pairs)} entries for {rank} spatial axes")
     for p in pairs:

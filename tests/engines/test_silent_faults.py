@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import specgrad as sg
+import specgrad.functional
 
 # --- powers -------------------------------------------------------------------------------------------------------
 
@@ -92,3 +93,53 @@ def test_positions_labels_and_masks_stay_integers(engine: str) -> None:
     assert np.array_equal(np.asarray(sg.reshape(index, (2,))), [1, 1])
     assert np.array_equal(np.asarray(sg.select(make([[True, False, True]], "bool"), x, 7.0)), [[1, 7, 2]])
     assert float(sg.cross_entropy(x, labels)) == pytest.approx(np.log(np.exp([-2, 0, -1]).sum()), rel=1e-6)
+
+
+# --- what counts as an int ----------------------------------------------------------------------------------------
+
+X, W = np.ones((1, 1, 8)), np.ones((1, 1, 2))
+TAKES_INTS = {
+    "stride": lambda v: sg.max_pool(X, (2,), stride=v),
+    "stride per axis": lambda v: sg.max_pool(X, (2,), stride=(v,)),
+    "padding": lambda v: sg.max_pool(X, (2,), padding=v),
+    "padding pair": lambda v: sg.max_pool(X, (2,), padding=((v, v),)),
+    "dilation": lambda v: sg.max_pool(X, (2,), dilation=v),
+    "kernel": lambda v: sg.max_pool(X, (v,)),
+    "rank": lambda v: sg.max_pool(X, 2, rank=v),
+    "groups": lambda v: sg.conv(W, None, X, groups=v),
+    "conv stride": lambda v: sg.conv(W, None, X, stride=v),
+    "conv_transpose stride": lambda v: sg.conv_transpose(W, None, X, stride=v),
+    "axis": lambda v: sg.sum(X, v),
+    "softmax axis": lambda v: sg.softmax(X, v),
+    "shape": lambda v: sg.reshape(np.ones(1), (v,)),
+    "width": lambda v: sg.pad(X, [(v, v)]),
+    "unpad": lambda v: sg.unpad(X, v, rank=1),
+    "functional": lambda v: sg.functional.max_pool1d(X, 2, padding=v),
+    "upsample": lambda v: sg.upsample_nearest(X, (v,)),
+    "adaptive": lambda v: sg.adaptive_avg_pool(X, (v,)),
+}
+
+
+@pytest.mark.parametrize("wrong", [1.0, True, np.float64(1)], ids=["float", "bool", "numpy"])
+@pytest.mark.parametrize("name", TAKES_INTS)
+def test_validation_does_not_depend_on_history(name: str, wrong: Any) -> None:
+    """1 == 1.0 == True: what only equals an int is refused, before and after the int was seen."""
+    call = TAKES_INTS[name]
+    for _ in range(2):
+        with pytest.raises(sg.SpecgradError):
+            call(wrong)
+        call(1)
+
+
+def test_padding_true_is_named() -> None:
+    text = r"max_pool \[P5\]: padding must be an int, an int or a \(lo, hi\) pair per axis; got True"
+    with pytest.raises(sg.ParameterError, match=text):
+        sg.max_pool(X, (2,), padding=True)
+
+
+@pytest.mark.parametrize("factor", [2, 2.0, (2.0,)])
+def test_interpolate_takes_whole_floats(factor: Any) -> None:
+    x = torch.arange(3.0).view(1, 1, 3)
+    assert torch.equal(sg.functional.interpolate(x, scale_factor=factor), F.interpolate(x, scale_factor=factor))
+    with pytest.raises(sg.ParameterError, match="needs whole factors"):
+        sg.functional.interpolate(x, scale_factor=1.5)

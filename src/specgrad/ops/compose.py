@@ -8,7 +8,7 @@ from typing import Literal
 from ..errors import ParameterError, ShapeError
 from ..op import Value, apply, composite, shape_of
 from ..scalar import Number
-from ..window import kernel_of
+from ..window import int_of, kernel_of
 from .elementwise import add, div, exp, log, mean, mul, neg, select, sqrt, stop_gradient, sub
 from .layout import PAD, axis_of, broadcast, fill, permute, reshape, sum_
 from .max_pool import amax, take
@@ -24,7 +24,9 @@ def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0) -> Va
     ndim = len(shape_of(x))
     if len(widths) > ndim:
         raise ShapeError("pad", f"{len(widths)} widths for {ndim} axes")
-    triples = ((0, 0, 0),) * (ndim - len(widths)) + tuple((int(lo), int(hi), 0) for lo, hi in widths)
+    triples = ((0, 0, 0),) * (ndim - len(widths)) + tuple(
+        (int_of("pad", "every width", lo), int_of("pad", "every width", hi), 0) for lo, hi in widths
+    )
     y = apply(PAD, x, widths=triples)
     if value == 0:
         return y

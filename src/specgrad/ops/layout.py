@@ -17,7 +17,7 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, register, shape_of
 from ..reach import CELL, Reach, backwards, strided
 from ..scalar import Array, Number
-from ..window import Shape, resolve_padding
+from ..window import Shape, int_of, resolve_padding
 from . import cases
 
 Triple = tuple[int, int, int]
@@ -25,6 +25,7 @@ Triple = tuple[int, int, int]
 
 def axis_of(operator: str, axis: int, ndim: int) -> int:
     """A possibly negative axis as a position."""
+    axis = int_of(operator, "axis", axis)
     if not -ndim <= axis < ndim:
         raise ShapeError(operator, f"axis {axis} does not exist; the value has {ndim} axes")
     return axis % ndim
@@ -34,7 +35,7 @@ def axes_of(operator: str, axes: int | Sequence[int] | None, ndim: int) -> Shape
     """Axes (None: all) as sorted positions."""
     if axes is None:
         return tuple(range(ndim))
-    listed = (axes,) if isinstance(axes, int) else tuple(axes)
+    listed = tuple(axes) if hasattr(axes, "__iter__") else (axes,)
     found = tuple(sorted(axis_of(operator, a, ndim) for a in listed))
     if len(set(found)) != len(found):
         raise ShapeError(operator, f"an axis is named twice; got axes={listed}")
@@ -115,7 +116,7 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
     >>> reshape(np.arange(6.0), (2, -1)).shape
     (2, 3)
     """
-    old, new = shape_of(x), tuple(int(n) for n in shape)
+    old, new = shape_of(x), tuple(int_of("reshape", "every size", n) for n in shape)
     if new.count(-1) == 1:
         known = math.prod(n for n in new if n != -1)
         if known == 0 or math.prod(old) % known:
@@ -307,9 +308,9 @@ def unpad(x: Value, padding: Any, *, rank: int | None = None) -> Value:
     array([1., 2.])
     """
     shape = shape_of(x)
-    if isinstance(padding, int) and rank is None:
+    if not hasattr(padding, "__len__") and rank is None:
         raise ParameterError("unpad", f"an int padding needs rank=; got padding={padding}", rule="P5")
-    rank = len(padding) if rank is None else rank
+    rank = len(padding) if rank is None else int_of("unpad", "rank", rank)
     if rank > len(shape):
         raise ShapeError("unpad", f"padding={padding} needs {rank} axes; got input shape {shape}")
     sizes = shape[len(shape) - rank :]
@@ -429,7 +430,7 @@ def broadcast(x: Value, shape: Sequence[int]) -> Value:
     array([[1., 2.],
            [1., 2.]])
     """
-    old, new = shape_of(x), tuple(int(n) for n in shape)
+    old, new = shape_of(x), tuple(int_of("broadcast", "every size", n) for n in shape)
     if len(old) > len(new):
         raise ShapeError("broadcast", f"shape {old} does not broadcast to {new}")
     aligned = reshape(x, (1,) * (len(new) - len(old)) + old)
