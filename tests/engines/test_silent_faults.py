@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 from fractions import Fraction
 from typing import Any
 
@@ -10,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.nn.utils.parametrizations
+import torch.nn.utils.prune
 
 import specgrad as sg
 import specgrad.functional
@@ -143,3 +148,86 @@ def test_interpolate_takes_whole_floats(factor: Any) -> None:
     assert torch.equal(sg.functional.interpolate(x, scale_factor=factor), F.interpolate(x, scale_factor=factor))
     with pytest.raises(sg.ParameterError, match="needs whole factors"):
         sg.functional.interpolate(x, scale_factor=1.5)
+
+
+# --- compiled modules ---------------------------------------------------------------------------------------------
+
+
+def test_compiled_functions_refuse_unknown_keys() -> None:
+    graph = sg.trace(lambda p, x: sg.mul(p["a"]["w"], x), {"a": {"w": (2,)}}, (2,))
+    good, x = {"a": {"w": torch.ones(2)}}, torch.ones(2)
+    module = sg.compile(graph, "torch")
+    assert torch.equal(module(good, x), x)
+    for wrong, place in (({**good, "typo": x}, "p"), ({"a": {"w": x, "typo": x}}, "p.a")):
+        for f in (graph, module, sg.compile(graph, "jax")):
+            with pytest.raises(sg.ShapeError, match=f"graph: {place} has unknown typo"):
+                f(jax.tree.map(lambda t: t.numpy(), wrong) if f is not module else wrong, x.numpy())
+
+
+@pytest.mark.parametrize("order", [("a", "a__b"), ("a__b", "a")])
+def test_parameter_names_do_not_collide(order: tuple[str, str]) -> None:
+    values = {"a": {"b": np.array([2.0])}, "a__b": np.array([5.0])}
+    params = {name: values[name] for name in order}
+    shapes = {name: {"b": (1,)} if name == "a" else (1,) for name in order}
+    graph = sg.trace(lambda p, x: sg.add(sg.mul(p["a"]["b"], x), p["a__b"]), shapes, (1,))
+    module = sg.compile(graph, "torch", parameters=params)
+    assert {k: v.item() for k, v in module.named_parameters()} == {"a__b": 5.0, "a__b_": 2.0}
+    assert module(torch.tensor([10.0], dtype=torch.float64)).item() == 25
+
+
+@pytest.mark.parametrize("name", ["graph", "forward", "training", "graph_module", "_own", "_bind", "parameter", "T"])
+def test_any_parameter_name_works(name: str) -> None:
+    graph = sg.trace(lambda p, x: sg.mul(p[name], x), {name: (1,)}, (1,))
+    module = sg.compile(graph, "torch", parameters={name: np.array([3.0])})
+    module.to(torch.float32)
+    assert module(torch.ones(1)).item() == 3
+
+
+def _two_layers() -> Any:
+    def net(p: Any, x: Any) -> Any:
+        return sg.linear(p["weight"], None, sg.relu(sg.add(x, np.array([0.5, -0.5]))))
+
+    graph = sg.trace(net, {"weight": (2, 2)}, (2,))
+    return sg.compile(graph, "torch", parameters={"weight": np.array([[1.0, 2.0], [3.0, 5.0]])})
+
+
+def test_weight_norm_and_pruning_reach_the_module() -> None:
+    x = torch.ones(2, dtype=torch.float64)
+    module = torch.nn.utils.parametrizations.weight_norm(_two_layers(), "weight")
+    expected = module(x)
+    module.parametrizations.weight.original0.data *= 2
+    assert torch.allclose(module(x), 2 * expected)
+    pruned = torch.nn.utils.prune.custom_from_mask(_two_layers(), "weight", torch.tensor([[1, 0], [0, 1]]))
+    assert pruned(x).tolist() == [1.5, 2.5]
+
+
+def _pickles() -> bool:
+    try:
+        pickle.dumps(_two_layers().graph)
+    except Exception:
+        return False
+    return True
+
+
+def _by_torch_save(module: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), _by_torch_save])
+def test_compiled_modules_are_copied_and_saved(copied: Any) -> None:
+    if copied is not copy.deepcopy and not _pickles():
+        pytest.skip("graphs do not pickle")
+    module, x = _two_layers().to(torch.float32), torch.ones(2)
+    with torch.no_grad():
+        module.weight *= 2
+    twin = copied(module)
+    assert torch.equal(twin(x), module(x))
+    assert [(k, v.dtype) for k, v in twin.state_dict().items()] == [
+        (k, v.dtype) for k, v in module.state_dict().items()
+    ]
+    with torch.no_grad():
+        twin.weight.zero_()
+    assert module(x).tolist() == [5.0, 14.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Collection
 from types import FunctionType
@@ -153,6 +154,15 @@ def _batch_norms(graph: Graph) -> dict[int, tuple[Any, ...]]:
 # --- modules ----------------------------------------------------------------------------------------------------------
 
 
+def _flat_module(graph: Graph) -> fx.GraphModule:
+    """Flat in and flat out; the constants are its buffers."""
+    places = {position: f"constant_{position}" for position in graph.constants}
+    root = nn.Module()
+    for position, array in graph.constants.items():
+        root.register_buffer(places[position], _constant(array))
+    return fx.GraphModule(root, _Lowering(graph, places).lower())
+
+
 class Compiled(nn.Module):
     """A graph as a module. Called with the graph's arguments, in its structure; `parameters=` makes some its own.
 
@@ -161,37 +171,70 @@ class Compiled(nn.Module):
 
     def __init__(self, graph: Graph, parameters: Tree | None = None) -> None:
         super().__init__()
-        places = {position: f"constant_{position}" for position in graph.constants}
-        lowered = _Lowering(graph, places).lower()
-        root = nn.Module()
-        for position, array in graph.constants.items():
-            root.register_buffer(places[position], _constant(array))
-        self.graph_module = fx.GraphModule(root, lowered)
         self.graph = graph
+        self.graph_module = _flat_module(graph)
+        self._owns = parameters is not None
         self._own: list[str] = []
-        given = graph  # the part of the arguments that a call must bring
+        self._prepare()
         if parameters is not None:
-            self._own = self._register(parameters)
-            given = Graph(graph.nodes, graph.names[1:], graph.inputs[1:], (), False, {})
-        self._bind = Binder(given)
-        self._numbers = [
-            (i, graph.nodes[p].name) for i, p in enumerate(given.input_positions) if graph.nodes[p].kind == "real"
-        ]
+            self._register(parameters)
 
-    def _register(self, parameters: Tree) -> list[str]:
+    def _prepare(self) -> None:
+        """What a call needs of the arguments that it must bring."""
+        first = 1 if self._owns else 0
+        graph = self.graph
+        given = Graph(graph.nodes, graph.names[first:], graph.inputs[first:], (), False, {})
+        nodes = [graph.nodes[p] for p in given.input_positions]
+        self._bind = Binder(given)
+        self._numbers = [(i, node.name) for i, node in enumerate(nodes) if node.kind == "real"]
+
+    def _register(self, parameters: Tree) -> None:
         own = Graph(self.graph.nodes, self.graph.names[:1], self.graph.inputs[:1], (), False, {})
         found = bind_inputs(own, (parameters,))
-        names = []
-        for position in leaves(own.inputs):
-            name = self.graph.nodes[position].name.partition(".")[2].replace(".", "__") or "parameter"
+        positions = leaves(own.inputs)
+        names = self._free_names([self.graph.nodes[p].name.partition(".")[2] for p in positions])
+        for position, name in zip(positions, names, strict=True):
             value = found[position]
             tensor = value.detach().clone() if isinstance(value, Tensor) else torch.as_tensor(np.array(value))
             self.register_parameter(name, nn.Parameter(tensor))
+        self._own = names
+
+    def _free_names(self, paths: list[str]) -> list[str]:
+        """a.b as a__b, which PyTorch allows; with a _ behind it where the module, or a parameter, is called so."""
+        plain = {path for path in paths if "." not in path}
+        taken, names = set(plain), []
+        for path in paths:
+            name = path.replace(".", "__") or "parameter"
+            while hasattr(self, name) or (name in taken and path not in plain):
+                name += "_"
+            taken.add(name)
             names.append(name)
         return names
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Plans are functions and cannot be written; the graph can, and makes them anew."""
+        state = self.__dict__.copy()
+        state["_modules"] = {k: m for k, m in self._modules.items() if k != "graph_module"}
+        state["_constants"] = dict(self.graph_module.named_buffers())
+        return {k: v for k, v in state.items() if k not in ("_bind", "_numbers")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        constants = state.pop("_constants")
+        super().__setstate__(state)
+        self.graph_module = _flat_module(self.graph)
+        for name, tensor in constants.items():
+            self.graph_module.register_buffer(name, tensor)
+        self._prepare()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
+        memo[id(self.graph)] = self.graph  # it never changes
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return twin
+
     def forward(self, *args: Any) -> Any:
-        own = [self._parameters[name] for name in self._own]
+        own = [getattr(self, name) for name in self._own]  # not _parameters: weight_norm and pruning put others there
         values = self._bind(args)
         for i, name in self._numbers:
             of_numbers(values[i], name)

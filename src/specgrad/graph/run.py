@@ -72,15 +72,17 @@ class Binder:
             for number, tree in enumerate(graph.inputs)
             for keys, position in _keys(tree, ())
         ]
+        self.branches = [(n, keys, size) for n, tree in enumerate(graph.inputs) for keys, size in _sizes(tree, ())]
 
     def __call__(self, args: tuple[Any, ...]) -> list[Value]:
         """The leaves of the arguments in the graph's order; wrong ones are refused as by `bind_inputs`."""
         values = []
         try:
+            for number, keys, size in self.branches:
+                if len(_at(args[number], keys)) != size:  # an entry that the graph does not know
+                    raise TypeError
             for number, keys, shape in self.leaves:
-                value = args[number]
-                for key in keys:
-                    value = value[key]
+                value = _at(args[number], keys)
                 if value.shape != shape:
                     raise TypeError
                 values.append(value)
@@ -90,6 +92,20 @@ class Binder:
         if len(args) != len(self.graph.inputs):
             bind_inputs(self.graph, args)
         return values
+
+
+def _at(value: Any, keys: tuple[Any, ...]) -> Any:
+    for key in keys:
+        value = value[key]
+    return value
+
+
+def _sizes(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """Every branch of a structure with the number of its entries."""
+    if isinstance(tree, dict | tuple):
+        yield keys, len(tree)
+        for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _sizes(child, (*keys, key))
 
 
 def _keys(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
