@@ -231,3 +231,64 @@ def test_compiled_modules_are_copied_and_saved(copied: Any) -> None:
     with torch.no_grad():
         twin.weight.zero_()
     assert module(x).tolist() == [5.0, 14.0]
+
+
+# --- edges of windows, labels and zeros ---------------------------------------------------------------------------
+
+EMPTY = {"stride": 3, "padding": ((2, 0),)}  # the only window reads the cell before the first
+ON_EMPTY = {
+    "max_pool": lambda x: sg.max_pool(x, (1,), **EMPTY),
+    "avg_pool": lambda x: sg.avg_pool(x, (1,), **EMPTY),
+    "avg_pool inside": lambda x: sg.avg_pool(x, (1,), count_include_pad=False, **EMPTY),
+    "smooth_max_pool": lambda x: sg.smooth_max_pool(x, (1,), beta=2, **EMPTY),
+    "smooth ignore": lambda x: sg.smooth_max_pool(x, (1,), beta=2, padded="ignore", **EMPTY),
+    "conv": lambda x: sg.conv(x * 0 + 1, None, x, **EMPTY),
+    "rank 2": lambda x: sg.max_pool(x, (1, 1), stride=3, padding=((2, 0), (2, 0))),
+    "conv_transpose": lambda x: sg.conv_transpose(x * 0 + 1, None, x, stride=3, padding=((2, 0),), output_padding=2),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ON_EMPTY)
+def test_windows_with_no_tap_inside(name: str, dtype: Any) -> None:
+    call = ON_EMPTY[name]
+    x = torch.full((1, 1, 1), 3.0, dtype=dtype, requires_grad=True)
+    y = call(x)
+    assert y.tolist() == call(np.full((1, 1, 1), 3.0)).tolist() == [[[0.0]]]
+    assert torch.autograd.grad(y.sum(), x)[0].tolist() == [[[0.0]]]
+    assert torch.func.grad(lambda t: call(t).sum())(x.detach()).tolist() == [[[0.0]]]
+    assert torch.func.jvp(call, (x.detach(),), (torch.ones_like(x),))[1].tolist() == [[[0.0]]]
+
+
+@pytest.mark.parametrize("label", [-1, -2, -100, 3])
+def test_labels_outside_are_refused_or_nan(label: int) -> None:
+    x, labels = jax.numpy.zeros((2, 3)), jax.numpy.array([1, label])
+    loss = lambda x, labels: sg.cross_entropy(x, labels, reduction="sum")
+    graph = sg.trace(loss, (2, 3), sg.Index((2,)))
+    with pytest.raises(sg.ShapeError, match=r"indices must lie in 0\.\.2"):
+        loss(x, labels)
+    gradients = [jax.jit(jax.grad(loss)), sg.compile(graph, "jax", "grad", wrt="x")]
+    assert np.isnan(jax.jit(loss)(x, labels))
+    for gradient in gradients:
+        found = np.asarray(gradient(x, labels))
+        assert np.isnan(found[1]).any()
+        assert np.allclose(found[0], [1 / 3, -2 / 3, 1 / 3])
+
+
+def _signs(y: Any) -> list[bool]:
+    return np.signbit(np.asarray(y)).ravel().tolist()
+
+
+@pytest.mark.parametrize("cells", [8, 40_000])
+@pytest.mark.parametrize("kernel", [2, 5, 9])
+def test_negative_zero_does_not_tell_whether_gradients_are_wanted(kernel: int, cells: int) -> None:
+    """torch: the zero that comes first; JAX: always +0."""
+    kernel = min(kernel, cells)
+    x = np.random.default_rng(0).choice(np.array([0.0, -0.0, -1.0], dtype=np.float32), (1, 4, cells))
+    _, index = F.max_pool1d(torch.tensor(x), kernel, 1, return_indices=True)
+    first = np.take_along_axis(x, index.numpy(), -1)
+    call = lambda t: sg.max_pool(t, (kernel,), stride=1)
+    for wanted in (False, True):
+        assert _signs(call(torch.tensor(x, requires_grad=wanted)).detach()) == _signs(first)
+    for y in (call(jax.numpy.asarray(x)), jax.vjp(call, x)[0], jax.jit(lambda x: jax.vjp(call, x)[0])(x)):
+        assert not any(a and b == 0 for a, b in zip(_signs(y), np.asarray(y).ravel(), strict=True))

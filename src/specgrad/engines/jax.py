@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ..errors import ShapeError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.run import bind_inputs
 from ..graph.tree import transform
@@ -89,12 +90,25 @@ def _planes(x: Array, rank: int) -> Array:
     return x.reshape((math.prod(lead), math.prod(x.shape[x.ndim - rank :])))
 
 
+def _positions(name: str, where: Array, cells: int, empty: bool) -> tuple[Array, Any]:
+    """Positions that JAX can read, and a factor: 1, or NaN for a position outside, which only jit lets through."""
+    low = -1 if empty else 0
+    if not isinstance(where, jax.core.Tracer) and where.size:
+        least, most = int(where.min()), int(where.max())
+        if least < low or most >= cells:
+            raise ShapeError(name, f"indices must lie in {low}..{cells - 1}; got {least}..{most}")
+        return jnp.maximum(where, 0) if empty else where, 1
+    outside = (where < low) | (where >= cells)
+    return jnp.clip(where, 0, cells - 1), jnp.where(outside, math.nan, 1)
+
+
 def _take(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
     cells, where = _planes(x, rank), _planes(i, rank)
     if not cells.shape[1]:
         return jnp.zeros(i.shape, x.dtype)
-    y = jnp.take_along_axis(cells, jnp.maximum(where, 0) if empty else where, axis=1)
-    return (jnp.where(where < 0, jnp.zeros((), x.dtype), y) if empty else y).reshape(i.shape)
+    at, factor = _positions("take", where, cells.shape[1], empty)
+    y = (jnp.take_along_axis(cells, at, axis=1) * factor).astype(x.dtype)
+    return (jnp.where(where == -1, jnp.zeros((), x.dtype), y) if empty else y).reshape(i.shape)
 
 
 def _rows(where: Array) -> Array:
@@ -108,8 +122,9 @@ def _dropped(where: Array, cells: int) -> Array:
 
 def _put(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
     values, where, cells = _planes(gy, len(size)), _planes(i, len(size)), math.prod(size)
-    zeros = jnp.zeros((where.shape[0], cells), gy.dtype)
-    flat = zeros.at[_rows(where), _dropped(where, cells)].add(values, mode="drop")
+    at, factor = _positions("put", where, cells, empty)
+    at, values = jnp.where(where == -1, cells, at) if empty else at, (values * factor).astype(gy.dtype)
+    flat = jnp.zeros((where.shape[0], cells), gy.dtype).at[_rows(where), at].add(values, mode="drop")
     return flat.reshape((*gy.shape[: gy.ndim - len(size)], *size))
 
 

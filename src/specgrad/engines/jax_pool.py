@@ -225,7 +225,7 @@ def routed_max(x: Array, window: Window) -> Routed:
     def along_all(v: Array) -> Array:
         return zero_if_empty(functools.reduce(lambda u, route: route(u), routes, v), window)
 
-    return Routed(zero_if_empty(y, window), along_all)
+    return Routed(_one_zero(zero_if_empty(y, window)), along_all)
 
 
 def winner_of(route: Route, shape: Shape, window: Window) -> Array:
@@ -266,8 +266,17 @@ def _max_along(line: Line, x: Array) -> Array:
     return _reduce_window(x, -math.inf, lax.max, [(line.at, axis)])
 
 
+def _one_zero(y: Array) -> Array:
+    """-0 as +0: lax.max and the tournament choose differently between them, and a value must not show which ran."""
+    return jnp.where(y == 0, jnp.zeros((), y.dtype), y)
+
+
 def window_max(x: Array, window: Window) -> Array:
     """The maximum over windows, value only."""
+    return _one_zero(_window_max(x, window))
+
+
+def _window_max(x: Array, window: Window) -> Array:
     strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
     if len(strided) == window.rank and not on_cpu():
         return zero_if_empty(_reduce_window(x, -math.inf, lax.max, strided), window)

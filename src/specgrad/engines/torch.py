@@ -150,9 +150,8 @@ def _winner_by_taps(x: Tensor, window: Window) -> Tensor:
     bare = window.unpadded()
     size = x.shape[x.ndim - window.rank :]
     position = torch.arange(math.prod(size), device=x.device).view(size)
-    pads = torch_pool.spatial_pads(window.pads)
-    v = F.pad(x.detach(), pads, value=-math.inf)
-    i = F.pad(position, pads, value=-1).expand(v.shape)
+    v = torch_pool.pad_or_crop(x.detach(), window.pads, -math.inf)
+    i = torch_pool.pad_or_crop(position, window.pads, -1).expand(v.shape)
     for axis in reversed(range(window.rank)):
         (best, where), *rest = zip(*(_axis_taps(t, bare, axis) for t in (v, i)), strict=True)
         for value, index in rest:
@@ -238,7 +237,7 @@ def _doubled_max(window: Window, traceable: Plan, with_gradient: bool) -> Plan:
             if with_gradient and t.dtype is torch.float32 and not t.detach().sum().isnan():
                 return _PackedMax.apply(t, window)
             return traceable(t)
-        return values(t)
+        return traceable(t) if torch_pool.has_negative_zero(t) else values(t)  # which zero wins: the first, as always
 
     return plan
 
@@ -386,7 +385,10 @@ def _matrix_products(t: Tensor, window: Window, transpose: bool) -> Tensor:
 def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor:
     lead = (slice(None),) * dim
     size = window.size if transpose else window.out
-    total = t.new_zeros((*t.shape[:dim], *size, *t.shape[dim + 1 :]))
+    shape = (*t.shape[:dim], *size, *t.shape[dim + 1 :])
+    if not any(True for _ in window.taps()):
+        return torch_pool.nothing_of(t, shape)
+    total = t.new_zeros(shape)
     rest = tuple(slice(0, n) for n in t.shape[dim + 1 :])
     for tap in window.taps():
         to, read = (tap.ins, tap.outs) if transpose else (tap.outs, tap.ins)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..window import Shape, Window
 from .base import Plan
-from .torch_pool import accumulate, spatial_pads
+from .torch_pool import accumulate, pad_or_crop
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -46,14 +46,14 @@ def conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Te
     native = win.native()
     if native.padding is not None and not native.ceil:
         return CONV[win.rank](x, w, b, native.stride, native.padding, native.dilation, groups)
-    return CONV[win.rank](F.pad(x, spatial_pads(win.pads)), w, b, native.stride, 0, native.dilation, groups)
+    return CONV[win.rank](pad_or_crop(x, win.pads), w, b, native.stride, 0, native.dilation, groups)
 
 
 def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
     first, rest = split(win)
     n, c = x.shape[:2]
     (k,), (out,) = first.kernel, first.out
-    padded = F.pad(x, [0, 0] * rest.rank + list(first.pads[0])).movedim(2, 1)  # (N, size, C, *rest)
+    padded = pad_or_crop(x, (*first.pads, *((0, 0),) * rest.rank)).movedim(2, 1)  # (N, size, C, *rest)
     reads = torch.stack([padded[:, tap.ins[0]] for tap in first.unpadded().taps()], 3)  # (N, out, C, k, *rest)
     folded = reads.reshape(n * out, c * k, *rest.size)
     y = conv(folded, w.reshape(w.shape[0], w.shape[1] * k, *rest.kernel), b, rest, groups)
@@ -78,7 +78,7 @@ def conv_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: 
         return direct(x, w, b)
     native = win.native()
     full = CONV_TRANSPOSE[win.rank](x, w, None, native.stride, 0, 0, groups, native.dilation)
-    y = F.pad(full, spatial_pads(tuple((-lo, -hi) for lo, hi in win.pads)))
+    y = pad_or_crop(full, tuple((-lo, -hi) for lo, hi in win.pads))
     return y if b is None else y + b.view(-1, *(1,) * win.rank)
 
 
@@ -103,7 +103,7 @@ def conv_weight(x: Tensor, gy: Tensor, win: Window, groups: int) -> Tensor:
     native = win.native()
     pads = native.padding
     if pads is None or native.ceil:
-        x, pads = F.pad(x, spatial_pads(win.pads)), (0,) * win.rank
+        x, pads = pad_or_crop(x, win.pads), (0,) * win.rank
     weight = x.new_empty(1).expand(shape)
     return torch.ops.aten.convolution_backward(
         gy, x, weight, None, native.stride, pads, native.dilation, False, (0,) * win.rank, groups, (False, True, False)

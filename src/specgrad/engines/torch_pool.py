@@ -25,9 +25,29 @@ def spatial_pads(pads: tuple[tuple[int, int], ...]) -> list[int]:
     return [n for pair in reversed(pads) for n in pair]
 
 
+def pad_or_crop(x: Tensor, pads: tuple[tuple[int, int], ...], value: float = 0.0) -> Tensor:
+    """(lo, hi) cells of `value` around the last axes, negative ones cut off; all cells of x may be (F.pad crashes)."""
+    sizes = x.shape[x.ndim - len(pads) :]
+    if all(lo >= -n and hi >= -n for n, (lo, hi) in zip(sizes, pads, strict=True)):
+        return F.pad(x, spatial_pads(pads), value=value)
+    wide = F.pad(x, [max(n, 0) for n in spatial_pads(pads)], value=value)
+    ends = zip(wide.shape[x.ndim - len(pads) :], pads, strict=True)
+    return wide[(..., *(slice(max(-lo, 0), n + min(hi, 0)) for n, (lo, hi) in ends))]
+
+
 def padded(x: Tensor, win: Window, value: float) -> Tensor:
-    pads = spatial_pads(win.pads)
-    return F.pad(x, pads, value=value) if any(pads) else x
+    return pad_or_crop(x, win.pads, value) if win.pads_anything else x
+
+
+def nothing_of(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Zeros that still hang on t's tape: what a window without a tap inside makes of it."""
+    return t.flatten()[:0].sum().expand(shape)
+
+
+def has_negative_zero(x: Tensor) -> bool:
+    """Whether a cell is -0: +0 ties with it, and torch.maximum returns either, by its place in a vector."""
+    kind = torch.int32 if x.dtype == torch.float32 else torch.int64
+    return bool((x.detach().view(kind) == torch.iinfo(kind).min).any())
 
 
 def embed(t: Tensor, widths: tuple[tuple[int, int, int], ...]) -> Tensor:
@@ -184,13 +204,21 @@ def packed_winner(x: Tensor, win: Window) -> tuple[Tensor, Tensor]:
     if win.has_empty:
         index = torch.where(index == LOW_WORD, -1, index)
         y = torch.where(index < 0, torch.zeros((), dtype=x.dtype), y)
-    return y.view(shape), index.view(shape)
+    y, index = y.view(shape), index.view(shape)
+    return (_signed(x, y, index, win.rank) if has_negative_zero(x) else y), index
+
+
+def _signed(x: Tensor, y: Tensor, index: Tensor, rank: int) -> Tensor:
+    """Keys know one zero; its sign is that of the first winner."""
+    cells, where = x.flatten(x.ndim - rank), index.flatten(index.ndim - rank)
+    signed = cells.gather(-1, where.clamp(min=0)).view(y.shape)
+    return torch.where((y == 0) & (index >= 0), signed, y)
 
 
 def _positions(win: Window) -> Tensor:
     """The low words of one padded plane: complement of the flat position, 0 in the padding."""
     inside = torch.arange(math.prod(win.size), dtype=torch.int32).view(win.size).bitwise_not()
-    return F.pad(inside, spatial_pads(win.pads)).reshape(-1)
+    return pad_or_crop(inside, win.pads).reshape(-1)
 
 
 class _KeyBuffers:

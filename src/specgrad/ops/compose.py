@@ -161,7 +161,8 @@ def _reduce(operator: str, x: Value, reduction: Reduction) -> Value:
 def cross_entropy(x: Value, labels: Value, *, reduction: Reduction = "mean") -> Value:
     """-log_softmax(x)[label] with classes on axis 1 (axis 0 for one sample); labels are integer classes.
 
-    x is (C), (N, C) or (N, C, *spatial); labels have the same shape without the class axis.
+    x is (C), (N, C) or (N, C, *spatial); labels have the same shape without the class axis. A label outside 0..C-1 is
+    refused; inside jax.jit, where nothing can be, its loss is NaN.
 
     >>> cross_entropy(np.zeros((1, 4)), np.array([2]))
     array(1.38629436)
