@@ -292,3 +292,26 @@ def test_negative_zero_does_not_tell_whether_gradients_are_wanted(kernel: int, c
         assert _signs(call(torch.tensor(x, requires_grad=wanted)).detach()) == _signs(first)
     for y in (call(jax.numpy.asarray(x)), jax.vjp(call, x)[0], jax.jit(lambda x: jax.vjp(call, x)[0])(x)):
         assert not any(a and b == 0 for a, b in zip(_signs(y), np.asarray(y).ravel(), strict=True))
+
+
+# --- short floats -------------------------------------------------------------------------------------------------
+
+
+def test_bfloat16_depthwise_sums_in_float32() -> None:
+    """Not worse than lax.conv, in units of the last place of the exact result."""
+    rng = np.random.default_rng(0)
+    x, w = (jax.numpy.asarray(rng.normal(size=s), jax.numpy.bfloat16) for s in ((2, 8, 24, 24), (8, 1, 9, 9)))
+    wide = [np.asarray(a, np.float64) for a in (w, x)]
+    exact = sg.conv(torch.tensor(wide[0]), None, torch.tensor(wide[1]), groups=8).numpy()
+    theirs = jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", feature_group_count=8)
+    ours, scale = sg.conv(w, None, x, groups=8), np.abs(exact).mean()
+    errors = [np.abs(np.asarray(y, np.float64) - exact).mean() / scale for y in (ours, theirs)]
+    assert ours.dtype == jax.numpy.bfloat16
+    assert errors[0] <= errors[1] * 1.01
+
+
+def test_bfloat16_averages_sum_in_float32() -> None:
+    x = jax.numpy.asarray(np.random.default_rng(0).uniform(1, 2, (4, 32, 32)), jax.numpy.bfloat16)
+    exact = sg.avg_pool(np.asarray(x, np.float64), (9, 9), stride=1)
+    error = np.abs(np.asarray(sg.avg_pool(x, (9, 9), stride=1), np.float64) / exact - 1).max()
+    assert error <= 2**-8  # one rounding to 8 bits

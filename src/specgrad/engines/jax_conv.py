@@ -22,7 +22,7 @@ from jax import lax
 
 from ..window import Shape, Strided, Window
 from .jax_mesh import struct_like
-from .jax_pool import on_cpu, pad_axis
+from .jax_pool import on_cpu, pad_axis, summed_in_float32
 
 Array = jax.Array
 EXACT = lax.Precision.HIGHEST  # no TF32 or bfloat16 operands behind the caller's back
@@ -85,6 +85,7 @@ def _native(x: Array, w: Array, how: Sequence[Step], groups: int, spacing: Shape
     )
 
 
+@summed_in_float32
 def _shifted(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     """One input channel per group: a sum of shifted slices, each times its weight; no matrix product at all."""
     n, c, rank = x.shape[0], x.shape[1], len(how)
@@ -336,6 +337,7 @@ def _weight_native(x: Array, gy: Array, how: Sequence[Step]) -> Array:
     return jnp.swapaxes(_native(jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1), turned, 1), 0, 1)
 
 
+@summed_in_float32
 def _weight_depthwise(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
     """One input channel per group: a sum of products per tap."""
     n, c = x.shape[:2]

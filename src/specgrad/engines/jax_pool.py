@@ -116,6 +116,19 @@ def zero_if_empty(y: Array, window: Window, value: int = 0) -> Array:
     return jnp.where(nonempty(window), y, jnp.asarray(value, y.dtype)) if window.has_empty else y
 
 
+def summed_in_float32(f: Callable[..., Array]) -> Callable[..., Array]:
+    """f, whose first arguments are arrays; sums of shorter floats (bfloat16) are kept in float32 and rounded once."""
+
+    @functools.wraps(f)
+    def run(x: Array, *args: Any, **params: Any) -> Array:
+        if x.dtype.itemsize >= 4:
+            return f(x, *args, **params)
+        wide = [a.astype(jnp.float32) if isinstance(a, jax.Array) else a for a in args]
+        return f(x.astype(jnp.float32), *wide, **params).astype(x.dtype)
+
+    return run
+
+
 # --- who wins ---------------------------------------------------------------------------------------------------
 
 
@@ -352,10 +365,12 @@ def _divide(x: Array, window: Window, divisor: Divisor) -> Array:
     return quotient if counts.all() else jnp.where(counts == 0, jnp.zeros((), x.dtype), quotient)
 
 
+@summed_in_float32
 def avg_pool(x: Array, window: Window, divisor: Divisor) -> Array:
     return _divide(window_sum(x, window), window, divisor)
 
 
+@summed_in_float32
 def avg_spread(gy: Array, window: Window, divisor: Divisor) -> Array:
     return window_spread(_divide(gy, window, divisor), window)
 
