@@ -232,6 +232,10 @@ def sealed(data: Mapping[str, Any], packed: bytes) -> bytes:
 # --- checking ---------------------------------------------------------------------------------------------------------
 
 
+class OutOfTimeError(ReplayError):
+    """Neither valid nor refused: the time was over first."""
+
+
 class Deadline:
     """Called in every loop of a replay; refuses when the time is over."""
 
@@ -240,7 +244,7 @@ class Deadline:
 
     def __call__(self) -> None:
         if time.monotonic() > self.end:
-            raise ReplayError(f"the replay took over {self.seconds:g} s; give it more with `seconds`")
+            raise OutOfTimeError(f"the replay took over {self.seconds:g} s; give it more with `seconds`")
 
 
 def check_file(

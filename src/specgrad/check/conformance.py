@@ -66,10 +66,12 @@ class Conformance:
 
     @property
     def verdict(self) -> str:
-        """ "differs" if anything does, else "cannot tell" if nothing was answered, else "ok"."""
+        """ "differs" if anything does, else "times out" if anything did, "cannot tell" if nothing answered, or "ok"."""
         total: Counter[str] = sum(self.counts.values(), Counter())
-        if any(total[kind] for kind in BAD):
+        if any(total[kind] for kind in BAD if kind != "times out"):
             return "differs"
+        if total["times out"]:
+            return "times out"
         return "ok" if total["exact"] + total["rounding"] else "cannot tell"
 
     def scripts(self) -> dict[str, str]:

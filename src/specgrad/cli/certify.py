@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -15,9 +14,9 @@ from rich.markup import escape
 
 from ..scalar import Array
 from . import screen
-from .models import as_graph, load_model
+from .models import as_graph, load_model, read_array
+from .outcome import finish, print_json
 
-CODES = {"holds": 0, "counterexample": 1, "unknown": 2}
 COLOURS = {"holds": "green", "counterexample": "red", "unknown": "yellow"}
 WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
 SHOWN = 20  # alternatives of a case
@@ -77,12 +76,12 @@ def certify(
     if as_json:
         note = {"file": None, "reason": reason} if reason else {"file": str(certificate)}
         extra = {} if certificate is None else {"certificate": note}
-        print(json.dumps({"verdict": found.verdict, **found.to_json(), **extra}, indent=2))
+        print_json({"verdict": found.verdict, **found.to_json(), **extra})
     else:
         show_verdict(Console(), model, found)
         if certificate is not None:
             print(f"no certificate: {reason}" if reason else f"certificate: {certificate}")
-    raise typer.Exit(CODES[found.verdict])
+    finish(found.verdict, {}, as_json=False)
 
 
 def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, arithmetic: Any) -> str | None:
@@ -118,27 +117,26 @@ def check_certificate(
     seconds: Annotated[float, typer.Option(min=0, help="Time limit.")] = 60,
     as_json: Json = False,
 ) -> None:
-    """Replay a certificate of a property in exact arithmetic. Exit codes: 0 valid, 1 refused."""
-    from ..bounds.certificate import check_file
+    """Replay a certificate of a property in exact arithmetic. Exit codes: 0 valid, 1 refused, 2 out of time."""
+    from ..bounds.certificate import OutOfTimeError, check_file
     from ..bounds.replay_numbers import ReplayError
 
     asked = _statement(statement, x, label, eps)
+    if not certificate.exists():
+        raise typer.BadParameter(f"no file {certificate}")
     graph, notes = _network(model)
     question = _question(asked, graph, {"low": _number("--low", low), "high": _number("--high", high)})
     files = {"network": model, "property": str(statement) if statement is not None else f"around {x}"}
     try:
         found = check_file(certificate, graph, question, seconds=seconds, files=files)
     except ReplayError as error:
-        if as_json:
-            print(json.dumps({"verdict": "refused", "reason": str(error)}, indent=2))
-        else:
-            Console().print(f"[bold red]refused[/]  {escape(str(error))}")
-        raise typer.Exit(1) from None
-    if as_json:
-        print(json.dumps(checked_json(found, notes), indent=2))
-    else:
+        verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
+        if not as_json:
+            Console().print(f"[bold {'yellow' if verdict == 'unknown' else 'red'}]{verdict}[/]  {escape(str(error))}")
+        finish(verdict, {"reason": str(error)}, as_json)
+    if not as_json:
         show_checked(Console(), found, notes)
-    raise typer.Exit(0)
+    finish("valid", checked_json(found, notes), as_json)
 
 
 def _network(model: str) -> tuple[Any, tuple[str, ...]]:
@@ -229,12 +227,7 @@ def _statement(file: Path | None, x: Path | None, label: int | None, eps: str | 
 
 
 def _read(path: Path) -> Array:
-    if not path.exists():
-        raise typer.BadParameter(f"no file {path}")
-    try:
-        found: Array = np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise typer.BadParameter(f"{path} is no .npy file: {error}") from None
+    found = read_array(path)
     if found.dtype.kind != "f" or not np.isfinite(found).all():
         raise typer.BadParameter(f"{path} must hold finite floats; got dtype {found.dtype}")
     return found

@@ -1,9 +1,9 @@
-"""The commands. Exit codes: 0 ok, 1 differs, 2 cannot tell, 3 usage."""
+"""The commands. Exit codes: 0 yes, 1 no, 2 cannot tell, 3 usage, 4 unexpected; see outcome.py."""
 
 from __future__ import annotations
 
-import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,17 +17,12 @@ except ImportError as missing:  # pragma: no cover - said in one line to whoever
 from ..check import RUNTIMES
 from ..check import audit as run_audit
 from ..check import conformance as run_conformance
-from ..errors import SpecgradError
 from ..graph.explain import explain as run_explain
 from ..graph.show import HEADER, Row, rows
 from . import screen
 from .certify import register_certify
 from .models import as_graph, load_model, read_inputs
-
-OK, DIFFERS, CANNOT_TELL, USAGE = 0, 1, 2, 3
-CODES = {"exact": OK, "rounding": OK, "ok": OK, "cannot tell": CANNOT_TELL, "refuses": CANNOT_TELL}
-PACKAGES = {"flint": "python-flint"}  # where a package is not called like its module
-UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
+from .outcome import USAGE, YES, finish, report
 
 app = typer.Typer(
     add_completion=False,
@@ -43,10 +38,13 @@ Inputs = Annotated[
 Html = Annotated[Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")]
 
 
-def _finish(verdict: str, data: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"verdict": verdict, **data}, indent=2))
-    raise typer.Exit(CODES.get(verdict, DIFFERS))
+@app.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; after a command too.")
+    ] = False,
+) -> None:
+    """`main` takes --debug out of the arguments; here it stands for --help."""
 
 
 @app.command(epilog="Example: specgrad show resnet18.onnx")
@@ -61,7 +59,7 @@ def show(
     found, total = rows(graph, detail=detail)
     if not as_json:
         screen.show_graph(Console(), graph, detail)
-    _finish("ok", {"layers": [_as_numbers(row) for row in found], "total": total}, as_json)
+    finish("ok", {"layers": [_as_numbers(row) for row in found], "total": total}, as_json)
 
 
 def _as_numbers(row: Row) -> dict[str, Any]:
@@ -78,7 +76,7 @@ def audit(
     runtime: Annotated[str, typer.Option(help="onnxruntime, openvino, openvino-f32, onnx-reference or torch.")],
     inputs: Inputs = None,
     html: Html = None,
-    seconds: Annotated[float, typer.Option(help="Time limit for one run of the model.")] = 300,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit for one run of the model.")] = 300,
     as_json: Json = False,
 ) -> None:
     """Is every layer's output on this runtime explained by rounding? If not, which is the first that is not?"""
@@ -92,7 +90,7 @@ def audit(
         html.write_text(audit_page(found))
     if not as_json:
         screen.show_audit(Console(), found)
-    _finish(found.verdict, found.to_json(), as_json)
+    finish(found.verdict, found.to_json(), as_json)
 
 
 @app.command(epilog="Example: specgrad conformance --runtime onnxruntime --operator max_pool --scripts cases/")
@@ -123,7 +121,7 @@ def conformance(
         html.write_text(conformance_page(found))
     if not as_json:
         screen.show_conformance(Console(), found)
-    _finish(found.verdict, found.to_json(), as_json)
+    finish(found.verdict, found.to_json(), as_json)
 
 
 @app.command(epilog="Example: specgrad runtimes --write docs --count 256")
@@ -147,7 +145,7 @@ def runtimes(
         data["page"] = str(write_page(results, write))
     if not as_json:
         screen.show_runtimes(Console(), data["runtimes"])
-    _finish("ok", data, as_json)
+    finish("ok", data, as_json)
 
 
 @app.command(epilog="Example: specgrad explain unet.onnx --layer node_conv2d_3 --output 0,2,5,7")
@@ -166,7 +164,7 @@ def explain(
     found = run_explain(as_graph(load_model(model), inputs or []), index, layer)
     if not as_json:
         screen.show_explanation(Console(), found)
-    _finish("ok", found.to_json(), as_json)
+    finish("ok", found.to_json(), as_json)
 
 
 register_certify(app)
@@ -174,21 +172,23 @@ register_certify(app)
 
 def main() -> None:
     """Run the command; errors are one line on stderr."""
+    args = [a for a in sys.argv[1:] if a != "--debug"]
     try:
-        code = app(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else OK)
-    except UsageError as error:
-        error.show()
-        sys.exit(USAGE)
+        code = _run(args) if args else max(_run(["--help"]), USAGE)
+        sys.stdout.flush()  # a full disk shows here at the latest
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in sys.argv[1:]:
+            traceback.print_exception(error)
+        code = report(error, "--json" in args)
+    sys.exit(code)
+
+
+def _run(args: list[str]) -> int:
+    """Without typer's own frame, which gives an interrupt another code and an empty line."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("specgrad", args) as context:
+            command.invoke(context)
     except typer.Exit as done:
-        sys.exit(done.exit_code)
-    except (SpecgradError, OSError) as error:
-        print(f"specgrad: {error}", file=sys.stderr)
-        sys.exit(USAGE)
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        print(f"specgrad: this needs {package}: pip install {PACKAGES.get(package, package)}", file=sys.stderr)
-        sys.exit(USAGE)
-    except (typer.Abort, KeyboardInterrupt):
-        print("specgrad: stopped", file=sys.stderr)
-        sys.exit(CANNOT_TELL)
+        return int(done.exit_code)
+    return YES

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -21,7 +22,7 @@ def load_model(name: str) -> Any:
     if ":" in name and not Path(name).exists():
         return _module(name)
     path = Path(name)
-    if not path.exists():
+    if not path.is_file():
         raise ParameterError("model", f"no file {name}; give an .onnx file, a saved graph (.json) or module:attribute")
     return load(path) if path.suffix == ".json" else str(path)
 
@@ -55,21 +56,21 @@ def input_shapes(model: Any) -> dict[str, tuple[int, ...]]:
 def read_inputs(model: Any, files: Sequence[Path]) -> list[Array]:
     """One float32 array per .npy file; without files, standard normal numbers of a fixed seed."""
     if files:
-        return [_read(path) for path in files]
+        return [read_array(path) for path in files]
     if not isinstance(model, str):
         raise ParameterError("--input", "needed for a PyTorch module: its shapes are not written anywhere")
     rng = np.random.default_rng(0)
     return [rng.normal(size=shape).astype(np.float32) for shape in input_shapes(model).values()]
 
 
-def _read(path: Path) -> Array:
-    if not path.exists():
+def read_array(path: Path) -> Array:
+    """The array of an .npy file. It is mapped, so a header that claims more cells than there are is refused at once."""
+    if not path.is_file():
         raise ParameterError("--input", f"no file {path}")
     try:
-        found: Array = np.load(path, allow_pickle=False)
-    except ValueError as error:
+        return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (ValueError, EOFError, OSError, BadZipFile) as error:
         raise ParameterError("--input", f"{path} is no .npy file: {error}") from None
-    return found
 
 
 def as_graph(model: Any, files: Sequence[Path]) -> Graph:
@@ -81,7 +82,7 @@ def as_graph(model: Any, files: Sequence[Path]) -> Graph:
 
         shapes = input_shapes(model)
         if files:
-            shapes = {n: _read(f).shape for n, f in zip(shapes, files, strict=True)}
+            shapes = {n: read_array(f).shape for n, f in zip(shapes, files, strict=True)}
         graph: Graph = from_onnx(model, input_shapes=shapes)
         return graph
     import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -23,8 +24,8 @@ Step = Callable[[str, int, int], None]
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Step | None]:
-    """A bar on stderr that names what is at work; none under --json."""
-    if quiet:
+    """A bar on stderr that names what is at work; none under --json, or where nobody watches."""
+    if quiet or not sys.stderr.isatty():
         yield None
         return
     columns = TextColumn("{task.description:<28.28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -38,8 +39,8 @@ def coloured(kind: str) -> str:
 
 
 def bar(ratio: float, width: int = 12) -> str:
-    """How much of the allowance was used."""
-    filled = min(width, max(round(ratio * width), int(ratio > 0)))
+    """How much of the allowance was used; all of it where it was exceeded, by any factor."""
+    filled = max(round(ratio * width), int(ratio > 0)) if ratio <= 1 else width
     return "█" * filled + "·" * (width - filled)
 
 

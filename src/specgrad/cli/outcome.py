@@ -1,0 +1,85 @@
+"""How a command ends: exit codes, one line on stderr, one strict JSON object on stdout.
+
+0 yes    1 no    2 cannot tell: time-out, refusal, interrupt    3 usage, or a file that cannot be read
+4 anything unexpected: a fault of ours, or of the machine; --debug shows where
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import typer
+
+from ..check.printable import printable
+from ..errors import SpecgradError, UnsupportedError
+
+YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
+CODES = {"exact": YES, "rounding": YES, "ok": YES, "holds": YES, "valid": YES}
+CODES |= {"differs": NO, "other arithmetic": NO, "crashes": NO, "counterexample": NO, "refused": NO}
+CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered"), CANNOT_TELL)
+PACKAGES = {"flint": "python-flint"}  # where a package is not called like its module
+UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
+
+
+def strict(data: Any) -> Any:
+    """Data that JSON has: NaN and infinities become the strings "nan", "inf", "-inf".
+
+    >>> strict({"got": float("nan"), "place": (0, np.int64(2)), "allowed": np.float32(0.5)})
+    {'got': 'nan', 'place': [0, 2], 'allowed': 0.5}
+    """
+    if isinstance(data, Mapping):
+        return {str(name): strict(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [strict(value) for value in data]
+    if isinstance(data, np.ndarray | np.generic):
+        return strict(data.tolist())
+    if isinstance(data, float):
+        return data if math.isfinite(data) else str(data)
+    return data if data is None or isinstance(data, bool | int | str) else str(data)
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """One object, in one encoding, for all commands."""
+    print(json.dumps(strict(data), indent=2, allow_nan=False), flush=True)
+
+
+def finish(verdict: str, data: Mapping[str, Any], as_json: bool) -> None:
+    """Say the verdict where --json asks for it, and end with its code."""
+    if as_json:
+        print_json({"verdict": verdict, **data})
+    raise typer.Exit(CODES[verdict])
+
+
+def report(error: BaseException, as_json: bool) -> int:
+    """One line on stderr, under --json also an object on stdout; the exit code."""
+    code, reason = _meaning(error)
+    line = printable(" ".join(reason.split()))
+    print(f"specgrad: {line}", file=sys.stderr)
+    if isinstance(error, BrokenPipeError):  # nobody reads stdout any more; Python's last flush must not fail too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    elif as_json:
+        print_json({"verdict": "cannot tell" if code == CANNOT_TELL else "error", "reason": line})
+    return code
+
+
+def _meaning(error: BaseException) -> tuple[int, str]:
+    """Whose fault it is, and what to say."""
+    if isinstance(error, typer.Abort | KeyboardInterrupt):
+        return CANNOT_TELL, "stopped"
+    if isinstance(error, UsageError):
+        place = f"{error.ctx.command_path.partition(' ')[2]}: ".lstrip(": ") if error.ctx is not None else ""
+        return USAGE, f"{place}{error.format_message()}"
+    if isinstance(error, UnsupportedError):
+        return CANNOT_TELL, str(error)
+    if isinstance(error, SpecgradError) or (isinstance(error, OSError) and error.filename is not None):
+        return USAGE, str(error)
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        return USAGE, f"this needs {package}: pip install {PACKAGES.get(package, package)}"
+    return UNEXPECTED, f"unexpected {type(error).__name__}: {str(error)[:300]} (--debug shows where)"
