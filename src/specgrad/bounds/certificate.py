@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SpecgradError
+from ..files import write_whole
 from ..graph.graph import CONSTANT, INPUT, Graph
 from ..graph.save import to_json
 from ..scalar import Array
@@ -187,9 +188,9 @@ def write(path: str | Path, graph: Graph, cases: Sequence[CaseProof], arithmetic
 
 
 def store(path: str | Path, text: bytes, packed: bytes) -> None:
-    """Both files, given their bytes."""
-    Path(path).write_bytes(text)
-    Path(path).with_suffix(".safetensors").write_bytes(packed)
+    """Both files, given their bytes, each whole; the one that names the other's digest last."""
+    write_whole(Path(path).with_suffix(".safetensors"), packed)
+    write_whole(path, text)
 
 
 def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> tuple[bytes, bytes]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..files import refuse_foreign, write_whole
 from .conformance import BAD, Conformance, Finding
 from .generate import DATA, SHAPES
 from .rules import TEXT
+from .script import is_script
 
+PAGE = "runtimes.md"
 INTRO = """# What runtimes compute
 
 Is a difference between two runtimes rounding, or a bug? This page asks the runtimes below the same
@@ -109,15 +112,38 @@ def document(results: Sequence[Conformance]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write(results: Sequence[Conformance], folder: Path) -> Path:
-    """The page, and the scripts beside it; scripts of earlier runs are removed."""
-    scripts = folder / "runtimes"
-    scripts.mkdir(parents=True, exist_ok=True)
-    for old in scripts.glob("*.py"):
-        old.unlink()
-    for result in results:
-        for name, text in result.scripts().items():
-            (scripts / name).write_text(text)
-    page = folder / "runtimes.md"
-    page.write_text(document(results))
+def write(results: Sequence[Conformance], folder: Path, *, force: bool = False) -> Path:
+    """The page, and the scripts beside it; then our own scripts of earlier runs are removed, and nothing else.
+
+    Without `force`, a FileExistsError names the first file in the way that we did not write; nothing is written then.
+    """
+    page, text = folder / PAGE, document(results)
+    scripts = {folder / "runtimes" / name: text for result in results for name, text in result.scripts().items()}
+    if not force:
+        refuse_foreign(page, is_page)
+        for path in scripts:
+            refuse_foreign(path, is_script)
+    (folder / "runtimes").mkdir(parents=True, exist_ok=True)
+    for path, script in scripts.items():
+        write_whole(path, script)
+    write_whole(page, text)
+    for old in set((folder / "runtimes").glob("*.py")) - set(scripts):
+        if old.is_file() and is_script(old.read_bytes()):
+            old.unlink()
     return page
+
+
+def is_page(data: bytes) -> bool:
+    """Whether we wrote this page."""
+    return b"Written by `specgrad runtimes --write" in data[:4000]
+
+
+def write_scripts(result: Conformance, folder: Path, *, force: bool = False) -> None:
+    """The reproduction of every finding."""
+    scripts = {folder / name: text for name, text in result.scripts().items()}
+    if not force:
+        for path in scripts:
+            refuse_foreign(path, is_script)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in scripts.items():
+        write_whole(path, text)

@@ -10,6 +10,13 @@ from .judge import Verdict, expected
 from .question import Question
 from .runtimes import Runtime
 
+MARK = "# Written by specgrad, which may overwrite or remove this file."
+
+
+def is_script(data: bytes) -> bool:
+    """Whether we wrote this script, by its mark."""
+    return MARK.encode() in data[:4000]
+
 
 def _number(v: float) -> str:
     if np.isnan(v):
@@ -36,6 +43,7 @@ def reproduction(question: Question, runtime: Runtime, verdict: Verdict) -> str:
     lines = [
         f"# {question}",
         f"# {versions}: {verdict}",
+        MARK,
         *(["import os", *environment] if environment else []),
         "import numpy as np",
         "from numpy import inf, nan  # noqa: F401",

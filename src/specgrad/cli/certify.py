@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -12,10 +13,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from ..check.printable import printable
+from ..files import write_whole
 from ..scalar import Array
 from . import screen
 from .models import as_graph, load_model, read_array
-from .outcome import finish, print_json
+from .outcome import CODES, say
+from .output import Force, check_certificate_files, check_file, is_vnncomp, writing
 
 COLOURS = {"holds": "green", "counterexample": "red", "unknown": "yellow"}
 WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
@@ -52,12 +56,16 @@ def certify(
     certificate: Annotated[
         Path | None, typer.Option(help="Write a proof that check-certificate can check: this .json, and .safetensors.")
     ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Prove a property for every float32 execution of a class, or find an input that breaks it."""
+    from ..bounds.certificate import store
     from ..bounds.certify import certify as run_certify
     from ..rounding import Arithmetic
 
+    check_file(vnncomp, is_vnncomp, force)
+    check_certificate_files(certificate, force)
     arithmetic = Arithmetic(execution=execution, operands=operands)
     asked = _statement(statement, x, label, eps)
     loaded = load_model(model)
@@ -65,28 +73,30 @@ def certify(
     limits = {"low": _number("--low", low), "high": _number("--high", high)}
     with screen.progress(as_json) as step:
         found = run_certify(network, asked, seconds=seconds, progress=step, arithmetic=arithmetic, **limits)
-    if vnncomp is not None:
-        vnncomp.write_text(vnncomp_text(found))
-    reason = None
-    if certificate is not None:
-        holds = found.verdict == "holds"
-        reason = (
-            _write_certificate(certificate, network, asked, limits, arithmetic) if holds else "only what holds has one"
-        )
-    if as_json:
-        note = {"file": None, "reason": reason} if reason else {"file": str(certificate)}
-        extra = {} if certificate is None else {"certificate": note}
-        print_json({"verdict": found.verdict, **found.to_json(), **extra})
-    else:
+    if not as_json:
         show_verdict(Console(), model, found)
-        if certificate is not None:
-            print(f"no certificate: {reason}" if reason else f"certificate: {certificate}")
-    finish(found.verdict, {}, as_json=False)
+        sys.stdout.flush()
+    made, reason = None, None if certificate is None else "only what holds has one"
+    if certificate is not None and found.verdict == "holds":
+        made, reason = _certificate(network, asked, limits, arithmetic)
+    note = {"file": None, "reason": reason} if reason else {"file": str(certificate)}
+    data = {**found.to_json(), **({} if certificate is None else {"certificate": note})}
+    said = f"no certificate: {reason}" if reason else f"certificate: {certificate}"
+    say(found.verdict, data, as_json, lambda: None if certificate is None else print(printable(said)))
+    if vnncomp is not None:
+        with writing(vnncomp):
+            write_whole(vnncomp, vnncomp_text(found))
+    if certificate is not None and made is not None:
+        with writing(certificate):
+            store(certificate, *made)
+    raise typer.Exit(CODES[found.verdict])
 
 
-def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, arithmetic: Any) -> str | None:
-    """Write a proof if the checker accepts it; otherwise why there is none."""
-    from ..bounds.certificate import check, store
+def _certificate(
+    network: Any, asked: Any, limits: Any, arithmetic: Any
+) -> tuple[tuple[bytes, bytes] | None, str | None]:
+    """The bytes of a proof that the checker accepts; otherwise why there is none."""
+    from ..bounds.certificate import check
     from ..bounds.certificate_slopes import certificate as make
     from ..bounds.certify import graph_and_property
     from ..bounds.execution import ExecutionError
@@ -94,15 +104,15 @@ def _write_certificate(path: Path, network: Any, asked: Any, limits: Any, arithm
 
     graph, statement = graph_and_property(network, asked, **limits)
     try:
-        text, arrays = make(graph, statement, arithmetic)
+        made = make(graph, statement, arithmetic)
+        check(*made, graph, statement, seconds=np.inf)
     except ExecutionError as error:
-        return str(error)
-    try:
-        check(text, arrays, graph, statement, seconds=np.inf)
+        return None, str(error)
     except ReplayError as error:
-        return f"bounds of the whole box, which are what a certificate holds, do not prove it ({error})"
-    store(path, text, arrays)
-    return None
+        return None, f"bounds of the whole box, which are what a certificate holds, do not prove it ({error})"
+    except Exception as error:  # the verdict stands, and must be printed
+        return None, f"unexpected {type(error).__name__}: {error}"
+    return made, None
 
 
 def check_certificate(
@@ -131,12 +141,11 @@ def check_certificate(
         found = check_file(certificate, graph, question, seconds=seconds, files=files)
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
-        if not as_json:
-            Console().print(f"[bold {'yellow' if verdict == 'unknown' else 'red'}]{verdict}[/]  {escape(str(error))}")
-        finish(verdict, {"reason": str(error)}, as_json)
-    if not as_json:
-        show_checked(Console(), found, notes)
-    finish("valid", checked_json(found, notes), as_json)
+        colour, reason = "yellow" if verdict == "unknown" else "red", str(error)
+        text = f"[bold {colour}]{verdict}[/]  {escape(reason)}"
+        say(verdict, {"reason": reason}, as_json, lambda: Console().print(text))
+        raise typer.Exit(CODES[verdict]) from None
+    say("valid", checked_json(found, notes), as_json, lambda: show_checked(Console(), found, notes))
 
 
 def _network(model: str) -> tuple[Any, tuple[str, ...]]:

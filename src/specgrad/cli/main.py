@@ -17,12 +17,17 @@ except ImportError as missing:  # pragma: no cover - said in one line to whoever
 from ..check import RUNTIMES
 from ..check import audit as run_audit
 from ..check import conformance as run_conformance
+from ..check.matrix import PAGE, is_page, write_scripts
+from ..check.matrix import write as write_page
+from ..check.runtimes import runtime as runtime_named
+from ..files import write_whole
 from ..graph.explain import explain as run_explain
 from ..graph.show import HEADER, Row, rows
 from . import screen
 from .certify import register_certify
 from .models import as_graph, load_model, read_inputs
-from .outcome import USAGE, YES, finish, report
+from .outcome import CODES, USAGE, YES, report, say
+from .output import Force, check_file, check_folder, is_report, writing
 
 app = typer.Typer(
     add_completion=False,
@@ -57,9 +62,8 @@ def show(
     """Layers, shapes, parameters, multiply-adds and receptive fields."""
     graph = as_graph(load_model(model), inputs or [])
     found, total = rows(graph, detail=detail)
-    if not as_json:
-        screen.show_graph(Console(), graph, detail)
-    finish("ok", {"layers": [_as_numbers(row) for row in found], "total": total}, as_json)
+    data = {"layers": [_as_numbers(row) for row in found], "total": total}
+    say("ok", data, as_json, lambda: screen.show_graph(Console(), graph, detail))
 
 
 def _as_numbers(row: Row) -> dict[str, Any]:
@@ -77,20 +81,22 @@ def audit(
     inputs: Inputs = None,
     html: Html = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit for one run of the model.")] = 300,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Is every layer's output on this runtime explained by rounding? If not, which is the first that is not?"""
+    check_file(html, is_report, force)
     loaded = load_model(model)
     arrays = read_inputs(loaded, inputs or [])
     with screen.progress(as_json) as step:
         found = run_audit(loaded, runtime, arrays, seconds=seconds, progress=step)
+    say(found.verdict, found.to_json(), as_json, lambda: screen.show_audit(Console(), found))
     if html is not None:
         from ..check.html import audit_page
 
-        html.write_text(audit_page(found))
-    if not as_json:
-        screen.show_audit(Console(), found)
-    finish(found.verdict, found.to_json(), as_json)
+        with writing(html):
+            write_whole(html, audit_page(found))
+    raise typer.Exit(CODES[found.verdict])
 
 
 @app.command(epilog="Example: specgrad conformance --runtime onnxruntime --operator max_pool --scripts cases/")
@@ -106,22 +112,24 @@ def conformance(
         Path | None, typer.Option(help="Write the reproduction of every finding into this folder.")
     ] = None,
     html: Html = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Does this runtime compute what the operators mean, on generated shapes, attributes and data?"""
+    check_file(html, is_report, force)
+    check_folder(scripts)
     with screen.progress(as_json) as step:
         found = run_conformance(runtime, operators=operator, count=count, seed=seed, gradients=gradients, progress=step)
+    say(found.verdict, found.to_json(), as_json, lambda: screen.show_conformance(Console(), found))
     if scripts is not None:
-        scripts.mkdir(parents=True, exist_ok=True)
-        for name, text in found.scripts().items():
-            (scripts / name).write_text(text)
+        with writing(scripts):
+            write_scripts(found, scripts, force=force)
     if html is not None:
         from ..check.html import conformance_page
 
-        html.write_text(conformance_page(found))
-    if not as_json:
-        screen.show_conformance(Console(), found)
-    finish(found.verdict, found.to_json(), as_json)
+        with writing(html):
+            write_whole(html, conformance_page(found))
+    raise typer.Exit(CODES[found.verdict])
 
 
 @app.command(epilog="Example: specgrad runtimes --write docs --count 256")
@@ -130,22 +138,25 @@ def runtimes(
     count: Annotated[int, typer.Option(min=8, help="Questions per operator.")] = 64,
     seed: Annotated[int, typer.Option(help="Another seed asks other questions.")] = 0,
     only: Annotated[list[str] | None, typer.Option(help="Only this runtime; may be given again.")] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Which runtimes are known, which are installed; with --write, the page of all their findings."""
-    chosen = [r for n, r in RUNTIMES.items() if r.installed() and (not only or n in only)]
+    names = [runtime_named(n).name for n in only] if only else [n for n, r in RUNTIMES.items() if r.installed()]
     data: dict[str, Any] = {"runtimes": {n: r.versions() if r.installed() else None for n, r in RUNTIMES.items()}}
-    if write is not None:
-        from ..check.matrix import write as write_page
-
-        results = []
-        for found in chosen:
-            with screen.progress(as_json) as step:
-                results.append(run_conformance(found.name, count=count, seed=seed, progress=step))
-        data["page"] = str(write_page(results, write))
-    if not as_json:
-        screen.show_runtimes(Console(), data["runtimes"])
-    finish("ok", data, as_json)
+    if write is None:
+        say("ok", data, as_json, lambda: screen.show_runtimes(Console(), data["runtimes"]))
+        raise typer.Exit(YES)
+    check_folder(write)
+    check_file(write / PAGE if write.exists() else None, is_page, force)
+    results = []
+    for name in names:
+        with screen.progress(as_json) as step:
+            results.append(run_conformance(name, count=count, seed=seed, progress=step))
+    say("ok", data | {"page": str(write / PAGE)}, as_json, lambda: screen.show_runtimes(Console(), data["runtimes"]))
+    with writing(write):
+        write_page(results, write, force=force)
+    raise typer.Exit(YES)
 
 
 @app.command(epilog="Example: specgrad explain unet.onnx --layer node_conv2d_3 --output 0,2,5,7")
@@ -162,9 +173,7 @@ def explain(
     except ValueError:
         raise typer.BadParameter(f"--output must be whole numbers with commas between; got {output!r}") from None
     found = run_explain(as_graph(load_model(model), inputs or []), index, layer)
-    if not as_json:
-        screen.show_explanation(Console(), found)
-    finish("ok", found.to_json(), as_json)
+    say("ok", found.to_json(), as_json, lambda: screen.show_explanation(Console(), found))
 
 
 register_certify(app)

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,11 +49,13 @@ def print_json(data: Mapping[str, Any]) -> None:
     print(json.dumps(strict(data), indent=2, allow_nan=False), flush=True)
 
 
-def finish(verdict: str, data: Mapping[str, Any], as_json: bool) -> None:
-    """Say the verdict where --json asks for it, and end with its code."""
+def say(verdict: str, data: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
+    """The verdict on stdout, at once: as one object under --json, else as `show` shows it."""
     if as_json:
         print_json({"verdict": verdict, **data})
-    raise typer.Exit(CODES[verdict])
+    else:
+        show()
+        sys.stdout.flush()
 
 
 def report(error: BaseException, as_json: bool) -> int:
@@ -77,8 +79,10 @@ def _meaning(error: BaseException) -> tuple[int, str]:
         return USAGE, f"{place}{error.format_message()}"
     if isinstance(error, UnsupportedError):
         return CANNOT_TELL, str(error)
-    if isinstance(error, SpecgradError) or (isinstance(error, OSError) and error.filename is not None):
+    if isinstance(error, SpecgradError):
         return USAGE, str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return USAGE, f"{error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         return USAGE, f"this needs {package}: pip install {PACKAGES.get(package, package)}"

@@ -1,0 +1,57 @@
+"""The command in this process, in a folder with a small network and files of no format."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PROPERTY = """(declare-const X_0 Real) (declare-const X_1 Real) (declare-const Y_0 Real) (declare-const Y_1 Real)
+(assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= X_1 0.25)) (assert (<= X_1 1)) (assert (>= Y_1 3))"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    """relu(x @ [[1, 1], [1, -1]]), a property that holds, and files of no format."""
+    onnx = pytest.importorskip("onnx")
+    helper, info = onnx.helper, onnx.helper.make_tensor_value_info
+    w = onnx.numpy_helper.from_array(np.array([[1, 1], [1, -1]], np.float32), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], name="h"), helper.make_node("Relu", ["h"], ["y"], name="y")]
+    ends = [info("x", 1, [1, 2])], [info("y", 1, [1, 2])]
+    file = helper.make_model(
+        helper.make_graph(nodes, "g", *ends, [w]), opset_imports=[helper.make_opsetid("", 22)], ir_version=10
+    )
+    onnx.save(file, tmp_path / "net.onnx")
+    (tmp_path / "p.vnnlib").write_text(PROPERTY)
+    (tmp_path / "hard.vnnlib").write_text(PROPERTY.replace("(>= Y_1 3)", "(<= Y_0 Y_1)"))
+    for name in ("bad.onnx", "bad.json", "bad.npy", "bad.vnnlib"):
+        (tmp_path / name).write_bytes(b"\xff\x00(no format has this")
+    (tmp_path / "c.json").write_text("{}")
+    (tmp_path / "c.safetensors").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch) -> Callable[[str], tuple[int, str, str]]:
+    """run("show net.onnx") -> exit code, stdout, stderr; under --json stdout is one strict object."""
+
+    def command(text: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["specgrad", *text.split()])
+        with pytest.raises(SystemExit) as end:
+            sys.modules["specgrad.cli.main"].main()
+        out, err = capsys.readouterr()
+        if "--json" in text.split():
+            assert isinstance(json.loads(out, parse_constant=refuse_constant)["verdict"], str)
+        return int(end.value.code or 0), out, err
+
+    return command

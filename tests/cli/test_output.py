@@ -1,0 +1,128 @@
+"""Files of the command: checked before the work, whole or not at all, never over what somebody else wrote."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from specgrad.check.script import MARK
+from specgrad.files import write_whole
+
+cli = pytest.importorskip("specgrad.cli.main")
+CERTIFY = "certify net.onnx p.vnnlib --seconds 10"
+AUDIT = "audit net.onnx --runtime onnxruntime"
+CONFORMANCE = "conformance --runtime onnxruntime --operator relu --count 8"
+PAGES = "runtimes --only onnxruntime --count 8"
+OUTPUTS = [(AUDIT, "--html"), (CONFORMANCE, "--html"), (CERTIFY, "--vnncomp"), (CERTIFY, "--certificate")]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Conformance of one operator that ONNX Runtime gets wrong."""
+    whole = cli.run_conformance
+    monkeypatch.setattr(cli, "run_conformance", lambda name, **k: whole(name, operators=["global_max_pool"], count=16))
+
+
+def temporary(where: Path) -> list[str]:
+    return [p.name for p in where.rglob("*.tmp")]
+
+
+def test_runtimes_write_removes_only_what_it_wrote(folder, quick, run, monkeypatch) -> None:
+    scripts = folder / "out" / "runtimes"
+    scripts.mkdir(parents=True)
+    (scripts / "mine.py").write_text("print('years of work')\n")
+    (scripts / "old.py").write_text(f"# of an earlier run\n{MARK}\n")
+    assert run(f"{PAGES} --write out")[0] == 0
+    assert {p.name for p in scripts.iterdir()} == {"mine.py", "onnxruntime-global_max_pool-P1.py"}
+    assert MARK in (scripts / "onnxruntime-global_max_pool-P1.py").read_text()
+    assert run(f"{PAGES} --write out")[0] == 0  # its own page and scripts it may overwrite
+
+
+def test_runtimes_write_removes_nothing_if_the_page_cannot_be_written(folder, quick, run, monkeypatch) -> None:
+    scripts = folder / "out" / "runtimes"
+    scripts.mkdir(parents=True)
+    (scripts / "old.py").write_text(MARK)
+    foreign = scripts / "onnxruntime-global_max_pool-P1.py"
+    foreign.write_text("mine")
+    code, out, err = run(f"{PAGES} --write out")
+    assert (code, err.count("\n"), "was not written by specgrad" in err) == (0, 1, True)
+    assert "onnxruntime" in out
+    assert foreign.read_text() == "mine"
+    assert {p.name for p in scripts.iterdir()} == {"old.py", foreign.name}
+    assert run(f"{PAGES} --write out --force")[0] == 0
+    assert {p.name for p in scripts.iterdir()} == {foreign.name}
+    (folder / "out" / "runtimes.md").write_text("my own notes")
+    assert run(f"{PAGES} --write out")[0] == 3
+
+
+@pytest.mark.parametrize(("command", "option"), OUTPUTS)
+def test_foreign_files_and_missing_folders_are_refused_before_the_work(
+    command: str,
+    option: str,
+    folder,
+    run,
+    monkeypatch,
+) -> None:
+    (folder / "mine.json").write_text('{"format": "specgrad"}')
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    with monkeypatch.context() as patched:
+        patched.setattr(cli, "load_model", lambda name: pytest.fail("the work began"))
+        patched.setattr(cli, "run_conformance", lambda *a, **k: pytest.fail("the work began"))
+        patched.setattr("specgrad.cli.certify.load_model", lambda name: pytest.fail("the work began"))
+        for path in ("mine.json", "nowhere/out.json", "."):
+            code, _, err = run(f"{command} {option} {path}")
+            assert (code, err.count("\n")) == (3, 1), err
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    assert run(f"{command} {option} mine.json --force")[0] == 0
+    assert (folder / "mine.json").read_bytes() != before["mine.json"]
+    assert run(f"{command} {option} mine.json")[0] == 0  # now it is ours
+    assert temporary(folder) == []
+
+
+def test_a_certificate_does_not_replace_the_weights_of_a_saved_graph(folder, run, monkeypatch) -> None:
+    (folder / "net.safetensors").write_bytes(b"weights")
+    assert run(f"{CERTIFY} --certificate net.json")[0] == 3
+    assert (folder / "net.safetensors").read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("json_too", ["", " --json"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize(("command", "option"), [*OUTPUTS, (CONFORMANCE, "--scripts"), (PAGES, "--write")])
+def test_a_full_disk_or_a_read_only_folder_costs_the_file_and_not_the_verdict(
+    command: str,
+    option: str,
+    number: int,
+    json_too: str,
+    folder,
+    quick,
+    run,
+    monkeypatch,
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    quietly = run(command + json_too)
+    monkeypatch.setattr("specgrad.files.os.fsync", fail)
+    code, out, err = run(f"{command} {option} out.json{json_too}")
+    assert (code, out.split()[:3]) == (quietly[0], quietly[1].split()[:3])
+    assert (err.count("\n"), os.strerror(number) in err) == (1, True), err
+    assert temporary(folder) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_device_that_is_full_costs_the_file_and_not_the_verdict(folder, run, monkeypatch) -> None:
+    code, out, err = run(f"{CERTIFY} --vnncomp /dev/full")
+    assert (code, err) == (0, "specgrad: could not write /dev/full: No space left on device\n")
+    assert out.startswith("holds")
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "a.txt"
+    write_whole(path, "old")
+    monkeypatch.setattr("specgrad.files.os.replace", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, "new")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]
