@@ -83,7 +83,7 @@ def onnx_file(function: Function, size: int) -> Array:
 
 
 def computed(found: Runtime, function: Function, x: Array, process: Process) -> Array:
-    answer = process.run(found.model, {"model": onnx_file(function, x.size), "x": x})
+    answer = process.run(found.model, {"x": x}, [onnx_file(function, x.size)])
     if answer.outcome != "answers":
         sys.exit(f"{found.name} {answer.outcome}: {answer.reason}")
     return answer.arrays[0].astype(np.float64)

@@ -179,7 +179,7 @@ def confirm_on(runtime: str, graph: Graph, found: Counterexample, case: Case, mo
         return found
     data, name = _onnx_bytes(graph, model)
     with Process(environment=asked.environment) as process:
-        answer = process.run(asked.model, {"model": np.frombuffer(data, np.uint8), name: found.x})
+        answer = process.run(asked.model, {name: found.x}, [np.frombuffer(data, np.uint8)])
     agrees = answer.outcome == "answers" and case.contains(np.ravel(answer.arrays[0]))
     return replace(found, confirmed=(*found.confirmed, runtime)) if agrees else found
 

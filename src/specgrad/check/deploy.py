@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,8 +72,8 @@ def run_file(
     layers = {name: p for name, p in graph.values.items() if _is_shown(graph, p)}
     feeds = dict(zip(names, inputs, strict=True))
     with Process(seconds=seconds, environment=runtime.environment) as process:
-        answer = process.run(runtime.model, {"model": _bytes(file), **feeds})
-        shown = process.run(runtime.model, {"model": _bytes(_exposing(file, layers)), **feeds})
+        answer = process.run(runtime.model, feeds, [_bytes(file)])
+        shown = process.run(runtime.model, feeds, [_bytes(_exposing(file, layers))])
     known = {graph.values[n]: a for n, a in feeds.items()}
     notes: tuple[str, ...] = ()
     if shown.outcome == "answers":
@@ -127,11 +128,11 @@ def _exposing(model: Any, layers: Mapping[str, int]) -> Any:
 
 
 def _by_layer(model: Any, layers: Mapping[str, int]) -> dict[str, int]:
-    """Named after the node where it has a name, in the order of the file."""
+    """Named after the node where it has a name, in the order of the file; a name that is taken gets a number."""
     found: dict[str, int] = {}
     for node in model.graph.node:
         for output in node.output:
             if output in layers:
-                name = node.name or output
-                found[name if name not in found else output] = layers[output]
+                names = itertools.chain((node.name or output, output), (f"{output} #{k}" for k in itertools.count(2)))
+                found[next(n for n in names if n not in found)] = layers[output]
     return found

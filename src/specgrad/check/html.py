@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
+from html import escape as escape_html
 
 from .audit import Audit, Layer
 from .conformance import Conformance, Finding
 from .judge import SEVERITY, Verdict
+from .printable import printable
 from .rules import TEXT
 
 STYLE = """
@@ -27,6 +28,11 @@ pre { background: var(--soft); padding: .8rem; overflow-x: auto; font-size: 13px
 code { font-size: 13px; } footer { margin-top: 3rem; opacity: .7; font-size: 13px; } svg text { fill: currentColor; }
 """  # noqa: E501 - styles read best a rule per line
 GOOD, OPEN = ("exact", "rounding", "ok"), ("cannot tell", "refuses", "not offered")
+
+
+def escape(text: str) -> str:
+    """Data as text of the page: nothing is obeyed, nothing is invisible."""
+    return escape_html("\n".join(map(printable, text.split("\n"))))
 
 
 def _tone(kind: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from ..check.printable import printable
 from ..files import write_whole
@@ -142,8 +142,8 @@ def check_certificate(
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
         colour, reason = "yellow" if verdict == "unknown" else "red", str(error)
-        text = f"[bold {colour}]{verdict}[/]  {escape(reason)}"
-        say(verdict, {"reason": reason}, as_json, lambda: Console().print(text))
+        said = (verdict, f"bold {colour}"), f"  {reason}"
+        say(verdict, {"reason": reason}, as_json, lambda: screen.line(Console(), *said))
         raise typer.Exit(CODES[verdict]) from None
     say("valid", checked_json(found, notes), as_json, lambda: show_checked(Console(), found, notes))
 
@@ -192,31 +192,27 @@ def as_number(exact: Fraction) -> float:
     return near if abs(Fraction(near) if np.isfinite(near) else exact) <= abs(exact) else float(np.nextafter(near, 0))
 
 
-def _say(console: Console, text: str) -> None:
-    """One line, however long."""
-    console.print(text, soft_wrap=True, highlight=False)
-
-
 def show_checked(console: Console, found: Any, notes: Sequence[str]) -> None:
     """What is proven, of which network, on which box, for which executions."""
-    _say(console, f"[bold green]valid[/]  least margin {as_number(found.margin):.6g}, exactly")
-    _say(console, f"network: {escape(found.files['network'])}, digest {found.network}")
-    _say(console, f"property: {escape(found.files['property'])}")
+    line = partial(screen.line, console)
+    line(("valid", "bold green"), f"  least margin {as_number(found.margin):.6g}, exactly")
+    line(f"network: {found.files['network']}, digest {found.network}")
+    line(f"property: {found.files['property']}")
     for k, case in enumerate(found.cases):
-        _say(console, f"case {k + 1} of {len(found.cases)}: {case.box()}")
+        line(f"case {k + 1} of {len(found.cases)}: {case.box()}")
         for a in case.alternatives[:SHOWN]:
-            _say(console, f"  {a}; margin {as_number(a.margin):.6g}")
+            line(f"  {a}; margin {as_number(a.margin):.6g}")
         if len(case.alternatives) > SHOWN:
-            _say(console, f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
+            line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
     show_deployment(console, found.deployment, notes)
 
 
 def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequence[str]) -> None:
-    _say(console, "for every execution with")
+    screen.line(console, "for every execution with")
     for name, text in deployment.items():
-        _say(console, f"  {name}: {escape(text)}")
+        screen.line(console, f"  {name}: {text}")
     for note in notes:
-        _say(console, f"note: {escape(note)}")
+        screen.line(console, f"note: {note}")
 
 
 def _statement(file: Path | None, x: Path | None, label: int | None, eps: str | None) -> Any:
@@ -271,16 +267,17 @@ def vnncomp_text(found: Any) -> str:
 
 def show_verdict(console: Console, model: str, found: Any) -> None:
     """The verdict, then what it rests on."""
-    console.print(f"[bold {COLOURS[found.verdict]}]{found.verdict}[/]  {escape(model)}")
+    line = partial(screen.line, console)
+    line((found.verdict, f"bold {COLOURS[found.verdict]}"), f"  {model}")
     if found.counterexample is not None:
         y = ", ".join(f"{v:.6g}" for v in found.counterexample.y[:20])
-        console.print(f"outputs of the counterexample: {y}")
-        console.print(f"confirmed by: {', '.join(found.counterexample.confirmed)} (--json or --vnncomp give the input)")
+        line(f"outputs of the counterexample: {y}")
+        line(f"confirmed by: {', '.join(found.counterexample.confirmed)} (--json or --vnncomp give the input)")
     elif found.verdict == "holds":
         least = min((m for case in found.margins for m in case), default=np.inf)
-        console.print(f"least proven margin: {least:.6g}")
+        line(f"least proven margin: {least:.6g}")
     if found.reason:
-        console.print(f"why: {escape(found.reason)}")
+        line(f"why: {found.reason}")
     times = ", ".join(f"{name} {spent:.2f} s" for name, spent in found.stages.items() if spent)
-    console.print(f"{times}{f'; {found.problems} subproblems' if found.problems else ''}")
+    line(f"{times}{f'; {found.problems} subproblems' if found.problems else ''}")
     show_deployment(console, found.deployment, found.notes)

@@ -26,7 +26,7 @@ from ..graph.show import HEADER, Row, rows
 from . import screen
 from .certify import register_certify
 from .models import as_graph, load_model, read_inputs
-from .outcome import CODES, USAGE, YES, report, say
+from .outcome import CODES, USAGE, YES, report, say, say_limits
 from .output import Force, check_file, check_folder, is_report, writing
 
 app = typer.Typer(
@@ -88,6 +88,7 @@ def audit(
     check_file(html, is_report, force)
     loaded = load_model(model)
     arrays = read_inputs(loaded, inputs or [])
+    say_limits()
     with screen.progress(as_json) as step:
         found = run_audit(loaded, runtime, arrays, seconds=seconds, progress=step)
     say(found.verdict, found.to_json(), as_json, lambda: screen.show_audit(Console(), found))
@@ -118,6 +119,7 @@ def conformance(
     """Does this runtime compute what the operators mean, on generated shapes, attributes and data?"""
     check_file(html, is_report, force)
     check_folder(scripts)
+    say_limits()
     with screen.progress(as_json) as step:
         found = run_conformance(runtime, operators=operator, count=count, seed=seed, gradients=gradients, progress=step)
     say(found.verdict, found.to_json(), as_json, lambda: screen.show_conformance(Console(), found))
@@ -149,6 +151,7 @@ def runtimes(
         raise typer.Exit(YES)
     check_folder(write)
     check_file(write / PAGE if write.exists() else None, is_page, force)
+    say_limits()
     results = []
     for name in names:
         with screen.progress(as_json) as step:

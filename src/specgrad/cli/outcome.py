@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import typer
 
+from ..check import process
 from ..check.printable import printable
 from ..errors import SpecgradError, UnsupportedError
 
@@ -56,6 +57,12 @@ def say(verdict: str, data: Mapping[str, Any], as_json: bool, show: Callable[[],
     else:
         show()
         sys.stdout.flush()
+
+
+def say_limits() -> None:
+    """A line on stderr for what this system cannot limit."""
+    for what in process.CANNOT_LIMIT:
+        print(f"specgrad: note: this system cannot limit the {what} of a runtime", file=sys.stderr)
 
 
 def report(error: BaseException, as_json: bool) -> int:

@@ -140,7 +140,7 @@ def _program(q: Question, session: str) -> str:
     names = ", ".join(q.arrays)
     feeds = "{" + ", ".join(f'"{n}": {n}' for n in _fed(q)) + "}"
     text = session.replace("\ndef run(", f"\n{embedded}\ndef run(").replace("model.tobytes()", "MODEL")
-    text = text.replace("run(model, **inputs)", f"run({names})").replace("inputs", feeds)
+    text = text.replace("run(model, /, **inputs)", f"run({names})").replace("inputs", feeds)
     if q.operator != "max_pool_indices":
         return text
     return "import numpy as np\n" + text.replace("    return ", "    y = ") + FROM_FLAT + "    return y\n"
@@ -149,19 +149,19 @@ def _program(q: Question, session: str) -> str:
 # Each way to run a file, given its bytes as an array: for audits as it stands, for questions with one node embedded.
 SESSION = """import onnxruntime
 
-def run(model, **inputs):
+def run(model, /, **inputs):
     session = onnxruntime.InferenceSession(model.tobytes(), providers=["CPUExecutionProvider"])
     return session.run(None, inputs)
 """
 REFERENCE = """import onnx
 from onnx.reference import ReferenceEvaluator
 
-def run(model, **inputs):
+def run(model, /, **inputs):
     return ReferenceEvaluator(onnx.load_from_string(model.tobytes())).run(None, inputs)
 """
 COMPILED = """import openvino
 
-def run(model, **inputs):
+def run(model, /, **inputs):
     core = openvino.Core()
     compiled = core.compile_model(core.read_model(model.tobytes()), "CPU"{hint})
     return [np.array(v) for v in compiled(inputs).to_tuple()]

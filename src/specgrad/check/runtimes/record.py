@@ -22,7 +22,7 @@ class Runtime:
     packages: tuple[str, ...]
     program: Callable[[Question], str]
     model: str = ""
-    """A program that runs a whole ONNX file: run(model, **inputs) with its bytes; "" if it reads none."""
+    """A program that runs a whole ONNX file: run(model, /, **inputs) with its bytes; "" if it reads none."""
     gradients: bool = False
     flush: bool = False
     """Whether it flushes subnormal numbers to zero."""
