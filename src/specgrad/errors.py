@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SpecgradError(Exception):
     """Base of every error raised on purpose.
@@ -17,6 +19,16 @@ class SpecgradError(Exception):
         self.operator = operator
         self.rule = rule
         super().__init__(f"{operator} [{rule}]: {text}" if rule else f"{operator}: {text}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with its text and fields: an error of a worker must reach the one who waits for it."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[SpecgradError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpecgradError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class ShapeError(SpecgradError, ValueError):

@@ -115,6 +115,18 @@ class Op:
     def __repr__(self) -> str:
         return f"Op({self.name})"
 
+    def __copy__(self) -> Op:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Op:
+        return self  # a record is never changed, and graphs know operators by identity
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by name: an operator is code, and the reader must have it."""
+        if (OUTSIDE | REGISTRY).get(self.name) is not self:
+            raise UnsupportedError(self.name, "is not registered, so it cannot be pickled; register it first")
+        return operator_named, (self.name,)
+
 
 # --- names of layers --------------------------------------------------------------------------------------------
 
@@ -174,6 +186,18 @@ def register(op: Op) -> Op:
         raise ValueError(f"operator {op.name} is registered twice")
     REGISTRY[op.name] = op
     return op
+
+
+OUTSIDE: dict[str, Op] = {}
+"""Records of nodes that are given, not computed: a graph's inputs and constants."""
+
+
+def operator_named(name: str) -> Op:
+    """The operator of that name, or an error that says that nobody registered it here."""
+    found = OUTSIDE.get(name) or REGISTRY.get(name)
+    if found is None:
+        raise UnsupportedError(name, "is no operator here; import the module that registers it")
+    return found
 
 
 def is_literal(x: Any) -> bool:

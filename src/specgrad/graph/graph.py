@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..op import Op, Params, Value
+from ..op import OUTSIDE, Op, Params, Value
 from ..scalar import Array, Number
 from ..window import Shape
 from .tree import Tree, leaves
@@ -23,6 +23,7 @@ def _outside(*_: Any, **__: Any) -> Any:
 
 INPUT = Op(name="input", shape=_outside, spec=_outside, cases=_outside)
 CONSTANT = Op(name="constant", shape=_outside, spec=_outside, cases=_outside)
+OUTSIDE.update(input=INPUT, constant=CONSTANT)
 
 
 @dataclass(frozen=True, slots=True)
