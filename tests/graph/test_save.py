@@ -71,7 +71,7 @@ def broken(change) -> dict:
     ("change", "message"),
     [
         (lambda d: d.update(format="pickle"), "format must be 'specgrad-graph'; got 'pickle'"),
-        (lambda d: d.update(version=99), "version 99 is not readable here; this is version 1"),
+        (lambda d: d.update(version=99), "version 99 is not readable here; this is version 2"),
         (lambda d: d["nodes"][1].update(op="evil"), "operator 'evil' of node max_pool is unknown"),
         (lambda d: d["nodes"][1].update(shape=[3]), "node max_pool says shape (3,); its operator gives (2,)"),
         (lambda d: d["nodes"][1].update(args=[1]), "node 1 refers to 1, which does not come before it"),

@@ -1,14 +1,21 @@
 """Graphs and parameters as files: JSON for structure, safetensors for arrays, no pickle.
 
 `save(graph, "net.json")` writes net.json and, if the graph captured float or integer arrays, net.safetensors
-(extra: `save`). Loading runs every shape rule again and refuses what it does not know.
+(extra: `save`). net.json carries the digest of its arrays. Loading runs every shape rule again and refuses what it does
+not know, with one FileError whatever the bytes are. A file is complete or not there, and only our own are overwritten.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import re
+import secrets
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,12 +24,15 @@ import numpy as np
 
 from ..errors import SpecgradError, UnsupportedError
 from ..op import REGISTRY, Op
-from ..scalar import Array, exact
+from ..scalar import Array, Number, exact
 from ..window import Adaptive, Strided, Window
 from .graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from .tree import Tree, is_branch, leaves, transform
 
 FORMAT, VERSION = "specgrad-graph", 1
+FILE_VERSION = 2  # of files: the graph of version 1, and the digest of its arrays
+GRAPH_KEYS = frozenset({"format", "version", "names", "inputs", "outputs", "single", "trainable", "nodes"})
+NODE_KEYS = frozenset({"op", "name", "shape", "group", "kind", "args", "params", "exact"})
 MOST_CELLS = 1 << 40
 FRACTION = re.compile("-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
 
@@ -30,8 +40,8 @@ FRACTION = re.compile("-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
 class FileError(SpecgradError, ValueError):
     """A file that is not what it should be."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__("load", text)
+    def __init__(self, text: str, operator: str = "load") -> None:
+        super().__init__(operator, text)
 
 
 # --- parameters of operators ------------------------------------------------------------------------------------
@@ -78,6 +88,13 @@ def _fraction(text: Any) -> Fraction:
     return Fraction(text)
 
 
+def _known(data: Any, keys: frozenset[str], what: str) -> None:
+    if not isinstance(data, dict):
+        raise FileError(f"{what} must be an object; got {type(data).__name__}")
+    for key in data.keys() - keys:
+        raise FileError(f"{what} has an unknown key {str(key)[:40]!r}; known are {', '.join(sorted(keys))}")
+
+
 def _shape(data: Any, name: str) -> tuple[int, ...]:
     if not isinstance(data, list) or not all(type(n) is int and 0 <= n <= MOST_CELLS for n in data):
         raise FileError(f"the shape of node {name} must be a list of sizes up to {MOST_CELLS}; got {str(data)[:80]}")
@@ -86,8 +103,8 @@ def _shape(data: Any, name: str) -> tuple[int, ...]:
 
 def _decode_axis(fields: dict[str, int]) -> Strided | Adaptive:
     kind = Strided if "kernel" in fields else Adaptive
-    if not all(type(n) is int for n in fields.values()):
-        raise FileError(f"window sizes must be integers; got {fields}")
+    if not all(type(n) is int and abs(n) <= MOST_CELLS for n in fields.values()):
+        raise FileError(f"window sizes must be integers up to {MOST_CELLS}; got {str(fields)[:80]}")
     return kind(**fields)
 
 
@@ -102,7 +119,11 @@ def _encode_tree(tree: Tree) -> Any:
 
 def _decode_tree(data: Any) -> Tree:
     if isinstance(data, dict):
-        return {key: _decode_tree(child) for key, child in data["dict"]}
+        _known(data, frozenset({"dict"}), "a structure")
+        found = {key: _decode_tree(child) for key, child in data["dict"]}
+        if len(found) != len(data["dict"]) or not all(isinstance(key, str | int) for key in found):
+            raise FileError(f"the keys of a structure must be text and unique; got {str(list(found))[:80]}")
+        return found
     return tuple(_decode_tree(child) for child in data) if isinstance(data, list) else data
 
 
@@ -140,13 +161,18 @@ def to_json(graph: Graph) -> dict[str, Any]:
 
 def _arg(data: Any, position: int) -> int | NumberArg:
     if isinstance(data, dict):
-        return NumberArg(_decode(data["number"]))
+        _known(data, frozenset({"number"}), f"an argument of node {position}")
+        value = _decode(data["number"])
+        if isinstance(value, bool) or not isinstance(value, Number):
+            raise FileError(f"an argument of node {position} must be a number; got {str(value)[:40]!r}")
+        return NumberArg(value)
     if type(data) is not int or not 0 <= data < position:
         raise FileError(f"node {position} refers to {data}, which does not come before it")
     return data
 
 
 def _node(row: dict[str, Any], position: int, nodes: list[Node]) -> Node:
+    _known(row, NODE_KEYS, f"node {position}")
     name = row["name"]
     if not isinstance(name, str) or not isinstance(row.get("group", name), str):
         raise FileError(f"the name of node {position} must be text; got {type(name).__name__}")
@@ -163,7 +189,38 @@ def _node(row: dict[str, Any], position: int, nodes: list[Node]) -> Node:
         found = op.shape(*(() if isinstance(a, NumberArg) else nodes[a].shape for a in args), **params)
         if found != shape:
             raise FileError(f"node {name} says shape {shape}; its operator gives {found}")
+    elif args or params:
+        raise FileError(f"node {name} is an {op.name} and takes no arguments and no parameters")
+    if "exact" in row and op is not CONSTANT:
+        raise FileError(f"node {name} is no constant and has no exact numbers")
+    _check_kind(op, args, nodes, row.get("kind", "real"), name)
     return Node(op, args, params, shape, row.get("kind", "real"), name, row.get("group", name))
+
+
+def _check_kind(op: Op, args: tuple[int | NumberArg, ...], nodes: list[Node], kind: str, name: str) -> None:
+    """Indices stand where the operator wants them, and the output is what the operator makes."""
+    if op in (INPUT, CONSTANT):
+        return
+    kinds = ["real" if isinstance(a, NumberArg) else nodes[a].kind for a in args]
+    wanted = ["index" if i in op.index_args else "real" for i in range(len(args))]
+    if op.kind != "same" and kinds != wanted:
+        raise FileError(f"node {name} takes {', '.join(wanted)}; got {', '.join(kinds)}")
+    made = kinds[0] if op.kind == "same" else op.kind
+    if kind != made:
+        raise FileError(f"node {name} says that it is {kind}; its operator makes {made}")
+
+
+def _check_ends(nodes: list[Node], names: Any, inputs: Tree, outputs: Tree) -> None:
+    """One name per argument, every input node in one argument, every output a node."""
+    if not isinstance(inputs, tuple) or not isinstance(outputs, tuple):
+        raise FileError("inputs and outputs must be lists")
+    for p in leaves((inputs, outputs)):
+        if type(p) is not int or not 0 <= p < len(nodes):
+            raise FileError(f"an input or output refers to {str(p)[:40]}, which is no node")
+    if not isinstance(names, list) or len(names) != len(inputs) or not all(isinstance(n, str) for n in names):
+        raise FileError(f"names must be {len(inputs)} texts, one per argument; got {str(names)[:80]}")
+    if sorted(leaves(inputs)) != [i for i, n in enumerate(nodes) if n.op is INPUT]:
+        raise FileError("every input node must stand in the arguments once, and nothing else")
 
 
 def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> Graph:
@@ -172,6 +229,9 @@ def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> G
         raise FileError(f"format must be {FORMAT!r}; got {data.get('format')!r}")
     if data.get("version") != VERSION:
         raise FileError(f"version {data.get('version')!r} is not readable here; this is version {VERSION}")
+    _known(data, GRAPH_KEYS, "the graph")
+    if type(data["single"]) is not bool or not isinstance(data["nodes"], list):
+        raise FileError("is not a specgrad graph: single must be true or false, and nodes a list")
     nodes: list[Node] = []
     constants: dict[int, Array] = {}
     seen: set[str] = set()
@@ -183,9 +243,9 @@ def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> G
         if nodes[i].op is CONSTANT:
             constants[i] = _constant(row, arrays or {})
     inputs, outputs = _decode_tree(data["inputs"]), _decode_tree(data["outputs"])
-    for p in leaves((inputs, outputs)):
-        if type(p) is not int or not 0 <= p < len(nodes):
-            raise FileError(f"an input or output refers to {p}, which is no node")
+    _check_ends(nodes, data["names"], inputs, outputs)
+    if data["single"] and len(outputs) != 1:
+        raise FileError(f"a single result is one output; got {len(outputs)}")
     trainable = frozenset(data.get("trainable", ()))
     for name in trainable - {nodes[i].name for i in constants}:
         raise FileError(f"trainable {name!r} is no constant of the graph")
@@ -203,44 +263,151 @@ def _constant(row: dict[str, Any], arrays: dict[str, Array]) -> Array:
         raise FileError(f"the array of {row['name']} is missing")
     if array.shape != tuple(row["shape"]):
         raise FileError(f"the array of {row['name']} has shape {array.shape}, not {row['shape']}")
+    if (array.dtype.kind == "i") != (row.get("kind", "real") == "index"):
+        raise FileError(f"the array of {row['name']} holds {array.dtype}, not what its node says")
     return array
 
 
 # --- files ------------------------------------------------------------------------------------------------------
 
+OURS = {"specgrad": "arrays"}  # stands in the header of a graph's arrays
+LONGEST_HEADER = 100_000_000  # that of safetensors
 
-def save(graph: Graph, path: str | Path) -> None:
-    """Write the graph to `path` (.json), its float constants beside it (.safetensors)."""
+
+def digest(arrays: dict[str, Array]) -> str:
+    """SHA-256 of names, types, shapes and cells, in the order of the names."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name], order="C")
+        head = json.dumps([name, array.dtype.str, list(array.shape)]).encode()
+        found.update(struct.pack("<Q", len(head)) + head + array.tobytes())
+    return found.hexdigest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All of the bytes or, whatever happens, none of them: a file beside, then a rename."""
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    try:
+        with open(beside, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """The texts in the header of a safetensors file; {"foreign": ...} for anything else."""
+    try:
+        with open(path, "rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            found = json.loads(file.read(min(length, LONGEST_HEADER))).get("__metadata__", {})
+        return found if isinstance(found, dict) else {"foreign": "yes"}
+    except (ValueError, struct.error, AttributeError, RecursionError):
+        return {"foreign": "yes"}
+
+
+def _is_graph(path: Path) -> bool:
+    """Whether a file begins as `save` begins it."""
+    with open(path, "rb") as file:
+        return FORMAT.encode() in file.read(80)
+
+
+def _keep(path: Path, ours: bool, force: bool) -> None:
+    """A file that we did not write is kept, unless it is empty or force says otherwise."""
+    if not (ours or force or path.stat().st_size == 0):
+        text = f"{path.name} exists and was not written by this function; choose another name, or pass force=True"
+        raise FileError(text, "save")
+
+
+def save(graph: Graph, path: str | Path, *, force: bool = False) -> None:
+    """Write the graph to `path` (.json), its float constants beside it (.safetensors).
+
+    Files of others are not overwritten unless force=True.
+    """
     path = Path(path)
-    path.write_text(json.dumps(to_json(graph), indent=1), encoding="utf-8")
-    arrays = {graph.nodes[i].name: a for i, a in graph.constants.items() if a.dtype != object}
+    beside = path.with_suffix(".safetensors")
+    if path == beside:
+        raise FileError(f"{path.name} is where the arrays go; name the graph {path.stem}.json", "save")
+    arrays = {graph.nodes[i].name: np.asarray(a, order="C") for i, a in graph.constants.items() if a.dtype != object}
+    data = {**to_json(graph), "version": FILE_VERSION, "arrays": digest(arrays)}
+    text = json.dumps(data, indent=1, allow_nan=False).encode()
+    known = path.exists() and _is_graph(path)
+    if path.exists():
+        _keep(path, known, force)
     if arrays:
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save as pack
 
-        save_file({name: np.asarray(a, order="C") for name, a in arrays.items()}, path.with_suffix(".safetensors"))
+        if beside.exists():
+            found = _metadata(beside)
+            _keep(beside, found == OURS or (known and not found), force)
+        _write(beside, pack(arrays, metadata=OURS))
+    _write(path, text)
+
+
+@contextmanager
+def _one_error(path: Path, what: str) -> Iterator[None]:
+    """Whatever the bytes of a file bring about is a FileError; a file that cannot be opened stays an OSError."""
+    try:
+        yield
+    except (FileError, OSError, ImportError):
+        raise
+    except SpecgradError as error:
+        raise FileError(str(error)) from error
+    except (Exception, MemoryError) as error:
+        raise FileError(f"{path.name} is not {what}: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise FileError(f"a key stands twice in one object; got {str([key for key, _ in pairs])[:80]}")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise FileError(f"{text} is no JSON number")
+
+
+def _strict_json(text: str | bytes) -> Any:
+    return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
 
 
 def load(path: str | Path) -> Graph:
-    """Read what `save` wrote."""
+    """Read what `save` wrote; arrays of another graph are refused (files before version 2 carry no digest)."""
     path = Path(path)
-    beside = path.with_suffix(".safetensors")
-    arrays: dict[str, Array] = {}
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if any(row["op"] == "constant" and "exact" not in row for row in data["nodes"]) and beside.exists():
-            from safetensors.numpy import load_file
+    with _one_error(path, "a specgrad graph"):
+        data = _strict_json(path.read_bytes())
+        if not isinstance(data, dict):
+            raise FileError(f"{path.name} is not a specgrad graph: it holds a {type(data).__name__}")
+        version = data.get("version")
+        if data.get("format") == FORMAT and (type(version) is not int or version not in (VERSION, FILE_VERSION)):
+            raise FileError(f"version {str(version)[:40]} is not readable here; this is version {FILE_VERSION}")
+        wanted = data.pop("arrays") if version == FILE_VERSION else None
+        arrays = _arrays(path.with_suffix(".safetensors"), data["nodes"])
+        graph = from_json({**data, "version": VERSION}, arrays)
+        if wanted is not None and digest(arrays) != wanted:
+            raise FileError(f"the arrays beside {path.name} are not those it was saved with: the digests differ")
+        return graph
 
-            arrays = load_file(beside)
-        return from_json(data, arrays)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, OverflowError) as error:
-        if isinstance(error, SpecgradError):
-            raise
-        raise FileError(f"{path.name} is not a specgrad graph: {error}") from error
+
+def _arrays(path: Path, rows: Any) -> dict[str, Array]:
+    if not path.exists() or not any(row["op"] == "constant" and "exact" not in row for row in rows):
+        return {}
+    from safetensors.numpy import load_file
+
+    found: dict[str, Array] = load_file(path)
+    return found
 
 
-def save_params(params: Tree, path: str | Path) -> None:
-    """Write a structure of arrays as one safetensors file; the structure stands in its header."""
-    from safetensors.numpy import save_file
+def save_params(params: Tree, path: str | Path, *, force: bool = False) -> None:
+    """Write a structure of arrays as one safetensors file; the structure stands in its header.
+
+    Files of others are not overwritten unless force=True.
+    """
+    from safetensors.numpy import save as pack
 
     arrays: dict[str, Array] = {}
 
@@ -248,16 +415,22 @@ def save_params(params: Tree, path: str | Path) -> None:
         arrays[str(len(arrays))] = np.asarray(leaf, order="C")
         return len(arrays) - 1
 
-    structure = _encode_tree(transform(place, params))
-    save_file(arrays, path, metadata={"structure": json.dumps(structure)})
+    path, structure = Path(path), _encode_tree(transform(place, params))
+    if path.exists():
+        _keep(path, "structure" in _metadata(path), force)
+    _write(path, pack(arrays, metadata={"structure": json.dumps(structure)}))
 
 
 def load_params(path: str | Path) -> Tree:
     """Read what `save_params` wrote."""
     from safetensors import safe_open
 
-    with safe_open(path, framework="np") as file:
+    path = Path(path)
+    with _one_error(path, "a file of parameters"), safe_open(path, framework="np") as file:
         structure = (file.metadata() or {}).get("structure")
         if structure is None:
-            raise FileError(f"{Path(path).name} has no structure; it was not written by save_params")
-        return transform(lambda _, i: file.get_tensor(str(i)), _decode_tree(json.loads(structure)))
+            raise FileError(f"{path.name} has no structure; it was not written by save_params")
+        tree = _decode_tree(_strict_json(structure))
+        if sorted(map(str, leaves(tree))) != sorted(file.keys()) or not all(type(i) is int for i in leaves(tree)):
+            raise FileError(f"{path.name} must name each of its arrays once in its structure")
+        return transform(lambda _, i: file.get_tensor(str(i)), tree)
