@@ -241,8 +241,14 @@ def apply(op: Op, *args: Value, **params: Any) -> Value:
         kind = type(a)
         handler = _handlers[kind] if kind in _handlers else _find_handler(kind)
         if handler is not None:
-            return handler(op, args, params)
+            return (_recorder(args) or handler)(op, args, params) if kind in _composites else handler(op, args, params)
     return run_spec(op, args, params)
+
+
+def _recorder(args: Sequence[Value]) -> Handler | None:
+    """A graph variable among tensors of an engine records, wherever it stands: `tensor * x` is `x * tensor`."""
+    found: Iterator[Handler] = (type(a).__specgrad_apply__ for a in args if hasattr(type(a), "__specgrad_apply__"))
+    return next(found, None)
 
 
 def run_spec(op: Op, args: Sequence[Any], params: Params) -> Array:

@@ -93,3 +93,10 @@ def test_broadcast_constants_stay_small() -> None:
     (constant,) = graph.constants.values()
     base = constant if constant.base is None else constant.base
     assert base.size <= 4 or constant.size == 4
+
+
+def test_a_tensor_on_the_left_is_captured() -> None:
+    """`tensor * x` was refused where `x * tensor` was recorded."""
+    w = torch.tensor([2.0, 3.0])
+    for net in (lambda x: w.detach() * x, lambda x: sg.mul(w.detach(), x), lambda x: sg.mul(jnp.array([2.0, 3.0]), x)):
+        assert sg.trace(net, (2,))(np.array([5.0, 7.0], dtype=np.float32)).tolist() == [10.0, 21.0]
