@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,3 +152,21 @@ def test_ceil_lets_the_last_window_hang_over() -> None:
     assert sg.max_pool(np.array([1.0, 2.0]), (3,), stride=2, ceil=True).tolist() == [2.0]
     with pytest.raises(sg.ShapeError, match=r"\[W2\]"):
         sg.max_pool(np.array([1.0, 2.0]), (4,), stride=2, ceil=True)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: sg.max_pool(np.ones((1, 1, 4)), (10**8,), padding=((10**8, 0),)),
+        lambda: sg.smooth_max_pool(np.ones((1, 1, 4)), (10**4, 10**4), padding=((10**4, 0), (10**4, 0)), beta=1),
+        lambda: sg.max_pool(torch.ones(1, 1, 4), (10**8,), padding=((10**8, 0),)),
+        lambda: sg.avg_pool(torch.ones(1, 1, 4), (10**8,), padding=((10**8, 0),), divisor=3),
+        lambda: next(iter(Window((Adaptive(3 * 10**8 + 1, 3),)).taps())),
+    ],
+)
+def test_windows_of_many_taps_are_refused_before_they_are_walked(call) -> None:
+    sg.relu(torch.zeros(1))  # load the engine
+    start = time.perf_counter()
+    with pytest.raises(sg.ShapeError, match=r"window \[W1\]: 100,000,00\d taps; at most 10,000,000 are walked"):
+        call()
+    assert time.perf_counter() - start < 1

@@ -36,6 +36,8 @@ Padding = int | str | tuple[int, ...] | tuple[tuple[int, int], ...]
 PerAxis = int | tuple[int, ...]
 
 
+MOST_TAPS = 10**7  # a kernel of 3162 x 3162; a walk over them takes a minute
+
 Built = TypeVar("Built")
 
 
@@ -111,6 +113,10 @@ class Strided:
             raise ShapeError("window", f"sizes must be positive and padding not negative; got {self}", rule="W1")
         if self.out > self.floor_out + 1:
             raise ShapeError("window", f"at most {self.floor_out + 1} output positions fit; got {self}", rule="W2")
+
+    @property
+    def most_taps(self) -> int:
+        return self.kernel
 
     @property
     def span(self) -> int:
@@ -216,6 +222,11 @@ class Adaptive:
 
     def end(self, o: int) -> int:
         return -(-(o + 1) * self.size // self.out)
+
+    @property
+    def most_taps(self) -> int:
+        """No cell is longer than this, which needs no walk."""
+        return min(self.size, -(-self.size // self.out) + 1)
 
     @property
     def kernel(self) -> int:
@@ -368,7 +379,17 @@ class Window:
         return math.prod(min(a.kernel, a.out) for a in self.axes)
 
     def taps(self) -> Iterator[Tap]:
-        """Every tap that some output reads inside the input, in row-major order."""
+        """Every tap that some output reads inside the input, in row-major order; too many are refused before."""
+        self.check_walk()
+        return self._walk()
+
+    def check_walk(self) -> None:
+        """Refuse to visit tap by tap what would take minutes."""
+        count = math.prod(a.most_taps for a in self.axes)
+        if count > MOST_TAPS:
+            raise ShapeError("window", f"{count:,} taps; at most {MOST_TAPS:,} are walked; got {self.axes}", rule="W1")
+
+    def _walk(self) -> Iterator[Tap]:
         per_axis = [[a.tap(t) for t in range(a.kernel)] for a in self.axes]
         for position in itertools.product(*(range(k) for k in self.kernel)):
             pairs = [axis[t] for axis, t in zip(per_axis, position, strict=True)]

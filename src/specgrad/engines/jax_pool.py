@@ -60,6 +60,7 @@ class Line:
 
     def read(self, x: Array, fill: float) -> list[Array]:
         """What every tap reads, for all outputs at once; `fill` outside. To be transposed: see `look`."""
+        Window((self.axis,)).check_walk()
         if isinstance(self.axis, Adaptive):
             return [self._cells(x, t, fill) for t in self.taps]
         phases, s, e = self._phases(x, self.axis, fill), self.axis.stride, self.axis.dilation
@@ -68,6 +69,7 @@ class Line:
 
     def look(self, x: Array, fill: float) -> list[Array]:
         """As `read`, by strided slices: ten times quicker at stride 2, but their transpose sets single cells."""
+        Window((self.axis,)).check_walk()
         if isinstance(self.axis, Adaptive):
             return self.read(x, fill)
         x = pad_axis(x, self.at, *self.axis.pads, fill)

@@ -177,6 +177,7 @@ def _winner(x: Shape, *, window: Window) -> Plan:
     elif _is_adaptive(window):
         general = _on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out, True)[1])
     else:
+        window.check_walk()
         general = lambda t: _winner_by_taps(t, window)
     if not _doubles(window):
         return lambda t: general(t.detach())
@@ -478,6 +479,7 @@ class _Smooth(torch.autograd.Function):
 
 
 def _smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> Plan:
+    window.check_walk()
     params = {"window": window, "beta": beta, "padded": padded}
 
     def plan(t: Tensor) -> Tensor:
