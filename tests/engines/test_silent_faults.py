@@ -15,9 +15,11 @@ import torch
 import torch.nn.functional as F
 import torch.nn.utils.parametrizations
 import torch.nn.utils.prune
+from torch._subclasses import FakeTensorMode
 
 import specgrad as sg
 import specgrad.functional
+from specgrad.engines.torch import enable_torch_compile
 
 # --- powers -------------------------------------------------------------------------------------------------------
 
@@ -315,3 +317,78 @@ def test_bfloat16_averages_sum_in_float32() -> None:
     exact = sg.avg_pool(np.asarray(x, np.float64), (9, 9), stride=1)
     error = np.abs(np.asarray(sg.avg_pool(x, (9, 9), stride=1), np.float64) / exact - 1).max()
     assert error <= 2**-8  # one rounding to 8 bits
+
+
+# --- inside the frameworks' own tools -----------------------------------------------------------------------------
+
+STRIDE_ONE = {
+    "max_pool": lambda x: sg.max_pool(x, (5, 5), stride=1, padding=2),
+    "avg_pool": lambda x: sg.avg_pool(x, (7, 7), stride=1, padding=3),
+    "smooth_max_pool": lambda x: sg.smooth_max_pool(x, (5, 5), stride=1, beta=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", STRIDE_ONE)
+def test_jit_trace_records_what_holds_for_every_input(name: str) -> None:
+    call, x = STRIDE_ONE[name], torch.linspace(-1, 1, 2 * 16 * 64 * 64).view(2, 16, 64, 64)
+    traced = torch.jit.trace(call, x)
+    other = 50 * x.flip(-1).sin()  # far from x: what was only right for x would show
+    other[0, 0, 0, 0] = torch.nan
+    assert torch.allclose(traced(other), call(other), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", STRIDE_ONE)
+def test_fake_tensors_outside_their_mode(name: str) -> None:
+    with FakeTensorMode():
+        x = torch.empty(2, 64, 64, 64)
+    assert STRIDE_ONE[name](x).shape == STRIDE_ONE[name](torch.zeros(2, 64, 64, 64)).shape
+
+
+def _loss() -> Any:
+    net = lambda w, x, y: sg.cross_entropy(sg.flatten(sg.conv(w, None, x, padding=1), 1), y)
+    return sg.trace(net, (4, 3, 3, 3), (2, 3, 8, 8), sg.Index((2,)))
+
+
+def test_autocast_reaches_compiled_gradients() -> None:
+    torch.manual_seed(0)
+    w, x, y = torch.randn(4, 3, 3, 3), torch.randn(2, 3, 8, 8), torch.tensor([1, 2])
+    gradient = sg.compile(_loss(), "torch", "grad", wrt="w")
+    with torch.autocast("cpu", torch.bfloat16):
+        found = gradient(w, x, y)
+    assert torch.allclose(found.float(), gradient(w, x, y), atol=2e-2)
+
+
+def test_cross_entropy_under_autocast_is_float32() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 10).bfloat16(), torch.arange(8)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours, theirs = sg.cross_entropy(x, y), F.cross_entropy(x, y)
+    assert ours.dtype == theirs.dtype == torch.float32
+    assert torch.allclose(ours, theirs)
+
+
+def test_compiled_jax_functions_lower() -> None:
+    args = (jax.numpy.ones((4, 3, 3, 3)), jax.numpy.ones((2, 3, 8, 8)), jax.numpy.array([1, 2]))
+    f = sg.compile(_loss(), "jax", "grad", wrt="w")
+    (found,) = f.lower(*args).compile()(*args)
+    assert np.array_equal(found, f(*args))
+
+
+POOL_LAST = sg.channels_last(sg.max_pool, rank=2, data=0)
+WHOLE = {
+    "mean": lambda x: sg.mean(x, 1),
+    "reshape": lambda x: sg.reshape(x, (2, -1)),
+    "channels_last": lambda x: POOL_LAST(x, (2, 2)),
+    "relu": lambda x: sg.add(sg.relu(x), 1),
+    "slice": lambda x: sg.slice(x, None, slice(0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_torch_compile_takes_calls_whole(name: str) -> None:
+    enable_torch_compile()
+    torch._dynamo.reset()
+    x = torch.randn(2, 4, 6, 8)
+    compiled = torch.compile(WHOLE[name], fullgraph=True, backend="eager")
+    assert torch.equal(compiled(x), WHOLE[name](x))

@@ -45,6 +45,8 @@ class Engine:
 
     def _lower(self, key: tuple[Any, ...], op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
         plain = [tuple(s) for s in shapes]
+        if any(type(n) is not int for s in plain for n in s):  # torch.jit.trace: sizes are tensors
+            return self.plan(op, whole(plain), params)
         op.shape(*plain, **params)
         if op.name not in self.table:
             raise UnsupportedError(op.name, f"the {self.name} engine has no line for it")

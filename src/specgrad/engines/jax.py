@@ -288,7 +288,8 @@ def _follow(values: Values, found: dict[Any, jax_pool.Routed], *, node: Node, ke
 def compile_graph(graph: Graph, *, jit: bool = True) -> Callable[..., Any]:
     """The graph as a function of JAX arrays with the graph's own structure of arguments and results.
 
-    Every plan is looked up here, once; a call runs them one after the other inside one jax.jit.
+    Every plan is looked up here, once; a call runs them one after the other inside one jax.jit, whose `lower` it has
+    (results flat, in the order of the graph's outputs).
     """
     shared = _routed(graph)
     plans = {
@@ -319,6 +320,8 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Callable[..., Any]:
         results = transform(lambda _, position: found[position], graph.outputs)  # here: jit would sort dicts
         return results[0] if graph.single else results
 
+    if jit:
+        call.lower = program.lower  # type: ignore[attr-defined]  # jax.jit's own; its results are flat
     return call
 
 

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..op import REGISTRY
+from ..ops.compose import cross_entropy
 from ..scalar import Number
 from ..window import Adaptive, Shape, Window
 from . import torch_conv, torch_pool, torch_smooth
@@ -32,10 +33,18 @@ def number(value: Any) -> Any:
 # --- our derivative rules on PyTorch's tape -------------------------------------------------------------------------
 
 
-def eager() -> bool:
-    """Not inside torch.func, torch.compile or another tracer: our algorithms may run, on PyTorch's tape or on duals."""
+PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def eager(t: Tensor) -> bool:
+    """Not inside torch.func, torch.compile or another tracer: our algorithms may run, on PyTorch's tape or on duals.
+
+    A tensor of a type of its own (FakeTensor, one of another library) has no memory to read: not for them.
+    """
     return not (
         torch.compiler.is_compiling()  # first: torch.compile reads it as a constant and cannot trace the others
+        or type(t) not in PLAIN
+        or torch._C._is_tracing()
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack()
     )
@@ -50,6 +59,7 @@ def enable_torch_compile() -> None:
     """
     import specgrad
 
+    specgrad.relu(torch.zeros(1))  # the first call imports this engine, which a tracer cannot follow
     for name in PUBLIC.split():
         torch.compiler.allow_in_graph(getattr(specgrad, name))
 
@@ -81,7 +91,7 @@ def _ours(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Pla
     """`fast` in plain eager mode on the CPU, with our derivative rules where one is needed; else `traceable`."""
 
     def plan(*args: Tensor) -> Any:
-        if not eager() or args[0].device.type != "cpu":
+        if not eager(args[0]) or args[0].device.type != "cpu":
             return traceable(*args)
         if (torch.is_grad_enabled() and any(a.requires_grad for a in args)) or dual_level_open():
             return _Recorded.apply(name, params, fast, *args)
@@ -184,7 +194,7 @@ def _winner(x: Shape, *, window: Window) -> Plan:
 
     def plan(t: Tensor) -> Tensor:
         t = t.detach()
-        if eager() and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() and not t.sum().isnan():
+        if eager(t) and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() and not t.sum().isnan():
             return torch_pool.packed_winner(t, window)[1]
         return general(t)
 
@@ -232,7 +242,7 @@ def _doubled_max(window: Window, traceable: Plan, with_gradient: bool) -> Plan:
         return y if empty is None else torch.where(torch.from_numpy(empty), torch.zeros((), dtype=t.dtype), y)
 
     def plan(t: Tensor) -> Tensor:
-        if not eager() or t.device.type != "cpu" or t.dtype not in DOUBLING_TYPES or not t.numel():
+        if not eager(t) or t.device.type != "cpu" or t.dtype not in DOUBLING_TYPES or not t.numel():
             return traceable(t)
         if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
             if with_gradient and t.dtype is torch.float32 and not t.detach().sum().isnan():
@@ -277,7 +287,7 @@ def max_and_winner(x: Shape, *, window: Window) -> Plan:
     values, index = _max_pool(x, window=window), _winner(x, window=window)
 
     def plan(t: Tensor) -> tuple[Tensor, Tensor]:
-        packs = _doubles(window) and eager() and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel()
+        packs = _doubles(window) and eager(t) and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel()
         if packs and not t.requires_grad and not t.sum().isnan():
             return torch_pool.packed_winner(t, window)
         i = index(t)
@@ -483,7 +493,7 @@ def _smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> 
     params = {"window": window, "beta": beta, "padded": padded}
 
     def plan(t: Tensor) -> Tensor:
-        on_cpu = eager() and t.device.type == "cpu"
+        on_cpu = eager(t) and t.device.type == "cpu"
         if on_cpu and ((torch.is_grad_enabled() and t.requires_grad) or dual_level_open()):
             return _Smooth.apply(t, params)
         return torch_smooth.smooth(t, window, float(beta), padded, on_cpu and t.dtype in DOUBLING_TYPES)
@@ -561,6 +571,8 @@ def _one_batch_axis(compute: Callable[..., Tensor], x: Shape, window: Window, gr
 
 def _conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Plan:
     def plan(t: Tensor, g: Tensor) -> Tensor:
+        if t.dtype != g.dtype:  # under autocast: the product has no cast of its own
+            t, g = (v.to(torch.promote_types(t.dtype, g.dtype)) for v in (t, g))
         flat = (torch_conv.one_batch_axis(v, window.rank) for v in (t, g))
         return torch_conv.conv_weight(*flat, window, groups)
 
@@ -636,6 +648,9 @@ PUBLIC = """
     adaptive_avg_pool adaptive_max_pool amax avg_pool batch_norm conv conv_transpose cross_entropy gelu global_avg_pool
     global_max_pool group_norm layer_norm linear log_softmax lp_pool matmul max_pool max_unpool mse_loss
     smooth_max_pool softmax upsample_nearest
+    abs add broadcast clamp concat div equal exp fill flatten greater greater_equal hardswish leaky_relu log maximum
+    mean minimum mul neg normal_cdf normal_pdf pad permute power relu relu6 reshape select sigmoid sign silu slice
+    softplus sqrt stop_gradient sub sum tanh unpad
 """
 
 TABLE: dict[str, Any] = {
@@ -701,8 +716,20 @@ TABLE: dict[str, Any] = {
     "smooth_push": _smooth_push,
 }
 
+
+def _cross_entropy(x: Tensor, labels: Tensor, *, reduction: Any = "mean") -> Tensor:
+    """The composition; under autocast in float32, as PyTorch does for its own."""
+    if not (isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type) and x.dtype in SHORT):
+        return cross_entropy.__wrapped__(x, labels, reduction=reduction)
+    with torch.autocast(x.device.type, enabled=False):
+        return cross_entropy.__wrapped__(x.float(), labels, reduction=reduction)
+
+
+SHORT = (torch.bfloat16, torch.float16)
+
 # Compositions for which PyTorch has one operator.
 COMPOSITES: dict[str, Plan] = {
+    "cross_entropy": _cross_entropy,
     "softmax": lambda x, axis=-1: F.softmax(x, axis),
     "log_softmax": lambda x, axis=-1: F.log_softmax(x, axis),
     "linear": _linear,

@@ -81,6 +81,7 @@ def plain() -> bool:
     """Eager PyTorch outside torch.func, torch.compile and dual levels: in-place algorithms may run."""
     return not (
         torch.compiler.is_compiling()  # first: torch.compile reads it as a constant and cannot trace the others
+        or torch._C._is_tracing()
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack()
         or dual_level_open()
