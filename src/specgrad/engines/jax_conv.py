@@ -14,14 +14,14 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from ..window import Shape, Strided, Window
-from .jax_mesh import struct_like
+from .jax_mesh import struct_like, unsplit
 from .jax_pool import on_cpu, pad_axis, summed_in_float32
 
 Array = jax.Array
@@ -71,7 +71,9 @@ def _taps(x: Array, kernel: Shape, how: Sequence[Step]) -> list[tuple[Shape, Arr
     return [(t, read(t)) for t in itertools.product(*(range(k) for k in kernel))]
 
 
-def _native(x: Array, w: Array, how: Sequence[Step], groups: int, spacing: Shape | None = None) -> Array:
+def _native(
+    x: Array, w: Array, how: Sequence[Step], groups: int, spacing: Shape | None = None, out_sharding: Any = None
+) -> Array:
     """XLA's own convolution; `spacing` sets the cells of x that far apart."""
     return lax.conv_general_dilated(
         x,
@@ -82,6 +84,7 @@ def _native(x: Array, w: Array, how: Sequence[Step], groups: int, spacing: Shape
         rhs_dilation=[s.dilation for s in how],
         feature_group_count=groups,
         precision=EXACT,
+        **({} if out_sharding is None else {"out_sharding": out_sharding}),
     )
 
 
@@ -334,7 +337,8 @@ def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int
 def _weight_native(x: Array, gy: Array, how: Sequence[Step]) -> Array:
     """A correlation of x with gy as its kernel, channels as batch and the batch summed over."""
     turned = [Step(s.dilation, s.stride, s.before, s.after) for s in how]
-    return jnp.swapaxes(_native(jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1), turned, 1), 0, 1)
+    swapped = jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1)
+    return jnp.swapaxes(_native(*swapped, turned, 1, out_sharding=unsplit(x)), 0, 1)
 
 
 @summed_in_float32

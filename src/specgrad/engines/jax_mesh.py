@@ -34,9 +34,34 @@ def _cast(x: Array, axes: frozenset[str]) -> Array:
 
 
 def aval_like(aval: Any, shape: Shape, dtype: Any) -> Any:
-    """The abstract value of a result that varies as this argument does."""
-    unsplit = NamedSharding(aval.sharding.mesh, PartitionSpec(*[None] * len(shape)))
-    return aval.update(shape=shape, dtype=dtype, weak_type=False, sharding=unsplit)
+    """The abstract value of a result that varies as this argument does, split along the axes that keep their size."""
+    spec: list[Any] = [None] * len(shape)
+    if len(shape) == len(aval.shape):
+        spec = [s if n == m else None for s, n, m in zip(_axes(aval), shape, aval.shape, strict=True)]
+    sharding = NamedSharding(aval.sharding.mesh, PartitionSpec(*spec))
+    return aval.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
+
+
+def _axes(aval: Any) -> list[Any]:
+    spec = tuple(aval.sharding.spec)
+    return [*spec, *[None] * (len(aval.shape) - len(spec))]
+
+
+def is_split(x: Any) -> bool:
+    """Whether the type of a value says over which mesh axes it is split (explicit sharding, jax.make_mesh)."""
+    return any(s is not None for s in jax.typeof(x).sharding.spec)
+
+
+def traced_aval(f: Any, args: Sequence[Any]) -> Any:
+    """The abstract value of f's result as JAX finds it, its sharding included."""
+    structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in args]
+    (out,) = jax.make_jaxpr(f)(*structs).out_avals
+    return out
+
+
+def unsplit(x: Array) -> NamedSharding | None:
+    """Where a sum over a split batch goes: to every device; None where types say nothing of it."""
+    return NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec()) if is_split(x) else None
 
 
 def struct_like(x: Array, shape: Shape) -> jax.ShapeDtypeStruct:

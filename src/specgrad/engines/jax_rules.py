@@ -24,7 +24,7 @@ from jax.interpreters import ad, batching, mlir
 from ..op import REGISTRY, Op, Params, is_literal, shape_of
 from ..window import Shape
 from .base import Lowering, Plan
-from .jax_mesh import aligned, aval_like
+from .jax_mesh import aligned, aval_like, traced_aval
 
 Array = jax.Array
 
@@ -175,6 +175,9 @@ def _abstract(*args: Any, call: Call) -> Any:
         out = jax.eval_shape(call.forward(), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args))
         return aval_like(args[0], out.shape, out.dtype)
     shape = call.op.shape(*(a.shape for a in args), **dict(call.params))
+    if any(s is not None for a in args for s in a.sharding.spec):
+        found = traced_aval(call.forward(), args)
+        return args[0].update(shape=shape, dtype=found.dtype, weak_type=False, sharding=found.sharding)
     return aval_like(args[0], shape, jnp.result_type(*(a.dtype for a in args)))
 
 
