@@ -25,11 +25,13 @@ import numpy as np
 
 from ..scalar import Array
 from . import vnnlib2
-from .vnnlib_parse import MOST_CHARACTERS, Linear, PropertyError, is_2_0, parse
+from .vnnlib_parse import MOST_CHARACTERS, Linear, Parsed, PropertyError, is_2_0, parse
 
 LARGEST_FLOAT32 = ((1 << 24) - 1) << 104
 LARGEST_WHOLE = 1 << 53  # whole numbers up to here are float64 numbers
 CHUNK = 1 << 20
+MOST_ENTRIES = 1 << 25  # of the rows of all alternatives: inequalities x outputs, 8 bytes each
+MOST_BOUNDS = 1 << 22  # of the boxes of all cases: cases x inputs, some 200 bytes each
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +132,12 @@ def read_text(text: str) -> Property:
     """The property that a VNN-LIB text states, 1.0 or 2.0."""
     parsed = vnnlib2.parse(text) if is_2_0(text) else parse(text)
     for name, declared in (("X", parsed.inputs), ("Y", parsed.outputs)):
-        if declared != set(range(len(declared))) or not declared:
+        gaps = not isinstance(declared, range) and declared != set(range(len(declared)))
+        if gaps or not declared:
             raise PropertyError(f"variables {name}_0, {name}_1, ... must be declared without gaps; got {len(declared)}")
     common, outputs = _bounds(parsed.common, _Bounds({}, {}))
     common.refuse_if_empty()
+    _refuse_too_many(parsed, len(outputs))
     boxes: dict[Any, list[Alternative]] = {}
     left_out = 0
     for conjunction in parsed.alternatives:
@@ -146,6 +150,20 @@ def read_text(text: str) -> Property:
         raise PropertyError("no input and no outputs satisfy what is asserted, so there is nothing to prove")
     cases = tuple(b.case(len(parsed.inputs), found) for b, found in boxes.items())
     return Property(len(parsed.inputs), len(parsed.outputs), cases, left_out)
+
+
+def _refuse_too_many(parsed: Parsed, common: int) -> None:
+    """Inequalities x outputs and boxes x inputs, before any of them is made: a short text can ask for any number."""
+    atoms = sum(common + len(conjunction) for conjunction in parsed.alternatives)
+    _refuse_wide(atoms, len(parsed.outputs))
+    boxes = sum(any(name[0] == "X" for atom in c for name in atom.terms) for c in parsed.alternatives)
+    if boxes * len(parsed.inputs) > MOST_BOUNDS:
+        raise PropertyError(f"{boxes} boxes of {len(parsed.inputs)} inputs are over {MOST_BOUNDS} bounds")
+
+
+def _refuse_wide(atoms: int, outputs: int) -> None:
+    if atoms * outputs > MOST_ENTRIES:
+        raise PropertyError(f"{atoms} inequalities over {outputs} outputs have over {MOST_ENTRIES} coefficients")
 
 
 def _possible(atoms: Sequence[Linear]) -> bool:
@@ -244,6 +262,7 @@ def robustness(
     highest = [c + radius if high is None else min(c + radius, Fraction(high)) for c in cells]
     if any(a > b for a, b in zip(lowest, highest, strict=True)):
         raise PropertyError("x lies outside low..high by more than eps")
+    _refuse_wide(outputs - 1, outputs)
     others = [j for j in range(outputs) if j != label]
     rows = np.zeros((len(others), 1, outputs))
     for k, j in enumerate(others):

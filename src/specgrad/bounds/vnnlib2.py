@@ -49,7 +49,11 @@ def parse(text: str) -> Parsed:
     query = _query(text)
     reader = Reader()
     inputs, outputs = _tensors(query)
-    reader.parsed.inputs, reader.parsed.outputs = set(range(_cells(inputs))), set(range(_cells(outputs)))
+    reader.parsed.inputs, reader.parsed.outputs = range(_cells(inputs)), range(_cells(outputs))
+    if len(reader.parsed.inputs) > len(text):
+        raise PropertyError(
+            f"tensor {inputs.name} has {_cells(inputs)} cells; so short a text cannot bound each of them"
+        )
     for assertion in query.assertions:
         for token, line in _said_in_1_0(assertion):
             try:

@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import SpecgradError
 
 MOST_CHARACTERS = 1 << 28
-MOST_ATOMS = 1 << 22  # of the disjunctive form, which can be exponentially longer than its text
+MOST_ATOMS = 1 << 22  # of all disjunctive forms of a text, which can be exponentially longer than it
 MOST_DIGITS = 1024
 MOST_EXPONENT = 400
 MOST_BITS = 1 << 14
@@ -75,10 +75,18 @@ Formula = list[tuple[Atom, ...]]  # any of: all of
 class Parsed:
     """What a text declares; what it asserts: all of `common`, and any of `alternatives`."""
 
-    inputs: set[int] = field(default_factory=set)
-    outputs: set[int] = field(default_factory=set)
+    inputs: set[int] | range = field(default_factory=set)
+    outputs: set[int] | range = field(default_factory=set)
     common: tuple[Atom, ...] = ()
     alternatives: Formula = field(default_factory=lambda: [()])
+    atoms: int = 0
+    """Inequalities of the disjunctive forms so far."""
+
+    def take(self, atoms: int) -> None:
+        """Before they are made."""
+        self.atoms += atoms
+        if self.atoms > MOST_ATOMS:
+            raise PropertyError(f"the disjunctive form has over {MOST_ATOMS} inequalities")
 
 
 def parse(text: str) -> Parsed:
@@ -178,6 +186,7 @@ class Reader:
         if rest[1] != "Real":
             raise PropertyError(f"variable {rest[0]} has sort {rest[1]}; only Real is understood")
         known = self.parsed.inputs if rest[0][0] == "X" else self.parsed.outputs
+        assert isinstance(known, set)  # a range is declared by 2.0 alone
         if int(rest[0][2:]) in known:
             raise PropertyError(f"variable {rest[0]} is declared twice")
         known.add(int(rest[0][2:]))
@@ -274,6 +283,7 @@ def _some(word: str, items: list[Any]) -> list[Any]:
 
 
 def _any_of(word: str, items: list[Any], parsed: Parsed) -> Formula:
+    parsed.take(sum(len(_formula(word, item)) for item in items))
     return [alternative for item in items for alternative in _formula(word, item)]
 
 
@@ -281,8 +291,7 @@ def _all_of(word: str, items: list[Any], parsed: Parsed) -> Formula:
     """Multiplied out; what has one alternative alone is not multiplied."""
     single, several = _shared([_formula(word, item) for item in items])
     longest = len(single) + sum(max((len(a) for a in f), default=0) for f in several)
-    if math.prod(len(f) for f in several) * max(longest, 1) > MOST_ATOMS:
-        raise PropertyError(f"the disjunctive form has over {MOST_ATOMS} inequalities")
+    parsed.take(math.prod(len(f) for f in several) * max(longest, 1))
     return [single + tuple(itertools.chain(*choice)) for choice in itertools.product(*several)]
 
 
