@@ -17,7 +17,7 @@ import specgrad.functional as F
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "specgrad"
-FLOORS = ["errors", "deployment", "reach", "scalar", "window", "op", "ops", "graph", "engines", "functional"]
+FLOORS = ["errors", "files", "deployment", "reach", "scalar", "window", "op", "ops", "graph", "engines", "functional"]
 FLOORS += ["rounding", "interop", "check", "bounds", "cli"]
 
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 import specgrad as sg
 from specgrad.window import Adaptive, Strided, Window, adaptive, strided, transposed
 
+pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
+
 AXIS = st.builds(
     lambda n, k, s, e, lo, hi: (n, k, s, e, lo, hi + max(0, e * (k - 1) + 1 - n - lo)),
     st.integers(1, 9), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 6), st.integers(0, 6),

@@ -15,6 +15,8 @@ from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.box import widened
 from specgrad.rounding import FORMATS, Arithmetic
 
+pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
+
 TORCH = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 

@@ -15,6 +15,8 @@ from formulas import cases_of, formula, true, written
 from specgrad.bounds.vnnlib import Case, read, read_text, robustness
 from specgrad.bounds.vnnlib_parse import PropertyError
 
+pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
+
 HEAD = "(declare-const X_0 Real) (declare-const X_1 Real) (declare-const Y_0 Real) (declare-const Y_1 Real)\n"
 BOX = "(assert (>= X_0 -1)) (assert (<= X_0 1)) (assert (>= X_1 0)) (assert (<= X_1 2e-1))\n"
 

@@ -9,6 +9,8 @@ from specgrad.check.generate import DATA, SHAPES, question, questions
 from specgrad.check.question import OPERATORS
 from specgrad.check.shrink import shrink
 
+pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
+
 
 def test_every_operator_has_a_generator() -> None:
     assert set(SHAPES) == set(OPERATORS)

@@ -15,6 +15,8 @@ from laws import graph_of, lift
 from specgrad.graph.save import from_json, to_json
 from specgrad.op import REGISTRY
 
+pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
+
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_every_operator_survives(name: str, tmp_path) -> None:

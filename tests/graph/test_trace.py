@@ -10,6 +10,8 @@ import pytest
 import specgrad as sg
 from specgrad.graph.run import call
 
+pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
+
 
 def small_net(params: dict, x):
     with sg.scope("stem"):

@@ -12,6 +12,8 @@ from torch import Tensor
 import specgrad as sg
 from specgrad.interop import aten
 
+pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
+
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
     """Quarters between -3.5 and 3.5 in float64, each of the kinks at 0, 1 and 3 among them if there is room."""

@@ -14,6 +14,8 @@ import specgrad as sg
 from specgrad import scalar
 from specgrad.op import REGISTRY, Op, apply
 
+pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
+
 ORIGINAL = dict(REGISTRY)
 
 

@@ -13,6 +13,8 @@ import specgrad as sg
 from specgrad.op import REGISTRY, Op
 from specgrad.rounding import FORMATS, ULPS, Arithmetic, local_radius, radius
 
+pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
+
 FLOAT32 = FORMATS["float32"]
 
 
