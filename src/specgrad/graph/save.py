@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
-import secrets
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SpecgradError, UnsupportedError
+from ..files import write_whole
 from ..op import REGISTRY, Op
 from ..scalar import Array, Number, exact
 from ..window import Adaptive, Strided, Window
@@ -284,20 +283,6 @@ def digest(arrays: dict[str, Array]) -> str:
     return found.hexdigest()
 
 
-def _write(path: Path, data: bytes) -> None:
-    """All of the bytes or, whatever happens, none of them: a file beside, then a rename."""
-    target = Path(os.path.realpath(path))
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    try:
-        with open(beside, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def _metadata(path: Path) -> dict[str, Any]:
     """The texts in the header of a safetensors file; {"foreign": ...} for anything else."""
     try:
@@ -343,8 +328,8 @@ def save(graph: Graph, path: str | Path, *, force: bool = False) -> None:
         if beside.exists():
             found = _metadata(beside)
             _keep(beside, found == OURS or (known and not found), force)
-        _write(beside, pack(arrays, metadata=OURS))
-    _write(path, text)
+        write_whole(beside, pack(arrays, metadata=OURS))
+    write_whole(path, text)
 
 
 @contextmanager
@@ -418,7 +403,7 @@ def save_params(params: Tree, path: str | Path, *, force: bool = False) -> None:
     path, structure = Path(path), _encode_tree(transform(place, params))
     if path.exists():
         _keep(path, "structure" in _metadata(path), force)
-    _write(path, pack(arrays, metadata={"structure": json.dumps(structure)}))
+    write_whole(path, pack(arrays, metadata={"structure": json.dumps(structure)}))
 
 
 def load_params(path: str | Path) -> Tree:
