@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # gradient of max_pool(x(1, 1, 2), kernel=(2,), stride=(1,), padding=((0, 0),))
 # jax 0.10.2: differs: gradient of x[0, 0, 0] is 0.0, must be 1.0 within 0
-# Written by specgrad, which may overwrite or remove this file.
 import os
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"

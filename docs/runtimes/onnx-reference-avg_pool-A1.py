@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # avg_pool(x(1, 1, 1), kernel=(3,), stride=(3,), padding=((0, 0),), ceil=True)
 # onnx 1.23.2: differs: y[0, 0, 0] is 0.0, must be 1.0 within 2.38e-07
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # avg_pool(x(1, 1, 2), kernel=(2,), stride=(1,), padding=((0, 0),), count_include_pad=False)
 # onnx 1.23.2: differs: y[0, 0, 0] is 0.0, must be nan within 5.61e-45
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

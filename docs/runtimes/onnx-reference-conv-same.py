@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # conv(x(1, 1, 1), w(1, 1, 2), stride=(1,), padding='same_lower', dilation=(2,), groups=1)
 # onnx 1.23.2: differs: y[0, 0, 0] is nan, must be 0.0 within 4.2e-45
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # conv_transpose(x(1, 3, 1), w(3, 1, 1), b(3,), stride=(1,), padding=((0, 0),), dilation=(1,), groups=3, output_padding=(0,))
 # onnx 1.23.2: differs: y[0, 2, 0] is 1.0, must be 3.0 within 3.58e-07
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # global_max_pool(x(1, 1, 1), rank=1)
 # onnx 1.23.2: differs: y has shape (1, 1), must have (1, 1, 1)
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

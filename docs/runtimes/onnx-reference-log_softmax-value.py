@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # log_softmax(x(1, 1, 2), axis=-1)
 # onnx 1.23.2: differs: y[0, 0, 0] is -inf, must be -1072875.0 within 0.128
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

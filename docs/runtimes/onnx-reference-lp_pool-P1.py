@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # lp_pool(x(1, 1, 2), kernel=(2,), stride=(1,), padding=0, p=2)
 # onnx 1.23.2: differs: y[0, 0, 0] is 1.4142135381698608, must be nan within 4.47e-07
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # lp_pool(x(1, 1, 1), kernel=(3,), stride=(2,), padding=((1, 0),), ceil=True, p=2)
 # onnx 1.23.2: differs: y[0, 0, 0] is 1.2247449159622192, must be 1.0 within 4.77e-07
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # max_pool(x(1, 1, 6), kernel=(1,), stride=(2,), padding='same_lower', dilation=(1,))
 # onnx 1.23.2: differs: y[0, 0, 1] is nan, must be 0.0 within 0
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

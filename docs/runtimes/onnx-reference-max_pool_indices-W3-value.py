@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # max_pool_indices(x(1, 1, 2), kernel=(2,), stride=(1,), padding=((1, 0),), ceil=True)
 # onnx 1.23.2: differs: y[0, 0, 0] is 2.0, must be 1.0 within 0
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # max_pool_indices(x(1, 1, 1), kernel=(3,), stride=(1,), padding=((2, 1),), ceil=True)
 # onnx 1.23.2: differs: y has shape (1, 1, 1), must have (1, 1, 2)
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

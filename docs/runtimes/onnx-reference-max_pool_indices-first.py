@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # max_pool_indices(x(2, 1, 1), kernel=(1,), stride=(1,), padding=0)
 # onnx 1.23.2: differs: indices[1, 0, 0] is -1.0, must be 0.0 within 0
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

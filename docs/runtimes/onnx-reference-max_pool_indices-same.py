@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # max_pool_indices(x(1, 1, 1), kernel=(1,), stride=(2,), padding='same_lower')
 # onnx 1.23.2: differs: y has shape (1, 1, 0), must have (1, 1, 1)
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

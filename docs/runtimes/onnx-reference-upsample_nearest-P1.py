@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # upsample_nearest(x(1, 1, 2), factor=(2,))
 # onnx 1.23.2: differs: y[0, 0, 1] is nan, must be 0.0 within 0
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

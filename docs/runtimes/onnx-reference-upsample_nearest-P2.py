@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # upsample_nearest(x(1, 1, 1), factor=(3,))
 # onnx 1.23.2: differs: y[0, 0, 0] is nan, must be -inf within 0
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import onnx

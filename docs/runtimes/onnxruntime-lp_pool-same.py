@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # lp_pool(x(1, 1, 2), kernel=(2,), stride=(1,), padding='same_upper', dilation=(2,), p=2)
 # onnxruntime 1.31.1, onnx 1.23.2: differs: y has shape (1, 1, 1), must have (1, 1, 2)
-# Written by specgrad, which may overwrite or remove this file.
 import os
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 import numpy as np

@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # max_pool(x(1, 1, 1), kernel=(1,), stride=(1,), padding=((0, 0),))
 # onnxruntime 1.31.1, onnx 1.23.2: differs: y[0, 0, 0] is -3.4028234663852886e+38, must be nan within 0
-# Written by specgrad, which may overwrite or remove this file.
 import os
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 import numpy as np

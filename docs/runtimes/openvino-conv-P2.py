@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # conv(x(1, 1, 1, 2), w(1, 1, 1, 1), stride=(1, 1), padding=((0, 1), (0, 0)), dilation=(1, 1), groups=1)
 # openvino 2026.4.1, onnx 1.23.2: differs: y[0, 0, 0, 0] is nan, must be -inf within 0.000596
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import openvino

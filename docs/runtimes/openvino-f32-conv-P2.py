@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # conv(x(1, 1, 2, 2, 1), w(3, 1, 2, 2, 2), stride=(1, 1, 2), padding=((0, 0), (1, 1), (0, 1)), dilation=(1, 1, 1), groups=1)
 # openvino 2026.4.1, onnx 1.23.2: differs: y[0, 1, 0, 1, 0] is inf, must be nan within 0.00954
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import openvino

@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # conv_transpose(x(1, 2, 2), w(2, 1, 1), stride=(1,), padding=((1, 0),), dilation=(1,), groups=2, output_padding=(0,)), written with output_shape
 # openvino 2026.4.1, onnx 1.23.2: differs: y[0, 0, 0] is nan, must be 0.0 within 5.88e-38
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import openvino

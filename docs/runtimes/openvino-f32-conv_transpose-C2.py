@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # conv_transpose(x(1, 1, 1), w(1, 1, 1), stride=(1,), padding=((1, 0),), dilation=(2,), groups=1, output_padding=(1,))
 # openvino 2026.4.1, onnx 1.23.2: differs: y[0, 0, 0] is 1.0, must be 0.0 within 0
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import openvino

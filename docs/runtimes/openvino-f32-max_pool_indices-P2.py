@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # max_pool_indices(x(1, 1, 1), kernel=(1,), stride=(1,), padding=0)
 # openvino 2026.4.1, onnx 1.23.2: differs: y[0, 0, 0] is -3.4028234663852886e+38, must be -inf within 0
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import openvino

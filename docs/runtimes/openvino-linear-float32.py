@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # linear(x(1, 1), w(1, 1))
 # openvino 2026.4.1, onnx 1.23.2: other arithmetic: looks like bfloat16 operands
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import openvino

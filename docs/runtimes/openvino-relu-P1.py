@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # relu(x(1, 1, 1))
 # openvino 2026.4.1, onnx 1.23.2: differs: y[0, 0, 0] is 0.0, must be nan within 0
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import openvino

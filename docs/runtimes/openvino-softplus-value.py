@@ -1,6 +1,6 @@
+# Written by specgrad, which may overwrite or remove this file.
 # softplus(x(1, 1, 1, 1))
 # openvino 2026.4.1, onnx 1.23.2: differs: y[0, 0, 0, 0] is -1.9073486328125e-06, must be 2.544631172440535e-13 within 4.47e-07
-# Written by specgrad, which may overwrite or remove this file.
 import numpy as np
 from numpy import inf, nan  # noqa: F401
 import openvino

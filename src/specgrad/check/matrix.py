@@ -9,7 +9,7 @@ from ..files import refuse_foreign, write_whole
 from .conformance import BAD, Conformance, Finding
 from .generate import DATA, SHAPES
 from .rules import TEXT
-from .script import is_script
+from .script import is_script, marked
 
 PAGE = "runtimes.md"
 INTRO = """# What runtimes compute
@@ -125,7 +125,7 @@ def write(results: Sequence[Conformance], folder: Path, *, force: bool = False) 
             refuse_foreign(path, is_script)
     (folder / "runtimes").mkdir(parents=True, exist_ok=True)
     for path, script in scripts.items():
-        write_whole(path, script)
+        write_whole(path, marked(script))
     write_whole(page, text)
     for old in set((folder / "runtimes").glob("*.py")) - set(scripts):
         if old.is_file() and is_script(old.read_bytes()):
@@ -146,4 +146,4 @@ def write_scripts(result: Conformance, folder: Path, *, force: bool = False) -> 
             refuse_foreign(path, is_script)
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in scripts.items():
-        write_whole(path, text)
+        write_whole(path, marked(text))

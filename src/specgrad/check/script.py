@@ -13,6 +13,11 @@ from .runtimes import Runtime
 MARK = "# Written by specgrad, which may overwrite or remove this file."
 
 
+def marked(script: str) -> str:
+    """The script as a file of ours."""
+    return f"{MARK}\n{script}"
+
+
 def is_script(data: bytes) -> bool:
     """Whether we wrote this script, by its mark."""
     return MARK.encode() in data[:4000]
@@ -43,7 +48,6 @@ def reproduction(question: Question, runtime: Runtime, verdict: Verdict) -> str:
     lines = [
         f"# {question}",
         f"# {versions}: {verdict}",
-        MARK,
         *(["import os", *environment] if environment else []),
         "import numpy as np",
         "from numpy import inf, nan  # noqa: F401",
