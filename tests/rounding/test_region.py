@@ -122,25 +122,27 @@ def _plus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(both, np.maximum(a, b) + 1, np.maximum(a, b))
 
 
-def check_region(seed: int) -> bool:
-    """Whether no way of merging exceeds R, and the checker counts the same."""
+def left_over(seed: int) -> int:
+    """R less the most that any way of merging meets; the checker must count the same R."""
     rng = np.random.default_rng(seed)
     cells, length = int(rng.integers(1, 5)), int(rng.integers(1, 7))
     steps = region(rng, cells, length)
     ours = by_rounding(steps, cells)
     assert ours == by_checker(steps, cells)
     ways = (k for count in range(length) for k in itertools.combinations(range(1, length), count))
-    return max(worst(steps, cells, frozenset(kept)) for kept in ways) <= ours[-1]
+    return ours[-1] - max(worst(steps, cells, frozenset(kept)) for kept in ways)
 
 
 def test_no_way_of_merging_meets_more() -> None:
-    assert all(map(check_region, range(150)))
-    assert check_region(812)
+    """And many regions attain it: R is not merely large."""
+    found = [left_over(seed) for seed in (*range(150), 812)]
+    assert min(found) >= 0
+    assert found.count(0) > len(found) / 3
 
 
 @pytest.mark.slow
 def test_no_way_of_many_meets_more() -> None:
-    assert all(map(check_region, range(20_000)))
+    assert min(map(left_over, range(20_000))) >= 0
 
 
 def test_one_sum_may_be_added_onto_another() -> None:

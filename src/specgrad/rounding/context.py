@@ -61,16 +61,21 @@ class Call:
         """Whether argument k is no result of another node: an input, or a constant."""
         return not self.kinds or self.kinds[k] != "computed"
 
+    def linear_group(self, op: Op, count: int) -> tuple[int, ...] | None:
+        """Arguments in which this call is linear, every other one being given; None for products of computed values."""
+        groups = op.linear_groups(count)
+        return next((g for g in groups if all(k in g or self.given(k) for k in range(count))), None)
+
 
 @dataclass(eq=False)
 class Context:
     """One evaluation of a graph. `undecided` collects the nodes whose choice rounding may change.
 
-    call       the node at work
-    constants  positions of nodes that depend on no input
+    call          the node at work
+    constants     positions of nodes that depend on no input
     stored_nodes  positions of nodes that the runtime is known to round and store: regions end there
-    roundings  R: the most roundings that a term of any region may meet
-    centred    wide balls (boxes of inputs): a rule that knows the ends of a range moves the value to its middle
+    roundings     R: the most roundings that a term of a region may meet
+    centred       wide balls (boxes of inputs): a rule that knows the ends of a range moves the value to its middle
     """
 
     arithmetic: Arithmetic
@@ -116,11 +121,6 @@ class Context:
             np.where(lost, np.fmax(ball.high, 0), ball.high),
         )
         return replace(ball, radius=ball.radius + lost, ends=ends)
-
-    def linear_group(self, op: Op, count: int) -> tuple[int, ...] | None:
-        """Arguments in which this call is linear, every other one being given; None for products of computed values."""
-        groups = op.linear_groups(count)
-        return next((g for g in groups if all(k in g or self.call.given(k) for k in range(count))), None)
 
     def opened(self, ball: Ball, k: int, region: bool, is_index: bool = False) -> Expansion:
         """Argument k: its expansion if it belongs to the region (or the layer) at work; otherwise an input of it."""

@@ -147,7 +147,7 @@ def _steps(e: float) -> float:
 
 def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """a / b, or a * (1 / b): two roundings. By a given b it belongs to the region of a."""
-    group = run.linear_group(op, 2)
+    group = run.call.linear_group(op, 2)
     b, form = args[1], run.arithmetic.format
     part = run.opened(args[0], 0, run.arithmetic.fused and group is not None)
     value = run.evaluate(op, [args[0].value, b.value], params)

@@ -88,7 +88,7 @@ def reference_error(size: Array, count: int | Array) -> Array:
 def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, count: int | None = None) -> Ball:
     """conv, avg_pool, sum, mul, layout, ...: every operator that is linear in each of its arguments."""
     value = run.evaluate(op, [a.value for a in args], params)
-    group = run.linear_group(op, len(args))
+    group = run.call.linear_group(op, len(args))
     region = run.arithmetic.fused and group is not None
     parts = [run.opened(a, i, region, i in op.index_args) for i, a in enumerate(args)]
     if run.centred and op.name == "mul" and all(np.any(p.carried) for p in parts):

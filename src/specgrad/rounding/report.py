@@ -153,9 +153,7 @@ def continues_region(graph: Graph, i: int, run: Context) -> bool:
     node = graph.nodes[i]
     if not run.arithmetic.fused or node.kind != "real" or not node.args:
         return False
-    kinds = [_kind(graph, a, run.constants) for a in node.args]
-    groups = node.op.linear_groups(len(kinds))
-    return any(all(k in g or kind != "computed" for k, kind in enumerate(kinds)) for g in groups)
+    return call_of(graph, i, run.constants).linear_group(node.op, len(node.args)) is not None
 
 
 def summed_later(graph: Graph, run: Context) -> frozenset[int]:
