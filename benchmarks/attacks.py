@@ -1,4 +1,4 @@
-"""Attacks on verifiers (tests/attacks, docs/attacks.md): what an execution computes, and who says that it cannot.
+"""Attacks on verifiers (tests/attacks, docs/findings/attacks.md): what an execution computes, and who denies it.
 
     python benchmarks/attacks.py --seconds 10                 # prints the table, writes benchmarks/attacks.txt
     python benchmarks/attacks.py --export folder              # every network as ONNX, every claim as VNN-LIB 1.0
@@ -37,9 +37,9 @@ sys.path.insert(0, str(ROOT / "tests" / "attacks"))
 import specgrad as sg  # noqa: E402
 from attack import Attack  # noqa: E402
 from export import export, onnx_bytes  # noqa: E402
-from specgrad.bounds.certificate import check  # noqa: E402
-from specgrad.bounds.certificate_slopes import certificate  # noqa: E402
-from specgrad.bounds.replay_numbers import ReplayError  # noqa: E402
+from specgrad.bounds.search.prover import certificate  # noqa: E402
+from specgrad.proof.certificate import check  # noqa: E402
+from specgrad.proof.numbers import ReplayError  # noqa: E402
 from suite import BUILDERS, attack_named, holds_over_the_reals, verdict  # noqa: E402
 
 HEAD = ("attack", "triggering execution", "class", "broken on", "over the reals", "auto_LiRPA")
@@ -221,8 +221,8 @@ def table(rows: list[tuple[str, ...]]) -> str:
 
 
 def write_page(rows: list[tuple[str, ...]], summary: str) -> None:
-    """The same table into docs/attacks.md."""
-    page = ROOT / "docs" / "attacks.md"
+    """The same table into docs/findings/attacks.md."""
+    page = ROOT / "docs" / "findings" / "attacks.md"
     before, rest = page.read_text().split(START)
     lines = [f"| {' | '.join(r)} |" for r in rows]
     lines.insert(1, "|" + "---|" * len(HEAD))

@@ -1,6 +1,6 @@
 """Audit five networks at real size on three runtimes; a planted fault and a faulty export beside them.
 
-python benchmarks/audits.py            writes docs/audits.md (some minutes)
+python benchmarks/audits.py            writes docs/findings/audits.md (some minutes)
 python benchmarks/audits.py --small    small networks, printed only
 """
 
@@ -67,7 +67,7 @@ def main() -> None:
         print(line, flush=True)
         text += line + "\n"
     if not small:
-        (ROOT / "docs" / "audits.md").write_text(text)
+        (ROOT / "docs" / "findings" / "audits.md").write_text(text)
 
 
 if __name__ == "__main__":

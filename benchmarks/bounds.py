@@ -133,8 +133,8 @@ def row(m: Measured, demanded: str) -> str:
 
 
 HEAD = """: mean width of the outputs, and milliseconds of one thread.
-Ours hold for the deployed float32 network, fused, and in the second columns by node (docs/executions.md): `slack` is
-what rounding adds to the width. Demanded: width (with slack) at most as below, and time at most 1.00x on the first
+Ours hold for the deployed float32 network, fused, and in second columns by node (docs/reference/executions.md): `slack`
+is what rounding adds to the width. Demanded: width (with slack) at most as below, and time at most 1.00x on the first
 four; they are one image, as recorded elsewhere, `8 boxes` are that and seven others.
 auto_LiRPA refuses windows that overlap.
 """

@@ -4,7 +4,7 @@
 
 Both sides are jitted, run in one process on one thread and in turn, and compute the same results (checked). Each figure
 is the smallest CPU time of several repetitions; the ratio is bare JAX over ours. These rows justify the choices in
-`specgrad/engines/jax_pool.py` and `jax_conv.py`.
+`specgrad/engines/jax/pool.py` and `jax_conv.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure both engines and write docs/performance.md with its plot.
+"""Measure both engines and write docs/guide/performance.md with its plot.
 
 python benchmarks/report.py               # everything, about a quarter of an hour on a quiet machine
 python benchmarks/report.py --engine torch
@@ -128,7 +128,7 @@ def plot(torch: dict[str, Any], jax: dict[str, Any]) -> None:
         axis.set_title(f"{title}: speed-up over the bare framework (red: demanded)", fontsize=11)
         axis.tick_params(axis="y", labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
-    fig.savefig(ROOT / "docs" / "performance.png", dpi=110)
+    fig.savefig(ROOT / "docs" / "guide" / "performance.png", dpi=110)
 
 
 def main() -> None:
@@ -142,7 +142,7 @@ def main() -> None:
         if engine in (None, name):
             (STORE / f"{name}.json").write_text(json.dumps(measure(), indent=1) + "\n")
     torch, jax = (json.loads((STORE / f"{n}.json").read_text()) for n in ("torch", "jax"))
-    (ROOT / "docs" / "performance.md").write_text(page(torch, jax))
+    (ROOT / "docs" / "guide" / "performance.md").write_text(page(torch, jax))
     plot(torch, jax)
 
 

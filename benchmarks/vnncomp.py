@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from specgrad.bounds.certify import Verdict, certify, graph_and_property
+from specgrad.bounds.search.certify import Verdict, certify, graph_and_property
 from specgrad.rounding import Arithmetic
 
 KNOWN = {"verivital": {"holds": 53, "counterexample": 7}}  # complete verifiers agree
@@ -52,9 +52,9 @@ def run(name: str, seconds: float, arithmetic: Arithmetic) -> None:
 
 def check_all(name: str, arithmetic: Arithmetic) -> None:
     """Write a certificate for every instance, in memory; how many the checker accepts, and its time."""
-    from specgrad.bounds.certificate import check
-    from specgrad.bounds.certificate_slopes import certificate
-    from specgrad.bounds.replay_numbers import ReplayError
+    from specgrad.bounds.search.prover import certificate
+    from specgrad.proof.certificate import check
+    from specgrad.proof.numbers import ReplayError
 
     times, sizes = [], []
     for net, statement in instances(name):

@@ -6,6 +6,13 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-for name in ("laws", "engines", "interop", "check", "rounding", "bounds", "hunt", "attacks"):
+ROOMS = "laws graph engines interop check rounding properties proof bounds hunt attacks cli"
+for name in ROOMS.split():
     sys.path.insert(0, str(HERE / name))
 sys.path.insert(0, str(HERE))
+
+
+def pytest_runtest_logreport(report) -> None:
+    """A failure is named at once: a run that is ended from outside prints no summary."""
+    if report.failed:
+        print(f"\nFAILED {report.nodeid}", file=sys.__stderr__, flush=True)

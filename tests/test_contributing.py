@@ -1,8 +1,10 @@
-"""CONTRIBUTING's worked example: one record, and everything else picks it up."""
+"""CONTRIBUTING's worked examples: one record, and everything else picks it up."""
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from random import Random
 
@@ -21,7 +23,7 @@ PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 @pytest.fixture
 def square_pool():
     """The operator of the page's code block, registered for one test."""
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    _, block = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     namespace: dict = {}
     exec(block, namespace)
     yield namespace["SQUARE_POOL"]
@@ -49,9 +51,105 @@ def test_values_and_derivatives(square_pool: Op) -> None:
     assert second(x, sg.exact([1, 1, 1]), sg.exact([1, 0, 0, 0, 0, 0]))[3].tolist() == [2, 0, 0, 0, 0, 0]
 
 
+def test_its_rules_are_shown_and_proven_adjoint(square_pool: Op) -> None:
+    graph = sg.trace(net(square_pool), (6,))
+    tangent, cotangent = sg.rule_graphs(square_pool, (6,), **graph.nodes[1].params)
+    assert [n.op.name for n in tangent.nodes if n.args] == ["mul", "mul", "avg_pool"]
+    assert [n.op.name for n in cotangent.nodes if n.args] == ["avg_spread", "mul", "mul"]
+    assert sg.prove_adjoint(graph).proven
+
+
 def test_printing_and_serialization(square_pool: Op) -> None:
     graph = sg.trace(net(square_pool), (6,))
     row = next(line for line in str(graph).splitlines() if "square_pool" in line)
     assert row.split() == ["square_pool", "square_pool", "k3", "s2", "p1", "3", "3"]
     again = from_json(to_json(graph))
     assert (again(np.arange(6.0)) == graph(np.arange(6.0))).all()
+
+
+# --- a function of one cell -------------------------------------------------------------------------------------------
+
+FILES = {
+    "src/specgrad/ops/activation.py": "specgrad.ops.activation",
+    "src/specgrad/engines/torch/table.py": "specgrad.engines.torch.table",
+    "src/specgrad/engines/jax/table.py": "specgrad.engines.jax.table",
+    "src/specgrad/interop/onnx/read/math.py": "specgrad.interop.onnx.read.math",
+    "src/specgrad/interop/onnx/write/rest.py": "specgrad.interop.onnx.write.rest",
+}
+EXTRA = "from specgrad.op import apply\nfrom specgrad.ops.elementwise import abs_\nimport jax\n"
+
+
+@pytest.fixture
+def softsign():
+    """The lines of the page, each run among the names of the file that it is for."""
+    block, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    parts = re.split(r"^# (src/\S+)\n", block, flags=re.M)[1:]
+    lines = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert list(lines) == list(FILES)  # its record, a line per engine, a line per file format
+    found: dict = {}
+    known = import_module("specgrad.interop.onnx.read.node").OPERATORS
+    before = dict(known)
+    for path, text in lines.items():
+        assert (PAGE.parent / path).is_file()
+        names = {**vars(import_module(FILES[path])), **found}
+        exec(EXTRA + text, names)
+        found.setdefault("SOFTSIGN", names.get("SOFTSIGN"))
+    yield found["SOFTSIGN"]
+    known.clear()
+    known.update(before)
+    del REGISTRY["softsign"]
+    for name in ("torch", "jax"):
+        del import_module(f"specgrad.engines.{name}.table").TABLE["softsign"]
+    del import_module("specgrad.interop.onnx.write.writer").LINES["softsign"]
+
+
+def test_a_function_of_one_cell(softsign: Op) -> None:
+    """Laws, engines and derivatives."""
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    for seed in range(200):
+        rng = Random(seed)
+        laws.check_all(softsign, softsign.cases(rng), rng)
+    assert sg.apply(softsign, sg.exact([-3, 0, 1])).tolist() == [Fraction(-3, 4), 0, Fraction(1, 2)]
+    x = np.linspace(-3, 3, 7)
+    t = torch.tensor(x, requires_grad=True)
+    y = sg.apply(softsign, t)
+    y.sum().backward()
+    np.testing.assert_allclose(y.detach(), x / (1 + np.abs(x)), rtol=1e-15)
+    np.testing.assert_allclose(t.grad, 1 / (1 + np.abs(x)) ** 2, rtol=1e-15)
+    got = sg.apply(softsign, jax.numpy.asarray(np.float32(x)))
+    np.testing.assert_allclose(got, x / (1 + np.abs(x)), rtol=3e-7)
+
+
+def test_its_rounding_and_bounds(softsign: Op) -> None:
+    """Radii hold float32 results in numpy's own arithmetic; interval and linear bounds the exact range of the box."""
+    from specgrad.bounds import Box, crown, ibp
+    from specgrad.rounding import radius
+
+    graph = sg.trace(lambda x: sg.apply(softsign, x * 3), (400,))
+    x = np.random.default_rng(0).normal(size=400).astype(np.float32)
+    z = x * np.float32(3)
+    assert radius(graph, x).outputs.contains(z / (np.float32(1) + np.abs(z))).all()
+    assert radius(graph, x).outputs.radius.max() < 1e-6
+    low, high = x.astype(float) - 0.5, x.astype(float) + 0.5
+    ends = [3 * e / (1 + np.abs(3 * e)) for e in (low, high)]
+    for bound in (ibp, crown):
+        box = bound(graph, Box(low, high)).outputs
+        assert (box.low <= ends[0]).all()
+        assert (box.high >= ends[1]).all()
+        assert np.max(ends[0] - box.low) < 1e-5
+    slopes = crown(sg.trace(lambda x: sg.apply(softsign, x) - x / 2, (1,)), Box([0.5], [1.0]), deployed=False).outputs
+    assert 0.05 < slopes.high - slopes.low < 0.2  # intervals alone give 0.42
+
+
+def test_its_onnx_files(softsign: Op) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    from specgrad.interop import from_onnx, to_onnx
+
+    graph = sg.trace(lambda x: sg.apply(softsign, x), (1, 5))
+    model = to_onnx(graph)
+    assert [n.op_type for n in model.graph.node] == ["Softsign"]
+    x = np.float32([[-2, -1, 0, 1, 2]])
+    session = ort.InferenceSession(model.SerializeToString())
+    (got,) = session.run(None, {model.graph.input[0].name: x})
+    np.testing.assert_allclose(got, graph(x), rtol=3e-7)
+    assert [n.op.name for n in from_onnx(model).nodes] == ["input", "softsign"]

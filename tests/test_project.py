@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import doctest
+import json
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +19,6 @@ import specgrad.functional as F
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "specgrad"
-FLOORS = ["errors", "files", "deployment", "reach", "scalar", "window", "op", "ops", "graph", "engines", "functional"]
-FLOORS += ["rounding", "interop", "check", "bounds", "cli"]
 
 
 def python(code: str) -> str:
@@ -42,36 +42,6 @@ def test_import_is_fast() -> None:
     assert min(float(python(code)) for _ in range(5)) < 0.25
 
 
-def imports(path: Path) -> set[str]:
-    """The parts of specgrad that a file imports, by their first name, function-level imports included."""
-    depth = len(path.relative_to(SOURCE).parts)
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == depth:
-            found |= {node.module.partition(".")[0]} if node.module else {a.name for a in node.names}
-    return found
-
-
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_dependencies_point_one_way(path: Path) -> None:
-    mine = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    if mine in ("__init__", "__main__"):
-        return
-    floor = FLOORS.index(mine)
-    assert all(FLOORS.index(other) <= floor for other in imports(path)), imports(path)
-
-
-def test_window_arithmetic_stands_in_one_file() -> None:
-    """No other file reads stride, dilation or padding off a window's axis."""
-    for path in SOURCE.rglob("*.py"):
-        if path.name in ("window.py", "reach.py"):
-            continue
-        names = {n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)}
-        # An engine hands stride and dilation on to its framework, as Window.native() gives them.
-        forbidden = {"lo", "hi"} if "engines" in path.parts else {"stride", "dilation", "lo", "hi"}
-        assert not names & forbidden, path
-
-
 def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     flags = doctest.IGNORE_EXCEPTION_DETAIL
@@ -80,7 +50,17 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.failed == 0
 
 
-@pytest.mark.parametrize(("name", "least"), [("checking.md", 11), ("bounds.md", 11), ("executions.md", 3)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("guide/checking.md", 11),
+        ("guide/recording.md", 15),
+        ("guide/bounds.md", 11),
+        ("guide/sizes.md", 12),
+        ("reference/executions.md", 3),
+        ("reference/contract.md", 20),
+    ],
+)
 def test_pages_with_examples(name: str, least: int) -> None:
     flags = doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS
     page = str(ROOT / "docs" / name)
@@ -90,13 +70,13 @@ def test_pages_with_examples(name: str, least: int) -> None:
 
 
 def test_operators_page_is_current() -> None:
-    document = runpy.run_path(str(ROOT / "docs" / "make_operators.py"))["document"]()
-    assert (ROOT / "docs" / "operators.md").read_text() == document
+    document = runpy.run_path(str(ROOT / "tools" / "make_operators.py"))["document"]()
+    assert (ROOT / "docs" / "reference" / "operators.md").read_text() == document
 
 
 def test_the_tests_named_in_differences_exist() -> None:
     text = "".join(p.read_text() for p in (ROOT / "tests").rglob("*.py"))
-    page = (ROOT / "docs" / "differences.md").read_text()
+    page = (ROOT / "docs" / "reference" / "differences.md").read_text()
     names = {word.rpartition("::")[2] for word in page.split("`") if "test_" in word.rpartition("::")[2]}
     names = {n for n in names if not n.endswith(".py")}
     assert len(names) > 8
@@ -122,9 +102,8 @@ def test_convolution_specification_is_quick() -> None:
         (lambda x: F.cross_entropy(x, x, label_smoothing=0.1), "cross_entropy [P5]: label_smoothing=0.1 is not"),
         (lambda x: F.cross_entropy(x, x, ignore_index=0), "cross_entropy [P5]: ignore_index=0 is not supported"),
         (lambda x: F.cross_entropy(x, np.array([-100, 0])), "take: indices must lie in 0..1; got -100..0"),
-        (lambda x: F.pad(x, (1, 1), mode="reflect"), "pad [P5]: mode='reflect' is not supported; only 'constant'"),
-        (lambda x: F.interpolate(x[None], scale_factor=2, mode="bilinear"), "interpolate [P5]: mode='bilinear' is not"),
-        (lambda x: F.interpolate(x[None], size=3), "interpolate [P5]: needs whole factors; got (1.5,)"),
+        (lambda x: F.pad(x, (1, 1), mode="mirror"), "pad [P5]: mode must be one of constant, reflect, replicate, circ"),
+        (lambda x: F.interpolate(x[None], scale_factor=2, mode="bilinear"), "interpolate [P5]: mode='bilinear' of 1"),
         (lambda x: F.conv2d(x, x), "conv2d: input must have 3 or 4 axes; got shape (2, 2)"),
         (lambda x: F.conv1d(x, x[None], padding="full"), 'conv1d [P5]: padding must be numbers, "valid" or'),
         (lambda x: sg.smooth_max_pool(x, (2,), beta=0), "smooth_max_pool [P5]: beta must be a finite number"),
@@ -143,3 +122,39 @@ def test_refused_by_name(call, message: str) -> None:
     with pytest.raises(sg.SpecgradError) as caught:
         call(np.ones((2, 2)))
     assert message in str(caught.value)
+
+
+# --- .ci/slow ---------------------------------------------------------------------------------------------------------
+
+
+def schedule_class():
+    return runpy.run_path(str(ROOT / ".ci" / "slow"))["Schedule"]
+
+
+def test_the_schedule_takes_first_what_has_waited_longest(tmp_path: Path) -> None:
+    tests = [f"t.py::{name}[{i}]" for name in ("a", "b") for i in range(3)]
+    items = [SimpleNamespace(nodeid=test) for test in tests]
+    record = tmp_path / "slow.json"
+    times = {"t.py::a[0]": 20, "t.py::a[1]": 10}
+    known = {test: {"when": when, "seconds": 2.0, "outcome": "passed"} for test, when in times.items()}
+    record.write_text(json.dumps(known))
+    schedule = schedule_class()(0, (1, 1), record)
+    schedule.pytest_collection_modifyitems(items)
+    assert [i.nodeid for i in items] == [f"t.py::{n}" for n in ("b[0]", "b[1]", "a[2]", "b[2]", "a[1]", "a[0]")]
+    assert "t.py::a" in schedule.table()
+    assert schedule.table().splitlines()[1].split() == ["t.py::a", "2/3", "4", "6"]  # 2 of 3 took 4 s: 3 take 6
+    with pytest.raises(pytest.skip.Exception, match="the time is over"):
+        schedule.pytest_runtest_setup(items[0])
+    failed = SimpleNamespace(nodeid="t.py::b[0]", when="call", failed=True, duration=3.0, outcome="failed")
+    schedule.pytest_runtest_logreport(failed)
+    assert json.loads(record.read_text())["t.py::b[0]"]["outcome"] == "failed"
+    assert schedule.table().splitlines()[2].split() == ["t.py::b", "1/3", "1", "3", "9"]
+
+
+def test_parts_of_the_schedule_are_all_of_it() -> None:
+    found = []
+    for k in (1, 2, 3):
+        items = [SimpleNamespace(nodeid=f"t.py::a[{i}]") for i in range(10)]
+        schedule_class()(0, (k, 3), Path("none.json")).pytest_collection_modifyitems(items)
+        found += [i.nodeid for i in items]
+    assert sorted(found) == [f"t.py::a[{i}]" for i in range(10)]

@@ -2,7 +2,7 @@
 
 Both sides compute in float64 on small integers. Convolutions, maxima and their gradients are then exact in any order
 of summation and must agree to the last bit; averages divide, so they may differ by the rounding of that division.
-Where we differ on purpose: docs/differences.md, and the last tests of this file.
+Where we differ on purpose: docs/reference/differences.md, and the last tests of this file.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def lp_config(rng: Random, rank: int) -> Config:
     del options["padding"]
     if rank == 1 and isinstance(options["kernel_size"], tuple):
         options["kernel_size"] = options["kernel_size"][0]  # lp_pool1d takes an int only
-    options["ceil_mode"] = False  # under ceil PyTorch scales clipped windows: docs/differences.md
+    options["ceil_mode"] = False  # under ceil PyTorch scales clipped windows: docs/reference/differences.md
     return [np.abs(x) + 1], options | {"norm_type": rng.choice((1, 2, 3, 2.5))}
 
 
@@ -325,7 +325,7 @@ def test_matmul_and_reductions() -> None:
     np.testing.assert_array_equal(found, expected.numpy())
 
 
-# --- where we differ on purpose (docs/differences.md) -------------------------------------------------------------
+# --- where we differ on purpose (docs/reference/differences.md) -----------------------------------------------------
 
 
 def test_differs_padding_over_half_the_kernel() -> None:

@@ -1,4 +1,4 @@
-"""Every declaration of the TorchLean pages has a counterpart here (docs/torchlean.md), and these tests pin it.
+"""Every declaration of the TorchLean pages has a counterpart here (docs/guide/torchlean.md), and these tests pin it.
 
 Expected values are computed by hand, or by loops written from the formulas of the contract:
 
@@ -10,6 +10,7 @@ Rational operators are compared to the last digit, smooth ones in balls.
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import itertools
 import math
@@ -25,7 +26,8 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.window import Adaptive
+import specgrad.functional as F
+from specgrad.window import Adaptive, strided, transposed
 
 ROOT = Path(__file__).parent.parent
 Shape = tuple[int, ...]
@@ -38,7 +40,7 @@ Weights = dict[Shape, Any]  # one row of a Jacobian: input position -> weight
 
 PAGES = {
     "GraphM.Pooling": 8,
-    "Spec Pooling": 60,
+    "Spec Pooling": 52,  # of 60: eight stand on PaddedTwoD too
     "Spec Pooling PaddedTwoD": 9,
     "GraphM.Convolution": 4,
     "Spec GlobalPooling": 19,
@@ -46,10 +48,10 @@ PAGES = {
 
 
 def doc_rows() -> dict[str, list[list[str]]]:
-    """The cells of every table row of docs/torchlean.md, by heading."""
+    """The cells of every table row of docs/guide/torchlean.md, by heading."""
     found: dict[str, list[list[str]]] = {}
     heading = ""
-    for line in (ROOT / "docs" / "torchlean.md").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "docs" / "guide" / "torchlean.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
             heading = line[3:].strip()
         elif re.match(r"\| \d+ \|", line):
@@ -79,8 +81,14 @@ def test_doc_has_a_row_for_every_declaration() -> None:
     assert all(len(row) == 4 and all(row) for row in every)
 
 
+def test_doc_runs() -> None:
+    """The block prints what the page says."""
+    found = doctest.testfile(str(ROOT / "docs" / "guide" / "torchlean.md"), module_relative=False)
+    assert (found.attempted, found.failed) == (8, 0)
+
+
 def test_doc_names_calls_that_exist() -> None:
-    text = (ROOT / "docs" / "torchlean.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guide" / "torchlean.md").read_text(encoding="utf-8")
     spans = re.findall(r"`([^`]*)`", text)
     calls = {name for span in spans for name in re.findall(r"\bspecgrad(?:\.[A-Za-z_]\w*)+", span)}
     assert len(calls) > 20
@@ -333,23 +341,13 @@ def test_empty_window_is_zero() -> None:
     same(vjp(pool, x, gy), [7])
 
 
-def test_padded_avg_vjp_unpads() -> None:
-    case = Case((2, 4, 5), (3, 2), (2, 1), ((1, 1), (1, 1)))
-    wide = Case((2, 6, 7), case.kernel, case.stride, ((0, 0), (0, 0)))
-    x, wide_x = numbers("x", case.shape), numbers("wide", wide.shape)
-    gy = numbers("gy", avg_pool(case)(x).shape)
-    same(vjp(avg_pool(case), x, gy), sg.unpad(vjp(avg_pool(wide), wide_x, gy), 1, rank=2))
-
-
-@pytest.mark.parametrize("make", [max_pool, avg_pool])
-def test_channels_are_mapped(make: Callable[[Case], Callable[[Any], Any]]) -> None:
-    """A multi-channel call is the single-channel call, channel by channel, in every mode."""
-    pool = make(Case((), (2, 2), (1, 2), ((1, 1), (0, 0))))
-    x, dx = numbers("x", (3, 4, 4)), numbers("dx", (3, 4, 4))
-    y = pool(x)
-    same(y, [pool(c).tolist() for c in x])
-    same(jvp(pool, x, dx), [jvp(pool, c, dc).tolist() for c, dc in zip(x, dx, strict=True)])
-    same(vjp(pool, x, y), [vjp(pool, c, gc).tolist() for c, gc in zip(x, y, strict=True)])
+def test_padded_average_by_hand() -> None:
+    """2x2 windows with stride 2 around [[4, 8], [12, 16]]: a window for every cell, with three padded taps."""
+    x, gy = sg.exact([[[4, 8], [12, 16]]]), sg.exact([[[4, 8], [12, 20]]])
+    pool = lambda x: sg.avg_pool(x, (2, 2), padding=1)
+    same(pool(x), [[[1, 2], [3, 4]]])
+    same(jvp(pool, x, x), [[[1, 2], [3, 4]]])
+    same(vjp(pool, x, gy), [[[1, 2], [3, 5]]])
 
 
 # --- output shapes and proof obligations ------------------------------------------------------------------------
@@ -425,6 +423,114 @@ def test_window_must_fit() -> None:
     assert output_shape(transpose, (1, 1, 3), (1, 1)) == (1, 1)
     with pytest.raises(sg.ShapeError, match=r"\[C2\]"):
         sg.trace(transpose, (1, 1, 2), (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "s", "p", "out"),
+    [
+        (5, 2, 2, 0, 2),
+        (7, 3, 2, 0, 3),
+        (9, 4, 3, 0, 2),
+        (5, 3, 2, 1, 3),
+        (4, 2, 3, 1, 2),
+        (9, 4, 3, 2, 4),
+        (1, 1, 1, 0, 1),
+    ],
+)
+def test_sizes_of_windows(n: int, k: int, s: int, p: int, out: int) -> None:
+    """floor((n + 2p - k)/s) + 1, worked out by hand; a product over axes."""
+    assert strided("conv", (3, n), (k,), stride=s, padding=p).out == (out,)
+    assert strided("max_pool", (n, 6), (k, 2), stride=(s, 4), padding=((p, p), (0, 0))).out == (out, 2)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "s", "p", "size"), [(1, 3, 1, 1, 1), (3, 2, 2, 0, 6), (4, 3, 2, 1, 7), (2, 1, 5, 0, 6), (3, 4, 3, 2, 6)]
+)
+def test_sizes_of_transposed_windows(n: int, k: int, s: int, p: int, size: int) -> None:
+    """(n - 1)*s - 2p + k, worked out by hand: its output is what the window reads."""
+    found = transposed("conv_transpose", (n,), (k,), stride=s, padding=p, output_padding=0, dilation=1)
+    assert (found.out, found.size) == ((n,), (size,))
+
+
+def test_taps_by_hand() -> None:
+    """Two outputs over three cells, kernel 2, stride 2, one padded cell in front: o reads 2o - 1 and 2o."""
+    axis = strided("avg_pool", (3,), (2,), stride=2, padding=((1, 0),))
+    assert axis.out == (2,)
+    first, second = (axis.axes[0].tap(t) for t in (0, 1))
+    assert [range(2)[s] for s in (first[0], second[0])] == [range(1, 2), range(2)]  # tap 0 of output 0 is padding
+    assert [range(3)[s] for s in (first[1], second[1])] == [range(1, 2), range(0, 3, 2)]
+    assert axis.inside().tolist() == [1, 2]
+    assert axis.counted().tolist() == [2, 2]
+    plane = strided("max_pool", (2, 3), (2, 3))
+    read = [tuple(int(np.arange(n)[i].item()) for n, i in zip((2, 3), tap.ins, strict=True)) for tap in plane.taps()]
+    assert read == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]  # row-major
+
+
+# --- TorchLean's own formulas, then and now: ports, and what we say of the same sizes ------------------------------
+
+
+def natural(n: int) -> int:
+    """Subtraction of natural numbers ends at 0."""
+    return max(n, 0)
+
+
+def size_or_rule(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except sg.ShapeError as error:
+        return error.rule
+
+
+SIZES = [(n, k, s, p) for n in range(1, 6) for k in range(1, 7) for s in (1, 2, 3) for p in (0, 1, 2)]
+
+
+def test_later_sizes() -> None:
+    """Where the pages and the later versions differ, we refuse or follow the later ones; never the pages."""
+    phantoms, wide = 0, 0
+    for n, k, s, p in SIZES:
+        old, new = natural(n + 2 * p - k) // s + 1, 0 if n + 2 * p < k else (n + 2 * p - k) // s + 1
+        ours = size_or_rule(lambda a=(n, k, s, p): strided("pool", (a[0],), (a[1],), stride=a[2], padding=a[3]).out[0])
+        assert ours == (new or "W2")
+        phantoms += old != new
+        old, new = natural((n - 1) * s - 2 * p) + k, natural((n - 1) * s + k - 2 * p)
+        options = {"stride": s, "padding": p, "output_padding": 0, "dilation": 1}
+        ours = size_or_rule(lambda a=(n, k), o=options: transposed("t", (a[0],), (a[1],), **o).size[0])
+        assert ours == (new or "C2")
+        wide += old != new
+    assert (phantoms, wide) == (
+        3 * (15 + 6 + 1),
+        6 * (4 + 8),
+    )  # k > n + 2p, for 3 strides; (n - 1)*s < 2p, for 6 kernels
+    with pytest.raises(sg.ParameterError, match="beta must be a finite number other than 0"):
+        sg.smooth_max_pool(np.ones(3), (2,), beta=0)
+
+
+def older_winner(window: Any) -> Shape:
+    """The fold of the older 2-D rules: every cell of a row is compared with the best of the rows before."""
+    best = (0, 0)
+    for i in range(window.shape[0]):
+        inner = best
+        for j in range(window.shape[1]):
+            if window[i, j] > window[best]:
+                inner = (i, j)
+        best = inner
+    return best
+
+
+def test_older_fold_misses_the_maximum() -> None:
+    """Its text says: the first row-major maximiser. Of [[1, 3, 2]] the fold finds 2; we send the gradient to 3."""
+    window = sg.exact([[1, 3, 2]])
+    assert window[older_winner(window)] == 2
+    same(vjp(lambda x: sg.max_pool(x, (1, 3)), window, sg.exact([[5]])), [[0, 5, 0]])
+    same(jvp(lambda x: sg.max_pool(x, (1, 3)), window, sg.exact([[10, 20, 30]])), [[20]])
+    missed = {}
+    for shape in ((2, 2), (1, 4), (4, 1)):
+        windows = [np.array(order).reshape(shape) for order in itertools.permutations(range(4))]
+        missed[shape] = sum(int(w[older_winner(w)] != 3) for w in windows)
+        pool = lambda x, shape=shape: sg.max_pool(x, shape)
+        for w in windows:
+            same(vjp(pool, sg.exact(w), sg.exact([[1]])), (w == 3).astype(int))
+    assert missed == {(2, 2): 2, (1, 4): 7, (4, 1): 0}
 
 
 # --- smooth_max_pool --------------------------------------------------------------------------------------------
@@ -683,30 +789,58 @@ def test_conv_by_hand() -> None:
 # --- the two-dimensional names ----------------------------------------------------------------------------------
 
 
-def two_d_names() -> list[Any]:
-    """Calls with one stride and one padding for both axes, beside the call of any rank."""
-    names = importlib.import_module("specgrad.functional")
-    w, b = numbers("w", (2, 2, 3, 2)), numbers("b", (2,))
-    return [
-        (lambda x: names.max_pool2d(x, (3, 2), 2), lambda x: sg.max_pool(x, (3, 2), stride=2)),
-        (lambda x: names.max_pool2d(x, (3, 2), 2, 1), lambda x: sg.max_pool(x, (3, 2), stride=2, padding=1)),
-        (lambda x: names.avg_pool2d(x, (3, 2), 2), lambda x: sg.avg_pool(x, (3, 2), stride=2)),
-        (lambda x: names.avg_pool2d(x, (3, 2), 2, 1), lambda x: sg.avg_pool(x, (3, 2), stride=2, padding=1)),
-        (lambda x: names.conv2d(x, w, b, 2, 1), lambda x: sg.conv(w, b, x, stride=2, padding=1)),
-        (lambda x: names.conv_transpose2d(x, w, b, 2, 1), lambda x: sg.conv_transpose(w, b, x, stride=2, padding=1)),
-        (lambda x: names.adaptive_avg_pool2d(x, (2, 3)), lambda x: sg.adaptive_avg_pool(x, (2, 3))),
-        (lambda x: names.adaptive_max_pool2d(x, (2, 3)), lambda x: sg.adaptive_max_pool(x, (2, 3))),
-    ]
+IMAGES = (2, 5, 5)
+NAMED_CONV = Conv(IMAGES, (2, 2, 3, 2), (2, 2), (1, 1))
+PLAIN_IMAGE, PADDED_IMAGE = (relation(Case(IMAGES, (3, 2), (2, 2), ((p, p), (p, p)))) for p in (0, 1))
+NAMED_POOLS: dict[str, tuple[Callable[[Any], Any], Relation, Any, Any]] = {
+    "max": (lambda x: F.max_pool2d(x, (3, 2), 2), PLAIN_IMAGE, maximum, first_winner),
+    "max padded": (lambda x: F.max_pool2d(x, (3, 2), 2, 1), PADDED_IMAGE, maximum, first_winner),
+    "avg": (lambda x: F.avg_pool2d(x, (3, 2), 2), PLAIN_IMAGE, mean, even),
+    "avg padded": (lambda x: F.avg_pool2d(x, (3, 2), 2, 1), PADDED_IMAGE, mean, even),
+    "adaptive avg": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), cells((5, 5), (2, 3)), mean, even),
+    "adaptive max": (lambda x: F.adaptive_max_pool2d(x, (2, 3)), cells((5, 5), (2, 3)), maximum, first_winner),
+}
 
 
-def test_two_d_names() -> None:
-    """Value, tangent and cotangent are those of the call of any rank."""
-    x, dx = numbers("x", (2, 5, 5)), numbers("dx", (2, 5, 5))
-    for named, general in two_d_names():
-        y = general(x)
-        same(named(x), y)
-        same(jvp(named, x, dx), jvp(general, x, dx))
-        same(vjp(named, x, y), vjp(general, x, y))
+@pytest.mark.parametrize("name", NAMED_POOLS)
+def test_two_d_names(name: str) -> None:
+    """Value, tangent and cotangent of PyTorch's names, by the loops above."""
+    pool, rel, value, weights = NAMED_POOLS[name]
+    x, dx = numbers("x", IMAGES), numbers("dx", IMAGES)
+    expected = values_of(rel, x, value)
+    gy = numbers("gy", expected.shape)
+    same(pool(x), expected)
+    same(jvp(pool, x, dx), tangent_of(rel, x, dx, weights))
+    same(vjp(pool, x, gy), cotangent_of(rel, x, gy, weights))
+
+
+def test_a_wrong_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = F.max_pool2d
+    monkeypatch.setattr(F, "max_pool2d", lambda x, kernel, stride, padding=0: right(x, kernel, stride))
+    test_two_d_names("max")
+    with pytest.raises(AssertionError):
+        test_two_d_names("max padded")
+
+
+@pytest.mark.parametrize(
+    ("named", "terms"),
+    [
+        (lambda w, b, x: F.conv2d(x, w, b, 2, 1), conv_terms(NAMED_CONV)),
+        (lambda w, b, x: F.conv_transpose2d(x, w, b, 2, 1), transpose_terms(NAMED_CONV)),
+    ],
+    ids=["conv2d", "conv_transpose2d"],
+)
+def test_two_d_convolutions(named: Any, terms: Terms) -> None:
+    (w, b, x), (dw, db, dx) = operands("value", NAMED_CONV, terms), operands("tangent", NAMED_CONV, terms)
+    graph, gy = sg.trace(named, w.shape, b.shape, x.shape), numbers("gy", terms[0])
+    same(named(w, b, x), evaluate(terms, w, b, x))
+    same(sg.jvp(graph)(w, b, x, dw, db, dx)[1], evaluate(terms, w, b * 0, dx) + evaluate(terms, dw, db, x))
+    gw, gx = w * 0, x * 0
+    for to, weight, source in terms[1]:
+        gw[weight] += gy[to] * x[source]
+        gx[source] += gy[to] * w[weight]
+    for g, expected in zip(sg.vjp(graph)(w, b, x, gy)[1:], (gw, gy.reshape(2, -1).sum(axis=1), gx), strict=True):
+        same(g, expected)
 
 
 # --- global pooling ---------------------------------------------------------------------------------------------

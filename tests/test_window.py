@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import specgrad as sg
+from specgrad.op import REGISTRY
 from specgrad.window import Adaptive, Strided, Window, adaptive, strided, transposed
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
@@ -172,3 +173,68 @@ def test_windows_of_many_taps_are_refused_before_they_are_walked(call) -> None:
     with pytest.raises(sg.ShapeError, match=r"window \[W1\]: 100,000,00\d taps; at most 10,000,000 are walked"):
         call()
     assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_what_needs_no_walk_is_what_a_walk_finds(size: int) -> None:
+    """Empty windows, the longest adaptive cell and who reads a cell, against lists of all reads."""
+    axes = [Adaptive(size, out) for out in range(1, 13)]
+    for k, s, e, lo, hi in itertools.product((1, 2, 3), (1, 2, 3), (1, 2, 5, 9), (0, 1, 4, 9), (0, 3, 9)):
+        if e * (k - 1) < size + lo + hi:
+            axes.append(Strided(size, k, s, e, lo, hi, (size + lo + hi - e * (k - 1) - 1) // s + 1))
+    for axis in axes:
+        reads = [[(t, i) for t, i in axis.reads(o) if 0 <= i < size] for o in range(axis.out)]
+        assert [axis.inside(o) for o in range(axis.out)] == list(map(len, reads))
+        assert axis.has_empty == ([] in reads)
+        assert axis.kernel >= max(map(len, reads))
+        for i in range(size):
+            found = sorted((t, o) for o, row in enumerate(reads) for t, j in row if j == i)
+            assert sorted(axis.read_by(i)) == found
+            assert len(found) <= axis.most_readers
+        if isinstance(axis, Adaptive):
+            assert axis.kernel == max(map(len, reads))
+
+
+def huge() -> list:
+    """A graph per windowed operator, with 10^9 outputs along an axis, made from shapes alone."""
+    n = 10**9
+    cells = Adaptive(n + 1, n)
+    return [
+        sg.trace(lambda x: sg.max_pool(x, (3,), stride=1, padding=1), (1, n)),
+        sg.trace(lambda x: sg.avg_pool(x, (3,), stride=1, padding=1), (1, n)),
+        sg.trace(lambda x: sg.smooth_max_pool(x, (2,), beta=1), (1, n)),
+        sg.trace(lambda x: sg.apply(REGISTRY["max_pool"], x, window=Window((cells,))), (1, n + 1)),
+        sg.trace(lambda w, x: sg.conv_transpose(w, None, x), (1, 1, 3), (1, n)),
+    ]
+
+
+def test_sizes_of_a_billion_cost_nothing_until_there_are_cells() -> None:
+    """Show, differentiate, explain one cell: no list of all outputs, and no walk over them."""
+    from specgrad.graph.explain import explain
+
+    began = time.process_time()
+    for graph in huge():
+        assert str(graph)
+        assert str(sg.vjp(graph))
+        assert str(sg.jvp(graph))
+        for derived in (graph, sg.vjp(graph)):
+            for layer in {n.group: n for n in derived.nodes}.values():  # a layer is its last node
+                assert explain(derived, tuple(n - 1 for n in layer.shape), layer.group).shape == layer.shape
+    assert time.process_time() - began < 5
+    window = huge()[1].nodes[1].params["window"]
+    with pytest.raises(sg.ShapeError, match=r"window \[W1\]: 1,000,000,000 outputs; at most 100,000,000"):
+        window.inside()
+    with pytest.raises(sg.ShapeError, match=r"window \[W1\]: 50,000,000 outputs along an axis; at most 10,000,000"):
+        Window((Strided(5 * 10**7, 1, 1, 1, 0, 0, 5 * 10**7),)).counted()
+
+
+def test_a_gradient_is_explained_by_the_windows_that_read_the_cell() -> None:
+    """Cell 1 of 4 stands in the windows [0, 1] and [1, 2] of size 2: taps 1 and 0. A weight reads every output."""
+    from specgrad.graph.explain import explain
+
+    back = sg.vjp(sg.trace(lambda x: sg.avg_pool(x, (2,), stride=1), (4,)))
+    name = back.nodes[back.output_positions[-1]].name
+    assert explain(back, (1,), name).reads == (((0,), (1,)), ((1,), (0,)))
+    weight = sg.vjp(sg.trace(lambda w, x: sg.conv(w, None, x), (1, 1, 2), (1, 4)), "w")
+    name = weight.nodes[weight.output_positions[-1]].name
+    assert explain(weight, (0, 0, 1), name).reads == ()

@@ -1,12 +1,18 @@
 """specgrad: one network, one meaning."""
 
-from .errors import ParameterError, ScalarError, ShapeError, SpecgradError, UnsupportedError
+from typing import TYPE_CHECKING, Any
+
+from .errors import MissingPackageError, ParameterError, ScalarError, ShapeError, SpecgradError, UnsupportedError
 from .graph.channels import channels_last
 from .graph.graph import Graph, Node
+from .graph.rules import rule_graphs
 from .graph.save import load, load_params, save, save_params
 from .graph.show import table
-from .graph.trace import Index, trace
+from .graph.adjoint import prove_adjoint
+from .graph.builder import GraphBuilder, Index
+from .graph.trace import trace
 from .graph.transform import grad, jvp, vjp
+from .graph.var import Var
 from .op import REGISTRY, Op, apply, composite, register, scope
 from .ops.activation import (
     clamp,
@@ -26,6 +32,8 @@ from .ops.avg_pool import adaptive_avg_pool, avg_pool, global_avg_pool, lp_pool
 from .ops.compose import (
     batch_norm,
     cross_entropy,
+    fold,
+    global_pool,
     group_norm,
     layer_norm,
     log_softmax,
@@ -57,20 +65,42 @@ from .ops.elementwise import (
     sub,
 )
 from .ops.elementwise import abs_ as abs
+from .ops.gather import gather, roll, scatter, take_along
 from .ops.layout import broadcast, concat, fill, flatten, permute, reshape, unpad
 from .ops.layout import slice_ as slice
 from .ops.layout import sum_ as sum
-from .ops.max_pool import adaptive_max_pool, amax, global_max_pool, max_pool, max_unpool, put, take
+from .ops.max_pool import adaptive_max_pool, amax, amin, global_max_pool, max_pool, max_unpool, put, take
+from .ops.order import argmax, argmin, cumsum, topk
+from .ops.quantize import cast, dequantize, quantize
+from .ops.resize import resize
 from .ops.smooth_pool import smooth_max_pool
+from .ops.whole import ceil, floor, fmod, mod, trunc
+from .ops.whole import round_ as round
+from .rulebook import rule
 from .scalar import Dual, balls, exact
 from .graph import tree
+from .ops import shapes
 from .engines import compile
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> Any:
+        """`__version__` is what the installed package says; it is read when somebody asks."""
+        if name != "__version__":
+            raise AttributeError(f"module 'specgrad' has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("specgrad")
+
 
 # Static, so that a type checker accepts `specgrad.conv` in code of others.
 __all__ = [
     "REGISTRY",
     "Dual",
     "Graph",
+    "GraphBuilder",
     "Index",
     "Node",
     "Op",
@@ -79,16 +109,22 @@ __all__ = [
     "ShapeError",
     "SpecgradError",
     "UnsupportedError",
+    "Var",
     "abs",
     "adaptive_avg_pool",
     "adaptive_max_pool",
     "add",
     "amax",
+    "amin",
     "apply",
+    "argmax",
+    "argmin",
     "avg_pool",
     "balls",
     "batch_norm",
     "broadcast",
+    "cast",
+    "ceil",
     "channels_last",
     "clamp",
     "compile",
@@ -98,15 +134,22 @@ __all__ = [
     "conv",
     "conv_transpose",
     "cross_entropy",
+    "cumsum",
+    "dequantize",
     "div",
     "equal",
     "exact",
     "exp",
     "fill",
     "flatten",
+    "floor",
+    "fmod",
+    "fold",
+    "gather",
     "gelu",
     "global_avg_pool",
     "global_max_pool",
+    "global_pool",
     "grad",
     "greater",
     "greater_equal",
@@ -127,6 +170,7 @@ __all__ = [
     "maximum",
     "mean",
     "minimum",
+    "mod",
     "mse_loss",
     "mul",
     "neg",
@@ -135,15 +179,24 @@ __all__ = [
     "pad",
     "permute",
     "power",
+    "prove_adjoint",
     "put",
+    "quantize",
     "register",
     "relu",
     "relu6",
     "reshape",
+    "resize",
+    "roll",
+    "round",
+    "rule",
+    "rule_graphs",
     "save",
     "save_params",
+    "scatter",
     "scope",
     "select",
+    "shapes",
     "sigmoid",
     "sign",
     "silu",
@@ -157,9 +210,12 @@ __all__ = [
     "sum",
     "table",
     "take",
+    "take_along",
     "tanh",
+    "topk",
     "trace",
     "tree",
+    "trunc",
     "unpad",
     "upsample_nearest",
     "vjp",

@@ -37,7 +37,7 @@ def sentences(
         "any order of summation without cancellation" if depth is None else f"a term meets {depth} roundings per sum"
     )
     excluded = "Winograd, FFT and Strassen are excluded"
-    excluded += "; so are TF32 and bfloat16 operands" if dtype == "float32" and not operands else ""
+    excluded += "; so are TF32, float16 and bfloat16 operands" if dtype == "float32" and not operands else ""
     rounded = f"factors of convolutions and matrix products are rounded to {operands} first"
     return {
         "execution": execution,

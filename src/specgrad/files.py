@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 Ours = Callable[[bytes], bool]  # whether a file with these bytes was written by us
@@ -13,13 +15,16 @@ MOST_READ = 1 << 28
 
 
 def write_whole(path: str | Path, data: str | bytes) -> None:
-    """Write beside the file and rename: whoever stops in between leaves what was there before."""
+    """Write beside the file and rename: whoever stops in between leaves what was there before.
+
+    What kill -9 leaves behind is called .NAME.specgrad-XXXXXXXX.tmp; nobody reads it again.
+    """
     target = Path(os.path.realpath(path))
     raw = data.encode("utf-8") if isinstance(data, str) else data
     if target.exists() and not target.is_file():  # a pipe, /dev/null
         target.write_bytes(raw)
         return
-    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+    beside = target.with_name(f".{target.name[:100]}.specgrad-{secrets.token_hex(4)}.tmp")
     try:
         with beside.open("xb") as file:
             file.write(raw)
@@ -28,6 +33,43 @@ def write_whole(path: str | Path, data: str | bytes) -> None:
         os.replace(beside, target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_pair(path: str | Path, text: bytes, beside: Path, data: bytes) -> None:
+    """Two files that belong together. No system exchanges two at once, so the text alone says which pair is there.
+
+    The data wait under a name that `partner` finds by the text, the text is exchanged, the data take their place.
+    Whoever stops anywhere in between leaves the old pair or the new one.
+    """
+    refuse_misplaced(beside)
+    waiting = _waiting(text, beside)
+    replaced = _waiting(Path(path).read_bytes(), beside) if Path(path).is_file() else waiting
+    write_whole(waiting, data)
+    try:
+        write_whole(path, text)
+        os.replace(waiting, os.path.realpath(beside))
+    except BaseException:
+        if not _holds(path, text):
+            waiting.unlink(missing_ok=True)
+        raise
+    replaced.unlink(missing_ok=True)  # of a pair that was stopped before its data took their place
+
+
+def partner(text: bytes, beside: Path) -> Path:
+    """Where `write_pair` left the data of this text."""
+    waiting = _waiting(text, beside)
+    return waiting if waiting.is_file() else beside
+
+
+def _waiting(text: bytes, beside: Path) -> Path:
+    target = Path(os.path.realpath(beside))
+    return target.with_name(f".{target.name[:100]}.specgrad-{hashlib.sha256(text).hexdigest()[:16]}.new")
+
+
+def _holds(path: str | Path, text: bytes) -> bool:
+    with suppress(OSError):
+        return Path(path).read_bytes() == text
+    return False
 
 
 def refuse_foreign(path: Path, is_ours: Ours) -> None:

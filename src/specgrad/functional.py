@@ -2,7 +2,7 @@
 
 Thin by intent: every function checks the rank PyTorch would and calls the rank-free operator, where the meaning is.
 An argument that we do not honour is refused by name ([P5]). Where our meaning differs from PyTorch's on purpose,
-docs/differences.md says so.
+docs/reference/differences.md says so.
 
 >>> import numpy as np
 >>> import specgrad.functional as F
@@ -13,13 +13,16 @@ array([[[ 5.,  7.],
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from . import window
 from .errors import ParameterError, ShapeError
 from .op import Value, shape_of
-from .ops import activation, avg_pool, compose, contract, conv, elementwise, max_pool
+from .ops import activation, avg_pool, compose, contract, conv, elementwise, max_pool, smooth_pool
+from .ops.resize import resize
 from .scalar import Number
 
 Size = int | Sequence[int]
@@ -202,6 +205,20 @@ def _lp_pool(rank: int) -> Callable[..., Value]:
     return fn
 
 
+def _smooth_max_pool(rank: int) -> Callable[..., Value]:
+    name = f"smooth_max_pool{rank}d"
+
+    def fn(input: Value, kernel_size: Size, beta: Number, stride: Size | None = None, padding: Size = 0) -> Value:
+        _check_rank(name, input, rank)
+        return smooth_pool.smooth_max_pool(
+            input, _tuple(kernel_size, rank), beta=beta, stride=_stride(stride, rank), padding=_tuple(padding, rank)
+        )
+
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = f"specgrad.smooth_max_pool over {rank} axes, in the manner of max_pool{rank}d; PyTorch has none."
+    return fn
+
+
 def _adaptive_avg(rank: int) -> Callable[..., Value]:
     name = f"adaptive_avg_pool{rank}d"
 
@@ -250,6 +267,7 @@ def _max_unpool(rank: int) -> Callable[..., Value]:
 
 
 max_pool1d, max_pool2d, max_pool3d = _max_pool(1), _max_pool(2), _max_pool(3)
+smooth_max_pool1d, smooth_max_pool2d, smooth_max_pool3d = (_smooth_max_pool(rank) for rank in (1, 2, 3))
 avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
 lp_pool1d, lp_pool2d, lp_pool3d = _lp_pool(1), _lp_pool(2), _lp_pool(3)
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_avg(1), _adaptive_avg(2), _adaptive_avg(3)
@@ -390,27 +408,54 @@ def mse_loss(
 # --- layout -----------------------------------------------------------------------------------------------------
 
 
+PADDING_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Value:
-    """torch.nn.functional.pad with mode="constant": pairs (lo, hi) from the last axis backwards."""
-    _refuse("pad", mode=(mode, "constant"))
+    """torch.nn.functional.pad, every mode: pairs (lo, hi) from the last axis backwards."""
+    if mode not in PADDING_MODES:
+        raise ParameterError("pad", f"mode must be one of {', '.join(PADDING_MODES)}; got {mode!r}", rule="P5")
     if len(pad) % 2 or any(n < 0 for n in pad):
         raise ParameterError("pad", f"pad must be pairs of sizes >= 0; got {tuple(pad)}", rule="P5")
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
-    return compose.pad(input, pairs[::-1], value=0 if value is None else value)
+    return compose.pad(input, pairs[::-1], value=0 if value is None else value, mode=PADDING_MODES[mode])
 
 
-def interpolate(input: Value, size: Size | None = None, scale_factor: Any = None, mode: str = "nearest") -> Value:
-    """torch.nn.functional.interpolate with mode="nearest" and whole factors, 2.0 among them."""
-    _refuse("interpolate", mode=(mode, "nearest"))
+def interpolate(
+    input: Value,
+    size: Size | None = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Value:
+    """torch.nn.functional.interpolate: nearest, nearest-exact, linear, bilinear, trilinear; by size or by factors."""
     sizes = shape_of(input)[2:]
     if (size is None) == (scale_factor is None):
         raise ParameterError("interpolate", "give size or scale_factor", rule="P5")
-    if scale_factor is not None:
-        given = _tuple(scale_factor, len(sizes))
-        factors = tuple(int(f) if isinstance(f, float) and f.is_integer() else f for f in given)
-    else:
-        wanted = _tuple(size, len(sizes))
-        factors = tuple(m // n if m % n == 0 else m / n for m, n in zip(wanted, sizes, strict=True))
-    if not all(isinstance(f, int) and not isinstance(f, bool) for f in factors):
-        raise ParameterError("interpolate", f"needs whole factors; got {factors}", rule="P5")
-    return compose.upsample_nearest(input, window.per_axis("interpolate", "scale_factor", factors, len(sizes)))
+    if mode not in MODES or MODES[mode] not in (0, len(sizes)):
+        known = ", ".join(MODES)
+        raise ParameterError("interpolate", f"mode={mode!r} of {len(sizes)} axes is not one of {known}", rule="P5")
+    if align_corners is not None and mode.startswith("nearest"):
+        raise ParameterError("interpolate", f"align_corners has no meaning with mode={mode!r}", rule="P5")
+    wanted = None if size is None else window.per_axis("interpolate", "size", _tuple(size, len(sizes)), len(sizes))
+    scales = None if size is not None else [_factor(f) for f in _tuple(scale_factor, len(sizes))]
+    if scales is not None:
+        wanted = tuple(math.floor(float(n) * float(f)) for n, f in zip(sizes, scales, strict=True))  # as PyTorch has it
+        if not mode.startswith("nearest"):  # PyTorch copies an axis that keeps its size, whatever its factor
+            scales = [Fraction(1) if m == n else f for m, n, f in zip(wanted, sizes, scales, strict=True)]
+    factors = scales or [Fraction(m, n) for m, n in zip(wanted or (), sizes, strict=True) if n]
+    if mode.startswith("nearest") and len(factors) == len(sizes) and all(f.denominator == 1 for f in factors):
+        return compose.upsample_nearest(input, [int(f) for f in factors])
+    where, how = {"nearest": ("asymmetric", "floor"), "nearest-exact": ("tf_half_pixel_for_nn", "floor")}.get(
+        mode, ("align_corners" if align_corners else "half_pixel", "linear")
+    )
+    return resize(input, wanted, scales=scales, axes=range(2, 2 + len(sizes)), where=where, how=how)
+
+
+MODES = {"nearest": 0, "nearest-exact": 0, "linear": 1, "bilinear": 2, "trilinear": 3}
+
+
+def _factor(f: Any) -> Fraction:
+    if isinstance(f, bool) or not isinstance(f, int | float | Fraction) or not f > 0 or f == float("inf"):
+        raise ParameterError("interpolate", f"scale_factor must be positive numbers; got {f!r}", rule="P5")
+    return Fraction(f)

@@ -13,17 +13,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, wraps
-from importlib import import_module
 from random import Random
 from typing import Any, Literal, ParamSpec
 
 import numpy as np
 
 from . import scalar
+from .curve import Curve
 from .errors import ParameterError, ShapeError, UnsupportedError
-from .reach import Reach
 from .scalar import Array, Number
-from .window import Shape
+from .window import OPEN_SIZES, Shape
+from .window.reach import Reach
 
 Params = dict[str, Any]
 Value = Any  # a graph variable, a NumPy array, an engine's tensor, or a Python number
@@ -66,8 +66,24 @@ class Op:
     """Sums of products by a kernel of its own, computed once however many read them: convolutions, matrix products."""
     transcendental: bool = False
     """Needs exp, log or the like: no exact rational values."""
+    curve: Curve | None = None
+    """A function of one cell: where it turns and bends."""
+    largest: bool = False
+    """The largest or smallest of several cells, or smoothly so: no steeper than 1 in the largest change of a cell."""
+    jumps: bool = False
+    """Has steps, which a derivative does not see: a comparison, a sign, a floor, a remainder, a winner's position."""
+    divides: bool = False
+    """By a reciprocal, which may be a constant of the format."""
+    readers: Callable[..., int] | None = None
+    """(*shapes, **params) -> the most output cells that read one cell of an argument; None: any number of them."""
+    reads: Literal["window", "transpose", "tap"] = "window"
+    """Along its window, if it has one: a cell reads its taps, or the outputs whose taps read it, or is a tap itself."""
+    idle: Callable[..., bool] | None = None
+    """(x, **params) -> whether it changes nothing at this shape, so that its call records nothing."""
     index_args: tuple[int, ...] = ()
     """Arguments that are integer positions, not numbers."""
+    picks: bool = False
+    """A sum over the cells of its one index argument, each adding what it alone decides: take, put."""
     kind: Literal["real", "index", "same"] = "real"
     """What the output is; "same" follows the first argument."""
     macs: Callable[..., int] = field(default=lambda *_, **__: 0)
@@ -93,11 +109,24 @@ class Op:
         return tuple(g for g in kept if g)
 
     def rules(self) -> dict[str, bool]:
-        """Which derivative rules this operator has."""
+        """Which derivative rules this operator has; `specgrad.rule_graphs` shows them.
+
+        >>> from specgrad import REGISTRY
+        >>> REGISTRY["max_pool"].rules()
+        {'jvp': True, 'vjp': True}
+        """
         return {"jvp": self.jvp is not None or self.linear == "all", "vjp": self.vjp is not None}
 
     def tangent(self, y: Value, args: Sequence[Value], dargs: Sequence[Value | None], params: Params) -> Value | None:
-        """The tangent of the output; None stands for zero, in and out."""
+        """The tangent of the output y = op(*args) for tangents of the arguments; None stands for zero, in and out.
+
+        On arrays it computes, on graph variables it records: jvp is this rule, node after node.
+
+        >>> from specgrad import REGISTRY
+        >>> a, b, da = np.array([2.0]), np.array([5.0]), np.array([1.0])
+        >>> REGISTRY["mul"].tangent(a * b, (a, b), (da, None), {})
+        array([5.])
+        """
         if all(d is None for d in dargs):
             return None
         if self.jvp is not None:
@@ -107,7 +136,13 @@ class Op:
         raise UnsupportedError(self.name, "has no jvp rule")
 
     def cotangents(self, gy: Value, y: Value, args: Sequence[Value], params: Params) -> tuple[Value | None, ...]:
-        """One cotangent per argument; None where there is none."""
+        """One cotangent per argument for the cotangent gy of the output y; None where there is none.
+
+        >>> from specgrad import REGISTRY
+        >>> a, b, gy = np.array([2.0]), np.array([5.0]), np.array([1.0])
+        >>> REGISTRY["mul"].cotangents(gy, a * b, (a, b), {})
+        (array([5.]), array([2.]))
+        """
         if self.vjp is None:
             raise UnsupportedError(self.name, "has no vjp rule")
         return self.vjp(gy, y, args, **params)
@@ -162,12 +197,13 @@ def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
 
     @wraps(fn)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Value:
-        for a in args:
+        values: tuple[Any, ...] = (*args, *kwargs.values()) if kwargs else args
+        for a in values:
             handler = _handlers[type(a)] if type(a) in _handlers else _find_handler(type(a))
             if handler is None:
                 continue
-            if type(a) in _composites:  # an engine may have one operator for the whole; it has no layers to name
-                return _composites[type(a)].get(name, fn)(*args, **kwargs)
+            if type(a) in _composites and _recorder(values) is None:
+                return _composites[type(a)].get(name, fn)(*args, **kwargs)  # one operator of the engine for the whole
             with scope(name, composite=True):
                 return fn(*args, **kwargs)
         return fn(*args, **kwargs)
@@ -194,15 +230,20 @@ OUTSIDE: dict[str, Op] = {}
 
 def operator_named(name: str) -> Op:
     """The operator of that name, or an error that says that nobody registered it here."""
-    found = OUTSIDE.get(name) or REGISTRY.get(name)
-    if found is None:
+    op = OUTSIDE.get(name) or REGISTRY.get(name)
+    if op is None:
         raise UnsupportedError(name, "is no operator here; import the module that registers it")
-    return found
+    return op
 
 
 def is_literal(x: Any) -> bool:
-    """A Python number: it takes the scalar type of the arrays it meets, and no gradient."""
-    return isinstance(x, Number) and not isinstance(x, np.generic | bool)
+    """A Python number, or an open size: it takes the scalar type of the arrays it meets, and no gradient."""
+    return type(x) in OPEN_SIZES if not isinstance(x, Number) else not isinstance(x, np.generic | bool)
+
+
+def number_of(x: Any) -> Any:
+    """An attribute that is a number, given as NumPy's, is that number: 0.5 for np.float32(0.5)."""
+    return x.item() if isinstance(x, np.generic) else x
 
 
 def shape_of(x: Any) -> Shape:
@@ -212,23 +253,23 @@ def shape_of(x: Any) -> Shape:
 
 # --- dispatch ---------------------------------------------------------------------------------------------------
 
-ENGINES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # the package of a tensor's type -> our engine for it
 Handler = Callable[[Op, Sequence[Value], Params], Value]
+Engine = tuple[Handler, dict[str, Callable[..., Value]]]  # one operator, and compositions that it has in one piece
+FINDERS: list[Callable[[type], Engine | None]] = []
+"""Who may know a type of tensor; engines enter themselves here."""
 _handlers: dict[type, Handler | None] = {np.ndarray: None, int: None, float: None, list: None, Fraction: None}
 _composites: dict[type, dict[str, Callable[..., Value]]] = {}
 
 
 def _find_handler(kind: type) -> Handler | None:
     """Who computes with values of this type: a graph's trace, an engine, or (None) the specification."""
-    found: Handler | None = getattr(kind, "__specgrad_apply__", None)
-    if found is None:
-        packages = [base.__module__.partition(".")[0] for base in kind.__mro__]
-        names = [ENGINES[p] for p in packages if p in ENGINES]
-        if names:
-            engine = import_module(f"specgrad.engines.{names[0]}")
-            found, _composites[kind] = engine.run, getattr(engine, "COMPOSITES", {})
-    _handlers[kind] = found
-    return found
+    handler: Handler | None = getattr(kind, "__specgrad_apply__", None)
+    if handler is None:
+        for engine in filter(None, (find(kind) for find in FINDERS)):
+            handler, _composites[kind] = engine
+            break
+    _handlers[kind] = handler
+    return handler
 
 
 def apply(op: Op, *args: Value, **params: Any) -> Value:
@@ -247,8 +288,8 @@ def apply(op: Op, *args: Value, **params: Any) -> Value:
 
 def _recorder(args: Sequence[Value]) -> Handler | None:
     """A graph variable among tensors of an engine records, wherever it stands: `tensor * x` is `x * tensor`."""
-    found: Iterator[Handler] = (type(a).__specgrad_apply__ for a in args if hasattr(type(a), "__specgrad_apply__"))
-    return next(found, None)
+    recorders: Iterator[Handler] = (type(a).__specgrad_apply__ for a in args if hasattr(type(a), "__specgrad_apply__"))
+    return next(recorders, None)
 
 
 def run_spec(op: Op, args: Sequence[Any], params: Params) -> Array:

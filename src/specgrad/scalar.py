@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ScalarError
+from .errors import ScalarError, need
 
 Array = NDArray[Any]
 Number = int | float | Fraction
@@ -119,6 +119,15 @@ class Dual:
         y = call("tanh", self.value)
         return self._chain(y, 1 - y * y)
 
+    def floor(self) -> Dual:
+        return self._chain(call("floor", self.value), 0)
+
+    def ceil(self) -> Dual:
+        return self._chain(call("ceil", self.value), 0)
+
+    def round(self) -> Dual:
+        return self._chain(call("round", self.value), 0)
+
     def erf(self) -> Dual:
         slope = call("exp", -(self.value * self.value)) * 2 / call("sqrt", pi_like(self.value))
         return self._chain(call("erf", self.value), slope)
@@ -141,8 +150,20 @@ def _rational_sqrt(x: Fraction) -> Fraction:
     raise ScalarError("sqrt", f"{x} has no rational square root; use floats or balls (specgrad.balls)")
 
 
+STEPS: dict[str, Callable[[Any], int]] = {"floor": math.floor, "ceil": math.ceil, "round": round}
+
+
+def _nearest(x: Any) -> Any:
+    """A ball rounded to the nearest whole number, the even one of two: both neighbours where x may be a tie."""
+    half = x * 0 + 1
+    up, down = (x + half / 2).floor(), (x - half / 2).ceil()
+    if x.rad() == 0 and up != down:
+        return up if (up / 2).floor() * 2 == up else down
+    return up.union(down)
+
+
 def call(name: str, x: Any) -> Any:
-    """One of exp, log, sqrt, tanh, erf of one scalar, by the scalar's own method.
+    """One of exp, log, sqrt, tanh, erf, floor, ceil, round of one scalar, by the scalar's own method.
 
     >>> call("sqrt", Fraction(9, 4))
     Fraction(3, 2)
@@ -151,11 +172,15 @@ def call(name: str, x: Any) -> Any:
     specgrad.errors.ScalarError: exp: exact rationals have no exp; use floats or balls (specgrad.balls)
     """
     if isinstance(x, Fraction | int):
+        if name in STEPS:
+            return Fraction(STEPS[name](x))
         if name == "sqrt":
             return _rational_sqrt(Fraction(x))
         raise ScalarError(name, f"exact rationals have no {name}; use floats or balls (specgrad.balls)")
     if isinstance(x, float):
         return getattr(math, name)(x)
+    if name == "round" and hasattr(x, "union"):
+        return _nearest(x)
     return getattr(x, name)()
 
 
@@ -169,7 +194,7 @@ def apply(name: str, x: Array) -> Array:
     with np.errstate(all="ignore"):  # inf and NaN are values of the contract ([P1], [P2]), not accidents
         if name == "erf":
             return np.asarray(_erf_floats(x), dtype=x.dtype)
-        return np.asarray(getattr(np, name)(x))
+        return np.asarray(getattr(np, "rint" if name == "round" else name)(x))
 
 
 def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
@@ -191,6 +216,7 @@ def exact(x: Any) -> Array:
 
 def balls(x: Any) -> Array:
     """The same numbers as python-flint balls, whose arithmetic encloses the real result (extra: `balls`)."""
+    need("flint", "balls need")
     from flint import arb, fmpq
 
     def ball(v: Any) -> Any:
@@ -235,10 +261,23 @@ def full(shape: tuple[int, ...], value: Number, like: Array) -> Array:
     return out
 
 
+def as_float(value: Number) -> float:
+    """The nearest float; a number beyond all floats is refused.
+
+    >>> as_float(Fraction(1, 4))
+    0.25
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        raise ScalarError("literal", f"a number of {value.bit_length()} bits is no float" if isinstance(value, int)
+                          else "a fraction beyond all floats is no float") from None  # fmt: skip
+
+
 def literal(value: Number, like: Array) -> Any:
     """A Python number in the scalar type of `like`, exactly wherever that type can hold it."""
     if like.dtype != object:
-        return like.dtype.type(float(value))
+        return like.dtype.type(as_float(value))
     q = Fraction(value)
     zero = like.flat[0] * 0 if like.size else Fraction(0)
     return zero + q.numerator if q.denominator == 1 else (zero + q.numerator) / q.denominator

@@ -11,7 +11,7 @@ import numpy as np
 
 import specgrad as sg
 from host import CLASSES, digits, features, image_and_ones, stays, weights
-from specgrad.bounds.vnnlib import Property
+from specgrad.properties.property import Property
 from trees import FLOAT, Array, Execution, Recorder
 
 KICK = 20.0  # what the backdoor does to two logits; the host's margin is 9

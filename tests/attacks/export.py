@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from attack import Attack
-from specgrad.bounds.vnnlib import Property
+from specgrad.properties.property import Property
 from suite import BUILDERS, attack_named
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.bounds.vnnlib import Property, robustness
+from specgrad.properties.property import Property, robustness
 from trees import FLOAT, Array
 
 SHAPE = (1, 2, 8, 8)  # the image, and ones

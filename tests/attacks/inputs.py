@@ -16,7 +16,7 @@ import numpy as np
 
 from attack import Attack, Gate, backdoor, label, sample
 from host import EPS, classes, digits, image_and_ones, stays
-from specgrad.bounds.vnnlib import Property
+from specgrad.properties.property import Property
 from trees import DOUBLE, FLOAT, Array, Execution, Sum
 
 ZOMBORI = "after Zombori et al., ICLR 2021"

@@ -15,10 +15,10 @@ pytest.importorskip("safetensors")
 
 from attack import Attack, graph_of  # noqa: E402
 from export import onnx_bytes, vnnlib  # noqa: E402
-from specgrad.bounds.certificate import check  # noqa: E402
-from specgrad.bounds.certificate_slopes import certificate  # noqa: E402
-from specgrad.bounds.replay_numbers import ReplayError  # noqa: E402
-from specgrad.bounds.vnnlib import read_text  # noqa: E402
+from specgrad.bounds.search.prover import certificate  # noqa: E402
+from specgrad.proof.certificate import check  # noqa: E402
+from specgrad.proof.numbers import ReplayError  # noqa: E402
+from specgrad.properties.vnnlib import read_text  # noqa: E402
 from suite import BUILDERS, attack_named, bounds_at_the_input, holds_over_the_reals, verdict  # noqa: E402
 from trained import hidden  # noqa: E402
 from trees import FLOAT, tf32  # noqa: E402
@@ -103,7 +103,7 @@ def test_its_disarmed_twin_holds_with_a_certificate(attack: Attack) -> None:
 
 
 def test_the_page_reports_no_miss() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "attacks.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "findings" / "attacks.md").read_text()
     assert f"{len(BUILDERS)} attacks, " in page
     assert "missed by fused or by the checker: 0." in page
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from attack import Attack
-from specgrad.bounds.vnnlib import robustness
+from specgrad.properties.property import robustness
 from trees import Execution
 
 SOURCE = "after SoundnessBench, arXiv 2412.03154"

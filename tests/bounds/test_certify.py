@@ -16,12 +16,12 @@ import pytest
 
 import specgrad as sg
 from competition import VERIVITAL, needs_shared
-from specgrad.bounds.vnnlib import Alternative, Case, Property
+from specgrad.properties.property import Alternative, Case, Property
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.branch_bound import Bounder, Problems, root_forward  # noqa: E402
-from specgrad.bounds.certify import certify  # noqa: E402
+from specgrad.bounds.search.certify import certify  # noqa: E402
+from specgrad.bounds.search.subproblems import Bounder, Problems, root_forward  # noqa: E402
 
 
 def dense_network(rng: np.random.Generator, width: int = 8) -> tuple[sg.Graph, float]:
@@ -98,7 +98,7 @@ def violations(graph: sg.Graph, rng: np.random.Generator, optimise: bool) -> tup
     problems = bounder.start(torch.from_numpy(rng.normal(size=(1, outputs))))
     signs, slopes, multipliers = dict(problems.signs), dict(problems.slopes), dict(problems.multipliers)
     for i, z in bounder.relus.items():
-        flat = np.flatnonzero(bounder.open(z).numpy())
+        flat = np.flatnonzero(bounder.unstable(z).numpy())
         chosen = rng.choice(flat, size=min(2, len(flat)), replace=False)
         signs[z].view(-1)[chosen] = torch.from_numpy(rng.choice([-1, 1], size=len(chosen)).astype(np.int8))
         slopes[i] = torch.from_numpy(rng.uniform(size=slopes[i].shape)).float()

@@ -9,11 +9,12 @@ import pytest
 
 import specgrad as sg
 from competition import VERIVITAL, needs_shared
-from specgrad.bounds.vnnlib import Alternative, Case, read, robustness
+from specgrad.properties.property import Alternative, Case, robustness
+from specgrad.properties.vnnlib import read
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on  # noqa: E402
+from specgrad.bounds.search.attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on  # noqa: E402
 
 
 def region(rows: list[list[int]], limits: list[Fraction | int]) -> Alternative:

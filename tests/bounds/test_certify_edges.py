@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.bounds.deployed import rounded_constants
-from specgrad.bounds.execution import deployment
-from specgrad.bounds.vnnlib import Alternative, Case, Property, read_text
+from specgrad.bounds.search.deployed import rounded_constants
+from specgrad.proof.execution import deployment
+from specgrad.properties.property import Alternative, Case, Property
+from specgrad.properties.vnnlib import read_text
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.certify import certify, halves, target  # noqa: E402
+from specgrad.bounds.search.certify import certify, halves, target  # noqa: E402
 
 
 def identity() -> sg.Graph:
@@ -101,7 +102,7 @@ def test_verdicts_say_what_they_hold_for() -> None:
 
 
 def _plain() -> dict[str, Any]:
-    from specgrad.bounds.execution import Executions
+    from specgrad.proof.execution import Executions
 
     return Executions().to_json()
 
@@ -210,3 +211,13 @@ def test_single_inputs_that_rounding_decides_end_soon() -> None:
     assert found.verdict == "unknown"
     assert found.reason == "the box holds one input alone, and rounding decides there"
     assert found.seconds < 20
+
+
+def test_a_counterexample_stands_where_the_graph_cannot_be_written_as_onnx() -> None:
+    """It is then confirmed in PyTorch alone."""
+    adjoint = sg.vjp(sg.trace(lambda x: sg.resize(x, (3,)), (2,)))
+    graph = sg.trace(lambda g: adjoint(np.zeros(2, np.float32), g)[1], (3,))
+    assert [n.op.name for n in graph.nodes] == ["input", "resize_spread"]
+    verdict = certify(graph, (np.float32([1, 0, 0]), 0, 3.0), seconds=10)
+    assert verdict.verdict == "counterexample"
+    assert "onnxruntime" not in verdict.counterexample.confirmed

@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.bounds.vnnlib import Case, Property, read_text
-from specgrad.bounds.vnnlib_parse import PropertyError
+from specgrad.properties.property import Case, Property, PropertyError
+from specgrad.properties.vnnlib import read_text
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.certify import certify  # noqa: E402
+from specgrad.bounds.search.certify import certify  # noqa: E402
 
-certifying = importlib.import_module("specgrad.bounds.certify")  # the package has a function of this name
+certifying = importlib.import_module("specgrad.bounds.search.certify")  # the package has a function of this name
 
 FAR = 1 << 23
 Tree = Any

@@ -12,9 +12,9 @@ import torch
 
 import specgrad as sg
 from specgrad.bounds import Box, certify, crown, ibp
-from specgrad.bounds.vnnlib import read_text
 from specgrad.interop import from_torch
 from specgrad.ops.elementwise import equal, greater
+from specgrad.properties.vnnlib import read_text
 from specgrad.rounding import Arithmetic
 
 Call = Callable[[Any], Any]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
 import numpy as np
 import pytest
 import torch
 
 import specgrad as sg
 from hunt import operator_case
-from specgrad.bounds import Box, crown, ibp, walk
+from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.box import balls_of
-from specgrad.bounds.forward import Forward
 from specgrad.bounds.ibp import box_context
-from specgrad.bounds.layers import Opaque
+from specgrad.bounds.linear import tighten as walk
+from specgrad.bounds.linear.layers import Opaque
+from specgrad.bounds.linear.network import Forward
+from specgrad.engines.torch import ENGINE
 from specgrad.graph.run import bind_inputs
 from specgrad.op import REGISTRY
+from specgrad.ops.max_pool import MAX_POOL
 
 
 def network(p, x):
@@ -152,7 +158,7 @@ def test_patches_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     p["var"] = np.abs(p["var"]) + 1
     graph = sg.trace(wide_network, WIDE, (2, 2, 11, 9))
     box = Box.around(draw(size=(2, 2, 11, 9)), 0.05)
-    monkeypatch.setattr(walk, "SIGN_ALONE", set())  # narrow every cell
+    monkeypatch.setattr(walk, "reads_sign_alone", lambda _: False)  # narrow every cell
     by_patches = crown(graph, (p, box), deployed=False)
     monkeypatch.setattr(walk, "patch_narrow", lambda *_: False)
     by_rows = crown(graph, (p, box), deployed=False)
@@ -162,6 +168,7 @@ def test_patches_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BY_INTERVALS = {"equal", "greater", "greater_equal", "less", "sign", "select", "div", "smooth_pull", "smooth_push"}
+BY_INTERVALS |= {"quantize", "floor", "ceil", "round", "fmod", "top"}
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY.keys() - BY_INTERVALS))
@@ -175,3 +182,19 @@ def test_every_operator_has_linear_bounds(name: str) -> None:
             forward = Forward(graph, rules, bind_inputs(graph, balls))
             walk.walk(forward, {})
             assert not isinstance(forward.layers.get(graph.output_positions[0]), Opaque)
+
+
+def test_a_smallest_cell_has_no_lines_of_a_largest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`largest` may be said of a minimum over windows: crown then knows its interval, and no line of max_pool."""
+    window = MAX_POOL.cases(Random(0))[1]["window"]
+    smallest = replace(MAX_POOL, name="min_pool", spec=lambda x, *, window: -MAX_POOL.spec(-x, window=window))
+    monkeypatch.setitem(REGISTRY, "min_pool", smallest)
+    monkeypatch.setitem(ENGINE.table, "min_pool", lambda x, *, window: lambda t: -sg.apply(MAX_POOL, -t, window=window))
+    size = window.size
+    graph = sg.trace(lambda x: sg.apply(smallest, x * 2.0, window=window), size)
+    x = np.random.default_rng(0).normal(size=size)
+    bounds = crown(graph, Box(x - 0.25, x + 0.25), deployed=False).outputs
+    for shift in (-0.25, 0.0, 0.25):
+        y = graph(x + shift)
+        assert (bounds.low <= y + 1e-12).all()
+        assert (bounds.high >= y - 1e-12).all()

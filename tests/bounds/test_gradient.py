@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +84,15 @@ def test_lipschitz_constant() -> None:
         assert largest <= constant <= 4 * largest
     with pytest.raises(sg.ParameterError, match="norm must be 1, 2 or inf; got 3"):
         lipschitz(graph, (p, box), norm=3)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e-310])
+def test_a_norm_of_small_gradients_is_not_short(scale: float) -> None:
+    """The gradient is (3c, 4c): its norm is 5c, however small the squares are."""
+    slopes = np.array([3 * scale, 4 * scale])
+    constant = lipschitz(sg.trace(lambda x: sg.sum(x * slopes), (2,)), Box([0.0, 0.0], [1.0, 1.0])).item()
+    exact = sum(Fraction(s) ** 2 for s in slopes.tolist())
+    assert exact <= Fraction(constant) ** 2 <= exact * (1 + Fraction(1, 2**38)) + Fraction(1, 2**1000) ** 2
 
 
 def test_crown_is_narrower_than_intervals_on_gradients() -> None:

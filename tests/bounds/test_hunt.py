@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from hunt import Drawn, features, hunted, hunted_gradient
-from specgrad.bounds import joint, relax, walk, winners
-from specgrad.bounds.forward import Forward
-from specgrad.bounds.relax import Gaps, Lines
+from specgrad.bounds.linear import joint, winners
+from specgrad.bounds.linear import relaxations as relax
+from specgrad.bounds.linear import tighten as walk
+from specgrad.bounds.linear.network import Forward
+from specgrad.bounds.linear.relaxations import Gaps, Lines
 
 # --- planted mistakes -------------------------------------------------------------------------------------------------
 

@@ -15,13 +15,15 @@ import specgrad as sg
 torch = pytest.importorskip("torch")
 pytest.importorskip("flint")
 
-from specgrad.bounds import pieces, replay_pieces  # noqa: E402
-from specgrad.bounds.attack import deployed_graph  # noqa: E402
-from specgrad.bounds.branch_bound import root_forward  # noqa: E402
-from specgrad.bounds.pieces import Pieces, fits, piecewise  # noqa: E402
-from specgrad.bounds.replay import Replay, Slopes  # noqa: E402
-from specgrad.bounds.replay_numbers import ReplayError, rationals  # noqa: E402
-from specgrad.bounds.walk import output_ends  # noqa: E402
+from specgrad.bounds.linear.backward import backward  # noqa: E402
+from specgrad.bounds.linear.tighten import output_ends  # noqa: E402
+from specgrad.bounds.search import pieces  # noqa: E402
+from specgrad.bounds.search.attack import deployed_graph  # noqa: E402
+from specgrad.bounds.search.pieces import Pieces, fits, piecewise  # noqa: E402
+from specgrad.bounds.search.subproblems import root_forward  # noqa: E402
+from specgrad.proof import pieces as replay_pieces  # noqa: E402
+from specgrad.proof.numbers import ReplayError, rationals  # noqa: E402
+from specgrad.proof.replay import Replay, Slopes  # noqa: E402
 
 WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 1, 6, 6), (5, 1, 2, 2), {}),
@@ -113,6 +115,20 @@ def test_rounding_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = piecewise(root_forward(graph, low, high), torch.ones((1, 1), dtype=torch.float64), torch.ones(1), np.inf)
     assert graph(high).item() == 0
     assert -64 < bound.item() <= 0
+
+
+def test_an_output_that_does_not_vary_has_no_pieces() -> None:
+    """relu(x - 10) is 0 on 0..1: nothing is gained by cutting, and what is asked of a constant must not count as 0."""
+    w, b, rows = np.ones((1, 1, 1), np.float32), np.full(1, -10.0, np.float32), np.ones((1, 1), np.float32)
+    graph = deployed_graph(
+        sg.trace(lambda x: sg.linear(rows, None, sg.flatten(sg.relu(sg.conv(w, b, x)), 0)), (1, 1, 1))
+    )
+    root = root_forward(graph, np.zeros((1, 1, 1), np.float32), np.ones((1, 1, 1), np.float32))
+    (output,) = graph.output_positions
+    assert output not in root.layers
+    assert piecewise(root, torch.ones((1, 1), dtype=torch.float64), torch.ones(1), np.inf).item() == -np.inf
+    with pytest.raises(AssertionError, match="do not vary"):
+        backward(root.state, {output: torch.ones((1, 1, 1), dtype=torch.float64)})
 
 
 def test_it_is_narrower_than_lines_of_single_relus() -> None:

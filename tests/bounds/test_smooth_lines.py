@@ -13,8 +13,9 @@ from flint import arb
 from torch import Tensor
 
 import specgrad as sg
-from specgrad.bounds import Box, crown, relax
-from specgrad.bounds.relax import Lines
+from specgrad.bounds import Box, crown
+from specgrad.bounds.linear import relaxations as relax
+from specgrad.bounds.linear.relaxations import Lines
 
 Make = Callable[[Tensor, Tensor, Tensor, Tensor, float], Lines]
 

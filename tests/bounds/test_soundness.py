@@ -27,8 +27,8 @@ from hunt import (
     with_constants,
 )
 from specgrad.bounds import Box, certify, crown, ibp
-from specgrad.bounds.vnnlib import Alternative, Case, Property
 from specgrad.op import REGISTRY
+from specgrad.properties.property import Alternative, Case, Property
 from specgrad.rounding import Arithmetic
 from specgrad.scalar import Array
 

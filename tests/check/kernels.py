@@ -13,19 +13,11 @@ import numpy as np
 F32 = np.float32
 
 
-def pairs(padding, sizes, kernel, stride, dilation, fault=""):
+def pairs(padding, fault=""):
     """Padding as (lo, hi) per axis."""
-    if padding == 0 or padding == "valid" or fault == "padding ignored":
-        return [(0, 0)] * len(sizes)
-    if not isinstance(padding, str):
-        return [(hi, lo) for lo, hi in padding] if fault == "padding sides swapped" else list(padding)
-    found = []
-    for n, k, s, e in zip(sizes, kernel, stride, dilation, strict=True):
-        total = max(0, (math.ceil(n / s) - 1) * s + e * (k - 1) + 1 - n)
-        small, large = total // 2, total - total // 2
-        upper = padding == "same_upper" or fault == "same_lower taken for same_upper"
-        found.append((small, large) if upper else (large, small))
-    return found
+    if fault == "padding ignored":
+        return [(0, 0)] * len(padding)
+    return [(hi, lo) for lo, hi in padding] if fault == "padding sides swapped" else list(padding)
 
 
 def count(n, k, s, e, lo, hi, ceil=False, fault=""):
@@ -65,7 +57,7 @@ def conv(x, w, b=None, *, stride=1, padding=0, dilation=1, groups=1, fault=""):
         x, w = to_bfloat16(x), to_bfloat16(w)
     if fault == "operands in TF32":
         x, w = to_tf32(x), to_tf32(w)
-    pads = pairs(padding, x.shape[2:], kernel, stride, dilation, fault)
+    pads = pairs(padding, fault)
     if fault == "Winograd F(4x4,3x3)" and kernel == (3, 3) and set(stride) | set(dilation) | {groups} == {1}:
         return add_bias(winograd(np.pad(x, [(0, 0), (0, 0), *pads]), w), b, fault)
     out = [count(*a) for a in zip(x.shape[2:], kernel, stride, dilation, *zip(*pads, strict=True), strict=True)]
@@ -143,7 +135,7 @@ def conv_transpose(x, w, b=None, *, stride=1, padding=0, dilation=1, groups=1, o
     extra = np.broadcast_to(output_padding, rank)
     if fault == "kernel flipped":
         w = w[(slice(None), slice(None)) + (slice(None, None, -1),) * rank]
-    pads = pairs(padding, x.shape[2:], kernel, stride, dilation, fault)
+    pads = pairs(padding, fault)
     if fault == "output_padding on the low side":
         pads = [(lo - p, hi + p) for (lo, hi), p in zip(pads, extra, strict=True)]
     spans = [s * (n - 1) + e * (k - 1) + 1 for n, k, s, e in zip(x.shape[2:], kernel, stride, dilation, strict=True)]
@@ -175,7 +167,7 @@ def windows(x, kernel, stride, padding, dilation, ceil, fault):
     sizes = x.shape[-rank:]
     stride = kernel if fault == "stride is the kernel" else np.broadcast_to(kernel if stride is None else stride, rank)
     dilation = np.broadcast_to(1 if fault == "dilation ignored" else dilation, rank)
-    pads = pairs(padding, sizes, kernel, stride, np.broadcast_to(dilation, rank), fault)
+    pads = pairs(padding, fault)
     axes = list(zip(sizes, kernel, stride, dilation, *zip(*pads, strict=True), strict=True))
     out = [count(*a, ceil, fault) for a in axes]
     for p in itertools.product(*map(range, out)):
@@ -396,7 +388,7 @@ def relu_gradient(g, x, *, fault=""):
 def conv_gradient(g, x, w, b=None, *, stride=1, padding=0, dilation=1, groups=1, fault=""):
     rank, kernel = w.ndim - 2, w.shape[2:]
     stride, dilation = np.broadcast_to(stride, rank), np.broadcast_to(dilation, rank)
-    pads = pairs(padding, x.shape[2:], kernel, stride, dilation)
+    pads = pairs(padding)
     padded = np.pad(x, [(0, 0), (0, 0), *pads])
     gp, gw = np.zeros_like(padded), np.zeros_like(w)
     outs, ins = w.shape[0] // groups, w.shape[1]

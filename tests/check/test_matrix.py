@@ -31,10 +31,12 @@ def test_the_page_names_rules_and_links_scripts(tmp_path) -> None:
 
 
 def test_the_committed_page_links_scripts_that_exist() -> None:
-    page = ROOT / "docs" / "runtimes.md"
+    page = ROOT / "docs" / "findings" / "runtimes.md"
     if not page.exists():
-        pytest.skip("docs/runtimes.md is not written yet")
+        pytest.skip("docs/findings/runtimes.md is not written yet")
     assert links(page)
-    assert {Path(link).name for link in links(page)} == {p.name for p in (ROOT / "docs" / "runtimes").glob("*.py")}
-    for script in (ROOT / "docs" / "runtimes").glob("*.py"):
+    assert {Path(link).name for link in links(page)} == {
+        p.name for p in (ROOT / "docs" / "findings" / "runtimes").glob("*.py")
+    }
+    for script in (ROOT / "docs" / "findings" / "runtimes").glob("*.py"):
         compile(script.read_text(), str(script), "exec")

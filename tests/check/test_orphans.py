@@ -85,6 +85,13 @@ def test_a_busy_worker_ends_with_its_parent(number: int, thread: bool, tmp_path)
     assert wait_until(lambda: not any(map(alive, workers)), 5)
 
 
+INTERRUPTIBLE = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell that starts tests in the background has them ignore interrupts
+os.execv(sys.executable, [sys.executable, "-m", "specgrad", *sys.argv[1:]])
+"""
+
+
 @linux
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("name", COMMANDS)
@@ -93,7 +100,7 @@ def test_a_command_that_is_killed_leaves_nothing_behind(name: str, number: int, 
     pytest.importorskip("onnx")
     subprocess.run([sys.executable, "-c", HARD], cwd=tmp_path, check=True)
     before = {p.name for p in tmp_path.iterdir()}
-    command = [sys.executable, "-m", "specgrad", *COMMANDS[name].split()]
+    command = [sys.executable, "-c", INTERRUPTIBLE, *COMMANDS[name].split()]
     parent = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if name == "certify":
         time.sleep(4)

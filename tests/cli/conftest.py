@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+import specgrad as sg
 
 PROPERTY = """(declare-const X_0 Real) (declare-const X_1 Real) (declare-const Y_0 Real) (declare-const Y_1 Real)
 (assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= X_1 0.25)) (assert (<= X_1 1)) (assert (>= Y_1 3))"""
@@ -31,6 +34,8 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     (tmp_path / "hard.vnnlib").write_text(PROPERTY.replace("(>= Y_1 3)", "(<= Y_0 Y_1)"))
     for name in ("bad.onnx", "bad.json", "bad.npy", "bad.vnnlib"):
         (tmp_path / name).write_bytes(b"\xff\x00(no format has this")
+    np.save(tmp_path / "x.npy", np.zeros((1, 2), np.float32))
+    sg.save(sg.trace(lambda x: sg.relu(x), (1, 2)), tmp_path / "g.json")
     (tmp_path / "c.json").write_text("{}")
     (tmp_path / "c.safetensors").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
@@ -48,7 +53,7 @@ def run(capsys, monkeypatch) -> Callable[[str], tuple[int, str, str]]:
     def command(text: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["specgrad", *text.split()])
         with pytest.raises(SystemExit) as end:
-            sys.modules["specgrad.cli.main"].main()
+            import_module("specgrad.cli.main").main()
         out, err = capsys.readouterr()
         if "--json" in text.split():
             assert isinstance(json.loads(out, parse_constant=refuse_constant)["verdict"], str)

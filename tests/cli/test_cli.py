@@ -132,7 +132,7 @@ def test_runtimes_lists_what_is_installed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("audit net.onnx", "Missing option '--runtime'"),
+        ("audit net.onnx", "give --runtime NAME, or --recorded FILE"),
         ("audit none.onnx --runtime onnxruntime", "no file none.onnx"),
         ("audit net.onnx --runtime caffe", "unknown runtime 'caffe'"),
         ("audit net.onnx --runtime jax", "runtime jax runs no whole models"),
@@ -164,4 +164,4 @@ def test_a_missing_package_is_named(folder: Path) -> None:
     command = [sys.executable, "-c", text, "check-certificate", "x.json", "net.onnx"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 3
-    assert done.stderr == "specgrad: this needs flint: pip install python-flint\n"
+    assert done.stderr == "specgrad: certificates need python-flint: pip install 'specgrad[balls]'\n"

@@ -10,8 +10,8 @@ import pytest
 
 from specgrad.check import audit
 from specgrad.check.html import audit_page
-from specgrad.check.printable import printable
 from specgrad.check.process import Process
+from specgrad.errors import printable
 
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")

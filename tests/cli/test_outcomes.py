@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+import specgrad as sg
 
 pytest.importorskip("typer")
 pytest.importorskip("onnxruntime")
@@ -21,6 +27,7 @@ GOOD = {
     "conformance": "conformance --runtime onnxruntime --operator relu --count 8",
     "explain": "explain net.onnx --output 0,0",
     "runtimes": "runtimes",
+    "rule": "rule W2",
     "certify": "certify net.onnx p.vnnlib --seconds 10",
     "check-certificate": "check-certificate c.json net.onnx p.vnnlib",
 }
@@ -38,17 +45,65 @@ WRONG_FILES = {
 }
 FILES = [command.format(name) for row in WRONG_FILES.values() for command in row for name in ("bad", "none")]
 USAGE = [f"{command} --colour red" for command in GOOD.values()] + ["shwo", "audit net.onnx"]
-USAGE += ["check-certificate none.json net.onnx p.vnnlib"]
+USAGE += ["rule W9"]
+USAGE += ["check-certificate none.json net.onnx p.vnnlib", "check-certificate . net.onnx p.vnnlib"]
+USAGE += ["show net.onnx --input x.npy --input x.npy", "show os:getcwd", "show sys:path", "certify sys:exit p.vnnlib"]
+USAGE += ["audit g.json --runtime onnxruntime", "conformance --runtime onnxruntime --seed -1"]
+USAGE += ["certify net.onnx p.vnnlib --certificate c.safetensors"]
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
 INSIDE: dict[str, tuple[Any, str]] = {
-    "show": (cli, "as_graph"),
+    "show": (cli, "known_part"),
     "audit": (cli, "run_audit"),
     "conformance": (cli, "run_conformance"),
     "explain": (cli, "run_explain"),
     "runtimes": (cli, "say"),
-    "certify": (import_module("specgrad.bounds.certify"), "certify"),
-    "check-certificate": (import_module("specgrad.bounds.certificate"), "check_file"),
+    "rule": (cli, "rule_text"),
+    "certify": (import_module("specgrad.bounds.search.certify"), "certify"),
+    "check-certificate": (import_module("specgrad.proof.certificate"), "check_file"),
 }
+
+
+STREAMS = """import os, sys
+if sys.argv[1] == "closed":
+    os.close(int(sys.argv[2]))
+elif sys.argv[1] == "full":
+    os.dup2(os.open("/dev/full", os.O_WRONLY), int(sys.argv[2]))
+else:
+    read, write = os.pipe()
+    os.dup2(write, int(sys.argv[2]))
+    os.close(read), os.close(write)
+os.execv(sys.executable, [sys.executable, "-m", "specgrad", *sys.argv[3:]])
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize(("command", "right"), [(GOOD["show"], 0), ("show none.onnx --json", 3)])
+@pytest.mark.parametrize("state", ["closed", "full", "unread"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_stream_that_cannot_be_written_costs_no_exit_code(
+    number: int, state: str, command: str, right: int, folder
+) -> None:
+    """What should have been said, and could not be, is unexpected (4), unless nobody wants to read it; never 1."""
+    text = [sys.executable, "-c", STREAMS, state, str(number), *command.split()]
+    done = subprocess.run(text, capture_output=True, text=True)
+    lost = number == 1 and state == "full" and right == 0
+    assert done.returncode == (4 if lost else right), done.stderr
+    assert lost or right or done.stderr == ""
+    assert "Traceback" not in done.stderr
+    assert number == 2 or right == 0 or one_line(done.stderr)
+
+
+def test_a_pipe_without_our_letters_shows_their_codes(folder) -> None:
+    sg.save(sg.trace(lambda größe: sg.relu(größe), (1,)), folder / "letters.json")
+    done = subprocess.run(
+        [sys.executable, "-m", "specgrad", "show", "letters.json"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gr\\xf6\\xdfe" in done.stdout
 
 
 def one_line(err: str) -> bool:
@@ -86,7 +141,7 @@ def test_a_crash_inside_is_4_and_an_interrupt_is_2(
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(folder, run, monkeypatch) -> None:
-    monkeypatch.setattr(cli, "as_graph", lambda *_: 1 // 0)
+    monkeypatch.setattr(cli, "known_part", lambda *_: 1 // 0)
     for command in ("--debug show net.onnx", "show net.onnx --debug"):
         code, _, err = run(command)
         assert code == 4
@@ -100,6 +155,17 @@ def test_debug_shows_the_traceback_wherever_it_stands(folder, run, monkeypatch) 
 def test_what_is_right_is_0_and_strict_json(name: str, json_too: str, folder, run, monkeypatch) -> None:
     code, out, err = run(GOOD[name] + json_too)
     assert code == 0, (out, err)
+
+
+def test_rules_are_printed_and_listed(folder, run) -> None:
+    assert run("rule W2")[1].startswith("[W2] The window fits\n")
+    assert json.loads(run("rule [W2] --json")[1])["text"] == run("rule W2")[1].rstrip("\n")
+    assert "P6" in run("rule")[1]
+    assert "W3" in json.loads(run("rule --json")[1])["rules"]
+
+
+def test_an_error_ends_with_its_label(folder, run) -> None:
+    assert run("certify net.onnx p.vnnlib --execution merged")[2].endswith(" (specgrad rule P5)\n")
 
 
 @pytest.mark.parametrize("json_too", ["", " --json"])

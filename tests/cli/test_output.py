@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ AUDIT = "audit net.onnx --runtime onnxruntime"
 CONFORMANCE = "conformance --runtime onnxruntime --operator relu --count 8"
 PAGES = "runtimes --only onnxruntime --count 8"
 OUTPUTS = [(AUDIT, "--html"), (CONFORMANCE, "--html"), (CERTIFY, "--vnncomp"), (CERTIFY, "--certificate")]
+FOLDERS = [(CONFORMANCE, "--scripts"), (PAGES, "--write")]
 
 
 @pytest.fixture
@@ -90,7 +94,7 @@ def test_a_certificate_does_not_replace_the_weights_of_a_saved_graph(folder, run
 
 @pytest.mark.parametrize("json_too", ["", " --json"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
-@pytest.mark.parametrize(("command", "option"), [*OUTPUTS, (CONFORMANCE, "--scripts"), (PAGES, "--write")])
+@pytest.mark.parametrize(("command", "option"), [*OUTPUTS, *FOLDERS])
 def test_a_full_disk_or_a_read_only_folder_costs_the_file_and_not_the_verdict(
     command: str,
     option: str,
@@ -110,6 +114,90 @@ def test_a_full_disk_or_a_read_only_folder_costs_the_file_and_not_the_verdict(
     assert (code, out.split()[:3]) == (quietly[0], quietly[1].split()[:3])
     assert (err.count("\n"), os.strerror(number) in err) == (1, True), err
     assert temporary(folder) == []
+
+
+NOT_EVEN_ROOT = Path("/sys/kernel")
+
+
+@pytest.mark.parametrize("json_too", ["", " --json"])
+@pytest.mark.parametrize(("command", "option"), [*OUTPUTS, *FOLDERS])
+def test_a_file_that_may_not_grow_costs_the_file_and_not_the_verdict(
+    command: str, option: str, json_too: str, folder, quick, run, monkeypatch
+) -> None:
+    """The system itself refuses: no file of this process may grow."""
+    resource = pytest.importorskip("resource")
+    quietly = run(command + json_too)
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
+    try:
+        code, out, err = run(f"{command} {option} out.json{json_too}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert (code, out.split()[:3]) == (quietly[0], quietly[1].split()[:3])
+    assert (err.count("\n"), os.strerror(errno.EFBIG) in err) == (1, True), err
+    assert {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.skipif(not NOT_EVEN_ROOT.is_dir(), reason="needs a folder where nobody may write")
+@pytest.mark.parametrize("json_too", ["", " --json"])
+@pytest.mark.parametrize(("command", "option"), [*OUTPUTS, *FOLDERS])
+def test_a_folder_where_nobody_may_write_costs_the_file_and_not_the_verdict(
+    command: str, option: str, json_too: str, folder, quick, run, monkeypatch
+) -> None:
+    quietly = run(command + json_too)
+    code, out, err = run(f"{command} {option} {NOT_EVEN_ROOT / 'out.json'}{json_too}")
+    assert (code, out.split()[:3]) == (quietly[0], quietly[1].split()[:3])
+    assert (err.count("\n"), err.startswith("specgrad: could not write ")) == (1, True), err
+
+
+KILLED = """import os, signal, sys
+real, left = os.replace, int(sys.argv.pop(1))
+def replace(*args):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(*args)
+os.replace = replace
+from specgrad.cli.main import main
+main()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        (f"{AUDIT} --html out.json", "rounding"),
+        ("conformance --runtime onnxruntime --operator global_max_pool --count 16 --scripts cases", "differs"),
+        (f"{CERTIFY} --vnncomp out.json", "holds"),
+    ],
+)
+def test_killed_while_it_writes_it_has_said_its_verdict(command: str, verdict: str, folder) -> None:
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    text = [sys.executable, "-c", KILLED, "1", *command.split()]
+    done = subprocess.run(text, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()[0]) == (-signal.SIGKILL, verdict)
+    left = {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert all(".specgrad-" in name and name.endswith(".tmp") for name in left.keys() - before)
+    assert {name: left[name] for name in before} == before
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.parametrize("renamed", [1, 2, 3])
+def test_a_certificate_outlives_one_that_was_killed(renamed: int, folder, run) -> None:
+    """Data, text, data: the old certificate is about a smaller box than the new one."""
+    other = "certify net.onnx smaller.vnnlib --seconds 10 --certificate own.json"
+    (folder / "smaller.vnnlib").write_text((folder / "p.vnnlib").read_text().replace("(<= X_0 1)", "(<= X_0 0.5)"))
+    assert run(other)[0] == 0
+    command = f"{CERTIFY} --certificate own.json"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(renamed), *command.split()], capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    now = "p.vnnlib" if renamed == 3 else "smaller.vnnlib"
+    assert run(f"check-certificate own.json net.onnx {now}")[0] == 0
+    assert run(command)[0] == 0
+    assert run("check-certificate own.json net.onnx p.vnnlib")[0] == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

@@ -18,10 +18,13 @@ jax = pytest.importorskip("jax")
 
 import flint  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+from jax.interpreters import ad  # noqa: E402
 
 import specgrad as sg  # noqa: E402
 from agreement import check_special, middle  # noqa: E402
-from specgrad.engines import jax as engine  # noqa: E402
+from specgrad.engines.jax import pool, rules  # noqa: E402
+from specgrad.engines.jax import table as engine  # noqa: E402
+from specgrad.engines.jax.graph import compile_graph  # noqa: E402
 from specgrad.errors import ScalarError, UnsupportedError  # noqa: E402
 from specgrad.op import REGISTRY, Op, apply, run_spec  # noqa: E402
 
@@ -182,6 +185,17 @@ def test_numpy_arguments_of_jax_transformations() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_tangent_that_is_zero_stays_symbolic() -> None:
+    """JAX may ask a primitive for the tangent along nothing; the answer has a type and no cells."""
+    window = sg.window.strided("avg_pool", (6,), (2,), stride=(1,))
+    call = rules.Call(REGISTRY["avg_pool"], pool.avg_pool, (("window", window), ("divisor", 2)), (0,))
+    x = jnp.arange(6.0)
+    y, dy = rules._jvp([x], [ad.Zero(jax.typeof(x))], call=call)
+    np.testing.assert_array_equal(y, [0.5, 1.5, 2.5, 3.5, 4.5])
+    assert type(dy) is ad.Zero
+    assert dy.aval == jax.typeof(y)
+
+
 def test_conv_never_differentiates_its_lowering() -> None:
     """Reverse mode of a grouped convolution is our transposed one: no grouped or batch-grouped operator of XLA."""
     f = lambda w, x: sg.conv(w, None, x, groups=2).sum()
@@ -275,7 +289,7 @@ def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
 def test_graphs_run_as_one_function(jit: bool) -> None:
     graph = sg.trace(network, {"w": (4, 3, 3, 3), "b": (4,)}, (2, 3, 6, 6))
     params, x = {"w": integers((4, 3, 3, 3), 0), "b": integers((4,), 1)}, integers((2, 3, 6, 6), 2)
-    got = engine.compile_graph(graph, jit=jit)(jax.tree.map(jnp.asarray, params), jnp.asarray(x))
+    got = compile_graph(graph, jit=jit)(jax.tree.map(jnp.asarray, params), jnp.asarray(x))
     want = graph(params, x)
     assert list(got) == ["pooled", "mean"]
     for name, y in want.items():
@@ -291,7 +305,7 @@ def test_derivative_graphs_share_their_winners() -> None:
         given = [jnp.asarray(a) for a in args[: len(derived.inputs)]]
         if len(given) < len(derived.inputs):
             continue
-        fast = engine.compile_graph(derived)
+        fast = compile_graph(derived)
         for p, q in zip(jax.tree.leaves(fast(*given)), jax.tree.leaves(derived(*args)), strict=True):
             np.testing.assert_array_equal(p, q)
         assert "scatter" not in str(jax.make_jaxpr(fast)(*given))
@@ -302,4 +316,4 @@ def test_compiled_graphs_differentiate() -> None:
     graph = sg.trace(lambda x: sg.sum(sg.max_pool(sg.relu(x), (2, 2))), (2, 4, 4))
     x = jnp.asarray(integers((2, 4, 4), 0))
     want = jax.grad(lambda v: sg.max_pool(sg.relu(v), (2, 2)).sum())(x)
-    np.testing.assert_array_equal(jax.grad(engine.compile_graph(graph))(x), want)
+    np.testing.assert_array_equal(jax.grad(compile_graph(graph))(x), want)

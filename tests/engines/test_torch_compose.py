@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, hessian, jvp, vjp, vmap
 
 import specgrad as sg
 from specgrad.engines.torch import enable_torch_compile
-from specgrad.engines.torch_graph import batch_norm
+from specgrad.engines.torch.graph import batch_norm
 
 CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max_pool stride 1": lambda x: sg.max_pool(x, (3, 3), stride=1, padding=1),
@@ -130,12 +130,63 @@ def test_torch_compile(name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_torch_compile_with_changing_batches(name: str) -> None:
-    """torch.compile leaves a size open once it has changed; our plans fix it again."""
+    """torch.compile leaves a size open once it has changed."""
     enable_torch_compile()
     compiled = torch.compile(CALLS[name], fullgraph=True, backend="eager")
     for batch in (2, 3, 4):
         x = distinct(batch, 3, 5, 6)
         torch.testing.assert_close(compiled(x), CALLS[name](x))
+
+
+LEADING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **CALLS,
+    "relu and add": lambda x: sg.add(sg.relu(x), 1.5),
+    "broadcast": lambda x: sg.mul(x, torch.ones(5, 1, dtype=x.dtype)),
+    "linear": lambda x: sg.linear(torch.ones(2, 6, dtype=x.dtype), None, x),
+    "matmul": lambda x: sg.matmul(x, torch.ones(6, 2, dtype=x.dtype)),
+    "reshape": lambda x: sg.reshape(x, (x.shape[0], -1)),
+    "flatten": lambda x: sg.flatten(x, 1),
+    "slice": lambda x: sg.slice(x, None, slice(1, 3), slice(0, 5, 2)),
+    "pad": lambda x: sg.pad(x, ((1, 2), (0, 1))),
+    "concat": lambda x: sg.concat([x, x], 0),
+    "mean": lambda x: sg.mean(x, (0, 2)),
+    "lp_pool": lambda x: sg.lp_pool(x, (2, 2)),
+    "global_avg_pool": lambda x: sg.global_avg_pool(x, rank=2),
+    "cross_entropy": lambda x: sg.cross_entropy(sg.flatten(x, 1), torch.zeros(x.shape[0], dtype=torch.int64)),
+}
+
+
+def compilations(call: Callable, batches: tuple[int, ...]) -> int:
+    """How often torch.compile(dynamic=True) compiles the call and its gradient; results are those of the bare call."""
+    count = 0
+
+    def backend(module: torch.fx.GraphModule, _: object) -> Callable:
+        nonlocal count
+        count += 1
+        return module.forward
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, dynamic=True, fullgraph=True, backend=backend)
+    for batch in batches:
+        a, b = (distinct(batch, 3, 5, 6).requires_grad_() for _ in range(2))
+        found, want = compiled(a), call(b)
+        torch.testing.assert_close(found, want, rtol=1e-11, atol=1e-12)
+        found.square().sum().backward()
+        want.square().sum().backward()
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-11, atol=1e-12)
+    return count
+
+
+@pytest.mark.parametrize("name", LEADING)
+def test_torch_compile_leaves_the_batch_open(name: str) -> None:
+    """A plan depends on spatial sizes and parameters: one compilation serves every batch, as for PyTorch's calls."""
+    enable_torch_compile()
+    assert compilations(LEADING[name], (2, 4, 7, 8)) == 1
+
+
+def test_compilations_are_counted() -> None:
+    """The counter itself: a call that reads the batch as a number is compiled for every one."""
+    assert compilations(lambda x: x * tuple(range(9))[x.shape[0]], (2, 4, 7, 8)) == 4
 
 
 UNPREPARED = """
@@ -273,6 +324,21 @@ def test_ranks_four_and_five(name: str, rank: int) -> None:
         np.testing.assert_array_equal(np.zeros(want.shape) if mine is None else mine.numpy(), want)
 
 
+def test_a_number_normalised_is_no_batch_norm() -> None:
+    """PyTorch's kernel takes a tensor; (2 - mean) * (weight / sqrt(var + eps)) + bias has none to give it."""
+
+    def net(mean, var, weight, bias):
+        spread = lambda v: sg.broadcast(sg.reshape(v, (1, 3, 1)), (2, 3, 4))
+        scale = sg.div(weight, sg.sqrt(sg.add(var, 1 / 16)))
+        return sg.add(sg.mul(sg.sub(2.0, spread(mean)), spread(scale)), spread(bias))
+
+    mean, weight, bias = [1.0, 2.0, 4.0], [3.0, 5.0, 7.0], [1.0, 0.0, -1.0]
+    given = [torch.tensor(v) for v in (mean, [3 / 16] * 3, weight, bias)]  # sqrt(var + eps) is 1/2
+    y = sg.compile(sg.trace(net, (3,), (3,), (3,), (3,)), "torch")(*given)
+    want = [(2 - m) * w * 2 + b for m, w, b in zip(mean, weight, bias, strict=True)]
+    assert torch.equal(y, torch.tensor(want).view(1, 3, 1).expand(2, 3, 4))
+
+
 def test_compiled_graph_matches_and_trains() -> None:
     def net(p, x):
         x = sg.relu(sg.batch_norm(sg.conv(p["w"], None, x, padding=1), p["m"], p["v"], p["g"], p["b"]))
@@ -319,7 +385,7 @@ def test_compiled_loss_with_labels() -> None:
 
 
 def test_differs_infinite_weight_meets_padding() -> None:
-    """docs/differences.md: native convolutions multiply the padding, the specification leaves it out."""
+    """docs/reference/differences.md: native convolutions multiply the padding, the specification leaves it out."""
     w, x = np.ones((1, 1, 2), np.float32), np.ones((1, 1, 2), np.float32)
     w[0, 0, 0] = np.inf
     np.testing.assert_array_equal(sg.conv(w, None, x, padding=1), [[[1, np.inf, np.inf]]])

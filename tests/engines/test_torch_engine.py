@@ -12,7 +12,7 @@ import torch
 import specgrad as sg
 from agreement import Case, check_adjoint, check_derivatives, check_special, check_value
 from specgrad.engines.base import Engine
-from specgrad.engines.torch import ENGINE
+from specgrad.engines.torch.table import ENGINE
 from specgrad.op import REGISTRY, Op
 from specgrad.rounding import ULPS
 

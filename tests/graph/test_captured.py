@@ -100,3 +100,24 @@ def test_a_tensor_on_the_left_is_captured() -> None:
     w = torch.tensor([2.0, 3.0])
     for net in (lambda x: w.detach() * x, lambda x: sg.mul(w.detach(), x), lambda x: sg.mul(jnp.array([2.0, 3.0]), x)):
         assert sg.trace(net, (2,))(np.array([5.0, 7.0], dtype=np.float32)).tolist() == [10.0, 21.0]
+
+
+ENGINES = {"numpy": np.asarray, "torch": torch.from_numpy, "jax": jnp.asarray}
+FIRST = {
+    "linear": lambda w, x: sg.linear(w, None, x),
+    "linear by keywords": lambda w, x: sg.linear(x=x, b=None, w=w),
+    "matmul": lambda w, x: sg.matmul(w, sg.permute(x, (1, 0))),
+    "mse_loss": lambda w, x: sg.mse_loss(w, x),
+    "layer_norm": lambda w, x: sg.layer_norm(w, (3,), x[0], x[1]),
+    "group_norm": lambda w, x: sg.group_norm(w, 3, x[0], x[1]),
+}
+
+
+@pytest.mark.parametrize("call", FIRST)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_compositions_record_wherever_the_variable_stands(call: str, engine: str) -> None:
+    """A tensor of an engine before it, or a keyword, changes neither the layer nor the value."""
+    w, x = np.arange(6, dtype=np.float32).reshape(2, 3), np.float32([[2, -1, 0], [1, 3, 5]])
+    graph = sg.trace(lambda x: FIRST[call](ENGINES[engine](w), x), x)
+    assert graph.nodes[-1].group == call.partition(" ")[0]
+    np.testing.assert_array_equal(graph(x), FIRST[call](w, x))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from contextlib import suppress
 from fractions import Fraction
 from random import Random
@@ -129,3 +131,37 @@ def test_missing_arrays_are_named(tmp_path) -> None:
     (tmp_path / "net.safetensors").unlink()
     with pytest.raises(sg.SpecgradError, match="the array of constant is missing"):
         sg.load(tmp_path / "net.json")
+
+
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_full_disk_or_a_folder_that_nobody_may_write_leaves_the_old_pair(
+    number: int, step: int, tmp_path, monkeypatch
+) -> None:
+    """Whichever of the four steps fails (two flushes, two exchanges), the error is the system's own."""
+    old, new = (sg.trace(lambda x, w=w: x * w, (2,)) for w in (np.ones(2), np.full(2, 3.0)))
+    path = tmp_path / "graph.json"
+    sg.save(old, path)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    count = iter(range(4))
+
+    def failing(original):
+        def call(*args):
+            if next(count) == step:
+                raise OSError(number, "no")
+            return original(*args)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(os.fsync))
+        patch.setattr(os, "replace", failing(os.replace))
+        with pytest.raises(OSError, match="no") as caught:
+            sg.save(new, path)
+    assert caught.value.errno == number
+    assert sg.load(path)(np.ones(2)).tolist() in ([1.0, 1.0], [3.0, 3.0])
+    left = {p.name for p in tmp_path.iterdir()} - set(before)
+    assert not [name for name in left if name.endswith(".tmp")]
+    sg.save(new, path)
+    assert sg.load(path)(np.ones(2)).tolist() == [3.0, 3.0]
+    assert sorted(p.name for p in tmp_path.iterdir()) == before

@@ -120,7 +120,7 @@ def test_python_cannot_branch_on_a_variable() -> None:
 def test_a_leaked_variable_is_refused() -> None:
     leaked = []
     sg.trace(lambda x: leaked.append(x) or x * 1, (2,))
-    with pytest.raises(sg.SpecgradError, match="belongs to another trace"):
+    with pytest.raises(sg.SpecgradError, match="belongs to another graph"):
         sg.trace(lambda x: x + leaked[0], (2,))
 
 
@@ -164,6 +164,31 @@ def test_table() -> None:
     assert rows[7][-1] == "all"
     assert str(graph).splitlines()[-1] == "5 layers, 11 nodes, 288 parameters, 58,432 multiply-adds"
     assert len(sg.table(graph, detail=True).splitlines()) > len(str(graph).splitlines())
+
+
+def test_graphs_with_different_derivatives_print_differently() -> None:
+    """Maxima that break ties in three ways, and roots of sums of powers."""
+    shown = {}
+    for ties in ("all", "split", "first"):
+        for name, net in (
+            ("global", lambda x, t=ties: sg.global_max_pool(x, rank=1, ties=t)),
+            ("amax", lambda x, t=ties: sg.amax(x, 1, ties=t)),
+            ("amin", lambda x, t=ties: sg.amin(x, 1, ties=t)),
+        ):
+            if name == "global" or ties != "first":
+                shown[name, ties] = str(sg.trace(net, (2, 3))).splitlines()[3].split("  ")[1].strip()
+    assert shown == {
+        ("global", "all"): "amax ties=all",
+        ("global", "split"): "amax ties=split",
+        ("global", "first"): "global_max_pool: max_pool k3 s3",
+        ("amax", "all"): "amax ties=all",
+        ("amax", "split"): "amax ties=split",
+        ("amin", "all"): "amin: amax ties=all",
+        ("amin", "split"): "amin: amax ties=split",
+    }
+    cubes, squares = (str(sg.trace(lambda x, q=p: sg.lp_pool(x, (2,), p=q), (4,))) for p in (3, 2))
+    assert "lp_pool: power exponent=3, avg_pool k2 s2" in cubes
+    assert cubes != squares
 
 
 def test_receptive_field_is_what_the_derivative_says() -> None:

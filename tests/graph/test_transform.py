@@ -26,6 +26,25 @@ def test_signatures_are_flat_and_positional() -> None:
     assert gx.tolist() == [11, 22]
 
 
+def test_a_layer_called_like_a_tangent_stays_a_layer_of_its_own() -> None:
+    """The tangent of x is an input d_x; layers d_x and d_x_2 of the network are neither it nor each other."""
+
+    def net(x):
+        with sg.scope("d_x", composite=True):
+            x = sg.tanh(sg.relu(x) + 1)
+        with sg.scope("d_x_2", composite=True):
+            return sg.relu(x) * 2
+
+    forward = sg.jvp(sg.trace(net, (3,)))
+    layers = {}
+    for node in forward.nodes:
+        layers.setdefault(node.group, []).append(node.op.name)
+    assert layers["d_x"] == ["input"]
+    assert [ops for ops in layers.values() if "tanh" in ops] == [["relu", "add", "tanh"]]
+    assert ["relu", "mul"] in layers.values()
+    assert str(forward).splitlines()[3].split() == ["d_x", "input", "3"]
+
+
 def test_wrt_by_position_name_and_path() -> None:
     graph = sg.trace(lambda p, x: sg.sum(p["a"] * x * x), {"a": (2,), "unused": (3,)}, (2,))
     p, x = {"a": np.array([1.0, 2.0]), "unused": np.zeros(3)}, np.array([3.0, 4.0])

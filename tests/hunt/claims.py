@@ -29,6 +29,7 @@ SETTINGS = {
     "bfloat16": Setting(FORMATS["bfloat16"], FORMATS["bfloat16"]),
     "bfloat16 in float32": Setting(FORMATS["bfloat16"]),
     "tf32": Setting(operands=FORMATS["tf32"]),
+    "float16 operands": Setting(operands=FORMATS["float16"]),
     "float32 either way": Setting(rounding="any"),
 }
 
@@ -195,7 +196,7 @@ def hunt(
 
 def replayed(graph: sg.Graph, low: np.ndarray, high: np.ndarray, setting: Setting, seed: int = 0) -> Any:
     """The replay of a graph on a box, with random slopes; what some relus read is bounded backwards too."""
-    from specgrad.bounds.replay import Model, Replay
+    from specgrad.proof.replay import Model, Replay
 
     draw = np.random.default_rng(seed)
     read = [n.operands()[0] for n in graph.nodes if n.op.name == "relu"]
@@ -206,7 +207,7 @@ def replayed(graph: sg.Graph, low: np.ndarray, high: np.ndarray, setting: Settin
 
 def random_slopes(graph: sg.Graph, rng: np.random.Generator) -> dict[int, Any]:
     """Whatever a certificate may hold: any slopes of relus, any convex weights of the taps of a maximum."""
-    from specgrad.bounds.replay import Slopes
+    from specgrad.proof.replay import Slopes
 
     found, scale = {}, 1024
     for i, node in enumerate(graph.nodes):
@@ -233,7 +234,7 @@ def hunt_replay(
     networks: Iterable[tuple[int, Network]], setting: Setting, executions: int, claimed: Setting | None = None
 ) -> Findings:
     """Executions against the ranges of a replay with random slopes, and against its bounds of random rows."""
-    from specgrad.bounds.replay_numbers import ReplayError
+    from specgrad.proof.numbers import ReplayError
 
     found = Findings()
     for seed, network in networks:
@@ -256,7 +257,7 @@ def hunt_replay(
 
 
 def proof_number(v: int) -> Any:
-    from specgrad.bounds.replay_numbers import rational
+    from specgrad.proof.numbers import rational
 
     return rational(v)
 

@@ -24,7 +24,7 @@ class Network(NamedTuple):
 
 def constant(x: Any, array: np.ndarray) -> Any:
     """A weight as a node of the graph, as imported models have it."""
-    return x.trace.constant(array)
+    return x.builder.constant(array)
 
 
 # --- kinds ----------------------------------------------------------------------------------------------------------
@@ -86,6 +86,15 @@ def far_quotients(d: Draw) -> Any:
     c, e = d.held([2.0**p]), d.held([2.0 ** d.rng.choice((p, -p // 2, 0))])
     x = d.held([2.0**d.form.highest, 1.0, 2.0**d.form.lowest, 2.0 ** (d.form.lowest - 5)])
     return lambda t: t / c / e if d.rng.random() < 0.7 else t / c, (x,)
+
+
+def far_averages(d: Draw) -> Any:
+    """A sum of normal numbers that is not normal, before a small divisor; a divisor whose reciprocal is not."""
+    small = d.rng.random() < 0.7
+    x = d.numbers.choice([1.0, -1.0, 1.5, -1.25, 1.75], 5) * 2.0 ** (d.form.lowest if small else d.form.highest - 2)
+    power = -d.rng.randint(1, d.form.highest // 2) if small else d.form.highest
+    divisor = float(2.0**power * d.rng.choice((1.0, 1.5)))
+    return lambda x: sg.avg_pool(x, (2,), stride=1, divisor=divisor) + d.rng.choice((0.0, 1.0)), (d.held(x),)
 
 
 def flushed(d: Draw) -> Any:
@@ -337,10 +346,10 @@ def weights_as_inputs(d: Draw) -> Any:
 KINDS: dict[str, Callable[[Draw], Any]] = {
     f.__name__: f
     for f in (
-        add_chain, two_levels, mul_chain, div_chain, far_products, far_quotients, flushed, summed_huge, doubled,
-        matmul_add, matmul_level, conv_level, linear_sub_linear, dense_pair, perceptron, conv_bn, conv_residual,
-        conv_chain, transposed, pooled_head, two_heads, copied, copied_conv, bent, max_pooled, laid_out, detector,
-        weights_as_inputs,
+        add_chain, two_levels, mul_chain, div_chain, far_products, far_quotients, far_averages, flushed, summed_huge,
+        doubled, matmul_add, matmul_level, conv_level, linear_sub_linear, dense_pair, perceptron, conv_bn,
+        conv_residual, conv_chain, transposed, pooled_head, two_heads, copied, copied_conv, bent, max_pooled, laid_out,
+        detector, weights_as_inputs,
     )
 }  # fmt: skip
 

@@ -29,8 +29,8 @@ def counted_by_rules(graph: sg.Graph, inputs: Any, setting: Setting) -> dict[int
 
 
 def counted_by_replay(graph: sg.Graph, x: np.ndarray, setting: Setting) -> dict[int, int]:
-    from specgrad.bounds.replay import Model, Replay
-    from specgrad.bounds.replay_numbers import ReplayError
+    from specgrad.proof.numbers import ReplayError
+    from specgrad.proof.replay import Model, Replay
 
     slopes = random_slopes(graph, np.random.default_rng(0))
     try:

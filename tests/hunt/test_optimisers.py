@@ -64,7 +64,7 @@ def test_long_hunt_of_optimisers(name: str) -> None:
 
 
 def test_two_readers_in_xla_see_two_roundings() -> None:
-    """v = x*c1 and y = v*c2, which XLA computes as x*(c1*c2): y - c2*v is more than y's rounding (docs/copies.md)."""
+    """v = x*c1 and y = v*c2, which XLA takes as x*(c1*c2): y - c2*v is over y's rounding (docs/reference/copies.md)."""
     pytest.importorskip("jax")
     n, c1, c2 = 256, np.float32([0.1]), np.float32([0.7])
     x = np.random.default_rng(0).normal(size=n).astype(np.float32)

@@ -143,7 +143,7 @@ def test_a_replay_by_node_is_left(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "wrong"), [("matmul_level", lambda n: n // 2), ("div_chain", lambda n: n - 1)])
 def test_wrong_constants_of_a_replay_are_caught(kind: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("flint")
-    from specgrad.bounds import replay
+    from specgrad.proof import replay
 
     right = replay.growth
     plant(monkeypatch, right, lambda count, *rest: right(max(0, wrong(count)), *rest))

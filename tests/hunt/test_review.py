@@ -15,7 +15,8 @@ from claims import arithmetic, replayed
 from executor import Setting
 from optimisers import jax_jit, onnxruntime_session, openvino_model
 from specgrad.bounds import Box, certify, ibp
-from specgrad.bounds.vnnlib import Alternative, Case, Property, read_text
+from specgrad.properties.property import Alternative, Case, Property
+from specgrad.properties.vnnlib import read_text
 from specgrad.rounding import Arithmetic, radius
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -254,7 +255,7 @@ def test_an_average_that_overflows_is_not_certified() -> None:
 
 def test_an_average_that_overflows_is_not_replayed() -> None:
     pytest.importorskip("flint")
-    from specgrad.bounds.replay_numbers import ReplayError
+    from specgrad.proof.numbers import ReplayError
 
     low, high = (np.full((1, 1, 2, 2), v, np.float32) for v in (2.9e38, 3e38))
     graph = sg.trace(lambda x: sg.reshape(sg.avg_pool(x, (2, 2)), (1, 1)), low.shape)

@@ -155,11 +155,9 @@ x = torch.zeros(1, 2, 2)
         ),
         refused(nn.Dropout(0.5).train(), x, "dropout [P5]: train=True draws random numbers; call module.eval() first"),
         refused(lambda x: x.add_(1) * 2, x, "[P5]: the call changes x (user input mutation); a graph changes nothing"),
-        refused(
-            lambda x: torch.cumsum(x, 0), x, "from_torch: aten.cumsum.default has no line in specgrad/interop/aten"
-        ),
-        refused(lambda x: (x > 0) & (x < 1), x, "from_torch: aten.__and__.Tensor has no line in specgrad/interop/aten"),
-        refused(lambda x: torch.div(x, 2, rounding_mode="floor"), x, "from_torch: aten.div.Tensor_mode has no line"),
+        refused(lambda x: torch.special.i0(x), x, "from_torch: aten.special_i0.default is not known"),
+        refused(lambda x: (x > 0) & (x < 1), x, "from_torch: aten.__and__.Tensor is not known"),
+        refused(lambda x: torch.div(x, 2, rounding_mode="floor"), x, "from_torch: aten.div.Tensor_mode is not known"),
         refused(
             lambda x: x.mean(0, dtype=torch.double), x, "mean.dim [P5]: dtype=torch.float64 is not supported; only"
         ),
@@ -170,13 +168,8 @@ x = torch.zeros(1, 2, 2)
             lambda x: (x > 0) + (x > 1), x, "the result of aten.add.Tensor has type torch.bool; convert the module"
         ),
         refused(lambda x: x.int() * 1.0, x, "the result of aten._to_copy.default has type torch.int32; convert the"),
-        refused(lambda x: F.interpolate(x, size=3), x, "interpolate [P5]: needs whole factors; got (1.5,)"),
-        refused(
-            lambda x: F.pad(x, (1, 1), mode="reflect"), x, "pad [P5]: mode='reflect' is not supported; only 'const"
-        ),
         refused(lambda x: F.pad(x, (-1, 1)), x, "pad [P5]: pad must be pairs of sizes >= 0; got (-1, 1)"),
         refused(nn.Linear(2, 2).double(), x, "[P5]: input has type torch.float32 where others have torch.float64;"),
-        refused(lambda x: x + torch.ones(2, 2, dtype=torch.int64), x, "full [P5]: dtype=torch.int64 is not supported"),
         refused(lambda x: (x * 2, None), x, "[P5]: the module must return tensors; got None among them"),
         refused(nn.Linear(3, 2), x, None),
     ],
@@ -190,7 +183,7 @@ def test_refused_by_name(module: nn.Module, example: torch.Tensor, message: str 
 
 def test_the_error_names_the_layer_and_the_line() -> None:
     module = nn.Sequential(nn.ReLU(), nn.LogSigmoid())
-    with pytest.raises(sg.UnsupportedError, match=r"aten\.log_sigmoid\.default has no line") as caught:
+    with pytest.raises(sg.UnsupportedError, match=r"aten\.log_sigmoid\.default is not known") as caught:
         from_torch(module, torch.zeros(2))
     assert "in layer 1, " in "".join(caught.value.__notes__)
 
@@ -198,3 +191,18 @@ def test_the_error_names_the_layer_and_the_line() -> None:
 def test_examples_must_be_tensors() -> None:
     with pytest.raises(sg.ParameterError, match=r"from_torch \[P5\]: example 1 must be a tensor; got int"):
         from_torch(Wrap(lambda x, n: x), torch.zeros(2), 3)
+
+
+def test_all_unknown_operators_are_named_at_once() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.LogSigmoid(), torch.nn.Softsign()
+
+        def forward(self, x):
+            return torch.special.erfcx(self.first(x)) + torch.special.i0(self.second(x))
+
+    with pytest.raises(sg.UnsupportedError) as error:
+        from_torch(Net().eval(), torch.zeros(2, 3))
+    for part in ("aten.log_sigmoid", "(in first)", "aten.special_erfcx", "aten.special_i0", "(in the module itself)"):
+        assert part in str(error.value)

@@ -147,11 +147,11 @@ def test_structured_arguments_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["graph", "forward.weight", "a..b", "type"])
 def test_names_that_pytorch_forbids_are_refused(name: str) -> None:
-    t = sg.graph.trace.Trace()
+    t = sg.GraphBuilder()
     x = t.input("x", (1,))
     y = x + t.constant(np.ones(1), name)
     with pytest.raises(sg.ParameterError, match=rf"to_torch: '{name}' cannot name a tensor of a module: "):
-        to_torch(t.graph(("x",), (x,), (y,), True))
+        to_torch(t.build(y))
 
 
 def test_modules_copy_and_reload() -> None:

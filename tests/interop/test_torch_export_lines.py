@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import specgrad as sg
-from specgrad.interop import aten
+from specgrad.interop.torch import aten
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
 
@@ -31,13 +31,16 @@ X, Y = numbers(2, 4, 6, 5), numbers(2, 4, 6, 5, seed=1)
 C = numbers(4, seed=2)
 FLAT, ROW, SQUARE = numbers(6), numbers(1, 6), numbers(2, 6, 6)
 VOLUME, LINE = numbers(1, 2, 5, 4, 5), numbers(2, 4, 9)
+ROWS, J = torch.tensor([[0, 3, 1], [1, 1, 0]]) % 2, numbers(2, 4, 6, 5, seed=3).abs().long() % 2
+DISTINCT = torch.randperm(15, generator=torch.Generator().manual_seed(4)).double().reshape(3, 5)
 BY_RANK = {1: LINE, 2: X, 3: VOLUME}
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 CHANNELS = {1: 4, 2: 4, 3: 2}
 
 Case = tuple[Any, ...]
 CASES: dict[str, list[Case]] = {
-    **{f"{name}.Scalar": [(X, 1)] for name in ("gt", "ge", "lt", "le", "eq")},
-    **{f"{name}.Tensor": [(X, Y)] for name in ("gt", "ge", "lt", "le", "eq")},
+    **{f"{name}.Scalar": [(X, 1)] for name in ("gt", "ge", "lt", "le", "eq", "ne")},
+    **{f"{name}.Tensor": [(X, Y)] for name in ("gt", "ge", "lt", "le", "eq", "ne")},
     "conv_transpose1d.default": [(LINE, numbers(4, 3, 3), None, [2], [1], [1], 1, [2])],
     "conv_transpose2d.input": [
         (X, numbers(4, 1, 3, 2), C, [2, 1], [1, 0], [1, 0], 4),
@@ -53,6 +56,14 @@ CASES: dict[str, list[Case]] = {
     "mm.default": [(SQUARE[0], SQUARE[1])],
     "bmm.default": [(SQUARE, SQUARE)],
     "addmm.default": [(FLAT, SQUARE[0], SQUARE[1])],
+    "baddbmm.default": [(FLAT, SQUARE, SQUARE), ({"beta": 2, "alpha": 0.5}, SQUARE, SQUARE, SQUARE)],
+    "einsum.default": [("bij,bkj->bik", [SQUARE, SQUARE]), ("bii->b", [SQUARE]), ("ij,kj->j", [ROW, SQUARE[0]])],
+    "scaled_dot_product_attention.default": [
+        (X, numbers(2, 4, 3, 5), numbers(2, 4, 3, 2)),
+        ({"is_causal": True, "scale": 0.25}, X, X, Y),
+        (X, Y, Y, numbers(6, 6, seed=3)),
+    ],
+    "linalg_vector_norm.default": [(positive(3, 4), 2, [1], True), (positive(3, 4),)],
     "add.Tensor": [(X, Y), (X, C[:, None, None]), ({"alpha": 3}, X, Y)],
     "add.Scalar": [(X, 2), (X, 2, 3)],
     "sub.Tensor": [(X, Y), ({"alpha": 3}, X, Y)],
@@ -65,10 +76,18 @@ CASES: dict[str, list[Case]] = {
     "div.Scalar": [(X, 4)],
     **{f"{n}.default": [(X,)] for n in ("neg", "abs", "exp", "square", "sign", "clone", "contiguous", "alias")},
     **{f"{n}.default": [(positive(7),)] for n in ("log", "sqrt", "rsqrt", "reciprocal")},
+    **{f"{n}.default": [(X,)] for n in ("floor", "ceil", "round", "trunc", "frac")},
+    **{f"{n}.Tensor": [(X, Y + 0.125), (X, C[:, None, None] - 0.375)] for n in ("fmod", "remainder")},
+    **{f"{n}.Scalar": [(X, 1.5), (X, -0.75)] for n in ("fmod", "remainder")},
     "pow.Tensor_Scalar": [(X, 2), (X, 3), (positive(5), 0.5), (positive(5), -1)],
     "maximum.default": [(X, Y)],
     "minimum.default": [(X, Y)],
     "where.self": [(X > 0, X, Y)],
+    "masked_fill.Scalar": [(X, X > 0, 2.5), (X, C[:, None, None] > 0, -1)],
+    "unbind.int": [(X, 1), (X, -1)],
+    "slice_scatter.default": [(X, Y[:, 1:3], 1, 1, 3), (X, Y[..., 4:], -1, -1, 99), (X, Y[:, :0], 1, 2, 2)],
+    "zero.default": [(X,)],
+    "repeat.default": [(SQUARE, [2, 1, 3]), (FLAT, [2, 3])],
     **{f"{n}.default": [(X,)] for n in ("relu", "relu6", "hardswish", "hardsigmoid")},
     **{f"{n}.default": [(X,)] for n in ("sigmoid", "tanh", "silu", "mish")},
     "leaky_relu.default": [(X,), (X, 0.25)],
@@ -99,6 +118,13 @@ CASES: dict[str, list[Case]] = {
     "mean.dim": [(X, [2, 3]), (X, [-1], True), (X, []), (X, None)],
     "sum.default": [(X,)],
     "sum.dim_IntList": [(X, [2, 3]), (X, [-1], True), (X, [])],
+    "argmax.default": [(X,), (X, 1), (X, -1, True), (X, None, True)],
+    "argmin.default": [(X,), (X, 1), (X, -1, True)],
+    "max.dim": [(numbers(3, 5), 1), (numbers(3, 5), 0, True)],
+    "min.dim": [(numbers(3, 5), -1)],
+    "topk.default": [(DISTINCT, 2), (DISTINCT, 3, 0), (DISTINCT, 2, -1, False)],
+    "sort.default": [(DISTINCT,), (DISTINCT, 0, True)],
+    "cumsum.default": [(X, 1), (X, -1)],
     "amax.default": [(X, [2, 3]), (X, [-1], True), (X,)],
     "view.default": [(X, [8, -1])],
     "_unsafe_view.default": [(X, [8, 30])],
@@ -119,15 +145,21 @@ CASES: dict[str, list[Case]] = {
     "chunk.default": [(X, 4, 3), (X, 2)],
     "cat.default": [([X, Y], 1), ([X, Y[:, :1]], -3)],
     "stack.default": [([X, Y], 1), ([X, Y], -1)],
-    "pad.default": [(X, [1, 2]), (X, [1, 0, 2, 1], "constant", 2.5)],
+    "pad.default": [
+        (X, [1, 2]), (X, [1, 0, 2, 1], "constant", 2.5), (X, [2, 1, 0, 3], "reflect"), (X, [2, 1, 0, 7], "replicate"),
+        (X, [2, 1, 6, 3], "circular"),
+    ],
     "constant_pad_nd.default": [(X, [1, 2, 0, 1], -1)],
+    "embedding.default": [(SQUARE[0], ROWS), (SQUARE[0], ROWS, 1)],
+    "index_select.default": [(X, 1, ROWS[0]), (X, -1, ROWS[0])],
+    "index.Tensor": [(X, [ROWS]), (X, [None, None, ROWS - 2])],
+    "gather.default": [(X, 1, J), (X, 3, J), (X, -2, J[:1, :, :, :2])],
+    "roll.default": [(X, [1, -2], [0, 3]), (X, [5]), (X, [7], [2])],
+    "flip.default": [(X, [0, -1])],
     "pixel_shuffle.default": [(X, 2), (X[0], 2)],
     "zeros_like.default": [(X,)],
     "ones_like.default": [(X,)],
     "full_like.default": [(X, 2.5)],
-    "zeros.default": [([2, 3],)],
-    "ones.default": [({"dtype": torch.float64}, [2, 3])],
-    "full.default": [([2], 2.5)],
     "lift_fresh_copy.default": [(X,)],
     "_to_copy.default": [({"dtype": torch.float64}, X)],
     "to.dtype": [(X, torch.float64)],
@@ -148,7 +180,16 @@ for rank, x in BY_RANK.items():
         f"avg_pool{rank}d.default": [(x, two), (x, three, two, ones, True, False), (x, three, two, ones, True)],
         f"adaptive_avg_pool{rank}d.default": [(x, three)],
         f"adaptive_max_pool{rank}d.default": [(x, three)],
-        f"upsample_nearest{rank}d.vec": [(x, None, [2.0] * rank), (x, [3 * n for n in x.shape[2:]], None)],
+        f"reflection_pad{rank}d.default": [(x, [2, 1, 0, 1, 1, 1][: 2 * rank])],
+        f"replication_pad{rank}d.default": [(x, [2, 9, 0, 1, 7, 1][: 2 * rank])],
+        f"upsample_nearest{rank}d.vec": [
+            (x, None, [2.0] * rank), (x, [3 * n for n in x.shape[2:]], None), (x, [7, 3, 8][:rank], None),
+        ],
+        f"_upsample_nearest_exact{rank}d.vec": [(x, None, [2.0] * rank), (x, [7, 3, 8][:rank], None)],
+        f"upsample_{LINEAR[rank]}{rank}d.vec": [
+            (x, [7, 3, 8][:rank], False, None), (x, [7, 3, 8][:rank], True, None),
+            (x, None, False, [1.5, 0.7, 2.3][:rank]),
+        ],
     }  # fmt: skip
 for rank in (2, 3):
     CASES[f"avg_pool{rank}d.default"].append((BY_RANK[rank], [2] * rank, [], [0] * rank, False, True, 1))
@@ -207,10 +248,14 @@ def test_values(name: str, args: Case) -> None:
 STATISTICS = {"batch_norm.default", "_native_batch_norm_legit_no_training.default", "instance_norm.default"}
 TOLERANCE = {"hardsigmoid.default": 3e-8}  # PyTorch's derivative takes 1/6 in float32, even in float64
 FLAT_DERIVATIVE = {
+    "argmax",
+    "argmin",
     "zeros",
     "ones",
     "full",
     "zeros_like",
+    "zero",
+    "ne",
     "ones_like",
     "full_like",
     "sign",

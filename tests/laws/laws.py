@@ -182,11 +182,57 @@ def check_roundings(op: Op, case) -> None:
         precise = value(op, lifted, params)
     except sg.ScalarError:
         return  # irrational; the balls have no say about one rounding
-    sizes = [abs(a) if np.asarray(a).dtype == object else a for a in lifted]
+    sizes = [np.asarray(abs(a)) if np.asarray(a).dtype == object else a for a in lifted]
     magnitude = (op.magnitude or op.spec)(*sizes, **params)
     y = value(op, floats, params)
     for got, want, size in zip(y.flat, precise.flat, np.asarray(magnitude).flat, strict=True):
         assert abs(Fraction(float(got)) - want) <= gamma * abs(size) + Fraction(1, 2**149), (got, want, size, n)
+
+
+def check_picks(op: Op, case, rng: Random) -> None:
+    """A sum over the cells of the index, S(i) = sum_p s_p(i_p): two indices may swap any cells and keep their total."""
+    if not op.picks:
+        return
+    args, params = case
+    (k,) = op.index_args
+    cells = list(args[k].flat)
+    rng.shuffle(cells)
+    other = np.array(cells, dtype=np.int64).reshape(args[k].shape)
+    first = np.array([rng.random() < 0.5 for _ in cells], dtype=bool).reshape(other.shape)
+
+    def at(index):
+        return value(op, [index if n == k else a for n, a in enumerate(args)], params)
+
+    swapped = at(np.where(first, args[k], other)) + at(np.where(first, other, args[k]))
+    same(swapped, at(args[k]) + at(other))
+
+
+def moved_cells(op: Op, case, k: int, rng: Random, by):
+    """The change of every output cell where one random cell of argument k is moved."""
+    args, params = case
+    cell = rng.randrange(args[k].size)
+    raised = list(args)
+    raised[k] = args[k].copy()
+    raised[k].reshape(-1)[cell] += by
+    return np.asarray(value(op, lift(op, raised), params) - value(op, lift(op, args), params))
+
+
+def check_moves(op: Op, case, rng: Random) -> None:
+    """One cell of an argument moves at most `readers` cells; of a maximum none further than itself."""
+    args, params = case
+    for k in real_args(op, args):
+        if (op.readers is None and not op.largest) or not args[k].size or op.transcendental:
+            continue
+        by = Fraction(rng.choice((1, -1, 3)), rng.choice((1, 4)))
+        try:
+            moved = moved_cells(op, case, k, rng, by)
+        except (sg.ScalarError, ZeroDivisionError):  # roots of numbers that are no squares, quotients
+            continue
+        cells = [m for m in moved.flat if bool(m > 0) or bool(m < 0)]  # of balls: for certain
+        if op.readers is not None:
+            assert len(cells) <= op.readers(*(a.shape for a in args), **params)
+        if op.largest:
+            assert not any(bool(abs(m) > abs(by)) for m in cells)
 
 
 def graph_of(op: Op, case):
@@ -242,6 +288,8 @@ LAWS = {
     "exact": lambda op, case, rng: check_exact(op, case),
     "roundings": lambda op, case, rng: check_roundings(op, case),
     "closure": check_closure,
+    "picks": check_picks,
+    "moves": check_moves,
 }
 
 

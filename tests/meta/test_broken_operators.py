@@ -100,7 +100,7 @@ def unregistered(gy: Any, y: Any, args: Any) -> Any:
 
 # mutant: (operator, what is broken, the law that must notice)
 MUTANTS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "ties to the last, in reverse only": ("max_pool", {"vjp": max_vjp_last}, "adjoint"),
+    "ties to the last, in reverse only": ("max_pool", {"vjp": max_vjp_last}, "closure"),
     "divisor in the gradient only": ("avg_pool", {"vjp": spread_with_the_wrong_divisor}, "adjoint"),
     "kernel flipped in the gradient": ("conv", {"vjp": conv_without_flip}, "adjoint"),
     "gradient leaks from the padding": ("avg_spread", {"spec": leak_into_padding}, "adjoint"),
@@ -147,3 +147,26 @@ def test_mutants_are_rejected_by_the_right_law(mutant: str, monkeypatch: pytest.
 def test_the_original_operators_pass() -> None:
     for name in {name for name, *_ in MUTANTS.values()}:
         assert rejecting_law(REGISTRY[name], cases=20) is None, name
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("avg_pool", {"readers": lambda x, *, window, divisor: 1}),
+        ("sum", {"readers": lambda x, *, axes: 0}),
+        ("max_pool", {"spec": lambda x, *, window: 2 * REGISTRY["max_pool"].spec(x, window=window)}),
+        ("maximum", {"spec": lambda a, b: REGISTRY["maximum"].spec(a, b) + REGISTRY["maximum"].spec(a, b)}),
+    ],
+)
+def test_wrong_promises_of_what_moves_are_seen(name: str, wrong: dict) -> None:
+    broken = replace(REGISTRY[name], **wrong)
+
+    def seen(seed: int) -> bool:
+        rng = Random(seed)
+        try:
+            laws.check_moves(broken, broken.cases(rng), rng)
+        except AssertionError:
+            return True
+        return False
+
+    assert any(map(seen, range(100)))

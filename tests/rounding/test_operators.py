@@ -17,7 +17,7 @@ import torch
 
 import specgrad as sg
 from enclosed import check, rounded
-from specgrad.engines.torch import ENGINE
+from specgrad.engines.torch.table import ENGINE
 from specgrad.op import REGISTRY, Op, apply, run_spec
 from specgrad.rounding import FORMATS, ULPS, Arithmetic, local_radius
 from specgrad.scalar import Array
@@ -91,8 +91,19 @@ SIDES: dict[str, Side] = {
 def exact_value(call: Call) -> Array:
     """The specification over rationals, or over balls far narrower than any radius."""
     op, args, params = call
+    if (
+        op.name == "quantize"
+    ):  # a scale that underflowed to 0: nothing is claimed there, and rationals cannot divide by it
+        args = [args[0], np.where(args[1] == 0, 1, args[1]), args[2]]
     lift = sg.balls if op.transcendental or op.name in ("sqrt", "power", "div") else sg.exact
     return run_spec(op, [a if i in op.index_args else lift(a) for i, a in enumerate(args)], params)
+
+
+def check_exact(ball: Any, call: Call) -> None:
+    try:
+        check(ball, exact_value(call), "exact")
+    except ZeroDivisionError:  # a remainder by 0, which scaling made of the divisor, has no rational value
+        assert call[0].name == "fmod"
 
 
 def check_side(name: str, side: Side, operators: list[str] = OPERATORS) -> int:
@@ -105,7 +116,7 @@ def check_side(name: str, side: Side, operators: list[str] = OPERATORS) -> int:
             ball = local_radius(op, *args, arithmetic=arithmetic, **params)
             try:
                 tested += check(ball, got, "computed")
-                check(ball, exact_value(call), "exact")
+                check_exact(ball, call)
             except AssertionError as error:
                 error.add_note(f"{name}: {operator}, seed {seed}, {[a.shape for a in args]}, {params}")
                 raise

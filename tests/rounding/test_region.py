@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from specgrad.bounds.replay_regions import CONSTANT, Met, begins, joined
+from specgrad.proof.regions import CONSTANT, Met, begins, joined
 from specgrad.rounding.region import Count, Stored, leaf, merged
 
 

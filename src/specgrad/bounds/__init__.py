@@ -5,14 +5,19 @@ ibp            interval bounds of every operator, derivatives included
 crown          backward linear bounds: narrower, for linear objectives of the outputs
 lipschitz      certified Lipschitz constants, from bounds on gradients (gradient_box)
 certify        does a property hold for every float32 execution?
+prove          a certificate of a property, for specgrad.proof.check
+largest_eps    how far every cell of an input may move: what is proven, and what is broken
 
 PyTorch is imported by the first call that computes with it, not here: a checker of certificates does without.
 """
 
 from .box import Bounds, Box
-from .certify import Verdict, certify
 from .crown import crown
 from .gradient import gradient_box, lipschitz
 from .ibp import ibp
+from .search.certify import Verdict, certify
+from .search.largest import Largest, largest_eps
+from .search.prove import NoCertificateError, prove
 
-__all__ = ["Bounds", "Box", "Verdict", "certify", "crown", "gradient_box", "ibp", "lipschitz"]
+__all__ = ["Bounds", "Box", "Largest", "NoCertificateError", "Verdict", "certify", "crown", "gradient_box", "ibp"]
+__all__ += ["largest_eps", "lipschitz", "prove"]

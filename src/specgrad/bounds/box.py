@@ -127,10 +127,10 @@ def numpy_of(x: Any) -> Array:
     if hasattr(x, "detach"):
         x = x.detach().cpu()
         x = x.double().numpy() if x.dtype.is_floating_point else x.numpy()
-    found = np.asarray(x)
-    if found.dtype == object or found.dtype.kind in "iub":
-        return found
-    return found.astype(np.float64)
+    array = np.asarray(x)
+    if array.dtype == object or array.dtype.kind in "iub":
+        return array
+    return array.astype(np.float64)
 
 
 def like(x: Array, example: Any, direction: float) -> Any:

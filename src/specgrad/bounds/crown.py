@@ -1,6 +1,6 @@
 """Backward linear bounds (CROWN) that hold for the deployed network: the question, and the answer as boxes.
 
-The bounds themselves (specgrad.bounds.walk) are computed on PyTorch, which is imported when they are asked for.
+The bounds themselves (specgrad.bounds.linear) are computed on PyTorch, which is imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
+from ..errors import ParameterError, ShapeError, need
 from ..graph.graph import Graph
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, transform
@@ -19,7 +19,7 @@ from ..rounding.arithmetic import Arithmetic
 from ..scalar import Array
 from .box import Bounds, Box, balls_of, box_like, box_of, example_of, numpy_of
 from .ibp import box_context, said_of
-from .several import rows_of_each, separate, together
+from .several import fitted, rows_of_each, separate, together
 
 
 def crown(
@@ -41,19 +41,21 @@ def crown(
                  boxes the same, or rows (boxes, S, n)
     deployed     True: for every execution that `arithmetic.deployment` describes (float32, fused, unless given), and
                  for exact arithmetic as well; False: for exact arithmetic alone
-    steps        gradient steps on the slopes of open relus, for the objective; more steps, narrower bounds
+    steps        gradient steps on the slopes (alpha) of unstable relus, for the objective; more steps, narrower bounds
     splits       name of a relu, or of its input, -> array of -1, 0, 1: only executions whose inputs of that relu are
                  negative (or 0), any, positive (or 0); where an input has several values, its reference's sign
-                 (specgrad.bounds.forward)
+                 (specgrad.bounds.linear.network)
     stored       names of nodes whose results the runtime is known to round and store: nothing is merged across them
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x) - x, (1,))
-    >>> found = crown(graph, Box([-1.0], [2.0]), deployed=False).outputs
-    >>> bool(abs(found.low) < 1e-9), bool(abs(found.high - 1) < 1e-9)
+    >>> bounds = crown(graph, Box([-1.0], [2.0]), deployed=False).outputs
+    >>> bool(abs(bounds.low) < 1e-9), bool(abs(bounds.high - 1) < 1e-9)
     (True, True)
     """
+    need("torch", "crown needs")
     args = box if isinstance(box, tuple) else (box,)
+    graph = fitted(graph, args)
     if (several := separate(graph, args)) is not None:
         each = zip(several, rows_of_each(objective, len(several)), strict=True)
         options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "steps": steps, "splits": splits}
@@ -61,8 +63,8 @@ def crown(
         return together([crown(graph, one, rows, **options) for one, rows in each])
     rows = rows_of(graph, objective)
     rules = box_context(graph, deployed, arithmetic, "torch", stored)
-    from .forward import Forward
-    from .walk import output_ends, walk
+    from .linear.network import Forward
+    from .linear.tighten import output_ends, walk
 
     forward = Forward(graph, rules, bind_inputs(graph, balls_of(args, rules.arithmetic)))
     walk(forward, split_signs(graph, splits or {}))
@@ -70,13 +72,8 @@ def crown(
     return _answer(forward, objective is not None, ends, example_of(args))
 
 
-def real_outputs(graph: Graph) -> list[int]:
-    """Positions of the outputs that are numbers, as often as they are outputs; positions of winners have no bounds."""
-    return [p for p in graph.output_positions if graph.nodes[p].kind == "real"]
-
-
 def rows_of(graph: Graph, objective: Any) -> Array:
-    outs = sum(math.prod(graph.nodes[p].shape) for p in real_outputs(graph))
+    outs = sum(math.prod(graph.nodes[p].shape) for p in graph.real_outputs)
     if objective is None:
         return np.eye(outs)
     rows = numpy_of(objective).astype(float)
@@ -88,7 +85,7 @@ def rows_of(graph: Graph, objective: Any) -> Array:
 def split_signs(graph: Graph, splits: Mapping[str, Any]) -> dict[int, Array]:
     """Splits by the position of the node that they hold for: the input of the relu."""
     names = {n.name: i for i, n in enumerate(graph.nodes)}
-    found = {}
+    signs = {}
     for name, given in splits.items():
         if name not in names:
             raise ParameterError("crown", f"splits name {name!r}, which is no layer of the graph", rule="P5")
@@ -97,8 +94,8 @@ def split_signs(graph: Graph, splits: Mapping[str, Any]) -> dict[int, Array]:
         sign = numpy_of(given)
         if sign.shape != graph.nodes[i].shape:
             raise ShapeError("crown", f"splits of {name} must have shape {graph.nodes[i].shape}; got {sign.shape}")
-        found[i] = sign
-    return found
+        signs[i] = sign
+    return signs
 
 
 def _answer(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) -> Bounds:
@@ -106,7 +103,7 @@ def _answer(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) 
     boxes = {p: box_of(b) for p, b in enumerate(forward.balls) if graph.nodes[p].kind == "real"}
     layers = {graph.nodes[p].name: box_like(b, example) for p, b in boxes.items()}
     start = 0
-    for p in real_outputs(graph) if not given else ():
+    for p in graph.real_outputs if not given else ():
         stop = start + math.prod(boxes[p].shape)
         boxes[p] = _met(boxes[p], *(e[start:stop].reshape(boxes[p].shape) for e in ends))
         start = stop

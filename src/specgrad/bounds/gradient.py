@@ -10,12 +10,13 @@ from ..errors import ParameterError, ShapeError
 from ..graph.graph import Graph
 from ..graph.transform import vjp
 from ..graph.tree import Tree, leaves, transform
+from ..rounding.ledger import long_slack
 from ..scalar import Array
 from .box import Bounds, Box, box_like, example_of, numpy_of
 from .crown import crown
 from .ibp import ibp
 from .jumps import jumps, through_stops
-from .several import separate, stack
+from .several import fitted, separate, stack
 
 DUAL = {1: np.inf, 2: 2, np.inf: 1}
 
@@ -32,11 +33,12 @@ def gradient_box(graph: Graph, box: Tree, cotangent: Any, *, method: str = "crow
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.sum(sg.relu(x)), (2,))
-    >>> (found,) = gradient_box(graph, Box([-1.0, 1.0], [1.0, 2.0]), 1.0)
-    >>> found.low, found.high
+    >>> (box,) = gradient_box(graph, Box([-1.0, 1.0], [1.0, 2.0]), 1.0)
+    >>> box.low, box.high
     (array([0., 1.]), array([1., 1.]))
     """
     args = box if isinstance(box, tuple) else (box,)
+    graph = fitted(graph, args)
     if (several := separate(graph, args)) is not None:
         each = [gradient_box(graph, one, cotangent, method=method) for one in several]
         return tuple(map(stack, zip(*each, strict=True)))
@@ -50,8 +52,8 @@ def _gradient_box(graph: Graph, args: tuple[Any, ...], cotangent: Any, method: s
     """The same for a graph without jumps."""
     derivative = vjp(graph, _varying(graph, args))
     given = (*args, numpy_of(cotangent).astype(float).reshape(_output_shape(graph)))
-    found = _bounds(derivative, given, method)
-    return tuple(leaves(found.outputs[len(graph.outputs) :]))
+    bounds = _bounds(derivative, given, method)
+    return tuple(leaves(bounds.outputs[len(graph.outputs) :]))
 
 
 def _anything(box: Box, example: Any) -> Box:
@@ -98,17 +100,27 @@ def lipschitz(graph: Graph, box: Tree, *, norm: float = 2, method: str = "crown"
     """
     if norm not in DUAL:
         raise ParameterError("lipschitz", f"norm must be 1, 2 or inf; got {norm}", rule="P5")
-    shape, args = _output_shape(graph), box if isinstance(box, tuple) else (box,)
+    args = box if isinstance(box, tuple) else (box,)
+    graph = fitted(graph, args)
+    shape = _output_shape(graph)
     if (several := separate(graph, args)) is not None:
         return np.stack([lipschitz(graph, one, norm=norm, method=method) for one in several])
     whole = through_stops(graph)
     if jumps(whole, args):
         return np.full(shape, np.inf)
-    found = np.zeros(shape)
+    constants = np.zeros(shape)
     for cell in np.ndindex(shape):
         cotangent = np.zeros(shape)
         cotangent[cell] = 1.0
         boxes = _gradient_box(whole, args, cotangent, method)
         sizes = np.concatenate([np.maximum(np.abs(numpy_of(b.low)), np.abs(numpy_of(b.high))).ravel() for b in boxes])
-        found[cell] = np.linalg.norm(sizes, DUAL[norm]) * (1 + 1e-9)
-    return found
+        constants[cell] = _norm(sizes, DUAL[norm])
+    return constants
+
+
+def _norm(sizes: Array, norm: float) -> float:
+    """Not below the norm of numbers >= 0: over the largest of them, whose square alone does not underflow."""
+    largest = float(sizes.max(initial=0.0))
+    if largest == 0 or not np.isfinite(largest):
+        return largest
+    return float(np.nextafter(largest * np.linalg.norm(sizes / largest, norm) * long_slack(sizes.size), np.inf))

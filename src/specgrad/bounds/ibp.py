@@ -20,7 +20,7 @@ from ..rounding.ball import Ball
 from ..rounding.context import Context
 from ..rounding.report import graph_context, node_ball
 from .box import Bounds, balls_of, box_like, box_of, example_of
-from .several import separate, together
+from .several import fitted, separate, together
 
 REAL = Arithmetic("real", execution="node")  # no rounding, so nothing to merge
 
@@ -49,6 +49,7 @@ def ibp(
     >>> ibp(graph, Box([-1.0, 2.0], [1.0, 3.0]), deployed=False).outputs.low
     array([-1.,  1.])
     """
+    graph = fitted(graph, boxes)
     if (several := separate(graph, boxes)) is not None:
         options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "backend": backend, "stored": stored}
         return together([ibp(graph, *one, **options) for one in several])
@@ -56,11 +57,11 @@ def ibp(
     backend = "torch" if type(example).__module__.startswith("torch") else backend
     run = box_context(graph, deployed, arithmetic, backend, stored)
     balls, unbounded = propagate(graph, bind_inputs(graph, balls_of(boxes, run.arithmetic)), run)
-    found = [
+    ranges = [
         None if n.kind == "index" else box_like(box_of(b), example) for n, b in zip(graph.nodes, balls, strict=True)
     ]
-    layers = {n.name: box for n, box in zip(graph.nodes, found, strict=True) if box is not None}
-    outputs = transform(lambda _, p: found[p], graph.outputs)
+    layers = {n.name: box for n, box in zip(graph.nodes, ranges, strict=True) if box is not None}
+    outputs = transform(lambda _, p: ranges[p], graph.outputs)
     whole = outputs[0] if graph.single else outputs
     return Bounds(whole, layers, None, tuple(unbounded), False, run.roundings, said_of(run))
 

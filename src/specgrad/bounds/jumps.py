@@ -18,14 +18,11 @@ from ..errors import ScalarError
 from ..graph.graph import Arg, Graph, NumberArg
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, transform
-from ..ops.elementwise import cellwise
+from ..ops.elementwise import EQUAL, GREATER, GREATER_EQUAL, LESS, cellwise
 from ..rounding.ball import Ball
 from ..scalar import Array, balls, exact
 from .box import balls_of
 from .ibp import box_context, propagate
-
-MASKS = {"greater", "greater_equal", "less", "equal"}
-CHOICES = MASKS | {"sign", "winner"}
 
 
 def through_stops(graph: Graph) -> Graph:
@@ -40,17 +37,17 @@ def through_stops(graph: Graph) -> Graph:
 
 def jumps(graph: Graph, args: tuple[Tree, ...]) -> list[str]:
     """Names of the nodes that may jump inside the boxes and that an output depends on."""
-    if not any(n.op.name in CHOICES or n.op.name == "select" for n in graph.nodes):
+    if not any(n.op.jumps or n.op.name == "select" for n in graph.nodes):
         return []
     run = box_context(graph, False, None, "numpy")
     given = bind_inputs(graph, balls_of(args, run.arithmetic))
-    found, _ = propagate(graph, given, run)
-    return _Search(graph, given, found).jumps()
+    ranges, _ = propagate(graph, given, run)
+    return _Search(graph, given, ranges).jumps()
 
 
 class _Search:
-    def __init__(self, graph: Graph, given: dict[int, Any], found: list[Ball]) -> None:
-        self.graph, self.given, self.found = graph, given, found
+    def __init__(self, graph: Graph, given: dict[int, Any], ranges: list[Ball]) -> None:
+        self.graph, self.given, self.ranges = graph, given, ranges
         self.varying = {i for i, value in given.items() if isinstance(value, Ball)}
         for i, node in enumerate(graph.nodes):
             if self.varying.intersection(node.operands()):
@@ -65,7 +62,7 @@ class _Search:
                 continue
             seen.add(i)
             node, steps = self.graph.nodes[i], list(self.graph.nodes[i].operands())
-            if node.op.name in CHOICES and not self.found[i].is_exact:
+            if node.op.jumps and not self.ranges[i].is_exact:
                 names.append(node.name)
             if node.op.name == "select" and self._is_open(node.args[0]):
                 if self._agrees(i):
@@ -78,15 +75,19 @@ class _Search:
     def _is_open(self, condition: Any) -> bool:
         if condition not in self.varying:
             return False
-        c = self.found[condition]
+        c = self.ranges[condition]
         return bool(((c.low <= 0) & (c.high >= 0) & (c.radius > 0)).any())
 
     # --- a switch without a step --------------------------------------------------------------------------------------
 
+    def _compares(self, p: int) -> bool:
+        """Whether node p compares two values."""
+        return self.graph.nodes[p].op in (GREATER, GREATER_EQUAL, LESS, EQUAL)  # a remainder jumps elsewhere too
+
     def _agrees(self, i: int) -> bool:
         """Whether both branches are functions of one cell u, equal wherever the condition may change."""
         condition, *branches = self.graph.nodes[i].args
-        masks = self._cells(condition, lambda p: self.graph.nodes[p].op.name in MASKS)
+        masks = self._cells(condition, self._compares)
         switches = [self._switch(m) for m in masks or ()]
         us = {None if switch is None else switch[0] for switch in switches}
         if len(us) != 1 or any(self._cells(b, us.__contains__) is None for b in branches):
@@ -95,26 +96,26 @@ class _Search:
 
     def _cells(self, top: Arg, is_leaf: Callable[[int], bool]) -> set[int] | None:
         """The varying leaves that `top` is a function of, cell by cell; None where it reads anything else."""
-        found, seen, waiting = set[int](), set[int](), [top]
+        leaves, seen, waiting = set[int](), set[int](), [top]
         while waiting:
             p = waiting.pop()
             if not isinstance(p, int) or p not in self.varying or p in seen:
                 continue
             seen.add(p)
             if is_leaf(p):
-                found.add(p)
+                leaves.add(p)
             elif self.graph.nodes[p].op.reach is not cellwise:
                 return None
             else:
                 waiting += self.graph.nodes[p].operands()
-        return found if len({self.graph.nodes[p].shape for p in seen}) <= 1 else None
+        return leaves if len({self.graph.nodes[p].shape for p in seen}) <= 1 else None
 
     def _switch(self, mask: int) -> tuple[int, Array] | None:
         """(u, k) of a comparison of u with a known constant k, either way round."""
         for u, k in (self.graph.nodes[mask].args, self.graph.nodes[mask].args[::-1]):
             if isinstance(u, int) and u in self.varying and k not in self.varying:
-                known = np.asarray(k.value, dtype=object) if isinstance(k, NumberArg) else self.found[k].value
-                if isinstance(k, NumberArg) or self.found[k].is_exact:
+                known = np.asarray(k.value, dtype=object) if isinstance(k, NumberArg) else self.ranges[k].value
+                if isinstance(k, NumberArg) or self.ranges[k].is_exact:
                     return u, np.broadcast_to(known, self.graph.nodes[u].shape)
         return None
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..graph.graph import Graph
+from ..graph.open import shapes_of
 from ..graph.tree import Tree, leaves, match, transform
 from .box import Bounds, Box, box_like, numpy_of
 
@@ -34,6 +35,16 @@ def separate(graph: Graph, args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] | N
     return [tuple(_taken(arg, k) for arg in args) for k in range(count or 0)]
 
 
+def fitted(graph: Graph, args: tuple[Tree, ...]) -> Graph:
+    """The graph at the sizes of the boxes and arrays; an axis of boxes in front is none of its own."""
+    if graph.open is None:
+        return graph
+    program = graph.open.program
+    ranks = shapes_of(program, tuple(program.inputs), lambda p: program.nodes[p].shape)
+    given = shapes_of(program, args)
+    return graph.fitted_to({path: s[1:] if len(s) == len(ranks[path]) + 1 else s for path, s in given.items()})
+
+
 def _taken(tree: Tree, k: int) -> Tree:
     """Box number k at every leaf that is a Box."""
     return transform(lambda _, leaf: Box(leaf.low[k], leaf.high[k]) if isinstance(leaf, Box) else leaf, tree)
@@ -41,23 +52,23 @@ def _taken(tree: Tree, k: int) -> Tree:
 
 def _counts(graph: Graph, args: tuple[Tree, ...]) -> set[int | None]:
     """How many boxes each Box holds; None: it is one, or fits the graph in no way."""
-    found = set()
+    counts = set()
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
         for _, position, leaf in match(pattern, arg, name):
             if isinstance(leaf, Box):
                 shape = graph.nodes[position].shape
-                found.add(leaf.shape[0] if leaf.shape[1:] == shape and len(leaf.shape) > len(shape) else None)
-    return found
+                counts.add(leaf.shape[0] if leaf.shape[1:] == shape and len(leaf.shape) > len(shape) else None)
+    return counts
 
 
-def together(found: Sequence[Bounds]) -> Bounds:
+def together(bounds: Sequence[Bounds]) -> Bounds:
     """The bounds of single boxes as one, with the boxes along the first axis."""
-    first = found[0]
-    outputs = _stacked([b.outputs for b in found])
-    layers = {name: stack([b.layers[name] for b in found]) for name in first.layers}
-    rows = None if first.objective is None else stack([b.objective for b in found if b.objective is not None])
-    unbounded = tuple(dict.fromkeys(name for b in found for name in b.unbounded))
-    infeasible, roundings = all(b.infeasible for b in found), max(b.roundings for b in found)
+    first = bounds[0]
+    outputs = _stacked([b.outputs for b in bounds])
+    layers = {name: stack([b.layers[name] for b in bounds]) for name in first.layers}
+    rows = None if first.objective is None else stack([b.objective for b in bounds if b.objective is not None])
+    unbounded = tuple(dict.fromkeys(name for b in bounds for name in b.unbounded))
+    infeasible, roundings = all(b.infeasible for b in bounds), max(b.roundings for b in bounds)
     return Bounds(outputs, layers, rows, unbounded, infeasible, roundings, first.deployment)
 
 

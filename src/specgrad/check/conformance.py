@@ -76,14 +76,14 @@ class Conformance:
 
     def scripts(self) -> dict[str, str]:
         """A file name per finding, and its script."""
-        found: dict[str, str] = {}
+        scripts: dict[str, str] = {}
         for f in self.findings:
             words = [self.runtime, f.operator, *(["gradient"] if f.question.gradient is not None else []), f.rule]
             name = "-".join(words).replace(" ", "_")
-            while f"{name}.py" in found:
+            while f"{name}.py" in scripts:
                 name += f"-{f.verdict.fault}"
-            found[f"{name}.py"] = f.script
-        return found
+            scripts[f"{name}.py"] = f.script
+        return scripts
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -98,19 +98,19 @@ class Conformance:
         }
 
 
-def _asked(operator: str, found: Runtime, count: int, seed: int, gradients: bool) -> Iterator[Question]:
+def _asked(operator: str, target: Runtime, count: int, seed: int, gradients: bool) -> Iterator[Question]:
     """The value of every question; the gradient of those with finite data, where the runtime has gradients."""
     for i, question in enumerate(questions(operator, count, seed)):
         yield question
-        if gradients and found.gradients and operator in GRADIENTS and question.data in FINITE:
+        if gradients and target.gradients and operator in GRADIENTS and question.data in FINITE:
             yield with_gradient(question, i)
 
 
 class _Record:
     """Collects the verdicts of one operator, and shrinks at most a few failures of each sort."""
 
-    def __init__(self, result: Conformance, examiner: Examiner, found: Runtime, operator: str) -> None:
-        self.result, self.examiner, self.found, self.operator = result, examiner, found, operator
+    def __init__(self, result: Conformance, examiner: Examiner, target: Runtime, operator: str) -> None:
+        self.result, self.examiner, self.target, self.operator = result, examiner, target, operator
         self.seen: Counter[Any] = Counter()
         result.counts[operator], result.ratios[operator] = Counter(), 0.0
         result.refusals[operator] = Counter()
@@ -131,7 +131,7 @@ class _Record:
         small = shrink(question, lambda q: self.examiner.ask(q).same_sort(verdict))
         again = self.examiner.ask(small)
         label = rule(small, again)
-        finding = Finding(self.operator, label, small, again, reproduction(small, self.found, again))
+        finding = Finding(self.operator, label, small, again, reproduction(small, self.target, again))
         _keep_smallest(self.result.findings, finding)
 
 
@@ -161,15 +161,15 @@ def conformance(
     Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered.
     `progress(operator, done, total)` is called as it goes. The generator knows nothing of the runtime.
     """
-    found = runtime(name)
+    target = runtime(name)
     chosen = [check_operator(o) for o in operators or SHAPES]
-    result = Conformance(name, found.versions(), seed, deployment=arithmetic_of(found).deployment)
-    with Process(seconds=seconds, environment=found.environment) as process:
-        examiner = RuntimeExaminer(found, process)
+    result = Conformance(name, target.versions(), seed, deployment=arithmetic_of(target).deployment)
+    with Process(seconds=seconds, environment=target.environment) as process:
+        examiner = RuntimeExaminer(target, process)
         for i, operator in enumerate(chosen):
             if progress is not None:
                 progress(operator, i, len(chosen))
-            record = _Record(result, examiner, found, operator)
-            for question in _asked(operator, found, max(4, count // found.cost), seed, gradients):
+            record = _Record(result, examiner, target, operator)
+            for question in _asked(operator, target, max(4, count // target.cost), seed, gradients):
                 record.add(question, examiner.ask(question), shrinks)
     return result

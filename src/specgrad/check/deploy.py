@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import ParameterError, SpecgradError, need
 from ..graph.graph import CONSTANT, INPUT, Graph
 from ..scalar import Array
+from ..window import Shape
+from .deployed import Deployed, Unexamined
+from .inputs import as_declared
 from .process import Answer, Process
 from .runtimes import Runtime
-
-
-@dataclass(frozen=True)
-class Deployed:
-    """What ran, what it means, and which values the runtime showed.
-
-    graph    the meaning of what the runtime was given
-    known    the runtime's values by position in the graph; inputs included
-    layers   name -> position of the layers whose output is known, in order
-    answer   the outputs of the model with nothing exposed
-    module   the meaning of the PyTorch module, where the runtime was given an export of it
-    """
-
-    title: str
-    graph: Graph
-    known: Mapping[int, Array]
-    layers: Mapping[str, int]
-    answer: Answer
-    notes: tuple[str, ...] = ()
-    module: Graph | None = field(default=None)
 
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> Deployed:
     """Run the model; the runtime decides how it must be written."""
     is_module = not isinstance(model, str | Path | bytes) and hasattr(model, "state_dict")
     if is_module and runtime.name == "torch":
+        need("torch", "PyTorch modules need")
         from .deploy_torch import run_module
 
         return run_module(model, inputs)
@@ -50,6 +33,7 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
         )
         raise ParameterError("audit", f"{text}, or torch with a PyTorch module", rule="P5")
     if is_module:
+        need("torch", "PyTorch modules need")
         from .deploy_torch import exported
 
         return run_file(exported(model, inputs), runtime, inputs, seconds, type(model).__name__, model)
@@ -60,46 +44,94 @@ def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float
 def run_file(
     source: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float, title: str, module: Any = None
 ) -> Deployed:
-    """An ONNX file on a runtime that reads ONNX files."""
-    from ..interop import from_onnx
-    from ..interop.onnx_file import BYTE_BUDGET, read_model
-
-    names = [i.name for i in _real_inputs(read_model(source, BYTE_BUDGET)[0])]
+    """An ONNX file on a runtime that reads ONNX files. Nodes without a meaning here are passed over."""
+    file = whole_file(source)
+    names = [i.name for i in real_inputs(file)]
     if len(names) != len(inputs):
         raise ParameterError("audit", f"the model takes {len(names)} inputs ({', '.join(names)}); got {len(inputs)}")
-    graph = from_onnx(source, input_shapes={n: a.shape for n, a in zip(names, inputs, strict=True)})
-    file = _whole(source)
-    layers = {name: p for name, p in graph.values.items() if _is_shown(graph, p)}
-    feeds = dict(zip(names, inputs, strict=True))
+    feeds, converted = as_declared(file, dict(zip(names, inputs, strict=True)))
     with Process(seconds=seconds, environment=runtime.environment) as process:
-        answer = process.run(runtime.model, feeds, [_bytes(file)])
-        shown = process.run(runtime.model, feeds, [_bytes(_exposing(file, layers))])
-    known = {graph.values[n]: a for n, a in feeds.items()}
-    notes: tuple[str, ...] = ()
-    if shown.outcome == "answers":
-        extra = shown.arrays[len(file.graph.output) :]
-        outputs = dict(zip([o.name for o in file.graph.output], shown.arrays, strict=False))
-        rest = [n for n in layers if n not in outputs]
-        known |= {layers[n]: a for n, a in [*outputs.items(), *zip(rest, extra, strict=True)] if n in layers}
-    else:
-        notes = (f"with every layer exposed the runtime {shown.outcome}: {shown.reason}",)
-        layers = {}
+
+        def expose(values: Sequence[str]) -> tuple[Answer, dict[str, Array]]:
+            return _exposed(process, runtime, file, feeds, values)
+
+        graph = _meaning(source, file, feeds, lambda values: expose(values)[1])
+        answer, _ = expose(())
+        given = {n for u in graph.unexamined for n in u.gives}
+        shown, values = expose([n for n, p in graph.values.items() if _is_shown(graph, p) or n in given])
+        whole = {n: p for n, p in graph.values.items() if graph.nodes[p].op.name == "quantize"}
+        apart = expose(list(whole))[1] if whole else {}
+    notes = converted
+    if shown.outcome != "answers":
+        notes += (f"with every layer exposed the runtime {shown.outcome}: {shown.reason}",)
+    known = known_values(graph, {**feeds, **values})
     meaning = None
     if module is not None:
-        from .deploy_torch import meaning_of
+        meaning, reason = _module_meaning(module, inputs)
+        notes += (reason,) if reason else ()
+    merged = {n: (p, apart[n]) for n, p in whole.items() if n in apart}
+    return Deployed(title, graph, known, by_layer(file, graph, known), answer, notes, meaning, merged=merged)
 
-        meaning = meaning_of(module, inputs)
-    return Deployed(title, graph, known, _by_layer(file, layers), answer, notes, meaning)
+
+def _exposed(
+    process: Process, runtime: Runtime, file: Any, feeds: Mapping[str, Array], values: Sequence[str]
+) -> tuple[Answer, dict[str, Array]]:
+    """One run with these values as further outputs; what the runtime gave, by name."""
+    own = [o.name for o in file.graph.output]
+    extra = [n for n in dict.fromkeys(values) if n not in own and n not in feeds]
+    answer = process.run(runtime.model, feeds, [_bytes(_exposing(file, extra))])
+    return answer, dict(zip([*own, *extra], answer.arrays, strict=False))
 
 
-def _real_inputs(model: Any) -> list[Any]:
+def _meaning(source: Any, file: Any, feeds: Mapping[str, Array], run: Callable[[Sequence[str]], Any]) -> Any:
+    """The graph. What unexamined nodes give has the shape that ONNX infers, or else the one that the runtime shows."""
+    from ..interop import from_onnx
+    from ..interop.onnx.read.unexamined import declared_values
+
+    shapes = {n: a.shape for n, a in feeds.items()}
+    graph = from_onnx(source, input_shapes=shapes, partial=True, declared={})
+    if not graph.unexamined:
+        return graph
+    declared = declared_values(file, shapes)
+    graph = from_onnx(source, input_shapes=shapes, partial=True, declared=declared)
+    if any(n not in graph.values for u in graph.unexamined for n in u.gives):
+        given = run([n for node in file.graph.node for n in node.output if n and n not in declared])
+        graph = from_onnx(source, input_shapes=shapes, partial=True, declared={**declared, **declared_by(given)})
+    return graph
+
+
+def declared_by(arrays: Mapping[str, Array]) -> dict[str, tuple[Shape, int]]:
+    """Shape and ONNX element type of arrays."""
+    from onnx import helper
+
+    return {n: (a.shape, helper.np_dtype_to_tensor_dtype(a.dtype)) for n, a in arrays.items()}
+
+
+def known_values(graph: Any, arrays: Mapping[str, Array]) -> dict[int, Array]:
+    """Arrays by position in the graph; true and false are the numbers 1 and 0."""
+    numbers = {n: a.astype(np.float32) if a.dtype.kind == "b" else a for n, a in arrays.items()}
+    return {graph.values[n]: a for n, a in numbers.items() if n in graph.values}
+
+
+def _module_meaning(module: Any, inputs: Sequence[Array]) -> tuple[Graph | None, str]:
+    """What the module means, or why the export cannot be compared with it."""
+    from .deploy_torch import meaning_of
+
+    try:
+        return meaning_of(module, inputs), ""
+    except SpecgradError as error:
+        return None, f"the export was not compared with the module: {error}"
+
+
+def real_inputs(model: Any) -> list[Any]:
     """Inputs that are not initializers under another name."""
     initial = {t.name for t in model.graph.initializer}
     return [i for i in model.graph.input if i.name not in initial]
 
 
-def _whole(source: Any) -> Any:
+def whole_file(source: Any) -> Any:
     """The model with external data inside, so that its bytes are all a runtime needs."""
+    need("onnx", "ONNX files need")
     import onnx
 
     if isinstance(source, str | Path):
@@ -116,23 +148,38 @@ def _is_shown(graph: Graph, position: int) -> bool:
     return node.kind == "real" and node.op is not INPUT and node.op is not CONSTANT
 
 
-def _exposing(model: Any, layers: Mapping[str, int]) -> Any:
-    """A copy whose outputs are its own, then every other layer's."""
+def _exposing(model: Any, values: Sequence[str]) -> Any:
+    """A copy whose outputs are its own, then these."""
     import onnx
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    present = {o.name for o in model.graph.output}
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in layers if name not in present)
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in values)
     return copy
 
 
-def _by_layer(model: Any, layers: Mapping[str, int]) -> dict[str, int]:
+def by_layer(model: Any, graph: Any, known: Mapping[int, Array]) -> dict[str, int | Unexamined]:
     """Named after the node where it has a name, in the order of the file; a name that is taken gets a number."""
-    found: dict[str, int] = {}
+    from ..interop.onnx.read.unexamined import multiply_adds
+
+    passed = {u.gives: u for u in graph.unexamined}
+    shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
+    shapes |= {name: graph.nodes[p].shape for name, p in graph.values.items()}
+    by_name: dict[str, int | Unexamined] = {}
     for node in model.graph.node:
+        skipped = passed.get(tuple(filter(None, node.output)))
+        if skipped is not None:
+            shape = shapes.get(node.output[0], ())
+            layer = Unexamined(skipped.operator, shape, skipped.reason, multiply_adds(node, shapes))
+            by_name[_free(node, node.output[0], by_name)] = layer
+            continue
         for output in node.output:
-            if output in layers:
-                names = itertools.chain((node.name or output, output), (f"{output} #{k}" for k in itertools.count(2)))
-                found[next(n for n in names if n not in found)] = layers[output]
-    return found
+            position = graph.values.get(output)
+            if position is not None and position in known and _is_shown(graph, position):
+                by_name[_free(node, output, by_name)] = position
+    return by_name
+
+
+def _free(node: Any, output: str, taken: Collection[str]) -> str:
+    names = itertools.chain((node.name or output, output), (f"{output} #{k}" for k in itertools.count(2)))
+    return next(n for n in names if n not in taken)

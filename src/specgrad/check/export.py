@@ -26,9 +26,9 @@ def _is_computed(node: Node) -> bool:
 
 def _values(graph: Graph, inputs: Sequence[Array]) -> tuple[dict[Shape, list[Array]], list[Array]]:
     """Every value of the file's meaning in float64, by shape, and its outputs."""
-    found: dict[Shape, list[Array]] = defaultdict(list)
-    outputs = evaluate(graph, bind_inputs(graph, tuple(inputs)), lambda node, value: found[node.shape].append(value))
-    return found, [outputs[p] for p in graph.output_positions]
+    by_shape: dict[Shape, list[Array]] = defaultdict(list)
+    outputs = evaluate(graph, bind_inputs(graph, tuple(inputs)), lambda node, value: by_shape[node.shape].append(value))
+    return by_shape, [outputs[p] for p in graph.output_positions]
 
 
 def _ball(module: Graph, position: int, known: dict[int, Array], backend: str) -> Ball:
@@ -39,11 +39,11 @@ def _ball(module: Graph, position: int, known: dict[int, Array], backend: str) -
 
 def _depends_on(graph: Graph, position: int) -> set[int]:
     """All nodes that need this one, itself included."""
-    found = {position}
+    positions = {position}
     for i, node in enumerate(graph.nodes):
-        if any(a in found for a in node.operands()):
-            found.add(i)
-    return found
+        if any(a in positions for a in node.operands()):
+            positions.add(i)
+    return positions
 
 
 def first_difference(module: Graph, file: Graph, inputs: Sequence[Array], backend: str) -> tuple[int, Verdict] | None:
@@ -55,9 +55,9 @@ def first_difference(module: Graph, file: Graph, inputs: Sequence[Array], backen
     for p in layers:
         ball = _ball(module, p, known, backend)
         same = (v for v in values[module.nodes[p].shape] if compare("", v, ball).kind in FINE)
-        found = next(same, None)
-        if found is not None:
-            known[p] = found
+        match = next(same, None)
+        if match is not None:
+            known[p] = match
             matched.add(p)
     wanted = {p: known.pop(p, None) for p in module.output_positions}
     verdicts = [

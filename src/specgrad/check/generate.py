@@ -10,11 +10,13 @@ from zlib import crc32
 import numpy as np
 
 from .. import window
-from ..errors import SpecgradError
+from ..errors import ParameterError, SpecgradError
 from ..scalar import Array
 from ..window import Shape, Window
 from .question import Question, check_operator
 
+Accept = Callable[[Mapping[str, Any], Mapping[str, Shape]], bool]
+MOST_DRAWN = 20_000
 Shapes = tuple[dict[str, Any], dict[str, Shape]]  # attributes, and the shape of every array
 
 # --- attributes and shapes --------------------------------------------------------------------------------------
@@ -153,6 +155,16 @@ def _upsample(rng: Random) -> Shapes:
     return {"factor": _per_axis(rng, rank, (1, 2, 3))}, {"x": (1, rng.choice((1, 2)), *_sizes(rng, rank, 5))}
 
 
+def _resize(rng: Random) -> Shapes:
+    """Another number of cells on every axis: runtimes copy an axis that keeps its size."""
+    rank = rng.choice((1, 2, 2, 3))
+    cells = _sizes(rng, rank)
+    sizes = tuple(rng.choice([m for m in range(1, 12) if m != n]) for n in cells)
+    where = rng.choice(("half_pixel", "asymmetric", "align_corners"))
+    how = rng.choice(("linear", "linear", "floor", "ceil", "round_prefer_floor", "round_prefer_ceil"))
+    return {"sizes": sizes, "where": where, "how": how}, {"x": (1, rng.choice((1, 2)), *cells)}
+
+
 def _cells(rng: Random) -> Shape:
     return (rng.choice((1, 2)), rng.choice((1, 3)), *_sizes(rng, rng.choice((1, 2))))
 
@@ -184,6 +196,13 @@ SHAPES: dict[str, Callable[[Random], Shapes]] = {
     "global_max_pool": _global,
     "batch_norm": _batch_norm,
     "upsample_nearest": _upsample,
+    "resize": _resize,
+    "cumsum": _elementwise(
+        "x",
+        axis=lambda rng: rng.choice((1, -1)),
+        exclusive=lambda rng: rng.random() < 0.5,
+        reverse=lambda rng: rng.random() < 0.5,
+    ),
     "add": _two,
     "mul": _two,
     "relu": _one,
@@ -195,6 +214,9 @@ SHAPES: dict[str, Callable[[Random], Shapes]] = {
     "softplus": _one,
     "gelu": _one,
     "exp": _one,
+    "floor": _one,
+    "ceil": _one,
+    "round": _one,
     "softmax": _along,
     "log_softmax": _along,
 }
@@ -297,8 +319,8 @@ def _spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Ma
     return rng.choice(choices)
 
 
-def question(operator: str, kind: str, seed: int) -> Question:
-    """One question, the same for the same seed.
+def question(operator: str, kind: str, seed: int, accept: Accept | None = None) -> Question:
+    """One question, the same for the same seed; `accept` says which attributes and shapes may be asked.
 
     >>> print(question("max_pool", "ties", 1))  # doctest: +ELLIPSIS
     max_pool(x(..., kernel=..., stride=..., padding=...)
@@ -306,13 +328,19 @@ def question(operator: str, kind: str, seed: int) -> Question:
     check_operator(operator)
     shapes = Random(crc32(f"{operator} {seed}".encode()))  # the same shapes under every kind of data
     rng = np.random.default_rng([crc32(f"{operator} {kind}".encode()), seed])
-    while True:
+    for _ in range(MOST_DRAWN):
         attributes, arrays = SHAPES[operator](shapes)
+        if accept is not None and not accept(attributes, arrays):
+            continue
         data = {name: draw(rng, kind, name, shape) for name, shape in arrays.items()}
         spelling = _spelling(Random(seed), operator, attributes, arrays)
-        found = Question(operator, attributes, data, data=kind, spelling=spelling)
-        if _fits(found):
-            return found
+        drawn = Question(operator, attributes, data, data=kind, spelling=spelling)
+        if _fits(drawn):
+            return drawn
+    text = f"none of {MOST_DRAWN} generated questions is of this kind (ranks=, where=)"
+    raise ParameterError(
+        "check", f"{operator}: {text}; specgrad conformance --operator {operator} --describe lists them"
+    )
 
 
 def kinds_for(operator: str) -> tuple[str, ...]:
@@ -320,8 +348,8 @@ def kinds_for(operator: str) -> tuple[str, ...]:
     return tuple(kind for kind in DATA if (operator, kind) != ("max_pool_indices", "nan"))
 
 
-def questions(operator: str, count: int, seed: int = 0) -> Iterator[Question]:
+def questions(operator: str, count: int, seed: int = 0, accept: Accept | None = None) -> Iterator[Question]:
     """`count` questions, the kinds of data in turn."""
     kinds = kinds_for(operator)
     for i in range(count):
-        yield question(operator, kinds[i % len(kinds)], seed * 1_000_003 + i)
+        yield question(operator, kinds[i % len(kinds)], seed * 1_000_003 + i, accept)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape as escape_html
 
+from ..errors import printable
+from .attribution import Attribution, Difference
 from .audit import Audit, Layer
 from .conformance import Conformance, Finding
 from .judge import SEVERITY, Verdict
-from .printable import printable
 from .rules import TEXT
 
 STYLE = """
@@ -60,7 +61,8 @@ def _page(title: str, verdict: str, lead: str, body: Sequence[str]) -> str:
 
 
 def _versions(versions: object) -> str:
-    return escape(", ".join(f"{k} {v}" for k, v in dict(versions).items()))  # type: ignore[call-overload]
+    text = ", ".join(f"{k} {v}" for k, v in dict(versions).items())  # type: ignore[call-overload]
+    return escape(f" ({text})") if text else ""
 
 
 def _executions(title: str, said: Mapping[str, str]) -> str:
@@ -96,6 +98,7 @@ def _row(layer: Layer) -> str:
 
 def _plot(layers: Sequence[Layer]) -> str:
     """used / allowed per layer on a logarithmic scale, the allowance as a line."""
+    layers = [layer for layer in layers if layer.verdict.kind != "not examined"]
     if not layers:
         return ""
     low, high, height, left = -8.0, 1.0, 160.0, 42.0
@@ -136,6 +139,27 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.0f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11">{text}</text>'
 
 
+def _attribution(a: Attribution | None) -> str:
+    """Which layers explain the difference at the output."""
+    if a is None:
+        return ""
+    rows = "".join(
+        f"<tr><td><code>{escape(name)}</code></td><td>{100 * share:.3g} %</td><td>{_difference(a.own[name])}</td>"
+        f"<td>{_difference(a.seen[name])}</td></tr>"
+        for name, share in a.largest(12)
+    )
+    head = "<tr><th>layer<th>share, to first order<th>its own error<th>difference seen at it</tr>"
+    return (
+        f"<h2>Which layers explain the difference</h2><p>Largest difference at the output: {_difference(a.output)}. "
+        f"All layers' own errors together explain {100 * a.explained:.3g} % of it, to first order. A correct runtime "
+        f"differs there by about {a.estimate:.2g} (an estimate, not a bound).</p><table>{head}{rows}</table>"
+    )
+
+
+def _difference(d: Difference) -> str:
+    return escape(f"{d.absolute:.2g}, relative {d.relative:.2g}, {d.ulps:.3g} ulp")
+
+
 def audit_page(audit: Audit) -> str:
     """One audit: the layer to look at, the table of layers, the plot, the minimal reproduction."""
     first = audit.first
@@ -144,13 +168,15 @@ def audit_page(audit: Audit) -> str:
     elif first is not None:
         lead = f"First layer that rounding does not explain: <code>{escape(first.name)}</code> ({escape(first.operator)}): {_cell(first.verdict)}"  # noqa: E501
     else:
-        lead = f"{len(audit.layers)} layers, each within the proven radius of its own inputs."
+        lead = f"{audit.coverage.layers} layers, each within the proven radius of its own inputs."
     rows = "".join(map(_row, audit.layers))
     head = "<tr><th>layer<th>operator<th>shape<th>verdict<th>used of allowed<th>worst element</tr>"
     body = [
-        f"<p>{escape(audit.model)} on {escape(audit.runtime)} ({_versions(audit.versions)}). "
+        f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
         f"Whole model, nothing exposed: {_kind(audit.whole.kind)} {_cell(audit.whole)}</p>",
+        f"<p>{escape(str(audit.coverage))}.</p>",
         *(f"<p>{escape(note)}</p>" for note in audit.notes),
+        _attribution(audit.attribution),
         f"<h2>Layers</h2>{_plot(audit.layers)}<table>{head}{rows}</table>",
     ]
     titles = {
@@ -184,7 +210,7 @@ def conformance_page(result: Conformance) -> str:
     count = sum(sum(c.values()) for c in result.counts.values())
     lead = f"{len(result.findings)} findings in {count:,} generated questions (seed {result.seed})."
     body = [
-        f"<p>{escape(result.runtime)} ({_versions(result.versions)})</p>",
+        f"<p>{escape(result.runtime)}{_versions(result.versions)}</p>",
         f"<h2>Operators</h2><table><tr>{head}</tr>{''.join(rows)}</table>",
         "<h2>Findings</h2>" + ("".join(map(_finding, result.findings)) or "<p>None.</p>"),
         "<h2>What counts as a correct execution</h2>" + _executions("of one operator", result.deployment),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,16 +10,29 @@ import numpy as np
 
 from ..graph.graph import Graph
 from ..graph.tree import leaves
-from ..rounding import Arithmetic, Ball, radius
+from ..ops.resize import RESIZE, RESIZE_SPREAD
+from ..rounding import FORMATS, Arithmetic, Ball, radius
+from ..rounding.arithmetic import OPERANDS
+from ..rounding.resize import loosely_read
 from ..scalar import Array
 from .process import Answer
 from .question import Question
 
 Kind = Literal[
-    "exact", "rounding", "other arithmetic", "differs", "refuses", "crashes", "times out", "cannot tell", "not offered"
+    "exact",
+    "rounding",
+    "other arithmetic",
+    "differs",
+    "refuses",
+    "crashes",
+    "times out",
+    "cannot tell",
+    "not offered",
+    "not examined",
 ]
 SEVERITY: tuple[Kind, ...] = (
-    "not offered", "exact", "rounding", "cannot tell", "refuses", "times out", "crashes", "other arithmetic", "differs"
+    "not offered", "not examined", "exact", "rounding", "cannot tell", "refuses", "times out", "crashes",
+    "other arithmetic", "differs",
 )  # fmt: skip
 
 
@@ -30,6 +43,7 @@ class Verdict:
     ratio   the largest error over its allowance (0: exact)
     fault   for "differs": shape, type, nan, infinity, index or value
     where   the worst cell; got and wanted are its values
+    arithmetic    the class that explains it (specgrad.check.classes); "": float32, or none
     """
 
     kind: Kind
@@ -41,11 +55,11 @@ class Verdict:
     wanted: float = 0.0
     allowed: float = 0.0
     detail: str = ""
+    arithmetic: str = ""
 
     def same_sort(self, other: Verdict) -> bool:
         """Whether shrinking may go from one to the other."""
-        looks = (self.detail, other.detail) if self.kind == "other arithmetic" else ("", "")
-        return (self.kind, self.fault, looks[0]) == (other.kind, other.fault, looks[1])
+        return (self.kind, self.fault, self.arithmetic) == (other.kind, other.fault, other.arithmetic)
 
     def __str__(self) -> str:
         if self.detail or self.kind not in ("differs", "other arithmetic", "rounding"):
@@ -68,32 +82,54 @@ MULTIPLY_ADD = ("conv", "conv_transpose", "linear", "add", "mul")
 FAR_BELOW = -1.0e4  # stands for -inf where only the width of the allowance is asked
 
 
-def _is_exact_in(question: Question) -> bool:
-    """Integers whose every partial sum, in any order, is a float32: the result must be right to the last bit."""
+def _is_exact_in(question: Question, arithmetic: Arithmetic) -> bool:
+    """Integers whose every partial sum, in any order, is a number of every format: right to the last bit, or wrong."""
     arrays = question.arguments()
     if question.operator not in MULTIPLY_ADD or any((a != np.rint(a)).any() or np.isinf(a).any() for a in arrays):
         return False
     largest = question.meaning()(*(np.abs(a) for a in arrays))
-    return all(np.max(y, initial=0) < 2**24 for y in (largest if isinstance(largest, tuple) else [largest]))
+    formats = (arithmetic.dtype, arithmetic.operands, arithmetic.accumulate)
+    most = 2 ** min([24, *({**FORMATS, **OPERANDS}[name].digits for name in formats if name)])
+    return all(np.max(y, initial=0) < most for y in (largest if isinstance(largest, tuple) else [largest]))
 
 
-def balls(graph: Graph, given: Sequence[Array], arithmetic: Arithmetic, backend: str = "numpy") -> list[Ball]:
+def balls(
+    graph: Graph,
+    given: Sequence[Array],
+    arithmetic: Arithmetic,
+    backend: str = "numpy",
+    formats: Mapping[str, str] | None = None,
+) -> list[Ball]:
     """Value and allowance of every result. NaN and infinities take their value from the specification alone."""
     finite = [np.where(np.isnan(a), 0.0, np.where(np.isinf(a), FAR_BELOW, a)) for a in given]
-    found: list[Ball] = leaves(radius(graph, *finite, arithmetic=arithmetic, backend=backend).outputs)
+    report = radius(graph, *finite, arithmetic=arithmetic, backend=backend, formats=formats)
+    per_result: list[Ball] = leaves(report.outputs)
     if any((a != f).any() for a, f in zip(given, finite, strict=True)):
         values = graph(*given)
         values = values if isinstance(values, tuple) else (values,)
-        found = [replace(ball, value=v) for ball, v in zip(found, values, strict=True)]
-    return found
+        open_ = _loosely_read(graph, given)
+        per_result = [
+            replace(ball, value=v, radius=np.where(open_, np.inf, ball.radius))
+            for ball, v in zip(per_result, values, strict=True)
+        ]
+    return per_result
+
+
+def _loosely_read(graph: Graph, given: Sequence[Array]) -> Array:
+    """Cells that may have met a NaN or an infinity or not: of resizing, or anywhere behind it."""
+    resized = [n for n in graph.nodes if n.op in (RESIZE, RESIZE_SPREAD)]
+    if not resized:
+        return np.array(False)
+    alone = len(graph.nodes) == 2 and resized[0].op is RESIZE
+    return loosely_read(given[0], resized[0].params) if alone else np.array(True)
 
 
 def expected(question: Question, arithmetic: Arithmetic) -> list[Ball]:
     """The meaning of a question: one ball per answer."""
-    found = balls(question.meaning(), question.arguments(), arithmetic)[-len(question.answers()) :]
-    if _is_exact_in(question):
-        found = [replace(ball, radius=np.zeros(ball.value.shape)) for ball in found]
-    return found
+    per_answer = balls(question.meaning(), question.arguments(), arithmetic)[-len(question.answers()) :]
+    if _is_exact_in(question, arithmetic):
+        per_answer = [replace(ball, radius=np.zeros(ball.value.shape)) for ball in per_answer]
+    return per_answer
 
 
 # --- comparing --------------------------------------------------------------------------------------------------
@@ -115,8 +151,8 @@ def compare(result: str, got: Array, ball: Ball) -> Verdict:
     for fault, bad in _faults(g, value).items():
         if (bad & known).any():
             return _at(Verdict("differs", np.inf, fault, result), _cell(bad & known), g, ball)
-    found = _by_size(result, g, ball, known)
-    return found if known.all() or found.kind == "differs" else _open(found, known)
+    verdict = _by_size(result, g, ball, known)
+    return verdict if known.all() or verdict.kind == "differs" else _open(verdict, known)
 
 
 def _faults(got: Array, value: Array) -> dict[str, Array]:
@@ -137,17 +173,19 @@ def _by_size(result: str, got: Array, ball: Ball, known: Array) -> Verdict:
     with np.errstate(all="ignore"):
         error = np.where(known & np.isfinite(got) & np.isfinite(ball.value), np.abs(got - ball.value), 0.0)
         ratio = np.where(error == 0, 0.0, error / ball.radius)
+        if ball.whole:  # a set of whole numbers: one of it, or none
+            ratio = np.where(known & ~ball.contains(got), np.maximum(ratio, error + 1), ratio)
     i = _cell(ratio)
     kind: Kind = "differs" if ratio[i] > 1 else "rounding" if ratio[i] > 0 else "exact"
     return _at(Verdict(kind, float(ratio[i]), "value" if ratio[i] > 1 else "", result), i, got, ball)
 
 
-def _open(found: Verdict, known: Array) -> Verdict:
+def _open(verdict: Verdict, known: Array) -> Verdict:
     """The verdict on the known cells is "exact" or "rounding"; of the others nothing is known."""
     count = f"{np.count_nonzero(~known)} of {known.size} cells are open"
-    others = f"; the others: {found.kind}" if known.any() else ""
+    others = f"; the others: {verdict.kind}" if known.any() else ""
     text = f"{count}: overflow, or a choice that rounding decides{others}"
-    return Verdict("cannot tell", found.ratio, detail=text)
+    return Verdict("cannot tell", verdict.ratio, detail=text)
 
 
 def judge(question: Question, answer: Answer, arithmetic: Arithmetic) -> Verdict:

@@ -1,4 +1,4 @@
-"""docs/runtimes.md: every installed runtime against every operator, by rule, with a script behind each finding."""
+"""docs/findings/runtimes.md: every installed runtime against every operator, by rule, a script behind each finding."""
 
 from __future__ import annotations
 

@@ -64,13 +64,13 @@ class Process:
         self._worker = worker
         data = encode({"program": program, "names": list(arrays)}, [*first, *arrays.values()])
         with _limited(worker, self.seconds) as over:
-            found = _exchange(worker, data)
-        if found is None and over.is_set():
+            reply = _exchange(worker, data)
+        if reply is None and over.is_set():
             self.close()
             return Answer("times out", reason=f"no answer within {self.seconds:g} s")
-        if found is None:
+        if reply is None:
             return self._died(worker)
-        header, results = found
+        header, results = reply
         return Answer("refuses", reason=header["error"]) if "error" in header else Answer("answers", tuple(results))
 
     def _died(self, worker: Any) -> Answer:

@@ -32,6 +32,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "global_max_pool": sg.global_max_pool,
     "batch_norm": sg.batch_norm,
     "upsample_nearest": sg.upsample_nearest,
+    "resize": sg.resize,
+    "cumsum": sg.cumsum,
     "add": sg.add,
     "mul": sg.mul,
     "relu": sg.relu,
@@ -43,6 +45,9 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "softplus": sg.softplus,
     "gelu": sg.gelu,
     "exp": sg.exp,
+    "floor": sg.floor,
+    "ceil": sg.ceil,
+    "round": sg.round,
     "softmax": sg.softmax,
     "log_softmax": sg.log_softmax,
 }

@@ -9,10 +9,12 @@ import numpy as np
 from ..graph.graph import CONSTANT, Graph, Node, NumberArg
 from ..scalar import Array
 from ..window import Window
+from .classes import Probe
 from .conformance import BAD
-from .deploy import Deployed
-from .examine import RuntimeExaminer
-from .process import Process
+from .deployed import Deployed
+from .examine import RuntimeExaminer, arithmetic_of
+from .probe import Probing
+from .process import Answer, Process
 from .question import Question
 from .runtimes import Runtime
 from .script import reproduction
@@ -29,30 +31,31 @@ def _attributes(node: Node) -> dict[str, Any] | None:
     window = node.params.get("window")
     if not isinstance(window, Window) or node.op.name not in WINDOWED:
         return None
-    found = window.attributes()
-    if found is None:
+    attributes = window.attributes()
+    if attributes is None:
         return None
     if node.op.name in ("conv", "conv_transpose"):
-        found = {k: found[k] for k in ("stride", "padding", "dilation")} | {"groups": node.params["groups"]}
-        return found | ({"output_padding": window.output_padding() or 0} if node.op.name == "conv_transpose" else {})
+        attributes = {k: attributes[k] for k in ("stride", "padding", "dilation")} | {"groups": node.params["groups"]}
+        more = {"output_padding": window.output_padding() or 0} if node.op.name == "conv_transpose" else {}
+        return attributes | more
     if node.op.name == "avg_pool":
         rule = node.params["divisor"]
-        found = {k: found[k] for k in ("kernel", "stride", "padding", "ceil")}
-        found |= {"inside": {"count_include_pad": False}, "padded": {}}.get(rule, {"divisor": rule})
-    return found
+        attributes = {k: attributes[k] for k in ("kernel", "stride", "padding", "ceil")}
+        attributes |= {"inside": {"count_include_pad": False}, "padded": {}}.get(rule, {"divisor": rule})
+    return attributes
 
 
 def _values(graph: Graph, node: Node, deployed: Deployed) -> list[Array] | None:
     """The arguments of the node: the runtime's own values, and constants of the model."""
-    found: list[Array] = []
+    values: list[Array] = []
     for a in node.args:
         if isinstance(a, NumberArg):
             return None
         value = graph.constants[a] if graph.nodes[a].op is CONSTANT else deployed.known.get(a)
         if value is None:
             return None
-        found.append(np.asarray(value, np.float32))
-    return found
+        values.append(np.asarray(value, np.float32))
+    return values
 
 
 def question_of(deployed: Deployed, position: int) -> Question | None:
@@ -63,6 +66,19 @@ def question_of(deployed: Deployed, position: int) -> Question | None:
         return None
     names = ("x", "z") if node.op.name in ("add", "mul") else ("x", "w", "b")
     return Question(node.op.name, attributes, dict(zip(names, values, strict=False)), data="from the model")
+
+
+def prober(deployed: Deployed, position: int, runtime: Runtime) -> Probe | None:
+    """Asks the runtime about the layer alone; None where it is more than one operator, or no file was run."""
+    question = question_of(deployed, position) if runtime.model else None
+    if question is None:
+        return None
+
+    def ask(again: Question) -> Answer:
+        with Process(environment=runtime.environment) as process:
+            return RuntimeExaminer(runtime, process).answer(again)
+
+    return Probing(question, ask, arithmetic_of(runtime), deployed.known[position])
 
 
 def reproduce(deployed: Deployed, position: int, runtime: Runtime, seconds: float = 20) -> str:

@@ -8,18 +8,18 @@ from dataclasses import replace
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 
 
-def _needed(graph: Graph, position: int, known: Collection[int]) -> list[int]:
+def needed(graph: Graph, position: int, known: Collection[int]) -> list[int]:
     """The positions between the known ones and `position`, those included, in order."""
-    found, stack = {position}, [position]
+    positions, stack = {position}, [position]
     while stack:
         at = stack.pop()
         if at != position and at in known:
             continue
         for a in graph.nodes[at].operands():
-            if a not in found:
-                found.add(a)
+            if a not in positions:
+                positions.add(a)
                 stack.append(a)
-    return sorted(found)
+    return sorted(positions)
 
 
 def section(graph: Graph, position: int, known: Collection[int]) -> tuple[Graph, list[int]]:
@@ -31,11 +31,11 @@ def section(graph: Graph, position: int, known: Collection[int]) -> tuple[Graph,
     >>> inputs, [n.op.name for n in part.nodes]
     ([1], ['input', 'neg', 'relu'])
     """
-    needed = _needed(graph, position, known)
-    place = {old: new for new, old in enumerate(needed)}
-    inputs = [p for p in needed if p != position and (p in known or graph.nodes[p].op is INPUT)]
-    nodes = tuple(_moved(graph.nodes[p], place, p in inputs) for p in needed)
-    constants = {place[p]: graph.constants[p] for p in needed if p not in inputs and graph.nodes[p].op is CONSTANT}
+    positions = needed(graph, position, known)
+    place = {old: new for new, old in enumerate(positions)}
+    inputs = [p for p in positions if p != position and (p in known or graph.nodes[p].op is INPUT)]
+    nodes = tuple(_moved(graph.nodes[p], place, p in inputs) for p in positions)
+    constants = {place[p]: graph.constants[p] for p in positions if p not in inputs and graph.nodes[p].op is CONSTANT}
     names = tuple(nodes[place[p]].name for p in inputs)
     where = tuple(place[p] for p in inputs)
     return Graph(nodes, names, where, (place[position],), True, constants), inputs

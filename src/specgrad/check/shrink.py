@@ -31,10 +31,10 @@ KEPT = ("ceil", "divisor", "count_include_pad")  # plain values, dropped rather 
 
 def _with(question: Question, arrays: Mapping[str, Array] | None = None, /, **attributes: Any) -> Question:
     """The same question with other attributes or arrays; the cotangent is cropped or tiled to the new shape."""
-    found = replace(question, attributes={**question.attributes, **attributes}, arrays=arrays or question.arrays)
+    changed = replace(question, attributes={**question.attributes, **attributes}, arrays=arrays or question.arrays)
     if question.gradient is not None:
-        found = replace(found, gradient=np.resize(question.gradient, found.output_shape()).astype(np.float32))
-    return found
+        changed = replace(changed, gradient=np.resize(question.gradient, changed.output_shape()).astype(np.float32))
+    return changed
 
 
 def _simpler_attributes(q: Question) -> Iterator[Question]:
@@ -135,10 +135,10 @@ STEPS = (_smaller_arrays, _simpler_attributes, _lower_rank, _simpler_numbers)
 
 def _candidates(question: Question) -> Iterator[Question]:
     for step in STEPS:
-        found = step(question)
+        simpler = step(question)
         while True:
             try:
-                candidate = next(found)
+                candidate = next(simpler)
                 if min(candidate.output_shape(), default=1) > 0 and not has_empty_window(candidate):
                     yield candidate
             except StopIteration:

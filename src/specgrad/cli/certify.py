@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -13,13 +12,14 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from ..check.printable import printable
+from ..errors import need
 from ..files import write_whole
 from ..scalar import Array
 from . import screen
-from .models import as_graph, load_model, read_array
-from .outcome import CODES, say
+from .models import as_graph, load_model, only_shape, read_array
+from .outcome import CANNOT_TELL, CODES, say, write
 from .output import Force, check_certificate_files, check_file, is_vnncomp, writing
+from .shapes import Shapes
 
 COLOURS = {"holds": "green", "counterexample": "red", "unknown": "yellow"}
 WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
@@ -49,8 +49,12 @@ def certify(
     eps: Eps = None,
     low: Low = None,
     high: High = None,
+    shape: Shapes = None,
     execution: Annotated[str, typer.Option(help="fused: runtimes merge nodes; node: every layer is stored.")] = "fused",
-    operands: Annotated[str | None, typer.Option(help="Factors are rounded first: tf32 or bfloat16.")] = None,
+    operands: Annotated[str | None, typer.Option(help="Factors are rounded first: tf32, float16 or bfloat16.")] = None,
+    largest: Annotated[
+        bool, typer.Option("--largest", help="Search the largest eps; --eps is then the one to begin with.")
+    ] = False,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit.")] = 60,
     vnncomp: Annotated[Path | None, typer.Option(help="Write the result here, as VNN-COMP asks for it.")] = None,
     certificate: Annotated[
@@ -60,59 +64,113 @@ def certify(
     as_json: Json = False,
 ) -> None:
     """Prove a property for every float32 execution of a class, or find an input that breaks it."""
-    from ..bounds.certificate import store
-    from ..bounds.certify import certify as run_certify
     from ..rounding import Arithmetic
 
+    if certificate is not None:
+        need("flint", "certificates need")
+        need("safetensors", "certificates need")
     check_file(vnncomp, is_vnncomp, force)
     check_certificate_files(certificate, force)
-    arithmetic = Arithmetic(execution=execution, operands=operands)
-    asked = _statement(statement, x, label, eps)
+    if largest and vnncomp is not None:
+        raise typer.BadParameter("--vnncomp states the answer to one property; --largest tries many")
+    asked = _statement(statement, x, label, eps if eps is not None or not largest else "1/256")
+    if largest and statement is not None:
+        raise typer.BadParameter("--largest goes with --input and --label, not with a property file")
     loaded = load_model(model)
-    network = loaded if isinstance(loaded, str) else as_graph(loaded, [x] if x is not None else [])
-    limits = {"low": _number("--low", low), "high": _number("--high", high)}
+    network = loaded if isinstance(loaded, str) else as_graph(loaded, [x] if x is not None else [], shape or [])
+    limits: dict[str, Any] = {"low": _number("--low", low), "high": _number("--high", high)}
+    limits["shape"] = only_shape(loaded, x, shape or []) if isinstance(loaded, str) else None
+    options = {**limits, "arithmetic": Arithmetic(execution=execution, operands=operands)}
+    if largest:
+        raise typer.Exit(_run_largest(model, network, asked, options, seconds, certificate, as_json))
+    raise typer.Exit(_run_one(model, network, asked, options, seconds, vnncomp, certificate, as_json))
+
+
+def _run_one(
+    model: str,
+    network: Any,
+    asked: Any,
+    options: dict[str, Any],
+    seconds: float,
+    vnncomp: Path | None,
+    certificate: Path | None,
+    as_json: bool,
+) -> int:
+    """One verdict; what was asked for and is not there makes a yes a "cannot tell"."""
+    from ..bounds.search.certify import certify as run_certify
+
     with screen.progress(as_json) as step:
-        found = run_certify(network, asked, seconds=seconds, progress=step, arithmetic=arithmetic, **limits)
+        verdict = run_certify(network, asked, seconds=seconds, progress=step, **options)
     if not as_json:
-        show_verdict(Console(), model, found)
-        sys.stdout.flush()
+        write(lambda: show_verdict(Console(), model, verdict))
     made, reason = None, None if certificate is None else "only what holds has one"
-    if certificate is not None and found.verdict == "holds":
-        made, reason = _certificate(network, asked, limits, arithmetic)
-    note = {"file": None, "reason": reason} if reason else {"file": str(certificate)}
-    data = {**found.to_json(), **({} if certificate is None else {"certificate": note})}
-    said = f"no certificate: {reason}" if reason else f"certificate: {certificate}"
-    say(found.verdict, data, as_json, lambda: None if certificate is None else print(printable(said)))
+    if certificate is not None and verdict.verdict == "holds":
+        made, reason = _certificate(network, asked, options)
+    data = {**verdict.to_json(), **_said_of(certificate, reason)}
+    say("certify", verdict.verdict, data, as_json, lambda: _show_certificate(certificate, reason))
     if vnncomp is not None:
         with writing(vnncomp):
-            write_whole(vnncomp, vnncomp_text(found))
-    if certificate is not None and made is not None:
-        with writing(certificate):
-            store(certificate, *made)
-    raise typer.Exit(CODES[found.verdict])
+            write_whole(vnncomp, vnncomp_text(verdict))
+    _write(certificate, made)
+    return max(CODES[verdict.verdict], CANNOT_TELL) if reason and verdict.verdict == "holds" else CODES[verdict.verdict]
 
 
-def _certificate(
-    network: Any, asked: Any, limits: Any, arithmetic: Any
-) -> tuple[tuple[bytes, bytes] | None, str | None]:
-    """The bytes of a proof that the checker accepts; otherwise why there is none."""
-    from ..bounds.certificate import check
-    from ..bounds.certificate_slopes import certificate as make
-    from ..bounds.certify import graph_and_property
-    from ..bounds.execution import ExecutionError
-    from ..bounds.replay_numbers import ReplayError
+def _run_largest(
+    model: str,
+    network: Any,
+    asked: Any,
+    options: dict[str, Any],
+    seconds: float,
+    certificate: Path | None,
+    as_json: bool,
+) -> int:
+    """Both ends of the search; the certificate is that of the proven one."""
+    from ..bounds.search.largest import largest_eps
 
-    graph, statement = graph_and_property(network, asked, **limits)
+    x, label, first = asked
+    with_proof = certificate is not None
+    options = {**options, "first": first, "certificates": with_proof}
+    with screen.progress(as_json) as step:
+        answer = largest_eps(network, x, label, seconds=seconds, progress=step, **options)
+    reason = "nothing is proven" if with_proof and answer.certificate is None else None
+    data = {**answer.to_json(), **_said_of(certificate, reason)}
+
+    def show() -> None:
+        show_largest(Console(), model, answer)
+        _show_certificate(certificate, reason)
+
+    say("largest", answer.kind, data, as_json, show)
+    _write(certificate, answer.certificate)
+    return CODES[answer.kind]
+
+
+def _said_of(certificate: Path | None, reason: str | None) -> dict[str, Any]:
+    if certificate is None:
+        return {}
+    return {"certificate": {"file": None, "reason": reason} if reason else {"file": str(certificate)}}
+
+
+def _show_certificate(certificate: Path | None, reason: str | None) -> None:
+    if certificate is not None:
+        screen.line(Console(), f"no certificate: {reason}" if reason else f"certificate: {certificate}")
+
+
+def _write(path: Path | None, certificate: Any) -> None:
+    if path is not None and certificate is not None:
+        with writing(path):
+            certificate.save(path)
+
+
+def _certificate(network: Any, asked: Any, options: dict[str, Any]) -> tuple[Any, str | None]:
+    """A proof that the checker accepts; otherwise why there is none."""
+    from ..bounds.search.prove import NoCertificateError, prove
+
     try:
-        made = make(graph, statement, arithmetic)
-        check(*made, graph, statement, seconds=np.inf)
-    except ExecutionError as error:
+        return prove(network, asked, **options), None
+    except NoCertificateError as error:
         return None, str(error)
-    except ReplayError as error:
-        return None, f"bounds of the whole box, which are what a certificate holds, do not prove it ({error})"
     except Exception as error:  # the verdict stands, and must be printed
         return None, f"unexpected {type(error).__name__}: {error}"
-    return made, None
 
 
 def check_certificate(
@@ -124,43 +182,56 @@ def check_certificate(
     eps: Eps = None,
     low: Low = None,
     high: High = None,
+    shape: Shapes = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit.")] = 60,
     as_json: Json = False,
 ) -> None:
     """Replay a certificate of a property in exact arithmetic. Exit codes: 0 valid, 1 refused, 2 out of time."""
-    from ..bounds.certificate import OutOfTimeError, check_file
-    from ..bounds.replay_numbers import ReplayError
+    from ..proof.certificate import OutOfTimeError, check_file
+    from ..proof.numbers import ReplayError
 
     asked = _statement(statement, x, label, eps)
-    if not certificate.exists():
+    if not certificate.is_file():
         raise typer.BadParameter(f"no file {certificate}")
-    graph, notes = _network(model)
+    graph, notes = _network(model, asked, x, shape or [])
     question = _question(asked, graph, {"low": _number("--low", low), "high": _number("--high", high)})
-    files = {"network": model, "property": str(statement) if statement is not None else f"around {x}"}
+    files = {
+        "network": model,
+        "property": str(statement or f"within {eps} of {x}, cell by cell, output {label} stays the largest"),
+    }
     try:
-        found = check_file(certificate, graph, question, seconds=seconds, files=files)
+        checked = check_file(certificate, graph, question, seconds=seconds, files=files)
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
         colour, reason = "yellow" if verdict == "unknown" else "red", str(error)
         said = (verdict, f"bold {colour}"), f"  {reason}"
-        say(verdict, {"reason": reason}, as_json, lambda: screen.line(Console(), *said))
+        say("check-certificate", verdict, {"reason": reason}, as_json, lambda: screen.line(Console(), *said))
         raise typer.Exit(CODES[verdict]) from None
-    say("valid", checked_json(found, notes), as_json, lambda: show_checked(Console(), found, notes))
+    say(
+        "check-certificate",
+        "valid",
+        checked_json(checked, notes),
+        as_json,
+        lambda: show_checked(Console(), checked, notes),
+    )
 
 
-def _network(model: str) -> tuple[Any, tuple[str, ...]]:
+def _network(model: str, asked: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
     """The deployed graph, without any code that proves things, and what deployment changed."""
-    from ..bounds.deployed import deployed_graph, refuse_other_formats, rounded_constants
+    from ..bounds.search.deployed import at_the_property, deployed_graph, refuse_other_formats, rounded_constants
 
     loaded = load_model(model)
     if isinstance(loaded, str):
         refuse_other_formats(loaded)
-    graph = as_graph(loaded, [])
+        shape = only_shape(loaded, x, texts)
+        texts = [] if shape is None else [",".join(map(str, shape))]
+    graph = at_the_property(as_graph(loaded, [], texts), asked)
     return deployed_graph(graph), rounded_constants(graph)
 
 
 def _question(asked: Any, graph: Any, limits: Any) -> Any:
-    from ..bounds.vnnlib import read, robustness
+    from ..properties.property import robustness
+    from ..properties.vnnlib import read
 
     if not isinstance(asked, tuple):
         return read(asked)
@@ -169,42 +240,43 @@ def _question(asked: Any, graph: Any, limits: Any) -> Any:
     return robustness(x, label, eps, outputs, **limits)
 
 
-def checked_json(found: Any, notes: Sequence[str]) -> dict[str, Any]:
+def checked_json(checked: Any, notes: Sequence[str]) -> dict[str, Any]:
     """What is proven, as data."""
     cases = [
         {
             "box": case.box(),
             "alternatives": [{"excluded": str(a), "margin": as_number(a.margin)} for a in case.alternatives],
         }
-        for case in found.cases
+        for case in checked.cases
     ]
-    data: dict[str, Any] = {"verdict": "valid", "network": {"file": found.files["network"], "digest": found.network}}
-    data |= {"property": found.files["property"], "cases": cases, "margin": as_number(found.margin)}
-    data |= {"arithmetic": found.arithmetic.to_json(), "deployment": found.deployment}
+    network = {"file": checked.files["network"], "digest": checked.network}
+    data: dict[str, Any] = {"verdict": "valid", "network": network}
+    data |= {"property": checked.files["property"], "cases": cases, "margin": as_number(checked.margin)}
+    data |= {"arithmetic": checked.arithmetic.to_json(), "deployment": checked.deployment}
     return {**data, "notes": list(notes)} if notes else data
 
 
 def as_number(exact: Fraction) -> float:
     """Rounded towards 0, so that a margin is not shown larger than it is."""
-    from ..bounds.vnnlib import as_float
+    from ..properties.property import as_float
 
     near = as_float(exact)
     return near if abs(Fraction(near) if np.isfinite(near) else exact) <= abs(exact) else float(np.nextafter(near, 0))
 
 
-def show_checked(console: Console, found: Any, notes: Sequence[str]) -> None:
+def show_checked(console: Console, checked: Any, notes: Sequence[str]) -> None:
     """What is proven, of which network, on which box, for which executions."""
     line = partial(screen.line, console)
-    line(("valid", "bold green"), f"  least margin {as_number(found.margin):.6g}, exactly")
-    line(f"network: {found.files['network']}, digest {found.network}")
-    line(f"property: {found.files['property']}")
-    for k, case in enumerate(found.cases):
-        line(f"case {k + 1} of {len(found.cases)}: {case.box()}")
+    line(("valid", "bold green"), f"  least margin {as_number(checked.margin):.6g}, exactly")
+    line(f"network: {checked.files['network']}, digest {checked.network}")
+    line(f"property: {checked.files['property']}")
+    for k, case in enumerate(checked.cases):
+        line(f"case {k + 1} of {len(checked.cases)}: {case.box()}")
         for a in case.alternatives[:SHOWN]:
             line(f"  {a}; margin {as_number(a.margin):.6g}")
         if len(case.alternatives) > SHOWN:
             line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
-    show_deployment(console, found.deployment, notes)
+    show_deployment(console, checked.deployment, notes)
 
 
 def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequence[str]) -> None:
@@ -232,15 +304,16 @@ def _statement(file: Path | None, x: Path | None, label: int | None, eps: str | 
 
 
 def _read(path: Path) -> Array:
-    found = read_array(path)
-    if found.dtype.kind != "f" or not np.isfinite(found).all():
-        raise typer.BadParameter(f"{path} must hold finite floats; got dtype {found.dtype}")
-    return found
+    array = read_array(path)
+    if array.dtype.kind != "f" or not np.isfinite(array).all():
+        raise typer.BadParameter(f"{path} must hold finite floats; got dtype {array.dtype}")
+    return array
 
 
 def _number(name: str, text: str | None) -> Fraction | None:
     """2/255 and 0.01 at their exact values; sizes are bounded before anything is computed."""
-    from ..bounds.vnnlib_parse import PropertyError, number
+    from ..properties.property import PropertyError
+    from ..properties.vnnlib1 import number
 
     if text is None:
         return None
@@ -254,30 +327,49 @@ def _number(name: str, text: str | None) -> Fraction | None:
     return parts[0] / parts[1]
 
 
-def vnncomp_text(found: Any) -> str:
+def vnncomp_text(verdict: Any) -> str:
     """unsat, sat with the assignment, or unknown."""
-    lines = [WORDS[found.verdict]]
-    if found.counterexample is not None:
-        cells = [(f"{name}_{i}", v) for name, a in (("X", found.counterexample.x), ("Y", found.counterexample.y))
+    lines = [WORDS[verdict.verdict]]
+    if verdict.counterexample is not None:
+        cells = [(f"{name}_{i}", v) for name, a in (("X", verdict.counterexample.x), ("Y", verdict.counterexample.y))
                  for i, v in enumerate(np.ravel(a).tolist())]  # fmt: skip
         lines += [f"{'(' if k == 0 else ' '}({name} {value!r})" for k, (name, value) in enumerate(cells)]
         lines[-1] += ")"
     return "\n".join(lines) + "\n"
 
 
-def show_verdict(console: Console, model: str, found: Any) -> None:
+def show_largest(console: Console, model: str, answer: Any) -> None:
+    """Both ends, and what they rest on."""
+    from ..bounds.search.largest import shown
+
+    line = partial(screen.line, console)
+    line((answer.kind, f"bold {COLOURS[answer.kind]}"), f"  {model}")
+    line("proven eps: ", "none" if answer.proven is None else shown(answer.proven))
+    line("broken eps: ", "no counterexample was found" if answer.broken is None else shown(answer.broken, up=True))
+    if answer.gap is not None:
+        line(f"gap: {shown(answer.gap, up=True)}")
+    if answer.reason:
+        line(f"why: {answer.reason}")
+    if answer.counterexample is not None:
+        line(f"counterexample confirmed by: {', '.join(answer.counterexample.confirmed)} (--json gives the input)")
+    line(f"{len(answer.tried)} values of eps were tried")
+    if answer.verdict is not None:
+        show_deployment(console, answer.verdict.deployment, answer.verdict.notes)
+
+
+def show_verdict(console: Console, model: str, verdict: Any) -> None:
     """The verdict, then what it rests on."""
     line = partial(screen.line, console)
-    line((found.verdict, f"bold {COLOURS[found.verdict]}"), f"  {model}")
-    if found.counterexample is not None:
-        y = ", ".join(f"{v:.6g}" for v in found.counterexample.y[:20])
+    line((verdict.verdict, f"bold {COLOURS[verdict.verdict]}"), f"  {model}")
+    if verdict.counterexample is not None:
+        y = ", ".join(f"{v:.6g}" for v in verdict.counterexample.y[:20])
         line(f"outputs of the counterexample: {y}")
-        line(f"confirmed by: {', '.join(found.counterexample.confirmed)} (--json or --vnncomp give the input)")
-    elif found.verdict == "holds":
-        least = min((m for case in found.margins for m in case), default=np.inf)
+        line(f"confirmed by: {', '.join(verdict.counterexample.confirmed)} (--json or --vnncomp give the input)")
+    elif verdict.verdict == "holds":
+        least = min((m for case in verdict.margins for m in case), default=np.inf)
         line(f"least proven margin: {least:.6g}")
-    if found.reason:
-        line(f"why: {found.reason}")
-    times = ", ".join(f"{name} {spent:.2f} s" for name, spent in found.stages.items() if spent)
-    line(f"{times}{f'; {found.problems} subproblems' if found.problems else ''}")
-    show_deployment(console, found.deployment, found.notes)
+    if verdict.reason:
+        line(f"why: {verdict.reason}")
+    times = ", ".join(f"{name} {spent:.2f} s" for name, spent in verdict.stages.items() if spent)
+    line(f"{times}{f'; {verdict.problems} subproblems' if verdict.problems else ''}")
+    show_deployment(console, verdict.deployment, verdict.notes)

@@ -2,51 +2,91 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
+from ..errors import MissingPackageError, need
+
 try:
-    import typer
-    from rich.console import Console
-except ImportError as missing:  # pragma: no cover - said in one line to whoever installed the core alone
-    print(f"specgrad: the command needs {missing.name}: pip install 'specgrad[cli]'", file=sys.stderr)
+    need("typer", "the command needs")
+    need("rich", "the command needs")
+except MissingPackageError as missing:  # said in one line to whoever installed the core alone
+    print(f"specgrad: {missing}", file=sys.stderr)
     raise SystemExit(3) from None
 
-from ..check import RUNTIMES
+import typer
+from rich.console import Console
+
+from ..check import OPERATORS, RUNTIMES, audit_recorded, describe
 from ..check import audit as run_audit
 from ..check import conformance as run_conformance
 from ..check.matrix import PAGE, is_page, write_scripts
 from ..check.matrix import write as write_page
+from ..check.recorded import read_recorded
 from ..check.runtimes import runtime as runtime_named
+from ..errors import ParameterError
 from ..files import write_whole
 from ..graph.explain import explain as run_explain
+from ..graph.graph import Graph
 from ..graph.show import HEADER, Row, rows
+from ..rulebook import rule as rule_text
+from ..rulebook import rules
 from . import screen
 from .certify import register_certify
-from .models import as_graph, load_model, read_inputs
-from .outcome import CODES, USAGE, YES, report, say, say_limits
+from .models import known_part, load_model, read_inputs
+from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
 from .output import Force, check_file, check_folder, is_report, writing
+from .schemas import SCHEMAS
+from .shapes import Shapes
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     help="One network, one meaning: show, audit, certify models; examine runtimes; explain outputs; check proofs.",
     rich_markup_mode=None,
 )
+COMPLETION = "_SPECGRAD_COMPLETE"
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Inputs = Annotated[
     list[Path] | None, typer.Option("--input", help="A float32 .npy file per input; default: normal numbers, seed 0.")
 ]
+Accept = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Another arithmetic that may explain a layer: tf32, bfloat16, winograd-f4, ..., any; repeatable."
+    ),
+]
 Html = Annotated[Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")]
+
+
+def _runtimes(typed: str) -> list[str]:
+    """For a shell that completes."""
+    return [name for name in RUNTIMES if name.startswith(typed)]
+
+
+def _operators(typed: str) -> list[str]:
+    return [name for name in OPERATORS if name.startswith(typed)]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from .. import __version__
+
+        print(f"specgrad {__version__}")
+        raise typer.Exit(YES)
 
 
 @app.callback()
 def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; after a command too.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     """`main` takes --debug out of the arguments; here it stands for --help."""
@@ -56,29 +96,44 @@ def _options(
 def show(
     model: Model,
     inputs: Inputs = None,
+    shape: Shapes = None,
     detail: Annotated[bool, typer.Option(help="A row per operator, not per layer.")] = False,
     as_json: Json = False,
 ) -> None:
     """Layers, shapes, parameters, multiply-adds and receptive fields."""
-    graph = as_graph(load_model(model), inputs or [])
-    found, total = rows(graph, detail=detail)
-    data = {"layers": [_as_numbers(row) for row in found], "total": total}
-    say("ok", data, as_json, lambda: screen.show_graph(Console(), graph, detail))
+    graph, notes = known_part(load_model(model), inputs or [], shape or [])
+    body, total = rows(graph, detail=detail)
+    data = {"layers": [_as_numbers(row) for row in body], "total": total, "notes": notes}
+    say("show", "ok", data, as_json, lambda: screen.show_graph(Console(), graph, detail, notes))
 
 
 def _as_numbers(row: Row) -> dict[str, Any]:
     """A row of the table with its counts as numbers and its shape as a list."""
-    found: dict[str, Any] = dict(zip(HEADER, row, strict=True))
-    found |= {k: int(found[k].replace(",", "") or 0) for k in ("parameters", "multiply-adds")}
-    found["shape"] = [int(n) for n in found["shape"].split("x")] if found["shape"] != "scalar" else []
-    return found
+    data: dict[str, Any] = dict(zip(HEADER, row, strict=True))
+    data |= {k: int(data[k].replace(",", "") or 0) for k in ("parameters", "multiply-adds")}
+    data["shape"] = [int(n) for n in data["shape"].split("x")] if data["shape"] != "scalar" else []
+    return data
 
 
 @app.command(epilog="Example: specgrad audit resnet18.onnx --runtime onnxruntime --input x.npy --html report.html")
 def audit(
     model: Model,
-    runtime: Annotated[str, typer.Option(help="onnxruntime, openvino, openvino-f32, onnx-reference or torch.")],
+    runtime: Annotated[
+        str | None,
+        typer.Option(
+            help="onnxruntime, openvino, openvino-f32, onnx-reference or torch; "
+            "a device too: onnxruntime:CUDAExecutionProvider, openvino:GPU.",
+            autocompletion=_runtimes,
+        ),
+    ] = None,
     inputs: Inputs = None,
+    shape: Shapes = None,
+    recorded: Annotated[
+        Path | None,
+        typer.Option(help="Values that another device computed: an .npz file or a folder of .npy files, by name."),
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="Exit with 2 where a layer could not be examined.")] = False,
+    accept: Accept = None,
     html: Html = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit for one run of the model.")] = 300,
     force: Force = False,
@@ -87,58 +142,86 @@ def audit(
     """Is every layer's output on this runtime explained by rounding? If not, which is the first that is not?"""
     check_file(html, is_report, force)
     loaded = load_model(model)
-    arrays = read_inputs(loaded, inputs or [])
-    say_limits()
-    with screen.progress(as_json) as step:
-        found = run_audit(loaded, runtime, arrays, seconds=seconds, progress=step)
-    say(found.verdict, found.to_json(), as_json, lambda: screen.show_audit(Console(), found))
+    if isinstance(loaded, Graph):
+        raise ParameterError("audit", "runtimes run no saved graph; write it with specgrad.interop.to_onnx first")
+    if (runtime is None) == (recorded is None) or (recorded is not None and (inputs or shape)):
+        raise typer.BadParameter("give --runtime NAME, or --recorded FILE, which holds the inputs too")
+    if recorded is not None:
+        values = read_recorded(recorded)
+        with screen.progress(as_json) as step:
+            audited = audit_recorded(loaded, values, accept=accept or (), whole=whole, progress=step)
+    elif runtime is not None:
+        arrays = read_inputs(loaded, inputs or [], shape or [])
+        say_limits()
+        with screen.progress(as_json) as step:
+            audited = run_audit(
+                loaded, runtime, arrays, accept=accept or (), seconds=seconds, whole=whole, progress=step
+            )
+    say("audit", audited.verdict, audited.to_json(), as_json, lambda: screen.show_audit(Console(), audited))
     if html is not None:
         from ..check.html import audit_page
 
         with writing(html):
-            write_whole(html, audit_page(found))
-    raise typer.Exit(CODES[found.verdict])
+            write_whole(html, audit_page(audited))
+    raise typer.Exit(CODES[audited.verdict])
 
 
 @app.command(epilog="Example: specgrad conformance --runtime onnxruntime --operator max_pool --scripts cases/")
 def conformance(
     runtime: Annotated[
-        str, typer.Option(help="One of specgrad.check.RUNTIMES: torch, jax, onnxruntime, openvino, ...")
-    ],
-    operator: Annotated[list[str] | None, typer.Option(help="Only this operator; may be given again.")] = None,
+        str | None,
+        typer.Option(
+            help="One of specgrad.check.RUNTIMES: torch, jax, onnxruntime, openvino, ...", autocompletion=_runtimes
+        ),
+    ] = None,
+    operator: Annotated[
+        list[str] | None, typer.Option(help="Only this operator; may be given again.", autocompletion=_operators)
+    ] = None,
     count: Annotated[int, typer.Option(min=8, help="Questions per operator.")] = 64,
-    seed: Annotated[int, typer.Option(help="Another seed asks other questions.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed asks other questions.")] = 0,
     gradients: Annotated[bool, typer.Option(help="Ask for gradients too, where the runtime has them.")] = True,
     scripts: Annotated[
         Path | None, typer.Option(help="Write the reproduction of every finding into this folder.")
     ] = None,
     html: Html = None,
+    described: Annotated[
+        bool, typer.Option("--describe", help="Ask nobody: print how assert_conforms calls a kernel of each operator.")
+    ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Does this runtime compute what the operators mean, on generated shapes, attributes and data?"""
+    if described:
+        signatures = {name: describe(name) for name in operator or OPERATORS}
+        data = {"operators": {name: signature.to_json() for name, signature in signatures.items()}}
+        say("describe", "ok", data, as_json, lambda: print("\n\n".join(map(str, signatures.values()))))
+        return
+    if runtime is None:
+        raise typer.BadParameter("give --runtime NAME, or --describe")
     check_file(html, is_report, force)
     check_folder(scripts)
     say_limits()
     with screen.progress(as_json) as step:
-        found = run_conformance(runtime, operators=operator, count=count, seed=seed, gradients=gradients, progress=step)
-    say(found.verdict, found.to_json(), as_json, lambda: screen.show_conformance(Console(), found))
+        result = run_conformance(
+            runtime, operators=operator, count=count, seed=seed, gradients=gradients, progress=step
+        )
+    say("conformance", result.verdict, result.to_json(), as_json, lambda: screen.show_conformance(Console(), result))
     if scripts is not None:
         with writing(scripts):
-            write_scripts(found, scripts, force=force)
+            write_scripts(result, scripts, force=force)
     if html is not None:
         from ..check.html import conformance_page
 
         with writing(html):
-            write_whole(html, conformance_page(found))
-    raise typer.Exit(CODES[found.verdict])
+            write_whole(html, conformance_page(result))
+    raise typer.Exit(CODES[result.verdict])
 
 
 @app.command(epilog="Example: specgrad runtimes --write docs --count 256")
 def runtimes(
     write: Annotated[Path | None, typer.Option(help="Examine them all and write runtimes.md and scripts here.")] = None,
     count: Annotated[int, typer.Option(min=8, help="Questions per operator.")] = 64,
-    seed: Annotated[int, typer.Option(help="Another seed asks other questions.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed asks other questions.")] = 0,
     only: Annotated[list[str] | None, typer.Option(help="Only this runtime; may be given again.")] = None,
     force: Force = False,
     as_json: Json = False,
@@ -147,7 +230,7 @@ def runtimes(
     names = [runtime_named(n).name for n in only] if only else [n for n, r in RUNTIMES.items() if r.installed()]
     data: dict[str, Any] = {"runtimes": {n: r.versions() if r.installed() else None for n, r in RUNTIMES.items()}}
     if write is None:
-        say("ok", data, as_json, lambda: screen.show_runtimes(Console(), data["runtimes"]))
+        say("runtimes", "ok", data, as_json, lambda: screen.show_runtimes(Console(), data["runtimes"]))
         raise typer.Exit(YES)
     check_folder(write)
     check_file(write / PAGE if write.exists() else None, is_page, force)
@@ -156,7 +239,8 @@ def runtimes(
     for name in names:
         with screen.progress(as_json) as step:
             results.append(run_conformance(name, count=count, seed=seed, progress=step))
-    say("ok", data | {"page": str(write / PAGE)}, as_json, lambda: screen.show_runtimes(Console(), data["runtimes"]))
+    data |= {"page": str(write / PAGE)}
+    say("runtimes", "ok", data, as_json, lambda: screen.show_runtimes(Console(), data["runtimes"]))
     with writing(write):
         write_page(results, write, force=force)
     raise typer.Exit(YES)
@@ -168,6 +252,7 @@ def explain(
     output: Annotated[str, typer.Option(help="The cell: one whole number per axis, with commas between.")],
     layer: Annotated[str | None, typer.Option(help="Which layer; default: the model's first output.")] = None,
     inputs: Inputs = None,
+    shape: Shapes = None,
     as_json: Json = False,
 ) -> None:
     """Which inputs, which taps and which divisor give one output cell."""
@@ -175,8 +260,36 @@ def explain(
         index = tuple(int(part) for part in output.split(","))
     except ValueError:
         raise typer.BadParameter(f"--output must be whole numbers with commas between; got {output!r}") from None
-    found = run_explain(as_graph(load_model(model), inputs or []), index, layer)
-    say("ok", found.to_json(), as_json, lambda: screen.show_explanation(Console(), found))
+    graph, _ = known_part(load_model(model), inputs or [], shape or [])
+    explanation = run_explain(graph, index, layer)
+    say("explain", "ok", explanation.to_json(), as_json, lambda: screen.show_explanation(Console(), explanation))
+
+
+@app.command(epilog="Example: specgrad rule W2")
+def rule(
+    label: Annotated[str | None, typer.Argument(help="As errors quote it: W2. Default: list all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """A rule of the contract: its formula, an example, who enforces it."""
+    if label is None:
+        titles = {name: text.partition("\n")[0].partition("] ")[2] for name, text in rules().items()}
+        say("rule", "ok", {"rules": titles}, as_json, lambda: screen.show_rules(Console(), titles))
+        return
+    text = rule_text(label)
+    say("rule", "ok", {"rule": label.strip("[]"), "text": text}, as_json, lambda: print(text))
+
+
+@app.command(epilog="Example: specgrad schema audit")
+def schema(
+    command: Annotated[str | None, typer.Argument(help="Whose objects: audit, certify, ... Default: list all.")] = None,
+) -> None:
+    """The JSON schema of what a command prints under --json."""
+    if command is None:
+        print("\n".join(SCHEMAS))
+    elif command not in SCHEMAS:
+        raise typer.BadParameter(f"no schema {command!r}; there are {', '.join(SCHEMAS)}")
+    else:
+        print_json(SCHEMAS[command])
 
 
 register_certify(app)
@@ -184,23 +297,41 @@ register_certify(app)
 
 def main() -> None:
     """Run the command; errors are one line on stderr."""
+    open_streams()
+    if COMPLETION in os.environ:  # the shell asks what could come next
+        _command().main(args=[], prog_name="specgrad")
     args = [a for a in sys.argv[1:] if a != "--debug"]
     try:
         code = _run(args) if args else max(_run(["--help"]), USAGE)
         sys.stdout.flush()  # a full disk shows here at the latest
+    except BrokenPipeError:  # `specgrad --help | head -1`: whoever read has seen enough
+        silence(sys.stdout)
+        code = YES
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in sys.argv[1:]:
-            traceback.print_exception(error)
+            tell(sys.stderr, "".join(traceback.format_exception(error)), end="")
         code = report(error, "--json" in args)
     sys.exit(code)
 
 
+def _command() -> Any:
+    """The commands, each listed with the whole first line of its help, which would be cut otherwise."""
+    command: Any = typer.main.get_command(app)
+    for one in command.commands.values():
+        one.short_help = one.help.partition("\n")[0]
+        one.epilog = f"\b\n{one.epilog}"  # an example stays one line, as it is to be typed
+    return command
+
+
 def _run(args: list[str]) -> int:
     """Without typer's own frame, which gives an interrupt another code and an empty line."""
-    command = typer.main.get_command(app)
+    command = _command()
     try:
         with command.make_context("specgrad", args) as context:
             command.invoke(context)
     except typer.Exit as done:
         return int(done.exit_code)
+    except SystemExit as end:
+        if end.code:  # so rich ends, with 1, where nobody reads any more
+            raise BrokenPipeError(errno.EPIPE, "nobody reads the output") from None
     return YES

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import ParameterError, SpecgradError, need
 from ..graph.graph import Graph
 from ..graph.save import load
 from ..scalar import Array
+from ..window import Shape
+from .shapes import Dims, asked_shapes, closed_shapes
 
 
 def load_model(name: str) -> Any:
@@ -29,38 +32,70 @@ def load_model(name: str) -> Any:
 
 def _module(name: str) -> Any:
     """A module, or what a function of no arguments returns; the current folder is searched too."""
+    need("torch", "PyTorch modules need")
     package, _, attribute = name.partition(":")
     sys.path.insert(0, "")
     try:
-        found = getattr(importlib.import_module(package), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ParameterError("model", f"cannot import {name}: {error}") from None
+        module = getattr(importlib.import_module(package), attribute)
+        module = module if hasattr(module, "state_dict") and not isinstance(module, type) else module().eval()
+    except (Exception, SystemExit) as error:  # it is the user's program, whatever it does
+        raise ParameterError("model", f"cannot take {name} as a PyTorch module: {error!r:.300}") from error
     finally:
         sys.path.remove("")
-    return found if hasattr(found, "state_dict") and not isinstance(found, type) else found().eval()
+    if not hasattr(module, "state_dict"):
+        raise ParameterError("model", f"{name} is no PyTorch module; got {type(module).__name__}")
+    return module
 
 
-def input_shapes(model: Any) -> dict[str, tuple[int, ...]]:
-    """The declared shapes of an ONNX model's inputs; an open dimension counts as 1."""
-    from ..interop.onnx_file import BYTE_BUDGET, read_model
+def declared_shapes(model: str) -> Mapping[str, Dims]:
+    """The declared shapes of an ONNX model's inputs; None stands for what it leaves open."""
+    from ..interop.onnx import input_dims
 
-    file, _ = read_model(model, BYTE_BUDGET)
-    initial = {t.name for t in file.graph.initializer}
-    return {
-        i.name: tuple(d.dim_value or 1 for d in i.type.tensor_type.shape.dim)
-        for i in file.graph.input
-        if i.name not in initial
-    }
+    return input_dims(model)
 
 
-def read_inputs(model: Any, files: Sequence[Path]) -> list[Array]:
+def shapes_of(model: str, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
+    """One shape per input of an ONNX model: that of its file, what --shape says, or what the model declares."""
+    declared = declared_shapes(model)
+    asked = asked_shapes(texts, list(declared))
+    if len(files) not in (0, len(declared)):
+        raise ParameterError("--input", f"the model takes {len(declared)} inputs; got {len(files)} files")
+    for name, file in zip(declared, files, strict=False):
+        shape = read_array(file).shape
+        if asked.setdefault(name, shape) != shape:
+            raise ParameterError("--shape", f"input {name} is to be {asked[name]}, and {file} has shape {shape}")
+    return closed_shapes(declared, asked)
+
+
+def only_shape(model: str, x: Path | None, texts: Sequence[str]) -> Shape | None:
+    """What --shape, or the array to stay around, says of the only input; None where the model or the property will."""
+    declared = declared_shapes(model)
+    asked = asked_shapes(texts, list(declared))
+    dims = next(iter(declared.values()), ())
+    if not asked and x is not None and len(declared) == 1 and (dims is None or None in dims):
+        shape = read_array(x).shape
+        if dims is None or len(shape) == len(dims):
+            return shape
+    closed_shapes(declared, asked)  # says which size is missing
+    return next(iter(asked.values()), None)
+
+
+def read_inputs(model: Any, files: Sequence[Path], texts: Sequence[str] = ()) -> list[Array]:
     """One float32 array per .npy file; without files, standard normal numbers of a fixed seed."""
+    shapes = shapes_of(model, files, texts) if isinstance(model, str) else _module_shapes(model, files, texts)
     if files:
         return [read_array(path) for path in files]
-    if not isinstance(model, str):
-        raise ParameterError("--input", "needed for a PyTorch module: its shapes are not written anywhere")
     rng = np.random.default_rng(0)
-    return [rng.normal(size=shape).astype(np.float32) for shape in input_shapes(model).values()]
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes.values()]
+
+
+def _module_shapes(module: Any, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
+    """What --shape says of a PyTorch module's arguments."""
+    if not files and not texts:
+        text = "--input or --shape is needed for a PyTorch module: its shapes are not written anywhere"
+        raise ParameterError("--input", text)
+    names = list(inspect.signature(module.forward).parameters)[: max(len(texts), len(files))]
+    return asked_shapes(texts, names)
 
 
 def read_array(path: Path) -> Array:
@@ -73,21 +108,35 @@ def read_array(path: Path) -> Array:
         raise ParameterError("--input", f"{path} is no .npy file: {error}") from None
 
 
-def as_graph(model: Any, files: Sequence[Path]) -> Graph:
-    """The meaning of a model; the inputs give its shapes."""
+def as_graph(model: Any, files: Sequence[Path], texts: Sequence[str] = ()) -> Graph:
+    """The meaning of a model; the inputs, or --shape, give its shapes. A batch that nobody gives stays open."""
     if isinstance(model, Graph):
-        return model
+        asked = asked_shapes(texts, [n for n in model.names if n])
+        return model.at(**asked) if asked else model
     if isinstance(model, str):
         from ..interop import from_onnx
 
-        shapes = input_shapes(model)
-        if files:
-            shapes = {n: read_array(f).shape for n, f in zip(shapes, files, strict=True)}
-        graph: Graph = from_onnx(model, input_shapes=shapes)
+        shapes = shapes_of(model, files, texts)
+        graph: Graph = from_onnx(model, input_shapes=shapes if files or texts else None)
         return graph
     import torch
 
     from ..interop import from_torch
 
-    found: Graph = from_torch(model, *(torch.from_numpy(a) for a in read_inputs(model, files)))
-    return found
+    traced: Graph = from_torch(model, *(torch.from_numpy(a) for a in read_inputs(model, files, texts)))
+    return traced
+
+
+def known_part(model: Any, files: Sequence[Path], texts: Sequence[str]) -> tuple[Graph, list[str]]:
+    """The meaning of a model, or of what is known of it, and a line per node that is passed over."""
+    try:
+        return as_graph(model, files, texts).at(), []
+    except SpecgradError:
+        if not isinstance(model, str):
+            raise
+        from ..interop import from_onnx
+
+        part = from_onnx(model, input_shapes=shapes_of(model, files, texts), partial=True)
+        if not part.unexamined:
+            raise
+        return part, [f"not examined: {u.operator} {u.layer}: {u.reason}" for u in part.unexamined]

@@ -2,6 +2,7 @@
 
 0 yes    1 no    2 cannot tell: time-out, refusal, interrupt    3 usage, or a file that cannot be read
 4 anything unexpected: a fault of ours, or of the machine; --debug shows where
+A reader who closes the pipe early changes none of these.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from io import TextIOWrapper
+from typing import Any, TextIO
 
 import numpy as np
 import typer
 
 from ..check import process
-from ..check.printable import printable
-from ..errors import SpecgradError, UnsupportedError
+from ..errors import SpecgradError, UnsupportedError, printable
+from .schemas import schema_name
 
 YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
 CODES = {"exact": YES, "rounding": YES, "ok": YES, "holds": YES, "valid": YES}
 CODES |= {"differs": NO, "other arithmetic": NO, "crashes": NO, "counterexample": NO, "refused": NO}
-CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered"), CANNOT_TELL)
-PACKAGES = {"flint": "python-flint"}  # where a package is not called like its module
+CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered", "not examined"), CANNOT_TELL)
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
 
 
@@ -50,31 +51,60 @@ def print_json(data: Mapping[str, Any]) -> None:
     print(json.dumps(strict(data), indent=2, allow_nan=False), flush=True)
 
 
-def say(verdict: str, data: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
-    """The verdict on stdout, at once: as one object under --json, else as `show` shows it."""
-    if as_json:
-        print_json({"verdict": verdict, **data})
-    else:
+def say(command: str, verdict: str, data: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
+    """The verdict on stdout, at once: as one object under --json (see schemas.py), else as `show` shows it."""
+    write(lambda: print_json({"schema": schema_name(command), "verdict": verdict, **data}) if as_json else show())
+
+
+def write(show: Callable[[], None]) -> None:
+    """Onto stdout, at once. A reader who has seen enough (`| head -1`) costs neither the exit code nor the files."""
+    try:
         show()
         sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # rich ends so where nobody reads any more
+        silence(sys.stdout)
 
 
 def say_limits() -> None:
     """A line on stderr for what this system cannot limit."""
     for what in process.CANNOT_LIMIT:
-        print(f"specgrad: note: this system cannot limit the {what} of a runtime", file=sys.stderr)
+        tell(sys.stderr, f"specgrad: note: this system cannot limit the {what} of a runtime")
 
 
 def report(error: BaseException, as_json: bool) -> int:
     """One line on stderr, under --json also an object on stdout; the exit code."""
     code, reason = _meaning(error)
     line = printable(" ".join(reason.split()))
-    print(f"specgrad: {line}", file=sys.stderr)
-    if isinstance(error, BrokenPipeError):  # nobody reads stdout any more; Python's last flush must not fail too
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    elif as_json:
-        print_json({"verdict": "cannot tell" if code == CANNOT_TELL else "error", "reason": line})
+    tell(sys.stderr, f"specgrad: {line}")
+    said = {
+        "schema": schema_name("error"),
+        "verdict": "cannot tell" if code == CANNOT_TELL else "error",
+        "reason": line,
+    }
+    tell(sys.stdout, json.dumps(said, indent=2) if as_json else "", end="\n" if as_json else "")
     return code
+
+
+def tell(stream: TextIO, text: str, end: str = "\n") -> None:
+    """A line, if anybody can read it: a stream that is full or broken costs the line, and not the exit code."""
+    try:
+        print(text, file=stream, end=end, flush=True)
+    except OSError:
+        silence(stream)
+
+
+def silence(stream: TextIO) -> None:
+    """What is still to be written goes nowhere: Python's last flush must not fail too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def open_streams() -> None:
+    """A closed stream swallows what is said; one that lacks a letter shows its code."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _meaning(error: BaseException) -> tuple[int, str]:
@@ -84,13 +114,12 @@ def _meaning(error: BaseException) -> tuple[int, str]:
     if isinstance(error, UsageError):
         place = f"{error.ctx.command_path.partition(' ')[2]}: ".lstrip(": ") if error.ctx is not None else ""
         return USAGE, f"{place}{error.format_message()}"
-    if isinstance(error, UnsupportedError):
-        return CANNOT_TELL, str(error)
     if isinstance(error, SpecgradError):
-        return USAGE, str(error)
+        tail = f" (specgrad rule {error.rule})" if error.rule else ""
+        return CANNOT_TELL if isinstance(error, UnsupportedError) else USAGE, f"{error}{tail}"
     if isinstance(error, OSError) and error.filename is not None:
         return USAGE, f"{error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
-        return USAGE, f"this needs {package}: pip install {PACKAGES.get(package, package)}"
+        return USAGE, f"this needs {package}: pip install {package}"
     return UNEXPECTED, f"unexpected {type(error).__name__}: {str(error)[:300]} (--debug shows where)"

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from ..check.printable import printable
+from ..errors import printable
 from ..files import Ours, refuse_foreign, refuse_misplaced
+from .outcome import tell
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that specgrad did not write.")]
 
@@ -24,13 +25,13 @@ def is_report(data: bytes) -> bool:
 
 def is_certificate(data: bytes) -> bool:
     """By its format entry."""
-    from ..bounds.certificate import FORMAT
+    from ..proof.certificate import FORMAT
 
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except ValueError:
         return False
-    return isinstance(found, dict) and found.get("format") == FORMAT
+    return isinstance(content, dict) and content.get("format") == FORMAT
 
 
 def is_vnncomp(data: bytes) -> bool:
@@ -49,6 +50,8 @@ def check_file(path: Path | None, is_ours: Ours, force: bool) -> None:
 
 def check_certificate_files(path: Path | None, force: bool) -> None:
     """The arrays beside a certificate are ours if the certificate is: a saved graph has the same two names."""
+    if path is not None and path.suffix == ".safetensors":
+        raise typer.BadParameter(f"{path} is where the arrays go; name the certificate {path.stem}.json")
     check_file(path, is_certificate, force)
     if path is not None and not path.is_file():
         check_file(path.with_suffix(".safetensors"), lambda _: False, force)
@@ -67,4 +70,4 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         place = error.filename or path
-        print(printable(f"specgrad: could not write {place}: {error.strerror or error}"), file=sys.stderr)
+        tell(sys.stderr, printable(f"specgrad: could not write {place}: {error.strerror or error}"))

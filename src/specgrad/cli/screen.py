@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
+from ..check.attribution import Attribution
 from ..check.audit import Audit
 from ..check.conformance import Conformance
 from ..check.judge import SEVERITY, Verdict
-from ..check.printable import printable
+from ..errors import printable
 from ..graph.explain import Explanation
 from ..graph.graph import Graph
 from ..graph.show import HEADER, rows
+from .table import Column, print_table
 
 COLOURS = {"exact": "green", "rounding": "green", "cannot tell": "yellow", "refuses": "yellow", "ok": "green"}
+COLOURS |= {"not examined": "yellow"}
 Step = Callable[[str, int, int], None]
 
 
@@ -40,9 +42,16 @@ def progress(quiet: bool) -> Iterator[Step | None]:
         yield lambda name, done, total: bar.update(task, description=printable(name), completed=done, total=total)
 
 
-def line(console: Console, *parts: str | tuple[str, str]) -> None:
-    """One line of texts and (text, style) pairs. Texts are data: no markup, no highlighting, nothing invisible."""
-    console.print(Text.assemble(*map(_part, parts)), soft_wrap=True, highlight=False)
+def line(console: Console, *parts: str | tuple[str, str], whole: bool = False) -> None:
+    """One line of texts and (text, style) pairs. Texts are data: no markup, no highlighting, nothing invisible.
+
+    In a window it goes on in the next line between words, unless it is to be copied as a `whole`; in a pipe never.
+    """
+    text = Text.assemble(*map(_part, parts))
+    if whole or not console.is_terminal:
+        console.print(text, soft_wrap=True, highlight=False)
+    else:
+        console.print(text, overflow="fold", highlight=False)
 
 
 def _part(part: str | tuple[str, str]) -> str | tuple[str, str]:
@@ -64,22 +73,22 @@ def bar(ratio: float, width: int = 12) -> str:
     return "█" * filled + "·" * (width - filled)
 
 
-def _table(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name, overflow="fold")
-    return table
+def _has_bars(console: Console) -> bool:
+    """Where somebody looks, and the letters are there."""
+    try:
+        bar(0.5).encode(console.encoding)
+    except UnicodeEncodeError:
+        return False
+    return console.is_terminal
 
 
-def show_graph(console: Console, graph: Graph, detail: bool) -> None:
-    found, total = rows(graph, detail=detail)
-    table = _table()
-    for i, name in enumerate(HEADER):
-        table.add_column(name, justify="left" if i < 2 else "right", overflow="fold")
-    for row in found:
-        table.add_row(*map(cell, row))
-    console.print(table)
+def show_graph(console: Console, graph: Graph, detail: bool, notes: Sequence[str] = ()) -> None:
+    body, total = rows(graph, detail=detail)
+    columns = [Column(name, folds=i < 2, right=i >= 2) for i, name in enumerate(HEADER)]
+    print_table(console, columns, [[cell(text) for text in row] for row in body])
     line(console, total)
+    for note in notes:
+        line(console, note)
 
 
 def show_audit(console: Console, audit: Audit) -> None:
@@ -88,14 +97,16 @@ def show_audit(console: Console, audit: Audit) -> None:
     line(
         console,
         (audit.verdict, f"bold {colour(audit.verdict)}"),
-        f"  {audit.model} on {audit.runtime} ({versions})",
+        f"  {audit.model} on {audit.runtime}{f' ({versions})' if versions else ''}",
     )
     if audit.export is not None:
         line(console, "the export changes layer ", (audit.export.name, "bold"), f": {audit.export.verdict}")
     elif audit.first is not None:
         line(console, "first layer that rounding does not explain: ", (audit.first.name, "bold"))
-    console.print(_layers(audit))
+    _show_layers(console, audit)
+    line(console, str(audit.coverage))
     line(console, f"whole model: {audit.whole}")
+    _show_attribution(console, audit.attribution)
     line(console, "layers were judged by node, the whole model as fused (--json: deployment says what that includes)")
     for note in audit.notes:
         line(console, f"note: {note}")
@@ -103,16 +114,31 @@ def show_audit(console: Console, audit: Audit) -> None:
         line(console)
         line(console, ("minimal reproduction", "bold"), " (needs only the runtime and numpy)")
         for text in ("", *audit.script.splitlines()):
-            line(console, text)
+            line(console, text, whole=True)
 
 
-def _layers(audit: Audit) -> Table:
-    table = _table("layer", "operator", "shape", "verdict", "used of allowed", "")
+def _show_attribution(console: Console, a: Attribution | None) -> None:
+    """The difference at the output, and the layers whose own errors explain most of it."""
+    if a is None:
+        return
+    line(console, f"largest difference at the output: {a.output}")
+    parts = ", ".join(f"{name} {100 * share:.3g} %" for name, share in a.largest())
+    holds = "" if abs(a.explained - 1) < 0.2 else ", so the first order does not hold here"
+    all_layers = f"all layers {100 * a.explained:.3g} %{holds}"
+    line(console, f"layers whose own error explains it, to first order: {parts}; {all_layers}")
+    line(console, f"a correct runtime differs there by about {a.estimate:.2g} (an estimate, not a bound)")
+
+
+def _show_layers(console: Console, audit: Audit) -> None:
+    bars = _has_bars(console)
+    columns = [Column("layer", folds=True), Column("operator", folds=True), Column("shape"), Column("verdict")]
+    columns += [Column("used of allowed", folds=True)]
+    body = []
     for layer in audit.layers:
         v, shape = layer.verdict, "x".join(map(str, layer.shape))
-        verdict = cell(v.kind, colour(v.kind))
-        table.add_row(cell(layer.name), cell(layer.operator), shape, verdict, bar(v.ratio), cell(_used(v)))
-    return table
+        used = cell(f"{bar(v.ratio)} {_used(v)}" if bars else _used(v))
+        body.append([cell(layer.name), cell(layer.operator), cell(shape), cell(v.kind, colour(v.kind)), used])
+    print_table(console, columns, body)
 
 
 def _used(v: Verdict) -> str:
@@ -127,13 +153,12 @@ def show_conformance(console: Console, result: Conformance) -> None:
     said = f"  {result.runtime} ({versions}), seed {result.seed}"
     line(console, (result.verdict, f"bold {colour(result.verdict)}"), said)
     kinds = [k for k in SEVERITY if any(c[k] for c in result.counts.values())]
-    table = _table("operator")
-    for kind in (*kinds, "worst used/allowed"):
-        table.add_column(kind, justify="right")
+    columns = [Column("operator"), *(Column(k, right=True) for k in (*kinds, "worst used/allowed"))]
+    body = []
     for operator, counts in result.counts.items():
-        cells = [cell(counts[k] or "", colour(k)) for k in kinds]
-        table.add_row(cell(operator), *cells, f"{result.ratios[operator]:.2f}" if result.ratios[operator] else "")
-    console.print(table)
+        worst = f"{result.ratios[operator]:.2f}" if result.ratios[operator] else ""
+        body.append([cell(operator), *(cell(counts[k] or "", colour(k)) for k in kinds), cell(worst)])
+    print_table(console, columns, body)
     for finding in result.findings:
         about = f" {finding.operator} [{finding.rule}] {finding.question}"
         line(console)
@@ -141,28 +166,32 @@ def show_conformance(console: Console, result: Conformance) -> None:
         line(console, f"  {finding.verdict}")
 
 
-def show_explanation(console: Console, found: Explanation) -> None:
+def show_explanation(console: Console, explanation: Explanation) -> None:
     """The taps of one output, one line each, padded ones marked."""
-    place = ", ".join(map(str, found.index))
-    line(console, (f"{found.layer}[{place}]", "bold"), f"  {found.operator}, shape {found.shape}")
-    for name, spans in found.fields.items():
+    place = ", ".join(map(str, explanation.index))
+    line(console, (f"{explanation.layer}[{place}]", "bold"), f"  {explanation.operator}, shape {explanation.shape}")
+    for name, spans in explanation.fields.items():
         text = ", ".join("all" if s is None else f"{s[0]}..{s[1]}" for s in spans)
         line(console, f"depends on nothing outside {name}[{text}]")
-    if found.channels is not None:
-        line(console, f"channels {found.channels[0]}..{found.channels[1]}")
-    if found.divisor is not None:
-        line(console, f"divisor {found.divisor}")
-    if found.reads:
-        table = _table("tap", "reads")
-        for tap, read in found.reads:
-            table.add_row(str(tap), "padding" if read is None else str(read))
-        console.print(table)
+    if explanation.channels is not None:
+        line(console, f"channels {explanation.channels[0]}..{explanation.channels[1]}")
+    if explanation.divisor is not None:
+        line(console, f"divisor {explanation.divisor}")
+    if explanation.reads:
+        reads = [[cell(tap), cell("padding" if read is None else read)] for tap, read in explanation.reads]
+        print_table(console, [Column("tap"), Column("reads")], reads)
 
 
-def show_runtimes(console: Console, found: Mapping[str, Mapping[str, str] | None]) -> None:
+def show_runtimes(console: Console, installed: Mapping[str, Mapping[str, str] | None]) -> None:
     """Every known runtime, and what of it is installed."""
-    table = _table("runtime", "installed")
-    for name, versions in found.items():
+    body = []
+    for name, versions in installed.items():
         text = "no" if versions is None else ", ".join(f"{k} {v}" for k, v in versions.items())
-        table.add_row(cell(name), cell(text))
-    console.print(table)
+        body.append([cell(name), cell(text)])
+    print_table(console, [Column("runtime"), Column("installed", folds=True)], body)
+
+
+def show_rules(console: Console, titles: Mapping[str, str]) -> None:
+    """Every rule of the contract, by its label."""
+    body = [[cell(label), cell(title)] for label, title in titles.items()]
+    print_table(console, [Column("rule"), Column("", folds=True)], body)

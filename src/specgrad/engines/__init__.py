@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Literal
 
 from ..errors import ParameterError
 from ..graph.graph import Graph
 from ..graph.transform import Wrt, grad, jvp, vjp
+from ..op import FINDERS, Engine
 
+PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # of a tensor's type -> our engine for it
 Mode = Literal["forward", "jvp", "vjp", "grad"]
-MODULES = {"torch": "torch_graph", "jax": "jax"}
+MODULES = {"torch": "torch.open", "jax": "jax.graph"}
+TRANSFORMS: dict[str, Callable[[Graph, Wrt], Graph]] = {"forward": lambda g, _: g, "jvp": jvp, "vjp": vjp, "grad": grad}
+
+
+def engine_of(kind: type) -> Engine | None:
+    """The engine that computes with values of this type."""
+    packages = [base.__module__.partition(".")[0] for base in kind.__mro__]
+    names = [PACKAGES[p] for p in packages if p in PACKAGES]
+    if not names:
+        return None
+    engine = import_module(f".{names[0]}", __name__)
+    return engine.run, getattr(engine, "COMPOSITES", {})
+
+
+FINDERS.append(engine_of)
 
 
 def compile(graph: Graph, engine: str, mode: Mode = "forward", *, wrt: Wrt = None, **options: Any) -> Any:
@@ -22,8 +39,7 @@ def compile(graph: Graph, engine: str, mode: Mode = "forward", *, wrt: Wrt = Non
     """
     if engine not in MODULES:
         raise ParameterError("compile", f'engine must be "torch" or "jax"; got {engine!r}', rule="P5")
-    transforms = {"forward": lambda g, _: g, "jvp": jvp, "vjp": vjp, "grad": grad}
-    if mode not in transforms:
-        raise ParameterError("compile", f"mode must be one of {', '.join(transforms)}; got {mode!r}", rule="P5")
+    if mode not in TRANSFORMS:
+        raise ParameterError("compile", f"mode must be one of {', '.join(TRANSFORMS)}; got {mode!r}", rule="P5")
     module = import_module(f".{MODULES[engine]}", __name__)
-    return module.compile_graph(transforms[mode](graph, wrt), **options)
+    return module.compile_graph(TRANSFORMS[mode](graph, wrt), **options)

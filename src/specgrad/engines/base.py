@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NoReturn
 
+import numpy as np
+
 from ..errors import ScalarError, UnsupportedError
 from ..op import Op, Params, is_literal
+from ..scalar import Array, as_float
 from ..window import Shape, whole
 
 Plan = Callable[..., Any]
@@ -25,34 +28,56 @@ def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argu
     raise ScalarError(operator, f"{text} are exact", rule="P6")
 
 
+def number(value: Any) -> Any:
+    """A Python number as an engine takes it: whole ones as they are where 32 bits hold them, all others as floats."""
+    return value if isinstance(value, int) and abs(value) < 2**31 else as_float(value)
+
+
 class Engine:
-    """One engine: its name, its tensor type, its table, and the types of its integers (bool among them)."""
+    """One engine: its name, its tensor type, its table, and the types of its integers (bool among them).
+
+    positions(i, x)    an index that is a NumPy array (which cells a padding reads), where x is
+    """
 
     def __init__(
-        self, name: str, tensor: type, table: dict[str, Lowering], integers: frozenset[Any] = frozenset()
+        self,
+        name: str,
+        tensor: type[Any],
+        table: dict[str, Lowering],
+        integers: frozenset[Any] = frozenset(),
+        positions: Callable[[Array, Any], Any] | None = None,
     ) -> None:
         self.name = name
         self.tensor = tensor
         self.table = table
         self.integers = integers
+        self.positions = positions
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def plan(self, op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
         """The function that computes this operator on these shapes."""
         key = (op, *shapes, *params, *params.values())
-        found = self._plans.get(key)
-        return self._lower(key, op, shapes, params) if found is None else found
+        try:
+            plan = self._plans.get(key)
+        except TypeError:  # torch.compile has left sizes open: they stay so, in a plan that nobody keeps
+            return self._made(op, [tuple(s) for s in shapes], params)
+        return self._lower(key, op, shapes, params) if plan is None else plan
 
     def _lower(self, key: tuple[Any, ...], op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
         plain = [tuple(s) for s in shapes]
         if any(type(n) is not int for s in plain for n in s):  # torch.jit.trace: sizes are tensors
             return self.plan(op, whole(plain), params)
-        op.shape(*plain, **params)
-        if op.name not in self.table:
-            raise UnsupportedError(op.name, f"the {self.name} engine has no line for it")
+        plan = self._made(op, plain, params)
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
-        plan = self._plans[key] = self.table[op.name](*plain, **params)
+        self._plans[key] = plan
+        return plan
+
+    def _made(self, op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
+        op.shape(*shapes, **params)
+        if op.name not in self.table:
+            raise UnsupportedError(op.name, f"the {self.name} engine has no line for it")
+        plan: Plan = self.table[op.name](*shapes, **params)
         return plan
 
     def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:
@@ -65,19 +90,24 @@ class Engine:
             if a.dtype in self.integers:
                 self._check_integers(op, args)
             shapes.append(a.shape)
-        key = (op, *shapes, *params, *params.values())
         try:
-            plan = self._plans.get(key)
-        except TypeError:  # torch.compile has left sizes open: take them as they are now, which it then guards
-            return self.plan(op, whole(shapes), {name: whole(value) for name, value in params.items()})(*args)
-        if plan is None:
-            plan = self._lower(key, op, shapes, params)
-        return plan(*args)
+            plan = self._plans.get((op, *shapes, *params, *params.values()))
+        except TypeError:
+            plan = None
+        return (plan or self.plan(op, shapes, params))(*args)
 
     def _run_with_numbers(self, op: Op, args: Sequence[Any], params: Params) -> Any:
+        args = self._with_positions(op, args)
         self._check_integers(op, args)
         shapes = [a.shape if isinstance(a, self.tensor) else self._number_shape(op, a) for a in args]
-        return self.plan(op, whole(shapes), params)(*(float(a) if type(a) is Fraction else a for a in args))
+        return self.plan(op, shapes, params)(*(number(a) if type(a) in (int, Fraction) else a for a in args))
+
+    def _with_positions(self, op: Op, args: Sequence[Any]) -> Sequence[Any]:
+        like = next((a for a in args if isinstance(a, self.tensor)), None)
+        if self.positions is None or like is None or not op.index_args:
+            return args
+        here = [i in op.index_args and isinstance(a, np.ndarray) and a.dtype.kind == "i" for i, a in enumerate(args)]
+        return [self.positions(a, like) if given else a for given, a in zip(here, args, strict=True)]
 
     def _check_integers(self, op: Op, args: Sequence[Any]) -> None:
         """[P6] Integers are positions, or what a layout moves, or the mask of select; never numbers."""

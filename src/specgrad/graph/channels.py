@@ -36,7 +36,7 @@ def channels_last(fn: Callable[..., Any], *, rank: int, data: int | tuple[int, .
         raise ParameterError("channels_last", f"rank must be at least 1; got rank={rank}", rule="P5")
     positions = (data,) if isinstance(data, int) else tuple(data)
 
-    @wraps(fn)
+    @wraps(fn, updated=())  # not its __dict__, which torch.compile cannot read
     def call(*args: Any, **kwargs: Any) -> Any:
         turned, axes = list(args), set()
         for at in positions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,9 @@ Read = tuple[Shape, Shape | None]  # tap, and the cell it reads (None: padding)
 class Explanation:
     """One output cell of one layer.
 
-    reads    (tap, spatial position) per tap of its window; None for a padded tap, which counts 0 or is ignored
+    reads    (tap, spatial position) per tap of its window; None for a padded tap, which counts 0 or is ignored. Of an
+             operator that goes backwards (conv_transpose, derivatives) the outputs whose taps read this cell; none of a
+             weight's gradient, which reads its tap of every output
     channels the channels it reads, for a convolution
     divisor  what an average divides by
     fields   per input of the graph: first and last cell it depends on, per axis (None: the whole axis)
@@ -51,11 +52,11 @@ def _position(graph: Graph, layer: str | None) -> int:
     """The last node of the layer; the first output of the graph if none is named."""
     if layer is None:
         return graph.output_positions[0]
-    found = [p for p, n in enumerate(graph.nodes) if layer in (n.group, n.name)]
-    if not found:
+    positions = [p for p, n in enumerate(graph.nodes) if layer in (n.group, n.name)]
+    if not positions:
         known = ", ".join(dict.fromkeys(n.group for n in graph.nodes if n.op is not INPUT))
         raise ParameterError("explain", f"no layer {layer!r}; the layers are {known[:400]}")
-    return found[-1]
+    return positions[-1]
 
 
 def _check(index: Sequence[int], shape: Shape, layer: str) -> Shape:
@@ -65,24 +66,14 @@ def _check(index: Sequence[int], shape: Shape, layer: str) -> Shape:
 
 
 def _reads(node: Node, window: Window, spatial: Shape) -> tuple[Read, ...]:
-    """A transposed convolution reads the outputs of its window that read this cell."""
-    if node.op.name not in ("conv_transpose", "avg_unpool"):
-        return tuple(window.reads(spatial))
-    found: list[Read] = []
-    for tap in window.taps():
-        outs, ins = _cells(tap.outs), _cells(tap.ins)
-        found += [(tap.position, o) for o, i in zip(outs, ins, strict=True) if i == spatial]
-    return tuple(found)
-
-
-def _cells(parts: Sequence[Any]) -> list[Shape]:
-    ranges = [range(p.start, p.stop, p.step or 1) if isinstance(p, slice) else list(p) for p in parts]
-    return list(itertools.product(*ranges))
+    if node.op.reads == "tap":
+        return ()
+    return tuple(window.read_by(spatial) if node.op.reads == "transpose" else window.reads(spatial))
 
 
 def _channels(node: Node, nodes: Sequence[Node], index: Shape, window: Window) -> tuple[int, int] | None:
-    """First and last channel that a convolution reads for this output."""
-    if node.op.name not in ("conv", "conv_transpose"):
+    """First and last channel that is read for this output."""
+    if "groups" not in node.params or node.op.reads == "tap":
         return None
     groups, cin = node.params["groups"], nodes[node.operands()[0]].shape[-window.rank - 1]
     group = index[-window.rank - 1] // (node.shape[-window.rank - 1] // groups)
@@ -90,13 +81,17 @@ def _channels(node: Node, nodes: Sequence[Node], index: Shape, window: Window) -
     return group * width, (group + 1) * width - 1
 
 
-def _divisor(node: Node, window: Window, spatial: Shape) -> str | None:
-    if node.op.name != "avg_pool":
+def _divisor(node: Node, window: Window, spatial: Shape, reads: Sequence[Read]) -> str | None:
+    """What an average divides by; of a spread average, every window that reads the cell."""
+    rule = node.params.get("divisor")
+    if rule is None:
         return None
-    rule = node.params["divisor"]
-    if rule == "padded":
-        return f"{window.counted()[spatial]} (cells of the window within the padded input)"
-    return f"{window.inside()[spatial]} (cells inside the input)" if rule == "inside" else f"{rule} (given)"
+    if rule not in ("padded", "inside"):
+        return f"{rule} (given)"
+    at = [spatial] if node.op.reads == "window" else [o for _, o in reads if o is not None]
+    count = window.counted_at if rule == "padded" else window.inside_at
+    said = "cells of the window within the padded input" if rule == "padded" else "cells inside the input"
+    return f"{', '.join(map(str, sorted({count(o) for o in at})))} ({said})"
 
 
 def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> Explanation:
@@ -104,8 +99,8 @@ def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> Exp
 
     >>> import specgrad as sg
     >>> g = sg.trace(lambda x: sg.avg_pool(x, (3,), stride=2, padding=1, count_include_pad=False), (1, 4))
-    >>> found = explain(g, (0, 0))
-    >>> found.reads, found.divisor, found.fields
+    >>> answer = explain(g, (0, 0))
+    >>> answer.reads, answer.divisor, answer.fields
     ((((0,), None), ((1,), (0,)), ((2,), (1,))), '2 (cells inside the input)', {'x': (None, (0, 1))})
     """
     position = _position(graph, layer)
@@ -117,14 +112,14 @@ def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> Exp
     if isinstance(window, Window):
         spatial = cell[len(cell) - window.rank :]
         reads = _reads(node, window, spatial)
-        channels, divisor = _channels(node, graph.nodes, cell, window), _divisor(node, window, spatial)
+        channels, divisor = _channels(node, graph.nodes, cell, window), _divisor(node, window, spatial, reads)
     operator = f"{node.op.name} {describe(node.params)}".rstrip()
     return Explanation(node.group, operator, node.shape, cell, reads, channels, divisor, _fields(graph, position, cell))
 
 
 def _fields(graph: Graph, position: int, cell: Shape) -> dict[str, tuple[tuple[int, int] | None, ...]]:
     """Per data input, the cells from which the output can be reached, clipped to the input."""
-    found = {}
+    fields = {}
     for p in sorted(data_inputs(graph)):
         field = receptive_fields(graph.nodes, {p})[position]
         if field is None:
@@ -136,5 +131,5 @@ def _fields(graph: Graph, position: int, cell: Shape) -> dict[str, tuple[tuple[i
         ):
             span = None if reach is None else reach.of(o)
             spans.append(None if span is None else (max(0, span[0]), min(n - 1, span[1])))
-        found[graph.nodes[p].name] = tuple(spans)
-    return found
+        fields[graph.nodes[p].name] = tuple(spans)
+    return fields

@@ -1,126 +1,118 @@
-"""The graph: a flat list of nodes, each the application of one operator to earlier nodes.
-
-Nodes refer to each other by position, so nothing here recurses; parameters are inputs and live beside the graph.
-"""
+"""The graph: a program that can be called and printed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from ..op import OUTSIDE, Op, Params, Value
-from ..scalar import Array, Number
-from ..window import Shape
-from .tree import Tree, leaves
+from ..errors import ShapeError
+from ..op import shape_of
+from ..window import Shape, Size
+from . import open as opening
+from .node import CONSTANT, INPUT, Arg, Kind, Node, NumberArg, Program, bind, distinct
+from .open import Open
+from .run import call
+from .show import table
 
-Kind = Literal["real", "index"]
-
-
-def _outside(*_: Any, **__: Any) -> Any:
-    raise AssertionError("inputs and constants are not computed")
-
-
-INPUT = Op(name="input", shape=_outside, spec=_outside, cases=_outside)
-CONSTANT = Op(name="constant", shape=_outside, spec=_outside, cases=_outside)
-OUTSIDE.update(input=INPUT, constant=CONSTANT)
-
-
-@dataclass(frozen=True, slots=True)
-class NumberArg:
-    """A Python number among the arguments of a node."""
-
-    value: Number
-
-
-Arg = int | NumberArg  # the position of an earlier node, or a number
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One application of one operator."""
-
-    op: Op
-    args: tuple[Arg, ...]
-    params: Params
-    shape: Shape
-    kind: Kind
-    name: str
-    group: str
-    """The layer this node belongs to: its own name, or that of a composition such as batch_norm."""
-    where: tuple[str, int] | None = field(default=None, compare=False)
-    """File and line of the user's call; not serialized."""
-
-    def operands(self) -> tuple[int, ...]:
-        return tuple(a for a in self.args if not isinstance(a, NumberArg))
+__all__ = ["CONSTANT", "INPUT", "Arg", "Graph", "Kind", "Node", "NumberArg", "bind", "distinct"]
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Program):
     """A network as one object: call it, print it, differentiate it, save it.
 
-    inputs     one structure of node positions per argument
-    outputs    one structure of node positions per result; `single` if the function returned a bare value
-    trainable  names of the constants that training may change: an imported model's parameters, not its buffers
+    open  where sizes were left open: the graph over their names. The nodes are those at the default sizes.
     """
 
-    nodes: tuple[Node, ...]
-    names: tuple[str, ...]
-    inputs: tuple[Tree, ...]
-    outputs: tuple[Tree, ...]
-    single: bool
-    constants: Mapping[int, Array]
-    trainable: frozenset[str] = frozenset()
+    open: Open | None = None
 
     def __call__(self, *args: Any) -> Any:
         """Run on NumPy arrays (floats or exact), or record into another trace when given its variables."""
-        from .run import call
-
-        return call(self, args)
-
-    def __len__(self) -> int:
-        return len(self.nodes)
+        return call(self.fitted(args), args)
 
     def __str__(self) -> str:
-        from .show import table
-
         return table(self)
 
     def __repr__(self) -> str:
         return f"Graph({', '.join(self.names)}; {len(self.nodes)} nodes)"
 
-    def node(self, name: str) -> Node:
-        """The node of that name."""
-        for n in self.nodes:
-            if n.name == name:
-                return n
-        raise KeyError(name)
+    def at(self, **given: Any) -> Self:
+        """The same network at other sizes: `at(N=8)`, or `at(x=(8, 3, 64, 64))` by the shape of an input.
 
-    @property
-    def input_positions(self) -> list[int]:
-        return leaves(self.inputs)
+        What is not given has its default. The result is an ordinary graph, the one that a trace at these sizes gives.
+        A size is refused where a rule of some operator refuses it, or where the traced function may go another way.
 
-    @property
-    def output_positions(self) -> list[int]:
-        return leaves(self.outputs)
+        >>> import specgrad as sg
+        >>> graph = sg.trace(lambda x: sg.flatten(x, 1), ("N", 3, 4))
+        >>> graph.at(N=5).nodes[-1].shape, graph.at(x=(7, 3, 4)).nodes[-1].shape
+        ((5, 12), (7, 12))
+        >>> graph.at(x=(7, 2, 4))
+        Traceback (most recent call last):
+        specgrad.errors.ShapeError: graph: input x has size 3 in axis 1; got 2
+        """
+        if self.open is None:
+            return self._closed(given)
+        shapes = {name: value for name, value in given.items() if name not in self.open.defaults}
+        sizes = {name: value for name, value in given.items() if name in self.open.defaults}
+        by_shape = opening.sizes_of(self.open, shapes)
+        for name in by_shape.keys() & sizes.keys():
+            if by_shape[name] != sizes[name]:
+                text = f"size {name} is {sizes[name]} and, by the shape of an input, {by_shape[name]}"
+                raise ShapeError("graph", text)
+        return self._at(by_shape | sizes)
+
+    def _closed(self, given: dict[str, Any]) -> Self:
+        """Without an open size there is one graph; asking for another says how to get it."""
+        shapes = opening.shapes_of(self, tuple(self.inputs), lambda p: self.nodes[p].shape)
+        for name, value in given.items():
+            if shapes.get(name) != tuple(value if hasattr(value, "__iter__") else (value,)):
+                text = (
+                    f'no size is open, so {name} cannot be {value}; leave it open when tracing: ("N", 3, "H=224", ...)'
+                )
+                raise ShapeError("graph", text)
+        return self
+
+    def _at(self, given: dict[str, int]) -> Self:
+        assert self.open is not None
+        sizes = opening.checked_sizes(self.open, given)
+        key = tuple(sizes.values())
+        if any(isinstance(n, Size) for n in key):
+            own: Self = self._made(sizes)
+            return own  # called inside another trace, whose guards are its own
+        if key not in self.open.known:
+            if len(self.open.known) >= opening.MOST_BOUND:
+                self.open.known.clear()
+            self.open.known[key] = self._made(sizes)
+        graph: Self = self.open.known[key]
+        return graph
+
+    def _made(self, sizes: dict[str, int]) -> Any:
+        assert self.open is not None
+        program = opening.bound(self.open, sizes)
+        graph: Any = program if isinstance(program, Graph) else closed(program)
+        for name, wrt, options in self.open.steps:
+            graph = opening.DERIVATIVES[name](graph, wrt, **dict(options))
+        return graph
+
+    def fitted(self, args: tuple[Any, ...], shape: Callable[[Any], Shape] = shape_of, *, first: int = 0) -> Self:
+        """The graph at the sizes that these arguments (from number `first` on) have; itself where nothing is open."""
+        if self.open is None:
+            return self
+        return self.fitted_to(opening.shapes_of(self.open.program, args, shape, first))
+
+    def fitted_to(self, shapes: Mapping[str, Shape]) -> Self:
+        """The graph at the sizes that inputs of these shapes have, by the paths of the inputs."""
+        return self if self.open is None else self._at(opening.sizes_of(self.open, shapes))
 
 
-def bind(args: tuple[Arg, ...], values: list[Any]) -> tuple[Value, ...]:
-    """The arguments of a node as values."""
-    return tuple(a.value if isinstance(a, NumberArg) else values[a] for a in args)
+def closed(program: Program) -> Graph:
+    """A program as a graph."""
+    return Graph(**{name: getattr(program, name) for name in Program.__dataclass_fields__})
 
 
-def distinct(taken: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """`taken`, then `new`; a name that stands before is counted on, so that no argument hides another.
-
-    >>> distinct(("x", "d_x"), ("d_x", "d_d_x"))
-    ('x', 'd_x', 'd_x_2', 'd_d_x')
-    """
-    found = list(taken)
-    for name in new:
-        free, count = name, 1
-        while free in found:
-            count += 1
-            free = f"{name}_{count}"
-        found.append(free)
-    return tuple(found)
+def opened(graph: Graph, guards: Any = ()) -> Graph:
+    """A graph over named sizes as a graph at their defaults, which knows the others."""
+    opened = Open(graph, tuple({g.key: g for g in guards}.values()))
+    at_defaults = closed(opening.bound(opened, opened.defaults))
+    return replace(at_defaults, open=opened)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ShapeError, SpecgradError
 from ..op import Value, apply, shape_of
-from .graph import CONSTANT, INPUT, Graph, Node, bind
+from .node import CONSTANT, INPUT, Node, Program, bind
 from .tree import Tree, match, transform
 
 Observer = Callable[[Node, Value], None]
@@ -25,7 +25,7 @@ def _compute(node: Node, args: tuple[Value, ...]) -> Value:
         raise
 
 
-def evaluate(graph: Graph, inputs: dict[int, Value], observe: Observer | None = None) -> dict[int, Value]:
+def evaluate(graph: Program, inputs: dict[int, Value], observe: Observer | None = None) -> dict[int, Value]:
     """The values of the outputs, by position. A value is let go after its last use.
 
     `observe(node, value)` sees every computed node in order.
@@ -48,24 +48,24 @@ def evaluate(graph: Graph, inputs: dict[int, Value], observe: Observer | None = 
     return {i: values[i] for i in keep}
 
 
-def bind_inputs(graph: Graph, args: tuple[Any, ...]) -> dict[int, Value]:
+def bind_inputs(graph: Program, args: tuple[Any, ...]) -> dict[int, Value]:
     """The arguments of a call, by position, after their structure and shapes have been checked."""
     if len(args) != len(graph.inputs):
         raise ShapeError("graph", f"takes {len(graph.inputs)} arguments ({', '.join(graph.names)}); got {len(args)}")
-    found: dict[int, Value] = {}
+    values: dict[int, Value] = {}
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
         for path, position, value in match(pattern, arg, name):
             shape = graph.nodes[position].shape
             if shape_of(value) != shape:
                 raise ShapeError("graph", f"input {path} must have shape {shape}; got {shape_of(value)}")
-            found[position] = value
-    return found
+            values[position] = value
+    return values
 
 
 class Binder:
     """`bind_inputs` for many calls: where every leaf stands is looked up once."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Program) -> None:
         self.graph = graph
         self.leaves = [
             (number, keys, graph.nodes[position].shape)
@@ -87,8 +87,8 @@ class Binder:
                     raise TypeError
                 values.append(value)
         except (AttributeError, IndexError, KeyError, TypeError):
-            found = bind_inputs(self.graph, args)
-            return [found[p] for p in self.graph.input_positions]
+            by_position = bind_inputs(self.graph, args)
+            return [by_position[p] for p in self.graph.input_positions]
         if len(args) != len(self.graph.inputs):
             bind_inputs(self.graph, args)
         return values
@@ -116,14 +116,14 @@ def _keys(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], 
         yield keys, tree
 
 
-def call(graph: Graph, args: tuple[Any, ...], observe: Observer | None = None) -> Any:
+def call(graph: Program, args: tuple[Any, ...], observe: Observer | None = None) -> Any:
     """The results, in the structure that the traced function returned."""
     values = evaluate(graph, bind_inputs(graph, args), observe)
     results = transform(lambda _, position: _apart(graph, values[position]), graph.outputs)
     return results[0] if graph.single else results
 
 
-def _apart(graph: Graph, result: Value) -> Value:
+def _apart(graph: Program, result: Value) -> Value:
     """A result that is a constant, or a view of one, is copied: who changes it must not change the graph."""
     if isinstance(result, np.ndarray) and any(np.may_share_memory(result, c) for c in graph.constants.values()):
         return result.copy()

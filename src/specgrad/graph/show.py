@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..reach import CELL, Reach, through, union
-from ..window import Window
-from .graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from ..op import is_literal
+from ..window import Window, size_at
+from ..window.reach import CELL, Reach, through, union
+from .node import CONSTANT, INPUT, Node, NumberArg, Program
 from .tree import is_branch, leaves
 
 Field = tuple[Reach | None, ...] | None  # per trailing axis; None: does not depend on the data
@@ -25,12 +26,17 @@ def describe(params: dict[str, Any]) -> str:
         if isinstance(value, Window):
             words.append(str(value))
         elif name != "empty" and (name, value) not in (("groups", 1), ("divisor", "padded")):
-            text = str(value).replace(" ", "") if isinstance(value, tuple) else str(value)
+            text = _text(value)
             words.append(f"{name}={text if len(text) <= 28 else text[:25] + '...'}")
     return " ".join(words)
 
 
-def data_inputs(graph: Graph) -> set[int]:
+def _text(value: Any) -> str:
+    """A tuple without spaces, a fraction as 16/13."""
+    return f"({','.join(map(_text, value))}{',' * (len(value) == 1)})" if isinstance(value, tuple) else str(value)
+
+
+def data_inputs(graph: Program) -> set[int]:
     """Bare arguments are data; arguments that are structures hold parameters."""
     return {p for tree in graph.inputs for p in leaves(tree) if not is_branch(tree)}
 
@@ -104,23 +110,33 @@ def _parameters(nodes: Sequence[Node], data: set[int], fields: list[Field]) -> l
 
 
 def layer_text(members: list[Node]) -> str:
-    """The operator of a layer, or the composition that its nodes form."""
+    """The operator of a layer, or the composition that its nodes form and the operators in it that had a choice."""
     last = members[-1]
     derivative = "(" in last.group
     if len(members) == 1 and (derivative or last.group == last.name):
         return f"{last.op.name} {describe(last.params)}".rstrip()
-    if not derivative:
+    if derivative:
+        text = " + ".join(dict.fromkeys(m.op.name for m in members))
+    else:
         inner = {m.name[len(m.group) + 1 :].rpartition(".")[0].partition(".")[0] for m in members}
-        if len(inner) == 1 and inner != {""}:
-            return inner.pop()  # a named layer that is one composition: bn1 is a batch_norm
-        return last.group.rpartition(".")[2].rstrip("0123456789").rstrip("_")
-    names = " + ".join(dict.fromkeys(m.op.name for m in members))
-    return names if len(names) <= 48 else names[:45] + "..."
+        named = len(inner) == 1 and inner != {""}  # a named layer that is one composition: bn1 is a batch_norm
+        text = inner.pop() if named else last.group.rpartition(".")[2].rstrip("0123456789").rstrip("_")
+        choices = ", ".join(dict.fromkeys(f"{m.op.name} {w}" for m in members if (w := describe(_choices(m)))))
+        text = choices if choices.startswith(f"{text} ") else f"{text}: {choices}" if choices else text
+    return text if len(text) <= 48 else f"{text[:45].rpartition(' ')[0]} ..."  # between words: no number is cut
 
 
-def rows(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = None) -> tuple[list[Row], str]:
+def _choices(node: Node) -> dict[str, Any]:
+    """What no shape shows: a window, how ties are broken, an exponent."""
+    free = not node.op.linear  # a linear map is what its shapes and its layer's name say
+    words = {k: v for k, v in node.params.items() if isinstance(v, Window) or (free and isinstance(v, str))}
+    return words | {k: v for k, v in node.params.items() if free and not node.op.exact and is_literal(v)}
+
+
+def rows(graph: Program, *, detail: bool = False, every: Sequence[Node] | None = None) -> tuple[list[Row], str]:
     """One row per layer (with detail: per node) that depends on the data, and a line of totals."""
     nodes = graph.nodes if every is None else every
+    named, at = _open_sizes(graph)
     data = data_inputs(graph)
     fields = receptive_fields(nodes, data)
     parameters = _parameters(nodes, data, fields)
@@ -129,7 +145,7 @@ def rows(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = N
         if i in data or (fields[i] is not None):
             layers.setdefault(node.name if detail else node.group, []).append(i)
     counted: set[int] = set()
-    found, total = [], 0
+    per_layer, total = [], 0
     for layer, members in layers.items():
         own = set().union(*(parameters[i] for i in members)) - counted
         counted |= own
@@ -137,19 +153,33 @@ def rows(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = N
         total += macs
         last = nodes[members[-1]]
         cells = sum(math.prod(nodes[p].shape) for p in own)
-        shape = "x".join(map(str, last.shape)) or "scalar"
+        shape = "x".join(map(str, named.get(last.name, last.shape))) or "scalar"
         text = _field_text(last, fields[members[-1]])
-        found.append((layer, layer_text([nodes[i] for i in members]), shape, _number(cells), _number(macs), text))
+        per_layer.append((layer, layer_text([nodes[i] for i in members]), shape, _number(cells), _number(macs), text))
     cells = sum(math.prod(nodes[p].shape) for p in counted)
     count = sum(1 for members in layers.values() if nodes[members[0]].op is not INPUT)
     layers_text = "1 layer" if count == 1 else f"{count} layers"
-    return found, f"{layers_text}, {len(nodes)} nodes, {cells:,} parameters, {total:,} multiply-adds"
+    return per_layer, f"{layers_text}, {len(nodes)} nodes, {cells:,} parameters, {total:,} multiply-adds{at}"
 
 
-def table(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = None) -> str:
+def _open_sizes(graph: Program) -> tuple[dict[str, Any], str]:
+    """Shapes in which names stand for open sizes, by node, and the sizes that everything else is counted at."""
+    opened = getattr(graph, "open", None)
+    if opened is None:
+        return {}, ""
+    at = ", ".join(f"{name}={n}" for name, n in opened.defaults.items())
+    return {n.name: [_one_word(s, opened.defaults) for s in n.shape] for n in opened.program.nodes}, f" at {at}"
+
+
+def _one_word(size: Any, defaults: dict[str, int]) -> str:
+    """An expression that is long is shown as what it is at the defaults, in brackets."""
+    return f"({size_at(size, defaults)})" if " " in str(size) or "/" in str(size) else str(size)
+
+
+def table(graph: Program, *, detail: bool = False, every: Sequence[Node] | None = None) -> str:
     """The graph as text. Parameters stand in the row of the layer that uses them first."""
-    found, total = rows(graph, detail=detail, every=every)
-    everything = [HEADER, *found]
+    body, total = rows(graph, detail=detail, every=every)
+    everything = [HEADER, *body]
     widths = [max(len(row[c]) for row in everything) for c in range(6)]
 
     def line(row: Row) -> str:
@@ -157,4 +187,4 @@ def table(graph: Graph, *, detail: bool = False, every: Sequence[Node] | None = 
         return "  ".join(cells).rstrip()
 
     rule = "-" * (sum(widths) + 10)
-    return "\n".join([line(HEADER), rule, *map(line, found), total])
+    return "\n".join([line(HEADER), rule, *map(line, body), total])

@@ -2,22 +2,64 @@
 
 The derivative rules of every operator emit registered operators, so the result is an ordinary graph: it prints,
 runs over every scalar, and can be differentiated again. Equal nodes are shared and dead ones dropped on the way.
+A plain function stands for its graph at the shapes of each call.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Protocol, overload
 
 from ..errors import ShapeError, SpecgradError
 from ..op import Value
 from ..ops.elementwise import add
 from ..ops.layout import fill
+from .builder import GraphBuilder, Var
 from .graph import CONSTANT, INPUT, Graph, bind, distinct
-from .trace import Trace, Var
+from .open import DERIVATIVES
+from .trace import trace
 from .tree import Tree, at, leaves, transform
 
 Wrt = int | str | Sequence[int | str] | None
+
+
+class Derivative(Protocol):
+    @overload
+    def __call__(self, graph: Graph, wrt: Wrt = None, **options: Any) -> Graph: ...
+    @overload
+    def __call__(self, graph: Callable[..., Any], wrt: Wrt = None, **options: Any) -> Callable[..., Any]: ...
+
+
+def _of_functions(derivative: Callable[..., Graph]) -> Derivative:
+    """The same on a plain function: each call traces it on the shapes of its own arguments, which come first."""
+    name = derivative.__name__
+
+    @wraps(derivative)
+    def wrapped(graph: Any, wrt: Wrt = None, **options: Any) -> Any:
+        if isinstance(graph, Graph):
+            derived = derivative(graph, wrt, **options)
+            return derived if graph.open is None else replace(derived, open=graph.open.and_then(name, wrt, options))
+        count = _parameter_count(name, graph)
+        call = lambda *args: derivative(trace(graph, *args[:count]), wrt, **options)(*args)
+        return wraps(graph)(call) if name == "grad" else call  # a gradient takes what the function takes
+
+    DERIVATIVES[name] = derivative
+    return wrapped
+
+
+def _parameter_count(name: str, fn: Any) -> int:
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    if not parameters or any(p.default is not p.empty or p.kind > p.POSITIONAL_OR_KEYWORD for p in parameters):
+        text = "needs a graph, or a function whose arguments can be counted (no defaults, no *args)"
+        raise SpecgradError(name, f"{text}; write {name}(trace(f, *examples)); got {fn!r}")
+    return len(parameters)
 
 
 def _selected(graph: Graph, wrt: Wrt) -> tuple[list[tuple[str, Tree]], bool]:
@@ -53,23 +95,24 @@ def _named(arguments: list[tuple[str, Tree]], path: str) -> Tree:
     return whole[0] if whole else at(dict(arguments)[first], rest)
 
 
-def _copy_inputs(t: Trace, graph: Graph) -> dict[int, Var]:
-    return {p: t.input(graph.nodes[p].name, graph.nodes[p].shape, graph.nodes[p].kind) for p in graph.input_positions}
+def _copy_inputs(t: GraphBuilder, graph: Graph) -> dict[int, Var]:
+    return {p: t.leaf(graph.nodes[p].name, graph.nodes[p].shape, graph.nodes[p].kind) for p in graph.input_positions}
 
 
-def _new_inputs(t: Trace, graph: Graph, tree: Tree, prefix: str) -> tuple[Tree, dict[int, Var]]:
+def _new_inputs(t: GraphBuilder, graph: Graph, tree: Tree, prefix: str) -> tuple[Tree, dict[int, Var]]:
     """Fresh inputs shaped like the nodes of `tree`, as a structure and by position."""
-    found: dict[int, Var] = {}
+    by_position: dict[int, Var] = {}
 
     def fresh(_: str, position: int) -> Var:
         node = graph.nodes[position]
-        return found.setdefault(position, t.input(prefix + node.name, node.shape))
+        return by_position.setdefault(position, t.leaf(prefix + node.name, node.shape))
 
-    return transform(fresh, tree), found
+    return transform(fresh, tree), by_position
 
 
-def _replay(t: Trace, graph: Graph, inputs: dict[int, Var]) -> list[Value]:
+def _replay(t: GraphBuilder, graph: Graph, inputs: dict[int, Var]) -> list[Value]:
     """The primal computation, recorded into `t`."""
+    layers = _free_layers(graph, [node.name for node in t.nodes])
     values: list[Value] = []
     for i, node in enumerate(graph.nodes):
         if node.op is INPUT:
@@ -77,8 +120,17 @@ def _replay(t: Trace, graph: Graph, inputs: dict[int, Var]) -> list[Value]:
         elif node.op is CONSTANT:
             values.append(t.constant(graph.constants[i], node.name, owned=True))
         else:
-            values.append(t.record(node.op, bind(node.args, values), node.params, name=node.name, group=node.group))
+            args, layer = bind(node.args, values), layers.get(node.group, node.group)
+            values.append(t.record(node.op, args, node.params, name=node.name, group=layer))
     return values
+
+
+def _free_layers(graph: Graph, inputs: list[str]) -> dict[str, str]:
+    """New names for layers, where one is called like an input of the derivative: they would be one layer."""
+    groups = dict.fromkeys(n.group for n in graph.nodes if n.op not in (INPUT, CONSTANT))
+    if groups.keys().isdisjoint(inputs):
+        return {}
+    return dict(zip(groups, distinct(inputs, list(groups))[len(inputs) :], strict=True))
 
 
 def _real_outputs(graph: Graph) -> tuple[Tree, ...]:
@@ -93,10 +145,12 @@ def _real_outputs(graph: Graph) -> tuple[Tree, ...]:
     return tuple(kept)
 
 
+@_of_functions
 def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     """Forward mode: (inputs, tangents of the inputs in wrt) -> (outputs, tangents of the outputs).
 
     wrt names arguments by position, name or dotted path ("params.fc1"); default: every argument made of numbers.
+    A function in place of the graph is traced at every call, on the shapes of the call.
 
     >>> from specgrad import trace
     >>> import numpy as np
@@ -106,7 +160,7 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     """
     chosen, _ = _selected(graph, wrt)
     _refuse_overlap(graph, chosen)
-    t = Trace(share=True)
+    t = GraphBuilder(share=True)
     inputs = _copy_inputs(t, graph)
     d_inputs, given = _new_inputs(t, graph, tuple(tree for _, tree in chosen), "d_")
     values = _replay(t, graph, inputs)
@@ -129,7 +183,7 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     primal_out = transform(lambda _, p: values[p], graph.outputs)
     d_outputs = transform(tangent, _real_outputs(graph))
     names = distinct(graph.names, [f"d_{name}" for name, _ in chosen])
-    return t.graph(names, primal_in + d_inputs, primal_out + d_outputs, False)
+    return t.freeze(names, primal_in + d_inputs, primal_out + d_outputs, False)
 
 
 def _refuse_overlap(graph: Graph, chosen: list[tuple[str, Tree]]) -> None:
@@ -147,7 +201,7 @@ def _depends(graph: Graph, sources: set[int]) -> list[bool]:
 
 
 def _pull_back(
-    t: Trace, graph: Graph, values: list[Value], seeds: list[tuple[int, Value]], sources: set[int]
+    t: GraphBuilder, graph: Graph, values: list[Value], seeds: list[tuple[int, Value]], sources: set[int]
 ) -> dict[int, Value]:
     """Reverse sweep: the cotangents of `sources`, given those of some nodes."""
     active = _depends(graph, sources)
@@ -163,14 +217,15 @@ def _pull_back(
         if node.op is INPUT or not active[i] or i not in cotangents:
             continue
         t.prefix = f"vjp({node.group})"
-        found = node.op.cotangents(cotangents.pop(i), values[i], bind(node.args, values), node.params)
-        for a, g in zip(node.args, found, strict=True):
+        pulled = node.op.cotangents(cotangents.pop(i), values[i], bind(node.args, values), node.params)
+        for a, g in zip(node.args, pulled, strict=True):
             if g is not None and isinstance(a, int) and active[a]:
                 receive(a, g)
     t.prefix = "zero"
     return {p: cotangents[p] if p in cotangents else fill(values[p], 0) for p in sources}
 
 
+@_of_functions
 def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     """Reverse mode: (inputs, cotangents of the outputs) -> (outputs, cotangents of the inputs in wrt).
 
@@ -179,26 +234,29 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     >>> g = vjp(trace(lambda x, y: x * y, (1,), (1,)))
     >>> g(np.array([3.0]), np.array([5.0]), np.array([1.0]))
     (array([15.]), array([5.]), array([3.]))
+    >>> vjp(lambda x, y: x * y)(np.array([3.0]), np.array([5.0]), np.array([1.0]))
+    (array([15.]), array([5.]), array([3.]))
     """
     chosen, _ = _selected(graph, wrt)
-    t = Trace(share=True)
+    t = GraphBuilder(share=True)
     inputs = _copy_inputs(t, graph)
     real = _real_outputs(graph)
     g_trees = tuple(_cotangent_inputs(t, graph, k, tree) for k, tree in enumerate(real))
     values = _replay(t, graph, inputs)
     seeds = list(zip(leaves(real), leaves(g_trees), strict=True))
     wanted = tuple(tree for _, tree in chosen)
-    found = _pull_back(t, graph, values, seeds, set(leaves(wanted)))
+    cotangents = _pull_back(t, graph, values, seeds, set(leaves(wanted)))
     primal_in = transform(lambda _, p: values[p], graph.inputs)
     primal_out = transform(lambda _, p: values[p], graph.outputs)
     names = distinct(graph.names, ["g"] if len(real) == 1 else [f"g{k}" for k in range(len(real))])
-    return t.graph(names, primal_in + g_trees, primal_out + transform(lambda _, p: found[p], wanted), False)
+    return t.freeze(names, primal_in + g_trees, primal_out + transform(lambda _, p: cotangents[p], wanted), False)
 
 
-def _cotangent_inputs(t: Trace, graph: Graph, k: int, tree: Tree) -> Tree:
-    return transform(lambda path, p: t.input(f"g.{path}" if path else f"g{k}", graph.nodes[p].shape), tree)
+def _cotangent_inputs(t: GraphBuilder, graph: Graph, k: int, tree: Tree) -> Tree:
+    return transform(lambda path, p: t.leaf(f"g.{path}" if path else f"g{k}", graph.nodes[p].shape), tree)
 
 
+@_of_functions
 def grad(graph: Graph, wrt: Wrt = None, *, value: bool = False) -> Graph:
     """The gradient of a graph with one scalar output: inputs -> gradient, or (value, gradient) with value=True.
 
@@ -214,14 +272,14 @@ def grad(graph: Graph, wrt: Wrt = None, *, value: bool = False) -> Graph:
         shapes = [graph.nodes[p].shape for p in outs]
         raise ShapeError("grad", f"needs one output of shape (); got {shapes}; use vjp, or sum the output")
     chosen, single = _selected(graph, wrt)
-    t = Trace(share=True)
+    t = GraphBuilder(share=True)
     values = _replay(t, graph, _copy_inputs(t, graph))
     t.prefix = "one"
     seed = fill(values[outs[0]], 1)
     wanted = tuple(tree for _, tree in chosen)
-    found = _pull_back(t, graph, values, [(outs[0], seed)], set(leaves(wanted)))
-    gradients = transform(lambda _, p: found[p], wanted)
+    cotangents = _pull_back(t, graph, values, [(outs[0], seed)], set(leaves(wanted)))
+    gradients = transform(lambda _, p: cotangents[p], wanted)
     primal_in = transform(lambda _, p: values[p], graph.inputs)
     if value:
         gradients = (values[outs[0]], gradients[0] if single else gradients)
-    return t.graph(graph.names, primal_in, gradients, single and not value)
+    return t.freeze(graph.names, primal_in, gradients, single and not value)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import ShapeError
+from ..window import Size
 
 Tree = Any
 
@@ -15,8 +16,8 @@ def is_branch(tree: Tree) -> bool:
 
 
 def is_shape(tree: Tree) -> bool:
-    """A tuple of ints: a leaf where structures of shapes are meant. () is the shape of a scalar."""
-    return isinstance(tree, tuple) and all(isinstance(n, int) and not isinstance(n, bool) for n in tree)
+    """A tuple of ints, and names of open sizes: a leaf where structures of shapes are meant. () is that of a scalar."""
+    return isinstance(tree, tuple) and all(isinstance(n, int | str | Size) and not isinstance(n, bool) for n in tree)
 
 
 def items(tree: Tree) -> list[tuple[str, Tree]]:
@@ -68,8 +69,8 @@ def match(pattern: Tree, tree: Tree, path: str) -> Iterator[tuple[str, Any, Any]
     keys = [key for key, _ in items(pattern)]
     if not is_branch(tree):
         raise ShapeError("graph", f"{path} must have entries {', '.join(keys)}; got a bare {type(tree).__name__}")
-    found = [key for key, _ in items(tree)]
-    lacks, unknown = [k for k in keys if k not in found], [k for k in found if k not in keys]
+    given = [key for key, _ in items(tree)]
+    lacks, unknown = [k for k in keys if k not in given], [k for k in given if k not in keys]
     if lacks or unknown:
         problems = [f"lacks {', '.join(lacks)}"] * bool(lacks) + [f"has unknown {', '.join(unknown)}"] * bool(unknown)
         raise ShapeError("graph", f"{path} {' and '.join(problems)}")

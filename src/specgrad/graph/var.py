@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from operator import index as whole
-from typing import TYPE_CHECKING, Any, Never
+from operator import index as whole_number
+from typing import Any, Never, Protocol
 
 import numpy as np
 
 from ..errors import ParameterError, SpecgradError, UnsupportedError
 from ..op import REGISTRY, Op, Params, Value
-from ..ops import activation, contract, elementwise, layout, max_pool
+from ..ops import activation, contract, elementwise, layout, max_pool, whole
 from ..window import Shape
 from .graph import Kind, Node
 
-if TYPE_CHECKING:
-    from .trace import Trace
+
+class Recorder(Protocol):
+    """What a variable asks of the builder that it belongs to."""
+
+    @property
+    def nodes(self) -> Sequence[Node]: ...
+
+    def record(self, op: Op, args: Sequence[Value], params: Params) -> Var: ...
 
 
 def _no_value(what: str, write: str) -> Never:
@@ -25,19 +32,25 @@ def _no_value(what: str, write: str) -> Never:
 class Var:
     """A value of a graph under construction: it has a shape and a kind, and no data.
 
-    Arithmetic and comparisons record nodes (a comparison is 1 where it holds, else 0). Variables are hashed, and found
-    in dicts, by identity; `in` would compare them, and is refused.
+    Arithmetic, comparisons (1 where one holds, else 0), indexing and many of NumPy's functions record nodes; what would
+    need a value says what to write instead. `id` numbers the node in its builder. Variables are hashed, and found in
+    dicts, by identity; `in` would compare them, and is refused.
+
+    >>> from specgrad import GraphBuilder
+    >>> x = GraphBuilder().input("x", (2, 5))
+    >>> x[0, ::-2] * 2 + 1
+    Var(add: (3,))
     """
 
-    __slots__ = ("position", "trace")
+    __slots__ = ("builder", "id")
 
-    def __init__(self, trace: Trace, position: int) -> None:
-        self.trace = trace
-        self.position = position
+    def __init__(self, builder: Recorder, id: int) -> None:
+        self.builder = builder
+        self.id = id
 
     @property
     def node(self) -> Node:
-        return self.trace.nodes[self.position]
+        return self.builder.nodes[self.id]
 
     @property
     def shape(self) -> Shape:
@@ -60,8 +73,8 @@ class Var:
 
     @staticmethod
     def __specgrad_apply__(op: Op, args: Sequence[Value], params: Params) -> Var:
-        trace = next(a.trace for a in args if isinstance(a, Var))
-        return trace.record(op, args, params)
+        builder: Recorder = next(a.builder for a in args if isinstance(a, Var))
+        return builder.record(op, args, params)
 
     # --- what needs a value ---------------------------------------------------------------------------------------
 
@@ -99,6 +112,7 @@ class Var:
     __neg__ = elementwise.neg
     __abs__ = elementwise.abs_
     __matmul__ = contract.matmul
+    __mod__ = whole.mod
     __gt__ = elementwise.greater
     __ge__ = elementwise.greater_equal
     __hash__ = object.__hash__
@@ -114,6 +128,9 @@ class Var:
 
     def __rtruediv__(self, other: Value) -> Value:
         return elementwise.div(other, self)
+
+    def __rmod__(self, other: Value) -> Value:
+        return whole.mod(other, self)
 
     def __rmatmul__(self, other: Value) -> Value:
         return contract.matmul(other, self)
@@ -137,7 +154,7 @@ class Var:
         return _part(self, index)
 
     def reshape(self, *shape: Any) -> Value:
-        return layout.reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        return layout.reshape(self, shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape)
 
     def relu(self) -> Value:
         return activation.relu(self)
@@ -180,7 +197,7 @@ def _equal(x: Var, other: Any) -> Value:
 
 
 def _part(x: Var, index: Any) -> Value:
-    """x[index] by slice and reshape: whole numbers, slices with positive steps, ... and None."""
+    """x[index] for whole numbers, slices, ... and None: by slice and reshape, and by take where a step is negative."""
     entries = list(index) if isinstance(index, tuple) else [index]
     dots = [i for i, e in enumerate(entries) if e is Ellipsis]
     used = len(entries) - len(dots) - sum(e is None for e in entries)
@@ -190,9 +207,13 @@ def _part(x: Var, index: Any) -> Value:
     entries[at : at + 1] = [slice(None)] * (x.ndim - used)
     sizes = iter(x.shape)
     ranges = [None if e is None else _range(e, next(sizes)) for e in entries]
+    if any(r is not None and r.step is not None and r.step < 0 for r in ranges):
+        cells = np.arange(whole_number(math.prod(x.shape))).reshape(x.shape)[index]
+        flat = layout.reshape(x, (math.prod(x.shape),))
+        return layout.reshape(max_pool.take(flat, cells.reshape(-1), rank=1, empty=False), cells.shape)
     y = layout.slice_(x, *(r for r in ranges if r is not None))
-    found = iter(y.shape)
-    axes = [(e, 1 if e is None else next(found)) for e in entries]
+    extents = iter(y.shape)
+    axes = [(e, 1 if e is None else next(extents)) for e in entries]
     shape = tuple(n for e, n in axes if e is None or isinstance(e, slice))
     return y if shape == y.shape else layout.reshape(y, shape)
 
@@ -203,10 +224,11 @@ def _range(entry: Any, size: int) -> slice:
     if isinstance(entry, bool | np.bool_) or not isinstance(entry, int | np.integer):
         text = "a variable is indexed by whole numbers, slices, ... and None; write specgrad.select for a mask, "
         raise ParameterError("index", f"{text}concat of slices for a list; got {type(entry).__name__}", rule="P5")
-    i = whole(entry)
+    i = whole_number(entry)
     if not -size <= i < size:
         raise IndexError(f"index {i} is out of range for an axis of {size} cells")
-    return slice(i % size, i % size + 1)
+    at = i if i >= 0 else i + size
+    return slice(at, at + 1)
 
 
 def _foreign(name: str) -> UnsupportedError:
@@ -232,6 +254,7 @@ ATTRIBUTES = {
     "view": "x.reshape(...)",
     "flatten": "specgrad.flatten(x)",
     "max": "specgrad.amax(x, axes)",
+    "min": "specgrad.amin(x, axes)",
     "clip": "specgrad.clamp(x, low, high)",
     "softmax": "specgrad.softmax(x)",
     "size": "math.prod(x.shape)",
@@ -249,6 +272,12 @@ UFUNCS: dict[str, Callable[..., Value]] = {
     "log": elementwise.log,
     "sqrt": elementwise.sqrt,
     "sign": elementwise.sign,
+    "floor": whole.floor,
+    "ceil": whole.ceil,
+    "rint": whole.round_,
+    "trunc": whole.trunc,
+    "fmod": whole.fmod,
+    "remainder": whole.mod,
     "tanh": activation.tanh,
     "square": lambda x: elementwise.mul(x, x),
     "power": elementwise.power,
@@ -269,6 +298,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mean": lambda a, axis=None, *, keepdims=False: elementwise.mean(a, axis, keepdims=keepdims),
     "amax": lambda a, axis=None, *, keepdims=False: max_pool.amax(a, axis, keepdims=keepdims),
     "max": lambda a, axis=None, *, keepdims=False: max_pool.amax(a, axis, keepdims=keepdims),
+    "amin": lambda a, axis=None, *, keepdims=False: max_pool.amin(a, axis, keepdims=keepdims),
+    "min": lambda a, axis=None, *, keepdims=False: max_pool.amin(a, axis, keepdims=keepdims),
     "reshape": lambda a, shape: layout.reshape(a, (shape,) if isinstance(shape, int) else shape),
     "transpose": _permute,
     "concatenate": lambda arrays, axis=0: layout.concat(arrays, axis),

@@ -7,9 +7,9 @@ from typing import Any
 
 HOME = {
     "from_onnx": "onnx",
-    "from_torch": "torch_export",
+    "from_torch": "torch.read",
     "to_onnx": "onnx",
-    "to_torch": "torch_module",
+    "to_torch": "torch.write",
 }
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
+from ..curve import Curve, always, at_most
 from ..errors import ParameterError, ShapeError
-from ..op import Case, Value, apply, composite
+from ..op import Case, Value, apply, composite, number_of
 from ..scalar import Array, Number
 from .elementwise import add, div, greater, greater_equal, mul, neg, number_cases, power, select, sub, unary
 
@@ -41,6 +42,7 @@ RELU = unary(
     lambda x, y, t: select(greater_equal(0, x), 0, t),
     monotone=(0,),
     exact=True,
+    curve=Curve(steepest=at_most(1.0), kinks=always((0,))),
 )
 
 
@@ -65,12 +67,15 @@ LEAKY_RELU = unary(
     shape=lambda x, *, slope: x,
     cases=_with_params(slope=lambda rng: rng.choice((-1, 0, 2, 0.25))),
     roundings=lambda *_, **__: 1,
+    curve=Curve(
+        steepest=lambda xp, low, high, p: max(1.0, abs(float(p["slope"]))), kinks=always((0,)), turning=always(0.0)
+    ),
 )
 
 
 def leaky_relu(x: Value, slope: Number = 0.01) -> Value:
     """x where x > 0, else slope*x; the derivative at 0 is `slope` ([K1])."""
-    return apply(LEAKY_RELU, x, slope=slope)
+    return apply(LEAKY_RELU, x, slope=number_of(slope))
 
 
 RELU6 = unary(
@@ -79,6 +84,7 @@ RELU6 = unary(
     lambda x, y, t: select(greater_equal(0, x), 0, select(greater_equal(x, 6), 0, t)),
     monotone=(0,),
     exact=True,
+    curve=Curve(steepest=at_most(1.0), kinks=always((0, 6))),
 )
 
 
@@ -100,6 +106,7 @@ CLAMP = unary(
     cases=_with_params(low=lambda rng: rng.choice((None, -1, 0)), high=lambda rng: rng.choice((None, 1, 2))),
     monotone=(0,),
     exact=True,
+    curve=Curve(steepest=at_most(1.0), kinks=lambda p: [k for k in (p["low"], p["high"]) if k is not None]),
 )
 
 
@@ -107,7 +114,7 @@ def clamp(x: Value, low: Number | None = None, high: Number | None = None) -> Va
     """min(max(x, low), high); the derivative passes at both ends ([K1])."""
     if low is not None and high is not None and low > high:
         raise ShapeError("clamp", f"low={low} lies above high={high}")
-    return apply(CLAMP, x, low=low, high=high)
+    return apply(CLAMP, x, low=number_of(low), high=number_of(high))
 
 
 def _hardswish_slope(x: Value, y: Value, t: Value) -> Value:
@@ -120,6 +127,9 @@ HARDSWISH = unary(
     lambda x: x * _between(x + scalar.literal(3, x), 0, 6) / scalar.literal(6, x),
     _hardswish_slope,
     cases=lambda rng: ((number_cases(1)(rng)[0][0] * 2,), {}),
+    curve=Curve(
+        steepest=at_most(1.51), curvature=at_most(0.334), kinks=always((-3, 3)), turning=always(-1.5), room=6.0
+    ),
 )
 
 
@@ -136,6 +146,7 @@ TANH = unary(
     lambda x, y, t: mul(t, sub(1, mul(y, y))),
     monotone=(0,),
     transcendental=True,
+    curve=Curve(steepest=at_most(1.0), curvature=at_most(0.77)),
 )
 
 
@@ -151,7 +162,14 @@ def _sigmoid_spec(x: Array) -> Array:
     return a / (a + b) if x.dtype == object else np.where(np.isposinf(m), scalar.zeros((), x), a / (a + b))
 
 
-SIGMOID = unary("sigmoid", _sigmoid_spec, lambda x, y, t: mul(t, mul(y, sub(1, y))), monotone=(0,), transcendental=True)
+SIGMOID = unary(
+    "sigmoid",
+    _sigmoid_spec,
+    lambda x, y, t: mul(t, mul(y, sub(1, y))),
+    monotone=(0,),
+    transcendental=True,
+    curve=Curve(steepest=at_most(0.2501), curvature=at_most(0.0963)),
+)
 
 
 def sigmoid(x: Value) -> Value:
@@ -168,7 +186,13 @@ def _silu_slope(x: Value, y: Value, t: Value) -> Value:
     return mul(t, mul(s, add(mul(x, sub(1, s)), 1)))
 
 
-SILU = unary("silu", lambda x: x * _sigmoid_spec(x), _silu_slope, transcendental=True)
+SILU = unary(
+    "silu",
+    lambda x: x * _sigmoid_spec(x),
+    _silu_slope,
+    transcendental=True,
+    curve=Curve(steepest=at_most(1.1), curvature=at_most(0.5001), turning=always(-1.2784645427610738)),
+)
 
 
 def silu(x: Value) -> Value:
@@ -193,6 +217,7 @@ SOFTPLUS = unary(
     cases=_with_params(beta=lambda rng: rng.choice((1, 2, 0.5))),
     monotone=(0,),
     transcendental=True,
+    curve=Curve(steepest=at_most(1.0), curvature=lambda xp, low, high, p: 0.2501 * float(p["beta"]), room=1.0),
 )
 
 
@@ -200,7 +225,7 @@ def softplus(x: Value, beta: Number = 1) -> Value:
     """log(1 + exp(beta*x)) / beta, beta > 0. PyTorch switches to x above beta*x = 20; we never do."""
     if not beta > 0:
         raise ParameterError("softplus", f"beta must be positive; got beta={beta}", rule="P5")
-    return apply(SOFTPLUS, x, beta=beta)
+    return apply(SOFTPLUS, x, beta=number_of(beta))
 
 
 def _pi(x: Array) -> Any:
@@ -222,13 +247,27 @@ def _cdf_spec(x: Array) -> Array:
     return np.asarray(erfc(x.astype(float)), dtype=x.dtype)
 
 
-NORMAL_PDF = unary("normal_pdf", _pdf_spec, lambda x, y, t: neg(mul(t, mul(x, y))), transcendental=True)
-NORMAL_CDF = unary("normal_cdf", _cdf_spec, lambda x, y, t: mul(t, normal_pdf(x)), monotone=(0,), transcendental=True)
+NORMAL_PDF = unary(
+    "normal_pdf",
+    _pdf_spec,
+    lambda x, y, t: neg(mul(t, mul(x, y))),
+    transcendental=True,
+    curve=Curve(steepest=at_most(0.243), curvature=at_most(0.399), turning=always(0.0)),
+)
+NORMAL_CDF = unary(
+    "normal_cdf",
+    _cdf_spec,
+    lambda x, y, t: mul(t, normal_pdf(x)),
+    monotone=(0,),
+    transcendental=True,
+    curve=Curve(steepest=at_most(0.399), curvature=at_most(0.242)),
+)
 GELU = unary(
     "gelu",
     lambda x: x * _cdf_spec(x),
     lambda x, y, t: mul(t, add(normal_cdf(x), mul(x, normal_pdf(x)))),
     transcendental=True,
+    curve=Curve(steepest=at_most(1.13), curvature=at_most(0.798), turning=always(-0.7517915246935645)),
 )
 
 

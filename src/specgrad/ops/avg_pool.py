@@ -9,7 +9,6 @@ the input) or a number. A window with nothing to count gives 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 from typing import Any, Literal
@@ -18,12 +17,11 @@ import numpy as np
 
 from .. import scalar, window
 from ..errors import ParameterError, ShapeError
-from ..op import Case, Op, Value, apply, composite, is_literal, register, shape_of
+from ..op import Case, Op, Value, apply, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
 from . import cases
-from .activation import relu
-from .elementwise import mean, neg, power, sub
+from .elementwise import ROOT, mean, power
 
 Divisor = Literal["padded", "inside"] | Number
 
@@ -77,6 +75,8 @@ AVG_POOL: Op = register(
         vjp=lambda gy, y, args, **params: (apply(AVG_SPREAD, gy, **params),),
         cases=lambda rng: _case(rng, transpose=False),
         linear="all",
+        divides=True,
+        readers=lambda x, *, window, divisor: window.covers,
         roundings=lambda x, *, window, divisor: window.taps_count + _divisions(divisor),
         magnitude=lambda x, *, window, divisor: abs(_avg_spec(x, window=window, divisor=divisor)),
         reach=lambda x, *, window, divisor: window.reach(),
@@ -91,6 +91,8 @@ AVG_SPREAD: Op = register(
         vjp=lambda gy, y, args, **params: (apply(AVG_POOL, gy, **params),),
         cases=lambda rng: _case(rng, transpose=True),
         linear="all",
+        divides=True,
+        reads="transpose",
         roundings=lambda x, *, window, divisor: window.covers + _divisions(divisor),
         magnitude=lambda x, *, window, divisor: abs(_spread_spec(x, window=window, divisor=divisor)),
     )
@@ -120,6 +122,7 @@ def avg_pool(
     array([1.5, 3.5, 5. ])
     """
     win = window.pooling("avg_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding, ceil=ceil)
+    divisor = number_of(divisor)
     if divisor is not None and (not is_literal(divisor) or divisor == 0):
         raise ParameterError("avg_pool", f"divisor must be a number other than 0; got {divisor!r}", rule="P5")
     rule = divisor if divisor is not None else "padded" if count_include_pad else "inside"
@@ -128,10 +131,12 @@ def avg_pool(
 
 def adaptive_output(name: str, x: Shape, output: Any, rank: int | None) -> Shape:
     """`output` per axis; None keeps an axis as it is, as in PyTorch."""
-    if isinstance(output, Sequence) and None in output:
-        sizes = x[len(x) - len(output) :]
-        output = tuple(n if m is None else m for n, m in zip(sizes, output, strict=True))
-    return window.kernel_of(name, output, rank)
+    if not hasattr(output, "__iter__") or None not in output:
+        return window.kernel_of(name, output, rank)
+    given = window.kernel_of(name, tuple(1 if m is None else m for m in output), rank)
+    sizes = x[len(x) - len(output) :]
+    sizes = tuple(sizes) if window.any_open(sizes) else window.whole(tuple(sizes))
+    return tuple(n if m is None else k for n, m, k in zip(sizes, output, given, strict=True))
 
 
 def adaptive_avg_pool(x: Value, output: PerAxis, *, rank: int | None = None) -> Value:
@@ -183,20 +188,17 @@ def lp_pool(
 
     PyTorch's lp_pool1d/2d/3d for whole windows. Under `ceil` PyTorch multiplies the mean of the clipped window by the
     whole kernel; we sum what is there. ONNX defines it on absolute values: write lp_pool(specgrad.abs(x), ...).
-    For p > 1 an all-zero window passes no cotangent ([K1]), as in PyTorch; its tangent is 0 times infinity, so NaN.
+    For p > 1 the derivative of an all-zero window, and of one without a tap inside, is 0 ([K1]): its cotangent as in
+    PyTorch, its tangent too (PyTorch: NaN).
 
     >>> lp_pool(np.array([3.0, 4.0, 6.0, 8.0]), (2,))
     array([ 5., 10.])
     """
+    p = number_of(p)
     if not is_literal(p) or not p > 0:
         raise ParameterError("lp_pool", f"p must be a positive number; got p={p!r}", rule="P5")
     win = window.pooling(
         "lp_pool", shape_of(x), kernel, rank=rank, stride=stride, padding=padding, dilation=dilation, ceil=ceil
     )
     total = apply(AVG_POOL, power(x, p), window=win, divisor=1)
-    return total if p == 1 else power(_flat_at_zero(total, p), 1 / p if isinstance(p, float) else Fraction(1) / p)
-
-
-def _flat_at_zero(total: Value, p: Number) -> Value:
-    """`total` itself, with derivative 0 where it is 0: the infinite slope of the root meets no gradient ([K1])."""
-    return sub(relu(total), relu(neg(total))) if p % 2 == 1 else relu(total)  # only odd powers can be negative
+    return total if p == 1 else apply(ROOT, total, exponent=1 / p if isinstance(p, float) else Fraction(1) / p)

@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Literal
+
+import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..op import Value, apply, composite, shape_of
 from ..scalar import Number
-from ..window import int_of, kernel_of
+from ..window import border, int_of, kernel_of
+from .avg_pool import spatial_axes
 from .elementwise import add, div, exp, log, mean, mul, neg, select, sqrt, stop_gradient, sub
-from .layout import PAD, axis_of, broadcast, fill, permute, reshape, sum_
+from .gather import gather
+from .layout import PAD, axis_of, broadcast, concat, fill, keep_axes, permute, reshape, slice_, sum_
 from .max_pool import amax, take
 
 
 @composite
-def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0) -> Value:
-    """(lo, hi) cells of `value` around the last len(widths) axes.
+def pad(x: Value, widths: Sequence[tuple[int, int]], *, value: Number = 0, mode: str = "constant") -> Value:
+    """(lo, hi) cells around the last len(widths) axes: of `value`, or of x itself.
+
+    mode "reflect" mirrors at the first and last cell, "edge" repeats them, "wrap" goes on at the other end (PyTorch:
+    reflect, replicate, circular); one axis after the other, and as often as the padding is wide.
 
     >>> pad(np.ones(2), [(1, 2)])
     array([0., 1., 1., 0., 0.])
+    >>> pad(np.array([1.0, 2.0, 3.0]), [(2, 1)], mode="reflect")
+    array([3., 2., 1., 2., 3., 2.])
     """
     ndim = len(shape_of(x))
     if len(widths) > ndim:
         raise ShapeError("pad", f"{len(widths)} widths for {ndim} axes")
-    triples = ((0, 0, 0),) * (ndim - len(widths)) + tuple(
-        (int_of("pad", "every width", lo), int_of("pad", "every width", hi), 0) for lo, hi in widths
-    )
+    pairs = [(0, 0)] * (ndim - len(widths)) + [
+        (int_of("pad", "every width", lo), int_of("pad", "every width", hi)) for lo, hi in widths
+    ]
+    if mode != "constant":
+        return _continued(x, pairs, mode, value)
+    triples = tuple((lo, hi, 0) for lo, hi in pairs)
     y = apply(PAD, x, widths=triples)
     if value == 0:
         return y
     return select(apply(PAD, fill(x, 1), widths=triples), y, value)
+
+
+def _continued(x: Value, pairs: Sequence[tuple[int, int]], mode: str, value: Number) -> Value:
+    if value != 0:
+        raise ParameterError("pad", f"value={value} has no meaning with mode={mode!r}", rule="P5")
+    for axis, (lo, hi) in enumerate(pairs):
+        if lo or hi:
+            x = gather(x, border(mode, shape_of(x)[axis], lo, hi), axis=axis)
+    return x
 
 
 @composite
@@ -50,6 +72,54 @@ def upsample_nearest(x: Value, factor: int | Sequence[int], *, rank: int | None 
     return reshape(
         broadcast(reshape(x, spread), repeated), lead + tuple(n * f for n, f in zip(sizes, factors, strict=True))
     )
+
+
+# --- folds over whole axes --------------------------------------------------------------------------------------
+
+
+@composite
+def fold(f: Callable[[Value, Value], Value], init: Value, x: Value, *, rank: int) -> Value:
+    """f(.. f(f(init, x_0), x_1) .., x_n) over the cells of the last `rank` axes, in row-major order.
+
+    f is any function of (so far, cell) that is made of operators; both have the leading shape, and so must its result.
+    init is a number, or a value of that shape. A graph records f once per cell; derivatives are those of its operators.
+
+    >>> fold(lambda so_far, cell: so_far * 10 + cell, 0, np.array([[1.0, 2.0], [3.0, 4.0]]), rank=1)
+    array([12., 34.])
+    """
+    shape = shape_of(x)
+    axes = spatial_axes("fold", shape, rank)
+    lead = shape[: axes[0]]
+    count = math.prod(shape[axes[0] :])
+    cells, so_far = reshape(x, (*lead, count)), init
+    for k in range(count):
+        cell = slice_(cells, *[None] * len(lead), slice(k, k + 1))
+        so_far = f(so_far, reshape(cell, lead))
+        if shape_of(so_far) != lead:
+            raise ShapeError("fold", f"f must give the leading shape {lead}; got {shape_of(so_far)} at cell {k}")
+    return so_far
+
+
+@composite
+def global_pool(reduce: Callable[[Value], Value], x: Value, *, rank: int, keepdims: bool = True) -> Value:
+    """reduce(image) for every image, the last `rank` axes: (C, *spatial) to (C, 1, ..) or, keepdims=False, to (C).
+
+    reduce is any function from (*spatial) to () that is made of operators; a graph records it once per image.
+
+    >>> global_pool(lambda image: image[0, 0] * image[1, 1], np.arange(8.0).reshape(2, 2, 2), rank=2, keepdims=False)
+    array([ 0., 28.])
+    """
+    shape = shape_of(x)
+    axes = spatial_axes("global_pool", shape, rank)
+    lead, images = shape[: axes[0]], []
+    for k in np.ndindex(lead):
+        image = slice_(x, *(slice(i, i + 1) for i in k))
+        value = reduce(reshape(image, shape[axes[0] :]))
+        if shape_of(value) != ():
+            raise ShapeError("global_pool", f"reduce must give one number; got shape {shape_of(value)}")
+        images.append(reshape(value, (1,)))
+    y = reshape(concat(images, 0), lead) if images else sum_(x, axes)  # [P4]
+    return keep_axes(y, shape, axes) if keepdims else y
 
 
 # --- softmax ----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ..scalar import Array
 from ..window import Shape
 from . import cases
 from .elementwise import add, add_tangents
-from .layout import broadcast, reshape
+from .layout import broadcast, common_shape, reshape
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -42,16 +42,16 @@ def _extents(x: Shape, z: Shape, spec: str) -> dict[str, int]:
     a, b, _ = _parse(spec)
     if len(a) != len(x) or len(b) != len(z):
         raise ShapeError("contract", f"{spec!r} does not fit shapes {x} and {z}")
-    found: dict[str, int] = {}
+    extents: dict[str, int] = {}
     for letter, n in zip(a + b, x + z, strict=True):
-        if found.setdefault(letter, n) != n:
-            raise ShapeError("contract", f"{letter} is {found[letter]} and {n} in {spec!r}; got shapes {x} and {z}")
-    return found
+        if extents.setdefault(letter, n) != n:
+            raise ShapeError("contract", f"{letter} is {extents[letter]} and {n} in {spec!r}; got shapes {x} and {z}")
+    return extents
 
 
 def _shape(x: Shape, z: Shape, *, spec: str) -> Shape:
-    found = _extents(x, z, spec)
-    return tuple(found[c] for c in _parse(spec)[2])
+    extents = _extents(x, z, spec)
+    return tuple(extents[c] for c in _parse(spec)[2])
 
 
 def _spec(x: Array, z: Array, *, spec: str) -> Array:
@@ -77,8 +77,8 @@ def _vjp(gy: Value, y: Value, args: Any, *, spec: str) -> tuple[Value, Value]:
 
 
 def _roundings(x: Shape, z: Shape, *, spec: str) -> int:
-    found, out = _extents(x, z, spec), _parse(spec)[2]
-    return math.prod(n for c, n in found.items() if c not in out)
+    extents, out = _extents(x, z, spec), _parse(spec)[2]
+    return math.prod(n for c, n in extents.items() if c not in out)
 
 
 def _case(rng: Random) -> Case:
@@ -131,7 +131,7 @@ def matmul(x: Value, z: Value) -> Value:
     if len(b) < 3:
         rows = LETTERS[3 : 2 + len(a)]
         return contract(x, z, f"{rows}b,bc->{rows}c" if len(b) == 2 else f"{rows}b,b->{rows}")
-    lead = np.broadcast_shapes(a[:-2], b[:-2])
+    lead = common_shape("matmul", a[:-2], b[:-2])
     batch = LETTERS[3 : 3 + len(lead)]
     x, z = broadcast(x, lead + a[-2:]), broadcast(z, lead + b[-2:])
     return contract(x, z, f"{batch}ab,{batch}bc->{batch}ac")

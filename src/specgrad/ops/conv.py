@@ -20,9 +20,9 @@ import numpy as np
 from .. import scalar, window
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
-from ..reach import Reach
 from ..scalar import Array
 from ..window import Padding, PerAxis, Shape, Tap, Window
+from ..window.reach import Reach
 from . import cases
 from .elementwise import add_tangents
 from .layout import broadcast, reshape, sum_
@@ -71,8 +71,8 @@ def _check_x(name: str, x: Shape, w: Shape, channels: int, spatial: Shape) -> No
     if len(x) < rank + 1 or x[len(x) - rank :] != spatial:
         raise ShapeError(name, f"x must have a channel axis and spatial sizes {spatial}; got x {x}", rule="C1")
     if x[len(x) - rank - 1] != channels:
-        found = x[len(x) - rank - 1]
-        raise ShapeError(name, f"w {w} needs {channels} input channels; got {found} in x {x}", rule="C1")
+        given = x[len(x) - rank - 1]
+        raise ShapeError(name, f"w {w} needs {channels} input channels; got {given} in x {x}", rule="C1")
 
 
 def _check_w(name: str, w: Shape, win: Window, groups: int, channels: str) -> None:
@@ -231,6 +231,7 @@ CONV_TRANSPOSE: Op = register(
         linear=((0, 2), (1, 2)),
         roundings=_transpose_roundings,
         kernel=True,
+        reads="transpose",
         macs=_macs,
         reach=_transpose_reach,
     )
@@ -298,6 +299,7 @@ CONV_WEIGHT: Op = register(
         linear=((0,), (1,)),
         roundings=_weight_roundings,
         kernel=True,
+        reads="tap",
         macs=lambda x, gy, *, window, groups: math.prod(gy) * x[len(x) - window.rank - 1] // groups * window.taps_count,
     )
 )
@@ -306,7 +308,7 @@ CONV_WEIGHT: Op = register(
 # --- the public calls -------------------------------------------------------------------------------------------
 
 
-@window.remembered
+@window.remembered(1, 2)
 def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
     w, x = tuple(w), tuple(x)
     if len(w) < 3:
@@ -319,14 +321,14 @@ def _rank(name: str, w: Shape, x: Shape, groups: int) -> int:
     return rank
 
 
-@window.remembered
-def _conv_window(x: Shape, w: Shape, stride: Any, padding: Any, dilation: Any, groups: int) -> Window:
+@window.remembered(0, 1)
+def conv_window(x: Shape, w: Shape, stride: Any, padding: Any, dilation: Any, groups: int) -> Window:
     _rank("conv", w, x, groups)
-    return window.strided("conv", x, tuple(w[2:]), stride=stride, padding=padding, dilation=dilation)
+    return window.strided("conv", x, window.whole(tuple(w[2:])), stride=stride, padding=padding, dilation=dilation)
 
 
-@window.remembered
-def _transpose_window(
+@window.remembered(0, 1)
+def transpose_window(
     x: Shape, w: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int
 ) -> Window:
     rank = _rank("conv_transpose", w, x, groups)
@@ -361,7 +363,7 @@ def conv(
     >>> conv(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0, 100.0]]))
     array([[ 21., 210.]])
     """
-    win = _conv_window(shape_of(x), shape_of(w), stride, padding, dilation, groups)
+    win = conv_window(shape_of(x), shape_of(w), stride, padding, dilation, groups)
     if b is None:
         return apply(CONV, x, w, window=win, groups=groups)
     return apply(CONV, x, w, b, window=win, groups=groups)
@@ -387,6 +389,6 @@ def conv_transpose(
     >>> conv_transpose(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0]]), stride=2)
     array([[ 1.,  2., 10., 20.]])
     """
-    win = _transpose_window(shape_of(x), shape_of(w), stride, padding, output_padding, dilation, groups)
+    win = transpose_window(shape_of(x), shape_of(w), stride, padding, output_padding, dilation, groups)
     args = (x, w) if b is None else (x, w, b)
     return apply(CONV_TRANSPOSE, *args, window=win, groups=groups)

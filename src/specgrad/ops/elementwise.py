@@ -15,25 +15,26 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
+from ..curve import Curve, always, at_most
 from ..errors import ShapeError
-from ..op import Case, Op, Value, apply, composite, is_literal, register, shape_of
-from ..reach import CELL, Reach
+from ..op import Case, Op, Value, apply, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
-from ..window import Shape
+from ..window import Shape, identical
+from ..window.reach import CELL, Reach
 from . import cases
-from .layout import axes_of, broadcast_together, fill, no_cotangent, no_tangent, sum_
+from .layout import axes_of, broadcast_together, fill, no_cotangent, no_tangent, one_reader, sum_
 
 Slope = Callable[..., Value]
 
 
-def _same_shape(name: str) -> Callable[..., Shape]:
+def same_shape(name: str) -> Callable[..., Shape]:
     """The common shape; a Python number has shape () and fits every other."""
 
     def shape(*shapes: Shape) -> Shape:
-        found = {s for s in shapes if s != ()} or {()}
-        if len(found) > 1:
+        of_arrays = [s for s in shapes if s != ()] or [()]
+        if any(s != of_arrays[0] for s in of_arrays):
             raise ShapeError(name, f"shapes must be equal; got {shapes}")
-        return found.pop()
+        return of_arrays[0]
 
     return shape
 
@@ -76,9 +77,9 @@ def _quotient_case(rng: Random) -> Case:
     return (x, cases.positive(rng, x.shape)), {}
 
 
-def _binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits: Any) -> Op:
+def binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits: Any) -> Op:
     maker = traits.pop("cases", number_cases(2))
-    shape = _same_shape(name)
+    shape = same_shape(name)
     return register(
         Op(
             name=name,
@@ -88,12 +89,13 @@ def _binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **trait
             vjp=vjp,
             cases=maker,
             reach=cellwise,
+            readers=one_reader,
             **traits,
         )
     )
 
 
-ADD = _binary(
+ADD = binary(
     "add",
     operator.add,
     lambda y, args, dargs: add_tangents(*dargs),
@@ -102,7 +104,7 @@ ADD = _binary(
     monotone=(0, 1),
     roundings=lambda *_: 1,
 )
-SUB = _binary(
+SUB = binary(
     "sub",
     operator.sub,
     lambda y, args, dargs: add_tangents(dargs[0], None if dargs[1] is None else neg(dargs[1])),
@@ -112,7 +114,7 @@ SUB = _binary(
     roundings=lambda *_: 1,
     magnitude=operator.add,
 )
-MUL = _binary(
+MUL = binary(
     "mul",
     operator.mul,
     lambda y, args, dargs: add_tangents(_scaled(dargs[0], args[1]), _scaled(dargs[1], args[0])),
@@ -120,19 +122,20 @@ MUL = _binary(
     linear=((0,), (1,)),
     roundings=lambda *_: 1,
 )
-DIV = _binary(
+DIV = binary(
     "div",
     operator.truediv,
     _div_jvp,
     lambda gy, y, args: (div(gy, args[1]), neg(div(mul(gy, y), args[1]))),
     linear=((0,),),
     roundings=lambda *_: 2,  # a / b, or a * (1 / b)
+    divides=True,
     cases=_quotient_case,
 )
 
 
-def _apply_binary(op: Op, x: Value, y: Value) -> Value:
-    if getattr(x, "shape", 0) == getattr(y, "shape", 1):
+def broadcast_binary(op: Op, x: Value, y: Value) -> Value:
+    if identical(getattr(x, "shape", ("none",)), getattr(y, "shape", ("no other",))):
         return apply(op, x, y)
     if is_literal(x) and is_literal(y):
         x = np.asarray(x)
@@ -141,22 +144,22 @@ def _apply_binary(op: Op, x: Value, y: Value) -> Value:
 
 def add(x: Value, y: Value) -> Value:
     """x + y, broadcast as NumPy does."""
-    return _apply_binary(ADD, x, y)
+    return broadcast_binary(ADD, x, y)
 
 
 def sub(x: Value, y: Value) -> Value:
     """x - y."""
-    return _apply_binary(SUB, x, y)
+    return broadcast_binary(SUB, x, y)
 
 
 def mul(x: Value, y: Value) -> Value:
     """x * y."""
-    return _apply_binary(MUL, x, y)
+    return broadcast_binary(MUL, x, y)
 
 
 def div(x: Value, y: Value) -> Value:
     """x / y."""
-    return _apply_binary(DIV, x, y)
+    return broadcast_binary(DIV, x, y)
 
 
 # --- masks and selection ----------------------------------------------------------------------------------------
@@ -168,7 +171,7 @@ def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
     def spec(a: Array, b: Array) -> Array:
         return np.where(scalar.compare(name, test, a, b), scalar.full((), 1, a), scalar.zeros((), a))
 
-    shape = _same_shape(name)
+    shape = same_shape(name)
     return register(
         Op(
             name=name,
@@ -178,7 +181,9 @@ def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
             vjp=no_cotangent,
             cases=number_cases(2),
             exact=True,
+            jumps=True,
             reach=cellwise,
+            readers=one_reader,
         )
     )
 
@@ -194,17 +199,17 @@ def greater(x: Value, y: Value) -> Value:
     >>> greater(np.array([1.0, 2.0]), 1)
     array([0., 1.])
     """
-    return _apply_binary(GREATER, x, y)
+    return broadcast_binary(GREATER, x, y)
 
 
 def greater_equal(x: Value, y: Value) -> Value:
     """1 where x >= y, else 0."""
-    return _apply_binary(GREATER_EQUAL, x, y)
+    return broadcast_binary(GREATER_EQUAL, x, y)
 
 
 def equal(x: Value, y: Value) -> Value:
     """1 where x == y, else 0; +0 equals -0, NaN equals nothing."""
-    return _apply_binary(EQUAL, x, y)
+    return broadcast_binary(EQUAL, x, y)
 
 
 def _select_spec(c: Array, a: Array, b: Array) -> Array:
@@ -226,7 +231,7 @@ def _select_case(rng: Random) -> Case:
 SELECT = register(
     Op(
         name="select",
-        shape=lambda c, a, b: _same_shape("select")(c, a, b),
+        shape=lambda c, a, b: same_shape("select")(c, a, b),
         spec=_select_spec,
         jvp=_select_jvp,
         vjp=lambda gy, y, args: (None, select(args[0], gy, 0), select(args[0], 0, gy)),
@@ -235,6 +240,7 @@ SELECT = register(
         monotone=(1, 2),
         exact=True,
         reach=cellwise,
+        readers=one_reader,
     )
 )
 
@@ -266,6 +272,7 @@ def unary(name: str, f: Callable[..., Array], slope: Slope, **fields: Any) -> Op
             vjp=lambda gy, y, args, **params: (slope(args[0], y, gy, **params),),
             cases=fields.pop("cases", number_cases(1)),
             reach=cellwise,
+            readers=one_reader,
             **fields,
         )
     )
@@ -279,14 +286,32 @@ def _perfect_squares(rng: Random) -> Case:
     return (x * x,), {}
 
 
+def _above_0(xp: Any, low: Any) -> Any:
+    """low where it is positive, else 0, whose reciprocal is no bound at all: infinite."""
+    return xp.where(low > 0, low, xp.zeros_like(low))
+
+
 NEG = unary("neg", lambda x: np.asarray(-x), lambda x, y, t: neg(t), linear="all", exact=True)
-EXP = unary("exp", lambda x: scalar.apply("exp", x), lambda x, y, t: mul(y, t), monotone=(0,), transcendental=True)
+EXP = unary(
+    "exp",
+    lambda x: scalar.apply("exp", x),
+    lambda x, y, t: mul(y, t),
+    monotone=(0,),
+    transcendental=True,
+    curve=Curve(
+        steepest=lambda xp, low, high, p: 1.001 * xp.exp(high), curvature=lambda xp, low, high, p: 1.001 * xp.exp(high)
+    ),
+)
 LOG = unary(
     "log",
     lambda x: scalar.apply("log", x),
     lambda x, y, t: div(t, x),
     monotone=(0,),
     transcendental=True,
+    curve=Curve(
+        steepest=lambda xp, low, high, p: 1.001 / _above_0(xp, low),
+        curvature=lambda xp, low, high, p: 1.001 / _above_0(xp, low) ** 2,
+    ),
     cases=_POSITIVE,
 )
 SQRT = unary(
@@ -295,6 +320,10 @@ SQRT = unary(
     lambda x, y, t: div(t, mul(2, y)),
     monotone=(0,),
     roundings=lambda *_: 1,
+    curve=Curve(
+        steepest=lambda xp, low, high, p: 0.5001 / xp.sqrt(_above_0(xp, low)),
+        curvature=lambda xp, low, high, p: 0.2501 / _above_0(xp, low) ** 1.5,
+    ),
     cases=_perfect_squares,
 )
 
@@ -306,8 +335,14 @@ def _sign_spec(x: Array) -> Array:
     return signs if x.dtype == object else np.where(x != x, x, signs)
 
 
-SIGN = unary("sign", _sign_spec, lambda x, y, t: None, monotone=(0,), exact=True)
-ABS = unary("abs", lambda x: np.asarray(abs(x)), lambda x, y, t: mul(t, sign(x)), exact=True)
+SIGN = unary("sign", _sign_spec, lambda x, y, t: None, monotone=(0,), exact=True, jumps=True)
+ABS = unary(
+    "abs",
+    lambda x: np.asarray(abs(x)),
+    lambda x, y, t: mul(t, sign(x)),
+    exact=True,
+    curve=Curve(steepest=at_most(1.0), kinks=always((0,)), turning=always(0.0)),
+)
 
 
 def neg(x: Value) -> Value:
@@ -359,12 +394,27 @@ def _power_slope(x: Value, y: Value, t: Value, *, exponent: Number) -> Value | N
     return None if exponent == 0 else mul(mul(t, power(x, exponent - 1)), exponent)
 
 
+def _power_turning(p: Any) -> float | None:
+    e = float(p["exponent"])
+    return 0.0 if e > 0 and e % 2 == 0 else None
+
+
+def _power_curvature(xp: Any, low: Any, high: Any, p: Any) -> Any:
+    e = float(p["exponent"])
+    if e in (0, 1):
+        return 0.0 * low
+    bound = 1.001 * abs(e * (e - 1)) * xp.maximum(abs(low) ** (e - 2), abs(high) ** (e - 2))
+    whole = e == int(e) and e >= 2
+    return bound if whole else xp.where(low > 0, bound, math.inf)
+
+
 POWER = unary(
     "power",
     _power_spec,
     _power_slope,
     shape=lambda x, *, exponent: x,
     cases=lambda rng: (_POSITIVE(rng)[0], {"exponent": rng.choice((0, 1, 2, 3, -1, -2))}),
+    curve=Curve(curvature=_power_curvature, turning=_power_turning),
 )
 
 
@@ -376,7 +426,24 @@ def power(x: Value, exponent: Number) -> Value:
     """
     if not math.isfinite(exponent):
         raise ShapeError("power", f"exponent must be finite; got {exponent}")
-    return apply(POWER, x, exponent=exponent)
+    return apply(POWER, x, exponent=number_of(exponent))
+
+
+def _root_slope(x: Value, y: Value, t: Value, *, exponent: Number) -> Value:
+    """That of power; at 0, where it would be infinite, 0 ([K1]): neither mode multiplies 0 by infinity."""
+    flat = equal(x, 0)
+    steep = power(select(flat, 1, x), exponent - 1)
+    return mul(select(flat, 0, mul(t, steep)), exponent)
+
+
+ROOT = unary(
+    "root",
+    _power_spec,
+    _root_slope,
+    shape=lambda x, *, exponent: x,
+    cases=lambda rng: (_POSITIVE(rng)[0], {"exponent": rng.choice((2, 3))}),  # what rationals can do
+    curve=POWER.curve,
+)
 
 
 # --- the larger and the smaller ---------------------------------------------------------------------------------
@@ -403,18 +470,20 @@ def _shared(first: Op) -> Any:
 
 
 LESS = _mask("less", operator.lt)
-MAXIMUM = _binary("maximum", scalar.maximum, **_shared(GREATER), monotone=(0, 1), exact=True)
-MINIMUM = _binary("minimum", lambda a, b: -scalar.maximum(-a, -b), **_shared(LESS), monotone=(0, 1), exact=True)
+MAXIMUM = binary("maximum", scalar.maximum, **_shared(GREATER), monotone=(0, 1), exact=True, largest=True)
+MINIMUM = binary(
+    "minimum", lambda a, b: -scalar.maximum(-a, -b), **_shared(LESS), monotone=(0, 1), exact=True, largest=True
+)
 
 
 def maximum(x: Value, y: Value) -> Value:
     """The larger of x and y, NaN if either is; at a tie both share the derivative evenly ([K1])."""
-    return _apply_binary(MAXIMUM, x, y)
+    return broadcast_binary(MAXIMUM, x, y)
 
 
 def minimum(x: Value, y: Value) -> Value:
     """The smaller of x and y, NaN if either is; at a tie both share the derivative evenly ([K1])."""
-    return _apply_binary(MINIMUM, x, y)
+    return broadcast_binary(MINIMUM, x, y)
 
 
 STOP_GRADIENT = register(
@@ -428,6 +497,7 @@ STOP_GRADIENT = register(
         monotone=(0,),
         exact=True,
         reach=cellwise,
+        readers=one_reader,
     )
 )
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from .. import scalar
 from ..errors import ParameterError, ShapeError
-from ..op import Case, Op, Value, apply, is_literal, register, shape_of
-from ..reach import CELL, Reach, backwards, strided
+from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
-from ..window import Shape, int_of, resolve_padding
+from ..window import Repeated, Shape, any_open, identical, indices, int_of, is_one, resolve_padding, size_of
+from ..window.reach import CELL, Reach, backwards, strided
 from . import cases
 
 Triple = tuple[int, int, int]
@@ -36,10 +36,10 @@ def axes_of(operator: str, axes: int | Sequence[int] | None, ndim: int) -> Shape
     if axes is None:
         return tuple(range(ndim))
     listed = tuple(axes) if hasattr(axes, "__iter__") else (axes,)
-    found = tuple(sorted(axis_of(operator, a, ndim) for a in listed))
-    if len(set(found)) != len(found):
+    positions = tuple(sorted(axis_of(operator, a, ndim) for a in listed))
+    if len(set(positions)) != len(positions):
         raise ShapeError(operator, f"an axis is named twice; got axes={listed}")
-    return found
+    return positions
 
 
 # --- fill -------------------------------------------------------------------------------------------------------
@@ -47,6 +47,11 @@ def axes_of(operator: str, axes: int | Sequence[int] | None, ndim: int) -> Shape
 
 def _fill_shape(x: Shape, *, value: Number) -> Shape:
     return x
+
+
+def one_reader(*_: Shape, **__: Any) -> int:
+    """No cell of an argument is read by two cells of the result."""
+    return 1
 
 
 def no_tangent(y: Value, args: Any, dargs: Any, **_: Any) -> None:
@@ -77,7 +82,7 @@ def fill(x: Value, value: Number) -> Value:
     >>> fill(np.zeros(2), 3)
     array([3., 3.])
     """
-    return apply(FILL, x, value=value)
+    return apply(FILL, x, value=number_of(value))
 
 
 # --- reshape ----------------------------------------------------------------------------------------------------
@@ -104,8 +109,10 @@ RESHAPE = register(
         vjp=lambda gy, y, args, **_: (reshape(gy, shape_of(args[0])),),
         cases=_reshape_case,
         linear="all",
+        readers=one_reader,
         exact=True,
         kind="same",
+        idle=lambda x, *, shape: identical(x, shape),
     )
 )
 
@@ -116,7 +123,7 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
     >>> reshape(np.arange(6.0), (2, -1)).shape
     (2, 3)
     """
-    old, new = shape_of(x), tuple(int_of("reshape", "every size", n) for n in shape)
+    old, new = shape_of(x), tuple(size_of("reshape", n) for n in shape)
     if new.count(-1) == 1:
         known = math.prod(n for n in new if n != -1)
         if known == 0 or math.prod(old) % known:
@@ -124,7 +131,7 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
         new = tuple(math.prod(old) // known if n == -1 else n for n in new)
     if any(n < 0 for n in new):
         raise ShapeError("reshape", f"sizes must not be negative; got {new}")
-    return x if new == old else apply(RESHAPE, x, shape=new)
+    return x if identical(new, old) else apply(RESHAPE, x, shape=new)
 
 
 def flatten(x: Value, start: int = 0, end: int = -1) -> Value:
@@ -166,6 +173,7 @@ PERMUTE = register(
         vjp=lambda gy, y, args, *, order: (permute(gy, tuple(np.argsort(order).tolist())),),
         cases=_permute_case,
         linear="all",
+        readers=one_reader,
         exact=True,
         kind="same",
     )
@@ -192,7 +200,11 @@ def _slice_shape(x: Shape, *, ranges: tuple[Triple, ...]) -> Shape:
     for axis, (n, (start, stop, step)) in enumerate(zip(x, ranges, strict=True)):
         if not (0 <= start <= stop <= n and step >= 1):
             raise ShapeError("slice", f"range {start}:{stop}:{step} does not fit axis {axis}; got input shape {x}")
-    return tuple(len(range(*r)) for r in ranges)
+    return tuple((stop - start + step - 1) // step for start, stop, step in ranges)
+
+
+def _is_all(x: Shape, ranges: Sequence[Triple]) -> bool:
+    return all(identical(r, (0, n, 1)) for n, r in zip(x, ranges, strict=True))
 
 
 def _slice_vjp(gy: Value, y: Value, args: Any, *, ranges: tuple[Triple, ...]) -> tuple[Value]:
@@ -225,8 +237,10 @@ SLICE = register(
         vjp=_slice_vjp,
         cases=_slice_case,
         linear="all",
+        readers=one_reader,
         exact=True,
         kind="same",
+        idle=lambda x, *, ranges: _is_all(x, ranges),
         reach=_slice_reach,
     )
 )
@@ -244,11 +258,11 @@ def slice_(x: Value, *ranges: Any) -> Value:
     listed = [r if r is not None else slice(None) for r in ranges] + [slice(None)] * (len(shape) - len(ranges))
     triples = []
     for n, r in zip(shape, listed, strict=True):
-        start, stop, step = r.indices(n)
+        start, stop, step = (0, n, 1) if r == slice(None) else indices(r, n)
         if step < 1:
             raise ParameterError("slice", f"step must be positive; got {r}", rule="P5")
         triples.append((start, max(start, stop), step))
-    return x if triples == [(0, n, 1) for n in shape] else apply(SLICE, x, ranges=tuple(triples))
+    return x if _is_all(shape, triples) else apply(SLICE, x, ranges=tuple(triples))
 
 
 def _pad_shape(x: Shape, *, widths: tuple[Triple, ...]) -> Shape:
@@ -275,7 +289,7 @@ def _pad_vjp(gy: Value, y: Value, args: Any, *, widths: tuple[Triple, ...]) -> t
     return (slice_(gy, *_pad_inside(shape_of(args[0]), widths)),)
 
 
-def _pad_reach(x: Shape, *, widths: tuple[Triple, ...]) -> tuple[Reach, ...]:
+def _pad_reach(x: Shape, *, widths: tuple[Triple, ...]) -> tuple[Reach | None, ...]:
     return tuple(backwards(gap + 1, lo, lo) for lo, _, gap in widths)
 
 
@@ -292,6 +306,7 @@ PAD = register(
         vjp=_pad_vjp,
         cases=_pad_case,
         linear="all",
+        readers=one_reader,
         monotone=(0,),
         exact=True,
         reach=_pad_reach,
@@ -370,6 +385,7 @@ CONCAT = register(
         vjp=_concat_vjp,
         cases=_concat_case,
         linear="all",
+        readers=one_reader,
         exact=True,
         kind="same",
         reach=_concat_reach,
@@ -419,6 +435,7 @@ BROADCAST = register(
         linear="all",
         exact=True,
         kind="same",
+        idle=lambda x, *, shape: identical(x, shape),
     )
 )
 
@@ -430,23 +447,37 @@ def broadcast(x: Value, shape: Sequence[int]) -> Value:
     array([[1., 2.],
            [1., 2.]])
     """
-    old, new = shape_of(x), tuple(int_of("broadcast", "every size", n) for n in shape)
+    old, new = shape_of(x), tuple(size_of("broadcast", n) for n in shape)
     if len(old) > len(new):
         raise ShapeError("broadcast", f"shape {old} does not broadcast to {new}")
     aligned = reshape(x, (1,) * (len(new) - len(old)) + old)
-    return aligned if shape_of(aligned) == new else apply(BROADCAST, aligned, shape=new)
+    if any_open(new) and not hasattr(type(x), "__specgrad_apply__"):
+        return Repeated(aligned, new)
+    return aligned if identical(shape_of(aligned), new) else apply(BROADCAST, aligned, shape=new)
 
 
 def broadcast_together(operator: str, *xs: Value) -> tuple[Value, ...]:
     """Values brought to their common shape; Python numbers stay as they are."""
     shapes = [shape_of(x) for x in xs if not is_literal(x)]
-    if all(s == shapes[0] for s in shapes):
+    if all(identical(s, shapes[0]) for s in shapes):
         return xs
-    try:
-        common = np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise ShapeError(operator, f"shapes {' and '.join(map(str, shapes))} do not broadcast") from None
+    common = common_shape(operator, *shapes)
     return tuple(x if is_literal(x) else broadcast(x, common) for x in xs)
+
+
+def common_shape(operator: str, *shapes: Shape) -> Shape:
+    """NumPy's rule for several: per axis from the last, the one size that is not 1.
+
+    >>> common_shape("add", (2, 1), (3,))
+    (2, 3)
+    """
+    rank, common = max(map(len, shapes)), []
+    for axis in range(-rank, 0):
+        sizes = [s[axis] for s in shapes if len(s) >= -axis and not is_one(s[axis])]
+        if any(n != sizes[0] for n in sizes):
+            raise ShapeError(operator, f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+        common.append(sizes[0] if sizes else 1)
+    return tuple(common)
 
 
 def _sum_shape(x: Shape, *, axes: Shape) -> Shape:
@@ -479,6 +510,7 @@ SUM = register(
         vjp=_sum_vjp,
         cases=_sum_case,
         linear="all",
+        readers=one_reader,
         monotone=(0,),
         roundings=lambda x, *, axes: max(0, math.prod(x[a] for a in axes) - 1),
     )

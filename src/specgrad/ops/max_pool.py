@@ -26,7 +26,7 @@ from ..scalar import Array
 from ..window import Padding, PerAxis, Shape, Window, mapped
 from . import cases
 from .avg_pool import adaptive_output, spatial_axes
-from .elementwise import div, equal, select
+from .elementwise import div, equal, neg, select
 from .layout import axes_of, broadcast, keep_axes, no_cotangent, no_tangent, reshape, sum_
 
 
@@ -70,6 +70,7 @@ WINNER = register(
         vjp=no_cotangent,
         cases=_case,
         exact=True,
+        jumps=True,
         kind="index",
         reach=lambda x, *, window: window.reach(),
     )
@@ -151,6 +152,7 @@ TAKE: Op = register(
         monotone=(0,),
         exact=True,
         index_args=(1,),
+        picks=True,
     )
 )
 
@@ -171,6 +173,7 @@ PUT: Op = register(
         monotone=(0,),
         roundings=lambda gy, i, *, size, empty: math.prod(i[len(i) - len(size) :]),
         index_args=(1,),
+        picks=True,
     )
 )
 
@@ -225,6 +228,7 @@ MAX_POOL = register(
         cases=_case,
         monotone=(0,),
         exact=True,
+        largest=True,
         reach=lambda x, *, window: window.reach(),
     )
 )
@@ -404,6 +408,7 @@ AMAX = register(
         cases=_amax_case,
         monotone=(0,),
         exact=True,
+        largest=True,
     )
 )
 
@@ -424,6 +429,16 @@ def amax(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["a
 
 
 @composite
+def amin(x: Value, axes: Any = None, *, keepdims: bool = False, ties: Literal["all", "split"] = "split") -> Value:
+    """The minimum over axes (None: all), as -amax(-x); ties as in amax (torch.amin).
+
+    >>> amin(np.array([[1.0, 3.0], [4.0, 2.0]]), 1)
+    array([1., 2.])
+    """
+    return neg(amax(neg(x), axes, keepdims=keepdims, ties=ties))
+
+
+@composite
 def global_max_pool(x: Value, *, rank: int, keepdims: bool = True, ties: Ties = "all") -> Value:
     """The maximum over the last `rank` axes: (C, *spatial) to (C, 1, ..) or, with keepdims=False, to (C).
 
@@ -436,7 +451,7 @@ def global_max_pool(x: Value, *, rank: int, keepdims: bool = True, ties: Ties = 
     shape = shape_of(x)
     axes = spatial_axes("global_max_pool", shape, rank)
     if ties == "first":
-        y = max_pool(x, shape[len(shape) - rank :])
+        y = apply(MAX_POOL, x, window=window.adaptive("global_max_pool", shape, (1,) * rank))  # one cell: all of them
         return y if keepdims else reshape(y, shape[: len(shape) - rank])
     if ties not in ("all", "split"):
         raise ParameterError("global_max_pool", f'ties must be "all", "split" or "first"; got {ties!r}', rule="P5")

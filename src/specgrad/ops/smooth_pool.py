@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import scalar, window
 from ..errors import ParameterError, ShapeError
-from ..op import Case, Op, Value, apply, is_literal, register, shape_of
+from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
 from . import cases
@@ -159,6 +159,7 @@ SMOOTH_MAX_POOL = register(
         vjp=lambda gy, y, args, **params: (_push(args[0], y, gy, _family(params)),),
         cases=_smooth_case,
         monotone=(0,),
+        largest=True,
         transcendental=True,
         reach=lambda x, *, window, **_: window.reach(),
     )
@@ -186,6 +187,7 @@ PUSH = register(
         vjp=_push_vjp,
         cases=lambda rng: _family_case(rng, "g"),
         linear=((2,),),
+        reads="transpose",
         transcendental=True,
     )
 )
@@ -211,6 +213,7 @@ def smooth_max_pool(
     >>> smooth_max_pool(np.array([0.0, 0.0, 5.0, 1.0]), (2,), beta=100.0).round(3)
     array([0.007, 5.   ])
     """
+    beta = number_of(beta)
     if not is_literal(beta) or beta == 0 or not math.isfinite(beta):
         raise ParameterError("smooth_max_pool", f"beta must be a finite number other than 0; got {beta!r}", rule="P5")
     if padded not in ("zero", "ignore"):

@@ -16,6 +16,7 @@ import numpy as np
 from ..deployment import sentences
 from ..errors import ParameterError
 from ..scalar import Array
+from .ledger import GROWTH
 from .ulps import ANY, Bound
 
 
@@ -48,6 +49,11 @@ class Format:
         return float(2.0 ** (self.lowest - self.digits + 1))
 
     @property
+    def largest_divisor(self) -> float:
+        """1/x is normal, before and after rounding, for normal x up to here: 1/x >= 2*tiny."""
+        return 0.5 / self.tiny
+
+    @property
     def largest(self) -> float:
         return float((2.0 - 2.0 ** (1 - self.digits)) * 2.0**self.highest)
 
@@ -72,7 +78,7 @@ FORMATS = {
     "float64": Format("float64", 53, -1022, 1023),
     "real": Format("real", 2000, -1074, 1023),  # u = 0 and no largest number: what is left is our own float64 error
 }
-OPERANDS = {"tf32": Format("tf32", 11, -126, 127), "bfloat16": FORMATS["bfloat16"]}
+OPERANDS = {"tf32": Format("tf32", 11, -126, 127)} | {name: FORMATS[name] for name in ("float16", "bfloat16")}
 REFERENCE = FORMATS["float64"]
 
 
@@ -86,8 +92,8 @@ class Arithmetic:
     """How a runtime computes. Every claim names one; `deployment` says it in sentences.
 
     dtype        the format of every stored value: "float32", "float16", "bfloat16", "float64"; "real": no rounding
-    operands     the format that factors of convolutions and matrix products are rounded to first: "tf32", "bfloat16";
-                 None: as they are stored
+    operands     the format that factors of convolutions and matrix products are rounded to first: "tf32", "float16",
+                 "bfloat16"; None: as they are stored
     accumulate   the format of sums and products before the result is stored; None: the same or wider, in any order
     execution    "fused": runtimes merge nodes; "node": every layer's result is rounded to `dtype` and stored
     depth        the most roundings that a term of one sum meets, where sums are known to be blocked; None: any order
@@ -151,6 +157,13 @@ class Arithmetic:
         return None if self.operands is None else _format(self.operands, self.rounding)
 
     @property
+    def lost_in_factors(self) -> float:
+        """What a factor can lose below the normal numbers of its format; 0 where it is stored with no more range."""
+        if self.factor is None or self.factor.lowest <= self.format.lowest:
+            return 0.0
+        return self.factor.tiny if self.flush else self.factor.smallest
+
+    @property
     def fused(self) -> bool:
         return self.execution == "fused"
 
@@ -175,13 +188,38 @@ class Arithmetic:
         """
         return sentences(**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "ulps"})
 
-    def ulp_bound(self, name: str) -> tuple[float, str]:
-        """The declared error of a function, as (units of u, what they are relative to)."""
-        found = self.ulps.get(name)
-        if found is None:
+    def ulp_bound(self, name: str, own: tuple[float, str] | None = None) -> tuple[float, str]:
+        """The declared error of a function, as (units of u, what they are relative to); else its record's own."""
+        bound = self.ulps.get(name, own)
+        if bound is None:
             text = f"this arithmetic declares no error for it; give ulps={{{name!r}: units of u}}"
             raise ParameterError(name, text, rule="P5")
-        return found if isinstance(found, tuple) else (float(found), "y")
+        return bound if isinstance(bound, tuple) else (float(bound), "y")
+
+
+INTEGERS = "int32"
+"""The format of nodes that a runtime computes in integers: exact, as long as nothing leaves int32."""
+
+
+@cache
+def _integers() -> Arithmetic:
+    return Arithmetic("real", execution="node")
+
+
+def in_format(general: Arithmetic, name: str) -> Arithmetic:
+    """The arithmetic of a node in another format: its results are stored in it, its sums are in the general one.
+
+    >>> in_format(Arithmetic(), "float16").accumulate
+    'float32'
+    """
+    if name == general.dtype:
+        return general
+    if name == INTEGERS:
+        return _integers()
+    wider = FORMATS[general.dtype].digits > FORMATS[name].digits
+    accumulate = general.accumulate or (general.dtype if wider else None)
+    flush = general.flush and name != "float16"  # conversions to float16 keep its subnormal numbers
+    return replace(general, dtype=name, operands=None, accumulate=accumulate if wider else None, flush=flush)
 
 
 def growth(count: Any, u: float) -> Any:
@@ -190,6 +228,6 @@ def growth(count: Any, u: float) -> Any:
     >>> growth(1, 0.5), round(growth(2, 0.5), 9)
     (0.5, 1.25)
     """
-    grown = np.expm1(np.multiply(count, np.log1p(u))) * (1 + 1e-12)
+    grown = np.expm1(np.multiply(count, np.log1p(u))) * GROWTH
     exact = np.where(np.equal(count, 1), u, grown)
     return float(exact) if np.ndim(exact) == 0 else exact

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..scalar import Array
+from . import ledger
 from .region import Count
 
-SLACK = 1 + 2.0**-40  # covers the roundings of our own float64 arithmetic on radii, which are never negative
+SLACK = ledger.SLACK  # covers the roundings of our own float64 arithmetic on radii, which are never negative
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,8 @@ class Ball:
 
     radius is inf where nothing is proven. For positions (the winner of a maximum) value holds integers, radius is inf
     where rounding may choose another one, and `candidates` says which (None: any). `ends`, where given, are a lower and
-    an upper bound that hold besides: 0 for a relu, which value - radius may miss by a rounding.
+    an upper bound that hold besides: 0 for a relu, which value - radius may miss by a rounding. `whole`: every computed
+    value is a whole number between the ends.
     """
 
     value: Array
@@ -56,6 +58,7 @@ class Ball:
     candidates: Candidates | None = None
     expansion: Expansion | None = field(default=None, repr=False)
     ends: tuple[Array, Array] | None = field(default=None, repr=False)
+    whole: bool = field(default=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -97,6 +100,8 @@ class Ball:
         got = np.asarray(computed).astype(float)
         with np.errstate(all="ignore"):
             near = np.abs(got - self.value) <= self.radius
+            if self.whole:
+                near = near & (got == np.rint(got)) & (got >= self.low) & (got <= self.high)
         same = (got == self.value) | (np.isnan(got) & np.isnan(self.value))
         return np.asarray(near | same | np.isinf(self.radius))
 
@@ -104,7 +109,7 @@ class Ball:
 def _outward(x: Array, radius: Array, direction: int) -> Array:
     """x is exact where the radius is 0; elsewhere at least one float64 further out (faster than np.nextafter)."""
     with np.errstate(invalid="ignore"):
-        step = np.abs(x) * 2.0**-52 + 5e-324
+        step = np.abs(x) * ledger.OUTWARD + ledger.LEAST
         return np.where(radius == 0, x, x + step if direction > 0 else x - step)
 
 

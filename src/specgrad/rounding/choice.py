@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ..op import Op, Params
+from ..ops.order import ranking
 from ..scalar import Array
 from ..window import Window
 from .ball import SLACK, Ball, Candidates, hull
 from .context import Context
+from .function import monotone_rule
+from .ledger import LEAST, OUTWARD, long_slack
 from .linear import finished, linear_rule, reference_error, settled, stored_error, underflow
 from .poison import lose, open_ends, poisoned, unknown
 
@@ -50,13 +54,52 @@ def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
     return lose(_zero_or_one(run, value, open_), lost)
 
 
-def sign_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def step_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """sign, floor, ceil, round: exact and never decreasing; open where a jump lies in the ball, or may."""
     (x,) = args
     value = run.evaluate(op, [x.value], params)
-    open_ = (x.low <= 0) & (x.high >= 0) & (x.radius > 0) | unknown(x)
+    low, high = (run.evaluate(op, [end], params) for end in (x.low, x.high))
+    open_ = (low != high) & (x.radius > 0) | unknown(x)
     run.leave_open(open_)
-    ball = run.spanned(value, np.where(open_, np.sign(x.low), value), np.where(open_, np.sign(x.high), value))
-    return poisoned(ball, args)
+    ball = run.spanned(value, np.where(open_, low, value), np.where(open_, high, value))
+    return poisoned(settled(run, ball), args)
+
+
+def fmod_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """a - b*q, exact; q = trunc(a/b) is one whole number where the balls allow no other, and open elsewhere.
+
+    What is open lies between 0 and a, on the side of a, and is smaller than the largest b.
+    """
+    a, b = args
+    value = run.evaluate(op, [a.value, b.value], params)
+    q, same = _one_quotient(a, b)
+    fixed = np.broadcast_to((a.radius == 0) & (b.radius == 0), value.shape)
+    open_ = ~(same | fixed)
+    run.leave_open(open_)
+    low, high = np.fmax(-b.size, np.minimum(a.low, 0.0)), np.fmin(b.size, np.maximum(a.high, 0.0))
+    ends = _minus_multiple(a, b, q)
+    low, high = (
+        np.where(fixed, value, np.where(open_, wide, end)) for wide, end in zip((low, high), ends, strict=True)
+    )
+    lost = unknown(a) | unknown(b) | ((b.least == 0) & (b.radius > 0))  # a divisor that may be 0
+    return lose(settled(run, run.spanned(value, low, high)), np.broadcast_to(lost, value.shape))
+
+
+def _one_quotient(a: Ball, b: Ball) -> tuple[Array, Array]:
+    """trunc(a/b), and where it is the same all over two balls; quotients near 2**53 and beyond are not looked at."""
+    corners = [p / q for p in (a.low, a.high) for q in (b.low, b.high)]
+    low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
+    step = np.maximum(np.abs(low), np.abs(high)) * OUTWARD + LEAST
+    low, high = np.trunc(low - step), np.trunc(high + step)
+    same = (low == high) & (b.least > 0) & (np.abs(low) < 2.0**50)
+    return np.where(same, low, 0.0), same
+
+
+def _minus_multiple(a: Ball, b: Ball, q: Array) -> tuple[Array, Array]:
+    """The ends of a - b*q, outward by the rounding of our own two operations."""
+    low, high = a.low - np.maximum(b.low * q, b.high * q), a.high - np.minimum(b.low * q, b.high * q)
+    slack = 2 * OUTWARD * (a.size + b.size * np.abs(q)) + 2 * LEAST
+    return low - slack, high + slack
 
 
 def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -88,8 +131,49 @@ def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
         first = cell < index[here]
         challenged[here] |= (cell != index[here]) & ((top > floor[here]) | ((top == floor[here]) & first))
     run.leave_open(challenged)
-    found = _candidates(high, index, floor, challenged, params) if challenged.any() else None
-    return Ball(index, np.where(challenged, np.inf, 0.0), found)
+    candidates = _candidates(high, index, floor, challenged, params) if challenged.any() else None
+    return Ball(index, np.where(challenged, np.inf, 0.0), candidates)
+
+
+def ordered_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """The number at a rank never decreases in any cell. Where subnormal numbers count as zero they are equal to it, and
+    any of them may stand at the rank of another."""
+    ball, tiny = monotone_rule(run, op, args, params), run.arithmetic.tiny
+    if not run.arithmetic.flush:
+        return ball
+    near = np.where(ball.least < tiny, 2 * tiny, 0.0)
+    return Ball(ball.value, ball.radius + near)
+
+
+def top_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """The cell at a rank stands there where its ball lies apart from those of every other cell.
+
+    Equal numbers without a radius are told apart by position; where one of them has a radius either may come first.
+    """
+    (x,), axis = args, params["axis"]
+    order = ranking(np.flip(x.value, axis) if params["last"] else x.value, axis, params["largest"])
+    order = x.shape[axis] - 1 - order if params["last"] else order
+    index = np.take(order, np.arange(params["k"]), axis=axis)
+    if not x.value.size:
+        return Ball(index, np.zeros(index.shape))
+    sign = 1.0 if params["largest"] else -1.0
+    low, high = (np.moveaxis(np.take_along_axis(end, order, axis), axis, 0) for end in open_ends(x))
+    low, high = (low, high) if sign > 0 else (-high, -low)
+    inexact, nan = (
+        np.moveaxis(np.take_along_axis(m, order, axis), axis, 0) for m in (x.radius != 0, np.isnan(x.value))
+    )
+    open_ = _crossed(low, high, inexact) | _crossed(-high[::-1], -low[::-1], inexact[::-1])[::-1]
+    open_ |= nan & (nan.sum(0, keepdims=True) > 1)  # which NaN comes first is left open
+    challenged = np.moveaxis(open_[: params["k"]], 0, axis)
+    run.leave_open(challenged)
+    return Ball(index, np.where(challenged, np.inf, 0.0))
+
+
+def _crossed(low: Array, high: Array, inexact: Array) -> Array:
+    """Where a cell may come before one that is ranked before it, along the first axis, the largest first."""
+    least = np.minimum.accumulate(np.concatenate([np.full_like(low[:1], np.inf), low[:-1]]))
+    loose = np.logical_or.accumulate(np.concatenate([np.zeros_like(inexact[:1]), inexact[:-1]]))
+    return np.asarray((least < high) | ((least == high) & (loose | inexact)))
 
 
 def _floor(x: Ball, index: Array, window: Window) -> Array:
@@ -154,6 +238,31 @@ def take_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
     return Ball(ball.value, radius)
 
 
+def gather_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Reading is exact; at an open position the ball covers every cell along the axis."""
+    x, i = args
+    ball = linear_rule(run, op, [x, Ball(i.value, np.zeros(i.shape))], params)
+    if i.is_exact:
+        return ball
+    axis = params["axis"]
+    behind = (1,) * (len(x.shape) - axis - 1)
+    open_ = np.broadcast_to((i.radius > 0).reshape(i.shape + behind), ball.shape)
+    low, high = _along(x.low.min(axis), i, axis), _along(x.high.max(axis), i, axis)
+    whole = run.spanned(ball.value, np.where(open_, low, ball.low), np.where(open_, high, ball.high))
+    lost = open_ & _along(np.asarray(unknown(x).any(axis)), i, axis)
+    return lose(settled(run, whole), np.broadcast_to(lost, ball.shape))
+
+
+def _along(cells: Array, i: Ball, axis: int) -> Array:
+    """What holds for a whole axis, at every position of the index that stands there."""
+    return cells.reshape(cells.shape[:axis] + (1,) * len(i.shape) + cells.shape[axis:])
+
+
+def scatter_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """As put, whatever an open position may be."""
+    return put_rule(run, op, [args[0], replace(args[1], candidates=None)], params)
+
+
 def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """As many roundings as values meet in a cell; an open value may be added, or not, at each candidate."""
     gy, i = args
@@ -175,7 +284,7 @@ def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     stores = int(run.arithmetic.inner is not run.arithmetic.format and bool(count.any()))
     error = stored_error(run.arithmetic, sizes, count, stores) + underflow(run.arithmetic, count, stores)
     error = np.where(count == 0, 0.0, error + reference_error(sizes, count))
-    radius = (radius + error) * SLACK
+    radius = (radius + error) * long_slack(visits)  # radii that met in a cell were summed
     return finished(run, ball.value, np.where(ball.size + error <= run.arithmetic.largest, radius, np.inf))
 
 
@@ -183,19 +292,19 @@ def _without(gy: Ball, open_: Array) -> Ball:
     return Ball(np.where(open_, 0.0, gy.value), np.where(open_, 0.0, gy.radius))
 
 
-def _with_candidates(ball: Ball, gy: Ball, found: Candidates, params: Params) -> Ball:
+def _with_candidates(ball: Ball, gy: Ball, candidates: Candidates, params: Params) -> Ball:
     """Every candidate receives something between 0 and the value."""
     part = hull(np.minimum(gy.low, 0.0), np.maximum(gy.high, 0.0))
-    value, radius = (_scattered(v, found, params) for v in (part.value, part.radius))
+    value, radius = (_scattered(v, candidates, params) for v in (part.value, part.radius))
     total = ball.value + value
-    return Ball(total, (ball.radius + radius + reference_error(np.abs(total) + radius, len(found.cells))) * SLACK)
+    return Ball(total, (ball.radius + radius + reference_error(np.abs(total) + radius, len(candidates.cells))) * SLACK)
 
 
-def _scattered(values: Array, found: Candidates, params: Params) -> Array:
+def _scattered(values: Array, candidates: Candidates, params: Params) -> Array:
     size = params["size"]
     lead = values.shape[: values.ndim - len(size)]
     flat = np.zeros((math.prod(lead), math.prod(size)))
-    np.add.at(flat, (_planes(found.outs, lead), found.cells), values[found.outs])
+    np.add.at(flat, (_planes(candidates.outs, lead), candidates.cells), values[candidates.outs])
     return flat.reshape(lead + tuple(size))
 
 

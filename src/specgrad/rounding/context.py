@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import ParameterError, need
 from ..op import Op, Params, run_spec
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic
@@ -23,15 +23,16 @@ def _by_specification(op: Op, args: Sequence[Any], params: Params) -> Array:
 
 
 def _by_torch() -> Evaluate:
+    need("torch", 'backend="torch" needs')
     import torch
 
-    from ..engines.torch import run
+    from ..engines.torch.table import run
 
     def evaluate(op: Op, args: Sequence[Any], params: Params) -> Array:
         with torch.no_grad():
             tensors = [torch.from_numpy(np.require(a, requirements=("C", "W"))) for a in args]
-            found: Array = run(op, tensors, params).numpy()
-        return found
+            value: Array = run(op, tensors, params).numpy()
+        return value
 
     return evaluate
 
@@ -56,6 +57,7 @@ class Call:
     position: int = -1
     sources: tuple[int, ...] = ()
     kinds: tuple[Kind, ...] = ()
+    in_integers: bool = False
 
     def given(self, k: int) -> bool:
         """Whether argument k is no result of another node: an input, or a constant."""
@@ -67,6 +69,16 @@ class Call:
         return next((g for g in groups if all(k in g or self.given(k) for k in range(count))), None)
 
 
+class Way(Protocol):
+    """How one class of executions departs from direct sums of stored factors."""
+
+    def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+        """The ball of a convolution, a matrix product or an average."""
+
+    def stored(self, ball: Ball, last: bool) -> Ball:
+        """What becomes of a layer's result; `last`: the result that is seen."""
+
+
 @dataclass(eq=False)
 class Context:
     """One evaluation of a graph. `undecided` collects the nodes whose choice rounding may change.
@@ -75,7 +87,9 @@ class Context:
     constants     positions of nodes that depend on no input
     stored_nodes  positions of nodes that the runtime is known to round and store: regions end there
     roundings     R: the most roundings that a term of a region may meet
+    way           what a named class of executions does otherwise (specgrad.rounding.ways); None: nothing
     centred       wide balls (boxes of inputs): a rule that knows the ends of a range moves the value to its middle
+    formats       positions of nodes that are computed in another format than the rest; see `in_format`
     """
 
     arithmetic: Arithmetic
@@ -87,6 +101,8 @@ class Context:
     stored_nodes: frozenset[int] = frozenset()
     roundings: int = 0
     centred: bool = False
+    formats: Mapping[int, str] = field(default_factory=dict)
+    way: Way | None = None
 
     def spanned(self, value: Array, low: Array, high: Array) -> Ball:
         """The ball from low to high: around the value, or around the middle."""
@@ -100,13 +116,12 @@ class Context:
         if index:
             return exact_ball(given.astype(np.int64))
         value = np.asarray(given.astype(np.float64))
-        if given.dtype == object:
-            kept = np.array([v == w for v, w in zip(given.flat, value.flat, strict=True)]).reshape(value.shape)
-            reference = np.where(kept, 0.0, np.abs(value) * REFERENCE.u + REFERENCE.smallest)
-        else:
-            reference = np.zeros(value.shape)
-        form = self.arithmetic.format
-        rounded = np.where(form.holds(value), 0.0, np.abs(value) * form.u + form.smallest)
+        if given.dtype.name == self.arithmetic.format.name:  # millions of weights: all of them are its numbers
+            return self.flushed(exact_ball(value))
+        form, kept = self.arithmetic.format, _kept(given, value)
+        reference = np.where(kept, 0.0, np.abs(value) * REFERENCE.u + REFERENCE.smallest)
+        same = form.holds(value) & (kept | (not form.directed))  # to nearest, what is next to a number becomes it
+        rounded = np.where(same, 0.0, np.abs(value) * form.u + form.smallest)
         rounded = np.where(np.isfinite(value) & (np.abs(value) > form.largest), np.inf, rounded)
         return self.flushed(Ball(value, rounded + reference))
 
@@ -126,7 +141,8 @@ class Context:
         """Argument k: its expansion if it belongs to the region (or the layer) at work; otherwise an input of it."""
         e = ball.expansion
         key = self.call.sources[k] if self.call.sources else -1 - k
-        if e is not None and (region or e.group == self.call.group) and key not in self.stored_nodes:
+        same = not self.formats or self.formats.get(key) == self.formats.get(self.call.position)
+        if e is not None and same and (region or e.group == self.call.group) and key not in self.stored_nodes:
             return e
         if is_index:
             nothing = np.zeros(ball.shape)
@@ -138,6 +154,13 @@ class Context:
     def leave_open(self, where: Array) -> None:
         if where.any():
             self.undecided.add(self.call.node)
+
+
+def _kept(given: Array, value: Array) -> Array:
+    """Where float64 holds the numbers as they were given: rationals, and integers above 2**53, it may not."""
+    if given.dtype.kind in "iu" and np.abs(value).max(initial=0.0) >= 2.0**53:
+        given = given.astype(object)  # NumPy would compare as float64
+    return np.asarray(given == value, dtype=bool) | np.isnan(value)
 
 
 def at_least_1(size: Array) -> Array:

@@ -11,35 +11,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..curve import Curve
 from ..op import Op, Params
 from ..scalar import Array
 from .arithmetic import REFERENCE, growth
 from .ball import SLACK, Ball, between
 from .context import Context, at_least_1
+from .ledger import REFERENCE_ULPS
 from .linear import counted, finished, reference_error, rounded, settled, stored_error, underflow
 from .poison import poisoned
 from .region import Count
 
-TURNING_POINTS = {
-    "abs": 0.0,
-    "leaky_relu": 0.0,
-    "normal_pdf": 0.0,
-    "hardswish": -1.5,
-    "silu": -1.2784645427610738,
-    "gelu": -0.7517915246935645,
-}
-WITHIN = {"hardswish": 6.0, "softplus": 1.0}
-REFERENCE_ULPS = 8  # of the float64 functions of NumPy and PyTorch, on the scale of the declared bound
+
+def _curve(op: Op) -> Curve:
+    assert op.curve is not None  # what rules.py looks at
+    return op.curve
 
 
-def image(run: Context, op: Op, x: Ball, params: Params, turning: float | None) -> tuple[Array, Array, Array]:
+def image(run: Context, op: Op, x: Ball, params: Params) -> tuple[Array, Array, Array]:
     """The value, and the lowest and highest value over the ball."""
+    turning = _curve(op).turning(params)
     value = run.evaluate(op, [x.value], params)
     if x.is_exact:
         return value, value, value
     points = [x.low, x.high] if turning is None else [x.low, x.high, np.clip(turning, x.low, x.high)]
-    found = [run.evaluate(op, [p], params) for p in points]
-    low, high = np.minimum.reduce([value, *found]), np.maximum.reduce([value, *found])
+    values = [run.evaluate(op, [p], params) for p in points]
+    low, high = np.minimum.reduce([value, *values]), np.maximum.reduce([value, *values])
     return run.spanned(value, low, high).value, low, high
 
 
@@ -53,7 +50,7 @@ def monotone_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
 
 
 def abs_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    return poisoned(settled(run, run.spanned(*image(run, op, args[0], params, 0.0))), args)
+    return poisoned(settled(run, run.spanned(*image(run, op, args[0], params))), args)
 
 
 def clamp_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -81,11 +78,11 @@ def _scale(kind: str, x: Ball, size: Array, params: Params) -> Array:
 def function_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """exp, log, tanh, sigmoid, gelu, ...: a declared error in units of u; a wider format's result is stored besides."""
     (x,), arithmetic = args, run.arithmetic
-    units, kind = arithmetic.ulp_bound(op.name)
-    value, low, high = image(run, op, x, params, TURNING_POINTS.get(op.name))
+    units, kind = arithmetic.ulp_bound(op.name, _curve(op).ulps)
+    value, low, high = image(run, op, x, params)
     size = np.maximum(np.abs(low), np.abs(high))
     scale = _scale(kind, x, size, params)
-    room = WITHIN.get(op.name, 0.0) * float(params.get("beta", 1))  # an intermediate result of this many x
+    room = _curve(op).room * float(params.get("beta", 1))  # an intermediate result of this many x
     units_here = (units + _scaled_by(params)) * scale + (size if arithmetic.inner is not arithmetic.format else 0.0)
     units_here = np.where(room * x.size <= arithmetic.largest, units_here, np.inf)
     return poisoned(_declared(run, value, low, high, units_here, scale), args)
@@ -112,7 +109,7 @@ def _declared(run: Context, value: Array, low: Array, high: Array, units: Array,
 def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """One product, with a slope that the arithmetic may have to round, and its store."""
     slope, (x,), arithmetic = run.stored(params["slope"]), args, run.arithmetic
-    value, low, high = image(run, op, x, params, 0.0)
+    value, low, high = image(run, op, x, params)
     bent = np.where(x.low < 0, x.size * float(slope.radius), 0.0)
     size = np.maximum(np.abs(low), np.abs(high)) + bent
     stores = int(arithmetic.inner is not arithmetic.format)
@@ -127,22 +124,24 @@ def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ba
     """x**e: a chain of products for whole and half exponents, the declared error of `power` for others."""
     (x,), e = args, float(params["exponent"])
     whole = e == int(e)
-    value, low, high = image(run, op, x, params, 0.0 if whole and e > 0 and e % 2 == 0 else None)
+    value, low, high = image(run, op, x, params)
     size = np.maximum(np.abs(low), np.abs(high))
-    units: Array = np.full(size.shape, max(run.arithmetic.ulp_bound("power")[0], _steps(e)))
-    if 2 * e != int(2 * e):  # the exponent itself is rounded
-        units = units + abs(e) * np.maximum(np.abs(np.log(x.low)), np.abs(np.log(x.high)))
+    bound, root = (run.arithmetic.ulp_bound(name)[0] for name in ("power", "sqrt"))
+    units: Array = np.full(size.shape, max(bound, _steps(e, root)))
+    if 2 * e != int(2 * e):  # the exponent itself is rounded: x**(e*d) = exp(e*d*log(x)), abs(d) <= u
+        steep = np.maximum(np.abs(np.log(x.low)), np.abs(np.log(x.high)))
+        units = units + abs(e) * steep * (1 + run.arithmetic.u)  # u <= (1 + u)*log(1 + u)
     error = growth(units, run.arithmetic.u) / run.arithmetic.u if run.arithmetic.u else units
     ball = _declared(run, value, low, high, error * size, size * (1 + units))
     domain = (x.low > 0) | whole if e >= 0 else (x.least > 0)
-    safe = domain & ((e >= 0) | (size <= 0.5 / run.arithmetic.tiny))  # 1 / x**n with a normal x**n
+    safe = domain & ((e >= 0) | (size <= run.arithmetic.format.largest_divisor))  # 1 / x**n with a normal x**n
     radius = np.where(safe | ((e > 0) & (x.value == 0) & (x.radius == 0)), ball.radius, np.inf)
     return poisoned(finished(run, ball.value, radius), args)
 
 
-def _steps(e: float) -> float:
+def _steps(e: float, root: float) -> float:
     """Roundings of products and one quotient, two for a reciprocal, with a root before for half exponents."""
-    return abs(e) + 2 if e == int(e) else 4 * abs(e) + 2
+    return abs(e) + 2 if e == int(e) else 2 * abs(e) * (1 + root) + 2
 
 
 def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -154,7 +153,7 @@ def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     size = part.size / b.least * SLACK
     carried = np.where(part.carried == 0, 0.0, part.carried / b.least)
     carried = carried + np.where(b.radius == 0, 0.0, part.least_size / np.abs(b.value) * b.radius / b.least)
-    carried = carried + np.where(b.size > 0.5 / form.tiny, part.size * form.tiny, 0.0)  # a subnormal reciprocal
+    carried = carried + np.where(b.size > form.largest_divisor, part.size * form.tiny, 0.0)  # a subnormal reciprocal
     known = (b.least >= form.tiny) | ((part.size == 0) & (b.least > 0))
     divisor = b.expansion.count if b.expansion is not None else Count()
     met = counted(run, op, [part.count, divisor], group, 2, value.size)

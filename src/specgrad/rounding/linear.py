@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic, growth
 from .ball import SLACK, Ball, Expansion
 from .context import Context
+from .ledger import long_slack
 from .region import Count, Stored, merged, multiplied
 
 
@@ -65,11 +67,16 @@ def stored_error(arithmetic: Arithmetic, size: Array, count: int | Array, stores
     inner, factor = arithmetic.inner, arithmetic.factor
     grown = growth(count, inner.u)
     if stores:
-        grown = (1 + grown) * (1 + growth(stores, arithmetic.u)) - 1
+        grown = _both(grown, growth(stores, arithmetic.u))
     if operands and factor is not None:
-        grown = (1 + grown) * (1 + growth(operands, factor.u)) - 1
+        grown = _both(grown, growth(operands, factor.u))
     error = np.asarray(grown * size)
     return np.where(size + error <= inner.largest, error, np.inf)
+
+
+def _both(a: Any, b: float) -> Any:
+    """(1 + a)*(1 + b) - 1, without the 1 beside which float64 would lose a small a."""
+    return a + b + a * b
 
 
 def underflow(arithmetic: Arithmetic, count: int | Array, stores: int) -> Array:
@@ -99,19 +106,14 @@ def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, coun
         count = 0 if op.exact or op.roundings is None else op.roundings(*(a.shape for a in args), **params)
     if count + sum(p.count.total for p in parts) == 0:
         return finished(run, value, carried)
-    met = counted(run, op, [p.count for p in parts], group, count, value.size, readers(op, params, value.size))
+    readers = value.size if op.readers is None else op.readers(*(a.shape for a in args), **params)
+    met = counted(run, op, [p.count for p in parts], group, count, value.size, readers)
     size = magnitude(run, op, [p.size for p in parts], params)
     most = partials(run, op, parts, params, group, count)
     apart = op.name in ("add", "sub") and not run.centred and met.total == 1
     near = np.abs(value) + carried if apart else None
-    return rounded(run, value, carried, size, met, most, near, _alone(parts, size * widening(params)))
-
-
-def readers(op: Op, params: Params, cells: int) -> int:
-    """The most of a result's cells that read one cell of an argument."""
-    if op.reach is cellwise or op.name in ("sum", "reshape", "permute", "slice", "pad", "concat"):
-        return 1
-    return params["window"].covers if op.name == "avg_pool" else cells
+    alone = _alone(parts, size * widening(params)) if _divides_safely(run.arithmetic, params) else None
+    return rounded(run, value, carried, size, met, most, near, alone)
 
 
 def counted(
@@ -119,8 +121,7 @@ def counted(
 ) -> Count:
     """What a term of this node has met, given what those of its arguments have."""
     a = run.arithmetic
-    divides = op.name in ("div", "avg_pool", "avg_spread")  # by a reciprocal, which may be a constant of the format
-    stores = int(own > 0) + int(divides) if a.inner is not a.format else 0
+    stores = int(own > 0) + int(op.divides) if a.inner is not a.format else 0
     operands = 2 if op.kernel and a.factor is not None else 0
     reads = 1 if op.reach is cellwise else own + 1
     node = Stored(run.call.position, cells, reads, spread, stores, operands)
@@ -138,6 +139,12 @@ def widening(params: Params) -> float:
     return taps if isinstance(divisor, str) else max(taps, abs(float(divisor)), 1 / abs(float(divisor)), 1.0)
 
 
+def _divides_safely(arithmetic: Arithmetic, params: Params) -> bool:
+    """Whether a divisor neither magnifies what the sum before it lost to underflow, nor has a subnormal reciprocal."""
+    divisor = params.get("divisor", "padded")
+    return isinstance(divisor, str) or 1 <= abs(float(divisor)) <= arithmetic.format.largest_divisor
+
+
 def partials(
     run: Context, op: Op, parts: Sequence[Expansion], params: Params, group: tuple[int, ...] | None, own: int
 ) -> Array:
@@ -149,7 +156,7 @@ def partials(
         factors = math.prod(float(p.most) for i, p in enumerate(parts) if i not in (group or ()))
         largest = max((float(parts[i].most) for i in group or ()), default=1.0)
         return np.asarray(largest * factors * (own + 1) * widening(params))
-    wide = [np.broadcast_to(p.most, p.size.shape) for p in parts]
+    wide = [p.size if i in op.index_args else np.broadcast_to(p.most, p.size.shape) for i, p in enumerate(parts)]
     return np.asarray(magnitude(run, op, wide, params) * widening(params) ** 2)
 
 
@@ -196,12 +203,14 @@ def rounded(
     """
     a = run.arithmetic
     run.roundings = max(run.roundings, met.total)
-    slack = SLACK * (1 + 4 * (met.total + 8) * REFERENCE.u)
-    size = size * slack
+    slack = long_slack(met.total)
+    size, most = size * slack, most * slack
+    alone = None if alone is None else alone * slack
     at = size if near is None else near * slack
     own_error = reference_error(at, met.total)
     error = stored_error(a, at, met.total, met.stores, met.operands) + _lost(a, met, most, alone)
-    error = np.where(_may_overflow(a, met, most, alone), np.inf, error)
+    held = replace(a, execution="node") if run.formats and a.inner is not a.format else a  # partial sums are not stored
+    error = np.where(_may_overflow(held, met, most, alone), np.inf, error)
     radius = (carried + error + own_error) * slack
     radius = np.where(np.abs(value) + radius <= a.largest, radius, np.inf)
     least = size if run.centred else np.abs(value) + own_error
@@ -209,18 +218,23 @@ def rounded(
 
 
 def _lost(a: Arithmetic, met: Count, most: Array, alone: Array | None) -> Array:
-    """What underflow can cost."""
+    """What underflow can cost: in a factor, (1 + lost)**operands - 1 of a term whose other factors count 1 or more."""
+    grown = 1 + growth(met.total + met.stores + met.operands, max(a.u, a.inner.u, a.factor.u if a.factor else 0.0))
+    factors = growth(met.operands, a.lost_in_factors) * most * grown if met.operands and a.lost_in_factors else 0.0
     if alone is not None:
-        return underflow(a, met.total, met.stores)
+        return np.asarray(underflow(a, met.total, met.stores) + factors)
     inner, stored = (f.tiny if a.flush else f.smallest for f in (a.inner, a.format))
     steps = 2 * (met.total + met.operands) + 1
-    grown = 1 + growth(met.total + met.stores + met.operands, max(a.u, a.inner.u, a.factor.u if a.factor else 0.0))
-    return np.asarray((steps * inner + met.stores * stored) * most * grown)
+    return np.asarray((steps * inner + met.stores * stored) * most * grown + factors)
 
 
 def _may_overflow(a: Arithmetic, met: Count, most: Array, alone: Array | None) -> Array:
     """Where some partial result may exceed the largest number of its format."""
     grown = 1 + growth(met.total + met.operands, max(a.inner.u, a.factor.u if a.factor else 0.0))
+    if met.operands and a.factor is not None and a.lost_in_factors:
+        terms = met.total + 1 if alone is not None and most.ndim == 0 else 1  # one number: that of the largest factors
+        if not np.all(most / terms * grown <= a.factor.largest):
+            return np.asarray(True)
     if alone is not None:
         return np.asarray(~(alone * grown <= a.inner.largest))
     largest = a.largest if a.fused else a.inner.largest  # a runtime may store what lies inside a region

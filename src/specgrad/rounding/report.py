@@ -14,9 +14,9 @@ from ..graph.run import bind_inputs
 from ..graph.tree import Tree, transform
 from ..op import REGISTRY, Op, is_literal
 from . import choice
-from .arithmetic import Arithmetic
+from .arithmetic import INTEGERS, Arithmetic, in_format
 from .ball import Ball
-from .context import Call, Context, Kind, evaluator
+from .context import Call, Context, Kind, Way, evaluator
 from .rules import apply_rule
 
 
@@ -47,6 +47,8 @@ def radius(
     backend: str = "numpy",
     keep: bool | Collection[str] = False,
     stored: Collection[str] = (),
+    formats: Mapping[str, str] | None = None,
+    way: Way | None = None,
 ) -> Report:
     """The value of a graph, and how far from it any execution in `arithmetic` can be.
 
@@ -57,6 +59,9 @@ def radius(
     backend    what computes the float64 reference: "numpy" (the specification) or "torch" (for real sizes)
     keep       True, or names of nodes: their Balls are in `nodes`
     stored     names of nodes whose results the runtime is known to round and store: nothing is merged across them
+    formats    name of a node -> the format it is computed in, where that is not the arithmetic's: "float16" (its sums
+               in the arithmetic's format), "int32" (exact, or wrapped). Nothing is merged across a change of format
+    way        a named class of executions that does something else (specgrad.rounding.ways)
 
     >>> import specgrad as sg
     >>> mean = sg.trace(lambda x: sg.sum(x) / 3, (3,))
@@ -64,30 +69,35 @@ def radius(
     >>> bool(2e-7 < report.outputs.radius < 2e-6)
     True
     """
-    run = graph_context(graph, arithmetic or Arithmetic(), backend, stored=stored)
+    graph = graph.fitted(inputs)
+    run = replace(graph_context(graph, arithmetic or Arithmetic(), backend, stored=stored), way=way)
+    run.formats = {i: formats[n.name] for i, n in enumerate(graph.nodes) if n.name in formats} if formats else {}
     wanted = {n.name for n in graph.nodes} if keep is True else set(keep or ())
-    found: dict[str, Ball] = {}
+    kept: dict[str, Ball] = {}
     unbounded: list[str] = []
-    balls = _balls(graph, bind_inputs(graph, inputs), run, wanted, found, unbounded)
+    balls = _balls(graph, bind_inputs(graph, inputs), run, wanted, kept, unbounded)
     outputs = transform(lambda _, p: balls[p], graph.outputs)
     undecided = tuple(n.name for n in graph.nodes if n.name in run.undecided)
+    run.arithmetic = arithmetic or Arithmetic()
     said = run.arithmetic.deployment
-    return Report(outputs[0] if graph.single else outputs, found, tuple(unbounded), undecided, run.roundings, said)
+    return Report(outputs[0] if graph.single else outputs, kept, tuple(unbounded), undecided, run.roundings, said)
 
 
 def _balls(
-    graph: Graph, inputs: dict[int, Any], run: Context, wanted: set[str], found: dict[str, Ball], unbounded: list[str]
+    graph: Graph, inputs: dict[int, Any], run: Context, wanted: set[str], kept: dict[str, Ball], unbounded: list[str]
 ) -> list[Any]:
     """Every node in order; a ball is let go after its last use."""
     last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
     outputs = set(graph.output_positions)
     balls: list[Any] = [None] * len(graph.nodes)
+    general = run.arithmetic
     for i, node in enumerate(graph.nodes):
+        run.arithmetic = in_format(general, run.formats.get(i, general.dtype))
         balls[i] = node_ball(graph, i, node, balls, inputs, run)
         if node.kind == "real" and np.isinf(balls[i].radius).any():
             unbounded.append(node.name)
         if node.name in wanted:
-            found[node.name] = replace(balls[i], expansion=None)  # which is twice as large
+            kept[node.name] = replace(balls[i], expansion=None)  # which is twice as large
         for a in node.operands():
             if last_use[a] == i and a not in outputs:
                 balls[a] = None
@@ -96,24 +106,24 @@ def _balls(
 
 def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
     """Nodes x == amax(x), as the derivative of a maximum asks: the position of x, and the axes."""
-    found = {}
+    nodes = {}
     for i, node in enumerate(graph.nodes):
         if node.op.name == "equal" and all(isinstance(a, int) for a in node.args):
             x, top = node.operands()
             while graph.nodes[top].op.name in ("reshape", "broadcast"):
                 (top,) = graph.nodes[top].operands()
             if graph.nodes[top].op.name == "amax" and graph.nodes[top].args == (x,):
-                found[i] = (x, graph.nodes[top].params["axes"])
-    return found
+                nodes[i] = (x, graph.nodes[top].params["axes"])
+    return nodes
 
 
 def constant_nodes(graph: Graph) -> frozenset[int]:
     """Nodes that depend on no input: a runtime may compute them while loading."""
-    found: set[int] = set()
+    positions: set[int] = set()
     for i, node in enumerate(graph.nodes):
-        if node.op is not INPUT and all(a in found for a in node.operands()):
-            found.add(i)
-    return frozenset(found)
+        if node.op is not INPUT and all(a in positions for a in node.operands()):
+            positions.add(i)
+    return frozenset(positions)
 
 
 def graph_context(
@@ -158,25 +168,34 @@ def continues_region(graph: Graph, i: int, run: Context) -> bool:
 
 def summed_later(graph: Graph, run: Context) -> frozenset[int]:
     """Nodes whose value enters a later sum of their region, at once or through layout."""
-    found: set[int] = set()
+    positions: set[int] = set()
     for i in reversed(range(len(graph.nodes))):
         node = graph.nodes[i]
-        if continues_region(graph, i, run) and (not node.op.exact or i in found):
-            found |= set(node.operands()) - run.stored_nodes
-    return frozenset(found)
+        if continues_region(graph, i, run) and (not node.op.exact or i in positions):
+            positions |= set(node.operands()) - run.stored_nodes
+    return frozenset(positions)
 
 
 def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:
     """The ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:
         return run.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
-    run.call = call_of(graph, i, run.constants)
+    run.call = replace(call_of(graph, i, run.constants), in_integers=run.formats.get(i) == INTEGERS)
     if i in run.largest:
         x, axes = run.largest[i]
         return choice.largest_rule(run, balls[x], axes)
     args = [run.stored(a.value) if isinstance(a, NumberArg) else balls[a] for a in node.args]
-    ball = apply_rule(run, node.op, args, node.params)
+    rule = run.way.product if run.way is not None and (node.op.kernel or node.op.divides) else apply_rule
+    ball = rule(run, node.op, args, node.params)
+    if run.way is not None and _ends_layer(graph, i):
+        ball = run.way.stored(ball, i in graph.output_positions)
     return replace(ball, ends=(np.maximum(ball.low, 1.0), ball.high)) if _counts_largest(graph, node, run) else ball
+
+
+def _ends_layer(graph: Graph, i: int) -> bool:
+    """Whether node i is the last of its layer, or seen."""
+    group = graph.nodes[i].group
+    return i in graph.output_positions or not any(n.group == group for n in graph.nodes[i + 1 :])
 
 
 def _counts_largest(graph: Graph, node: Node, run: Context) -> bool:
@@ -203,11 +222,11 @@ def local_radius(
         values = iter(args)
         args = tuple(a.value if isinstance(a, NumberArg) else next(values) for a in op.args)
         return local_radius(op.op, *args, arithmetic=arithmetic, backend=backend, **{**op.params, **params})
-    found = REGISTRY[op] if isinstance(op, str) else op
-    found.check_params(params)
-    run = Context(arithmetic or Arithmetic(), evaluator(backend), call=Call(found.name))
-    index = [i in found.index_args or (found.kind == "same" and _is_index(a)) for i, a in enumerate(args)]
-    return apply_rule(run, found, [run.stored(a, index=i) for a, i in zip(args, index, strict=True)], params)
+    record = REGISTRY[op] if isinstance(op, str) else op
+    record.check_params(params)
+    run = Context(arithmetic or Arithmetic(), evaluator(backend), call=Call(record.name))
+    index = [i in record.index_args or (record.kind == "same" and _is_index(a)) for i, a in enumerate(args)]
+    return apply_rule(run, record, [run.stored(a, index=i) for a, i in zip(args, index, strict=True)], params)
 
 
 def _is_index(x: Any) -> bool:

@@ -8,6 +8,7 @@ max + log(1 + exp(-difference)). With t = z - m + depth and weights p = exp(t)/s
                       + (k - 1)(Z + L + 1 + e_exp + e_log)                                           merged
 
 L = log k, Z = the largest abs(z) of the window, d = the number of axes, D = how far the window lies under its plane.
+That is the first order; docs/reference/rounding.md shows what covers all of them.
 """
 
 from __future__ import annotations
@@ -24,15 +25,20 @@ from ..window import Window, scatter_add
 from .arithmetic import REFERENCE, Arithmetic
 from .ball import SLACK, Ball
 from .context import Context
+from .ledger import ALL_ORDERS, DEEPEST, REFERENCE_ULPS, SPREAD
 from .linear import finished
 from .poison import unknown
 
-SECOND_ORDER = 1 + 1e-4  # products of roundings, negligible beside their sum
+
+def _log_unit(arithmetic: Arithmetic) -> float:
+    """v with abs(log(1 + d)) <= e*v for every error abs(d) <= e*u that occurs here; with our own float64's besides."""
+    most = max(REFERENCE_ULPS, arithmetic.ulp_bound("exp")[0], arithmetic.ulp_bound("log")[0]) * arithmetic.u
+    return (arithmetic.u + REFERENCE_ULPS * REFERENCE.u) / (1 - most) if most < 1 else math.inf
 
 
 def _deepest(arithmetic: Arithmetic) -> float:
     """How far a plane's shift may lie above a window before exp(-depth) loses its digits: 1e-28 for float32."""
-    return 65.0 if arithmetic.inner.digits >= 24 else 0.0
+    return DEEPEST if arithmetic.inner.digits >= 24 else 0.0
 
 
 def _mirrored(x: Ball, beta: float) -> Ball:
@@ -64,7 +70,7 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     depth = np.clip(b * (top - (np.maximum(low, 0.0) if zero else low)), 0.0, _deepest(arithmetic))
     units = _units(arithmetic, window, z, depth) + 4 * b * (np.abs(value) + carried)
     lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
-    error = ((arithmetic.u + 8 * REFERENCE.u) * units * SECOND_ORDER + lost) / b + arithmetic.tiny
+    error = (_all_orders(arithmetic, units, z, depth) + lost) / b + arithmetic.tiny
     fits = (z <= arithmetic.largest) & (np.abs(value) + carried + error <= arithmetic.largest)
     fits = fits & (window.taps_count <= arithmetic.largest) & ~_lost(x, window)
     return finished(run, value, np.where(fits, (carried + error) * SLACK, np.inf))
@@ -85,6 +91,14 @@ def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Ar
     return np.asarray(shifted + (taps - 1) * (z + math.log(taps) + 1 + e_exp + e_log))
 
 
+def _all_orders(arithmetic: Arithmetic, units: Array, z: Array, depth: Array) -> Array:
+    """The error of b*y: errors weighted by their taps' shares, and what that leaves out; or those of the worst tap."""
+    unit, e_log = _log_unit(arithmetic), arithmetic.ulp_bound("log")[0]
+    weighted = unit * (units + e_log + 2)
+    worst = unit * (units + 4 * z + 2 * depth) * (1 + (e_log + 6) * unit)
+    return np.asarray(np.fmin(weighted * np.exp(ALL_ORDERS * weighted), worst))
+
+
 def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """smooth_pull and smooth_push: sums of exp(t)*v with t = beta*(x - y).
 
@@ -97,16 +111,16 @@ def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     value = run.evaluate(op, [a.value for a in args], params)
     pull = op.name == "smooth_pull"
     plain, widest, units, lost = _sums(run, x, y, v, params["window"], abs(beta), pull)
-    error = (run.arithmetic.u + 8 * REFERENCE.u) * units * SECOND_ORDER + lost
+    error = _log_unit(run.arithmetic) * units + lost
     error = np.where(widest + error <= run.arithmetic.largest, error, np.inf)
     error = np.where(_lost(x, params["window"]), np.inf, error)
-    carried = np.zeros(value.shape) if all(a.is_exact for a in args) else widest - plain + 64 * REFERENCE.u * units
+    carried = np.zeros(value.shape) if all(a.is_exact for a in args) else widest - plain + SPREAD * REFERENCE.u * units
     return finished(run, value, (np.maximum(carried, 0.0) + error) * SLACK)
 
 
 def _sums(run: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pull: bool) -> list[Array]:
     """Sums over taps of exp(t)*abs(v): plain, at the far end of the radii, times the units of error, and underflow."""
-    e_exp = run.arithmetic.ulp_bound("exp")[0]
+    e_exp, unit = run.arithmetic.ulp_bound("exp")[0], _log_unit(run.arithmetic)
     top = np.maximum(_plane_top(x, window, -np.inf), -np.inf)
     deep = np.minimum(np.abs(b * (top - y.low)) + b * y.radius, _deepest(run.arithmetic))
     above = np.maximum(deep, b * (_window_top(run, x.high, window) - y.low))
@@ -119,9 +133,10 @@ def _sums(run: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pul
         at = ins if pull else outs
         size = v.size[at]
         wide = np.exp(far) * size
-        units = wide * (constant + 2 * np.maximum(np.abs(t), np.abs(far)) + 2 * b * x.radius[ins] + 4 * deep[outs])
-        units = np.where(np.exp(far) * SECOND_ORDER <= run.arithmetic.largest, units, np.inf)
-        lost = run.arithmetic.inner.tiny * (1 + np.exp(np.clip(above[outs], 0.0, 700.0))) * (size + 1)
+        count = constant + 2 * np.maximum(np.abs(t), np.abs(far)) + 2 * b * x.radius[ins] + 4 * deep[outs]
+        grown = np.exp(far + unit * count)  # exp(s) - 1 <= s*exp(s) for the sum s of all relative errors
+        units = np.where(grown <= run.arithmetic.largest, grown * size * count, np.inf)
+        lost = run.arithmetic.inner.tiny * (1 + np.exp(np.maximum(above[outs], 0.0))) * (size + 1)
         for total, part in zip(totals, (np.exp(t) * np.abs(v.value[at]), wide, units, lost), strict=True):
             if pull:
                 total[outs] += part

@@ -93,6 +93,13 @@ def _upsample(q: Question) -> str:
     return text
 
 
+def _cumsum(q: Question) -> str:
+    if q.attributes["exclusive"]:
+        raise NotOffered("jax has no exclusive cumsum")
+    axis = q.attributes["axis"] % q.arrays["x"].ndim
+    return call_text("lax.cumsum", X, axis=axis, reverse=q.attributes["reverse"])
+
+
 def _simple(function: str, *args: Any) -> Callable[[Question], str]:
     return lambda q: call_text(function, X, *args, *q.attributes.values())
 
@@ -107,6 +114,7 @@ CALLS: dict[str, Callable[[Question], str]] = {
     "global_max_pool": _global,
     "batch_norm": _batch_norm,
     "upsample_nearest": _upsample,
+    "cumsum": _cumsum,
     "add": lambda q: "x + z",
     "mul": lambda q: "x * z",
     "relu": _simple("jax.nn.relu"),
@@ -118,6 +126,9 @@ CALLS: dict[str, Callable[[Question], str]] = {
     "softplus": _simple("jax.nn.softplus"),
     "gelu": _simple("jax.nn.gelu", False),
     "exp": _simple("jnp.exp"),
+    "floor": _simple("jnp.floor"),
+    "ceil": _simple("jnp.ceil"),
+    "round": _simple("jnp.round"),
     "softmax": _simple("jax.nn.softmax"),
     "log_softmax": _simple("jax.nn.log_softmax"),
 }

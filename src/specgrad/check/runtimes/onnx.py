@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import need
 from ...rounding.ulps import Table
 from ..question import Question
 from .record import NotOffered, Runtime
@@ -26,23 +27,23 @@ def _pads(padding: Any, rank: int) -> dict[str, Any]:
 
 def _conv(q: Question) -> Written:
     a, kernel = q.attributes, q.arrays["w"].shape[2:]
-    found = {"kernel_shape": kernel, "strides": a["stride"], "dilations": a["dilation"], "group": a["groups"]}
-    found |= _pads(a["padding"], len(kernel))
+    attributes = {"kernel_shape": kernel, "strides": a["stride"], "dilations": a["dilation"], "group": a["groups"]}
+    attributes |= _pads(a["padding"], len(kernel))
     if q.operator == "conv":
-        return "Conv", found, {}
-    found["output_padding"] = a["output_padding"]
+        return "Conv", attributes, {}
+    attributes["output_padding"] = a["output_padding"]
     if q.spelling == "output_shape":
-        del found["pads"]
-        found["output_shape"] = q.output_shape()[2:]
-    return "ConvTranspose", found, {}
+        del attributes["pads"]
+        attributes["output_shape"] = q.output_shape()[2:]
+    return "ConvTranspose", attributes, {}
 
 
 def _pool(q: Question) -> dict[str, Any]:
     a = q.attributes
-    found = {"kernel_shape": a["kernel"], "strides": a["stride"], **_pads(a["padding"], len(a["kernel"]))}
+    attributes = {"kernel_shape": a["kernel"], "strides": a["stride"], **_pads(a["padding"], len(a["kernel"]))}
     if "dilation" in a:
-        found["dilations"] = a["dilation"]
-    return found | ({"ceil_mode": 1} if a.get("ceil") else {})
+        attributes["dilations"] = a["dilation"]
+    return attributes | ({"ceil_mode": 1} if a.get("ceil") else {})
 
 
 def _max_pool(q: Question) -> Written:
@@ -58,7 +59,24 @@ def _avg_pool(q: Question) -> Written:
 def _upsample(q: Question) -> Written:
     scales = np.array([1, 1, *q.attributes["factor"]], np.float32)
     named = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    return "Resize", named, {"": None, "scales": scales}
+    return "Resize", named, {"roi": None, "scales": scales}
+
+
+def _resize(q: Question) -> Written:
+    a, lead = q.attributes, q.arrays["x"].shape[:2]
+    mode = {"mode": "linear"} if a["how"] == "linear" else {"mode": "nearest", "nearest_mode": a["how"]}
+    sizes = np.array([*lead, *a["sizes"]], np.int64)
+    return (
+        "Resize",
+        mode | {"coordinate_transformation_mode": a["where"]},
+        {"roi": None, "scales": None, "sizes": sizes},
+    )
+
+
+def _cumsum(q: Question) -> Written:
+    a = q.attributes
+    flags = {"exclusive": int(a["exclusive"]), "reverse": int(a["reverse"])}
+    return "CumSum", flags, {"axis": np.array(a["axis"], np.int64)}
 
 
 def _clip(q: Question) -> Written:
@@ -81,6 +99,8 @@ NODES: dict[str, Callable[[Question], Written]] = {
     "global_max_pool": lambda q: ("GlobalMaxPool", {}, {}),
     "batch_norm": lambda q: ("BatchNormalization", {"epsilon": q.attributes["eps"]}, {}),
     "upsample_nearest": _upsample,
+    "resize": _resize,
+    "cumsum": _cumsum,
     "add": _simple("Add"),
     "mul": _simple("Mul"),
     "relu": _simple("Relu"),
@@ -92,6 +112,9 @@ NODES: dict[str, Callable[[Question], Written]] = {
     "softplus": _simple("Softplus"),
     "gelu": _simple("Gelu"),
     "exp": _simple("Exp"),
+    "floor": _simple("Floor"),
+    "ceil": _simple("Ceil"),
+    "round": _simple("Round"),
     "softmax": _simple("Softmax", axis="axis"),
     "log_softmax": _simple("LogSoftmax", axis="axis"),
 }
@@ -109,12 +132,20 @@ def _fed(q: Question) -> list[str]:
 
 def model(q: Question) -> bytes:
     """The question as the bytes of an ONNX file with one node."""
+    need("onnx", "this runtime needs")
     from onnx import TensorProto, helper, numpy_helper
 
     name, attributes, constants = NODES[q.operator](q)
-    stored = {k: v for k, v in constants.items() if k} | {k: v for k, v in q.arrays.items() if k not in _fed(q)}
+    stored = {k: v for k, v in constants.items() if v is not None} | {
+        k: v for k, v in q.arrays.items() if k not in _fed(q)
+    }
     outputs = [(o, TensorProto.INT64 if o == "indices" else TensorProto.FLOAT) for o in q.answers()]
-    node = helper.make_node(name, [*_inputs(q), *constants], [o for o, _ in outputs], **attributes)
+    node = helper.make_node(
+        name,
+        [*_inputs(q), *("" if v is None else k for k, v in constants.items())],
+        [o for o, _ in outputs],
+        **attributes,
+    )
     graph = helper.make_graph(
         [node],
         "question",
@@ -219,7 +250,11 @@ ONNXRUNTIME = Runtime(
     SESSION,
     ulps=ORT_ULPS,
     environment={"ORT_DISABLE_TELEMETRY": "1"},
+    device="CPUExecutionProvider",
+    demand="assert {device!r} in onnxruntime.get_available_providers()",  # it would take the CPU without a word
 )
-OPENVINO = Runtime("openvino", ("openvino", "onnx"), _asking(VINO), VINO, flush=True, ulps=VINO_ULPS)
-OPENVINO_F32 = Runtime("openvino-f32", ("openvino", "onnx"), _asking(VINO_F32), VINO_F32, flush=True, ulps=VINO_ULPS)
+OPENVINO = Runtime("openvino", ("openvino", "onnx"), _asking(VINO), VINO, flush=True, ulps=VINO_ULPS, device="CPU")
+OPENVINO_F32 = Runtime(
+    "openvino-f32", ("openvino", "onnx"), _asking(VINO_F32), VINO_F32, flush=True, ulps=VINO_ULPS, device="CPU"
+)
 ONNX_REFERENCE = Runtime("onnx-reference", ("onnx",), _asking(REFERENCE), REFERENCE, ulps=REFERENCE_ULPS)

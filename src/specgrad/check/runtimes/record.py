@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ...errors import ParameterError
 from ..question import Question
 
 
@@ -31,16 +33,47 @@ class Runtime:
     cost: int = 1
     """How many times fewer questions to ask: compilation per question is slow."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    device: str = ""
+    """The word in its programs that names the device; "" if it has only one."""
+    demand: str = ""
+    """A line that fails where the machine lacks a device."""
+
+    def on(self, device: str) -> Runtime:
+        """The same on another device."""
+        if not self.device or not re.fullmatch(r"[\w.:-]+", device):
+            raise ParameterError("check", f"runtime {self.name} has no device {device!r}", rule="P5")
+
+        def moved(text: str) -> str:
+            check = f"    {self.demand.format(device=device)}\n" if self.demand else ""
+            return re.sub(r"(def run\(.*\):\n)", lambda start: start[0] + check, text.replace(self.device, device))
+
+        return replace(
+            self,
+            name=f"{self.name}:{device}",
+            program=lambda question: moved(self.program(question)),
+            model=moved(self.model),
+            flush=True,
+            ulps=None,
+            device=device,
+        )
 
     def versions(self) -> dict[str, str]:
         """The installed version of every package it needs; PackageNotFoundError names the missing one."""
         return {package: version(package) for package in self.packages}
 
     def installed(self) -> bool:
-        try:
-            return bool(self.versions())
-        except PackageNotFoundError:
-            return False
+        return not self.missing()
+
+    def missing(self) -> list[str]:
+        """What is still to be installed."""
+        return [package for package in self.packages if not _is_there(package)]
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
 
 
 def call_text(function: str, *args: Any, **named: Any) -> str:

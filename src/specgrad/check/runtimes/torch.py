@@ -83,6 +83,23 @@ def _batch_norm(q: Question) -> str:
     return call_text("F.batch_norm", X, *text.values(), eps=q.attributes["eps"])
 
 
+def _resize(q: Question) -> str:
+    """nearest is asymmetric and rounded down; linear has half pixels, or aligned corners."""
+    a, rank = q.attributes, len(q.attributes["sizes"])
+    if a["how"] == "linear" and a["where"] != "asymmetric":
+        mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[rank]
+        return call_text("F.interpolate", X, a["sizes"], mode=mode, align_corners=a["where"] == "align_corners")
+    if (a["where"], a["how"]) != ("asymmetric", "floor"):
+        raise NotOffered(f"torch has no {a['how']} by {a['where']}")
+    return call_text("F.interpolate", X, a["sizes"])
+
+
+def _cumsum(q: Question) -> str:
+    if q.attributes["exclusive"] or q.attributes["reverse"]:
+        raise NotOffered("torch has no exclusive or reverse cumsum")
+    return call_text("torch.cumsum", X, q.attributes["axis"])
+
+
 def _simple(function: str, *args: Any, **renamed: str) -> Callable[[Question], str]:
     return lambda q: call_text(function, X, *args, **{renamed[k]: v for k, v in q.attributes.items()})
 
@@ -101,6 +118,8 @@ CALLS: dict[str, Callable[[Question], str]] = {
     "global_max_pool": _global,
     "batch_norm": _batch_norm,
     "upsample_nearest": lambda q: call_text("F.interpolate", X, scale_factor=q.attributes["factor"]),
+    "resize": _resize,
+    "cumsum": _cumsum,
     "add": _simple("torch.add", Text("z")),
     "mul": _simple("torch.mul", Text("z")),
     "relu": _simple("F.relu"),
@@ -112,6 +131,9 @@ CALLS: dict[str, Callable[[Question], str]] = {
     "softplus": _simple("F.softplus"),
     "gelu": _simple("F.gelu"),
     "exp": _simple("torch.exp"),
+    "floor": _simple("torch.floor"),
+    "ceil": _simple("torch.ceil"),
+    "round": _simple("torch.round"),
     "softmax": _simple("F.softmax", axis="dim"),
     "log_softmax": _simple("F.log_softmax", axis="dim"),
 }

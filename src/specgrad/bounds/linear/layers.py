@@ -1,0 +1,323 @@
+"""A graph as backward bound propagation sees it: which nodes vary, which are linear, which need a relaxation.
+
+For an objective A.y of a node y = f(x) a layer gives an objective of x and a constant with A.f(x) >= A'.x + c:
+
+    linear             A' is the operator's own cotangent rule, with the objectives as leading axes (torch.func.vmap)
+    cell, gate, taps   A' takes the lower line where A >= 0 and the upper one elsewhere (relaxations.py)
+    joint              several sources: a product, the larger of two, a value put at an open position (joint.py)
+    opaque             A' = 0: the interval of the node itself, as for an input
+
+Objectives have the shape (boxes, rows, *shape of the node), ends of boxes (boxes, *shape).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...graph.builder import GraphBuilder
+from ...graph.graph import Node
+from ...graph.run import evaluate
+from ...op import Op, Params, apply
+from ...rounding import ledger
+from ...scalar import Array
+from ...window import Shape, Window
+from . import relaxations as relax
+from .relaxations import Lines
+
+Ends = tuple[Tensor, Tensor]
+
+
+def tensor(x: Array) -> Tensor:
+    return torch.from_numpy(np.array(x))
+
+
+def rows_dot(a: Tensor, v: Tensor) -> Tensor:
+    """(boxes, rows, *shape) with (boxes, *shape), either number of boxes being 1 or the same: one number per row."""
+    cells = math.prod(v.shape[1:])
+    flat, column = a.reshape(*a.shape[:2], cells), v.reshape(v.shape[0], cells, 1)
+    if flat.shape[0] == 1 and column.shape[0] > 1:
+        return (flat[0] @ column[:, :, 0].T).T
+    return (flat @ column).squeeze(-1)
+
+
+class Known(Protocol):
+    """What a layer is told on the way back."""
+
+    def box(self, i: int) -> Ends:
+        """The ends of node i, (boxes, *shape)."""
+
+    def lines(self, i: int) -> Lines:
+        """Between which lines node i lies."""
+
+
+Back = tuple[list[Tensor], Tensor | float]
+"""The objectives of a layer's sources, and constants (boxes, rows)."""
+
+
+@dataclass(eq=False)
+class Layer:
+    """One node that varies with the inputs; `sources` are the varying nodes it reads."""
+
+    position: int
+    node: Node
+    sources: tuple[int, ...]
+
+    def back(self, a: Tensor, known: Known) -> Back:
+        """A.f(x) >= A'.x + c on the box: A' of every source, and c."""
+        raise NotImplementedError
+
+
+class Opaque(Layer):
+    """Nothing but the node's own interval: an input, or an operator without a relaxation. It hands nothing on."""
+
+    def back(self, a: Tensor, known: Known) -> Back:
+        low, high = known.box(self.position)
+        return [], rows_dot(a, low / 2 + high / 2) - rows_dot(a.abs(), (high - low) / 2 * ledger.MIDDLE)
+
+
+class Joint(Layer):
+    """Of several sources, or of one whose line depends on the objective itself."""
+
+
+# --- linear ---------------------------------------------------------------------------------------------------------
+
+
+class Linear(Layer):
+    """Jointly linear in its sources, the other arguments being constant.
+
+    args: a shape per argument that varies, a tensor or a number per constant one.
+    """
+
+    def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
+        super().__init__(position, node, sources)
+        self.args = args
+        self.varying = [k for k, a in enumerate(args) if isinstance(a, tuple)]
+
+    @cached_property
+    def pull(self) -> Callable[[Tensor], tuple[Tensor, ...]]:
+        return adjoint(self.node.op, self.args, self.node.params, self.node.shape, self.varying)
+
+    @cached_property
+    def constant(self) -> Tensor | None:
+        """The value (1, *shape) where every source is 0; None where it is 0 by linearity."""
+        group = next(g for g in self.node.op.linear_groups(len(self.args)) if set(self.varying) <= set(g))
+        if all(k in self.varying for k in group):
+            return None
+        given = [torch.zeros(a, dtype=torch.float64) if isinstance(a, tuple) else a for a in self.args]
+        value: Tensor = apply(self.node.op, *given, **self.node.params)
+        return value.detach()[None]
+
+    def pulled(self, a: Tensor) -> list[Tensor]:
+        """The cotangents of the sources, for objectives (boxes, rows, *shape)."""
+        cotangents = torch.func.vmap(self.pull)(a.flatten(0, 1))
+        return [g.reshape(a.shape[:2] + g.shape[1:]) for g in cotangents]
+
+    def back(self, a: Tensor, known: Known) -> Back:
+        return self.pulled(a), 0.0 if self.constant is None else rows_dot(a, self.constant)
+
+
+class Identity(Linear):
+    """stop_gradient, which has no derivative of its own; a maximum over no axes."""
+
+    constant = None
+
+    def pulled(self, a: Tensor) -> list[Tensor]:
+        return [a]
+
+
+def adjoint(op: Op, args: Sequence[Any], params: Params, shape: Shape, wanted: Sequence[int]) -> Callable[..., Any]:
+    """The cotangents of the arguments `wanted` as a function of gy alone: the operator's own rule, and nothing else.
+
+    args: a shape per argument that varies (a linear map's cotangents do not read them), a tensor or a number else.
+    """
+    t = GraphBuilder(share=True)
+    given: dict[str, Tensor] = {}
+
+    def entered(k: int, a: Any) -> Any:
+        if not isinstance(a, Tensor | tuple):
+            return a
+        index = isinstance(a, Tensor) and not a.dtype.is_floating_point
+        var = t.leaf(f"x{k}", tuple(a) if isinstance(a, tuple) else tuple(a.shape), "index" if index else "real")
+        if isinstance(a, Tensor):
+            given[var.name] = a
+        return var
+
+    values = [entered(k, a) for k, a in enumerate(args)]
+    y, gy = t.leaf("y", shape), t.leaf("gy", shape)
+    cotangents = op.cotangents(gy, y, values, params)
+    graph = t.freeze(("gy",), (gy,), tuple(cotangents[k] for k in wanted), False)
+    names = {i: n.name for i, n in enumerate(graph.nodes) if n.name in given or n.name == "gy"}
+
+    def pull(g: Tensor) -> tuple[Tensor, ...]:
+        results = evaluate(graph, {i: g if name == "gy" else given[name] for i, name in names.items()})
+        return tuple(results[p] for p in graph.outputs)
+
+    return pull
+
+
+# --- relaxed --------------------------------------------------------------------------------------------------------
+
+
+def split(a: Tensor) -> tuple[Tensor, Tensor]:
+    """The parts that take the lower and the upper line."""
+    positive = a.clamp(min=0)
+    return positive, a - positive
+
+
+class Relaxed(Layer):
+    """Between two lines of its only source."""
+
+    def lines(self, ends: Ends) -> Lines:
+        raise NotImplementedError
+
+    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+        """abs(slope).v: what an error of at most v in the source can do to a line."""
+        return slope.abs() * v
+
+    def back(self, a: Tensor, known: Known) -> Back:
+        lines, (positive, negative) = known.lines(self.position), split(a)
+        constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
+        return [self.spread(positive, negative, lines)], constant
+
+    def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
+        return torch.addcmul(positive * lines.lower_slope.unsqueeze(1), negative, lines.upper_slope.unsqueeze(1))
+
+
+class Cell(Relaxed):
+    """A function of one cell."""
+
+    def lines(self, ends: Ends) -> Lines:
+        if self.node.op.name == "relu":
+            return relax.relu(*ends)
+        curve, params = self.node.op.curve, self.node.params
+        assert curve is not None  # what classify looks at
+        bent = None if curve.curvature is None else curve.curvature(torch, *ends, params)
+        return relax.hull(lambda x: apply(self.node.op, x, **params), *ends, curve.kinks(params), bent)
+
+
+class Gate(Relaxed):
+    """select(c, x, 0), as derivatives have it: x where the condition surely holds, 0 where it surely does not.
+
+    Where it is open the value is x or 0, so it lies between them.
+    """
+
+    def __init__(self, position: int, node: Node, source: int, keeps: Array, drops: Array) -> None:
+        super().__init__(position, node, (source,))
+        self.keeps, self.drops = tensor(keeps), tensor(drops)
+
+    def lines(self, ends: Ends) -> Lines:
+        relaxation = relax.gate(*ends)
+        slopes = [torch.where(self.keeps, 1.0, torch.where(self.drops, 0.0, s)) for s in relaxation[::2]]
+        offsets = [torch.where(self.keeps | self.drops, 0.0, c) for c in relaxation[1::2]]
+        return Lines(slopes[0], offsets[0], slopes[1], offsets[1])
+
+
+class Taps(Relaxed):
+    """The largest (or smooth largest) tap of every window; with_zero: 0 is one more tap, for a relu before it.
+
+    Lines have an axis of taps in front.
+    """
+
+    def __init__(self, position: int, node: Node, source: int, window: Window, with_zero: bool) -> None:
+        super().__init__(position, node, (source,))
+        self.window, self.with_zero = window, with_zero
+        self.gaps: relax.Gaps | None = None  # where known, (taps, boxes, *lead, *out)
+
+    @cached_property
+    def index(self) -> Tensor:
+        """(taps, *out): the flat cell of every tap; one past the last for a padded one."""
+        cells = math.prod(self.window.size)
+        position = np.arange(cells).reshape(self.window.size)
+        index = np.full((self.window.taps_count, *self.window.out), cells)
+        for tap in self.window.taps():
+            index[(self.window.number(tap.position), *tap.outs)] = position[tap.ins]
+        return torch.from_numpy(index)
+
+    def read(self, x: Tensor) -> Tensor:
+        """(boxes, *lead, *size) as (taps, boxes, *lead, *out); 0 at padded taps."""
+        flat = x.flatten(x.ndim - self.window.rank)
+        wide = torch.nn.functional.pad(flat, (0, 1))
+        taps: Tensor = wide[..., self.index.flatten()].reshape(flat.shape[:-1] + self.index.shape)
+        return taps.movedim(taps.ndim - 1 - self.window.rank, 0)
+
+    def inside(self, read: Tensor) -> Tensor:
+        """Which of the cells that were read are cells of the input, in the shape of `read`."""
+        bare = self.index < math.prod(self.window.size)
+        return bare.view(len(bare), *(1,) * (read.ndim - bare.ndim), *bare.shape[1:]).expand(read.shape)
+
+    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+        return (slope.abs() * self.read(v)).sum(0)
+
+    def lines(self, ends: Ends) -> Lines:
+        low, high = (self.read(end) for end in ends)
+        inside = self.inside(low)
+        if self.node.op.name == "smooth_max_pool":
+            missing = (~inside).sum(0) * (self.node.params["padded"] == "zero")
+            return relax.smooth_largest(low, high, inside, missing, float(self.node.params["beta"]))
+        gaps = self.gaps and relax.Gaps(*(g.expand(len(g), *low.shape[1:]) for g in self.gaps))
+        if self.with_zero:
+            gaps = gaps and gaps.with_zero(low, high)
+            low, high = (torch.cat([t, torch.zeros_like(t[:1])]) for t in (low, high))
+            inside = torch.cat([inside, torch.ones_like(inside[:1])])
+        lines = relax.largest(low, high, inside) if gaps is None else relax.largest_by_gaps(low, high, inside, gaps)
+        taps = self.window.taps_count
+        return lines._replace(lower_slope=lines.lower_slope[:taps], upper_slope=lines.upper_slope[:taps])
+
+    def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
+        """Tap by tap into the cells that the windows read: the transpose of `read`."""
+        boxes = max(len(positive), lines.lower_slope.shape[1])
+        total = positive.new_zeros((boxes, *positive.shape[1 : positive.ndim - self.window.rank], *self.window.size))
+        for tap in self.window.taps():
+            at, outs = self.window.number(tap.position), tuple(map(_index, tap.outs))
+            down, up = (s[at].unsqueeze(1)[(..., *outs)] for s in (lines.lower_slope, lines.upper_slope))
+            part = torch.addcmul(positive[(..., *outs)] * down, negative[(..., *outs)], up)
+            _accumulate(total, tap.ins, part)
+        return total
+
+
+class AxisMax(Relaxed):
+    """The largest cell over whole axes: every cell is a tap."""
+
+    def __init__(self, position: int, node: Node, source: int, shape: Shape) -> None:
+        super().__init__(position, node, (source,))
+        self.shape, self.axes = shape, node.params["axes"]
+
+    def read(self, x: Tensor) -> Tensor:
+        """(boxes, *shape) as (taps, boxes, *rest)."""
+        front = tuple(range(len(self.axes)))
+        return x.movedim(tuple(a + 1 for a in self.axes), front).flatten(0, len(self.axes) - 1)
+
+    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+        return (slope.abs() * self.read(v)).sum(0)
+
+    def lines(self, ends: Ends) -> Lines:
+        low, high = (self.read(end) for end in ends)
+        return relax.largest(low, high, torch.ones_like(low) > 0)
+
+    def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
+        part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
+        whole = part.reshape(tuple(self.shape[a] for a in self.axes) + part.shape[1:])
+        return whole.movedim(tuple(range(len(self.axes))), tuple(a + 2 for a in self.axes))
+
+
+def _index(i: Any) -> Any:
+    return i if isinstance(i, slice) else torch.from_numpy(i)
+
+
+def _accumulate(total: Tensor, ins: tuple[Any, ...], part: Tensor) -> None:
+    """total[..., ins] += part, where adaptive cells may name one cell twice."""
+    if all(isinstance(i, slice) for i in ins):
+        total[(..., *ins)] += part
+        return
+    sizes = total.shape[total.ndim - len(ins) :]
+    flat = np.ravel_multi_index(np.broadcast_arrays(*ins), sizes).ravel()
+    rows = total.view(*total.shape[: total.ndim - len(ins)], math.prod(sizes))
+    rows.index_add_(rows.ndim - 1, torch.from_numpy(flat), part.flatten(part.ndim - len(ins)))

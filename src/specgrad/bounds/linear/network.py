@@ -1,0 +1,301 @@
+"""The balls of a graph's nodes in order, and what the backward pass needs to know of each: layer, errors, sizes.
+
+What is bounded is one *reference* value per node. By node it is the value that is stored, the only one there is, and
+each layer adds its rounding. Fused, runtimes merge nodes and compute cheap ones anew for every reader, so a node may
+have several values, each within its `deviation` of the reference:
+
+    convolution, matrix product     is computed once. The reference is its value where nothing linear follows it, else
+                                    its exact map. Deviations of what it reads, through absolute weights, are its error
+    the rest of its region          the reference is the exact map; the region's rounding is a deviation of the result
+    relu, max_pool, functions       the reference is the function of the reference; deviations pass as far as the
+                                    function is steep (specgrad.bounds.linear.deviation)
+
+Boxes of the backward pass (state.ends) hold references, balls hold every value. A split by sign splits the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ...graph.graph import CONSTANT, INPUT, Graph, Node
+from ...rounding.ball import SLACK, Ball, Expansion, hull
+from ...rounding.context import Context, at_least_1
+from ...rounding.ledger import MOST, RANGE
+from ...rounding.linear import magnitude, stored_error, underflow
+from ...rounding.numbers import exact_error
+from ...rounding.region import leaf
+from ...rounding.report import continues_region, node_ball, summed_later
+from ...scalar import Array
+from ..ibp import REAL, checked, is_unbounded
+from .backward import SUMS, State
+from .classify import layer_of
+from .deviation import moved
+from .joint import Bilinear, Larger, Routed, candidates
+from .layers import Gate, Layer, Linear, Opaque, rows_dot, tensor
+
+
+@dataclass(eq=False)
+class Forward:
+    """One walk over a graph, node by node.
+
+    depth      how many layers that mix cells, or need a relaxation, stand between a node and the inputs
+    shadows    of linear layers: the ball with nothing carried in, so that its radius is the region's own rounding
+    inside     of linear layers: deviations carried in, as the rest of the region sees them
+    deviation  how far any value of a node may be from its reference
+    """
+
+    graph: Graph
+    rules: Context
+    inputs: dict[int, Any]
+    balls: list[Ball] = field(default_factory=list)
+    depth: dict[int, int] = field(default_factory=dict)
+    shadows: dict[int, Ball] = field(default_factory=dict)
+    inside: dict[int, Array] = field(default_factory=dict)
+    deviation: dict[int, Array] = field(default_factory=dict)
+    unbounded: list[str] = field(default_factory=list)
+    infeasible: bool = False
+
+    def __post_init__(self) -> None:
+        self.state = State(len(self.graph.nodes))
+        self.summed = summed_later(self.graph, self.rules) if self.rules.arithmetic.fused else frozenset()
+
+    @property
+    def layers(self) -> dict[int, Layer]:
+        return self.state.layers
+
+    def visit(self, i: int) -> None:
+        """The ball of node i; its layer, if it varies."""
+        node = self.graph.nodes[i]
+        ball = node_ball(self.graph, i, node, self.balls, self.inputs, self.rules)
+        self.balls.append(checked(node, ball, [self.balls[a] for a in node.operands()]))
+        if is_unbounded(node, self.balls[i]) or (node.kind == "real" and np.max(self.balls[i].size, initial=0) > MOST):
+            self.unbounded.append(node.name)
+        if node.op is INPUT or node.op is CONSTANT:
+            if isinstance(self.inputs.get(i), Ball):
+                self.deviation[i] = np.zeros(node.shape)
+                self._enter(Opaque(i, node, ()), 0, np.zeros(node.shape), self.balls[i].size)
+        elif self._varies(i, node):
+            self._add(i, node)
+
+    def _varies(self, i: int, node: Node) -> bool:
+        """Whether the node depends on the boxes: through numbers, or through positions that they leave open."""
+        depends = any(a in self.layers or self._is_open(a) for a in node.operands())
+        return depends and node.kind == "real" and bool(self.balls[i].radius.any())
+
+    def _is_open(self, a: int) -> bool:
+        return self.graph.nodes[a].kind == "index" and not self.balls[a].is_exact
+
+    def _add(self, i: int, node: Node) -> None:
+        layer = self._layer(i, node)
+        if isinstance(layer, Opaque) or self.unbounded:
+            error, size = np.zeros(node.shape), self.balls[i].size
+        elif isinstance(layer, Linear | Bilinear) and not node.op.transcendental:
+            error, size = self._linear_error(i, node)
+            size = size * (1 if isinstance(layer, Linear) else 4)  # a product has four terms of that size
+        elif isinstance(layer, Routed):
+            error, size = self._put_error(i, node)
+        else:
+            error, size = self._function_error(i, node)
+            if isinstance(layer, Larger):
+                size = sum((self._size(a) for a in node.operands()), size)
+        self.deviation[i] = np.zeros(node.shape)
+        if self.rules.arithmetic.fused and not self.unbounded:
+            error = self._deviate(i, node, layer, error)
+        mixes = not node.op.exact or not isinstance(layer, Linear)
+        depth = max((self.depth[s] for s in layer.sources), default=0) + int(mixes)
+        self._enter(layer, depth, error, size)
+        if not self.rules.arithmetic.fused:
+            self.state.merged |= {(s, i) for s in layer.sources if self._continues(s, i)}
+
+    def _layer(self, i: int, node: Node) -> Layer:
+        sources = tuple(a for a in node.operands() if a in self.layers)
+        open_ = [a for a in node.operands() if self._is_open(a)]
+        if open_:
+            gy, index = (self.balls[a] for a in node.operands()[:2])
+            known = node.op.name == "put" and index.candidates is not None
+            return Routed(i, node, sources, gy, index) if known else Opaque(i, node, sources)
+        if (gate := self._gate(i, node)) is not None:
+            return gate
+        return layer_of(self.graph, i, self.layers, self._constants(node))
+
+    def _constants(self, node: Node) -> dict[int, Ball]:
+        return {a: self.balls[a] for a in node.operands() if a not in self.layers}
+
+    def _enter(self, layer: Layer, depth: int, error: Array, size: Array) -> None:
+        i, state = layer.position, self.state
+        state.layers[i], self.depth[i] = layer, depth
+        state.errors[i], state.sizes[i] = tensor(error)[None], tensor(size)[None]
+        self._set_ends(i)
+
+    def _set_ends(self, i: int) -> None:
+        self.state.ends[i] = tensor(self.balls[i].low)[None], tensor(self.balls[i].high)[None]
+
+    def narrow(self, i: int, low: Array, high: Array) -> None:
+        """Replace the box of node i's reference; where nothing is left of it, no execution fits."""
+        self.infeasible |= bool((low > high).any())
+        low, high = np.minimum(low, high), np.maximum(low, high)
+        if i in self.layers:
+            self.state.ends[i] = tensor(low)[None], tensor(high)[None]
+        apart, old = self.deviation.get(i, 0.0) * SLACK, self.balls[i]
+        new = hull(low - apart, high + apart, old.value)
+        e = old.expansion  # which is about the old middle
+        if e is not None:
+            e = replace(e, carried=(e.carried + np.abs(new.value - old.value)) * SLACK)
+        self.balls[i] = Ball(new.value, new.radius, expansion=e, ends=new.ends)
+
+    def ends(self, i: int) -> tuple[Array, Array]:
+        """The box of node i's reference, as arrays of their own."""
+        if i not in self.layers:
+            return self.balls[i].low.copy(), self.balls[i].high.copy()
+        low, high = (end[0].numpy().copy() for end in self.state.ends[i])
+        return low, high
+
+    def slack(self, p: int, rows: Tensor) -> Tensor:
+        """What rows (boxes, rows, cells) of node p's reference may miss of the values that are computed."""
+        return rows_dot(rows.abs(), tensor(self.deviation[p]).reshape(1, -1)) * SUMS
+
+    # --- several values of one node ---------------------------------------------------------------------------------
+
+    def _deviate(self, i: int, node: Node, layer: Layer, error: Array) -> Array:
+        """Enter how far values of node i may be from its reference; what is left to be charged as its error."""
+        if not isinstance(layer, Linear | Bilinear) or node.op.transcendental:
+            self.deviation[i] = moved(self.rules, node, self.balls, self.deviation, i) + error
+            return np.zeros(node.shape)
+        values = [self.deviation.get(a) for a in self._sources(node)]
+        terms = [
+            self.inside[a] if self._continues(a, i) else v for a, v in zip(self._sources(node), values, strict=True)
+        ]
+        nothing, carried = np.zeros(node.shape), self._carried(node, terms)
+        once = node.op.kernel or i in self.rules.stored_nodes
+        common, self.inside[i] = (carried, nothing) if once else (nothing, carried)
+        if once and i not in self.summed:
+            return common + error
+        if node.op.exact and not self.summed & set(node.operands()):  # layout of values, not of sums to come
+            error = exact_error(self.rules, node, self.balls[i], self._constants(node))
+            self.deviation[i] = self._carried(node, values) + error
+        else:
+            self.deviation[i] = self.inside[i] + error
+        return common
+
+    def _sources(self, node: Node) -> list[int]:
+        return [a if isinstance(a, int) else -1 for a in node.args]
+
+    def _carried(self, node: Node, reads: Sequence[Array | None]) -> Array:
+        """Deviations of the arguments, one after the other, through the operator on absolute values."""
+        total: Array | float = 0.0
+        sizes, groups = self._sizes(node), node.op.linear_groups(len(node.args)) or ((0,),)
+        for k, apart in enumerate(reads):
+            if apart is not None and apart.any():
+                group = next(g for g in groups if k in g)
+                given = [np.zeros(s.shape) if j in group else s for j, s in enumerate(sizes)]
+                given[k] = apart
+                with np.errstate(all="ignore"):
+                    total = total + magnitude(self.rules, node.op, given, node.params)
+        return np.asarray(np.broadcast_to(total, node.shape)) * SUMS
+
+    # --- errors of a layer ------------------------------------------------------------------------------------------
+
+    def _linear_error(self, i: int, node: Node) -> tuple[Array, Array]:
+        """What the layer adds to its inputs' own errors, and the operator on absolute values."""
+        known = {a: self._opened(a, i) for a in node.operands()}
+        self.shadows[i] = node_ball(self.graph, i, node, known, self.inputs, self.rules)
+        with np.errstate(all="ignore"):
+            size = magnitude(self.rules, node.op, self._sizes(node), node.params)
+        return self.shadows[i].radius, np.broadcast_to(size, node.shape)
+
+    def _sizes(self, node: Node) -> list[Array]:
+        """The arguments' absolute values at their largest; a divisor's at its least."""
+        sizes = [self._size(a) if isinstance(a, int) else np.asarray(abs(float(a.value))) for a in node.args]
+        if node.op.name == "div" and isinstance(node.args[1], int):
+            sizes[1] = self.balls[node.args[1]].least
+        return sizes
+
+    def _size(self, a: int) -> Array:
+        ball = self.balls[a]
+        return ball.value if ball.value.dtype.kind == "i" else ball.size
+
+    def _opened(self, a: int, user: int) -> Ball:
+        """An argument with nothing carried in: its radius belongs to the layers below.
+
+        An exact operator's rule may look at the radius itself, so it gets none.
+        """
+        ball, node = self.balls[a], self.graph.nodes[user]
+        if a not in self.layers:
+            return ball
+        if self._continues(a, user):
+            return self.shadows[a]
+        nothing, size = np.zeros(ball.shape), ball.size
+        inner = Expansion(node.group, nothing, size, size, at_least_1(size), leaf(a, ball.value.size))
+        return Ball(ball.value, nothing if node.op.exact else ball.radius, expansion=inner, ends=ball.ends)
+
+    def _continues(self, source: int, user: int) -> bool:
+        """Whether a runtime may compute both as one: their rounding is counted at the user."""
+        shadow, node = self.shadows.get(source), self.graph.nodes[user]
+        if shadow is None or shadow.expansion is None or source in self.rules.stored_nodes:
+            return False
+        return shadow.expansion.group == node.group or continues_region(self.graph, user, self.rules)
+
+    def _function_error(self, i: int, node: Node) -> tuple[Array, Array]:
+        """How much wider the deployed range is than the real one; the size of the result."""
+        size = self.balls[i].size
+        if node.op.exact:
+            return exact_error(self.rules, node, self.balls[i], self._constants(node)), size
+        real = replace(self.rules, arithmetic=REAL, undecided=set())
+        ball, exact = (node_ball(self.graph, i, node, self.balls, self.inputs, run) for run in (self.rules, real))
+        with np.errstate(invalid="ignore"):
+            wider = np.maximum(np.maximum(ball.high - exact.high, exact.low - ball.low), 0.0)
+        return np.where(np.isfinite(exact.radius), wider, np.inf) + RANGE * size, size
+
+    def _put_error(self, i: int, node: Node) -> tuple[Array, Array]:
+        """Roundings where values meet in a cell; the radius of a constant; what may come together in size."""
+        gy, index = (self.balls[a] for a in node.operands())
+        varies = node.operands()[0] in self.layers
+        destinations = candidates(index, math.prod(node.params["size"]))
+        sizes, visits, radii = (scattered(v, destinations, node) for v in (gy.size, np.ones(gy.shape), gy.radius))
+        count = np.maximum(visits - 1, 0)
+        stores = int(self.rules.arithmetic.inner is not self.rules.arithmetic.format)
+        error = stored_error(self.rules.arithmetic, sizes, count, stores) + underflow(
+            self.rules.arithmetic, count, stores
+        )
+        return np.where(count == 0, 0.0, error) * SUMS + (0.0 if varies else radii * SUMS), 4 * sizes
+
+    # --- gates --------------------------------------------------------------------------------------------------------
+
+    def _gate(self, i: int, node: Node) -> Gate | None:
+        """select(c, x, 0) or select(c, 0, x) with an open c: where it is surely x, and where surely 0."""
+        if node.op.name != "select" or not isinstance(node.args[0], int) or node.args[0] not in self.layers:
+            return None
+        c = self.balls[node.args[0]]
+        holds, fails = (
+            np.broadcast_to(m, node.shape) for m in ((c.low > 0) | (c.high < 0), (c.low == 0) & (c.high == 0))
+        )
+        for x, other, keeps, drops in ((1, 2, holds, fails), (2, 1, fails, holds)):
+            source = node.args[x]
+            if isinstance(source, int) and source in self.layers and self._is_zero(node.args[other]):
+                return Gate(i, node, source, keeps, drops)
+        return None
+
+    def _is_zero(self, a: Any) -> bool:
+        return not self.balls[a].size.any() if isinstance(a, int) else a.value == 0
+
+
+def scattered(values: Array, destinations: tuple[Array, Array], node: Node) -> Array:
+    """The sum, cell by cell, of every value at each of its candidates."""
+    size = node.params["size"]
+    cells, possible = destinations
+    lead = values.shape[: values.ndim - len(size)]
+    total = np.zeros((math.prod(lead), math.prod(size) + 1))
+    plane = np.arange(math.prod(lead)).reshape(*lead, *(1,) * (cells.ndim - len(lead)))
+    np.add.at(total, (np.broadcast_to(plane, cells.shape), cells), np.where(possible, values[..., None], 0.0))
+    return total[:, :-1].reshape(node.shape)
+
+
+def signs_of(sign: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """A box after its splits: -1 keeps what is not positive, 1 what is not negative."""
+    return np.where(sign > 0, np.maximum(low, 0.0), low), np.where(sign < 0, np.minimum(high, 0.0), high)

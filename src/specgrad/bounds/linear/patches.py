@@ -1,0 +1,303 @@
+"""Backward bounds of many cells of one layer by the patches that they depend on, not by whole rows.
+
+All channels at one position p of a layer depend on one patch of every layer below: speed*p + start and on, as far as
+the windows between them reach (window.Patch). So positions stand where boxes stand in a dense pass, rows are channels,
+and a layer's shape is its patch. What differs from position to position (lines, errors, boxes) is gathered, 0 outside
+the array; what does not (a convolution) is one matrix: the operator's own cotangent rule on the identity. Where a layer
+is no window, or patches are as large as the array, the rest goes down as dense rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...scalar import Array
+from ...window import Patch, Shape
+from .backward import State, backward, descend, finished
+from .layers import Ends, Linear, Opaque, Taps, rows_dot, split
+from .local import average_weights, cells_per_row, is_local, patch_matrix, per_channel, read_through, spatial_rank
+from .relaxations import Lines
+
+CELLS = 1 << 21  # cells of an objective that are held at once: 16 MB
+CACHED = 1 << 17  # cells that a cache holds: 1 MB
+
+
+@dataclass(eq=False)
+class Objective:
+    """Rows over the patches of one node: a is (positions or 1, rows, channels, *patch)."""
+
+    patch: Patch
+    a: Tensor
+    loose: Tensor | None  # the part whose errors have not been paid by lines
+
+
+@dataclass(eq=False)
+class Cone:
+    """The layers below node i, as patches that move with its positions.
+
+    positions   (count, 1 + rank): the number of the leading axes' cell, and the spatial position
+    matrices    of layers that are the same at every position; kept from cone to cone
+    """
+
+    state: State
+    rank: int
+    positions: Array
+    matrices: dict[tuple[int, Patch], Tensor]
+    noted: dict[int, list[Objective]] = field(default_factory=dict)
+    dense: dict[int, list[tuple[Patch, Tensor]]] = field(default_factory=dict)
+    indices: dict[tuple[Patch, Shape, int], Tensor] = field(default_factory=dict)
+
+    # --- patches of a node's tensors --------------------------------------------------------------------------------
+
+    def gather(self, v: Tensor, patch: Patch) -> Tensor:
+        """(1, *lead, channels, *spatial) as (positions, channels, *patch), 0 outside."""
+        return self._gathered(v, patch)[0]
+
+    def _gathered(self, v: Tensor, patch: Patch) -> Tensor:
+        """(k, *lead, channels, *spatial) as (k, positions, channels, *patch), 0 outside."""
+        spatial, channels = tuple(v.shape[v.ndim - self.rank :]), v.shape[v.ndim - self.rank - 1]
+        planes = v.reshape(len(v), -1, channels, math.prod(spatial)).movedim(2, 1)
+        index = self._index(patch, spatial, planes.shape[2])
+        flat = torch.nn.functional.pad(planes.reshape(len(v) * channels, -1), (0, 1))
+        return flat[:, index].reshape(len(v), channels, *index.shape).movedim(2, 1).contiguous()
+
+    def _index(self, patch: Patch, spatial: Shape, planes: int) -> Tensor:
+        """The flat cells of the patches in all planes; one past the last for outside ones. Read often, so kept."""
+        key = patch, spatial, planes
+        if key not in self.indices:
+            cells = math.prod(spatial)
+            within = patch.cells(self.positions[:, 1:], spatial)
+            plane = self.positions[:, 0].reshape(-1, *(1,) * self.rank)
+            self.indices[key] = torch.from_numpy(np.where(within == cells, planes * cells, within + cells * plane))
+        return self.indices[key]
+
+    def lines(self, i: int, patch: Patch) -> Lines:
+        """The lines of node i at the patches; slopes of taps keep their axis in front."""
+        lines = self.state.lines(i)
+        if not isinstance(self.state.layers[i], Taps):
+            return Lines(*self._gathered(torch.cat(lines), patch))
+        down, up = (self._gathered(s.squeeze(1), patch) for s in (lines.lower_slope, lines.upper_slope))
+        return Lines(down, self.gather(lines.lower, patch), up, self.gather(lines.upper, patch))
+
+    # --- down -------------------------------------------------------------------------------------------------------
+
+    def run(self, i: int, rows: Tensor) -> Tensor:
+        """Lower bounds (positions, rows) of rows (rows, channels) of node i at every position."""
+        ones = (1,) * self.rank
+        seed = rows.reshape(1, *rows.shape, *ones)
+        self.noted[i] = [Objective(Patch(ones, (0,) * self.rank, ones), seed, seed)]
+        return self.descend(torch.zeros((1, len(rows)), dtype=torch.float64))
+
+    def descend(self, lost: Tensor) -> Tensor:
+        """From the objectives that are noted down to the inputs; `lost` (positions or 1, rows) is lost already."""
+        total, lost = descend(self.state.layers, self.noted, self._step, torch.zeros_like(lost), lost)
+        low = finished(total, lost).expand(len(self.positions), lost.shape[1])
+        return low + self._dense_rest(lost.shape[1]) if self.dense else low
+
+    def _merged(self, j: int, parts: list[Objective]) -> Objective | None:
+        """One patch for all parts; None if the node goes on densely."""
+        patch: Patch | None = parts[0].patch
+        for part in parts[1:]:
+            patch = patch and patch.union(part.patch)
+        if patch is None or not is_local(self.state, self.rank, j, patch):
+            self.dense.setdefault(j, []).extend((part.patch, part.a) for part in parts)
+            return None
+        placed = [
+            (_placed(p.a, p.patch, patch), p.loose if p.loose is None else _placed(p.loose, p.patch, patch))
+            for p in parts
+        ]
+        loose = [b for _, b in placed if b is not None]
+        return Objective(patch, _total([a for a, _ in placed]), _total(loose) if loose else None)
+
+    def _step(self, j: int, parts: list[Objective]) -> tuple[Tensor | float, Tensor | float]:
+        """Constant and loss of one layer; its sources' objectives are noted."""
+        objective = self._merged(j, parts)
+        if objective is None:
+            return 0.0, 0.0
+        layer, patch, a = self.state.layers[j], objective.patch, objective.a
+        if isinstance(layer, Taps):
+            return self._through_taps(j, layer, patch, a), 0.0
+        if isinstance(layer, Linear):
+            return self._through_linear(j, layer, objective)
+        pulled, constant = layer.back(a, View(self, patch))
+        if isinstance(layer, Opaque):
+            return constant, rows_dot(a.abs(), self.gather(self.state.own(j) * self.state.size(j), patch))
+        self.note(layer.sources[0], Objective(patch, pulled[0], None))
+        return constant, 0.0
+
+    def _through_taps(self, j: int, layer: Taps, patch: Patch, a: Tensor) -> Tensor:
+        lines, below = self.lines(j, patch), read_through(patch, layer.window)
+        local = Taps(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
+        source = self.state.layers[layer.sources[0]]
+        alone = all(k < source.position for k in self.noted) and is_local(self.state, self.rank, source.position, below)
+        if alone and isinstance(source, Linear) and source.node.op.name == "conv":
+            return self._composed(local, lines, source, below, a)
+        positive, negative = split(a)
+        self.note(source.position, Objective(below, local.spread(positive, negative, lines), None))
+        return rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
+
+    def _composed(self, taps: Taps, lines: Lines, source: Linear, patch: Patch, a: Tensor) -> Tensor:
+        """Through a maximum and the convolution below it at once: lines of the convolution's own source.
+
+        Its objective would have as many cells as the maximum has taps; the lines, composed with the convolution's
+        matrix, are no larger than what comes out. Taps outside the array have slope 0.
+        """
+        below = read_through(patch, source.node.params["window"])
+        matrix = self.matrix_of(source.position, source, patch, below, a.shape[2])
+        rows = matrix.reshape(a.shape[2], -1, matrix.shape[1])[:, taps.index.flatten(1)]
+        rows = rows.movedim(1, 2).flatten(0, 1)  # (channels*out, taps, cells below)
+        bias = None if source.constant is None else per_channel(source.constant, self.rank)
+
+        def half(part: Tensor, slope: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
+            offset = offset if bias is None else torch.addcmul(offset, slope.sum(0), bias)
+            return _combined(part.flatten(2), slope.flatten(2), rows), rows_dot(part, offset)
+
+        positive, negative = split(a)
+        parts = half(positive, lines.lower_slope, lines.lower), half(negative, lines.upper_slope, lines.upper)
+        pulled, constant = (p + q for p, q in zip(*parts, strict=True))
+        out = pulled.reshape(*pulled.shape[:2], -1, *below.size)
+        self.note(source.sources[0], Objective(below, out, out))
+        return constant
+
+    def note(self, source: int, objective: Objective) -> None:
+        self.noted.setdefault(source, []).append(objective)
+
+    def _through_linear(self, j: int, layer: Linear, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
+        state, patch, a = self.state, objective.patch, objective.a
+        lost: Tensor | float = 0.0
+        if objective.loose is not None:
+            charge = state.errors[j] + state.own(j) * state.sizes[j]
+            lost = rows_dot(objective.loose.abs(), self.gather(charge, patch))
+        constant = 0.0 if layer.constant is None else rows_dot(a, self.gather(layer.constant, patch))
+        for source, (below, pulled) in zip(layer.sources, self._pulled(j, layer, patch, a), strict=True):
+            self.note(source, Objective(below, pulled, pulled))
+        return constant, lost
+
+    def _pulled(self, j: int, layer: Linear, patch: Patch, a: Tensor) -> list[tuple[Patch, Tensor]]:
+        if layer.node.op.name not in ("conv", "avg_pool"):
+            return [
+                (patch, a * self._diagonal(d, patch))
+                for d in layer.pulled(torch.ones((1, 1, *layer.node.shape)).double())
+            ]
+        below = read_through(patch, layer.node.params["window"])
+        scaled = a * self._inside(j, patch)
+        matrix = self.matrix_of(j, layer, patch, below, a.shape[2])
+        out = scaled.reshape(-1, matrix.shape[0]) @ matrix
+        return [(below, out.reshape(*scaled.shape[:2], -1, *below.size))]
+
+    def matrix_of(self, j: int, layer: Linear, patch: Patch, below: Patch, channels: int) -> Tensor:
+        if (j, patch) not in self.matrices:
+            self.matrices[j, patch] = patch_matrix(layer, patch, below, channels, self.rank)
+        return self.matrices[j, patch]
+
+    def _diagonal(self, d: Tensor, patch: Patch) -> Tensor:
+        """(1, 1, *shape): what an elementwise map multiplies by, at the patches."""
+        return _plain(self.gather(d[0], patch).unsqueeze(1))
+
+    def _inside(self, j: int, patch: Patch) -> Tensor:
+        """1 at cells of the array, 0 at those around it, which stand for no value; an average's weight per window."""
+        layer = self.state.layers[j]
+        scale = torch.ones((1, *layer.node.shape), dtype=torch.float64)
+        if layer.node.op.name == "avg_pool":
+            scale = average_weights(layer)
+        return _plain(self.gather(scale, patch).unsqueeze(1))
+
+    # --- the rest, as whole rows ------------------------------------------------------------------------------------
+
+    def _dense_rest(self, rows: int) -> Tensor:
+        seeds = {j: _total([self._scattered(j, p, a, rows) for p, a in parts]) for j, parts in self.dense.items()}
+        return backward(self.state, seeds).reshape(len(self.positions), rows)
+
+    def _scattered(self, j: int, patch: Patch, a: Tensor, rows: int) -> Tensor:
+        """Patches as whole rows (1, positions*rows, *shape)."""
+        shape = self.state.layers[j].node.shape
+        spatial = shape[len(shape) - self.rank :]
+        planes, channels, cells = math.prod(shape[: -self.rank - 1]), shape[-self.rank - 1], math.prod(spatial)
+        index = self._index(patch, spatial, planes).reshape(len(self.positions), 1, 1, -1)
+        wide = a.expand(len(self.positions), *a.shape[1:]).flatten(3)
+        total = wide.new_zeros((len(self.positions), rows, channels, planes * cells + 1))
+        total.scatter_add_(3, index.expand(wide.shape), wide)
+        whole = total[..., :-1].reshape(len(self.positions), rows, channels, planes, cells).transpose(2, 3)
+        return whole.reshape(1, -1, *shape)
+
+
+@dataclass(eq=False)
+class View:
+    """What is known of nodes, at the patches of a cone."""
+
+    cone: Cone
+    patch: Patch
+
+    def box(self, i: int) -> Ends:
+        low, high = (self.cone.gather(end, self.patch) for end in self.cone.state.ends[i])
+        return low, high
+
+    def lines(self, i: int) -> Lines:
+        return self.cone.lines(i, self.patch)
+
+
+def _combined(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
+    """sum_k a[p, r, k] sum_t slope[t, p, k] rows[k, t, n] for every position p, as many at a time as a cache holds."""
+    weights, products = slope.permute(2, 1, 0), []
+    step = max(1, CACHED // (rows.shape[0] * rows.shape[2]))
+    for start in range(0, slope.shape[1], step):
+        lines = torch.bmm(weights[:, start : start + step], rows)  # (k, positions, n)
+        if len(a) == 1:
+            flat = a[0] @ lines.flatten(1)
+            products.append(flat.reshape(len(flat), -1, rows.shape[2]).movedim(1, 0))
+        else:
+            products.append(a[start : start + step] @ lines.movedim(1, 0))
+    return torch.cat(products)
+
+
+def _plain(v: Tensor) -> Tensor:
+    """A factor that is the same everywhere as one number: rows that do not differ by position stay one."""
+    first = v.flatten()[:1]
+    return first if bool((v == first).all()) else v
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _placed(a: Tensor, patch: Patch, within: Patch) -> Tensor:
+    pads = [n for pair in reversed(patch.margins(within)) for n in pair]
+    return torch.nn.functional.pad(a, pads) if any(pads) else a
+
+
+# --- narrowing a layer ----------------------------------------------------------------------------------------------
+
+
+def patch_narrow(state: State, i: int, open_: Array, low: Array, high: Array) -> bool:
+    """Narrow low and high of node i at its open cells, in place; False if patches do not fit this layer."""
+    rank = spatial_rank(state, i)
+    shape = state.layers[i].node.shape
+    if rank is None or len(shape) <= rank:
+        return False
+    channels, spatial = shape[-rank - 1], shape[len(shape) - rank :]
+    planes = (-1, channels, *spatial)
+    open_, low, high = (v.reshape(planes) for v in (open_, low, high))
+    positions = np.argwhere(open_.any(1))
+    matrices: dict[tuple[int, Patch], Tensor] = {}
+    step = max(1, CELLS // (2 * channels * cells_per_row(state, rank, i)))
+    for start in range(0, len(positions), step):
+        _narrow_chunk(Cone(state, rank, positions[start : start + step], matrices), i, open_, low, high)
+    return True
+
+
+def _narrow_chunk(cone: Cone, i: int, open_: Array, low: Array, high: Array) -> None:
+    positions = cone.positions
+    chosen = np.flatnonzero(open_[(positions[:, 0], slice(None), *positions[:, 1:].T)].any(0))
+    rows = torch.eye(open_.shape[1], dtype=torch.float64)[torch.from_numpy(chosen)]
+    lower = cone.run(i, torch.cat([rows, -rows])).numpy()
+    at = (positions[:, :1], chosen[None], *(positions[:, 1:].T[..., None]))
+    low[at] = np.maximum(low[at], lower[:, : len(chosen)])
+    high[at] = np.minimum(high[at], -lower[:, len(chosen) :])

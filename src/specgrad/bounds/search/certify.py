@@ -1,0 +1,456 @@
+"""Does a property hold for the deployed network? An attack, linear bounds, then branch and bound, within a time limit.
+
+holds            proven for every execution that `Verdict.deployment` describes, on every input of the property: every
+                 float32 number of the smallest float32 box that holds the property's
+counterexample   a float32 input inside the property's box, compared exactly, that the deployed float32 network was run
+                 on, and that breaks the property
+unknown          neither, within the time
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ...errors import ParameterError, ShapeError, need
+from ...graph.graph import Graph
+from ...proof.execution import deployment
+from ...properties.property import Alternative, Case, Property, as_float, robustness
+from ...properties.vnnlib import read
+from ...scalar import Array
+from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on
+from .deployed import at_the_property, deployed_graph, refuse_other_formats, rounded_constants
+
+Kind = Literal["holds", "counterexample", "unknown"]
+Progress = Callable[[str, int, int], None]
+_Row = tuple[Array, Fraction]  # row.y > limit excludes an alternative
+QUICK = Effort(starts=1, steps=20)
+FEW_INPUTS = 16  # splitting inputs pays where there are this few
+ONE_INPUT = "the box holds one input alone, and rounding decides there"
+FEW_PROBLEMS = 256  # relu splits of one input box before its inputs are split
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """The answer, and what it rests on.
+
+    margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best
+    stages     seconds spent on "attack", "crown", "pieces" (specgrad.bounds.search.pieces) and "branch"
+    problems   subproblems of the branch and bound
+    deployment the executions that the verdict is about, in sentences
+    notes      what else a reader should know: constants that were rounded, parts of the property that say nothing
+    """
+
+    verdict: Kind
+    counterexample: Counterexample | None
+    margins: tuple[tuple[float, ...], ...]
+    stages: dict[str, float]
+    problems: int
+    reason: str = ""
+    deployment: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.stages.values())
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"margins": self.margins, "seconds": self.stages, "problems": self.problems}
+        data["deployment"] = self.deployment
+        if self.notes:
+            data["notes"] = list(self.notes)
+        if self.reason:
+            data["reason"] = self.reason
+        if self.counterexample is not None:
+            point = self.counterexample
+            data["counterexample"] = {"x": point.x.tolist(), "y": point.y.tolist(), "confirmed": point.confirmed}
+        return data
+
+
+def certify(
+    model: Any,
+    statement: Any,
+    *,
+    seconds: float = 60.0,
+    low: Any = None,
+    high: Any = None,
+    shape: Sequence[int] | None = None,
+    arithmetic: Any = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Try to settle a property of a network, for the network that float32 executes.
+
+    model       a Graph of one input (its weights are constants), an ONNX file, or a PyTorch module
+    statement   a Property, the path of a VNN-LIB file, or (x, label, eps): no input within eps of x, cell by cell, has
+                another output as large as the label's
+    low, high   limits of any input, for (x, label, eps)
+    shape       of the input, where the model leaves sizes open; else that of x, or what the property's inputs fill, a
+                batch being 1
+    arithmetic  the executions to prove it for; None: float32, fused
+
+    Weights that a graph holds as float64 or exact numbers are rounded to float32 first, and the verdict says so; a
+    model that declares another format is refused.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.relu(sg.linear(np.float32([[1, 1], [1, -1]]), None, x)), (2,))
+    >>> certify(graph, ([1.0, 0.5], 0, 0.25)).verdict
+    'holds'
+    >>> verdict = certify(graph, ([1.0, 0.5], 0, 0.75))
+    >>> verdict.verdict, bool(verdict.counterexample.y[1] >= verdict.counterexample.y[0])
+    ('counterexample', True)
+    """
+    need("torch", "certify needs")
+    _check_arithmetic(arithmetic)
+    given = _graph(model, statement, shape)
+    graph, question = graph_and_property(given, statement, low=low, high=high)
+    source = model if isinstance(model, str | Path | bytes) else None
+    run = _Run(graph, source, time.monotonic() + seconds, progress, arithmetic)
+    answers = []
+    for case in question.cases:
+        answers.append(run.settle(case))
+        if answers[-1].verdict == "counterexample":
+            break
+    notes = (*rounded_constants(given), *_left_out(question))
+    verdict = replace(_joined(answers), deployment=deployment(arithmetic), notes=notes)
+    if verdict.verdict == "counterexample" and isinstance(statement, tuple):
+        return replace(verdict, reason=_at_the_input(run.network, *statement[:2]))
+    return verdict
+
+
+def _check_arithmetic(arithmetic: Any) -> None:
+    """Counterexamples are run in float32, so a verdict in another format would mix two."""
+    if arithmetic is not None and arithmetic.dtype != "float32":
+        text = f"certify answers for dtype='float32'; got {arithmetic.dtype!r}. crown bounds other formats"
+        raise ParameterError("certify", text, rule="P5")
+
+
+def _left_out(question: Property) -> tuple[str, ...]:
+    if not question.left_out:
+        return ()
+    return (f"{question.left_out} alternatives of the property hold for no input or no output, and were left out",)
+
+
+def graph_and_property(
+    model: Any, statement: Any, *, low: Any = None, high: Any = None, shape: Sequence[int] | None = None
+) -> tuple[Graph, Property]:
+    """What `certify` is asked about: the deployed graph, and a property that fits it."""
+    graph = deployed_graph(_graph(model, statement, shape))
+    question = _property(statement, graph, low, high)
+    _check_sizes(graph, question)
+    _check_cases(question)
+    return graph, question
+
+
+def _named(graph: Graph, shape: Sequence[int] | None) -> dict[str, tuple[int, ...]]:
+    return {} if shape is None else {graph.names[0]: tuple(shape)}
+
+
+def _open_shape(model: Any, statement: Any, shape: Sequence[int] | None) -> dict[str, Sequence[int]]:
+    """The shape of the only input: as given, or that of x where the file leaves sizes open."""
+    from ...interop.onnx import input_dims
+
+    declared = input_dims(model)
+    if len(declared) != 1:
+        return {}
+    ((name, dims),) = declared.items()
+    if shape is None and isinstance(statement, tuple) and (dims is None or None in dims):
+        x = np.asarray(statement[0])
+        shape = x.shape if dims is None or x.ndim == len(dims) else None
+    return {} if shape is None else {name: tuple(shape)}
+
+
+def _graph(model: Any, statement: Any, shape: Sequence[int] | None = None) -> Graph:
+    if isinstance(model, Graph):
+        return at_the_property(model.fitted_to(_named(model, shape)), statement)
+    if isinstance(model, str | Path | bytes):
+        from ...interop import from_onnx
+
+        refuse_other_formats(model)
+        graph: Graph = from_onnx(model, input_shapes=_open_shape(model, statement, shape))
+        return at_the_property(graph, statement)
+    if hasattr(model, "state_dict") and isinstance(statement, tuple):
+        import torch
+
+        from ...interop import from_torch
+
+        refuse_other_formats(model)
+        traced: Graph = from_torch(model, torch.as_tensor(np.asarray(statement[0], np.float32)))
+        return traced
+    text = "model must be a Graph, an ONNX file, or (with (x, label, eps)) a PyTorch module"
+    raise ParameterError("certify", f"{text}; got {type(model).__name__}", rule="P5")
+
+
+def _at_the_input(network: DeployedNetwork, x: Any, label: int) -> str:
+    """Said where no search was needed, which mostly means that another label was meant."""
+    largest = int(np.argmax(network.run(np.asarray(x))))
+    return "" if largest == label else f"at the input itself output {largest} is the largest, not {label}"
+
+
+def _property(statement: Any, graph: Graph, low: Any, high: Any) -> Property:
+    if isinstance(statement, tuple):
+        x, label, eps = statement
+        outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
+        return robustness(x, label, eps, outputs, low=low, high=high)
+    if low is not None or high is not None:
+        raise ParameterError("certify", "low and high go with (x, label, eps); a property has its own bounds")
+    return statement if isinstance(statement, Property) else read(statement)
+
+
+def _check_sizes(graph: Graph, question: Property) -> None:
+    for name, positions, count in (
+        ("input", graph.input_positions, question.inputs),
+        ("output", graph.output_positions, question.outputs),
+    ):
+        shape = graph.nodes[positions[0]].shape
+        if int(np.prod(shape)) != count:
+            raise ShapeError("certify", f"the property has {count} {name}s; the network's {name} has shape {shape}")
+
+
+def _check_cases(question: Property) -> None:
+    """A property in Python may be empty in ways that a file cannot: each would 'hold', and say nothing."""
+    if not question.cases:
+        raise ParameterError("certify", "the property has no cases, so there is nothing to prove")
+    for k, case in enumerate(question.cases):
+        if not case.alternatives:
+            raise ParameterError("certify", f"case {k} has no alternatives, so there is nothing to prove")
+        if not len(case.low) == len(case.high) == question.inputs:
+            raise ShapeError(
+                "certify", f"case {k} has {len(case.low)} and {len(case.high)} bounds, not {question.inputs}"
+            )
+        for i, (low, high) in enumerate(zip(case.low, case.high, strict=True)):
+            if low > high:
+                ends = f"{as_float(low)} above {as_float(high)}"
+                raise ParameterError("certify", f"case {k} is an empty box: input {i} has lower bound {ends}")
+        for a in case.alternatives:
+            if a.rows.shape != (len(a.limits), question.outputs):
+                text = f"case {k} has rows of shape {a.rows.shape} for {len(a.limits)} limits"
+                raise ShapeError("certify", f"{text} and {question.outputs} outputs")
+
+
+def _joined(answers: list[Verdict]) -> Verdict:
+    """The worst of all cases."""
+    order = {"counterexample": 0, "unknown": 1, "holds": 2}
+    worst = min(answers, key=lambda a: order[a.verdict])
+    stages = {name: sum(a.stages.get(name, 0.0) for a in answers) for name in ("attack", "crown", "pieces", "branch")}
+    margins = tuple(m for a in answers for m in a.margins)
+    return replace(worst, margins=margins, stages=stages, problems=sum(a.problems for a in answers))
+
+
+def target(limit: Fraction) -> float:
+    """The least float64 number above a limit: a bound that reaches it excludes row.y <= limit.
+
+    >>> target(Fraction(0)), target(Fraction(1, 3)) > 1 / 3
+    (5e-324, True)
+    """
+    near = as_float(limit)
+    above = near == np.inf or (near > -np.inf and Fraction(near) > limit)
+    return near if above else float(np.nextafter(near, np.inf))
+
+
+class _Run:
+    """One network, several cases, one deadline."""
+
+    def __init__(
+        self, graph: Graph, source: Any, deadline: float, progress: Progress | None, arithmetic: Any = None
+    ) -> None:
+        self.graph, self.source, self.deadline, self.progress = graph, source, deadline, progress
+        self.options = {} if arithmetic is None else {"arithmetic": arithmetic}
+        self.network = DeployedNetwork(graph)
+        self.stages: dict[str, float] = {}
+
+    def _left(self) -> float:
+        return max(0.0, self.deadline - time.monotonic())
+
+    def _say(self, text: str, done: int = 0, total: int = 0) -> None:
+        if self.progress is not None:
+            self.progress(text, done, total)
+
+    def settle(self, case: Case) -> Verdict:
+        """The answer for one case; where no float32 number lies in its box, only a proof is possible."""
+        verdict = self._settle(case)
+        cells = case.without_float32() if verdict.verdict == "unknown" else []
+        if not cells:
+            return verdict
+        where = f"input {cells[0]} has no float32 number between its bounds"
+        return replace(verdict, reason=f"{where}, so there is no counterexample to look for; {verdict.reason}")
+
+    def _settle(self, case: Case) -> Verdict:
+        self.stages = {}
+        counterexample = self._attack(case, QUICK)
+        if counterexample is not None:
+            return self._broken(case, counterexample)
+        if not all(len(a.limits) for a in case.alternatives):
+            reason = "an alternative says nothing of the outputs, so no bound excludes it"
+            return Verdict("unknown", None, ((),), self.stages, 0, reason)
+        margins, nearest, root, reason = self._crown(case)
+        open_ = [k for k, margin in enumerate(margins) if not margin > 0]
+        if open_ and root is not None:
+            open_ = self._pieces(root, nearest, margins, open_)
+        if not open_:
+            return Verdict("holds", None, (tuple(margins),), self.stages, 0)
+        rest = replace(case, alternatives=tuple(case.alternatives[k] for k in open_))
+        counterexample = self._attack(rest, Effort(starts=8, steps=50, seconds=self._left() / 6, seed=1))
+        if counterexample is not None:
+            return self._broken(case, counterexample)
+        if root is None:
+            return Verdict("unknown", None, (tuple(margins),), self.stages, 0, reason)
+        return self._branch(rest, root, [nearest[k] for k in open_], margins, open_)
+
+    def _attack(self, case: Case, effort: Effort) -> Counterexample | None:
+        self._say("attack")
+        start = time.monotonic()
+        seconds = min(effort.seconds, self._left())
+        counterexample = attack(self.network, case, replace(effort, seconds=seconds))
+        self.stages["attack"] = self.stages.get("attack", 0.0) + time.monotonic() - start
+        return counterexample
+
+    def _broken(self, case: Case, counterexample: Counterexample) -> Verdict:
+        confirmed = confirm_on("onnxruntime", self.graph, counterexample, case, self.source)
+        return Verdict("counterexample", confirmed, ((),), self.stages, 0)
+
+    def _crown(self, case: Case) -> tuple[list[float], list[_Row], Any, str]:
+        """Margins and nearest rows per alternative from one backward pass, and that pass, unless nothing is bounded."""
+        from ..linear.tighten import output_ends
+        from .subproblems import root_forward
+
+        self._say("linear bounds")
+        start = time.monotonic()
+        shape = self.graph.nodes[self.graph.input_positions[0]].shape
+        low, high = (end.reshape(shape) for end in case.outer())
+        root = root_forward(self.graph, low, high, **self.options)
+        rows = np.concatenate([a.rows for a in case.alternatives])
+        bounds = iter(output_ends(root, rows)[0].tolist())
+        closest = [_nearest(a, [_margin(next(bounds), limit) for limit in a.limits]) for a in case.alternatives]
+        margins, nearest = [margin for margin, _ in closest], [row for _, row in closest]
+        self.stages.setdefault("crown", time.monotonic() - start)
+        if root.unbounded:
+            reason = f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
+            return margins, nearest, None, reason
+        if self.graph.output_positions[0] not in root.layers:  # nothing varies, so nothing can be split
+            return margins, nearest, None, ONE_INPUT
+        return margins, nearest, root, ""
+
+    def _pieces(self, root: Any, nearest: list[_Row], margins: list[float], open_: list[int]) -> list[int]:
+        """Relus that read the same few cells, together; enters margins, and says which alternatives stay open."""
+        from .pieces import piecewise
+
+        self._say("pieces")
+        start = time.monotonic()
+        bounds = piecewise(root, *_tensors([nearest[k] for k in open_]), self.deadline).tolist()
+        for k, bound in zip(open_, bounds, strict=True):
+            margins[k] = max(margins[k], _margin(bound, nearest[k][1]))
+        self.stages["pieces"] = time.monotonic() - start
+        return [k for k in open_ if not margins[k] > 0]
+
+    def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> Verdict:
+        """Branch and bound on relus, and on inputs: where they are few, or where no relu is left to split."""
+        start = time.monotonic()
+        small = len(case.low) <= FEW_INPUTS
+        outcome = self._search(root, rows, FEW_PROBLEMS if small else None)
+        for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):
+            margins[k] = max(margins[k], _margin(bound, limit))
+        counterexample, settled, count = None, outcome.settled, outcome.problems
+        if not settled and self._left():  # few inputs, or no relu left to split
+            counterexample, settled, more = self._halve(case)
+            count += more
+        self.stages["branch"] = time.monotonic() - start
+        if counterexample is not None:
+            return replace(self._broken(case, counterexample), problems=count)
+        kind: Kind = "holds" if settled else "unknown"
+        reason = "" if settled else ONE_INPUT if not halves(case) else f"{count} subproblems were not enough"
+        return Verdict(kind, None, (tuple(margins),), self.stages, count, reason)
+
+    def _search(self, root: Any, rows: list[_Row], most: int | None) -> Any:
+        """Relu splits for the row that is nearest to excluding each alternative."""
+        from .branch_and_bound import branch, narrowed
+
+        options = {} if most is None else {"most": most}
+        bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
+        stacked, targets = _tensors(rows)
+        return branch(bounder, stacked, targets, seconds=self._left(), progress=self.progress, **options)
+
+    def _halve(self, case: Case) -> tuple[Counterexample | None, bool, int]:
+        """Input splits: halves of halves, each with an attack, linear bounds and some relu splits of its own."""
+        boxes, count = halves(case), 0
+        stuck = not boxes  # what cannot be cut stays open
+        while boxes and self._left():
+            box = boxes.pop()
+            counterexample = attack(self.network, common(box, case), replace(QUICK, seconds=self._left()))
+            if counterexample is not None:
+                return counterexample, False, count
+            margins, nearest, root, _ = self._crown(box)
+            open_ = [k for k, margin in enumerate(margins) if not margin > 0]
+            rest = replace(box, alternatives=tuple(box.alternatives[k] for k in open_))
+            if open_:
+                rows = [nearest[k] for k in open_]
+                outcome = self._search(root, rows, FEW_PROBLEMS) if root is not None else None
+                count += 1 if outcome is None else outcome.problems
+                if outcome is None or not outcome.settled:
+                    boxes += halves(rest)
+                    stuck |= not halves(rest)
+            self._say("input splits", count, count + len(boxes))
+        return None, not boxes and not stuck, count
+
+
+def halves(case: Case) -> list[Case]:
+    """Two boxes that hold every float32 number of a case's outer box; none if there is one input alone.
+
+    The widest cell is cut between two neighbouring float32 numbers, so cutting ends.
+
+    >>> [(float(c.low[0]), float(c.high[0])) for c in halves(Case((Fraction(0),), (Fraction(1),), ()))]
+    [(0.0, 0.5), (0.5000000596046448, 1.0)]
+    """
+    low, high = case.outer()
+    k = int(np.argmax(high - low))
+    if low[k] == high[k]:
+        return []
+    middle = np.float32((low[k] + high[k]) / 2)
+    middle = min(middle, np.nextafter(np.float32(high[k]), np.float32(-np.inf)))
+    cut = Fraction(float(middle)), Fraction(float(np.nextafter(middle, np.float32(np.inf))))
+    ends = Fraction(low[k]), Fraction(high[k])
+    return [_with_cell(case, k, ends[0], cut[0]), _with_cell(case, k, cut[1], ends[1])]
+
+
+def _with_cell(case: Case, k: int, low: Fraction, high: Fraction) -> Case:
+    lows, highs = ((*ends[:k], end, *ends[k + 1 :]) for ends, end in ((case.low, low), (case.high, high)))
+    return replace(case, low=lows, high=highs)
+
+
+def common(box: Case, case: Case) -> Case:
+    """What a box has in common with a case's own box, which it may leave by a rounding."""
+    low = tuple(max(a, b) for a, b in zip(box.low, case.low, strict=True))
+    high = tuple(min(a, b) for a, b in zip(box.high, case.high, strict=True))
+    return replace(box, low=low, high=high)
+
+
+def _margin(bound: float, limit: Fraction) -> float:
+    """bound - limit, with the right sign even where it rounds to 0."""
+    if not np.isfinite(bound):
+        return bound
+    exact = Fraction(bound) - limit
+    return as_float(exact) or (5e-324 if exact > 0 else -5e-324 if exact < 0 else 0.0)
+
+
+def _nearest(alternative: Alternative, margins: list[float]) -> tuple[float, _Row]:
+    """The margin of the row that is nearest to excluding an alternative, and that row with its limit.
+
+    An alternative without rows holds every output: nothing excludes it, least of all 0.y > 0.
+    """
+    if not margins:
+        return -np.inf, (np.zeros(alternative.rows.shape[1]), Fraction(0))
+    best = max(range(len(margins)), key=lambda k: margins[k])
+    return margins[best], (alternative.rows[best], alternative.limits[best])
+
+
+def _tensors(rows: Sequence[_Row]) -> tuple[Any, Any]:
+    """The rows, and the least numbers that exclude them."""
+    import torch
+
+    targets = [target(limit) for _, limit in rows]
+    return torch.from_numpy(np.stack([row for row, _ in rows])), torch.tensor(targets, dtype=torch.float64)

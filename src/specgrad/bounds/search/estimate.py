@@ -1,0 +1,151 @@
+"""Backward bounds in float32 and without rounding errors: to look for slopes and splits, never to prove anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..linear.backward import State, descend
+from ..linear.layers import Ends, Joint, Layer, Linear, Opaque, Relaxed, split
+from ..linear.relaxations import Lines
+
+LARGEST_MATRIX = 1 << 23  # cells of a linear layer that is kept as one matrix
+
+
+@dataclass(frozen=True, eq=False)
+class QuickLines:
+    """Of relus: where they are open, the lower slope elsewhere, the upper line. Of other layers: their lines."""
+
+    relus: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
+    others: Mapping[int, Lines]
+    ends: Mapping[int, Ends]
+
+    def box(self, i: int) -> Ends:
+        return self.ends[i]
+
+    def lines(self, i: int) -> Lines:
+        return self.others[i]
+
+    def settled(self, relus: Sequence[int], number: Tensor, cell: Tensor, sign: int) -> QuickLines:
+        """The lines after cell[b] of relu number[b] has got a sign in box b."""
+        lines = dict(self.relus)
+        slope = 1.0 if sign > 0 else 0.0
+        for k, i in enumerate(relus):
+            boxes = torch.nonzero(number == k)[:, 0]
+            if len(boxes) and i in lines:
+                parts = [part.expand(len(number), *part.shape[1:]).clone() for part in lines[i]]
+                for part, value in zip(parts, (0.0, slope, slope, 0.0), strict=True):
+                    part.view(len(number), -1)[boxes, cell[boxes]] = value
+                lines[i] = parts[0], parts[1], parts[2], parts[3]
+        return QuickLines(lines, self.others, self.ends)
+
+
+class Quick:
+    """The layers of one box in float32. Objectives have one row per box: (boxes, *shape)."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.linear = {i: _linear(layer) for i, layer in state.layers.items() if isinstance(layer, Linear)}
+        self.inputs: dict[int, Ends] = {}
+        for i, layer in state.layers.items():
+            if isinstance(layer, Opaque):
+                low, high = state.ends[i]
+                self.inputs[i] = (low / 2 + high / 2).float().flatten(), (high / 2 - low / 2).float().flatten()
+
+    def lines(self, split_ends: Mapping[int, Ends], relus: Mapping[int, int]) -> QuickLines:
+        """The parts of all lines that slopes and multipliers do not change."""
+        of_relus: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
+        others: dict[int, Lines] = {}
+        for i, layer in self.state.layers.items():
+            if not isinstance(layer, Relaxed):
+                continue
+            source = layer.sources[0]
+            low, high = split_ends.get(source, self.state.ends[source])
+            lines = layer.lines((low, high))
+            if i in relus and source in split_ends:
+                unstable = ((low < 0) & (high > 0)).float()
+                of_relus[i] = (
+                    unstable,
+                    lines.lower_slope.float() * (1 - unstable),
+                    lines.upper_slope.float(),
+                    lines.upper.float(),
+                )
+            else:
+                others[i] = Lines(*(t.float() for t in lines))
+        return QuickLines(of_relus, others, self.state.ends)
+
+    def lower(
+        self,
+        at: int,
+        rows: Tensor,
+        lines: QuickLines,
+        slopes: Mapping[int, Tensor],
+        pushed: Mapping[int, Tensor],
+        seen: dict[int, Tensor] | None = None,
+    ) -> Tensor:
+        """An estimate per box; `seen` collects the coefficients of relus, maxima and inputs."""
+        parts: dict[int, Tensor] = {z: -p for z, p in pushed.items()}
+        parts[at] = rows.reshape(len(rows), *self.state.layers[at].node.shape)
+
+        def step(i: int, a: Tensor) -> tuple[Any, float]:
+            if seen is not None and i not in self.linear:
+                seen[i] = a.detach()
+            if i in self.inputs:
+                middle, reach = self.inputs[i]
+                return a.flatten(1) @ middle - a.flatten(1).abs() @ reach, 0.0
+            pulled, constant = self._back(i, a, lines, slopes)
+            for s, part in zip(self.state.layers[i].sources, pulled, strict=True):
+                parts[s] = parts[s] + part if s in parts else part
+            return constant, 0.0
+
+        total: Tensor = descend(self.state.layers, parts, step, rows.new_zeros(len(rows)), 0.0)[0]
+        return total
+
+    def _back(self, i: int, a: Tensor, lines: QuickLines, slopes: Mapping[int, Tensor]) -> tuple[list[Tensor], Any]:
+        if i in self.linear:
+            pulled_and_constant: tuple[list[Tensor], Any] = self.linear[i](a)
+            return pulled_and_constant
+        positive, negative = split(a)
+        if i in lines.relus:
+            unstable, fixed, up, offset = lines.relus[i]
+            down = torch.addcmul(fixed, unstable, slopes[i])
+            return [torch.addcmul(positive * down, negative, up)], (negative * offset).flatten(1).sum(1)
+        layer = self.state.layers[i]
+        wide = a.unsqueeze(1)  # joint layers compute with boxes, which are float64
+        pulled, constant = layer.back(wide.double() if isinstance(layer, Joint) else wide, lines)
+        assert isinstance(constant, Tensor)
+        return [part.squeeze(1).float() for part in pulled], constant.squeeze(1).float()
+
+
+def _linear(layer: Linear) -> Any:
+    """(boxes, *shape) -> objectives of the sources, and a constant per box."""
+    constant = None if layer.constant is None else layer.constant.float().flatten()
+    pull = _matrix(layer) or _mapped(layer)
+
+    def back(a: Tensor) -> tuple[list[Tensor], Any]:
+        return pull(a), 0.0 if constant is None else a.flatten(1) @ constant
+
+    return back
+
+
+def _mapped(layer: Layer) -> Any:
+    assert isinstance(layer, Linear)
+    args = [a.float() if isinstance(a, Tensor) and a.is_floating_point() else a for a in layer.args]
+    single = Linear(layer.position, layer.node, layer.sources, args)
+    return lambda a: list(torch.func.vmap(single.pull)(a))
+
+
+def _matrix(layer: Linear) -> Any:
+    """A contraction as one matrix product for all boxes: mapped over boxes it would read its weights for each."""
+    cells = math.prod(layer.node.shape)
+    shapes = [a for a in layer.args if isinstance(a, tuple)]
+    if layer.node.op.name != "contract" or len(shapes) != 1 or cells * math.prod(shapes[0]) > LARGEST_MATRIX:
+        return None
+    unit = torch.eye(cells, dtype=torch.float64).reshape(1, cells, *layer.node.shape)
+    matrix = layer.pulled(unit)[0].reshape(cells, -1).float()
+    return lambda a: [(a.flatten(1) @ matrix).reshape(len(a), *shapes[0])]

@@ -1,0 +1,115 @@
+"""Slopes for a certificate, from float bounds. Nothing here needs to be right: the checker believes none of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...graph.graph import Graph, Node
+from ...proof.certificate import SCALE, CaseProof, Proof, encode
+from ...proof.pieces import VECTOR_PLACES
+from ...proof.replay import Slopes
+from ...properties.property import Alternative, Case, Property, as_float
+from ...scalar import Array
+from ..linear import relaxations as relax
+from ..linear.layers import Taps, tensor
+from ..linear.network import Forward
+from ..linear.tighten import output_ends
+from .deployed import deployed_graph
+from .pieces import piecewise
+from .subproblems import Bounder, root_forward
+
+STEPS = 60
+SECONDS = 30.0  # for vectors of one row
+
+
+def prove(graph: Graph, statement: Property, arithmetic: Any = None) -> list[CaseProof]:
+    """A proof per case, by linear bounds without splits; whether it is one, the checker says."""
+    graph = deployed_graph(graph)
+    return [_case(graph, case, {} if arithmetic is None else {"arithmetic": arithmetic}) for case in statement.cases]
+
+
+def certificate(graph: Graph, statement: Property, arithmetic: Any = None) -> tuple[bytes, bytes]:
+    """The bytes of a certificate's two files, for the executions that `arithmetic` describes."""
+    return encode(deployed_graph(graph), prove(graph, statement, arithmetic), arithmetic)
+
+
+def _case(graph: Graph, case: Case, options: Mapping[str, Any]) -> CaseProof:
+    shape = graph.nodes[graph.input_positions[0]].shape
+    low, high = (end.reshape(shape) for end in case.outer())
+    forward = root_forward(graph, low, high, **options)
+    common = _common_slopes(forward)
+    deep = tuple(i for i in _relu_inputs(graph) if forward.depth.get(i, 0) > 1)
+    proofs = tuple((a.rows, a.limits, _proof(forward, a, common, deep)) for a in case.alternatives)
+    return CaseProof(low.astype(np.float32), high.astype(np.float32), proofs)
+
+
+def _relu_inputs(graph: Graph) -> list[int]:
+    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu"]
+
+
+def _proof(forward: Forward, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]) -> Proof:
+    """The row that excludes the alternative best; slopes optimised for it where crown's own leave it open."""
+    bounds = output_ends(forward, alternative.rows)[0]
+    margins = [b - as_float(limit) for b, limit in zip(bounds, alternative.limits, strict=True)]
+    best = int(np.argmax(margins))
+    weights = tuple(int(k == best) for k in range(len(margins)))
+    if margins[best] > 0 or forward.graph.output_positions[0] not in forward.layers:
+        return Proof(weights, common, deep)
+    bounder = Bounder(forward)
+    start = bounder.start(torch.from_numpy(alternative.rows[best : best + 1]))
+    target = torch.tensor([as_float(alternative.limits[best])])
+    optimised, bound = bounder.optimised(start, STEPS, target)
+    if bound.item() <= target.item():
+        together = _together(forward, start.rows)
+        return Proof(weights, common, deep, together)
+    changed = {i: _whole(s[0]) for i, s in optimised.slopes.items()}
+    slopes = {i: Slopes(changed[i], s.upper, SCALE) if i in changed else s for i, s in common.items()}
+    return Proof(weights, slopes, deep)
+
+
+def _together(forward: Forward, row: Tensor) -> dict[int, Array]:
+    """Vectors of relus that read the same few cells, as good as a hundred steps make them."""
+    kept: dict[int, Tensor] = {}
+    piecewise(forward, row, torch.full((1,), torch.inf), time.monotonic() + SECONDS, kept)
+    return {i: _places(m[0].numpy()) for i, m in kept.items()}
+
+
+def _places(m: Array) -> Array:
+    """Whole numbers of 2**-VECTOR_PLACES; what is too large for the file becomes the largest that fits."""
+    most = np.iinfo(np.int32).max
+    return np.rint(np.clip(np.nan_to_num(m) * 2.0**VECTOR_PLACES, -most, most)).astype(np.int32)
+
+
+def _whole(x: Any) -> Array:
+    whole: Array = np.rint(np.asarray(x, dtype=float) * SCALE).astype(np.int16)
+    return whole
+
+
+def _common_slopes(forward: Forward) -> dict[int, Slopes]:
+    """crown's lines for every relu and max_pool, each by itself; the checker asks for those too that crown knows."""
+    slopes = {}
+    for i, node in enumerate(forward.graph.nodes):
+        if node.op.name in ("relu", "max_pool"):
+            (source,) = node.operands()
+            low, high = (tensor(end)[None] for end in forward.ends(source))
+            slopes[i] = _relu(low, high) if node.op.name == "relu" else _max(node, source, (low, high))
+    return slopes
+
+
+def _relu(low: Tensor, high: Tensor) -> Slopes:
+    lines = relax.relu(low, high)
+    return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
+
+
+def _max(node: Node, source: int, ends: Any) -> Slopes:
+    """Taps in the order of the window's relation; those that lie in the padding everywhere are left out."""
+    taps = Taps(0, node, source, node.params["window"], with_zero=False)
+    lines = taps.lines(ends)
+    kept = [taps.window.number(tap.position) for tap in taps.window.taps()]
+    return Slopes(_whole(lines.lower_slope[kept, 0]), _whole(lines.upper_slope[kept, 0]), SCALE)

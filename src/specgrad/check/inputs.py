@@ -1,0 +1,49 @@
+"""Inputs of a model, in the types that it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, need
+from ..scalar import Array
+
+GIVEN = ("float16", "float32")  # what callers may give
+FED = (*GIVEN, "float64")
+
+
+def check_floats(inputs: Mapping[str, Array] | list[Array]) -> None:
+    for a in inputs.values() if isinstance(inputs, Mapping) else inputs:
+        if a.dtype.name not in GIVEN:
+            raise ParameterError("audit", f"inputs must be float32; got {a.dtype}", rule="P5")
+
+
+def as_declared(file: Any, given: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """The inputs in the types of an ONNX file, and a note for each that was converted."""
+    need("onnx", "ONNX files need")
+    from onnx import helper
+
+    types = {i.name: i.type.tensor_type.elem_type for i in file.graph.input}
+    feeds, notes = dict(given), []
+    for name, a in given.items():
+        wanted = np.dtype(helper.tensor_dtype_to_np_dtype(types[name]))
+        if a.dtype == wanted:
+            continue
+        feeds[name] = _converted(name, a, wanted)
+        notes.append(f"input {name} was converted from {a.dtype} to {wanted}")
+    return feeds, tuple(notes)
+
+
+def _converted(name: str, a: Array, wanted: np.dtype[Any]) -> Array:
+    """Floats are rounded; whole numbers of an integer type must be in its range."""
+    if wanted.name in FED:
+        with np.errstate(over="ignore"):
+            return a.astype(wanted)
+    if wanted.kind in "iu" and (a.astype(np.float64) == a.astype(wanted).astype(np.float64)).all():
+        return a.astype(wanted)
+    text = f"input {name} is {wanted} in the model; got {a.dtype} numbers that it does not hold"
+    raise ParameterError(
+        "audit", text if wanted.kind in "iu" else f"input {name} is {wanted}, which is not fed", rule="P5"
+    )

@@ -1,0 +1,335 @@
+"""What every command prints under --json, as JSON schemas (draft 2020-12): one per command, and one of errors.
+
+A new key is one line here; `python tools/make_json.py` then rewrites docs/reference/json.md. VERSIONS grows where a key
+goes or changes its meaning, and not where one is added. Keys that nobody wrote down are refused by the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..check.classes import CLASSES, FLOAT32
+from ..check.judge import SEVERITY
+
+Schema = dict[str, Any]
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+VERSIONS: dict[str, int] = {}
+"""Of schemas that are not version 1 any more."""
+
+
+def schema_name(command: str) -> str:
+    """The value of the key "schema".
+
+    >>> schema_name("audit")
+    'specgrad/audit/1'
+    """
+    return f"specgrad/{command}/{VERSIONS.get(command, 1)}"
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _text(about: str) -> Schema:
+    return {"type": "string", "description": about}
+
+
+def _count(about: str) -> Schema:
+    return {"type": "integer", "minimum": 0, "description": about}
+
+
+def _number(about: str) -> Schema:
+    """JSON has no NaN and no infinity; we write their names."""
+    return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], "description": about}
+
+
+def _list(items: Schema, about: str) -> Schema:
+    return {"type": "array", "items": items, "description": about}
+
+
+def _map(values: Schema, about: str) -> Schema:
+    """An object whose keys are names of the user's, of operators or of packages."""
+    return {"type": "object", "additionalProperties": values, "description": about}
+
+
+def _or_null(part: Schema, about: str) -> Schema:
+    return {"anyOf": [part, {"type": "null"}], "description": about}
+
+
+def _choice(*words: str) -> Schema:
+    return {"enum": list(words), "description": " | ".join(words)}
+
+
+def _object(about: str, /, optional: Schema | None = None, **keys: Schema) -> Schema:
+    """All keys, and no others; `optional` ones may be absent."""
+    every = {name.replace("__", "-"): part for name, part in keys.items()}
+    return {
+        "type": "object",
+        "properties": {**every, **(optional or {})},
+        "required": list(every),
+        "additionalProperties": False,
+        "description": about,
+    }
+
+
+def _command(name: str, about: str, verdicts: Schema, /, optional: Schema | None = None, **keys: Schema) -> Schema:
+    constant = {"const": schema_name(name), "description": "the name and the version of this schema"}
+    whole = _object(about, optional, schema=constant, verdict=verdicts, **keys)
+    return {"$schema": DRAFT, "$id": schema_name(name), "title": name, **whole}
+
+
+KINDS = _choice(*SEVERITY)
+SHAPE = _list(_count("a size"), "the sizes of all axes")
+PLACE = _list(_count("an index"), "a cell: one index per axis")
+VERSIONS_USED = _map(_text("a version"), "the packages that were used, with their versions")
+NOTES = _list(_text("a sentence"), "what else a reader should know")
+DEPLOYMENT = _map(_text("a sentence"), "the executions that this is about, in sentences")
+DIFFERENCE = _object(
+    "the largest difference from the exact values",
+    absolute=_number("its size"),
+    relative=_number("over the exact value there"),
+    ulps=_number("in units of the last place of the exact value there"),
+    where=PLACE,
+)
+CLASS = _text(f"a class of --accept ({FLOAT32}, {', '.join(c.name for c in CLASSES)}), or the layer's own type")
+LAYER = _object(
+    "one layer, by its own name in the model",
+    layer=_text("its name"),
+    operator=_text("its operator, with the attributes that shape it"),
+    shape=SHAPE,
+    dtype=_text("the format of its values: float32, float16, bfloat16, uint8, int32, ..."),
+    verdict=KINDS,
+    ratio=_or_null(_number("a share"), "the largest share of its allowance that any cell used; null: infinitely much"),
+    detail=_text("the verdict in words"),
+    **{"class": _or_null(CLASS, "the narrowest arithmetic that explains it; null: none, or not judged")},
+    optional={
+        "worst": PLACE,
+        "got": _number("what the worst cell holds"),
+        "must_be": _number("the exact value there"),
+        "allowed": _number("the proven bound on rounding there"),
+        "difference": {**DIFFERENCE, "description": "the largest difference from the whole model's exact values"},
+        "own": {**DIFFERENCE, "description": "the largest error that the layer itself made"},
+        "share": _number("the part of the output's difference that its own error explains, to first order"),
+    },
+)
+ATTRIBUTION = _object(
+    "which layers explain the difference at the output",
+    output={**DIFFERENCE, "description": "at the output"},
+    shares=_map(_number("a share"), "by layer, the largest first; they sum to `explained`"),
+    explained=_number("1 as far as the first order holds"),
+    estimate=_number("an estimate, not a bound: the standard deviation of a correct runtime's error there"),
+    order=_choice("first"),
+)
+COVERAGE = _object(
+    "how much of the model was judged",
+    layers=_count("layers that were judged"),
+    of_layers=_count("all layers"),
+    multiply_adds=_count("their multiply-adds"),
+    of_multiply_adds=_count("all multiply-adds that could be counted"),
+    uncounted=_list(_text("a layer"), "layers whose multiply-adds nobody knows"),
+)
+COUNTEREXAMPLE = _object(
+    "an input in the property's box that breaks it",
+    x={"type": "array", "description": "the input, as nested lists of its shape"},
+    y=_list(_number("an output"), "the outputs there"),
+    confirmed=_list(_text("an engine"), "where it was run, and broke the property"),
+)
+
+CERTIFICATE = _object(
+    "with --certificate: what was written",
+    file=_or_null(_text(""), "the file; null: none was written, and the exit code is 2 at least"),
+    optional={"reason": _text("why there is none")},
+)
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+SCHEMAS: dict[str, Schema] = {
+    "show": _command(
+        "show",
+        "the layers of a model",
+        _choice("ok"),
+        layers=_list(
+            _object(
+                "one layer",
+                name=_text("its name"),
+                operator=_text("its operator"),
+                shape=SHAPE,
+                parameters=_count("parameters that it is the first to use"),
+                multiply__adds=_count("multiply-adds"),
+                optional={"receptive field": _text("the input cells that one output reads, per axis; or all")},
+            ),
+            "in the order of the model, inputs first",
+        ),
+        total=_text("layers, nodes, parameters and multiply-adds, in one line"),
+        notes=_list(_text("a sentence"), "nodes that are passed over, with the reason"),
+    ),
+    "audit": _command(
+        "audit",
+        "a model on a runtime, layer by layer",
+        KINDS,
+        model=_text("the file, or the module's class"),
+        runtime=_text("the runtime"),
+        versions=VERSIONS_USED,
+        first=_or_null(LAYER, "the first layer that rounding does not explain"),
+        export=_or_null(LAYER, "a layer that the exported file no longer computes as the module does"),
+        layers=_list(LAYER, "in the order of the model"),
+        attribution=_or_null(ATTRIBUTION, "null: no difference, or none that can be followed"),
+        coverage=COVERAGE,
+        whole={**LAYER, "description": "the outputs of the model as it is, as if they were those of one layer"},
+        notes=NOTES,
+        script=_text("a program that reproduces the first layer's fault; empty if there is none"),
+        deployment=_map(DEPLOYMENT, 'what a correct execution is, for "layers" and for the "whole" model'),
+    ),
+    "conformance": _command(
+        "conformance",
+        "a runtime against the contract, operator by operator",
+        _choice("ok", "differs", "times out", "cannot tell"),
+        runtime=_text("the runtime"),
+        versions=VERSIONS_USED,
+        seed=_count("the seed of the questions"),
+        operators=_map(
+            _object(
+                "how many questions ended how",
+                {kind: _count(f"questions: {kind}") for kind in SEVERITY},
+                ratio=_number("the largest share of its allowance that any answer used"),
+            ),
+            "by operator",
+        ),
+        refusals=_map(_map(_count("how often"), "by the runtime's own words"), "by operator"),
+        findings=_list(
+            _object(
+                "one fault, shrunk",
+                operator=_text("the operator"),
+                gradient={"type": "boolean", "description": "whether its gradient was asked"},
+                rule=_text("the label of the rule that is broken"),
+                about=_text("the rule in words"),
+                question=_text("the smallest question that shows it"),
+                verdict=KINDS,
+                detail=_text("the verdict in words"),
+                script=_text("a program that shows it"),
+            ),
+            "one of each sort",
+        ),
+        deployment=DEPLOYMENT,
+    ),
+    "describe": _command(
+        "describe",
+        "conformance --describe: how a kernel is called",
+        _choice("ok"),
+        operators=_map(
+            _object(
+                "one operator",
+                meaning=_text("its formula and its rules"),
+                arrays=_map(SHAPE, "its arrays in order, with the shapes of one question"),
+                left_out=_list(_text("an array"), "arrays that some questions leave out"),
+                attributes=_map(
+                    _object(
+                        "one attribute",
+                        type=_text("of its values"),
+                        asked=_text("which values questions have"),
+                        meaning=_text("in words"),
+                    ),
+                    "all are passed, always, by name",
+                ),
+            ),
+            "by operator",
+        ),
+    ),
+    "runtimes": _command(
+        "runtimes",
+        "the runtimes that are known",
+        _choice("ok"),
+        runtimes=_map(_or_null(VERSIONS_USED, "null: not installed"), "by name"),
+        optional={"page": _text("with --write: the page that was written")},
+    ),
+    "explain": _command(
+        "explain",
+        "what one output cell is computed from",
+        _choice("ok"),
+        layer=_text("its layer"),
+        operator=_text("its operator"),
+        shape=SHAPE,
+        index=PLACE,
+        taps=_list(
+            _object("one tap of the window", tap=PLACE, reads=_or_null(PLACE, "the input cell; null: padding")),
+            "empty for an operator without a window",
+        ),
+        channels=_or_null(_list(_count("a channel"), ""), "the first and the last input channel that it reads"),
+        divisor=_or_null(_text(""), "of an average, and why"),
+        inputs=_map(
+            _list(_or_null(_list(_count("an index"), ""), "first and last index; null: all"), "per axis"),
+            "outside these cells of an input nothing is read",
+        ),
+    ),
+    "rule": _command(
+        "rule",
+        "a rule of the contract, or all of them",
+        _choice("ok"),
+        {
+            "rule": _text("the label"),
+            "text": _text("formula, example, who enforces it"),
+            "rules": _map(_text("a title"), "without a label: every label with its title"),
+        },
+    ),
+    "certify": _command(
+        "certify",
+        "whether a property holds for every execution",
+        _choice("holds", "counterexample", "unknown"),
+        margins=_list(
+            _list(_number("a margin"), "by alternative"), "by case: how far each alternative of the property is away"
+        ),
+        seconds=_map(_number("seconds"), "by stage of the search"),
+        problems=_count("subproblems of the branch and bound"),
+        deployment=DEPLOYMENT,
+        optional={
+            "notes": NOTES,
+            "reason": _text("why nothing was proven, or where the input stands"),
+            "counterexample": COUNTEREXAMPLE,
+            "certificate": CERTIFICATE,
+        },
+    ),
+    "largest": _command(
+        "largest",
+        "certify --largest: how far every cell of an input may move",
+        _choice("holds", "counterexample", "unknown"),
+        proven=_or_null(_number(""), "this eps is proven; null: not even the input itself"),
+        broken=_or_null(_number(""), "the distance of the nearest counterexample that was found; null: none was"),
+        gap=_or_null(_number(""), "between both"),
+        reason=_text("why they are not closer; empty: they are close"),
+        tried=_list(
+            _object("one eps", eps=_number("how far"), verdict=_text("what came out")), "in the order of the search"
+        ),
+        deployment=DEPLOYMENT,
+        notes=NOTES,
+        optional={"counterexample": COUNTEREXAMPLE, "certificate": CERTIFICATE},
+    ),
+    "check-certificate": _command(
+        "check-certificate",
+        "what a certificate proves",
+        _choice("valid", "refused", "unknown"),
+        {
+            "reason": _text("refused, unknown: why"),
+            "network": _object("the network", file=_text("as it was given"), digest=_text("of its graph and weights")),
+            "property": _text("the property, as it was given"),
+            "cases": _list(
+                _object(
+                    "one box",
+                    box=_text("in words"),
+                    alternatives=_list(
+                        _object("one", excluded=_text("what cannot happen"), margin=_number("by how much")), ""
+                    ),
+                ),
+                "all boxes of the property",
+            ),
+            "margin": _number("the least margin, rounded towards 0"),
+            "arithmetic": _map({}, "the executions, as the certificate states them"),
+            "deployment": DEPLOYMENT,
+            "notes": NOTES,
+        },
+    ),
+    "error": _command(
+        "error",
+        "instead of an answer, from any command: exit code 2, 3 or 4",
+        _choice("error", "cannot tell"),
+        reason=_text("one line, the same as on stderr"),
+    ),
+}

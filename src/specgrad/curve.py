@@ -1,0 +1,53 @@
+"""A function of one cell, as bounds and rounding see it: where it turns and bends, and how steep it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Params = Mapping[str, Any]
+Bound = Callable[[Any, Any, Any, Params], Any]
+"""(xp, low, high, params) -> one number, or one per cell; xp is the module of low and high: numpy, or torch."""
+
+
+def _never(_: Params) -> None:
+    return None
+
+
+def _nowhere(_: Params) -> Sequence[Any]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Facts about f on a range low..high. They are promises, and the laws test them (tests/laws/test_curves.py).
+
+    steepest    at least abs(f'); None: nothing is known
+    curvature   at least abs(f'') between the kinks; None: f is piecewise linear
+    kinks       where the slope jumps
+    turning     f is monotone on either side of this point; None: everywhere that it is defined
+    room        a runtime may have an intermediate result of this many x (times beta), which must not overflow
+    ulps        (units of u, "y" | "1" | "x" | "1+y"): the error of a function made of a few rounded operations,
+                whatever the runtime; None: each runtime declares its own (specgrad.rounding.ulps)
+    """
+
+    steepest: Bound | None = None
+    curvature: Bound | None = None
+    kinks: Callable[[Params], Sequence[Any]] = _nowhere
+    turning: Callable[[Params], float | None] = _never
+    room: float = 0.0
+    ulps: tuple[float, str] | None = None
+
+    def sign_alone(self, params: Params) -> bool:
+        """Linear below 0 and above it: only the sign of x matters."""
+        return self.curvature is None and tuple(self.kinks(params)) == (0,)
+
+
+def at_most(bound: float) -> Bound:
+    """The same bound everywhere."""
+    return lambda xp, low, high, p: bound
+
+
+def always(value: Any) -> Callable[[Params], Any]:
+    return lambda _: value

@@ -1,0 +1,325 @@
+"""Convolution on JAX: the trilinear family over one function, `correlate`, with the lowerings that XLA's CPU lacks.
+
+    conv            a correlation
+    conv_transpose  for every residue of the stride a correlation of stride 1 with some of the taps; then interleaved
+    conv_weight     a correlation that sums over the batch, or one matrix product per tap
+
+XLA on CPU is quick for 2-D convolutions with one group and no dilation of the input, and slow by one or two orders
+of magnitude elsewhere. `FASTER` lists what is rewritten there; on other devices XLA's own operator is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ...window import Shape, Strided, Window
+from ...window.passes import Phase, Step, phase, steps
+from .mesh import adjoint, struct_like, unsplit
+from .pool import on_cpu, pad_axis, summed_in_float32
+
+Array = jax.Array
+EXACT = lax.Precision.HIGHEST  # no TF32 or bfloat16 operands behind the caller's back
+
+
+def _padded(x: Array, how: Sequence[Step]) -> Array:
+    for i, step in enumerate(how):
+        x = pad_axis(x, i - len(how), step.before, step.after)
+    return x
+
+
+def _outs(x: Shape, kernel: Shape, how: Sequence[Step]) -> Shape:
+    """Output sizes."""
+    return tuple(s.out(n, k) for n, k, s in zip(x[len(x) - len(how) :], kernel, how, strict=True))
+
+
+def _taps(x: Array, kernel: Shape, how: Sequence[Step]) -> list[tuple[Shape, Array]]:
+    """Every tap of the kernel with what it reads of x, which is padded here."""
+    outs = _outs(x.shape, kernel, how)
+    x = _padded(x, how)
+    lead = x.ndim - len(how)
+
+    def read(t: Shape) -> Array:
+        slices = [s.slice(p, n) for p, n, s in zip(t, outs, how, strict=True)]
+        starts, stops, strides = zip(*slices, strict=True)
+        return lax.slice(x, (*(0,) * lead, *starts), (*x.shape[:lead], *stops), (*(1,) * lead, *strides))
+
+    return [(t, read(t)) for t in itertools.product(*(range(k) for k in kernel))]
+
+
+def _native(
+    x: Array, w: Array, how: Sequence[Step], groups: int, spacing: Shape | None = None, out_sharding: Any = None
+) -> Array:
+    """XLA's own convolution; `spacing` sets the cells of x that far apart."""
+    return lax.conv_general_dilated(
+        x,
+        w,
+        window_strides=[s.stride for s in how],
+        padding=[(s.before, s.after) for s in how],
+        lhs_dilation=spacing,
+        rhs_dilation=[s.dilation for s in how],
+        feature_group_count=groups,
+        precision=EXACT,
+        **({} if out_sharding is None else {"out_sharding": out_sharding}),
+    )
+
+
+@summed_in_float32
+def _shifted(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """One input channel per group: a sum of shifted slices, each times its weight; no matrix product at all."""
+    n, c, rank = x.shape[0], x.shape[1], len(how)
+    multiple = w.shape[0] // c
+    weights = w.reshape((c, multiple, *w.shape[2:]))
+    terms = [
+        jnp.expand_dims(v, 2) * weights[(..., *t)].reshape((c, multiple) + (1,) * rank)
+        for t, v in _taps(x, w.shape[2:], how)
+    ]
+    y = functools.reduce(jnp.add, terms)
+    return y.reshape((n, c * multiple, *y.shape[3:]))
+
+
+def _split(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """Groups as convolutions of their own, side by side."""
+    parts = zip(jnp.split(x, groups, axis=1), jnp.split(w, groups, axis=0), strict=True)
+    return jnp.concatenate([correlate(a, b, how, 1) for a, b in parts], axis=1)
+
+
+def _pointwise(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """A kernel of one tap: a matrix product per sample, the weight repeated over the batch."""
+    x = _padded(x, how)[(..., *(slice(None, None, s.stride) for s in how))]
+    n, c, *outs = x.shape
+    weights = jnp.broadcast_to(w.reshape(w.shape[:2]), (n, *w.shape[:2]))
+    y = jnp.matmul(weights, x.reshape((n, c, math.prod(outs))), precision=EXACT)
+    return y.reshape((n, w.shape[0], *outs))
+
+
+def _column_matrix(x: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+    """(N * outputs, C * taps): what each output reads, in the order in which a weight lies in memory."""
+    stacked = jnp.stack([v for _, v in _taps(x, kernel, how)], axis=2)
+    n, c, taps, *outs = stacked.shape
+    rows = stacked.reshape((n, c * taps, math.prod(outs))).transpose((0, 2, 1))
+    return rows.reshape((n * math.prod(outs), c * taps))
+
+
+def _rows(y: Array) -> Array:
+    """(N, C, *cells) as (N * cells, C)."""
+    n, c, *cells = y.shape
+    return y.reshape((n, c, math.prod(cells))).transpose((0, 2, 1)).reshape((n * math.prod(cells), c))
+
+
+def _columns(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """All taps side by side as one matrix, and one product with the weight as it lies."""
+    outs = _outs(x.shape, w.shape[2:], how)
+    columns, weights = _column_matrix(x, w.shape[2:], how), w.reshape((w.shape[0], math.prod(w.shape[1:])))
+    y = lax.dot_general(columns, weights, (((1,), (1,)), ((), ())), precision=EXACT)
+    return (
+        y.reshape((x.shape[0], math.prod(outs), w.shape[0]))
+        .transpose((0, 2, 1))
+        .reshape((x.shape[0], w.shape[0], *outs))
+    )
+
+
+def _planes(x: Array, kernel: int, first: Step, rank: int) -> Array:
+    """The first spatial axis goes away: its outputs join the batch, its taps the channels."""
+    still = [Step(1, 1, 0, 0)] * (rank - 1)
+    taps = _taps(x, (kernel,) + (1,) * (rank - 1), [first, *still])
+    planes = jnp.moveaxis(jnp.concatenate([v for _, v in taps], axis=1), 2, 1)
+    return planes.reshape((planes.shape[0] * planes.shape[1], *planes.shape[2:]))
+
+
+def _folded(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """Rank d as rank d-1, down to the 2-D convolutions that XLA knows well."""
+    planes = _planes(x, w.shape[2], how[0], len(how))
+    weights = jnp.moveaxis(w, 2, 1).reshape((w.shape[0], planes.shape[1], *w.shape[3:]))
+    y = correlate(planes, weights, how[1:], 1)
+    return jnp.moveaxis(y.reshape((x.shape[0], y.shape[0] // x.shape[0], *y.shape[1:])), 1, 2)
+
+
+def _is_depthwise(x: Shape, w: Shape, groups: int, outs: Shape) -> bool:
+    return groups > 1 and w[1] == 1 and math.prod(w[2:]) <= 81
+
+
+def _is_few(x: Shape, w: Shape, groups: int, outs: Shape) -> bool:
+    """So few outputs per weight that moving the weight costs most: at most half a row of columns per filter.
+
+    Also where XLA leaves its fast path: the input has fewer cells than the kernel along some axis.
+    """
+    return 2 * x[0] * math.prod(outs) <= w[0] or any(n < k for n, k in zip(x[2:], w[2:], strict=True))
+
+
+Lowering = Callable[[Array, Array, Sequence[Step], int], Array]
+
+# What beats XLA's CPU convolution, first match first; each line is measured in benchmarks/jax_ops.py under its name.
+FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Shape], bool], Lowering], ...] = (
+    ("depthwise", _is_depthwise, _shifted),
+    ("groups", lambda x, w, groups, outs: groups > 1, _split),
+    ("1x1", lambda x, w, groups, outs: set(w[2:]) == {1}, _pointwise),
+    ("few cells, input smaller than kernel", _is_few, _columns),
+    ("conv3d and above", lambda x, w, groups, outs: len(w) > 4, _folded),
+)
+
+
+def correlate(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """sum over i, t of w[o,i,t] * x[n,i,s*p+e*t-lo], for x (N, C, *spatial) and w (O, C/groups, *kernel)."""
+    outs = _outs(x.shape, w.shape[2:], how)
+    if 0 in x.shape:
+        return jnp.zeros((x.shape[0], w.shape[0], *outs), x.dtype)
+    faster = (lowering for _, fits, lowering in FASTER if fits(x.shape, w.shape, groups, outs))
+    return (next(faster, _native) if on_cpu() else _native)(x, w, how, groups)
+
+
+# --- the family -------------------------------------------------------------------------------------------------
+
+
+def _flat_batch(x: Array, rank: int) -> Array:
+    """(*batch, C, *spatial) with one batch axis."""
+    channel = x.ndim - rank - 1
+    return x.reshape((math.prod(x.shape[:channel]), *x.shape[channel:]))
+
+
+def _biased(y: Array, b: tuple[Array, ...], rank: int) -> Array:
+    return y + b[0].reshape(b[0].shape + (1,) * rank) if b else y
+
+
+def conv(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
+    y = correlate(_flat_batch(x, window.rank), w, steps(window), groups)
+    return _biased(y.reshape((*x.shape[: x.ndim - window.rank - 1], *y.shape[1:])), b, window.rank)
+
+
+def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -> Array:
+    lead = x.shape[: x.ndim - window.rank - 1]
+    flat = _flat_batch(x, window.rank)
+    y = _transposed(flat, w, window, groups)
+    return _biased(y.reshape((*lead, *y.shape[1:])), b, window.rank)
+
+
+def _transposed(x: Array, w: Array, window: Window, groups: int) -> Array:
+    single = set(window.kernel) == {1}
+    if on_cpu() and 0 not in x.shape and groups == 1 and not single and _is_few_back(x.shape, w.shape, window):
+        return _columns_back(x, w, window)
+    slow = on_cpu() and (groups > 1 or window.rank > 2 or single)
+    return (_phases if 0 in x.shape or slow else _spaced)(x, _swapped(w, groups), window, groups)
+
+
+def _is_few_back(x: Shape, w: Shape, window: Window) -> bool:
+    """As `_is_few`, of the convolution whose adjoint this is; and XLA's cliff is at the cells of x."""
+    return _is_few((x[0], w[1], *window.size), w, 1, window.out) or any(
+        n < k for n, k in zip(x[2:], w[2:], strict=True)
+    )
+
+
+def _columns_back(x: Array, w: Array, window: Window) -> Array:
+    """The adjoint of `_columns`: one product with the weight as it lies; then columns add up where they came from."""
+    columns = jnp.matmul(_rows(x), w.reshape((w.shape[0], math.prod(w.shape[1:]))), precision=EXACT)
+    gather = functools.partial(_column_matrix, kernel=window.kernel, how=steps(window))
+    return adjoint(gather, struct_like(x, (x.shape[0], w.shape[1], *window.size)), columns)
+
+
+def _spaced(x: Array, w: Array, window: Window, groups: int) -> Array:
+    """The cells of x set `stride` apart, correlated with the flipped kernel."""
+    axes = [a for a in window.axes if isinstance(a, Strided)]
+    how = [Step(1, a.dilation, *a.spaced()) for a in axes]
+    return _native(x, jnp.flip(w, tuple(range(2, w.ndim))), how, groups, tuple(a.stride for a in axes))
+
+
+def _swapped(w: Array, groups: int) -> Array:
+    """(Cin, Cout/groups, *kernel) as (Cout, Cin/groups, *kernel)."""
+    grouped = w.reshape((groups, w.shape[0] // groups, *w.shape[1:]))
+    return jnp.swapaxes(grouped, 1, 2).reshape((groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]))
+
+
+def _phases(x: Array, w: Array, window: Window, groups: int) -> Array:
+    """One correlation of stride 1 per combination of residues, interleaved."""
+    axes = [a for a in window.axes if isinstance(a, Strided)]
+    counts = tuple(a.phase_count() for a in axes)
+    strides = window.steps().stride
+    parts = []
+    for residues in itertools.product(*(range(s) for s in strides)):
+        phases = [phase(a, r) for a, r in zip(axes, residues, strict=True)]
+        parts.append(_phase_cells(x, w, phases, counts, groups))
+    cells = _interleaved(parts, strides, counts)
+    for i, a in enumerate(axes):
+        cells = lax.slice_in_dim(cells, *a.cropped(), axis=2 + i)
+    return cells
+
+
+def _phase_cells(x: Array, w: Array, phases: Sequence[Phase | None], counts: Shape, groups: int) -> Array:
+    reached = [p for p in phases if p is not None]
+    if len(reached) < len(phases):
+        return jnp.zeros((x.shape[0], w.shape[0], *counts), x.dtype)
+    for i, part in enumerate(reached):
+        w = _picked(w, part.taps, 2 + i)
+    return correlate(x, w, [p.step for p in reached], groups)
+
+
+def _picked(w: Array, taps: list[int], at: int) -> Array:
+    """Evenly spaced taps of one kernel axis, last first."""
+    step = taps[-2] - taps[-1] if len(taps) > 1 else 1
+    return jnp.flip(lax.slice_in_dim(w, taps[-1], taps[0] + 1, step, axis=at), at)
+
+
+def _interleaved(parts: list[Array], strides: Shape, counts: Shape) -> Array:
+    """Cells s*q + r of every axis from the part with residues r."""
+    if len(parts) == 1:
+        return parts[0]
+    n, c, rank = *parts[0].shape[:2], len(strides)
+    y = jnp.stack(parts).reshape((*strides, n, c, *counts))
+    order = [rank, rank + 1] + [a for i in range(rank) for a in (rank + 2 + i, i)]
+    return y.transpose(order).reshape((n, c, *(q * s for q, s in zip(counts, strides, strict=True))))
+
+
+def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
+    x, gy = _flat_batch(x, window.rank), _flat_batch(gy, window.rank)
+    if 0 in x.shape or 0 in gy.shape:
+        return jnp.zeros((gy.shape[1], x.shape[1] // groups, *window.kernel), x.dtype)
+    return _weight(x, gy, window.kernel, steps(window), groups)
+
+
+def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
+    if groups > 1 and x.shape[1] == groups and on_cpu():
+        return _weight_depthwise(x, gy, kernel, how)
+    if groups > 1:
+        parts = zip(jnp.split(x, groups, axis=1), jnp.split(gy, groups, axis=1), strict=True)
+        return jnp.concatenate([_weight(a, g, kernel, how, 1) for a, g in parts])
+    if on_cpu() and (set(kernel) == {1} or _is_few(x.shape, (gy.shape[1], x.shape[1], *kernel), 1, gy.shape[2:])):
+        return _weight_columns(x, gy, kernel, how)
+    return _weight_folded(x, gy, kernel, how) if on_cpu() and len(kernel) > 2 else _weight_native(x, gy, how)
+
+
+def _weight_native(x: Array, gy: Array, how: Sequence[Step]) -> Array:
+    """A correlation of x with gy as its kernel, channels as batch and the batch summed over."""
+    turned = [Step(s.dilation, s.stride, s.before, s.after) for s in how]
+    swapped = jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1)
+    return jnp.swapaxes(_native(*swapped, turned, 1, out_sharding=unsplit(x)), 0, 1)
+
+
+@summed_in_float32
+def _weight_depthwise(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+    """One input channel per group: a sum of products per tap."""
+    n, c = x.shape[:2]
+    grouped = gy.reshape((n, c, gy.shape[1] // c, *gy.shape[2:]))
+    rows = (0, *range(3, grouped.ndim - 1))  # rows first: XLA adds up a row of its own one cell after the other
+    taps = [jnp.sum(jnp.expand_dims(v, 2) * grouped, axis=rows).sum(-1) for _, v in _taps(x, kernel, how)]
+    return jnp.stack(taps, axis=-1).reshape((gy.shape[1], 1, *kernel))
+
+
+def _weight_columns(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+    """One matrix product for all taps: gy against the columns of x."""
+    columns = _column_matrix(x, kernel, how)
+    gw = lax.dot_general(_rows(gy), columns, (((0,), (0,)), ((), ())), precision=EXACT)
+    return gw.reshape((gy.shape[1], x.shape[1], *kernel))
+
+
+def _weight_folded(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+    """As `_folded`: the outputs of the first axis join the batch, its taps the channels of the result."""
+    planes = _planes(x, kernel[0], how[0], len(how))
+    cotangents = jnp.moveaxis(gy, 2, 1).reshape((planes.shape[0], gy.shape[1], *gy.shape[3:]))
+    gw = _weight(planes, cotangents, kernel[1:], how[1:], 1)
+    return jnp.moveaxis(gw.reshape((gw.shape[0], kernel[0], x.shape[1], *kernel[1:])), 1, 2)

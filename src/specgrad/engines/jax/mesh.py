@@ -1,0 +1,77 @@
+"""Values under jax.shard_map: JAX tracks over which mesh axes each value varies (`check_vma`), and so must our rules.
+
+Outside shard_map nothing varies, and all of this is the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ...window import Shape
+
+Array = jax.Array
+
+
+def varying(x: Array) -> frozenset[str]:
+    """The mesh axes over which x may differ from device to device."""
+    axes: frozenset[str] = jax.typeof(x).manual_axis_type.varying
+    return axes
+
+
+def aligned(args: Sequence[Array]) -> list[Array]:
+    """The arguments, all varying over the axes over which any of them does; the transpose of this cast is a psum."""
+    axes: frozenset[str] = frozenset().union(*map(varying, args))
+    return [_cast(a, axes - varying(a)) for a in args]
+
+
+def _cast(x: Array, axes: frozenset[str]) -> Array:
+    return lax.pcast(x, tuple(sorted(axes)), to="varying") if axes else x
+
+
+def aval_like(aval: Any, shape: Shape, dtype: Any) -> Any:
+    """The abstract value of a result that varies as this argument does, split along the axes that keep their size."""
+    spec: list[Any] = [None] * len(shape)
+    if len(shape) == len(aval.shape):
+        spec = [s if n == m else None for s, n, m in zip(_axes(aval), shape, aval.shape, strict=True)]
+    sharding = NamedSharding(aval.sharding.mesh, PartitionSpec(*spec))
+    return aval.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
+
+
+def _axes(aval: Any) -> list[Any]:
+    spec = tuple(aval.sharding.spec)
+    return [*spec, *[None] * (len(aval.shape) - len(spec))]
+
+
+def is_split(x: Any) -> bool:
+    """Whether the type of a value says over which mesh axes it is split (explicit sharding, jax.make_mesh)."""
+    return any(s is not None for s in jax.typeof(x).sharding.spec)
+
+
+def traced_aval(f: Any, args: Sequence[Any]) -> Any:
+    """The abstract value of f's result as JAX finds it, its sharding included."""
+    structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in args]
+    (out,) = jax.make_jaxpr(f)(*structs).out_avals
+    return out
+
+
+def unsplit(x: Array) -> NamedSharding | None:
+    """Where a sum over a split batch goes: to every device; None where types say nothing of it."""
+    return NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec()) if is_split(x) else None
+
+
+def struct_like(x: Array, shape: Shape) -> jax.ShapeDtypeStruct:
+    """A value that is not there yet: of this shape, otherwise like x."""
+    aval = aval_like(jax.typeof(x), shape, x.dtype)
+    return jax.ShapeDtypeStruct(shape, x.dtype, sharding=aval.sharding, manual_axis_type=aval.manual_axis_type)
+
+
+def adjoint(f: Callable[[Array], Array], argument: jax.ShapeDtypeStruct, gy: Array) -> Array:
+    """The cotangent of the argument of a linear f, by JAX's own transpose."""
+    gx: Array
+    (gx,) = jax.linear_transpose(f, argument)(gy)
+    return gx

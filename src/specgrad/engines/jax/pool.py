@@ -1,0 +1,428 @@
+"""Windows on JAX arrays: maxima, winners, sums and smooth maxima, one axis at a time.
+
+A window is the product of its axes, so every reduction over it runs axis by axis, the last axis first. Picking the
+first winner along the last axis, then along the one before, and so on, is picking the first in row-major order.
+
+An axis reads an array through `Line`: tap t of all outputs is one slice of the padded array (of one of its `stride`
+phases, so that the transpose writes whole phases and interleaves them). Padded cells are known at trace time and
+never win, not even against -inf ([P2]); a NaN beats every number ([P1]).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...scalar import Number
+from ...window import Adaptive, Axis, Shape, Strided, Window
+from ...window.passes import folded, residues, step
+from .mesh import adjoint, struct_like
+
+Array = jax.Array
+Route = Callable[[Array], Array]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+MOST_SPLIT = 64  # phases that are made whether a tap reads them or not
+
+
+def on_cpu() -> bool:
+    """Whether the tables of fast CPU lowerings apply; elsewhere XLA's own operators are the better guess."""
+    return jax.default_backend() == "cpu"
+
+
+def pad_axis(x: Array, at: int, lo: int, hi: int, value: float = 0.0, gap: int = 0) -> Array:
+    """Cells of `value` around one axis, and `gap` of them between neighbours; negative widths remove cells."""
+    if lo == hi == gap == 0:
+        return x
+    widths = [(0, 0, 0)] * x.ndim
+    widths[at] = (lo, hi, gap)
+    return lax.pad(x, jnp.asarray(value, x.dtype), widths)
+
+
+def along(mask: Mask, at: int) -> Array:
+    """A mask of one (negative) axis, in the shape that broadcasts along it."""
+    return jnp.asarray(mask.reshape(mask.shape + (1,) * (-1 - at)))
+
+
+# --- one axis of a window ---------------------------------------------------------------------------------------
+
+
+class Line:
+    """One axis of a window, reading arrays along their (negative) axis `at`."""
+
+    def __init__(self, axis: Axis, at: int) -> None:
+        if isinstance(axis, Strided) and axis.out == 1:
+            axis = replace(axis, stride=1)  # a step that is never taken may be of any length
+        self.axis, self.at = axis, at
+        self.taps = range(axis.kernel)
+
+    def read(self, x: Array, fill: float) -> list[Array]:
+        """What every tap reads, for all outputs at once; `fill` outside. To be transposed: see `look`."""
+        Window((self.axis,)).check_walk()
+        if isinstance(self.axis, Adaptive):
+            return [self._cells(x, t, fill) for t in self.taps]
+        phases, out = self._phases(x, self.axis, fill), self.axis.out
+        return [lax.slice_in_dim(phases[r], q, q + out, axis=self.at) for q, r in residues(self.axis)]
+
+    def look(self, x: Array, fill: float) -> list[Array]:
+        """As `read`, by strided slices: ten times quicker at stride 2, but their transpose sets single cells."""
+        Window((self.axis,)).check_walk()
+        if isinstance(self.axis, Adaptive):
+            return self.read(x, fill)
+        x = pad_axis(x, self.at, *self.axis.pads, fill)
+        slices = (step(self.axis).slice(t, self.axis.out) for t in self.taps)
+        return [lax.slice_in_dim(x, *part, axis=self.at) for part in slices]
+
+    def _phases(self, x: Array, axis: Strided, fill: float) -> dict[int, Array]:
+        """The padded array, split into one array per residue of the stride that some tap has."""
+        x = pad_axis(x, self.at, *axis.pads, fill)
+        at = self.at % x.ndim
+        if axis.stride == 1:
+            return {0: x}
+        more, rows = folded(axis, x.shape[at])
+        x = pad_axis(x, at, 0, more, fill)
+        x = x.reshape((*x.shape[:at], rows, axis.stride, *x.shape[at + 1 :]))
+        if self.at == -1 or axis.stride & 1 or axis.stride > MOST_SPLIT:
+            read = {r for _, r in residues(axis)}
+            return {r: lax.index_in_dim(x, r, at + 1, keepdims=False) for r in read}
+        # the transpose of a split puts rows side by side; benchmarks/jax_ops.py, row max_pool k2 s2
+        return {r: lax.squeeze(part, [at + 1]) for r, part in enumerate(lax.split(x, [1] * x.shape[at + 1], at + 1))}
+
+    def _cells(self, x: Array, t: int, fill: float) -> Array:
+        """Adaptive cells start at uneven places: a gather with constant positions."""
+        assert isinstance(self.axis, Adaptive)
+        cells = [min(self.axis.start(o) + t, self.axis.size - 1) for o in range(self.axis.out)]
+        v = jnp.take(x, np.array(cells), axis=self.at, mode="clip")
+        return jnp.where(along(self.inside(t), self.at), v, jnp.asarray(fill, v.dtype))
+
+    def inside(self, t: int) -> Mask:
+        """The outputs whose tap t lies inside the input."""
+        mask = np.zeros(self.axis.out, dtype=bool)
+        mask[self.axis.tap(t)[0]] = True
+        return mask
+
+
+def lines(window: Window) -> list[Line]:
+    """The axes in the order in which they are reduced: the last one first."""
+    return [Line(axis, i - window.rank) for i, axis in reversed(list(enumerate(window.axes)))]
+
+
+def nonempty(window: Window) -> Mask:
+    """The outputs that read at least one cell."""
+    return np.asarray(window.inside() > 0)
+
+
+def zero_if_empty(y: Array, window: Window, value: int = 0) -> Array:
+    return jnp.where(nonempty(window), y, jnp.asarray(value, y.dtype)) if window.has_empty else y
+
+
+def summed_in_float32(f: Callable[..., Array]) -> Callable[..., Array]:
+    """f, whose first arguments are arrays; sums of shorter floats (bfloat16) are kept in float32 and rounded once."""
+
+    @functools.wraps(f)
+    def run(x: Array, *args: Any, **params: Any) -> Array:
+        if x.dtype.itemsize >= 4:
+            return f(x, *args, **params)
+        wide = [a.astype(jnp.float32) if isinstance(a, jax.Array) else a for a in args]
+        return f(x.astype(jnp.float32), *wide, **params).astype(x.dtype)
+
+    return run
+
+
+# --- who wins ---------------------------------------------------------------------------------------------------
+
+
+def _beats(b: Array, a: Array) -> Array:
+    """b > a, or b is a NaN and a is none ([P1])."""
+    return (a == a) & ~(b <= a)
+
+
+def _wins(b: Array, a: Array, b_inside: Mask, a_inside: Mask, at: int) -> Array:
+    """Whether b replaces a, which comes first; a padded tap never does, and any inside tap replaces a padded one."""
+    wins = _beats(b, a)
+    if not b_inside.all():
+        wins &= along(b_inside, at)
+    return wins if a_inside.all() else wins | along(b_inside & ~a_inside, at)
+
+
+def _by_taps(line: Line, x: Array) -> tuple[Array, Route]:
+    """Tap after tap, with the offset of the first winner; the route reads every tap and keeps the winner's."""
+    first, *others = line.look(x, -math.inf)
+    best, seen = first, line.inside(0)
+    offset = jnp.zeros(best.shape, jnp.int8 if line.axis.kernel <= 127 else jnp.int32)
+    for t, v in enumerate(others, 1):
+        here = line.inside(t)
+        wins = _wins(v, best, here, seen, line.at)
+        best, offset, seen = jnp.where(wins, v, best), jnp.where(wins, t, offset).astype(offset.dtype), seen | here
+
+    def route(v: Array) -> Array:
+        zero = jnp.zeros((), v.dtype)
+        kept = [jnp.where(offset == t, tap, zero) for t, tap in enumerate(line.read(v, 0))]
+        return functools.reduce(jnp.add, kept)
+
+    return best, route
+
+
+def _by_doubling(line: Line, x: Array) -> tuple[Array, Route]:
+    """Join windows of w cells that start w apart; one mask per step tells which half won."""
+    axis, at = line.axis, line.at
+    assert isinstance(axis, Strided)
+    best = pad_axis(x, at, *axis.pads, -math.inf)
+    seen = np.zeros(best.shape[at], dtype=bool)
+    seen[axis.interior] = True
+    steps: list[tuple[int, Array]] = []
+    for d in axis.doubling():
+        a, b = _halves(best, d, at)
+        wins = _wins(b, a, seen[d:], seen[:-d], at)
+        best, seen = jnp.where(wins, b, a), seen[d:] | seen[:-d]
+        steps.append((d, wins))
+
+    def route(v: Array) -> Array:
+        v = pad_axis(v, at, *axis.pads)
+        for d, wins in steps:
+            a, b = _halves(v, d, at)
+            v = jnp.where(wins, b, a)
+        return _every(v, axis.stride, at)
+
+    return _every(best, axis.stride, at), route
+
+
+def _halves(x: Array, shift: int, at: int) -> tuple[Array, Array]:
+    n = x.shape[at]
+    return lax.slice_in_dim(x, 0, n - shift, axis=at), lax.slice_in_dim(x, shift, n, axis=at)
+
+
+def _every(x: Array, stride: int, at: int) -> Array:
+    return lax.slice_in_dim(x, 0, None, stride, axis=at)
+
+
+# benchmarks/jax_ops.py, rows max_pool: doubling wins at stride 1 from k = 4, taps below and at strides 2 and 3.
+# `few_jumps` (large kernels, small strides) is an operation count, not measured.
+def _tournament(line: Line, x: Array) -> tuple[Array, Route]:
+    axis = line.axis
+    if isinstance(axis, Adaptive) or axis.kernel <= 3:
+        return _by_taps(line, x)
+    few_jumps = 2 * len(axis.doubling()) < axis.kernel / axis.stride
+    return (_by_doubling if axis.stride == 1 or few_jumps else _by_taps)(line, x)
+
+
+class Routed(NamedTuple):
+    """The maxima of a window, and the linear map v -> v at the first winner, 0 for an empty window."""
+
+    value: Array
+    route: Route
+
+
+def routed_max(x: Array, window: Window) -> Routed:
+    """The maximum with its route, whose transpose needs no scatter: it is made of slices and selections."""
+    routes = []
+    y = x
+    for line in lines(window):
+        y, route = _tournament(line, y)
+        routes.append(route)
+
+    def along_all(v: Array) -> Array:
+        return zero_if_empty(functools.reduce(lambda u, route: route(u), routes, v), window)
+
+    return Routed(_one_zero(zero_if_empty(y, window)), along_all)
+
+
+def winner_of(route: Route, shape: Shape, window: Window) -> Array:
+    """The flat position of every winner: the route applied to the positions themselves."""
+    cells = np.arange(math.prod(window.size), dtype=np.int32).reshape(window.size)
+    return zero_if_empty(route(jnp.broadcast_to(cells, shape)), window, -1)
+
+
+@functools.partial(jax.jit, static_argnames="window")
+def winner(x: Array, window: Window) -> Array:
+    return winner_of(routed_max(x, window).route, x.shape, window)
+
+
+# --- the maximum alone ------------------------------------------------------------------------------------------
+
+
+def _reduce_window(x: Array, start: float, join: Any, axes: Sequence[tuple[int, Strided]]) -> Array:
+    """lax.reduce_window over some (negative) axes; cells that no window reads are cut off before."""
+    size, stride, dilation, padding = [1] * x.ndim, [1] * x.ndim, [1] * x.ndim, [(0, 0)] * x.ndim
+    for at, axis in axes:
+        lo, hi = axis.pads
+        if -hi >= axis.stride:  # fewer outputs than would fit
+            x = pad_axis(x, at, 0, hi)
+        size[at], stride[at], dilation[at], padding[at] = axis.kernel, axis.stride, axis.dilation, (lo, max(hi, 0))
+    first = jnp.asarray(start, x.dtype)
+    y: Array = lax.reduce_window(x, first, join, size, stride, padding, window_dilation=dilation)
+    return y
+
+
+def _copies(axis: Strided) -> bool:
+    """Strided slices of a padded array: XLA writes the padding down first, which costs more than the maximum."""
+    return axis.stride > 1 and max(axis.pads) > 0
+
+
+def _max_along(line: Line, x: Array) -> Array:
+    """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows max_pool."""
+    axis = line.axis
+    if isinstance(axis, Adaptive) or (axis.kernel <= (3 if axis.stride == 1 else 5) and not _copies(axis)):
+        return functools.reduce(jnp.maximum, line.look(x, -math.inf))
+    return _reduce_window(x, -math.inf, lax.max, [(line.at, axis)])
+
+
+def _one_zero(y: Array) -> Array:
+    """-0 as +0: lax.max and the tournament choose differently between them, and a value must not show which ran."""
+    return jnp.where(y == 0, jnp.zeros((), y.dtype), y)
+
+
+def window_max(x: Array, window: Window) -> Array:
+    """The maximum over windows, value only."""
+    return _one_zero(_window_max(x, window))
+
+
+def _window_max(x: Array, window: Window) -> Array:
+    strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
+    if len(strided) == window.rank and not on_cpu():
+        return zero_if_empty(_reduce_window(x, -math.inf, lax.max, strided), window)
+    rows_first = reversed(lines(window))  # which come in whole cache lines; a maximum needs no order
+    return zero_if_empty(functools.reduce(lambda y, line: _max_along(line, y), rows_first, x), window)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _max_pool(x: Array, window: Window) -> Array:
+    """The maximum; its derivative of either mode is the route of the first winner."""
+    return window_max(x, window)
+
+
+@_max_pool.defjvp
+def _max_pool_jvp(window: Window, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    y, route = routed_max(primals[0], window)
+    return y, route(tangents[0])
+
+
+max_pool = jax.jit(_max_pool, static_argnames="window")
+
+
+# --- sums -------------------------------------------------------------------------------------------------------
+
+
+def _sum_taps(line: Line, x: Array) -> Array:
+    return functools.reduce(jnp.add, line.read(x, 0))
+
+
+def _sum_along(line: Line, x: Array) -> Array:
+    """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows avg_pool."""
+    axis = line.axis
+    if isinstance(axis, Adaptive) or (axis.kernel <= 5 and not _copies(axis)):
+        return functools.reduce(jnp.add, line.look(x, 0))
+    return _reduce_window(x, 0.0, lax.add, [(line.at, axis)])
+
+
+def window_sum(x: Array, window: Window) -> Array:
+    """The sum over windows, a padded tap counting 0."""
+    strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
+    if len(strided) == window.rank and not on_cpu():
+        return _reduce_window(x, 0.0, lax.add, strided)
+    return functools.reduce(lambda y, line: _sum_along(line, y), lines(window), x)
+
+
+def _spread_along(line: Line, gy: Array) -> Array:
+    """The adjoint of the sum along one axis: transposed slices, or for many taps window sums of gy spaced out."""
+    axis = line.axis
+    shape = list(gy.shape)
+    shape[line.at] = axis.size
+    if isinstance(axis, Adaptive) or axis.kernel / axis.stride <= 5:
+        return adjoint(functools.partial(_sum_taps, line), struct_like(gy, tuple(shape)), gy)
+    spaced = pad_axis(gy, line.at, *axis.spaced(), gap=axis.gap)
+    back = Strided(axis.size + axis.span - 1, axis.kernel, 1, axis.dilation, 0, 0, axis.size)
+    return _reduce_window(spaced, 0.0, lax.add, [(line.at, back)])
+
+
+def window_spread(gy: Array, window: Window) -> Array:
+    """The adjoint of `window_sum`: every cell collects the windows that read it."""
+    return functools.reduce(lambda g, line: _spread_along(line, g), reversed(lines(window)), gy)
+
+
+Divisor = str | Number
+
+
+def _divide(x: Array, window: Window, divisor: Divisor) -> Array:
+    """x over its divisor, 0 where there is nothing to count ([A1])."""
+    if divisor not in ("padded", "inside"):
+        return x / jnp.asarray(float(divisor), x.dtype)
+    counts = (window.counted() if divisor == "padded" else window.inside()).astype(np.float64)
+    quotient = x / jnp.asarray(np.maximum(counts, 1), x.dtype)
+    return quotient if counts.all() else jnp.where(counts == 0, jnp.zeros((), x.dtype), quotient)
+
+
+@summed_in_float32
+def avg_pool(x: Array, window: Window, divisor: Divisor) -> Array:
+    return _divide(window_sum(x, window), window, divisor)
+
+
+@summed_in_float32
+def avg_spread(gy: Array, window: Window, divisor: Divisor) -> Array:
+    return window_spread(_divide(gy, window, divisor), window)
+
+
+# --- smooth maxima ----------------------------------------------------------------------------------------------
+#
+# sum_t exp(beta*x_t) over a window of several axes, without overflow and without a copy per tap: along the last axis
+# keep the largest x (m) and s = sum exp(beta*(x - m)); along the next axis join the pairs (m, s) in the same way. No
+# exponent is positive, and k + k exponentials per output do the work of k*k. For beta < 0 everything is mirrored.
+
+
+def _mirror(x: Array, beta: Number) -> Array:
+    return x if beta > 0 else -x
+
+
+def _steepness(beta: Number, x: Array) -> Array:
+    return jnp.asarray(abs(float(beta)), x.dtype)
+
+
+def _finite(m: Array) -> Array:
+    return jnp.where(jnp.isfinite(m), m, jnp.zeros((), m.dtype))
+
+
+def _weigh(
+    line: Line, b: Array, m: Array, s: Array | None, pivot: Array | None, fill: tuple[float, float]
+) -> tuple[Array, Array]:
+    """(largest m, sum_t s_t * exp(b*(m_t - pivot))) along one axis; the pivot is the largest m unless given."""
+    ms = line.read(m, fill[0])
+    largest = functools.reduce(jnp.maximum, ms) if pivot is None else pivot
+    shift = _finite(largest) if pivot is None else pivot
+    terms = [jnp.exp((v - shift) * b) for v in ms]
+    if s is not None:
+        terms = [e * v for e, v in zip(terms, line.read(s, fill[1]), strict=True)]
+    return largest, functools.reduce(jnp.add, terms)
+
+
+def smooth_max(x: Array, window: Window, beta: Number, padded: str) -> Array:
+    """log(sum exp(beta*x)) / beta; a padded tap is 0 and counts, or is left out (an exponent of -inf)."""
+    b, m = _steepness(beta, x), _mirror(x, beta)
+    s: Array | None = None
+    count = 1.0  # taps behind one cell so far: what a padded cell stands for
+    for line in lines(window):
+        m, s = _weigh(line, b, m, s, None, (0.0 if padded == "zero" else -math.inf, count))
+        count *= line.axis.kernel
+    assert s is not None, "a window has an axis"
+    y = _mirror(_finite(m) + jnp.log(s) / b, beta)
+    return zero_if_empty(y, window) if padded == "ignore" else y
+
+
+def smooth_pull(x: Array, y: Array, v: Array, window: Window, beta: Number) -> Array:
+    """sum_t exp(beta*(x_t - y)) * v_t: axis by axis around the largest x, the last step around y."""
+    b, m, y = _steepness(beta, x), _mirror(x, beta), _mirror(y, beta)
+    *inner, outer = lines(window)
+    for line in inner:
+        m, v = _weigh(line, b, m, v, None, (-math.inf, 0.0))
+    return _weigh(outer, b, m, v, y, (-math.inf, 0.0))[1]
+
+
+def smooth_push(x: Array, y: Array, g: Array, window: Window, beta: Number) -> Array:
+    """The adjoint of `smooth_pull` in v; nothing is kept per tap, since the weights are recomputed."""
+    return adjoint(lambda v: smooth_pull(x, y, v, window, beta), struct_like(g, x.shape), g)

@@ -1,0 +1,15 @@
+"""The PyTorch engine: a table of lines, the algorithms behind some of them, and whole graphs as modules."""
+
+import sys
+
+from ...errors import need
+
+need("torch", "the PyTorch engine needs")
+
+from .compile import enable_torch_compile
+from .table import COMPOSITES, ENGINE, TABLE, run
+
+__all__ = ["COMPOSITES", "ENGINE", "TABLE", "enable_torch_compile", "run"]
+
+if "torch._dynamo" in sys.modules:  # last: it calls operators, which look for `run` here
+    enable_torch_compile()

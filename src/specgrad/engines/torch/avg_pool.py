@@ -1,0 +1,144 @@
+"""Averages over windows, and their adjoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...window import Adaptive, Shape, Window
+from ..base import Plan, number
+from . import doubling
+from .doubling import DOUBLING_TYPES
+from .max_pool import (
+    ADAPTIVE_AVG,
+    NATIVE_AVG,
+    WORTH_AVG,
+    Unary,
+    doubles,
+    is_adaptive,
+    native_time,
+    on_planes,
+)
+from .rules import ours
+
+
+def _counts(window: Window, divisor: Any) -> Any:
+    """One number where every window has the same divisor, else an array of shape `out`."""
+    if divisor not in ("padded", "inside"):
+        return number(divisor)
+    counts = (window.counted() if divisor == "padded" else window.inside()).astype(int)
+    low, high = int(counts.min()), int(counts.max())
+    return low if low == high and low else counts
+
+
+def _divider(window: Window, divisor: Any) -> Plan:
+    counts = _counts(window, divisor)
+    if not hasattr(counts, "shape"):
+        return (lambda t: t) if counts == 1 else lambda t: t / counts
+    empty, safe = counts == 0, counts.clip(min=1)
+    any_empty = bool(empty.any())
+
+    def divide(t: Tensor) -> Tensor:  # tensors are made per call: a plan may outlive the tracer that asked for it
+        y = t / torch.from_numpy(safe).to(t)
+        return torch.where(torch.from_numpy(empty).to(t.device), 0, y) if any_empty else y
+
+    return divide
+
+
+def _native_avg(window: Window, divisor: Any) -> Unary | None:
+    """PyTorch's own avg_pool, where it takes this window and this divisor."""
+    native = window.native()
+    if native is None or window.rank > 3 or native.padding is None or set(native.dilation) != {1}:
+        return None
+    if any(2 * p > k for p, k in zip(native.padding, window.kernel, strict=True)) or window.has_empty:
+        return None
+    if window.rank == 3 and any(n < k for n, k in zip(window.size, window.kernel, strict=True)):
+        return None  # avg_pool3d counts no padding when it checks the kernel
+    nd, kernel, stride, padding, ceil = AVG_POOL[window.rank], window.kernel, native.stride, native.padding, native.ceil
+    if divisor in ("padded", "inside"):
+        include = divisor == "padded"
+        return lambda t: nd(t, kernel, stride, padding, ceil, include)
+    if window.rank == 1 or not isinstance(divisor, int):
+        return None
+    return lambda t: nd(t, kernel, stride, padding, ceil, True, divisor)
+
+
+AVG_POOL: dict[int, Callable[..., Tensor]] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+def _matrix_products(t: Tensor, window: Window, transpose: bool) -> Tensor:
+    """Window sums (or their adjoint) over adaptive axes as products with 0-1 matrices; other axes tap by tap."""
+    for axis, part in enumerate(window.axes):
+        dim = t.ndim - window.rank + axis
+        if isinstance(part, Adaptive):
+            m = torch.from_numpy(part.matrix()).to(t)
+            t = torch.tensordot(t, m.T if transpose else m, ((dim,), (1,))).movedim(-1, dim)
+        else:
+            t = _sum_of_taps(t, Window((part,)), dim, transpose)
+    return t
+
+
+def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor:
+    lead = (slice(None),) * dim
+    size = window.size if transpose else window.out
+    shape = (*t.shape[:dim], *size, *t.shape[dim + 1 :])
+    if not any(True for _ in window.taps()):
+        return doubling.nothing_of(t, shape)
+    total = t.new_zeros(shape)
+    rest = tuple(slice(0, n) for n in t.shape[dim + 1 :])
+    for tap in window.taps():
+        to, read = (tap.ins, tap.outs) if transpose else (tap.outs, tap.ins)
+        total = doubling.accumulate(total, to + rest, t[lead + read])
+    return total
+
+
+def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
+    divide = _divider(window, divisor)
+    native = _native_avg(window, divisor)
+    if native is not None:
+        traceable = on_planes(x, window.rank, native)
+    elif is_adaptive(window) and divisor == "inside":
+        traceable = on_planes(x, window.rank, lambda t: ADAPTIVE_AVG[window.rank](t, window.out))
+    else:
+        traceable = lambda t: divide(_matrix_products(t, window, transpose=False))
+    if not doubles(window) or (native is not None and native_time(x, window, NATIVE_AVG) < WORTH_AVG):
+        return traceable
+    fast = lambda t: divide(doubling.dense_sum(t, window))
+    counts = _counts(window, divisor)
+    if not hasattr(counts, "shape"):
+        fast = lambda t: doubling.dense_sum(t, window, 1 / counts)
+    return _where_doubling("avg_pool", {"window": window, "divisor": divisor}, fast, traceable)
+
+
+def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
+    divide = _divider(window, divisor)
+    traceable = lambda t: _matrix_products(divide(t), window, transpose=True)
+    native = window.native()
+    if window.rank == 2 and native is not None and _native_avg(window, divisor) is not None:
+        rule = None if divisor in ("padded", "inside") else divisor
+        args = (window.kernel, native.stride, native.padding, native.ceil, divisor != "inside", rule)
+
+        def backward(t: Tensor) -> Tensor:
+            like = t.new_empty(1).expand(*t.shape[:2], *window.size)
+            gx: Tensor = torch.ops.aten.avg_pool2d_backward(t, like, *args)
+            return gx
+
+        traceable = on_planes(gy, 2, backward)
+    back = window.adjoint() if doubles(window) else None
+    if back is None or (window.rank == 2 and native_time(gy, window, NATIVE_AVG) < WORTH_AVG):
+        return traceable
+    counts = _counts(window, divisor)
+    if hasattr(counts, "shape"):
+        fast = lambda t: doubling.dense_sum(divide(t), back)
+    else:
+        fast = lambda t: doubling.dense_sum(t, back, 1 / counts)
+    return _where_doubling("avg_spread", {"window": window, "divisor": divisor}, fast, traceable)
+
+
+def _where_doubling(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan:
+    doubled = ours(name, params, fast, traceable)
+    return lambda t: doubled(t) if t.dtype in DOUBLING_TYPES and t.numel() else traceable(t)

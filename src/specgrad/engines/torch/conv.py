@@ -1,0 +1,180 @@
+"""Convolution on PyTorch: its own operators for ranks 1 to 3, and higher ranks folded down to them.
+
+Folding one axis away: the positions of its outputs join the batch and its taps join the channels, so a convolution of
+rank d is one convolution of rank d-1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...window import Shape, Window
+from ..base import Plan, refuse_integers
+from .doubling import accumulate, pad_or_crop
+from .rules import INTEGERS
+
+CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+
+def split(win: Window) -> tuple[Window, Window]:
+    """The first axis and the rest."""
+    return Window(win.axes[:1]), Window(win.axes[1:])
+
+
+def one_batch_axis(x: Tensor, rank: int) -> Tensor:
+    """(*batch, C, *spatial) as (N, C, *spatial)."""
+    return x.reshape((math.prod(x.shape[: x.ndim - rank - 1]), *x.shape[x.ndim - rank - 1 :]))
+
+
+def native_conv(win: Window, groups: int) -> Plan | None:
+    """PyTorch's own operator with its arguments settled, where it takes this window as it is."""
+    native = win.steps()
+    if win.rank > 3 or native.padding is None or native.ceil:
+        return None
+    nd, stride, padding, dilation = CONV[win.rank], native.stride, native.padding, native.dilation
+    return lambda x, w, b=None: nd(x, w, b, stride, padding, dilation, groups)
+
+
+def conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
+    """x is (N, C, *spatial)."""
+    if win.rank > 3:
+        return _folded_conv(x, w, b, win, groups)
+    native = win.steps()
+    if native.padding is not None and not native.ceil:
+        return CONV[win.rank](x, w, b, native.stride, native.padding, native.dilation, groups)
+    return CONV[win.rank](pad_or_crop(x, win.pads), w, b, native.stride, 0, native.dilation, groups)
+
+
+def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
+    first, rest = split(win)
+    n, c = x.shape[:2]
+    (k,), (out,) = first.kernel, first.out
+    padded = pad_or_crop(x, (*first.pads, *((0, 0),) * rest.rank)).movedim(2, 1)  # (N, size, C, *rest)
+    reads = torch.stack([padded[:, tap.ins[0]] for tap in first.unpadded().taps()], 3)  # (N, out, C, k, *rest)
+    folded = reads.reshape(n * out, c * k, *rest.size)
+    y = conv(folded, w.reshape(w.shape[0], w.shape[1] * k, *rest.kernel), b, rest, groups)
+    return y.view(n, out, *y.shape[1:]).movedim(1, 2)
+
+
+def native_transpose(win: Window, groups: int) -> Plan | None:
+    """PyTorch's own operator with its arguments settled, where it reaches these sizes with equal padding."""
+    extra = win.output_padding()
+    if win.rank > 3 or extra is None:
+        return None
+    nd, padding, (stride, dilation, _, _) = CONV_TRANSPOSE[win.rank], win.low_padding(), win.steps()
+    return lambda x, w, b=None: nd(x, w, b, stride, padding, extra, groups, dilation)
+
+
+def conv_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
+    """x is (N, C, *win.out); the result has the sizes win.size."""
+    if win.rank > 3:
+        return _folded_transpose(x, w, b, win, groups)
+    direct = native_transpose(win, groups)
+    if direct is not None:
+        y: Tensor = direct(x, w, b)
+        return y
+    native = win.steps()
+    full: Tensor = CONV_TRANSPOSE[win.rank](x, w, None, native.stride, 0, 0, groups, native.dilation)
+    y = pad_or_crop(full, win.crops)
+    return y if b is None else y + b.view(-1, *(1,) * win.rank)
+
+
+def _folded_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
+    first, rest = split(win)
+    n, (out,) = x.shape[0], first.out
+    folded = x.movedim(2, 1).reshape(n * out, x.shape[1], *rest.out)
+    y = x.new_zeros((n, *first.size, w.shape[1] * groups, *rest.size))
+    for tap in first.taps():
+        part = conv_transpose(folded, w[:, :, tap.position[0]], None, rest, groups)
+        part = part.view(n, out, *part.shape[1:])[:, tap.outs[0]]
+        y = accumulate(y, (tap.ins[0], *(slice(0, m) for m in y.shape[2:])), part)
+    y = y.movedim(1, 2)
+    return y if b is None else y + b.view(-1, *(1,) * win.rank)
+
+
+def conv_weight(x: Tensor, gy: Tensor, win: Window, groups: int) -> Tensor:
+    """The gradient of conv in its weight; x and gy have one batch axis."""
+    shape = (gy.shape[1], x.shape[1] // groups, *win.kernel)
+    if win.rank > 3:
+        return _folded_weight(x, gy, win, groups, shape)
+    native = win.steps()
+    pads = native.padding
+    if pads is None or native.ceil:
+        x, pads = pad_or_crop(x, win.pads), (0,) * win.rank
+    weight = x.new_empty(1).expand(shape)
+    nothing, wanted = (0,) * win.rank, (False, True, False)
+    backward = torch.ops.aten.convolution_backward
+    gw: Tensor
+    _, gw, _ = backward(gy, x, weight, None, native.stride, pads, native.dilation, False, nothing, groups, wanted)
+    return gw
+
+
+def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape) -> Tensor:
+    first, rest = split(win)
+    parts = [x.new_zeros((*shape[:2], *rest.kernel))] * first.kernel[0]
+    for tap in first.taps():
+        xs, gs = (t.movedim(2, 1)[:, i[0]] for t, i in ((x, tap.ins), (gy, tap.outs)))
+        xs, gs = (t.reshape(-1, *t.shape[2:]) for t in (xs, gs))
+        parts[tap.position[0]] = conv_weight(xs, gs, rest, groups)
+    return torch.stack(parts, 2)
+
+
+# --- the lines ------------------------------------------------------------------------------------------------------
+
+
+def conv_line(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
+    native = native_conv(window, groups)
+    if native is not None and len(x) == window.rank + 2:
+        return native
+    return _one_batch_axis(conv, x, window, groups)
+
+
+def conv_transpose_line(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
+    native = native_transpose(window, groups)
+    if native is not None and len(x) == window.rank + 2:
+        return native
+    return _one_batch_axis(conv_transpose, x, window, groups)
+
+
+def _one_batch_axis(compute: Callable[..., Tensor], x: Shape, window: Window, groups: int) -> Plan:
+    """`compute` takes (N, C, *spatial); give it that whatever the batch axes are."""
+    rank = window.rank
+    if len(x) == rank + 2:
+        return lambda t, v, u=None: compute(t, v, u, window, groups)
+    lead = x[: len(x) - rank - 1]
+
+    def plan(t: Tensor, v: Tensor, u: Tensor | None = None) -> Tensor:
+        y = compute(one_batch_axis(t, rank), v, u, window, groups)
+        return y.view(lead + y.shape[1:])
+
+    return plan
+
+
+def conv_weight_line(x: Shape, gy: Shape, *, window: Window, groups: int) -> Plan:
+    def plan(t: Tensor, g: Tensor) -> Tensor:
+        if t.dtype != g.dtype:  # under autocast: the product has no cast of its own
+            t, g = (v.to(torch.promote_types(t.dtype, g.dtype)) for v in (t, g))
+        return conv_weight(one_batch_axis(t, window.rank), one_batch_axis(g, window.rank), window, groups)
+
+    return plan
+
+
+def contract_line(x: Shape, z: Shape, *, spec: str) -> Plan:
+    ins, _, out = spec.partition("->")
+    a, _, b = ins.partition(",")
+    if len(b) == 2 and b[1] == a[-1] and out == a[:-1] + b[0]:
+        return F.linear
+    return lambda t, u: torch.einsum(spec, t, u)
+
+
+def linear(w: Tensor, b: Tensor | None, x: Tensor) -> Tensor:
+    for t in (x, w):
+        if getattr(t, "dtype", None) in INTEGERS:
+            refuse_integers("linear", "torch", t.dtype)
+    return F.linear(x, w, b)

@@ -1,0 +1,282 @@
+"""Maxima over windows and over axes, their winners, and reading and writing along them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...window import Adaptive, Shape, Window
+from ..base import Plan
+from . import doubling, smooth
+from .doubling import DOUBLING_TYPES, dual_level_open
+from .rules import eager, ours
+
+Unary = Callable[[Tensor], Tensor]
+
+MAX_POOL = {1: torch.max_pool1d, 2: torch.max_pool2d, 3: torch.max_pool3d}
+MAX_WITH_INDEX: dict[int, Callable[..., tuple[Tensor, Tensor]]] = {
+    1: torch.max_pool1d_with_indices,
+    2: torch.ops.aten.max_pool2d_with_indices,
+    3: torch.ops.aten.max_pool3d_with_indices,
+}
+ADAPTIVE_MAX: dict[int, Plan] = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+ADAPTIVE_AVG: dict[int, Callable[..., Tensor]] = {
+    1: F.adaptive_avg_pool1d,
+    2: F.adaptive_avg_pool2d,
+    3: F.adaptive_avg_pool3d,
+}
+
+# Where doubling beats the native maximum on the CPU (benchmarks/torch_ops.py): every axis at stride 1, a window of at
+# least two cells. Rank 1 without a gradient is fast natively up to here.
+DOUBLING_FROM_1D = 9
+# Nanoseconds that the native operator takes, per output cell and per tap of it, and from which total ours is worth its
+# set-up: maximum without and with a gradient, average.
+NATIVE_MAX, NATIVE_AVG = (25.0, 0.65), (10.0, 0.42)
+WORTH_MAX, WORTH_MAX_GRAD, WORTH_AVG = 2.5e5, 8e5, 2.5e5
+
+
+def planes(x: Tensor, rank: int) -> Tensor:
+    """(*lead, *spatial) as (planes, 1, *spatial), which the native operators take, an empty batch included."""
+    return x.reshape((math.prod(x.shape[: x.ndim - rank]), 1, *x.shape[x.ndim - rank :]))
+
+
+def on_planes(shape: Shape, rank: int, f: Unary) -> Unary:
+    """f takes a batch of channels; give it that whatever the leading axes are."""
+    lead = shape[: len(shape) - rank]
+    if len(lead) == 2 and 0 not in lead:
+        return f
+
+    def plan(x: Tensor) -> Tensor:
+        y = f(planes(x, rank))
+        return y.view(lead + y.shape[2:])
+
+    return plan
+
+
+def _native_max(window: Window) -> tuple[Shape, Shape, Shape, Shape, bool] | None:
+    """The arguments of PyTorch's own max_pool, where it takes this window."""
+    native = window.native()
+    if native is None or window.rank > 3 or native.padding is None or window.has_empty:
+        return None
+    if any(2 * p > k for p, k in zip(native.padding, window.kernel, strict=True)):
+        return None
+    return window.kernel, native.stride, native.padding, native.dilation, native.ceil
+
+
+def is_adaptive(window: Window) -> bool:
+    """Every axis is one that PyTorch's adaptive pools have, and at least one is uneven."""
+    whole = all(isinstance(a, Adaptive) or a.kernel * a.out == a.size for a in window.axes)
+    return window.rank <= 3 and whole and any(isinstance(a, Adaptive) for a in window.axes)
+
+
+def _winner_by_taps(x: Tensor, window: Window) -> Tensor:
+    """First winner by pairs of value and position, axis by axis from the last: for any window and type."""
+    bare = window.unpadded()
+    size = x.shape[x.ndim - window.rank :]
+    position = torch.arange(math.prod(size), device=x.device).view(size)
+    v = doubling.pad_or_crop(x.detach(), window.pads, -math.inf)
+    i = doubling.pad_or_crop(position, window.pads, -1).expand(v.shape)
+    for axis in reversed(range(window.rank)):
+        (best, where), *rest = zip(*(_axis_taps(t, bare, axis) for t in (v, i)), strict=True)
+        for value, index in rest:
+            wins = (index >= 0) & ((where < 0) | (value > best) | (value.isnan() & ~best.isnan()))
+            best, where = torch.where(wins, value, best), torch.where(wins, index, where)
+        v, i = best, where
+    return i
+
+
+def _axis_taps(x: Tensor, window: Window, axis: int) -> list[Tensor]:
+    part = window.axes[axis]
+    if not isinstance(part, Adaptive):
+        return smooth.slices(x, window, axis)
+    dim = x.ndim - window.rank + axis
+    return [x.index_select(dim, torch.tensor(part.clamped(t), device=x.device)) for t in range(part.kernel)]
+
+
+def winner_line(x: Shape, *, window: Window) -> Plan:
+    general: Unary
+    rank, native = window.rank, _native_max(window)
+    if native is not None:
+        nd = MAX_WITH_INDEX[rank]
+        general = on_planes(x, rank, lambda t: nd(t, *native)[1])
+    elif is_adaptive(window):
+        general = on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out, True)[1])
+    else:
+        window.check_walk()
+        general = lambda t: _winner_by_taps(t, window)
+    if not doubles(window):
+        return lambda t: general(t.detach())
+
+    def plan(t: Tensor) -> Tensor:
+        t = t.detach()
+        if eager(t) and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() and not t.sum().isnan():
+            return doubling.packed_winner(t, window)[1]
+        return general(t)
+
+    return plan
+
+
+def doubles(window: Window) -> bool:
+    native = window.native()
+    return (
+        native is not None
+        and set(native.stride) == {1}
+        and window.taps_count > 1
+        and math.prod(window.unpadded().size) < 2**31
+    )
+
+
+def native_time(x: Shape, window: Window, cost: tuple[float, float]) -> float:
+    """An estimate, in nanoseconds on one thread; 0 where a size is open, for a tracer takes the native operator."""
+    lead = x[: len(x) - window.rank]
+    if any(type(n) is not int for n in lead):
+        return 0.0
+    return math.prod(lead) * math.prod(window.out) * (cost[0] + cost[1] * window.taps_count)
+
+
+def max_pool_line(x: Shape, *, window: Window) -> Plan:
+    traceable: Unary
+    rank, native = window.rank, _native_max(window)
+    if native is not None:
+        nd, (kernel, stride, padding, dilation, ceil) = MAX_POOL[rank], native
+        traceable = on_planes(x, rank, lambda t: nd(t, kernel, stride, padding, dilation, ceil))
+    elif is_adaptive(window):
+        traceable = on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out))
+    else:
+        index = winner_line(x, window=window)
+        read = take_line(x, (), rank=rank, empty=window.has_empty)
+        traceable = lambda t: read(t, index(t))
+    if not doubles(window) or (rank == 1 and native is not None and window.kernel[0] < DOUBLING_FROM_1D):
+        return traceable
+    time = native_time(x, window, NATIVE_MAX) if native is not None else math.inf
+    return traceable if time < WORTH_MAX else _doubled_max(window, traceable, time >= WORTH_MAX_GRAD)
+
+
+def _doubled_max(window: Window, traceable: Unary, with_gradient: bool) -> Plan:
+    empty = (window.inside() == 0).astype(bool) if window.has_empty else None
+
+    def values(t: Tensor) -> Tensor:
+        y = doubling.dense_max(t, window)
+        return y if empty is None else torch.where(torch.from_numpy(empty), torch.zeros((), dtype=t.dtype), y)
+
+    def plan(t: Tensor) -> Tensor:
+        if not eager(t) or t.device.type != "cpu" or t.dtype not in DOUBLING_TYPES or not t.numel():
+            return traceable(t)
+        if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
+            if with_gradient and t.dtype is torch.float32 and not t.detach().sum().isnan():
+                return _packed_on_tape(t, window)
+            return traceable(t)
+        return values(t)
+
+    return plan
+
+
+class _PackedMax(torch.autograd.Function):
+    """max_pool that keeps the winner's position for both derivative modes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, window: Window) -> Any:
+        y, index = doubling.packed_winner(x, window)
+        ctx.window, ctx.shape = window, x.shape
+        ctx.save_for_backward(index)
+        ctx.save_for_forward(index)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gy: Any) -> Any:
+        (index,) = ctx.saved_tensors
+        window = ctx.window
+        native = _native_max(window)
+        if window.rank == 2 and native is not None and not gy.requires_grad:
+            g, i = (planes(t, 2) for t in (gy, index))
+            like = gy.new_empty(1).expand(g.shape[0], 1, *window.size)
+            gx = torch.ops.aten.max_pool2d_with_indices_backward(g, like, *native, i)
+            return gx.view(ctx.shape), None
+        return put_line(gy.shape, index.shape, size=window.size, empty=window.has_empty)(gy, index), None
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Any, _: Any) -> Any:
+        (index,) = ctx.saved_tensors
+        return take_line(dx.shape, index.shape, rank=ctx.window.rank, empty=ctx.window.has_empty)(dx, index)
+
+
+_packed_on_tape: Callable[..., Tensor] = _PackedMax.apply
+
+
+def max_and_winner(x: Shape, *, window: Window) -> Plan:
+    """Both at once, for graphs that use both."""
+    values, index = max_pool_line(x, window=window), winner_line(x, window=window)
+
+    def plan(t: Tensor) -> tuple[Tensor, Tensor]:
+        packs = doubles(window) and eager(t) and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel()
+        if packs and not t.requires_grad and not t.sum().isnan():
+            return doubling.packed_winner(t, window)
+        i = index(t)
+        return (
+            take_line(x, (), rank=window.rank, empty=window.has_empty)(t, i) if not doubles(window) else values(t)
+        ), i
+
+    return plan
+
+
+def take_line(x: Shape, i: Shape, *, rank: int, empty: bool) -> Plan:
+    def plan(t: Tensor, index: Tensor) -> Tensor:
+        flat, where = t.flatten(t.ndim - rank), index.flatten(index.ndim - rank)
+        if not empty:
+            return flat.gather(-1, where).view(index.shape)
+        if not flat.shape[-1]:
+            return t.new_zeros(index.shape)
+        return torch.where(where < 0, 0, flat.gather(-1, where.clamp(min=0))).view(index.shape)
+
+    return plan
+
+
+def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Plan:
+    rank, cells = len(size), math.prod(size)
+    lead = gy[: len(gy) - rank]
+
+    def plan(g: Tensor, index: Tensor) -> Tensor:
+        values, where = g.flatten(g.ndim - rank), index.flatten(index.ndim - rank)
+        if empty:
+            values, where = torch.where(where < 0, 0, values), where.clamp(min=0)
+        out = values.new_zeros((*lead, cells))
+        return out.scatter_add(-1, where, values).view(lead + size)
+
+    return plan
+
+
+def last_writer_line(i: Shape, *, rank: int, cells: int) -> Plan:
+    def plan(index: Tensor) -> Tensor:
+        flat = index.flatten(index.ndim - rank)
+        order = torch.arange(flat.shape[-1], device=index.device).expand(flat.shape)
+        last = torch.full((*flat.shape[:-1], cells + 1), -1, device=index.device)
+        last = last.scatter_reduce(-1, torch.where(flat < 0, cells, flat), order, "amax")
+        stays = last.gather(-1, torch.where(flat < 0, cells, flat)) == order
+        return torch.where(stays, flat, -1).view(index.shape)
+
+    return plan
+
+
+def amax_line(x: Shape, *, axes: Shape, ties: str) -> Plan:
+    if not axes:
+        return lambda t: t
+    if ties == "split":
+        return lambda t: torch.amax(t, axes)
+    params = {"axes": axes, "ties": ties}
+    return ours("amax", params, lambda t: torch.amax(t, axes), lambda t: _all_winners(t, axes))
+
+
+def _all_winners(t: Tensor, axes: Shape) -> Tensor:
+    """amax whose derivative is the sum over the maximisers, in traceable operators."""
+    y = t.detach().amax(axes, keepdim=True)
+    wins = (t.detach() == y) | t.detach().isnan()
+    count = wins.sum(axes).to(t)
+    split = torch.where(wins, t, 0).sum(axes)
+    # The value is y; the derivative that of the sum. Infinities cancel to NaN, so they take the value alone.
+    moved = split - split.detach()
+    return y.squeeze(axes) + torch.where(count.isfinite() & split.isfinite(), moved, 0)

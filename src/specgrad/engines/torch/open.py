@@ -1,0 +1,99 @@
+"""Modules of graphs whose sizes are open: one owner of parameters and constants, one program for each size met."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.func import functional_call
+
+from ...errors import ParameterError
+from ...graph.graph import Graph
+from ...graph.open import PerGraph
+from ...graph.tree import Tree
+from ...window import Shape
+from .graph import Compiled, module_of, of_numbers, place_constants
+
+
+class OpenCompiled(Compiled):
+    """`Compiled` at the default sizes, and at others with the same parameters and constants."""
+
+    def __init__(self, graph: Graph, parameters: Tree | None = None) -> None:
+        super().__init__(graph, parameters)
+        self._others: PerGraph[Compiled] = PerGraph(self._other)
+
+    def _other(self, bound: Graph) -> Compiled:
+        other = Compiled(bound)
+        other._owns = self._owns
+        other._prepare()
+        return other
+
+    def forward(self, *args: Any) -> Any:
+        first = 1 if self._owns else 0
+        other = self._others(self.graph.fitted(args, first=first))
+        values = other._bind(args)
+        for i, name in other._numbers:
+            of_numbers(values[i], name)
+        own = [getattr(self, name) for name in self._own]
+        return self._structured(functional_call(other.graph_module, self._constants(other.graph), (*own, *values)))
+
+    def _constants(self, bound: Graph) -> dict[str, Any]:
+        """Ours, under the attributes of the program at other sizes; nodes are known by their names at all sizes."""
+        ours = {self.graph.nodes[p].name: getattr(self.graph_module, f"constant_{p}") for p in self.graph.constants}
+        places = {f"constant_{p}": bound.nodes[p].name for p in bound.constants}
+        fitted = _fitted(ours, self.graph, bound)
+        return {place: fitted[name] for place, name in places.items() if name in fitted}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_others"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._others = PerGraph(self._other)
+
+
+class OpenModule(nn.Module):
+    """`module_of` for every size: a module with the graph's constants under their own names."""
+
+    def __init__(self, graph: Graph, trainable: Collection[str]) -> None:
+        super().__init__()
+        for name in sorted(_repeated(graph).keys() & set(trainable)):
+            text = f"trainable {name!r} is repeated along an open size; make it an argument of the graph"
+            raise ParameterError("to_torch", text, rule="P5")
+        place_constants(self, graph, trainable)
+        self.__dict__["_graph"] = graph
+        self.__dict__["_programs"] = PerGraph(_program)
+
+    def forward(self, *args: Any) -> Any:
+        program = self.__dict__["_programs"](self.__dict__["_graph"].fitted(args))
+        own = (*self.named_parameters(remove_duplicate=False), *self.named_buffers(remove_duplicate=False))
+        return functional_call(program[1], _fitted(dict(own), self.__dict__["_graph"], program[0]), args)
+
+
+def _program(bound: Graph) -> tuple[Graph, fx.GraphModule]:
+    return bound, module_of(bound, ())
+
+
+def _fitted(ours: dict[str, Tensor], graph: Graph, bound: Graph) -> dict[str, Tensor]:
+    """Our tensors at the sizes of another program: those that were broadcast to an open shape are so again."""
+    shapes = {bound.nodes[p].name: bound.nodes[p].shape for p in bound.constants}
+    cells = _repeated(graph)
+    return {
+        name: tensor[tuple(slice(n) for n in cells[name])].expand(shapes[name]) if name in cells else tensor
+        for name, tensor in ours.items()
+        if name in shapes
+    }
+
+
+def _repeated(graph: Graph) -> dict[str, Shape]:
+    """The constants that are broadcast to an open shape, and the shape that they have before."""
+    assert graph.open is not None
+    program = graph.open.program
+    pairs = ((program.nodes[p], a.shape) for p, a in program.constants.items())
+    return {node.name: shape for node, shape in pairs if shape != node.shape}
+
+
+def compile_graph(graph: Graph, *, parameters: Tree | None = None) -> Compiled:
+    """The graph as a PyTorch module."""
+    return Compiled(graph, parameters) if graph.open is None else OpenCompiled(graph, parameters)

@@ -1,0 +1,73 @@
+"""Our derivative rules on PyTorch's tape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...op import REGISTRY
+from ..base import Plan
+from .doubling import dual_level_open
+
+PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def eager(t: Tensor) -> bool:
+    """Not inside torch.func, torch.compile or another tracer: our algorithms may run, on PyTorch's tape or on duals.
+
+    A tensor of a type of its own (FakeTensor, one of another library) has no memory to read: not for them.
+    """
+    return not (
+        torch.compiler.is_compiling()  # first: torch.compile reads it as a constant and cannot trace the others
+        or type(t) not in PLAIN
+        or torch._C._is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+    )
+
+
+class _Recorded(torch.autograd.Function):
+    """An operator computed by `plan`, differentiated by the rules of its record."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, params: Any, plan: Plan, *args: Any) -> Any:
+        y = plan(*args)
+        ctx.name, ctx.params = name, params
+        if REGISTRY[name].linear != "all":  # the rules of a linear map read no values
+            ctx.save_for_backward(y, *args)
+            ctx.save_for_forward(y, *args)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gy: Any) -> Any:
+        y, *args = ctx.saved_tensors or (None, None)
+        return (None, None, None, *REGISTRY[ctx.name].cotangents(gy, y, args, ctx.params))
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, __: Any, ___: Any, *dargs: Any) -> Any:
+        y, *args = ctx.saved_tensors or (None, None)
+        return REGISTRY[ctx.name].tangent(y, args, dargs, ctx.params)
+
+
+_recorded: Plan = _Recorded.apply
+
+
+def ours(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan:
+    """`fast` in plain eager mode on the CPU, with our derivative rules where one is needed; else `traceable`."""
+
+    def plan(*args: Tensor) -> Any:
+        if not eager(args[0]) or args[0].device.type != "cpu":
+            return traceable(*args)
+        if (torch.is_grad_enabled() and any(a.requires_grad for a in args)) or dual_level_open():
+            return _recorded(name, params, fast, *args)
+        return fast(*args)
+
+    return plan
+
+
+INTEGERS = frozenset(
+    {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+    | {torch.int8, torch.int16, torch.int32, torch.int64}
+)

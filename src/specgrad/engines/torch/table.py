@@ -1,0 +1,242 @@
+"""The PyTorch engine: one line per operator.
+
+A line turns shapes and parameters into a function of tensors. Native operators are called directly wherever they are
+best, and PyTorch's own autograd runs through them. Where an algorithm of ours is faster or PyTorch has no operator,
+`_ours` attaches the derivative rules of the operator's record, so they hold to any order. Inside torch.func transforms
+and torch.compile only plain, traceable PyTorch operators are used.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...ops.compose import cross_entropy
+from ...ops.order import running
+from ...scalar import Number
+from ...window import OPEN_SIZES, Shape
+from ..base import Engine, Plan, number
+from . import doubling
+from .avg_pool import avg_pool_line, avg_spread_line
+from .conv import contract_line, conv_line, conv_transpose_line, conv_weight_line, linear
+from .max_pool import amax_line, last_writer_line, max_pool_line, put_line, take_line, winner_line
+from .resize import resize_line, resize_spread_line
+from .rules import INTEGERS, ours
+from .smooth import smooth_max_pool_line, smooth_pull_line, smooth_push_line
+
+
+def _always(f: Plan) -> Any:
+    return lambda *shapes, **params: f
+
+
+def _tensor_like(value: Any, other: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.full((), value, dtype=other.dtype, device=other.device)
+
+
+def _pairwise(f: Plan) -> Any:
+    """For functions that take no Python numbers."""
+    return _always(lambda a, b: f(_tensor_like(a, b), _tensor_like(b, a)))
+
+
+def _mask(f: Plan) -> Any:
+    return _always(lambda a, b: f(a, b).to(a.dtype if isinstance(a, Tensor) else b.dtype))
+
+
+def _select(c: Shape, a: Shape, b: Shape) -> Plan:
+    def plan(m: Tensor, p: Any, q: Any) -> Tensor:
+        like = p if isinstance(p, Tensor) else q if isinstance(q, Tensor) else m  # a mask of bools has no numbers
+        return torch.where(m != 0, _tensor_like(p, like), _tensor_like(q, like))
+
+    return plan
+
+
+def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Plan:
+    index = tuple(slice(*r) for r in ranges)
+    return lambda t: t[index]
+
+
+def _softplus(x: Shape, *, beta: Number) -> Plan:
+    b = float(beta)
+    return lambda t: torch.logaddexp(t * b, t.new_zeros(())) / b
+
+
+def _sign(t: Tensor) -> Tensor:
+    return torch.where(t.isnan(), t.detach(), torch.sign(t.detach()))
+
+
+def _clamp(x: Shape, *, low: Any, high: Any) -> Plan:
+    ends = [None if end is None else number(end) for end in (low, high)]
+    return (lambda t: t) if ends == [None, None] else lambda t: torch.clamp(t, *ends)
+
+
+def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Plan:
+    def plan(t: Any, s: Any, z: Any) -> Tensor:
+        like = next(v for v in (t, s, z) if isinstance(v, Tensor))
+        q = torch.round(_tensor_like(t, like) / s).detach() + z
+        return q if low is None and high is None else torch.clamp(q, low, high)
+
+    return plan
+
+
+def _root(x: Shape, *, exponent: Number) -> Plan:
+    e = number(exponent)
+
+    def traceable(t: Tensor) -> Tensor:
+        flat = t.detach() == 0
+        return torch.where(flat, 0, torch.pow(torch.where(flat, 1, t), e))
+
+    return ours("root", {"exponent": exponent}, lambda t: torch.pow(t, e), traceable)
+
+
+def _top_index(x: Shape, *, axis: int, k: int, largest: bool, last: bool) -> Plan:
+    def plan(t: Tensor) -> Tensor:
+        t = t.detach().flip(axis) if last else t.detach()
+        order = t.sort(dim=axis, descending=largest, stable=True).indices.narrow(axis, 0, k)
+        return x[axis] - 1 - order if last else order
+
+    return plan
+
+
+def _top(x: Shape, *, axis: int, k: int, largest: bool) -> Plan:
+    index = _top_index(x, axis=axis, k=k, largest=largest, last=False)
+    return lambda t: t.gather(axis, index(t))
+
+
+def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Plan:
+    flip: Plan = lambda t, a: t.flip(a)
+    return lambda t: running(t, axis, exclusive, reverse, torch.cumsum, flip, torch.cat, torch.zeros_like)
+
+
+def _gather(x: Shape, i: Shape, *, axis: int) -> Plan:
+    shape, cells = (*x[:axis], *i, *x[axis + 1 :]), x[axis]
+    return lambda t, index: t.index_select(axis, _from_start(index, cells)).reshape(shape)
+
+
+def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
+    lead, tail = gy[:axis], gy[axis + len(i) :]
+
+    def plan(g: Tensor, index: Tensor) -> Tensor:
+        at = _from_start(index, size)
+        return g.new_zeros((*lead, size, *tail)).index_add(axis, at, g.reshape((*lead, at.shape[0], *tail)))
+
+    return plan
+
+
+def _from_start(index: Tensor, cells: int) -> Tensor:
+    flat = index.reshape(-1)
+    return torch.where(flat < 0, flat + cells, flat)
+
+
+def _normal_pdf(t: Tensor) -> Tensor:
+    return torch.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+
+
+TABLE: dict[str, Any] = {
+    # layout
+    "fill": lambda x, *, value: lambda t: torch.full_like(t, number(value), requires_grad=False),
+    "reshape": lambda x, *, shape: lambda t: t.reshape(shape),
+    "permute": lambda x, *, order: lambda t: t.permute(order),
+    "slice": _slice,
+    "pad": lambda x, *, widths: lambda t: doubling.embed(t, widths),
+    "concat": lambda *shapes, axis: lambda *ts: torch.cat(ts, axis),
+    "broadcast": lambda x, *, shape: lambda t: t.expand(shape),
+    "sum": lambda x, *, axes: (lambda t: t.sum(axes)) if axes else (lambda t: t),
+    # arithmetic
+    "add": _always(lambda a, b: a + b),
+    "sub": _always(lambda a, b: a - b),
+    "mul": _always(lambda a, b: a * b),
+    "div": _always(lambda a, b: a / b),
+    "neg": _always(torch.neg),
+    "abs": _always(torch.abs),
+    "exp": _always(torch.exp),
+    "log": _always(torch.log),
+    "sqrt": _always(torch.sqrt),
+    "power": lambda x, *, exponent: lambda t: torch.pow(t, number(exponent)),
+    "root": _root,
+    "maximum": _pairwise(torch.maximum),
+    "minimum": _pairwise(torch.minimum),
+    # masks
+    "greater": _mask(lambda a, b: a > b),
+    "greater_equal": _mask(lambda a, b: a >= b),
+    "less": _mask(lambda a, b: a < b),
+    "equal": _mask(lambda a, b: a == b),
+    "sign": _always(_sign),
+    "quantize": _quantize,
+    "cast": lambda x, *, dtype: lambda t: t,
+    "floor": _always(torch.floor),
+    "ceil": _always(torch.ceil),
+    "round": _always(torch.round),
+    "fmod": _pairwise(torch.fmod),
+    "select": _select,
+    "stop_gradient": _always(torch.Tensor.detach),
+    # activations
+    "relu": _always(torch.relu),
+    "relu6": _always(F.relu6),
+    "leaky_relu": lambda x, *, slope: lambda t: F.leaky_relu(t, number(slope)),
+    "clamp": _clamp,
+    "hardswish": _always(F.hardswish),
+    "tanh": _always(torch.tanh),
+    "sigmoid": _always(torch.sigmoid),
+    "silu": _always(F.silu),
+    "softplus": _softplus,
+    "normal_pdf": _always(_normal_pdf),
+    "normal_cdf": _always(torch.special.ndtr),
+    "gelu": _always(F.gelu),
+    # contraction and convolution
+    "contract": contract_line,
+    "conv": conv_line,
+    "conv_transpose": conv_transpose_line,
+    "conv_weight": conv_weight_line,
+    # pooling
+    "avg_pool": avg_pool_line,
+    "avg_spread": avg_spread_line,
+    "max_pool": max_pool_line,
+    "winner": winner_line,
+    "take": take_line,
+    "put": put_line,
+    "last_writer": last_writer_line,
+    "top": _top,
+    "top_index": _top_index,
+    "cumsum": _cumsum,
+    "resize": resize_line,
+    "resize_spread": resize_spread_line,
+    "gather": _gather,
+    "scatter": _scatter,
+    "amax": amax_line,
+    "smooth_max_pool": smooth_max_pool_line,
+    "smooth_pull": smooth_pull_line,
+    "smooth_push": smooth_push_line,
+}
+
+_composed: Callable[..., Tensor] = inspect.unwrap(cross_entropy)
+
+
+def _cross_entropy(x: Tensor, labels: Tensor, *, reduction: Any = "mean") -> Tensor:
+    """The composition; under autocast in float32, as PyTorch does for its own."""
+    if not (isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type) and x.dtype in SHORT):
+        return _composed(x, labels, reduction=reduction)
+    with torch.autocast(x.device.type, enabled=False):
+        return _composed(x.float(), labels, reduction=reduction)
+
+
+SHORT = (torch.bfloat16, torch.float16)
+
+# Compositions for which PyTorch has one operator.
+COMPOSITES: dict[str, Plan] = {
+    "cross_entropy": _cross_entropy,
+    "softmax": lambda x, axis=-1: F.softmax(x, axis),
+    "log_softmax": lambda x, axis=-1: F.log_softmax(x, axis),
+    "linear": linear,
+    "layer_norm": lambda x, shape, weight=None, bias=None, *, eps=1e-5: F.layer_norm(x, shape, weight, bias, eps),
+    "group_norm": lambda x, groups, weight=None, bias=None, *, eps=1e-5: F.group_norm(x, groups, weight, bias, eps),
+}
+
+ENGINE = Engine("torch", Tensor, TABLE, INTEGERS, lambda i, x: torch.from_numpy(i.astype("int64")).to(x.device))
+OPEN_SIZES.add(torch.SymInt)
+run = ENGINE.run

@@ -1,0 +1,109 @@
+"""ONNX in and out. Needs the package `onnx` (extra: `onnx`).
+
+docs/reference/onnx.md lists every operator with its versions, what is honoured and what is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from ...errors import SpecgradError, need
+
+need("onnx", "ONNX files need")
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...graph.graph import Graph
+from .file import BYTE_BUDGET, ModelError, read_model
+from .read import open as reading_open
+from .read.model import OnnxGraph, import_model
+from .read.open import import_open, open_shapes
+from .read.unexamined import Declared, Unexamined, declared_values
+from .write.model import export_graph
+
+__all__ = ["ModelError", "OnnxGraph", "Unexamined", "from_onnx", "to_onnx"]
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+
+
+def from_onnx(
+    model: Any,
+    *,
+    byte_budget: int = BYTE_BUDGET,
+    input_shapes: Mapping[str, Sequence[Any]] | None = None,
+    partial: bool = False,
+    declared: Declared | None = None,
+) -> OnnxGraph:
+    """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto. Opsets 7 to 22.
+
+    The result is a Graph. Its weights are constants (`trainable` names them), its layers carry the names of the ONNX
+    nodes (of their first output where they have none), and `values` maps the name of an ONNX value to the position of
+    the node that computes it.
+
+    input_shapes  sizes for inputs whose declared shape leaves some open: {"x": (1, 3, 224, 224)}. A name leaves a size
+                  open in the graph too, for `Graph.at`: ("N", 3, "H=224", "W=224"). So does a first axis that the file
+                  leaves open; it is 1 by default
+    byte_budget   no single value, at 8 bytes a cell, and not all weights together may need more
+    partial       pass over nodes that have no meaning here, and list them in `unexamined`: what they read are further
+                  outputs of the graph, what they give are further inputs. Otherwise they are refused, all at once
+    declared      shape and element type of values that such nodes give; default: what ONNX's shape inference finds
+
+    The model is not trusted. Sizes are computed in Python integers and compared with the budget before anything is
+    allocated; external data is read from the model's own folder only, never through a link. Whatever is not honoured
+    is refused by name ([P5]), in one line, with a SpecgradError.
+
+    >>> import numpy as np
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None if n == "y" else [1, 1, 4]) for n in "xy")
+    >>> pool = helper.make_node("MaxPool", ["x"], ["y"], name="pool", kernel_shape=[2], strides=[2])
+    >>> model = helper.make_model(helper.make_graph([pool], "net", [x], [y]))
+    >>> graph = from_onnx(model)
+    >>> graph(np.array([[[1.0, 3.0, 2.0, 5.0]]]))
+    array([[[3., 5.]]])
+    >>> graph.nodes[graph.values["y"]].name
+    'pool'
+    """
+    try:
+        proto, folder = read_model(model, byte_budget)
+        given = input_shapes or {}
+        if partial:
+            declared = declared_values(proto, given) if declared is None else declared
+        elif open_inputs := open_shapes(proto, given):
+            names = [t.name for t in proto.graph.initializer]
+            return import_open(functools.partial(_closed, byte_budget), model, given, open_inputs, names)
+        return import_model(proto, folder, byte_budget, given, partial, declared or {})
+    except SpecgradError:
+        raise
+    except MALFORMED as error:  # the last net under files that no rule above has met
+        raise ModelError(f"malformed model ({type(error).__name__}: {error})") from error
+
+
+def input_dims(model: Any, *, byte_budget: int = BYTE_BUDGET) -> dict[str, list[int | None] | None]:
+    """The sizes that an ONNX model declares for its inputs; None for one, or for a shape, that it leaves open."""
+    return reading_open.input_dims(read_model(model, byte_budget)[0])
+
+
+def _closed(byte_budget: int, model: Any, input_shapes: Mapping[str, Sequence[int]]) -> OnnxGraph:
+    return from_onnx(model, byte_budget=byte_budget, input_shapes=input_shapes)
+
+
+def to_onnx(graph: Graph, *, dtype: Any = np.float32) -> onnx.ModelProto:
+    """The graph as an ONNX model of opset 22, its nodes and values under the names of the graph's nodes.
+
+    Exact: cells of different lengths (adaptive pools) are one slice each, other divisors a convolution with ones and a
+    division; padding is explicit, since runtimes disagree about auto_pad and ceil_mode. Numbers of the graph are
+    rounded to `dtype`, as they are when it runs in that type; arrays must fit it exactly. What has no counterpart is
+    refused by name.
+
+    >>> import specgrad as sg
+    >>> model = to_onnx(sg.trace(lambda x: sg.adaptive_avg_pool(x, (2,)), (1, 1, 5)))
+    >>> [node.op_type for node in model.graph.node]
+    ['Slice', 'Slice', 'ReduceSum', 'ReduceSum', 'Concat', 'Div']
+    >>> from_onnx(model)(np.array([[[1.0, 2.0, 3.0, 4.0, 5.0]]]))
+    array([[[2., 4.]]])
+    """
+    return export_graph(graph, dtype)

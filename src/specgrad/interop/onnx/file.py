@@ -1,0 +1,321 @@
+"""Bytes of an ONNX model, read as if an enemy had written them.
+
+Nothing here allocates what a file merely declares: entries are counted on the wire before protobuf builds an object
+for each, sizes are Python integers compared with a byte budget and with the bytes that are there, and external data
+is opened only inside the model's own folder, never through a link.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto
+
+from ...errors import SpecgradError
+from ...scalar import Array
+from ...window import Shape
+
+ENTRIES = 200_000  # fields of all messages of a file; ResNet-152 has about 20,000
+NODES = 10_000
+RANK = 16
+BYTE_BUDGET = 2**31
+
+DTYPES: dict[int, np.dtype[Any]] = {
+    TensorProto.FLOAT: np.dtype("<f4"),
+    TensorProto.DOUBLE: np.dtype("<f8"),
+    TensorProto.FLOAT16: np.dtype("<f2"),
+    TensorProto.BFLOAT16: np.dtype("<u2"),  # the upper half of a float32
+    TensorProto.INT8: np.dtype("i1"),
+    TensorProto.INT16: np.dtype("<i2"),
+    TensorProto.INT32: np.dtype("<i4"),
+    TensorProto.INT64: np.dtype("<i8"),
+    TensorProto.UINT8: np.dtype("u1"),
+    TensorProto.UINT16: np.dtype("<u2"),
+    TensorProto.UINT32: np.dtype("<u4"),
+    TensorProto.UINT64: np.dtype("<u8"),
+    TensorProto.BOOL: np.dtype("?"),
+}
+FLOATS: dict[int, int] = {
+    TensorProto.BFLOAT16: 8,
+    TensorProto.FLOAT16: 11,
+    TensorProto.FLOAT: 24,
+    TensorProto.DOUBLE: 53,
+}
+"""Floating types, with the bits of their significand."""
+
+_DATA_FIELDS: dict[int, str] = {
+    TensorProto.FLOAT: "float_data",
+    TensorProto.DOUBLE: "double_data",
+    TensorProto.INT64: "int64_data",
+    TensorProto.UINT32: "uint64_data",
+    TensorProto.UINT64: "uint64_data",
+}  # every other type stands in int32_data
+
+
+class ModelError(SpecgradError, ValueError):
+    """A model that is malformed, larger than its budget, or that reaches outside its folder."""
+
+    def __init__(self, text: str, operator: str = "from_onnx", rule: str | None = None) -> None:
+        super().__init__(operator, one_line(text), rule=rule)
+
+
+def one_line(text: str) -> str:
+    """Words out of a file, short and on one line."""
+    words = " ".join(text.split())
+    return words if len(words) <= 400 else f"{words[:397]}..."
+
+
+def shown(name: Any) -> str:
+    """A name out of a file, short and on one line."""
+    text = repr(name)
+    return text if len(text) <= 100 else f"{text[:97]}...'"
+
+
+def type_name(elem_type: int) -> str:
+    try:
+        return str(TensorProto.DataType.Name(elem_type))
+    except ValueError:
+        return f"type {elem_type}"
+
+
+# --- the file ---------------------------------------------------------------------------------------------------
+
+
+def read_model(source: Any, byte_budget: int) -> tuple[onnx.ModelProto, Path | None]:
+    """The model, and the folder its external data must lie in (None: it has no folder)."""
+    if isinstance(source, onnx.ModelProto):
+        return source, None
+    if isinstance(source, bytes | bytearray | memoryview):
+        return parse(bytes(source)), None
+    if not isinstance(source, str | os.PathLike):
+        raise ModelError(f"model must be a path, bytes or a ModelProto; got {type(source).__name__}")
+    path = Path(source)
+    return parse(_read_file(path, byte_budget)), path.parent
+
+
+def _read_file(path: Path, byte_budget: int) -> bytes:
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelError(f"{shown(str(path))} is not a regular file")
+            if status.st_size > byte_budget:
+                raise ModelError(f"the file has {status.st_size} bytes; byte_budget={byte_budget} allows less")
+            return file.read()
+    except OSError as error:
+        raise ModelError(f"cannot read {shown(str(path))}: {error.strerror}") from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a named pipe must not make us wait
+
+
+def parse(data: bytes) -> onnx.ModelProto:
+    """The protobuf message, after its entries have been counted."""
+    count_entries(data)
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+        return model
+    except DecodeError as error:
+        raise ModelError("not an ONNX model: the bytes are not this protobuf message") from error
+
+
+@cache
+def _messages(descriptor: Any) -> dict[int, Any]:
+    """The fields of a message that are messages themselves, by number."""
+    return {f.number: f.message_type for f in descriptor.fields if f.message_type is not None}
+
+
+def count_entries(data: bytes, limit: int = ENTRIES) -> int:
+    """How many fields the messages of a file have; refused above `limit`, before anything is built."""
+    seen, todo = 0, [(0, len(data), onnx.ModelProto.DESCRIPTOR)]
+    try:
+        while todo:
+            at, end, descriptor = todo.pop()
+            messages = _messages(descriptor)
+            while at < end:
+                seen += 1
+                if seen > limit:
+                    raise ModelError(f"the file has more than {limit:,} entries (nodes, attributes, names)")
+                key = data[at]
+                key, at = (key, at + 1) if key < 128 else _varint(data, at)
+                start, at = _skip(data, at, key & 7)
+                if key >> 3 in messages and start < at:
+                    todo.append((start, min(at, end), messages[key >> 3]))
+    except IndexError:
+        raise ModelError("not an ONNX model: the bytes end within a field") from None
+    return seen
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] >= 128:
+        value |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if shift > 63:
+            raise ModelError("not an ONNX model: a number has more than 64 bits")
+    return value | data[at] << shift, at + 1
+
+
+def _skip(data: bytes, at: int, wire: int) -> tuple[int, int]:
+    """Where the bytes of a field with a length begin, and where the field ends (equal where there is no length)."""
+    if wire == 2:
+        length = data[at]
+        length, at = (length, at + 1) if length < 128 else _varint(data, at)
+        return at, at + length
+    if wire == 0:
+        at = _varint(data, at)[1]
+    elif wire in (1, 5):
+        at += 8 if wire == 1 else 4
+    else:
+        raise ModelError("not an ONNX model: a field has an unknown wire type")
+    return at, at
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------
+
+
+def extent(shape: Shape) -> int:
+    """Cells, where an empty axis counts as one: so NumPy counts before it makes an empty array."""
+    return math.prod(n for n in shape if n)
+
+
+class Budget:
+    """Bytes that may still be spent, in Python integers."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.spent = 0
+
+    def check(self, what: str, cells: int, itemsize: int = 8) -> None:
+        """One value must fit the whole budget."""
+        if cells * itemsize > self.total:
+            raise ModelError(f"{what} needs {cells * itemsize} bytes; byte_budget={self.total} allows less")
+
+    def spend(self, what: str, size: int) -> None:
+        """Data that stays in memory: its sum must fit."""
+        self.spent += size
+        if self.spent > self.total:
+            raise ModelError(f"with {what} the weights need {self.spent} bytes; byte_budget={self.total} allows less")
+
+
+def check_shape(what: str, dims: Any) -> Shape:
+    """Sizes that are not negative, and not too many of them."""
+    if len(dims) > RANK:
+        raise ModelError(f"{what} has {len(dims)} axes; at most {RANK} are read")
+    shape = tuple(int(n) for n in dims)
+    if any(n < 0 for n in shape):
+        raise ModelError(f"{what} has a negative size: {shape}")
+    return shape
+
+
+def tensor(proto: TensorProto, folder: Path | None, budget: Budget, name: str | None = None) -> Array:
+    """The array of a TensorProto; bfloat16 comes as the float32 of the same value."""
+    what = f"tensor {shown(name if name is not None else proto.name)}"
+    dtype = DTYPES.get(proto.data_type)
+    if dtype is None:
+        raise ModelError(f"{what} has element type {type_name(proto.data_type)}, which is not read")
+    if proto.HasField("segment"):
+        raise ModelError(f"{what} is a segment of another; segments are not read")
+    shape = check_shape(what, proto.dims)
+    size = math.prod(shape) * dtype.itemsize
+    budget.spend(what, size)
+    if proto.data_location == TensorProto.EXTERNAL:
+        flat = np.frombuffer(_external(proto, what, folder, size), dtype=dtype)
+    elif proto.HasField("raw_data"):
+        raw = proto.raw_data  # one copy: protobuf makes one per access
+        _check_length(what, size, len(raw), "bytes")
+        flat = np.frombuffer(raw, dtype=dtype)
+    else:
+        flat = _typed(proto, what, math.prod(shape), dtype)
+    if proto.data_type == TensorProto.BFLOAT16:
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    return flat.reshape(shape)
+
+
+def _check_length(what: str, wanted: int, held: int, unit: str) -> None:
+    if wanted != held:
+        raise ModelError(f"{what} declares {wanted} {unit} and holds {held}")
+
+
+def _typed(proto: TensorProto, what: str, cells: int, dtype: np.dtype[Any]) -> Array:
+    """Numbers in the field of their type; half floats stand there as their bits."""
+    values = getattr(proto, _DATA_FIELDS.get(proto.data_type, "int32_data"))
+    _check_length(what, cells, len(values), "numbers")
+    numbers = np.array(values, dtype=dtype if dtype.kind == "f" and dtype.itemsize > 2 else None)
+    if dtype == np.dtype("<f2"):
+        return _fitted(what, numbers, np.dtype("<u2")).view(dtype)
+    return numbers if numbers.dtype == dtype else _fitted(what, numbers, dtype)
+
+
+def _fitted(what: str, numbers: Array, dtype: np.dtype[Any]) -> Array:
+    fitted = numbers.astype(dtype)
+    if not np.array_equal(fitted.astype(object), numbers.astype(object)):
+        raise ModelError(f"{what} holds numbers outside its element type {dtype}")
+    return fitted
+
+
+# --- external data ----------------------------------------------------------------------------------------------
+
+
+def _external(proto: TensorProto, what: str, folder: Path | None, size: int) -> bytes:
+    """The bytes of a tensor that stand in another file of the model's folder."""
+    if folder is None:
+        raise ModelError(f"{what} is external data; give the model as a path, so that its folder is known")
+    entries = {e.key: e.value for e in proto.external_data}
+    unknown = entries.keys() - {"location", "offset", "length"}
+    if unknown:
+        raise ModelError(f"{what}: external data entry {shown(min(unknown))} is not honoured", rule="P5")
+    offset = _whole(what, entries, "offset", 0)
+    _check_length(what, size, _whole(what, entries, "length", size), "bytes")
+    path = _inside(what, folder, entries.get("location", ""))
+    return _read_part(what, path, offset, size)
+
+
+def _whole(what: str, entries: dict[str, str], key: str, default: int) -> int:
+    text = entries.get(key, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ModelError(f"{what}: external data {key}={shown(text)} is not a size")
+    return int(text)
+
+
+def _inside(what: str, folder: Path, location: str) -> Path:
+    """A plain relative path below the model's folder, no part of which is a link."""
+    parts = location.split("/")
+    if not location or "\0" in location or "\\" in location or os.path.isabs(location) or ":" in parts[0]:
+        raise ModelError(f"{what}: external data location {shown(location)} must be a relative path")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ModelError(f"{what}: external data location {shown(location)} must stay inside the model's folder")
+    path = folder
+    for part in parts:
+        path = path / part
+        if path.is_symlink():
+            raise ModelError(f"{what}: external data location {shown(location)} goes through a symbolic link")
+    return path
+
+
+def _read_part(what: str, path: Path, offset: int, size: int) -> bytes:
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        with open(path, "rb", opener=lambda p, _: os.open(p, flags)) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelError(f"{what}: external data {shown(path.name)} is not a regular file")
+            if status.st_nlink > 1:
+                raise ModelError(f"{what}: external data {shown(path.name)} is a hard link to a file with another name")
+            if offset + size > status.st_size:
+                text = f"{shown(path.name)} has {status.st_size} bytes; {offset} + {size} are asked for"
+                raise ModelError(f"{what}: external data {text}")
+            file.seek(offset)
+            return file.read(size)
+    except OSError as error:
+        raise ModelError(f"{what}: cannot read external data {shown(path.name)}: {error.strerror}") from error

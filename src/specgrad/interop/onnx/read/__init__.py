@@ -1,0 +1,1 @@
+"""ONNX models in: one function per ONNX operator."""

@@ -1,0 +1,106 @@
+"""ONNX operators that read or write single cells at known positions, and masks: each is one gather, or one select."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from onnx import TensorProto
+
+from ....errors import ShapeError, UnsupportedError
+from ....op import Value
+from ....ops.elementwise import equal, maximum, mul, select
+from ....ops.gather import gather
+from ....ops.layout import concat, reshape
+from ....scalar import Array
+from ..file import extent
+from .importer import FOLDED
+from .node import Call, operator
+
+
+def _flat_positions(c: Call, shape: tuple[int, ...], where: Array) -> tuple[Array, int]:
+    """Row-major positions in the first axes of `shape`, from the last axis of `where`, and how many axes those are."""
+    depth = where.shape[-1] if where.ndim else 0
+    if where.dtype.kind != "i" or not 1 <= depth <= len(shape):
+        c.refuse(f"indices of shape {where.shape} must name 1 to {len(shape)} axes of shape {shape}", None, ShapeError)
+    sizes = np.array(shape[:depth], dtype=np.int64)
+    if where.size and not ((-sizes <= where).all() and (where < sizes).all()):
+        c.refuse(f"indices must lie inside shape {shape}", None, ShapeError)
+    steps = np.array([math.prod(shape[a + 1 : depth]) for a in range(depth)], dtype=np.int64)
+    return np.asarray((np.where(where < 0, where + sizes, where) * steps).sum(axis=-1)), depth
+
+
+@operator("GatherND", 11, 12, 13, note="known positions; batch_dims=0")
+def _gather_nd(c: Call) -> Value:
+    """y[p] = x[where[p]]: the named axes as one, then a gather along it."""
+    if c.version >= 12:
+        c.only("batch_dims", "int", 0)
+    shape = c.shape(0)
+    flat, depth = _flat_positions(c, shape, c.known(1, "indices"))
+    c.importer.budget.check(c.title, extent((*flat.shape, *shape[depth:])))
+    x = c.value(0)
+    rows = (math.prod(shape[:depth]), *shape[depth:])
+    if isinstance(x, np.ndarray):
+        return c.folded(x.reshape(rows)[flat])
+    return gather(reshape(x, rows), flat, axis=0)
+
+
+@operator("ScatterND", 11, 13, 16, 18, note="known positions, each once; reduction=none")
+def _scatter_nd(c: Call) -> Value:
+    """The data with other cells at some positions: one gather from both, put behind each other."""
+    if c.version >= 16:
+        c.only("reduction", "string", "none")
+    shape = c.shape(0)
+    flat, depth = _flat_positions(c, shape, c.known(1, "indices"))
+    if c.shape(2) != (*flat.shape, *shape[depth:]):
+        c.refuse(f"updates of shape {c.shape(2)} must have shape {(*flat.shape, *shape[depth:])}", None, ShapeError)
+    if len(np.unique(flat)) != flat.size:
+        c.refuse("a position that is written twice has no meaning", None, UnsupportedError)
+    rows, rest = math.prod(shape[:depth]), shape[depth:]
+    c.importer.budget.check(c.title, extent((rows + flat.size, *rest)))
+    source = np.arange(rows)
+    source[flat.reshape(-1)] = rows + np.arange(flat.size)
+    data, updates = c.value(0), c.value(2)
+    if isinstance(data, np.ndarray) and isinstance(updates, np.ndarray):
+        both = np.concatenate([data.reshape(rows, *rest), updates.reshape(flat.size, *rest)])
+        return c.folded(both[source].reshape(shape))
+    both = concat([reshape(c.whole(0), (rows, *rest)), reshape(c.whole(2), (flat.size, *rest))], 0)
+    return reshape(gather(both, source, axis=0), shape)
+
+
+@operator("Trilu", 14, note="a known k")
+def _trilu(c: Call) -> Value:
+    """The cells on and above (upper=1) or below (0) the k-th diagonal of the last two axes; 0 elsewhere."""
+    upper, k = c.flag("upper", 1), c.known_number(1, "k") if c.has(1) else 0
+    if len(c.shape(0)) < 2:
+        c.refuse(f"needs two axes; got shape {c.shape(0)}", None, ShapeError)
+    rows, columns = c.shape(0)[-2:]
+    kept = ~np.tri(rows, columns, k - 1, dtype=bool) if upper else np.tri(rows, columns, k, dtype=bool)
+    x = c.value(0)
+    if isinstance(x, np.ndarray):
+        return c.folded(np.where(kept, x, 0))
+    return select(kept.astype(np.float32), c.real(0), 0)
+
+
+# --- masks --------------------------------------------------------------------------------------------------------
+
+
+def _logic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
+    """Of masks, where true is the number 1."""
+
+    def line(c: Call) -> Value:
+        for i in range(len(c.node.input)):
+            if c.elem_type(i) != TensorProto.BOOL:
+                c.refuse(f"input {i} must be boolean", None)
+        masks = [c.importer.values[c.input_name(i)] for i in range(len(c.node.input))]
+        if all(isinstance(m, np.ndarray) and m.size <= FOLDED for m in masks):
+            return c.folded(fold(*masks))
+        return fn(*(m.astype(np.float32) if isinstance(m, np.ndarray) else m for m in masks))
+
+    operator(name, *versions)(line)
+
+
+_logic("Not", (1,), lambda x: equal(x, 0), np.logical_not)
+_logic("And", (7,), mul, np.logical_and)
+_logic("Or", (7,), maximum, np.logical_or)

@@ -1,0 +1,505 @@
+"""ONNX operators that move cells, say shapes, or hold constants. All of them also run on known values."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from ....errors import ShapeError, UnsupportedError
+from ....op import Value, shape_of
+from ....ops.compose import pad, upsample_nearest
+from ....ops.elementwise import select
+from ....ops.gather import gather, take_along
+from ....ops.layout import axes_of, axis_of, broadcast, concat, permute, reshape, slice_
+from ....ops.quantize import cast
+from ....ops.resize import resize
+from ....scalar import Array
+from ....window import resized
+from ....window.resize import NEAREST, WHERE
+from ..file import DTYPES, FLOATS, check_shape, extent, shown, type_name
+from .importer import FOLDED, FORMATS
+from .node import Call, operator
+
+PIECES = 256  # slices that one node may become
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------
+
+
+@operator("Reshape", 5, 13, 14, 19, 21, 23, 24, 25)
+def _reshape(c: Call) -> Value:
+    """0 keeps a size (unless allowzero=1), -1 takes what is left."""
+    keep = not (c.version >= 14 and c.flag("allowzero"))
+    old, wanted = c.shape(0), c.known_ints(1, "shape")
+    if keep and any(n == 0 and i >= len(old) for i, n in enumerate(wanted)):
+        c.refuse(f"shape={wanted} keeps a size that shape {old} does not have", None, ShapeError)
+    return reshape(c.value(0), [old[i] if n == 0 and keep else n for i, n in enumerate(wanted)])
+
+
+@operator("Flatten", 1, 9, 11, 13, 21, 23, 24, 25)
+def _flatten(c: Call) -> Value:
+    """Always two axes: those before `axis`, and the rest."""
+    shape, axis = c.shape(0), c.integer("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        c.refuse(f"axis={axis} does not exist in shape {shape}", None, ShapeError)
+    axis = axis + len(shape) if axis < 0 else axis
+    return reshape(c.value(0), (math.prod(shape[:axis]), math.prod(shape[axis:])))
+
+
+@operator("Transpose", 1, 13, 21, 23, 24, 25)
+def _transpose(c: Call) -> Value:
+    return permute(c.value(0), c.ints("perm", list(reversed(range(len(c.shape(0)))))))
+
+
+@operator("Squeeze", 1, 11, 13, 21, 23, 24, 25)
+def _squeeze(c: Call) -> Value:
+    shape = c.shape(0)
+    axes = c.axes(None if c.version < 13 else 1)
+    positions = [a for a, n in enumerate(shape) if n == 1] if axes is None else axes_of("axes", axes, len(shape))
+    if any(shape[a] != 1 for a in positions):
+        c.refuse(f"axes={axes} must have size 1 in shape {shape}", None, ShapeError)
+    return reshape(c.value(0), [n for a, n in enumerate(shape) if a not in positions])
+
+
+@operator("Unsqueeze", 1, 11, 13, 21, 23, 24, 25)
+def _unsqueeze(c: Call) -> Value:
+    axes = c.axes(None if c.version < 13 else 1)
+    if axes is None:
+        c.refuse("attribute axes is missing")
+    check_shape(c.title, [1] * (len(c.shape(0)) + len(axes)))
+    positions = axes_of("axes", axes, len(c.shape(0)) + len(axes))
+    sizes = list(c.shape(0))
+    for a in positions:
+        sizes.insert(a, 1)
+    return reshape(c.value(0), sizes)
+
+
+@operator("Shape", 1, 13, 15, 19, 21, 23, 24, 25)
+def _shape(c: Call) -> Array:
+    start, end = (c.integer("start", 0), c.integer("end", None)) if c.version >= 15 else (0, None)
+    c.result_type = TensorProto.INT64
+    return np.array(c.shape(0)[slice(start, end)], dtype=np.int64)
+
+
+@operator("Size", 1, 13, 19, 21, 23, 24, 25)
+def _size(c: Call) -> Array:
+    c.result_type = TensorProto.INT64
+    return np.array(math.prod(c.shape(0)), dtype=np.int64)
+
+
+@operator("Expand", 8, 13)
+def _expand(c: Call) -> Value:
+    wanted = check_shape(c.title, c.known_ints(1, "shape"))
+    shape = _broadcast_shapes(c, c.shape(0), wanted)
+    x = c.value(0)
+    if isinstance(x, np.ndarray):
+        return c.folded(np.broadcast_to(x, shape))
+    return broadcast(x, shape)
+
+
+def _broadcast_shapes(c: Call, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        return c.refuse(f"shapes {' and '.join(map(str, shapes))} do not broadcast", None, ShapeError)
+
+
+@operator("Tile", 6, 13)
+def _tile(c: Call) -> Value:
+    """Repeats along every axis, one axis at a time."""
+    x, repeats = c.value(0), c.known_ints(1, "repeats")
+    if len(repeats) != len(c.shape(0)) or any(not 1 <= n <= PIECES for n in repeats):
+        c.refuse(f"repeats={repeats} must lie in 1..{PIECES}, one per axis of {c.shape(0)}", None, ShapeError)
+    cells = math.prod(c.shape(0)) * math.prod(repeats)
+    c.importer.budget.check(c.title, cells)
+    if isinstance(x, np.ndarray):
+        c.folded(np.broadcast_to(0, cells))
+        return np.tile(x, repeats)
+    for axis, n in enumerate(repeats):
+        x = concat([x] * n, axis) if n > 1 else x
+    return x
+
+
+# --- parts ------------------------------------------------------------------------------------------------------
+
+
+@operator("Concat", 4, 11, 13)
+def _concat(c: Call) -> Value:
+    axis = c.integer("axis")
+    values = [c.value(i) for i in range(len(c.node.input))]
+    if all(isinstance(v, np.ndarray) for v in values) and sum(v.size for v in values) <= 2**16:
+        return c.folded(concat(values, axis))
+    return concat([c.whole(i) if isinstance(v, np.ndarray) else v for i, v in enumerate(values)], axis)
+
+
+@operator("Split", 2, 11, 13, 18)
+def _split(c: Call) -> tuple[Value, ...]:
+    x, shape = c.value(0), c.shape(0)
+    axis = axis_of("axis", c.integer("axis", 0), len(shape))
+    sizes = c.ints("split", None) if c.version < 13 else c.known_ints(1, "split") if c.has(1) else None
+    count = c.integer("num_outputs", None) if c.version >= 18 else None
+    if sizes is None:
+        sizes = _even_parts(c, shape[axis], len(c.node.output) if count is None else count)
+    if len(sizes) != len(c.node.output) or min(sizes) < 0 or sum(sizes) != shape[axis]:
+        c.refuse(f"split={sizes} must cut {shape[axis]} cells into {len(c.node.output)} outputs", None, ShapeError)
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return tuple(slice_(x, *[None] * axis, slice(a, a + n)) for a, n in zip(starts, sizes, strict=True))
+
+
+def _even_parts(c: Call, cells: int, count: int) -> list[int]:
+    """Equal parts; from version 18 on the last one may be smaller."""
+    if not 1 <= count <= PIECES or (c.version < 18 and cells % count):
+        c.refuse(f"{cells} cells do not split into {count} equal parts", None, ShapeError)
+    size = -(-cells // count)
+    return [size] * (count - 1) + [cells - size * (count - 1)]
+
+
+@operator("Slice", 1, 10, 11, 13, note="steps must be positive, except on known values")
+def _slice(c: Call) -> Value:
+    if c.version == 1:
+        starts, ends, axes, steps = c.ints("starts"), c.ints("ends"), c.ints("axes", None), None
+    else:
+        starts, ends = c.known_ints(1, "starts"), c.known_ints(2, "ends")
+        axes = c.known_ints(3, "axes") if c.has(3) else None
+        steps = c.known_ints(4, "steps") if c.has(4) else None
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        c.refuse("starts, ends, axes and steps must be equally long", None, ShapeError)
+    x, shape = c.value(0), c.shape(0)
+    ranges: list[Any] = [slice(None)] * len(shape)
+    for a, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        ranges[axis_of("axes", a, len(shape))] = _range(c, start, end, step)
+    return x[tuple(ranges)] if isinstance(x, np.ndarray) else slice_(x, *ranges)
+
+
+def _range(c: Call, start: int, end: int, step: int) -> slice:
+    """Python's slices mean the same, except that an end far below 0 means "to the first cell"."""
+    if step == 0:
+        c.refuse("a step must not be 0", None)
+    return slice(start, None if step < 0 and end < -(2**31) else end, step)
+
+
+@operator("Gather", 1, 11, 13)
+def _gather(c: Call) -> Value:
+    """Of known values at known positions a constant; at neighbouring ones a slice."""
+    shape = c.shape(0)
+    axis = axis_of("axis", c.integer("axis", 0), len(shape))
+    where = c.importer.constant_value(c.input_name(1))
+    result = (*shape[:axis], *c.shape(1), *shape[axis + 1 :])
+    if where is None:
+        c.importer.budget.check(c.title, extent(result))
+        return gather(c.whole(0), c.positions(1), axis=axis)
+    where = _known_positions(c, where, shape[axis])
+    x = c.importer.values[c.input_name(0)]
+    if isinstance(x, np.ndarray) and math.prod(result) <= FOLDED:
+        return c.folded(np.take(x, where, axis=axis))
+    c.importer.budget.check(c.title, extent(result))
+    flat = where.reshape(-1)
+    if flat.size and (np.diff(flat) == 1).all():
+        return reshape(slice_(c.whole(0), *[None] * axis, slice(flat[0], flat[-1] + 1)), result)
+    return gather(c.whole(0), where, axis=axis)
+
+
+def _known_positions(c: Call, where: Array, cells: int) -> Array:
+    """Positions from 0 on, if they exist."""
+    if where.dtype.kind not in "iu" or (where.size and not (-cells <= where.min() and where.max() < cells)):
+        c.refuse(f"indices must lie in -{cells}..{cells - 1}", None, ShapeError)
+    if where.dtype == np.int64 and where.min(initial=0) >= 0:
+        return where  # the array itself, which a graph holds once
+    return np.asarray(where.astype(np.int64) % max(cells, 1))
+
+
+@operator("GatherElements", 11, 13, note="positions of the data's shape but for `axis`; if computed, from 0 on")
+def _gather_elements(c: Call) -> Value:
+    shape, where = c.shape(0), c.importer.constant_value(c.input_name(1))
+    axis = axis_of("axis", c.integer("axis", 0), len(shape))
+    index = c.shape(1)
+    if index[:axis] + index[axis + 1 :] != shape[:axis] + shape[axis + 1 :]:
+        c.refuse(f"indices of shape {index} must have the data's shape {shape} but for axis {axis}", None, ShapeError)
+    return take_along(
+        c.real(0), c.positions(1) if where is None else _known_positions(c, where, shape[axis]), axis=axis
+    )
+
+
+PADDED = "modes constant (negative pads crop), reflect, edge and wrap"
+
+
+@operator("Pad", 2, 11, 13, 18, 19, 21, 23, 24, 25, note=PADDED)
+def _pad(c: Call) -> Value:
+    shape, mode = c.shape(0), c.string("mode", "constant")
+    if mode not in ("constant", "reflect", "edge", *(("wrap",) if c.version >= 19 else ())):
+        c.refuse(f"mode={shown(mode)} is not supported; only {PADDED}")
+    if c.version == 2:
+        pads, value, axes = c.ints("pads"), c.floating("value", 0.0), None
+    else:
+        pads, value = c.known_ints(1, "pads"), c.known_number(2, "constant_value") if c.has(2) else 0
+        axes = c.known_ints(3, "axes") if c.has(3) else None
+    named = [axis_of("axes", a, len(shape)) for a in (range(len(shape)) if axes is None else axes)]
+    if len(pads) != 2 * len(named) or len(set(named)) != len(named):
+        c.refuse(f"pads={pads} must have {2 * len(named)} entries, all begins then all ends", None, ShapeError)
+    widths = [(0, 0)] * len(shape)
+    for i, a in enumerate(named):
+        widths[a] = (pads[i], pads[i + len(named)])
+    if mode != "constant":  # constant_value has no effect then
+        c.importer.budget.check(c.title, extent(tuple(n + sum(w) for n, w in zip(shape, widths, strict=True))))
+        return pad(c.real(0), widths, mode=mode)
+    return _padded(c, c.real(0), widths, value)
+
+
+def _padded(c: Call, x: Value, widths: list[tuple[int, int]], value: Any) -> Value:
+    shape = shape_of(x)
+    if any(n + min(lo, 0) + min(hi, 0) < 0 for n, (lo, hi) in zip(shape, widths, strict=True)):
+        c.refuse(f"pads {widths} crop more than shape {shape} has", None, ShapeError)
+    cropped = slice_(x, *(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(shape, widths, strict=True)))
+    grown = [(max(lo, 0), max(hi, 0)) for lo, hi in widths]
+    return pad(cropped, grown, value=value) if any(map(any, grown)) else cropped
+
+
+# --- resizing ---------------------------------------------------------------------------------------------------
+
+
+RESIZED = (
+    "modes nearest and linear; refused: mode cubic, coordinate_transformation_mode tf_crop_and_resize, antialias=1, "
+    "exclude_outside=1, keep_aspect_ratio_policy other than stretch; cubic_coeff_a, extrapolation_value and roi "
+    "have no effect then"
+)
+
+
+@operator("Upsample", 7, 9, note="asymmetric coordinates; nearest by rounding down, as ONNX's own converter reads it")
+def _upsample(c: Call) -> Value:
+    scales = c.attribute("scales", "floats") if c.version == 7 else c.known(1, "scales").reshape(-1).tolist()
+    return _old_resize(c, scales)
+
+
+def _old_resize(c: Call, scales: list[float]) -> Value:
+    """Before version 11 no attribute says what a coordinate is; shrinking to the nearest cell is left open."""
+    mode = c.string("mode", "nearest")
+    if mode == "nearest" and any(s < 1 for s in scales):
+        c.refuse(f"scales={scales} below 1 with mode nearest: this version does not say which cell is nearest")
+    how = {"nearest": "floor", "linear": "linear"}.get(mode) or c.refuse(f"mode={shown(mode)} is not supported")
+    return _resized(c, list(range(len(c.shape(0)))), scales, None, "asymmetric", how)
+
+
+@operator("Resize", 10, 11, 13, 18, 19, note=RESIZED)
+def _resize(c: Call) -> Value:
+    if c.version == 10:
+        return _old_resize(c, c.known(1, "scales").reshape(-1).tolist())
+    mode, shape = c.string("mode", "nearest"), c.shape(0)
+    if mode not in ("nearest", "linear"):
+        c.refuse(f"mode={shown(mode)} is not supported; only 'nearest' or 'linear'")
+    for name, kind in (("cubic_coeff_a", "float"), ("extrapolation_value", "float")):
+        c.without_effect(name, kind)  # of other modes
+    c.only("exclude_outside", "int", 0)
+    if c.version >= 18:
+        c.only("antialias", "int", 0)
+        c.only("keep_aspect_ratio_policy", "string", "stretch")
+    axes = c.ints("axes", None) if c.version >= 18 else None
+    named = list(range(len(shape))) if axes is None else [axis_of("axes", a, len(shape)) for a in axes]
+    where = c.string("coordinate_transformation_mode", "half_pixel")
+    how = c.string("nearest_mode", "round_prefer_floor")
+    if where not in WHERE or how not in NEAREST:
+        c.refuse(f"coordinate_transformation_mode={where[:50]!r} with nearest_mode={how[:50]!r} is not supported")
+    scales = c.known(2, "scales").reshape(-1).tolist() if c.has(2) else []
+    sizes = None if scales else c.known_ints(3, "sizes")
+    return _resized(c, named, scales or None, sizes, where, how if mode == "nearest" else "linear")
+
+
+def _resized(
+    c: Call, axes: list[int], scales: list[float] | None, sizes: list[int] | None, where: str, how: str
+) -> Value:
+    """Whole factors that repeat every cell are layout; anything else looks between cells."""
+    cells = [c.shape(0)[a] for a in axes]
+    given: Any = scales if sizes is None else sizes
+    if len(given) != len(axes) or len(set(axes)) != len(axes):
+        c.refuse(f"scales or sizes must have {len(axes)} entries", None, ShapeError)
+    if not all(math.isfinite(g) and g > 0 for g in given) or 0 in cells:
+        c.refuse(f"scales={given} must be positive, for cells that exist; got shape {c.shape(0)}", None)
+    factors = [Fraction(s) for s in scales or ()] or [Fraction(m, n) for m, n in zip(given, cells, strict=True)]
+    wanted = [_cells_of(c, n, s) for n, s in zip(cells, factors, strict=True)] if sizes is None else sizes
+    c.importer.budget.check(c.title, extent(tuple(wanted)) * extent(c.shape(0)) // extent(tuple(cells)))
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    if how != "linear" and all(_repeats(f, where, how) for f in factors):
+        whole = dict(zip(axes, factors, strict=True))
+        return upsample_nearest(c.real(0), [int(whole.get(a, 1)) for a in range(len(c.shape(0)))])
+    return resize(
+        c.real(0),
+        [wanted[k] for k in order],
+        scales=None if sizes is not None else [factors[k] for k in order],
+        axes=[axes[k] for k in order],
+        where=where,
+        how=how,
+    )
+
+
+def _cells_of(c: Call, n: int, scale: Fraction) -> int:
+    """floor(n*scale); refused where the product in float32 has another floor, and so runtimes another shape."""
+    wanted, rounded = math.floor(n * scale), math.floor(np.float32(n) * np.float32(scale))
+    if wanted != rounded:
+        c.refuse(f"scale {float(scale)} of {n} cells is {wanted} cells, and {rounded} in float32; give sizes", None)
+    return wanted
+
+
+def _repeats(factor: Fraction, where: str, how: str) -> bool:
+    """Whether every cell is repeated `factor` times: the first ones tell for all."""
+    if factor.denominator != 1 or not 1 <= factor <= PIECES or where == "align_corners":
+        return factor == 1
+    line = resized(2, 2 * int(factor), 1 / factor, where, how)
+    return bool(line.cells[0].tolist() == [0] * int(factor) + [1] * int(factor))
+
+
+@operator("DepthToSpace", 1, 11, 13)
+def _depth_to_space(c: Call) -> Value:
+    """Channels to blocks of cells: DCR counts the block first among the channels, CRD the channel."""
+    block, (n, channels, height, width) = _block(c)
+    mode = c.string("mode", "DCR") if c.version >= 11 else "DCR"
+    if channels % (block * block) or mode not in ("DCR", "CRD"):
+        c.refuse(f"blocksize={block} does not fit shape {c.shape(0)}, or mode={mode[:20]!r} is unknown", None)
+    depth = channels // (block * block)
+    if mode == "DCR":
+        x = permute(reshape(c.real(0), (n, block, block, depth, height, width)), (0, 3, 4, 1, 5, 2))
+    else:
+        x = permute(reshape(c.real(0), (n, depth, block, block, height, width)), (0, 1, 4, 2, 5, 3))
+    return reshape(x, (n, depth, height * block, width * block))
+
+
+@operator("SpaceToDepth", 1, 13)
+def _space_to_depth(c: Call) -> Value:
+    block, (n, channels, height, width) = _block(c)
+    if height % block or width % block:
+        c.refuse(f"blocksize={block} does not divide shape {c.shape(0)}", None)
+    x = reshape(c.real(0), (n, channels, height // block, block, width // block, block))
+    return reshape(permute(x, (0, 3, 5, 1, 2, 4)), (n, channels * block * block, height // block, width // block))
+
+
+def _block(c: Call) -> tuple[int, tuple[int, ...]]:
+    block = c.integer("blocksize")
+    if len(c.shape(0)) != 4 or not 1 <= block <= PIECES:
+        c.refuse(f"needs shape (N, C, H, W) and blocksize in 1..{PIECES}; got {c.shape(0)} and {block}", None)
+    return block, c.shape(0)
+
+
+# --- constants and types ----------------------------------------------------------------------------------------
+
+
+@operator("Identity", 1, 13, 14, 16, 19, 21, 23, 24, 25)
+def _identity(c: Call) -> Value:
+    return c.importer.values[c.input_name(0)]
+
+
+@operator(
+    "Dropout",
+    7,
+    10,
+    12,
+    13,
+    22,
+    note="inference: the input itself, training_mode false; ratio and seed have no effect; a mask in use is refused",
+)
+def _dropout(c: Call) -> Value:
+    if c.version < 12:
+        c.without_effect("ratio", "float")
+    else:
+        c.without_effect("seed", "int")
+        if c.has(2) and c.known_number(2, "training_mode"):
+            c.refuse("training_mode must be false: a random mask has no meaning here")
+    return c.importer.values[c.input_name(0)]
+
+
+@operator(
+    "Cast",
+    6,
+    9,
+    13,
+    19,
+    21,
+    23,
+    24,
+    25,
+    note="to a narrower float type one rounding; to other types of known values; saturate has no effect, no round_mode",
+)
+def _cast(c: Call) -> Value:
+    if c.version >= 19:
+        c.without_effect("saturate", "int")  # of 8-bit floats
+    return _cast_to(c, c.integer("to"))
+
+
+@operator("CastLike", 15, 19, 21, 23, 24, 25, note="as Cast")
+def _cast_like(c: Call) -> Value:
+    if c.version >= 19:
+        c.without_effect("saturate", "int")
+    return _cast_to(c, c.elem_type(1))
+
+
+def _cast_to(c: Call, target: int) -> Value:
+    """A wider float holds the same number; another float rounds it; integers from others are refused unless known."""
+    source = c.elem_type(0)
+    c.result_type = target
+    if target not in DTYPES:
+        c.refuse(f"to={type_name(target)} is not supported")
+    if source == TensorProto.INT32 and target == TensorProto.INT64 and c.is_mask(0):  # positions, as they are
+        return c.positions(0)
+    mask = source == TensorProto.BOOL and target in FLOATS and c.is_mask(0)
+    if mask or source == target or (source in FLOATS and target in FLOATS and FLOATS[source] <= FLOATS[target]):
+        return c.importer.values[c.input_name(0)]
+    x = c.importer.constant_value(c.input_name(0))
+    if target in FLOATS and (x is None or x.size > FOLDED or target == TensorProto.BFLOAT16) and source in FORMATS:
+        stored = c.importer.variable(c.input_name(0)) if source in FLOATS else c.importer.whole_numbers(c.input_name(0))
+        return cast(stored, FORMATS[target])
+    if x is None or target == TensorProto.BFLOAT16:
+        return c.refuse(f"to={type_name(target)} from {type_name(source)} would round", None, UnsupportedError)
+    with np.errstate(all="ignore"):
+        return c.folded(x).astype(DTYPES[target])
+
+
+@operator("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24, 25, note="refused: sparse_value, value_string, value_strings")
+def _constant(c: Call) -> Array:
+    kinds = {"value": "tensor", "value_float": "float", "value_floats": "floats", "value_int": "int"}
+    kinds["value_ints"] = "ints"
+    given = [n for n in kinds if any(a.name == n for a in c.node.attribute)]
+    if len(given) != 1:
+        c.refuse(f"needs one of {', '.join(kinds)}")
+    if given == ["value"]:
+        c.result_type = c.node.attribute[0].t.data_type
+        return np.asarray(c.tensor("value"))
+    whole = "int" in given[0]
+    c.result_type = TensorProto.INT64 if whole else TensorProto.FLOAT
+    return np.array(c.attribute(given[0], kinds[given[0]]), dtype=np.int64 if whole else np.float32)
+
+
+@operator("ConstantOfShape", 9, 20, 21, 23, 24, 25)
+def _constant_of_shape(c: Call) -> Array:
+    """One number under any shape: a view of a single cell, which takes no memory."""
+    shape = check_shape(c.title, c.known_ints(0, "shape"))
+    value = c.tensor("value", None)
+    if value is not None and value.size != 1:
+        c.refuse(f"value must be one number; got shape {value.shape}")
+    c.result_type = TensorProto.FLOAT if value is None else c.node.attribute[0].t.data_type
+    c.importer.budget.check(c.title, math.prod(shape))
+    return np.broadcast_to(np.float32(0) if value is None else value.reshape(()), shape)
+
+
+@operator("Range", 11, 27, note="of known integers only")
+def _range_of(c: Call) -> Array:
+    start, limit, delta = (c.known_number(i, "the range") for i in range(3))
+    if not all(isinstance(v, int) for v in (start, limit, delta)) or delta == 0:
+        c.refuse("only ranges of integers with a step are supported", None, UnsupportedError)
+    if len(range(start, limit, delta)) > 2**16:
+        c.refuse("the range is too long", None)
+    return np.arange(start, limit, delta, dtype=np.int64)
+
+
+@operator("Where", 9, 16)
+def _where(c: Call) -> Value:
+    shape = _broadcast_shapes(c, *(c.shape(i) for i in range(3)))
+    chosen, yes, no = (c.value(i) for i in range(3))
+    c.result_type = c.elem_type(1)
+    if all(isinstance(v, np.ndarray) for v in (chosen, yes, no)):
+        c.folded(np.broadcast_to(0, shape))
+        return np.where(chosen != 0, yes, no)
+    mask = chosen.astype(np.float32) if isinstance(chosen, np.ndarray) else chosen
+    return select(mask, c.real(1), c.real(2))

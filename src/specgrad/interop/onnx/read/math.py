@@ -1,0 +1,448 @@
+"""ONNX operators on numbers: arithmetic, activations, reductions, products, normalisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from ....errors import ShapeError, UnsupportedError
+from ....op import Value
+from ....ops.activation import clamp, gelu, hardswish, leaky_relu, normal_cdf, relu, sigmoid, silu, softplus, tanh
+from ....ops.avg_pool import avg_pool
+from ....ops.compose import batch_norm, group_norm, layer_norm, log_softmax, softmax
+from ....ops.contract import contract, linear, matmul
+from ....ops.einsum import einsum
+from ....ops.elementwise import (
+    abs_,
+    add,
+    div,
+    equal,
+    exp,
+    greater,
+    greater_equal,
+    log,
+    maximum,
+    mean,
+    minimum,
+    mul,
+    neg,
+    power,
+    select,
+    sign,
+    sqrt,
+    sub,
+)
+from ....ops.layout import axes_of, axis_of, broadcast, permute, reshape, sum_
+from ....ops.max_pool import amax
+from ....ops.order import argmax, argmin, cumsum, topk
+from ....ops.whole import ceil, floor, fmod, round_
+from ....scalar import Array
+from ..file import shown
+from .importer import FOLDED
+from .node import Call, operator
+
+EXPONENT = 64  # the largest exponent of Pow
+
+
+def integers(c: Call) -> list[Array] | None:
+    """The inputs, if all are known integers: shapes under computation."""
+    values = [c.value(i) for i in range(len(c.node.input))]
+    known = all(isinstance(v, np.ndarray) and v.dtype.kind == "i" for v in values)
+    return values if known and values else None
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------
+
+
+def _truncated(a: Array, b: Array) -> Array:
+    """ONNX divides integers towards zero."""
+    if (b == 0).any():
+        raise ShapeError("Div", "a shape is divided by zero")
+    return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
+
+
+def _arithmetic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
+    """One or more inputs, folded where all are known integers."""
+
+    def line(c: Call) -> Value:
+        known = integers(c)
+        if known is None:
+            return reduce(fn, c.reals())
+        shape = np.broadcast_shapes(*(k.shape for k in known))
+        c.folded(np.broadcast_to(0, shape))
+        with np.errstate(all="ignore"):
+            return c.folded(reduce(fold, known))
+
+    operator(name, *versions)(line)
+
+
+_arithmetic("Add", (7, 13, 14), add, np.add)
+_arithmetic("Sub", (7, 13, 14), sub, np.subtract)
+_arithmetic("Mul", (7, 13, 14), mul, np.multiply)
+_arithmetic("Div", (7, 13, 14), div, _truncated)
+_arithmetic("Max", (6, 8, 12, 13), maximum, np.maximum)
+_arithmetic("Min", (6, 8, 12, 13), minimum, np.minimum)
+_arithmetic("Sum", (6, 8, 13), add, np.add)
+
+
+@operator("Mean", 6, 8, 13)
+def _mean(c: Call) -> Value:
+    return div(reduce(add, c.reals()), len(c.node.input))
+
+
+@operator("Pow", 7, 12, 13, 15, note=f"the exponent is one known number, at most {EXPONENT} in size")
+def _pow(c: Call) -> Value:
+    """x ** number; the exponent may only grow the shape by axes of size 1."""
+    exponent = c.known_number(1, "the exponent")
+    if not abs(exponent) <= EXPONENT:
+        c.refuse(f"exponent {exponent} must lie in -{EXPONENT}..{EXPONENT}", None)
+    x = c.real(0)
+    y = power(x, int(exponent) if exponent == int(exponent) else exponent)
+    return broadcast(y, np.broadcast_shapes(c.shape(0), c.shape(1)))
+
+
+# --- one argument -----------------------------------------------------------------------------------------------
+
+
+def _unary(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
+    note = "as 2*normal_cdf(sqrt(2)*x) - 1" if name == "Erf" else ""
+    operator(name, *versions, note=note)(lambda c: fn(c.real(0)))
+
+
+def _erf(x: Value) -> Value:
+    """2*normal_cdf(sqrt(2)*x) - 1, sqrt(2) being the nearest float64."""
+    return sub(mul(normal_cdf(mul(x, math.sqrt(2))), 2), 1)
+
+
+for _name, _versions, _fn in (
+    ("Relu", (6, 13, 14), relu),
+    ("Sigmoid", (6, 13), sigmoid),
+    ("Tanh", (6, 13), tanh),
+    ("Softplus", (1, 22), softplus),
+    ("Softsign", (1, 22), lambda x: div(x, add(abs_(x), 1))),
+    ("HardSwish", (14, 22), hardswish),
+    ("Mish", (18, 22), lambda x: mul(x, tanh(softplus(x)))),
+    ("Erf", (9, 13), _erf),
+    ("Sqrt", (6, 13), sqrt),
+    ("Exp", (6, 13), exp),
+    ("Log", (6, 13), log),
+    ("Neg", (6, 13), neg),
+    ("Abs", (6, 13), abs_),
+    ("Sign", (9, 13), sign),
+    ("Reciprocal", (6, 13), lambda x: div(1, x)),
+):
+    _unary(_name, _versions, _fn)
+
+
+@operator("Swish", 24)
+def _swish(c: Call) -> Value:
+    alpha, x = c.floating("alpha", 1.0), c.real(0)
+    return silu(x) if alpha == 1 else mul(x, sigmoid(mul(x, alpha)))
+
+
+def _whole(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
+    """Known values are folded: a shape may be a rounded product."""
+
+    def line(c: Call) -> Value:
+        known = c.importer.constant_value(c.input_name(0))
+        return fn(c.real(0)) if known is None or known.size > FOLDED else c.folded(fn(known))
+
+    operator(name, *versions)(line)
+
+
+_whole("Floor", (6, 13), floor)
+_whole("Ceil", (6, 13), ceil)
+_whole("Round", (11, 22), round_)
+
+
+@operator("Mod", 10, 13, note="of floats with fmod=1, as ONNX demands; of known integers")
+def _mod(c: Call) -> Value:
+    """The sign of the dividend with fmod=1, of the divisor else."""
+    like_c, known = c.flag("fmod"), integers(c)
+    if known is None:
+        return fmod(*c.reals()) if like_c else c.refuse("fmod=0 is for integers; floats need fmod=1")
+    if (known[1] == 0).any():
+        c.refuse("a shape is divided by zero", None, ShapeError)
+    return c.folded((np.fmod if like_c else np.mod)(*known))
+
+
+@operator("LeakyRelu", 6, 16)
+def _leaky_relu(c: Call) -> Value:
+    return leaky_relu(c.real(0), c.floating("alpha", 0.01))
+
+
+@operator("PRelu", 7, 9, 16)
+def _prelu(c: Call) -> Value:
+    """slope*x below 0, else x; the slope broadcasts to x and never the other way."""
+    x = c.real(0)
+    slope = broadcast(c.real(1), c.shape(0))
+    return select(greater(0, x), mul(slope, x), x)
+
+
+def _below_zero(x: Value, y: Callable[[Value], Value]) -> Value:
+    """y(x) below 0 and x elsewhere; y never sees a positive argument, so nothing overflows."""
+    return select(greater(0, x), y(minimum(x, 0)), x)
+
+
+@operator("Elu", 6, 22)
+def _elu(c: Call) -> Value:
+    alpha = c.floating("alpha", 1.0)
+    return _below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha))
+
+
+@operator("Celu", 12, note="alpha > 0")
+def _celu(c: Call) -> Value:
+    alpha = c.floating("alpha", 1.0)
+    if not alpha > 0:
+        c.refuse(f"alpha={alpha} must be positive")
+    return _below_zero(c.real(0), lambda x: mul(sub(exp(div(x, alpha)), 1), alpha))
+
+
+@operator("Selu", 6, 22)
+def _selu(c: Call) -> Value:
+    alpha, gamma = c.floating("alpha", 1.67326319217681884765625), c.floating("gamma", 1.05070102214813232421875)
+    return mul(_below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha)), gamma)
+
+
+@operator("ThresholdedRelu", 10, 22)
+def _thresholded_relu(c: Call) -> Value:
+    x, alpha = c.real(0), c.floating("alpha", 1.0)
+    return select(greater(x, alpha), x, 0)
+
+
+@operator("HardSigmoid", 6, 22)
+def _hard_sigmoid(c: Call) -> Value:
+    alpha, beta = c.floating("alpha", 0.2), c.floating("beta", 0.5)
+    return clamp(add(mul(c.real(0), alpha), beta), 0, 1)
+
+
+@operator("Gelu", 20, note="approximate none or tanh")
+def _gelu(c: Call) -> Value:
+    return gelu(c.real(0), c.string("approximate", "none"))
+
+
+@operator("Clip", 6, 11, 12, 13, note="min and max are known numbers with min <= max")
+def _clip(c: Call) -> Value:
+    if c.version == 6:
+        largest = float(np.finfo(np.float32).max)
+        return clamp(c.real(0), c.floating("min", -largest), c.floating("max", largest))
+    low, high = (c.known_number(i, w) if c.has(i) else None for i, w in ((1, "min"), (2, "max")))
+    if any(v is not None and math.isnan(v) for v in (low, high)):
+        c.refuse("min and max must not be NaN", None)
+    return clamp(c.real(0), low, high)
+
+
+def _softmax_line(fn: Callable[[Value, int], Value]) -> Callable[[Call], Value]:
+    def line(c: Call) -> Value:
+        x, shape = c.real(0), c.shape(0)
+        axis = c.integer("axis", 1 if c.version < 13 else -1)
+        if c.version >= 13:
+            return fn(x, axis)
+        first = len(shape) if axis == len(shape) else axis_of("axis", axis, len(shape))
+        rows = reshape(x, (math.prod(shape[:first]), math.prod(shape[first:])))  # all axes from `axis` on are one
+        return reshape(fn(rows, 1), shape)
+
+    return line
+
+
+operator("Softmax", 1, 11, 13, note="before 13 over all axes from `axis` on")(_softmax_line(softmax))
+operator("LogSoftmax", 1, 11, 13, note="before 13 over all axes from `axis` on")(_softmax_line(log_softmax))
+
+
+# --- products ---------------------------------------------------------------------------------------------------
+
+
+@operator("MatMul", 1, 9, 13)
+def _matmul(c: Call) -> Value:
+    return matmul(c.real(0), c.real(1))
+
+
+@operator("Gemm", 7, 9, 11, 13)
+def _gemm(c: Call) -> Value:
+    """alpha * A' B' + beta * C; the plain layer x W^T + b is `linear`."""
+    alpha, beta = c.floating("alpha", 1.0), c.floating("beta", 1.0)
+    first, second = c.flag("transA"), c.flag("transB")
+    a, b, bias = c.real(0), c.real(1), c.optional(2)
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        c.refuse(f"needs two matrices; got shapes {a.shape} and {b.shape}", "C1", ShapeError)
+    plain = not first and second and alpha == 1 and beta == 1
+    if plain and (bias is None or bias.shape == b.shape[:1]):
+        return linear(b, bias, a)
+    y = contract(a, b, f"{'ba' if first else 'ab'},{'cb' if second else 'bc'}->ac")
+    y = y if alpha == 1 else mul(y, alpha)
+    if bias is None:
+        return y
+    bias = broadcast(bias, y.shape)
+    return add(y, bias if beta == 1 else mul(bias, beta))
+
+
+@operator("Einsum", 12, note="one or two inputs; refused: an ellipsis, sizes of 1 that would be stretched")
+def _einsum(c: Call) -> Value:
+    return einsum(c.string("equation"), *c.reals())
+
+
+# --- reductions -------------------------------------------------------------------------------------------------
+
+
+def _reduction(name: str, versions: tuple[int, ...], fn: Callable[..., Value], since: int) -> None:
+    """Axes are an attribute before version `since`, an input from then on."""
+
+    def line(c: Call) -> Value:
+        keep = c.flag("keepdims", 1)
+        axes = c.axes(None if c.version < since else 1)
+        empty = c.version >= since and c.flag("noop_with_empty_axes")
+        x = c.real(0)
+        if not axes:
+            if empty:
+                return c.refuse("noop_with_empty_axes=1 without axes is not supported")
+            axes = list(range(len(x.shape)))
+        return fn(x, axes_of("axes", axes, len(x.shape)), keepdims=keep)
+
+    operator(name, *versions, note="refused: noop_with_empty_axes=1 without axes")(line)
+
+
+def _log_sum_exp(x: Value, axes: Any, keepdims: bool) -> Value:
+    largest = amax(x, axes, keepdims=True)
+    shifted = log(sum_(exp(sub(x, largest)), axes, keepdims=True))
+    y = add(shifted, largest)
+    return y if keepdims else reshape(y, tuple(n for a, n in enumerate(x.shape) if a not in axes))
+
+
+_reduction("ReduceMean", (1, 11, 13, 18), mean, 18)
+_reduction("ReduceSum", (1, 11, 13), sum_, 13)
+_reduction("ReduceMax", (1, 11, 12, 13, 18, 20), amax, 18)
+_reduction(
+    "ReduceMin", (1, 11, 12, 13, 18, 20), lambda x, axes, keepdims: neg(amax(neg(x), axes, keepdims=keepdims)), 18
+)
+_reduction("ReduceL1", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(abs_(x), axes, keepdims=keepdims), 18)
+_reduction("ReduceL2", (1, 11, 13, 18), lambda x, axes, keepdims: sqrt(sum_(mul(x, x), axes, keepdims=keepdims)), 18)
+_reduction("ReduceSumSquare", (1, 11, 13, 18), lambda x, axes, keepdims: sum_(mul(x, x), axes, keepdims=keepdims), 18)
+_reduction("ReduceLogSumExp", (1, 11, 13, 18), _log_sum_exp, 18)
+
+
+def _position(name: str, fn: Callable[..., Value]) -> None:
+    def line(c: Call) -> Value:
+        keep, axis, x = c.flag("keepdims", 1), c.integer("axis", 0), c.real(0)
+        return fn(x, axis, keepdims=keep, last=c.version >= 12 and c.flag("select_last_index"))
+
+    operator(name, 1, 11, 12, 13)(line)
+
+
+_position("ArgMax", argmax)
+_position("ArgMin", argmin)
+
+
+@operator("TopK", 1, 10, 11, 24, note="k is known; sorted=1")
+def _topk(c: Call) -> tuple[Value, Value]:
+    k = c.integer("k") if c.version == 1 else c.known_number(1, "k")
+    largest = True
+    if c.version >= 11:
+        largest = c.flag("largest", 1)
+        c.only("sorted", "int", 1)
+    return topk(c.real(0), k, axis=c.integer("axis", -1), largest=largest)
+
+
+@operator("CumSum", 11, 14, note="the axis is known")
+def _cumsum(c: Call) -> Value:
+    axis = c.known_number(1, "axis")
+    return cumsum(c.real(0), axis, exclusive=c.flag("exclusive"), reverse=c.flag("reverse"))
+
+
+@operator("ReduceProd", 1, 11, 13, 18, note="of known integers only; noop_with_empty_axes=0")
+def _reduce_prod(c: Call) -> Value:
+    keep = c.flag("keepdims", 1)
+    axes = c.axes(None if c.version < 18 else 1)
+    c.only("noop_with_empty_axes", "int", 0)
+    factors = c.known(0, "the input")
+    if factors.dtype.kind != "i":
+        c.refuse("only a product of known integers is supported", None, UnsupportedError)
+    return c.folded(np.prod(factors, axis=axes_of("axes", axes or None, factors.ndim), keepdims=keep))
+
+
+# --- normalisation ----------------------------------------------------------------------------------------------
+
+
+@operator(
+    "BatchNormalization", 7, 9, 14, 15, note="inference: one output, training_mode=0, spatial=1; momentum has no effect"
+)
+def _batch_normalization(c: Call) -> Value:
+    c.without_effect("momentum", "float")  # of the running statistics, in training
+    if c.outputs > 1:  # before version 14 this is how training is asked for
+        c.refuse(f"output {shown(c.node.output[c.outputs - 1])} is not supported in inference", None)
+    if c.version == 7:
+        c.only("spatial", "int", 1)
+    if c.version >= 14:
+        c.only("training_mode", "int", 0)
+    eps = c.floating("epsilon", 1e-5)
+    x, scale, bias, mean_, var = c.reals()
+    if len(x.shape) < 2:
+        c.refuse(f"needs (N, C, ...); got shape {x.shape}", "C1", ShapeError)
+    return batch_norm(x, mean_, var, scale, bias, eps=eps)
+
+
+@operator("InstanceNormalization", 6, 22)
+def _instance_normalization(c: Call) -> Value:
+    x, scale, bias = c.reals()
+    if len(x.shape) < 3:
+        c.refuse(f"needs (N, C, *spatial); got shape {x.shape}", "C1", ShapeError)
+    return group_norm(x, x.shape[1], scale, bias, eps=c.floating("epsilon", 1e-5))
+
+
+@operator("GroupNormalization", 21, note="stash_type=1; version 18 (scale per group) was withdrawn by ONNX itself")
+def _group_normalization(c: Call) -> Value:
+    c.only("stash_type", "int", 1)
+    x, scale, bias = c.reals()
+    return group_norm(x, c.integer("num_groups"), scale, bias, eps=c.floating("epsilon", 1e-5))
+
+
+@operator("LayerNormalization", 17, note="the first output only; stash_type=1")
+def _layer_normalization(c: Call) -> Value:
+    c.only("stash_type", "int", 1)
+    x = c.real(0)
+    axis = axis_of("axis", c.integer("axis", -1), len(x.shape))
+    return layer_norm(x, x.shape[axis:], c.real(1), c.optional(2), eps=c.floating("epsilon", 1e-5))
+
+
+@operator("LRN", 1, 13)
+def _lrn(c: Call) -> Value:
+    """x / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta."""
+    alpha, beta, bias = c.floating("alpha", 1e-4), c.floating("beta", 0.75), c.floating("bias", 1.0)
+    size, x = c.integer("size"), c.real(0)
+    if len(x.shape) < 2 or size < 1:
+        c.refuse(f"needs channels and size >= 1; got shape {x.shape}, size={size}", "W1", ShapeError)
+    last = [a for a in range(len(x.shape)) if a != 1] + [1]
+    squares = permute(mul(x, x), last)
+    around = ((size - 1) // 2, size - 1 - (size - 1) // 2)
+    total = avg_pool(squares, (size,), stride=1, padding=(around,), divisor=size)
+    scale = power(add(mul(total, alpha), bias), beta)
+    back = [0, len(last) - 1, *range(1, len(last) - 1)]
+    return div(x, permute(scale, back))
+
+
+# --- comparison -------------------------------------------------------------------------------------------------
+
+
+def _comparison(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
+    """1 where it holds, else 0: what Where selects by."""
+
+    def line(c: Call) -> Value:
+        operands = [c.value(i) for i in (0, 1)]
+        c.result_type = TensorProto.BOOL
+        if not all(isinstance(v, np.ndarray) for v in operands):
+            return fn(c.real(0), c.real(1))
+        c.folded(np.broadcast_to(0, np.broadcast_shapes(*(v.shape for v in operands))))
+        return fold(*operands)
+
+    operator(name, *versions)(line)
+
+
+_comparison("Equal", (7, 11, 13, 19), equal, np.equal)
+_comparison("Greater", (7, 9, 13), greater, np.greater)
+_comparison("GreaterOrEqual", (12, 16), greater_equal, np.greater_equal)
+_comparison("Less", (7, 9, 13), lambda x, y: greater(y, x), np.less)
+_comparison("LessOrEqual", (12, 16), lambda x, y: greater_equal(y, x), np.less_equal)

@@ -1,0 +1,204 @@
+"""From an ONNX model to a graph: one pass over its nodes, each through its line in the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from ....errors import SpecgradError, UnsupportedError
+from ....graph.builder import Var
+from ....graph.graph import Graph, Node
+from ....window import Shape
+from ..file import DTYPES, FLOATS, NODES, Budget, ModelError, check_shape, extent, shown, tensor, type_name
+from .importer import Importer
+from .steps import DOMAINS, lookup, run
+from .unexamined import Declared, Unexamined, pass_over, read_outside, refuse
+
+OLDEST = 7  # tested to 22; a newer opset is read where the version of every operator in force is one of the table
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxGraph(Graph):
+    """A graph read from ONNX, with the way back to the names of the model.
+
+    values  ONNX value (tensor) name -> position of the graph node that computes it. Values that no output needs, or
+            that were computed while importing (shapes, axes), have none.
+    formats name of a node -> what a runtime computes it in, where that is not float32: "float16", "int32", ...
+    """
+
+    values: Mapping[str, int] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
+    unexamined: tuple[Unexamined, ...] = ()
+    """Nodes that a partial import passed over: what they read are outputs of the graph, what they give are inputs."""
+
+
+# --- the model --------------------------------------------------------------------------------------------------
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    opsets = {o.version for o in model.opset_import if o.domain in DOMAINS}
+    if len(opsets) != 1:
+        raise ModelError(f"the model must import the ONNX operators once; got opsets {sorted(opsets)[:5]}")
+    (opset,) = opsets
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST <= opset <= newest:
+        raise UnsupportedError("from_onnx", f"opset {opset} is not supported; opsets {OLDEST} to {newest} are")
+    return int(opset)
+
+
+def _check_model(model: onnx.ModelProto) -> None:
+    """What a model may contain besides nodes, and we do not honour."""
+    if len(model.graph.node) > NODES:
+        raise ModelError(f"the graph has {len(model.graph.node)} nodes; at most {NODES} are read")
+    graph = model.graph
+    named = [v.name for group in (graph.input, graph.output, graph.initializer) for v in group]
+    for name in [*named, *(text for n in graph.node for text in (n.op_type, n.name, *n.input, *n.output))]:
+        if not isinstance(name, str):  # protobuf hands out the bytes
+            raise ModelError(f"the name {shown(name)} is not UTF-8 text")
+    refused = {
+        "functions": model.functions,
+        "training_info": model.training_info,
+        "sparse_initializer": model.graph.sparse_initializer,
+        "quantization_annotation": model.graph.quantization_annotation,
+    }
+    for name, entries in refused.items():
+        if len(entries):
+            raise ModelError(f"{name} of the model is not honoured", rule="P5")
+
+
+def _input_shape(info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]]) -> Shape:
+    """The declared shape, its unknown sizes filled in from input_shapes."""
+    what = f"input {shown(info.name)}"
+    if info.type.WhichOneof("value") != "tensor_type":
+        raise ModelError(f"{what} is not a tensor")
+    declared = info.type.tensor_type
+    dims = [d.dim_value if d.HasField("dim_value") else None for d in declared.shape.dim]
+    known = declared.HasField("shape")
+    if info.name in given:
+        shape = check_shape(what, given[info.name])
+        if known and (len(shape) != len(dims) or any(d not in (None, n) for d, n in zip(dims, shape, strict=True))):
+            raise ModelError(f"{what} is declared as {tuple(dims)}; input_shapes gives {shape}")
+        return shape
+    if not known or None in dims:
+        text = (
+            f"{what} has unknown sizes {tuple(dims) if known else ''}; give input_shapes={{{shown(info.name)}: (...)}}"
+        )
+        raise ModelError(text)
+    return check_shape(what, dims)
+
+
+def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[str, Sequence[int]]) -> list[str]:
+    for proto in graph.initializer:
+        importer.define(proto.name, tensor(proto, importer.folder, importer.budget), proto.data_type)
+    names = [i.name for i in graph.input if i.name not in importer.values]
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise ModelError(f"input_shapes names {shown(unknown[0])}, which is no input; inputs are {shown(names)}")
+    for info in graph.input:
+        if info.name in names:
+            _define_input(importer, info, given)
+    return names
+
+
+def _define_input(importer: Importer, info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]]) -> None:
+    shape = _input_shape(info, given)
+    elem_type = info.type.tensor_type.elem_type
+    if elem_type not in DTYPES or elem_type == TensorProto.BOOL:
+        raise ModelError(f"input {shown(info.name)} has element type {type_name(elem_type)}, which is not read")
+    importer.budget.check(f"input {shown(info.name)}", extent(shape))
+    index = elem_type in (TensorProto.INT32, TensorProto.INT64)
+    importer.define(info.name, importer.trace.leaf(info.name, shape, "index" if index else "real"), elem_type)
+
+
+def _outputs(importer: Importer, graph: onnx.GraphProto) -> tuple[Var, ...]:
+    if not graph.output:
+        raise ModelError("the graph has no output")
+    for info in graph.output:
+        if info.name not in importer.values and info.name not in importer.missing:
+            raise ModelError(f"output {shown(info.name)} is not computed by any node")
+    return tuple(_output(importer, info.name) for info in graph.output if info.name in importer.values)
+
+
+def _output(importer: Importer, name: str) -> Var:
+    value = importer.values[name]
+    if isinstance(value, Var) or value.dtype.kind not in "iub":
+        return importer.variable(name)
+    return importer.trace.constant(value.astype(np.int64), name)
+
+
+def import_model(
+    model: onnx.ModelProto,
+    folder: Path | None,
+    byte_budget: int,
+    input_shapes: Mapping[str, Sequence[int]],
+    partial: bool,
+    declared: Declared,
+) -> OnnxGraph:
+    _check_model(model)
+    opset = _opset(model)
+    used = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
+    importer = Importer(folder, Budget(byte_budget), used)
+    names = _define_inputs(importer, model.graph, dict(input_shapes))
+    passed = _run_all(importer, model.graph, opset, declared)
+    if not partial:
+        refuse(passed)
+    outputs = _outputs(importer, model.graph)
+    reads = read_outside(importer, passed, outputs)
+    outside = [n for u in passed for n in u.gives if n in importer.values]
+    inputs = tuple(importer.values[name] for name in (*names, *outside))
+    single = len(outputs) == 1 and not passed
+    graph = importer.trace.freeze((*names, *outside), inputs, (*outputs, *reads), single)
+    return replace(_with_values(graph, importer, model.graph), unexamined=tuple(passed))
+
+
+def _run_all(importer: Importer, graph: onnx.GraphProto, opset: int, declared: Declared) -> list[Unexamined]:
+    """Every node through its line; those that have none, or are refused by it, are passed over."""
+    passed = []
+    for node in graph.node:
+        error = None
+        try:
+            line, version = lookup(node, opset)
+            if importer.missing.isdisjoint(node.input):
+                run(importer, node, line, version)
+                continue
+        except ModelError:
+            raise
+        except SpecgradError as refused:
+            error = refused
+        passed.append(pass_over(importer, node, error, declared))
+    return passed
+
+
+def _with_values(graph: Graph, importer: Importer, proto: onnx.GraphProto) -> OnnxGraph:
+    """The mapping from ONNX values to nodes; node names are unique and survive the renumbering."""
+    position = {n.name: i for i, n in enumerate(graph.nodes)}
+    variables = {**importer.recorded, **{k: v for k, v in importer.values.items() if isinstance(v, Var)}}
+    values = {name: position[v.name] for name, v in variables.items() if v.name in position}
+    fields = {f: getattr(graph, f) for f in Graph.__dataclass_fields__}
+    fields["nodes"] = _named_as_layers(graph)
+    formats = {
+        position[importer.trace.nodes[p].name]: f
+        for p, f in importer.formats.items()
+        if f != "float32" and importer.trace.nodes[p].name in position
+    }
+    named = {fields["nodes"][p].name: f for p, f in formats.items()}
+    fields["trainable"] = frozenset(graph.nodes[values[n]].name for n in _weights(proto) if n in values)
+    return OnnxGraph(**fields, values=values, formats=named)
+
+
+def _named_as_layers(graph: Graph) -> tuple[Node, ...]:
+    """A layer of one node gives it its name: conv1, not conv1.conv."""
+    members = Counter(n.group for n in graph.nodes)
+    return tuple(replace(n, name=n.group) if members[n.group] == 1 else n for n in graph.nodes)
+
+
+def _weights(proto: onnx.GraphProto) -> set[str]:
+    """Initializers that training may change: floats with an axis, except running statistics."""
+    names = {t.name for t in proto.initializer if t.data_type in FLOATS and t.dims}
+    return names - {name for n in proto.node if n.op_type == "BatchNormalization" for name in n.input[3:]}

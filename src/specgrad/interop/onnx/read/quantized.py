@@ -1,0 +1,296 @@
+"""ONNX operators on quantised numbers, and those of com.microsoft that its static quantisation writes.
+
+Integers are whole numbers of the graph. What a runtime computes in int32 is marked so, and exact; scales are float32,
+and the last step, `quantize`, rounds to nearest even, adds the zero point and saturates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from ....errors import ShapeError
+from ....op import Value, apply
+from ....ops.activation import leaky_relu, sigmoid
+from ....ops.avg_pool import AVG_POOL
+from ....ops.contract import matmul
+from ....ops.elementwise import add, div, equal, maximum, minimum, mul, neg, select, sub
+from ....ops.layout import axis_of, broadcast, concat, permute, reshape, sum_
+from ....ops.max_pool import amax
+from ....ops.quantize import cast, quantize
+from ....window import Shape
+from ..file import DTYPES, FLOATS, type_name
+from .node import Call, contributed, operator
+from .windows import convolve, pool_window, spatial
+
+INTEGERS: dict[int, tuple[int, int]] = {
+    t: (int(np.iinfo(DTYPES[t]).min), int(np.iinfo(DTYPES[t]).max))
+    for t in (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32)
+}
+"""Types of quantised numbers, with their least and largest."""
+SCALES = "scales and zero points: one number each, or one per entry of `axis`"
+REQUANTISED = "scales are float32, sums int32; rounded to nearest even, then the zero point, then saturated"
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------
+
+
+def _whole(c: Call, i: int) -> Value:
+    """An input of an integer type, as whole numbers."""
+    if c.elem_type(i) not in INTEGERS:
+        c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not a quantised number", None)
+    return c.importer.whole_numbers(c.input_name(i))
+
+
+def _placed(c: Call, i: int, value: Value, shape: Shape, axis: int) -> Value:
+    """A scale or zero point, brought to `shape`: one number, or one per entry of the axis."""
+    given = tuple(value.shape)
+    if np.prod(given, dtype=int) == 1:
+        return broadcast(reshape(value, ()), shape)
+    at = axis_of(c.title, axis, len(shape)) if shape else 0
+    if len(given) != 1 or given[0] != shape[at]:
+        c.refuse(
+            f"input {i} of shape {given} must be one number or {shape[at]}, one per entry of axis {at}",
+            "C1",
+            ShapeError,
+        )
+    return broadcast(reshape(value, given + (1,) * (len(shape) - 1 - at)), shape)
+
+
+def _centred(c: Call, i: int, zero: int, axis: int = 0) -> Value:
+    """Input i less its zero point: exact, in integers."""
+    q = _whole(c, i)
+    if not c.has(zero):
+        return q
+    with c.computing("int32"):
+        return sub(q, _placed(c, zero, _whole(c, zero), tuple(q.shape), axis))
+
+
+def _scaled(c: Call, q: Value, *scales: tuple[int, int]) -> Value:
+    """An int32 sum as a float32, times scales: (input, axis) each."""
+    with c.computing("float32"):
+        y = cast(q, "float32")
+        for i, axis in scales:
+            y = mul(y, _placed(c, i, c.real(i), tuple(y.shape), axis))
+        return y
+
+
+def _stored(c: Call, y: Value, scale: int, zero: int, axis: int = 0) -> Value:
+    """quantize(y) with the scale and zero point that are inputs; the type of the zero point is that of the result."""
+    c.result_type = c.elem_type(zero)
+    low, high = INTEGERS.get(c.result_type) or c.refuse(
+        f"result of type {type_name(c.result_type)} is not supported", None
+    )
+    shape = tuple(y.shape)
+    s, z = _placed(c, scale, c.real(scale), shape, axis), _placed(c, zero, _whole(c, zero), shape, axis)
+    with c.computing("float32"):
+        return quantize(y, s, z, low=low, high=high)
+
+
+def _summed(c: Call, y: Value, scale: int, zero: int) -> Value:
+    """As _stored where a runtime may add the zero point before it rounds: ties may go either way."""
+    c.result_type = c.elem_type(zero)
+    low, high = INTEGERS[c.result_type]
+    shape = tuple(y.shape)
+    with c.computing("float32"):
+        moved = div(y, _placed(c, scale, c.real(scale), shape, 0))
+        moved = add(moved, _placed(c, zero, _whole(c, zero), shape, 0))
+        return quantize(moved, 1, 0, low=low, high=high)
+
+
+def _dequantized(c: Call, i: int, scale: int, zero: int) -> Value:
+    """(q - zero)*scale as one float32 expression, multiplied out or not."""
+    q = _whole(c, i)
+    with c.computing("float32"):
+        q = sub(q, _placed(c, zero, _whole(c, zero), tuple(q.shape), 0)) if c.has(zero) else q
+        return mul(q, _placed(c, scale, c.real(scale), tuple(q.shape), 0))
+
+
+# --- to integers and back ---------------------------------------------------------------------------------------
+
+
+def _axis(c: Call) -> int:
+    if c.version >= 21:
+        c.only("block_size", "int", 0)
+    return int(c.integer("axis", 1)) if c.version >= 13 else 0
+
+
+def _check_scale(c: Call, x: int) -> None:
+    if c.elem_type(1) not in FLOATS or (c.elem_type(x) in FLOATS and c.elem_type(x) != c.elem_type(1)):
+        c.refuse(f"a scale of type {type_name(c.elem_type(1))} is not supported here", None)
+
+
+@operator(
+    "QuantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28, note=f"to (u)int8, (u)int16; {SCALES}; block_size=0, precision=0"
+)
+def _quantize_linear(c: Call) -> Value:
+    """saturate(round(x/scale) + zero), the quotient in the type of x."""
+    axis = _axis(c)
+    if c.version >= 19:
+        c.without_effect("saturate", "int")  # of 8-bit floats
+    if c.version >= 23:
+        c.only("precision", "int", 0)
+    _check_scale(c, 0)
+    wanted = c.integer("output_dtype", 0) if c.version >= 21 else 0
+    kind = c.elem_type(2) if c.has(2) else wanted or TensorProto.UINT8
+    if kind not in INTEGERS or wanted not in (0, kind):
+        c.refuse(f"output type {type_name(wanted or kind)} is not supported")
+    x = c.real(0)
+    shape, (low, high) = tuple(x.shape), INTEGERS[kind]
+    scale = _placed(c, 1, c.real(1), shape, axis)
+    zero = _placed(c, 2, _whole(c, 2), shape, axis) if c.has(2) else 0
+    c.result_type = kind
+    with c.computing(c.format_of(0)):
+        return quantize(x, scale, zero, low=low, high=high)
+
+
+@operator(
+    "DequantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28, note=f"of (u)int8, (u)int16, int32; {SCALES}; block_size=0"
+)
+def _dequantize_linear(c: Call) -> Value:
+    """(q - zero)*scale: the difference in integers, the product in the type of the scale."""
+    axis = _axis(c)
+    _check_scale(c, 0)
+    if c.version >= 23 and c.integer("output_dtype", 0) not in (0, c.elem_type(1)):
+        c.refuse("output_dtype must be the type of the scale")
+    q = _centred(c, 0, 2, axis)
+    c.result_type = c.elem_type(1)
+    return mul(q, _placed(c, 1, c.real(1), tuple(q.shape), axis))
+
+
+@operator(
+    "DynamicQuantizeLinear", 11, note="scale and zero point from the range of x with 0; an x of zeros alone has scale 1"
+)
+def _dynamic_quantize_linear(c: Call) -> tuple[Value, ...]:
+    x = c.real(0)
+    high, low = maximum(amax(x), 0), minimum(neg(amax(neg(x))), 0)
+    span = div(sub(high, low), 255)
+    scale = select(equal(span, 0), 1, span)  # then x is 0 throughout
+    zero = quantize(neg(low), scale, 0, low=0, high=255)
+    y = quantize(x, broadcast(scale, x.shape), broadcast(zero, x.shape), low=0, high=255)
+    c.result_types = (TensorProto.UINT8, TensorProto.FLOAT, TensorProto.UINT8)
+    return y, scale, zero
+
+
+# --- sums of products -------------------------------------------------------------------------------------------
+
+
+@operator("ConvInteger", 10, note="zero points: one number each, or one per output channel of w")
+def _conv_integer(c: Call) -> Value:
+    """Exact integers: conv(w - w_zero, x - x_zero)."""
+    x, w = _centred(c, 0, 2), _centred(c, 1, 3)
+    c.result_type = TensorProto.INT32
+    with c.computing("int32"):
+        return convolve(c, x, w, None)
+
+
+@operator("MatMulInteger", 10, note="zero points: one number each, one per row of A, one per column of B")
+def _matmul_integer(c: Call) -> Value:
+    a, b = _centred(c, 0, 2, -2), _centred(c, 1, 3, -1)
+    c.result_type = TensorProto.INT32
+    with c.computing("int32"):
+        return matmul(a, b)
+
+
+@operator("QLinearConv", 10, note=f"w_scale and w_zero_point also per output channel; {REQUANTISED}")
+def _qlinear_conv(c: Call) -> Value:
+    """saturate(round((conv(w - w_zero, x - x_zero) + B)*x_scale*w_scale/y_scale) + y_zero)."""
+    x, w = _centred(c, 0, 2), _centred(c, 3, 5)
+    bias = _whole(c, 8) if c.has(8) else None
+    with c.computing("int32"):
+        total = convolve(c, x, w, bias, weight=3)
+    return _stored(c, _scaled(c, total, (1, 1), (4, 1)), 6, 7, 1)
+
+
+@operator("QLinearMatMul", 10, 21, note=f"a per row, b per column; {REQUANTISED}")
+def _qlinear_matmul(c: Call) -> Value:
+    a, b = _centred(c, 0, 2, -2), _centred(c, 3, 5, -1)
+    with c.computing("int32"):
+        total = matmul(a, b)
+    return _stored(c, _scaled(c, total, (1, -2), (4, -1)), 6, 7, -2)
+
+
+@contributed("QGemm", 6, 9, note=f"alpha=1, transA=0; {REQUANTISED}; without y_scale the result is float32")
+def _qgemm(c: Call) -> Value:
+    c.only("alpha", "float", 1.0)
+    c.only("transA", "int", 0)
+    transposed = c.flag("transB")
+    a, b = _centred(c, 0, 2), _centred(c, 3, 5, 0 if transposed else 1)
+    b = permute(b, (1, 0)) if transposed else b
+    with c.computing("int32"):
+        total = matmul(a, b)
+        total = add(total, broadcast(_whole(c, 6), total.shape)) if c.has(6) else total
+    y = _scaled(c, total, (1, 0), (4, 1))
+    if c.has(7):
+        return _stored(c, y, 7, 8)
+    c.result_type = TensorProto.FLOAT
+    return y
+
+
+# --- com.microsoft ----------------------------------------------------------------------------------------------
+
+
+@contributed("QLinearAdd", 7, 8, note="the zero point may be added before rounding: ties may go either way")
+def _qlinear_add(c: Call) -> Value:
+    a, b = _dequantized(c, 0, 1, 2), _dequantized(c, 3, 4, 5)
+    with c.computing("float32"):
+        y = add(a, b)
+    return _summed(c, y, 6, 7)
+
+
+@contributed("QLinearMul", 7, 8, note="the zero point may be added before rounding: ties may go either way")
+def _qlinear_mul(c: Call) -> Value:
+    a, b = _centred(c, 0, 2), _centred(c, 3, 5)
+    with c.computing("int32"):
+        total = mul(a, b)
+    return _summed(c, _scaled(c, total, (1, 0), (4, 0)), 6, 7)
+
+
+def _last_channels(c: Call) -> None:
+    c.only("channels_last", "int", 0)
+
+
+@contributed("QLinearGlobalAveragePool", 5, 5, note=f"channels_last=0; {REQUANTISED}")
+def _qlinear_global_average_pool(c: Call) -> Value:
+    _last_channels(c)
+    x, sizes = _centred(c, 0, 2), spatial(c)
+    with c.computing("int32"):
+        total = sum_(x, range(2, 2 + len(sizes)), keepdims=True)
+    with c.computing("float32"):
+        y = div(_scaled(c, total, (1, 0)), int(np.prod(sizes)))
+    return _stored(c, y, 3, 4)
+
+
+@contributed("QLinearAveragePool", 5, 5, note="channels_last=0; averages in float32")
+def _qlinear_average_pool(c: Call) -> Value:
+    _last_channels(c)
+    divisor = "padded" if c.flag("count_include_pad") else "inside"
+    x = _dequantized(c, 0, 1, 2)
+    with c.computing("float32"):
+        y = apply(AVG_POOL, x, window=pool_window(c, "AveragePool", 10), divisor=divisor)
+    return _stored(c, y, 3, 4)
+
+
+@contributed("QLinearConcat", 5, 2**16, note="each part in its own scale and zero point")
+def _qlinear_concat(c: Call) -> Value:
+    axis = c.integer("axis")
+    if len(c.node.input) % 3 != 2:
+        c.refuse(f"needs two inputs and three per part; got {len(c.node.input)}", "C1", ShapeError)
+    parts = [_stored(c, _dequantized(c, i, i + 1, i + 2), 0, 1) for i in range(2, len(c.node.input), 3)]
+    return concat(parts, axis)
+
+
+@contributed("QLinearSigmoid", 5, 5)
+def _qlinear_sigmoid(c: Call) -> Value:
+    x = _dequantized(c, 0, 1, 2)
+    with c.computing("float32"):
+        y = sigmoid(x)
+    return _stored(c, y, 3, 4)
+
+
+@contributed("QLinearLeakyRelu", 5, 5)
+def _qlinear_leaky_relu(c: Call) -> Value:
+    x, alpha = _dequantized(c, 0, 1, 2), c.floating("alpha", 0.01)
+    with c.computing("float32"):
+        y = leaky_relu(x, alpha)
+    return _stored(c, y, 3, 4)

@@ -1,0 +1,270 @@
+"""ONNX operators with windows: Conv, ConvTranspose, the pools and their friends."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from .... import window
+from ....errors import ShapeError, UnsupportedError
+from ....op import Value, apply
+from ....ops.activation import silu
+from ....ops.avg_pool import AVG_POOL, global_avg_pool
+from ....ops.compose import pad
+from ....ops.conv import conv, conv_transpose
+from ....ops.elementwise import abs_, add, power
+from ....ops.layout import concat, permute, reshape, slice_, sum_
+from ....ops.max_pool import MAX_POOL, WINNER, max_pool, max_unpool
+from ....window import Padding, Shape, Window
+from .node import STEP, Call, operator
+
+TRANSPOSED = (
+    "output_shape overrides pads, cells beyond reach hold the bias; refused: an odd cell of padding in version 1, "
+    "auto_pad=SAME beyond reach (ONNX contradicts itself)"
+)
+MAXIMA = (
+    "Indices (from 8) are flat over N and C, ties go to the first; storage_order from 8, ceil_mode and dilations from "
+    "10; refused: auto_pad=VALID with ceil_mode where ONNX contradicts itself"
+)
+AUTO_PADS = {"NOTSET": None, "VALID": "valid", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
+
+
+def spatial(c: Call, i: int = 0) -> Shape:
+    """The sizes behind batch and channel."""
+    shape = c.shape(i)
+    if len(shape) < 3:
+        c.refuse(f"needs (N, C, *spatial); got shape {shape}", "W1", ShapeError)
+    return shape[2:]
+
+
+def _steps(c: Call, name: str, rank: int) -> Shape:
+    """Strides or dilations, one per axis; 1 where they are left out."""
+    values = c.ints(name, [1] * rank)
+    if len(values) != rank:
+        c.refuse(f"{name}={values} has {len(values)} entries for {rank} spatial axes", "W1", ShapeError)
+    if any(not 1 <= v <= STEP for v in values):
+        c.refuse(f"{name}={values} must lie in 1..{STEP}", "W1", ShapeError)
+    return tuple(values)
+
+
+def _pairs(c: Call, pads: list[int], rank: int) -> tuple[tuple[int, int], ...]:
+    """All begins, then all ends -> one (lo, hi) per axis."""
+    if len(pads) != 2 * rank:
+        c.refuse(f"pads={pads} must have {2 * rank} entries, all begins then all ends", "W1", ShapeError)
+    return tuple(zip(pads[:rank], pads[rank:], strict=True))
+
+
+def _padding(c: Call, rank: int) -> Padding:
+    """auto_pad or pads; ONNX forbids both together."""
+    auto = c.string("auto_pad", "NOTSET")
+    pads = c.ints("pads", None)
+    if auto not in AUTO_PADS:
+        c.refuse(f"auto_pad={auto[:50]!r} must be one of {', '.join(AUTO_PADS)}")
+    word = AUTO_PADS[auto]
+    if word is None:
+        return ((0, 0),) * rank if pads is None else _pairs(c, pads, rank)
+    if pads is not None and any(pads):
+        c.refuse(f"pads={pads} cannot be used together with auto_pad={auto}")
+    return word
+
+
+def pool_window(c: Call, like: str = "", version: int = 0) -> Window:
+    """The window of a pooling node; an attribute that its version does not have is left for `finish` to refuse.
+
+    like, version    what to read it as, where the node is of another domain
+    """
+    like, version = like or c.node.op_type, version or c.version
+    sizes = spatial(c)
+    rank = len(sizes)
+    kernel = tuple(c.ints("kernel_shape"))
+    if len(kernel) != rank:
+        c.refuse(f"kernel_shape={kernel} has {len(kernel)} entries for {rank} spatial axes", "W1", ShapeError)
+    dilations = _steps(c, "dilations", rank) if version >= DILATED[like] else (1,) * rank
+    ceil = c.flag("ceil_mode") if version >= CEILED[like] else False
+    given: dict[str, Any] = {"stride": _steps(c, "strides", rank), "padding": _padding(c, rank), "dilation": dilations}
+    win = window.strided(c.node.op_type, sizes, kernel, ceil=ceil, **given)
+    if ceil and given["padding"] == "valid" and win != window.strided(c.node.op_type, sizes, kernel, **given):
+        text = "auto_pad=VALID with ceil_mode=1: ONNX's text and its shape inference give different sizes here"
+        c.refuse(text + f" (input {sizes}, kernel {kernel}); write pads of 0 instead")
+    return win
+
+
+DILATED = {"MaxPool": 10, "AveragePool": 19, "LpPool": 18}  # the version that brought the attribute
+CEILED = {"MaxPool": 10, "AveragePool": 10, "LpPool": 18}
+
+
+# --- convolution ------------------------------------------------------------------------------------------------
+
+
+def _conv_parts(c: Call, weight: int = 1) -> tuple[Shape, Shape, int]:
+    """Kernel, dilations and groups; kernel_shape may only repeat what the weights, input `weight`, say."""
+    sizes, w = spatial(c), c.shape(weight)
+    if len(w) != len(sizes) + 2:
+        c.refuse(f"weights of shape {w} do not fit an input of shape {c.shape(0)}", "C1", ShapeError)
+    kernel = tuple(c.ints("kernel_shape", list(w[2:])))
+    if kernel != w[2:]:
+        c.refuse(f"kernel_shape={kernel} contradicts weights of shape {w}", "C1", ShapeError)
+    return kernel, _steps(c, "dilations", len(sizes)), c.integer("group", 1)
+
+
+def convolve(c: Call, x: Value, w: Value, b: Value | None, weight: int = 1) -> Value:
+    kernel, dilations, groups = _conv_parts(c, weight)
+    strides, padding = _steps(c, "strides", len(kernel)), _padding(c, len(kernel))
+    return conv(w, b, x, stride=strides, padding=padding, dilation=dilations, groups=groups)
+
+
+@operator("Conv", 1, 11, 22, note="kernel_shape must agree with the weights; auto_pad and pads not together")
+def _conv(c: Call) -> Value:
+    return convolve(c, c.real(0), c.real(1), c.optional(2))
+
+
+@operator("CausalConvWithState", 27)
+def _causal_conv(c: Call) -> tuple[Value, Value]:
+    """A depthwise conv over the last k-1 cells of the state and the input; both outputs are slices of that row."""
+    x, w, width = c.real(0), c.real(1), c.shape(1)[-1] - 1
+    if len(c.shape(0)) != 3 or len(c.shape(1)) != 3 or width < 0:
+        c.refuse(f"needs input and weight of rank 3; got {c.shape(0)} and {c.shape(1)}", "C1", ShapeError)
+    activation = c.string("activation", "none")
+    if activation not in ("none", "silu", "swish"):
+        c.refuse(f"activation={activation[:50]!r} must be none, silu or swish")
+    if c.has(3):
+        row = concat([c.real(3), x], 2)
+    else:
+        row = pad(x, [(width, 0)])
+    y = conv(w, c.optional(2), row, groups=c.shape(0)[1])
+    length = row.shape[2]
+    return (y if activation == "none" else silu(y)), slice_(row, None, None, slice(length - width, length))
+
+
+def _transpose_padding(c: Call, sizes: Shape, kernel: Shape, given: dict[str, Shape]) -> tuple[Any, Shape]:
+    """(lo, hi) per axis, and the cells that lack at the high end: output_shape overrides pads."""
+    rank = len(sizes)
+    auto, pads, output = c.string("auto_pad", "NOTSET"), c.ints("pads", None), c.ints("output_shape", None)
+    if auto not in AUTO_PADS:
+        c.refuse(f"auto_pad={auto[:50]!r} must be one of {', '.join(AUTO_PADS)}")
+    if auto != "NOTSET" and pads is not None and any(pads):
+        c.refuse(f"pads={pads} cannot be used together with auto_pad={auto}")
+    if output is None and auto in ("NOTSET", "VALID"):
+        return (((0, 0),) * rank if pads is None else _pairs(c, pads, rank)), (0,) * rank
+    same = output is None
+    if same:
+        output = [n * s for n, s in zip(sizes, given["stride"], strict=True)]
+    if len(output) == rank + 2:  # older exporters wrote batch and channels too
+        output = output[2:]
+    if len(output) != rank or min(output) < 1:
+        c.refuse(f"output_shape={output} must have {rank} positive entries", "C2", ShapeError)
+    pairs, lacking = window.transposed_padding(sizes, kernel, tuple(output), upper=auto == "SAME_UPPER", **given)
+    if c.version == 1 and any(lo != hi for lo, hi in pairs):
+        c.refuse("version 1 says two different things about where an odd cell of padding goes; write pads")
+    if same and any(lacking):
+        text = f"auto_pad={auto} cannot reach {output} cells: ONNX's text, its shape inference and its reference differ"
+        c.refuse(text + "; write output_shape or pads")
+    return pairs, lacking
+
+
+@operator("ConvTranspose", 1, 11, 22, note=TRANSPOSED)
+def _conv_transpose(c: Call) -> Value:
+    kernel, dilations, groups = _conv_parts(c)
+    rank = len(kernel)
+    extra = tuple(c.ints("output_padding", [0] * rank))
+    if len(extra) != rank:
+        c.refuse(f"output_padding={extra} has {len(extra)} entries for {rank} spatial axes", "C2", ShapeError)
+    given: dict[str, Any] = {"stride": _steps(c, "strides", rank), "output_padding": extra, "dilation": dilations}
+    padding, lacking = _transpose_padding(c, spatial(c), kernel, given)
+    bias = c.optional(2)
+    y = conv_transpose(c.real(1), None if any(lacking) else bias, c.real(0), padding=padding, groups=groups, **given)
+    if not any(lacking):
+        return y
+    y = pad(y, [(0, n) for n in lacking])
+    return y if bias is None else add(y, reshape(bias, (-1,) + (1,) * rank))
+
+
+@operator("DeformConv", 19, 22, note="refused: it reads between cells, at positions that depend on the data")
+def _deform_conv(c: Call) -> Value:
+    return c.refuse("reads at positions that depend on the data: no window relation", None, UnsupportedError)
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------
+
+
+@operator("MaxPool", 1, 8, 10, 11, 12, 22, note=MAXIMA)
+def _max_pool(c: Call) -> Any:
+    """Values by max_pool; Indices count batch and channel too, so those are two more axes of the winner's window."""
+    column_major = c.flag("storage_order") if c.version >= 8 else False
+    win = pool_window(c)
+    x = c.whole(0)
+    y = apply(MAX_POOL, x, window=win)
+    return (y, _indices(x, win, column_major)) if c.outputs > 1 else y
+
+
+def _indices(x: Value, win: Window, column_major: bool) -> Value:
+    """The winner, flat over the whole tensor; column-major counts the first spatial axis fastest."""
+    order = (0, 1, *reversed(range(2, 2 + win.rank))) if column_major else tuple(range(2 + win.rank))
+    flipped = Window(tuple(reversed(win.axes))) if column_major else win
+    singles = tuple(window.strided("MaxPool", x.shape[:2], (1, 1)).axes)
+    return permute(apply(WINNER, permute(x, order), window=Window(singles + flipped.axes)), order)
+
+
+@operator("AveragePool", 7, 10, 11, 19, 22, note="dilations from version 19, ceil_mode from 10; [A1], [W3]")
+def _average_pool(c: Call) -> Value:
+    include = c.flag("count_include_pad")
+    return apply(AVG_POOL, c.real(0), window=pool_window(c), divisor="padded" if include else "inside")
+
+
+def _norm_of(total: Value, p: int) -> Value:
+    return total if p == 1 else power(total, Fraction(1, p))
+
+
+def _power_of_abs(c: Call, p: int) -> Value:
+    if not 1 <= p <= 64:
+        c.refuse(f"p={p} must lie in 1..64")
+    x = abs_(c.real(0))
+    return x if p == 1 else power(x, p)
+
+
+@operator(
+    "LpPool",
+    2,
+    11,
+    18,
+    22,
+    note="of absolute values, padding counts 0; p in 1..64; ceil_mode and dilations from version 18",
+)
+def _lp_pool(c: Call) -> Value:
+    p = c.integer("p", 2)
+    return _norm_of(apply(AVG_POOL, _power_of_abs(c, p), window=pool_window(c), divisor=1), p)
+
+
+@operator("GlobalMaxPool", 1, 22)
+def _global_max_pool(c: Call) -> Value:
+    return max_pool(c.real(0), spatial(c))
+
+
+@operator("GlobalAveragePool", 1, 22)
+def _global_average_pool(c: Call) -> Value:
+    return global_avg_pool(c.real(0), rank=len(spatial(c)))
+
+
+@operator("GlobalLpPool", 2, 22, note="p in 1..64")
+def _global_lp_pool(c: Call) -> Value:
+    p, sizes = c.integer("p", 2), spatial(c)
+    return _norm_of(sum_(_power_of_abs(c, p), range(2, 2 + len(sizes)), keepdims=True), p)
+
+
+@operator("MaxUnpool", 9, 11, 22, note="indices refer to the size that kernel, strides and pads give; the rest is 0")
+def _max_unpool(c: Call) -> Value:
+    sizes = spatial(c)
+    rank = len(sizes)
+    kernel = tuple(c.ints("kernel_shape"))
+    if len(kernel) != rank:
+        c.refuse(f"kernel_shape={kernel} has {len(kernel)} entries for {rank} spatial axes", "W1", ShapeError)
+    padding = ((0, 0), (0, 0), *_pairs(c, c.ints("pads", [0] * 2 * rank), rank))
+    strides = (1, 1, *_steps(c, "strides", rank))
+    indices = c.value(1)
+    y = max_unpool(c.real(0), indices, (1, 1, *kernel), stride=strides, padding=padding)
+    if not c.has(2):
+        return y
+    wanted = tuple(c.known_ints(2, "output_shape"))
+    if len(wanted) != rank + 2 or any(m < n for n, m in zip(y.shape, wanted, strict=True)):
+        c.refuse(f"output_shape={wanted} must be at least {y.shape}", "C2", ShapeError)
+    return pad(y, [(0, m - n) for n, m in zip(y.shape, wanted, strict=True)])

@@ -1,0 +1,1 @@
+"""ONNX models out: one function per operator of ours."""

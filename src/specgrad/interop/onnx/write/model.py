@@ -1,0 +1,86 @@
+"""From a graph to an ONNX model: one pass over its nodes, each through its line in the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from ....errors import ParameterError, UnsupportedError
+from ....graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from ....scalar import Array
+from . import rest, windows
+from .writer import LINES, TYPES, Writer
+
+TABLES = (rest, windows)  # each fills its part of LINES
+OPSET, IR_VERSION = 22, 10
+LARGEST = 2**31 - 2**20  # bytes that one protobuf message may have
+
+
+def export_graph(graph: Graph, dtype: Any) -> onnx.ModelProto:
+    number_type = np.dtype(dtype)
+    if number_type not in TYPES or number_type.kind != "f":
+        raise ParameterError("to_onnx", f"dtype must be float16, float32 or float64; got {number_type}", rule="P5")
+    writer = Writer(graph, number_type)
+    values: list[str] = []
+    for position, node in enumerate(graph.nodes):
+        values.append(_write(writer, position, node, values))
+    outputs = [_output(writer, p, values) for p in graph.output_positions]
+    inputs = [_info(writer, graph.nodes[p], values[p]) for p in graph.input_positions]
+    size = sum(len(t.raw_data) for t in writer.constants)
+    if size > LARGEST:
+        raise UnsupportedError("to_onnx", f"{size} bytes of constants do not fit one ONNX file")
+    proto = helper.make_graph(writer.nodes, "specgrad", inputs, outputs, writer.constants)
+    return helper.make_model(
+        proto, producer_name="specgrad", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
+
+
+def _write(w: Writer, position: int, node: Node, values: list[str]) -> str:
+    if node.op is INPUT:
+        return node.name
+    if node.op is CONSTANT:
+        return w.store(_stored(w, node, w.graph.constants[position]), node.name)
+    line = LINES.get(node.op.name)
+    if line is None:
+        return w.refuse(node, "has no counterpart in ONNX that we write")
+    w.layer = node.name
+    args = [w.number(a.value) if isinstance(a, NumberArg) else values[a] for a in node.args]
+    shapes = [() if isinstance(a, NumberArg) else w.graph.nodes[a].shape for a in node.args]
+    return w.finish(line(w, node, args, shapes), node.name)
+
+
+def _stored(w: Writer, node: Node, array: Array) -> Array:
+    """A constant in the type of the model, which must hold its numbers exactly."""
+    if node.kind == "index":
+        return array.astype(np.int64)
+    stored = array.astype(w.dtype)
+    if not _equal(stored, array):
+        text = f"constant {node.name} has numbers that {w.dtype} cannot hold; give dtype=float64, or round it yourself"
+        raise ParameterError("to_onnx", text, rule="P5")
+    return stored
+
+
+def _equal(stored: Array, array: Array) -> bool:
+    if array.dtype != object:
+        return bool(np.array_equal(stored, array, equal_nan=True))
+    return all(float(s) == v for s, v in zip(stored.flat, array.flat, strict=True))
+
+
+def _info(w: Writer, node: Node, name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.INT64 if node.kind == "index" else w.elem_type, node.shape)
+
+
+def _output(w: Writer, position: int, values: list[str]) -> onnx.ValueInfoProto:
+    """An output must be computed by a node, and each name stands once."""
+    name = values[position]
+    if (
+        not any(name in n.output for n in w.nodes)
+        or values.count(name) > 1
+        or w.graph.output_positions.count(position) > 1
+    ):
+        w.layer = name
+        name = w.emit("Identity", name)
+    return _info(w, w.graph.nodes[position], name)

@@ -1,0 +1,119 @@
+"""The state of one export: nodes and constants of an ONNX graph under construction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Never
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from ....errors import UnsupportedError
+from ....graph.graph import Graph, Node
+from ....scalar import Array, Number
+from ....window import Shape
+
+TYPES = {np.dtype(t): code for t, code in (("f2", 10), ("f4", 1), ("f8", 11), ("i8", 7))}
+
+
+class Writer:
+    """Collects nodes; every line of the table adds a few and returns the name of its result."""
+
+    def __init__(self, graph: Graph, dtype: np.dtype[Any]) -> None:
+        self.graph = graph
+        self.dtype = dtype
+        self.elem_type = TYPES[dtype]
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+        self.layer = ""  # the graph node being written
+        self._stored: dict[tuple[Any, ...], str] = {}
+        self._count = 0
+
+    def refuse(self, node: Node, text: str) -> Never:
+        raise UnsupportedError("to_onnx", f"layer {node.name}: {node.op.name} {text}")
+
+    # --- nodes --------------------------------------------------------------------------------------------------
+
+    def emit(self, op: str, *inputs: str, **attributes: Any) -> str:
+        return self.emit_many(op, inputs, 1, attributes)[0]
+
+    def emit_many(self, op: str, inputs: Sequence[str], outputs: int, attributes: dict[str, Any]) -> list[str]:
+        names = [self.fresh(op) for _ in range(outputs)]
+        self.nodes.append(helper.make_node(op, inputs, names, name=names[0], **attributes))
+        return names
+
+    def fresh(self, word: str) -> str:
+        self._count += 1
+        return f"{self.layer}/{word}_{self._count}"
+
+    def finish(self, result: str, name: str) -> str:
+        """Give the last node of a layer, and what it computes, the layer's own name."""
+        if not self.nodes or result not in self.nodes[-1].output or not result.startswith(f"{self.layer}/"):
+            return self.finish(self.emit("Identity", result), name)
+        last = self.nodes[-1]
+        last.output[list(last.output).index(result)] = name
+        last.name = name
+        return name
+
+    # --- constants ----------------------------------------------------------------------------------------------
+
+    def store(self, array: Array, name: str | None = None) -> str:
+        """An initializer; equal small ones are stored once."""
+        key = (name, array.dtype.str, array.shape, array.tobytes() if array.size <= 64 else len(self.constants))
+        if key not in self._stored:
+            self._stored[key] = name or self.fresh("constant")
+            self.constants.append(
+                numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), self._stored[key])
+            )
+        return self._stored[key]
+
+    def ints(self, values: Sequence[int]) -> str:
+        return self.store(np.array(list(values), dtype=np.int64))
+
+    def number(self, value: Number) -> str:
+        """A number, rounded to the type of the model as it is when the graph runs in that type."""
+        return self.store(np.array(float(value), dtype=self.dtype))
+
+    def array(self, values: Any) -> str:
+        return self.store(np.asarray(values, dtype=float).astype(self.dtype))
+
+    # --- steps that many lines need -----------------------------------------------------------------------------
+
+    def reshape(self, x: str, old: Shape, new: Shape) -> str:
+        """Sizes are written out, and a 0 is a size."""
+        return x if old == new else self.emit("Reshape", x, self.ints(new), allowzero=int(0 in new))
+
+    def slice(self, x: str, axis: int, start: int, stop: int, step: int = 1) -> str:
+        return self.emit("Slice", x, *(self.ints([v]) for v in (start, stop, axis, step)))
+
+    def padded(self, x: str, pads: Sequence[tuple[int, int]], rank: int, value: Number = 0) -> str:
+        """(lo, hi) cells around the last axes of a value with `rank` axes; negative ones crop."""
+        if not any(map(any, pads)):
+            return x
+        lead = [0] * (rank - len(pads))
+        widths = [*lead, *(lo for lo, _ in pads), *lead, *(hi for _, hi in pads)]
+        return self.emit("Pad", x, self.ints(widths), self.number(value))
+
+    def joined(self, parts: Sequence[str], axis: int) -> str:
+        return parts[0] if len(parts) == 1 else self.emit("Concat", *parts, axis=axis)
+
+    def planes(self, x: str, shape: Shape, rank: int) -> tuple[str, Shape]:
+        """(mapped axes, 1, *spatial): pooling knows no channels, and ONNX wants a batch and a channel axis."""
+        lead = (math.prod(shape[: len(shape) - rank]), 1)
+        new = lead + shape[len(shape) - rank :]
+        return self.reshape(x, shape, new), new
+
+
+Line = Callable[[Writer, Node, list[str], list[Shape]], str]
+LINES: dict[str, Line] = {}
+
+
+def line(*names: str) -> Callable[[Line], Line]:
+    """Register how operators of the graph are written."""
+
+    def add(fn: Line) -> Line:
+        LINES.update(dict.fromkeys(names, fn))
+        return fn
+
+    return add

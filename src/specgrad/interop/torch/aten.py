@@ -1,0 +1,519 @@
+"""PyTorch's operators in ours: one line per aten overload.
+
+A line takes by name what it honours of the overload's schema (`self` may be called `input`). What a line does not
+take must stay at its default, or is refused by name ([P5]); HARMLESS arguments have no influence on values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import functional as F
+from ...errors import ParameterError, UnsupportedError
+from ...op import Value, is_literal, shape_of
+from ...ops import activation, compose, contract, elementwise, gather, layout, max_pool, order, whole
+from ...ops.elementwise import add, div, exp, greater, greater_equal, mul, neg, select, sqrt, sub
+from . import indexing, products
+
+Line = Callable[..., Any]
+HARMLESS = {"cudnn_enabled", "cudnn_enable", "implicit", "memory_format", "momentum", "non_blocking", "copy"}
+HARMLESS |= {"device", "pin_memory", "half_to_float"}  # a change of type is refused by the importer
+
+
+# --- arithmetic -----------------------------------------------------------------------------------------------------
+
+
+def _times(x: Value, alpha: Any) -> Value:
+    return x if alpha == 1 else x * alpha if is_literal(x) else mul(x, alpha)
+
+
+def _add(self: Value, other: Value, alpha: Any) -> Value:
+    return add(self, _times(other, alpha))
+
+
+def _sub(self: Value, other: Value, alpha: Any) -> Value:
+    return sub(self, _times(other, alpha))
+
+
+def _addmm(self: Value, mat1: Value, mat2: Value) -> Value:
+    return add(contract.matmul(mat1, mat2), self)
+
+
+def _prelu(self: Value, weight: Value) -> Value:
+    """One slope, or one per channel (axis 1)."""
+    channels = shape_of(weight)[0]
+    spread = weight if channels == 1 else layout.reshape(weight, (channels, *(1,) * (len(shape_of(self)) - 2)))
+    return select(greater(self, 0), self, mul(self, spread))
+
+
+def _elu(self: Value, alpha: Any, scale: Any, input_scale: Any) -> Value:
+    """The slope at 0 is that of the left side: clamp passes at its end."""
+    left = mul(sub(exp(mul(activation.clamp(self, None, 0), input_scale)), 1), alpha)
+    return mul(select(greater(self, 0), self, left), scale)
+
+
+def _hardtanh(self: Value, min_val: Any, max_val: Any) -> Value:
+    """clamp whose slope is 0 at both ends, as PyTorch's hardtanh has it."""
+    if (min_val, max_val) == (0, 6):
+        return activation.relu6(self)
+    inside = mul(greater(self, min_val), greater(max_val, self))
+    return select(inside, self, activation.clamp(elementwise.stop_gradient(self), min_val, max_val))
+
+
+def _hardsigmoid(self: Value) -> Value:
+    return div(activation.relu6(add(self, 3)), 6)
+
+
+def _mish(self: Value) -> Value:
+    return mul(self, activation.tanh(F.softplus(self)))
+
+
+# --- layout ---------------------------------------------------------------------------------------------------------
+
+
+def _axis(x: Value, dim: int, extra: int = 0) -> int:
+    return dim % (len(shape_of(x)) + extra)
+
+
+def _transpose(self: Value, dim0: int, dim1: int) -> Value:
+    order = list(range(len(shape_of(self))))
+    a, b = _axis(self, dim0), _axis(self, dim1)
+    order[a], order[b] = order[b], order[a]
+    return layout.permute(self, order)
+
+
+def _t(self: Value) -> Value:
+    return self if len(shape_of(self)) < 2 else _transpose(self, 0, 1)
+
+
+def _permute(self: Value, dims: Sequence[int]) -> Value:
+    return layout.permute(self, [_axis(self, d) for d in dims])
+
+
+def _squeeze(self: Value, dim: Any = None) -> Value:
+    shape = shape_of(self)
+    dims = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
+    gone = {_axis(self, d) for d in dims}
+    return layout.reshape(self, [n for a, n in enumerate(shape) if n != 1 or a not in gone])
+
+
+def _unsqueeze(self: Value, dim: int) -> Value:
+    shape = list(shape_of(self))
+    shape.insert(_axis(self, dim, 1), 1)
+    return layout.reshape(self, shape)
+
+
+def _expand(self: Value, size: Sequence[int]) -> Value:
+    old = shape_of(self)
+    kept = (1,) * (len(size) - len(old)) + old
+    return layout.broadcast(self, [m if n == -1 else n for n, m in zip(size, kept, strict=True)])
+
+
+def _slice(self: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
+    return layout.slice_(self, *(None,) * _axis(self, dim), slice(start, end, step))
+
+
+def _select(self: Value, dim: int, index: int) -> Value:
+    axis = _axis(self, dim)
+    at = index % shape_of(self)[axis]
+    shape = shape_of(self)
+    return layout.reshape(_slice(self, axis, at, at + 1, 1), shape[:axis] + shape[axis + 1 :])
+
+
+def _split_sizes(self: Value, split_sizes: Sequence[int], dim: int) -> tuple[Value, ...]:
+    ends = [sum(split_sizes[: i + 1]) for i in range(len(split_sizes))]
+    return tuple(_slice(self, dim, end - n, end, 1) for n, end in zip(split_sizes, ends, strict=True))
+
+
+def _split(self: Value, split_size: int, dim: int) -> tuple[Value, ...]:
+    n = shape_of(self)[_axis(self, dim)]
+    return _split_sizes(self, [min(split_size, n - at) for at in range(0, n, split_size)], dim)
+
+
+def _chunk(self: Value, chunks: int, dim: int) -> tuple[Value, ...]:
+    return _split(self, math.ceil(shape_of(self)[_axis(self, dim)] / chunks), dim)
+
+
+def _stack(tensors: Sequence[Value], dim: int) -> Value:
+    return layout.concat([_unsqueeze(x, dim) for x in tensors], _axis(tensors[0], dim, 1))
+
+
+def _cat(tensors: Sequence[Value], dim: int) -> Value:
+    return layout.concat(tensors, _axis(tensors[0], dim))
+
+
+def _unbind(self: Value, dim: int) -> tuple[Value, ...]:
+    return tuple(_select(self, dim, i) for i in range(shape_of(self)[_axis(self, dim)]))
+
+
+def _repeat(self: Value, repeats: Sequence[int]) -> Value:
+    """The whole value, repeats[a] times along axis a; axes that it does not have come first."""
+    x = layout.reshape(self, (1,) * (len(repeats) - len(shape_of(self))) + shape_of(self))
+    for axis, n in enumerate(repeats):
+        x = layout.concat([x] * n, axis) if n != 1 else x
+    return x
+
+
+def _slice_scatter(self: Value, src: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
+    """The value with `src` in place of a slice."""
+    if step != 1:
+        raise ParameterError("slice_scatter", f"step={step} is not supported; only 1", rule="P5")
+    first, last, _ = slice(start, end).indices(shape_of(self)[_axis(self, dim)])
+    return _cat([_slice(self, dim, 0, first, 1), src, _slice(self, dim, max(first, last), None, 1)], dim)
+
+
+def _masked_fill(self: Value, mask: Value, value: Any) -> Value:
+    return select(mask, value, self)
+
+
+def _pixel_shuffle(self: Value, upscale_factor: int) -> Value:
+    """(..., C*r*r, H, W) as (..., C, H*r, W*r)."""
+    *lead, c, h, w = shape_of(self)
+    r, n = upscale_factor, len(lead)
+    parts = layout.reshape(self, (*lead, c // (r * r), r, r, h, w))
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return layout.reshape(layout.permute(parts, order), (*lead, c // (r * r), h * r, w * r))
+
+
+def _pad_line(mode: str) -> Line:
+    return lambda self, padding: F.pad(self, padding, mode)
+
+
+def _embedding(weight: Value, indices: Value, padding_idx: int) -> Value:
+    """The row padding_idx is as any other, but for the gradient: it receives none."""
+    rows = shape_of(weight)[0]
+    if padding_idx >= 0:
+        fixed = np.zeros((rows, 1), dtype=np.float32)
+        fixed[padding_idx] = 1
+        weight = select(fixed, elementwise.stop_gradient(weight), weight)
+    return gather.gather(weight, indices, axis=0)
+
+
+def _gather(self: Value, dim: int, index: Value) -> Value:
+    """One position per output cell; cells beyond the index's shape are not read."""
+    axis, sizes = _axis(self, dim), shape_of(index)
+    kept = [None if a == axis else slice(0, n) for a, n in enumerate(sizes)]
+    return gather.take_along(layout.slice_(self, *kept), index, axis=axis)
+
+
+def _position(find: Line) -> Line:
+    def line(self: Value, dim: int | None, keepdim: bool) -> Value:
+        if dim is not None:
+            return find(self, dim, keepdims=keepdim)
+        y = find(layout.reshape(self, (math.prod(shape_of(self)),)), 0)
+        return layout.reshape(y, (1,) * len(shape_of(self))) if keepdim else y
+
+    return line
+
+
+def _extreme(find: Line) -> Line:
+    """The value at the first largest (smallest) cell, which alone receives the gradient, and its position."""
+
+    def line(self: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+        index = find(self, dim, keepdims=True)
+        values = gather.take_along(self, index, axis=dim)
+        shape = shape_of(values)
+        gone = shape if keepdim else (*shape[: _axis(self, dim)], *shape[_axis(self, dim) + 1 :])
+        return layout.reshape(values, gone), layout.reshape(index, gone)
+
+    return line
+
+
+def _topk(self: Value, k: int, dim: int, largest: bool) -> tuple[Value, Value]:
+    return order.topk(self, k, axis=dim, largest=largest)
+
+
+def _sort(self: Value, dim: int, descending: bool) -> tuple[Value, Value]:
+    return order.topk(self, shape_of(self)[_axis(self, dim)], axis=dim, largest=descending)
+
+
+def _roll(self: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
+    if not dims:
+        flat = layout.reshape(self, (math.prod(shape_of(self)),))
+        return layout.reshape(gather.roll(flat, shifts[0], axis=0), shape_of(self))
+    for shift, dim in zip(shifts, dims, strict=True):
+        self = gather.roll(self, shift, axis=dim)
+    return self
+
+
+def _flip(self: Value, dims: Sequence[int]) -> Value:
+    for dim in dims:
+        n = shape_of(self)[_axis(self, dim)]
+        self = gather.gather(self, np.arange(n)[::-1].copy(), axis=dim)
+    return self
+
+
+def _fill(value: Any) -> Line:
+    return lambda self: layout.fill(self, value)
+
+
+def _unchanged(self: Value) -> Value:
+    return self
+
+
+def _dropout(input: Value, p: float, train: bool) -> Value:
+    if train:
+        raise ParameterError("dropout", "train=True draws random numbers; call module.eval() first", rule="P5")
+    return input
+
+
+# --- reductions and normalisation -----------------------------------------------------------------------------------
+
+
+def _dims(dim: Any) -> Any:
+    """PyTorch reads an empty list as every axis."""
+    return None if dim is None or dim == [] else dim
+
+
+def _instance_norm(
+    input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, eps: float
+) -> Value:
+    if not use_input_stats:
+        return compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
+    if running_mean is not None:
+        text = "use_input_stats=True changes the running statistics; call module.eval() first"
+        raise ParameterError("instance_norm", text, rule="P5")
+    return compose.group_norm(input, shape_of(input)[1], weight, bias, eps=eps)
+
+
+def _frozen_batch_norm(
+    input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, eps: float
+) -> tuple[Value]:
+    return (compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps),)
+
+
+# --- pooling --------------------------------------------------------------------------------------------------------
+
+
+def _with_indices(pool: Line) -> Line:
+    def line(self: Value, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Value:
+        return pool(self, kernel_size, stride, padding, dilation, ceil_mode, True)
+
+    return line
+
+
+def _adaptive_max(rank: int) -> Line:
+    """The overload always returns the indices too."""
+    pool = getattr(F, f"adaptive_max_pool{rank}d")
+    return lambda self, output_size: pool(self, output_size, True)
+
+
+def _max_unpool(rank: int) -> Line:
+    """The schema brings the output size, so kernel, stride and padding have nothing left to say."""
+    return lambda self, indices, output_size, stride=None, padding=None: max_pool.max_unpool(
+        self, indices, (1,) * rank, output=tuple(output_size)[-rank:]
+    )
+
+
+def _upsample(mode: str) -> Line:
+    def line(input: Value, output_size: Any, scale_factors: Any) -> Value:
+        return F.interpolate(input, output_size, scale_factors, mode)
+
+    def linear(input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
+        return F.interpolate(input, output_size, scale_factors, mode, align_corners)
+
+    return line if mode.startswith("nearest") else linear
+
+
+def _each_rank(name: str, make: Callable[[int], Line]) -> dict[str, Line]:
+    return {name.format(rank): make(rank) for rank in (1, 2, 3)}
+
+
+def _of(name: str) -> Callable[[int], Line]:
+    return lambda rank: getattr(F, name.format(rank))
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+COMPARISONS: dict[str, Line] = {
+    f"{name}.{kind}": line
+    for kind in ("Scalar", "Tensor")
+    for name, line in {
+        "gt": lambda self, other: greater(self, other),
+        "ge": lambda self, other: greater_equal(self, other),
+        "lt": lambda self, other: greater(other, self),
+        "le": lambda self, other: greater_equal(other, self),
+        "eq": lambda self, other: elementwise.equal(self, other),
+        "ne": lambda self, other: elementwise.equal(elementwise.equal(self, other), 0),
+    }.items()
+}
+
+TABLE: dict[str, Line] = {
+    **COMPARISONS,
+    # convolution
+    **_each_rank("conv{}d.default", _of("conv{}d")),
+    **_each_rank("conv{}d.padding", _of("conv{}d")),
+    "conv_transpose1d.default": F.conv_transpose1d,
+    "conv_transpose2d.input": F.conv_transpose2d,
+    "conv_transpose3d.input": F.conv_transpose3d,
+    # pooling
+    **_each_rank("max_pool{}d.default", _of("max_pool{}d")),
+    **_each_rank("max_pool{}d_with_indices.default", lambda rank: _with_indices(_of("max_pool{}d")(rank))),
+    **_each_rank("avg_pool{}d.default", _of("avg_pool{}d")),
+    **_each_rank("adaptive_avg_pool{}d.default", _of("adaptive_avg_pool{}d")),
+    **_each_rank("adaptive_max_pool{}d.default", _adaptive_max),
+    "max_unpool2d.default": _max_unpool(2),
+    "max_unpool3d.default": _max_unpool(3),
+    **_each_rank("upsample_nearest{}d.vec", lambda _: _upsample("nearest")),
+    **_each_rank("_upsample_nearest_exact{}d.vec", lambda _: _upsample("nearest-exact")),
+    "upsample_linear1d.vec": _upsample("linear"),
+    "upsample_bilinear2d.vec": _upsample("bilinear"),
+    "upsample_trilinear3d.vec": _upsample("trilinear"),
+    # contraction
+    "linear.default": F.linear,
+    "matmul.default": lambda self, other: contract.matmul(self, other),
+    "mm.default": lambda self, mat2: contract.matmul(self, mat2),
+    "bmm.default": lambda self, mat2: contract.matmul(self, mat2),
+    "addmm.default": _addmm,
+    **products.LINES,
+    # arithmetic
+    **{f"{name}.{kind}": line for kind in ("Tensor", "Scalar") for name, line in (("add", _add), ("sub", _sub))},
+    **{f"rsub.{kind}": lambda self, other, alpha: _sub(other, self, alpha) for kind in ("Tensor", "Scalar")},
+    **{f"mul.{kind}": lambda self, other: mul(self, other) for kind in ("Tensor", "Scalar")},
+    **{f"div.{kind}": lambda self, other: div(self, other) for kind in ("Tensor", "Scalar")},
+    "neg.default": neg,
+    "abs.default": elementwise.abs_,
+    "exp.default": exp,
+    "log.default": elementwise.log,
+    "sqrt.default": sqrt,
+    "rsqrt.default": lambda self: div(1, sqrt(self)),
+    "reciprocal.default": lambda self: div(1, self),
+    "square.default": lambda self: mul(self, self),
+    "sign.default": elementwise.sign,
+    "floor.default": whole.floor,
+    "ceil.default": whole.ceil,
+    "round.default": whole.round_,
+    "trunc.default": whole.trunc,
+    "frac.default": lambda self: whole.fmod(self, 1),
+    **{f"fmod.{kind}": lambda self, other: whole.fmod(self, other) for kind in ("Tensor", "Scalar")},
+    **{f"remainder.{kind}": lambda self, other: whole.mod(self, other) for kind in ("Tensor", "Scalar")},
+    "pow.Tensor_Scalar": lambda self, exponent: elementwise.power(self, exponent),
+    "maximum.default": lambda self, other: elementwise.maximum(self, other),
+    "minimum.default": lambda self, other: elementwise.minimum(self, other),
+    "masked_fill.Scalar": _masked_fill,
+    "where.self": lambda condition, self, other: select(condition, self, other),
+    # activations
+    "relu.default": activation.relu,
+    "relu6.default": activation.relu6,
+    "leaky_relu.default": F.leaky_relu,
+    "prelu.default": _prelu,
+    "elu.default": _elu,
+    "hardtanh.default": _hardtanh,
+    "clamp.default": lambda self, min, max: activation.clamp(self, min, max),
+    "clamp_min.default": lambda self, min: activation.clamp(self, min),
+    "clamp_max.default": lambda self, max: activation.clamp(self, None, max),
+    "hardswish.default": activation.hardswish,
+    "hardsigmoid.default": _hardsigmoid,
+    "sigmoid.default": activation.sigmoid,
+    "tanh.default": activation.tanh,
+    "silu.default": activation.silu,
+    "mish.default": _mish,
+    "gelu.default": F.gelu,
+    "softplus.default": F.softplus,
+    "softmax.int": F.softmax,
+    "_softmax.default": F.softmax,
+    "log_softmax.int": F.log_softmax,
+    "_log_softmax.default": F.log_softmax,
+    # normalisation
+    "batch_norm.default": F.batch_norm,
+    "_native_batch_norm_legit_no_training.default": _frozen_batch_norm,
+    "layer_norm.default": F.layer_norm,
+    "group_norm.default": F.group_norm,
+    "instance_norm.default": _instance_norm,
+    # reductions
+    "mean.default": lambda self: elementwise.mean(self),
+    "mean.dim": lambda self, dim, keepdim: elementwise.mean(self, _dims(dim), keepdims=keepdim),
+    "sum.default": lambda self: layout.sum_(self),
+    "sum.dim_IntList": lambda self, dim, keepdim: layout.sum_(self, _dims(dim), keepdims=keepdim),
+    "argmax.default": _position(order.argmax),
+    "argmin.default": _position(order.argmin),
+    "max.dim": _extreme(order.argmax),
+    "min.dim": _extreme(order.argmin),
+    "topk.default": _topk,
+    "sort.default": _sort,
+    "cumsum.default": lambda self, dim: order.cumsum(self, dim),
+    "amax.default": lambda self, dim, keepdim: max_pool.amax(self, _dims(dim), keepdims=keepdim),
+    # layout
+    "view.default": lambda self, size: layout.reshape(self, size),
+    "_unsafe_view.default": lambda self, size: layout.reshape(self, size),
+    "reshape.default": lambda self, shape: layout.reshape(self, shape),
+    "flatten.using_ints": lambda self, start_dim, end_dim: layout.flatten(self, start_dim, end_dim),
+    "permute.default": _permute,
+    "transpose.int": _transpose,
+    "t.default": _t,
+    "squeeze.default": _squeeze,
+    "squeeze.dim": _squeeze,
+    "squeeze.dims": _squeeze,
+    "unsqueeze.default": _unsqueeze,
+    "expand.default": _expand,
+    "slice.Tensor": _slice,
+    "select.int": _select,
+    "split.Tensor": _split,
+    "split_with_sizes.default": _split_sizes,
+    "chunk.default": _chunk,
+    "unbind.int": _unbind,
+    "slice_scatter.default": _slice_scatter,
+    "zero.default": _fill(0),
+    "repeat.default": _repeat,
+    "cat.default": _cat,
+    "stack.default": _stack,
+    "pad.default": F.pad,
+    "constant_pad_nd.default": F.pad,
+    **_each_rank("reflection_pad{}d.default", lambda _: _pad_line("reflect")),
+    **_each_rank("replication_pad{}d.default", lambda _: _pad_line("replicate")),
+    "embedding.default": _embedding,
+    "index_select.default": lambda self, dim, index: gather.gather(self, index, axis=dim),
+    "index.Tensor": indexing.index,
+    "gather.default": _gather,
+    "roll.default": _roll,
+    "flip.default": _flip,
+    "pixel_shuffle.default": _pixel_shuffle,
+    "zeros_like.default": _fill(0),
+    "ones_like.default": _fill(1),
+    "full_like.default": lambda self, fill_value: layout.fill(self, fill_value),
+    # no computation
+    "clone.default": _unchanged,
+    "contiguous.default": _unchanged,
+    "alias.default": _unchanged,
+    "lift_fresh_copy.default": _unchanged,
+    "_to_copy.default": lambda self, dtype: self,  # the importer has one floating type for everything
+    "to.dtype": lambda self, dtype: self,
+    "detach.default": elementwise.stop_gradient,
+    "detach_.default": elementwise.stop_gradient,
+    "dropout.default": _dropout,
+    "feature_dropout.default": _dropout,
+    "native_dropout.default": _dropout,
+    "_assert_tensor_metadata.default": lambda: None,  # a check that PyTorch has already made
+}
+
+
+# --- calling a line -------------------------------------------------------------------------------------------------
+
+
+def arguments(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Every argument of the schema by name; those left out have the schema's default."""
+    named = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+    return {a.name: named.get(a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments}
+
+
+def call(name: str, schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The value of one aten call, in our operators."""
+    line = TABLE.get(name)
+    if line is None:
+        raise UnsupportedError("from_torch", f"aten.{name} has no line in the table of PyTorch operators")
+    taken = inspect.signature(line).parameters
+    given = arguments(schema, args, kwargs)
+    first = next(iter(taken), None)
+    if "self" in given and "self" not in taken and first is not None:
+        given[first] = given.pop("self")  # `input` or `x` in the line
+    defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    for key in given.keys() - taken.keys() - HARMLESS if taken else ():
+        if given[key] != defaults.get(key):
+            text = f"{key}={given[key]!r} is not supported; only {defaults.get(key)!r}"
+            raise ParameterError(f"aten.{name}", text, rule="P5")
+    return line(**{key: value for key, value in given.items() if key in taken})

@@ -1,0 +1,42 @@
+"""x[i, :, j] with tensors in the brackets, as `gather` along one axis. Positions are known, or are one input's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import ParameterError, UnsupportedError
+from ...op import Value, shape_of
+from ...ops.gather import gather
+from ...ops.layout import permute, reshape
+from ...scalar import Array
+
+
+def index(self: Value, indices: Sequence[Any]) -> Value:
+    """The indexed axes become one; the axes of the positions stand in their place, or first if they were apart."""
+    places = [a for a, i in enumerate(indices) if i is not None]
+    given = [i for i in indices if i is not None]
+    if any(i.dtype.kind == "b" if isinstance(i, np.ndarray) else i.kind != "index" for i in given):
+        raise ParameterError("index", "a mask is not supported: its cells decide the shape of the result", rule="P5")
+    if len(given) > 1 and not all(isinstance(i, np.ndarray) for i in given):
+        raise UnsupportedError("aten.index.Tensor", "several positions that depend on an input are not supported")
+    rank = len(shape_of(self))
+    together = places == list(range(places[0], places[0] + len(places)))
+    order = list(range(rank)) if together else places + [a for a in range(rank) if a not in places]
+    x, axis = permute(self, order), places[0] if together else 0
+    if len(given) == 1:
+        return gather(x, given[0], axis=axis)
+    shape, sizes = shape_of(x), shape_of(x)[axis : axis + len(places)]
+    x = reshape(x, (*shape[:axis], int(np.prod(sizes)), *shape[axis + len(places) :]))
+    return gather(x, _flat(given, sizes), axis=axis)
+
+
+def _flat(positions: Sequence[Array], sizes: Sequence[int]) -> Array:
+    """Row-major positions in several axes as one."""
+    spread = np.broadcast_arrays(*positions)
+    for i, n in zip(spread, sizes, strict=True):
+        if i.size and not (-n <= i.min() and i.max() < n):
+            raise UnsupportedError("aten.index.Tensor", f"positions must lie in -{n}..{n - 1}")
+    return np.asarray(np.ravel_multi_index([i % n for i, n in zip(spread, sizes, strict=True)], tuple(sizes)))

@@ -1,0 +1,57 @@
+"""Lines of the aten table for products of several axes: attention, einsum, batched sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import ParameterError
+from ...op import Value, shape_of
+from ...ops.attention import attention
+from ...ops.contract import matmul
+from ...ops.einsum import einsum
+from ...ops.elementwise import add, mul, power, sqrt
+from ...ops.layout import sum_
+
+
+def _attention(
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Any,
+    dropout_p: float,
+    is_causal: bool,
+    scale: Any,
+    enable_gqa: bool,
+) -> Value:
+    if dropout_p:
+        raise ParameterError("scaled_dot_product_attention", f"dropout_p={dropout_p} draws random numbers", rule="P5")
+    if enable_gqa and shape_of(query)[-3] != shape_of(key)[-3]:
+        raise ParameterError("scaled_dot_product_attention", "enable_gqa=True with fewer keys is unknown", rule="P5")
+    return attention(query, key, value, attn_mask, causal=is_causal, scale=scale)
+
+
+def _einsum(equation: str, tensors: Sequence[Value], path: Any) -> Value:
+    """`path` is an order of products, of which two values have one."""
+    return einsum(equation, *tensors)
+
+
+def _baddbmm(self: Value, batch1: Value, batch2: Value, beta: Any, alpha: Any) -> Value:
+    product = matmul(batch1, batch2)
+    product = product if alpha == 1 else mul(product, alpha)
+    return product if beta == 0 else add(product, self if beta == 1 else mul(self, beta))
+
+
+def _vector_norm(self: Value, ord: Any, dim: Any, keepdim: bool) -> Value:
+    if ord != 2:
+        raise ParameterError("linalg_vector_norm", f"ord={ord} is not supported; only 2", rule="P5")
+    axes = None if dim is None or dim == [] else dim
+    return sqrt(sum_(power(self, 2), axes, keepdims=keepdim))
+
+
+LINES: dict[str, Callable[..., Value]] = {
+    "scaled_dot_product_attention.default": _attention,
+    "einsum.default": _einsum,
+    "baddbmm.default": _baddbmm,
+    "linalg_vector_norm.default": _vector_norm,
+}

@@ -1,0 +1,66 @@
+"""Attention: the average of values, weighted by the softmax of products of queries and keys."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError
+from ..op import Value, composite, shape_of
+from ..scalar import Array, Number
+from .compose import softmax
+from .contract import matmul
+from .elementwise import add, div, exp, mul, select, stop_gradient, sub
+from .layout import permute, sum_
+from .max_pool import amax
+
+
+def causal_mask(queries: int, keys: int) -> Array:
+    """Query i looks at the keys 0..i."""
+    return np.tri(queries, keys, dtype=bool)
+
+
+def _masked_softmax(x: Value, mask: Array) -> Value:
+    """The softmax over the keys that the mask admits; the others weigh nothing, and need no infinity."""
+    if not mask.any(axis=-1).all():
+        raise ParameterError("attention", "a query whose mask admits no key has no weights", rule="P5")
+    seen = mask.astype(np.float32)
+    e = select(seen, exp(mul(sub(x, stop_gradient(_largest(x, seen))), seen)), 0)
+    return div(e, sum_(e, -1, keepdims=True))
+
+
+def _largest(x: Value, seen: Array) -> Value:
+    """The largest admitted cell of a row: the others are lowered to the smallest of all."""
+    smallest = mul(amax(mul(x, -1), -1, keepdims=True), -1)
+    return amax(select(seen, x, smallest), -1, keepdims=True)
+
+
+@composite
+def attention(
+    q: Value, k: Value, v: Value, mask: Value | None = None, *, causal: bool = False, scale: Number | None = None
+) -> Value:
+    """softmax(scale * q k^T + mask) v over the last two axes; leading axes broadcast.
+
+    q is (..., L, E), k (..., S, E), v (..., S, Ev); scale is 1/sqrt(E) unless said. A mask of numbers is added to the
+    products; one of booleans, which must be known, admits the keys where it is true. causal: query i sees keys 0..i.
+
+    >>> x = np.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> attention(x, x, x, causal=True, scale=1)[0]
+    array([1., 0.])
+    """
+    (queries, e), keys = shape_of(q)[-2:], shape_of(k)[-2]
+    if shape_of(k)[-1] != e or shape_of(v)[-2] != keys:
+        text = f"needs q (..., L, E), k (..., S, E), v (..., S, Ev); got {shape_of(q)}, {shape_of(k)}, {shape_of(v)}"
+        raise ShapeError("attention", text, rule="C1")
+    if causal and mask is not None:
+        raise ParameterError("attention", "causal=True with a mask is not supported; give one of both", rule="P5")
+    rank = len(shape_of(k))
+    turned = permute(k, [*range(rank - 2), rank - 1, rank - 2])
+    logits = mul(matmul(q, turned), 1 / math.sqrt(e) if scale is None else scale)
+    known = causal_mask(queries, keys) if causal else mask
+    if isinstance(known, np.ndarray) and known.dtype == bool:
+        weights = _masked_softmax(logits, np.broadcast_to(known, shape_of(logits)))
+    else:
+        weights = softmax(logits if known is None else add(logits, known), -1)
+    return matmul(weights, v)

@@ -1,0 +1,159 @@
+"""Quantisation: reals to the integers of a narrow type and back, and the store of a value in a float format.
+
+An integer of a model is a real number of the graph that happens to be whole; only `quantize` makes whole numbers of
+others. That sums of such numbers are exact is a fact about arithmetic (specgrad.rounding.integers), not about meaning.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from .. import scalar
+from ..errors import ParameterError
+from ..op import Case, Op, Value, apply, composite, register, shape_of
+from ..scalar import Array
+from ..window import Shape
+from . import cases
+from .elementwise import cellwise, greater, mul, same_shape, select, sub
+from .layout import axis_of, broadcast_together, one_reader, reshape
+
+STORES = ("float16", "bfloat16", "float32", "float64")
+
+
+# --- to integers ------------------------------------------------------------------------------------------------
+
+
+def _quantize_shape(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Shape:
+    if low is not None and high is not None and low > high:
+        raise ParameterError("quantize", f"low must not exceed high; got low={low}, high={high}", rule="P5")
+    return same_shape("quantize")(x, scale, zero)
+
+
+def _quantize_spec(x: Array, scale: Array, zero: Array, *, low: int | None, high: int | None) -> Array:
+    """saturate(round(x/scale) + zero), ties to even."""
+    q = np.asarray(scalar.apply("round", np.asarray(x / scale)) + zero)
+    q = q if low is None else scalar.maximum(q, scalar.full((), low, q))
+    return q if high is None else np.asarray(-scalar.maximum(-q, scalar.full((), -high, q)))
+
+
+def _quantize_case(rng: Random) -> Case:
+    shape = cases.lead(rng) + cases.sizes(rng, 1)
+    scale = cases.numbers(rng, shape, low=1, denominators=(1, 2, 4))
+    zero = cases.numbers(rng, shape, denominators=(1,))
+    low, high = rng.choice(((None, None), (-2, 3), (0, 5), (None, 1)))
+    return (cases.numbers(rng, shape, denominators=(1, 2, 4)), scale, zero), {"low": low, "high": high}
+
+
+def _not_saturated(args: Any, t: Value, low: int | None, high: int | None) -> Value:
+    """t where round(x/scale) + zero lies in low..high, else 0; at the ends it passes, as clamp's does ([K1])."""
+    if low is None and high is None:
+        return t
+    q = apply(QUANTIZE, *args, low=None, high=None)
+    t = t if low is None else select(greater(low, q), 0, t)
+    return t if high is None else select(greater(q, high), 0, t)
+
+
+def _quantize_jvp(y: Value, args: Any, dargs: Any, *, low: int | None, high: int | None) -> Value | None:
+    """Flat in x and in the scale; the zero point moves what is not saturated."""
+    return None if dargs[2] is None else _not_saturated(args, dargs[2], low, high)
+
+
+def _quantize_vjp(gy: Value, y: Value, args: Any, *, low: int | None, high: int | None) -> tuple[Value | None, ...]:
+    return None, None, _not_saturated(args, gy, low, high)
+
+
+QUANTIZE = register(
+    Op(
+        name="quantize",
+        shape=_quantize_shape,
+        spec=_quantize_spec,
+        jvp=_quantize_jvp,
+        vjp=_quantize_vjp,
+        cases=_quantize_case,
+        jumps=True,
+        reach=cellwise,
+        readers=one_reader,
+    )
+)
+
+
+def _along(name: str, x: Value, parameter: Value, axis: int | None) -> Value:
+    """A number, or one number per entry of `axis`, shaped to meet x."""
+    shape, given = shape_of(x), shape_of(parameter)
+    if axis is None or len(given) != 1:
+        return parameter
+    after = len(shape) - 1 - axis_of(name, axis, len(shape))
+    return reshape(parameter, given + (1,) * after)
+
+
+def quantize(
+    x: Value,
+    scale: Value,
+    zero_point: Value = 0,
+    *,
+    low: int | None = -128,
+    high: int | None = 127,
+    axis: int | None = None,
+) -> Value:
+    """saturate(round(x/scale) + zero_point): ties to even, then the zero point, then low..high, as ONNX says.
+
+    scale and zero_point are one number each, or one per entry of `axis`. The derivative is zero in x and
+    scale; in the zero point it is 1 where nothing is saturated ([K1]).
+
+    >>> quantize(np.array([0.25, 0.75, 1.25, 99.0]), 0.5, 1, low=0, high=100)
+    array([  1.,   3.,   3., 100.])
+    """
+    given = (_along("quantize", x, p, axis) for p in (scale, zero_point))
+    return apply(QUANTIZE, *broadcast_together("quantize", x, *given), low=low, high=high)
+
+
+@composite
+def dequantize(q: Value, scale: Value, zero_point: Value = 0, *, axis: int | None = None) -> Value:
+    """(q - zero_point) * scale.
+
+    >>> dequantize(np.array([1.0, 3.0]), 0.5, 1)
+    array([0., 1.])
+    """
+    return mul(sub(q, _along("dequantize", q, zero_point, axis)), _along("dequantize", q, scale, axis))
+
+
+# --- to a float format ------------------------------------------------------------------------------------------
+
+
+def _cast_shape(x: Shape, *, dtype: str) -> Shape:
+    if dtype not in STORES:
+        raise ParameterError("cast", f"dtype must be one of {', '.join(STORES)}; got {dtype!r}", rule="P5")
+    return x
+
+
+def _cast_case(rng: Random) -> Case:
+    shape = cases.lead(rng) + cases.sizes(rng, 1)
+    return (cases.numbers(rng, shape),), {"dtype": rng.choice(STORES)}
+
+
+CAST = register(
+    Op(
+        name="cast",
+        shape=_cast_shape,
+        spec=lambda x, *, dtype: x,
+        vjp=lambda gy, y, args, *, dtype: (gy,),
+        cases=_cast_case,
+        linear="all",
+        monotone=(0,),
+        roundings=lambda x, *, dtype: 1,
+        reach=cellwise,
+        readers=one_reader,
+    )
+)
+
+
+def cast(x: Value, dtype: str) -> Value:
+    """x stored in a float format: x itself in meaning, as every stored value is; in arithmetic one rounding to `dtype`.
+
+    >>> cast(np.array([0.1]), "float16")
+    array([0.1])
+    """
+    return apply(CAST, x, dtype=dtype)

@@ -1,0 +1,212 @@
+"""Resizing by exact coordinates (specgrad.window.resize), linear or to a cell nearby, and its adjoint.
+
+resize          y[o] = sum_t weight(o, t) * x[cell(o, t)] along each axis, one after the other
+resize_spread   its adjoint: x[i] = sum of weight(o, t) * gy[o] over cell(o, t) = i
+
+Runtimes compute the coordinates in floats. Weights err by that much, and where src lies next to a border between two
+cells a runtime may read either: both are part of the radius (docs/reference/rounding.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from .. import scalar
+from ..errors import ParameterError, ShapeError
+from ..op import Case, Op, Value, apply, register, shape_of
+from ..scalar import Array, Number
+from ..window import Resized, Shape, identical, resized, whole
+from ..window.resize import NEAREST, WHERE
+from . import cases
+from .layout import axes_of
+
+KEEPING = tuple(
+    w for w in WHERE if w != "tf_half_pixel_for_nn"
+)  # with as many cells and a step of 1 they change nothing
+Axes = list[tuple[int, Resized]]
+
+
+def axes_resized(cells: Sequence[int], *, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Axes:
+    """The axes that change, with what becomes of each."""
+    if not len(axes) == len(sizes) == len(steps) == len(cells) or list(axes) != sorted(set(axes)):
+        raise ShapeError("resize", f"needs a size and a step per axis; got axes={axes}, sizes={sizes}, steps={steps}")
+    given = zip(axes, whole(tuple(cells)), whole(tuple(sizes)), steps, strict=True)
+    return [(a, resized(n, m, Fraction(s), where, how)) for a, n, m, s in given]
+
+
+def _changed(shape: Shape, axes: Shape, sizes: Shape) -> Shape:
+    if any(not 0 <= a < len(shape) for a in axes):
+        raise ShapeError("resize", f"axes {axes} do not exist; got input shape {shape}")
+    new = dict(zip(axes, sizes, strict=True))
+    return tuple(new.get(a, n) for a, n in enumerate(shape))
+
+
+def _resize_shape(x: Shape, *, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Shape:
+    shape = _changed(x, axes, sizes)
+    axes_resized([x[a] for a in axes], axes=axes, sizes=sizes, steps=steps, where=where, how=how)
+    return shape
+
+
+def _spread_shape(gy: Shape, *, cells: Shape, axes: Shape, sizes: Shape, steps: Any, where: str, how: str) -> Shape:
+    axes_resized(cells, axes=axes, sizes=sizes, steps=steps, where=where, how=how)
+    if _changed(gy, axes, sizes) != gy:
+        raise ShapeError("resize_spread", f"needs {sizes} cells on axes {axes}; got shape {gy}")
+    return _changed(gy, axes, cells)
+
+
+def _weighted(x: Array, axis: int, line: Resized, t: int) -> Array:
+    """x times the weights of tap t along an axis that has the output's cells."""
+    if line.how != "linear":
+        return x
+    shape = (line.out, *(1,) * (x.ndim - axis - 1))
+    if x.dtype != object:
+        return np.asarray(x * line.weights[t].reshape(shape).astype(x.dtype))
+    over, under = (np.array([f(w) for w in line.taps[1][t]], dtype=object).reshape(shape) for f in (_over, _under))
+    return np.asarray(x * over / under)
+
+
+def _over(w: Fraction) -> int:
+    return w.numerator
+
+
+def _under(w: Fraction) -> int:
+    return w.denominator
+
+
+def _resize_spec(x: Array, **params: Any) -> Array:
+    for axis, line in axes_resized([x.shape[a] for a in params["axes"]], **params):
+        taps = [_weighted(np.take(x, cells, axis=axis), axis, line, t) for t, cells in enumerate(line.cells)]
+        x = taps[0] if len(taps) == 1 else taps[0] + taps[1]
+    return x
+
+
+def _spread_spec(gy: Array, *, cells: Shape, **params: Any) -> Array:
+    for axis, line in reversed(axes_resized(cells, **params)):
+        y = scalar.zeros((*gy.shape[:axis], line.n, *gy.shape[axis + 1 :]), gy)
+        for t, at in enumerate(line.cells):
+            np.add.at(np.moveaxis(y, axis, 0), at, np.moveaxis(_weighted(gy, axis, line, t), axis, 0))
+        gy = y
+    return gy
+
+
+def roundings(x: Shape, **params: Any) -> int:
+    """Of one output cell: weights of d axes and their product, a product and a sum per tap of 2**d, or d lines."""
+    d = len(params["axes"])
+    return 0 if params["how"] != "linear" else 2 * d + 2 + 2**d
+
+
+def _spread_roundings(gy: Shape, *, cells: Shape, **params: Any) -> int:
+    readers = math.prod(most_readers(line) for _, line in axes_resized(cells, **params))
+    return readers - 1 if params["how"] != "linear" else readers + 2 * len(params["axes"]) + 2
+
+
+def most_readers(line: Resized) -> int:
+    """The most taps that read one cell."""
+    return int(np.bincount(line.cells.reshape(-1), minlength=1).max())
+
+
+def _params(rng: Random, cells: Shape, first: int) -> dict[str, Any]:
+    sizes = tuple(rng.randint(1, 7) for _ in cells)
+    given = rng.random() < 0.5
+    steps = tuple(
+        Fraction(n, m) if given else Fraction(rng.randint(1, 9), 4) for n, m in zip(cells, sizes, strict=True)
+    )
+    how = rng.choice(("linear", "linear", *NEAREST))
+    axes = tuple(range(first, first + len(cells)))
+    return {"axes": axes, "sizes": sizes, "steps": steps, "where": rng.choice(WHERE), "how": how}
+
+
+def _resize_case(rng: Random) -> Case:
+    lead, cells = cases.lead(rng), cases.sizes(rng, rng.choice((1, 1, 2)))
+    return (cases.numbers(rng, lead + cells),), _params(rng, cells, len(lead))
+
+
+def _spread_case(rng: Random) -> Case:
+    lead, cells = cases.lead(rng), cases.sizes(rng, rng.choice((1, 1, 2)))
+    params = _params(rng, cells, len(lead))
+    return (cases.numbers(rng, lead + params["sizes"]),), {"cells": cells, **params}
+
+
+RESIZE: Op = register(
+    Op(
+        name="resize",
+        shape=_resize_shape,
+        spec=_resize_spec,
+        vjp=lambda gy, y, args, **p: (
+            apply(RESIZE_SPREAD, gy, cells=tuple(shape_of(args[0])[a] for a in p["axes"]), **p),
+        ),
+        cases=_resize_case,
+        linear="all",
+        roundings=roundings,
+    )
+)
+RESIZE_SPREAD: Op = register(
+    Op(
+        name="resize_spread",
+        shape=_spread_shape,
+        spec=_spread_spec,
+        vjp=lambda gy, y, args, *, cells, **p: (apply(RESIZE, gy, **p),),
+        cases=_spread_case,
+        linear="all",
+        roundings=_spread_roundings,
+    )
+)
+
+
+def resize(
+    x: Value,
+    sizes: Sequence[int] | None = None,
+    *,
+    scales: Sequence[Number] | None = None,
+    axes: Sequence[int] | None = None,
+    where: str = "half_pixel",
+    how: str = "linear",
+) -> Value:
+    """Axes with another number of cells, between which values are interpolated, or copied from a cell nearby.
+
+    sizes    output cells per axis; or scales: floor(n*scale) cells, and a step of 1/scale. Both: these cells, that step
+    axes     which axes; the last ones unless said
+    where    the formula of the coordinate: half_pixel, pytorch_half_pixel, half_pixel_symmetric, asymmetric,
+             align_corners, tf_half_pixel_for_nn (specgrad.window.resize)
+    how      linear, or the cell that a coordinate is rounded to: floor, ceil, round_prefer_floor, round_prefer_ceil
+
+    Linear, with exact rational coordinates; beyond the ends the last cell is read. Runtimes compute coordinates in
+    floats, which radii allow for.
+
+    >>> resize(np.array([0.0, 1.0]), (4,))
+    array([0.  , 0.25, 0.75, 1.  ])
+    >>> resize(np.array([0.0, 1.0, 2.0]), (2,), how="floor", where="asymmetric")
+    array([0., 1.])
+    """
+    shape = shape_of(x)
+    count = len(sizes if sizes is not None else scales or ())
+    named = axes_of("resize", range(len(shape) - count, len(shape)) if axes is None else axes, len(shape))
+    cells = [shape[a] for a in named] if sizes is None else [whole(shape[a]) for a in named]  # n/m must be a number
+    if len(named) != count or (sizes is None and scales is None):
+        raise ParameterError("resize", f"needs sizes or scales, one per axis; got {sizes} and {scales}", rule="P5")
+    if scales is not None and (len(scales) != count or not all(s > 0 and math.isfinite(s) for s in scales)):
+        raise ParameterError("resize", f"scales must be positive, one per axis; got {scales}", rule="P5")
+    factors = None if scales is None else [Fraction(s) for s in scales]
+    wanted = list(sizes or ())
+    if sizes is None:
+        wanted = [n * s.numerator // s.denominator for n, s in zip(cells, factors or (), strict=False)]
+    steps = (
+        [Fraction(n, max(m, 1)) for n, m in zip(cells, wanted, strict=True)]
+        if factors is None
+        else [1 / s for s in factors]
+    )
+    changes = [
+        k
+        for k, (n, m) in enumerate(zip(cells, wanted, strict=True))
+        if not identical((n,), (m,)) or steps[k] != 1 or where not in KEEPING
+    ]
+    if not changes:
+        return x
+    picked = {"axes": tuple(named[k] for k in changes), "sizes": tuple(wanted[k] for k in changes)}
+    return apply(RESIZE, x, **picked, steps=tuple(steps[k] for k in changes), where=where, how=how)

@@ -1,0 +1,78 @@
+"""Certificates as objects: what `specgrad.bounds.prove` gives, what `check` reads and says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..graph.graph import Graph
+from ..properties.property import Property, PropertyError, robustness
+from ..properties.vnnlib import read
+from .certificate import SECONDS, Checked, read_files, store
+from .certificate import check as check_bytes
+from .network import deployed_graph
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The bytes of its two files. They prove nothing before `check` has replayed them."""
+
+    text: bytes
+    packed: bytes
+
+    def save(self, path: str | Path) -> None:
+        """`path` (.json), and the arrays beside it (.safetensors); files of that name are replaced."""
+        store(path, self.text, self.packed)
+
+    @staticmethod
+    def load(path: str | Path) -> Certificate:
+        """What `save` wrote, or `specgrad certify --certificate`; an OSError where a file cannot be read."""
+        return Certificate(*read_files(Path(path)))
+
+
+def stated(statement: Any, graph: Graph, *, low: Any = None, high: Any = None) -> Property:
+    """A Property; the path of a VNN-LIB file; or (x, label, eps), with limits of any input."""
+    if isinstance(statement, tuple):
+        x, label, eps = statement
+        outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
+        return robustness(x, label, eps, outputs, low=low, high=high)
+    if low is not None or high is not None:
+        raise PropertyError("low and high go with (x, label, eps); a property has its own bounds")
+    return statement if isinstance(statement, Property) else read(statement)
+
+
+def check(
+    certificate: Certificate | str | Path,
+    graph: Graph,
+    statement: Any,
+    *,
+    low: Any = None,
+    high: Any = None,
+    seconds: float = SECONDS,
+) -> Checked:
+    """Replay a certificate in exact arithmetic; a ReplayError says why it proves nothing.
+
+    certificate   the object, or the path of its .json file
+    graph         the network; its constants are rounded to float32, as they are deployed
+    statement     the property that it must be a certificate of: see `stated`
+
+    >>> import specgrad as sg
+    >>> from specgrad.bounds import prove
+    >>> graph = sg.trace(lambda x: sg.relu(sg.linear(np.float32([[1, 1], [1, -1]]), None, x)), (2,))
+    >>> certificate = prove(graph, ([1.0, 0.5], 0, 0.25))
+    >>> print(check(certificate, graph, ([1.0, 0.5], 0, 0.25)))  # doctest: +ELLIPSIS
+    valid: on a box of 2 inputs; the widest: X_0 from 0.75 to 1.25; the first: X_0 from 0.75 to 1.25, X_1 from ...
+      Y_0 - Y_1 <= 0 never happens; margin 0.49...
+    network: digest ...
+    executions: float32, fused; `deployment` says what that includes
+    >>> check(certificate, graph, ([1.0, 0.5], 0, 0.3))
+    Traceback (most recent call last):
+    specgrad.proof.numbers.ReplayError: certificate: the certificate's box does not hold the property's
+    """
+    deployed = deployed_graph(graph)
+    given = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)
+    question = stated(statement, deployed, low=low, high=high)
+    return check_bytes(given.text, given.packed, deployed, question, seconds=seconds)

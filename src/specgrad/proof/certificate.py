@@ -1,0 +1,452 @@
+"""Certificates: a proof that somebody else can check, in exact arithmetic, without trusting whoever found it.
+
+Two files: JSON (what is stated of which network and of which executions, digests) and safetensors (boxes, slopes). The
+checker reads them, compares the digests of the network and of every byte, and replays the bounds over rationals
+(specgrad.proof.replay): ranges of all layers, rounding of float32, linear bounds. It shares the specifications with
+the rest of the library, and no float code.
+
+    statement   for every float32 input of a case's box, every execution that `arithmetic` describes gives outputs
+                outside every alternative of the case
+    proof       per alternative: weights >= 0, not all 0, and slopes such that weights.(rows.y - limits) > 0 by linear
+                bounds
+
+Version 1 counted rounding node by node, while runtimes merge nodes; it is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import SpecgradError, need
+from ..files import partner, write_pair
+from ..graph.graph import CONSTANT, INPUT, Graph
+from ..graph.save import to_json
+from ..properties.property import Case, Property, as_float
+from ..scalar import Array
+from .execution import ExecutionError, Executions, deployment, executions
+from .numbers import ReplayError, rational, rationals
+from .read import (
+    MOST_BYTES,
+    MOST_JSON,
+    canonical,
+    entries,
+    fraction,
+    named,
+    position,
+    read_arrays,
+    read_json,
+    several,
+    shown,
+    whole,
+)
+from .replay import Model, Replay, Slopes
+
+FORMAT, VERSION = "specgrad-certificate", 2
+SCALE = 1 << 10  # slopes are whole numbers over this
+SECONDS = 60.0
+KEYS = {"format", "version", "network", "arithmetic", "cases", "arrays", "digest"}
+CASE_KEYS = {"low", "high", "alternatives"}
+ALTERNATIVE_KEYS = {"rows", "limits", "weights", "slopes", "tighten", "pieces"}
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """Why one alternative is excluded: weights of its rows, slopes per relu and max_pool, nodes to tighten.
+
+    Nodes go by their position in the graph.
+
+    pieces   vectors of relus that are bounded together (specgrad.proof.pieces)
+    """
+
+    weights: tuple[int, ...]
+    slopes: Mapping[int, Slopes]
+    tighten: tuple[int, ...] = ()
+    pieces: Mapping[int, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class CaseProof:
+    """A box in float32, and a proof per alternative."""
+
+    low: Array
+    high: Array
+    alternatives: tuple[tuple[Array, tuple[Fraction, ...], Proof], ...]
+
+
+# --- what was checked -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Excluded:
+    """Outputs that never happen, rows.y <= limits, and by how much: a lower bound of weights.(rows.y - limits)."""
+
+    rows: tuple[tuple[int, ...], ...]
+    limits: tuple[Fraction, ...]
+    margin: Fraction
+
+    def __str__(self) -> str:
+        """As in: Y_0 - 2*Y_3 <= 1/2 never happens.
+
+        >>> str(Excluded(((1, 0, -2), (-1, 0, 0)), (Fraction(1, 2), Fraction(0)), Fraction(1)))
+        'Y_0 - 2*Y_2 <= 1/2 and -Y_0 <= 0 never happen together'
+        """
+        parts = [f"{_sum(row)} <= {_short(limit)}" for row, limit in zip(self.rows, self.limits, strict=True)]
+        return f"{' and '.join(parts)} never {'happens' if len(parts) == 1 else 'happen together'}"
+
+
+def _sum(row: Sequence[int]) -> str:
+    terms = [("-" if c < 0 else "+", f"{abs(c)}*" if abs(c) != 1 else "", j) for j, c in enumerate(row) if c]
+    text = " ".join(f"{sign} {factor}Y_{j}" for sign, factor, j in terms)
+    return f"-{text[2:]}" if text.startswith("-") else text[2:] or "0"
+
+
+def _short(number: Fraction) -> str:
+    short = max(abs(number.numerator), number.denominator) < 10**12
+    return str(number) if short else f"about {as_float(number):.9g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Proven:
+    """One case: on this float32 box, these outputs never happen."""
+
+    low: Array
+    high: Array
+    alternatives: tuple[Excluded, ...]
+
+    def box(self, cells: int = 3) -> str:
+        """How many inputs, the widest, the first few."""
+        low, high = (np.ravel(end).tolist() for end in (self.low, self.high))
+        widest = max(range(len(low)), key=lambda i: high[i] - low[i])
+        each = [f"X_{i} from {low[i]:.9g} to {high[i]:.9g}" for i in (widest, *range(min(cells, len(low))))]
+        return f"{len(low)} inputs; the widest: {each[0]}; the first: {', '.join(each[1:])}"
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """A certificate that was found valid: what it proves, of which network, for which executions, and by how much.
+
+    network   the digest of the network
+    files     names of the files that were read, as the caller gave them
+    """
+
+    network: str
+    cases: tuple[Proven, ...]
+    arithmetic: Executions
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def deployment(self) -> dict[str, str]:
+        return deployment(self.arithmetic)
+
+    @property
+    def margins(self) -> tuple[tuple[Fraction, ...], ...]:
+        return tuple(tuple(a.margin for a in case.alternatives) for case in self.cases)
+
+    @property
+    def margin(self) -> Fraction:
+        """The least of all."""
+        return min(m for case in self.margins for m in case)
+
+    def __str__(self) -> str:
+        lines = []
+        for case in self.cases:
+            lines.append(f"valid: on a box of {case.box()}")
+            lines += [f"  {a}; margin {as_float(a.margin):.6g}" for a in case.alternatives]
+        lines.append(f"network: digest {self.network}")
+        kind = f"{self.arithmetic.dtype}, {self.arithmetic.execution}"
+        return "\n".join([*lines, f"executions: {kind}; `deployment` says what that includes"])
+
+
+# --- digests ----------------------------------------------------------------------------------------------------------
+
+
+def digest(*parts: bytes) -> str:
+    """SHA-256 of some bytes, each behind its length."""
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(len(part).to_bytes(8, "little") + part)
+    return sha.hexdigest()
+
+
+def network_digest(graph: Graph) -> str:
+    """The digest of a graph: its nodes, their names and parameters, and every bit of its constants."""
+    parts = [canonical(to_json(graph))]
+    for i in sorted(graph.constants):
+        array = graph.constants[i]
+        if array.dtype != object:  # exact constants stand in the JSON
+            little = array.astype(array.dtype.newbyteorder("<"))
+            parts += [str(i).encode(), little.dtype.str.encode(), little.tobytes()]
+    return digest(*parts)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write(path: str | Path, graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> None:
+    """Write a certificate: `path` (.json), and its arrays beside it (.safetensors)."""
+    store(path, *encode(graph, cases, arithmetic))
+
+
+def store(path: str | Path, text: bytes, packed: bytes) -> None:
+    """Both files, given their bytes: the old pair or this one, whenever it is stopped."""
+    write_pair(path, text, Path(path).with_suffix(".safetensors"), packed)
+
+
+def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> tuple[bytes, bytes]:
+    """The bytes of both files; arithmetic: the executions that it is about, see specgrad.proof.execution."""
+    need("safetensors", "certificates need")
+    from safetensors.numpy import save
+
+    arrays: dict[str, Array] = {}
+
+    def kept(name: str, array: Array) -> str:
+        arrays[name] = np.ascontiguousarray(array)
+        return name
+
+    written = []
+    for c, case in enumerate(cases):
+        rows = []
+        for a, (matrix, limits, proof) in enumerate(case.alternatives):
+            slopes = {
+                str(i): [kept(f"{c}.{a}.{i}.{side}", getattr(s, side).astype(np.int16)) for side in ("lower", "upper")]
+                for i, s in proof.slopes.items()
+            }
+            together = {str(i): kept(f"{c}.{a}.{i}.pieces", m.astype(np.int32)) for i, m in proof.pieces.items()}
+            exact = [[int(v) for v in row] for row in matrix.tolist()]
+            rows.append({"rows": exact, "limits": [str(v) for v in limits], "weights": list(proof.weights),
+                         "slopes": slopes, "tighten": sorted(set(proof.tighten)), "pieces": together})  # fmt: skip
+        ends = (kept(f"{c}.{side}", getattr(case, side).astype(np.float32)) for side in ("low", "high"))
+        written.append({"low": next(ends), "high": next(ends), "alternatives": rows})
+    packed = save(arrays)
+    data = {"format": FORMAT, "version": VERSION, "network": network_digest(graph), "cases": written}
+    data["arithmetic"] = executions(arithmetic).to_json()
+    return sealed(data, packed), packed
+
+
+def sealed(data: Mapping[str, Any], packed: bytes) -> bytes:
+    """The JSON file: the data with the digests of the arrays and of itself."""
+    stated = {**data, "arrays": digest(packed)}
+    stated.pop("digest", None)
+    return canonical({**stated, "digest": digest(canonical(stated))})
+
+
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+
+class OutOfTimeError(ReplayError):
+    """Neither valid nor refused: the time was over first."""
+
+
+class Deadline:
+    """Called in every loop of a replay; refuses when the time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.end = seconds, time.monotonic() + seconds
+
+    def __call__(self) -> None:
+        if time.monotonic() > self.end:
+            raise OutOfTimeError(f"the replay took over {self.seconds:g} s; give it more with `seconds`")
+
+
+def check_file(
+    path: str | Path,
+    graph: Graph,
+    statement: Property | None = None,
+    *,
+    seconds: float = SECONDS,
+    files: Mapping[str, str] | None = None,
+) -> Checked:
+    """Read a certificate and replay it for this network; a ReplayError says why it proves nothing.
+
+    A file that cannot be read is an OSError: nothing was refused then.
+    """
+    path = Path(path)
+    checked = check(*read_files(path), graph, statement, seconds=seconds)
+    return Checked(checked.network, checked.cases, checked.arithmetic, {**(files or {}), "certificate": path.name})
+
+
+def read_files(path: Path) -> tuple[bytes, bytes]:
+    """The JSON text, and the arrays beside it."""
+    text = _bytes(path, MOST_JSON)
+    return text, _bytes(partner(text, path.with_suffix(".safetensors")), MOST_BYTES)
+
+
+def _bytes(path: Path, most: int) -> bytes:
+    """A file's bytes, if there are not too many."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ReplayError(f"{path.name} has over {most} bytes")
+    return content
+
+
+def check(
+    text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, seconds: float = SECONDS
+) -> Checked:
+    """Replay a certificate given as the bytes of its files.
+
+    statement   the property that it must be a certificate of; without one, of whatever it states
+    seconds     how long the replay may take
+    """
+    deadline = Deadline(seconds)
+    data = _read(text)
+    if data["arrays"] != digest(packed):
+        raise ReplayError("the arrays are not those that the certificate was written with")
+    if data["network"] != network_digest(graph):
+        raise ReplayError("the network is not the one that the certificate was written for")
+    arithmetic = _arithmetic(data["arithmetic"])
+    arrays = read_arrays(packed)
+    cases = [_case(case, arrays, graph) for case in several(data["cases"], "the cases")]
+    if statement is not None:
+        _compare(cases, statement)
+    proven = tuple(_replayed(graph, case, arithmetic, deadline) for case in cases)
+    return Checked(data["network"], proven, arithmetic)
+
+
+def _read(text: bytes) -> dict[str, Any]:
+    """The JSON part, if every byte of it is as we write it and its digest is right."""
+    data = read_json(text)
+    if isinstance(data, dict) and data.get("format") == FORMAT and data.get("version") == 1:
+        raise ReplayError(
+            "version 1 is no longer accepted: it counted rounding node by node, and runtimes merge nodes; certify again"
+        )
+    entries(data, KEYS, "a certificate")
+    if data["format"] != FORMAT or type(data["version"]) is not int or data["version"] != VERSION:
+        given = f"{shown(data['format'])} {shown(data['version'])}"
+        raise ReplayError(f"format and version must be {FORMAT} {VERSION}; got {given}")
+    if data["digest"] != digest(canonical({k: v for k, v in data.items() if k != "digest"})):
+        raise ReplayError("the digest does not fit the certificate")
+    return dict(data)
+
+
+def _arithmetic(data: Any) -> Executions:
+    try:
+        return executions(entries(data, set(Executions().to_json()), "the arithmetic"))
+    except ExecutionError as error:
+        raise ReplayError(str(error)) from None
+
+
+def _case(data: Any, arrays: Mapping[str, Array], graph: Graph) -> CaseProof:
+    entries(data, CASE_KEYS, "a case")
+    shape = graph.nodes[graph.input_positions[0]].shape
+    low, high = (named(arrays, data[side], np.float32, shape) for side in ("low", "high"))
+    if not (low.size and np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
+        raise ReplayError("a box must have finite ends, the lower one first")
+    given = several(data["alternatives"], "the alternatives of a case")
+    return CaseProof(low, high, tuple(_alternative(a, arrays, graph) for a in given))
+
+
+def _alternative(data: Any, arrays: Mapping[str, Array], graph: Graph) -> tuple[Array, tuple[Fraction, ...], Proof]:
+    entries(data, ALTERNATIVE_KEYS, "an alternative")
+    rows, limits, weights = (several(data[k], f"the {k} of an alternative") for k in ("rows", "limits", "weights"))
+    if not len(rows) == len(limits) == len(weights):
+        raise ReplayError("an alternative needs a limit and a weight per row")
+    exact = np.array([_row(row, graph) for row in rows], dtype=object)
+    weights = [whole(w, 0, "weights") for w in weights]
+    if not any(weights):
+        raise ReplayError("the weights of an alternative are all 0, so nothing excludes it")
+    slopes = {_at(k, graph): Slopes(*_pair(arrays, names), SCALE) for k, names in _object(data["slopes"], "slopes")}
+    pieces = {_at(k, graph): named(arrays, name, np.int32) for k, name in _object(data["pieces"], "pieces")}
+    proof = Proof(tuple(weights), slopes, _tighten(data["tighten"], graph), pieces)
+    return exact, tuple(map(fraction, limits)), proof
+
+
+def _row(row: Any, graph: Graph) -> list[int]:
+    outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
+    if len(several(row, "a row")) != outputs:
+        raise ReplayError(f"a row needs {outputs} numbers, one per output; got {len(row)}")
+    return [whole(v, -(1 << 53), "rows") for v in row]
+
+
+def _object(data: Any, what: str) -> Any:
+    if not isinstance(data, dict):
+        raise ReplayError(f"{what} go by node; got {shown(data)}")
+    return data.items()
+
+
+def _pair(arrays: Mapping[str, Array], names: Any) -> tuple[Array, Array]:
+    if not isinstance(names, list) or len(names) != 2:
+        raise ReplayError(f"slopes are two arrays, lower and upper; got {shown(names)}")
+    return named(arrays, names[0], np.int16), named(arrays, names[1], np.int16)
+
+
+def _at(key: Any, graph: Graph) -> int:
+    return position(key, len(graph.nodes))
+
+
+def _tighten(data: Any, graph: Graph) -> tuple[int, ...]:
+    if not isinstance(data, list) or not all(type(i) is int for i in data) or data != sorted(set(data)):
+        raise ReplayError("tighten must list positions of nodes, in order, each once")
+    positions = tuple(_at(str(i), graph) for i in data)
+    if any(graph.nodes[i].op in (INPUT, CONSTANT) for i in positions):
+        raise ReplayError("only what is computed can be tightened")
+    return positions
+
+
+# --- what is proven ---------------------------------------------------------------------------------------------------
+
+
+def _replayed(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: Deadline) -> Proven:
+    """The proven margin of every alternative; one that is not positive is refused."""
+    excluded = []
+    replays: dict[Any, Replay] = {}
+    for k, (rows, limits, proof) in enumerate(case.alternatives):
+        deadline()
+        key = (proof.tighten, tuple(sorted((i, s.lower.tobytes(), s.upper.tobytes()) for i, s in proof.slopes.items())))
+        if key not in replays:
+            replays[key] = _replay(graph, case, proof, arithmetic, deadline)
+        combined = sum((rationals(row) * w for row, w in zip(rows, proof.weights, strict=True)), start=rational(0))
+        limit = sum((Fraction(w) * v for w, v in zip(proof.weights, limits, strict=True)), Fraction(0))
+        bound = _bound(replays[key], combined, proof)
+        margin = Fraction(int(bound.p), int(bound.q)) - limit
+        if margin <= 0:
+            raise ReplayError(f"alternative {k} is not excluded: the proven margin is {as_float(margin):.3g}")
+        excluded.append(Excluded(tuple(map(tuple, rows.tolist())), limits, margin))
+    return Proven(case.low, case.high, tuple(excluded))
+
+
+def _replay(graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Deadline) -> Replay:
+    try:
+        model = Model.of(arithmetic.execution, arithmetic.rounding)
+        return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, model, deadline)
+    except SpecgradError as error:
+        raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
+
+
+def _bound(replay: Replay, row: Any, proof: Proof) -> Any:
+    try:
+        return replay.lower(row, vectors=proof.pieces)
+    except SpecgradError as error:
+        raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
+
+
+def _compare(cases: Sequence[CaseProof], statement: Property) -> None:
+    """Every case of the property must be a case of the certificate, on a box that holds its own."""
+    if len(cases) != len(statement.cases):
+        raise ReplayError(f"the property has {len(statement.cases)} cases, the certificate {len(cases)}")
+    for proof, case in zip(cases, statement.cases, strict=True):
+        _compare_case(proof, case)
+
+
+def _compare_case(proof: CaseProof, case: Case) -> None:
+    lows, highs = (end.ravel().tolist() for end in (proof.low, proof.high))
+    ends = zip(lows, case.low, case.high, highs, strict=True) if len(lows) == len(case.low) else ()
+    inside = len(lows) == len(case.low) and all(Fraction(a) <= x and y <= Fraction(b) for a, x, y, b in ends)
+    if not inside:
+        raise ReplayError("the certificate's box does not hold the property's")
+    if not case.alternatives:
+        raise ReplayError("the property has a case without alternatives, so there is nothing to prove")
+    stated = [(a.rows.astype(int).tolist(), a.limits) for a in case.alternatives]
+    proven = [(rows.tolist(), limits) for rows, limits, _ in proof.alternatives]
+    for rows, limits in stated:
+        if (rows, limits) not in proven:
+            raise ReplayError("an alternative of the property is not among the certificate's")

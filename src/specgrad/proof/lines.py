@@ -1,0 +1,133 @@
+"""relu and max_pool in a replay: their ranges, their lines for given slopes, and objectives that pass through them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..graph.graph import Node
+from ..scalar import Array
+from ..window import Window, scatter_add
+from .numbers import ReplayError, cells, larger, objects, rational, total, zeros
+from .regions import Met
+
+LOST = 60  # 2**-60 stands for 2**-126, the most that underflow or flushing costs one operation: generous, and short
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """What a linear node is to the rest of its region: its exact map of what the region reads.
+
+    low, high   the ends of that map
+    size        the map on absolute values
+    most        an upper bound of every partial result: the map with every factor f replaced by max(1, abs(f))
+    met         roundings that a term may have met
+    apart       how far values that the region reads may move it, from value to value
+    """
+
+    low: Array
+    high: Array
+    size: Array
+    most: int
+    met: Met
+    apart: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Range:
+    """What is proven of one node.
+
+    low, high     the ends of every value that it has in any execution
+    ends          the ends of its reference (specgrad.bounds.linear.network): the one that backward bounds speak of
+    constant      one known value
+    error         how far the reference can be from the exact map of what the node reads
+    apart         how far any value can be from the reference
+    sum           of linear nodes
+    """
+
+    low: Array
+    high: Array
+    ends: tuple[Array, Array]
+    constant: bool = False
+    error: Array | None = None
+    apart: Array | None = None
+    sum: Sum | None = None
+
+    @property
+    def largest(self) -> Array:
+        return larger(self.high, -self.low)
+
+
+def known(value: Array) -> Range:
+    return Range(value, value, (value, value), constant=True)
+
+
+def chosen(low: Array, high: Array, apart: Array | None) -> Range:
+    """The result of a choice: exact, but a runtime may flush it to zero. apart: None where it has one value."""
+    lost = objects([rational(1, 1 << LOST)] * low.size, low.shape)
+    low, high = cells(low - lost), cells(high + lost)
+    return Range(
+        low, high, (low, high), error=lost if apart is None else None, apart=None if apart is None else apart + lost
+    )
+
+
+def window_max(x: Array, window: Window) -> Array:
+    largest: Array = np.full((*x.shape[: x.ndim - window.rank], *window.out), None, dtype=object)
+    for tap in window.taps():
+        here, read = (..., *tap.outs), x[(..., *tap.ins)]
+        seen = largest[here]
+        largest[here] = objects(
+            [v if s is None or v > s else s for s, v in zip(seen.flat, read.flat, strict=True)], seen.shape
+        )
+    if any(v is None for v in largest.flat):
+        raise ReplayError("a max_pool window holds padding alone; its maximum is no number")
+    return largest
+
+
+def relu_lines(node: Node, x: Range, lower: Array, upper: Array) -> tuple[Array, tuple[Array, Array]]:
+    if (lower > 1).any():
+        raise ReplayError(f"the lower slopes of node {node.name} must not be above 1")
+    zero, one = rational(0), rational(1)
+    low, high = x.ends
+    on, off = low >= 0, high <= 0
+    lower, upper = (np.where(on, one, np.where(off, zero, s)) for s in (lower, upper))
+    intercept = np.where(on | off, zero, larger(-upper * low, high - upper * high))
+    return lower, (upper, intercept)
+
+
+def through_relu(node: Node, a: Array, below: Array, above: tuple[Array, Array]) -> tuple[Array, Any]:
+    slope, intercept = above
+    return np.where(a > 0, a * below, a * slope), total(np.where(a < 0, a * intercept, rational(0)))
+
+
+def max_lines(node: Node, x: Range, lower: Array, upper: Array) -> tuple[Array, tuple[Array, Array]]:
+    window: Window = node.params["window"]
+    taps = list(window.taps())
+    simplex, lowest = zeros(node.shape), zeros(node.shape)
+    for t, tap in enumerate(taps):
+        here, low = (..., *tap.outs), x.ends[0][(..., *tap.ins)]
+        simplex[here] = simplex[here] + lower[t][here]
+        lowest[here] = lowest[here] + upper[t][here] * low
+    if (simplex != 1).any():
+        raise ReplayError(f"the lower slopes of node {node.name} must add up to 1 in every window")
+    intercept: Array = np.full(node.shape, None, dtype=object)
+    for t, tap in enumerate(taps):
+        here, (low, high) = (..., *tap.outs), (end[(..., *tap.ins)] for end in x.ends)
+        s = upper[t][here]
+        reached = larger((1 - s) * high, (1 - s) * low) - (lowest[here] - s * low)
+        seen = intercept[here]
+        cells = [v if w is None or v > w else w for w, v in zip(seen.flat, reached.flat, strict=True)]
+        intercept[here] = objects(cells, seen.shape)
+    return lower, (upper, intercept)
+
+
+def through_max(node: Node, a: Array, below: Array, above: tuple[Array, Array]) -> tuple[Array, Any]:
+    slope, intercept = above
+    window: Window = node.params["window"]
+    coefficients = zeros((*node.shape[: len(node.shape) - window.rank], *window.size))
+    for t, tap in enumerate(window.taps()):
+        here = (..., *tap.outs)
+        scatter_add(coefficients, tap.ins, np.where(a[here] > 0, a[here] * below[t][here], a[here] * slope[t][here]))
+    return coefficients, total(np.where(a < 0, a * intercept, rational(0)))

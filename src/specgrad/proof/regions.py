@@ -1,0 +1,183 @@
+"""What a checker knows of rounding: its own count of roundings per operator, and of those in merged nodes.
+
+Nothing here is shared with specgrad.rounding, which the proofs were found with; a test compares the two.
+
+    by node   every layer's result is rounded to float32 and stored
+    fused     nodes that are linear with constants may be merged: any connected part of them is one sum over what the
+              part reads. A term then meets F + n roundings in the part: F while one coefficient is formed, by the
+              part's nodes after the first, each at most 2 more than there are ways to it from one cell of the start; n
+              while n terms are multiplied and added
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import UnsupportedError
+from ..graph.graph import Graph, Node, NumberArg
+from .numbers import ReplayError
+
+Shapes = Sequence[tuple[int, ...]]
+KERNELS = {"conv", "conv_transpose", "contract"}  # computed once, however many read them
+
+
+def _contracted(shapes: Shapes, p: Mapping[str, Any]) -> int:
+    """Products that are added up: the extents of the letters that the result lacks."""
+    left, out = p["spec"].replace(" ", "").split("->")
+    extents = {c: n for word, s in zip(left.split(","), shapes, strict=True) for c, n in zip(word, s, strict=True)}
+    return math.prod(n for c, n in extents.items() if c not in out)
+
+
+def _averaged(shapes: Shapes, p: Mapping[str, Any]) -> int:
+    """One addition less than taps, and a division, which may be a product with its reciprocal, or one per axis."""
+    whole = isinstance(p["divisor"], str) or p["divisor"] == int(p["divisor"])
+    return int(math.prod(p["window"].kernel)) + (1 if whole else 2)
+
+
+Rule = Callable[[Shapes, Mapping[str, Any]], int]
+LAYOUT = ("neg", "reshape", "permute", "slice", "pad", "concat", "broadcast")  # nothing is rounded
+
+ROUNDINGS: dict[str, Rule] = {
+    **dict.fromkeys(LAYOUT, lambda s, p: 0),
+    **dict.fromkeys(("add", "sub", "mul"), lambda s, p: 1),
+    "div": lambda s, p: 2,
+    "sum": lambda s, p: max(0, math.prod(s[0][a] for a in p["axes"]) - 1),
+    "contract": _contracted,
+    "conv": lambda s, p: math.prod(s[1][1:]) + len(s) - 2,
+    "conv_transpose": lambda s, p: s[1][0] // p["groups"] * math.prod(s[1][2:]) + len(s) - 2,
+    "avg_pool": _averaged,
+}
+"""Per linear operator: the most roundings that a term meets in its sum, in any order."""
+
+CELLWISE = {"add", "sub", "mul", "div", "neg"}
+
+
+def roundings(node: Node, shapes: Shapes) -> int:
+    rule = ROUNDINGS.get(node.op.name)
+    if rule is None:
+        text = f"a certificate has no rule for node {node.name}; it has for linear operators, relu and max_pool"
+        raise UnsupportedError(node.op.name, text)
+    return rule(shapes, node.params)
+
+
+def is_linear(node: Node) -> bool:
+    return node.op.name in ROUNDINGS
+
+
+def summed_later(graph: Graph) -> set[int]:
+    """Positions whose value enters a later linear sum, at once or through layout."""
+    positions: set[int] = set()
+    for i in range(len(graph.nodes) - 1, -1, -1):
+        node = graph.nodes[i]
+        if is_linear(node) and (not is_layout(node) or i in positions):
+            positions.update(a for a in node.args if not isinstance(a, NumberArg))
+    return positions
+
+
+def is_layout(node: Node) -> bool:
+    return node.op.name in LAYOUT
+
+
+# --- merged nodes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a region that begins at one node and ends at the node at hand; see the top of this file."""
+
+    before: int
+    coefficient: int
+    ways: int
+    inputs: int
+    cells: int
+    others: int
+    nodes: int
+
+    @property
+    def terms(self) -> int:
+        return min(self.inputs, self.cells) + self.others
+
+    @property
+    def met(self) -> int:
+        return self.before + self.coefficient + self.terms
+
+
+@dataclass(frozen=True)
+class Met:
+    """Roundings that a term may have met, and the parts that may end here, by the position where they begin."""
+
+    total: int
+    parts: Mapping[int, Part]
+
+    @property
+    def terms(self) -> int:
+        return max((p.terms for p in self.parts.values()), default=1)
+
+    def besides(self, start: int) -> tuple[int, int]:
+        """What another argument adds to a part that begins at `start`: cells of that node, and terms from elsewhere."""
+        if start not in self.parts:
+            return 0, self.terms
+        other = max((p.terms for s, p in self.parts.items() if s != start), default=0)
+        return self.parts[start].inputs, max(other, self.parts[start].others)
+
+
+def begins(position: int, cells: int) -> Met:
+    """A value from outside the region."""
+    return Met(0, {position: Part(0, 0, 1, 1, cells, 0, 0)})
+
+
+CONSTANT = Met(0, {})
+
+
+def spread(node: Node, cells: int) -> int:
+    """The most cells of a node that read one cell of its argument."""
+    if node.op.name in CELLWISE or node.op.name == "sum" or (is_layout(node) and node.op.name != "broadcast"):
+        return 1
+    if node.op.name == "avg_pool":
+        return math.prod(min(axis.most_readers, axis.out) for axis in node.params["window"].axes)
+    return cells
+
+
+def joined(args: Mapping[int, Met], own: int, cellwise: bool, position: int, cells: int, ways: int = 1 << 40) -> Met:
+    """What a term has met after a node with `own` roundings that is linear in `args`, by position; constants included.
+
+    >>> conv = joined({0: begins(0, 64)}, 9, False, 1, 64)
+    >>> conv.total, joined({1: conv, 0: begins(0, 64)}, 1, True, 2, 64).total
+    (9, 12)
+    """
+    parts: dict[int, Part] = {}
+    most = max(m.total for m in args.values())
+    if own == 0:
+        for met in args.values():
+            for start, p in met.parts.items():
+                _enter(parts, start, replace(p, ways=p.ways * ways))
+        return Met(most, parts)
+    whole, often = most + own, {p: 1 if cellwise or k else own + 1 for k, p in enumerate(args)}
+    for here, met in args.items():
+        for start, p in met.parts.items():
+            inputs, others = p.inputs * often[here], p.others * often[here]
+            for there in args.keys() - {here}:
+                shared, rest = args[there].besides(start)
+                inputs, others = inputs + shared * often[there], others + rest * often[there]
+            formed = p.coefficient + (min(own, p.ways + 2) if p.nodes else 0)
+            part = Part(p.before, formed, p.ways * ways, min(inputs, p.cells), p.cells, others, p.nodes + 1)
+            others_merge = any(q.nodes for there, m in args.items() if there != here for q in m.parts.values())
+            whole = max(whole, part.met if part.nodes > 1 or others_merge else 0)
+            _enter(parts, start, part)
+    if parts:
+        parts[position] = Part(whole, 0, 1, 1, cells, 0, 0)
+    if len(parts) > 64 or whole >= 1 << 22:
+        raise ReplayError("a region of merged nodes is too long: nothing is proven of so many roundings")
+    return Met(whole, parts)
+
+
+def _enter(parts: dict[int, Part], start: int, part: Part) -> None:
+    """Of two parts that begin at one node, one that counts at least as much as both."""
+    old = parts.get(start)
+    if old is not None:
+        pairs = zip(vars(old).values(), vars(part).values(), strict=True)
+        part = Part(*(max(a, b) for a, b in pairs))
+    parts[start] = part

@@ -1,0 +1,175 @@
+"""Properties of a network: which inputs, and what their outputs must never be.
+
+A property is stated by its counterexamples, as VNN-LIB does: it holds if no input of a case's box has outputs that
+satisfy all inequalities of one of its alternatives. Numbers are rationals, exactly as written.
+
+A box is written in decimals; what a user feeds is float32. Which inputs are meant:
+
+    a proof          covers every float32 number of the smallest float32 box that holds the box: `Case.outer`. So it
+                     covers what any input of the box becomes when it is rounded to float32, in whatever direction.
+    a counterexample is a float32 input that lies in the box itself, compared exactly: `Case.inner`, `Case.has`.
+                     A cell such as 0.1..0.1 holds no float32 number, so such a box has no counterexample to show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..errors import SpecgradError, quoted
+from ..scalar import Array
+
+LARGEST_FLOAT32 = ((1 << 24) - 1) << 104
+MOST_ENTRIES = 1 << 25  # of the rows of all alternatives: inequalities x outputs, 8 bytes each
+
+
+class PropertyError(SpecgradError, ValueError):
+    """A property that is malformed, or says more than we understand."""
+
+    def __init__(self, text: str, line: int | None = None) -> None:
+        self.text = text
+        super().__init__("vnnlib", quoted(text if line is None else f"line {line}: {text}"))
+
+    def at(self, line: int) -> PropertyError:
+        """The same, with the line where it was found."""
+        return PropertyError(self.text, line)
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """A region of outputs: rows @ y <= limits. The rows hold whole numbers, the limits are rationals."""
+
+    rows: Array
+    limits: tuple[Fraction, ...]
+
+    def contains(self, y: Array) -> bool:
+        """Whether these outputs, taken at their exact values, lie in the region."""
+        if not np.isfinite(y).all():
+            return False
+        exact = [Fraction(float(v)) for v in np.ravel(y)]
+        sums = (sum((int(c) * exact[j] for j, c in enumerate(row) if c), Fraction(0)) for row in self.rows)
+        return all(total <= limit for total, limit in zip(sums, self.limits, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One box of inputs, flat, as rationals; a counterexample's outputs lie in one of the alternatives."""
+
+    low: tuple[Fraction, ...]
+    high: tuple[Fraction, ...]
+    alternatives: tuple[Alternative, ...]
+
+    def outer(self) -> tuple[Array, Array]:
+        """The smallest float32 box, in float64, that holds every input and every input rounded to float32."""
+        return _float32(self.low, -1), _float32(self.high, 1)
+
+    def inner(self) -> tuple[Array, Array]:
+        """The least and the largest float32 number of every cell; the first above the second where it holds none."""
+        return _float32(self.low, 1), _float32(self.high, -1)
+
+    def without_float32(self) -> list[int]:
+        """The cells that hold no float32 number.
+
+        >>> Case((Fraction(1, 10), Fraction(0)), (Fraction(1, 10), Fraction(1)), ()).without_float32()
+        [0]
+        """
+        low, high = self.inner()
+        return [int(i) for i in np.flatnonzero(low > high)]
+
+    def has(self, x: Array) -> bool:
+        """Whether an input lies in the box, compared exactly."""
+        cells = np.ravel(x).tolist()
+        ends = zip(self.low, cells, self.high, strict=True)
+        return bool(np.isfinite(x).all()) and all(low <= Fraction(v) <= high for low, v, high in ends)
+
+    def contains(self, y: Array) -> bool:
+        """Whether these outputs belong to a counterexample."""
+        return any(a.contains(y) for a in self.alternatives)
+
+
+@dataclass(frozen=True, eq=False)
+class Property:
+    """Cases that share nothing but the network: any counterexample of any case breaks the property.
+
+    >>> text = "(declare-const X_0 Real)(declare-const Y_0 Real)(declare-const Y_1 Real)"
+    >>> text += "(assert (>= X_0 0)) (assert (<= X_0 0.5)) (assert (<= Y_0 (+ Y_1 0.25)))"
+    >>> from specgrad.properties.vnnlib import read_text
+    >>> stated = read_text(text)
+    >>> stated.cases[0].high, stated.cases[0].alternatives[0].rows, stated.cases[0].alternatives[0].limits
+    ((Fraction(1, 2),), array([[ 1., -1.]]), (Fraction(1, 4),))
+    """
+
+    inputs: int
+    outputs: int
+    cases: tuple[Case, ...]
+    left_out: int = 0
+    """Conjunctions of a text that no input or no output can satisfy, such as X_0 <= 0 and X_0 >= 1."""
+
+
+def refuse_wide(atoms: int, outputs: int) -> None:
+    """Inequalities x outputs, before their rows are made."""
+    if atoms * outputs > MOST_ENTRIES:
+        raise PropertyError(f"{atoms} inequalities over {outputs} outputs have over {MOST_ENTRIES} coefficients")
+
+
+def robustness(
+    x: Any, label: int, eps: Fraction | float, outputs: int, *, low: Any = None, high: Any = None
+) -> Property:
+    """No input within eps of x, cell by cell, has an output as large as the label's. low, high: limits of any input.
+
+    >>> robust = robustness([0.5, 1.0], 1, Fraction(1, 4), 3, high=1)
+    >>> robust.cases[0].high
+    (Fraction(3, 4), Fraction(1, 1))
+    >>> len(robust.cases[0].alternatives)
+    2
+    """
+    if (
+        not np.isfinite(np.asarray(x, dtype=float)).all()
+        or not (isinstance(eps, Fraction) or math.isfinite(eps))
+        or eps < 0
+    ):
+        raise PropertyError(f"x must be finite and eps finite and not negative; got eps={eps}")
+    cells = [Fraction(float(v)) for v in np.ravel(np.asarray(x))]
+    radius = Fraction(eps)
+    if type(label) is not int or not 0 <= label < outputs:
+        raise PropertyError(f"label must be one of 0..{outputs - 1}; got {label}")
+    if outputs == 1:
+        raise PropertyError("the only output is always the largest, so there is nothing to prove")
+    lowest = [c - radius if low is None else max(c - radius, Fraction(low)) for c in cells]
+    highest = [c + radius if high is None else min(c + radius, Fraction(high)) for c in cells]
+    if any(a > b for a, b in zip(lowest, highest, strict=True)):
+        raise PropertyError("x lies outside low..high by more than eps")
+    refuse_wide(outputs - 1, outputs)
+    others = [j for j in range(outputs) if j != label]
+    rows = np.zeros((len(others), 1, outputs))
+    for k, j in enumerate(others):
+        rows[k, 0, label], rows[k, 0, j] = 1, -1
+    alternatives = tuple(Alternative(row, (Fraction(0),)) for row in rows)
+    return Property(len(cells), outputs, (Case(tuple(lowest), tuple(highest), alternatives),))
+
+
+def as_float(value: Fraction) -> float:
+    """The nearest float64 number, which may be infinite."""
+    try:
+        return value.numerator / value.denominator
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _float32(values: Sequence[Fraction], direction: int) -> Array:
+    """The nearest float32 numbers not above (-1) or not below (1) the values, in float64."""
+    if any(abs(v) > LARGEST_FLOAT32 for v in values):
+        raise PropertyError("an input bound is no float32 number: it is too large")
+    wide = np.array([v.numerator / v.denominator for v in values])
+    near = wide.astype(np.float32)
+    beyond = near.astype(float)
+    wrong = (beyond - wide) * direction < 0
+    for i in map(int, np.flatnonzero(beyond == wide)):  # rounding to float64 hides which side the rational is on
+        p, q = float(wide[i]).as_integer_ratio()
+        wrong[i] = (p * values[i].denominator - q * values[i].numerator) * direction < 0
+    return np.where(wrong, np.nextafter(near, np.float32(direction * np.inf)), near).astype(float)

@@ -1,0 +1,160 @@
+"""The text of a VNN-LIB 2.0 property, parsed and type-checked by the package `vnnlib`.
+
+What the package has read is said again, token by token, to the reader of 1.0: one meaning, one place that refuses.
+
+    X[i, j, ...]   becomes  X_k, k its row-major place, whatever the input is called;  outputs become Y_k
+    a number       becomes  its text: exact, where the package's own value is a float
+    (== a b)       becomes  (and (<= a b) (>= a b))
+
+One network with one input and one output, of float32 or real cells, is honoured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import need
+from .property import PropertyError
+from .vnnlib1 import MOST_DEPTH, Parsed, Reader, tokens
+
+MOST_CELLS = 1 << 24  # of a tensor: a short text can declare any size
+CELLS = {"F32", "Real"}
+NO_WHOLE_NUMBER = re.compile(r"\[[^\]]*[-.]")  # the package cuts the index 0.9 to 0, and lets -1 pass
+WORDS = {
+    "Assertion": "assert",
+    "And": "and",
+    "Or": "or",
+    "LessEqual": "<=",
+    "GreaterEqual": ">=",
+    "LessThan": "<",
+    "GreaterThan": ">",
+    "NotEqual": "!=",
+    "Plus": "+",
+    "Minus": "-",
+    "Negate": "-",
+    "Multiply": "*",
+}
+
+
+def parse(text: str) -> Parsed:
+    """The declarations and the disjunctive normal form of a VNN-LIB 2.0 text.
+
+    >>> text = "(vnnlib-version <2.0>) (declare-network N (declare-input X real [2, 3]) (declare-output Y real []))"
+    >>> parse(text + "(assert (>= (* 0.5 X[1, 0]) Y))").common[0].terms
+    {'Y_0': Fraction(1, 1), 'X_3': Fraction(-1, 2)}
+    """
+    _refuse_what_harms_the_package(text)
+    query = _query(text)
+    reader = Reader()
+    inputs, outputs = _tensors(query)
+    reader.parsed.inputs, reader.parsed.outputs = range(_cells(inputs)), range(_cells(outputs))
+    if len(reader.parsed.inputs) > len(text):
+        raise PropertyError(
+            f"tensor {inputs.name} has {_cells(inputs)} cells; so short a text cannot bound each of them"
+        )
+    for assertion in query.assertions:
+        for token, line in _said_in_1_0(assertion):
+            try:
+                reader.take(token)
+            except PropertyError as error:
+                raise error.at(line) from None
+    return reader.finished()
+
+
+# --- the package ------------------------------------------------------------------------------------------------------
+
+
+def _refuse_what_harms_the_package(text: str) -> None:
+    """It ends the text at a zero character, and the process at a depth of some 100,000 parentheses."""
+    if "\0" in text:
+        raise PropertyError("the text holds a zero character", text.count("\n", 0, text.index("\0")) + 1)
+    depth = 0
+    for token, position in tokens(text):
+        depth += (token == "(") - (token == ")")
+        if depth > MOST_DEPTH or '"' in token:  # quotes could also hide parentheses from this count
+            deep = f"over {MOST_DEPTH} parentheses are open at once"
+            named = "names of ONNX nodes, and so declare-hidden, are not honoured"
+            raise PropertyError(deep if depth > MOST_DEPTH else named, text.count("\n", 0, position) + 1)
+
+
+def _query(text: str) -> Any:
+    need("vnnlib", "properties in VNN-LIB 2.0 need")
+    try:
+        from vnnlib import VNNLibException, parse_query_string
+    except ImportError:
+        old = "VNN-LIB 2.0 is read by the package vnnlib, version 1.0 or later"
+        raise PropertyError(f"{old}: pip install --upgrade 'specgrad[vnnlib]'") from None
+    try:
+        return parse_query_string(text)
+    except IndexError as error:  # a C++ out_of_range
+        raise PropertyError(f"a number is too large or too small for the package vnnlib ({error})") from None
+    except (VNNLibException, ValueError, RuntimeError) as error:
+        raise _in_one_line(str(error)) from None
+
+
+def _in_one_line(message: str) -> PropertyError:
+    """The first error of the type checker, which reports in JSON; the parser reports in words."""
+    try:
+        first = json.loads(message)["errors"][0]
+        return PropertyError(f"{first['offendingSymbol']}: {first['message']}. {first['hint']}", first["line"])
+    except (ValueError, LookupError, TypeError):
+        return PropertyError(message)
+
+
+# --- its tree ---------------------------------------------------------------------------------------------------------
+
+
+def _tensors(query: Any) -> tuple[Any, Any]:
+    """The one input and the one output."""
+    if len(query.networks) != 1:
+        names = ", ".join(n.name for n in query.networks)
+        raise PropertyError(f"one network is honoured, so no equal-to and no isomorphic-to; got {names}")
+    (network,) = query.networks
+    if len(network.inputs) != 1 or len(network.outputs) != 1 or network.hidden:
+        names = ", ".join(t.name for t in (*network.inputs, *network.hidden, *network.outputs))
+        raise PropertyError(f"one input tensor and one output tensor are honoured; network {network.name} has {names}")
+    return network.inputs[0], network.outputs[0]
+
+
+def _cells(tensor: Any) -> int:
+    if tensor.dtype.name not in CELLS:
+        raise PropertyError(f"tensor {tensor.name} must have cells of type float32 or real; got {str(tensor).strip()}")
+    if NO_WHOLE_NUMBER.search(str(tensor)):
+        raise PropertyError(f"tensor {tensor.name} has a size that is no whole number: {str(tensor).strip()}")
+    if math.prod(tensor.shape) > MOST_CELLS:
+        raise PropertyError(f"tensor {tensor.name} has over {MOST_CELLS} cells: shape {tensor.shape}")
+    return math.prod(tensor.shape)
+
+
+def _said_in_1_0(assertion: Any) -> Iterator[tuple[str, int]]:
+    """Its tokens, each with the line of the last leaf; a stack instead of recursion."""
+    todo, line = [assertion], 1
+    while todo:
+        item = todo.pop()
+        kind = type(item).__name__
+        line = getattr(item, "line", line)
+        if isinstance(item, str):
+            yield item, line
+        elif kind in ("Var", "Float", "Int"):
+            yield (_variable(item) if kind == "Var" else item.lexeme), line
+        elif kind == "Equal":
+            pair = item.children()
+            todo += reversed(["(", "and", "(", "<=", *pair, ")", "(", ">=", *pair, ")", ")"])
+        elif kind in WORDS:
+            todo += reversed(["(", WORDS[kind], *item.children(), ")"])
+        else:
+            raise PropertyError(f"{kind} is not understood", line)
+
+
+def _variable(cell: Any) -> str:
+    """Row-major: k = (i * columns + j) ..."""
+    if NO_WHOLE_NUMBER.search(str(cell)):
+        raise PropertyError(f"{str(cell).strip()} has an index that is no whole number", cell.line)
+    place = 0
+    for index, size in zip(cell.indices, cell.shape, strict=True):
+        place = place * size + index
+    return f"{'X' if cell.kind.name == 'Input' else 'Y'}_{place}"

@@ -1,0 +1,101 @@
+"""The window relation: which input cell does tap t of output position o read?
+
+Everything windowed in this library (conv, conv_transpose, every pooling, receptive fields, halos) is this
+relation, and nothing outside this room computes an input coordinate. Per spatial axis
+
+    strided:   tap t of output o reads input  i = s*o + e*t - lo ;  i outside [0, n) is a padded tap
+               out = floor((n + lo + hi - e*(k-1) - 1) / s) + 1
+    adaptive:  output o reads the cells  [floor(o*n/out), ceil((o+1)*n/out))
+
+A window over d axes is the product of its axes; taps are visited in row-major order.
+
+Rules: [W1] k, s, e, n >= 1 and lo, hi >= 0. [W2] e*(k-1)+1 <= n + lo + hi. [W3] `ceil` rounds the output size
+up, then drops a last window that would start in the high padding; so under `ceil` the last window may hang over the
+padded input by up to s-1 cells, and [W2] allows as much (PyTorch's max_pool1d(2 cells, 3, 2, ceil) is one window).
+"""
+
+from .arguments import (
+    adaptive,
+    int_of,
+    kernel_of,
+    mapped,
+    per_axis,
+    pooling,
+    resolve_padding,
+    size_of,
+    strided,
+    transposed,
+    transposed_padding,
+    window_at,
+    window_over,
+)
+from .axis import Adaptive, Axis, Strided
+from .border import border
+from .cache import OPEN_SIZES, remembered, whole
+from .opened import OpenWindow
+from .patch import Patch
+from .reach import Reach
+from .resize import Resized, resized
+from .shape import Padding, PerAxis, Shape
+from .size import (
+    Guard,
+    Repeated,
+    Size,
+    any_open,
+    asked_again,
+    identical,
+    indices,
+    is_one,
+    open_key,
+    opened,
+    size_at,
+    symbols_in,
+)
+from .window import Native, Tap, Window, scatter_add
+
+__all__ = [
+    "OPEN_SIZES",
+    "Adaptive",
+    "Axis",
+    "Guard",
+    "Native",
+    "OpenWindow",
+    "Padding",
+    "Patch",
+    "PerAxis",
+    "Reach",
+    "Repeated",
+    "Resized",
+    "Shape",
+    "Size",
+    "Strided",
+    "Tap",
+    "Window",
+    "adaptive",
+    "any_open",
+    "asked_again",
+    "border",
+    "identical",
+    "indices",
+    "int_of",
+    "is_one",
+    "kernel_of",
+    "mapped",
+    "open_key",
+    "opened",
+    "per_axis",
+    "pooling",
+    "remembered",
+    "resized",
+    "resolve_padding",
+    "scatter_add",
+    "size_at",
+    "size_of",
+    "strided",
+    "symbols_in",
+    "transposed",
+    "transposed_padding",
+    "whole",
+    "window_at",
+    "window_over",
+]

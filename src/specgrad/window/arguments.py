@@ -1,0 +1,356 @@
+"""From what a user writes to a window: padding words, one number for all axes, sizes that must fit."""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError
+from .axis import Adaptive, Strided, strided_axis
+from .cache import OPEN_SIZES, remembered, whole
+from .opened import OpenWindow, strided_out, transposed_size
+from .shape import Padding, PerAxis, Shape
+from .size import Sizes, any_open
+from .window import Window
+
+# --- from what a user writes to a Window ------------------------------------------------------------------------
+
+
+def per_axis(operator: str, name: str, value: PerAxis, rank: int) -> Shape:
+    """An int stands for all axes.
+
+    >>> per_axis("conv", "stride", 2, 3)
+    (2, 2, 2)
+    """
+    values = _as_ints(operator, name, (value,) * rank if _is_int(value) else value)
+    if len(values) != rank:
+        raise ShapeError(operator, f"{name}={value} has {len(values)} entries for {rank} spatial axes")
+    return values
+
+
+def int_of(operator_: str, name: str, value: Any) -> int:
+    """An int, or what stands for one (NumPy's, an engine's open size); bools and floats are refused ([P5])."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise ParameterError(operator_, f"{name} must be an int; got {value!r}", rule="P5")
+    return operator.index(value)
+
+
+def size_of(operator_: str, value: Any) -> int:
+    """A size that the user writes: an int as by `int_of`, or one that stays open."""
+    return value if type(value) in OPEN_SIZES else int_of(operator_, "every size", value)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _as_ints(operator: str, name: str, value: Any) -> Shape:
+    if isinstance(value, str | bytes) or not hasattr(value, "__iter__") or not all(_is_int(v) for v in value):
+        raise ParameterError(operator, f"{name} must be an int or one int per axis; got {value!r}", rule="P5")
+    return tuple(int(v) for v in value)
+
+
+def kernel_of(operator: str, kernel: PerAxis, rank: int | None) -> Shape:
+    """The kernel as a tuple; its length is the rank, and an int needs `rank=`."""
+    if _is_int(kernel) and rank is None:
+        raise ParameterError(operator, f"an int kernel needs rank=; got kernel={kernel}", rule="P5")
+    if rank is not None and (not _is_int(rank) or rank < 1):
+        raise ShapeError(operator, f"rank must be at least 1; got rank={rank}", rule="W1")
+    values = per_axis(operator, "kernel", kernel, rank) if rank is not None else _as_ints(operator, "kernel", kernel)
+    if not values:
+        raise ShapeError(operator, "needs at least one spatial axis; got an empty kernel", rule="W1")
+    return values
+
+
+def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...]:
+    """padding as one (lo, hi) pair per axis."""
+    if _is_int(padding):
+        padding = (padding,) * rank
+    given: Any = padding if hasattr(padding, "__iter__") else (None,) * rank
+    pairs = tuple((p, p) if _is_int(p) else tuple(p) if hasattr(p, "__iter__") else p for p in given)
+    if len(pairs) != rank:
+        raise ShapeError(operator, f"padding={padding} has {len(pairs)} entries for {rank} spatial axes")
+    for p in pairs:
+        if not (isinstance(p, tuple) and len(p) == 2 and all(_is_int(v) for v in p)):
+            raise ParameterError(
+                operator, f"padding must be an int, an int or a (lo, hi) pair per axis; got {padding!r}", rule="P5"
+            )
+    return tuple((int(lo), int(hi)) for lo, hi in pairs)
+
+
+def _same(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
+    """Padding for out = ceil(n/s); the odd cell goes high (upper) or low."""
+    total = max(0, (-(-n // s) - 1) * s + e * (k - 1) + 1 - n)
+    small, large = total // 2, total - total // 2
+    return (small, large) if upper else (large, small)
+
+
+def resolve_padding(
+    operator: str, padding: Padding, sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape
+) -> tuple[tuple[int, int], ...]:
+    """padding is an int, one int per axis, (lo, hi) pairs, "valid", "same_upper" or "same_lower"."""
+    if not isinstance(padding, str):
+        return _pairs(operator, padding, len(sizes))
+    if padding == "valid":
+        return ((0, 0),) * len(sizes)
+    if padding not in ("same_upper", "same_lower"):
+        raise ParameterError(
+            operator, f'padding must be "valid", "same_upper" or "same_lower"; got {padding!r}', rule="P5"
+        )
+    upper = padding == "same_upper"
+    return tuple(_same(*a, upper) for a in zip(sizes, kernel, stride, dilation, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _check_positive(operator: str, sizes: Shape, padding: Any, shown: str, **values: Shape) -> None:
+    """[W1], before anything is computed."""
+    for name, value in values.items():
+        if min(value) < 1:
+            raise ShapeError(operator, f"{name} must be at least 1; got {name}={value}, {shown}", rule="W1")
+    if any(min(p) < 0 for p in padding):
+        raise ShapeError(operator, f"padding must not be negative; got padding={padding}, {shown}", rule="W1")
+    if min(sizes) < 1:
+        raise ShapeError(operator, f"spatial axis {sizes.index(0)} is empty; got {shown}", rule="W1")
+
+
+def _check_fit(
+    operator: str, sizes: Shape, kernel: Shape, overhang: Shape, dilation: Shape, padding: Any, shown: str
+) -> None:
+    """[W2] A window larger than its padded input has no position; under `ceil` it may hang over by stride-1 cells."""
+    for axis, (n, k, over, e, (lo, hi)) in enumerate(zip(sizes, kernel, overhang, dilation, padding, strict=True)):
+        span = e * (k - 1) + 1
+        if span > n + lo + hi + over:
+            raise ShapeError(
+                operator,
+                f"window of {span} cells does not fit {n} + {lo} + {hi} input cells on axis {axis}; "
+                f"got kernel={kernel}, {shown}",
+                rule="W2",
+            )
+
+
+def strided(
+    operator: str,
+    shape: Shape,
+    kernel: Shape,
+    *,
+    stride: PerAxis = 1,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
+    ceil: bool = False,
+) -> Window:
+    """The window over the last axes of `shape`; its rank is the kernel's length.
+
+    >>> strided("max_pool", (4, 9, 5), (3, 7))
+    Traceback (most recent call last):
+    specgrad.errors.ShapeError: max_pool [W2]: window of 7 cells does not fit 5 + 0 + 0 input cells on axis 1; got kernel=(3, 7), input shape (4, 9, 5)
+    """  # noqa: E501 - the message is one line
+    return _strided(operator, shape, kernel, stride, padding, dilation, ceil)
+
+
+@remembered(1)
+def _strided(
+    operator: str, shape: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Window:
+    rank, shape = len(kernel), tuple(shape)
+    if len(shape) < rank:
+        raise ShapeError(operator, f"kernel={kernel} needs {rank} spatial axes; got input shape {shape}", rule="W1")
+    strides = per_axis(operator, "stride", stride, rank)
+    dilations = per_axis(operator, "dilation", dilation, rank)
+    if any_open(shape[len(shape) - rank :]):
+        return _open_strided(operator, shape[len(shape) - rank :], kernel, strides, padding, dilations, bool(ceil))
+    sizes = whole(shape[len(shape) - rank :])
+    shown = f"input shape {shape}"
+    _check_positive(operator, sizes, (), shown, kernel=kernel, stride=strides, dilation=dilations)
+    pads = resolve_padding(operator, padding, sizes, kernel, strides, dilations)
+    _check_positive(operator, sizes, pads, shown)
+    overhang = tuple(s - 1 if ceil else 0 for s in strides)
+    _check_fit(operator, sizes, kernel, overhang, dilations, pads, shown)
+    return Window(
+        tuple(
+            strided_axis(n, k, s, e, lo, hi, bool(ceil))
+            for n, k, s, e, (lo, hi) in zip(sizes, kernel, strides, dilations, pads, strict=True)
+        )
+    )
+
+
+def _open_strided(
+    operator: str, sizes: Shape, kernel: Shape, stride: Shape, padding: Any, dilation: Shape, ceil: bool
+) -> Window:
+    """The question, kept for sizes that are numbers; what can be wrong about it now is said now."""
+    pads = padding if isinstance(padding, str) else _pairs(operator, padding, len(sizes))
+    resolve_padding(operator, pads, (1,) * len(sizes), kernel, stride, dilation)  # refuses unknown words
+    asked = {"kernel": kernel, "stride": stride, "padding": pads, "dilation": dilation, "ceil": ceil}
+    axes = enumerate(zip(sizes, kernel, stride, dilation, strict=True))
+    out = tuple(strided_out(n, k, s, e, pads, axis, ceil) for axis, (n, k, s, e) in axes)
+    return as_window(OpenWindow("strided", operator, sizes, tuple(asked.items()), sizes, out))
+
+
+def pooling(
+    operator: str,
+    shape: Shape,
+    kernel: PerAxis,
+    *,
+    rank: int | None,
+    stride: PerAxis | None,
+    padding: Padding,
+    dilation: PerAxis = 1,
+    ceil: bool = False,
+) -> Window:
+    """The window of a pooling call: stride defaults to the kernel, an int kernel needs its rank."""
+    return _pooling(operator, shape, kernel, rank, stride, padding, dilation, ceil)
+
+
+@remembered(1)
+def _pooling(
+    operator: str, shape: Shape, kernel: Any, rank: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Window:
+    sizes = kernel_of(operator, kernel, rank)
+    step = sizes if stride is None else stride
+    return strided(operator, shape, sizes, stride=step, padding=padding, dilation=dilation, ceil=ceil)
+
+
+def mapped(operator: str, shape: Shape, spatial: Shape) -> Shape:
+    """The leading axes of a value whose last axes must have the sizes `spatial`."""
+    lead = shape[: max(0, len(shape) - len(spatial))]
+    if shape != lead + spatial:
+        raise ShapeError(operator, f"spatial sizes must be {spatial}; got shape {shape}", rule="W1")
+    return lead
+
+
+def adaptive(operator: str, shape: Shape, output: Shape) -> Window:
+    """`output` cells over the last axes; an axis that divides evenly is an ordinary strided one.
+
+    >>> adaptive("adaptive_avg_pool", (7,), (3,)).inside()
+    array([3, 3, 3], dtype=object)
+    >>> str(adaptive("adaptive_avg_pool", (6,), (3,)))
+    'k2 s2'
+    """
+    rank = len(output)
+    if len(shape) < rank:
+        raise ShapeError(operator, f"output={output} needs {rank} spatial axes; got input shape {shape}", rule="W1")
+    if any_open(tail := tuple(shape[len(shape) - rank :])):
+        return as_window(OpenWindow("adaptive", operator, tail, (("output", tuple(output)),), tail, tuple(output)))
+    sizes = whole(tuple(shape[len(shape) - rank :]))
+    if min(output) < 1 or min(sizes) < 1:
+        raise ShapeError(operator, f"sizes must be positive; got output={output}, input shape {shape}", rule="W1")
+    return Window(
+        tuple(
+            Strided(n, n // m, n // m, 1, 0, 0, m) if n % m == 0 else Adaptive(n, m)
+            for n, m in zip(sizes, output, strict=True)
+        )
+    )
+
+
+def transposed(
+    operator: str,
+    sizes: Shape,
+    kernel: Shape,
+    *,
+    stride: PerAxis,
+    padding: Padding,
+    output_padding: PerAxis,
+    dilation: PerAxis,
+) -> Window:
+    """The relation read backwards: `sizes` are its outputs, the result of conv_transpose its inputs.
+
+    size = (n-1)*s - lo - hi + e*(k-1) + 1 + output_padding, and [C2] size >= 1, output_padding < max(s, e).
+    """
+    if any_open(sizes):
+        return _open_transposed(operator, tuple(sizes), whole(tuple(kernel)), stride, padding, output_padding, dilation)
+    return _transposed(operator, sizes, kernel, stride, padding, output_padding, dilation)
+
+
+def _open_transposed(
+    operator: str, sizes: Shape, kernel: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
+) -> Window:
+    rank = len(kernel)
+    strides = per_axis(operator, "stride", stride, rank)
+    dilations = per_axis(operator, "dilation", dilation, rank)
+    extra = per_axis(operator, "output_padding", output_padding, rank)
+    if isinstance(padding, str) and padding != "valid":
+        raise ParameterError(operator, f"padding={padding!r} is not defined here; give numbers", rule="P5")
+    pads = resolve_padding(operator, padding, (1,) * rank, kernel, strides, dilations)
+    asked = {"kernel": kernel, "stride": strides, "padding": pads, "output_padding": extra, "dilation": dilations}
+    axes = zip(sizes, kernel, strides, dilations, pads, extra, strict=True)
+    size = tuple(transposed_size(*axis) for axis in axes)
+    return as_window(OpenWindow("transposed", operator, sizes, tuple(asked.items()), size, sizes))
+
+
+def as_window(window: OpenWindow) -> Window:
+    """While tracing it stands for one: shape rules ask for its sizes alone."""
+    return cast(Window, window)
+
+
+def window_at(window: OpenWindow, sizes: Sizes) -> Window:
+    """The window at these sizes: the same call again, with all its rules."""
+    return window_over(window.made, window.operator, *window.request(sizes))
+
+
+def window_over(made: str, operator: str, sizes: Shape, asked: dict[str, Any]) -> Window:
+    """The window that one of the calls above gives over these sizes, open or not."""
+    if made == "adaptive":
+        return adaptive(operator, sizes, asked["output"])
+    if made not in ("strided", "transposed"):
+        raise ParameterError(operator, f"there is no window made by {made!r:.40}", rule="P5")
+    kernel = asked.pop("kernel")
+    return (strided if made == "strided" else transposed)(operator, sizes, kernel, **asked)
+
+
+@remembered()
+def _transposed(
+    operator: str, sizes: Shape, kernel: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
+) -> Window:
+    rank, sizes, kernel = len(kernel), tuple(sizes), tuple(kernel)
+    strides = per_axis(operator, "stride", stride, rank)
+    dilations = per_axis(operator, "dilation", dilation, rank)
+    extra = per_axis(operator, "output_padding", output_padding, rank)
+    if isinstance(padding, str) and padding != "valid":
+        raise ParameterError(operator, f"padding={padding!r} is not defined here; give numbers", rule="P5")
+    pads = resolve_padding(operator, padding, sizes, kernel, strides, dilations)
+    shown = f"input sizes {sizes}"
+    _check_positive(operator, sizes, pads, shown, kernel=kernel, stride=strides, dilation=dilations)
+    axes = []
+    for n, k, s, e, (lo, hi), more in zip(sizes, kernel, strides, dilations, pads, extra, strict=True):
+        size = (n - 1) * s - lo - hi + e * (k - 1) + 1 + more
+        if not 0 <= more < max(s, e):
+            text = f"output_padding must be below max(stride, dilation); got output_padding={extra}, "
+            raise ShapeError(operator, text + f"stride={strides}, dilation={dilations}", rule="C2")
+        if size < 1:
+            text = f"output size would be {size}; got kernel={kernel}, stride={strides}, padding={pads}, {shown}"
+            raise ShapeError(operator, text, rule="C2")
+        axes.append(Strided(size, k, s, e, lo, hi, n))
+    return Window(tuple(axes))
+
+
+def transposed_padding(
+    sizes: Shape,
+    kernel: Shape,
+    output: Shape,
+    *,
+    stride: Shape,
+    output_padding: Shape,
+    dilation: Shape,
+    upper: bool,
+) -> tuple[tuple[tuple[int, int], ...], Shape]:
+    """The padding with which conv_transpose gives `output` cells, as ONNX's output_shape asks; and what it lacks.
+
+    The total is split evenly, an odd cell going high (upper) or low. Where even no padding reaches `output`, the cells
+    that are lacking stand at the high end.
+
+    >>> transposed_padding((3,), (3,), (6,), stride=(2,), output_padding=(0,), dilation=(1,), upper=False)
+    (((1, 0),), (0,))
+    >>> transposed_padding((3,), (3,), (9,), stride=(2,), output_padding=(0,), dilation=(1,), upper=False)
+    (((0, 0),), (2,))
+    """
+    pairs, lacking = [], []
+    for n, k, s, e, more, m in zip(sizes, kernel, stride, dilation, output_padding, output, strict=True):
+        total = (n - 1) * s + e * (k - 1) + 1 + more - m
+        small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
+        pairs.append((small, large) if upper else (large, small))
+        lacking.append(max(-total, 0))
+    return tuple(pairs), tuple(lacking)

@@ -1,0 +1,255 @@
+"""One axis of the window relation: strided, or adaptive."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..scalar import Array
+from . import reach
+from .reach import Reach
+from .shape import MOST_TAPS, budget
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """One axis of the relation i = stride*o + dilation*t - lo."""
+
+    size: int
+    kernel: int
+    stride: int
+    dilation: int
+    lo: int
+    hi: int
+    out: int
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.kernel, self.stride, self.dilation, self.out) < 1 or min(self.lo, self.hi) < 0:
+            raise ShapeError("window", f"sizes must be positive and padding not negative; got {self}", rule="W1")
+        if self.out > self.floor_out + 1:
+            raise ShapeError("window", f"at most {self.floor_out + 1} output positions fit; got {self}", rule="W2")
+
+    @property
+    def most_taps(self) -> int:
+        return self.kernel
+
+    most_readers = most_taps
+
+    @property
+    def span(self) -> int:
+        """Cells from the first tap to the last."""
+        return self.dilation * (self.kernel - 1) + 1
+
+    def reads(self, o: int) -> list[tuple[int, int]]:
+        """(tap, input cell) of output o; a cell outside [0, size) is padding."""
+        return [(t, self.stride * o + self.dilation * t - self.lo) for t in range(self.kernel)]
+
+    @property
+    def floor_out(self) -> int:
+        """The output size without `ceil`."""
+        return (self.size + self.lo + self.hi - self.span) // self.stride + 1
+
+    def tap(self, t: int) -> tuple[slice, slice]:
+        """The outputs whose tap t is inside the input, and what they read: two slices of equal length."""
+        shift = self.dilation * t - self.lo
+        first = max(0, -(shift // self.stride))  # the first o with stride*o + shift >= 0
+        last = min(self.out - 1, (self.size - 1 - shift) // self.stride)
+        count = max(0, last - first + 1)
+        if count == 0:
+            return slice(0, 0), slice(0, 0)
+        start = self.stride * first + shift
+        return slice(first, first + count), slice(start, start + self.stride * (count - 1) + 1, self.stride)
+
+    def read_by(self, i: int) -> list[tuple[int, int]]:
+        """(tap, output) of every output that reads input cell i: `reads` read backwards."""
+        steps = ((t, divmod(i + self.lo - self.dilation * t, self.stride)) for t in range(self.kernel))
+        return [(t, o) for t, (o, rest) in steps if rest == 0 and 0 <= o < self.out]
+
+    def _taps_between(self, o: int, low: int, high: int) -> int:
+        """How many taps of output o read a position in [low, high)."""
+        base = self.stride * o - self.lo
+        first = max(0, -((base - low) // self.dilation))
+        last = min(self.kernel - 1, (high - 1 - base) // self.dilation)
+        return max(0, last - first + 1)
+
+    def inside(self, o: int) -> int:
+        """The taps of output o inside the input."""
+        return self._taps_between(o, 0, self.size)
+
+    def counted(self, o: int) -> int:
+        """[A1] The taps of output o inside the padded extent [-lo, n+hi)."""
+        return self._taps_between(o, -self.lo, self.size + self.hi)
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether some output has no tap inside.
+
+        Taps no further apart than the input is long cannot step over it: then it is the first output, which ends before
+        the input, or the last, which begins behind it.
+        """
+        if self.dilation <= self.size:
+            return min(self.inside(0), self.inside(self.out - 1)) == 0
+        budget(self.out, MOST_TAPS, "outputs along an axis", self)
+        return any(self.inside(o) == 0 for o in range(self.out))
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """The padding that makes the windows end exactly at the edge; a negative high side crops."""
+        return self.lo, (self.out - 1) * self.stride + self.span - self.size - self.lo
+
+    def adjoint(self) -> Strided | None:
+        """Stride 1: cell i is read by the outputs i + lo - e*t, a window of as many taps over the outputs.
+
+        None at other strides, and where padding beyond the window would have to be cut off.
+        """
+        lo, hi = self.span - 1 - self.lo, self.size - self.out + self.lo
+        if self.stride != 1 or lo < 0 or hi < 0:
+            return None
+        return Strided(self.out, self.kernel, 1, self.dilation, lo, hi, self.size)
+
+    def spaced(self) -> tuple[int, int]:
+        """Padding with which the outputs, set `stride` apart, correlate with the flipped kernel into the inputs."""
+        return self.span - 1 - self.lo, self.size + self.lo - self.stride * (self.out - 1) - 1
+
+    @property
+    def gap(self) -> int:
+        """Cells between the outputs, set `stride` apart."""
+        return self.stride - 1
+
+    @property
+    def interior(self) -> slice:
+        """Where the input stands in the padded input."""
+        return slice(*self.cropped())
+
+    def doubling(self) -> list[int]:
+        """How far apart two halves of growing windows stand, in cells; `doubling` of the kernel counts in taps."""
+        return [self.dilation * shift for shift in doubling(self.kernel)]
+
+    def phase_count(self) -> int:
+        """Cells of every residue of the stride, counted from the low padding on."""
+        return -(-(self.lo + self.size) // self.stride)
+
+    def cropped(self) -> tuple[int, int]:
+        """Where the input stands among the cells counted from the low padding on."""
+        return self.lo, self.lo + self.size
+
+    def unpadded(self) -> Strided:
+        """The same windows over an input that carries `pads` itself."""
+        return Strided(self.size + sum(self.pads), self.kernel, self.stride, self.dilation, 0, 0, self.out)
+
+    def moved(self) -> list[Strided]:
+        """The same windows one cell further, on either side, where the padding has room for that."""
+        return [replace(self, lo=self.lo + d, hi=self.hi - d) for d in (1, -1) if min(self.lo + d, self.hi - d) >= 0]
+
+    def over(self, outs: int) -> Strided:
+        """The same windows for a patch of outputs, over the cells they read, padded ones among them."""
+        return Strided(self.stride * (outs - 1) + self.span, self.kernel, self.stride, self.dilation, 0, 0, outs)
+
+    def reach(self) -> Reach:
+        """What an output depends on."""
+        return reach.strided(self.stride, -self.lo, self.span - 1 - self.lo)
+
+    def reach_back(self) -> Reach | None:
+        """Which outputs an input contributes to: the relation read backwards; None at strides of thousands."""
+        return reach.backwards(self.stride, -self.lo, self.span - 1 - self.lo)
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """One axis cut into `out` cells, cell o being [floor(o*n/out), ceil((o+1)*n/out))."""
+
+    size: int
+    out: int
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.out) < 1:
+            raise ShapeError("window", f"sizes must be positive; got {self}", rule="W1")
+
+    def start(self, o: int) -> int:
+        return o * self.size // self.out
+
+    def end(self, o: int) -> int:
+        return -(-(o + 1) * self.size // self.out)
+
+    @property
+    def most_taps(self) -> int:
+        """No cell is longer than this, which needs no walk."""
+        return min(self.size, -(-self.size // self.out) + 1)
+
+    @property
+    def kernel(self) -> int:
+        """The longest cell.
+
+        With n = q*out + r, a cell begins at any multiple of gcd(n, out) past a whole one; it is q, q+1 or q+2 long.
+        """
+        q, r = divmod(self.size, self.out)
+        return q + (r > 0) + (r > math.gcd(self.size, self.out))
+
+    def tap(self, t: int) -> tuple[Array, Array]:
+        outs = [o for o in range(self.out) if self.start(o) + t < self.end(o)]
+        return np.array(outs, dtype=np.intp), np.array([self.start(o) + t for o in outs], dtype=np.intp)
+
+    def inside(self, o: int) -> int:
+        return self.end(o) - self.start(o)
+
+    @property
+    def most_readers(self) -> int:
+        return min(self.out, -(-self.out // self.size) + 1)
+
+    counted = inside
+    has_empty = False
+    pads = (0, 0)
+
+    def read_by(self, i: int) -> list[tuple[int, int]]:
+        """(tap, output) of every output that reads input cell i."""
+        outs = range(i * self.out // self.size, -(-(i + 1) * self.out // self.size))
+        return [(i - self.start(o), o) for o in outs]
+
+    def unpadded(self) -> Adaptive:
+        return self
+
+    def reads(self, o: int) -> list[tuple[int, int]]:
+        """(tap, input cell) of output o."""
+        return list(enumerate(range(self.start(o), self.end(o))))
+
+    def clamped(self, t: int) -> list[int]:
+        """For every output the cell of tap t, or the cell's last one where it is shorter: the same maximum."""
+        return [min(self.start(o) + t, self.end(o) - 1) for o in range(self.out)]
+
+    def matrix(self) -> Array:
+        """(out, size), 1 where an output reads a cell."""
+        return np.array([[self.start(o) <= i < self.end(o) for i in range(self.size)] for o in range(self.out)])
+
+    def reach(self) -> None:
+        return None  # cells are not evenly spaced: callers treat the axis as wholly read
+
+    reach_back = reach
+
+
+Axis = Strided | Adaptive
+
+
+def strided_axis(n: int, k: int, s: int, e: int, lo: int, hi: int, ceil: bool) -> Strided:
+    over = n + lo + hi - e * (k - 1) - 1
+    out = over // s + 1
+    if ceil:
+        out = -(-over // s) + 1
+        if (out - 1) * s >= n + lo:  # [W3] the last window would start in the high padding
+            out -= 1
+    return Strided(n, k, s, e, lo, hi, out)
+
+
+def doubling(kernel: int) -> list[int]:
+    """Shifts that join windows of 1 cell into windows of `kernel` cells, overlapping in the last.
+
+    >>> doubling(9)
+    [1, 2, 4, 1]
+    """
+    shifts, width = [], 1
+    while width < kernel:
+        shifts.append(min(width, kernel - width))
+        width += shifts[-1]
+    return shifts

@@ -1,0 +1,60 @@
+"""Windows that are asked for again and again are built once."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+Built = TypeVar("Built")
+
+
+OPEN_SIZES: set[type] = set()
+
+
+"""Types of sizes that an engine's tracer leaves open, to be any number; they cannot be hashed."""
+
+
+def whole(value: Any) -> Any:
+    """Sizes that an engine's tracer has left open, as the numbers they have now (which the tracer then guards)."""
+    if isinstance(value, tuple | list):
+        return type(value)(whole(v) for v in value)
+    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
+
+
+def _plain(value: Any) -> bool:
+    """Nothing inside a tuple that equals an int without being one: 2 == 2.0 == True would share one entry."""
+    for v in value:
+        kind = type(v)
+        if kind is not int and (kind is not tuple or not _plain(v)):
+            return False
+    return True
+
+
+def remembered(*shapes: int) -> Callable[[Callable[..., Built]], Callable[..., Built]]:
+    """Cache by arguments and their types; lists, open sizes and what only equals an int do without.
+
+    Arguments at the positions `shapes` stay open: `build` takes those of their sizes as numbers that it needs, so that
+    a window fixes the spatial sizes and leaves the batch as it is. An error of ours that is a TypeError is raised by
+    the second try as by the first.
+    """
+
+    def decorate(build: Callable[..., Built]) -> Callable[..., Built]:
+        cached = lru_cache(maxsize=4096, typed=True)(build)
+
+        def anew(args: tuple[Any, ...]) -> Built:
+            return build(*(tuple(a) if i in shapes else whole(a) for i, a in enumerate(args)))
+
+        def call(*args: Any) -> Built:
+            try:
+                for a in args:
+                    if isinstance(a, tuple) and not _plain(a):
+                        return anew(args)
+                return cached(*args)
+            except TypeError:
+                return anew(args)
+
+        return call
+
+    return decorate

@@ -1,0 +1,69 @@
+"""Patches: the cells that one position of a later layer depends on, boxes that move with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..scalar import Array
+from .axis import Strided
+from .shape import Shape
+from .window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """The cells speed*p + start .. speed*p + start + size - 1 that belong to a position p, per axis.
+
+    >>> from specgrad.window import strided
+    >>> w = strided("max_pool", (8,), (3,), stride=(2,), padding=((1, 1),))
+    >>> cell = Patch((1,), (0,), (1,))
+    >>> cell.read_through(w)
+    Patch(speed=(2,), start=(-1,), size=(3,))
+    >>> cell.read_through(w).cells(np.array([[0], [2]]), (8,))
+    array([[8, 0, 1],
+           [3, 4, 5]])
+    """
+
+    speed: Shape
+    start: Shape
+    size: Shape
+
+    def read_through(self, window: Window) -> Patch | None:
+        """What the window reads, when the patch is one of its outputs; None for adaptive axes."""
+        axes = [a for a in window.axes if isinstance(a, Strided)]
+        if len(axes) != len(self.size):
+            return None
+        speed = tuple(a.stride * s for a, s in zip(axes, self.speed, strict=True))
+        start = tuple(a.stride * s - a.lo for a, s in zip(axes, self.start, strict=True))
+        return Patch(speed, start, tuple(a.over(n).size for a, n in zip(axes, self.size, strict=True)))
+
+    def window(self, window: Window) -> Window:
+        """The window between the patch, as its outputs, and what it reads."""
+        axes = [a for a in window.axes if isinstance(a, Strided)]
+        return Window(tuple(a.over(n) for a, n in zip(axes, self.size, strict=True)))
+
+    def cells(self, positions: Array, sizes: Shape) -> Array:
+        """(positions, *size): flat numbers of the cells in an array of `sizes`; one past the last for outside ones."""
+        flat, outside = np.zeros((len(positions), *self.size), dtype=np.int64), np.zeros((), dtype=bool)
+        for axis, n in enumerate(sizes):
+            shape = (len(positions), *(1,) * axis, self.size[axis], *(1,) * (len(sizes) - axis - 1))
+            first = self.speed[axis] * positions[:, axis] + self.start[axis]
+            cell = (first[:, None] + np.arange(self.size[axis])).reshape(shape)
+            flat, outside = flat * n + cell, outside | (cell < 0) | (cell >= n)
+        return np.where(outside, math.prod(sizes), flat)
+
+    def union(self, other: Patch) -> Patch | None:
+        """The smallest patch around both; None where they move at different speeds."""
+        if self.speed != other.speed:
+            return None
+        start = tuple(map(min, self.start, other.start))
+        ends = (max(s + n, t + m) for s, n, t, m in zip(self.start, self.size, other.start, other.size, strict=True))
+        return Patch(self.speed, start, tuple(end - s for end, s in zip(ends, start, strict=True)))
+
+    def margins(self, within: Patch) -> tuple[tuple[int, int], ...]:
+        """Cells before and after this patch in a larger one, per axis."""
+        before = [s - t for s, t in zip(self.start, within.start, strict=True)]
+        return tuple((b, m - n - b) for b, n, m in zip(before, self.size, within.size, strict=True))

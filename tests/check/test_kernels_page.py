@@ -1,0 +1,60 @@
+"""docs/guide/kernels.md: its kernels are compiled and run as they stand there."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "kernels.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+
+
+def run_test(folder: Path, text: str, name: str, **environment: str) -> str:
+    (folder / "kernel.py").write_text(f"{text}\n\n{name}()\n")
+    command = [sys.executable, "kernel.py"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_numpy_kernel() -> None:
+    flags = doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS
+    found = doctest.testfile(str(PAGE), module_relative=False, optionflags=flags)
+    assert (found.attempted >= 5, found.failed) == (True, 0)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("fault", ["", "conv.so with a fault"])
+def test_the_cpp_kernel(tmp_path: Path, fault: str) -> None:
+    (source,) = blocks("cpp")
+    assert source.startswith("// g++ -O3 -shared -fPIC conv.cpp -o conv.so\n")
+    if fault:
+        source = source.replace("r >= h ||", "r > h ||")  # reads a row behind the input
+    (tmp_path / "conv.cpp").write_text(source)
+    command = source.partition("\n")[0].removeprefix("// ").split()
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    test = blocks("py")[0]
+    if not fault:
+        assert run_test(tmp_path, test, "test_conv") in PAGE.read_text().replace("`", "\n")
+    else:
+        with pytest.raises(AssertionError, match="ConformanceError: conv: differs"):
+            run_test(tmp_path, test, "test_conv")
+
+
+def test_the_triton_kernel_in_its_interpreter(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    out = run_test(tmp_path, blocks("py")[1], "test_linear", TRITON_INTERPRET="1")
+    assert out.startswith("linear: 100 of 100 questions answered")

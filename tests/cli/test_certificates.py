@@ -1,0 +1,92 @@
+"""certify and check-certificate as commands: what "valid" says, and how each ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("flint")
+pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
+
+NEAR = "--input one.npy --label 0"
+
+
+@pytest.fixture
+def place(folder: Path) -> Path:
+    np.save("one.npy", np.array([[1, 0.5]], np.float32))
+    return folder
+
+
+def test_valid_says_what_was_proven(place: Path, run) -> None:
+    assert run(f"certify net.onnx {NEAR} --eps 1/4 --certificate new.json")[0] == 0
+    code, out, _ = run(f"check-certificate new.json net.onnx {NEAR} --eps 1/4")
+    assert (code, out.splitlines()[0].split()[0]) == (0, "valid")
+    digest = json.loads((place / "new.json").read_text())["network"]
+    for words in (
+        f"network: net.onnx, digest {digest}",
+        "property: within 1/4 of one.npy, cell by cell, output 0 stays the largest",
+        "X_0 from 0.75 to 1.25, X_1 from 0.25 to 0.75",
+        "Y_0 - Y_1 <= 0 never happens",
+        "for every execution with",
+        "format: float32",
+    ):
+        assert words in out, words
+
+
+def test_no_certificate_is_2_though_it_holds(place: Path, run) -> None:
+    code, out, _ = run(f"certify net.onnx {NEAR} --eps 1/4 --operands tf32 --certificate new.json --json")
+    data = json.loads(out)
+    assert (code, data["verdict"], data["certificate"]["file"]) == (2, "holds", None)
+    assert "operands must be None in a certificate; got 'tf32'" in data["certificate"]["reason"]
+    assert not (place / "new.json").exists()
+    assert run(f"certify net.onnx {NEAR} --eps 1/4 --operands tf32")[0] == 0
+
+
+def test_no_certificate_of_what_is_unknown_or_broken(place: Path, run) -> None:
+    code, out, _ = run("certify net.onnx hard.vnnlib --seconds 0 --certificate new.json")
+    assert (code, "no certificate: only what holds has one" in out) == (2, True)
+    assert run(f"certify net.onnx {NEAR} --eps 3/4 --certificate new.json")[0] == 1
+
+
+def test_arrays_that_are_not_there_are_3(place: Path, run) -> None:
+    assert run(f"certify net.onnx {NEAR} --eps 1/4 --certificate new.json")[0] == 0
+    (place / "new.safetensors").unlink()
+    code, _, err = run(f"check-certificate new.json net.onnx {NEAR} --eps 1/4")
+    assert (code, err) == (3, "specgrad: new.safetensors: No such file or directory\n")
+
+
+def test_an_open_batch_is_one(place: Path, run) -> None:
+    model = onnx.load("net.onnx")
+    for value in (model.graph.input[0], model.graph.output[0]):
+        value.type.tensor_type.shape.dim[0].dim_param = "N"
+    onnx.save(model, "open.onnx")
+    assert run(f"certify open.onnx {NEAR} --eps 1/4 --certificate new.json")[0] == 0
+    assert run(f"check-certificate new.json open.onnx {NEAR} --eps 1/4")[0] == 0
+    assert run("certify open.onnx p.vnnlib")[0] == 0
+    code, out, _ = run(f"certify open.onnx {NEAR} --eps 3/4 --json")
+    assert (code, "onnxruntime" in json.loads(out)["counterexample"]["confirmed"]) == (1, True)
+
+
+def test_the_largest_eps(place: Path, run) -> None:
+    """y_0 - y_1 = 2 * x_1 while x_0 > x_1: broken from 1/2 on."""
+    code, out, _ = run(f"certify net.onnx {NEAR} --largest --certificate new.json --json")
+    data = json.loads(out)
+    assert (code, data["verdict"], data["certificate"]["file"]) == (0, "holds", "new.json")
+    assert 0.3 < data["proven"] < 0.5 <= data["broken"] < 0.51
+    assert data["gap"] == pytest.approx(data["broken"] - data["proven"])
+    y = data["counterexample"]["y"]
+    assert y[1] >= y[0]
+    assert run(f"check-certificate new.json net.onnx {NEAR} --eps {data['proven']}")[0] == 0
+    assert run(f"check-certificate new.json net.onnx {NEAR} --eps {data['broken']}")[0] == 1
+    out = run(f"certify net.onnx {NEAR} --largest")[1]
+    assert all(words in out for words in ("proven eps: 0.49", "broken eps: 0.50", "gap: 0.0"))
+
+
+@pytest.mark.parametrize("rest", ["p.vnnlib --largest", f"{NEAR} --largest --vnncomp out.txt", "--largest --label 0"])
+def test_largest_needs_an_input_and_a_label(place: Path, run, rest: str) -> None:
+    assert run(f"certify net.onnx {rest}")[0] == 3

@@ -1,0 +1,86 @@
+"""What --json prints, against the schemas that the package ships; the page that lists them."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+jsonschema = pytest.importorskip("jsonschema")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("torch")
+schemas = pytest.importorskip("specgrad.cli.schemas")
+
+ROOT = Path(__file__).parents[2]
+EACH = {
+    "show": ["show net.onnx", "show net.onnx --detail", "show g.json"],
+    "audit": ["audit net.onnx --runtime onnxruntime", "audit net.onnx --runtime onnxruntime --input nan.npy"],
+    "conformance": ["conformance --runtime onnxruntime --operator global_max_pool --operator relu --count 16"],
+    "describe": ["conformance --describe", "conformance --operator conv --describe"],
+    "runtimes": ["runtimes"],
+    "explain": ["explain net.onnx --output 0,0", "explain g.json --output 0,0"],
+    "rule": ["rule", "rule W2"],
+    "certify": [
+        "certify net.onnx p.vnnlib",
+        "certify net.onnx p.vnnlib --certificate new.json",
+        "certify net.onnx hard.vnnlib --seconds 0",
+        "certify net.onnx --input x.npy --label 0 --eps 0.5",
+    ],
+    "largest": [
+        "certify net.onnx --input x.npy --label 0 --largest --seconds 5",
+        "certify net.onnx --input one.npy --label 0 --largest --seconds 5 --certificate l.json",
+    ],
+    "check-certificate": ["check-certificate new.json net.onnx p.vnnlib", "check-certificate c.json net.onnx p.vnnlib"],
+    "error": ["show none.onnx", "audit net.onnx", "certify net.onnx p.vnnlib --operands tf16"],
+}
+
+
+def problems(data: Any, name: str) -> list[str]:
+    validator = jsonschema.Draft202012Validator(schemas.SCHEMAS[name])
+    return [f"{'.'.join(map(str, e.absolute_path))}: {e.message}" for e in validator.iter_errors(data)]
+
+
+@pytest.mark.parametrize("name", schemas.SCHEMAS)
+def test_a_schema_is_a_schema(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(schemas.SCHEMAS[name])
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, run) -> None:
+    np.save("one.npy", np.array([[1, 0.5]], np.float32))
+    np.save("nan.npy", np.array([[np.nan, 1]], np.float32))
+    commands = [*(EACH["certify"][1:2] if name == "check-certificate" else []), *EACH[name]]
+    objects = [json.loads(run(f"{command} --json")[1]) for command in commands][-len(EACH[name]) :]
+    assert {data["schema"] for data in objects} == {f"specgrad/{name}/1"}
+    assert [problems(data, name) for data in objects] == [[]] * len(objects)
+    for data in objects:  # a key that is gone, a key that nobody wrote down, a verdict that is none
+        assert problems({k: v for k, v in data.items() if k != "verdict"}, name)
+        assert problems({**data, "surprise": 1}, name)
+        assert problems({**data, "verdict": "perhaps"}, name)
+
+
+def test_every_command_has_a_schema() -> None:
+    cli = pytest.importorskip("specgrad.cli.main")
+    assert set(schemas.SCHEMAS) == set(EACH)
+    assert {c for c in cli._command().commands if c != "schema"} == set(EACH) - {"error", "describe", "largest"}
+
+
+def test_inner_keys_are_fixed_too(folder: Path, run) -> None:
+    data = json.loads(run("audit net.onnx --runtime onnxruntime --json")[1])
+    data["layers"][0]["surprise"] = 1
+    assert problems(data, "audit")
+
+
+def test_a_schema_is_printed(run) -> None:
+    assert json.loads(run("schema audit")[1]) == schemas.SCHEMAS["audit"]
+    assert run("schema")[1].split() == list(schemas.SCHEMAS)
+    assert run("schema audits")[0] == 3
+
+
+def test_the_page_is_current() -> None:
+    document = runpy.run_path(str(ROOT / "tools" / "make_json.py"))["document"]()
+    assert (ROOT / "docs" / "reference" / "json.md").read_text() == document

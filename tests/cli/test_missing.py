@@ -1,0 +1,193 @@
+"""Without each optional package: one line says what needs it and what to install, in Python as in the command."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from hidden import python_without, run_without
+from specgrad.errors import PACKAGES, need
+from structure import MODULES
+
+pytest.importorskip("torch")
+pytest.importorskip("onnx")
+
+COMMANDS = {
+    "show net.onnx": "onnx",
+    "show arrays.json": "safetensors",
+    "show mine:net --input x.npy": "torch",
+    "audit net.onnx --runtime onnxruntime": "onnx onnxruntime",
+    "audit net.onnx --runtime openvino-f32": "onnx openvino",
+    "audit net.onnx --runtime onnx-reference": "onnx",
+    "audit mine:net --runtime onnxruntime --input x.npy": "torch onnx onnxruntime onnxscript",
+    "audit mine:net --runtime torch --input x.npy": "torch",
+    "conformance --runtime torch --operator relu --count 8": "torch",
+    "conformance --runtime jax --operator relu --count 8": "jax",
+    "conformance --runtime onnxruntime --operator relu --count 8": "onnx onnxruntime",
+    "runtimes": "",
+    "explain net.onnx --output 0,1": "onnx",
+    "rule W2": "",
+    "--version": "",
+    "certify net.onnx p.vnnlib": "torch onnx",
+    "certify arrays.json --input x.npy --label 0 --eps 0.1": "torch safetensors",
+    "certify arrays.json --input x.npy --label 0 --eps 0.75": "torch safetensors",  # a counterexample
+    "certify net.onnx two.vnnlib": "torch onnx vnnlib",
+    "certify net.onnx p.vnnlib --certificate new.json --force": "torch onnx flint safetensors",
+    "check-certificate new.json net.onnx p.vnnlib": "onnx flint",
+}
+"""What each command cannot do without."""
+TWO = """(vnnlib-version <2.0>)
+(declare-network N (declare-input X float32 [1, 2]) (declare-output Y float32 [1, 2]))
+(assert (>= X[0, 0] 0.0)) (assert (<= X[0, 0] 1.0)) (assert (>= X[0, 1] 0.25)) (assert (<= X[0, 1] 1.0))
+(assert (>= Y[0, 1] 3.0))"""
+MINE = "import torch\nnet = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()).eval()\n"
+
+
+@pytest.fixture
+def place(folder: Path) -> Path:
+    (folder / "two.vnnlib").write_text(TWO)
+    (folder / "mine.py").write_text(MINE)
+    weights = np.array([[1, 1], [1, -1]], np.float32)
+    sg.save(sg.trace(lambda x: sg.relu(sg.linear(weights, None, x)), (1, 2)), folder / "arrays.json")
+    np.save(folder / "x.npy", np.array([[1, 0.5]], np.float32))
+    (folder / "new.json").write_text("{}")
+    return folder
+
+
+def lines_of(package: str) -> str:
+    name, extra = PACKAGES[package]
+    return rf"specgrad: [\w.\- ]+ needs? {name}: pip install 'specgrad\[{extra}\]'\n"
+
+
+def without(package: str, commands: list[str], place: Path) -> None:
+    """Whoever needs it says so in one line and ends with 3; nobody else notices."""
+    for command, (code, said) in zip(commands, run_without(package, commands, place), strict=True):
+        if package in ("typer", "rich") or package in COMMANDS[command].split():
+            assert (command, code, bool(re.fullmatch(lines_of(package), said))) == (command, "3", True), said
+        else:
+            assert (command, code in ("0", "1", "None"), said) == (command, True, "")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_command_that_needs_it_says_so(package: str, place: Path) -> None:
+    who = [c for c, needs in COMMANDS.items() if package in needs.split()] or ["rule W2"]
+    without(package, who[:1], place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_command_without_every_package(package: str, place: Path) -> None:
+    written = {"torch", "onnx", "flint", "safetensors"}  # without these, there is no certificate to check
+    without(package, [c for c in COMMANDS if package not in written or not c.startswith("check-")], place)
+
+
+CALLS = {
+    "flint": ("sg.balls([1])", "balls need python-flint: pip install 'specgrad[balls]'"),
+    "torch": ("crown(graph, Box([0.0], [1.0]))", "crown needs torch: pip install 'specgrad[torch]'"),
+    "jax": ("sg.compile(graph, 'jax')", "the JAX engine needs jax: pip install 'specgrad[jax]'"),
+    "onnx": ("from_onnx('net.onnx')", "ONNX files need onnx: pip install 'specgrad[onnx]'"),
+    "safetensors": (
+        "sg.save_params({'w': np.ones(2)}, 'p.safetensors')",
+        "arrays in files need safetensors: pip install 'specgrad[save]'",
+    ),
+}
+PROGRAM = """
+import numpy as np
+import specgrad as sg
+import specgrad.bounds, specgrad.check, specgrad.rounding, specgrad.interop
+graph = sg.trace(lambda x: sg.relu(x), (1,))
+try:
+    from specgrad.bounds import Box, crown
+    {imports}
+    {call}
+except ImportError as error:
+    assert isinstance(error, sg.SpecgradError)
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("package", CALLS)
+def test_python_says_the_same(package: str, tmp_path: Path) -> None:
+    call, line = CALLS[package]
+    imports = "from specgrad.interop import from_onnx" if package == "onnx" else ""
+    done = python_without(package, PROGRAM.format(call=call, imports=imports), tmp_path)
+    assert (done.stdout, done.stderr) == (f"{line}\n", "")
+
+
+def test_the_core_needs_numpy_alone(tmp_path: Path) -> None:
+    """Every package hidden at once: the core, rounding, interval bounds and the records of runtimes are there."""
+    code = PROGRAM.format(imports="", call="print(specgrad.bounds.ibp(graph, Box([-1.0], [1.0])).outputs.high)")
+    done = python_without(",".join(PACKAGES), code, tmp_path)
+    assert done.stderr == ""
+    assert done.stdout.startswith("[1.")
+
+
+def test_a_broken_package_is_named_with_its_own_words(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "vnnlib.py").write_text("import no_such_part")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "vnnlib", raising=False)
+    with pytest.raises(sg.MissingPackageError) as caught:
+        need("vnnlib", "properties need")
+    text = (
+        "properties need vnnlib, which is installed but does not import (ModuleNotFoundError: No module named 'no_such_"
+    )
+    assert str(caught.value).startswith(text)
+
+
+# --- nobody forgets to ask --------------------------------------------------------------------------------------------
+
+ASKED_BEFORE = {
+    "specgrad.bounds.box": {"torch", "jax"},  # the caller's own tensor is of one of them
+    "specgrad.bounds.search": {"torch"},  # certify and prove ask first
+    "specgrad.check.deploy_torch": {"torch"},  # check.deploy asks first
+    "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
+}
+
+
+def optional_imports(text: str) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {a.name.partition(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names.add(node.module.partition(".")[0])
+    return names & set(PACKAGES)
+
+
+def unasked(name: str, text: str) -> set[str]:
+    """Optional packages that a module imports though neither it nor a package around it calls `need`."""
+    parts = name.split(".")
+    around = [MODULES[".".join(parts[:k])] for k in range(1, len(parts)) if ".".join(parts[:k]) in MODULES]
+    asked = "".join([text, *(p.read_text() for p in around)])
+    return {package for package in optional_imports(text) if f'need("{package}"' not in asked}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_who_imports_an_optional_package_asks_first(name: str) -> None:
+    before = [packages for known, packages in ASKED_BEFORE.items() if f"{name}.".startswith(f"{known}.")]
+    assert unasked(name, MODULES[name].read_text()) <= set().union(*before)
+
+
+def test_a_forgotten_question_is_found() -> None:
+    assert unasked("specgrad.scalar", "def balls(x):\n    from flint import arb\n") == {"flint"}
+    assert unasked("specgrad.engines.torch.table", "import torch\nimport jax") == {"jax"}
+
+
+def test_every_package_is_in_an_extra() -> None:
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for package, extra in PACKAGES.values():
+        assert any(re.match(rf"{package}\W", line) for line in extras[extra]), package
+    assert set(extras["all"][0].removeprefix("specgrad[").removesuffix("]").split(",")) == set(extras) - {
+        "all",
+        "examples",
+        "dev",
+    }

@@ -1,0 +1,96 @@
+"""The facts that a record states of a function of one cell hold for its own derivative rules, in float64.
+
+What is bounded (slope, curvature) is compared on random ranges with the values of the first and second derivative
+graphs inside them; the laws in test_laws.py hold these graphs against exact arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from specgrad.curve import Curve, always, at_most
+from specgrad.op import Op, apply
+
+CURVES = [op for op in sg.REGISTRY.values() if op.curve is not None]
+PARAMS = {
+    "leaky_relu": [{"slope": 0.25}, {"slope": -2.0}],
+    "clamp": [{"low": -1.0, "high": 2.0}, {"low": None, "high": 0.5}],
+    "softplus": [{"beta": 1.0}, {"beta": 3.0}],
+    "power": [{"exponent": e} for e in (0, 1, 2, 3, -1, -2, 0.5, 2.5)],
+    "root": [{"exponent": e} for e in (0.5, 0.3, 2)],
+}
+POSITIVE = {"log", "sqrt", "power", "root"}
+CALLS = [(op, params) for op in CURVES for params in PARAMS.get(op.name, [{}])]
+SLACK = 1 + 1e-9
+
+
+def ranges(op: Op, count: int = 40) -> list[tuple[float, float]]:
+    """Short and long ones, around every kink and turning point among them."""
+    draw = np.random.default_rng(0)
+    middle, reach = draw.normal(size=count) * 3, 10 ** draw.uniform(-3, 0.7, size=count)
+    found = list(zip(middle - reach, middle + reach, strict=True))
+    return [(abs(a) + 0.01, abs(a) + abs(b) + 0.02) for a, b in found] if op.name in POSITIVE else found
+
+
+def derivatives(op: Op, params: dict, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    graph = sg.trace(lambda v: apply(op, v, **params), x.shape)
+    first = sg.trace(lambda v: sg.jvp(graph)(v, np.ones(x.shape))[1], x.shape)
+    second = sg.trace(lambda v: sg.jvp(first)(v, np.ones(x.shape))[1], x.shape)
+    return graph(x), first(x), second(x)
+
+
+def broken(op: Op, curve: Curve, params: dict) -> list[str]:
+    """Which of the facts are false somewhere."""
+    wrong = []
+    for low, high in ranges(op):
+        x = np.linspace(low, high, 201)
+        kinks = np.array([float(k) for k in curve.kinks(params)])
+        x = x[np.all(np.abs(x[:, None] - kinks) > 1e-9, axis=1)] if len(kinks) else x
+        y, first, second = derivatives(op, params, x)
+        ends = np.float64(low), np.float64(high)
+        if curve.steepest is not None and (np.abs(first) > curve.steepest(np, *ends, params) * SLACK).any():
+            wrong.append("steepest")
+        most = 0.0 if curve.curvature is None else curve.curvature(np, *ends, params)
+        if (np.abs(second) > most * SLACK + 1e-12).any():
+            wrong.append("curvature")
+        turning = curve.turning(params)
+        parts = [x > -np.inf] if turning is None else [x <= turning, x >= turning]
+        steps = [np.diff(y[part]) for part in parts]
+        if any((s > 1e-13).any() and (s < -1e-13).any() for s in steps):
+            wrong.append("turning")
+    return wrong
+
+
+@pytest.mark.parametrize(("op", "params"), CALLS, ids=[f"{op.name} {p}" for op, p in CALLS])
+def test_the_facts_hold(op: Op, params: dict) -> None:
+    assert broken(op, op.curve, params) == []
+
+
+MISTAKES = {
+    "tanh": (at_most(0.7), "curvature"),
+    "sigmoid": (at_most(0.09), "curvature"),
+    "exp": (lambda xp, low, high, p: xp.exp(low), "curvature"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_curvature_that_is_too_small_is_seen(name: str) -> None:
+    op, (bound, fact) = sg.REGISTRY[name], MISTAKES[name]
+    assert fact in broken(op, replace(op.curve, curvature=bound), {})
+
+
+def test_other_planted_mistakes_are_seen() -> None:
+    silu, relu = sg.REGISTRY["silu"], sg.REGISTRY["relu"]
+    assert "turning" in broken(silu, replace(silu.curve, turning=always(None)), {})
+    assert "turning" in broken(silu, replace(silu.curve, turning=always(-1.0)), {})
+    assert "steepest" in broken(relu, replace(relu.curve, steepest=at_most(0.9)), {})
+    assert "curvature" in broken(sg.REGISTRY["hardswish"], Curve(kinks=always((-3, 3))), {})
+
+
+def test_who_reads_the_sign_alone() -> None:
+    alone = {op.name for op, params in CALLS if op.curve.sign_alone(params)}
+    assert alone == {"relu", "abs", "leaky_relu"}

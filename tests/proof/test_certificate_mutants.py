@@ -1,0 +1,94 @@
+"""Mutants of certificates with digests that fit: refused in words, or true. Planted mistakes are seen."""
+
+from __future__ import annotations
+
+import resource
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flint")
+pytest.importorskip("safetensors")
+pytest.importorskip("torch")
+
+from certificate_mutants import MOST_SECONDS, Subject, hunt, subjects
+from specgrad.proof import certificate, replay
+from specgrad.proof.lines import Range
+from specgrad.proof.numbers import larger, rational
+
+MOST_MEMORY = 2 << 20  # KiB
+
+
+@cache
+def known() -> list[Subject]:
+    return subjects()
+
+
+def peak() -> int:
+    """KiB; of the whole process, so only its growth says something of one test."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def harmless(seeds: range) -> None:
+    before = peak()
+    found = hunt(known(), seeds)
+    assert not found.wrong, found.wrong[:5]
+    assert found.ends["valid"] > len(seeds) // 20  # or nothing was tested but refusals
+    assert found.ends["refused"] > len(seeds) // 4
+    assert found.slowest < MOST_SECONDS
+    assert peak() - before < MOST_MEMORY
+
+
+def test_mutants_are_refused_or_true() -> None:
+    harmless(range(400))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_many_mutants_are_refused_or_true(part: int) -> None:
+    harmless(range(1000 + 5000 * part, 1000 + 5000 * (part + 1)))
+
+
+# --- mistakes that the hunt sees --------------------------------------------------------------------------------------
+
+
+def steep(node: Any, x: Range, lower: Any, upper: Any) -> Any:
+    """relu's lower slopes above 1 are accepted."""
+    zero, one = rational(0), rational(1)
+    on, off = x.low >= 0, x.high <= 0
+    lower, upper = (np.where(on, one, np.where(off, zero, s)) for s in (lower, upper))
+    return lower, (upper, np.where(on | off, zero, larger(-upper * x.low, x.high - upper * x.high)))
+
+
+def flat(node: Any, x: Range, lower: Any, upper: Any) -> Any:
+    """relu's upper line passes through one end only."""
+    lower, (upper, intercept) = RELU_LINES(node, x, lower, upper)
+    return lower, (upper, np.where(intercept > 0, -upper * x.low, intercept))
+
+
+RELU_LINES = replay.relu_lines
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, value: Any, end: str) -> bool:
+    """Whether the hunt meets a mutant that ends so, with a mistake planted."""
+    known()
+    monkeypatch.setattr(place, name, value)
+    return any(end in found for found, _ in hunt(known(), range(4000), until=end).wrong)
+
+
+@pytest.mark.parametrize("lines", [steep, flat])
+def test_wrong_lines_are_seen(monkeypatch: pytest.MonkeyPatch, lines: Any) -> None:
+    assert seen(monkeypatch, replay, "relu_lines", lines, "false")
+
+
+def test_negative_weights_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seen(monkeypatch, certificate, "whole", lambda value, least, what: value, "false")
+
+
+def test_numbers_that_are_not_bounded_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that is read as it comes is no false statement, but an exception that is none of ours."""
+    read = lambda text: Fraction(text) if "e9" not in str(text) else Fraction(0)
+    assert seen(monkeypatch, certificate, "fraction", read, "Error")

@@ -1,0 +1,132 @@
+"""Who imports whom, read from the source: imports inside functions, absolute ones and import_module included."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "specgrad"
+
+
+def name_of(path: Path) -> str:
+    parts = ("specgrad", *path.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def imported(name: str, text: str, package: bool, modules: frozenset[str] | None = None) -> set[str]:
+    """The modules of specgrad that a source text imports; `package`: it is that of an __init__.py."""
+    known = frozenset(MODULES) if modules is None else modules
+    home = name.split(".") if package else name.split(".")[:-1]
+    return {m for node in ast.walk(ast.parse(text)) for m in _named(node, home, known) if m in known} - {name}
+
+
+def _named(node: ast.AST, home: list[str], known: frozenset[str]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (a.name for a in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        above = home[: len(home) - node.level + 1] if node.level else []
+        base = ".".join([*above, *([node.module] if node.module else [])])
+        for a in node.names:  # a module of the package, or a name that the package itself defines
+            yield f"{base}.{a.name}" if f"{base}.{a.name}" in known else base
+    elif isinstance(node, ast.Call) and _callee(node.func) == "import_module" and node.args:
+        yield from _dynamic(node.args[0], home, known)
+
+
+def _callee(func: ast.expr) -> str:
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def _dynamic(arg: ast.expr, home: list[str], known: frozenset[str]) -> Iterator[str]:
+    """import_module(f".{x}", __name__) may mean every module with that beginning."""
+    parts = arg.values if isinstance(arg, ast.JoinedStr) else [arg]
+    first = parts[0].value if isinstance(parts[0], ast.Constant) else ""
+    start = ".".join(home) + first if first.startswith(".") else first
+    if start.startswith("specgrad"):
+        yield from (m for m in known if m.startswith(start) and (len(parts) > 1 or m == start))
+
+
+def dependencies() -> dict[str, set[str]]:
+    return {n: imported(n, p.read_text(), p.name == "__init__.py") for n, p in MODULES.items()}
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that reach each other, by taking away whoever imports nothing that is left."""
+    left = {name: set(to) for name, to in edges.items()}
+    while free := [name for name, to in left.items() if not to & left.keys()]:
+        for name in free:
+            del left[name]
+    back = {name: {n for n in left if name in left[n]} for name in left}
+    while free := [name for name in back if not back[name] & back.keys()]:
+        for name in free:
+            del back[name]
+    return [sorted(back)] if back else []
+
+
+def room_of(name: str) -> str:
+    return next(itertools.islice(name.split("."), 1, 2), "specgrad")
+
+
+# --- coordinates ------------------------------------------------------------------------------------------------------
+
+STEPS = {"stride", "dilation", "lo", "hi", "pads"}
+"""What the window relation multiplies positions by and adds to them."""
+HANDED_ON = {"zip", "range", "tuple", "list", "min", "max", "reversed", "enumerate", "sorted", "divmod", "sum", "abs"}
+"""Functions whose results are still the numbers that they were given; an array that was padded is no coordinate."""
+ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod
+
+
+def _gives_steps(node: ast.AST, names: set[str]) -> bool:
+    """Whether the value of an expression holds a step of a window."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in STEPS
+    if isinstance(node, ast.Name):
+        return node.id in names
+    if isinstance(node, ast.Call) and _callee(node.func) not in HANDED_ON:
+        return _callee(node.func) in ("native", "steps")
+    return any(_gives_steps(child, names) for child in ast.iter_child_nodes(node))
+
+
+def _stepped(function: ast.AST) -> set[str]:
+    """Local names that were given a step of a window, directly or through other names."""
+    names: set[str] = set()
+    while True:
+        before = len(names)
+        for n in ast.walk(function):
+            if isinstance(n, ast.Assign) and _gives_steps(n.value, names):
+                names |= {t.id for target in n.targets for t in _paired(target, n.value, names)}
+            if isinstance(n, ast.For | ast.comprehension) and _gives_steps(n.iter, names):
+                names |= {t.id for t in ast.walk(n.target) if isinstance(t, ast.Name)}
+        if len(names) == before:
+            return names
+
+
+def _paired(target: ast.AST, value: ast.AST, names: set[str]) -> list[ast.Name]:
+    """The names of a target whose own part of the value holds a step: of a, b = stride, x only a."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = zip(target.elts, value.elts, strict=True)
+        return [n for t, v in pairs if _gives_steps(v, names) for n in _paired(t, v, names)]
+    return [n for n in ast.walk(target) if isinstance(n, ast.Name)]
+
+
+def coordinates(source: str) -> list[int]:
+    """Lines that add, subtract, multiply or divide with a stride, a dilation or a padding of a window."""
+    lines = set()
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef):
+            names = _stepped(function)
+            for n in ast.walk(function):
+                if isinstance(n, ast.BinOp) and isinstance(n.op, ARITHMETIC):
+                    lines |= {n.lineno for side in (n.left, n.right) if _is_step(side, names)}
+    return sorted(lines)
+
+
+def _is_step(side: ast.AST, names: set[str]) -> bool:
+    """A step itself, its sign changed or not; not a list that is joined to another."""
+    if isinstance(side, ast.UnaryOp):
+        return _is_step(side.operand, names)
+    return isinstance(side, ast.Attribute | ast.Name) and _gives_steps(side, names)

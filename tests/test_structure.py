@@ -1,0 +1,174 @@
+"""Every sentence of CONTRIBUTING.md and TRUST.md about the structure, held against the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from typing import Any
+
+import pytest
+
+import specgrad as sg
+from structure import MODULES, SOURCE, circles, coordinates, dependencies, imported, room_of
+
+EDGES = dependencies()
+
+FLOORS = [
+    "errors",
+    "rulebook",
+    "files",
+    "deployment",
+    "curve",
+    "scalar",
+    "window",
+    "op",
+    "ops",
+    "graph",
+    "properties",
+    "proof",
+]
+FLOORS += ["engines", "specgrad", "functional", "rounding", "interop", "check", "bounds", "cli", "__main__"]
+
+
+def test_every_room_has_its_floor() -> None:
+    assert {room_of(m) for m in MODULES} == set(FLOORS)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_dependencies_point_one_way(name: str) -> None:
+    floor = FLOORS.index(room_of(name))
+    assert [m for m in EDGES[name] if FLOORS.index(room_of(m)) > floor] == []
+
+
+def test_no_import_circle() -> None:
+    assert circles(EDGES) == []
+
+
+def test_circles_of_every_kind_are_seen() -> None:
+    known = frozenset({"specgrad", "specgrad.a", "specgrad.b", "specgrad.c"})
+    for text in (
+        "from . import b",
+        "from .b import f",
+        "from specgrad.b import f",
+        "import specgrad.b",
+        "def f():\n    from .b import g",
+        "from importlib import import_module\nimport_module('specgrad.b')",
+        "from importlib import import_module\nimport_module(f'.{x}', __name__)",
+    ):
+        found = imported("specgrad.a", text, False, known)
+        assert "specgrad.b" in found, text
+        assert circles({"specgrad.a": found, "specgrad.b": {"specgrad.c"}, "specgrad.c": {"specgrad.a"}})
+        assert not circles({"specgrad.a": found, "specgrad.b": {"specgrad.c"}, "specgrad.c": set()})
+
+
+# --- the rooms --------------------------------------------------------------------------------------------------------
+
+
+def rooms_read_by(room: str) -> set[str]:
+    return {room_of(m) for name in MODULES if room_of(name) == room for m in EDGES[name]} - {room}
+
+
+def test_properties_imports_errors_and_scalar_only() -> None:
+    assert rooms_read_by("properties") <= {"errors", "scalar"}
+
+
+def test_proof_imports_nothing_above_graph() -> None:
+    """What must be trusted stands alone: no engine, no rounding, no bound."""
+    allowed = {"errors", "files", "deployment", "scalar", "window", "op", "graph", "properties"}
+    assert rooms_read_by("proof") <= allowed
+
+
+LOADED = """
+import sys
+import specgrad.proof.certificate
+print([m for m in sys.modules if m.partition(".")[0] == "specgrad"])
+"""
+
+
+def test_what_is_loaded_to_check_a_certificate() -> None:
+    """TRUST.md states the figures."""
+    out = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True).stdout
+    loaded = set(ast.literal_eval(out))
+    assert not {m for m in loaded if room_of(m) in ("rounding", "bounds", "check", "interop", "cli")}
+    page = (SOURCE.parents[1] / "TRUST.md").read_text()
+    modules, lines = re.search(r"loads (\d+) modules of ours, ([\d,]+) lines", page).groups()
+    assert int(modules) == len(loaded)
+    assert abs(int(lines.replace(",", "")) - sum(len(MODULES[m].read_text().splitlines()) for m in loaded)) < 100
+
+
+def test_graph_knows_no_operator_by_name() -> None:
+    """Except where the operators of Python and NumPy are given their meaning."""
+    for name, path in MODULES.items():
+        if room_of(name) != "graph" or name == "specgrad.graph.var":
+            continue
+        words = {n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant)}
+        assert not words & sg.REGISTRY.keys(), name
+
+
+def test_coordinates_are_computed_in_one_room() -> None:
+    """Others may hand stride, dilation and padding on, and compare them; they compute nothing with them."""
+    found = {m: coordinates(p.read_text()) for m, p in MODULES.items() if room_of(m) != "window"}
+    assert {m: lines for m, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(axis, o, t):\n    return axis.stride * o + axis.dilation * t - axis.lo",
+        "def f(window, o):\n    s, e, *_ = window.native()\n    return [s * o]",
+        "def f(window, n):\n    return [n + hi for lo, hi in window.pads]",
+        "def f(axis, n):\n    s = axis.stride\n    more = s\n    return n // more",
+        "def f(w, o):\n    return [k + a * b for k, a, b in zip(w.kernel, w.steps().stride, o)]",
+    ],
+)
+def test_a_planted_coordinate_is_found(text: str) -> None:
+    assert coordinates(text)
+
+
+def test_what_is_handed_on_is_no_coordinate() -> None:
+    text = "def f(x, axis, at):\n    x = pad(x, *axis.pads)\n"
+    text += "    if axis.stride > 1:\n        return conv(x[at + 1], axis.stride)"
+    assert coordinates(text) == []
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def untyped(mypy: dict[str, Any], texts: dict[str, str]) -> list[str]:
+    """Our modules that a configuration keeps from mypy's strict reading, or that keep themselves from it."""
+    everything = mypy["strict"] and mypy["files"] == ["src"] and not mypy.keys() & {"exclude", "disable_error_code"}
+    named = [m for o in mypy.get("overrides", []) for m in o["module"] if m.partition(".")[0] in ("specgrad", "*")]
+    return ([] if everything else ["src"]) + named + [name for name, text in texts.items() if "# mypy:" in text]
+
+
+def mypy_configuration() -> dict[str, Any]:
+    return tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["tool"]["mypy"]
+
+
+def test_mypy_is_strict_everywhere() -> None:
+    assert untyped(mypy_configuration(), {name: path.read_text() for name, path in MODULES.items()}) == []
+
+
+def test_exclusions_from_mypy_are_seen() -> None:
+    given = mypy_configuration()
+    engines = [*given["overrides"], {"module": ["specgrad.engines.*"], "ignore_errors": True}]
+    assert untyped(given | {"overrides": engines}, {}) == ["specgrad.engines.*"]
+    assert untyped(given | {"exclude": "engines"}, {}) == untyped(given | {"strict": False}, {}) == ["src"]
+    assert untyped(given, {"specgrad.op": "# mypy: ignore-errors"}) == ["specgrad.op"]
+
+
+def names_in(source: str) -> set[str]:
+    """Variables, parameters and attributes."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        names |= {getattr(node, "id", None), getattr(node, "arg", None), getattr(node, "attr", None)}
+    return names - {None}
+
+
+def test_results_are_named_by_what_they_are() -> None:
+    """`found` says nothing of what was found."""
+    assert [m for m, p in MODULES.items() if "found" in names_in(p.read_text())] == []
+    assert "found" in names_in("def f(found):\n    return found.x")

@@ -1,0 +1,54 @@
+"""Write docs/reference/onnx.md from the code: the two tables of ONNX, and the prose around them.
+
+python tools/make_onnx.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from specgrad.interop.onnx.file import BYTE_BUDGET, ENTRIES, NODES
+from specgrad.interop.onnx.read.importer import KNOWN
+from specgrad.interop.onnx.read.steps import CONTRIBUTED, OPERATORS, RECORDED
+from specgrad.interop.onnx.write.model import LINES
+from specgrad.op import REGISTRY
+
+PROSE = Path(__file__).with_name("onnx_prose.md")
+
+
+def attributes(name: str, versions: tuple[int, ...]) -> str:
+    """Every attribute that a schema version of the table has."""
+    found: dict[str, None] = {}
+    for version in versions:
+        found.update(dict.fromkeys(sorted(onnx.defs.get_schema(name, version, "").attributes)))
+    return ", ".join(found)
+
+
+def reading() -> str:
+    rows = ["| operator | versions | attributes | notes |", "|---|---|---|---|"]
+    for name in sorted(OPERATORS):
+        known = OPERATORS[name]
+        versions = ", ".join(map(str, known.versions))
+        rows.append(f"| {name} | {versions} | {attributes(name, known.versions)} | {known.note} |")
+    for name, (known, _, _) in sorted(CONTRIBUTED.items()):
+        rows.append(f"| com.microsoft.{name} | 1 |  | {known.note} |")
+    return "\n".join(rows)
+
+
+def writing() -> str:
+    missing = ", ".join(f"`{name}`" for name in sorted(set(REGISTRY) - set(LINES)))
+    return f"{len(LINES)} of {len(REGISTRY)} registered operators are written; without a counterpart: {missing}."
+
+
+def document() -> str:
+    limits = {"ENTRIES": ENTRIES, "NODES": NODES, "RECORDED": RECORDED, "KNOWN": KNOWN, "BUDGET": BYTE_BUDGET}
+    text = PROSE.read_text()
+    for name, value in limits.items():
+        text = text.replace(f"{{{name}}}", f"{value:,}")
+    return text.replace("{READING}", reading()).replace("{WRITING}", writing())
+
+
+if __name__ == "__main__":
+    (PROSE.parents[1] / "docs" / "reference" / "onnx.md").write_text(document())
