@@ -39,9 +39,9 @@ class Curve:
     room: float = 0.0
     ulps: tuple[float, str] | None = None
 
-    def sign_alone(self, params: Params) -> bool:
-        """Linear below 0 and above it: only the sign of x matters."""
-        return self.curvature is None and tuple(self.kinks(params)) == (0,)
+    def pieces(self, params: Params) -> Sequence[Any] | None:
+        """The kinks of a piecewise linear function: all that matters of x is between which of them it is; else None."""
+        return None if self.curvature is not None else tuple(self.kinks(params))
 
 
 def at_most(bound: float) -> Bound:

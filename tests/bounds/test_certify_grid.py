@@ -249,7 +249,7 @@ def broken(case: Case, y: list[Fraction]) -> bool:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a second runtime, whose process takes a second to start."""
-    monkeypatch.setattr(certifying, "confirm_on", lambda runtime, graph, found, *rest: found)
+    monkeypatch.setattr(certifying, "confirm_on_onnxruntime", lambda graph, found, *rest: found)
 
 
 @pytest.mark.usefixtures("alone")

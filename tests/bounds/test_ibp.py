@@ -11,6 +11,7 @@ import torch
 
 import specgrad as sg
 from specgrad.bounds import Box, ibp
+from specgrad.rounding import Arithmetic
 
 
 def test_box_around_contains_its_ends_exactly() -> None:
@@ -51,6 +52,17 @@ def test_put_receives_between_nothing_and_everything() -> None:
     np.testing.assert_allclose((found.low, found.high), ([0, 0], [1, 1]), atol=1e-6)
     found = ibp(graph, Box([0.0, 1.5], [1.0, 2.0])).outputs
     np.testing.assert_array_equal((found.low, found.high), ([0, 1], [0, 1]))
+
+
+def test_cells_beside_an_unbounded_one_keep_their_values() -> None:
+    """x*c*c: the second cell overflows, the first is c. Found by the hunt of tolerances."""
+    c = np.float32([2.0**95] * 2)
+    graph = sg.trace(lambda x: x * c * c, (2,))
+    x = np.float32([2.0**-95, 1.0])
+    found = ibp(graph, Box(x, x), arithmetic=Arithmetic(execution="node")).outputs
+    assert found.low[0] <= 2.0**95 <= found.high[0]
+    assert found.high[0] - found.low[0] < 2.0**76
+    assert found.high[1] == np.inf
 
 
 def test_same_kind_out() -> None:

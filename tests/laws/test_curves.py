@@ -91,6 +91,7 @@ def test_other_planted_mistakes_are_seen() -> None:
     assert "curvature" in broken(sg.REGISTRY["hardswish"], Curve(kinks=always((-3, 3))), {})
 
 
-def test_who_reads_the_sign_alone() -> None:
-    alone = {op.name for op, params in CALLS if op.curve.sign_alone(params)}
-    assert alone == {"relu", "abs", "leaky_relu"}
+def test_who_is_made_of_lines() -> None:
+    lines = {op.name for op, params in CALLS if op.curve.pieces(params) is not None}
+    assert lines >= {"relu", "abs", "leaky_relu", "relu6"}
+    assert lines.isdisjoint({"silu", "tanh", "sigmoid", "exp", "hardswish"})

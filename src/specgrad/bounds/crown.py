@@ -6,7 +6,7 @@ The bounds themselves (specgrad.bounds.linear) are computed on PyTorch, which is
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ def crown(
     steps: int = 0,
     splits: Mapping[str, Any] | None = None,
     stored: Collection[str] = (),
+    within: Mapping[str, Box] | None = None,
+    watch: Callable[[Any], None] | None = None,
+    seconds: float | None = None,
+    memory: int | None = None,
 ) -> Bounds:
     """Bounds of the outputs, or of linear objectives of them, for all inputs in the box, by backward propagation.
 
@@ -46,6 +50,10 @@ def crown(
                  negative (or 0), any, positive (or 0); where an input has several values, its reference's sign
                  (specgrad.bounds.linear.network)
     stored       names of nodes whose results the runtime is known to round and store: nothing is merged across them
+    within       boxes of layers, by name, that are known to hold: what a wider question has found
+    seconds      when they are over, boxes that are not narrowed yet keep their intervals: wider, and as true
+    memory       bytes that the work may take; what needs more is refused with the number. None: the machine's
+    watch        is shown the walked network (specgrad.bounds.linear.network.Forward) of every box
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x) - x, (1,))
@@ -59,16 +67,25 @@ def crown(
     if (several := separate(graph, args)) is not None:
         each = zip(several, rows_of_each(objective, len(several)), strict=True)
         options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "steps": steps, "splits": splits}
-        options["stored"] = stored
+        options |= {"stored": stored, "within": within, "watch": watch, "memory": memory}
+        options["seconds"] = None if seconds is None else seconds / max(1, len(several))
         return together([crown(graph, one, rows, **options) for one, rows in each])
     rows = rows_of(graph, objective)
     rules = box_context(graph, deployed, arithmetic, "torch", stored)
+    from .linear.budget import Budget
     from .linear.network import Forward
     from .linear.tighten import output_ends, walk
 
-    forward = Forward(graph, rules, bind_inputs(graph, balls_of(args, rules.arithmetic)))
-    walk(forward, split_signs(graph, splits or {}))
+    budget = Budget(seconds, memory)
+    budget.check(graph)
+    forward = Forward(graph, rules, bind_inputs(graph, balls_of(args, rules.arithmetic)), budget)
+    known = {
+        i: (numpy_of(b.low), numpy_of(b.high)) for i, n in enumerate(graph.nodes) if (b := (within or {}).get(n.name))
+    }
+    walk(forward, split_signs(graph, splits or {}), known)
     ends = output_ends(forward, rows, steps)
+    if watch is not None:
+        watch(forward)
     return _answer(forward, objective is not None, ends, example_of(args))
 
 

@@ -95,7 +95,8 @@ def checked(node: Node, ball: Ball, args: list[Ball]) -> Ball:
         return ball
     poisoned = any(a.value.dtype.kind == "f" and np.isinf(a.radius).any() for a in args)
     radius = np.full(ball.shape, np.inf) if poisoned else ball.radius
-    return Ball(np.zeros(ball.shape), radius) if np.isinf(radius).any() else ball
+    unknown = np.isinf(radius)  # the other cells of the layer keep their middles
+    return Ball(np.where(unknown, 0.0, ball.value), radius) if unknown.any() else ball
 
 
 def is_unbounded(node: Node, ball: Ball) -> bool:

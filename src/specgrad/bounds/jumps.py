@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..check.section import section
 from ..errors import ScalarError
 from ..graph.graph import Arg, Graph, NumberArg
 from ..graph.run import bind_inputs
+from ..graph.section import section
 from ..graph.tree import Tree, transform
 from ..ops.elementwise import EQUAL, GREATER, GREATER_EQUAL, LESS, cellwise
 from ..rounding.ball import Ball

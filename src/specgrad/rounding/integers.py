@@ -80,7 +80,7 @@ def shifts(run: Context, x: Ball) -> Array:
 
 def _is_short(*args: Ball) -> bool:
     """Whether these and one more factor are few: constants of a region may be multiplied first, and underflow."""
-    return sum(a.expansion.count.total for a in args if a.expansion is not None) < FACTORS
+    return sum(a.expansion.count.longest for a in args if a.expansion is not None) < FACTORS
 
 
 def mul_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:

@@ -88,6 +88,18 @@ PIECES = 8 * U
 """Times (positions + channels + cells + 32): the sums over each of them, and what a piece's lines are made of."""
 
 
+SINGLE = 2.0**-24
+"""The unit roundoff of float32, in which objectives of hidden cells may go back through a large convolution. What they
+lose by it is charged as our float64 roundings are, by SINGLE for U."""
+
+SINGLE_OWN = 8
+"""Roundings of ours beside the sum of a float32 convolution: the objective and the weights are rounded to float32, and
+multiplied; back in float64, OWN and the sums over cells are far below one more."""
+
+SINGLE_FLUSH = 2.0**-125
+"""Twice what a float32 operation can lose below its normal numbers, where runtimes may count those as zero."""
+
+
 def long_slack(count: Any) -> Any:
     """SLACK for a number >= 0 whose terms have met `count` roundings, each of 4 expressions of that length.
 

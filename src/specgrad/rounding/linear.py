@@ -116,18 +116,33 @@ def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, coun
     return rounded(run, value, carried, size, met, most, near, alone)
 
 
+DIVISIONS = 2  # of an average: by its divisor, or two of them, or a product with a reciprocal
+
+
 def counted(
-    run: Context, op: Op, parts: Sequence[Count], group: tuple[int, ...] | None, own: int, cells: int, spread: int = 1
+    run: Context,
+    op: Op,
+    parts: Sequence[Count],
+    group: tuple[int, ...] | None,
+    own: int,
+    cells: int,
+    spread: int = 1,
+    besides: int | None = None,
 ) -> Count:
-    """What a term of this node has met, given what those of its arguments have."""
+    """What a term of this node has met, given what those of its arguments have.
+
+    besides   roundings of its own that are those of no sum, so that `Arithmetic.depth` says nothing of them
+    """
     a = run.arithmetic
     stores = int(own > 0) + int(op.divides) if a.inner is not a.format else 0
     operands = 2 if op.kernel and a.factor is not None else 0
     reads = 1 if op.reach is cellwise else own + 1
-    node = Stored(run.call.position, cells, reads, spread, stores, operands)
+    if besides is None:
+        besides = own if op.reach is cellwise else DIVISIONS if op.divides else 0
+    node = Stored(run.call.position, cells, reads, spread, stores, operands, besides)
     if group is None:
         return multiplied(parts, own, node=node, depth=a.depth)
-    extra = sum(p.total for i, p in enumerate(parts) if i not in group)
+    extra = sum(p.longest for i, p in enumerate(parts) if i not in group)
     return merged([parts[i] for i in group], own, extra, node=node, depth=a.depth)
 
 
@@ -203,11 +218,11 @@ def rounded(
     """
     a = run.arithmetic
     run.roundings = max(run.roundings, met.total)
-    slack = long_slack(met.total)
+    slack = long_slack(met.longest)
     size, most = size * slack, most * slack
     alone = None if alone is None else alone * slack
     at = size if near is None else near * slack
-    own_error = reference_error(at, met.total)
+    own_error = reference_error(at, met.longest)
     error = stored_error(a, at, met.total, met.stores, met.operands) + _lost(a, met, most, alone)
     held = replace(a, execution="node") if run.formats and a.inner is not a.format else a  # partial sums are not stored
     error = np.where(_may_overflow(held, met, most, alone), np.inf, error)
@@ -221,8 +236,8 @@ def _lost(a: Arithmetic, met: Count, most: Array, alone: Array | None) -> Array:
     """What underflow can cost: in a factor, (1 + lost)**operands - 1 of a term whose other factors count 1 or more."""
     grown = 1 + growth(met.total + met.stores + met.operands, max(a.u, a.inner.u, a.factor.u if a.factor else 0.0))
     factors = growth(met.operands, a.lost_in_factors) * most * grown if met.operands and a.lost_in_factors else 0.0
-    if alone is not None:
-        return np.asarray(underflow(a, met.total, met.stores) + factors)
+    if alone is not None:  # every operation of its sum may lose something, however deep the sum is
+        return np.asarray(underflow(a, met.longest, met.stores) + factors)
     inner, stored = (f.tiny if a.flush else f.smallest for f in (a.inner, a.format))
     steps = 2 * (met.total + met.operands) + 1
     return np.asarray((steps * inner + met.stores * stored) * most * grown + factors)

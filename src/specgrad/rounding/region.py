@@ -45,7 +45,8 @@ class Front:
         return min(self.inputs, self.cells) + self.others
 
     def total(self, depth: int | None) -> int:
-        return self.before + self.folded + capped(self.terms, depth)
+        """As one sum, whose tree is no deeper than `depth`."""
+        return self.before + self.folded + (self.terms if depth is None else min(self.terms, depth))
 
     def after(self, own: int, often: int, node: Stored, inputs: int, others: int) -> Front:
         """One node on: it has `own` roundings, reads `often` cells of the node before, and what other arguments add."""
@@ -56,19 +57,23 @@ class Front:
         )
 
 
-def capped(count: int, depth: int | None) -> int:
-    """A sum's roundings, where its tree is known to be no deeper than `depth`."""
-    return count if depth is None else min(count, depth)
-
-
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Roundings that a term may have met: `total` in accumulators, `stores` in the format, `operands` of factors."""
+    """Roundings that a term may have met: `total` in accumulators, `stores` in the format, `operands` of factors.
+
+    ordered   the same node by node and however deep sums are: of our own float64 run, whose sums nobody has stated
+    """
 
     total: int = 0
     stores: int = 0
     operands: int = 0
     fronts: tuple[Front, ...] = ()
+    ordered: int = 0
+
+    @property
+    def longest(self) -> int:
+        """In any order: what holds of our own numbers, and of the operations of one sum, whatever its depth."""
+        return max(self.total, self.ordered)
 
     @property
     def terms(self) -> int:
@@ -92,6 +97,7 @@ class Stored:
     """A node: where it stands, its cells, how many cells each reads, roundings to the format and of operands.
 
     spread    cells that read one cell of an argument
+    besides   roundings of its own that are those of no sum: of quotients, of weights that are computed
     """
 
     key: int
@@ -100,6 +106,11 @@ class Stored:
     spread: int = 1
     stores: int = 0
     operands: int = 0
+    besides: int = 0
+
+    def capped(self, own: int, depth: int | None) -> int:
+        """Its own roundings, where the tree of its sum is known to be no deeper than `depth`."""
+        return own if depth is None else min(own, depth + self.besides)
 
 
 def leaf(key: int, cells: int) -> Count:
@@ -119,11 +130,11 @@ def merged(parts: Sequence[Count], own: int, extra: int = 0, *, node: Stored, de
     (9, 11)
     """
     parts = list({id(p): p for p in parts}.values())
-    total, stores, operands = _most(parts)
+    total, stores, operands, ordered = _most(parts)
     if own == 0:
         fronts = [replace(f, spread=f.spread * node.spread) for p in parts for f in p.fronts]
-        return _shortened(Count(total, stores, operands, tuple(fronts)))
-    steps, fronts = capped(own, depth) + extra, []
+        return _shortened(Count(total, stores, operands, tuple(fronts), ordered))
+    steps, fronts = node.capped(own, depth) + extra, []
     often = [node.reads] + [1] * (len(parts) - 1)
     for k, part in enumerate(parts):
         for f in part.fronts:
@@ -134,21 +145,23 @@ def merged(parts: Sequence[Count], own: int, extra: int = 0, *, node: Stored, de
     total = max([total + steps, *(f.total(depth) for f in merges)])  # a node by itself has its own count
     if fronts:
         fronts.append(Front(node.key, total, 1, node.cells))
-    return _shortened(Count(total, stores + node.stores, operands + node.operands, tuple(fronts)))
+    ordered += own + extra
+    return _shortened(Count(total, stores + node.stores, operands + node.operands, tuple(fronts), ordered))
 
 
 def multiplied(parts: Sequence[Count], own: int, *, node: Stored, depth: int | None) -> Count:
     """A product of several parts of one layer, which is not multiplied out: its terms have met what each has."""
-    total = sum(p.total for p in parts) + capped(own, depth)
+    total = sum(p.total for p in parts) + node.capped(own, depth)
     counts = sum(p.stores for p in parts) + node.stores, sum(p.operands for p in parts) + node.operands
-    return Count(total, *counts, (Front(node.key, total, 1, node.cells),))
+    ordered = sum(p.ordered for p in parts) + own
+    return Count(total, *counts, (Front(node.key, total, 1, node.cells),), ordered)
 
 
-def _most(parts: Sequence[Count]) -> tuple[int, int, int]:
+def _most(parts: Sequence[Count]) -> tuple[int, int, int, int]:
     """The most that any part has met."""
-    each = [(p.total, p.stores, p.operands) for p in parts]
-    a, b, c = (max(column) for column in zip(*each, strict=True))
-    return a, b, c
+    each = [(p.total, p.stores, p.operands, p.ordered) for p in parts]
+    a, b, c, d = (max(column) for column in zip(*each, strict=True))
+    return a, b, c, d
 
 
 def _shortened(count: Count) -> Count:

@@ -42,7 +42,7 @@ def resize_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
         open_ = open_ | chosen
     run.leave_open(open_)
     count = op.roundings(x.shape, **params) if op.roundings is not None else 0
-    met = counted(run, op, [part.count], (0,), count, value.size, value.size)
+    met = counted(run, op, [part.count], (0,), count, value.size, value.size, besides=count)
     most = np.asarray(part.most * (count + 1)) if part.most.ndim == 0 else state.size
     alone = None if part.count.total else state.size
     carried = state.carried * SLACK

@@ -40,6 +40,34 @@ class Patch:
         start = tuple(a.stride * s - a.lo for a, s in zip(axes, self.start, strict=True))
         return Patch(speed, start, tuple(a.over(n).size for a, n in zip(axes, self.size, strict=True)))
 
+    def read_back(self, window: Window) -> Patch | None:
+        """The outputs that read a cell of this patch, when the patch is one of the window's inputs.
+
+        The relation backwards moves with p where `speed` is a multiple of the stride; None elsewhere, and where strides
+        leave cells that no output reads.
+
+        >>> from specgrad.window import strided
+        >>> w = strided("conv_transpose", (8,), (2,), stride=(2,), padding=((0, 0),))
+        >>> Patch((2,), (1,), (1,)).read_back(w)
+        Patch(speed=(1,), start=(0,), size=(1,))
+        """
+        axes = [a for a in window.axes if isinstance(a, Strided)]
+        fits = len(axes) == len(self.size)
+        if not fits or any(s % a.stride or a.span < a.stride for a, s in zip(axes, self.speed, strict=True)):
+            return None
+        first = [-((a.span - 1 - b - a.lo) // a.stride) for a, b in zip(axes, self.start, strict=True)]
+        last = [(b + n - 1 + a.lo) // a.stride for a, b, n in zip(axes, self.start, self.size, strict=True)]
+        speed = tuple(s // a.stride for a, s in zip(axes, self.speed, strict=True))
+        return Patch(speed, tuple(first), tuple(n - m + 1 for m, n in zip(first, last, strict=True)))
+
+    def back_window(self, window: Window) -> Window:
+        """The window between the patch, as its inputs, and what reads it (`read_back`)."""
+        below = self.read_back(window)
+        assert below is not None
+        axes = [a for a in window.axes if isinstance(a, Strided)]
+        given = zip(axes, self.start, self.size, below.start, below.size, strict=True)
+        return Window(tuple(_between(*each) for each in given))
+
     def window(self, window: Window) -> Window:
         """The window between the patch, as its outputs, and what it reads."""
         axes = [a for a in window.axes if isinstance(a, Strided)]
@@ -67,3 +95,10 @@ class Patch:
         """Cells before and after this patch in a larger one, per axis."""
         before = [s - t for s, t in zip(self.start, within.start, strict=True)]
         return tuple((b, m - n - b) for b, n, m in zip(before, self.size, within.size, strict=True))
+
+
+def _between(axis: Strided, start: int, size: int, first: int, count: int) -> Strided:
+    """The axis between cells start .. start + size - 1 and the outputs first .. first + count - 1 that read them."""
+    lo = axis.lo + start - axis.stride * first
+    hi = max(0, axis.stride * (count - 1) + axis.span - size - lo)
+    return Strided(size, axis.kernel, axis.stride, axis.dilation, lo, hi, count)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from ...rounding import ledger
-from .layers import Ends, Joint, Layer, Linear, Opaque, Relaxed, rows_dot
+from .budget import Budget
+from .layers import Convolved, Ends, Joint, Layer, Linear, Opaque, Relaxed, rows_dot
 from .relaxations import Lines
 
 Objective = TypeVar("Objective")
@@ -45,8 +46,26 @@ class Parts:
         return whole
 
 
+def times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a * b
+
+
 def plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
+
+
+class Chain(NamedTuple):
+    """A map of single cells, and those of the same kind right below it that nobody else reads, as one map.
+
+    a.y = (a*factor).x + a.constant, x being node `source`; None stands for 1 and for 0. Everything on the way is paid
+    for by its first map (State.charge).
+    """
+
+    source: int
+    inner: tuple[int, ...]
+    kind: str
+    factor: Tensor | None
+    constant: Tensor | None
 
 
 @dataclass(eq=False)
@@ -56,6 +75,10 @@ class State:
     ends     the box, (boxes, *shape)
     errors   E: what a deployed execution adds at this layer, (1, *shape)
     sizes    M: the layer on absolute values, (1, *shape)
+    readers  how often a node is read, as an operand or an output
+    flushed  what float32 objectives can lose at a node below the normal numbers
+    fast     convolutions may go back in float32
+    budget   seconds and bytes that the work may take
     merged   (source, user): a runtime may compute both in one kernel, so the rounding is counted at the user
     """
 
@@ -67,9 +90,27 @@ class State:
     merged: set[tuple[int, int]] = field(default_factory=set)
     kept_lines: dict[int, Lines] = field(default_factory=dict)
     slopes: Mapping[int, Tensor] = field(default_factory=dict)
+    readers: Mapping[int, int] = field(default_factory=dict)
+    chains: dict[int, Chain | None] = field(default_factory=dict)
+    charges: dict[int, Tensor] = field(default_factory=dict)
+    flushed: dict[int, float] = field(default_factory=dict)
+    fast: bool = False
+    budget: Budget = field(default_factory=Budget)
+
+    def faster(self) -> State:
+        """The same network, what is known of it shared; convolutions go back in float32 where that saves most."""
+        return replace(self, fast=True, kept_lines={}, chains={}, charges={})
+
+    def stopped(self, stops: Iterable[int]) -> State:
+        """The same network from some nodes on: their boxes are all that is known of them."""
+        opaque = {i: Opaque(i, self.layers[i].node, ()) for i in stops}
+        return replace(self, layers={**self.layers, **opaque}, chains={}, charges={})
 
     def own(self, i: int) -> float:
-        """Roundings of ours that a term of this layer can meet, times the unit roundoff of float64."""
+        """Roundings of ours that a term of this layer can meet, times their unit roundoff."""
+        layer = self.layers[i]
+        if self.fast and isinstance(layer, Convolved) and layer.in_single:
+            return layer.single_roundings * ledger.SINGLE
         cells = self.ends[i][0][0].numel()
         return (2 * cells + self.count + ledger.OWN) * ledger.U
 
@@ -81,28 +122,53 @@ class State:
         return self.ends[i]
 
     def charge(self, i: int) -> Tensor:
-        """What abs(A) costs at a layer that does not carry it in its lines, or in its interval."""
-        carries = isinstance(self.layers[i], Relaxed | Opaque)
-        return torch.zeros_like(self.errors[i]) if carries else self.errors[i] + self.own(i) * self.sizes[i]
+        """What abs(A) costs at a layer that does not carry it in its lines, or in its interval.
+
+        A map of single cells y = f*x + ... pays for its sources too: abs(A*f).charge = abs(A).(abs(f)*charge).
+        """
+        if i not in self.charges:
+            self.charges[i] = sum(self.charges_of(i).values(), start=torch.zeros_like(self.errors[i])) * SUMS
+        return self.charges[i]
+
+    def charges_of(self, i: int) -> dict[int, Tensor]:
+        """`charge` by the nodes that it is for."""
+        layer = self.layers[i]
+        if isinstance(layer, Relaxed | Opaque):
+            return {}
+        charges = {i: self.errors[i] + self.own(i) * self.sizes[i]}
+        for s, f in zip(layer.sources, (isinstance(layer, Linear) and layer.factors) or (), strict=False):
+            if self._pays_for(i, s):
+                paid = self.charges_of(s)
+                if (s, i) in self.merged:
+                    paid[s] = self.own(s) * self.sizes[s]
+                charges |= {j: v if f is None else v * f.abs() for j, v in paid.items()}
+        return charges
+
+    def _pays_for(self, user: int, source: int) -> bool:
+        """Whether a map of single cells is the only one that reads a linear layer."""
+        layer = self.layers[user]
+        maps = isinstance(layer, Linear) and layer.factors is not None
+        return maps and isinstance(self.layers[source], Linear) and self.readers.get(source) == 1
 
     def paid_by(self, source: int, user: int) -> str:
         """Who pays for the rounding of the source: the user's lines, or its kernel, or nobody before the source."""
         layer = self.layers[user]
-        inner = isinstance(layer, Linear) and (source, user) in self.merged
-        return "paid" if isinstance(layer, Relaxed) else "inner" if inner else "outer"
+        if isinstance(layer, Relaxed) or self._pays_for(user, source):
+            return "paid"
+        return "inner" if isinstance(layer, Linear) and (source, user) in self.merged else "outer"
 
     def loss(self, i: int, part: Parts) -> Tensor | float:
         """abs(A).(E + M*own) for what has not been paid; E only where the value leaves its kernel."""
-        layer, own = self.layers[i], self.own(i)
+        layer = self.layers[i]
         if isinstance(layer, Opaque):
-            return rows_dot(part.whole.abs(), own * self.size(i))
+            return rows_dot(part.whole.abs(), self.own(i) * self.size(i))
         if isinstance(layer, Joint):
             return 0.0 if part.loose is None else rows_dot(part.loose.abs(), self.charge(i))
         lost: Tensor | float = 0.0
         if isinstance(layer, Linear) and part.outer is not None:
-            lost = rows_dot(part.outer.abs(), self.errors[i] + own * self.sizes[i])
+            lost = rows_dot(part.outer.abs(), self.charge(i))
         if isinstance(layer, Linear) and part.inner is not None:
-            lost = lost + rows_dot(part.inner.abs(), own * self.sizes[i])
+            lost = lost + rows_dot(part.inner.abs(), self.charge(i) - self.errors[i])
         return lost
 
     def lines(self, i: int) -> Lines:
@@ -112,6 +178,33 @@ class State:
             assert isinstance(layer, Relaxed)
             self.kept_lines[i] = self._moved(i, layer, self._steered(i, layer.lines(self.ends[layer.sources[0]])))
         return self.kept_lines[i]
+
+    def chain(self, i: int) -> Chain | None:
+        """What node i and the maps below it are as one; None where it is no map of the cells of one node."""
+        if i not in self.chains:
+            self.chains[i] = self._chain(i)
+        return self.chains[i]
+
+    def _factor(self, i: int) -> list[Tensor | None] | None:
+        layer = self.layers[i]
+        return layer.factors if isinstance(layer, Linear) and len(layer.varying) == 1 else None
+
+    def _chain(self, i: int) -> Chain | None:
+        factor: Tensor | None = None
+        constant: Tensor | None = None
+        inner: list[int] = []
+        while (factors := self._factor(i)) is not None:
+            layer = self.layers[i]
+            assert isinstance(layer, Linear)
+            (below,) = layer.sources
+            if layer.constant is not None:
+                constant = plus(constant, times(layer.constant, factor))
+            factor = times(factors[0], factor)
+            if self.readers.get(below) != 1 or self._factor(below) is None:
+                return Chain(below, tuple(inner), self.paid_by(below, i), factor, constant)
+            inner.append(below)
+            i = below
+        return None
 
     def on(self, ends: Mapping[int, Ends], slopes: Mapping[int, Tensor] | None = None) -> State:
         """The same network on other boxes, each within the old one: splits, or halves of the inputs.
@@ -133,12 +226,13 @@ class State:
         return lines._replace(lower_slope=lower)
 
     def _moved(self, i: int, layer: Relaxed, lines: Lines) -> Lines:
+        """What is computed may be made of both lines (Cell.between), so our own roundings are those of the larger."""
         source, own = layer.sources[0], self.own(i)
-        below = own * self.size(source) + self.charge(source)
-        down, up = (
-            (layer.through(slope, below) + own * offset.abs() + self.errors[i]) * SUMS
-            for slope, offset in ((lines.lower_slope, lines.lower), (lines.upper_slope, lines.upper))
-        )
+        charge = self.charge(source)
+        steep = torch.maximum(lines.lower_slope.abs(), lines.upper_slope.abs())
+        rounded = layer.through(steep, own * (self.size(source) + charge))
+        rounded = rounded + own * torch.maximum(lines.lower.abs(), lines.upper.abs()) + self.errors[i]
+        down, up = ((layer.through(slope, charge) + rounded) * SUMS for slope in (lines.lower_slope, lines.upper_slope))
         return Lines(lines.lower_slope, lines.lower - down, lines.upper_slope, lines.upper + up)
 
 
@@ -159,28 +253,37 @@ def descend(layers: Iterable[int], noted: dict[int, Objective], step: Step[Objec
     return total, lost
 
 
-def backward(state: State, seeds: Mapping[int, Tensor], seen: dict[int, Tensor] | None = None) -> Tensor:
+Told = Callable[[int, Parts, list[Tensor], Any, Any], None]
+
+
+def backward(state: State, seeds: Mapping[int, Tensor], told: Told | None = None) -> Tensor:
     """Lower bounds (boxes, rows) of the sum over nodes of seed.value, seeds being (boxes, rows, *shape).
 
-    seen   collects the objective of every layer on the way, for whoever looks for the layer that costs most
+    told   hears of every node on the way: its position and objectives, its sources' objectives, its constant and loss
     """
     noted = {i: Parts(outer=a) for i, a in seeds.items()}
 
     def step(i: int, part: Parts) -> tuple[Any, Any]:
         layer, a = state.layers[i], part.whole
-        if seen is not None:
-            seen[i] = a.detach()
+        chain = state.chain(i) if told is None else None
+        if chain is not None and not noted.keys() & set(chain.inner):
+            below = a if chain.factor is None else a * chain.factor
+            noted.setdefault(chain.source, Parts()).add(chain.kind, below)
+            return 0.0 if chain.constant is None else rows_dot(a, chain.constant), state.loss(i, part)
         pulled, constant = layer.back(a, state)
+        lost = state.loss(i, part)
+        if told is not None:
+            told(i, part, pulled, constant, lost)
         for s, below in zip(() if isinstance(layer, Opaque) else layer.sources, pulled, strict=True):
             noted.setdefault(s, Parts()).add(state.paid_by(s, i), below)
-        return constant, state.loss(i, part)
+        return constant, lost
 
     some = next(iter(seeds.values()))
     nothing = some.new_zeros(some.shape[:2])
-    return finished(*descend(state.layers, noted, step, nothing, nothing))
+    return finished(state, *descend(state.layers, noted, step, nothing, nothing))
 
 
-def finished(total: Tensor, lost: Tensor) -> Tensor:
-    """What is left for certain; nothing where a NaN came up."""
-    lower = total - lost * SUMS - ledger.UNDERFLOW
-    return lower.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+def finished(state: State, total: Tensor, lost: Tensor) -> Tensor:
+    """What is left for certain; nothing where a NaN or an infinity came up."""
+    lower = total - lost * SUMS - ledger.UNDERFLOW - (sum(state.flushed.values()) if state.fast else 0.0)
+    return torch.where(lower.isfinite(), lower, -torch.inf)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...graph.graph import Graph, Node, NumberArg
+from ...ops.conv import CONV, CONV_TRANSPOSE
 from ...ops.max_pool import AMAX, MAX_POOL
 from ...ops.smooth_pool import SMOOTH_MAX_POOL
 from ...rounding.ball import Ball
 from .joint import Bilinear, Larger
-from .layers import AxisMax, Cell, Identity, Layer, Linear, Opaque, Taps, tensor
+from .layers import AxisMax, Cell, Convolved, Identity, Layer, Linear, Opaque, Taps, tensor
 
 
 def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int, Ball]) -> Layer:
@@ -28,6 +29,8 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
         return Identity(i, node, sources, args)
     if node.op.name == "select" and node.args[0] in constants and not constants[node.args[0]].is_exact:
         return Opaque(i, node, sources)
+    if node.op in (CONV, CONV_TRANSPOSE) and moving == {0}:
+        return Convolved(i, node, sources, args)
     if any(moving <= g for g in groups):
         return Linear(i, node, sources, args)
     if len(moving) == 2 and all(any(k in g for g in groups) for k in moving):

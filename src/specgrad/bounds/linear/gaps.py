@@ -13,6 +13,7 @@ from torch import Tensor
 from ...rounding.ledger import LINE
 from ...window import Patch, Strided
 from .backward import State
+from .convolve import Convolution
 from .layers import Linear, Taps
 from .local import cells_per_row, read_through
 from .patches import CELLS, Cone, Objective
@@ -51,11 +52,11 @@ def _narrow(
     planes = (-1, channels, *taps.window.out)
     where = np.argwhere(open_.reshape(planes).any(1).numpy())
     views = [t.reshape(len(t), *(open_.reshape(planes).shape)) for t in (reference, gap_low, gap_high)]
-    matrices = dict[tuple[int, Patch], Tensor]()
+    convolutions = dict[tuple[int, Patch], Convolution]()
     rows = 2 * channels * taps.window.taps_count
-    step = max(1, CELLS // (rows * cells_per_row(state, rank, source.position)))
-    for start in range(0, len(where), step):
-        cone = Cone(state, rank, where[start : start + step], matrices)
+    step = max(1, CELLS // (rows * cells_per_row(state, source.position, unit_patch(rank))))
+    for start in range(0, 0 if state.budget.is_spent else len(where), step):
+        cone = Cone(state, rank, where[start : start + step], convolutions)
         at = (slice(None), cone.positions[:, 0], slice(None), *cone.positions[:, 1:].T)
         both_ends = gaps_at(cone, taps, source, views[0][at][:, 0])
         for view, ends in zip(views[1:], both_ends, strict=True):
@@ -65,13 +66,18 @@ def _narrow(
         t.copy_(view.reshape(t.shape))
 
 
+def unit_patch(rank: int) -> Patch:
+    """The cell at a position itself."""
+    return Patch((1,) * rank, (0,) * rank, (1,) * rank)
+
+
 def gaps_at(cone: Cone, taps: Taps, source: Linear, reference: Tensor) -> tuple[Tensor, Tensor]:
     """Low and high of every gap, (positions, taps, channels), given the number of the reference tap."""
-    unit = Patch((1,) * cone.rank, (0,) * cone.rank, (1,) * cone.rank)
+    unit = unit_patch(cone.rank)
     patch, local = read_through(unit, taps.window), Taps(0, taps.node, 0, unit.window(taps.window), False)
     below = read_through(patch, source.node.params["window"])
     channels = reference.shape[-1]
-    matrix = cone.matrix_of(source.position, source, patch, below, channels)
+    matrix = cone.convolution(source.position, patch).matrix
     cells = torch.eye(matrix.shape[0] // channels, dtype=torch.float64)[local.index.flatten()]  # (taps, cells)
     rows = cells - cells[reference].unsqueeze(-2)  # (positions, channels, taps, cells)
     charge = cone.gather(cone.state.charge(source.position), patch).flatten(2)

@@ -26,10 +26,13 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import Node
 from ...graph.run import evaluate
 from ...op import Op, Params, apply
+from ...ops.conv import CONV_TRANSPOSE
+from ...ops.elementwise import cellwise
 from ...rounding import ledger
 from ...scalar import Array
 from ...window import Shape, Window
 from . import relaxations as relax
+from .convolve import Convolution
 from .relaxations import Lines
 
 Ends = tuple[Tensor, Tensor]
@@ -50,6 +53,10 @@ def rows_dot(a: Tensor, v: Tensor) -> Tensor:
 
 class Known(Protocol):
     """What a layer is told on the way back."""
+
+    @property
+    def fast(self) -> bool:
+        """Whether objectives may go through float32, which is charged."""
 
     def box(self, i: int) -> Ends:
         """The ends of node i, (boxes, *shape)."""
@@ -106,6 +113,14 @@ class Linear(Layer):
         return adjoint(self.node.op, self.args, self.node.params, self.node.shape, self.varying)
 
     @cached_property
+    def factors(self) -> list[Tensor | None] | None:
+        """What a map of single cells multiplies each source by, (1, *shape), None for 1; None: it is no such map."""
+        if self.node.op.reach is not cellwise or any(self.args[k] != self.node.shape for k in self.varying):
+            return None
+        ones = self.pull(torch.ones(self.node.shape, dtype=torch.float64))
+        return [None if bool((g == 1).all()) else g.detach()[None] for g in ones]
+
+    @cached_property
     def constant(self) -> Tensor | None:
         """The value (1, *shape) where every source is 0; None where it is 0 by linearity."""
         group = next(g for g in self.node.op.linear_groups(len(self.args)) if set(self.varying) <= set(g))
@@ -115,21 +130,60 @@ class Linear(Layer):
         value: Tensor = apply(self.node.op, *given, **self.node.params)
         return value.detach()[None]
 
-    def pulled(self, a: Tensor) -> list[Tensor]:
+    def pulled(self, a: Tensor, fast: bool = False) -> list[Tensor]:
         """The cotangents of the sources, for objectives (boxes, rows, *shape)."""
+        if self.factors is not None:
+            return [a if f is None else a * f for f in self.factors]
         cotangents = torch.func.vmap(self.pull)(a.flatten(0, 1))
         return [g.reshape(a.shape[:2] + g.shape[1:]) for g in cotangents]
 
     def back(self, a: Tensor, known: Known) -> Back:
-        return self.pulled(a), 0.0 if self.constant is None else rows_dot(a, self.constant)
+        return self.pulled(a, known.fast), 0.0 if self.constant is None else rows_dot(a, self.constant)
+
+
+class Convolved(Linear):
+    """conv or conv_transpose of what varies with constant weights, by the fastest way."""
+
+    @cached_property
+    def convolution(self) -> Convolution:
+        return self.over(self.node.params["window"])
+
+    def over(self, window: Window) -> Convolution:
+        """The same weights over another window."""
+        return Convolution(self.args[1].double(), window, self.node.params["groups"])
+
+    @cached_property
+    def in_single(self) -> bool:
+        """Whether objectives go through in float32 where that is allowed."""
+        return self.convolution.way(True) == "single"
+
+    @property
+    def single_roundings(self) -> int:
+        return self.convolution.terms + ledger.SINGLE_OWN
+
+    @property
+    def is_transposed(self) -> bool:
+        return self.node.op is CONV_TRANSPOSE
+
+    def moved(self, convolution: Convolution, a: Tensor, fast: bool) -> Tensor:
+        """Objectives (rows, channels, *cells) through the convolution, or a part of it."""
+        single = fast and self.in_single
+        return convolution.forward(a, single) if self.is_transposed else convolution.adjoint(a, single)
+
+    def pulled(self, a: Tensor, fast: bool = False) -> list[Tensor]:
+        rank = self.node.params["window"].rank
+        rows = a.reshape(-1, *a.shape[a.ndim - rank - 1 :])  # leading axes of the node are rows too
+        moved = self.moved(self.convolution, rows, fast)
+        return [moved.reshape(*a.shape[: a.ndim - rank - 1], *moved.shape[1:])]
 
 
 class Identity(Linear):
     """stop_gradient, which has no derivative of its own; a maximum over no axes."""
 
     constant = None
+    factors = None
 
-    def pulled(self, a: Tensor) -> list[Tensor]:
+    def pulled(self, a: Tensor, fast: bool = False) -> list[Tensor]:
         return [a]
 
 
@@ -183,7 +237,12 @@ class Relaxed(Layer):
         return slope.abs() * v
 
     def back(self, a: Tensor, known: Known) -> Back:
-        lines, (positive, negative) = known.lines(self.position), split(a)
+        lines = known.lines(self.position)
+        return self.between(a, lines)
+
+    def between(self, a: Tensor, lines: Lines) -> Back:
+        """A.y for a y between two lines: the lower one where A >= 0, the upper one elsewhere."""
+        positive, negative = split(a)
         constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
         return [self.spread(positive, negative, lines)], constant
 
@@ -193,6 +252,14 @@ class Relaxed(Layer):
 
 class Cell(Relaxed):
     """A function of one cell."""
+
+    def between(self, a: Tensor, lines: Lines) -> Back:
+        """By the middle of both lines and half of what is between them: A*middle - abs(A)*half, which is cheaper."""
+        down, low, up, high = lines
+        size = a.abs()
+        constant = rows_dot(a, low / 2 + high / 2) - rows_dot(size, (high / 2 - low / 2) * ledger.MIDDLE)
+        pulled = a * ((down + up) / 2).unsqueeze(1)
+        return [pulled.addcmul_(size, ((down - up) / 2).unsqueeze(1))], constant
 
     def lines(self, ends: Ends) -> Lines:
         if self.node.op.name == "relu":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,9 +11,14 @@ from torch import Tensor
 from ...op import apply
 from ...ops.avg_pool import AVG_POOL
 from ...ops.elementwise import cellwise
-from ...window import Patch, Shape, Strided, Window
+from ...ops.layout import CONCAT
+from ...window import Patch, Strided, Window
 from .backward import State
-from .layers import Identity, Joint, Layer, Linear, Opaque, Taps, adjoint
+from .convolve import Convolution
+from .layers import Convolved, Identity, Joint, Layer, Opaque, Taps
+
+MOST_PHASES = 8  # along an axis
+PHASED = 64 * 64  # cells of an array from which on phases pay: below, whole rows were measured to be twice as fast
 
 
 def spatial_rank(state: State, i: int) -> int | None:
@@ -24,7 +29,8 @@ def spatial_rank(state: State, i: int) -> int | None:
         window = layer.node.params.get("window")
         if isinstance(window, Window):
             return window.rank if len(layer.node.shape) > window.rank else None
-        if is_elementwise(layer):
+        joined = layer.node.op is CONCAT and math.prod(layer.node.shape[2:]) >= PHASED
+        if is_elementwise(layer) or joined:
             waiting += [s for s in layer.sources if s not in seen]
             seen |= set(layer.sources)
     return None
@@ -47,6 +53,12 @@ def is_local(state: State, rank: int, j: int, patch: Patch) -> bool:
     if is_windowed(layer):
         first = layer.sources == layer.node.operands()[:1] or isinstance(layer, Taps)
         return first and all(isinstance(a, Strided) for a in layer.node.params["window"].axes)
+    if math.prod(shape[len(shape) - rank :]) < PHASED and (is_transposed(layer) or layer.node.op is CONCAT):
+        return False
+    if is_transposed(layer):
+        return patch.read_back(layer.node.params["window"]) is not None
+    if is_joined(layer, rank):
+        return True
     return is_elementwise(layer) and all(state.ends[s][0].shape[1:] == shape for s in layer.sources)
 
 
@@ -54,9 +66,59 @@ def is_windowed(layer: Layer) -> bool:
     return isinstance(layer, Taps) or layer.node.op.name in ("conv", "avg_pool")
 
 
-def cells_per_row(state: State, rank: int, i: int) -> int:
+def is_transposed(layer: Layer) -> bool:
+    return isinstance(layer, Convolved) and layer.is_transposed
+
+
+def is_joined(layer: Layer, rank: int) -> bool:
+    """Whether arrays stand one after the other along the axis of channels."""
+    return layer.node.op is CONCAT and layer.node.params["axis"] == len(layer.node.shape) - rank - 1
+
+
+def read_below(layer: Layer, patch: Patch) -> Patch:
+    """What a patch of a local layer depends on."""
+    if is_windowed(layer):
+        return read_through(patch, layer.node.params["window"])
+    below = patch.read_back(layer.node.params["window"]) if is_transposed(layer) else patch
+    assert below is not None  # is_local
+    return below
+
+
+def seeds_of(state: State, rank: int, i: int) -> list[Patch]:
+    """One cell of node i as patches, one for every phase.
+
+    Below a transposed convolution of stride s the cells that p depends on move with p/s: positions with the same
+    remainder p = s*q + r move together, with q. So there is a patch for each r, which moves s times as fast as q.
+    """
+    speed = 1
+    while speed <= MOST_PHASES and (blocked := _blocked(state, rank, i, speed)) > 1:
+        speed *= blocked
+    speed = speed if speed <= MOST_PHASES else 1
+    phases = itertools.product(range(speed), repeat=rank)
+    return [Patch((speed,) * rank, phase, (1,) * rank) for phase in phases]
+
+
+def _blocked(state: State, rank: int, i: int, speed: int) -> int:
+    """The stride of a transposed convolution that speed is no multiple of, on the way down; 1: none."""
+    patches = {i: Patch((speed,) * rank, (0,) * rank, (1,) * rank)}
+    for j in sorted(state.layers, reverse=True):
+        if j not in patches:
+            continue
+        patch, layer = patches.pop(j), state.layers[j]
+        if not is_local(state, rank, j, patch):
+            window = layer.node.params.get("window") if is_transposed(layer) else None
+            return max(a.stride for a in window.axes if isinstance(a, Strided)) if isinstance(window, Window) else 1
+        for s in layer.sources:
+            both = read_below(layer, patch) if s not in patches else read_below(layer, patch).union(patches[s])
+            if both is None:
+                return 1
+            patches[s] = both
+    return 1
+
+
+def cells_per_row(state: State, i: int, seed: Patch) -> int:
     """The most cells that one row of node i has on its way down, as patches or densely."""
-    patches, most = {i: Patch((1,) * rank, (0,) * rank, (1,) * rank)}, 1
+    rank, patches, most = len(seed.size), {i: seed}, 1
     for j in sorted(state.layers, reverse=True):
         if j not in patches:
             continue
@@ -64,7 +126,7 @@ def cells_per_row(state: State, rank: int, i: int) -> int:
         if not is_local(state, rank, j, patch):
             return max(math.prod(layer.node.shape) for k, layer in state.layers.items() if k <= j)
         most = max(most, layer.node.shape[-rank - 1] * math.prod(patch.size))
-        below = read_through(patch, layer.node.params["window"]) if is_windowed(layer) else patch
+        below = read_below(layer, patch)
         for s in layer.sources:
             both = below if s not in patches else below.union(patches[s])
             if both is None:
@@ -93,25 +155,9 @@ def average_weights(layer: Layer) -> Tensor:
     return torch.where(count == 0, 0.0, mean / torch.where(count == 0, 1.0, count))[None]
 
 
-def patch_matrix(layer: Linear, patch: Patch, below: Patch, channels: int, rank: int) -> Tensor:
-    """The cotangent rule on a patch as a matrix (channels*patch, source channels*patch below)."""
-    params = {**layer.node.params, "window": patch.window(layer.node.params["window"])}
-    if layer.node.op.name == "avg_pool":
-        params["divisor"] = 1
-    source = layer.args[0]
-    lead = (1,) * (len(source) - rank - 1)
-    args = [(*lead, source[-rank - 1], *below.size), *layer.args[1:]]
-    shape, op = (*lead, channels, *patch.size), layer.node.op
-    if math.prod(args[0]) < math.prod(shape):  # fewer columns than rows: the operator itself on the identity
-        group = next(g for g in op.linear_groups(len(args)) if 0 in g)
-        others = [torch.zeros_like(a) if k in group else a for k, a in enumerate(args) if k]
-        columns: Tensor = torch.func.vmap(lambda x: apply(op, x, *others, **params))(_identity(args[0]))
-        return columns.reshape(len(columns), -1).T.contiguous()
-    pull: Callable[[Tensor], tuple[Tensor, ...]] = adjoint(op, args, params, shape, [0])
-    return torch.func.vmap(pull)(_identity(shape))[0].reshape(math.prod(shape), -1)
-
-
-def _identity(shape: Shape) -> Tensor:
-    """(cells, *shape): every cell by itself."""
-    cells = math.prod(shape)
-    return torch.eye(cells, dtype=torch.float64).reshape(cells, *shape)
+def convolution_on(layer: Layer, window: Window) -> Convolution:
+    """A convolution on the window of a patch; an average's sums are a convolution of every channel with ones."""
+    if isinstance(layer, Convolved):
+        return layer.over(window)
+    channels = layer.node.shape[-window.rank - 1]
+    return Convolution(torch.ones((channels, 1, *window.kernel), dtype=torch.float64), window, channels)

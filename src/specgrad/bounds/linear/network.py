@@ -16,6 +16,7 @@ Boxes of the backward pass (state.ends) hold references, balls hold every value.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +27,7 @@ from torch import Tensor
 from ...graph.graph import CONSTANT, INPUT, Graph, Node
 from ...rounding.ball import SLACK, Ball, Expansion, hull
 from ...rounding.context import Context, at_least_1
-from ...rounding.ledger import MOST, RANGE
+from ...rounding.ledger import MOST, RANGE, SINGLE_FLUSH
 from ...rounding.linear import magnitude, stored_error, underflow
 from ...rounding.numbers import exact_error
 from ...rounding.region import leaf
@@ -34,10 +35,11 @@ from ...rounding.report import continues_region, node_ball, summed_later
 from ...scalar import Array
 from ..ibp import REAL, checked, is_unbounded
 from .backward import SUMS, State
+from .budget import Budget
 from .classify import layer_of
 from .deviation import moved
 from .joint import Bilinear, Larger, Routed, candidates
-from .layers import Gate, Layer, Linear, Opaque, rows_dot, tensor
+from .layers import Convolved, Gate, Layer, Linear, Opaque, Relaxed, rows_dot, tensor
 
 
 @dataclass(eq=False)
@@ -48,26 +50,45 @@ class Forward:
     shadows    of linear layers: the ball with nothing carried in, so that its radius is the region's own rounding
     inside     of linear layers: deviations carried in, as the rest of the region sees them
     deviation  how far any value of a node may be from its reference
+    level      how many relaxations stand between a node and the inputs
+    closed     the share of cells that a short pass closed the last time (specgrad.bounds.linear.tighten)
+    budget     seconds and bytes that the work may take
     """
 
     graph: Graph
     rules: Context
     inputs: dict[int, Any]
+    budget: Budget = field(default_factory=Budget)
     balls: list[Ball] = field(default_factory=list)
     depth: dict[int, int] = field(default_factory=dict)
     shadows: dict[int, Ball] = field(default_factory=dict)
     inside: dict[int, Array] = field(default_factory=dict)
     deviation: dict[int, Array] = field(default_factory=dict)
+    level: dict[int, int] = field(default_factory=dict)
+    closed: dict[int, float] = field(default_factory=dict)
     unbounded: list[str] = field(default_factory=list)
     infeasible: bool = False
 
     def __post_init__(self) -> None:
-        self.state = State(len(self.graph.nodes))
+        read = Counter(a for n in self.graph.nodes for a in n.operands()) + Counter(self.graph.output_positions)
+        self.state = State(len(self.graph.nodes), readers=read, budget=self.budget)
+        self._faster = self.state.faster()
         self.summed = summed_later(self.graph, self.rules) if self.rules.arithmetic.fused else frozenset()
 
     @property
     def layers(self) -> dict[int, Layer]:
         return self.state.layers
+
+    @property
+    def fast(self) -> State:
+        """For hidden cells: with float32 where some convolution is better off with it."""
+        single = any(isinstance(layer, Convolved) and layer.in_single for layer in self.layers.values())
+        return self._faster if single else self.state
+
+    def stops(self, i: int, rung: int) -> list[int]:
+        """The relaxed layers that stand `rung` relaxations or more below node i; none where that is everything."""
+        level = self.level.get(i, 0) - rung
+        return [j for j, k in self.level.items() if k <= level and isinstance(self.layers[j], Relaxed)]
 
     def visit(self, i: int) -> None:
         """The ball of node i; its layer, if it varies."""
@@ -78,10 +99,23 @@ class Forward:
             self.unbounded.append(node.name)
         if node.op is INPUT or node.op is CONSTANT:
             if isinstance(self.inputs.get(i), Ball):
-                self.deviation[i] = np.zeros(node.shape)
-                self._enter(Opaque(i, node, ()), 0, np.zeros(node.shape), self.balls[i].size)
+                self._begin(i, node)
         elif self._varies(i, node):
             self._add(i, node)
+        elif self._is_moved(i, node):
+            self._begin(i, node)
+
+    def _begin(self, i: int, node: Node) -> None:
+        """An input, or what is as good as one: its one value lies between the ends of its ball."""
+        self.deviation[i] = np.zeros(node.shape)
+        self._enter(Opaque(i, node, ()), 0, np.zeros(node.shape), self.balls[i].size)
+
+    def _is_moved(self, i: int, node: Node) -> bool:
+        """Whether inputs that are single numbers were only moved here, or chosen of: exact, and part of no sum."""
+        read = [a for a in node.operands() if a in self.layers]
+        if node.kind != "real" or not read or not self.balls[i].is_exact or self.balls[i].expansion is not None:
+            return False
+        return all(self.balls[a].is_exact and isinstance(self.layers[a], Opaque) for a in read)
 
     def _varies(self, i: int, node: Node) -> bool:
         """Whether the node depends on the boxes: through numbers, or through positions that they leave open."""
@@ -130,7 +164,11 @@ class Forward:
     def _enter(self, layer: Layer, depth: int, error: Array, size: Array) -> None:
         i, state = layer.position, self.state
         state.layers[i], self.depth[i] = layer, depth
+        below = max((self.level[s] for s in layer.sources), default=0)
+        self.level[i] = below + int(isinstance(layer, Relaxed))
         state.errors[i], state.sizes[i] = tensor(error)[None], tensor(size)[None]
+        if isinstance(layer, Convolved):
+            state.flushed[i] = layer.single_roundings * SINGLE_FLUSH * float(self._size(layer.sources[0]).sum())
         self._set_ends(i)
 
     def _set_ends(self, i: int) -> None:
@@ -143,7 +181,7 @@ class Forward:
         if i in self.layers:
             self.state.ends[i] = tensor(low)[None], tensor(high)[None]
         apart, old = self.deviation.get(i, 0.0) * SLACK, self.balls[i]
-        new = hull(low - apart, high + apart, old.value)
+        new = hull(*_within(low - apart, high + apart, old), old.value)
         e = old.expansion  # which is about the old middle
         if e is not None:
             e = replace(e, carried=(e.carried + np.abs(new.value - old.value)) * SLACK)
@@ -283,6 +321,12 @@ class Forward:
 
     def _is_zero(self, a: Any) -> bool:
         return not self.balls[a].size.any() if isinstance(a, int) else a.value == 0
+
+
+def _within(low: Array, high: Array, old: Ball) -> tuple[Array, Array]:
+    """What is left of both; the first where they have nothing in common, which no execution fits."""
+    least, most = np.fmax(low, old.low), np.fmin(high, old.high)
+    return np.where(least <= most, least, low), np.where(least <= most, most, high)
 
 
 def scattered(values: Array, destinations: tuple[Array, Array], node: Node) -> Array:

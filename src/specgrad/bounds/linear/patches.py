@@ -18,9 +18,22 @@ from torch import Tensor
 
 from ...scalar import Array
 from ...window import Patch, Shape
-from .backward import State, backward, descend, finished
-from .layers import Ends, Linear, Opaque, Taps, rows_dot, split
-from .local import average_weights, cells_per_row, is_local, patch_matrix, per_channel, read_through, spatial_rank
+from .backward import Chain, State, backward, descend, finished
+from .convolve import Convolution
+from .layers import Convolved, Ends, Linear, Opaque, Taps, rows_dot, split
+from .local import (
+    average_weights,
+    cells_per_row,
+    convolution_on,
+    is_joined,
+    is_local,
+    is_transposed,
+    per_channel,
+    read_below,
+    read_through,
+    seeds_of,
+    spatial_rank,
+)
 from .relaxations import Lines
 
 CELLS = 1 << 21  # cells of an objective that are held at once: 16 MB
@@ -41,13 +54,13 @@ class Cone:
     """The layers below node i, as patches that move with its positions.
 
     positions   (count, 1 + rank): the number of the leading axes' cell, and the spatial position
-    matrices    of layers that are the same at every position; kept from cone to cone
+    convolutions    which are the same at every position; kept from cone to cone
     """
 
     state: State
     rank: int
     positions: Array
-    matrices: dict[tuple[int, Patch], Tensor]
+    convolutions: dict[tuple[int, Patch], Convolution]
     noted: dict[int, list[Objective]] = field(default_factory=dict)
     dense: dict[int, list[tuple[Patch, Tensor]]] = field(default_factory=dict)
     indices: dict[tuple[Patch, Shape, int], Tensor] = field(default_factory=dict)
@@ -86,17 +99,16 @@ class Cone:
 
     # --- down -------------------------------------------------------------------------------------------------------
 
-    def run(self, i: int, rows: Tensor) -> Tensor:
-        """Lower bounds (positions, rows) of rows (rows, channels) of node i at every position."""
-        ones = (1,) * self.rank
-        seed = rows.reshape(1, *rows.shape, *ones)
-        self.noted[i] = [Objective(Patch(ones, (0,) * self.rank, ones), seed, seed)]
-        return self.descend(torch.zeros((1, len(rows)), dtype=torch.float64))
+    def run(self, i: int, rows: Tensor, patch: Patch) -> Tensor:
+        """Lower bounds (positions, rows) of rows (positions or 1, rows, channels) of node i, at a cell per position."""
+        seed = rows.reshape(*rows.shape, *patch.size)
+        self.noted[i] = [Objective(patch, seed, seed)]
+        return self.descend(torch.zeros((1, rows.shape[1]), dtype=torch.float64))
 
     def descend(self, lost: Tensor) -> Tensor:
         """From the objectives that are noted down to the inputs; `lost` (positions or 1, rows) is lost already."""
         total, lost = descend(self.state.layers, self.noted, self._step, torch.zeros_like(lost), lost)
-        low = finished(total, lost).expand(len(self.positions), lost.shape[1])
+        low = finished(self.state, total, lost).expand(len(self.positions), lost.shape[1])
         return low + self._dense_rest(lost.shape[1]) if self.dense else low
 
     def _merged(self, j: int, parts: list[Objective]) -> Objective | None:
@@ -120,6 +132,9 @@ class Cone:
         if objective is None:
             return 0.0, 0.0
         layer, patch, a = self.state.layers[j], objective.patch, objective.a
+        chain = self.state.chain(j)
+        if chain is not None and not self.noted.keys() & set(chain.inner):
+            return self._through_chain(j, chain, objective)
         if isinstance(layer, Taps):
             return self._through_taps(j, layer, patch, a), 0.0
         if isinstance(layer, Linear):
@@ -148,7 +163,7 @@ class Cone:
         matrix, are no larger than what comes out. Taps outside the array have slope 0.
         """
         below = read_through(patch, source.node.params["window"])
-        matrix = self.matrix_of(source.position, source, patch, below, a.shape[2])
+        matrix = self.convolution(source.position, patch).matrix
         rows = matrix.reshape(a.shape[2], -1, matrix.shape[1])[:, taps.index.flatten(1)]
         rows = rows.movedim(1, 2).flatten(0, 1)  # (channels*out, taps, cells below)
         bias = None if source.constant is None else per_channel(source.constant, self.rank)
@@ -171,41 +186,63 @@ class Cone:
         state, patch, a = self.state, objective.patch, objective.a
         lost: Tensor | float = 0.0
         if objective.loose is not None:
-            charge = state.errors[j] + state.own(j) * state.sizes[j]
-            lost = rows_dot(objective.loose.abs(), self.gather(charge, patch))
+            lost = rows_dot(objective.loose.abs(), self.gather(state.charge(j), patch))
         constant = 0.0 if layer.constant is None else rows_dot(a, self.gather(layer.constant, patch))
         for source, (below, pulled) in zip(layer.sources, self._pulled(j, layer, patch, a), strict=True):
-            self.note(source, Objective(below, pulled, pulled))
+            paid = self.state.paid_by(source, j) == "paid"
+            self.note(source, Objective(below, pulled, None if paid else pulled))
+        return constant, lost
+
+    def _through_chain(self, j: int, chain: Chain, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
+        patch, a, loose = objective.patch, objective.a, objective.loose
+        lost = 0.0 if loose is None else rows_dot(loose.abs(), self.gather(self.state.charge(j), patch))
+        constant = 0.0 if chain.constant is None else rows_dot(a, self.gather(chain.constant, patch))
+        below = times(a, self._inside(j, patch) if chain.factor is None else self._diagonal(chain.factor, patch))
+        self.note(chain.source, Objective(patch, below, None if chain.kind == "paid" else below))
         return constant, lost
 
     def _pulled(self, j: int, layer: Linear, patch: Patch, a: Tensor) -> list[tuple[Patch, Tensor]]:
+        if is_joined(layer, self.rank):
+            inside = times(a, self._inside(j, patch))
+            return [(patch, part) for part in _split_channels(layer, inside, self.rank)]
+        if is_transposed(layer):
+            below, scaled = read_below(layer, patch), times(a, self._inside(j, patch))
+            moved = self.convolution(j, patch).forward(scaled.flatten(0, 1), self._single(layer))
+            return [(below, moved.reshape(*scaled.shape[:2], -1, *below.size))]
         if layer.node.op.name not in ("conv", "avg_pool"):
-            return [
-                (patch, a * self._diagonal(d, patch))
-                for d in layer.pulled(torch.ones((1, 1, *layer.node.shape)).double())
-            ]
+            each = layer.factors or [None] * len(layer.sources)
+            return [(patch, times(a, self._inside(j, patch) if f is None else self._diagonal(f, patch))) for f in each]
         below = read_through(patch, layer.node.params["window"])
-        scaled = a * self._inside(j, patch)
-        matrix = self.matrix_of(j, layer, patch, below, a.shape[2])
-        out = scaled.reshape(-1, matrix.shape[0]) @ matrix
-        return [(below, out.reshape(*scaled.shape[:2], -1, *below.size))]
+        scaled = times(a, self._inside(j, patch))
+        moved = self.convolution(j, patch).adjoint(scaled.flatten(0, 1), self._single(layer))
+        return [(below, moved.reshape(*scaled.shape[:2], -1, *below.size))]
 
-    def matrix_of(self, j: int, layer: Linear, patch: Patch, below: Patch, channels: int) -> Tensor:
-        if (j, patch) not in self.matrices:
-            self.matrices[j, patch] = patch_matrix(layer, patch, below, channels, self.rank)
-        return self.matrices[j, patch]
+    def _single(self, layer: Linear) -> bool:
+        return self.state.fast and isinstance(layer, Convolved) and layer.in_single
+
+    def convolution(self, j: int, patch: Patch) -> Convolution:
+        """A convolution, or the sums of an average, on a patch."""
+        if (j, patch) not in self.convolutions:
+            layer = self.state.layers[j]
+            over = patch.back_window if is_transposed(layer) else patch.window
+            self.convolutions[j, patch] = convolution_on(layer, over(layer.node.params["window"]))
+        return self.convolutions[j, patch]
 
     def _diagonal(self, d: Tensor, patch: Patch) -> Tensor:
-        """(1, 1, *shape): what an elementwise map multiplies by, at the patches."""
-        return _plain(self.gather(d[0], patch).unsqueeze(1))
+        """(1, *shape): what an elementwise map multiplies by, at the patches."""
+        return _plain(self.gather(d, patch).unsqueeze(1))
 
-    def _inside(self, j: int, patch: Patch) -> Tensor:
-        """1 at cells of the array, 0 at those around it, which stand for no value; an average's weight per window."""
+    def _inside(self, j: int, patch: Patch) -> Tensor | None:
+        """1 at cells of the array, 0 at those around it, which stand for no value; an average's weight per window.
+
+        None where all are 1.
+        """
         layer = self.state.layers[j]
         scale = torch.ones((1, *layer.node.shape), dtype=torch.float64)
         if layer.node.op.name == "avg_pool":
             scale = average_weights(layer)
-        return _plain(self.gather(scale, patch).unsqueeze(1))
+        inside = _plain(self.gather(scale, patch).unsqueeze(1))
+        return None if inside.numel() == 1 and bool(inside == 1) else inside
 
     # --- the rest, as whole rows ------------------------------------------------------------------------------------
 
@@ -233,6 +270,10 @@ class View:
     cone: Cone
     patch: Patch
 
+    @property
+    def fast(self) -> bool:
+        return self.cone.state.fast
+
     def box(self, i: int) -> Ends:
         low, high = (self.cone.gather(end, self.patch) for end in self.cone.state.ends[i])
         return low, high
@@ -253,6 +294,16 @@ def _combined(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
         else:
             products.append(a[start : start + step] @ lines.movedim(1, 0))
     return torch.cat(products)
+
+
+def _split_channels(layer: Linear, a: Tensor, rank: int) -> list[Tensor]:
+    """The objective of every varying array of a concatenation along the channels."""
+    sizes = [(a if isinstance(a, tuple) else tuple(a.shape))[-rank - 1] for a in layer.args]
+    return [part for k, part in enumerate(a.split(sizes, 2)) if k in layer.varying]
+
+
+def times(a: Tensor, factor: Tensor | None) -> Tensor:
+    return a if factor is None else a * factor
 
 
 def _plain(v: Tensor) -> Tensor:
@@ -285,19 +336,43 @@ def patch_narrow(state: State, i: int, open_: Array, low: Array, high: Array) ->
     channels, spatial = shape[-rank - 1], shape[len(shape) - rank :]
     planes = (-1, channels, *spatial)
     open_, low, high = (v.reshape(planes) for v in (open_, low, high))
-    positions = np.argwhere(open_.any(1))
-    matrices: dict[tuple[int, Patch], Tensor] = {}
-    step = max(1, CELLS // (2 * channels * cells_per_row(state, rank, i)))
-    for start in range(0, len(positions), step):
-        _narrow_chunk(Cone(state, rank, positions[start : start + step], matrices), i, open_, low, high)
+    for seed in seeds_of(state, rank, i):
+        # every speed-th plane of cells, from the seed's start on: views, which are narrowed in place
+        phase = (slice(None), slice(None), *(slice(r, None, s) for r, s in zip(seed.start, seed.speed, strict=True)))
+        _narrow_phase(state, i, seed, *(v[phase] for v in (open_, low, high)))
     return True
 
 
-def _narrow_chunk(cone: Cone, i: int, open_: Array, low: Array, high: Array) -> None:
-    positions = cone.positions
-    chosen = np.flatnonzero(open_[(positions[:, 0], slice(None), *positions[:, 1:].T)].any(0))
-    rows = torch.eye(open_.shape[1], dtype=torch.float64)[torch.from_numpy(chosen)]
-    lower = cone.run(i, torch.cat([rows, -rows])).numpy()
-    at = (positions[:, :1], chosen[None], *(positions[:, 1:].T[..., None]))
-    low[at] = np.maximum(low[at], lower[:, : len(chosen)])
-    high[at] = np.minimum(high[at], -lower[:, len(chosen) :])
+def _narrow_phase(state: State, i: int, seed: Patch, open_: Array, low: Array, high: Array) -> None:
+    positions = np.argwhere(open_.any(1))
+    convolutions: dict[tuple[int, Patch], Convolution] = {}
+    counts = open_[(positions[:, 0], slice(None), *positions[:, 1:].T)].sum(1)
+    order = np.argsort(-counts, kind="stable")  # positions with as many open channels together
+    positions, counts = positions[order], counts[order]
+    per_row, start = cells_per_row(state, i, seed), 0
+    while start < len(positions) and not state.budget.is_spent:
+        step = max(1, CELLS // (2 * int(counts[start]) * per_row))
+        cone = Cone(state, len(seed.size), positions[start : start + step], convolutions)
+        _narrow_chunk(cone, i, seed, open_, low, high)
+        start += step
+
+
+def _narrow_chunk(cone: Cone, i: int, seed: Patch, open_: Array, low: Array, high: Array) -> None:
+    chosen = _chosen(open_[(cone.positions[:, 0], slice(None), *cone.positions[:, 1:].T)])
+    rows = torch.nn.functional.one_hot(torch.from_numpy(chosen), open_.shape[1]).double()
+    lower = cone.run(i, torch.cat([rows, -rows], 1), seed).numpy()
+    count = chosen.shape[1]
+    at = (cone.positions[:, :1], chosen, *(cone.positions[:, 1:].T[..., None]))
+    low[at] = np.maximum(low[at], lower[:, :count])
+    high[at] = np.minimum(high[at], -lower[:, count:])
+
+
+def _chosen(open_: Array) -> Array:
+    """Channels (positions or 1, rows) that cover the open ones (positions, channels).
+
+    Rows that are the same at every position are kept once on their way through convolutions, so that a few too many
+    are cheaper than rows of each position's own.
+    """
+    everywhere = np.flatnonzero(open_.any(0))
+    most = int(open_.sum(1).max())
+    return everywhere[None] if len(everywhere) <= 1.25 * most else np.argsort(~open_, axis=1, kind="stable")[:, :most]

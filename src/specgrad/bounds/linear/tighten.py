@@ -7,19 +7,19 @@ where intervals leave something open; then the objective goes down from the outp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...graph.graph import Graph, Node
+from ...graph.graph import INPUT, Graph, Node
 from ...ops.activation import RELU
 from ...ops.elementwise import SIGN, cellwise
 from ...ops.max_pool import MAX_POOL
 from ...rounding.ledger import LINE
 from ...scalar import Array
-from .backward import SUMS, backward
+from .backward import SUMS, State, backward
 from .gaps import find_gaps
 from .layers import Opaque, Taps, rows_dot, tensor
 from .network import Forward, signs_of
@@ -28,6 +28,10 @@ from .patches import patch_narrow
 from .winners import narrow_winner
 
 CHUNK = 1 << 24  # cells of an objective at its widest node that are held at once
+RUNGS = (2, 5)  # relaxations that a short pass goes through
+BENT = 2.0**-9  # a function that bends less than this share of the box's width is as good as a line
+WIDE = 0.05  # of twice its middle: such a box is narrowed by the shortest pass too, for the layers above
+WORTHWHILE = 0.25  # the share of cells that a short pass closed the last time, for the next to be made
 
 
 # --- the walk ---------------------------------------------------------------------------------------------------------
@@ -40,19 +44,38 @@ def reads_range(node: Node) -> bool:
     return op.curve is not None or op.largest or op.jumps or product
 
 
-def reads_sign_alone(node: Node) -> bool:
-    """Below and above 0 they are linear, or constant: only the sign matters."""
-    return node.op is SIGN or (node.op.curve is not None and node.op.curve.sign_alone(node.params))
+def open_cells(readers: Sequence[Node], low: Array, high: Array) -> Array:
+    """Cells whose readers a narrower box would help."""
+    return np.asarray(np.any([_open_to(node, low, high) for node in readers], axis=0))
+
+
+def _open_to(node: Node, low: Array, high: Array) -> Array:
+    """A kink inside; between kinks, a bend that the box is wide enough to show. All that vary, for other readers."""
+    curve = node.op.curve
+    if curve is None and node.op is not SIGN:
+        return np.asarray(high > low)
+    kinks = (0,) if curve is None else curve.kinks(node.params)
+    inside = np.any([(low < float(k)) & (high > float(k)) for k in kinks], axis=0) if kinks else low > high
+    if curve is None or curve.curvature is None:
+        return np.asarray(inside)
+    with np.errstate(all="ignore"):
+        bulge = curve.curvature(np, low, high, node.params) * (high - low) ** 2 / 8
+        return np.asarray(inside | ~(bulge <= BENT * (high - low)))
 
 
 @torch.no_grad()
-def walk(forward: Forward, splits: Mapping[int, Array]) -> None:
-    """Every node in order, with narrower boxes where a relaxation or a choice will read them."""
+def walk(forward: Forward, splits: Mapping[int, Array], known: Mapping[int, tuple[Array, Array]] | None = None) -> None:
+    """Every node in order, with narrower boxes where a relaxation or a choice will read them.
+
+    known   ends of nodes that are known to hold
+    """
     readers = readers_of(forward.graph)
     for i in range(len(forward.graph.nodes)):
         forward.visit(i)
+        if known and i in known and i in forward.layers:
+            forward.narrow(i, *_met(forward.ends(i), known[i]))
         if i in readers and not forward.unbounded:
-            narrow(forward, i, all(map(reads_sign_alone, readers[i])))
+            narrow(forward, i, readers[i])
         layer = forward.layers.get(i)
         if isinstance(layer, Taps) and not forward.unbounded:
             layer.gaps = find_gaps(forward.state, layer)
@@ -62,38 +85,70 @@ def walk(forward: Forward, splits: Mapping[int, Array]) -> None:
             forward.narrow(i, *signs_of(splits[i], *forward.ends(i)))
 
 
+def _met(own: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    return np.maximum(own[0], other[0]), np.minimum(own[1], other[1])
+
+
 def readers_of(graph: Graph) -> dict[int, list[Node]]:
-    """Who reads the range of a node; max_pool reads through a relu."""
+    """Who reads the range of a node; max_pool reads through a relu. What is linear in all that varies reads none."""
     readers: dict[int, list[Node]] = {}
-    for node in filter(reads_range, graph.nodes):
+    varying: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        moving = {k for k, a in enumerate(node.args) if isinstance(a, int) and a in varying}
+        if moving or node.op is INPUT:
+            varying.add(i)
+        if not reads_range(node) or any(moving <= set(g) for g in node.op.linear_groups(len(node.args))):
+            continue
         for a in node.operands():
             through = node.op is MAX_POOL and graph.nodes[a].op is RELU
             readers.setdefault(graph.nodes[a].operands()[0] if through else a, []).append(node)
     return readers
 
 
-def narrow(forward: Forward, i: int, sign_alone: bool) -> None:
-    """A backward pass from every cell of node i that intervals leave open."""
+def narrow(forward: Forward, i: int, readers: Sequence[Node]) -> None:
+    """A backward pass from every cell of node i that intervals leave open.
+
+    Most cells of a narrow box are closed by a pass that goes down a few layers only and takes the boxes there for
+    granted; what is still open goes further down.
+    """
     if i not in forward.layers or forward.depth[i] < 2 or isinstance(forward.layers[i], Opaque):
         return
     low, high = forward.ends(i)
-    unstable = (low < 0) & (high > 0) if sign_alone else high > low
-    if unstable.any():
-        if not patch_narrow(forward.state, i, unstable, low, high):
-            dense_narrow(forward, i, np.flatnonzero(unstable), low.reshape(-1), high.reshape(-1))
-        forward.narrow(i, low, high)
+    cells = open_cells(readers, low, high)
+    if not cells.any():
+        return
+    for rung in RUNGS if all(node.op.curve is not None for node in readers) else ():
+        stops = forward.stops(i, rung)
+        before = int(cells.sum())
+        if stops and before and forward.closed.get(rung, 1.0) >= WORTHWHILE:
+            wide = high - low > WIDE * np.abs(high + low) if rung == RUNGS[0] else cells
+            narrow_cells(forward.fast.stopped(stops), i, cells | wide, low, high)
+            cells &= open_cells(readers, low, high)
+            forward.closed[rung] = 1 - int(cells.sum()) / before
+    narrow_cells(forward.fast, i, cells, low, high)
+    forward.narrow(i, low, high)
 
 
-def dense_narrow(forward: Forward, i: int, cells: Array, low: Array, high: Array) -> None:
+def narrow_cells(state: State, i: int, cells: Array, low: Array, high: Array) -> None:
+    """Narrow low and high of node i at the cells that are chosen, in place."""
+    if not cells.any():
+        return
+    if not patch_narrow(state, i, cells, low, high):
+        dense_narrow(state, i, np.flatnonzero(cells), low.reshape(-1), high.reshape(-1))
+
+
+def dense_narrow(state: State, i: int, cells: Array, low: Array, high: Array) -> None:
     """Whole rows, chunk by chunk; low and high are flat and updated in place."""
-    shape = forward.graph.nodes[i].shape
-    widest = max(math.prod(layer.node.shape) for layer in forward.layers.values())
+    shape = state.layers[i].node.shape
+    widest = max(math.prod(layer.node.shape) for layer in state.layers.values())
     step = max(1, CHUNK // (2 * widest))
     for start in range(0, len(cells), step):
+        if state.budget.is_spent:
+            return
         chosen = cells[start : start + step]
         seeds = torch.zeros((1, len(chosen), len(low)), dtype=torch.float64)
         seeds[0, torch.arange(len(chosen)), torch.from_numpy(chosen)] = 1.0
-        lower = backward(forward.state, {i: torch.cat([seeds, -seeds], 1).view(1, -1, *shape)})[0].numpy()
+        lower = backward(state, {i: torch.cat([seeds, -seeds], 1).view(1, -1, *shape)})[0].numpy()
         low[chosen] = np.maximum(low[chosen], lower[: len(chosen)])
         high[chosen] = np.minimum(high[chosen], -lower[len(chosen) :])
 
@@ -103,12 +158,29 @@ def dense_narrow(forward: Forward, i: int, cells: Array, low: Array, high: Array
 
 @torch.no_grad()
 def output_ends(forward: Forward, rows: Array, steps: int = 0) -> tuple[Array, Array]:
-    """Low and high of every row."""
+    """Low and high of every row; what time leaves is by the outputs' intervals."""
+    nothing = np.full(len(rows), np.inf)
     if forward.unbounded or not len(rows):
-        nothing = np.full(len(rows), np.inf)
         return -nothing, nothing
-    lower = objective_low(forward, tensor(np.concatenate([rows, -rows]))[None], steps).numpy()[0]
-    return lower[: len(rows)], -lower[len(rows) :]
+    low, high = by_intervals(forward, rows)
+    widest = max((math.prod(layer.node.shape) for layer in forward.layers.values()), default=1)
+    step = len(rows) if steps else max(1, forward.budget.cells(CHUNK, forward.graph) // (2 * widest))
+    for start in range(0, len(rows), step):
+        if start and forward.budget.is_spent:
+            break
+        chunk = slice(start, start + step)
+        both = tensor(np.concatenate([rows[chunk], -rows[chunk]]))[None]
+        lower, negative = objective_low(forward, both, steps).numpy()[0].reshape(2, -1)
+        low[chunk], high[chunk] = np.fmax(low[chunk], lower), np.fmin(high[chunk], -negative)
+    return low, high
+
+
+def by_intervals(forward: Forward, rows: Array) -> tuple[Array, Array]:
+    """The rows over the balls of the outputs, one after the other."""
+    balls = [forward.balls[p] for p in forward.graph.real_outputs]
+    value, radius = (np.concatenate([getattr(b, part).ravel() for b in balls]) for part in ("value", "radius"))
+    middle, size = rows @ value, np.abs(rows) @ (radius + LINE * (value.size + 4) * np.abs(value)) * SUMS
+    return middle - size, middle + size
 
 
 def objective_low(forward: Forward, rows: Tensor, steps: int = 0) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from ...engines import compile
 from ...errors import SpecgradError, need
 from ...graph.graph import Graph
+from ...process import Process, session
 from ...properties.property import Alternative, Case, as_float
 from ...scalar import Array
 from .deployed import deployed_graph
@@ -167,25 +169,21 @@ def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | N
     return None
 
 
-def confirm_on(runtime: str, graph: Graph, point: Counterexample, case: Case, model: Any = None) -> Counterexample:
-    """The counterexample with one more engine that agrees, if it does: an ONNX runtime, in a process of its own.
+def confirm_on_onnxruntime(graph: Graph, point: Counterexample, case: Case, model: Any = None) -> Counterexample:
+    """The counterexample with one more engine that agrees, if it is there and does, in a process of its own.
 
     model    the ONNX file (path or bytes) that the graph was read from; without one, the graph is written as ONNX
     """
-    from ...check.process import Process
-    from ...check.runtimes import RUNTIMES
-
-    asked = RUNTIMES[runtime]
-    if not asked.installed():
+    if any(find_spec(package) is None for package in ("onnxruntime", "onnx")):
         return point
     try:
         data, name = _onnx_bytes(graph, model)
     except SpecgradError:  # what ONNX has no words for is not run there; the counterexample stands
         return point
-    with Process(environment=asked.environment) as process:
-        answer = process.run(asked.model, {name: point.x}, [np.frombuffer(data, np.uint8)])
+    with Process(environment=session.ENVIRONMENT) as process:
+        answer = process.run(session.PROGRAM, {name: point.x}, [np.frombuffer(data, np.uint8)])
     agrees = answer.outcome == "answers" and case.contains(np.ravel(answer.arrays[0]))
-    return replace(point, confirmed=(*point.confirmed, runtime)) if agrees else point
+    return replace(point, confirmed=(*point.confirmed, "onnxruntime")) if agrees else point
 
 
 def _onnx_bytes(graph: Graph, model: Any) -> tuple[bytes, str]:

@@ -24,7 +24,7 @@ from ...proof.execution import deployment
 from ...properties.property import Alternative, Case, Property, as_float, robustness
 from ...properties.vnnlib import read
 from ...scalar import Array
-from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on
+from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on_onnxruntime
 from .deployed import at_the_property, deployed_graph, refuse_other_formats, rounded_constants
 
 Kind = Literal["holds", "counterexample", "unknown"]
@@ -311,7 +311,7 @@ class _Run:
         return counterexample
 
     def _broken(self, case: Case, counterexample: Counterexample) -> Verdict:
-        confirmed = confirm_on("onnxruntime", self.graph, counterexample, case, self.source)
+        confirmed = confirm_on_onnxruntime(self.graph, counterexample, case, self.source)
         return Verdict("counterexample", confirmed, ((),), self.stages, 0)
 
     def _crown(self, case: Case) -> tuple[list[float], list[_Row], Any, str]:

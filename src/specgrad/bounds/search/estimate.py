@@ -24,6 +24,7 @@ class QuickLines:
     relus: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
     others: Mapping[int, Lines]
     ends: Mapping[int, Ends]
+    fast: bool = False
 
     def box(self, i: int) -> Ends:
         return self.ends[i]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from .graph import CONSTANT, INPUT, Graph, Node, NumberArg
 
 
 def needed(graph: Graph, position: int, known: Collection[int]) -> list[int]:

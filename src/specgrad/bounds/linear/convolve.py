@@ -1,0 +1,159 @@
+"""A convolution and its adjoint on many rows: how objectives go back through `conv` and `conv_transpose`.
+
+PyTorch computes float64 convolutions at 1 to 2 GF/s where channels are few, and a float64 matrix product at 50. So:
+
+    matrix    the weights scattered along the window relation: one product, for windows over few cells
+    stripes   such a matrix along the last axis for each tap of the others: one product per tap
+    plain     the engine's own operator
+    single    the engine's own operator in float32, at 15 to 90 GF/s; whoever allows it counts its roundings
+
+Which one is taken follows from counting products and bytes (`seconds`). Each sums the same products in some order, some
+with zeros among them, so no way meets more roundings than the layer has cells.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...op import apply
+from ...ops.conv import CONV, CONV_TRANSPOSE
+from ...window import Strided, Window
+
+PRODUCTS = 4.5e10  # products and sums per second of a float64 matrix product
+BYTES = 6e9  # moved per second
+LARGEST = 1 << 23  # entries of a matrix: 64 MB
+GAIN = 1.5  # how much faster float32 must be
+
+
+@dataclass(eq=False)
+class Convolution:
+    """conv by its weights (outputs, inputs per group, *kernel) and window."""
+
+    weights: Tensor
+    window: Window
+    groups: int
+    matrices: dict[str, Tensor] = field(default_factory=dict)
+    singles: list[Tensor] = field(default_factory=list)
+
+    @property
+    def outputs(self) -> int:
+        return int(self.weights.shape[0])
+
+    @property
+    def inputs(self) -> int:
+        return int(self.weights.shape[1]) * self.groups
+
+    @property
+    def terms(self) -> int:
+        """The most products that a cell is a sum of, in either direction."""
+        return max(self.outputs, self.inputs) // self.groups * self.window.taps_count
+
+    def adjoint(self, a: Tensor, single: bool) -> Tensor:
+        """(rows, outputs, *out) to (rows, inputs, *size)."""
+        return self._through(a, single, back=True)
+
+    def forward(self, x: Tensor, single: bool) -> Tensor:
+        """(rows, inputs, *size) to (rows, outputs, *out)."""
+        return self._through(x, single, back=False)
+
+    def _through(self, a: Tensor, single: bool, back: bool) -> Tensor:
+        way = self.way(single)
+        if way == "matrix":
+            shape = (self.inputs, *self.window.size) if back else (self.outputs, *self.window.out)
+            return (a.reshape(len(a), -1) @ (self.matrix if back else self.matrix.T)).reshape(len(a), *shape)
+        if way == "stripes":
+            return self._by_stripes(a, back)
+        op = CONV_TRANSPOSE if back else CONV
+        weights = self._single_weights if way == "single" else self.weights
+        moved: Tensor = apply(op, a.to(weights.dtype), weights, window=self.window, groups=self.groups)
+        return moved.double()
+
+    # --- which way --------------------------------------------------------------------------------------------------
+
+    def way(self, single: bool) -> str:
+        """The fastest in float64; in float32 where that is allowed, and much faster."""
+        best = min(("matrix", "stripes", "plain"), key=self.seconds)
+        return "single" if single and self.seconds("single") * GAIN < self.seconds(best) else best
+
+    def seconds(self, way: str) -> float:
+        """Of one row, by counting."""
+        w, out, size = self.window, math.prod(self.window.out), math.prod(self.window.size)
+        read, written = self.outputs * out, self.inputs * size
+        narrow = min(self.outputs, self.inputs) // self.groups
+        if way == "matrix":
+            return math.inf if read * written > LARGEST else 2 * read * written / PRODUCTS
+        if way == "stripes":
+            if w.rank < 2 or self.groups > 1 or not all(isinstance(a, Strided) for a in w.axes):
+                return math.inf
+            taps = math.prod(w.kernel[:-1])
+            products = taps * read * self.inputs * w.size[-1]
+            return 2 * products / PRODUCTS + 8 * (2 * read + (2 + 2 * taps) * written) / BYTES
+        products = read * self.inputs // self.groups * w.taps_count
+        if way == "plain":
+            return 2 * products / (2e8 * max(1, narrow)) + 8 * (read + written) / BYTES
+        return 2 * products / min(9e10, 1.5e9 * max(2, narrow)) + 12 * (read + written) / BYTES
+
+    # --- matrices ---------------------------------------------------------------------------------------------------
+
+    @property
+    def matrix(self) -> Tensor:
+        """(outputs*out, inputs*size)."""
+        if "matrix" not in self.matrices:
+            self.matrices["matrix"] = scattered_weights(self.weights, self.window, self.groups)
+        return self.matrices["matrix"]
+
+    @property
+    def _single_weights(self) -> Tensor:
+        if not self.singles:
+            self.singles.append(self.weights.float())
+        return self.singles[0]
+
+    @property
+    def _stripes(self) -> Tensor:
+        """(taps of the leading axes, outputs*out, inputs*size) along the last axis."""
+        if "stripes" not in self.matrices:
+            each = self.weights.reshape(*self.weights.shape[:2], -1, self.window.kernel[-1])
+            last = Window(self.window.axes[-1:])
+            taps = [scattered_weights(each[:, :, k], last, self.groups) for k in range(each.shape[2])]
+            self.matrices["stripes"] = torch.stack(taps)
+        return self.matrices["stripes"]
+
+    def _by_stripes(self, a: Tensor, back: bool) -> Tensor:
+        lead, matrices = Window(self.window.axes[:-1]), self._stripes
+        planes, channels = (lead.size, self.inputs) if back else (lead.out, self.outputs)
+        width = (self.window.size if back else self.window.out)[-1]
+        rows = a.movedim(1, -2).flatten(-2)  # (rows, *lead, channels*width)
+        total: Tensor = a.new_zeros((len(a), *planes, channels * width))
+        for tap in lead.taps():
+            matrix = matrices[lead.number(tap.position)]
+            source, target = (tap.outs, tap.ins) if back else (tap.ins, tap.outs)
+            total[(slice(None), *target)] += rows[(slice(None), *source)] @ (matrix if back else matrix.T)
+        by_channel: Tensor = total.unflatten(-1, (channels, width))
+        return by_channel.movedim(-2, 1)
+
+
+def scattered_weights(weights: Tensor, window: Window, groups: int) -> Tensor:
+    """(outputs*out, inputs*size): every tap's weights where the window relation puts them.
+
+    >>> from specgrad.window import strided
+    >>> window = strided("conv", (3,), (2,), stride=(1,), padding=((0, 0),))
+    >>> scattered_weights(torch.tensor([[[2.0, 3.0]]]), window, 1).tolist()
+    [[2.0, 3.0, 0.0], [0.0, 2.0, 3.0]]
+    """
+    per_group, inputs = weights.shape[0] // groups, weights.shape[1]
+    taps = weights.double().reshape(groups, per_group, inputs, -1)
+    outs, ins = math.prod(window.out), math.prod(window.size)
+    number_out, number_in = np.arange(outs).reshape(window.out), np.arange(ins).reshape(window.size)
+    matrix = torch.zeros((outs, ins, groups, per_group, groups, inputs), dtype=torch.float64)
+    each = torch.arange(groups)
+    for tap in window.taps():
+        o, i = (torch.from_numpy(n[at].ravel()) for n, at in ((number_out, tap.outs), (number_in, tap.ins)))
+        block = matrix.new_zeros((groups, per_group, groups, inputs))
+        block[each, :, each] = taps[..., window.number(tap.position)]
+        matrix[o, i] += block
+    return matrix.permute(2, 3, 0, 4, 5, 1).reshape(weights.shape[0] * outs, inputs * groups * ins)

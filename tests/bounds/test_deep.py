@@ -1,0 +1,115 @@
+"""What makes deep networks quick: phases, short passes, float32, a deadline, a budget of bytes. All must stay true."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from specgrad.bounds import Box, crown, ibp
+from specgrad.bounds.linear import local, tighten
+from specgrad.bounds.linear.layers import Convolved
+from specgrad.errors import UnsupportedError
+from specgrad.window import Patch, strided
+
+SHAPES = {"a": (3, 2, 3, 3), "b": (4, 3, 3, 3), "up": (4, 3, 2, 2), "c": (3, 6, 3, 3), "d": (2, 3, 3, 3)}
+
+
+def u_network(w: dict[str, Any], x: Any) -> Any:
+    wide = sg.relu(sg.conv(w["a"], None, x, padding=1))
+    deep = sg.relu(sg.conv(w["b"], None, sg.max_pool(wide, (2, 2), stride=2), padding=1))
+    up = sg.conv_transpose(w["up"], None, deep, stride=2)
+    both = sg.relu(sg.conv(w["c"], None, sg.concat([wide, up], 1), padding=1))
+    return sg.relu(sg.conv(w["d"], None, both, padding=1))
+
+
+def example(seed: int = 0, size: int = 12) -> tuple[Any, dict[str, Any], np.ndarray]:
+    draw = np.random.default_rng(seed).normal
+    w = {k: (draw(size=s) / np.sqrt(np.prod(s[1:]))).astype(np.float32) for k, s in SHAPES.items()}
+    x = draw(size=(1, 2, size, size)).astype(np.float32)
+    return sg.trace(u_network, SHAPES, x.shape), w, x
+
+
+def test_phases_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, w, x = example()
+    monkeypatch.setattr(tighten, "open_cells", lambda _, low, high: high > low)
+    monkeypatch.setattr(local, "PHASED", 1)
+    by_phases = crown(graph, (w, Box.around(x, 0.05)), deployed=False)
+    monkeypatch.setattr(tighten, "patch_narrow", lambda *_: False)
+    by_rows = crown(graph, (w, Box.around(x, 0.05)), deployed=False)
+    for name, found in by_phases.layers.items():
+        np.testing.assert_allclose(found.low, by_rows.layers[name].low, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(found.high, by_rows.layers[name].high, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_patch_read_back_is_what_reads_it(stride: int, padding: int) -> None:
+    """Against the relation itself, cell by cell."""
+    window = strided("conv", (24,), (3,), stride=(stride,), padding=((padding, padding),))
+    (axis,) = window.axes
+    for start in range(stride):
+        patch = Patch((stride,), (start,), (2,))
+        below = patch.read_back(window)
+        assert below is not None
+        for q in range(1, 4):
+            cells = {stride * q + start, stride * q + start + 1}
+            readers = {o for i in cells for _, o in axis.read_by(i)}
+            assert readers <= {below.speed[0] * q + below.start[0] + k for k in range(below.size[0])}
+        (between,) = patch.back_window(window).axes
+        for o in range(between.out):
+            reads = {i for _, i in between.reads(o)}
+            whole = {i - (stride * 2 + start) for _, i in axis.reads(below.speed[0] * 2 + below.start[0] + o)}
+            assert reads == whole
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-4, 0.03])
+def test_short_passes_lose_no_proof(eps: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds stay true, and next to those of whole passes."""
+    graph, w, x = example(1)
+    short = crown(graph, (w, Box.around(x, eps))).outputs
+    monkeypatch.setattr(tighten, "RUNGS", ())
+    whole = crown(graph, (w, Box.around(x, eps))).outputs
+    assert ((short.high - short.low).sum() <= 1.2 * (whole.high - whole.low).sum()) or eps == 0
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        point = x + rng.uniform(-eps, eps, x.shape)
+        y = np.asarray(graph(w, point.astype(np.float64)))
+        assert (y >= short.low).all()
+        assert (y <= short.high).all()
+
+
+def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, w, x = example(3)
+    exact = crown(graph, (w, Box.around(x, 0.01))).outputs
+    monkeypatch.setattr(Convolved, "in_single", True)
+    monkeypatch.setattr(
+        "specgrad.bounds.linear.convolve.Convolution.way", lambda self, single: "single" if single else "plain"
+    )
+    single = crown(graph, (w, Box.around(x, 0.01))).outputs
+    assert (single.low <= exact.low + 1e-4).all()
+    assert (single.high - single.low).max() <= 1.02 * (exact.high - exact.low).max()
+    y = np.asarray(graph(w, x.astype(np.float64)))
+    assert ((single.low <= y) & (y <= single.high)).all()
+
+
+def test_a_deadline_is_kept_and_leaves_intervals() -> None:
+    graph, w, x = example(4, size=32)
+    box = (w, Box.around(x, 0.05))
+    start = time.monotonic()
+    hurried = crown(graph, box, seconds=0.0).outputs
+    assert time.monotonic() - start < 20
+    wide, narrow = ibp(graph, *box).outputs, crown(graph, box).outputs
+    assert (hurried.low >= wide.low - 1e-9).all()
+    assert (hurried.high - hurried.low).max() >= (narrow.high - narrow.low).max()
+    y = np.asarray(graph(w, x.astype(np.float64)))
+    assert ((hurried.low <= y) & (y <= hurried.high)).all()
+
+
+def test_too_little_memory_is_refused_with_the_number() -> None:
+    graph, w, x = example(5)
+    with pytest.raises(UnsupportedError, match=r"need \d+\.\d GB; 0\.0 GB are allowed"):
+        crown(graph, (w, Box.around(x, 0.05)), memory=1000)
