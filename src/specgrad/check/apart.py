@@ -1,0 +1,188 @@
+"""How far apart are two networks, over real numbers: at an input, over a box? Intervals that hold what is between them.
+
+Small networks are evaluated over balls, which enclose every real result; others, and boxes, by linear bounds of one
+graph that holds both and subtracts their outputs (specgrad.bounds.crown, without rounding).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..bounds import Box, crown, ibp
+from ..errors import MissingPackageError, ScalarError, SpecgradError, need
+from ..graph.builder import Index
+from ..graph.graph import CONSTANT, INPUT, Graph
+from ..graph.trace import trace
+from ..graph.tree import leaves, transform
+from ..op import scope
+from ..ops.elementwise import sub
+from ..rounding import radius
+from ..scalar import Array, balls
+from .point import REAL
+
+WORK = 2**20  # multiply-adds and cells over balls
+BITS = 200  # of a ball
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Per output of numbers and cell, a - b lies between low and high.
+
+    values   what the first network gives at the input, next to its exact values; nothing for a box
+    how      what was computed with
+    """
+
+    low: tuple[Array, ...]
+    high: tuple[Array, ...]
+    how: str
+    values: tuple[Array, ...] = ()
+
+    @property
+    def most(self) -> tuple[Array, ...]:
+        """No less than abs(a - b)."""
+        return tuple(np.maximum(abs(p), abs(q)) for p, q in zip(self.low, self.high, strict=True))
+
+    @property
+    def least(self) -> tuple[Array, ...]:
+        """No more than abs(a - b)."""
+        return tuple(np.maximum(0.0, np.maximum(p, -q)) for p, q in zip(self.low, self.high, strict=True))
+
+    @property
+    def farthest(self) -> tuple[int, tuple[int, ...]]:
+        """The output, and its cell, with the largest proven difference; where none is proven, with the most."""
+        for ends in (self.least, self.most):
+            sizes = [e.max(initial=0.0) for e in ends]
+            k = int(np.argmax(sizes))
+            if sizes[k] > 0:
+                break
+        place = np.unravel_index(int(np.argmax(ends[k])), ends[k].shape) if ends[k].size else ()
+        return k, tuple(int(i) for i in place)
+
+    @property
+    def differs(self) -> bool:
+        return any((e > 0).any() for e in self.least)
+
+    @property
+    def largest(self) -> float:
+        return max((float(e.max(initial=0.0)) for e in self.most), default=0.0)
+
+
+def difference(a: Graph, b: Graph) -> Graph:
+    """One graph with the inputs of a: its outputs of numbers less those of b.
+
+    >>> import specgrad as sg
+    >>> both = difference(sg.trace(lambda x: 2 * x, (1,)), sg.trace(lambda x: x + x, (1,)))
+    >>> both(np.array([3.0]))
+    (array([0.]),)
+    """
+    examples = [transform(lambda _, p: _example(a, p), tree) for tree in a.inputs]
+
+    def both(*xs: Any) -> Any:
+        with scope("a"):
+            first = leaves(a(*xs) if not a.single else (a(*xs),))
+        with scope("b"):
+            second = leaves(b(*xs) if not b.single else (b(*xs),))
+        return tuple(sub(p, q) for p, q in zip(first, second, strict=True) if getattr(p, "kind", "real") == "real")
+
+    return trace(both, *examples)
+
+
+def _example(graph: Graph, position: int) -> Any:
+    node = graph.nodes[position]
+    return Index(node.shape) if node.kind == "index" else np.empty(node.shape)
+
+
+def apart_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Apart:
+    """The difference at one input, each float being the number that it is."""
+    if _work(a) + _work(b) <= WORK:
+        try:
+            need("flint", "balls need")
+            return _over_balls(a, b, inputs)
+        except (MissingPackageError, ScalarError, ZeroDivisionError):
+            pass  # a comparison that balls do not decide: bounds hold for either answer
+    first, second = (_report(g, inputs) for g in (a, b))
+    low = tuple(np.nextafter(p[0] - q[1], -np.inf) for p, q in zip(first, second, strict=True))
+    high = tuple(np.nextafter(p[1] - q[0], np.inf) for p, q in zip(first, second, strict=True))
+    values = tuple(p[0] / 2 + p[1] / 2 for p in first)
+    rough = Apart(*_known(low, high), "float64, each network by itself", values)
+    if rough.differs:
+        return rough
+    return replace(over_box(a, b, tuple(Box(x, x) if x.dtype.kind == "f" else x for x in inputs)), values=values)
+
+
+def _work(graph: Graph) -> int:
+    total = 0
+    for node in graph.nodes:
+        if node.op not in (INPUT, CONSTANT):
+            shapes = [graph.nodes[p].shape if isinstance(p, int) else () for p in node.args]
+            total += node.op.macs(*shapes, **node.params) + int(np.prod(node.shape, dtype=object))
+    return total
+
+
+def _over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Apart:
+    import flint
+
+    before, flint.ctx.prec = flint.ctx.prec, BITS
+    try:
+        first, second = (_ball_outputs(g, inputs) for g in (a, b))
+        cells = [[p - q for p, q in zip(x.flat, y.flat, strict=True)] for x, y in zip(first, second, strict=True)]
+        low = tuple(_floats([v.lower() for v in row], x.shape, -np.inf) for row, x in zip(cells, first, strict=True))
+        high = tuple(_floats([v.upper() for v in row], x.shape, np.inf) for row, x in zip(cells, first, strict=True))
+        values = tuple(np.array([float(v.mid()) for v in x.flat]).reshape(x.shape) for x in first)
+    finally:
+        flint.ctx.prec = before
+    return Apart(*_known(low, high), f"balls of {BITS} bits", values)
+
+
+def _ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
+    lifted = replace(graph, constants={p: _lifted(x) for p, x in graph.constants.items()})
+    given = iter(inputs)
+    outputs = lifted(*(transform(lambda _, p: _lifted(next(given)), tree) for tree in graph.inputs))
+    whole = leaves((outputs,) if graph.single else outputs)
+    return [
+        np.asarray(y, dtype=object)
+        for y, p in zip(whole, graph.output_positions, strict=True)
+        if graph.nodes[p].kind == "real"
+    ]
+
+
+def _lifted(x: Array) -> Array:
+    return x if x.dtype.kind == "i" else balls(x)
+
+
+def _floats(numbers: list[Any], shape: tuple[int, ...], side: float) -> Array:
+    """Ends of balls as floats, rounded outward; an exact 0 stays one."""
+    near = np.array([float(v) for v in numbers], dtype=float).reshape(shape)
+    zero = np.array([v == 0 for v in numbers], dtype=bool).reshape(shape)
+    return np.where(zero, 0.0, np.nextafter(near, side))
+
+
+def _known(low: tuple[Array, ...], high: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """NaN is an end about which nothing is known."""
+    return tuple(np.where(np.isnan(x), -np.inf, x) for x in low), tuple(np.where(np.isnan(x), np.inf, x) for x in high)
+
+
+def _report(graph: Graph, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
+    """Ends of every output of numbers, in exact arithmetic, with the rounding of float64 counted."""
+    given = iter(inputs)
+    args = tuple(transform(lambda _, p: next(given), tree) for tree in graph.inputs)
+    report = radius(graph, *args, arithmetic=REAL, backend="torch")
+    outputs = [ball for ball in leaves(report.outputs) if ball.value.dtype.kind == "f"]
+    with np.errstate(invalid="ignore"):
+        return [(np.nextafter(v.value - v.radius, -np.inf), np.nextafter(v.value + v.radius, np.inf)) for v in outputs]
+
+
+def over_box(a: Graph, b: Graph, boxes: tuple[Any, ...]) -> Apart:
+    """The difference anywhere in the boxes, one per input (an array: an input that does not move)."""
+    both = difference(a, b)
+    given = iter(boxes)
+    args = tuple(transform(lambda _, p: next(given), tree) for tree in both.inputs)
+    try:
+        bounds, how = crown(both, args, deployed=False), "linear bounds of the difference"
+    except SpecgradError:
+        bounds, how = ibp(both, *args, deployed=False), "interval bounds of the difference"
+    outputs = [box for box in leaves(bounds.outputs) if box is not None]
+    return Apart(*_known(tuple(box.low for box in outputs), tuple(box.high for box in outputs)), how)

@@ -1,0 +1,369 @@
+"""Are two models one function? If not, how far apart are they, and in which layer do they part?
+
+The same: node for node, or by normal forms over exact numbers (specgrad.same). Different: at an input where the proven
+interval of the difference, over real numbers, leaves 0 out. Whether rounding could hide it is said beside it, and is
+never taken for sameness.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..bounds import Box
+from ..bounds.box import numpy_of
+from ..errors import ParameterError, ShapeError, SpecgradError
+from ..graph.graph import Graph
+from ..graph.run import bind_inputs
+from ..graph.tree import leaves
+from ..rounding import Arithmetic
+from ..same.normal import Form, normal_form
+from ..same.structure import Weights, first_apart, same_node_for_node, weights_apart
+from ..same.terms import Table
+from ..scalar import Array, Number
+from .apart import Apart, apart_at, over_box
+from .export import first_difference
+from .model import graph_of, is_file
+from .tolerance import tolerance
+
+Progress = Callable[[str, int, int], None]
+LISTED = 100_000  # cells of an input that are listed
+STRETCHED = (1.0, 16.0, 1 / 16)  # normal numbers times these are tried where the inputs given show nothing
+
+
+@dataclass(frozen=True, eq=False)
+class PointApart:
+    """One input: between `least` and `most` apart at an output cell, where the first network gives `value`.
+
+    within   whether float32 executions of both could give equal outputs: their tolerances meet everywhere (None: not
+             known). It does not say that the functions are the same
+    allowed  the sum of both tolerances at that cell
+    """
+
+    inputs: tuple[Array, ...]
+    about: str
+    least: float
+    most: float
+    output: int
+    place: tuple[int, ...]
+    value: float
+    how: str
+    within: bool | None = None
+    allowed: float = math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        data = {k: getattr(self, k) for k in ("about", "least", "most", "output", "place", "value", "how", "within")}
+        return {**data, "allowed": None if math.isnan(self.allowed) else self.allowed}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What is proven of two models.
+
+    verdict    "same": one function over real numbers, at these shapes; "differs": shown at an input, or the models take
+               or give different things; "cannot tell": neither was shown
+    shown      how: "node for node" or "by rewriting over exact numbers"; of a difference, in words
+    weights    where the structures agree: the constants that differ the most; None: they do not agree
+    points     the inputs that were looked at
+    box        where asked for: no input of the box sets the outputs farther apart; inf: nothing is known
+    parts      the first layers, of both, that compute what the other model computes nowhere
+    by_value   the first layer of the first model whose values, up to float32, the other model has nowhere; None: every
+               layer's values are there, or nothing was looked at
+    """
+
+    verdict: str
+    shown: str
+    weights: Weights | None = None
+    points: tuple[PointApart, ...] = ()
+    box: float | None = None
+    parts: tuple[str, str] | None = None
+    by_value: str | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    deployment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def witness(self) -> PointApart | None:
+        """The input that shows the difference."""
+        return next((p for p in self.points if p.least > 0), None)
+
+    @property
+    def most(self) -> float | None:
+        """The proven largest distance: over the box, else at the inputs given; None: none is proven."""
+        ends = [self.box] if self.box is not None else [p.most for p in self.points]
+        return max(ends) if ends and math.isfinite(max(ends)) else None
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def sentences(self) -> list[str]:
+        lines = [f"{self.verdict}: {self.shown}"]
+        if self.weights is not None and self.verdict != "same":
+            w = self.weights
+            size = f"{w.distance:.3g} ({w.relative:.2g} of the largest there)"
+            lines.append(f"same structure; weights differ by at most {size}, the most in {w.layers[0] or 'a constant'}")
+        for p in self.points:
+            place = f"[{', '.join(map(str, p.place))}]"
+            lines.append(f"{p.about}: output {p.output}{place} is {p.value:.6g}, apart by {_between(p)} ({p.how})")
+            if p.within is not None:
+                lines.append(f"  {_rounding(p)}")
+        if self.box is not None:
+            lines.append(f"in the box: no output is farther apart than {self.box:.3g}")
+        if self.parts is not None and any(self.parts):
+            lines.append(f"they part, in form, at {self.parts[0] or '-'} and {self.parts[1] or '-'}")
+        if self.verdict == "differs" and self.points:
+            lines.append(f"they part, in value up to float32, at {self.by_value or 'no layer'}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        weights: dict[str, Any] | None = None
+        if self.weights is not None:
+            weights = {"distance": self.weights.distance, "largest": self.weights.largest}
+            weights |= {"layers": list(self.weights.layers)}
+        witness = self.witness
+        small = witness is not None and sum(x.size for x in witness.inputs) <= LISTED
+        return {
+            "shown": self.shown,
+            "weights": weights,
+            "points": [p.to_json() for p in self.points],
+            "most": self.most,
+            "box": self.box,
+            "parts": None if self.parts is None else list(self.parts),
+            "by_value": self.by_value,
+            "inputs": {name: list(shape) for name, shape in self.shapes.items()},
+            "witness": [x.tolist() for x in witness.inputs] if witness is not None and small else None,
+            "deployment": dict(self.deployment),
+            "notes": list(self.notes),
+            "seconds": self.seconds,
+        }
+
+
+def _between(p: PointApart) -> str:
+    return f"{p.most:.3g} at most" if p.least == 0 else f"{p.least:.6g} at least"
+
+
+def _rounding(p: PointApart) -> str:
+    if p.within:
+        return f"within rounding of float32 ({p.allowed:.2g} there): outputs alone cannot tell them apart"
+    return f"beyond rounding of float32 ({p.allowed:.2g} there)"
+
+
+def compare(
+    a: Any,
+    b: Any,
+    *inputs: Any,
+    eps: Number | None = None,
+    arithmetic: Arithmetic | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Whether two models are one function over real numbers, or how far apart they are.
+
+    a, b        Graphs, ONNX files (paths, bytes, ModelProtos) or PyTorch modules
+    inputs      one input of the models; none: normal numbers of a fixed seed
+    eps         also bound the difference for all inputs whose cells are this close to those of `inputs`
+    arithmetic  the executions whose rounding the difference is held against; None: float32, fused
+    seconds     after which no further input is tried and no tolerance is computed
+
+    Sameness is proven at the shapes of the inputs, for all real inputs at which both are defined; NaN, infinities and
+    the sign of zero are not compared unless the models are the same node for node.
+
+    >>> import specgrad as sg
+    >>> w = np.float32([[1, 2], [3, 4]])
+    >>> first = sg.trace(lambda x: sg.relu(sg.linear(w, None, x)) * 2, (1, 2))
+    >>> second = sg.trace(lambda x: sg.clamp(sg.matmul(x, w.T.copy()), 0) + sg.relu(sg.linear(w, None, x)), (1, 2))
+    >>> print(compare(first, second))
+    same: by rewriting over exact numbers
+    """
+    start, wide = time.monotonic(), _checked(eps)
+    told = progress or (lambda *_: None)
+    told("reading", 0, 4)
+    first, second, given, formats = _graphs(a, b, inputs, arithmetic or Arithmetic())
+    shapes = {n.name: n.shape for n in (first.nodes[p] for p in first.input_positions)}
+    done = _different_ends(first, second)
+    if done is None:
+        told("normal forms", 1, 4)
+        done, table, form, other = _forms(first, second)
+        if done.verdict != "same":
+            run = _Run(first, second, given, not inputs, arithmetic or Arithmetic(), start, seconds, told)
+            done = run.points(done)
+            if done.verdict == "differs":
+                done = replace(done, parts=first_apart(table, form, other), by_value=run.by_value(done))
+        if wide is not None:
+            told("the box", 3, 4)
+            box = 0.0 if done.verdict == "same" else over_box(first, second, _boxes(given, wide)).largest
+            done = replace(done, box=box)
+    notes = (*done.notes, *_notes(first, second, formats))
+    spent = time.monotonic() - start
+    return replace(done, shapes=shapes, notes=notes, seconds=spent, deployment=(arithmetic or Arithmetic()).deployment)
+
+
+def _checked(eps: Number | None) -> float | None:
+    """eps as a float that is not less."""
+    if eps is None:
+        return None
+    if not 0 <= eps < math.inf:
+        raise ParameterError("compare", f"eps must be a number that is not negative; got {eps}", rule="P5")
+    return float(eps) if float(eps) == eps else math.nextafter(float(eps), math.inf)
+
+
+def _boxes(given: tuple[Array, ...], eps: float) -> tuple[Any, ...]:
+    return tuple(_box(x, eps) if x.dtype.kind == "f" else x for x in given)
+
+
+def _box(x: Array, eps: float) -> Box:
+    return Box(np.nextafter(x.astype(float) - eps, -np.inf), np.nextafter(x.astype(float) + eps, np.inf))
+
+
+def _graphs(
+    a: Any, b: Any, inputs: tuple[Any, ...], arithmetic: Arithmetic
+) -> tuple[Graph, Graph, tuple[Array, ...], list[Mapping[str, str]]]:
+    """Both meanings at the shapes of the inputs, the inputs of b in the order of a's where the names say so."""
+    given = tuple(leaves(tuple(numpy_of(x) for x in inputs))) if inputs else _generated(a)
+    first, fewer = graph_of(a, given, "compare", arithmetic)
+    try:
+        second, less = graph_of(b, given, "compare", arithmetic)
+    except (ShapeError, ParameterError) as error:
+        raise type(error)("compare", f"the second model does not take what the first takes: {error}") from error
+    for graph in (first, second):
+        if len(graph.input_positions) != len(graph.inputs):
+            raise ParameterError("compare", "inputs that are structures are not compared; give graphs of arrays")
+    bind_inputs(first, given)  # says which does not fit
+    return first, _ordered_as(first, second), given, [fewer, less]
+
+
+def _ordered_as(first: Graph, second: Graph) -> Graph:
+    if first.names == second.names or set(first.names) != set(second.names):
+        return second
+    order = [second.names.index(name) for name in first.names]
+    return replace(second, names=first.names, inputs=tuple(second.inputs[k] for k in order), open=None)
+
+
+def _generated(model: Any) -> tuple[Array, ...]:
+    """Normal numbers of the shapes that a model declares."""
+    if is_file(model):
+        from ..interop import from_onnx
+
+        model = from_onnx(model)
+    if not isinstance(model, Graph):
+        raise ParameterError("compare", "a PyTorch module needs inputs: its shapes are not written anywhere")
+    graph, rng = model.at(), np.random.default_rng(0)
+    nodes = [graph.nodes[p] for p in graph.input_positions]
+    return tuple(
+        np.zeros(n.shape, np.int64) if n.kind == "index" else rng.normal(size=n.shape).astype(np.float32) for n in nodes
+    )
+
+
+def _different_ends(a: Graph, b: Graph) -> Comparison | None:
+    for what, one, two in (
+        ("inputs", a.input_positions, b.input_positions),
+        ("outputs", a.output_positions, b.output_positions),
+    ):
+        ends = [[(g.nodes[p].shape, g.nodes[p].kind) for p in each] for g, each in ((a, one), (b, two))]
+        if ends[0] != ends[1]:
+            mine, others = (", ".join(str(shape) for shape, _ in each) for each in ends)
+            return Comparison("differs", f"the {what} are {mine} and {others}")
+    return None
+
+
+def _forms(a: Graph, b: Graph) -> tuple[Comparison, Table, Form, Form]:
+    table = Table()
+    form, other = normal_form(a, table), normal_form(b, table)
+    if same_node_for_node(a, b):
+        return Comparison("same", "node for node, weights bit for bit"), table, form, other
+    if form.outputs == other.outputs:
+        return Comparison("same", "by rewriting over exact numbers"), table, form, other
+    return Comparison("cannot tell", "the normal forms differ", weights_apart(table, form, other)), table, form, other
+
+
+def _notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    notes = []
+    if a.names != b.names:
+        notes.append(f"inputs were matched by their order: {', '.join(a.names)} with {', '.join(b.names)}")
+    kinds = [set(f.values()) for f in formats]
+    if kinds[0] != kinds[1]:
+        said = [", ".join(sorted(k)) or "none" for k in kinds]
+        notes.append(f"formats of fewer digits, which are no part of the meaning: {said[0]} and {said[1]}")
+    return tuple(notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """The search for an input that sets two networks apart."""
+
+    a: Graph
+    b: Graph
+    given: tuple[Array, ...]
+    generated: bool
+    arithmetic: Arithmetic
+    start: float
+    seconds: float | None
+    told: Progress
+
+    def late(self) -> bool:
+        return self.seconds is not None and time.monotonic() - self.start > self.seconds
+
+    def points(self, so_far: Comparison) -> Comparison:
+        points: list[PointApart] = []
+        if not self.a.real_outputs:
+            return replace(so_far, shown="the normal forms differ, and no output holds numbers")
+        for about, inputs in self._tried():
+            self.told(f"at {about}", 2, 4)
+            try:
+                apart = apart_at(self.a, self.b, inputs)
+            except SpecgradError as error:
+                return replace(so_far, points=tuple(points), notes=(f"nothing was evaluated: {error}",))
+            points.append(self._point(about, inputs, apart))
+            if points[-1].least > 0:
+                text = "their outputs differ over real numbers, shown at an input"
+                return replace(so_far, verdict="differs", shown=text, points=tuple(points))
+            if self.late():
+                break
+        text = "the normal forms differ, and no input that was tried shows a difference"
+        return replace(so_far, shown=text, points=tuple(points))
+
+    def _tried(self) -> list[tuple[str, tuple[Array, ...]]]:
+        """The inputs given, then normal numbers of several sizes."""
+        tried = [] if self.generated else [("the input given", self.given)]
+        rng = np.random.default_rng(0)
+        for size in STRETCHED:
+            drawn = tuple(
+                x if x.dtype.kind in "iu" else (size * rng.normal(size=x.shape)).astype(np.float32) for x in self.given
+            )
+            tried.append((f"normal numbers{f' times {size:g}' if size != 1 else ''}", drawn))
+        return tried
+
+    def _point(self, about: str, inputs: tuple[Array, ...], apart: Apart) -> PointApart:
+        k, place = apart.farthest
+        least, most = (float(e[k][place]) for e in (apart.least, apart.most))
+        value = float(apart.values[k][place]) if apart.values else math.nan
+        point = PointApart(inputs, about, least, max(most, apart.largest), k, place, value, apart.how)
+        if self.late():
+            return point
+        try:
+            both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self._left()) for g in (self.a, self.b)]
+        except SpecgradError:
+            return point
+        allowed = [p + q for p, q in zip(both[0].distance, both[1].distance, strict=True)]
+        within = all(bool((m <= x).all()) for m, x in zip(apart.most, allowed, strict=True))
+        beyond = any(bool((m > x).any()) for m, x in zip(apart.least, allowed, strict=True))
+        return replace(point, within=within if within or beyond else None, allowed=float(allowed[k][place]))
+
+    def _left(self) -> float | None:
+        return None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - self.start))
+
+    def by_value(self, done: Comparison) -> str | None:
+        witness = done.witness
+        if witness is None or self.late():
+            return None
+        try:
+            parted = first_difference(self.a, self.b, witness.inputs, "torch")
+        except SpecgradError:
+            return None
+        return None if parted is None else self.a.nodes[parted[0]].group

@@ -1,0 +1,67 @@
+"""specgrad compare: are two models one function? Exit codes: 0 the same, 1 they differ, 2 cannot tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from . import screen
+from .certify import number_of
+from .models import load_model, named_inputs
+from .outcome import CODES, say
+from .shapes import Shapes
+
+COLOURS = {"same": "green", "differs": "red", "cannot tell": "yellow"}
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+Help = "An .onnx file, a saved graph (.json), or module:attribute (PyTorch)."
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Option("--input", help="A .npy file per input, or one .npz file by names; default: normal numbers, seed 0."),
+]
+Eps = Annotated[
+    str | None, typer.Option(help="Also bound the difference wherever every cell is this close: 0.01 or 2/255.")
+]
+
+
+def register_compare(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: specgrad compare trained.onnx optimised.onnx --input x.npy --eps 1/255")(compare)
+
+
+def compare(
+    model: Annotated[str, typer.Argument(metavar="A", help=Help)],
+    other: Annotated[str, typer.Argument(metavar="B", help=Help)],
+    inputs: Inputs = None,
+    shape: Shapes = None,
+    eps: Eps = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit; what is not settled then cannot be told.")] = 300,
+    as_json: Json = False,
+) -> None:
+    """Are two models one function over real numbers? If not, how far apart, and in which layer do they part?"""
+    from ..check import compare as run_compare
+
+    close = number_of("--eps", eps)
+    first, second = load_model(model), load_model(other)
+    arrays = named_inputs(first, inputs or [], shape or [])
+    with screen.progress(as_json) as step:
+        done = run_compare(first, second, *arrays, eps=close, seconds=seconds, progress=step)
+    if not inputs:
+        done = replace(done, notes=(*done.notes, "no --input was given: normal numbers, seed 0, were tried"))
+    say("compare", done.verdict, done.to_json(), as_json, lambda: show_comparison(Console(), model, other, done))
+    raise typer.Exit(CODES[done.verdict])
+
+
+def show_comparison(console: Console, model: str, other: str, done: Any) -> None:
+    """The verdict, then what it rests on."""
+    screen.line(console, (done.verdict, f"bold {COLOURS[done.verdict]}"), f"  {model}  {other}")
+    first, *rest = done.sentences()
+    for sentence in (first.partition(": ")[2], *rest):
+        screen.line(console, sentence)
+    sizes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in done.shapes.items())
+    screen.line(console, f"over real numbers, for inputs {sizes}; {done.seconds:.2f} s")
+    for note in done.notes:
+        screen.line(console, f"note: {note}")

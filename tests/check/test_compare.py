@@ -1,0 +1,208 @@
+"""Two models: the same function is shown, another one is told apart at an input, and nothing is guessed."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from specgrad.bounds import Box
+from specgrad.check import apart, compare
+from specgrad.errors import ParameterError, ShapeError
+
+pytest.importorskip("torch")
+flint = pytest.importorskip("flint")
+onnx = pytest.importorskip("onnx")
+
+import compared  # noqa: E402
+from specgrad.interop import from_onnx  # noqa: E402
+
+X = np.random.default_rng(1).normal(size=compared.SHAPE).astype(np.float32)
+
+
+def exact_gap(a: Any, b: Any, x: tuple[np.ndarray, ...], output: int, place: tuple[int, ...]) -> Any:
+    """abs(a - b) at one cell, over balls of 400 bits, by calling the graphs: nothing of check/ or same/ is in it."""
+    before, flint.ctx.prec = flint.ctx.prec, 400
+    try:
+        cells = []
+        for model in (a, b):
+            graph = from_onnx(model) if not isinstance(model, sg.Graph) else model
+            constants = {p: sg.balls(c) for p, c in graph.constants.items()}
+            y = dataclasses.replace(graph, constants=constants)(*map(sg.balls, x))
+            cells.append((y if isinstance(y, tuple) else (y,))[output][place])
+        return abs(cells[0] - cells[1])
+    finally:
+        flint.ctx.prec = before
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("change", compared.SAME)
+def test_the_same_function_is_shown(change: Any) -> None:
+    done = compare(compared.original(), compared.edited(change), X)
+    nothing_left = change is compared.left_over  # the importer itself drops Identity and Dropout
+    how = "node for node, weights bit for bit" if nothing_left else "by rewriting over exact numbers"
+    assert (done.verdict, done.shown) == ("same", how)
+    assert done.points == ()
+    assert done.weights is None
+
+
+@pytest.mark.parametrize("change", compared.OTHER)
+def test_another_function_is_told_apart(change: Any) -> None:
+    first, second = compared.original(), compared.edited(change)
+    layer, alike = compared.OTHER[change]
+    done = compare(first, second, X)
+    assert done.verdict == "differs"
+    assert done.parts is not None
+    assert done.parts[0] == layer
+    assert (done.weights is not None) == alike
+    w = done.witness
+    assert w is not None
+    gap = exact_gap(first, second, w.inputs, w.output, w.place)
+    assert gap >= w.least > 0
+    assert gap <= w.most
+    assert w.within is (change in (compared.fused, compared.one_ulp))
+
+
+def test_names_order_and_sharing_do_not_matter() -> None:
+    other = compared.original()
+    for node in other.graph.node:
+        node.name = f"renamed {node.name}"
+    done = compare(compared.original(), other, X, eps=0.5)
+    assert (done.verdict, done.shown, done.box) == ("same", "node for node, weights bit for bit", 0.0)
+
+
+def test_what_a_real_optimiser_changes(tmp_path: Any) -> None:
+    """ONNX Runtime's basic level folds batch normalisations in float32: the same structure, within rounding."""
+    pytest.importorskip("onnxruntime")
+    plain = compared.edited(lambda nodes, w: _without_norms(nodes))
+    saved = compared.optimised(plain, "ORT_ENABLE_BASIC", str(tmp_path / "plain.onnx"))
+    assert compare(plain, saved, X).verdict == "same"
+    full = compared.optimised(compared.original(), "ORT_ENABLE_BASIC", str(tmp_path / "full.onnx"))
+    assert "BatchNormalization" not in {n.op_type for n in full.graph.node}
+    done = compare(compared.original(), full, X)
+    assert done.verdict == "differs"
+    assert done.witness is not None
+    assert done.witness.within
+    assert done.weights is not None
+    assert done.weights.relative < 2e-7
+    assert done.by_value is None
+
+
+def _without_norms(nodes: Any) -> None:
+    for name, source in (("bn1", "conv1"), ("bn2", "conv2")):
+        compared._replace(nodes, name, ("Identity", [source], name, {}))
+
+
+def test_weights_are_as_far_apart_as_said() -> None:
+    """A fold with a root, against the rounded fold: the distance holds the largest true one, and is not much more."""
+    done = compare(compared.original(), compared.edited(compared.fused), X)
+    assert done.weights is not None
+    w, ball = compared.WEIGHTS, lambda v: sg.balls(v).item()
+    folded = compared.edited(compared.fused)
+    new = {t.name: onnx.numpy_helper.to_array(t) for t in folded.graph.initializer}
+    worst = 0.0
+    for c in range(4):
+        scale = ball(w["gamma1"][c]) / (ball(w["var1"][c]) + ball(np.float32(1e-3))).sqrt()
+        for old, rounded in zip(w["w1"][c].flat, new["w1"][c].flat, strict=True):
+            worst = max(worst, float(abs(ball(old) * scale - ball(rounded)).mid()))
+        shift = ball(w["beta1"][c]) - ball(w["mean1"][c]) * scale - ball(new["b1"][c])
+        worst = max(worst, float(abs(shift).mid()))
+    assert worst <= done.weights.distance <= worst * 1.0001
+
+
+# --- distances --------------------------------------------------------------------------------------------------------
+
+
+def pair(seed: int) -> tuple[sg.Graph, sg.Graph]:
+    rng = np.random.default_rng(seed)
+    w, v = rng.normal(size=(2, 3, 4)).astype(np.float32)
+    near = w + rng.choice((0, 1e-3, 1), size=w.shape).astype(np.float32) * v
+    net = lambda m: sg.trace(lambda x: sg.relu(sg.linear(m, None, x)) - sg.abs(x[:, :3]), (1, 4))
+    return net(w), net(near)
+
+
+@pytest.mark.parametrize("work", [0, 2**20])
+@pytest.mark.parametrize("seed", range(6))
+def test_distances_hold_the_exact_ones(seed: int, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At points over balls and over float64, and over a box, against rationals."""
+    monkeypatch.setattr(apart, "WORK", work)
+    a, b = pair(seed)
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(1, 4)).astype(np.float32)
+    at, box = apart.apart_at(a, b, (x,)), apart.over_box(a, b, (Box(x - 0.25, x + 0.25),))
+    for k in range(5):
+        given = x if k == 0 else (x + rng.choice((-0.25, 0.25, 0.125), size=x.shape)).astype(np.float32)
+        gaps = [_rational(g, given) for g in (a, b)]
+        for place in np.ndindex(1, 3):
+            gap = gaps[0][place] - gaps[1][place]
+            assert Fraction(box.low[0][place]) <= gap <= Fraction(box.high[0][place])
+            if k == 0:
+                assert Fraction(at.low[0][place]) <= gap <= Fraction(at.high[0][place])
+                assert Fraction(at.least[0][place]) <= abs(gap) <= Fraction(at.most[0][place])
+
+
+def _rational(graph: sg.Graph, x: np.ndarray) -> np.ndarray:
+    constants = {p: sg.exact(c) for p, c in graph.constants.items()}
+    return dataclasses.replace(graph, constants=constants)(sg.exact(x))
+
+
+def test_what_is_one_function_and_not_shown_is_no_difference() -> None:
+    """abs(x) is relu(x) + relu(-x): no rule says so, and no input sets them apart."""
+    a, b = sg.trace(sg.abs, (3,)), sg.trace(lambda x: sg.relu(x) + sg.relu(-x), (3,))
+    done = compare(a, b)
+    assert (done.verdict, done.most, done.witness) == ("cannot tell", 0.0, None)
+    assert len(done.points) == 3
+
+
+def test_a_difference_far_from_the_input_given_is_searched() -> None:
+    a, b = sg.trace(sg.relu, (30,)), sg.trace(sg.relu6, (30,))
+    done = compare(a, b, np.zeros(30, np.float32))
+    assert done.verdict == "differs"
+    assert done.witness is not None
+    assert done.witness.about == "normal numbers times 16"
+    assert done.witness.most > 0
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_models_that_give_other_shapes_differ() -> None:
+    a, b = sg.trace(lambda x: x * 2, (3,)), sg.trace(lambda x: sg.sum(x), (3,))
+    done = compare(a, b)
+    assert (done.verdict, done.shown) == ("differs", "the outputs are (3,) and ()")
+
+
+def test_inputs_are_matched_by_name_where_the_names_agree() -> None:
+    a = sg.trace(lambda x, y: x - y, (2,), (2,))
+    b, c = sg.trace(lambda y, x: x - y, (2,), (2,)), sg.trace(lambda u, v: v - u, (2,), (2,))
+    assert compare(a, b).verdict == "same"
+    done = compare(a, c)
+    assert done.verdict == "differs"
+    assert "matched by their order" in done.notes[0]
+
+
+@pytest.mark.parametrize("eps", [-1, float("nan"), float("inf")])
+def test_a_wrong_eps_is_refused(eps: float) -> None:
+    graph = sg.trace(sg.relu, (3,))
+    with pytest.raises(ParameterError, match="eps must be"):
+        compare(graph, graph, eps=eps)
+
+
+def test_models_that_do_not_fit_the_input_are_refused() -> None:
+    graph = sg.trace(sg.relu, (3,))
+    with pytest.raises(ShapeError, match="input x must have shape"):
+        compare(graph, graph, np.zeros(4, np.float32))
+
+
+def test_formats_are_said_and_are_no_part_of_the_meaning() -> None:
+    half = compared.original()
+    half.graph.node.insert(0, onnx.helper.make_node("Cast", ["x"], ["xh"], to=10))
+    half.graph.node.insert(1, onnx.helper.make_node("Cast", ["xh"], ["xf"], to=1))
+    half.graph.node[2].input[0] = "xf"
+    done = compare(compared.original(), half, X)
+    assert done.verdict == "same"
+    assert "float16" in "".join(done.notes)

@@ -1,0 +1,67 @@
+"""specgrad compare: what it prints, how it ends, and that what it prints is what Python proves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+
+W = np.array([[1, 1], [1, -1]], np.float32)
+
+
+@pytest.fixture
+def files(folder: Path) -> Path:
+    """net.onnx (relu(x @ W)) in other words, with another weight, and with another output."""
+    sg.save(sg.trace(lambda x: sg.maximum(sg.linear(2 * W.T.copy(), None, x) / 2, 0), (1, 2)), folder / "words.json")
+    other = W.copy()
+    other[1, 1] = -1.5
+    sg.save(sg.trace(lambda x: sg.relu(sg.matmul(x, other)), (1, 2)), folder / "other.json")
+    sg.save(sg.trace(lambda x: sg.relu(sg.matmul(x, W))[:, :1], (1, 2)), folder / "fewer.json")
+    np.save(folder / "one.npy", np.array([[3, 1]], np.float32))
+    return folder
+
+
+@pytest.mark.quick
+def test_the_same_function_is_0(files: Path, run: Any) -> None:
+    code, out, err = run("compare net.onnx words.json --input one.npy")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == ["same  net.onnx  words.json", "by rewriting over exact numbers"]
+    assert "over real numbers, for inputs x 1x2" in out
+    assert run("compare net.onnx net.onnx")[1].splitlines()[1] == "node for node, weights bit for bit"
+
+
+def test_another_function_is_1_with_an_input_and_a_layer(files: Path, run: Any) -> None:
+    code, out, _ = run("compare net.onnx other.json --input one.npy --eps 1/4 --json")
+    data = json.loads(out)
+    assert (code, data["verdict"], data["witness"]) == (1, "differs", [[[3.0, 1.0]]])
+    (point,) = data["points"]
+    assert (point["place"], point["value"], point["within"]) == ([0, 1], 2.0, False)
+    assert 0.4999 < point["least"] <= 0.5 <= point["most"] < 0.5001  # relu(3 - 1) and relu(3 - 1.5)
+    assert 0.625 <= data["box"] < 0.6251  # half of x1, which is at most 5/4
+    assert (data["parts"][0], data["by_value"], data["most"]) == ("h", "h", data["box"])
+    assert data["weights"]["distance"] == pytest.approx(0.5)
+    text = run("compare net.onnx other.json --input one.npy")[1]
+    assert "beyond rounding of float32" in text
+    assert "they part, in form, at h and" in text
+
+
+def test_other_outputs_are_1(files: Path, run: Any) -> None:
+    code, out, _ = run("compare net.onnx fewer.json --json")
+    assert (code, json.loads(out)["shown"]) == (1, "the outputs are (1, 2) and (1, 1)")
+
+
+def test_what_nobody_shows_is_2(files: Path, run: Any) -> None:
+    sg.save(sg.trace(sg.abs, (1, 2)), files / "abs.json")
+    sg.save(sg.trace(lambda x: sg.relu(x) + sg.relu(-x), (1, 2)), files / "relus.json")
+    code, out, _ = run("compare abs.json relus.json --json")
+    data = json.loads(out)
+    assert (code, data["verdict"], data["most"], data["witness"]) == (2, "cannot tell", 0.0, None)
