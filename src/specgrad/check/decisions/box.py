@@ -1,0 +1,102 @@
+"""The decision of a sample on every input of a box around it, on every execution: what `certify` proves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ...bounds import Box, certify
+from ...bounds.search.attack import DeployedNetwork
+from ...properties.property import Alternative, Case, Property
+from ...scalar import Array
+from .margins import Margins, Question, forward, narrowed
+
+
+def over_box(
+    question: Question, inputs: Sequence[Array], eps: Fraction, limits: tuple[Any, Any], seconds: float, whole: bool
+) -> tuple[Margins, list[dict[str, Any]]]:
+    """The margins over the box; and, where one is found, an input in it that is decided differently.
+
+    Linear bounds of every comparison first; what they leave open is a property for `certify`, with one alternative
+    per comparison.
+    whole    inputs are bytes or other integers: only such an input can be shown
+    """
+    ball = forward(question, inputs)
+    comparisons = question.decision.comparisons(ball.value, question.arithmetic.dtype)
+    unknown = np.full(len(comparisons), np.inf)
+    margins = Margins(ball.value.ravel(), comparisons, -unknown, unknown, ball.shape)
+    if not np.isfinite(ball.value).all():
+        return margins, []
+    cells = [_ends(x, eps, limits) for x in inputs]
+    boxes = [_outer(x, *ends) for x, ends in zip(inputs, cells, strict=True)]
+    margins = narrowed(question, margins, boxes)
+    if margins.kept.all() or len(inputs) > 1 or len(question.graph.output_positions) > 1:
+        return margins, []
+    return _certified(question, margins, inputs[0], cells[0], seconds, whole)
+
+
+def _ends(x: Array, eps: Fraction, limits: tuple[Any, Any]) -> tuple[list[Fraction], list[Fraction]]:
+    """The box of a sample, exactly, kept between the limits."""
+    middle = [Fraction(float(v)) for v in x.ravel()]
+    low, high = (None if e is None else Fraction(e) for e in limits)
+    lows = [v - eps if low is None else max(v - eps, low) for v in middle]
+    highs = [v + eps if high is None else min(v + eps, high) for v in middle]
+    return lows, highs
+
+
+def _outer(x: Array, low: list[Fraction], high: list[Fraction]) -> Box:
+    """The same in float64, rounded outward."""
+    ends = [_down(v) for v in low], [-_down(-v) for v in high]
+    return Box(*(np.array(end).reshape(x.shape) for end in ends))
+
+
+def _down(value: Fraction) -> float:
+    near = float(value)
+    return near if Fraction(near) <= value else float(np.nextafter(near, -np.inf))
+
+
+def _certified(
+    question: Question,
+    margins: Margins,
+    x: Array,
+    cells: tuple[list[Fraction], list[Fraction]],
+    seconds: float,
+    whole: bool,
+) -> tuple[Margins, list[dict[str, Any]]]:
+    open_ = np.flatnonzero(~margins.kept)
+    some = margins.comparisons.only(open_)
+    pairs = zip(some.rows(margins.value.size), some.demand().tolist(), strict=True)
+    alternatives = tuple(Alternative(row[None], (Fraction(limit),)) for row, limit in pairs)
+    case = Case(tuple(cells[0]), tuple(cells[1]), alternatives)
+    stated = Property(x.size, margins.value.size, (case,))
+    verdict = certify(question.graph, stated, seconds=seconds, arithmetic=question.arithmetic)
+    if verdict.verdict == "holds":
+        low = margins.low.copy()
+        proven = np.nextafter(some.demand(), np.inf)  # float32 outputs that are larger are at least this
+        low[open_] = np.fmax(low[open_], np.fmax(proven, some.demand() + np.array(verdict.margins[0])))
+        return Margins(margins.value, margins.comparisons, low, margins.high, margins.shape), []
+    if verdict.counterexample is None:
+        return margins, []
+    other = np.rint(verdict.counterexample.x) if whole else verdict.counterexample.x
+    return margins, _shown(question, margins, x, other) if case.has(other) else []
+
+
+def _shown(question: Question, margins: Margins, x: Array, other: Array) -> list[dict[str, Any]]:
+    """The execution at the sample and the one at the other input, if they decide differently."""
+    network, decision = DeployedNetwork(question.graph), question.decision
+    runs: dict[str, tuple[Array, Array | None]] = {"torch at the sample": (network.run(x), None)}
+    runs["torch at an input within eps"] = network.run(other), other
+    decided = [decision.of(np.asarray(y, float).reshape(margins.shape)) for y, _ in runs.values()]
+    differs = (decided[0] != decided[1]).reshape(len(decided[0]), -1).any(1)
+    if not differs.any():
+        return []
+    place = int(np.flatnonzero(differs)[0])
+    shown = []
+    for (name, (y, at)), one in zip(runs.items(), decided, strict=True):
+        outputs = {str(k): float(v) for k, v in enumerate(np.ravel(y).tolist())}
+        shown.append({"name": name, "decision": one[place].tolist(), "outputs": outputs})
+        shown[-1] |= {} if at is None else {"input": np.ravel(at).tolist()}
+    return shown

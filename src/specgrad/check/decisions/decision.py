@@ -1,0 +1,211 @@
+"""A decision: what a program makes of a network's outputs, as comparisons of cells that must not turn.
+
+    argmax        the largest along the axis of classes, the first of equal ones; one decision per remaining cell
+    top-K         the set of the K largest along that axis, the first of equal ones
+    threshold:T   per cell: y > T
+    mask          per pixel: argmax over the channels, or, where there is one channel, y > 0 (mask:T: y > T)
+
+The axis of classes is the second one (batch, classes, ...) or the only one, unless `axis` says another. A decision is
+the same on two executions if every comparison comes out the same; equal cells are decided by their index, so the later
+one needs to be no larger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from ...errors import ParameterError
+from ...rounding import FORMATS
+from ...scalar import Array
+from ...window import Shape
+
+KNOWN = "argmax, top-K (top-5), threshold:T (threshold:0.5), mask, mask:T"
+FIXED = -1
+"""In place of a second cell: the threshold."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparisons:
+    """sign * (y[larger] - (y[smaller] or the threshold)) > 0, or >= 0 where not `strict`; one per entry.
+
+    place     which decision it belongs to
+    limits    the threshold as exact number and as the format has it: the smaller and the larger of both
+    """
+
+    larger: Array
+    smaller: Array
+    sign: Array
+    strict: Array
+    place: Array
+    limits: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
+
+    def __len__(self) -> int:
+        return len(self.larger)
+
+    def only(self, which: Array) -> Comparisons:
+        larger, smaller, sign = self.larger[which], self.smaller[which], self.sign[which]
+        return Comparisons(larger, smaller, sign, self.strict[which], self.place[which], self.limits)
+
+    def rows(self, outputs: int) -> Array:
+        """The comparisons as linear objectives of all outputs, without the threshold."""
+        rows = np.zeros((len(self), outputs))
+        k = np.arange(len(self))
+        rows[k, self.larger] = self.sign
+        second = self.smaller != FIXED
+        rows[k[second], self.smaller[second]] = -1.0
+        return rows
+
+    def demand(self) -> Array:
+        """What a row must exceed (or reach, where not strict): 0, or the threshold on the side that is harder."""
+        low, high = _below(self.limits[0]), -_below(-self.limits[1])
+        return np.where(self.smaller != FIXED, 0.0, np.where(self.sign > 0, high, -low))
+
+    def margins(self, y: Array) -> Array:
+        """How far outputs are on the right side."""
+        with np.errstate(invalid="ignore"):
+            second = np.where(self.smaller == FIXED, 0.0, y[np.maximum(self.smaller, 0)])
+            return np.asarray(self.sign * y[self.larger] - second - self.demand())
+
+    def keep(self, rows: Array) -> Array:
+        """Where values, or lower bounds, of the rows leave the comparison as it is; NaN never does."""
+        demand = self.demand()
+        return np.asarray(np.where(self.strict, rows > demand, rows >= demand))
+
+
+def _below(level: Fraction) -> float:
+    """The largest float64 number that is not above."""
+    near = float(level)
+    return near if Fraction(near) <= level else float(np.nextafter(near, -np.inf))
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is decided from the outputs; `parse` reads it.
+
+    >>> Decision("argmax").of(np.array([[1.0, 3.0, 3.0]]))
+    array([1])
+    >>> Decision("top", count=2).of(np.array([[1.0, 3.0, 3.0]]))
+    array([[1, 2]])
+    >>> Decision("threshold", level=Fraction(1, 2)).of(np.array([[0.5, 0.6]]))
+    array([0, 1])
+    """
+
+    kind: Literal["argmax", "top", "threshold", "mask"]
+    count: int = 1
+    level: Fraction = Fraction(0)
+    axis: int | None = None
+
+    def __str__(self) -> str:
+        number = str(float(self.level)) if Fraction(float(self.level)) == self.level else str(self.level)
+        named = {
+            "argmax": "argmax",
+            "top": f"top-{self.count}",
+            "threshold": f"threshold:{number}",
+            "mask": f"mask:{number}" if self.level else "mask",
+        }[self.kind]
+        return named if self.axis is None else f"{named} along axis {self.axis}"
+
+    def said(self) -> str:
+        """What stays the same, in words."""
+        return {
+            "argmax": "the largest output, the first of equal ones",
+            "top": f"the set of the {self.count} largest outputs, the first of equal ones",
+            "threshold": f"which outputs are larger than {float(self.level):g}",
+            "mask": f"the class of every pixel (one channel: larger than {float(self.level):g})",
+        }[self.kind]
+
+    def of(self, y: Array) -> Array:
+        """The decisions that these outputs, as they are, lead to: one row each, classes or 0 and 1."""
+        if self._is_by_level(y.shape):
+            return np.asarray(y.ravel().astype(float) > float(self.level)).astype(int)
+        cells = self.by_class(y)
+        if self.kind == "top":
+            return np.sort(_ranked(cells)[: self.count], axis=0).T
+        return np.asarray(np.argmax(cells, axis=0))
+
+    def comparisons(self, y: Array, dtype: str = "float32") -> Comparisons:
+        """What must hold so that every execution decides as these outputs do."""
+        if not y.size:
+            raise ParameterError("preserve", f"the output has shape {y.shape}: nothing is decided", rule="P5")
+        if self._is_by_level(y.shape):
+            cells = np.arange(y.size)
+            limits = sorted((self.level, _stored(self.level, dtype)))
+            above = y.ravel() > float(limits[1])
+            sign = np.where(above, 1.0, -1.0)
+            return Comparisons(cells, np.full(y.size, FIXED), sign, above, cells, (limits[0], limits[1]))
+        index = self.by_class(np.arange(y.size).reshape(y.shape))
+        cells = self.by_class(y)
+        kept = self._kept(cells)
+        ranked = _ranked(cells)
+        pairs: Any = np.broadcast_arrays(ranked[:kept, None], ranked[None, kept:], np.arange(cells[0].size))
+        b, w, p = (each.ravel() for each in pairs)
+        return Comparisons(index[b, p], index[w, p], np.ones(b.size), w < b, p)
+
+    def _is_by_level(self, shape: Shape) -> bool:
+        one = len(shape) < 2 or shape[self._axis(shape)] == 1
+        return self.kind == "threshold" or (self.kind == "mask" and one)
+
+    def _axis(self, shape: Shape) -> int:
+        """Of the classes: as given, else the second, or the only one."""
+        axis = self.axis if self.axis is not None else min(1, len(shape) - 1)
+        if not -len(shape) <= axis < len(shape) or not shape:
+            raise ParameterError("preserve", f"the output of shape {shape} has no axis {axis} of classes", rule="P5")
+        return axis
+
+    def by_class(self, y: Array) -> Array:
+        """(classes, decisions)."""
+        moved = np.moveaxis(y, self._axis(y.shape), 0)
+        return moved.reshape(len(moved), -1)
+
+    def _kept(self, cells: Array) -> int:
+        if self.count >= len(cells) or not cells.size:
+            text = f"{self} of {len(cells)} classes, shape {cells.shape}: nothing is decided"
+            raise ParameterError("preserve", text, rule="P5")
+        return self.count
+
+
+def _ranked(cells: Array) -> Array:
+    """Classes from the largest value down, the first of equal ones first."""
+    return np.argsort(-cells, axis=0, kind="stable")
+
+
+def _stored(level: Fraction, dtype: str) -> Fraction:
+    """What the format makes of a threshold: a program may compare with either."""
+    form = FORMATS[dtype]
+    if not level or form.digits >= FORMATS["float64"].digits:
+        return Fraction(float(level))
+    power = max(np.frexp(float(level))[1] - 1, form.lowest) - (form.digits - 1)
+    return Fraction(round(level / Fraction(2) ** int(power))) * Fraction(2) ** int(power)
+
+
+def parse(text: Any) -> Decision:
+    """A decision by its name.
+
+    >>> str(parse("top-5")), str(parse("threshold:0.5")), str(parse("mask"))
+    ('top-5', 'threshold:0.5', 'mask')
+    >>> parse("largest")
+    Traceback (most recent call last):
+    specgrad.errors.ParameterError: preserve [P5]: unknown decision 'largest'; there are argmax, top-K (top-5), threshold:T (threshold:0.5), mask, mask:T
+    """  # noqa: E501
+    if isinstance(text, Decision):
+        return text
+    word, _, number = str(text).partition(":")
+    if word in ("argmax", "mask") and not number and ":" not in str(text):
+        return Decision("argmax" if word == "argmax" else "mask")
+    if word.startswith("top-") and word[4:].isdecimal() and int(word[4:]) > 0 and not number:
+        return Decision("top", count=int(word[4:]))
+    if word in ("threshold", "mask") and (level := _number(number)) is not None:
+        return Decision("threshold" if word == "threshold" else "mask", level=level)
+    raise ParameterError("preserve", f"unknown decision {str(text)[:40]!r}; there are {KNOWN}", rule="P5")
+
+
+def _number(text: str) -> Fraction | None:
+    try:
+        value = Fraction(text)
+        return value if abs(value) < 2**100 and len(text) < 40 else None
+    except (ValueError, ZeroDivisionError):
+        return None

@@ -1,0 +1,175 @@
+"""Lower bounds of every comparison of a decision, over all executions of a class: cheap ones first.
+
+The forward radius of the outputs settles most samples in milliseconds: low(y_c) - high(y_j). What it leaves open is
+bounded as one linear objective each, e_c - e_j, carried backwards (specgrad.bounds.crown): errors that both outputs
+share cancel there. Both hold for exact arithmetic too, and hold the error of their own float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...bounds import Box, crown
+from ...bounds.box import numpy_of
+from ...graph.graph import CONSTANT, INPUT, Graph
+from ...graph.tree import leaves
+from ...rounding import Arithmetic, Ball, radius
+from ...scalar import Array
+from .decision import FIXED, Comparisons, Decision
+
+MOST_ENTRIES = 1 << 24  # of the rows of one backward pass: 128 MB
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every sample.
+
+    output    the position of the decided output among the graph's outputs
+    formats   nodes that the model's file declares in another format: bytes, integers
+    seconds   what linear bounds of one sample may take; what they leave is by intervals
+    """
+
+    graph: Graph
+    decision: Decision
+    arithmetic: Arithmetic
+    stored: tuple[str, ...] = ()
+    output: int = 0
+    formats: Mapping[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether one format is computed in; bytes that are cropped, turned and cast are merely moved."""
+        return all(n.op.exact or n.op is INPUT or n.op is CONSTANT for n in self.graph.nodes if n.name in self.formats)
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows of one backward pass: each is as large as a layer there."""
+        cells = max(math.prod(n.shape) for n in self.graph.nodes)
+        return max(1, MOST_ENTRIES // max(1, cells))
+
+    def outputs(self, values: Any) -> Any:
+        """The one that is decided, of a structure of outputs."""
+        return leaves(values)[self.output]
+
+    def offset(self) -> tuple[int, int]:
+        """Where the decided output begins among all real ones, flat, and how many cells they all have."""
+        positions = self.graph.real_outputs
+        sizes = [int(np.prod(self.graph.nodes[p].shape)) for p in positions]
+        decided = positions.index(self.graph.output_positions[self.output])
+        return sum(sizes[:decided]), sum(sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Margins:
+    """What is known of one sample.
+
+    value         the reference outputs, flat
+    comparisons   what must hold
+    low           a proven lower bound of every comparison's row, for every execution; -inf: none
+    high          an upper bound, where one was computed; inf otherwise
+    """
+
+    value: Array
+    comparisons: Comparisons
+    low: Array
+    high: Array
+    shape: tuple[int, ...]
+
+    @property
+    def kept(self) -> Array:
+        """Which comparisons are proven."""
+        return self.comparisons.keep(self.low)
+
+    @property
+    def margin(self) -> Array:
+        """The reference value of each comparison: how far it is on the right side."""
+        return self.comparisons.margins(self.value)
+
+    @property
+    def tolerance(self) -> Array:
+        """How far executions may be below the margin, rounded up: margin - tolerance is proven."""
+        demand, margin = self.comparisons.demand(), self.margin
+        with np.errstate(invalid="ignore", over="ignore"):
+            size = np.abs(margin) + np.abs(self.low) + np.abs(demand)
+            short = margin - (self.low - demand) + 8 * np.spacing(size)
+        return np.asarray(np.where(np.isfinite(short), np.maximum(short, 0.0), np.inf))
+
+    def worst(self) -> int:
+        """The comparison that is nearest to turning: the smallest margin over tolerance, open ones first."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(self.tolerance > 0, self.margin / self.tolerance, np.inf)
+        return int(np.lexsort((np.nan_to_num(ratio, nan=-np.inf), self.kept))[0])
+
+
+def at_point(question: Question, inputs: Sequence[Array]) -> Margins:
+    """The margins of one sample."""
+    ball = forward(question, inputs)
+    shape = ball.shape
+    comparisons = question.decision.comparisons(ball.value, question.arithmetic.dtype)
+    ends = between(comparisons, ball.low.ravel(), ball.high.ravel())
+    margins = Margins(ball.value.ravel(), comparisons, *ends, shape)
+    points = [Box(x, x) if x.dtype.kind == "f" else x for x in inputs]
+    return margins if margins.kept.all() or not question.is_uniform else narrowed(question, margins, points)
+
+
+def forward(question: Question, inputs: Sequence[Array]) -> Ball:
+    """The ball of the decided output."""
+    options: dict[str, Any] = {"stored": question.stored, "formats": question.formats}
+    report = radius(question.graph, *inputs, arithmetic=question.arithmetic, backend="torch", **options)
+    ball: Ball = question.outputs(report.outputs)
+    return ball
+
+
+def between(c: Comparisons, low: Array, high: Array) -> tuple[Array, Array]:
+    """Both ends of every row from the ranges of its cells. A float64 difference has the right sign, 0 included."""
+    ends = np.where(c.sign > 0, (low[c.larger], high[c.larger]), (-high[c.larger], -low[c.larger]))
+    second = (np.where(c.smaller == FIXED, 0.0, end[np.maximum(c.smaller, 0)]) for end in (high, low))
+    with np.errstate(invalid="ignore"):
+        below, above = (first - other for first, other in zip(ends, second, strict=True))
+    moved = (below != 0) & (c.smaller != FIXED)
+    below = np.where(moved, np.nextafter(below, -np.inf), below)
+    above = np.where(moved, np.nextafter(above, np.inf), above)
+    return np.where(np.isnan(below), -np.inf, below), np.where(np.isnan(above), np.inf, above)
+
+
+def narrowed(question: Question, margins: Margins, boxes: Sequence[Any]) -> Margins:
+    """With the open comparisons carried backwards over these boxes; whichever bound is better stays."""
+    low, high = margins.low.copy(), margins.high.copy()
+    start, outputs = question.offset()
+    open_ = np.flatnonzero(~margins.kept)
+    back = Backward(question, boxes)
+    for which in np.array_split(open_, math.ceil(len(open_) / question.rows_at_once)):
+        rows = np.zeros((len(which), outputs))
+        rows[:, start : start + margins.value.size] = margins.comparisons.only(which).rows(margins.value.size)
+        ends = back.ends(rows)
+        low[which] = np.fmax(low[which], ends[0])
+        high[which] = np.fmin(high[which], ends[1])
+    return Margins(margins.value, margins.comparisons, low, high, margins.shape)
+
+
+class Backward:
+    """CROWN over boxes: the network is walked once, for whichever rows come first."""
+
+    def __init__(self, question: Question, boxes: Sequence[Any]) -> None:
+        self.question, self.boxes = question, tuple(boxes)
+        self.walked: list[Any] = []
+
+    def ends(self, rows: Array) -> tuple[Array, Array]:
+        """Both ends of linear objectives of the outputs."""
+        q = self.question
+        if self.walked:
+            from ...bounds.linear.tighten import output_ends
+
+            low, high = output_ends(self.walked[0], rows)
+        else:
+            options: dict[str, Any] = {"arithmetic": q.arithmetic, "stored": q.stored, "watch": self.walked.append}
+            options["seconds"] = q.seconds
+            bounds = crown(q.graph, self.boxes, rows, **options)
+            low, high = numpy_of(bounds.low), numpy_of(bounds.high)
+        return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)

@@ -1,0 +1,291 @@
+"""Which decisions can no correct runtime change? Sample by sample: proven, not proven, or shown to differ.
+
+proven       every execution that `Preserved.deployment` describes, and exact arithmetic, decides the same
+not proven   margin and tolerance stand beside each other; neither two executions that differ were found
+differs      two executions of the class that decide differently, with their outputs
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ...errors import ParameterError, UnsupportedError, need
+from ...rounding import Arithmetic
+from ...scalar import Array
+from ..record_file import RecordFile, digest_of
+from .box import over_box
+from .decision import Decision, parse
+from .disagree import Disagreement
+from .execution import MOST_MULTIPLY_ADDS, Executor, multiply_adds
+from .margins import Margins, Question, at_point
+from .runtimes import Runtimes, installed
+from .samples import Samples, samples_of
+
+Kind = Literal["proven", "not proven", "differs"]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample's verdict.
+
+    decision     a class, a list of classes, 0 or 1; None where there are many decisions
+    decisions    how many there are, and `unproven` how many of them are not proven
+    margin       of the comparison that is nearest to turning: its reference value
+    tolerance    what executions may take from it; the decision is proven where the margin is larger
+    between      the two outputs that are compared there, flat; one for a threshold
+    executions   two that differ: name, decision, outputs by their flat number
+    outside      runtimes whose outputs lie outside the proven bounds: they execute something else
+    """
+
+    number: int
+    verdict: Kind
+    decision: Any
+    decisions: int
+    unproven: int
+    margin: float | None
+    tolerance: float | None
+    between: list[int]
+    seconds: float
+    reason: str = ""
+    executions: list[dict[str, Any]] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """Margin over tolerance: proven above 1. Infinite where the tolerance is 0, 0 where nothing is known."""
+        if self.margin is None or self.tolerance is None:
+            return 0.0
+        return self.margin / self.tolerance if self.tolerance else np.inf
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        return {k: v for k, v in data.items() if v or k not in ("reason", "executions", "outside")}
+
+
+@dataclass(frozen=True, eq=False)
+class Preserved:
+    """All samples, and what the verdicts are about."""
+
+    model: str
+    decision: Decision
+    samples: tuple[Sample, ...]
+    deployment: Mapping[str, str]
+    eps: Fraction | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        counted = Counter(s.verdict for s in self.samples)
+        return {kind: counted[kind] for kind in ("proven", "not proven", "differs")}
+
+    @property
+    def verdict(self) -> Kind:
+        counts = self.counts
+        return "differs" if counts["differs"] else "not proven" if counts["not proven"] else "proven"
+
+    def __str__(self) -> str:
+        c, total = self.counts, len(self.samples)
+        text = f"{self.decision}: {c['proven']} of {total} proven, {c['not proven']} not proven"
+        return f"{text}, {c['differs']} shown to differ"
+
+    def to_json(self) -> dict[str, Any]:
+        c = self.counts
+        return {
+            "model": self.model,
+            "decision": str(self.decision),
+            "eps": None if self.eps is None else str(self.eps),
+            "samples": len(self.samples),
+            "proven": c["proven"],
+            "not_proven": c["not proven"],
+            "differ": c["differs"],
+            "records": [s.to_json() for s in self.samples],
+            "deployment": dict(self.deployment),
+            "notes": list(self.notes),
+        }
+
+
+def preserve(
+    model: Any,
+    data: Any,
+    decision: str | Decision = "argmax",
+    *,
+    axis: int | None = None,
+    arithmetic: Arithmetic | None = None,
+    stored: Collection[str] = (),
+    output: int | str | None = None,
+    eps: Any = None,
+    low: Any = None,
+    high: Any = None,
+    runtimes: Collection[str] | None = None,
+    seconds: float = 60.0,
+    record: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Preserved:
+    """For every sample: does each execution of the class decide the same?
+
+    model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
+    data        an array whose first axis numbers the samples, or one per input by name; bytes and integers are numbers
+    decision    "argmax", "top-5", "threshold:0.5", "mask" (specgrad.check.decisions.decision)
+    axis        of the classes; None: the second, or the only one
+    arithmetic  the class of executions; None: float32, fused
+    stored      names of nodes whose results the runtime is known to round and store
+    output      which output is decided, by number or name, where the model has several
+    eps         every cell of a sample may also move by so much, kept between low and high: then it is `certify`
+    runtimes    which real runtimes to ask about samples that are not proven; None: all that are installed
+    seconds     limit for one sample
+    record      a file of JSON lines that is written along the way; a run that was stopped goes on from it
+
+    >>> import specgrad as sg
+    >>> w = np.float32([[1, 0], [0, 1]])
+    >>> net = sg.trace(lambda x: sg.linear(w, None, sg.relu(x)), (1, 2))
+    >>> result = preserve(net, np.float32([[1, 0], [0.5, 0.75]]), runtimes=())
+    >>> str(result), [s.decision for s in result.samples]
+    ('argmax: 2 of 2 proven, 0 not proven, 0 shown to differ', [0, 1])
+    """
+    need("torch", "preserve needs")
+    asked, used = replace(parse(decision), axis=axis), arithmetic or Arithmetic()
+    width = None if eps is None else Fraction(eps)
+    if width is not None and (width < 0 or used.dtype != "float32"):
+        text = f"eps must not be negative, and goes with float32; got eps={eps}, dtype={used.dtype!r}"
+        raise ParameterError("preserve", text, rule="P5")
+    samples = samples_of(model, data, used)
+    question = Question(samples.graph, asked, used, tuple(stored), _output(samples, output), samples.formats, seconds)
+    if width is not None and not question.is_uniform:
+        raise UnsupportedError("preserve", "eps needs a model that computes in one format; this one has integer sums")
+    said: dict[str, Any] = {"decision": str(asked), "arithmetic": repr(used), "output": question.output}
+    said |= {"eps": str(width), "limits": [str(low), str(high)], "stored": sorted(stored)}
+    searcher = _searcher(question, samples, used, runtimes, seconds)
+    said["runtimes"] = list(searcher.runtimes.names) if searcher.runtimes is not None else []
+    run = _Run(question, samples, width, (low, high), searcher, seconds)
+    try:
+        with RecordFile(record, "preserve", _digest(samples, said), {**said, "samples": len(samples)}) as file:
+            for number in range(len(samples)):
+                if number not in file.done:
+                    file.add(number, run.sample(number).to_json())
+                if progress is not None:
+                    progress(f"sample {number}: {file.done[number]['verdict']}", number + 1, len(samples))
+            records = tuple(Sample(**{**file.done[n], "number": n}) for n in range(len(samples)))
+    finally:
+        run.close()
+    title = Path(model).name if isinstance(model, str | Path) else type(model).__name__
+    return Preserved(title, asked, records, used.deployment, width, samples.notes)
+
+
+def _output(samples: Samples, asked: int | str | None) -> int:
+    """The number of the decided output among all."""
+    graph = samples.graph
+    names = [graph.nodes[p].name for p in graph.output_positions]
+    real = [k for k, p in enumerate(graph.output_positions) if graph.nodes[p].kind == "real"]
+    if asked is None and len(real) == 1:
+        return real[0]
+    number = names.index(asked) if asked in names else asked
+    if not isinstance(number, int) or number not in real:
+        text = (
+            "the model has no output of numbers to decide from"
+            if not real
+            else f"say which of its outputs is decided: {names}"
+        )
+        raise ParameterError("preserve", f"{text}; got output={asked!r}", rule="P5")
+    return number
+
+
+def _digest(samples: Samples, said: Mapping[str, Any]) -> str:
+    from ... import __version__
+
+    return digest_of([samples.digest(), repr(sorted(said.items())), __version__])
+
+
+def _searcher(
+    question: Question, samples: Samples, used: Arithmetic, names: Collection[str] | None, seconds: float
+) -> Disagreement:
+    """Real runtimes execute float32; other classes are driven apart by chosen orders alone."""
+    plain = used.dtype == "float32" and used.operands is None
+    chosen = installed(names) if plain else ()
+    asked = Runtimes(chosen, samples.graph, samples.source, seconds) if chosen else None
+    apart = question.is_uniform and multiply_adds(samples.graph) <= MOST_MULTIPLY_ADDS
+    return Disagreement(question, Executor(samples.graph, used) if apart else None, asked)
+
+
+@dataclass
+class _Run:
+    """One sample after the other."""
+
+    question: Question
+    samples: Samples
+    eps: Fraction | None
+    limits: tuple[Any, Any]
+    searcher: Disagreement
+    seconds: float
+
+    def sample(self, number: int) -> Sample:
+        start = time.monotonic()
+        inputs = self.samples.numbers(number)
+        if not all(np.isfinite(x).all() for x in inputs):
+            return self._unknown(number, start, "the sample is not finite")
+        executions: list[dict[str, Any]] = []
+        outside: list[str] = []
+        if self.eps is not None:
+            whole = self.samples.arrays[0].dtype.kind in "iub"
+            margins, executions = over_box(self.question, inputs, self.eps, self.limits, self.seconds, whole)
+        else:
+            margins = at_point(self.question, inputs)
+            if not margins.kept.all() and np.isfinite(margins.value).all():
+                pair, outside = self.searcher.search(self.samples.fed(number), margins)
+                executions = _shown(pair, margins)
+        if not np.isfinite(margins.value).all():
+            return self._unknown(number, start, "the exact outputs are not known to be finite")
+        return self._judged(number, margins, executions, outside, time.monotonic() - start)
+
+    def _unknown(self, number: int, start: float, reason: str) -> Sample:
+        return Sample(number, "not proven", None, 0, 0, None, None, [], time.monotonic() - start, reason)
+
+    def _judged(
+        self, number: int, margins: Margins, executions: list[dict[str, Any]], outside: list[str], seconds: float
+    ) -> Sample:
+        c, k = margins.comparisons, margins.worst()
+        decided = self.question.decision.of(margins.value.reshape(margins.shape))
+        unproven = len(np.unique(c.place[~margins.kept]))
+        verdict: Kind = "differs" if executions else "not proven" if unproven else "proven"
+        return Sample(
+            number,
+            verdict,
+            decided[0].tolist() if len(decided) == 1 else None,
+            len(decided),
+            unproven,
+            _finite(margins.margin[k]),
+            _finite(margins.tolerance[k]),
+            [int(i) for i in (c.larger[k], c.smaller[k]) if i >= 0],
+            round(seconds, 4),
+            "" if np.isfinite(margins.low[k]) else "nothing is proven of the outputs: overflow is possible",
+            executions,
+            outside,
+        )
+
+    def close(self) -> None:
+        if self.searcher.runtimes is not None:
+            self.searcher.runtimes.close()
+
+
+def _shown(pair: list[Any], margins: Margins) -> list[dict[str, Any]]:
+    """Two executions at a place where they differ."""
+    if not pair:
+        return []
+    differs = pair[0].decision != pair[1].decision
+    place = int(np.flatnonzero(differs.reshape(len(differs), -1).any(1))[0])
+    c = margins.comparisons
+    here = c.place == place
+    cells: Array = np.concatenate([c.larger[here], c.smaller[here]])
+    return [run.to_json(place, cells[cells >= 0]) for run in pair]
+
+
+def _finite(x: float) -> float | None:
+    return float(x) if np.isfinite(x) else None

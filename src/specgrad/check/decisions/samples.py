@@ -1,0 +1,137 @@
+"""A model and its data, sample by sample: shapes, types, and which array goes to which input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import ParameterError, ShapeError, need
+from ...graph.graph import Graph
+from ...proof.network import rounded_constants
+from ...rounding import Arithmetic
+from ...scalar import Array
+from ..model import graph_of, is_file
+from ..record_file import digest_of
+
+Dims = Sequence[int | None] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """The graph at the size of one sample, and the samples.
+
+    source    the ONNX file that the graph was read from, for runtimes; None for graphs and modules
+    formats   nodes that the model computes in another format than the arithmetic's: bytes, integers, halves
+    """
+
+    graph: Graph
+    arrays: tuple[Array, ...]
+    batched: tuple[bool, ...]
+    source: Any
+    formats: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def fed(self, number: int) -> list[Array]:
+        """One sample as it is given to a runtime."""
+        pairs = zip(self.arrays, self.batched, strict=True)
+        return [a[number : number + 1] if batched else a[number] for a, batched in pairs]
+
+    def numbers(self, number: int) -> list[Array]:
+        """The same as numbers: bytes and integers are float64 numbers, positions stay integers."""
+        kinds = [self.graph.nodes[p].kind for p in self.graph.input_positions]
+        return [x if k == "index" else x.astype(np.float64) for k, x in zip(kinds, self.fed(number), strict=True)]
+
+    def digest(self) -> str:
+        """Of the graph, its weights and the data."""
+        from ...graph.save import to_json
+
+        text = repr(to_json(self.graph))
+        return digest_of([text, *(a for _, a in sorted(self.graph.constants.items())), *self.arrays])
+
+
+def samples_of(model: Any, data: Any, arithmetic: Arithmetic) -> Samples:
+    """Fit a model and its data together.
+
+    model   a Graph, an ONNX file (path, bytes, ModelProto), or a PyTorch module
+    data    an array whose first axis numbers the samples, or one such array per input, by name
+    """
+    arrays, batched = _fitted(_declared(model, data), data)
+    first = [a[:1] if b else a[0] for a, b in zip(arrays, batched, strict=True)]
+    graph, formats = graph_of(model, first, "preserve", arithmetic)
+    notes = rounded_constants(graph) if arithmetic.dtype == "float32" and not formats else ()
+    source = model if is_file(model) else None
+    return Samples(_in_float32(graph, arithmetic), arrays, batched, source, formats, notes)
+
+
+def _declared(model: Any, data: Any) -> dict[str, Dims]:
+    """The inputs by name, with their sizes as far as they are known; of a module, what the data have."""
+    if isinstance(model, Graph):
+        program = model.open.program if model.open is not None else model
+        shapes = [program.nodes[p].shape for p in program.input_positions]
+        named = zip((program.nodes[p].name for p in program.input_positions), shapes, strict=True)
+        return {name: [n if isinstance(n, int) else None for n in shape] for name, shape in named}
+    if is_file(model):
+        need("onnx", "ONNX files need")
+        from ...interop.onnx import input_dims
+
+        return dict(input_dims(model))
+    return dict.fromkeys(data if isinstance(data, Mapping) else ("input",))
+
+
+def _fitted(declared: Mapping[str, Dims], data: Any) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
+    """The arrays in the order of the inputs, and whether a sample is a batch of one."""
+    named = {name: np.asarray(a) for name, a in _named(list(declared), data).items()}
+    _check_counts(named)
+    batched = tuple(_is_batched(name, dims, named[name].shape) for name, dims in declared.items())
+    return tuple(named[name] for name in declared), batched
+
+
+def _named(inputs: list[str], data: Any) -> dict[str, Any]:
+    if not isinstance(data, Mapping):
+        if len(inputs) != 1:
+            text = f"the model takes {len(inputs)} inputs ({', '.join(inputs)}): give one array per input, by name"
+            raise ParameterError("preserve", text, rule="P5")
+        return {inputs[0]: data}
+    if all(name in data for name in inputs):
+        return {name: data[name] for name in inputs}
+    if len(inputs) == len(data) == 1:
+        return {inputs[0]: next(iter(data.values()))}
+    text = f"the data must have arrays {', '.join(inputs)}; got {', '.join(map(str, data)) or 'none'}"
+    raise ParameterError("preserve", text, rule="P5")
+
+
+def _check_counts(arrays: Mapping[str, Array]) -> None:
+    for name, a in arrays.items():
+        if a.dtype.kind not in "fiub":
+            raise ParameterError("preserve", f"array {name} must hold numbers; got {a.dtype}", rule="P5")
+        if a.ndim == 0 or len(a) == 0:
+            raise ShapeError("preserve", f"array {name} must have samples along its first axis; got shape {a.shape}")
+    if len({len(a) for a in arrays.values()}) > 1:
+        counts = ", ".join(f"{name} {len(a)}" for name, a in arrays.items())
+        raise ShapeError("preserve", f"every array must have the same number of samples; got {counts}")
+
+
+def _is_batched(name: str, dims: Dims, shape: tuple[int, ...]) -> bool:
+    """Whether a sample is a[i:i+1], for an input with a batch axis, or a[i]."""
+    if dims is None or len(dims) == len(shape):
+        if dims is not None and dims[0] not in (None, 1):
+            text = f"input {name} takes batches of {dims[0]}; give data with one more axis in front, a batch each"
+            raise ShapeError("preserve", text)
+        return True
+    if len(dims) + 1 == len(shape):
+        return False
+    raise ShapeError("preserve", f"input {name} has {len(dims)} axes; data of shape {shape} fit no sample of it")
+
+
+def _in_float32(graph: Graph, arithmetic: Arithmetic) -> Graph:
+    """Constants that a function captured in float64 are rounded once: that is the network which is meant."""
+    if arithmetic.dtype != "float32":
+        return graph
+    constants = {i: a.astype(np.float32) if a.dtype.kind in "fO" else a for i, a in graph.constants.items()}
+    return replace(graph, constants=constants)

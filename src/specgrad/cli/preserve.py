@@ -1,0 +1,157 @@
+"""specgrad preserve: which decisions can no correct runtime change? Exit codes: 0 all proven, 1 some differ, 2 open."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+from zipfile import BadZipFile
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from ..errors import ParameterError
+from ..files import write_whole
+from ..scalar import Array
+from . import screen
+from .certify import High, Low, number_of, show_deployment
+from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
+from .models import load_model, read_array
+from .outcome import CODES, say
+from .output import Force, check_file, is_report, writing
+from .table import Column, print_table
+from .tolerance import Stored
+
+SHOWN = 20  # samples that are not proven
+COLOURS = {"proven": "green", "not proven": "yellow", "differs": "red"}
+EXAMPLE = "Example: specgrad preserve net.onnx data.npz --decision argmax --record run.jsonl --html report.html"
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+
+
+def register_preserve(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog=EXAMPLE)(preserve)
+
+
+def preserve(
+    model: Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")],
+    data: Annotated[Path, typer.Argument(help="An .npz file with an array of samples per input, or one .npy file.")],
+    decision: Annotated[str, typer.Option(help="argmax, top-5, threshold:0.5, mask (per pixel) or mask:0.5.")] = (
+        "argmax"
+    ),
+    axis: Annotated[int | None, typer.Option(help="The axis of the classes; default: the second.")] = None,
+    array: Annotated[str | None, typer.Option(help="The array of the samples, where no name fits the input.")] = None,
+    output: Annotated[str | None, typer.Option(help="The output that is decided, where there are several.")] = None,
+    eps: Annotated[str | None, typer.Option(help="Every cell may also move so far: 0.01 or 2/255.")] = None,
+    low: Low = None,
+    high: High = None,
+    execution: Execution = "fused",
+    operands: Operands = None,
+    dtype: Dtype = "float32",
+    accumulate: Accumulate = None,
+    depth: Depth = None,
+    stored: Stored = None,
+    runtime: Annotated[
+        list[str] | None, typer.Option(help="Ask only this one about open samples; repeatable. none: ask nobody.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit for one sample.")] = 60,
+    record: Annotated[
+        Path | None, typer.Option(help="A file of JSON lines, written along the way; a stopped run goes on from it.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """For every sample: does each execution of a class decide the same? If not, show two that differ."""
+    from ..check import preserve as run_preserve
+    from ..check.record_file import is_record
+
+    check_file(html, is_report, force)
+    check_file(record, is_record, False)
+    arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
+    options: dict[str, Any] = {"arithmetic": arithmetic, "output": output, "seconds": seconds, "record": record}
+    options |= {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
+    options |= {"stored": stored or (), "axis": axis}
+    options["runtimes"] = None if runtime is None else [name for name in runtime if name != "none"]
+    samples = read_samples(data, array)
+    loaded = load_model(model)
+    with screen.progress(as_json) as step:
+        result = run_preserve(loaded, samples, decision, progress=step, **options)
+    say("preserve", result.verdict, result.to_json(), as_json, lambda: show_preserved(Console(), result))
+    if html is not None:
+        from ..check.decisions.page import preserved_page
+
+        with writing(html):
+            write_whole(html, preserved_page(result))
+    raise typer.Exit(CODES[result.verdict])
+
+
+def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
+    """One array, or those of an .npz file by name."""
+    if path.suffix == ".npy":
+        return read_array(path)
+    if not path.is_file():
+        raise ParameterError("data", f"no file {path}")
+    try:
+        with np.load(path, allow_pickle=False) as entries:
+            names = entries.files if array is None else [array]
+            arrays = {name: entries[name] for name in names if name in entries.files}
+            known = ", ".join(entries.files)
+    except (AttributeError, TypeError, ValueError, EOFError, OSError, BadZipFile) as error:
+        raise ParameterError("data", f"{path} is no .npz file: {error}") from None
+    if array is not None and not arrays:
+        raise ParameterError("data", f"{path} has no array {array!r}; it has {known}")
+    return arrays
+
+
+def show_preserved(console: Console, result: Any) -> None:
+    """The counts, the samples that are not proven, and two executions of the first that differ."""
+    line = partial(screen.line, console)
+    line((result.verdict, f"bold {COLOURS[result.verdict]}"), f"  {result.model}")
+    line(f"{result}: {result.decision.said()}")
+    if result.eps is not None:
+        line(f"on every input within {result.eps} of the sample, cell by cell")
+    proven = [s for s in result.samples if s.verdict == "proven"]
+    if proven:
+        nearest = min(proven, key=lambda s: s.ratio)
+        line(f"nearest of the proven: sample {nearest.number}, {_pair(nearest)}")
+    open_ = [s for s in result.samples if s.verdict != "proven"]
+    if open_:
+        columns = [Column("sample", right=True), Column("decision", folds=True), Column("verdict")]
+        columns += [Column("margin", right=True), Column("tolerance", right=True), Column("between", folds=True)]
+        print_table(console, columns, [_row(s) for s in open_[:SHOWN]])
+    if len(open_) > SHOWN:
+        line(f"and {len(open_) - SHOWN} more; --json lists all")
+    for sample in [s for s in open_ if s.executions][:1]:
+        _show_executions(console, sample)
+    outside = sorted({name for s in result.samples for name in s.outside})
+    if outside:
+        line(f"outside the proven bounds, so not of this class: {', '.join(outside)}; audit says more")
+    show_deployment(console, result.deployment, result.notes)
+
+
+def _pair(sample: Any) -> str:
+    return f"margin {_number(sample.margin)}, tolerance {_number(sample.tolerance)}"
+
+
+def _number(x: float | None) -> str:
+    return "unknown" if x is None else f"{x:.3g}"
+
+
+def _row(s: Any) -> list[Any]:
+    decided = f"{s.unproven} of {s.decisions} open" if s.decision is None else s.decision
+    between = " and ".join(map(str, s.between)) if s.between else s.reason
+    cells = [s.number, decided, s.verdict, _number(s.margin), _number(s.tolerance), between]
+    return [screen.cell(c, COLOURS[s.verdict] if k == 2 else "") for k, c in enumerate(cells)]
+
+
+def _show_executions(console: Console, sample: Any) -> None:
+    """Two executions with the outputs that are compared."""
+    screen.line(console, f"sample {sample.number}: two executions that differ")
+    for run in sample.executions:
+        shown = {k: v for k, v in run["outputs"].items() if int(k) in sample.between} or run["outputs"]
+        values = ", ".join(f"y[{k}] = {v!r}" for k, v in list(shown.items())[:SHOWN])
+        screen.line(console, f"  {run['name']}: decides {run['decision']}; {values}")
