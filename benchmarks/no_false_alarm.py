@@ -26,11 +26,11 @@ from specgrad.check.conformance import GRADIENTS
 from specgrad.check.examine import RuntimeExaminer, with_gradient
 from specgrad.check.generate import FINITE, SHAPES, draw, pooling_window, question
 from specgrad.check.judge import Verdict
-from specgrad.check.process import Process
 from specgrad.check.question import Question
 from specgrad.check.rules import rule
 from specgrad.check.runtimes import RUNTIMES, Runtime, runtime
 from specgrad.check.shrink import shrink
+from specgrad.process import Process
 
 NAMES = ("torch", "jax", "onnxruntime", "openvino-f32")
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specgrad.check.examine import arithmetic_of
-from specgrad.check.process import Process
 from specgrad.check.runtimes import RUNTIMES, Runtime
+from specgrad.process import Process
 
 MARGIN = 1.1
 U, TINY, LARGEST = 2.0**-24, 2.0**-126, float(np.finfo(np.float32).max)

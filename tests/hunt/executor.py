@@ -13,7 +13,7 @@ and a tree in which one would is not taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -60,6 +60,7 @@ class Execution:
 
     values    of each node that is not inline: its versions, flat
     met       of each linear one: the most roundings that a term has met since its region began
+    aim       per node and cell, which way its value is to be off (tests/hunt/steered.py); None: as it happens
     """
 
     program: Program
@@ -68,6 +69,7 @@ class Execution:
     values: dict[int, list[list[float]]] = field(default_factory=dict)
     met: dict[int, int] = field(default_factory=dict)
     modes: list[str] = field(default_factory=list)
+    aim: Mapping[int, Sequence[float]] | None = None
 
     def __post_init__(self) -> None:
         s, rng = self.setting, self.rng
@@ -169,17 +171,19 @@ class Execution:
     # --- parts
 
     def _cell(self, i: int, p: int) -> float:
-        found = [self._attempt(Cell(i, p)) for _ in range(1 if self.push == 0 else 3)]
-        value, met = max(found, key=lambda f: f[0] * self.push)
+        push = self.push if self.aim is None else self.aim[i][p] or self.rng.choice((1, -1))
+        tries, steer = (1 if push == 0 else 3, 0.0) if self.aim is None else (2, push)
+        found = [self._attempt(Cell(i, p), steer) for _ in range(tries)]
+        value, met = max(found, key=lambda f: f[0] * push)
         self.met[i] = max(self.met.get(i, 0), met.all)
         return value
 
-    def _attempt(self, cell: Cell) -> Found:
+    def _attempt(self, cell: Cell, push: float) -> Found:
         """The cell's value, by a way in which no term meets too many roundings."""
         part, limit = self._part(cell), self.limit(cell)
         for way in (self.rng.choice((self._term_by_term, self._merged, self._folded)), self._term_by_term):
             items = way(cell, part)
-            value, met = add_up(self.unit, [s for _, s in items], self.rng, limit)
+            value, met = add_up(self.unit, [s for _, s in items], self.rng, limit, push)
             if met.part <= limit:
                 return value, met
         raise AssertionError(f"{met.part} roundings where {limit} are allowed")
@@ -347,6 +351,9 @@ def _products(term: Term) -> int:
     return max(0, len(term.factors) - 1) + sum(f.divides for f in term.factors)
 
 
-def execute(program: Program, inputs: Sequence[Any], setting: Setting, rng: Random) -> Execution:
+def execute(
+    program: Program, inputs: Sequence[Any], setting: Setting, rng: Random, aim: Mapping[int, Any] | None = None
+) -> Execution:
     """One execution on inputs, given in the order of the graph's leaves."""
-    return Execution(program, setting, rng).run(dict(zip(program.graph.input_positions, inputs, strict=True)))
+    given = dict(zip(program.graph.input_positions, inputs, strict=True))
+    return Execution(program, setting, rng, aim=aim).run(given)

@@ -81,3 +81,20 @@ OPTIMISERS |= {
     "jax.jit": jax_jit,
     "torch": torch_eager,
 }
+
+
+def is_misread_by_openvino(graph: sg.Graph) -> bool:
+    """What it gets wrong, shown in test_optimisers.py; a hunt leaves these networks out."""
+    axes = [a for n in graph.nodes if n.op.name == "conv" for a in n.params["window"].axes]
+    padded_stride = any(a.kernel == 1 and a.stride > 1 and a.lo + a.hi > 0 for a in axes)
+    return padded_stride or _reads_a_square_both_ways(graph)
+
+
+def _reads_a_square_both_ways(graph: sg.Graph) -> bool:
+    """One array of weights, as many in as out, in two products that sum over different axes of it."""
+    ways: dict[int, set[str]] = {}
+    for node in graph.nodes:
+        for a in set(node.operands()) & set(graph.constants):
+            if node.op.name in ("contract", "conv", "conv_transpose"):
+                ways.setdefault(a, set()).add(str(node.params.get("spec", node.op.name)))
+    return any(len(ways[a]) > 1 and len(set(graph.nodes[a].shape[:2])) == 1 for a in ways)

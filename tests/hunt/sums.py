@@ -92,6 +92,20 @@ def lanes(unit: Machine, items: list[Summand], rng: Random, fused: float) -> Fou
     return rng.choice((chain, pairs))(unit, parts, rng, fused)
 
 
+def pushed(unit: Machine, items: list[Summand], rng: Random, fused: float, push: float) -> Found:
+    """One after the other, always the one of the next few, with or without FMA, whose rounding goes furthest a way."""
+    total, rest = product(unit, items[0]), items[1:]
+    while rest:
+        ways = []
+        for k, s in enumerate(rest[:4]):
+            ways.append((k, plus(unit, total, product(unit, s))))
+            if s.b is not None and fused:
+                ways.append((k, (unit.fma(s.a, s.b, total[0]), most((total[1], s.met)).rounded())))
+        k, total = max(ways, key=lambda w: (w[1][0] - total[0] - rest[w[0]].size) * push)
+        rest.pop(k)
+    return total
+
+
 def widely(unit: Machine, items: list[Summand], rng: Random, fused: float) -> Found:
     """In float64, rounded once at the end."""
     total = sum(s.size for s in items)
@@ -119,13 +133,17 @@ ORDERS: list[Callable[[list[Summand], Random], list[Summand]]] = [
 TREES = [chain, chain, chain, any_tree, pairs, lanes, widely, exactly]
 
 
-def add_up(unit: Machine, items: list[Summand], rng: Random, limit: float = math.inf) -> Found:
-    """In some order, by some tree in which no term meets more than `limit` roundings."""
+def add_up(unit: Machine, items: list[Summand], rng: Random, limit: float = math.inf, push: float = 0) -> Found:
+    """In some order, by some tree in which no term meets more than `limit` roundings; pushed up or down."""
     if not items:
         return 0.0, Met()
     if len(items) == 1:
         return product(unit, items[0])
     fused = rng.choice((0.0, 0.5, 1.0))
+    if push and len(items) > 2 and rng.random() < 0.7:
+        found = pushed(unit, list(rng.choice(ORDERS)(items, rng)), rng, fused, push)
+        if found[1].part <= limit:
+            return found
     for tree in (rng.choice(TREES), pairs):
         found = tree(unit, rng.choice(ORDERS)(items, rng), rng, fused)
         if found[1].part <= limit:
