@@ -276,3 +276,11 @@ def test_lipschitz_constant_is_not_exceeded() -> None:
     assert lipschitz.steepest(params, x, 0.02) <= certified <= 2 * lipschitz.steepest(params, x, 0.02)
     for a, b in np.random.default_rng(4).uniform(box.low, box.high, (20, 2, *x.shape)):
         assert abs(graph(params, a) - graph(params, b)).item() <= certified * np.linalg.norm(a - b)
+
+
+def test_camera_is_proven_from_its_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    program = Path(__file__).parents[1] / "examples" / "camera.py"
+    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith("argmax: 20 of 20 proven"), done.stderr

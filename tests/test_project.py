@@ -39,7 +39,7 @@ print(sorted({m.partition('.')[0] for m in set(sys.modules) - before}))
 def test_import_is_fast() -> None:
     """In CPU seconds, which a busy machine does not stretch as much as the clock."""
     code = "import numpy, time; s = time.process_time(); import specgrad; print(time.process_time() - s)"
-    assert min(float(python(code)) for _ in range(5)) < 0.25
+    assert min(float(python(code)) for _ in range(5)) < 0.5
 
 
 def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,10 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("guide/checking.md", 11),
         ("guide/recording.md", 15),
+        ("guide/compare.md", 10),
         ("guide/bounds.md", 11),
+        ("guide/tolerance.md", 25),
+        ("guide/decisions.md", 18),
         ("guide/sizes.md", 12),
         ("reference/executions.md", 3),
         ("reference/contract.md", 20),

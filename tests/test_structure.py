@@ -27,10 +27,11 @@ FLOORS = [
     "op",
     "ops",
     "graph",
+    "same",
     "properties",
     "proof",
 ]
-FLOORS += ["engines", "specgrad", "functional", "rounding", "interop", "check", "bounds", "cli", "__main__"]
+FLOORS += ["engines", "specgrad", "functional", "rounding", "process", "interop", "bounds", "check", "cli", "__main__"]
 
 
 def test_every_room_has_its_floor() -> None:
@@ -86,6 +87,11 @@ import sys
 import specgrad.proof.certificate
 print([m for m in sys.modules if m.partition(".")[0] == "specgrad"])
 """
+
+
+def test_same_imports_nothing_above_graph() -> None:
+    """That two graphs are one function rests on exact numbers alone."""
+    assert rooms_read_by("same") <= {"errors", "scalar", "window", "op", "ops", "graph"}
 
 
 def test_what_is_loaded_to_check_a_certificate() -> None:

@@ -23,9 +23,9 @@ The exit code says the same as `verdict`:
 
 | code | verdict | meaning |
 |--:|---|---|
-| 0 | exact, rounding, ok, holds, valid | yes |
+| 0 | exact, rounding, ok, holds, valid, bounded, proven, same | yes |
 | 1 | differs, other arithmetic, crashes, counterexample, refused | no |
-| 2 | cannot tell, refuses, times out, unknown, not offered, not examined | cannot tell: time-out, refusal, interrupt |
+| 2 | cannot tell, refuses, times out, unknown, not offered, not examined, unbounded, not proven | cannot tell |
 | 3 | error | usage, a file that cannot be read, a package that is missing |
 | 4 | error | anything unexpected; `--debug` shows where |
 

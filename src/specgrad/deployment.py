@@ -33,9 +33,9 @@ def sentences(
     >>> sentences()["format"], sentences(execution="node")["merged"]
     ('float32: weights, inputs and every stored value', 'nothing: the result of every layer is rounded and stored')
     """
-    order = (
-        "any order of summation without cancellation" if depth is None else f"a term meets {depth} roundings per sum"
-    )
+    order = "any order of summation without cancellation"
+    deep = f"a term meets at most {depth} rounding{'' if depth == 1 else 's'} per sum"
+    order = order if depth is None else deep
     excluded = "Winograd, FFT and Strassen are excluded"
     excluded += "; so are TF32, float16 and bfloat16 operands" if dtype == "float32" and not operands else ""
     rounded = f"factors of convolutions and matrix products are rounded to {operands} first"

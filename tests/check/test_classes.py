@@ -21,10 +21,10 @@ from specgrad.check.classes import CLASSES, accepted, renamed
 from specgrad.check.judge import Verdict, balls, compare
 from specgrad.check.noise import USUAL, excess
 from specgrad.check.probe import Probing
-from specgrad.check.process import Answer
 from specgrad.check.question import Question
 from specgrad.check.seen import Seen
 from specgrad.errors import ParameterError
+from specgrad.process import Answer
 from specgrad.rounding import FORMATS, Arithmetic, Ball
 from specgrad.rounding.ways import Winograd
 from specgrad.rounding.winograd import TILES

@@ -17,7 +17,7 @@ import pytest
 from specgrad.check import RUNTIMES, Conformance, Finding, conformance, runtime
 from specgrad.check.examine import RuntimeExaminer
 from specgrad.check.generate import questions
-from specgrad.check.process import Process
+from specgrad.process import Process
 
 LOWEST = float(np.finfo(np.float32).min)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specgrad.check.process import Process
-from specgrad.check.worker import encode, read_frame
+from specgrad.process import Process
+from specgrad.process.worker import encode, read_frame
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 SLEEP = "def run(**named):\n    import time\n    time.sleep(600)"
@@ -73,7 +73,7 @@ def wait_until(condition, seconds: float = 20) -> bool:
 def test_a_busy_worker_ends_with_its_parent(number: int, thread: bool, tmp_path) -> None:
     ask = f"def ask(): Process().run({SLEEP!r}, {{}})"
     call = "t = threading.Thread(target=ask)\nt.start()\nt.join()" if thread else "ask()"
-    text = "\n".join(["import threading", "from specgrad.check.process import Process", ask, call])
+    text = "\n".join(["import threading", "from specgrad.process import Process", ask, call])
     parent = subprocess.Popen([sys.executable, "-c", text], cwd=tmp_path)
     try:
         assert wait_until(lambda: descendants(parent.pid))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specgrad.check.process import Process
+from specgrad.process import Process
 
 
 def test_arrays_come_back_as_they_are() -> None:

@@ -32,9 +32,14 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     onnx.save(file, tmp_path / "net.onnx")
     (tmp_path / "p.vnnlib").write_text(PROPERTY)
     (tmp_path / "hard.vnnlib").write_text(PROPERTY.replace("(>= Y_1 3)", "(<= Y_0 Y_1)"))
-    for name in ("bad.onnx", "bad.json", "bad.npy", "bad.vnnlib"):
+    for name in ("bad.onnx", "bad.json", "bad.npy", "bad.npz", "bad.vnnlib"):
         (tmp_path / name).write_bytes(b"\xff\x00(no format has this")
     np.save(tmp_path / "x.npy", np.zeros((1, 2), np.float32))
+    np.savez(tmp_path / "data.npz", x=np.array([[1, 0.5], [0.25, -1]], np.float32), labels=np.array([0, 1]))
+    np.savez(tmp_path / "ties.npz", x=np.array([[0.7, 1e-9], [1, 0.5]], np.float32))
+    np.savez(tmp_path / "nan.npz", x=np.array([[np.nan, 0]], np.float32))
+    np.savez(tmp_path / "empty.npz", x=np.zeros((0, 2), np.float32))
+    np.savez(tmp_path / "words.npz", x=np.array([["a", "b"]]))
     sg.save(sg.trace(lambda x: sg.relu(x), (1, 2)), tmp_path / "g.json")
     (tmp_path / "c.json").write_text("{}")
     (tmp_path / "c.safetensors").write_bytes(b"")

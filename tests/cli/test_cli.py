@@ -132,7 +132,7 @@ def test_runtimes_lists_what_is_installed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("audit net.onnx", "give --runtime NAME, or --recorded FILE"),
+        ("audit net.onnx", "give one of --runtime NAME, --recorded FILE, --outputs FILE"),
         ("audit none.onnx --runtime onnxruntime", "no file none.onnx"),
         ("audit net.onnx --runtime caffe", "unknown runtime 'caffe'"),
         ("audit net.onnx --runtime jax", "runtime jax runs no whole models"),
@@ -152,7 +152,17 @@ def test_usage_errors_are_one_clear_line(folder: Path, command: str, words: str)
 
 
 def test_every_command_has_help_with_an_example(folder: Path) -> None:
-    for name in ("show", "audit", "conformance", "explain", "runtimes", "certify", "check-certificate"):
+    for name in (
+        "show",
+        "audit",
+        "conformance",
+        "explain",
+        "runtimes",
+        "certify",
+        "check-certificate",
+        "tolerance",
+        "compare",
+    ):
         code, out, _ = specgrad(name, "--help", folder=folder)
         assert code == 0
         assert f"Example: specgrad {name}" in out

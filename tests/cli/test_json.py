@@ -18,7 +18,12 @@ schemas = pytest.importorskip("specgrad.cli.schemas")
 ROOT = Path(__file__).parents[2]
 EACH = {
     "show": ["show net.onnx", "show net.onnx --detail", "show g.json"],
-    "audit": ["audit net.onnx --runtime onnxruntime", "audit net.onnx --runtime onnxruntime --input nan.npy"],
+    "audit": [
+        "audit net.onnx --runtime onnxruntime",
+        "audit net.onnx --runtime onnxruntime --input nan.npy",
+        "audit net.onnx --input x.npy --outputs x.npy",
+        "audit net.onnx --input one.npy --outputs x.npy",
+    ],
     "conformance": ["conformance --runtime onnxruntime --operator global_max_pool --operator relu --count 16"],
     "describe": ["conformance --describe", "conformance --operator conv --describe"],
     "runtimes": ["runtimes"],
@@ -34,7 +39,24 @@ EACH = {
         "certify net.onnx --input x.npy --label 0 --largest --seconds 5",
         "certify net.onnx --input one.npy --label 0 --largest --seconds 5 --certificate l.json",
     ],
+    "preserve": [
+        "preserve net.onnx data.npz --runtime none",
+        "preserve net.onnx ties.npz",
+        "preserve net.onnx data.npz --decision threshold:0.5 --eps 1",
+        "preserve net.onnx nan.npz",
+    ],
     "check-certificate": ["check-certificate new.json net.onnx p.vnnlib", "check-certificate c.json net.onnx p.vnnlib"],
+    "tolerance": [
+        "tolerance net.onnx --input x.npy",
+        "tolerance net.onnx --input large.npy",
+        "tolerance net.onnx --input several.npy --points --depth 2 --execution node",
+        "tolerance g.json --dtype float16",
+    ],
+    "compare": [
+        "compare net.onnx net.onnx",
+        "compare net.onnx g.json --input x.npy --eps 1/8",
+        "compare g.json net.onnx --seconds 0",
+    ],
     "error": ["show none.onnx", "audit net.onnx", "certify net.onnx p.vnnlib --operands tf16"],
 }
 
@@ -53,6 +75,8 @@ def test_a_schema_is_a_schema(name: str) -> None:
 def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, run) -> None:
     np.save("one.npy", np.array([[1, 0.5]], np.float32))
     np.save("nan.npy", np.array([[np.nan, 1]], np.float32))
+    np.save("large.npy", np.full((1, 2), 3e38, np.float32))
+    np.save("several.npy", np.float32([[1, 0.5], [0, 0.1], [-1, 3]]))
     commands = [*(EACH["certify"][1:2] if name == "check-certificate" else []), *EACH[name]]
     objects = [json.loads(run(f"{command} --json")[1]) for command in commands][-len(EACH[name]) :]
     assert {data["schema"] for data in objects} == {f"specgrad/{name}/1"}

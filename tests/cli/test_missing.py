@@ -41,6 +41,11 @@ COMMANDS = {
     "certify net.onnx two.vnnlib": "torch onnx vnnlib",
     "certify net.onnx p.vnnlib --certificate new.json --force": "torch onnx flint safetensors",
     "check-certificate new.json net.onnx p.vnnlib": "onnx flint",
+    "tolerance net.onnx --input x.npy": "torch onnx",
+    "tolerance arrays.json --input x.npy": "torch safetensors",
+    "preserve net.onnx data.npz": "torch onnx",
+    "preserve arrays.json data.npz --eps 1": "torch safetensors",  # two inputs that are decided differently
+    "compare net.onnx net.onnx": "onnx",
 }
 """What each command cannot do without."""
 TWO = """(vnnlib-version <2.0>)
@@ -147,6 +152,7 @@ ASKED_BEFORE = {
     "specgrad.bounds.box": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.bounds.search": {"torch"},  # certify and prove ask first
     "specgrad.check.deploy_torch": {"torch"},  # check.deploy asks first
+    "specgrad.check.decisions": {"torch", "jax"},  # preserve asks first; JAX is run where it is installed
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
 }
 

@@ -10,8 +10,8 @@ import pytest
 
 from specgrad.check import audit
 from specgrad.check.html import audit_page
-from specgrad.check.process import Process
 from specgrad.errors import printable
+from specgrad.process import Process
 
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")

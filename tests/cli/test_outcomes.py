@@ -30,10 +30,18 @@ GOOD = {
     "rule": "rule W2",
     "certify": "certify net.onnx p.vnnlib --seconds 10",
     "check-certificate": "check-certificate c.json net.onnx p.vnnlib",
+    "preserve": "preserve net.onnx data.npz --runtime none",
+    "tolerance": "tolerance net.onnx --input x.npy",
+    "compare": "compare net.onnx net.onnx --input x.npy",
 }
 WRONG_FILES = {
     "show": ("show {}.onnx", "show {}.json", "show net.onnx --input {}.npy"),
-    "audit": ("audit {}.onnx --runtime onnxruntime", "audit net.onnx --runtime onnxruntime --input {}.npy"),
+    "audit": (
+        "audit {}.onnx --runtime onnxruntime",
+        "audit net.onnx --runtime onnxruntime --input {}.npy",
+        "audit net.onnx --input x.npy --outputs {}.npy",
+        "audit net.onnx --recorded {}.npz",
+    ),
     "explain": ("explain {}.onnx --output 0,0", "explain {}.json --output 0"),
     "certify": (
         "certify {}.onnx p.vnnlib",
@@ -42,14 +50,30 @@ WRONG_FILES = {
         "certify net.onnx --input {}.npy --label 0 --eps 0.1",
     ),
     "check-certificate": ("check-certificate c.json {}.onnx p.vnnlib", "check-certificate c.json net.onnx {}.vnnlib"),
+    "preserve": (
+        "preserve {}.onnx data.npz",
+        "preserve {}.json data.npz",
+        "preserve net.onnx {}.npz",
+        "preserve net.onnx {}.npy",
+    ),
+    "tolerance": ("tolerance {}.onnx --input x.npy", "tolerance {}.json", "tolerance net.onnx --input {}.npy"),
+    "compare": ("compare {}.onnx net.onnx", "compare net.onnx {}.json", "compare net.onnx net.onnx --input {}.npy"),
 }
 FILES = [command.format(name) for row in WRONG_FILES.values() for command in row for name in ("bad", "none")]
 USAGE = [f"{command} --colour red" for command in GOOD.values()] + ["shwo", "audit net.onnx"]
-USAGE += ["rule W9"]
+USAGE += ["rule W9", "audit net.onnx --outputs x.npy", "audit net.onnx --runtime torch --input x.npy --outputs x.npy"]
+USAGE += ["audit net.onnx --input x.npy --outputs x.npy --outputs x.npy"]
 USAGE += ["check-certificate none.json net.onnx p.vnnlib", "check-certificate . net.onnx p.vnnlib"]
 USAGE += ["show net.onnx --input x.npy --input x.npy", "show os:getcwd", "show sys:path", "certify sys:exit p.vnnlib"]
 USAGE += ["audit g.json --runtime onnxruntime", "conformance --runtime onnxruntime --seed -1"]
 USAGE += ["certify net.onnx p.vnnlib --certificate c.safetensors"]
+USAGE += [f"{GOOD['preserve']} {option}" for option in ("--decision best", "--decision top-2", "--eps x", "--eps -1")]
+USAGE += [f"{GOOD['preserve']} {option}" for option in ("--array z", "--dtype int8", "--operands tf16", "--output z")]
+USAGE += ["preserve net.onnx data.npz --runtime cuda", "preserve net.onnx empty.npz", "preserve net.onnx words.npz"]
+USAGE += ["preserve net.onnx data.npz --record bad.npy", "preserve net.onnx data.npz --html bad.npy"]
+USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
+USAGE += ["tolerance net.onnx --input bad.npz", "tolerance net.onnx --input x.npy --input x.npy"]
+USAGE += ["compare net.onnx", "compare net.onnx net.onnx --eps -1", "compare net.onnx net.onnx --eps few"]
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
 INSIDE: dict[str, tuple[Any, str]] = {
     "show": (cli, "known_part"),
@@ -60,6 +84,9 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "rule": (cli, "rule_text"),
     "certify": (import_module("specgrad.bounds.search.certify"), "certify"),
     "check-certificate": (import_module("specgrad.proof.certificate"), "check_file"),
+    "preserve": (import_module("specgrad.check"), "preserve"),
+    "tolerance": (import_module("specgrad.check"), "tolerance"),
+    "compare": (import_module("specgrad.check"), "compare"),
 }
 
 

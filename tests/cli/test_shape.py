@@ -92,7 +92,7 @@ def test_certify_and_check_take_open_files(opened, run) -> None:
         ("show batch.onnx --shape 4,3", "input 'x' is declared as (None, 2); input_shapes gives (4, 3)"),
         ("show g.json --shape 4,2", "no size is open, so x cannot be (4, 2)"),
         ("show open.json --shape 4,3", "input x has size 2 in axis 1; got 3"),
-        ("audit batch.onnx --recorded x.npz --shape 4,2", "give --runtime NAME, or --recorded FILE"),
+        ("audit batch.onnx --recorded x.npz --shape 4,2", "--recorded FILE holds the inputs too"),
     ],
 )  # fmt: skip
 def test_shapes_that_do_not_fit_are_refused_in_one_line(opened, run, command: str, message: str) -> None:

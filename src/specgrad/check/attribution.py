@@ -25,11 +25,11 @@ from ..engines import compile
 from ..errors import SpecgradError, need
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg, bind
+from ..graph.section import section
 from ..graph.transform import vjp
 from ..rounding import Ball
 from ..scalar import Array
 from .deployed import Deployed
-from .section import section
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def attribute(deployed: Deployed, expected: Mapping[str, Ball], backend: str) ->
     if not outputs or any(p not in known for p in graph.input_positions):
         return None
     inputs = [_number_or_index(graph, p, known[p]) for p in graph.input_positions]
-    exact = _values(graph, [*positions.values(), *outputs], inputs, backend)
+    exact = values_of(graph, [*positions.values(), *outputs], inputs, backend)
     ends = [_error(known[p], exact[p]) for p in outputs]
     size = sum(float((d * d).sum()) for d in ends)
     if not size or not math.isfinite(size):
@@ -141,7 +141,7 @@ def _error(got: Array, exact: Array) -> Array:
     return np.where(np.isfinite(error), error, 0.0)
 
 
-def _values(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], backend: str) -> dict[int, Array]:
+def values_of(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], backend: str) -> dict[int, Array]:
     """The exact values of these nodes, up to float64."""
     ordered = tuple(dict.fromkeys(positions))
     wanted = Graph(graph.nodes, graph.names, graph.inputs, ordered, False, graph.constants)

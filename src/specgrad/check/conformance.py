@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..process import Process
 from .examine import Examiner, RuntimeExaminer, arithmetic_of, with_gradient
 from .generate import FINITE, SHAPES, questions
 from .judge import Verdict
-from .process import Process
 from .question import Question, check_operator
 from .rules import TEXT, rule, sort
 from .runtimes import Runtime, runtime

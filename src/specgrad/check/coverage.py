@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..graph.graph import Graph
+from ..graph.section import needed
 from ..graph.show import multiply_adds
 from .deployed import Deployed, Unexamined
-from .section import needed
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import numpy as np
 
 from ..errors import ParameterError, SpecgradError, need
 from ..graph.graph import CONSTANT, INPUT, Graph
+from ..process import Answer, Process
 from ..scalar import Array
 from ..window import Shape
 from .deployed import Deployed, Unexamined
 from .inputs import as_declared
-from .process import Answer, Process
 from .runtimes import Runtime
 
 

@@ -17,9 +17,9 @@ import torch
 from ..errors import need
 from ..graph.graph import Graph
 from ..interop import from_torch
+from ..process import Answer
 from ..scalar import Array
 from .deployed import Deployed
-from .process import Answer
 
 HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -34,6 +34,12 @@ def half_of(module: torch.nn.Module) -> torch.dtype | None:
     """The half format that all numbers of the module are in; None if they are not."""
     types = {p.dtype for p in itertools.chain(module.parameters(), module.buffers()) if p.is_floating_point()}
     return next((t for t in HALVES if types == {t}), None)
+
+
+def own_type(module: torch.nn.Module) -> str:
+    """NumPy's name for what the module's numbers are: float32 where it has none, or NumPy lacks theirs."""
+    types = [p.dtype for p in itertools.chain(module.parameters(), module.buffers()) if p.is_floating_point()]
+    return {torch.float64: "float64", torch.float16: "float16"}.get(types[0], "float32") if types else "float32"
 
 
 def meaning_of(module: torch.nn.Module, inputs: Sequence[Array]) -> Graph:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..graph.graph import Graph
+from ..process import Answer
 from ..scalar import Array
 from ..window import Shape
-from .process import Answer
 
 
 @dataclass(frozen=True)

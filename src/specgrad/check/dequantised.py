@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ..graph.graph import INPUT, Graph
+from ..graph.section import section
 from ..rounding.arithmetic import INTEGERS
 from ..scalar import Array
-from .section import section
 
 MULTIPLIED_OUT = "zero points are multiplied by their scales: q*s - z*s"
 

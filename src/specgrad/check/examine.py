@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..process import Answer, Process
 from ..rounding import ANY, Arithmetic
 from .classes import renamed
 from .generate import draw
 from .judge import Verdict, judge
 from .probe import Probing
-from .process import Answer, Process
 from .question import Question
 from .runtimes import NotOffered, Runtime
 from .seen import Seen

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from ..graph.graph import CONSTANT, INPUT, Graph, Node
 from ..graph.run import bind_inputs, evaluate
+from ..graph.section import section
 from ..rounding import Arithmetic, Ball
 from ..scalar import Array
 from ..window import Shape
 from .judge import Verdict, balls, compare, worst
-from .section import section
 
 FINE = ("exact", "rounding")
 

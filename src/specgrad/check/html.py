@@ -8,9 +8,10 @@ from html import escape as escape_html
 
 from ..errors import printable
 from .attribution import Attribution, Difference
-from .audit import Audit, Layer
+from .audit import Audit
 from .conformance import Conformance, Finding
 from .judge import SEVERITY, Verdict
+from .layer import Layer
 from .rules import TEXT
 
 STYLE = """
@@ -28,7 +29,7 @@ td.number, th.number { text-align: right; }
 pre { background: var(--soft); padding: .8rem; overflow-x: auto; font-size: 13px; }
 code { font-size: 13px; } footer { margin-top: 3rem; opacity: .7; font-size: 13px; } svg text { fill: currentColor; }
 """  # noqa: E501 - styles read best a rule per line
-GOOD, OPEN = ("exact", "rounding", "ok"), ("cannot tell", "refuses", "not offered")
+GOOD, OPEN = ("exact", "rounding", "ok", "proven"), ("cannot tell", "refuses", "not offered", "not proven")
 
 
 def escape(text: str) -> str:
@@ -40,18 +41,18 @@ def _tone(kind: str) -> str:
     return "good" if kind in GOOD else "open" if kind in OPEN else "bad"
 
 
-def _kind(kind: str) -> str:
+def kind_of(kind: str) -> str:
     return f'<span class="verdict {_tone(kind)}">{escape(kind)}</span>'
 
 
-def _page(title: str, verdict: str, lead: str, body: Sequence[str]) -> str:
+def page(title: str, verdict: str, lead: str, body: Sequence[str]) -> str:
     """The frame of every report."""
     return "\n".join(
         [
             '<!doctype html><html lang="en"><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(verdict)}: {escape(title)}</title><style>{STYLE}</style>",
-            f"<h1>{_kind(verdict)} &middot; {escape(title)}</h1>",
+            f"<h1>{kind_of(verdict)} &middot; {escape(title)}</h1>",
             f'<div class="lead {_tone(verdict)}"><span>{lead}</span></div>',
             *body,
             "<footer>Written by specgrad. A radius is a proven bound on what rounding does in every correct execution; "
@@ -65,7 +66,7 @@ def _versions(versions: object) -> str:
     return escape(f" ({text})") if text else ""
 
 
-def _executions(title: str, said: Mapping[str, str]) -> str:
+def executions(title: str, said: Mapping[str, str]) -> str:
     """What a correct execution is, folded away."""
     rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(text)}</td></tr>" for k, text in said.items())
     return f"<details><summary>{escape(title)}</summary><table>{rows}</table></details>"
@@ -93,7 +94,7 @@ def _row(layer: Layer) -> str:
     shape = "&times;".join(map(str, layer.shape))
     name = f"<td><code>{escape(layer.name)}</code></td><td>{escape(layer.operator)}</td><td>{shape}</td>"
     used = f'<td class="used">{_bar(v)}</td>'
-    return f"<tr>{name}<td>{_kind(v.kind)}</td>{used}<td>{_cell(v)}</td></tr>"
+    return f"<tr>{name}<td>{kind_of(v.kind)}</td>{used}<td>{_cell(v)}</td></tr>"
 
 
 def _plot(layers: Sequence[Layer]) -> str:
@@ -114,10 +115,10 @@ def _plot(layers: Sequence[Layer]) -> str:
     ]
     for exponent in range(int(low), int(high) + 1, 2):
         parts += [
-            _level(left, width - 10, y(exponent), "#8883"),
-            _text(left - 6, y(exponent) + 4, f"1e{exponent}", "end"),
+            level(left, width - 10, y(exponent), "#8883"),
+            text_at(left - 6, y(exponent) + 4, f"1e{exponent}", "end"),
         ]
-    parts += [_level(left, width - 10, y(0), "#c62828"), _text(width - 12, y(0) - 4, "allowance", "end")]
+    parts += [level(left, width - 10, y(0), "#c62828"), text_at(width - 12, y(0) - 4, "allowance", "end")]
     for i, layer in enumerate(layers):
         ratio = layer.verdict.ratio
         height_of = low if ratio == 0 else high if not math.isfinite(ratio) else math.log10(ratio)
@@ -127,15 +128,15 @@ def _plot(layers: Sequence[Layer]) -> str:
             f'<circle cx="{left + step * (i + 0.5):.1f}" cy="{y(height_of):.1f}" r="3" fill="{colour}">'
             f"<title>{escape(label)}</title></circle>"
         )
-    parts += [_text(left, height + 34, "layers in order; exact ones lie on the floor", "start"), "</svg>"]
+    parts += [text_at(left, height + 34, "layers in order; exact ones lie on the floor", "start"), "</svg>"]
     return "".join(parts)
 
 
-def _level(x1: float, x2: float, y: float, colour: str) -> str:
+def level(x1: float, x2: float, y: float, colour: str) -> str:
     return f'<line x1="{x1:.0f}" x2="{x2:.0f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}"/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
+def text_at(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.0f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11">{text}</text>'
 
 
@@ -167,15 +168,17 @@ def audit_page(audit: Audit) -> str:
         lead = f"The export changes layer <code>{escape(audit.export.name)}</code>: {_cell(audit.export.verdict)}"
     elif first is not None:
         lead = f"First layer that rounding does not explain: <code>{escape(first.name)}</code> ({escape(first.operator)}): {_cell(first.verdict)}"  # noqa: E501
+    elif audit.alone:
+        lead = f"Outputs alone: {escape(str(audit.whole))}"
     else:
         lead = f"{audit.coverage.layers} layers, each within the proven radius of its own inputs."
     rows = "".join(map(_row, audit.layers))
     head = "<tr><th>layer<th>operator<th>shape<th>verdict<th>used of allowed<th>worst element</tr>"
     body = [
         f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
-        f"Whole model, nothing exposed: {_kind(audit.whole.kind)} {_cell(audit.whole)}</p>",
+        f"Whole model, nothing exposed: {kind_of(audit.whole.kind)} {_cell(audit.whole)}</p>",
         f"<p>{escape(str(audit.coverage))}.</p>",
-        *(f"<p>{escape(note)}</p>" for note in audit.notes),
+        *(f"<p>{escape(note)}</p>" for note in (*(audit.blind.sentences() if audit.blind else ()), *audit.notes)),
         _attribution(audit.attribution),
         f"<h2>Layers</h2>{_plot(audit.layers)}<table>{head}{rows}</table>",
     ]
@@ -184,17 +187,17 @@ def audit_page(audit: Audit) -> str:
         "whole": "of the whole model, or of several layers where only the last was read",
     }
     body += ["<h2>What counts as a correct execution</h2>"]
-    body += [_executions(titles[part], said) for part, said in audit.deployment.items()]
+    body += [executions(titles[part], said) for part, said in audit.deployment.items()]
     if audit.script:
         body.append(f"<h2>Minimal reproduction</h2><pre>{escape(audit.script)}</pre>")
-    return _page(f"{audit.model} on {audit.runtime}", audit.verdict, lead, body)
+    return page(f"{audit.model} on {audit.runtime}", audit.verdict, lead, body)
 
 
 def _finding(finding: Finding) -> str:
     about = TEXT[finding.rule]
     title = f"<b>{escape(finding.operator)}</b> [{escape(finding.rule)}] {escape(about)}"
     text = f"<p><code>{escape(str(finding.question))}</code><br>{escape(str(finding.verdict))}</p>"
-    summary = f"<summary>{_kind(finding.verdict.kind)} {title}</summary>"
+    summary = f"<summary>{kind_of(finding.verdict.kind)} {title}</summary>"
     return f"<details>{summary}{text}<pre>{escape(finding.script)}</pre></details>"
 
 
@@ -213,6 +216,6 @@ def conformance_page(result: Conformance) -> str:
         f"<p>{escape(result.runtime)}{_versions(result.versions)}</p>",
         f"<h2>Operators</h2><table><tr>{head}</tr>{''.join(rows)}</table>",
         "<h2>Findings</h2>" + ("".join(map(_finding, result.findings)) or "<p>None.</p>"),
-        "<h2>What counts as a correct execution</h2>" + _executions("of one operator", result.deployment),
+        "<h2>What counts as a correct execution</h2>" + executions("of one operator", result.deployment),
     ]
-    return _page(f"conformance of {result.runtime}", result.verdict, lead, body)
+    return page(f"conformance of {result.runtime}", result.verdict, lead, body)

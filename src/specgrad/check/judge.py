@@ -11,11 +11,11 @@ import numpy as np
 from ..graph.graph import Graph
 from ..graph.tree import leaves
 from ..ops.resize import RESIZE, RESIZE_SPREAD
+from ..process import Answer
 from ..rounding import FORMATS, Arithmetic, Ball, radius
 from ..rounding.arithmetic import OPERANDS
 from ..rounding.resize import loosely_read
 from ..scalar import Array
-from .process import Answer
 from .question import Question
 
 Kind = Literal[

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError, need
+from ..process import Answer
 from ..rounding import FORMATS, Arithmetic
 from ..scalar import Array
 from .conformance import GRADIENTS
 from .examine import Examiner, with_gradient
 from .generate import FINITE, questions
 from .judge import Verdict, expected
-from .process import Answer
 from .question import Question, check_operator
 from .rules import TEXT, rule
 from .runtimes import NotOffered

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..process import Answer
 from ..rounding import Arithmetic
 from ..rounding.context import Way
 from ..rounding.ways import Sums
 from ..scalar import Array
 from .classes import class_balls
 from .judge import balls, compare
-from .process import Answer
 from .question import Question
 from .seen import Seen
 

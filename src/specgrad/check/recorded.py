@@ -11,10 +11,11 @@ from zipfile import BadZipFile
 import numpy as np
 
 from ..errors import ParameterError
+from ..graph.graph import Graph
+from ..process import Answer
 from ..scalar import Array
 from .deploy import by_layer, declared_by, known_values, real_inputs, whole_file
 from .deployed import Deployed
-from .process import Answer
 from .question import Question
 from .runtimes import NotOffered, Runtime
 
@@ -40,9 +41,26 @@ def read_recorded(path: Path) -> dict[str, Array]:
         raise ParameterError("--recorded", text) from None
 
 
-def run_recorded(source: Any, recorded: Mapping[str, Array]) -> Deployed:
-    """The recorded values in the place of a run."""
+def named(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Array]:
+    """Inputs and outputs in the order of the model, under their names in the file."""
+    file = whole_file(source)
+    values: dict[str, Array] = {}
+    for what, ends, arrays in (
+        ("inputs", real_inputs(file), inputs),
+        ("outputs", file.graph.output, outputs),
+    ):
+        names = [end.name for end in ends]
+        if len(names) != len(arrays):
+            text = f"the model has {len(names)} {what} ({_listed(names)}); got {len(arrays)} arrays"
+            raise ParameterError("recorded", text)
+        values |= dict(zip(names, arrays, strict=True))
+    return values
+
+
+def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[Deployed]:
+    """The recorded values in the place of a run, or of several: one per point."""
     from ..interop import from_onnx
+    from ..interop.onnx import input_dims
     from ..interop.onnx.read.unexamined import declared_values
 
     file = whole_file(source)
@@ -56,24 +74,67 @@ def run_recorded(source: Any, recorded: Mapping[str, Array]) -> Deployed:
     if not computed & set(values):
         text = f"none of the arrays is a value of the model; values are {_listed(sorted(computed))}"
         raise ParameterError("recorded", f"{text}; got {_listed(sorted(values))}")
-    shapes = {n: values[n].shape for n in names}
-    declared = {**declared_values(file, shapes), **declared_by(values)}
-    graph = from_onnx(source, input_shapes=shapes, partial=True, declared=declared)
-    known = known_values(graph, values)
-    for p, array in known.items():
-        node = graph.nodes[p]
-        if array.shape != node.shape:
-            text = f"{node.name} was recorded with shape {array.shape}; in the model it has {node.shape}"
-            raise ParameterError("recorded", f"{text}. Are its axes in another order?")
     foreign = sorted(set(values) - computed - set(names))
+    points = split_points({n: a for n, a in values.items() if n not in foreign}, input_dims(file))
+    shapes = {n: points[0][n].shape for n in names}
+    declared = {**declared_values(file, shapes), **declared_by(points[0])}
+    graph = from_onnx(source, input_shapes=shapes, partial=True, declared=declared)
     outputs = [o.name for o in file.graph.output]
     missing = [n for n in outputs if n not in values]
     said = {f"{len(foreign)} recorded arrays are no values of the model: {_listed(foreign)}": foreign}
     said |= {f"outputs that were not recorded: {_listed(missing)}": missing}
     notes = tuple(note for note, names in said.items() if names)
-    answer = Answer("answers", tuple(values[n] for n in outputs if n in values))
     title = Path(source).name if isinstance(source, str | Path) else "model"
-    return Deployed(title, graph, known, by_layer(file, graph, known), answer, notes)
+    deployed = []
+    for point in points:
+        known = known_values(graph, point)
+        _refuse_shapes(graph, known)
+        answer = Answer("answers", tuple(point[n] for n in outputs if n in point))
+        deployed.append(Deployed(title, graph, known, by_layer(file, graph, known), answer, notes))
+    return deployed
+
+
+def split_points(
+    values: Mapping[str, Array], dims: Mapping[str, Sequence[int | None] | None]
+) -> list[dict[str, Array]]:
+    """What was recorded at each of several points: the inputs have one more axis in front, or more than a batch of 1.
+
+    dims   the sizes that the model declares for its inputs
+
+    >>> values = {"x": np.zeros((3, 1, 2)), "y": np.array([[1], [2], [3]])}
+    >>> [p["y"].tolist() for p in split_points(values, {"x": [1, 2]})]
+    [[1], [2], [3]]
+    >>> [p["y"].tolist() for p in split_points({**values, "x": np.zeros((3, 2))}, {"x": [1, 2]})]
+    [[[1]], [[2]], [[3]]]
+    """
+    ways = {_points_of(values[n].shape, sizes) for n, sizes in dims.items()}
+    if ways <= {(1, "one")}:
+        return [dict(values)]
+    if len(ways) > 1:
+        shapes = ", ".join(f"{n} {values[n].shape}" for n in dims)
+        raise ParameterError("recorded", f"the inputs are not of one number of points: {shapes}")
+    ((count, way),) = ways
+    for n, a in values.items():
+        if not a.ndim or not count or (len(a) % count if way == "batch" else len(a) != count):
+            raise ParameterError("recorded", f"the inputs are of {count} points; {n} has shape {a.shape}")
+    each = {n: np.split(a, count) if way == "batch" else list(a) for n, a in values.items()}
+    return [{n: parts[i] for n, parts in each.items()} for i in range(count)]
+
+
+def _points_of(shape: Sequence[int], dims: Sequence[int | None] | None) -> tuple[int, str]:
+    """How many points an input holds, and along which axis: one in front, or a batch that is 1 in the model."""
+    if dims is not None and len(shape) == len(dims) + 1:
+        return shape[0], "front"
+    is_batch = dims is not None and len(shape) == len(dims) > 0 and dims[0] == 1 != shape[0]
+    return (shape[0], "batch") if is_batch else (1, "one")
+
+
+def _refuse_shapes(graph: Graph, known: Mapping[int, Array]) -> None:
+    for p, array in known.items():
+        node = graph.nodes[p]
+        if array.shape != node.shape:
+            text = f"{node.name} was recorded with shape {array.shape}; in the model it has {node.shape}"
+            raise ParameterError("recorded", f"{text}. Are its axes in another order?")
 
 
 def _refuse_missing(what: str, names: Sequence[str], recorded: Mapping[str, Array]) -> None:

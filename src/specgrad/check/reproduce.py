@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.graph import CONSTANT, Graph, Node, NumberArg
+from ..process import Answer, Process
 from ..scalar import Array
 from ..window import Window
 from .classes import Probe
@@ -14,7 +15,6 @@ from .conformance import BAD
 from .deployed import Deployed
 from .examine import RuntimeExaminer, arithmetic_of
 from .probe import Probing
-from .process import Answer, Process
 from .question import Question
 from .runtimes import Runtime
 from .script import reproduction

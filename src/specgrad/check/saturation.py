@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..graph.graph import Graph
+from ..graph.section import section
 from ..rounding import Arithmetic, Ball, radius
 from ..rounding.arithmetic import growth
 from ..scalar import Array
 from ..window import Window
 from .judge import Verdict, compare
-from .section import section
 
 WORK = 2**31  # products that are emulated for one layer
 ROUNDINGS = 8  # of the scale arithmetic: more than any order of it meets

@@ -78,7 +78,7 @@ def certify(
         raise typer.BadParameter("--largest goes with --input and --label, not with a property file")
     loaded = load_model(model)
     network = loaded if isinstance(loaded, str) else as_graph(loaded, [x] if x is not None else [], shape or [])
-    limits: dict[str, Any] = {"low": _number("--low", low), "high": _number("--high", high)}
+    limits: dict[str, Any] = {"low": number_of("--low", low), "high": number_of("--high", high)}
     limits["shape"] = only_shape(loaded, x, shape or []) if isinstance(loaded, str) else None
     options = {**limits, "arithmetic": Arithmetic(execution=execution, operands=operands)}
     if largest:
@@ -194,7 +194,7 @@ def check_certificate(
     if not certificate.is_file():
         raise typer.BadParameter(f"no file {certificate}")
     graph, notes = _network(model, asked, x, shape or [])
-    question = _question(asked, graph, {"low": _number("--low", low), "high": _number("--high", high)})
+    question = _question(asked, graph, {"low": number_of("--low", low), "high": number_of("--high", high)})
     files = {
         "network": model,
         "property": str(statement or f"within {eps} of {x}, cell by cell, output {label} stays the largest"),
@@ -300,7 +300,7 @@ def _statement(file: Path | None, x: Path | None, label: int | None, eps: str | 
     if x is None or label is None or eps is None:
         missing = ", ".join(name for name in around if name not in given)
         raise typer.BadParameter(f"give a property file, or --input, --label and --eps; missing: {missing}")
-    return _read(x), label, _number("--eps", eps)
+    return _read(x), label, number_of("--eps", eps)
 
 
 def _read(path: Path) -> Array:
@@ -310,7 +310,7 @@ def _read(path: Path) -> Array:
     return array
 
 
-def _number(name: str, text: str | None) -> Fraction | None:
+def number_of(name: str, text: str | None) -> Fraction | None:
     """2/255 and 0.01 at their exact values; sizes are bounded before anything is computed."""
     from ..properties.property import PropertyError
     from ..properties.vnnlib1 import number

@@ -26,7 +26,7 @@ from ..check import audit as run_audit
 from ..check import conformance as run_conformance
 from ..check.matrix import PAGE, is_page, write_scripts
 from ..check.matrix import write as write_page
-from ..check.recorded import read_recorded
+from ..check.recorded import named, read_recorded
 from ..check.runtimes import runtime as runtime_named
 from ..errors import ParameterError
 from ..files import write_whole
@@ -37,11 +37,14 @@ from ..rulebook import rule as rule_text
 from ..rulebook import rules
 from . import screen
 from .certify import register_certify
-from .models import known_part, load_model, read_inputs
+from .compare import register_compare
+from .models import known_part, load_model, read_array, read_inputs
 from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
 from .output import Force, check_file, check_folder, is_report, writing
+from .preserve import register_preserve
 from .schemas import SCHEMAS
 from .shapes import Shapes
+from .tolerance import register_tolerance
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -132,10 +135,18 @@ def audit(
         Path | None,
         typer.Option(help="Values that another device computed: an .npz file or a folder of .npy files, by name."),
     ] = None,
+    outputs: Annotated[
+        list[Path] | None,
+        typer.Option(help="A black box: an .npy file per output that it gave on --input; nothing else is known."),
+    ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Exit with 2 where a layer could not be examined.")] = False,
     accept: Accept = None,
     html: Html = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit for one run of the model.")] = 300,
+    tolerance_seconds: Annotated[
+        float | None,
+        typer.Option(min=0, help="Time for proven tolerances; default: 10, or 60 where outputs alone are known."),
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -144,19 +155,20 @@ def audit(
     loaded = load_model(model)
     if isinstance(loaded, Graph):
         raise ParameterError("audit", "runtimes run no saved graph; write it with specgrad.interop.to_onnx first")
-    if (runtime is None) == (recorded is None) or (recorded is not None and (inputs or shape)):
-        raise typer.BadParameter("give --runtime NAME, or --recorded FILE, which holds the inputs too")
-    if recorded is not None:
-        values = read_recorded(recorded)
+    _check_sources(runtime, recorded, inputs, outputs, shape)
+    options: dict[str, Any] = {"accept": accept or (), "whole": whole, "tolerance_seconds": tolerance_seconds}
+    if runtime is None:
+        if not isinstance(loaded, str):
+            raise ParameterError("audit", "what was recorded is judged by an ONNX file; export the module first")
+        given = [read_array(file) for file in inputs or ()]
+        values = read_recorded(recorded) if recorded else named(loaded, given, list(map(read_array, outputs or ())))
         with screen.progress(as_json) as step:
-            audited = audit_recorded(loaded, values, accept=accept or (), whole=whole, progress=step)
-    elif runtime is not None:
+            audited = audit_recorded(loaded, values, **options, progress=step)
+    else:
         arrays = read_inputs(loaded, inputs or [], shape or [])
         say_limits()
         with screen.progress(as_json) as step:
-            audited = run_audit(
-                loaded, runtime, arrays, accept=accept or (), seconds=seconds, whole=whole, progress=step
-            )
+            audited = run_audit(loaded, runtime, arrays, seconds=seconds, **options, progress=step)
     say("audit", audited.verdict, audited.to_json(), as_json, lambda: screen.show_audit(Console(), audited))
     if html is not None:
         from ..check.html import audit_page
@@ -164,6 +176,22 @@ def audit(
         with writing(html):
             write_whole(html, audit_page(audited))
     raise typer.Exit(CODES[audited.verdict])
+
+
+def _check_sources(
+    runtime: str | None,
+    recorded: Path | None,
+    inputs: list[Path] | None,
+    outputs: list[Path] | None,
+    shape: list[str] | None,
+) -> None:
+    """Who computed what is judged: one of the three."""
+    if sum((runtime is not None, recorded is not None, bool(outputs))) != 1:
+        raise typer.BadParameter("give one of --runtime NAME, --recorded FILE, --outputs FILE")
+    if recorded is not None and (inputs or shape):
+        raise typer.BadParameter("--recorded FILE holds the inputs too")
+    if outputs and (not inputs or shape):
+        raise typer.BadParameter("--outputs needs --input, one file per input of the model, and no --shape")
 
 
 @app.command(epilog="Example: specgrad conformance --runtime onnxruntime --operator max_pool --scripts cases/")
@@ -293,6 +321,9 @@ def schema(
 
 
 register_certify(app)
+register_preserve(app)
+register_tolerance(app)
+register_compare(app)
 
 
 def main() -> None:

@@ -140,3 +140,39 @@ def known_part(model: Any, files: Sequence[Path], texts: Sequence[str]) -> tuple
         if not part.unexamined:
             raise
         return part, [f"not examined: {u.operator} {u.layer}: {u.reason}" for u in part.unexamined]
+
+
+def named_inputs(model: Any, files: Sequence[Path], texts: Sequence[str]) -> list[Array]:
+    """As `read_inputs`, of any type; a single .npz file holds them all, by their names. Saved graphs take them too."""
+    if [path.suffix for path in files] == [".npz"]:
+        arrays = _archive(files[0])
+        names = _names(model)
+        if set(arrays) != set(names):
+            text = f"{files[0]} must hold arrays {', '.join(names)}; it holds {', '.join(arrays) or 'none'}"
+            raise ParameterError("--input", text)
+        return [arrays[name] for name in names]
+    if files:
+        return [read_array(path) for path in files]
+    if not isinstance(model, Graph):
+        return read_inputs(model, files, texts)
+    graph = as_graph(model, files, texts).at()
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=graph.nodes[p].shape).astype(np.float32) for p in graph.input_positions]
+
+
+def _names(model: Any) -> list[str]:
+    if isinstance(model, Graph):
+        return list(model.names)
+    if isinstance(model, str):
+        return list(declared_shapes(model))
+    return list(inspect.signature(model.forward).parameters)
+
+
+def _archive(path: Path) -> dict[str, Array]:
+    if not path.is_file():
+        raise ParameterError("--input", f"no file {path}")
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return {name: np.array(data[name]) for name in data.files}
+    except (ValueError, EOFError, OSError, BadZipFile) as error:
+        raise ParameterError("--input", f"{path} is no .npz file: {error}") from None

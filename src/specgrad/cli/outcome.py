@@ -18,14 +18,16 @@ from typing import Any, TextIO
 import numpy as np
 import typer
 
-from ..check import process
+from .. import process
 from ..errors import SpecgradError, UnsupportedError, printable
 from .schemas import schema_name
 
 YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
-CODES = {"exact": YES, "rounding": YES, "ok": YES, "holds": YES, "valid": YES}
+CODES = {"exact": YES, "rounding": YES, "ok": YES, "holds": YES, "valid": YES, "same": YES, "bounded": YES}
 CODES |= {"differs": NO, "other arithmetic": NO, "crashes": NO, "counterexample": NO, "refused": NO}
+CODES["proven"] = YES
 CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered", "not examined"), CANNOT_TELL)
+CODES |= dict.fromkeys(("unbounded", "not proven"), CANNOT_TELL)
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
 
 

@@ -42,6 +42,11 @@ def _number(about: str) -> Schema:
     return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], "description": about}
 
 
+def _bound(about: str) -> Schema:
+    """null stands for what is unbounded."""
+    return _or_null({"type": "number"}, about)
+
+
 def _list(items: Schema, about: str) -> Schema:
     return {"type": "array", "items": items, "description": about}
 
@@ -79,7 +84,9 @@ def _command(name: str, about: str, verdicts: Schema, /, optional: Schema | None
 
 KINDS = _choice(*SEVERITY)
 SHAPE = _list(_count("a size"), "the sizes of all axes")
-PLACE = _list(_count("an index"), "a cell: one index per axis")
+PLACE = _list(
+    _count("an index"), "a cell: one index per axis; before them the number of the point, if there are several"
+)
 VERSIONS_USED = _map(_text("a version"), "the packages that were used, with their versions")
 NOTES = _list(_text("a sentence"), "what else a reader should know")
 DEPLOYMENT = _map(_text("a sentence"), "the executions that this is about, in sentences")
@@ -127,6 +134,16 @@ COVERAGE = _object(
     of_multiply_adds=_count("all multiply-adds that could be counted"),
     uncounted=_list(_text("a layer"), "layers whose multiply-adds nobody knows"),
 )
+BLIND = _object(
+    "how sharp a verdict on outputs alone is",
+    points=_count("inputs that the model ran on"),
+    cells=_count("output cells that were judged, of all points"),
+    smallest=_number("what is allowed in the narrowest cell"),
+    largest=_number("what is allowed in the widest cell"),
+    tried=_count("usual faults that were planted in the model, one at a time, and computed exactly"),
+    seen=_count("those whose effect is more than twice what is allowed"),
+    hidden=_list(_text("a layer and a fault"), "the others: they could be taken for rounding"),
+)
 COUNTEREXAMPLE = _object(
     "an input in the property's box that breaks it",
     x={"type": "array", "description": "the input, as nested lists of its shape"},
@@ -134,6 +151,33 @@ COUNTEREXAMPLE = _object(
     confirmed=_list(_text("an engine"), "where it was run, and broke the property"),
 )
 
+ANY_DECISION = {"description": "a class, a list of classes, or 0 and 1 for no and yes"}
+SAMPLE = _object(
+    "one sample",
+    number=_count("its place in the data"),
+    verdict=_choice("proven", "not proven", "differs"),
+    decision=_or_null(ANY_DECISION, "what is decided; null where there are many decisions"),
+    decisions=_count("how many decisions there are: one, or one per pixel"),
+    unproven=_count("how many of them are not proven"),
+    margin=_or_null(_number(""), "of the comparison nearest to turning, at exact values; null: not known"),
+    tolerance=_or_null(_number(""), "what executions may take from it; null: nothing is proven"),
+    between=_list(_count("a flat number"), "the outputs that are compared there; one for a threshold"),
+    seconds=_number("spent on it"),
+    optional={
+        "reason": _text("why nothing is known"),
+        "executions": _list(
+            _object(
+                "a concrete execution",
+                name=_text("the runtime with its version, or the order of its sums"),
+                decision={**ANY_DECISION, "description": "what it decides"},
+                outputs=_map(_number("an output"), "by flat number; all, or those that decide"),
+                optional={"input": _list(_number("a cell"), "with --eps: the input, flat")},
+            ),
+            "two that decide differently",
+        ),
+        "outside": _list(_text("a runtime"), "outputs outside the proven bounds: it executes something else"),
+    },
+)
 CERTIFICATE = _object(
     "with --certificate: what was written",
     file=_or_null(_text(""), "the file; null: none was written, and the exit code is 2 at least"),
@@ -175,6 +219,7 @@ SCHEMAS: dict[str, Schema] = {
         attribution=_or_null(ATTRIBUTION, "null: no difference, or none that can be followed"),
         coverage=COVERAGE,
         whole={**LAYER, "description": "the outputs of the model as it is, as if they were those of one layer"},
+        blind=_or_null(BLIND, "what could not be seen, where outputs alone were judged and explained; else null"),
         notes=NOTES,
         script=_text("a program that reproduces the first layer's fault; empty if there is none"),
         deployment=_map(DEPLOYMENT, 'what a correct execution is, for "layers" and for the "whole" model'),
@@ -302,6 +347,21 @@ SCHEMAS: dict[str, Schema] = {
         notes=NOTES,
         optional={"counterexample": COUNTEREXAMPLE, "certificate": CERTIFICATE},
     ),
+    "preserve": _command(
+        "preserve",
+        "which decisions no execution of the class can change",
+        _choice("proven", "not proven", "differs"),
+        model=_text("the file, or the module's class"),
+        decision=_text("argmax, top-K, threshold:T, mask or mask:T"),
+        eps=_or_null(_text("a rational"), "how far every cell of a sample may move; null: not at all"),
+        samples=_count("how many samples"),
+        proven=_count("samples whose decisions are all proven"),
+        not_proven=_count("samples with a decision that is neither proven nor shown to differ"),
+        differ=_count("samples with two executions that decide differently"),
+        records=_list(SAMPLE, "one per sample, in order; a line of the file of --record has the same keys"),
+        deployment=DEPLOYMENT,
+        notes=NOTES,
+    ),
     "check-certificate": _command(
         "check-certificate",
         "what a certificate proves",
@@ -325,6 +385,94 @@ SCHEMAS: dict[str, Schema] = {
             "deployment": DEPLOYMENT,
             "notes": NOTES,
         },
+    ),
+    "tolerance": _command(
+        "tolerance",
+        "how far any execution can be from the exact outputs, and from another one; null stands for unbounded",
+        _choice("bounded", "unbounded"),
+        tolerance=_bound("the largest distance from the exact value, over all outputs"),
+        between=_bound("the most that two executions can be apart, over all outputs"),
+        rtol=_bound(
+            "with atol: numpy.testing.assert_allclose(a, b, rtol=rtol, atol=atol) holds for any two executions"
+        ),
+        atol=_bound("see rtol"),
+        largest=_or_null(
+            _object(
+                "one cell",
+                output=_text("the name of the output"),
+                place=PLACE,
+                point=_or_null(_count(""), "which point; null: one input was given"),
+                exact=_bound("the exact value there, as float64 has it"),
+                tolerance=_bound("the distance there"),
+                ulps=_bound("the distance in units in the last place of the exact value"),
+            ),
+            "the cell with the largest distance; null: there is no cell",
+        ),
+        outputs=_list(
+            _object(
+                "one output of numbers; arrays are nested lists of its shape, with --points one axis more in front",
+                name=_text("its name"),
+                dtype=_text("the format of its values"),
+                exact={"description": "the exact values, as float64 has them"},
+                tolerance={"description": "per cell, the largest distance from the exact value"},
+                between={"description": "per cell, the most that two executions can be apart"},
+            ),
+            "in the order of the model",
+        ),
+        layers=_map(_number("an amount"), "how much each layer contributes to the largest distance; they sum to it"),
+        unbounded=_list(_text("a layer"), "layers about which nothing is proven"),
+        points=_or_null(_count(""), "with --points: how many"),
+        notes=NOTES,
+        deployment=DEPLOYMENT,
+        seconds=_number("how long it took"),
+    ),
+    "compare": _command(
+        "compare",
+        "whether two models are one function over real numbers",
+        _choice("same", "differs", "cannot tell"),
+        shown=_text("how it was shown, in words"),
+        weights=_or_null(
+            _object(
+                "constants of two networks of one structure",
+                distance=_number("no constant differs by more from its counterpart"),
+                largest=_number("the largest constant of that array"),
+                layers=_list(_text("a layer"), "where they differ the most: of the first model, of the second"),
+            ),
+            "null: the structures differ, or the models are the same",
+        ),
+        points=_list(
+            _object(
+                "one input",
+                about=_text("which"),
+                least=_number("the outputs are at least so far apart at that cell"),
+                most=_number("no output is farther apart at this input"),
+                output=_count("the output that is farthest apart, counted from 0 among those of numbers"),
+                place=PLACE,
+                value=_number("what the first model gives there"),
+                how=_text("what it was computed with"),
+                within=_or_null(
+                    {"type": "boolean"}, "whether float32 executions of both could agree there; null: not known"
+                ),
+                allowed=_or_null(_number(""), "the sum of both tolerances at that cell; null: not computed"),
+            ),
+            "inputs that were looked at",
+        ),
+        most=_or_null(_number(""), "the largest distance that is proven: over the box, else at the inputs"),
+        box=_or_null(_number(""), "with --eps: no input of the box sets the outputs farther apart"),
+        parts=_or_null(
+            _list(_text("a layer"), "of the first model, of the second; empty: none"),
+            "the first layers that compute what the other model computes nowhere; null: not looked for",
+        ),
+        by_value=_or_null(
+            _text(""), "the first layer of the first model whose values, up to float32, the second has nowhere"
+        ),
+        inputs=_map(SHAPE, "the inputs, by name: what is said holds at these sizes"),
+        witness=_or_null(
+            {"type": "array"}, "one nested list per input: an input that shows the difference; null: none, or large"
+        ),
+        deployment=DEPLOYMENT,
+        notes=NOTES,
+        seconds=_number("how long it took"),
     ),
     "error": _command(
         "error",

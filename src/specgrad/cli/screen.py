@@ -103,11 +103,15 @@ def show_audit(console: Console, audit: Audit) -> None:
         line(console, "the export changes layer ", (audit.export.name, "bold"), f": {audit.export.verdict}")
     elif audit.first is not None:
         line(console, "first layer that rounding does not explain: ", (audit.first.name, "bold"))
-    _show_layers(console, audit)
-    line(console, str(audit.coverage))
+    if not audit.alone:  # else the whole model is all that there is
+        _show_layers(console, audit)
+        line(console, str(audit.coverage))
     line(console, f"whole model: {audit.whole}")
-    _show_attribution(console, audit.attribution)
-    line(console, "layers were judged by node, the whole model as fused (--json: deployment says what that includes)")
+    for sentence in audit.blind.sentences() if audit.blind is not None else ():
+        line(console, sentence)
+    _show_attribution(console, None if audit.alone else audit.attribution)
+    judged = "the model was judged" if audit.alone else "layers were judged by node, the whole model"
+    line(console, f"{judged} as fused (--json: deployment says what that includes)")
     for note in audit.notes:
         line(console, f"note: {note}")
     if audit.script:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import need
+from ...process import session
 from ...rounding.ulps import Table
 from ..question import Question
 from .record import NotOffered, Runtime
@@ -162,7 +163,7 @@ FROM_FLAT = """    first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2
 """
 
 
-def _program(q: Question, session: str) -> str:
+def _program(q: Question, running: str) -> str:
     """The runtime's way to run a file, with the file of one node in place of `model`."""
     if q.operator not in NODES or q.gradient is not None:
         raise NotOffered(f"ONNX has no {q.operator}")
@@ -170,7 +171,7 @@ def _program(q: Question, session: str) -> str:
     embedded = f"# {NODES[q.operator](q)[0]}, opset 22, one node\nMODEL = bytes.fromhex(\n{lines}\n)\n"
     names = ", ".join(q.arrays)
     feeds = "{" + ", ".join(f'"{n}": {n}' for n in _fed(q)) + "}"
-    text = session.replace("\ndef run(", f"\n{embedded}\ndef run(").replace("model.tobytes()", "MODEL")
+    text = running.replace("\ndef run(", f"\n{embedded}\ndef run(").replace("model.tobytes()", "MODEL")
     text = text.replace("run(model, /, **inputs)", f"run({names})").replace("inputs", feeds)
     if q.operator != "max_pool_indices":
         return text
@@ -178,12 +179,6 @@ def _program(q: Question, session: str) -> str:
 
 
 # Each way to run a file, given its bytes as an array: for audits as it stands, for questions with one node embedded.
-SESSION = """import onnxruntime
-
-def run(model, /, **inputs):
-    session = onnxruntime.InferenceSession(model.tobytes(), providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)
-"""
 REFERENCE = """import onnx
 from onnx.reference import ReferenceEvaluator
 
@@ -201,8 +196,8 @@ VINO = "import numpy as np\n" + COMPILED.format(hint="")
 VINO_F32 = "import numpy as np\n" + COMPILED.format(hint=', {"INFERENCE_PRECISION_HINT": "f32"}')
 
 
-def _asking(session: str) -> Callable[[Question], str]:
-    return lambda q: _program(q, session)
+def _asking(running: str) -> Callable[[Question], str]:
+    return lambda q: _program(q, running)
 
 
 # At least 1.1 times the largest error over 3 million arguments: benchmarks/runtime_ulps.txt.
@@ -246,10 +241,10 @@ REFERENCE_ULPS: Table = {
 ONNXRUNTIME = Runtime(
     "onnxruntime",
     ("onnxruntime", "onnx"),
-    _asking(SESSION),
-    SESSION,
+    _asking(session.PROGRAM),
+    session.PROGRAM,
     ulps=ORT_ULPS,
-    environment={"ORT_DISABLE_TELEMETRY": "1"},
+    environment=session.ENVIRONMENT,
     device="CPUExecutionProvider",
     demand="assert {device!r} in onnxruntime.get_available_providers()",  # it would take the CPU without a word
 )
