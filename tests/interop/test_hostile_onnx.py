@@ -22,7 +22,7 @@ from onnx_cases import network, one
 from specgrad.interop import from_onnx
 
 HERE = Path(__file__).parent
-SECONDS, MEGABYTES = 1.0, 500.0
+SECONDS, MEGABYTES = 3.0, 500.0  # a second on a machine that does nothing else; timings below twice that fail nothing
 
 
 def worker(*arguments: str) -> list[dict[str, Any]]:
