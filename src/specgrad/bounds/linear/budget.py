@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 from ...errors import UnsupportedError
-from ...graph.graph import Graph
+from ...graph.graph import CONSTANT, Graph
 
 ARRAYS = 28
 """Float64 arrays that are kept of a node: its ball and expansion, boxes, errors, sizes, lines, charges."""
@@ -53,8 +53,9 @@ class Budget:
 
 
 def kept(graph: Graph) -> int:
-    """Bytes of what is known of all nodes."""
-    return 8 * ARRAYS * sum(math.prod(n.shape) for n in graph.nodes if n.kind == "real")
+    """Bytes of what is known of all nodes; of a constant, its value and radius."""
+    arrays = [(n.shape, 2 if n.op is CONSTANT else ARRAYS) for n in graph.nodes if n.kind == "real"]
+    return 8 * sum(count * math.prod(shape) for shape, count in arrays)
 
 
 def machine() -> int:
