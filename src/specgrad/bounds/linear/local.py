@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -100,38 +101,36 @@ def seeds_of(state: State, rank: int, i: int) -> list[Patch]:
 
 def _blocked(state: State, rank: int, i: int, speed: int) -> int:
     """The stride of a transposed convolution that speed is no multiple of, on the way down; 1: none."""
-    patches = {i: Patch((speed,) * rank, (0,) * rank, (1,) * rank)}
+    *_, (j, patch) = _patches_below(state, i, Patch((speed,) * rank, (0,) * rank, (1,) * rank))
+    layer = state.layers[j]
+    window = layer.node.params.get("window") if patch is None and is_transposed(layer) else None
+    return max(a.stride for a in window.axes if isinstance(a, Strided)) if isinstance(window, Window) else 1
+
+
+def _patches_below(state: State, i: int, seed: Patch) -> Iterator[tuple[int, Patch | None]]:
+    """The nodes that a patch of node i depends on, in order, and their patches; None, and the end: no patch fits."""
+    patches: dict[int, Patch | None] = {i: seed}
     for j in sorted(state.layers, reverse=True):
         if j not in patches:
             continue
         patch, layer = patches.pop(j), state.layers[j]
-        if not is_local(state, rank, j, patch):
-            window = layer.node.params.get("window") if is_transposed(layer) else None
-            return max(a.stride for a in window.axes if isinstance(a, Strided)) if isinstance(window, Window) else 1
+        patch = patch if patch is not None and is_local(state, len(seed.size), j, patch) else None
+        yield j, patch
+        if patch is None:
+            return
+        below = read_below(layer, patch)
         for s in layer.sources:
-            both = read_below(layer, patch) if s not in patches else read_below(layer, patch).union(patches[s])
-            if both is None:
-                return 1
-            patches[s] = both
-    return 1
+            other = patches.get(s, below)
+            patches[s] = None if other is None else below.union(other)
 
 
 def cells_per_row(state: State, i: int, seed: Patch) -> int:
     """The most cells that one row of node i has on its way down, as patches or densely."""
-    rank, patches, most = len(seed.size), {i: seed}, 1
-    for j in sorted(state.layers, reverse=True):
-        if j not in patches:
-            continue
-        patch, layer = patches.pop(j), state.layers[j]
-        if not is_local(state, rank, j, patch):
+    most, rank = 1, len(seed.size)
+    for j, patch in _patches_below(state, i, seed):
+        if patch is None:
             return max(math.prod(layer.node.shape) for k, layer in state.layers.items() if k <= j)
-        most = max(most, layer.node.shape[-rank - 1] * math.prod(patch.size))
-        below = read_below(layer, patch)
-        for s in layer.sources:
-            both = below if s not in patches else below.union(patches[s])
-            if both is None:
-                return max(math.prod(layer.node.shape) for k, layer in state.layers.items() if k <= s)
-            patches[s] = both
+        most = max(most, state.layers[j].node.shape[-rank - 1] * math.prod(patch.size))
     return most
 
 

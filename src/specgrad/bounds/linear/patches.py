@@ -28,6 +28,7 @@ from .local import (
     is_joined,
     is_local,
     is_transposed,
+    is_windowed,
     per_channel,
     read_below,
     read_through,
@@ -205,20 +206,16 @@ class Cone:
         if is_joined(layer, self.rank):
             inside = times(a, self._inside(j, patch))
             return [(patch, part) for part in _split_channels(layer, inside, self.rank)]
-        if is_transposed(layer):
-            below, scaled = read_below(layer, patch), times(a, self._inside(j, patch))
-            moved = self.convolution(j, patch).forward(scaled.flatten(0, 1), self._single(layer))
-            return [(below, moved.reshape(*scaled.shape[:2], -1, *below.size))]
-        if layer.node.op.name not in ("conv", "avg_pool"):
+        if not is_windowed(layer) and not is_transposed(layer):
             each = layer.factors or [None] * len(layer.sources)
             return [(patch, times(a, self._inside(j, patch) if f is None else self._diagonal(f, patch))) for f in each]
-        below = read_through(patch, layer.node.params["window"])
-        scaled = times(a, self._inside(j, patch))
-        moved = self.convolution(j, patch).adjoint(scaled.flatten(0, 1), self._single(layer))
+        below, scaled, through = read_below(layer, patch), times(a, self._inside(j, patch)), self.convolution(j, patch)
+        rows = scaled.flatten(0, 1)
+        if isinstance(layer, Convolved):
+            moved = layer.moved(through, rows, self.state.fast)
+        else:  # the sums of an average
+            moved = through.adjoint(rows, single=False)
         return [(below, moved.reshape(*scaled.shape[:2], -1, *below.size))]
-
-    def _single(self, layer: Linear) -> bool:
-        return self.state.fast and isinstance(layer, Convolved) and layer.in_single
 
     def convolution(self, j: int, patch: Patch) -> Convolution:
         """A convolution, or the sums of an average, on a patch."""

@@ -56,8 +56,9 @@ def _open_to(node: Node, low: Array, high: Array) -> Array:
         return np.asarray(high > low)
     kinks = (0,) if curve is None else curve.kinks(node.params)
     inside = np.any([(low < float(k)) & (high > float(k)) for k in kinks], axis=0) if kinks else low > high
-    if curve is None or curve.curvature is None:
+    if curve is None or curve.pieces(node.params) is not None:
         return np.asarray(inside)
+    assert curve.curvature is not None  # what `pieces` looks at
     with np.errstate(all="ignore"):
         bulge = curve.curvature(np, low, high, node.params) * (high - low) ** 2 / 8
         return np.asarray(inside | ~(bulge <= BENT * (high - low)))
