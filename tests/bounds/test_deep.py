@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from pace import stretched
 from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.linear import local, tighten
 from specgrad.bounds.linear.layers import Convolved
@@ -101,7 +102,7 @@ def test_a_deadline_is_kept_and_leaves_intervals() -> None:
     box = (w, Box.around(x, 0.05))
     start = time.monotonic()
     hurried = crown(graph, box, seconds=0.0).outputs
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < stretched(20)
     wide, narrow = ibp(graph, *box).outputs, crown(graph, box).outputs
     assert (hurried.low >= wide.low - 1e-9).all()
     assert (hurried.high - hurried.low).max() >= (narrow.high - narrow.low).max()

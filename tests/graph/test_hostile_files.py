@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from pace import slower, stretched
 from specgrad.graph.save import FileError
 from specgrad.op import REGISTRY
 from specgrad.window import Strided, Window
@@ -33,7 +34,7 @@ def hunt(kind: str, count: int) -> None:
     assert sum(found["verdicts"].values()) == count
     assert found["verdicts"]["used"] > count / 50, "mutants should not all be refused at the door"
     assert found["verdicts"]["refused"] > count / 4
-    assert found["seconds"][0] < 10
+    assert found["seconds"][0] < stretched(10)
     assert found["peak_mb"] < 2000
 
 
@@ -149,17 +150,17 @@ def test_strides_of_a_billion_are_shown_at_once() -> None:
     """Read backwards, a stride is as many cases as it is long: no table of them is made."""
     window = Window((Strided(3, 1, 10**9, 1, 0, 0, 1),))
     graph = sg.trace(lambda x: sg.apply(REGISTRY["avg_spread"], x, window=window, divisor="padded"), (1,))
-    began = time.process_time()
+    pace, began = slower(), time.process_time()
     assert str(graph)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < stretched(2, pace)
 
 
 def test_a_step_that_is_never_taken_costs_nothing_on_jax() -> None:
     jnp = pytest.importorskip("jax.numpy")
-    began = time.process_time()
+    pace, began = slower(), time.process_time()
     y = sg.smooth_max_pool(jnp.ones((1, 2, 3)), (2, 2), stride=(1, 10**5), beta=1)
     np.testing.assert_allclose(y, np.full((1, 1, 1), 1 + np.log(4)), rtol=1e-6)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < stretched(10, pace)
 
 
 def pair(folder: Path) -> None:

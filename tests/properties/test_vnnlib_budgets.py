@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from pace import stretched
 from specgrad.properties.property import MOST_ENTRIES, PropertyError, robustness
 from specgrad.properties.vnnlib import read_text
 
@@ -61,7 +62,7 @@ def test_a_short_text_takes_little_memory_and_time(name: str) -> None:
     verdict, *measured = done.stdout.splitlines()
     assert verdict == "budget"
     seconds, megabytes = measured[0].split()
-    assert (float(seconds) < 10, float(megabytes) < 700) == (True, True), done.stdout
+    assert (float(seconds) < stretched(10), float(megabytes) < 700) == (True, True), done.stdout
 
 
 def test_robustness_over_too_many_outputs_is_refused() -> None:
@@ -138,7 +139,8 @@ def fuzz(count: int, seed: int) -> tuple[int, int]:
                 pytest.fail(f"not one short line: {error}")
         except Exception as error:
             pytest.fail(f"{type(error).__name__}: {error}\n{text!r}")
-        assert time.monotonic() - began < 10, text
+        if time.monotonic() - began > 10:  # a long list of texts: the pace is asked for where it matters alone
+            assert time.monotonic() - began < stretched(10), text
     return read, refused
 
 
