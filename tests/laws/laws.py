@@ -286,6 +286,7 @@ def check_rates(rule, box, shapes) -> None:
         (need, _, _), (first, stop) = relation.part(o, p), relation.free(o, p)
         low, high = max(first, 0), min(stop, size)
         assert low >= high or (need[0] <= low and high <= need[1])
+        assert (low, high) != (first, stop) or need == (first, stop)
         step, by = relation.rate.denominator, relation.rate.numerator
         assert relation.free(o + step, p + step) == (first + by, stop + by)
 

@@ -62,7 +62,8 @@ class BoxRule:
     args     per argument and axis, the output axis that it goes along, or the interval that is read always
     params   from the parts of all output axes to the operator's parameters there
 
-    >>> rule = BoxRule((CELL, Windowed(Strided(8, 3, 1, 1, 1, 1, 8))), ((0, 1),), lambda parts: {})
+    >>> from specgrad.window import strided
+    >>> rule = pooled((2, 8), window=strided("max_pool", (8,), (3,), stride=(1,), padding=((1, 1),)))
     >>> rule.on(((0, 2), (0, 4))).args, rule.on(((0, 2), (3, 5))).args
     ((((0, 2), (0, 5)),), (((0, 2), (2, 6)),))
     """

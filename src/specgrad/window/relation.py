@@ -106,15 +106,14 @@ class Transposed:
         return Fraction(1, self.axis.stride)
 
     def free(self, o: int, p: int) -> Interval:
-        a = self.axis
-        return -((a.span - 1 - a.lo - o) // a.stride), (p - 1 + a.lo) // a.stride + 1
-
-    def part(self, o: int, p: int) -> Part:
         """Cells that begin between two windows are counted from the window before them."""
         a = self.axis
-        first, stop = self.free(o, p)
-        if a.stride * first > o + a.lo:
-            first -= 1
+        first, stop = -((a.span - 1 - a.lo - o) // a.stride), (p - 1 + a.lo) // a.stride + 1
+        first -= a.stride * first > o + a.lo
+        return first, max(first + 1, stop)
+
+    def part(self, o: int, p: int) -> Part:
+        a, (first, stop) = self.axis, self.free(o, p)
         first = max(0, min(first, a.out - 1))
         stop = max(first + 1, min(stop, a.out))
         lo = a.lo + o - a.stride * first
@@ -154,10 +153,11 @@ class Padded:
         return Fraction(1, self.gap + 1)
 
     def free(self, o: int, p: int) -> Interval:
-        return -((self.lo - o) // (self.gap + 1)), (p - 1 - self.lo) // (self.gap + 1) + 1
+        """Zeros alone are counted from the cell behind them."""
+        first = -((self.lo - o) // (self.gap + 1))
+        return first, max(first, (p - 1 - self.lo) // (self.gap + 1)) + 1
 
     def part(self, o: int, p: int) -> Part:
-        """Nothing but zeros are counted from the nearest cell."""
         if not self.size:
             return Part((0, 0), (o, p), (p - o, 0, self.gap))
         first, stop = self.free(o, p)
@@ -205,7 +205,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Interpolated:
-    """Output o looks at step*o + offset, from which both formulas below are counted in whole steps of cells."""
+    """Output o looks between the cells at step*o + offset.
+
+    Outputs are counted from one that stands a whole number of cells further, so that the formula there is the same.
+    """
 
     axis: Resized
 
@@ -213,17 +216,24 @@ class Interpolated:
     def rate(self) -> Fraction:
         return self.axis.step
 
+    def _begin(self, o: int, first: int) -> tuple[int, int]:
+        """The output and the cell that are counted from."""
+        cells, outs = self.axis.step.as_integer_ratio()
+        turns = min(first // cells, o // outs)
+        return turns * outs, turns * cells
+
     def free(self, o: int, p: int) -> Interval:
+        first, stop = self._looks(o, p)
+        return self._begin(o, first)[1], stop
+
+    def _looks(self, o: int, p: int) -> Interval:
         how, more = (math.floor, 1) if self.axis.how == "linear" else (NEAREST[self.axis.how], 0)
         return how(self.axis.source(o)), how(self.axis.source(p - 1)) + more + 1
 
     def part(self, o: int, p: int) -> Part:
-        """Outputs are counted from one that stands a whole number of cells further, so that the formula is the same."""
-        a, (first, stop) = self.axis, self.free(o, p)
-        first, stop = (min(max(i, 0), a.n - 1) for i in (first, stop - 1))
-        turns = min(first // a.step.numerator, o // a.step.denominator)
-        low, o = turns * a.step.numerator, turns * a.step.denominator
-        return Part((low, stop + 1), (o, p), p - o)
+        first, last = (min(max(i, 0), self.axis.n - 1) for i in (self._looks(o, p)[0], self._looks(o, p)[1] - 1))
+        o, low = self._begin(o, first)
+        return Part((low, last + 1), (o, p), p - o)
 
 
 def windowed(axis: Axis) -> Relation:
