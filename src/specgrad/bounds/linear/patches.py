@@ -19,7 +19,7 @@ from torch import Tensor
 from ...scalar import Array
 from ...window import Patch, Shape
 from .backward import Chain, State, both_ends, descend, finished, swept
-from .convolve import Convolution
+from .convolve import BYTES, LARGEST, PRODUCTS, Convolution
 from .layers import Convolved, Ends, Linear, Opaque, Taps, rows_dot, split, within
 from .local import (
     average_weights,
@@ -38,6 +38,7 @@ from .local import (
 from .relaxations import Lines
 
 CELLS = 1 << 21  # cells of an objective that are held at once: 16 MB
+SPREAD = 8  # how often a cell below a maximum is read or written on the way through it
 CACHED = 1 << 17  # cells that a cache holds: 1 MB
 
 
@@ -159,10 +160,24 @@ class Cone:
         local = Taps(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
         source = self.state.layers[layer.sources[0]]
         alone = all(k < source.position for k in self.noted) and is_local(self.state, self.rank, source.position, below)
-        if alone and isinstance(source, Linear) and source.node.op.name == "conv":
+        if (
+            alone
+            and isinstance(source, Convolved)
+            and not source.is_transposed
+            and self._composes(local, source, below, a)
+        ):
             return self._composed(local, lines, source, below, a)
         self.note(source.position, Objective(below, local.spread(*split(a), lines), None))
         return within(a, lines.lower, lines.upper)
+
+    def _composes(self, taps: Taps, source: Convolved, patch: Patch, a: Tensor) -> bool:
+        """Whether one matrix for a maximum and the convolution below it is faster than one after the other."""
+        through = self.convolution(source.position, patch)
+        read, cells, rows = through.outputs * math.prod(patch.size), math.prod(a.shape[2:]), a.shape[1]
+        below = through.inputs * math.prod(through.window.size)
+        composed = 4 * cells * below * (1 + taps.window.taps_count / rows) / PRODUCTS
+        way = through.way(self.state.fast and source.in_single)
+        return read * below <= LARGEST and composed < through.seconds(way) + 8 * SPREAD * read / BYTES
 
     def _composed(self, taps: Taps, lines: Lines, source: Linear, patch: Patch, a: Tensor) -> tuple[Tensor, Tensor]:
         """Through a maximum and the convolution below it at once: lines of the convolution's own source.
