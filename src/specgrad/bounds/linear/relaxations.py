@@ -25,6 +25,7 @@ from ...rounding import ledger
 
 U = ledger.U
 GRID = 64  # steps of the grid for smooth functions
+FLAT = 2.0**-20  # times the width: a bulge that no grid is worth it for
 
 
 class Lines(NamedTuple):
@@ -58,7 +59,7 @@ def gate(low: Tensor, high: Tensor) -> Lines:
 
 def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequence[Any], curvature: Any) -> Lines:
     """Any function of one cell: piecewise linear between `kinks` (curvature None), or bent by at most `curvature`."""
-    steps = 1 if curvature is None else GRID
+    steps = 1 if curvature is None or bool((curvature * (high - low) <= 8 * FLAT).all()) else GRID
     share = torch.linspace(0, 1, steps + 1, dtype=low.dtype, device=low.device).view(-1, *(1,) * low.ndim)
     grid = torch.minimum(low + share * (high - low), high)
     grid[-1] = high
@@ -75,10 +76,12 @@ def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequen
 
 def _candidates(points: Tensor, values: Tensor, last: int) -> Tensor:
     """The flattest and steepest secants from both ends (so the chord, tangents through an end), the middle's, and 0."""
+    chord = _ratio(values[last] - values[0], points[last] - points[0])
+    if len(points) == 2:
+        return torch.stack([chord, 0 * chord]).nan_to_num(0.0, 0.0, 0.0)
     secants = [_ratio(values - values[at], points - points[at]) for at in (0, last)]
     a, b = (last - 1) // 2, (last + 2) // 2
     middle = _ratio(values[b] - values[a], points[b] - points[a])
-    chord = _ratio(values[last] - values[0], points[last] - points[0])
     ends = [s for each in secants for s in (each.amin(0), each.amax(0))]
     return torch.stack([chord, middle, *ends, 0 * chord]).nan_to_num(0.0, 0.0, 0.0)
 
