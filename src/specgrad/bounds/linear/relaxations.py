@@ -24,8 +24,8 @@ from torch import Tensor
 from ...rounding import ledger
 
 U = ledger.U
-GRID = 64  # steps of the grid for smooth functions
-FLAT = 2.0**-20  # times the width: a bulge that no grid is worth it for
+GRIDS = (1, 8, 64)  # steps of the grid for smooth functions: the fewest that leave no bulge between them
+FLAT = 2.0**-12  # times the width of the box: no bulge
 
 
 class Lines(NamedTuple):
@@ -59,7 +59,8 @@ def gate(low: Tensor, high: Tensor) -> Lines:
 
 def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequence[Any], curvature: Any) -> Lines:
     """Any function of one cell: piecewise linear between `kinks` (curvature None), or bent by at most `curvature`."""
-    steps = 1 if curvature is None or bool((curvature * (high - low) <= 8 * FLAT).all()) else GRID
+    bend = 0.0 if curvature is None else float((curvature * (high - low)).amax()) / 8 if low.numel() else 0.0
+    steps = next((n for n in GRIDS if bend <= FLAT * n**2), GRIDS[-1])
     share = torch.linspace(0, 1, steps + 1, dtype=low.dtype, device=low.device).view(-1, *(1,) * low.ndim)
     grid = torch.minimum(low + share * (high - low), high)
     grid[-1] = high
