@@ -65,8 +65,21 @@ class Known(Protocol):
         """Between which lines node i lies."""
 
 
-Back = tuple[list[Tensor], Tensor | float]
-"""The objectives of a layer's sources, and constants (boxes, rows)."""
+class Back(NamedTuple):
+    """A.f(x) >= sum of pulled.x + constant - lost: an objective per source, and numbers (boxes, rows).
+
+    Where a layer lies between parallel lines, nothing but `lost` depends on the sign of A, so that
+    A.f(x) <= sum of pulled.x + constant + lost as well: see State.parallel.
+    """
+
+    pulled: list[Tensor]
+    constant: Tensor | float
+    lost: Tensor | float = 0.0
+
+
+def within(a: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """A.v for a v between two ends, as constant and lost: by their middle, and half of what is between them."""
+    return rows_dot(a, low / 2 + high / 2), rows_dot(a.abs(), (high / 2 - low / 2) * ledger.MIDDLE)
 
 
 @dataclass(eq=False)
@@ -87,7 +100,7 @@ class Opaque(Layer):
 
     def back(self, a: Tensor, known: Known) -> Back:
         low, high = known.box(self.position)
-        return [], rows_dot(a, low / 2 + high / 2) - rows_dot(a.abs(), (high - low) / 2 * ledger.MIDDLE)
+        return Back([], *within(a, low, high))
 
 
 class Joint(Layer):
@@ -138,7 +151,7 @@ class Linear(Layer):
         return [g.reshape(a.shape[:2] + g.shape[1:]) for g in cotangents]
 
     def back(self, a: Tensor, known: Known) -> Back:
-        return self.pulled(a, known.fast), 0.0 if self.constant is None else rows_dot(a, self.constant)
+        return Back(self.pulled(a, known.fast), 0.0 if self.constant is None else rows_dot(a, self.constant))
 
 
 class Convolved(Linear):
@@ -256,9 +269,15 @@ class Relaxed(Layer):
 
     def between(self, a: Tensor, lines: Lines) -> Back:
         """A.y for a y between two lines: the lower one where A >= 0, the upper one elsewhere."""
-        positive, negative = split(a)
-        constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
-        return [self.spread(positive, negative, lines)], constant
+        return Back([self.spread(*split(a), lines)], *within(a, lines.lower, lines.upper))
+
+    def parallel(self, lines: Lines, ends: Ends) -> Lines:
+        """The same with one slope for both lines."""
+        return relax.parallel(lines, *(self.read(end) for end in ends))
+
+    def read(self, x: Tensor) -> Tensor:
+        """What every cell reads of its source, (boxes, *shape), or with an axis of taps in front."""
+        return x
 
     def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
         return torch.addcmul(positive * lines.lower_slope.unsqueeze(1), negative, lines.upper_slope.unsqueeze(1))
@@ -268,12 +287,16 @@ class Cell(Relaxed):
     """A function of one cell."""
 
     def between(self, a: Tensor, lines: Lines) -> Back:
-        """By the middle of both lines and half of what is between them: A*middle - abs(A)*half, which is cheaper."""
+        """Slopes too by the middle of both and half of what is between them, which is cheaper."""
         down, low, up, high = lines
-        size = a.abs()
-        constant = rows_dot(a, low / 2 + high / 2) - rows_dot(size, (high / 2 - low / 2) * ledger.MIDDLE)
         pulled = a * ((down + up) / 2).unsqueeze(1)
-        return [pulled.addcmul_(size, ((down - up) / 2).unsqueeze(1))], constant
+        return Back([pulled.addcmul_(a.abs(), ((down - up) / 2).unsqueeze(1))], *within(a, low, high))
+
+    def parallel(self, lines: Lines, ends: Ends) -> Lines:
+        """relu(x) >= slope*x for every slope from 0 to 1: so the chord's serves for both."""
+        if self.node.op.name == "relu":
+            return lines._replace(lower_slope=lines.upper_slope)
+        return super().parallel(lines, ends)
 
     def lines(self, ends: Ends) -> Lines:
         if self.node.op.name == "relu":

@@ -57,6 +57,22 @@ def gate(low: Tensor, high: Tensor) -> Lines:
     return Lines(mirrored.upper_slope, -mirrored.upper, upper.upper_slope, upper.upper)
 
 
+def parallel(lines: Lines, low: Tensor, high: Tensor) -> Lines:
+    """Both lines with one slope: the middle of theirs, or the lower one of taps, which stand in front of the cells.
+
+    lower_slope*x + lower >= slope*x + lower + min over the box of (lower_slope - slope)*x, tap by tap.
+    """
+    taps = lines.lower_slope.ndim > lines.lower.ndim
+    slope = lines.lower_slope if taps else lines.lower_slope / 2 + lines.upper_slope / 2
+    down, up = lines.lower_slope - slope, lines.upper_slope - slope
+    below, above = torch.minimum(down * low, down * high), torch.maximum(up * low, up * high)
+    size = (lines.lower_slope.abs() + lines.upper_slope.abs()) * torch.maximum(low.abs(), high.abs())
+    count = len(slope) if taps else 1
+    below, above, size = (t.sum(0) if taps else t for t in (below, above, size))
+    slack = ledger.LINE * count * (size + lines.lower.abs() + lines.upper.abs())
+    return Lines(slope, lines.lower + below - slack, slope, lines.upper + above + slack)
+
+
 def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequence[Any], curvature: Any) -> Lines:
     """Any function of one cell: piecewise linear between `kinks` (curvature None), or bent by at most `curvature`."""
     bend = 0.0 if curvature is None else float((curvature * (high - low)).amax()) / 8 if low.numel() else 0.0

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...graph.graph import Node
 from ...rounding.ledger import LINE
 from ...scalar import Array
-from .backward import SUMS, State, backward
+from .backward import SUMS, State, backward, both_ends, swept
 from .gaps import find_gaps
 from .layers import Opaque, Taps, rows_dot, tensor
 from .network import Forward, signs_of
@@ -77,7 +77,7 @@ def narrow(forward: Forward, i: int, readers: Sequence[Node]) -> None:
         before = int(cells.sum())
         if stops and before and forward.closed.get(rung, 1.0) >= WORTHWHILE:
             wide = high - low > WIDE * np.abs(high + low) if rung == RUNGS[0] else cells
-            narrow_cells(forward.fast.stopped(stops), i, cells | wide, low, high)
+            narrow_cells(forward.short.stopped(stops), i, cells | wide, low, high)
             cells &= open_cells(readers, low, high)
             forward.closed[rung] = 1 - int(cells.sum()) / before
     narrow_cells(forward.fast, i, cells, low, high)
@@ -103,9 +103,9 @@ def dense_narrow(state: State, i: int, cells: Array, low: Array, high: Array) ->
         chosen = cells[start : start + step]
         seeds = torch.zeros((1, len(chosen), len(low)), dtype=torch.float64)
         seeds[0, torch.arange(len(chosen)), torch.from_numpy(chosen)] = 1.0
-        lower = backward(state, {i: torch.cat([seeds, -seeds], 1).view(1, -1, *shape)})[0].numpy()
-        low[chosen] = np.maximum(low[chosen], lower[: len(chosen)])
-        high[chosen] = np.minimum(high[chosen], -lower[len(chosen) :])
+        lower, upper = both_ends(state, seeds, lambda rows: swept(state, {i: rows.view(1, -1, *shape)}))
+        low[chosen] = np.maximum(low[chosen], lower[0].numpy())
+        high[chosen] = np.minimum(high[chosen], upper[0].numpy())
 
 
 # --- the objective ---------------------------------------------------------------------------------------------------
