@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ...graph.builder import GraphBuilder
-from ...graph.graph import Node
+from ...graph.graph import Graph, Node
 from ...graph.run import evaluate
 from ...op import Op, Params, apply
 from ...ops.conv import CONV_TRANSPOSE
@@ -205,29 +205,43 @@ def adjoint(op: Op, args: Sequence[Any], params: Params, shape: Shape, wanted: S
 
     args: a shape per argument that varies (a linear map's cotangents do not read them), a tensor or a number else.
     """
-    t = GraphBuilder(share=True)
-    given: dict[str, Tensor] = {}
-
-    def entered(k: int, a: Any) -> Any:
-        if not isinstance(a, Tensor | tuple):
-            return a
-        index = isinstance(a, Tensor) and not a.dtype.is_floating_point
-        var = t.leaf(f"x{k}", tuple(a) if isinstance(a, tuple) else tuple(a.shape), "index" if index else "real")
-        if isinstance(a, Tensor):
-            given[var.name] = a
-        return var
-
-    values = [entered(k, a) for k, a in enumerate(args)]
-    y, gy = t.leaf("y", shape), t.leaf("gy", shape)
-    cotangents = op.cotangents(gy, y, values, params)
-    graph = t.freeze(("gy",), (gy,), tuple(cotangents[k] for k in wanted), False)
-    names = {i: n.name for i, n in enumerate(graph.nodes) if n.name in given or n.name == "gy"}
+    names = tuple(params)
+    kinds = tuple(_Constant(tuple(a.shape), a.dtype.is_floating_point) if isinstance(a, Tensor) else a for a in args)
+    graph = cotangent_graph(op, kinds, names, tuple(params[n] for n in names), shape, tuple(wanted))
+    given = {f"x{k}": a for k, a in enumerate(args) if isinstance(a, Tensor)}
+    names_of = {i: n.name for i, n in enumerate(graph.nodes) if n.name in given or n.name == "gy"}
 
     def pull(g: Tensor) -> tuple[Tensor, ...]:
-        results = evaluate(graph, {i: g if name == "gy" else given[name] for i, name in names.items()})
+        results = evaluate(graph, {i: g if name == "gy" else given[name] for i, name in names_of.items()})
         return tuple(results[p] for p in graph.outputs)
 
     return pull
+
+
+class _Constant(NamedTuple):
+    shape: Shape
+    real: bool
+
+
+@lru_cache(maxsize=4096)
+def cotangent_graph(
+    op: Op, kinds: tuple[Any, ...], names: tuple[str, ...], values: tuple[Any, ...], shape: Shape, wanted: Shape
+) -> Graph:
+    """gy -> the cotangents of the arguments that are wanted; kinds are shapes, constants and numbers.
+
+    It does not depend on what a constant is, so networks with the same layers share it, and so do calls.
+    """
+    t = GraphBuilder(share=True)
+
+    def entered(k: int, a: Any) -> Any:
+        if isinstance(a, _Constant):
+            return t.leaf(f"x{k}", a.shape, "real" if a.real else "index")
+        return t.leaf(f"x{k}", a) if isinstance(a, tuple) else a
+
+    args = [entered(k, a) for k, a in enumerate(kinds)]
+    y, gy = t.leaf("y", shape), t.leaf("gy", shape)
+    cotangents = op.cotangents(gy, y, args, dict(zip(names, values, strict=True)))
+    return t.freeze(("gy",), (gy,), tuple(cotangents[k] for k in wanted), False)
 
 
 # --- relaxed --------------------------------------------------------------------------------------------------------

@@ -296,7 +296,7 @@ class Forward:
         if node.op.exact:
             return exact_error(self.rules, node, self.balls[i], self._constants(node)), size
         real = replace(self.rules, arithmetic=REAL, undecided=set())
-        ball, exact = (node_ball(self.graph, i, node, self.balls, self.inputs, run) for run in (self.rules, real))
+        ball, exact = self.balls[i], node_ball(self.graph, i, node, self.balls, self.inputs, real)
         with np.errstate(invalid="ignore"):
             wider = np.maximum(np.maximum(ball.high - exact.high, exact.low - ball.low), 0.0)
         return np.where(np.isfinite(exact.radius), wider, np.inf) + RANGE * size, size
