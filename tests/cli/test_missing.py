@@ -46,6 +46,9 @@ COMMANDS = {
     "preserve net.onnx data.npz": "torch onnx",
     "preserve arrays.json data.npz --eps 1": "torch safetensors",  # two inputs that are decided differently
     "compare net.onnx net.onnx": "onnx",
+    "tiles net.onnx": "onnx",
+    "tiles arrays.json --tile 1": "safetensors",
+    "tiles mine:net --shape 1,2": "torch",
 }
 """What each command cannot do without."""
 TWO = """(vnnlib-version <2.0>)

@@ -219,6 +219,18 @@ class Plan:
         boxes = {p: whole(self.graph.nodes[p].shape) for p in self.outputs}
         return needs_of(self.graph, self.lines.rules, boxes)
 
+    def to_json(self) -> dict[str, Any]:
+        """What `specgrad tiles` prints."""
+        return {
+            "size": list(self.size),
+            "tiles": len(self),
+            "kinds": len(self.kinds),
+            "multiply_adds": self.multiply_adds,
+            "multiply_adds_at_once": self.multiply_adds_at_once,
+            "peak_bytes": self.peak_bytes,
+            "peak_bytes_at_once": self.peak_bytes_at_once,
+        }
+
     # --- derivatives --------------------------------------------------------------------------------------------------
 
     def vjp(self, *args: Any) -> tuple[Tree, ...]:

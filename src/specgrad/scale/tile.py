@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..engines import PACKAGES, compile
-from ..errors import ShapeError
+from ..errors import ShapeError, need
 from ..graph.graph import Graph
 from ..graph.transform import vjp
 from ..graph.tree import Tree, leaves, match, transform
@@ -196,6 +196,7 @@ def engine_of(values: Sequence[Any]) -> str | None:
 
 def _tensor(array: Any, engine: str, like: Any) -> Any:
     array = np.array(array, dtype=np.float64 if array.dtype == object else None)
+    need(engine, "tiles of such tensors need")
     if engine == "torch":
         import torch
 
@@ -209,6 +210,7 @@ def _no_autograd(engine: str | None) -> Any:
     """Cotangents are computed as a graph; recording it once more would keep every tile's values."""
     if engine != "torch":
         return nullcontext()
+    need("torch", "tiles of such tensors need")
     import torch
 
     return torch.no_grad()
@@ -222,6 +224,7 @@ def _zeros(shape: Shape, like: Any, engine: str | None) -> Any:
     if engine == "torch":
         return like.new_zeros(shape)
     if engine == "jax":
+        need("jax", "tiles of such tensors need")
         import jax.numpy as jnp
 
         return jnp.zeros(shape, like.dtype)
