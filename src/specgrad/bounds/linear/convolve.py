@@ -72,8 +72,8 @@ class Convolution:
             return self._by_stripes(a, back)
         op = CONV_TRANSPOSE if back else CONV
         weights = self._single_weights if way == "single" else self.weights
-        found: Tensor = apply(op, a.to(weights.dtype), weights, window=self.window, groups=self.groups)
-        return found.double()
+        moved: Tensor = apply(op, a.to(weights.dtype), weights, window=self.window, groups=self.groups)
+        return moved.double()
 
     # --- which way --------------------------------------------------------------------------------------------------
 
