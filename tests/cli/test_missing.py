@@ -156,6 +156,7 @@ ASKED_BEFORE = {
     "specgrad.bounds.search": {"torch"},  # certify and prove ask first
     "specgrad.check.deploy_torch": {"torch"},  # check.deploy asks first
     "specgrad.check.decisions": {"torch", "jax"},  # preserve asks first; JAX is run where it is installed
+    "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
 }
 

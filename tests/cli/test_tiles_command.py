@@ -67,6 +67,9 @@ def test_layers_that_read_everything_end_with_1(folder: Path, run) -> None:
     data = json.loads(run("tiles norm.json --tile 4 --json")[1])
     assert (data["verdict"], data["plan"]) == ("reads everything", None)
     assert data["reads_everything"][0]["layer"] == "norm.group_norm"
+    code, out, _ = run("tiles norm.json --tile 4 --passes")
+    assert code == 0
+    assert "after 2 passes over the image" in out
 
 
 @pytest.mark.parametrize(

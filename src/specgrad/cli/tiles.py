@@ -25,6 +25,9 @@ Size = Annotated[
 Memory = Annotated[
     str | None, typer.Option("--memory", help="Or the memory that a tile's values may take, 4GB: the largest tile.")
 ]
+Passes = Annotated[
+    bool, typer.Option("--passes", help="Sums and maxima over the image are computed in passes before: plan.measure.")
+]
 Format = Annotated[
     str, typer.Option("--dtype", help="The format of stored values: float32, float16, bfloat16, float64.")
 ]
@@ -40,6 +43,7 @@ def tiles(
     shape: Shapes = None,
     tile: Size = None,
     memory: Memory = None,
+    passes: Passes = False,
     dtype: Format = "float32",
     as_json: Json = False,
 ) -> None:
@@ -53,12 +57,13 @@ def tiles(
     size, most = None if tile is None else cells_of(tile), None if memory is None else bytes_of(memory)
     graph = graph_of_shapes(load_model(model), shape or [])
     margin = scale.margin(graph)
-    verdict = "reads everything" if margin.whole else "ok"
+    verdict = "reads everything" if margin.whole and not passes else "ok"
     data: dict[str, Any] = {**margin.to_json(), "plan": None}
-    if (size or most) and not margin.whole:
+    if (size or most) and verdict == "ok":
         sizes: Any = size if size is None or len(size) > 1 else size[0]
-        data["plan"] = scale.tiles(graph, sizes, memory=most, itemsize=SIZES[dtype]).to_json()
-    say("tiles", verdict, data, as_json, lambda: show_tiles(Console(), model, margin, data["plan"]))
+        plan = scale.tiles(graph, sizes, memory=most, itemsize=SIZES[dtype], passes=passes)
+        data["plan"] = plan.to_json()
+    say("tiles", verdict, data, as_json, lambda: show_tiles(Console(), model, verdict, margin, data["plan"]))
     raise typer.Exit(CODES[verdict])
 
 
@@ -86,21 +91,22 @@ def bytes_of(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
-def show_tiles(console: Console, model: str, margin: Any, plan: dict[str, Any] | None) -> None:
+def show_tiles(console: Console, model: str, verdict: str, margin: Any, plan: dict[str, Any] | None) -> None:
     """The halo, the layers beyond any halo, the plan."""
-    word = ("reads everything", "bold red") if margin.whole else ("ok", "bold green")
-    screen.line(console, word, f"  {model}")
+    screen.line(console, (verdict, "bold green" if verdict == "ok" else "bold red"), f"  {model}")
     for axis in margin.axes:
         screen.line(console, str(axis))
     for layer in margin.whole[:SHOWN]:
         screen.line(console, str(layer))
     if len(margin.whole) > SHOWN:
         screen.line(console, f"and {len(margin.whole) - SHOWN} more layers (--json lists all)")
-    if margin.whole:
-        screen.line(console, "no tile alone has what these layers read; end the model before the first of them")
+    if verdict != "ok":
+        screen.line(console, "no tile alone has what these layers read; end the model before them, or try --passes")
     if plan is not None:
         size = "x".join(map(str, plan["size"]))
         screen.line(console, f"{plan['tiles']:,} tiles of {size} cells of the first output, {plan['kinds']} kinds")
+        if plan["passes"]:
+            screen.line(console, f"after {plan['passes']} passes over the image, one for each sum over everything")
         once = plan["multiply_adds_at_once"]
         ratio = f", {plan['multiply_adds'] / once:.4g} times those at once" if once else ""
         screen.line(console, f"{plan['multiply_adds']:,} multiply-adds{ratio}")
