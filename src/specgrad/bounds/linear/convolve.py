@@ -39,6 +39,7 @@ class Convolution:
     groups: int
     matrices: dict[str, Tensor] = field(default_factory=dict)
     singles: list[Tensor] = field(default_factory=list)
+    ways: dict[bool, str] = field(default_factory=dict)
 
     @property
     def outputs(self) -> int:
@@ -72,15 +73,18 @@ class Convolution:
             return self._by_stripes(a, back)
         op = CONV_TRANSPOSE if back else CONV
         weights = self._single_weights if way == "single" else self.weights
-        found: Tensor = apply(op, a.to(weights.dtype), weights, window=self.window, groups=self.groups)
-        return found.double()
+        through: Tensor = apply(op, a.to(weights.dtype), weights, window=self.window, groups=self.groups)
+        return through.double()
 
     # --- which way --------------------------------------------------------------------------------------------------
 
     def way(self, single: bool) -> str:
         """The fastest in float64; in float32 where that is allowed, and much faster."""
-        best = min(("matrix", "stripes", "plain"), key=self.seconds)
-        return "single" if single and self.seconds("single") * GAIN < self.seconds(best) else best
+        if single not in self.ways:
+            best = min(("matrix", "stripes", "plain"), key=self.seconds)
+            fast = single and self.seconds("single") * GAIN < self.seconds(best)
+            self.ways[single] = "single" if fast else best
+        return self.ways[single]
 
     def seconds(self, way: str) -> float:
         """Of one row, by counting."""
