@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..bounds import Box
-from ..bounds.box import numpy_of
+from ..bounds.box import end_of, numpy_of
 from ..errors import ParameterError, ShapeError, SpecgradError
 from ..graph.graph import Graph
 from ..graph.run import bind_inputs
@@ -218,7 +218,7 @@ def compare(
 def _middle(box: Any) -> Any:
     if not isinstance(box, Box):
         return box
-    low, high = numpy_of(box.low), numpy_of(box.high)
+    low, high = end_of(box.low), end_of(box.high)
     return np.clip((low / 2 + high / 2).astype(np.float32), low, high)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bounds import Box
-from ..bounds.box import numpy_of
+from ..bounds.box import end_of
 from ..engines import compile
 from ..errors import SpecgradError
 from ..graph.graph import Graph
@@ -53,7 +53,7 @@ def _tried(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Iterator
 
 
 def _ends(box: Any) -> tuple[Array, Array]:
-    return (numpy_of(box.low), numpy_of(box.high)) if isinstance(box, Box) else (np.asarray(box), np.asarray(box))
+    return (end_of(box.low), end_of(box.high)) if isinstance(box, Box) else (np.asarray(box), np.asarray(box))
 
 
 def _start(low: Array, high: Array, rng: Any) -> Array:
