@@ -117,6 +117,30 @@ def test_weights_are_as_far_apart_as_said() -> None:
     assert worst <= done.weights.distance <= worst * 1.0001
 
 
+@pytest.mark.parametrize(("eps", "verdict"), [(1e-5, "differs"), (2.0**-16, "same")])
+def test_an_eps_is_what_the_model_says(eps: float, verdict: str) -> None:
+    """A Python number in a module, a float32 in a file: one function where float32 holds it."""
+    import torch
+
+    torch.manual_seed(0)
+    norm = torch.nn.BatchNorm2d(2, eps=eps).eval()
+    info = onnx.helper.make_tensor_value_info
+    given = {n: t.detach().numpy() for n, t in norm.state_dict().items() if t.ndim}
+    names = ["x", "weight", "bias", "running_mean", "running_var"]
+    node = onnx.helper.make_node("BatchNormalization", names, ["y"], epsilon=eps)
+    arrays = [onnx.numpy_helper.from_array(given[n], n) for n in names[1:]]
+    graph = onnx.helper.make_graph([node], "g", [info("x", 1, (1, 2, 3, 3))], [info("y", 1, (1, 2, 3, 3))], arrays)
+    file = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    x = np.random.default_rng(0).normal(size=(1, 2, 3, 3)).astype(np.float32)
+    done = compare(norm, file, x)
+    assert done.verdict == verdict
+    if verdict == "differs":
+        assert done.witness is not None
+        assert done.witness.within
+        scale = 1 / np.sqrt(1 + 1e-5) - 1 / np.sqrt(1 + float(np.float32(1e-5)))  # of a variance of 1
+        assert done.witness.least == pytest.approx(abs(scale * x).max(), rel=1e-2)
+
+
 # --- distances --------------------------------------------------------------------------------------------------------
 
 
