@@ -19,6 +19,9 @@ import specgrad as sg
 from pace import slower, stretched
 from specgrad.interop import from_torch
 from specgrad.scale import Plan, tiles
+from specgrad.scale.cut import needs_of
+from specgrad.scale.lines import box_rules
+from specgrad.window.box import slices
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
@@ -120,6 +123,25 @@ def test_interior_tiles_share_one_graph_and_all_share_the_weights() -> None:
     assert len(plan) == 64
     assert len(plan.kinds) == len(plan.programs.compiled) == 9  # corners, edges, and one for all 36 inside
     assert not any(list(module.parameters()) + list(module.buffers()) for module in plan.programs.compiled.values())
+
+
+def test_an_output_that_is_read_on_may_stand_anywhere_in_what_is_computed() -> None:
+    """The same needs, another part of them as an output: another graph."""
+
+    def net(x: Any) -> Any:
+        y = sg.relu(x)
+        return sg.conv(np.ones((1, 1, 5)), None, y), y
+
+    graph = sg.trace(net, (1, 1, 12))
+    y, z = graph.output_positions[1], graph.output_positions[0]
+    rules, x = box_rules(graph), integers((1, 1, 12), 3)
+    cuts = []
+    for first in (0, 1, 2):
+        part = ((0, 1), (0, 1), (first, first + 2))
+        cuts.append(needs_of(graph, rules, {z: ((0, 1), (0, 1), (0, 1)), y: part}))
+        results = cuts[-1].graph()((x[..., :5],), (), tuple(graph.constants.values()))
+        assert np.array_equal(results[1], np.maximum(x, 0)[slices(part)])
+    assert len({cut.key for cut in cuts}) == 3
 
 
 def test_constants_become_tensors_once_and_are_cut_where_they_differ() -> None:

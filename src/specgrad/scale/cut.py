@@ -44,8 +44,9 @@ class CutGraph:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Equal where the graphs are: sizes, parameters, and where each argument stands in what was computed."""
-        return tuple(self._key(p) for p in sorted(self.needs)), tuple(map(self._key, sorted(self.boxes)))
+        """Equal where the graphs are: sizes, parameters, and where arguments and outputs stand in what was computed."""
+        outputs = tuple((p, str(inside(box, self.needs[p]))) for p, box in self.boxes.items())
+        return tuple(self._key(p) for p in sorted(self.needs)), outputs
 
     def _key(self, p: int) -> tuple[Any, ...]:
         if p not in self.cuts:
