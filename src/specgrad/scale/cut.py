@@ -23,7 +23,7 @@ from .lines import data_positions
 def needs_of(graph: Graph, rules: Mapping[int, BoxRule], boxes: Mapping[int, Box]) -> CutGraph:
     """What each node must provide for boxes of some nodes."""
     needs, cuts = dict(boxes), {}
-    for p in range(max(needs), -1, -1):
+    for p in range(max(needs, default=-1), -1, -1):
         if p not in needs or p not in rules:
             continue
         cuts[p] = rules[p].on(needs[p])

@@ -101,8 +101,9 @@ def statistics_of(lines: Lines) -> list[int]:
     """The nodes that read everything, each a sum or a maximum over all of its lines: what passes can compute."""
     for p, axes in lines.ends.items():
         node = lines.graph.nodes[p]
-        of = set(lines.of(node.operands()[0]))
-        if node.op.name not in JOINED or axes != of or not axes <= set(node.params["axes"]):
+        shape = lines.graph.nodes[node.operands()[0]].shape
+        of = {axis for axis in lines.of(node.operands()[0]) if shape[axis] > 1}
+        if node.op.name not in JOINED or axes != of:
             text = f"{node.group}: {node.op.name} reads everything, and is no sum or maximum over it: no pass has it"
             raise UnsupportedError("tiles", text)
     return sorted(lines.ends)
@@ -138,11 +139,11 @@ class Plan:
         shape = self.graph.nodes[base].shape
         self.cells = tuple(shape[a] for a in self.axes)
         self.size = _sizes(size, self.axes, self.cells, shape)
-        self.counts = tuple(-(-n // s) for n, s in zip(self.cells, self.size, strict=True))
+        along = {place.line for p in self.outputs for place in lines.of(p).values()}  # others are not cut
+        numbers = zip(self.cells, self.size, self.places, strict=True)
+        self.counts = tuple(-(-n // s) if place.line in along else 1 for n, s, place in numbers)
         for p in (base, *self.outputs):
             self._check_lines(p)
-        if not any(lines.of(p) for p in self.outputs):
-            self.counts = (1,) * len(self.counts)  # what is left after the passes has no image any more
         self.programs = Programs(self.graph)
 
     def _check_lines(self, p: int) -> None:
@@ -189,6 +190,8 @@ class Plan:
         for p, before in zip(self.statistics, self.passes, strict=True):
             node, (argument,) = self.graph.nodes[p], before.outputs
             for t in before:
+                if argument not in t.cut.boxes:  # there are fewer cells than tiles
+                    continue
                 values = {q: v[slices(t.needed(q))] if q in data else v for q, v in given.items()}
                 part = apply(node.op, Tile(t.boxes, t.cut, programs).run(values)[argument], **node.params)
                 known[p] = apply(JOINED[node.op.name], known[p], part) if p in known else part
