@@ -125,7 +125,7 @@ def test_short_passes_lose_no_proof(eps: float, monkeypatch: pytest.MonkeyPatch)
 
 def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, w, x = example(3)
-    exact = crown(graph, (w, Box.around(x, 0.01))).outputs
+    exact, point = (crown(graph, (w, Box.around(x, eps))).outputs for eps in (0.01, 0.0))
     monkeypatch.setattr(Convolved, "in_single", True)
     monkeypatch.setattr(
         "specgrad.bounds.linear.convolve.Convolution.way", lambda self, single: "single" if single else "plain"
@@ -135,6 +135,8 @@ def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> No
     assert (single.high - single.low).max() <= 1.02 * (exact.high - exact.low).max()
     y = np.asarray(graph(w, x.astype(np.float64)))
     assert ((single.low <= y) & (y <= single.high)).all()
+    same = crown(graph, (w, Box.around(x, 0.0))).outputs  # what float32 loses would be as much as what is asked there
+    assert (same.high - same.low == point.high - point.low).all()
 
 
 def test_a_deadline_is_kept_and_leaves_intervals() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -212,3 +214,15 @@ def test_receptive_field_is_what_the_derivative_says() -> None:
         assert field is not None
         assert field[-1] is not None
         assert field[-1].width == max(s.max() - s.min() + 1 for s in spans), name
+
+
+def test_a_graph_called_inside_a_trace_stays_the_same_function() -> None:
+    """Constants of float32 are numbers: var + eps is no sum of float32 because another trace calls the graph."""
+    var = np.float32([0.0, 0.1])
+    graph = sg.trace(lambda x: x / (x.builder.constant(var) + 1e-5), (2,))
+    nested = sg.trace(lambda x: graph(x) + 0, (2,))
+    lifted = dataclasses.replace(nested, constants={p: sg.exact(a) for p, a in nested.constants.items()})
+    assert list(lifted(sg.exact([3, 5]))) == [
+        Fraction(3) / Fraction(1e-5),
+        5 / (Fraction(float(var[1])) + Fraction(1e-5)),
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,12 @@ import pytest
 import torch
 
 import specgrad as sg
+from specgrad.scale import margin
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
 import unet
 from common import each
-from specgrad.scale import margin
 
 pytestmark = pytest.mark.quick
 N = 96

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,10 +16,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import specgrad as sg
-import unet
-from common import each
 from pace import slower, stretched
 from specgrad.scale import Plan, tiles
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+import unet
+from common import each
 
 pytestmark = pytest.mark.quick
 SHAPES = unet.shapes(1, 2, 2, 2)

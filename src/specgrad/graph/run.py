@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,9 +119,25 @@ def _keys(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], 
 
 def call(graph: Program, args: tuple[Any, ...], observe: Observer | None = None) -> Any:
     """The results, in the structure that the traced function returned."""
-    values = evaluate(graph, bind_inputs(graph, args), observe)
+    inputs = bind_inputs(graph, args)
+    builder = next((v.builder for v in inputs.values() if hasattr(v, "builder")), None)
+    values = evaluate(graph if builder is None else _recorded(graph, builder), inputs, observe)
     results = transform(lambda _, position: _apart(graph, values[position]), graph.outputs)
     return results[0] if graph.single else results
+
+
+def _recorded(graph: Program, builder: Any) -> Program:
+    """Constants as variables of the trace that the call is part of.
+
+    As arrays they would be computed with on the spot, in their own format: var + eps rounded to float32, and the graph
+    another function.
+    """
+    constants = {
+        p: builder.constant(a, graph.nodes[p].name, real=graph.nodes[p].kind == "real", owned=True)
+        for p, a in graph.constants.items()
+        if a.shape == graph.nodes[p].shape
+    }
+    return replace(graph, constants={**graph.constants, **constants})
 
 
 def _apart(graph: Program, result: Value) -> Value:

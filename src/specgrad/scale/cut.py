@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ..graph.builder import GraphBuilder, Var
-from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
+from ..graph.graph import INPUT, Graph, NumberArg
 from ..ops.layout import slice_
 from ..window import Shape
 from ..window.box import Box, BoxRule, Cut, hull, inside, lengths
@@ -59,10 +59,13 @@ class CutGraph:
 
     @cached_property
     def inputs(self) -> tuple[list[int], list[int], list[int]]:
-        """The positions of the data, the parameters and the constants that are needed, in order."""
+        """The positions of the data, the parameters and the constants that are needed, in order.
+
+        A computed node without a cut is a constant too: it is known from a pass before.
+        """
         data, nodes = set(data_positions(self.source)), self.source.nodes
         given = [p for p in self.source.input_positions if p in self.needs]
-        constants = sorted(p for p in self.needs if nodes[p].op is CONSTANT)
+        constants = sorted(p for p in self.needs if nodes[p].op is not INPUT and p not in self.cuts)
         return [p for p in given if p in data], [p for p in given if p not in data], constants
 
     def graph(self) -> Graph:
@@ -128,7 +131,7 @@ class CutGraph:
         held: dict[int, int] = {}
         for p in sorted(self.needs):
             known = [a for a in nodes[p].operands() if a in held]
-            if p in data or (known and nodes[p].op is not INPUT):
+            if p in data or (known and p in self.cuts):
                 view = nodes[p].op.kind == "same" and len(nodes[p].args) == 1
                 held[p] = held[known[0]] if view and known else p
         return held

@@ -71,6 +71,7 @@ class Lines:
 
     places   (node, axis) -> its line, and the cells of the first input that one of its cells stands for
     whole    the layers at which a line ends, by name
+    ends     the nodes at which one does, and the axes of the argument
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -83,6 +84,7 @@ class Lines:
         self.edges = {p: list(self._edges(p)) for p in self.rules}
         self.places: dict[Vertex, Place] = {v: Place(line, Fraction(1)) for line, v in enumerate(starts)}
         self._whole: dict[str, Whole] = {}
+        self.ends: dict[int, set[int]] = {}
         self._follow(starts)
         for p in self.rules:
             self._check(p)
@@ -133,6 +135,7 @@ class Lines:
     def _ends(self, p: int, argument: int, axes: Shape) -> None:
         """Lines end at a node; its layer is listed once."""
         node = self.graph.nodes[p]
+        self.ends.setdefault(p, set()).update(axes)
         self._whole.setdefault(node.group, Whole(node.group, node.op.name, axes, self.graph.nodes[argument].shape))
 
     def of(self, position: int) -> dict[int, Place]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -15,6 +16,8 @@ from ..errors import ParameterError, UnsupportedError
 from ..graph.graph import Graph
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, leaves, transform
+from ..op import apply
+from ..ops.elementwise import ADD, MAXIMUM
 from ..window import Shape
 from ..window.box import Box, slices, whole
 from ..window.relation import Interval
@@ -23,6 +26,9 @@ from .lines import Lines, data_positions
 from .margin import Margin, margin_of
 from .tile import Programs, Tile, add_at, real_arguments, seeds_of, zeros_like
 
+JOINED = {"sum": ADD, "amax": MAXIMUM}
+"""How two parts of what was read become one."""
+
 
 def tiles(
     graph: Graph,
@@ -30,6 +36,7 @@ def tiles(
     *,
     memory: int | None = None,
     itemsize: int = 4,
+    passes: bool = False,
     allow_whole: bool = False,
 ) -> Plan:
     """Exact tiles of the outputs of a graph: `for t in plan: out[t.box] = t(x[t.reads])`.
@@ -37,7 +44,9 @@ def tiles(
     size          cells of the first output per tile and spatial axis; one number for all of them
     memory        or the bytes that the values of a tile may take: the largest square tile that fits, aligned
     itemsize      bytes of a cell, for `memory` and for `plan.peak_bytes`
-    allow_whole   layers that read everything are refused by name; with True their tiles read everything, and are exact
+    passes        layers that read everything are refused by name; with True, sums and maxima over the image (instance
+                  and group normalisation, global averages) are computed in passes before: `plan.measure(x)`
+    allow_whole   with True, tiles behind such layers read everything, and are exact all the same
 
     Every tile is the graph itself on the cells that it needs, padded only at the true border: values are those of one
     run over the whole, bit for bit where its arithmetic is exact, and in floats as far as an engine's kernels sum in
@@ -53,26 +62,28 @@ def tiles(
     (True, Plan(3 tiles of 4 cells, x axis 1: 1 before, 1 after, aligned to 1))
     """
     lines = Lines(graph.at())
-    if lines.whole and not allow_whole:
-        names = "; ".join(map(str, lines.whole[:3]))
-        more = f"; and {len(lines.whole) - 3} more layers" if len(lines.whole) > 3 else ""
-        text = f"{names}{more}: no tile alone has that; end the graph before it, or give allow_whole=True"
+    statistics = statistics_of(lines) if passes else []
+    if lines.whole and not allow_whole and not passes:
+        text = (
+            f"{_named(lines)}: no tile alone has that; end the graph before it, or give passes=True or allow_whole=True"
+        )
         raise UnsupportedError("tiles", text)
     if (size is None) == (memory is None):
         raise ParameterError("tiles", f"give size= or memory=; got size={size}, memory={memory}", rule="P5")
     if size is not None:
-        return Plan(lines, size, itemsize)
+        return Plan(lines, size, itemsize, statistics)
     assert memory is not None
-    return _fitting(lines, memory, itemsize)
+    return _fitting(lines, memory, itemsize, statistics)
 
 
-def _fitting(lines: Lines, memory: int, itemsize: int) -> Plan:
+def _fitting(lines: Lines, memory: int, itemsize: int, statistics: list[int]) -> Plan:
     """The largest tile, a multiple of the alignment on every axis, whose values fit."""
-    one = Plan(lines, [1] * len(_cut_axes(lines)), itemsize)
+    one = Plan(lines, 1, itemsize, statistics)
     counts = [-(-n // a) for n, a in zip(one.cells, one.align, strict=True)]
 
     def at(k: int) -> Plan:
-        return Plan(lines, [min(k * a, n) for a, n in zip(one.align, one.cells, strict=True)], itemsize)
+        size = [min(k * a, n) for a, n in zip(one.align, one.cells, strict=True)]
+        return Plan(lines, size, itemsize, statistics)
 
     low, high = 0, max(counts)
     while low < high:  # the largest k that fits, or 0
@@ -84,15 +95,20 @@ def _fitting(lines: Lines, memory: int, itemsize: int) -> Plan:
     return at(low)
 
 
-def _cut_axes(lines: Lines) -> list[int]:
-    """The axes of the first output that are of a line."""
-    first = lines.graph.output_positions[0]
-    axes = list(lines.of(first))
-    if not axes:
-        shape = lines.graph.nodes[first].shape
-        ends = "; ".join(map(str, lines.whole[:3]))
-        raise UnsupportedError("tiles", f"no axis of the output {shape} goes along the image; {ends}")
-    return axes
+def statistics_of(lines: Lines) -> list[int]:
+    """The nodes that read everything, each a sum or a maximum over all of its lines: what passes can compute."""
+    for p, axes in lines.ends.items():
+        node = lines.graph.nodes[p]
+        of = set(lines.of(node.operands()[0]))
+        if node.op.name not in JOINED or axes != of or not axes <= set(node.params["axes"]):
+            text = f"{node.group}: {node.op.name} reads everything, and is no sum or maximum over it: no pass has it"
+            raise UnsupportedError("tiles", text)
+    return sorted(lines.ends)
+
+
+def _named(lines: Lines) -> str:
+    more = f"; and {len(lines.whole) - 3} more layers" if len(lines.whole) > 3 else ""
+    return "; ".join(map(str, lines.whole[:3])) + more
 
 
 class Plan:
@@ -102,17 +118,72 @@ class Plan:
     margin   the halo, see `specgrad.scale.margin`
     """
 
-    def __init__(self, lines: Lines, size: int | Sequence[int], itemsize: int) -> None:
-        self.lines, self.graph, self.itemsize = lines, lines.graph, itemsize
+    def __init__(
+        self,
+        lines: Lines,
+        size: int | Sequence[int],
+        itemsize: int,
+        statistics: Sequence[int] = (),
+        outputs: Sequence[int] | None = None,
+    ) -> None:
+        self.lines, self.graph, self.itemsize, self.statistics = lines, lines.graph, itemsize, list(statistics)
+        self.rules = {p: rule for p, rule in lines.rules.items() if p not in self.statistics}
         self.margin: Margin = margin_of(lines)
-        self.axes = _cut_axes(lines)
-        self.outputs = list(dict.fromkeys(self.graph.output_positions))
-        first = self.graph.nodes[self.outputs[0]].shape
-        self.cells = tuple(first[a] for a in self.axes)
-        self.size = _sizes(size, self.axes, self.cells, first)
+        self.is_pass = outputs is not None
+        self.outputs = list(dict.fromkeys(self.graph.output_positions if outputs is None else outputs))
+        base = self._base()
+        self.axes, self.places = list(lines.of(base)), list(lines.of(base).values())
+        shape = self.graph.nodes[base].shape
+        self.cells = tuple(shape[a] for a in self.axes)
+        self.size = _sizes(size, self.axes, self.cells, shape)
         self.counts = tuple(-(-n // s) for n, s in zip(self.cells, self.size, strict=True))
-        self.places = list(lines.of(self.outputs[0]).values())
+        if not any(lines.of(p) for p in self.outputs):
+            self.counts = (1,) * len(self.counts)  # what is left after the passes has no image any more
         self.programs = Programs(self.graph)
+
+    def _base(self) -> int:
+        """The node whose axes are cut: the first output, or what the first pass reads."""
+        arguments = [self.graph.nodes[p].operands()[0] for p in self.statistics]
+        for p in (self.graph.output_positions[0], *arguments):
+            if self.lines.of(p) and math.prod(self.graph.nodes[p].shape):
+                return p
+        shape = self.graph.nodes[self.graph.output_positions[0]].shape
+        raise UnsupportedError("tiles", f"no axis of the output {shape} goes along the image; {_named(self.lines)}")
+
+    @cached_property
+    def passes(self) -> list[Plan]:
+        """Plans that come before, one for every sum over everything: tiles of what it reads."""
+        if self.is_pass:
+            return []
+        arguments = [self.graph.nodes[p].operands()[0] for p in self.statistics]
+        plans = [Plan(self.lines, self.size, self.itemsize, self.statistics, [a]) for a in arguments]
+        for plan in plans:
+            plan.programs = self.programs
+        return plans
+
+    def measure(self, *args: Any) -> Plan:
+        """This plan for one image: what layers read of everything is computed, in one pass over all tiles for each.
+
+        A sum is added up tile by tile, a maximum compared: the same numbers in another order, hence exact where sums
+        are. Normalisation over an image takes two passes, its mean and its variance.
+
+        >>> import specgrad as sg
+        >>> x = np.arange(8.0).reshape(1, 1, 8)
+        >>> plan = tiles(sg.trace(lambda x: x - sg.global_avg_pool(x, rank=1), x.shape), 3, passes=True)
+        >>> [float(v) for t in plan.measure(x) for v in t(x[t.reads])[0, 0]]
+        [-3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5]
+        """
+        given, data, known = bind_inputs(self.graph, args), set(data_positions(self.graph)), dict[int, Any]()
+        programs = self.programs.knowing(known)
+        for p, before in zip(self.statistics, self.passes, strict=True):
+            node, (argument,) = self.graph.nodes[p], before.outputs
+            for t in before:
+                values = {q: v[slices(t.needed(q))] if q in data else v for q, v in given.items()}
+                part = apply(node.op, Tile(t.boxes, t.cut, programs).run(values)[argument], **node.params)
+                known[p] = apply(JOINED[node.op.name], known[p], part) if p in known else part
+        measured = copy(self)
+        measured.programs = programs
+        return measured
 
     def __len__(self) -> int:
         return math.prod(self.counts)
@@ -129,7 +200,7 @@ class Plan:
         """The tile with these numbers along the axes that are cut."""
         boxes = {p: self._box(p, where) for p in self.outputs}
         present = {p: box for p, box in boxes.items() if all(a < b for a, b in box)}
-        return Tile(boxes, needs_of(self.graph, self.lines.rules, present), self.programs)
+        return Tile(boxes, needs_of(self.graph, self.rules, present), self.programs)
 
     def _box(self, p: int, where: Sequence[int]) -> Box:
         """A tile's box of an output; what goes along no line is the first tile's."""
@@ -184,8 +255,9 @@ class Plan:
 
     @cached_property
     def multiply_adds(self) -> int:
-        """Of all tiles together, exactly."""
-        return sum(count * tile.cut.multiply_adds for tile, count in self.kinds)
+        """Of all tiles and passes together, exactly."""
+        own = sum(count * tile.cut.multiply_adds for tile, count in self.kinds)
+        return own + sum(plan.multiply_adds for plan in self.passes)
 
     @property
     def multiply_adds_at_once(self) -> int:
@@ -202,12 +274,14 @@ class Plan:
     @property
     def peak_bytes(self) -> int:
         """The most that weights and values of one tile take at once; an engine's kernels may need more."""
-        return self.weight_bytes + self.itemsize * max(tile.cut.peak_cells for tile, _ in self.kinds)
+        own = self.weight_bytes + self.itemsize * max(tile.cut.peak_cells for tile, _ in self.kinds)
+        return max([own, *(plan.peak_bytes for plan in self.passes)])
 
     @property
     def middle_bytes(self) -> int:
         """`peak_bytes` of a tile in the middle."""
-        return self.weight_bytes + self.itemsize * self.at(*(n // 2 for n in self.counts)).cut.peak_cells
+        own = self.weight_bytes + self.itemsize * self.at(*(n // 2 for n in self.counts)).cut.peak_cells
+        return max([own, *(plan.middle_bytes for plan in self.passes)])
 
     @property
     def peak_bytes_at_once(self) -> int:
@@ -218,6 +292,19 @@ class Plan:
     def _at_once(self) -> CutGraph:
         boxes = {p: whole(self.graph.nodes[p].shape) for p in self.outputs}
         return needs_of(self.graph, self.lines.rules, boxes)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `specgrad tiles` prints."""
+        return {
+            "size": list(self.size),
+            "tiles": len(self),
+            "kinds": len(self.kinds),
+            "passes": len(self.passes),
+            "multiply_adds": self.multiply_adds,
+            "multiply_adds_at_once": self.multiply_adds_at_once,
+            "peak_bytes": self.peak_bytes,
+            "peak_bytes_at_once": self.peak_bytes_at_once,
+        }
 
     # --- derivatives --------------------------------------------------------------------------------------------------
 
@@ -236,6 +323,8 @@ class Plan:
         (array([[[21., 28., 35.]]]), array([1., 2., 3., 3., 3., 3., 3., 2., 1.]))
         """
         graph, count = self.graph, len(self.graph.inputs)
+        if self.statistics:
+            raise UnsupportedError("tiles", f"no gradients through passes: {_named(self.lines)}")
         given, data = bind_inputs(graph, args[:count]), set(data_positions(graph))
         seeds = seeds_of(graph, args[count:], {p: graph.nodes[p].shape for p in self.outputs})
         totals = {p: zeros_like(given[p]) for tree in real_arguments(graph) for p in leaves(tree)}
@@ -247,8 +336,10 @@ class Plan:
         return tuple(transform(lambda _, p: totals[p], tree) for tree in real_arguments(graph))
 
     def __repr__(self) -> str:
-        size = "x".join(map(str, self.size))
-        return f"Plan({len(self):,} tiles of {size} cells, {'; '.join(str(self.margin).splitlines())})"
+        size, halo = "x".join(map(str, self.size)), "; ".join(map(str, self.margin.axes))
+        layers = [self.graph.nodes[p].group for p in self.statistics]
+        after = f", after {len(layers)} passes: {', '.join(dict.fromkeys(layers))}" if layers else ""
+        return f"Plan({len(self):,} tiles of {size} cells, {halo}{after})"
 
 
 def _sizes(size: int | Sequence[int], axes: list[int], cells: Shape, shape: Shape) -> Shape:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..engines import PACKAGES, compile
-from ..errors import ShapeError
-from ..graph.graph import Graph
+from ..errors import ShapeError, UnsupportedError
+from ..graph.graph import CONSTANT, Graph
 from ..graph.transform import vjp
 from ..graph.tree import Tree, leaves, match, transform
 from ..op import shape_of
@@ -24,12 +25,22 @@ Values = dict[int, Any]  # by position in the graph
 
 
 class Programs:
-    """What tiles share: a compiled graph per kind and engine, and the graph's constants as an engine's tensors."""
+    """What tiles share: a compiled graph per kind and engine, and the graph's constants as an engine's tensors.
+
+    known   values of nodes that were computed in passes before
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.compiled: dict[Any, Callable[..., Any]] = {}
+        self.known: Values = {}
         self._constants: dict[Any, Any] = {}
+
+    def knowing(self, values: Values) -> Programs:
+        """The same programs, with values of this image."""
+        other = copy(self)
+        other.known = values
+        return other
 
     def of(self, cut: CutGraph, engine: str | None, wrt: tuple[str, ...] | None) -> Callable[..., Any]:
         """The graph of a tile, or its vjp."""
@@ -41,6 +52,11 @@ class Programs:
 
     def constant(self, p: int, box: Box, engine: str | None, like: Any) -> Any:
         """A constant on a box; whole ones are turned into tensors once."""
+        node = self.graph.nodes[p]
+        if node.op is not CONSTANT:
+            if p not in self.known:
+                raise UnsupportedError(node.group, "reads everything: call plan.measure with the same arguments first")
+            return self.known[p][slices(box)]
         array = self.graph.constants[p][slices(box)]
         if engine is None or box != whole(self.graph.nodes[p].shape):
             return array if engine is None else _tensor(array, engine, like)
@@ -87,16 +103,19 @@ class Tile:
 
     def __call__(self, *args: Any) -> Any:
         source, values = self.cut.source, self._bound(args)
-        engine = engine_of(list(values.values()))
-        results = self.programs.of(self.cut, engine, None)(*self._given(values, engine))
-        by_position = dict(zip(self.cut.boxes, results, strict=True))
-        like = next(iter(values.values()))
+        by_position, like = self.run(values), next(iter(values.values()))
 
         def result(_: str, p: int) -> Any:
-            return by_position[p] if p in by_position else _zeros(lengths(self.boxes[p]), like, engine)
+            return by_position[p] if p in by_position else _zeros(lengths(self.boxes[p]), like)
 
         tree = transform(result, source.outputs)
         return tree[0] if source.single else tree
+
+    def run(self, values: Values) -> Values:
+        """The outputs that this tile has, from the data on what it needs and from parameters."""
+        engine = engine_of(list(values.values()))
+        results = self.programs.of(self.cut, engine, None)(*self._given(values, engine))
+        return dict(zip(self.cut.boxes, results, strict=True))
 
     def vjp(self, *args: Any) -> tuple[Tree, ...]:
         """(*arguments, *cotangents of the outputs on `box`) -> cotangents: of the data on `reads`, of parameters whole.
@@ -142,7 +161,7 @@ class Tile:
     def _given(self, values: Values, engine: str | None) -> tuple[Any, ...]:
         """What the tile's own graph takes."""
         data, parameters, constants = self.cut.inputs
-        like, needs, nodes = values[data[0]] if data else None, self.cut.needs, self.cut.source.nodes
+        like, needs, nodes = next(iter(values.values())), self.cut.needs, self.cut.source.nodes
 
         def part(p: int) -> Any:
             return values[p] if needs[p] == whole(nodes[p].shape) else values[p][slices(needs[p])]
@@ -215,10 +234,11 @@ def _no_autograd(engine: str | None) -> Any:
 
 
 def zeros_like(value: Any) -> Any:
-    return _zeros(shape_of(value), value, engine_of([value]))
+    return _zeros(shape_of(value), value)
 
 
-def _zeros(shape: Shape, like: Any, engine: str | None) -> Any:
+def _zeros(shape: Shape, like: Any) -> Any:
+    engine = engine_of([like])
     if engine == "torch":
         return like.new_zeros(shape)
     if engine == "jax":
