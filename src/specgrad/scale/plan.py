@@ -91,6 +91,8 @@ def _fitting(lines: Lines, memory: int, itemsize: int, statistics: list[int]) ->
     while low < high:  # the largest k that fits, or 0
         middle = (low + high + 1) // 2
         low, high = (middle, high) if at(middle).middle_bytes <= memory else (low, middle - 1)
+    while low and at(low).peak_bytes > memory:  # of all kinds, which is rarely more
+        low -= 1
     if low == 0:
         text = f"the smallest aligned tile {at(1).size} takes {at(1).middle_bytes:,} bytes; memory={memory:,} is less"
         raise ParameterError("tiles", text, rule="P5")
@@ -294,7 +296,7 @@ class Plan:
     @property
     def middle_bytes(self) -> int:
         """`peak_bytes` of a tile in the middle."""
-        own = self.weight_bytes + self.itemsize * self.at(*(n // 2 for n in self.counts)).cut.peak_cells
+        own = self.weight_bytes + self.itemsize * self.at(*((n - 1) // 2 for n in self.counts)).cut.peak_cells
         return max([own, *(plan.middle_bytes for plan in self.passes)])
 
     @property
