@@ -253,14 +253,18 @@ class Plan:
         return alone | {k: len(range(k, stop, period)) for k in range(low, min(low + period, stop))}
 
     def _inside(self, d: int, k: int) -> bool:
-        """Whether no need of a tile is clipped along an axis."""
-        line, ends = self.places[d].line, {}
+        """Whether neither the outputs of a tile nor their needs are clipped along an axis."""
+        line, ends, nodes = self.places[d].line, {}, self.graph.nodes
         for p in self.outputs:
             for axis, place in self.lines.of(p).items():
                 if place.line == line:
-                    cells = self.graph.nodes[p].shape[axis]
-                    ends[p, axis] = self._interval(d, k, self.places[d].cells / place.cells, cells)
-        spans, nodes = self.lines.spans(ends).items(), self.graph.nodes
+                    scale = self.size[d] * self.places[d].cells / place.cells
+                    first, stop = math.floor(k * scale), math.floor((k + 1) * scale)
+                    if stop > nodes[p].shape[axis]:
+                        return False
+                    if first < stop:
+                        ends[p, axis] = first, stop
+        spans = self.lines.spans(ends).items()
         return k < self.counts[d] - 1 and all(a >= 0 and b <= nodes[p].shape[j] for (p, j), (a, b) in spans)
 
     @cached_property
