@@ -3,6 +3,7 @@
 python benchmarks/deep.py                                   # all; writes benchmarks/deep.txt
 PYTHONPATH=path/to/auto_LiRPA python benchmarks/deep.py     # with auto_LiRPA's CROWN beside ours, in the same process
 
+Seconds are as measured; `pace` says how many times slower than idle the machine was (tests/pace.py): divide by it.
 Ours hold for every float32 execution, fused unless "by node"; auto_LiRPA's for real arithmetic, as far as its own
 float32 goes. Weights are random (He), batch-norms as they are made: harder than trained networks.
 """
@@ -22,6 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from pace import slower
 from specgrad import bounds
 from specgrad.interop import from_torch
 from specgrad.rounding import Arithmetic
@@ -190,12 +193,16 @@ def theirs(network: nn.Module, x: Tensor) -> str:
 def row(name: str) -> str:
     network, x = made(name)
     graph, point = from_torch(network, x), x.double().numpy()
-    parts = [timed(ours(graph, point, eps, Arithmetic(execution=e))) for e, eps in COLUMNS]
-    return f"{name:24} {NETWORKS[name][2]:3.0f} s  {'  '.join(parts)}  {theirs(network, x)}"
+    parts, paces = [], [slower()]
+    for execution, eps in COLUMNS:
+        parts.append(timed(ours(graph, point, eps, Arithmetic(execution=execution))))
+        paces.append(slower())
+    pace = sum(paces) / len(paces)
+    return f"{name:24} {NETWORKS[name][2]:3.0f} s  {'  '.join(parts)}  {pace:4.1f}  {theirs(network, x)}"
 
 
 COLUMNS = (("fused", EPS), ("fused", 0.0), ("node", 0.0))
-HEAD = f"{'':24} {'ask':>5}  {'box: CPU, width':>19}  {'point':>19}  {'point, by node':>19}  auto_LiRPA, box"
+HEAD = f"{'':24} {'ask':>5}  {'box: CPU, width':>19}  {'point':>19}  {'point, by node':>19}  pace  auto_LiRPA, box"
 
 
 def main() -> None:

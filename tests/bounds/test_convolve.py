@@ -15,7 +15,7 @@ from specgrad.ops.conv import CONV, CONV_TRANSPOSE
 from specgrad.rounding import ledger
 from specgrad.window import Window, strided
 
-WAYS = ("matrix", "stripes", "plain", "single")
+WAYS = ("points", "matrix", "stripes", "plain", "single")
 CASES = [  # sizes, kernel, stride, dilation, padding, outputs, inputs, groups
     ((9,), (3,), 2, 1, 1, 4, 2, 1),
     ((7, 8), (3, 3), 1, 1, 1, 6, 4, 2),
@@ -23,6 +23,9 @@ CASES = [  # sizes, kernel, stride, dilation, padding, outputs, inputs, groups
     ((8, 8), (2, 2), 2, 1, 0, 4, 3, 1),
     ((4, 3, 3), (3, 2, 3), 1, 1, 1, 2, 2, 1),
     ((6, 6), (3, 3), 1, 1, 1, 4, 4, 4),
+    ((5, 4), (1, 1), 1, 1, 0, 6, 4, 1),
+    ((5, 4), (1, 1), 1, 1, 0, 6, 4, 2),
+    ((5, 3), (1, 1), 2, 1, 0, 3, 2, 1),
 ]
 
 
@@ -62,8 +65,8 @@ def test_ways_agree_with_integers(case: Any, way: str, monkeypatch: pytest.Monke
     w = rng.integers(-9, 10, (outputs, inputs // groups, *window.kernel))
     x, a = rng.integers(-9, 10, (2, inputs, *window.size)), rng.integers(-9, 10, (2, outputs, *window.out))
     convolution = Convolution(torch.tensor(w).double(), window, groups)
-    if way == "stripes" and np.isinf(convolution.seconds(way)):
-        pytest.skip("stripes need two axes and one group")
+    if np.isinf(convolution.seconds(way)):
+        pytest.skip("stripes need two axes and one group, points need kernels of one cell")
     monkeypatch.setattr(Convolution, "way", lambda *_: way)
     wanted = by_reading(w.astype(object), window, groups, x.astype(object))
     moved = convolution.forward(torch.tensor(x).double(), True)
@@ -74,6 +77,13 @@ def test_ways_agree_with_integers(case: Any, way: str, monkeypatch: pytest.Monke
         unit[0, cell] = 1
         column = by_reading(w.astype(object), window, groups, unit.reshape(1, *x[0].shape))[0]
         assert [(column * row).sum() for row in a.astype(object)] == pulled.reshape(2, -1)[:, cell].tolist()
+
+
+def test_kernels_of_one_cell_that_move_cells_are_no_points() -> None:
+    """As many outputs as inputs, each of one tap, and yet not the same cells: i = 2*o - 1."""
+    window = strided("conv", (3,), (1,), stride=(2,), padding=((1, 1),))
+    assert window.out == window.size == (3,)
+    assert np.isinf(Convolution(torch.ones((2, 2, 1)).double(), window, 1).seconds("points"))
 
 
 @pytest.mark.parametrize("channels", [4, 16, 64])

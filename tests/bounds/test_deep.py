@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from pace import stretched
+from pace import slower, stretched
 from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.linear import local, patches, tighten
 from specgrad.bounds.linear.layers import Convolved
@@ -125,7 +125,7 @@ def test_short_passes_lose_no_proof(eps: float, monkeypatch: pytest.MonkeyPatch)
 
 def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, w, x = example(3)
-    exact = crown(graph, (w, Box.around(x, 0.01))).outputs
+    exact, point = (crown(graph, (w, Box.around(x, eps))).outputs for eps in (0.01, 0.0))
     monkeypatch.setattr(Convolved, "in_single", True)
     monkeypatch.setattr(
         "specgrad.bounds.linear.convolve.Convolution.way", lambda self, single: "single" if single else "plain"
@@ -135,6 +135,8 @@ def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> No
     assert (single.high - single.low).max() <= 1.02 * (exact.high - exact.low).max()
     y = np.asarray(graph(w, x.astype(np.float64)))
     assert ((single.low <= y) & (y <= single.high)).all()
+    same = crown(graph, (w, Box.around(x, 0.0))).outputs  # what float32 loses would be as much as what is asked there
+    assert (same.high - same.low == point.high - point.low).all()
 
 
 def test_a_deadline_is_kept_and_leaves_intervals() -> None:
@@ -148,6 +150,30 @@ def test_a_deadline_is_kept_and_leaves_intervals() -> None:
     assert (hurried.high - hurried.low).max() >= (narrow.high - narrow.low).max()
     y = np.asarray(graph(w, x.astype(np.float64)))
     assert ((hurried.low <= y) & (y <= hurried.high)).all()
+
+
+def test_a_network_of_lenets_size_is_bounded_at_a_point_in_no_time() -> None:
+    shapes = [(6, 1, 5, 5), (16, 6, 5, 5), (120, 400), (84, 120), (10, 84)]
+    draw = np.random.default_rng(7).normal
+    w = [(draw(size=s) / np.sqrt(np.prod(s[1:]))).astype(np.float32) for s in shapes]
+
+    def network(x: Any) -> Any:
+        for k, padding in ((0, 2), (1, 0)):
+            x = sg.avg_pool(sg.tanh(sg.conv(w[k], None, x, padding=padding)), (2, 2), stride=2)
+        x = sg.reshape(x, (1, 400))
+        for k in (2, 3):
+            x = sg.tanh(sg.linear(w[k], None, x))
+        return sg.linear(w[4], None, x)
+
+    x = np.random.default_rng(8).uniform(size=(1, 1, 28, 28)).astype(np.float32)
+    graph, before, seconds = sg.trace(network, x.shape), slower(), []
+    for _ in range(3):
+        start = time.process_time()
+        outputs = crown(graph, Box(x, x)).outputs
+        seconds.append(time.process_time() - start)
+    y = np.asarray(graph(x.astype(np.float64)))
+    assert ((outputs.low <= y) & (y <= outputs.high)).all()
+    assert min(seconds) < stretched(0.1, before)
 
 
 def test_too_little_memory_is_refused_with_the_number() -> None:

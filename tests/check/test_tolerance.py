@@ -12,6 +12,7 @@ import pytest
 import specgrad as sg
 from specgrad import interop
 from specgrad.bounds import Box, crown, ibp
+from specgrad.bounds.linear import tighten
 from specgrad.check import point, tolerance
 from specgrad.check.allclose import allclose_pair
 from specgrad.errors import ParameterError, ShapeError, SpecgradError, UnsupportedError
@@ -274,7 +275,7 @@ def test_outputs_are_bounded_as_memory_likes(monkeypatch: pytest.MonkeyPatch) ->
     graph, x = small_network(13)
     several = sg.trace(lambda x: (graph(x), sg.relu(x * 3.0), graph(x)[0]), x.shape)
     at_once = tolerance(several, x)
-    monkeypatch.setattr(point, "CELLS", 1500)
+    monkeypatch.setattr(tighten, "CHUNK", 1500)
     for a, b in zip(tolerance(several, x).distance, at_once.distance, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
 

@@ -89,10 +89,10 @@ def crown(
     return _answer(forward, objective is not None, ends, example_of(args))
 
 
-def rows_of(graph: Graph, objective: Any) -> Array:
-    outs = sum(math.prod(graph.nodes[p].shape) for p in graph.real_outputs)
+def rows_of(graph: Graph, objective: Any) -> Array | None:
     if objective is None:
-        return np.eye(outs)
+        return None
+    outs = sum(math.prod(graph.nodes[p].shape) for p in graph.real_outputs)
     rows = numpy_of(objective).astype(float)
     if rows.ndim != 2 or rows.shape[1] != outs:
         raise ShapeError("crown", f"objective must be rows (S, {outs}) over the flattened outputs; got {rows.shape}")

@@ -30,7 +30,6 @@ REAL = Arithmetic("real", execution="node")
 NARROW = 2.0**-10  # how well the exact value is to be known, as a share of what is allowed
 WHOLE = 2.0**53
 OPEN = np.array(np.inf)
-CELLS = 1 << 25  # of the objectives of one pass, at the widest node: 256 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,22 +110,14 @@ def at_point(
 
 
 def _backwards(graph: Graph, inputs: tuple[Any, ...], deadline: float, **options: Any) -> tuple[Ends, Bounds, Any]:
-    """Every output by itself, as many at once as memory likes, met with the boxes of a walk; the walk's own answer."""
+    """Every output by itself, met with the boxes of a walk; the walk's own answer."""
     from ..bounds.linear.tighten import output_ends
 
     sizes = [math.prod(graph.nodes[p].shape) for p in graph.real_outputs]
     walked: list[Any] = []
     options["seconds"] = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
     bounds = crown(graph, _boxes(graph, inputs), np.zeros((0, sum(sizes))), watch=walked.append, **options)
-    low, high = np.full(sum(sizes), -np.inf), np.full(sum(sizes), np.inf)
-    widest = max([sum(sizes), *(math.prod(layer.node.shape) for layer in walked[0].layers.values())])
-    step = max(1, CELLS // (2 * widest))
-    for start in range(0, sum(sizes), step):
-        if time.monotonic() < deadline:
-            chosen = np.arange(start, min(start + step, sum(sizes)))
-            rows = np.zeros((len(chosen), sum(sizes)))
-            rows[np.arange(len(chosen)), chosen] = 1.0
-            low[chosen], high[chosen] = output_ends(walked[0], rows)
+    low, high = output_ends(walked[0])
     shapes = [graph.nodes[p].shape for p in graph.real_outputs]
     parts = [np.split(end, np.cumsum(sizes)[:-1]) for end in (low, high)]
     ends = Ends(*([a.reshape(s) for a, s in zip(part, shapes, strict=True)] for part in parts))

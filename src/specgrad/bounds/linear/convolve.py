@@ -3,6 +3,7 @@
 PyTorch computes float64 convolutions at 1 to 2 GF/s where channels are few, and a float64 matrix product at 50. So:
 
     matrix    the weights of each group scattered along the window relation: one product, for windows over few cells
+    points    kernels of one cell: a product of the weights with every row
     stripes   such a matrix along the last axis for each tap of the others: one product per tap
     plain     the engine's own operator
     single    the engine's own operator in float32, at 15 to 90 GF/s; whoever allows it counts its roundings
@@ -25,6 +26,7 @@ from ...ops.conv import CONV, CONV_TRANSPOSE
 from ...window import Strided, Window
 
 PRODUCTS = 4.5e10  # products and sums per second of a float64 matrix product
+POINTS = 2e10  # the same of many small ones
 BYTES = 6e9  # moved per second
 LARGEST = 1 << 23  # entries of a matrix: 64 MB
 GAIN = 1.5  # how much faster float32 must be
@@ -39,6 +41,7 @@ class Convolution:
     groups: int
     matrices: dict[str, Tensor] = field(default_factory=dict)
     singles: list[Tensor] = field(default_factory=list)
+    ways: dict[bool, str] = field(default_factory=dict)
 
     @property
     def outputs(self) -> int:
@@ -68,19 +71,26 @@ class Convolution:
             blocks = self.blocks if back else self.blocks.mT
             moved = a.reshape(len(a), self.groups, -1).transpose(0, 1) @ blocks
             return moved.transpose(0, 1).reshape(len(a), *shape)
+        if way == "points":
+            weights = self.weights.reshape(self.groups, -1, self.weights.shape[1])
+            cells = a.reshape(len(a), self.groups, -1, math.prod(self.window.out))
+            return ((weights.mT if back else weights) @ cells).reshape(len(a), -1, *self.window.out)
         if way == "stripes":
             return self._by_stripes(a, back)
         op = CONV_TRANSPOSE if back else CONV
         weights = self._single_weights if way == "single" else self.weights
-        moved: Tensor = apply(op, a.to(weights.dtype), weights, window=self.window, groups=self.groups)
-        return moved.double()
+        through: Tensor = apply(op, a.to(weights.dtype), weights, window=self.window, groups=self.groups)
+        return through.double()
 
     # --- which way --------------------------------------------------------------------------------------------------
 
     def way(self, single: bool) -> str:
         """The fastest in float64; in float32 where that is allowed, and much faster."""
-        best = min(("matrix", "stripes", "plain"), key=self.seconds)
-        return "single" if single and self.seconds("single") * GAIN < self.seconds(best) else best
+        if single not in self.ways:
+            best = min(("points", "matrix", "stripes", "plain"), key=self.seconds)
+            fast = single and self.seconds("single") * GAIN < self.seconds(best)
+            self.ways[single] = "single" if fast else best
+        return self.ways[single]
 
     def seconds(self, way: str) -> float:
         """Of one row, by counting."""
@@ -98,6 +108,9 @@ class Convolution:
             products = taps * read * self.inputs * w.size[-1]
             return 2 * products / PRODUCTS + 8 * (2 * read + (2 + 2 * taps) * written) / BYTES
         products = read * self.inputs // self.groups * w.taps_count
+        if way == "points":
+            each = all(isinstance(a, Strided) and a == Strided(a.size, 1, 1, a.dilation, 0, 0, a.size) for a in w.axes)
+            return 2 * products / POINTS + 8 * (read + written) / BYTES if each else math.inf
         if way == "plain":
             return 2 * products / (2e8 * max(1, narrow)) + 8 * (read + written) / BYTES
         return 2 * products / min(9e10, 1.5e9 * max(2, narrow)) + 12 * (read + written) / BYTES

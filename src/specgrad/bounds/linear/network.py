@@ -41,6 +41,8 @@ from .deviation import moved
 from .joint import Bilinear, Larger, Routed, candidates
 from .layers import Convolved, Gate, Joint, Layer, Linear, Opaque, Relaxed, rows_dot, tensor
 
+SINGLE_BOXES = 2.0**-10  # radii of the inputs as a share of their sizes, from which on float32 is good enough
+
 
 @dataclass(eq=False)
 class Forward:
@@ -53,6 +55,7 @@ class Forward:
     level      how many relaxations stand between a node and the inputs
     closed     the share of cells that a short pass closed the last time (specgrad.bounds.linear.tighten)
     budget     seconds and bytes that the work may take
+    reach      of the inputs' boxes: the sum of their radii, and of their sizes
     """
 
     graph: Graph
@@ -66,6 +69,7 @@ class Forward:
     deviation: dict[int, Array] = field(default_factory=dict)
     level: dict[int, int] = field(default_factory=dict)
     closed: dict[int, float] = field(default_factory=dict)
+    reach: Array = field(default_factory=lambda: np.zeros(2))
     unbounded: list[str] = field(default_factory=list)
     infeasible: bool = False
 
@@ -94,7 +98,11 @@ class Forward:
 
     @property
     def _is_single(self) -> bool:
-        return any(isinstance(layer, Convolved) and layer.in_single for layer in self.layers.values())
+        """Float32 loses a share n*2**-24 of sums of n terms: little beside a wide box, and at a point all there is."""
+        radii, sizes = self.reach
+        return bool(radii > SINGLE_BOXES * sizes) and any(
+            isinstance(layer, Convolved) and layer.in_single for layer in self.layers.values()
+        )
 
     def stops(self, i: int, rung: int) -> list[int]:
         """The relaxed layers that stand `rung` relaxations or more below node i; none where that is everything."""
@@ -119,6 +127,7 @@ class Forward:
     def _begin(self, i: int, node: Node) -> None:
         """An input, or what is as good as one: its one value lies between the ends of its ball."""
         self.deviation[i] = np.zeros(node.shape)
+        self.reach += self.balls[i].radius.sum(), self.balls[i].size.sum()
         self._enter(Opaque(i, node, ()), 0, np.zeros(node.shape), self.balls[i].size)
 
     def _is_moved(self, i: int, node: Node) -> bool:

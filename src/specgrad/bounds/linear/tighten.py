@@ -112,19 +112,22 @@ def dense_narrow(state: State, i: int, cells: Array, low: Array, high: Array) ->
 
 
 @torch.no_grad()
-def output_ends(forward: Forward, rows: Array, steps: int = 0) -> tuple[Array, Array]:
-    """Low and high of every row; what time leaves is by the outputs' intervals."""
-    nothing = np.full(len(rows), np.inf)
-    if forward.unbounded or not len(rows):
-        return -nothing, nothing
-    low, high = by_intervals(forward, rows)
-    widest = max((math.prod(layer.node.shape) for layer in forward.layers.values()), default=1)
-    step = len(rows) if steps else max(1, forward.budget.cells(CHUNK, forward.graph) // (2 * widest))
-    for start in range(0, len(rows), step):
+def output_ends(forward: Forward, rows: Array | None = None, steps: int = 0) -> tuple[Array, Array]:
+    """Low and high of every row, or of every cell of the outputs; what time leaves is by the outputs' intervals."""
+    cells = sum(forward.balls[p].value.size for p in forward.graph.real_outputs)
+    count = cells if rows is None else len(rows)
+    low, high = np.full(count, -np.inf), np.full(count, np.inf)
+    if forward.unbounded:
+        return low, high
+    widest = max([cells, *(math.prod(layer.node.shape) for layer in forward.layers.values())])
+    step = count if steps else max(1, forward.budget.cells(CHUNK, forward.graph) // (2 * widest))
+    for start in range(0, count, max(1, step)):
+        chunk = slice(start, min(start + step, count))
+        some = np.eye(chunk.stop - start, cells, start) if rows is None else rows[chunk]
+        low[chunk], high[chunk] = by_intervals(forward, some)
         if start and forward.budget.is_spent:
-            break
-        chunk = slice(start, start + step)
-        both = tensor(np.concatenate([rows[chunk], -rows[chunk]]))[None]
+            continue
+        both = tensor(np.concatenate([some, -some]))[None]
         lower, negative = objective_low(forward, both, steps).numpy()[0].reshape(2, -1)
         low[chunk], high[chunk] = np.fmax(low[chunk], lower), np.fmin(high[chunk], -negative)
     return low, high

@@ -1,0 +1,77 @@
+"""The lines of smooth functions of one cell hold on boxes of any width, against balls of python-flint.
+
+As few points of a grid are laid over a box as its bend allows: one step, eight, or 64. Every choice must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flint
+import numpy as np
+import pytest
+import torch
+from flint import arb
+
+from specgrad.bounds.linear import relaxations as relax
+from specgrad.op import REGISTRY, apply
+
+EXACT: dict[str, Callable[[arb], arb]] = {
+    "tanh": lambda x: x.tanh(),
+    "exp": lambda x: x.exp(),
+    "sigmoid": lambda x: 1 / (1 + (-x).exp()),
+}
+
+
+def lines_of(name: str, low: torch.Tensor, high: torch.Tensor, bent: float) -> relax.Lines:
+    op = REGISTRY[name]
+    assert op.curve is not None
+    assert op.curve.curvature is not None
+    curvature = bent * op.curve.curvature(torch, low, high, {})
+    return relax.hull(lambda x: apply(op, x), low, high, op.curve.kinks({}), curvature)
+
+
+def escapes(name: str, width: float, bent: float = 1.0) -> int:
+    """Cells of boxes of one width where a line is on the wrong side of the function."""
+    rng = np.random.default_rng(1)
+    low = rng.uniform(-3, 3, 40)
+    high = low + width * rng.uniform(0.5, 1, 40)
+    down, lower, up, upper = (t.tolist() for t in lines_of(name, torch.tensor(low), torch.tensor(high), bent))
+    wrong = 0
+    with flint.ctx.workprec(300):
+        for k in range(40):
+            for share in (0.0, 0.03, 0.2, 0.5, 0.51, 0.77, 0.99, 1.0):
+                at = float(np.clip(low[k] + share * (high[k] - low[k]), low[k], high[k]))
+                x, y = arb(at), EXACT[name](arb(at))
+                wrong += not (arb(down[k]) * x + arb(lower[k]) <= y <= arb(up[k]) * x + arb(upper[k]))
+    return wrong
+
+
+@pytest.mark.parametrize("width", [1e-15, 1e-9, 1e-5, 1e-3, 1e-2, 0.1, 1.0, 6.0])
+@pytest.mark.parametrize("name", EXACT)
+def test_lines_hold(name: str, width: float) -> None:
+    assert escapes(name, width) == 0
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("width", [1e-3, 0.05])
+def test_a_bend_that_is_left_out_is_caught(name: str, width: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relax, "GRIDS", (1,))
+    assert escapes(name, width, bent=0.0)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_grids_are_as_coarse_as_the_bend_allows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coarser grids cost at most FLAT of the width on either side, against the finest one."""
+    low = torch.linspace(-3, 3, 50, dtype=torch.float64)
+    for width in (1e-6, 1e-4, 1e-3, 1e-2, 0.03):
+        high = low + width
+        middle = low / 2 + high / 2
+        chosen = lines_of(name, low, high, 1.0)
+        with monkeypatch.context() as m:
+            m.setattr(relax, "GRIDS", (64,))
+            fine = lines_of(name, low, high, 1.0)
+        gap, best = (
+            (each.upper_slope - each.lower_slope) * middle + each.upper - each.lower for each in (chosen, fine)
+        )
+        assert (gap <= best + 4 * relax.FLAT * width).all()
