@@ -72,8 +72,8 @@ def test_tiles_are_the_whole_on_a_thousand_networks(part: int) -> None:
     assert check(range(DEFAULT + part * ALL // 10, DEFAULT + (part + 1) * ALL // 10)) >= 100
 
 
-def gradients(seed: int) -> tuple[Any, Any] | None:
-    """Of a random cotangent: by the whole graph, and by tiles; None as above, and for deep networks, which round."""
+def gradients(seed: int) -> tuple[Any, Any, float] | None:
+    """Of a random cotangent: by the whole graph, by tiles, and how far apart; None as above, and where large."""
     rng = Random(seed)
     graph = network(rng)
     shape = graph.nodes[graph.input_positions[0]].shape
@@ -86,14 +86,18 @@ def gradients(seed: int) -> tuple[Any, Any] | None:
     gys = [torch.from_numpy(np.random.default_rng(seed).integers(-1, 2, graph.nodes[p].shape).astype(float))
            for p in graph.output_positions]  # fmt: skip
     whole = sg.compile(sg.vjp(graph), "torch")(x, *gys)[-1]
-    return None if float(whole.abs().max()) > 2.0**30 else (whole, plan.vjp(x, *gys)[0])
+    if float(whole.abs().max()) > 2.0**30:
+        return None
+    rounds = any(node.op.name == "avg_pool" for node in graph.nodes)  # thirds of a cotangent are no floats
+    return whole, plan.vjp(x, *gys)[0], 1e-13 * float(whole.abs().max()) if rounds else 0.0
 
 
 @pytest.mark.parametrize("count", [25, pytest.param(300, marks=pytest.mark.slow)])
 def test_gradients_by_tiles_are_those_of_the_whole(count: int) -> None:
     pairs = [pair for seed in range(count) if (pair := gradients(seed)) is not None]
     assert len(pairs) > count / 2
-    assert all(torch.equal(a, b) for a, b in pairs)
+    assert all(float((a - b).abs().max()) <= allowed for a, b, allowed in pairs)
+    assert sum(allowed == 0 for *_, allowed in pairs) > len(pairs) / 2
 
 
 def test_padding_in_place_of_a_cell_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

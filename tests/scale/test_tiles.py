@@ -282,6 +282,15 @@ def test_memory_chooses_the_largest_aligned_tile() -> None:
         tiles(graph, memory=1000)
 
 
+def test_no_kind_of_tile_takes_more_than_the_memory() -> None:
+    graph, _ = unet_and_parameters(100)
+    for memory in range(45_000, 900_000, 40_000):
+        plan = tiles(graph, memory=memory)
+        larger = min(plan.size[0] + 4, 100)
+        assert plan.peak_bytes <= memory
+        assert plan.size[0] == 100 or tiles(graph, larger).peak_bytes > memory
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 

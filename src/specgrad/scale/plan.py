@@ -91,6 +91,8 @@ def _fitting(lines: Lines, memory: int, itemsize: int, statistics: list[int]) ->
     while low < high:  # the largest k that fits, or 0
         middle = (low + high + 1) // 2
         low, high = (middle, high) if at(middle).middle_bytes <= memory else (low, middle - 1)
+    while low and at(low).peak_bytes > memory:  # of all kinds, which is rarely more
+        low -= 1
     if low == 0:
         text = f"the smallest aligned tile {at(1).size} takes {at(1).middle_bytes:,} bytes; memory={memory:,} is less"
         raise ParameterError("tiles", text, rule="P5")
@@ -251,14 +253,18 @@ class Plan:
         return alone | {k: len(range(k, stop, period)) for k in range(low, min(low + period, stop))}
 
     def _inside(self, d: int, k: int) -> bool:
-        """Whether no need of a tile is clipped along an axis."""
-        line, ends = self.places[d].line, {}
+        """Whether neither the outputs of a tile nor their needs are clipped along an axis."""
+        line, ends, nodes = self.places[d].line, {}, self.graph.nodes
         for p in self.outputs:
             for axis, place in self.lines.of(p).items():
                 if place.line == line:
-                    cells = self.graph.nodes[p].shape[axis]
-                    ends[p, axis] = self._interval(d, k, self.places[d].cells / place.cells, cells)
-        spans, nodes = self.lines.spans(ends).items(), self.graph.nodes
+                    scale = self.size[d] * self.places[d].cells / place.cells
+                    first, stop = math.floor(k * scale), math.floor((k + 1) * scale)
+                    if stop > nodes[p].shape[axis]:
+                        return False
+                    if first < stop:
+                        ends[p, axis] = first, stop
+        spans = self.lines.spans(ends).items()
         return k < self.counts[d] - 1 and all(a >= 0 and b <= nodes[p].shape[j] for (p, j), (a, b) in spans)
 
     @cached_property
@@ -294,7 +300,7 @@ class Plan:
     @property
     def middle_bytes(self) -> int:
         """`peak_bytes` of a tile in the middle."""
-        own = self.weight_bytes + self.itemsize * self.at(*(n // 2 for n in self.counts)).cut.peak_cells
+        own = self.weight_bytes + self.itemsize * self.at(*((n - 1) // 2 for n in self.counts)).cut.peak_cells
         return max([own, *(plan.middle_bytes for plan in self.passes)])
 
     @property
