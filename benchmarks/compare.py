@@ -1,6 +1,7 @@
 """Pairs of models, before and after real optimisers and exporters, and with mistakes: what `compare` says of each.
 
     python benchmarks/compare.py > benchmarks/compare.txt
+    python benchmarks/compare.py --box > benchmarks/compare_box.txt      every pair that differs, on boxes of inputs
 
 onnxoptimizer and onnxsim are used where they are installed; they are no dependency of ours.
 """
@@ -14,6 +15,7 @@ import io
 import logging
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +33,13 @@ import torch  # noqa: E402
 
 import compared  # noqa: E402
 import models  # noqa: E402
+from specgrad.bounds import Box  # noqa: E402
 from specgrad.check import compare  # noqa: E402
+from specgrad.check.farthest import farthest  # noqa: E402
+from specgrad.interop import from_onnx  # noqa: E402
+from specgrad.rounding import Arithmetic  # noqa: E402
+from specgrad.same.normal import normal_form  # noqa: E402
+from specgrad.same.terms import Table  # noqa: E402
 
 Pair = tuple[str, str, Any, Any, np.ndarray]  # what it is, what is right, the models, an input
 X = np.random.default_rng(1).normal(size=compared.SHAPE).astype(np.float32)
@@ -119,7 +127,29 @@ def row(pair: Pair) -> tuple[str, bool]:
     return line, done.verdict == wanted
 
 
+def on_boxes() -> None:
+    """How far apart somewhere in the box, and how far nowhere, in exact numbers and as executed."""
+    print("| pair | eps | reached | proven | by | each network by itself | executions, float32, fused | CPU s |")
+    print("|---|--:|--:|--:|---|--:|--:|--:|")
+    for pairs in (mistakes(), quantised(), *(exporters(n) for n in ("cnn3d", "resnet18"))):
+        for what, wanted, a, b, x in pairs:
+            if wanted == "differs":
+                for eps, text in ((1 / 255, "1/255"), (0.05, "0.05")):
+                    print(f"| {what} | {text} | {box_row(a, b, x, eps)} |", flush=True)
+
+
+def box_row(a: Any, b: Any, x: np.ndarray, eps: float) -> str:
+    table, start = Table(), time.process_time()
+    forms = [normal_form(from_onnx(model), table) for model in (a, b)]
+    far = farthest(*forms, table, (Box.around(x, eps),), Arithmetic(), False, lambda: None)
+    spent = time.process_time() - start
+    return f"{far.least:.3g} | {far.most:.3g} | {far.how} | {far.alone:.3g} | {far.executions:.3g} | {spent:.1f}"
+
+
 def main() -> None:
+    if "--box" in sys.argv:
+        on_boxes()
+        return
     names = ("onnx", "onnxruntime", "torch", "onnxoptimizer", "onnxsim")
     known = [n for n in names if importlib.util.find_spec(n)]
     print(", ".join(f"{n} {importlib.metadata.version(n)}" for n in known))

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ def main() -> None:
     text = [
         f"U-Net of width 8, depth 3, one thread, torch {torch.__version__}; pace {slower():.1f} (1: an idle machine)"
     ]
-    for line in (*lines(size, tile_sizes), *planning()):
+    for line in chain(lines(size, tile_sizes), planning()):
         print(line, flush=True)
         text.append(line)
     if not options.quick:

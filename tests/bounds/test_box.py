@@ -13,6 +13,7 @@ import torch
 import specgrad as sg
 from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.box import widened
+from specgrad.errors import ShapeError
 from specgrad.rounding import FORMATS, Arithmetic
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
@@ -71,3 +72,22 @@ def test_an_end_beyond_the_format_proves_nothing() -> None:
     graph = sg.trace(lambda x: sg.tanh(x), (1,))
     assert ibp(graph, Box([1.0], [1e39])).unbounded
     assert not ibp(graph, Box([1.0], [1e38])).unbounded
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, torch.uint8, torch.int32])
+def test_integers_are_numbers(kind: Any) -> None:
+    """Bytes from a camera: 250 - 3 is no 247 of a byte that wraps, and what is between them is between them."""
+    make = (lambda v: torch.tensor(v, dtype=kind)) if isinstance(kind, torch.dtype) else (lambda v: np.array(v, kind))
+    box, same = Box(make([3, 0]), make([250, 255])), Box([3.0, 0.0], [250.0, 255.0])
+    graph = sg.trace(lambda x: sg.relu(2 * x - 100) - x, (2,))
+    for bounds in (crown, ibp):
+        found, wanted = (bounds(graph, b, deployed=False).outputs for b in (box, same))
+        np.testing.assert_array_equal(np.asarray(found.low), wanted.low)
+        np.testing.assert_array_equal(np.asarray(found.high), wanted.high)
+    around = Box.around(make([3, 0]), 5)
+    assert (np.asarray(around.low).tolist(), np.asarray(around.high).tolist()) == ([-2, -5], [8, 5])
+
+
+def test_integers_beyond_float64_are_refused() -> None:
+    with pytest.raises(ShapeError, match="that float64 holds"):
+        Box(np.array([0]), np.array([2**53 + 1]))

@@ -12,6 +12,7 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from pace import stretched
 from specgrad.properties.property import Case, Property, PropertyError
 from specgrad.properties.vnnlib import read_text
 
@@ -208,6 +210,12 @@ def read(text: str) -> Property | None:
         return None
 
 
+@cache
+def budget() -> float:
+    """A second of an idle machine; most questions end long before."""
+    return stretched(1)
+
+
 def examined(seed: int) -> str:
     """How a property ends; a wrong end is an assertion."""
     asked = question(seed)
@@ -216,7 +224,7 @@ def examined(seed: int) -> str:
     if statement is None:
         assert not any(asked.broken_at(x, y) for x in inside for y in outputs(asked.network, x))
         return "nothing to prove"
-    found = certify(asked.network.graph(), statement, seconds=1)
+    found = certify(asked.network.graph(), statement, seconds=budget())
     if found.verdict == "holds":
         assert not any(asked.broken_at(x, y) for x in inside for y in outputs(asked.network, x)), asked.text
         for case in statement.cases:

@@ -86,6 +86,7 @@ PLANTED = {
     "winners": (hunted_gradient, POOLED, winners, "find_gaps", narrow_gaps),
     "rounding": (hunted, [Drawn.conv], Forward, "_linear_error", no_error),
 }
+SOONEST = {"gaps": 11, "gate": 9, "routed": 3}  # seeds that are known to catch these; tried before all others
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -93,7 +94,7 @@ def test_a_planted_mistake_is_caught(name: str, monkeypatch: pytest.MonkeyPatch)
     """Networks of the layers in question are fine as they are, and not with the mistake."""
     hunt, kinds, owner, attribute, wrong = PLANTED[name]
     monkeypatch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
-    caught = next(seed for seed in range(40) if hunt(seed, 8, 8, kinds))
+    caught = next(seed for seed in (SOONEST.get(name, 0), *range(40)) if hunt(seed, 8, 8, kinds))
     monkeypatch.undo()
     assert not hunt(caught, 8, 8, kinds)
 

@@ -72,7 +72,10 @@ def test_names_order_and_sharing_do_not_matter() -> None:
     for node in other.graph.node:
         node.name = f"renamed {node.name}"
     done = compare(compared.original(), other, X, eps=0.5)
-    assert (done.verdict, done.shown, done.box) == ("same", "node for node, weights bit for bit", 0.0)
+    assert (done.verdict, done.shown) == ("same", "node for node, weights bit for bit")
+    assert done.box is not None
+    assert (done.box.most, done.box.least) == (0.0, 0.0)
+    assert 0 < done.box.executions < 0.01  # two executions of one function
 
 
 def test_what_a_real_optimiser_changes(tmp_path: Any) -> None:
@@ -112,6 +115,30 @@ def test_weights_are_as_far_apart_as_said() -> None:
         shift = ball(w["beta1"][c]) - ball(w["mean1"][c]) * scale - ball(new["b1"][c])
         worst = max(worst, float(abs(shift).mid()))
     assert worst <= done.weights.distance <= worst * 1.0001
+
+
+@pytest.mark.parametrize(("eps", "verdict"), [(1e-5, "differs"), (2.0**-16, "same")])
+def test_an_eps_is_what_the_model_says(eps: float, verdict: str) -> None:
+    """A Python number in a module, a float32 in a file: one function where float32 holds it."""
+    import torch
+
+    torch.manual_seed(0)
+    norm = torch.nn.BatchNorm2d(2, eps=eps).eval()
+    info = onnx.helper.make_tensor_value_info
+    given = {n: t.detach().numpy() for n, t in norm.state_dict().items() if t.ndim}
+    names = ["x", "weight", "bias", "running_mean", "running_var"]
+    node = onnx.helper.make_node("BatchNormalization", names, ["y"], epsilon=eps)
+    arrays = [onnx.numpy_helper.from_array(given[n], n) for n in names[1:]]
+    graph = onnx.helper.make_graph([node], "g", [info("x", 1, (1, 2, 3, 3))], [info("y", 1, (1, 2, 3, 3))], arrays)
+    file = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    x = np.random.default_rng(0).normal(size=(1, 2, 3, 3)).astype(np.float32)
+    done = compare(norm, file, x)
+    assert done.verdict == verdict
+    if verdict == "differs":
+        assert done.witness is not None
+        assert done.witness.within
+        scale = 1 / np.sqrt(1 + 1e-5) - 1 / np.sqrt(1 + float(np.float32(1e-5)))  # of a variance of 1
+        assert done.witness.least == pytest.approx(abs(scale * x).max(), rel=1e-2)
 
 
 # --- distances --------------------------------------------------------------------------------------------------------
@@ -190,6 +217,48 @@ def test_a_wrong_eps_is_refused(eps: float) -> None:
     graph = sg.trace(sg.relu, (3,))
     with pytest.raises(ParameterError, match="eps must be"):
         compare(graph, graph, eps=eps)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"low": 0}, "both low and high"),
+        ({"low": 1, "high": 0}, "low must not exceed high"),
+        ({"box": Box(np.zeros(3), np.ones(3)), "eps": 1}, "a box, or eps"),
+        ({"box": np.zeros(3)}, "box must be a Box"),
+    ],
+)
+def test_a_box_that_says_nothing_is_refused(asked: Any, message: str) -> None:
+    graph = sg.trace(sg.relu, (3,))
+    with pytest.raises(ParameterError, match=message):
+        compare(graph, graph, **asked)
+
+
+def test_a_box_of_another_shape_is_refused() -> None:
+    graph = sg.trace(sg.relu, (3,))
+    with pytest.raises(ShapeError, match="input x must have shape"):
+        compare(graph, graph, np.zeros(3, np.float32), box=Box(np.zeros(4), np.ones(4)))
+
+
+def test_boxes_in_three_words_are_one() -> None:
+    a, b = sg.trace(lambda x: sg.relu(3 * x), (2,)), sg.trace(lambda x: sg.relu(3.25 * x), (2,))
+    middle = np.full(2, 0.5, np.float32)
+    asked = [{"eps": Fraction(1, 2)}, {"low": 0, "high": 1}, {"box": Box(np.zeros(2), np.ones(2))}]
+    for done in (compare(a, b, middle, **options) for options in (*asked, {"eps": 9, "low": 0, "high": 1})):
+        assert done.box is not None
+        assert 0.25 <= done.box.most < 0.2501  # at x = 1
+        assert 0.2499 < done.box.least <= 0.25
+    assert compare(a, b, box=Box(np.zeros(2), np.ones(2))).points[0].about == "the middle of the box"
+
+
+def test_a_difference_that_only_the_box_shows() -> None:
+    """Nothing at the input given, nor at normal numbers: a relu that begins at 99."""
+    a, b = sg.trace(lambda x: sg.relu(x - 99), (1,)), sg.trace(lambda x: sg.relu(x - 99) * 2, (1,))
+    done = compare(a, b, np.float32([0]), low=0, high=100)
+    assert done.verdict == "differs"
+    assert done.witness is not None
+    assert done.witness.about == "an input of the box"
+    assert compare(a, b, np.float32([0])).verdict == "cannot tell"
 
 
 def test_models_that_do_not_fit_the_input_are_refused() -> None:

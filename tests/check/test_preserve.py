@@ -488,6 +488,11 @@ def test_the_page_has_every_open_sample_and_whole_bars() -> None:
     result = preserve(graph, np.concatenate([near, x[:10]]), runtimes=())
     page = preserved_page(result)
     assert page.count("two executions</summary>") == result.counts["differs"]
+    shown = next(s for s in result.samples if s.executions)
+    for run in shown.executions:  # the outputs that it is decided by, with digits that tell any two float32 apart
+        for k in shown.between:
+            assert np.float32(f"{run['outputs'][str(k)]:.9g}") == np.float32(run["outputs"][str(k)])
+            assert f'<td class="number">{run["outputs"][str(k)]:.9g}' in page
     assert str(result) in page
     svg = plot(result.samples)
     root = ElementTree.fromstring(svg[: svg.index("</svg>") + 6])

@@ -46,12 +46,30 @@ def test_another_function_is_1_with_an_input_and_a_layer(files: Path, run: Any) 
     (point,) = data["points"]
     assert (point["place"], point["value"], point["within"]) == ([0, 1], 2.0, False)
     assert 0.4999 < point["least"] <= 0.5 <= point["most"] < 0.5001  # relu(3 - 1) and relu(3 - 1.5)
-    assert 0.625 <= data["box"] < 0.6251  # half of x1, which is at most 5/4
-    assert (data["parts"][0], data["by_value"], data["most"]) == ("h", "h", data["box"])
+    box = data["box"]
+    assert box["least"] <= 0.625 <= box["most"] < 0.6251  # half of x1, which is at most 5/4
+    assert box["least"] > 0.6249
+    assert box["most"] < box["executions"] < box["most"] + 1e-5
+    assert (data["parts"][0], data["by_value"], data["most"]) == ("h", "h", box["most"])
+    assert data["deployment"]
     assert data["weights"]["distance"] == pytest.approx(0.5)
     text = run("compare net.onnx other.json --input one.npy")[1]
     assert "beyond rounding of float32" in text
     assert "they part, in form, at h and" in text
+
+
+def test_a_box_in_words(files: Path, run: Any) -> None:
+    """Exact outputs and executions are two claims, and the class of the second is named."""
+    code, out, _ = run("compare net.onnx other.json --input one.npy --eps 1/4 --low 0 --high 3 --execution node")
+    assert code == 1
+    assert "in the box: exact outputs are at most 0.625" in out
+    assert "in the box: executions (float32, by node) of both are at most 0.625" in out
+    assert "for every execution with" in out
+    code, out, _ = run("compare net.onnx words.json --low 0 --high 1 --json")
+    data = json.loads(out)
+    assert (code, data["box"]["most"], data["box"]["how"]) == (0, 0.0, "one function")
+    assert 0 < data["box"]["executions"] < 1e-5
+    assert run("compare net.onnx words.json --low 0")[0] == 3
 
 
 def test_other_outputs_are_1(files: Path, run: Any) -> None:

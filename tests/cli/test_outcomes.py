@@ -76,7 +76,10 @@ USAGE += ["preserve net.onnx data.npz --record bad.npy", "preserve net.onnx data
 USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
 USAGE += ["tolerance net.onnx --input bad.npz", "tolerance net.onnx --input x.npy --input x.npy"]
 USAGE += ["compare net.onnx", "compare net.onnx net.onnx --eps -1", "compare net.onnx net.onnx --eps few"]
-USAGE += [f"tiles g.json {option}" for option in ("--tile x", "--tile 0", "--tile 1,1,1", "--memory 1", "--memory few")]
+USAGE += [
+    f"tiles g.json {option}"
+    for option in ("--tile x", "--tile 0", "--tile 1,1,1", "--memory 1", "--memory few", "--axes 7")
+]
 USAGE += ["tiles g.json --tile 1 --memory 1GB", "tiles g.json --dtype int8", "tiles g.json --shape y=1,2"]
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
 INSIDE: dict[str, tuple[Any, str]] = {

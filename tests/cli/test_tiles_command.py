@@ -88,5 +88,15 @@ def test_what_is_wrong_is_said(model: str, run, options: str, words: str) -> Non
     assert words in err
 
 
+def test_axes_are_given(folder: Path, run) -> None:
+    w = np.ones((2, 3, 3, 3))
+    net = sg.channels_last(lambda x: sg.conv(w, None, x, padding=1), rank=2)
+    sg.save(sg.trace(net, (1, 12, 10, 3)), folder / "last.json")
+    assert run("tiles last.json")[0] == 1
+    code, out, _ = run("tiles last.json --axes 1,2")
+    assert code == 0
+    assert "x axis 1: 1 before, 1 after, aligned to 1" in out
+
+
 def test_an_open_size_is_asked_for(model: str, run) -> None:
     assert "give --shape x=1,3,SIZE,SIZE" in run(f"tiles {model}")[2]

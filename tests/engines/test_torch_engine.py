@@ -18,7 +18,7 @@ from specgrad.engines.torch.table import ENGINE
 from specgrad.op import REGISTRY, Op
 from specgrad.rounding import ULPS
 
-FEW, CASES = 80, 300  # by default, and with -m slow
+FEW, CASES = 60, 300  # by default, and with -m slow
 OPERATORS = sorted(REGISTRY)
 
 

@@ -43,10 +43,12 @@ def same(found: sg.Graph, fresh: sg.Graph) -> None:
         assert (constant == other).all() if constant.dtype == object else constant.tobytes() == other.tobytes()
 
 
+PARTS = [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in (2, 3, 4))]
+
 # --- the batch ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", PARTS[:4])
 def test_generated_graphs_with_an_open_batch_are_fresh_traces(part: int) -> None:
     for seed in range(25 * part, 25 * part + 25):
         run, _, x = program(seed)
@@ -207,7 +209,7 @@ def outcome(make: Callable[[], sg.Graph]) -> sg.Graph | type:
         return type(error)
 
 
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("part", PARTS)
 def test_generated_graphs_with_open_spatial_sizes_are_fresh_traces(part: int) -> None:
     """Where a fresh trace is refused (a window that does not fit), so is the size; the other way round a guard may
     refuse what a trace would take, which is counted."""

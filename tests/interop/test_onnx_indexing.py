@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from onnx import helper
 
 import onnx_cases as cases
 import specgrad as sg
-from specgrad.interop import from_onnx
+from specgrad.errors import UnsupportedError
+from specgrad.interop import from_onnx, to_onnx
 
 pytestmark = pytest.mark.quick
 RNG = np.random.default_rng(0)
@@ -30,6 +32,9 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("ScatterND", [X, SPOTS, numbers(2, 5)], {}),
     ("ScatterND", [X, np.array([[-1], [0]]), numbers(2, 4, 5)], {}),
     ("ScatterND", [X, np.array([[0, 0, 0], [-1, -1, -1]]), numbers(2)], {}),
+    ("ScatterElements", [X, RNG.integers(-5, 5, (3, 4, 7)), numbers(3, 4, 7)], {"axis": -1, "reduction": "add"}),
+    ("ScatterElements", [X, RNG.integers(-4, 4, (3, 2, 5)), numbers(3, 2, 5)], {"axis": 1, "reduction": "add"}),
+    ("ScatterElements", [0 * X, RNG.integers(0, 3, (9, 4, 5)), numbers(9, 4, 5)], {"reduction": "add"}),
     ("Trilu", [X], {}),
     ("Trilu", [X, np.array(-1)], {"upper": 0}),
     ("Trilu", [X, np.array(2)], {"upper": 1}),
@@ -137,3 +142,62 @@ def test_refused_by_name(op: str, inputs: list[Any], given: dict[str, Any], mess
     with pytest.raises(sg.SpecgradError) as caught:
         from_onnx(model)
     assert message in str(caught.value)
+
+
+# --- derivatives, written and read again ------------------------------------------------------------------------------
+
+LOSSES = {
+    "max_pool": (lambda x: sg.max_pool(x, (2, 2), stride=2), (2, 3, 4, 4)),
+    "overlapping": (lambda x: sg.max_pool(x, (3, 3), stride=2, padding=1), (1, 2, 5, 4)),
+    "one axis": (lambda x: sg.max_pool(sg.relu(x), (3,)), (2, 2, 9)),
+    "gather": (lambda x: sg.gather(x, np.array([[0, 2], [2, -1]]), axis=1), (2, 4, 3)),
+    "pool of pool": (lambda x: sg.max_pool(sg.max_pool(x, (2, 2)), (2, 2)), (1, 2, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_gradient_is_read_back(name: str) -> None:
+    """Exactly, over rationals, ties included; and as ONNX Runtime computes the file, on small integers."""
+    function, shape = LOSSES[name]
+    gradient = sg.grad(sg.trace(lambda x: sg.sum(sg.power(function(x), 2)), shape))
+    file = to_onnx(gradient)
+    read = from_onnx(file)
+    x = np.random.default_rng(5).integers(-3, 3, shape).astype(np.float32)
+    lifted = replace(read, constants={p: sg.exact(a) if a.dtype.kind == "f" else a for p, a in read.constants.items()})
+    assert (np.asarray(lifted(sg.exact(x))) == np.asarray(gradient(sg.exact(x)))).all()
+    np.testing.assert_array_equal(np.asarray(read(x)), cases.runtime(file, [x])[0])
+
+
+def test_what_scatters_otherwise_is_refused() -> None:
+    for given in ({"axis": 0}, {"axis": 0, "reduction": "mul"}):
+        model, _ = cases.one(
+            "ScatterElements", [X, np.zeros((1, 4, 5), np.int64), numbers(1, 4, 5)], opset=18, known=1, **given
+        )
+        with pytest.raises(UnsupportedError, match="only reduction='add'"):
+            from_onnx(model)
+    model, _ = cases.one(
+        "ScatterElements", [X, np.zeros((1, 2, 5), np.int64), numbers(1, 2, 5)], opset=18, known=1, reduction="add"
+    )
+    with pytest.raises(UnsupportedError, match="must have the shape of the data"):
+        from_onnx(model)
+
+
+def test_positions_that_are_moved_otherwise_are_refused() -> None:
+    """Indices of MaxPool less anything but the cells of the planes before."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p", "i"], name="pool", kernel_shape=[2, 2]),
+        helper.make_node("Sub", ["i", "by"], ["y"], name="moved"),
+    ]
+    x = numbers(1, 2, 3, 3)
+    right = np.array([0, 9]).reshape(1, 2, 1, 1)
+    for by, fine in ((right, True), (right + 1, False), (right[:, :1], False)):
+        model = cases.network(nodes, {"x": x}, ["y"], {"by": by}, 18)
+        if fine:
+            corners = [(c, i, j) for c in range(2) for i in range(2) for j in range(2)]
+            cells = [
+                [(-x[0, c, i + a, j + b], (i + a) * 3 + j + b) for a in (0, 1) for b in (0, 1)] for c, i, j in corners
+            ]
+            assert from_onnx(model)(x).ravel().tolist() == [min(window)[1] for window in cells]
+        else:
+            with pytest.raises(UnsupportedError, match="plane by plane"):
+                from_onnx(model)

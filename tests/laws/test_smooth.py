@@ -26,7 +26,7 @@ def formal(x: np.ndarray) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("seeds", slices(60, 200))
+@pytest.mark.parametrize("seeds", slices(40, 200))
 @pytest.mark.parametrize("name", ["smooth_max_pool", "smooth_pull", "smooth_push"])
 def test_adjoint_law_is_exact(name: str, seeds: Iterable[int]) -> None:
     """Over sums of e**q the law holds to the last digit; any rational stands for y, which the law does not need."""

@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import unet
 from common import each
 
-pytestmark = pytest.mark.quick
 N = 96
 ONES = lambda *shape: np.ones(shape)
 
@@ -125,16 +124,15 @@ def attention(x: Any) -> Any:
     [
         (lambda x: sg.cumsum(x, 2), "cumsum"),
         (lambda x: sg.flatten(x, 1), "reshape"),
-        (attention, "reshape"),
+        (attention, "reshape"),  # and more
         (lambda x: sg.adaptive_avg_pool(x, (3, 3)), "avg_pool"),
         (lambda x: sg.max_pool(x, (8, 8)), "max_pool"),
         (lambda x: sg.concat([x, x], axis=3), "concat"),
         (lambda x: sg.pad(x, [(1, 1), (1, 1)], mode="reflect"), "gather"),
         (lambda x: sg.resize(x, (15, 15), where="align_corners"), "resize"),
-        (lambda x: x + sg.permute(x, (0, 1, 3, 2)), "permute"),
-        (lambda x: sg.slice(x, None, None, slice(0, 8, 2)) + sg.slice(x, None, None, slice(0, 4)), "slice"),
+        (lambda x: x + sg.permute(x, (0, 1, 3, 2)), "add"),
+        (lambda x: sg.slice(x, None, None, slice(0, 8, 2)) + sg.slice(x, None, None, slice(0, 4)), "add"),
     ],
 )  # fmt: skip
 def test_every_way_of_reading_everything_is_seen(net: Any, operator: str) -> None:
-    seen = margin(sg.trace(net, (1, 2, 8, 8))).whole
-    assert operator in {w.operator for w in seen} or {w.operator for w in seen} == {"add"}
+    assert operator in {w.operator for w in margin(sg.trace(net, (1, 2, 8, 8))).whole}

@@ -17,14 +17,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import specgrad as sg
 from pace import slower, stretched
+from specgrad.interop import from_torch
 from specgrad.scale import Plan, tiles
+from specgrad.scale.cut import needs_of
+from specgrad.scale.lines import box_rules
+from specgrad.window.box import slices
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 import unet
 from common import each
 
-pytestmark = pytest.mark.quick
 SHAPES = unet.shapes(1, 2, 2, 2)
 
 
@@ -122,6 +125,25 @@ def test_interior_tiles_share_one_graph_and_all_share_the_weights() -> None:
     assert not any(list(module.parameters()) + list(module.buffers()) for module in plan.programs.compiled.values())
 
 
+def test_an_output_that_is_read_on_may_stand_anywhere_in_what_is_computed() -> None:
+    """The same needs, another part of them as an output: another graph."""
+
+    def net(x: Any) -> Any:
+        y = sg.relu(x)
+        return sg.conv(np.ones((1, 1, 5)), None, y), y
+
+    graph = sg.trace(net, (1, 1, 12))
+    y, z = graph.output_positions[1], graph.output_positions[0]
+    rules, x = box_rules(graph), integers((1, 1, 12), 3)
+    cuts = []
+    for first in (0, 1, 2):
+        part = ((0, 1), (0, 1), (first, first + 2))
+        cuts.append(needs_of(graph, rules, {z: ((0, 1), (0, 1), (0, 1)), y: part}))
+        results = cuts[-1].graph()((x[..., :5],), (), tuple(graph.constants.values()))
+        assert np.array_equal(results[1], np.maximum(x, 0)[slices(part)])
+    assert len({cut.key for cut in cuts}) == 3
+
+
 def test_constants_become_tensors_once_and_are_cut_where_they_differ() -> None:
     w, here = integers((1, 1, 3, 3)), integers((16, 16), 5)
     graph = sg.trace(lambda x: sg.conv(w, None, x, padding=1) + here, (1, 1, 16, 16))
@@ -131,6 +153,44 @@ def test_constants_become_tensors_once_and_are_cut_where_they_differ() -> None:
         out[t.box] = t(x[t.reads])
     assert np.array_equal(out.numpy(), graph(x.numpy()))
     assert len(plan.programs._constants) == 1  # the weights; the map is cut anew for every tile
+
+
+def test_images_with_channels_last() -> None:
+    w = integers((2, 3, 3, 3))
+    graph = sg.trace(sg.channels_last(lambda x: sg.conv(w, None, x, padding=1), rank=2), (1, 12, 10, 3))
+    x = integers((1, 12, 10, 3), 4)
+    plan, out = tiles(graph, (5, 4), axes=(1, 2)), np.empty((1, 12, 10, 2))
+    for t in plan:
+        out[t.box] = t(x[t.reads])
+    assert np.array_equal(out, graph(x))
+    assert [(m.axis, m.before, m.after) for m in plan.margin.axes] == [(1, 1, 1), (2, 1, 1)]
+    with pytest.raises(sg.UnsupportedError, match="reads all of axis"):
+        tiles(graph, 4)  # without a word they are taken for NCHW
+
+
+def test_a_module_of_pytorch_in_float32() -> None:
+    """Weights are constants of the graph, in the module's own format; integers, so that every sum is exact."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1, padding_mode="zeros"),
+        torch.nn.BatchNorm2d(4, eps=0.0),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2, ceil_mode=True),
+        torch.nn.Conv2d(4, 4, 3, padding=2, dilation=2, groups=2),
+        torch.nn.ConvTranspose2d(4, 2, 3, stride=2, padding=1),
+        torch.nn.Upsample(scale_factor=2, mode="bilinear"),
+    ).eval()
+    for weight in net.parameters():
+        weight.data = torch.randint(-2, 3, weight.shape).float()
+    x = torch.randint(-3, 4, (1, 1, 31, 26)).float()
+    graph = from_torch(net, x)
+    with torch.no_grad():
+        whole = net(x)
+        out = torch.empty(whole.shape)
+        for t in tiles(graph, (20, 17)):
+            out[t.box] = t(x[t.reads])
+    assert out.dtype == torch.float32
+    assert torch.equal(out, whole)  # by the module itself
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
@@ -238,6 +298,10 @@ def test_layers_that_read_everything_are_refused_by_name() -> None:
     assert np.array_equal(out, graph(x))
 
 
+def gram(x: Any) -> Any:
+    return sg.broadcast(sg.reshape(x, (1, 2, 4, 1)), (1, 2, 4, 4)) * sg.reshape(x, (1, 2, 1, 4))
+
+
 def flat(x: Any) -> Any:
     return sg.flatten(x, 1)
 
@@ -246,6 +310,7 @@ def flat(x: Any) -> Any:
     ("call", "text"),
     [
         (lambda g: tiles(g), "give size= or memory="),
+        (lambda g: tiles(sg.trace(lambda p: sg.relu(p["x"]), {"x": (1, 1, 9)}), 4), "an argument that is no structure"),
         (lambda g: tiles(g, 4, memory=10), "give size= or memory="),
         (lambda g: tiles(g, (4, 4)), r"one whole number per axis \(2,\) of the output \(1, 1, 10\); got \(4, 4\)"),
         (lambda g: tiles(g, 0), "got 0"),
@@ -254,6 +319,7 @@ def flat(x: Any) -> Any:
         (lambda g: tiles(g, 4)[3], "there are 3 tiles; got 3"),
         (lambda g: tiles(g, 4)[0].vjp(np.zeros((1, 1, 5))), "then 1 cotangents; got 0"),
         (lambda g: tiles(sg.trace(flat, (1, 2, 4)), 4, allow_whole=True), "no axis of the output"),
+        (lambda g: tiles(sg.trace(gram, (1, 2, 4)), 2, allow_whole=True), "goes along one axis of the image twice"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(call: Any, text: str) -> None:

@@ -130,7 +130,7 @@ def network(rng: Random) -> sg.Graph:
             if min(y.shape) > 0 and math.prod(y.shape) <= MOST_CELLS:
                 x = y
             middle = x if k == depth // 2 else middle
-        return (x, sg.relu(middle)) if two else x
+        return (x, middle if rng.random() < 0.5 else sg.relu(middle)) if two else x
 
     sizes = tuple(rng.randint(3, {1: 60, 2: 24, 3: 8}[rank]) for _ in range(rank))
     return sg.trace(net, (rng.choice((1, 2)), rng.choice((1, 2, 4)), *sizes))

@@ -21,16 +21,19 @@ class Box:
 
     Ends may be NumPy, PyTorch or JAX arrays; results come back as the same kind. They are taken as float64, exactly;
     where a deployed network's format does not hold an end, its bounds hold for the inputs rounded to it as well.
+    Integers are numbers like any other: between the bytes 3 and 5 lies 4.5 too.
 
     >>> Box([0.0, 1.0], [1.0, 1.0]).width
     array([1., 0.])
+    >>> Box(np.uint8([200]), np.uint8([255])).width + Box(np.uint8([0]), np.uint8([255])).high
+    array([310.])
     """
 
     low: Any
     high: Any
 
     def __post_init__(self) -> None:
-        low, high = numpy_of(self.low), numpy_of(self.high)
+        low, high = end_of(self.low), end_of(self.high)
         for name, end, given in (("low", low, self.low), ("high", high, self.high)):
             if not _is_tensor(given):
                 object.__setattr__(self, name, end)
@@ -47,7 +50,7 @@ class Box:
         >>> box.low, box.high
         (array([0.25, 0.75]), array([0.75, 1.  ]))
         """
-        middle, reach = numpy_of(x), numpy_of(eps)
+        middle, reach = end_of(x), end_of(eps)
         ends = [_outward(middle, -reach), _outward(middle, reach)]
         ends = [e if low is None else np.maximum(e, low) for e in ends]
         ends = [e if high is None else np.minimum(e, high) for e in ends]
@@ -133,6 +136,16 @@ def numpy_of(x: Any) -> Array:
     return array.astype(np.float64)
 
 
+def end_of(x: Any) -> Array:
+    """An end of a box as float64; integers that float64 does not hold are refused."""
+    end = numpy_of(x)
+    if end.dtype.kind not in "iub":
+        return end
+    if end.size and max(int(end.max()), -int(end.min())) > 2**53:
+        raise ShapeError("box", f"ends must be numbers that float64 holds; got integers up to {end.max()}")
+    return end.astype(np.float64)
+
+
 def like(x: Array, example: Any, direction: float) -> Any:
     """A float64 end as the kind of array that `example` is, on its device, never short of it."""
     package = type(example).__module__.partition(".")[0]
@@ -185,7 +198,7 @@ def _neighbour(x: Array, form: Format, toward: Any) -> Array:
 def ball_of(given: Any, form: Format) -> Any:
     """A box as a ball that a rounding rule takes; arrays as they are."""
     if isinstance(given, Box):
-        return hull(*widened(numpy_of(given.low), numpy_of(given.high), form))
+        return hull(*widened(end_of(given.low), end_of(given.high), form))
     return numpy_of(given)
 
 

@@ -101,13 +101,13 @@ def apart_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Apart:
         try:
             need("flint", "balls need")
             return _over_balls(a, b, inputs)
-        except (MissingPackageError, ScalarError, ZeroDivisionError):
-            pass  # a comparison that balls do not decide: bounds hold for either answer
+        except (MissingPackageError, ScalarError, ZeroDivisionError, OverflowError, ValueError):
+            pass  # a comparison that balls do not decide, a constant that is no number: bounds hold for either answer
     first, second = (_report(g, inputs) for g in (a, b))
     low = tuple(np.nextafter(p[0] - q[1], -np.inf) for p, q in zip(first, second, strict=True))
     high = tuple(np.nextafter(p[1] - q[0], np.inf) for p, q in zip(first, second, strict=True))
     values = tuple(p[0] / 2 + p[1] / 2 for p in first)
-    rough = Apart(*_known(low, high), "float64, each network by itself", values)
+    rough = Apart(*known_ends(low, high), "float64, each network by itself", values)
     if rough.differs:
         return rough
     return replace(over_box(a, b, tuple(Box(x, x) if x.dtype.kind == "f" else x for x in inputs)), values=values)
@@ -134,7 +134,7 @@ def _over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Apart:
         values = tuple(np.array([float(v.mid()) for v in x.flat]).reshape(x.shape) for x in first)
     finally:
         flint.ctx.prec = before
-    return Apart(*_known(low, high), f"balls of {BITS} bits", values)
+    return Apart(*known_ends(low, high), f"balls of {BITS} bits", values)
 
 
 def _ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
@@ -160,7 +160,7 @@ def _floats(numbers: list[Any], shape: tuple[int, ...], side: float) -> Array:
     return np.where(zero, 0.0, np.nextafter(near, side))
 
 
-def _known(low: tuple[Array, ...], high: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def known_ends(low: tuple[Array, ...], high: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """NaN is an end about which nothing is known."""
     return tuple(np.where(np.isnan(x), -np.inf, x) for x in low), tuple(np.where(np.isnan(x), np.inf, x) for x in high)
 
@@ -175,14 +175,14 @@ def _report(graph: Graph, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]
         return [(np.nextafter(v.value - v.radius, -np.inf), np.nextafter(v.value + v.radius, np.inf)) for v in outputs]
 
 
-def over_box(a: Graph, b: Graph, boxes: tuple[Any, ...]) -> Apart:
+def over_box(a: Graph, b: Graph, boxes: tuple[Any, ...], seconds: float | None = None) -> Apart:
     """The difference anywhere in the boxes, one per input (an array: an input that does not move)."""
     both = difference(a, b)
     given = iter(boxes)
     args = tuple(transform(lambda _, p: next(given), tree) for tree in both.inputs)
     try:
-        bounds, how = crown(both, args, deployed=False), "linear bounds of the difference"
+        bounds, how = crown(both, args, deployed=False, seconds=seconds), "linear bounds of the difference"
     except SpecgradError:
         bounds, how = ibp(both, *args, deployed=False), "interval bounds of the difference"
     outputs = [box for box in leaves(bounds.outputs) if box is not None]
-    return Apart(*_known(tuple(box.low for box in outputs), tuple(box.high for box in outputs)), how)
+    return Apart(*known_ends(tuple(box.low for box in outputs), tuple(box.high for box in outputs)), how)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..bounds import Box
-from ..bounds.box import numpy_of
+from ..bounds.box import end_of, numpy_of
 from ..errors import ParameterError, ShapeError, SpecgradError
 from ..graph.graph import Graph
 from ..graph.run import bind_inputs
@@ -26,10 +26,12 @@ from ..same.normal import Form, normal_form
 from ..same.structure import Weights, first_apart, same_node_for_node, weights_apart
 from ..same.terms import Table
 from ..scalar import Array, Number
-from .apart import Apart, apart_at, over_box
+from .apart import Apart, apart_at
 from .export import first_difference
+from .farthest import Farthest, farthest
 from .model import graph_of, is_file
-from .tolerance import tolerance
+from .ranged import box_around, box_of
+from .tolerance import tolerance, words_of
 
 Progress = Callable[[str, int, int], None]
 LISTED = 100_000  # cells of an input that are listed
@@ -70,7 +72,7 @@ class Comparison:
     shown      how: "node for node" or "by rewriting over exact numbers"; of a difference, in words
     weights    where the structures agree: the constants that differ the most; None: they do not agree
     points     the inputs that were looked at
-    box        where asked for: no input of the box sets the outputs farther apart; inf: nothing is known
+    box        where asked for: how far apart on the whole box, exact outputs and executions of `arithmetic`
     parts      the first layers, of both, that compute what the other model computes nowhere
     by_value   the first layer of the first model whose values, up to float32, the other model has nowhere; None: every
                layer's values are there, or nothing was looked at
@@ -80,11 +82,11 @@ class Comparison:
     shown: str
     weights: Weights | None = None
     points: tuple[PointApart, ...] = ()
-    box: float | None = None
+    box: Farthest | None = None
     parts: tuple[str, str] | None = None
     by_value: str | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    deployment: Mapping[str, str] = field(default_factory=dict)
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -96,7 +98,7 @@ class Comparison:
     @property
     def most(self) -> float | None:
         """The proven largest distance: over the box, else at the inputs given; None: none is proven."""
-        ends = [self.box] if self.box is not None else [p.most for p in self.points]
+        ends = [self.box.most] if self.box is not None else [p.most for p in self.points]
         return max(ends) if ends and math.isfinite(max(ends)) else None
 
     def __str__(self) -> str:
@@ -114,7 +116,7 @@ class Comparison:
             if p.within is not None:
                 lines.append(f"  {_rounding(p)}")
         if self.box is not None:
-            lines.append(f"in the box: no output is farther apart than {self.box:.3g}")
+            lines += self.box.sentences(words_of(self.arithmetic))
         if self.parts is not None and any(self.parts):
             lines.append(f"they part, in form, at {self.parts[0] or '-'} and {self.parts[1] or '-'}")
         if self.verdict == "differs" and self.points:
@@ -133,12 +135,12 @@ class Comparison:
             "weights": weights,
             "points": [p.to_json() for p in self.points],
             "most": self.most,
-            "box": self.box,
+            "box": None if self.box is None else self.box.to_json(),
             "parts": None if self.parts is None else list(self.parts),
             "by_value": self.by_value,
             "inputs": {name: list(shape) for name, shape in self.shapes.items()},
             "witness": [x.tolist() for x in witness.inputs] if witness is not None and small else None,
-            "deployment": dict(self.deployment),
+            "deployment": dict(self.arithmetic.deployment),
             "notes": list(self.notes),
             "seconds": self.seconds,
         }
@@ -159,6 +161,9 @@ def compare(
     b: Any,
     *inputs: Any,
     eps: Number | None = None,
+    low: Number | None = None,
+    high: Number | None = None,
+    box: Any = None,
     arithmetic: Arithmetic | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -166,10 +171,12 @@ def compare(
     """Whether two models are one function over real numbers, or how far apart they are.
 
     a, b        Graphs, ONNX files (paths, bytes, ModelProtos) or PyTorch modules
-    inputs      one input of the models; none: normal numbers of a fixed seed
-    eps         also bound the difference for all inputs whose cells are this close to those of `inputs`
+    inputs      one input of the models; none: the middle of the box, or normal numbers of a fixed seed
+    eps         also bound the difference for all inputs whose cells are this close to those of `inputs`,
+    low, high   and no less, no more than these; without eps: for all inputs between them
+    box         the same for a Box, or a tuple with a Box or an array per input
     arithmetic  the executions whose rounding the difference is held against; None: float32, fused
-    seconds     after which no further input is tried and no tolerance is computed
+    seconds     after which no further input is tried, no tolerance is computed, and bounds stay wide
 
     Sameness is proven at the shapes of the inputs, for all real inputs at which both are defined; NaN, infinities and
     the sign of zero are not compared unless the models are the same node for node.
@@ -181,44 +188,44 @@ def compare(
     >>> print(compare(first, second))
     same: by rewriting over exact numbers
     """
-    start, wide = time.monotonic(), _checked(eps)
+    start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
     told = progress or (lambda *_: None)
     told("reading", 0, 4)
-    first, second, given, formats = _graphs(a, b, inputs, arithmetic or Arithmetic())
+    boxes = None if box is None else box_of(box, eps, low, high)
+    about = "the input given" if inputs else None if boxes is None else "the middle of the box"
+    inputs = inputs or (() if boxes is None else tuple(_middle(each) for each in boxes))
+    first, second, given, formats = _graphs(a, b, inputs, arithmetic)
+    boxes = boxes or box_around(given, eps, low, high)
     shapes = {n.name: n.shape for n in (first.nodes[p] for p in first.input_positions)}
     done = _different_ends(first, second)
     if done is None:
         told("normal forms", 1, 4)
         done, table, form, other = _forms(first, second)
+        run = _Run(first, second, given, about, arithmetic, start, seconds, told)
         if done.verdict != "same":
-            run = _Run(first, second, given, not inputs, arithmetic or Arithmetic(), start, seconds, told)
             done = run.points(done)
-            if done.verdict == "differs":
-                done = replace(done, parts=first_apart(table, form, other), by_value=run.by_value(done))
-        if wide is not None:
+        if boxes is not None and first.real_outputs:
             told("the box", 3, 4)
-            box = 0.0 if done.verdict == "same" else over_box(first, second, _boxes(given, wide)).largest
-            done = replace(done, box=box)
+            rounds = None if any(formats) else arithmetic
+            far = farthest(form, other, table, _checked(first, boxes), rounds, done.verdict == "same", run.left)
+            done = run.with_box(done, far)
+        if done.verdict == "differs":
+            done = replace(done, parts=first_apart(table, form, other), by_value=run.by_value(done))
     notes = (*done.notes, *_notes(first, second, formats))
-    spent = time.monotonic() - start
-    return replace(done, shapes=shapes, notes=notes, seconds=spent, deployment=(arithmetic or Arithmetic()).deployment)
+    return replace(done, shapes=shapes, notes=notes, seconds=time.monotonic() - start, arithmetic=arithmetic)
 
 
-def _checked(eps: Number | None) -> float | None:
-    """eps as a float that is not less."""
-    if eps is None:
-        return None
-    if not 0 <= eps < math.inf:
-        raise ParameterError("compare", f"eps must be a number that is not negative; got {eps}", rule="P5")
-    return float(eps) if float(eps) == eps else math.nextafter(float(eps), math.inf)
+def _middle(box: Any) -> Any:
+    if not isinstance(box, Box):
+        return box
+    low, high = end_of(box.low), end_of(box.high)
+    return np.clip((low / 2 + high / 2).astype(np.float32), low, high)
 
 
-def _boxes(given: tuple[Array, ...], eps: float) -> tuple[Any, ...]:
-    return tuple(_box(x, eps) if x.dtype.kind == "f" else x for x in given)
-
-
-def _box(x: Array, eps: float) -> Box:
-    return Box(np.nextafter(x.astype(float) - eps, -np.inf), np.nextafter(x.astype(float) + eps, np.inf))
+def _checked(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One per input, of its shape."""
+    bind_inputs(graph, tuple(box.low if isinstance(box, Box) else box for box in boxes))
+    return boxes
 
 
 def _graphs(
@@ -300,7 +307,7 @@ class _Run:
     a: Graph
     b: Graph
     given: tuple[Array, ...]
-    generated: bool
+    about: str | None  # which input was given; None: none
     arithmetic: Arithmetic
     start: float
     seconds: float | None
@@ -308,6 +315,9 @@ class _Run:
 
     def late(self) -> bool:
         return self.seconds is not None and time.monotonic() - self.start > self.seconds
+
+    def left(self) -> float | None:
+        return None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - self.start))
 
     def points(self, so_far: Comparison) -> Comparison:
         points: list[PointApart] = []
@@ -328,9 +338,17 @@ class _Run:
         text = "the normal forms differ, and no input that was tried shows a difference"
         return replace(so_far, shown=text, points=tuple(points))
 
+    def with_box(self, so_far: Comparison, far: Farthest) -> Comparison:
+        """An input of the box may show what no other did."""
+        if so_far.verdict != "cannot tell" or not far.least:
+            return replace(so_far, box=far)
+        point = self._point("an input of the box", far.inputs, apart_at(self.a, self.b, far.inputs))
+        text = "their outputs differ over real numbers, shown at an input"
+        return replace(so_far, verdict="differs", shown=text, points=(*so_far.points, point), box=far)
+
     def _tried(self) -> list[tuple[str, tuple[Array, ...]]]:
         """The inputs given, then normal numbers of several sizes."""
-        tried = [] if self.generated else [("the input given", self.given)]
+        tried = [] if self.about is None else [(self.about, self.given)]
         rng = np.random.default_rng(0)
         for size in STRETCHED:
             drawn = tuple(
@@ -347,16 +365,13 @@ class _Run:
         if self.late():
             return point
         try:
-            both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self._left()) for g in (self.a, self.b)]
+            both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.left()) for g in (self.a, self.b)]
         except SpecgradError:
             return point
         allowed = [p + q for p, q in zip(both[0].distance, both[1].distance, strict=True)]
         within = all(bool((m <= x).all()) for m, x in zip(apart.most, allowed, strict=True))
         beyond = any(bool((m > x).any()) for m, x in zip(apart.least, allowed, strict=True))
         return replace(point, within=within if within or beyond else None, allowed=float(allowed[k][place]))
-
-    def _left(self) -> float | None:
-        return None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - self.start))
 
     def by_value(self, done: Comparison) -> str | None:
         witness = done.witness

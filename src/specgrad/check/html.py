@@ -23,7 +23,9 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2r
 td.used { white-space: nowrap; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number, th.number { text-align: right; }
+td.number, th.number { text-align: right; white-space: nowrap; }
+.wide { overflow-x: auto; } tr.above td { border-bottom: 0; } tr.below td { padding-top: 0; }
+details table { width: auto; margin: .3rem 0 .6rem; }
 .track { background: var(--soft); width: 9rem; height: .7rem; border-radius: .35rem; overflow: hidden; display: inline-block; }
 .track i { display: block; height: 100%; background: var(--good); } .track i.bad { background: var(--bad); }
 pre { background: var(--soft); padding: .8rem; overflow-x: auto; font-size: 13px; }
@@ -45,7 +47,12 @@ def kind_of(kind: str) -> str:
     return f'<span class="verdict {_tone(kind)}">{escape(kind)}</span>'
 
 
-def page(title: str, verdict: str, lead: str, body: Sequence[str]) -> str:
+FOOT = (
+    "A radius is a proven bound on what rounding does in every correct execution; what lies outside it is not rounding."
+)
+
+
+def page(title: str, verdict: str, lead: str, body: Sequence[str], foot: str = FOOT) -> str:
     """The frame of every report."""
     return "\n".join(
         [
@@ -55,8 +62,7 @@ def page(title: str, verdict: str, lead: str, body: Sequence[str]) -> str:
             f"<h1>{kind_of(verdict)} &middot; {escape(title)}</h1>",
             f'<div class="lead {_tone(verdict)}"><span>{lead}</span></div>',
             *body,
-            "<footer>Written by specgrad. A radius is a proven bound on what rounding does in every correct execution; "
-            "what lies outside it is not rounding.</footer></html>\n",
+            f"<footer>Written by specgrad. {foot}</footer></html>\n",
         ]
     )
 

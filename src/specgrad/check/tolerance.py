@@ -135,13 +135,9 @@ class Tolerance:
     @property
     def executions(self) -> str:
         """The class in a few words; `deployment` says all of it."""
-        a = self.arithmetic
-        operands = f" with {a.operands} operands" if a.operands else ""
-        sums = f" with {a.accumulate} sums" if a.accumulate else ""
-        deep = f", sums at most {_roundings(a.depth)} deep" if a.depth else ""
-        others = ", ".join(sorted(set(self.formats) - {a.dtype}))
+        others = ", ".join(sorted(set(self.formats) - {self.arithmetic.dtype}))
         declared = f", {others} where the model says so" if others else ""
-        return f"{a.dtype}{operands}{sums}, {'fused' if a.fused else 'by node'}{deep}{declared}"
+        return f"{words_of(self.arithmetic)}{declared}"
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
@@ -196,6 +192,18 @@ def _listed(array: Array) -> Any:
     cells = array.astype(object)
     cells[~np.isfinite(array)] = None
     return cells.tolist()
+
+
+def words_of(a: Arithmetic) -> str:
+    """A class of executions in a few words.
+
+    >>> words_of(Arithmetic(operands="tf32", depth=64))
+    'float32 with tf32 operands, fused, sums at most 64 roundings deep'
+    """
+    operands = f" with {a.operands} operands" if a.operands else ""
+    sums = f" with {a.accumulate} sums" if a.accumulate else ""
+    deep = f", sums at most {_roundings(a.depth)} deep" if a.depth else ""
+    return f"{a.dtype}{operands}{sums}, {'fused' if a.fused else 'by node'}{deep}"
 
 
 def _roundings(count: int) -> str:

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from . import screen
-from .certify import number_of
+from .certify import High, Low, number_of, show_deployment
+from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .models import load_model, named_inputs
 from .outcome import CODES, say
 from .shapes import Shapes
@@ -25,11 +26,12 @@ Inputs = Annotated[
 Eps = Annotated[
     str | None, typer.Option(help="Also bound the difference wherever every cell is this close: 0.01 or 2/255.")
 ]
+EXAMPLE = "Example: specgrad compare trained.onnx optimised.onnx --input x.npy --eps 1/255 --low 0 --high 1"
 
 
 def register_compare(app: typer.Typer) -> None:
     """Add the command of this file."""
-    app.command(epilog="Example: specgrad compare trained.onnx optimised.onnx --input x.npy --eps 1/255")(compare)
+    app.command(epilog=EXAMPLE)(compare)
 
 
 def compare(
@@ -38,17 +40,25 @@ def compare(
     inputs: Inputs = None,
     shape: Shapes = None,
     eps: Eps = None,
+    low: Low = None,
+    high: High = None,
+    execution: Execution = "fused",
+    operands: Operands = None,
+    dtype: Dtype = "float32",
+    accumulate: Accumulate = None,
+    depth: Depth = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit; what is not settled then cannot be told.")] = 300,
     as_json: Json = False,
 ) -> None:
     """Are two models one function over real numbers? If not, how far apart, and in which layer do they part?"""
     from ..check import compare as run_compare
 
-    close = number_of("--eps", eps)
+    near = {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
+    arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
     first, second = load_model(model), load_model(other)
     arrays = named_inputs(first, inputs or [], shape or [])
     with screen.progress(as_json) as step:
-        done = run_compare(first, second, *arrays, eps=close, seconds=seconds, progress=step)
+        done = run_compare(first, second, *arrays, **near, arithmetic=arithmetic, seconds=seconds, progress=step)
     if not inputs:
         done = replace(done, notes=(*done.notes, "no --input was given: normal numbers, seed 0, were tried"))
     say("compare", done.verdict, done.to_json(), as_json, lambda: show_comparison(Console(), model, other, done))
@@ -63,5 +73,8 @@ def show_comparison(console: Console, model: str, other: str, done: Any) -> None
         screen.line(console, sentence)
     sizes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in done.shapes.items())
     screen.line(console, f"over real numbers, for inputs {sizes}; {done.seconds:.2f} s")
+    if done.box is not None:
+        show_deployment(console, done.arithmetic.deployment, done.notes)
+        return
     for note in done.notes:
         screen.line(console, f"note: {note}")

@@ -506,7 +506,20 @@ SCHEMAS: dict[str, Schema] = {
             "inputs that were looked at",
         ),
         most=_or_null(_number(""), "the largest distance that is proven: over the box, else at the inputs"),
-        box=_or_null(_number(""), "with --eps: no input of the box sets the outputs farther apart"),
+        box=_or_null(
+            _object(
+                "all inputs of a box",
+                most=_or_null(_number(""), "no input sets the exact outputs farther apart; null: not known"),
+                executions=_or_null(
+                    _number(""),
+                    "no two executions of `deployment`, one of each, are farther apart; null: unknown",
+                ),
+                least=_number("so far apart the exact outputs are, at least, at some input; 0: none was found"),
+                how=_text("what `most` was found by"),
+                alone=_or_null(_number(""), "what bounds of each model by itself would say; null: nothing"),
+            ),
+            "with --eps, or --low and --high; null: not asked for",
+        ),
         parts=_or_null(
             _list(_text("a layer"), "of the first model, of the second; empty: none"),
             "the first layers that compute what the other model computes nowhere; null: not looked for",

@@ -25,6 +25,9 @@ Size = Annotated[
 Memory = Annotated[
     str | None, typer.Option("--memory", help="Or the memory that a tile's values may take, 4GB: the largest tile.")
 ]
+Axes = Annotated[
+    str | None, typer.Option("--axes", help="Spatial axes of the first input, 1,2 for NHWC; default: after the second.")
+]
 Passes = Annotated[
     bool, typer.Option("--passes", help="Sums and maxima over the image are computed in passes before: plan.measure.")
 ]
@@ -43,6 +46,7 @@ def tiles(
     shape: Shapes = None,
     tile: Size = None,
     memory: Memory = None,
+    axes: Axes = None,
     passes: Passes = False,
     dtype: Format = "float32",
     as_json: Json = False,
@@ -54,29 +58,28 @@ def tiles(
         raise typer.BadParameter("give --tile or --memory, not both")
     if dtype not in SIZES:
         raise typer.BadParameter(f"--dtype must be one of {', '.join(SIZES)}; got {dtype!r}")
-    size, most = None if tile is None else cells_of(tile), None if memory is None else bytes_of(memory)
+    size, most = None if tile is None else numbers_of("--tile", tile, 1), None if memory is None else bytes_of(memory)
     graph = graph_of_shapes(load_model(model), shape or [])
-    margin = scale.margin(graph)
+    spatial = None if axes is None else numbers_of("--axes", axes)
+    margin = scale.margin(graph, spatial)
     verdict = "reads everything" if margin.whole and not passes else "ok"
     data: dict[str, Any] = {**margin.to_json(), "plan": None}
     if (size or most) and verdict == "ok":
         sizes: Any = size if size is None or len(size) > 1 else size[0]
-        plan = scale.tiles(graph, sizes, memory=most, itemsize=SIZES[dtype], passes=passes)
+        plan = scale.tiles(graph, sizes, memory=most, itemsize=SIZES[dtype], axes=spatial, passes=passes)
         data["plan"] = plan.to_json()
     say("tiles", verdict, data, as_json, lambda: show_tiles(Console(), model, verdict, margin, data["plan"]))
     raise typer.Exit(CODES[verdict])
 
 
-def cells_of(text: str) -> tuple[int, ...]:
+def numbers_of(option: str, text: str, least: int = 0) -> tuple[int, ...]:
     """
-    >>> cells_of("512,1024")
+    >>> numbers_of("--tile", "512,1024")
     (512, 1024)
     """
     parts = text.split(",")
-    if not all(p.isascii() and p.isdigit() and 0 < int(p) < 1 << 40 for p in parts):
-        raise ParameterError(
-            "--tile", f"must be whole numbers with commas between, as 1024 or 512,1024; got {text!r:.80}"
-        )
+    if not all(p.isascii() and p.isdigit() and least <= int(p) < 1 << 40 for p in parts):
+        raise ParameterError(option, f"must be whole numbers with commas between, as 512,1024; got {text!r:.80}")
     return tuple(map(int, parts))
 
 

@@ -23,7 +23,7 @@ from .lines import data_positions
 def needs_of(graph: Graph, rules: Mapping[int, BoxRule], boxes: Mapping[int, Box]) -> CutGraph:
     """What each node must provide for boxes of some nodes."""
     needs, cuts = dict(boxes), {}
-    for p in range(max(needs), -1, -1):
+    for p in range(max(needs, default=-1), -1, -1):
         if p not in needs or p not in rules:
             continue
         cuts[p] = rules[p].on(needs[p])
@@ -44,8 +44,9 @@ class CutGraph:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Equal where the graphs are: sizes, parameters, and where each argument stands in what was computed."""
-        return tuple(self._key(p) for p in sorted(self.needs)), tuple(map(self._key, sorted(self.boxes)))
+        """Equal where the graphs are: sizes, parameters, and where arguments and outputs stand in what was computed."""
+        outputs = tuple((p, str(inside(box, self.needs[p]))) for p, box in self.boxes.items())
+        return tuple(self._key(p) for p in sorted(self.needs)), outputs
 
     def _key(self, p: int) -> tuple[Any, ...]:
         if p not in self.cuts:

@@ -8,7 +8,7 @@ a line that a layer reads whole ends there: no tile can avoid what such a layer 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ..errors import ShapeError
 from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from ..graph.show import data_inputs
+from ..ops.layout import axes_of
 from ..window import Shape
 from ..window.box import BoxRule
 from ..window.relation import Interval, Relation
@@ -67,20 +68,22 @@ def box_rules(graph: Graph) -> dict[int, BoxRule]:
 
 
 class Lines:
-    """The lines of a graph.
+    """The lines of a graph, from axes of its first data input; default: those after the second, or the last.
 
     places   (node, axis) -> its line, and the cells of the first input that one of its cells stands for
     whole    the layers at which a line ends, by name
     ends     the nodes at which one does, and the axes of the argument
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, axes: Sequence[int] | None = None) -> None:
         self.graph, self.rules = graph, box_rules(graph)
         data = [p for p in data_positions(graph) if graph.nodes[p].kind == "real"]
         if not data or not graph.nodes[data[0]].shape:
-            raise ShapeError("tiles", f"needs a data input with axes; the graph takes {', '.join(graph.names)}")
+            text = "needs a data input with axes, an argument that is no structure"
+            raise ShapeError("tiles", f"{text}; the graph takes {', '.join(graph.names) or 'nothing'}")
         first, rank = data[0], len(graph.nodes[data[0]].shape)
-        starts = [(first, axis) for axis in range(min(2, rank - 1), rank)]
+        chosen = range(min(2, rank - 1), rank) if axes is None else axes_of("tiles", axes, rank)
+        starts = [(first, axis) for axis in chosen]
         self.edges = {p: list(self._edges(p)) for p in self.rules}
         self.places: dict[Vertex, Place] = {v: Place(line, Fraction(1)) for line, v in enumerate(starts)}
         self._whole: dict[str, Whole] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -48,13 +49,15 @@ class Margin:
         return {"halo": axes, "reads_everything": [asdict(w) for w in self.whole]}
 
 
-def margin(graph: Graph) -> Margin:
+def margin(graph: Graph, axes: Sequence[int] | None = None) -> Margin:
     """Halo before and after a tile along every spatial axis, alignment, and by name the layers that read everything.
 
-    Spatial axes are those after the second of the first data input (the last, where it has fewer). For a tile of the
-    outputs that begins and ends at multiples of `align` (counted in cells of the input), the outputs inside depend on
-    the tile's cells and on `before` and `after` more; which is exact, not an estimate: tests/scale holds it against
-    crops. Layers in `whole` are left out of the halo: what comes behind them depends on every cell.
+    axes    spatial axes of the first data input; default: those after the second (the last, where it has fewer)
+
+    For a tile of the outputs that begins and ends at multiples of `align` (counted in cells of the input), the outputs
+    inside depend on the tile's cells and on `before` and `after` more; which is exact, not an estimate: tests/scale
+    holds it against changes of single cells and against crops. Layers in `whole` are left out of the halo: what comes
+    behind them depends on every cell.
 
     >>> import specgrad as sg
     >>> w = np.ones((1, 1, 5, 5))
@@ -66,7 +69,7 @@ def margin(graph: Graph) -> Margin:
     x axis 2: 0 before, 0 after, aligned to 1
     global_avg_pool: sum reads all of axis 2 of 1x1x64
     """
-    return margin_of(Lines(graph.at()))
+    return margin_of(Lines(graph.at(), axes))
 
 
 def margin_of(lines: Lines) -> Margin:

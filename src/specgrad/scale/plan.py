@@ -36,6 +36,7 @@ def tiles(
     *,
     memory: int | None = None,
     itemsize: int = 4,
+    axes: Sequence[int] | None = None,
     passes: bool = False,
     allow_whole: bool = False,
 ) -> Plan:
@@ -44,6 +45,7 @@ def tiles(
     size          cells of the first output per tile and spatial axis; one number for all of them
     memory        or the bytes that the values of a tile may take: the largest square tile that fits, aligned
     itemsize      bytes of a cell, for `memory` and for `plan.peak_bytes`
+    axes          spatial axes of the first data input; default: those after the second. (1, 2) for images in NHWC
     passes        layers that read everything are refused by name; with True, sums and maxima over the image (instance
                   and group normalisation, global averages) are computed in passes before: `plan.measure(x)`
     allow_whole   with True, tiles behind such layers read everything, and are exact all the same
@@ -61,7 +63,7 @@ def tiles(
     >>> bool(np.array_equal(out, graph(x))), plan
     (True, Plan(3 tiles of 4 cells, x axis 1: 1 before, 1 after, aligned to 1))
     """
-    lines = Lines(graph.at())
+    lines = Lines(graph.at(), axes)
     statistics = statistics_of(lines) if passes else []
     if lines.whole and not allow_whole and not passes:
         text = (
@@ -99,8 +101,9 @@ def statistics_of(lines: Lines) -> list[int]:
     """The nodes that read everything, each a sum or a maximum over all of its lines: what passes can compute."""
     for p, axes in lines.ends.items():
         node = lines.graph.nodes[p]
-        of = set(lines.of(node.operands()[0]))
-        if node.op.name not in JOINED or axes != of or not axes <= set(node.params["axes"]):
+        shape = lines.graph.nodes[node.operands()[0]].shape
+        of = {axis for axis in lines.of(node.operands()[0]) if shape[axis] > 1}
+        if node.op.name not in JOINED or axes != of:
             text = f"{node.group}: {node.op.name} reads everything, and is no sum or maximum over it: no pass has it"
             raise UnsupportedError("tiles", text)
     return sorted(lines.ends)
@@ -136,10 +139,19 @@ class Plan:
         shape = self.graph.nodes[base].shape
         self.cells = tuple(shape[a] for a in self.axes)
         self.size = _sizes(size, self.axes, self.cells, shape)
-        self.counts = tuple(-(-n // s) for n, s in zip(self.cells, self.size, strict=True))
-        if not any(lines.of(p) for p in self.outputs):
-            self.counts = (1,) * len(self.counts)  # what is left after the passes has no image any more
+        along = {place.line for p in self.outputs for place in lines.of(p).values()}  # others are not cut
+        numbers = zip(self.cells, self.size, self.places, strict=True)
+        self.counts = tuple(-(-n // s) if place.line in along else 1 for n, s, place in numbers)
+        for p in (base, *self.outputs):
+            self._check_lines(p)
         self.programs = Programs(self.graph)
+
+    def _check_lines(self, p: int) -> None:
+        """Boxes of a matrix of cells by cells would be its diagonal alone."""
+        along = [place.line for place in self.lines.of(p).values()]
+        if len(set(along)) < len(along):
+            node = self.graph.nodes[p]
+            raise UnsupportedError("tiles", f"{node.name} {node.shape} goes along one axis of the image twice")
 
     def _base(self) -> int:
         """The node whose axes are cut: the first output, or what the first pass reads."""
@@ -178,6 +190,8 @@ class Plan:
         for p, before in zip(self.statistics, self.passes, strict=True):
             node, (argument,) = self.graph.nodes[p], before.outputs
             for t in before:
+                if argument not in t.cut.boxes:  # there are fewer cells than tiles
+                    continue
                 values = {q: v[slices(t.needed(q))] if q in data else v for q, v in given.items()}
                 part = apply(node.op, Tile(t.boxes, t.cut, programs).run(values)[argument], **node.params)
                 known[p] = apply(JOINED[node.op.name], known[p], part) if p in known else part

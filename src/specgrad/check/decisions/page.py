@@ -11,7 +11,13 @@ from .preserve import Preserved, Sample
 
 COLOURS = {"proven": "#2e7d32", "not proven": "#b26a00", "differs": "#c62828"}
 LOW, HIGH, PER_DECADE = -6, 8, 2  # of log10(margin / tolerance); what lies beyond stands in the outer bars
+LEAST, MOST = -2, 2  # decades that are drawn in any case
 MOST_ROWS = 200
+MOST_OUTPUTS = 6
+FOOT = (
+    "The margin is how far a decision is from turning, in exact arithmetic; the tolerance is what a correct execution "
+    "may take from it. Where the margin is larger, no correct runtime can change the decision."
+)
 
 
 def preserved_page(result: Preserved) -> str:
@@ -24,7 +30,7 @@ def preserved_page(result: Preserved) -> str:
         f"<h2>Nearest of the proven</h2>{_table(_nearest(result.samples))}",
         "<h2>What counts as a correct execution</h2>" + executions("of the whole model", result.deployment),
     ]
-    return page(f"{result.decision} of {result.model}", result.verdict, escape(f"{result}."), body)
+    return page(f"{result.decision} of {result.model}", result.verdict, escape(f"{result}."), body, FOOT)
 
 
 def _moved(result: Preserved) -> str:
@@ -49,31 +55,43 @@ def bar_of(ratio: float) -> int:
 
 def plot(samples: Sequence[Sample]) -> str:
     """How many samples have which margin over tolerance, half a decade a bar; right of the line is proven."""
-    count = PER_DECADE * (HIGH - LOW)
-    bars: list[dict[str, int]] = [dict.fromkeys(COLOURS, 0) for _ in range(count)]
+    bars: list[dict[str, int]] = [dict.fromkeys(COLOURS, 0) for _ in range(PER_DECADE * (HIGH - LOW))]
     for s in samples:
         bars[bar_of(s.ratio)][s.verdict] += 1
-    most = max(sum(bar.values()) for bar in bars) or 1
-    left, step, height, bottom = 46.0, 26.0, 180.0, 200.0
-    width = left + step * count + 14
+    first, last = _decades(bars)
+    drawn = range(PER_DECADE * (first - LOW), PER_DECADE * (last - LOW))
+    most = max(sum(bars[k].values()) for k in drawn) or 1
+    left, step, height, bottom = 46.0, 26.0, 180.0, 214.0
+    width = left + step * len(drawn) + 14
     parts = [
-        f'<svg viewBox="0 0 {width:.0f} 250" style="max-width:{width:.0f}px" role="img">',
+        f'<svg viewBox="0 0 {width:.0f} 262" style="max-width:{width:.0f}px" role="img">',
         "<title>samples by margin over tolerance</title>",
+        text_at(0, 16, "samples", "start"),
     ]
     for share in (0.0, 0.5, 1.0) if most % 2 == 0 else (0.0, 1.0):
         y = bottom - height * share
         parts += [level(left, width - 10, y, "#8883"), text_at(left - 6, y + 4, f"{most * share:,.0f}", "end")]
-    for k, bar in enumerate(bars):
-        parts += _bar(left + step * k, step, bottom, height / most, bar, k)
-    for decade in range(LOW, HIGH + 1, 2):
-        parts.append(
-            text_at(left + step * PER_DECADE * (decade - LOW), bottom + 16, f"1e{decade}" if decade else "1", "middle")
-        )
-    line = left + step * PER_DECADE * (0 - LOW)
-    parts.append(f'<line x1="{line:.0f}" x2="{line:.0f}" y1="14" y2="{bottom:.0f}" stroke="#c62828"/>')
-    parts += [text_at(line + 5, 18, "margin = tolerance", "start")]
-    parts += [text_at(left, bottom + 40, "margin over tolerance; the outer bars hold all that lies beyond", "start")]
+    for at, k in enumerate(drawn):
+        parts += _bar(left + step * at, step, bottom, height / most, bars[k], k)
+    for decade in range(first, last + 1):
+        name = f"1e{decade}" if decade else "1"
+        parts.append(text_at(left + step * PER_DECADE * (decade - first), bottom + 16, name, "middle"))
+    line = left + step * PER_DECADE * (0 - first)
+    parts.append(f'<line x1="{line:.0f}" x2="{line:.0f}" y1="6" y2="{bottom:.0f}" stroke="#888" stroke-width="1.5"/>')
+    parts += [text_at(line - 6, 16, "may turn", "end"), text_at(line + 6, 16, "cannot turn", "start")]
+    beyond = "; the outer bars hold all that lies beyond" if _is_cut(bars, first, last) else ""
+    parts += [text_at(left, bottom + 38, f"margin divided by tolerance{beyond}", "start")]
     return "".join([*parts, "</svg>", _legend(samples)])
+
+
+def _decades(bars: Sequence[dict[str, int]]) -> tuple[int, int]:
+    """From which power of 10 to which there are samples, at least LEAST to MOST."""
+    used = [k for k, bar in enumerate(bars) if any(bar.values())] or [PER_DECADE * -LOW]
+    return min(LEAST, LOW + used[0] // PER_DECADE), max(MOST, LOW + used[-1] // PER_DECADE + 1)
+
+
+def _is_cut(bars: Sequence[dict[str, int]], first: int, last: int) -> bool:
+    return (first == LOW and any(bars[0].values())) or (last == HIGH and any(bars[-1].values()))
 
 
 def _bar(x: float, step: float, bottom: float, unit: float, bar: dict[str, int], k: int) -> list[str]:
@@ -106,23 +124,37 @@ def _table(samples: Sequence[Sample]) -> str:
         '<th class="number">margin / tolerance<th>between outputs</tr>'
     )
     more = f"<p>And {len(samples) - MOST_ROWS} more.</p>" if len(samples) > MOST_ROWS else ""
-    return f"<table>{head}{''.join(map(_row, samples[:MOST_ROWS]))}</table>{more}"
+    return f'<div class="wide"><table>{head}{"".join(map(_row, samples[:MOST_ROWS]))}</table></div>{more}'
 
 
 def _row(s: Sample) -> str:
     decided = f"{s.unproven} of {s.decisions} open" if s.decision is None else str(s.decision)
     numbers = "".join(f'<td class="number">{_number(v)}</td>' for v in (s.margin, s.tolerance, s.ratio))
     between = " and ".join(map(str, s.between)) or s.reason
-    shown = "".join(map(_execution, s.executions))
-    shown = f"<details><summary>two executions</summary>{shown}</details>" if shown else ""
+    more = f"<details><summary>two executions</summary>{_executions(s)}</details>" if s.executions else ""
+    below = f'<tr class="below"><td><td colspan="6">{more}</tr>' if more else ""
     cells = f'<td class="number">{s.number}</td><td>{escape(decided)}</td><td>{kind_of(s.verdict)}</td>'
-    return f"<tr>{cells}{numbers}<td>{escape(between)}{shown}</td></tr>"
+    above = ' class="above"' if more else ""
+    return f"<tr{above}>{cells}{numbers}<td>{escape(between)}</td></tr>{below}"
 
 
 def _number(x: float | None) -> str:
     return "unknown" if x is None else f"{x:.3g}"
 
 
-def _execution(run: dict[str, Any]) -> str:
-    values = ", ".join(f"y[{k}] = {v!r}" for k, v in list(run["outputs"].items())[:20])
-    return f"<p>{escape(run['name'])}: decides {escape(str(run['decision']))}<br><code>{escape(values)}</code></p>"
+def _executions(s: Sample) -> str:
+    """What each decides, and the outputs that they decide by beside each other."""
+    known = list(dict.fromkeys(k for run in s.executions for k in run["outputs"]))
+    names = [str(k) for k in s.between if str(k) in known] or known[:MOST_OUTPUTS]
+    head = "".join(f'<th class="number">output {escape(k)}' for k in names)
+    rows = "".join(
+        f"<tr><td>{escape(run['name'])}<td>{escape(str(run['decision']))}"
+        + "".join(f'<td class="number">{escape(_output(run["outputs"].get(k)))}' for k in names)
+        for run in s.executions
+    )
+    return f"<table><tr><th>execution<th>decides{head}</tr>{rows}</table>"
+
+
+def _output(x: Any) -> str:
+    """Nine digits tell any two numbers of float32 apart."""
+    return f"{x:.9g}" if isinstance(x, float) else "" if x is None else str(x)

@@ -9,11 +9,14 @@ import numpy as np
 from onnx import TensorProto
 
 from ....errors import ShapeError, UnsupportedError
-from ....op import Value
-from ....ops.elementwise import equal, maximum, mul, select
+from ....graph.builder import Var
+from ....op import Value, apply
+from ....ops.elementwise import add, equal, maximum, mul, select
 from ....ops.gather import gather
-from ....ops.layout import concat, reshape
+from ....ops.layout import axis_of, concat, permute, reshape
+from ....ops.max_pool import WINNER, put
 from ....scalar import Array
+from ....window import Window
 from ..file import extent
 from .importer import FOLDED
 from .node import Call, operator
@@ -67,6 +70,54 @@ def _scatter_nd(c: Call) -> Value:
         return c.folded(both[source].reshape(shape))
     both = concat([reshape(c.whole(0), (rows, *rest)), reshape(c.whole(2), (flat.size, *rest))], 0)
     return reshape(gather(both, source, axis=0), shape)
+
+
+@operator("ScatterElements", 11, 13, 16, 18, note="reduction=add; along other axes indices as long as the data")
+def _scatter_elements(c: Call) -> Value:
+    """The data, and the sum of the updates at each position along one axis; computed positions count from 0 on."""
+    axis = axis_of(c.title, c.integer("axis", 0), len(c.shape(0)))
+    if (c.string("reduction", "none") if c.version >= 16 else "none") != "add":
+        c.refuse("only reduction='add' is supported: what is written twice has no meaning", None, UnsupportedError)
+    shape, where = c.shape(0), c.shape(1)
+    if c.shape(2) != where or where[:axis] != shape[:axis] or where[axis + 1 :] != shape[axis + 1 :]:
+        text = f"indices {where} and updates {c.shape(2)} must have the shape of the data {shape} but for axis {axis}"
+        c.refuse(text, None, UnsupportedError)
+    order = (*(a for a in range(len(shape)) if a != axis), axis)
+    index = _moved_positions(c, shape[axis], order)
+    sums = put(permute(c.real(2), order), index, size=(shape[axis],), empty=False)
+    sums = permute(sums, tuple(order.index(a) for a in range(len(shape))))
+    data = c.importer.constant_value(c.input_name(0))
+    return sums if data is not None and not np.any(data) else add(c.real(0), sums)
+
+
+def _moved_positions(c: Call, cells: int, order: tuple[int, ...]) -> Value:
+    known = c.importer.constant_value(c.input_name(1))
+    if known is None:
+        return permute(c.positions(1), order)
+    where = np.asarray(known, np.int64)
+    if where.size and not -cells <= where.min() <= where.max() < cells:
+        c.refuse(f"indices must lie in {-cells}..{cells - 1}", None, ShapeError)
+    return np.ascontiguousarray(np.transpose(np.where(where < 0, where + cells, where), order))
+
+
+def in_its_plane(c: Call) -> Value:
+    """Indices of MaxPool, less the cells of the planes before: the winner's position in its own plane.
+
+    Integers that are computed are positions, and nothing else is known of how far they may be moved.
+    """
+    var = c.positions(0)
+    node, before = c.importer.trace.nodes[var.id], c.known(1, "what is taken off positions")
+    shape = var.shape
+    if node.op is WINNER and node.params["window"].rank == len(shape) >= 2:
+        window = Window(node.params["window"].axes[2:])
+        planes = np.arange(math.prod(shape[:2])).reshape(*shape[:2], *(1,) * (len(shape) - 2))
+        moved = np.broadcast_shapes(before.shape, shape) == shape
+        if moved and np.array_equal(
+            np.broadcast_to(before, shape), np.broadcast_to(planes * math.prod(window.size), shape)
+        ):
+            return apply(WINNER, Var(c.importer.trace, node.operands()[0]), window=window)
+    text = "computed positions less numbers are supported only for Indices of MaxPool, plane by plane"
+    return c.refuse(text, None, UnsupportedError)
 
 
 @operator("Trilu", 14, note="a known k")

@@ -44,6 +44,7 @@ from ....ops.whole import ceil, floor, fmod, round_
 from ....scalar import Array
 from ..file import shown
 from .importer import FOLDED
+from .indexing import in_its_plane
 from .node import Call, operator
 
 EXPONENT = 64  # the largest exponent of Pow
@@ -71,6 +72,8 @@ def _arithmetic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], 
 
     def line(c: Call) -> Value:
         known = integers(c)
+        if known is None and name == "Sub" and c.are_positions(0):
+            return in_its_plane(c)
         if known is None:
             return reduce(fn, c.reals())
         shape = np.broadcast_shapes(*(k.shape for k in known))

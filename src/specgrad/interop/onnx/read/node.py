@@ -143,6 +143,11 @@ class Call:
         var = self.importer.variable(self.input_name(i))
         return var if var.kind == "index" else self.refuse(f"input {i} must be computed positions", None)
 
+    def are_positions(self, i: int) -> bool:
+        """Whether an input holds computed positions."""
+        value = self.importer.values[self.input_name(i)]
+        return isinstance(value, Var) and value.kind == "index"
+
     def optional(self, i: int) -> Var | None:
         return self.real(i) if self.has(i) else None
 
