@@ -119,7 +119,7 @@ def output_ends(forward: Forward, rows: Array | None = None, steps: int = 0) -> 
     low, high = np.full(count, -np.inf), np.full(count, np.inf)
     if forward.unbounded:
         return low, high
-    widest = max([cells, *(math.prod(layer.node.shape) for layer in forward.layers.values())])
+    widest = max([1, cells, *(math.prod(layer.node.shape) for layer in forward.layers.values())])
     step = count if steps else max(1, forward.budget.cells(CHUNK, forward.graph) // (2 * widest))
     for start in range(0, count, max(1, step)):
         chunk = slice(start, min(start + step, count))
