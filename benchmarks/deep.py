@@ -58,16 +58,16 @@ def basic_block(inputs: int, outputs: int, stride: int) -> nn.Module:
     return Residual(body, nn.Identity() if same else nn.Sequential(*normed(inputs, outputs, 1, stride)), nn.ReLU())
 
 
-def resnet(stem: int, blocks: int, width: int = 8) -> nn.Module:
+def resnet(stem: int, blocks: int, width: int = 8, image: int = 32) -> nn.Module:
     """stem 7: as for ImageNet, with a maximum; 3: one convolution at full size."""
     layers: list[nn.Module] = [*normed(3, width, stem, 2 if stem == 7 else 1), nn.ReLU()]
     layers += [nn.MaxPool2d(3, 2, 1)] if stem == 7 else []
-    inputs, size = width, 8 if stem == 7 else 32
+    inputs, size = width, image // 4 if stem == 7 else image
     for stage in range(4):
         for block in range(blocks):
             stride = 2 if stage and not block else 1
             layers.append(basic_block(inputs, width << stage, stride))
-            inputs, size = width << stage, size // stride
+            inputs, size = width << stage, -(-size // stride)
     return nn.Sequential(*layers, nn.AvgPool2d(size), nn.Flatten(), nn.Linear(inputs, 10))
 
 

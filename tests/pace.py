@@ -9,6 +9,10 @@ import time
 IDLE = 0.055  # CPU seconds of the loop below on an idle core of the machine that the limits were set on
 
 
+ENDS = float("inf")
+"""Seconds for work that ends by itself: what it finds then depends on no machine. pytest ends what does not end."""
+
+
 def slower() -> float:
     """At least 1: CPU seconds here over those on an idle machine."""
     start, total = time.process_time(), 0

@@ -31,7 +31,8 @@ FLOORS = [
     "properties",
     "proof",
 ]
-FLOORS += ["engines", "specgrad", "functional", "rounding", "process", "interop", "bounds", "check", "cli", "__main__"]
+FLOORS += ["engines", "specgrad", "functional", "rounding", "process", "interop", "bounds", "check", "scale", "cli"]
+FLOORS += ["__main__"]
 
 
 def test_every_room_has_its_floor() -> None:

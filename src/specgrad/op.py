@@ -23,6 +23,7 @@ from .curve import Curve
 from .errors import ParameterError, ShapeError, UnsupportedError
 from .scalar import Array, Number
 from .window import OPEN_SIZES, Shape
+from .window.box import BoxRule, unsplit
 from .window.reach import Reach
 
 Params = dict[str, Any]
@@ -90,6 +91,9 @@ class Op:
     """(*shapes, **params) -> multiply-adds."""
     reach: Callable[..., tuple[Reach | None, ...]] = field(default=lambda *_, **__: ())
     """(*shapes, **params) -> per trailing output axis, what it reads of the data (None: everything)."""
+    box: Callable[..., BoxRule] | None = None
+    """(*shapes, **params) -> which boxes of the arguments a box of the result needs, and the parameters there; None: an
+    operator without parts."""
 
     @cached_property
     def param_names(self) -> frozenset[str]:
@@ -107,6 +111,18 @@ class Op:
         groups = (tuple(range(count)),) if self.linear == "all" else self.linear
         kept = (tuple(i for i in g if i < count) for g in groups)
         return tuple(g for g in kept if g)
+
+    def boxes(self, shapes: Sequence[Shape], params: Params) -> BoxRule:
+        """Which boxes of the arguments a box of the result needs, and the operator's parameters on them.
+
+        >>> from specgrad import REGISTRY
+        >>> cut = REGISTRY["slice"].boxes([(9,)], {"ranges": ((1, 9, 2),)}).on(((1, 3),))
+        >>> cut.args, cut.params
+        ((((3, 6),),), {'ranges': ((0, 3, 2),)})
+        """
+        return (
+            unsplit(self.shape(*shapes, **params), shapes, params) if self.box is None else self.box(*shapes, **params)
+        )
 
     def rules(self) -> dict[str, bool]:
         """Which derivative rules this operator has; `specgrad.rule_graphs` shows them.

@@ -7,12 +7,14 @@ from dataclasses import replace
 from fractions import Fraction
 from random import Random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
 import specgrad as sg
 from specgrad.bounds import Bounds, Box, crown, ibp
+from specgrad.bounds.linear.network import Forward
 from specgrad.graph.graph import Graph
 from specgrad.graph.run import call
 from specgrad.op import Op, apply
@@ -368,6 +370,12 @@ def hunted(seed: int, count: int = 3, steps: int = 4, layers: Sequence[Any] = ()
     drawn = Drawn(seed, layers)
     graph = drawn.graph()
     return escapes(graph, (boxed(drawn, graph),), seed, count, steps, drawn.lift)
+
+
+def hunted_two_sided(seed: int, count: int = 3, steps: int = 4, layers: Sequence[Any] = ()) -> list[str]:
+    """The same where all passes from hidden cells go between parallel lines, which short ones of deep networks do."""
+    with mock.patch.object(Forward, "fast", Forward.short):
+        return hunted(seed, count, steps, layers)
 
 
 def hunted_gradient(seed: int, count: int = 2, steps: int = 2, layers: Sequence[Any] = ()) -> list[str]:

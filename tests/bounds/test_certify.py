@@ -16,6 +16,7 @@ import pytest
 
 import specgrad as sg
 from competition import VERIVITAL, needs_shared
+from pace import ENDS, stretched
 from specgrad.properties.property import Alternative, Case, Property
 
 torch = pytest.importorskip("torch")
@@ -68,7 +69,7 @@ def test_answers_are_right() -> None:
         least = (values[:, 0] - values[:, 1]).min()
         surely = least - slope / steps - 1e-4
         for limit, expected in ((surely, "holds"), (least + 1e-3, "counterexample")):
-            found = certify(graph, difference_at_most(Fraction(limit), [-1, -1], [1, 1]), seconds=20)
+            found = certify(graph, difference_at_most(Fraction(limit), [-1, -1], [1, 1]), seconds=ENDS)
             verdicts.append(found.verdict)
             assert found.verdict in (expected, "unknown")
             if found.counterexample is not None:
@@ -147,7 +148,7 @@ def test_branching_settles_what_linear_bounds_leave_open() -> None:
     graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1, 1, 1]]), None, sg.relu(sg.linear(w, None, x))), (2,))
     region = Alternative(np.array([[1.0]]), (Fraction(-1, 100),))
     case = Case((Fraction(-1),) * 2, (Fraction(1),) * 2, (region,))
-    found = certify(graph, Property(2, 1, (case,)), seconds=20)
+    found = certify(graph, Property(2, 1, (case,)), seconds=ENDS)
     assert found.verdict == "holds"
     assert found.margins[0][0] > 0
 
@@ -275,7 +276,7 @@ def test_a_competition_set_is_settled() -> None:
     with (VERIVITAL / "verivital_instances.csv").open() as file:
         instances = [(net, VERIVITAL / statement) for net, statement, _ in csv.reader(file)]
     graphs = {net: from_onnx(VERIVITAL / net) for net, _ in instances}
-    found = [certify(graphs[net], statement, seconds=60).verdict for net, statement in instances]
+    found = [certify(graphs[net], statement, seconds=ENDS).verdict for net, statement in instances]
     assert {kind: found.count(kind) for kind in set(found)} == {"holds": 53, "counterexample": 7}
 
 
@@ -298,7 +299,7 @@ def test_networks_with_other_functions_are_settled(name: str) -> None:
     x = np.random.default_rng(3).normal(size=4).astype(np.float32)
     label = int(np.argmax(graph(x.astype(float))))
     sizes = (0.001, 0.01, 0.1, 0.2, 0.3, 0.6, 2.0)
-    found = {eps: certify(graph, (x, label, eps), seconds=20).verdict for eps in sizes}
+    found = {eps: certify(graph, (x, label, eps), seconds=ENDS).verdict for eps in sizes}
     assert set(found.values()) == {"holds", "counterexample"}
     for eps in (eps for eps, verdict in found.items() if verdict == "holds"):
         points = x + np.random.default_rng(4).uniform(-eps, eps, (2000, 4)).astype(np.float32) * 0.999
@@ -316,7 +317,8 @@ def test_open_maxima_end_in_an_answer() -> None:
     graph = sg.trace(network, (1, 1, 5, 5))
     x = np.random.default_rng(11).normal(size=(1, 1, 5, 5)).astype(np.float32)
     label = int(np.argmax(graph(x.astype(float))))
-    found = [certify(graph, (x, label, eps), seconds=2) for eps in (0.02, 0.18, 0.23, 0.28, 0.34)]
+    sizes = {0.02: ENDS, 0.18: stretched(2), 0.23: stretched(2), 0.28: stretched(2), 0.34: ENDS}
+    found = [certify(graph, (x, label, eps), seconds=seconds) for eps, seconds in sizes.items()]
     kinds = [v.verdict for v in found]
     assert kinds == sorted(kinds, key=["holds", "unknown", "counterexample"].index)
     assert kinds[0] == "holds"

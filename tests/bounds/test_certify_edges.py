@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from pace import ENDS, stretched
 from specgrad.bounds.search.deployed import rounded_constants
 from specgrad.proof.execution import deployment
 from specgrad.properties.property import Alternative, Case, Property
@@ -136,10 +137,10 @@ TEXT = "(declare-const X_0 Real) (declare-const Y_0 Real) (assert (>= X_0 {})) (
 
 
 def test_without_a_word_about_outputs_every_input_is_a_counterexample() -> None:
-    found = certify(identity(), read_text(TEXT.format(1, 2, "")), seconds=5)
+    found = certify(identity(), read_text(TEXT.format(1, 2, "")), seconds=ENDS)
     assert found.verdict == "counterexample"
     assert 1 <= found.counterexample.x.item() <= 2
-    found = certify(identity(), read_text(TEXT.format("0.1", "0.1", "")), seconds=5)  # there is no float32 input
+    found = certify(identity(), read_text(TEXT.format("0.1", "0.1", "")), seconds=ENDS)  # there is no float32 input
     assert found.verdict == "unknown"
     assert found.reason.startswith("input 0 has no float32 number between its bounds, so there is no counterexample")
 
@@ -152,10 +153,10 @@ def test_boxes_without_float32_numbers_may_hold_but_have_no_counterexample() -> 
     assert a < tenth < b
     assert certify(identity(), below(a - Fraction(1, 10**12), tenth, tenth)).verdict == "holds"
     for limit in (a, tenth, b):  # at a, or at both, y <= limit
-        found = certify(identity(), below(limit, tenth, tenth), seconds=5)
+        found = certify(identity(), below(limit, tenth, tenth), seconds=ENDS)
         assert found.verdict == "unknown"
         assert "has no float32 number between its bounds" in found.reason
-    found = certify(identity(), below(b, tenth, b), seconds=5)
+    found = certify(identity(), below(b, tenth, b), seconds=ENDS)
     assert (found.verdict, found.counterexample.x.item()) == ("counterexample", float(b))
 
 
@@ -168,7 +169,9 @@ def test_parts_that_say_nothing_are_noted() -> None:
 
 @pytest.mark.parametrize(("limit", "verdict"), [("1e400", "counterexample"), ("-1e400", "holds"), ("1e-400", "holds")])
 def test_limits_beyond_float64(limit: str, verdict: str) -> None:
-    assert certify(identity(), read_text(TEXT.format(1, 2, f"(assert (<= Y_0 {limit}))")), seconds=5).verdict == verdict
+    assert (
+        certify(identity(), read_text(TEXT.format(1, 2, f"(assert (<= Y_0 {limit}))")), seconds=ENDS).verdict == verdict
+    )
 
 
 def test_targets_lie_above_their_limits() -> None:
@@ -210,7 +213,7 @@ def test_single_inputs_that_rounding_decides_end_soon() -> None:
     found = certify(graph, Property(3, 1, (Case(point, point, (Alternative(np.array([[1.0]]), (Fraction(1),)),)),)))
     assert found.verdict == "unknown"
     assert found.reason == "the box holds one input alone, and rounding decides there"
-    assert found.seconds < 20
+    assert found.seconds < stretched(20)
 
 
 def test_a_counterexample_stands_where_the_graph_cannot_be_written_as_onnx() -> None:
@@ -218,6 +221,6 @@ def test_a_counterexample_stands_where_the_graph_cannot_be_written_as_onnx() -> 
     adjoint = sg.vjp(sg.trace(lambda x: sg.resize(x, (3,)), (2,)))
     graph = sg.trace(lambda g: adjoint(np.zeros(2, np.float32), g)[1], (3,))
     assert [n.op.name for n in graph.nodes] == ["input", "resize_spread"]
-    verdict = certify(graph, (np.float32([1, 0, 0]), 0, 3.0), seconds=10)
+    verdict = certify(graph, (np.float32([1, 0, 0]), 0, 3.0), seconds=ENDS)
     assert verdict.verdict == "counterexample"
     assert "onnxruntime" not in verdict.counterexample.confirmed

@@ -11,8 +11,9 @@ import pytest
 import specgrad as sg
 from pace import stretched
 from specgrad.bounds import Box, crown, ibp
-from specgrad.bounds.linear import local, tighten
+from specgrad.bounds.linear import local, patches, tighten
 from specgrad.bounds.linear.layers import Convolved
+from specgrad.bounds.linear.readers import contenders
 from specgrad.errors import UnsupportedError
 from specgrad.window import Patch, strided
 
@@ -44,6 +45,45 @@ def test_phases_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, found in by_phases.layers.items():
         np.testing.assert_allclose(found.low, by_rows.layers[name].low, atol=1e-9, err_msg=name)
         np.testing.assert_allclose(found.high, by_rows.layers[name].high, atol=1e-9, err_msg=name)
+
+
+def test_a_maximum_with_its_convolution_or_after_it_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(6).normal
+    w = [(draw(size=s) / np.sqrt(np.prod(s[1:]))).astype(np.float32) for s in ((3, 1, 3, 3, 3), (4, 3, 3, 3, 3))]
+
+    def network(w: Any, x: Any) -> Any:
+        pooled = sg.max_pool(sg.relu(sg.conv(w[0], None, x, padding=1)), (2, 2, 2), stride=2)
+        return sg.relu(sg.conv(w[1], None, pooled, padding=1))
+
+    graph, box = sg.trace(network, w, (1, 1, 8, 8, 8)), Box.around(draw(size=(1, 1, 8, 8, 8)), 0.05)
+    found = []
+    for visits in (-1e9, 1e9):
+        monkeypatch.setattr(patches, "SPREAD", visits)
+        found.append(crown(graph, (w, box), deployed=False).layers)
+    for name, one in found[0].items():
+        np.testing.assert_allclose(one.low, found[1][name].low, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(one.high, found[1][name].high, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_contends_for_a_maximum(seed: int) -> None:
+    """Against every window, pair by pair; some windows overlap, some cells are padded, some ends are equal."""
+    rng = np.random.default_rng(seed)
+    kernel, stride, padding = ((2, 2), 2, 0) if seed % 2 else ((3, 2), 1, 1)
+    graph = sg.trace(lambda x: sg.max_pool(x, kernel, stride=stride, padding=padding), (2, 3, 6, 6))
+    (pool,) = (n for n in graph.nodes if n.op.name == "max_pool")
+    low = rng.integers(-3, 4, (2, 3, 6, 6)).astype(float)
+    high = low + rng.integers(0, 3, low.shape)
+    expected = np.zeros(low.shape, dtype=bool)
+    for out in np.ndindex(*pool.params["window"].out):
+        reads = [a.reads(o) for a, o in zip(pool.params["window"].axes, out, strict=True)]
+        cells = [(i, j) for _, i in reads[0] for _, j in reads[1] if 0 <= i < 6 and 0 <= j < 6]
+        for plane in np.ndindex(2, 3):
+            lows, highs = ([float(end[(*plane, *c)]) for c in cells] for end in (low, high))
+            able = [all(highs[k] > m for n, m in enumerate(lows) if n != k) for k in range(len(cells))]
+            for c, may in zip(cells, able, strict=True):
+                expected[(*plane, *c)] |= may and sum(able) > 1
+    assert (contenders(pool, low, high) == expected).all()
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hunt import Drawn, features, hunted, hunted_gradient
-from specgrad.bounds.linear import joint, winners
+from hunt import Drawn, features, hunted, hunted_gradient, hunted_two_sided
+from specgrad.bounds.linear import joint, layers, winners
 from specgrad.bounds.linear import relaxations as relax
 from specgrad.bounds.linear import tighten as walk
 from specgrad.bounds.linear.network import Forward
@@ -59,11 +59,24 @@ def high_as_low(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda low, high, inside, slope: f(low, low, inside, slope)
 
 
+def bare(f: Callable[..., Lines]) -> Callable[..., Lines]:
+    """The lower line for both: nothing is left between them."""
+
+    def planted(*args: Any) -> Lines:
+        lines = f(*args)
+        return lines._replace(upper=lines.lower)
+
+    return planted
+
+
 POOLED = [Drawn.conv, Drawn.max_pool, Drawn.relu_max_pool]
 PLANTED = {
     "relu": (hunted, [Drawn.conv, Drawn.residual, Drawn.activation], relax, "relu", lower_intercepts),
     "taps": (hunted, POOLED, relax, "largest", lower_intercepts),
     "intercept": (hunted, POOLED, relax, "intercept", high_as_low),
+    "parallel relu": (hunted_two_sided, [Drawn.conv, Drawn.residual, Drawn.activation], layers.Cell, "parallel", bare),
+    "parallel taps": (hunted_two_sided, POOLED, relax, "parallel", bare),
+    "parallel cell": (hunted_two_sided, [Drawn.conv, Drawn.bent], relax, "parallel", lower_intercepts),
     "gaps": (hunted, POOLED, walk, "find_gaps", narrow_gaps),
     "smooth cell": (hunted, [Drawn.conv, Drawn.bent], relax, "hull", lower_intercepts),
     "smooth taps": (hunted, [Drawn.conv, Drawn.smooth], relax, "smooth_largest", lower_intercepts),
@@ -78,11 +91,11 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_mistake_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks of the layers in question are fine as they are, and not with the mistake."""
-    hunt, layers, owner, attribute, wrong = PLANTED[name]
+    hunt, kinds, owner, attribute, wrong = PLANTED[name]
     monkeypatch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
-    caught = next(seed for seed in range(40) if hunt(seed, 8, 8, layers))
+    caught = next(seed for seed in range(40) if hunt(seed, 8, 8, kinds))
     monkeypatch.undo()
-    assert not hunt(caught, 8, 8, layers)
+    assert not hunt(caught, 8, 8, kinds)
 
 
 # --- what is drawn ----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from hunt import (
     features,
     hunted,
     hunted_gradient,
+    hunted_two_sided,
     on_torch,
     operator_case,
     with_constants,
@@ -105,10 +106,16 @@ def test_random_networks(seed: int) -> None:
     assert not hunted(seed)
 
 
+@pytest.mark.parametrize("seed", range(15))
+def test_random_networks_between_parallel_lines(seed: int) -> None:
+    assert not hunted_two_sided(seed)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("hunt", [hunted, hunted_two_sided])
 @pytest.mark.parametrize("start", range(1000, 1400, 10))
-def test_hunt_networks(start: int) -> None:
-    assert not [(seed, found) for seed in range(start, start + 10) if (found := hunted(seed, 8, 8))]
+def test_hunt_networks(start: int, hunt: Any) -> None:
+    assert not [(seed, found) for seed in range(start, start + 10) if (found := hunt(seed, 8, 8))]
 
 
 # --- every operator ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 import specgrad as sg
 from specgrad.check import assert_conforms
 from specgrad.check.conformance import GRADIENTS
-from specgrad.check.judge import compare
+from specgrad.check.judge import balls, compare
 from specgrad.check.kernel import ConformanceError
 from specgrad.check.question import OPERATORS
-from specgrad.rounding import Ball
+from specgrad.rounding import Arithmetic, Ball
 
 OPEN = Ball(np.array([1.0, 2.0, 3.0]), np.array([np.inf, 1e-7, np.inf]))
 
@@ -35,6 +36,15 @@ def test_an_open_cell_excuses_itself_alone(got: list[float], kind: str, fault: s
         assert found.where == (1,)
     else:
         assert str(found).startswith("cannot tell: 2 of 3 cells are open: overflow, or a choice that rounding decides")
+
+
+def test_a_nan_leaves_the_other_cells_as_exact_as_they_were() -> None:
+    """x * (c * c), where the square of the float32 constant needs 48 digits."""
+    c = np.float32([0.1, 0.1])
+    graph = sg.trace(lambda x: x * (x.builder.constant(c) * x.builder.constant(c)), (2,))
+    (ball,) = balls(graph, [np.array([np.nan, 1.0])], Arithmetic())
+    assert np.isnan(ball.value[0])
+    assert Fraction(ball.value[1]) == Fraction(float(c[1])) ** 2
 
 
 def test_an_open_position_excuses_itself_alone() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from pace import ENDS
 from specgrad.check import preserve
 from specgrad.rounding import Arithmetic
 
@@ -283,7 +284,7 @@ def test_eps_makes_it_certify() -> None:
     assert small.verdict == "proven"
     assert all(a.tolerance > b.tolerance for a, b in
                zip(small.samples, preserve(graph, x[:4], runtimes=()).samples, strict=True))  # fmt: skip
-    wide = preserve(graph, x[:2], eps=2, runtimes=(), seconds=20)
+    wide = preserve(graph, x[:2], eps=2, runtimes=(), seconds=ENDS)
     assert wide.verdict == "differs"
     for s in wide.samples:
         first, second = s.executions
@@ -352,7 +353,7 @@ def test_the_statement_begins_at_the_bytes() -> None:
 
 def test_an_input_that_is_shown_for_bytes_is_of_bytes() -> None:
     model, images = camera(), np.random.default_rng(3).integers(0, 256, (2, 10, 12, 3), dtype=np.uint8)
-    result = preserve(model, images, eps=80, low=0, high=255, runtimes=(), seconds=10)
+    result = preserve(model, images, eps=80, low=0, high=255, runtimes=(), seconds=ENDS)
     assert result.counts["differs"] >= 1
     for s in result.samples:
         for run in s.executions[1:]:

@@ -162,6 +162,7 @@ def test_every_command_has_help_with_an_example(folder: Path) -> None:
         "check-certificate",
         "tolerance",
         "compare",
+        "tiles",
     ):
         code, out, _ = specgrad(name, "--help", folder=folder)
         assert code == 0

@@ -57,6 +57,13 @@ EACH = {
         "compare net.onnx g.json --input x.npy --eps 1/8",
         "compare g.json net.onnx --seconds 0",
     ],
+    "tiles": [
+        "tiles g.json --tile 1",
+        "tiles g.json --memory 1GB",
+        "tiles g.json",
+        "tiles net.onnx --tile 1",
+        "tiles g.json --tile 1 --passes",
+    ],
     "error": ["show none.onnx", "audit net.onnx", "certify net.onnx p.vnnlib --operands tf16"],
 }
 

@@ -46,6 +46,9 @@ COMMANDS = {
     "preserve net.onnx data.npz": "torch onnx",
     "preserve arrays.json data.npz --eps 1": "torch safetensors",  # two inputs that are decided differently
     "compare net.onnx net.onnx": "onnx",
+    "tiles net.onnx": "onnx",
+    "tiles arrays.json --tile 1": "safetensors",
+    "tiles mine:net --shape 1,2": "torch",
 }
 """What each command cannot do without."""
 TWO = """(vnnlib-version <2.0>)
@@ -153,6 +156,7 @@ ASKED_BEFORE = {
     "specgrad.bounds.search": {"torch"},  # certify and prove ask first
     "specgrad.check.deploy_torch": {"torch"},  # check.deploy asks first
     "specgrad.check.decisions": {"torch", "jax"},  # preserve asks first; JAX is run where it is installed
+    "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
 }
 

@@ -33,6 +33,7 @@ GOOD = {
     "preserve": "preserve net.onnx data.npz --runtime none",
     "tolerance": "tolerance net.onnx --input x.npy",
     "compare": "compare net.onnx net.onnx --input x.npy",
+    "tiles": "tiles g.json --tile 1",
 }
 WRONG_FILES = {
     "show": ("show {}.onnx", "show {}.json", "show net.onnx --input {}.npy"),
@@ -57,6 +58,7 @@ WRONG_FILES = {
         "preserve net.onnx {}.npy",
     ),
     "tolerance": ("tolerance {}.onnx --input x.npy", "tolerance {}.json", "tolerance net.onnx --input {}.npy"),
+    "tiles": ("tiles {}.onnx --tile 1", "tiles {}.json"),
     "compare": ("compare {}.onnx net.onnx", "compare net.onnx {}.json", "compare net.onnx net.onnx --input {}.npy"),
 }
 FILES = [command.format(name) for row in WRONG_FILES.values() for command in row for name in ("bad", "none")]
@@ -74,6 +76,8 @@ USAGE += ["preserve net.onnx data.npz --record bad.npy", "preserve net.onnx data
 USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
 USAGE += ["tolerance net.onnx --input bad.npz", "tolerance net.onnx --input x.npy --input x.npy"]
 USAGE += ["compare net.onnx", "compare net.onnx net.onnx --eps -1", "compare net.onnx net.onnx --eps few"]
+USAGE += [f"tiles g.json {option}" for option in ("--tile x", "--tile 0", "--tile 1,1,1", "--memory 1", "--memory few")]
+USAGE += ["tiles g.json --tile 1 --memory 1GB", "tiles g.json --dtype int8", "tiles g.json --shape y=1,2"]
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
 INSIDE: dict[str, tuple[Any, str]] = {
     "show": (cli, "known_part"),
@@ -87,6 +91,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "preserve": (import_module("specgrad.check"), "preserve"),
     "tolerance": (import_module("specgrad.check"), "tolerance"),
     "compare": (import_module("specgrad.check"), "compare"),
+    "tiles": (import_module("specgrad.scale"), "margin"),
 }
 
 

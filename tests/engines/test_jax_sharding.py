@@ -31,7 +31,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
 def report() -> dict[str, str]:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
     run = [sys.executable, __file__]
-    done = subprocess.run(run, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(run, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True, timeout=350)
     assert done.returncode == 0, done.stderr
     return dict(line.split(": ", 1) for line in done.stdout.splitlines())
 

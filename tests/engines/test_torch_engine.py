@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -11,12 +12,13 @@ import torch
 
 import specgrad as sg
 from agreement import Case, check_adjoint, check_derivatives, check_special, check_value
+from slices import slices
 from specgrad.engines.base import Engine
 from specgrad.engines.torch.table import ENGINE
 from specgrad.op import REGISTRY, Op
 from specgrad.rounding import ULPS
 
-CASES = 300
+FEW, CASES = 80, 300  # by default, and with -m slow
 OPERATORS = sorted(REGISTRY)
 
 
@@ -60,15 +62,16 @@ class TorchSide:
 SIDE = TorchSide()
 
 
-def each(op: Op, label: str, count: int = CASES):
-    for seed in range(count):
+def each(op: Op, label: str, seeds: Iterable[int] = range(CASES)):
+    for seed in seeds:
         yield seed, Random(f"{label}/{op.name}/{seed}")
 
 
+@pytest.mark.parametrize("seeds", slices(FEW, CASES))
 @pytest.mark.parametrize("name", OPERATORS)
-def test_values(name: str) -> None:
+def test_values(name: str, seeds: Iterable[int]) -> None:
     op = REGISTRY[name]
-    for seed, rng in each(op, "value"):
+    for seed, rng in each(op, "value", seeds):
         case = Case.draw(op, rng, np.float32)
         try:
             check_value(SIDE, case)
@@ -80,10 +83,11 @@ def test_values(name: str) -> None:
 DIFFERENTIABLE = [n for n in OPERATORS if REGISTRY[n].kind != "index"]
 
 
+@pytest.mark.parametrize("seeds", slices(FEW, CASES))
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_derivatives_and_adjoint_law(name: str) -> None:
+def test_derivatives_and_adjoint_law(name: str, seeds: Iterable[int]) -> None:
     op = REGISTRY[name]
-    for seed, rng in each(op, "derivative"):
+    for seed, rng in each(op, "derivative", seeds):
         dtype = np.float32 if seed % 3 == 0 and name in ("max_pool", "conv", "put", "take") else np.float64
         case = Case.draw(op, rng, dtype)
         try:

@@ -6,7 +6,10 @@ own plus half a unit of the output's type.
 
 from __future__ import annotations
 
+import pkgutil
 import warnings
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import onnx
 import onnx.version_converter
 import pytest
 from onnx import numpy_helper
+from onnx.backend.test.case import node
 
 from specgrad import SpecgradError, exact
 from specgrad.interop import from_onnx
@@ -47,23 +51,26 @@ CONVERTED = sorted(
 )
 
 
-def node_cases() -> list[Any]:
-    from onnx.backend.test.case.node import collect_testcases
+KINDS = [m.name for m in pkgutil.iter_modules(node.__path__) if any(word in m.name for word in WORDS)]
+"""Files of the package with cases of these operators. A file makes its cases on import, some of them in seconds."""
 
+
+@cache
+def cases(kind: str) -> list[Any]:
+    before = len(node._NodeTestCases)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some other operators' cases divide by zero
-        cases = collect_testcases(None)
-    return [c for c in cases if any(word in c.name for word in WORDS) and not any(t in c.name for t in NARROW)]
-
-
-NODE_CASES = node_cases()
+        warnings.simplefilter("ignore")  # some divide by zero
+        import_module(f"{node.__name__}.{kind}")
+    return [c for c in node._NodeTestCases[before:] if not any(t in c.name for t in NARROW)]
 
 
 def test_there_are_as_many_as_we_think() -> None:
-    """103 with onnx 1.23; the 102 of the issue were counted on another release."""
-    assert len(NODE_CASES) >= 102
+    """129 with onnx 1.23; the 102 of the issue were counted on another release."""
+    names = {c.name for kind in KINDS for c in cases(kind)}
+    assert len(names) >= 102
+    assert all(any(word in name for word in WORDS) for name in names)
     assert len(CONVERTED) == 46
-    assert REFUSED.keys() <= {c.name for c in NODE_CASES}
+    assert REFUSED.keys() <= names
 
 
 def shapes_as_constants(model: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.ModelProto, list[Any]]:
@@ -105,8 +112,7 @@ def check(model: onnx.ModelProto, inputs: list[Any], outputs: list[Any], rtol: f
             np.testing.assert_allclose(np.asarray(found, float), wanted.astype(float), rtol=rtol + extra, atol=atol)
 
 
-@pytest.mark.parametrize("case", NODE_CASES, ids=lambda c: c.name)
-def test_node(case: Any) -> None:
+def check_case(case: Any) -> None:
     if case.name in REFUSED:
         with pytest.raises(SpecgradError) as caught:
             from_onnx(case.model)
@@ -114,6 +120,17 @@ def test_node(case: Any) -> None:
         return
     for inputs, outputs in case.data_sets:
         check(case.model, inputs, outputs, case.rtol, case.atol)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_node(kind: str) -> None:
+    assert cases(kind)
+    for case in cases(kind):
+        try:
+            check_case(case)
+        except BaseException as error:
+            error.add_note(f"in {case.name}")
+            raise
 
 
 def tensors(folder: Path, prefix: str) -> list[np.ndarray]:

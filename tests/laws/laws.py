@@ -16,6 +16,7 @@ import specgrad as sg
 from specgrad.op import REGISTRY, Op, run_spec
 from specgrad.ops import cases
 from specgrad.scalar import Dual, balls, exact
+from specgrad.window.box import inside, lengths, slices
 
 NARROW = Fraction(1, 10**6)
 
@@ -235,6 +236,61 @@ def check_moves(op: Op, case, rng: Random) -> None:
             assert not any(bool(abs(m) > abs(by)) for m in cells)
 
 
+def random_box(shape, rng: Random):
+    """An interval per axis: one cell, either end, anything, all."""
+    box = []
+    for n in shape:
+        first = rng.choice((0, rng.randrange(n), n - 1)) if n else 0
+        stop = rng.choice((first + 1, rng.randint(first + 1, n), n)) if n else 0
+        box.append((first, stop))
+    return tuple(box)
+
+
+def check_box(op: Op, case, rng: Random) -> None:
+    """The operator on the boxes that a box needs is the box of the operator; padding only at the true border."""
+    args, params = case
+    shapes, lifted = [np.shape(a) for a in args], lift(op, args)
+    y, rule = value(op, lifted, params), op.boxes(shapes, params)
+    for _ in range(3):
+        box = random_box(y.shape, rng)
+        cut = rule.on(box)
+        for need, shape in zip(cut.args, shapes, strict=True):
+            assert all(0 <= a <= b <= n for (a, b), n in zip(need, shape, strict=True)), (box, need)
+        assert all(a <= b <= c <= d <= n for (b, c), (a, d), n in zip(box, cut.gives, y.shape, strict=True)), (box, cut)
+        part = value(op, [np.asarray(a)[slices(b)] for a, b in zip(lifted, cut.args, strict=True)], cut.params)
+        assert part.shape == lengths(cut.gives), (box, cut)
+        same(part[inside(box, cut.gives)], y[slices(box)])
+        check_pads(op, params, cut)
+        check_rates(rule, box, shapes)
+
+
+def check_pads(op: Op, params, cut) -> None:
+    """No window is padded where its cells end inside the input."""
+    if "window" not in params or op.reads != "window":
+        return
+    pairs = zip(cut.args[0][-params["window"].rank :], params["window"].axes, cut.params["window"].axes, strict=True)
+    for (first, stop), axis, there in pairs:
+        if there is axis or first == stop - 1:
+            continue  # one cell may stand for none
+        assert first == 0 or there.pads[0] == 0
+        assert stop == axis.size or there.pads[1] <= 0
+
+
+def check_rates(rule, box, shapes) -> None:
+    """Needs without ends, clipped, are the needs; outputs moved by whole rates need cells moved by whole rates."""
+    for j, (relation, (o, p)) in enumerate(zip(rule.axes, box, strict=True)):
+        sizes = {s[k] for s, arg in zip(shapes, rule.args, strict=True) for k, a in enumerate(arg) if a == j}
+        if relation.rate is None or not sizes or o == p:
+            continue
+        (size,) = sizes
+        (need, _, _), (first, stop) = relation.part(o, p), relation.free(o, p)
+        low, high = max(first, 0), min(stop, size)
+        assert low >= high or (need[0] <= low and high <= need[1])
+        assert (low, high) != (first, stop) or need == (first, stop)
+        step, by = relation.rate.denominator, relation.rate.numerator
+        assert relation.free(o + step, p + step) == (first + by, stop + by)
+
+
 def graph_of(op: Op, case):
     """A graph of this one operator, with its real arguments as inputs."""
     args, params = case
@@ -290,6 +346,7 @@ LAWS = {
     "closure": check_closure,
     "picks": check_picks,
     "moves": check_moves,
+    "box": check_box,
 }
 
 

@@ -30,6 +30,7 @@ from ..graph.transform import vjp
 from ..rounding import Ball
 from ..scalar import Array
 from .deployed import Deployed
+from .judge import in_float64
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def values_of(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], b
 
 def _run(graph: Graph, inputs: Sequence[Array], backend: str) -> Sequence[Array]:
     if backend != "torch":
-        return tuple(np.asarray(v) for v in graph(*inputs))
+        return tuple(np.asarray(v) for v in in_float64(graph)(*inputs))
     need("torch", 'backend="torch" needs')
     import torch
 

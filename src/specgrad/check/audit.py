@@ -222,7 +222,7 @@ def _blind(points: Sequence[Judging]) -> Blind | None:
     if any(name not in judge.expected for judge in points for name in outputs):
         return None
     each = [(judge.given, [judge.expected[str(name)] for name in outputs]) for judge in points]
-    return blind(graph, each, backend())
+    return blind(graph, each, backend(graph))
 
 
 def _judged(judging: Judging, whole: bool, progress: Progress | None) -> Audit:
@@ -253,7 +253,7 @@ def _judged(judging: Judging, whole: bool, progress: Progress | None) -> Audit:
         },
         covered,
         whole,
-        attribute(deployed, judging.expected, backend()),
+        attribute(deployed, judging.expected, judging.backend),
         judging.alone,
     )
 
@@ -264,7 +264,7 @@ def _judge_export(deployed: Deployed, inputs: Sequence[Array]) -> Layer | None:
         return None
     from .export import first_difference
 
-    difference = first_difference(deployed.module, deployed.graph, inputs, backend())
+    difference = first_difference(deployed.module, deployed.graph, inputs, backend(deployed.graph))
     if difference is None:
         return None
     position, verdict = difference

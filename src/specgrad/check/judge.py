@@ -93,6 +93,18 @@ def _is_exact_in(question: Question, arithmetic: Arithmetic) -> bool:
     return all(np.max(y, initial=0) < most for y in (largest if isinstance(largest, tuple) else [largest]))
 
 
+def in_float64(graph: Graph) -> Graph:
+    """The same graph with wide constants: what NumPy computes of float32 constants alone would be rounded to float32.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: x * (x.builder.constant(np.float32([0.1])) * 0.1), (1,))
+    >>> [bool(g(np.ones(1)) == float(np.float32(0.1)) * 0.1) for g in (graph, in_float64(graph))]
+    [False, True]
+    """
+    wide = {p: a.astype(np.float64) if a.dtype.kind == "f" else a for p, a in graph.constants.items()}
+    return replace(graph, constants=wide)
+
+
 def balls(
     graph: Graph,
     given: Sequence[Array],
@@ -105,7 +117,7 @@ def balls(
     report = radius(graph, *finite, arithmetic=arithmetic, backend=backend, formats=formats)
     per_result: list[Ball] = leaves(report.outputs)
     if any((a != f).any() for a, f in zip(given, finite, strict=True)):
-        values = graph(*given)
+        values = in_float64(graph)(*given)
         values = values if isinstance(values, tuple) else (values,)
         open_ = _loosely_read(graph, given)
         per_result = [

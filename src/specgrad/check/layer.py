@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from ..graph.graph import CONSTANT, INPUT, Graph
 from ..graph.section import section
-from ..graph.show import layer_text
+from ..graph.show import layer_text, multiply_adds
 from ..rounding import Ball
 from ..scalar import Array
 from ..window import Shape
@@ -67,9 +69,18 @@ def as_float64(values: Sequence[Array]) -> list[Array]:
     return [np.asarray(v, np.float64) if v.dtype.kind == "f" else v for v in values]
 
 
-def backend() -> str:
-    """The float64 reference by PyTorch where it is installed: real sizes need its speed."""
-    return "torch" if find_spec("torch") else "numpy"
+LARGE = 10**7  # cells and multiply-adds: up to there NumPy is as quick, and PyTorch takes two seconds to import
+
+
+def backend(graph: Graph) -> str:
+    """The float64 reference by PyTorch where it is installed and the model is large: real sizes need its speed.
+
+    >>> import specgrad as sg
+    >>> backend(sg.trace(sg.relu, (1, 8)))
+    'numpy'
+    """
+    work = sum(multiply_adds(n, graph.nodes) + math.prod(n.shape) for n in graph.nodes)
+    return "torch" if work > LARGE and find_spec("torch") else "numpy"
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,10 @@ class Judging:
     clock: Clock
     alone: bool = False
     expected: dict[str, Ball] = field(default_factory=dict)
+
+    @cached_property
+    def backend(self) -> str:
+        return backend(self.deployed.graph)
 
     def layer(self, name: str, layer: int | Unexamined) -> Layer:
         """The verdict on one layer, by its position in the graph."""
@@ -114,22 +129,22 @@ class Judging:
         deployed, graph, known = self.deployed, self.deployed.graph, self.deployed.known
         given = _as_numbers(graph, inputs, known)
         arithmetic = arithmetic_of(self.target) if is_one_layer(part) else merged_arithmetic_of(self.target)
-        (ball,) = balls(part, given, arithmetic, backend(), deployed.computed_in)
+        (ball,) = balls(part, given, arithmetic, self.backend, deployed.computed_in)
         self.expected[name] = replace(ball, expansion=None)
         verdict = compare(name, known[position], ball)
         if (verdict.kind, verdict.fault) == ("differs", "value"):
             verdict = self._from_integers(name, position, inputs) or verdict
-        look = (part, given, known[position], arithmetic, backend())
+        look = (part, given, known[position], arithmetic, self.backend)
         verdict = explained(verdict, *look, graph, inputs, deployed.computed_in)
         if verdict.kind == "differs" and not any(n.name in deployed.computed_in for n in part.nodes):
-            seen = Seen(part, given, [known[position]], [name], backend())
+            seen = Seen(part, given, [known[position]], [name], self.backend)
             verdict = renamed(verdict, seen, arithmetic, prober(deployed, position, self.target), self.accept)
         return verdict
 
     def _together(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
         """Several layers of which the last was read."""
         graph, known = self.deployed.graph, self.deployed.known
-        seen = Seen(part, _as_numbers(graph, inputs, known), [known[position]], [name], backend())
+        seen = Seen(part, _as_numbers(graph, inputs, known), [known[position]], [name], self.backend)
         judge = Together(merged_arithmetic_of(self.target), self.clock, self.accept, alone=self.alone)
         verdict, allowed = judge.judge(seen, prober(self.deployed, position, self.target))
         self.expected[name] = replace(allowed.balls[0], expansion=None)
@@ -142,7 +157,7 @@ class Judging:
         for start, (formats, words) in itertools.product(filter(None, starts), _ways(self.deployed)):
             part, sources = section(graph, position, start)
             given = _as_numbers(graph, sources, start)
-            (ball,) = balls(part, given, merged_arithmetic_of(self.target), backend(), formats)
+            (ball,) = balls(part, given, merged_arithmetic_of(self.target), self.backend, formats)
             verdict = compare(name, known[position], ball)
             if verdict.kind in ("exact", "rounding"):
                 return replace(verdict, detail=words)
@@ -188,7 +203,7 @@ class Judging:
             return Verdict("not examined", detail=f"for {named} no radius through all layers is known")
         said = " and ".join(BY_NAME[c].text for c in sorted(set(classes))) or FLOAT32
         names = [f"output {i}" for i in range(len(deployed.answer.arrays))]
-        seen = Seen(deployed.graph, self.given, deployed.answer.arrays, names, backend())
+        seen = Seen(deployed.graph, self.given, deployed.answer.arrays, names, self.backend)
         for formats, _ in _ways(deployed):
             verdict, _ = Together(arithmetic, self.clock, None, formats, self.alone, said).judge(seen)
             if verdict.kind != "differs":

@@ -18,7 +18,7 @@ from ..rounding import Arithmetic, Ball, radius
 from ..rounding.arithmetic import growth
 from ..scalar import Array
 from ..window import Window
-from .judge import Verdict, compare
+from .judge import Verdict, compare, in_float64
 
 WORK = 2**31  # products that are emulated for one layer
 ROUNDINGS = 8  # of the scale arithmetic: more than any order of it meets
@@ -80,7 +80,7 @@ def _value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
     if position in part.constants:
         return part.constants[position].astype(np.float64)
     graph, inputs = section(part, position, known)
-    return np.asarray(graph(*(known[p] for p in inputs)))
+    return np.asarray(in_float64(graph)(*(known[p] for p in inputs)))
 
 
 def _scale(part: Graph, given: Sequence[Array], position: int) -> Array:

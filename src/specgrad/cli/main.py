@@ -44,6 +44,7 @@ from .output import Force, check_file, check_folder, is_report, writing
 from .preserve import register_preserve
 from .schemas import SCHEMAS
 from .shapes import Shapes
+from .tiles import register_tiles
 from .tolerance import register_tolerance
 
 app = typer.Typer(
@@ -324,6 +325,7 @@ register_certify(app)
 register_preserve(app)
 register_tolerance(app)
 register_compare(app)
+register_tiles(app)
 
 
 def main() -> None:

@@ -19,6 +19,8 @@ from ..scalar import Array
 from ..window import Shape
 from .shapes import Dims, asked_shapes, closed_shapes
 
+ANY_SIZE = 1 << 80  # bytes of a value that is never there at once
+
 
 def load_model(name: str) -> Any:
     """An ONNX file's path, a saved graph, or a PyTorch module given as package.module:attribute."""
@@ -125,6 +127,24 @@ def as_graph(model: Any, files: Sequence[Path], texts: Sequence[str] = ()) -> Gr
 
     traced: Graph = from_torch(model, *(torch.from_numpy(a) for a in read_inputs(model, files, texts)))
     return traced
+
+
+def graph_of_shapes(model: Any, texts: Sequence[str]) -> Graph:
+    """The meaning of a model at shapes of any size: nobody runs it whole. A module's example is one cell, repeated."""
+    if isinstance(model, Graph):
+        return as_graph(model, [], texts).at()
+    if isinstance(model, str):
+        from ..interop import from_onnx
+
+        read: Graph = from_onnx(model, input_shapes=shapes_of(model, [], texts), largest_value=ANY_SIZE)
+        return read
+    import torch
+
+    from ..interop import from_torch
+
+    shapes = _module_shapes(model, [], texts)
+    graph: Graph = from_torch(model, *(torch.zeros(()).expand(shape) for shape in shapes.values()))
+    return graph
 
 
 def known_part(model: Any, files: Sequence[Path], texts: Sequence[str]) -> tuple[Graph, list[str]]:

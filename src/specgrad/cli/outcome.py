@@ -24,7 +24,14 @@ from .schemas import schema_name
 
 YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
 CODES = {"exact": YES, "rounding": YES, "ok": YES, "holds": YES, "valid": YES, "same": YES, "bounded": YES}
-CODES |= {"differs": NO, "other arithmetic": NO, "crashes": NO, "counterexample": NO, "refused": NO}
+CODES |= {
+    "differs": NO,
+    "other arithmetic": NO,
+    "crashes": NO,
+    "counterexample": NO,
+    "refused": NO,
+    "reads everything": NO,
+}
 CODES["proven"] = YES
 CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered", "not examined"), CANNOT_TELL)
 CODES |= dict.fromkeys(("unbounded", "not proven"), CANNOT_TELL)

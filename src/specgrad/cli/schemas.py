@@ -37,6 +37,10 @@ def _count(about: str) -> Schema:
     return {"type": "integer", "minimum": 0, "description": about}
 
 
+def _integer(about: str) -> Schema:
+    return {"type": "integer", "description": about}
+
+
 def _number(about: str) -> Schema:
     """JSON has no NaN and no infinity; we write their names."""
     return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], "description": about}
@@ -425,6 +429,50 @@ SCHEMAS: dict[str, Schema] = {
         notes=NOTES,
         deployment=DEPLOYMENT,
         seconds=_number("how long it took"),
+    ),
+    "tiles": _command(
+        "tiles",
+        "how far a network looks beyond a tile, and what exact tiles cost",
+        _choice("ok", "reads everything"),
+        halo=_list(
+            _object(
+                "one spatial axis of an input; sizes are cells of it",
+                input=_text("the input's name"),
+                axis=_count("its axis"),
+                before=_integer("cells before a tile that it needs; negative: it begins later"),
+                after=_integer("cells after it"),
+                align=_count("tiles that begin and end at multiples of it need this halo, and are all alike"),
+                crop=_list(
+                    _integer("cells"),
+                    "before and after, in multiples of align: for running the model itself on crops",
+                ),
+            ),
+            "in the order of the inputs",
+        ),
+        reads_everything=_list(
+            _object(
+                "a layer that reads an axis from end to end; no tile alone has that",
+                layer=_text("its name"),
+                operator=_text("its operator"),
+                axes=_list(_count("an axis"), "of its argument"),
+                shape=SHAPE,
+            ),
+            "layers beyond any halo",
+        ),
+        plan=_or_null(
+            _object(
+                "tiles of the first output",
+                size=SHAPE,
+                tiles=_count("how many"),
+                kinds=_count("compiled graphs that they share"),
+                passes=_count("with --passes: passes over the image before, one for each sum over everything"),
+                multiply_adds=_count("of all tiles and passes"),
+                multiply_adds_at_once=_count("of one run over everything"),
+                peak_bytes=_count("weights and the values of one tile, at most; not what kernels need for themselves"),
+                peak_bytes_at_once=_count("the same of one run over everything"),
+            ),
+            "with --tile or --memory; null: not asked for, or a layer reads everything",
+        ),
     ),
     "compare": _command(
         "compare",

@@ -20,6 +20,7 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
+from ..window.box import pooled
 from . import cases
 from .elementwise import ROOT, mean, power
 
@@ -80,6 +81,7 @@ AVG_POOL: Op = register(
         roundings=lambda x, *, window, divisor: window.taps_count + _divisions(divisor),
         magnitude=lambda x, *, window, divisor: abs(_avg_spec(x, window=window, divisor=divisor)),
         reach=lambda x, *, window, divisor: window.reach(),
+        box=pooled,
     )
 )
 

@@ -18,6 +18,8 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
 from ..window import Shape
+from ..window.box import BoxRule, linked
+from ..window.relation import CELL
 from . import cases
 from .elementwise import add, add_tangents
 from .layout import broadcast, common_shape, reshape
@@ -88,6 +90,12 @@ def _case(rng: Random) -> Case:
     return tuple(cases.numbers(rng, tuple(extent[c] for c in part)) for part in (x, z)), {"spec": spec}
 
 
+def _box(x: Shape, z: Shape, *, spec: str) -> BoxRule:
+    a, b, out = _parse(spec)
+    links = [[out.index(c) if c in out else None for c in part] for part in (a, b)]
+    return linked([CELL] * len(out), links, [x, z], {"spec": spec})
+
+
 CONTRACT = register(
     Op(
         name="contract",
@@ -96,6 +104,7 @@ CONTRACT = register(
         jvp=_jvp,
         vjp=_vjp,
         cases=_case,
+        box=_box,
         linear=((0,), (1,)),
         roundings=_roundings,
         kernel=True,

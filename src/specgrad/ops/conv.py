@@ -22,7 +22,9 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array
 from ..window import Padding, PerAxis, Shape, Tap, Window
+from ..window.box import BoxRule, over_window
 from ..window.reach import Reach
+from ..window.relation import transposed, windowed
 from . import cases
 from .elementwise import add_tangents
 from .layout import broadcast, reshape, sum_
@@ -160,6 +162,10 @@ def _window_reach(x: Shape, *_: Shape, window: Window, **__: Any) -> tuple[Reach
     return window.reach()
 
 
+def _conv_box(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
+    return over_window(windowed, window, w[0], (x, w, *b), {"groups": groups})
+
+
 CONV: Op = register(
     Op(
         name="conv",
@@ -173,6 +179,7 @@ CONV: Op = register(
         kernel=True,
         macs=_macs,
         reach=_window_reach,
+        box=_conv_box,
     )
 )
 
@@ -220,6 +227,10 @@ def _transpose_reach(x: Shape, *_: Shape, window: Window, groups: int) -> tuple[
     return window.reach_back()
 
 
+def _transpose_box(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
+    return over_window(transposed, window, w[1] * groups, (x, w, *b), {"groups": groups})
+
+
 CONV_TRANSPOSE: Op = register(
     Op(
         name="conv_transpose",
@@ -234,6 +245,7 @@ CONV_TRANSPOSE: Op = register(
         reads="transpose",
         macs=_macs,
         reach=_transpose_reach,
+        box=_transpose_box,
     )
 )
 

@@ -20,6 +20,7 @@ from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..window import Shape, identical
+from ..window.box import same_cell
 from ..window.reach import CELL, Reach
 from . import cases
 from .layout import axes_of, broadcast_together, fill, no_cotangent, no_tangent, one_reader, sum_
@@ -89,6 +90,7 @@ def binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits
             vjp=vjp,
             cases=maker,
             reach=cellwise,
+            box=same_cell,
             readers=one_reader,
             **traits,
         )
@@ -183,6 +185,7 @@ def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
             exact=True,
             jumps=True,
             reach=cellwise,
+            box=same_cell,
             readers=one_reader,
         )
     )
@@ -240,6 +243,7 @@ SELECT = register(
         monotone=(1, 2),
         exact=True,
         reach=cellwise,
+        box=same_cell,
         readers=one_reader,
     )
 )
@@ -272,6 +276,7 @@ def unary(name: str, f: Callable[..., Array], slope: Slope, **fields: Any) -> Op
             vjp=lambda gy, y, args, **params: (slope(args[0], y, gy, **params),),
             cases=fields.pop("cases", number_cases(1)),
             reach=cellwise,
+            box=same_cell,
             readers=one_reader,
             **fields,
         )
@@ -497,6 +502,7 @@ STOP_GRADIENT = register(
         monotone=(0,),
         exact=True,
         reach=cellwise,
+        box=same_cell,
         readers=one_reader,
     )
 )

@@ -15,7 +15,9 @@ from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array
 from ..window import Shape
+from ..window.box import BoxRule, linked
 from ..window.reach import CELL, Reach
+from ..window.relation import Cell
 from . import cases
 from .layout import axis_of, permute
 from .max_pool import take
@@ -80,6 +82,13 @@ def _gather_reach(x: Shape, i: Shape, *, axis: int) -> tuple[Reach | None, ...]:
     return tuple(None if a == axis else CELL for a in range(len(x))) if len(i) == 1 else ()
 
 
+def _gather_box(x: Shape, i: Shape, *, axis: int) -> BoxRule:
+    """The axis itself is read whole: which cells are, only the indices know."""
+    after = range(axis + len(i), len(x) + len(i) - 1)
+    links = [[*range(axis), None, *after], list(range(axis, axis + len(i)))]
+    return linked([Cell()] * (len(x) + len(i) - 1), links, [x, i], {"axis": axis})
+
+
 GATHER: Op = register(
     Op(
         name="gather",
@@ -88,6 +97,7 @@ GATHER: Op = register(
         jvp=lambda y, args, dargs, *, axis: None if dargs[0] is None else apply(GATHER, dargs[0], args[1], axis=axis),
         vjp=lambda gy, y, args, *, axis: (scatter(gy, args[1], axis=axis, size=shape_of(args[0])[axis]), None),
         cases=_gather_case,
+        box=_gather_box,
         linear=((0,),),
         monotone=(0,),
         exact=True,

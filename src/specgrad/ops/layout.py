@@ -17,7 +17,9 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..window import Repeated, Shape, any_open, identical, indices, int_of, is_one, resolve_padding, size_of
+from ..window.box import BoxRule, linked, padded, reduced, repeated, reshaped, same_cell, sliced
 from ..window.reach import CELL, Reach, backwards, strided
+from ..window.relation import Cell, Uncut
 from . import cases
 
 Triple = tuple[int, int, int]
@@ -70,6 +72,7 @@ FILL = register(
         jvp=no_tangent,
         vjp=no_cotangent,
         cases=lambda rng: ((cases.numbers(rng, cases.lead(rng)),), {"value": rng.randint(-2, 2)}),
+        box=same_cell,
         monotone=(0,),
         exact=True,
     )
@@ -108,6 +111,7 @@ RESHAPE = register(
         spec=lambda x, *, shape: np.reshape(x, shape),
         vjp=lambda gy, y, args, **_: (reshape(gy, shape_of(args[0])),),
         cases=_reshape_case,
+        box=reshaped,
         linear="all",
         readers=one_reader,
         exact=True,
@@ -165,6 +169,10 @@ def _permute_case(rng: Random) -> Case:
     return (x,), {"order": tuple(order)}
 
 
+def _permute_box(x: Shape, *, order: Shape) -> BoxRule:
+    return linked([Cell()] * len(x), [[order.index(a) for a in range(len(x))]], [x], {"order": order})
+
+
 PERMUTE = register(
     Op(
         name="permute",
@@ -172,6 +180,7 @@ PERMUTE = register(
         spec=lambda x, *, order: np.transpose(x, order),
         vjp=lambda gy, y, args, *, order: (permute(gy, tuple(np.argsort(order).tolist())),),
         cases=_permute_case,
+        box=_permute_box,
         linear="all",
         readers=one_reader,
         exact=True,
@@ -236,6 +245,7 @@ SLICE = register(
         spec=lambda x, *, ranges: x[tuple(slice(*r) for r in ranges)],
         vjp=_slice_vjp,
         cases=_slice_case,
+        box=sliced,
         linear="all",
         readers=one_reader,
         exact=True,
@@ -305,6 +315,7 @@ PAD = register(
         spec=_pad_spec,
         vjp=_pad_vjp,
         cases=_pad_case,
+        box=padded,
         linear="all",
         readers=one_reader,
         monotone=(0,),
@@ -376,6 +387,12 @@ def _concat_reach(*shapes: Shape, axis: int) -> tuple[Reach | None, ...]:
     return tuple(None if i == axis else CELL for i in range(len(shapes[0])))
 
 
+def _concat_box(*shapes: Shape, axis: int) -> BoxRule:
+    """Along the axis there are no parts: which value has a cell would differ from box to box."""
+    axes = [Uncut(sum(s[axis] for s in shapes)) if a == axis else Cell() for a in range(len(shapes[0]))]
+    return linked(axes, [range(len(s)) for s in shapes], shapes, {"axis": axis})
+
+
 CONCAT = register(
     Op(
         name="concat",
@@ -384,6 +401,7 @@ CONCAT = register(
         jvp=_concat_jvp,
         vjp=_concat_vjp,
         cases=_concat_case,
+        box=_concat_box,
         linear="all",
         readers=one_reader,
         exact=True,
@@ -432,6 +450,7 @@ BROADCAST = register(
         spec=lambda x, *, shape: np.broadcast_to(x, shape),
         vjp=_broadcast_vjp,
         cases=_broadcast_case,
+        box=repeated,
         linear="all",
         exact=True,
         kind="same",
@@ -509,6 +528,7 @@ SUM = register(
         spec=_sum_spec,
         vjp=_sum_vjp,
         cases=_sum_case,
+        box=reduced,
         linear="all",
         readers=one_reader,
         monotone=(0,),

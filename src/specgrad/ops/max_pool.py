@@ -24,6 +24,7 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
 from ..window import Padding, PerAxis, Shape, Window, mapped
+from ..window.box import pooled, reduced
 from . import cases
 from .avg_pool import adaptive_output, spatial_axes
 from .elementwise import div, equal, neg, select
@@ -230,6 +231,7 @@ MAX_POOL = register(
         exact=True,
         largest=True,
         reach=lambda x, *, window: window.reach(),
+        box=pooled,
     )
 )
 
@@ -406,6 +408,7 @@ AMAX = register(
         jvp=_amax_jvp,
         vjp=_amax_vjp,
         cases=_amax_case,
+        box=reduced,
         monotone=(0,),
         exact=True,
         largest=True,

@@ -21,6 +21,7 @@ from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array
 from ..window import Shape, int_of
+from ..window.box import BoxRule, others
 from ..window.reach import CELL, Reach
 from . import cases
 from .elementwise import neg
@@ -82,6 +83,10 @@ def _others(x: Shape, *, axis: int, **_: Any) -> tuple[Reach | None, ...]:
     return tuple(None if a == axis else CELL for a in range(len(x)))
 
 
+def _others_box(x: Shape, *, axis: int, **params: Any) -> BoxRule:
+    return others(x, axis=axis, out=params.get("k", x[axis]), **params)
+
+
 def _top_jvp(y: Value, args: Any, dargs: Any, *, axis: int, k: int, largest: bool) -> Value:
     return take_along(dargs[0], apply(TOP_INDEX, args[0], axis=axis, k=k, largest=largest, last=False), axis=axis)
 
@@ -107,6 +112,7 @@ TOP_INDEX: Op = register(
         jumps=True,
         kind="index",
         reach=_others,
+        box=_others_box,
     )
 )
 TOP: Op = register(
@@ -120,6 +126,7 @@ TOP: Op = register(
         monotone=(0,),
         exact=True,
         reach=_others,
+        box=_others_box,
     )
 )
 
@@ -211,6 +218,7 @@ CUMSUM: Op = register(
         monotone=(0,),
         roundings=lambda x, *, axis, exclusive, reverse: max(0, x[axis] - 1),
         reach=_others,
+        box=_others_box,
     )
 )
 

@@ -16,6 +16,7 @@ from ..errors import ParameterError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
 from ..window import Shape
+from ..window.box import same_cell
 from . import cases
 from .elementwise import cellwise, greater, mul, same_shape, select, sub
 from .layout import axis_of, broadcast_together, one_reader, reshape
@@ -75,6 +76,7 @@ QUANTIZE = register(
         cases=_quantize_case,
         jumps=True,
         reach=cellwise,
+        box=same_cell,
         readers=one_reader,
     )
 )
@@ -145,6 +147,7 @@ CAST = register(
         monotone=(0,),
         roundings=lambda x, *, dtype: 1,
         reach=cellwise,
+        box=same_cell,
         readers=one_reader,
     )
 )

@@ -22,6 +22,8 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array, Number
 from ..window import Resized, Shape, identical, resized, whole
+from ..window.box import BoxRule
+from ..window.box import resized as resized_boxes
 from ..window.resize import NEAREST, WHERE
 from . import cases
 from .layout import axes_of
@@ -133,6 +135,10 @@ def _spread_case(rng: Random) -> Case:
     return (cases.numbers(rng, lead + params["sizes"]),), {"cells": cells, **params}
 
 
+def _resize_box(x: Shape, **params: Any) -> BoxRule:
+    return resized_boxes(x, axes_resized([x[a] for a in params["axes"]], **params), **params)
+
+
 RESIZE: Op = register(
     Op(
         name="resize",
@@ -142,6 +148,7 @@ RESIZE: Op = register(
             apply(RESIZE_SPREAD, gy, cells=tuple(shape_of(args[0])[a] for a in p["axes"]), **p),
         ),
         cases=_resize_case,
+        box=_resize_box,
         linear="all",
         roundings=roundings,
     )

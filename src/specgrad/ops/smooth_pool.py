@@ -21,6 +21,7 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
+from ..window.box import pooled
 from . import cases
 from .elementwise import add_tangents, mul
 
@@ -162,6 +163,7 @@ SMOOTH_MAX_POOL = register(
         largest=True,
         transcendental=True,
         reach=lambda x, *, window, **_: window.reach(),
+        box=pooled,
     )
 )
 

@@ -78,6 +78,7 @@ class State:
     readers  how often a node is read, as an operand or an output
     flushed  what float32 objectives can lose at a node below the normal numbers
     fast     convolutions may go back in float32
+    parallel both lines of a layer have one slope: a pass then gives both ends of what it bounds, and not one
     budget   seconds and bytes that the work may take
     merged   (source, user): a runtime may compute both in one kernel, so the rounding is counted at the user
     """
@@ -95,11 +96,16 @@ class State:
     charges: dict[int, Tensor] = field(default_factory=dict)
     flushed: dict[int, float] = field(default_factory=dict)
     fast: bool = False
+    parallel: bool = False
     budget: Budget = field(default_factory=Budget)
 
     def faster(self) -> State:
         """The same network, what is known of it shared; convolutions go back in float32 where that saves most."""
         return replace(self, fast=True, kept_lines={}, chains={}, charges={})
+
+    def two_sided(self) -> State:
+        """The same network, what is known of it shared, between parallel lines. Joint layers have none."""
+        return replace(self, parallel=True, kept_lines={}, chains={}, charges={})
 
     def stopped(self, stops: Iterable[int]) -> State:
         """The same network from some nodes on: their boxes are all that is known of them."""
@@ -171,12 +177,22 @@ class State:
             lost = lost + rows_dot(part.inner.abs(), self.charge(i) - self.errors[i])
         return lost
 
+    def settled(self, constant: Tensor | float, lost: Tensor | float) -> tuple[Tensor | float, Tensor | float]:
+        """What a layer gives on the way back. Lines that are not parallel may lie far apart at 0, or cross before it.
+
+        Then what is between them there is no error, which `finished` would enlarge: it belongs to the constant.
+        """
+        return (constant, lost) if self.parallel else (constant - lost, 0.0)
+
     def lines(self, i: int) -> Lines:
         """The layer's lines with all errors in their offsets: its own, and those of a linear layer below it."""
         if i not in self.kept_lines:
             layer = self.layers[i]
             assert isinstance(layer, Relaxed)
-            self.kept_lines[i] = self._moved(i, layer, self._steered(i, layer.lines(self.ends[layer.sources[0]])))
+            ends = self.ends[layer.sources[0]]
+            lines = layer.lines(ends)
+            lines = layer.parallel(lines, ends) if self.parallel else self._steered(i, lines)
+            self.kept_lines[i] = self._moved(i, layer, lines)
         return self.kept_lines[i]
 
     def chain(self, i: int) -> Chain | None:
@@ -257,7 +273,20 @@ Told = Callable[[int, Parts, list[Tensor], Any, Any], None]
 
 
 def backward(state: State, seeds: Mapping[int, Tensor], told: Told | None = None) -> Tensor:
-    """Lower bounds (boxes, rows) of the sum over nodes of seed.value, seeds being (boxes, rows, *shape).
+    """Lower bounds (boxes, rows) of the sum over nodes of seed.value, seeds being (boxes, rows, *shape)."""
+    return swept(state, seeds, told)[0]
+
+
+def both_ends(state: State, rows: Tensor, run: Callable[[Tensor], Ends]) -> Ends:
+    """Lower and upper bounds of objectives (boxes, rows, ...) by `run`: of them alone, or of their negatives too."""
+    if state.parallel:
+        return run(rows)
+    low, negative = run(torch.cat([rows, -rows], 1))[0].chunk(2, 1)
+    return low, -negative
+
+
+def swept(state: State, seeds: Mapping[int, Tensor], told: Told | None = None) -> Ends:
+    """What `backward` gives; and upper bounds, which hold between parallel lines alone.
 
     told   hears of every node on the way: its position and objectives, its sources' objectives, its constant and loss
     """
@@ -270,8 +299,9 @@ def backward(state: State, seeds: Mapping[int, Tensor], told: Told | None = None
             below = a if chain.factor is None else a * chain.factor
             noted.setdefault(chain.source, Parts()).add(chain.kind, below)
             return 0.0 if chain.constant is None else rows_dot(a, chain.constant), state.loss(i, part)
-        pulled, constant = layer.back(a, state)
-        lost = state.loss(i, part)
+        back = layer.back(a, state)
+        pulled, (constant, between) = back.pulled, state.settled(back.constant, back.lost)
+        lost = state.loss(i, part) + between
         if told is not None:
             told(i, part, pulled, constant, lost)
         for s, below in zip(() if isinstance(layer, Opaque) else layer.sources, pulled, strict=True):
@@ -283,7 +313,9 @@ def backward(state: State, seeds: Mapping[int, Tensor], told: Told | None = None
     return finished(state, *descend(state.layers, noted, step, nothing, nothing))
 
 
-def finished(state: State, total: Tensor, lost: Tensor) -> Tensor:
+def finished(state: State, total: Tensor, lost: Tensor) -> Ends:
     """What is left for certain; nothing where a NaN or an infinity came up."""
-    lower = total - lost * SUMS - ledger.UNDERFLOW - (sum(state.flushed.values()) if state.fast else 0.0)
-    return torch.where(lower.isfinite(), lower, -torch.inf)
+    lost = lost * SUMS + ledger.UNDERFLOW + (sum(state.flushed.values()) if state.fast else 0.0)
+    low, high = total - lost, total + lost
+    known = low.isfinite() & high.isfinite()
+    return torch.where(known, low, -torch.inf), torch.where(known, high, torch.inf)

@@ -2,7 +2,7 @@
 
 PyTorch computes float64 convolutions at 1 to 2 GF/s where channels are few, and a float64 matrix product at 50. So:
 
-    matrix    the weights scattered along the window relation: one product, for windows over few cells
+    matrix    the weights of each group scattered along the window relation: one product, for windows over few cells
     stripes   such a matrix along the last axis for each tap of the others: one product per tap
     plain     the engine's own operator
     single    the engine's own operator in float32, at 15 to 90 GF/s; whoever allows it counts its roundings
@@ -65,7 +65,9 @@ class Convolution:
         way = self.way(single)
         if way == "matrix":
             shape = (self.inputs, *self.window.size) if back else (self.outputs, *self.window.out)
-            return (a.reshape(len(a), -1) @ (self.matrix if back else self.matrix.T)).reshape(len(a), *shape)
+            blocks = self.blocks if back else self.blocks.mT
+            moved = a.reshape(len(a), self.groups, -1).transpose(0, 1) @ blocks
+            return moved.transpose(0, 1).reshape(len(a), *shape)
         if way == "stripes":
             return self._by_stripes(a, back)
         op = CONV_TRANSPOSE if back else CONV
@@ -86,7 +88,9 @@ class Convolution:
         read, written = self.outputs * out, self.inputs * size
         narrow = min(self.outputs, self.inputs) // self.groups
         if way == "matrix":
-            return math.inf if read * written > LARGEST else 2 * read * written / PRODUCTS
+            entries = read * written // self.groups
+            copies = 8 * (read + written) / BYTES if self.groups > 1 else 0.0
+            return math.inf if entries > LARGEST else 2 * entries / PRODUCTS + copies
         if way == "stripes":
             if w.rank < 2 or self.groups > 1 or not all(isinstance(a, Strided) for a in w.axes):
                 return math.inf
@@ -101,10 +105,17 @@ class Convolution:
     # --- matrices ---------------------------------------------------------------------------------------------------
 
     @property
+    def blocks(self) -> Tensor:
+        """(groups, outputs*out, inputs*size) of each group."""
+        if "blocks" not in self.matrices:
+            self.matrices["blocks"] = scattered_weights(self.weights, self.window, self.groups)
+        return self.matrices["blocks"]
+
+    @property
     def matrix(self) -> Tensor:
         """(outputs*out, inputs*size)."""
         if "matrix" not in self.matrices:
-            self.matrices["matrix"] = scattered_weights(self.weights, self.window, self.groups)
+            self.matrices["matrix"] = torch.block_diag(*self.blocks) if self.groups > 1 else self.blocks[0]
         return self.matrices["matrix"]
 
     @property
@@ -117,10 +128,9 @@ class Convolution:
     def _stripes(self) -> Tensor:
         """(taps of the leading axes, outputs*out, inputs*size) along the last axis."""
         if "stripes" not in self.matrices:
-            each = self.weights.reshape(*self.weights.shape[:2], -1, self.window.kernel[-1])
-            last = Window(self.window.axes[-1:])
-            taps = [scattered_weights(each[:, :, k], last, self.groups) for k in range(each.shape[2])]
-            self.matrices["stripes"] = torch.stack(taps)
+            taps = math.prod(self.window.kernel[:-1])
+            each = self.weights.reshape(*self.weights.shape[:2], taps, -1).movedim(2, 0).flatten(0, 1)
+            self.matrices["stripes"] = scattered_weights(each, Window(self.window.axes[-1:]), taps)
         return self.matrices["stripes"]
 
     def _by_stripes(self, a: Tensor, back: bool) -> Tensor:
@@ -138,22 +148,19 @@ class Convolution:
 
 
 def scattered_weights(weights: Tensor, window: Window, groups: int) -> Tensor:
-    """(outputs*out, inputs*size): every tap's weights where the window relation puts them.
+    """(groups, outputs*out, inputs*size): every tap's weights where the window relation puts them.
 
     >>> from specgrad.window import strided
     >>> window = strided("conv", (3,), (2,), stride=(1,), padding=((0, 0),))
     >>> scattered_weights(torch.tensor([[[2.0, 3.0]]]), window, 1).tolist()
-    [[2.0, 3.0, 0.0], [0.0, 2.0, 3.0]]
+    [[[2.0, 3.0, 0.0], [0.0, 2.0, 3.0]]]
     """
     per_group, inputs = weights.shape[0] // groups, weights.shape[1]
     taps = weights.double().reshape(groups, per_group, inputs, -1)
     outs, ins = math.prod(window.out), math.prod(window.size)
     number_out, number_in = np.arange(outs).reshape(window.out), np.arange(ins).reshape(window.size)
-    matrix = torch.zeros((outs, ins, groups, per_group, groups, inputs), dtype=torch.float64)
-    each = torch.arange(groups)
+    matrix = torch.zeros((outs, ins, groups, per_group, inputs), dtype=torch.float64)
     for tap in window.taps():
         o, i = (torch.from_numpy(n[at].ravel()) for n, at in ((number_out, tap.outs), (number_in, tap.ins)))
-        block = matrix.new_zeros((groups, per_group, groups, inputs))
-        block[each, :, each] = taps[..., window.number(tap.position)]
-        matrix[o, i] += block
-    return matrix.permute(2, 3, 0, 4, 5, 1).reshape(weights.shape[0] * outs, inputs * groups * ins)
+        matrix[o, i] += taps[..., window.number(tap.position)]
+    return matrix.permute(2, 3, 0, 4, 1).reshape(groups, per_group * outs, inputs * ins)

@@ -86,6 +86,6 @@ def gaps_at(cone: Cone, taps: Taps, source: Linear, reference: Tensor) -> tuple[
     pulled = pulled.reshape(*pulled.shape[:2], -1, *below.size)
     both = torch.cat([pulled, -pulled], 1)
     cone.note(source.sources[0], Objective(below, both, both))
-    lower = cone.descend(torch.cat([lost, lost], 1))
+    lower, _ = cone.descend(torch.cat([lost, lost], 1))
     low, high = (part.reshape(*rows.shape[:3]).transpose(1, 2) for part in lower.chunk(2, 1))
     return low, -high

@@ -67,7 +67,7 @@ class Bilinear(Joint):
         constant = rows_dot(a, 2 * fixed - value(mx, my)) - rows_dot(a.abs(), rest)
         if self.node.op.name == "mul" and self.sources[0] == self.sources[1]:  # the last term is a square
             constant = constant + (rows_dot(a, rest) + rows_dot(a.abs(), rest)) / 2
-        return list(pulled), constant
+        return Back(list(pulled), constant)
 
 
 def _float64(x: Any) -> Tensor:
@@ -108,7 +108,7 @@ class Larger(Joint):
                 pulled.append(self.sign * part)
             else:
                 constant = constant + rows_dot(part, both[k][0])
-        return pulled, constant
+        return Back(pulled, constant)
 
 
 # --- open positions ---------------------------------------------------------------------------------------------------
@@ -127,13 +127,13 @@ class Routed(Joint):
     def back(self, a: Tensor, known: Known) -> Back:
         least, most = self._extremes(a)
         if not self.sources:
-            return [], rows_dot(least, self.value.clamp(min=0)) + rows_dot(most, self.value.clamp(max=0))
+            return Back([], rows_dot(least, self.value.clamp(min=0)) + rows_dot(most, self.value.clamp(max=0)))
         low, high = (e.unsqueeze(1) for e in known.box(self.sources[0]))
         chord = (least * high - most * low) / torch.where(high > low, high - low, 1.0)
         slope = torch.where(low >= 0, least, torch.where(high <= 0, most, chord))
         offset = torch.minimum((most - slope) * low, (least - slope) * high)
         offset = offset - ledger.LINE * (most.abs() + least.abs()) * torch.maximum(low.abs(), high.abs())
-        return [slope], torch.where((low >= 0) | (high <= 0), 0.0, offset).flatten(2).sum(2)
+        return Back([slope], torch.where((low >= 0) | (high <= 0), 0.0, offset).flatten(2).sum(2))
 
     def _extremes(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """The least and the greatest coefficient of every value's candidates, (boxes, rows, *shape of g)."""

@@ -15,15 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...graph.builder import GraphBuilder
-from ...graph.graph import Node
+from ...graph.graph import Graph, Node
 from ...graph.run import evaluate
 from ...op import Op, Params, apply
 from ...ops.conv import CONV_TRANSPOSE
@@ -65,8 +65,21 @@ class Known(Protocol):
         """Between which lines node i lies."""
 
 
-Back = tuple[list[Tensor], Tensor | float]
-"""The objectives of a layer's sources, and constants (boxes, rows)."""
+class Back(NamedTuple):
+    """A.f(x) >= sum of pulled.x + constant - lost: an objective per source, and numbers (boxes, rows).
+
+    Where a layer lies between parallel lines, nothing but `lost` depends on the sign of A, so that
+    A.f(x) <= sum of pulled.x + constant + lost as well: see State.parallel.
+    """
+
+    pulled: list[Tensor]
+    constant: Tensor | float
+    lost: Tensor | float = 0.0
+
+
+def within(a: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """A.v for a v between two ends, as constant and lost: by their middle, and half of what is between them."""
+    return rows_dot(a, low / 2 + high / 2), rows_dot(a.abs(), (high / 2 - low / 2) * ledger.MIDDLE)
 
 
 @dataclass(eq=False)
@@ -87,7 +100,7 @@ class Opaque(Layer):
 
     def back(self, a: Tensor, known: Known) -> Back:
         low, high = known.box(self.position)
-        return [], rows_dot(a, low / 2 + high / 2) - rows_dot(a.abs(), (high - low) / 2 * ledger.MIDDLE)
+        return Back([], *within(a, low, high))
 
 
 class Joint(Layer):
@@ -138,7 +151,7 @@ class Linear(Layer):
         return [g.reshape(a.shape[:2] + g.shape[1:]) for g in cotangents]
 
     def back(self, a: Tensor, known: Known) -> Back:
-        return self.pulled(a, known.fast), 0.0 if self.constant is None else rows_dot(a, self.constant)
+        return Back(self.pulled(a, known.fast), 0.0 if self.constant is None else rows_dot(a, self.constant))
 
 
 class Convolved(Linear):
@@ -192,29 +205,43 @@ def adjoint(op: Op, args: Sequence[Any], params: Params, shape: Shape, wanted: S
 
     args: a shape per argument that varies (a linear map's cotangents do not read them), a tensor or a number else.
     """
-    t = GraphBuilder(share=True)
-    given: dict[str, Tensor] = {}
-
-    def entered(k: int, a: Any) -> Any:
-        if not isinstance(a, Tensor | tuple):
-            return a
-        index = isinstance(a, Tensor) and not a.dtype.is_floating_point
-        var = t.leaf(f"x{k}", tuple(a) if isinstance(a, tuple) else tuple(a.shape), "index" if index else "real")
-        if isinstance(a, Tensor):
-            given[var.name] = a
-        return var
-
-    values = [entered(k, a) for k, a in enumerate(args)]
-    y, gy = t.leaf("y", shape), t.leaf("gy", shape)
-    cotangents = op.cotangents(gy, y, values, params)
-    graph = t.freeze(("gy",), (gy,), tuple(cotangents[k] for k in wanted), False)
-    names = {i: n.name for i, n in enumerate(graph.nodes) if n.name in given or n.name == "gy"}
+    names = tuple(params)
+    kinds = tuple(_Constant(tuple(a.shape), a.dtype.is_floating_point) if isinstance(a, Tensor) else a for a in args)
+    graph = cotangent_graph(op, kinds, names, tuple(params[n] for n in names), shape, tuple(wanted))
+    given = {f"x{k}": a for k, a in enumerate(args) if isinstance(a, Tensor)}
+    names_of = {i: n.name for i, n in enumerate(graph.nodes) if n.name in given or n.name == "gy"}
 
     def pull(g: Tensor) -> tuple[Tensor, ...]:
-        results = evaluate(graph, {i: g if name == "gy" else given[name] for i, name in names.items()})
+        results = evaluate(graph, {i: g if name == "gy" else given[name] for i, name in names_of.items()})
         return tuple(results[p] for p in graph.outputs)
 
     return pull
+
+
+class _Constant(NamedTuple):
+    shape: Shape
+    real: bool
+
+
+@lru_cache(maxsize=4096)
+def cotangent_graph(
+    op: Op, kinds: tuple[Any, ...], names: tuple[str, ...], values: tuple[Any, ...], shape: Shape, wanted: Shape
+) -> Graph:
+    """gy -> the cotangents of the arguments that are wanted; kinds are shapes, constants and numbers.
+
+    It does not depend on what a constant is, so networks with the same layers share it, and so do calls.
+    """
+    t = GraphBuilder(share=True)
+
+    def entered(k: int, a: Any) -> Any:
+        if isinstance(a, _Constant):
+            return t.leaf(f"x{k}", a.shape, "real" if a.real else "index")
+        return t.leaf(f"x{k}", a) if isinstance(a, tuple) else a
+
+    args = [entered(k, a) for k, a in enumerate(kinds)]
+    y, gy = t.leaf("y", shape), t.leaf("gy", shape)
+    cotangents = op.cotangents(gy, y, args, dict(zip(names, values, strict=True)))
+    return t.freeze(("gy",), (gy,), tuple(cotangents[k] for k in wanted), False)
 
 
 # --- relaxed --------------------------------------------------------------------------------------------------------
@@ -242,9 +269,15 @@ class Relaxed(Layer):
 
     def between(self, a: Tensor, lines: Lines) -> Back:
         """A.y for a y between two lines: the lower one where A >= 0, the upper one elsewhere."""
-        positive, negative = split(a)
-        constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
-        return [self.spread(positive, negative, lines)], constant
+        return Back([self.spread(*split(a), lines)], *within(a, lines.lower, lines.upper))
+
+    def parallel(self, lines: Lines, ends: Ends) -> Lines:
+        """The same with one slope for both lines."""
+        return relax.parallel(lines, *(self.read(end) for end in ends))
+
+    def read(self, x: Tensor) -> Tensor:
+        """What every cell reads of its source, (boxes, *shape), or with an axis of taps in front."""
+        return x
 
     def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
         return torch.addcmul(positive * lines.lower_slope.unsqueeze(1), negative, lines.upper_slope.unsqueeze(1))
@@ -254,12 +287,16 @@ class Cell(Relaxed):
     """A function of one cell."""
 
     def between(self, a: Tensor, lines: Lines) -> Back:
-        """By the middle of both lines and half of what is between them: A*middle - abs(A)*half, which is cheaper."""
+        """Slopes too by the middle of both and half of what is between them, which is cheaper."""
         down, low, up, high = lines
-        size = a.abs()
-        constant = rows_dot(a, low / 2 + high / 2) - rows_dot(size, (high / 2 - low / 2) * ledger.MIDDLE)
         pulled = a * ((down + up) / 2).unsqueeze(1)
-        return [pulled.addcmul_(size, ((down - up) / 2).unsqueeze(1))], constant
+        return Back([pulled.addcmul_(a.abs(), ((down - up) / 2).unsqueeze(1))], *within(a, low, high))
+
+    def parallel(self, lines: Lines, ends: Ends) -> Lines:
+        """relu(x) >= slope*x for every slope from 0 to 1: so the chord's serves for both."""
+        if self.node.op.name == "relu":
+            return lines._replace(lower_slope=lines.upper_slope)
+        return super().parallel(lines, ends)
 
     def lines(self, ends: Ends) -> Lines:
         if self.node.op.name == "relu":

@@ -39,7 +39,7 @@ from .budget import Budget
 from .classify import layer_of
 from .deviation import moved
 from .joint import Bilinear, Larger, Routed, candidates
-from .layers import Convolved, Gate, Layer, Linear, Opaque, Relaxed, rows_dot, tensor
+from .layers import Convolved, Gate, Joint, Layer, Linear, Opaque, Relaxed, rows_dot, tensor
 
 
 @dataclass(eq=False)
@@ -73,6 +73,7 @@ class Forward:
         read = Counter(a for n in self.graph.nodes for a in n.operands()) + Counter(self.graph.output_positions)
         self.state = State(len(self.graph.nodes), readers=read, budget=self.budget)
         self._faster = self.state.faster()
+        self._parallel = {state.fast: state.two_sided() for state in (self.state, self._faster)}
         self.summed = summed_later(self.graph, self.rules) if self.rules.arithmetic.fused else frozenset()
 
     @property
@@ -82,8 +83,18 @@ class Forward:
     @property
     def fast(self) -> State:
         """For hidden cells: with float32 where some convolution is better off with it."""
-        single = any(isinstance(layer, Convolved) and layer.in_single for layer in self.layers.values())
-        return self._faster if single else self.state
+        return self._faster if self._is_single else self.state
+
+    @property
+    def short(self) -> State:
+        """For passes that go down a few layers only: most cells there are decided, so parallel lines lose little."""
+        if any(isinstance(layer, Joint) for layer in self.layers.values()):  # which have no lines
+            return self._faster if self._is_single else self.state
+        return self._parallel[self._is_single]
+
+    @property
+    def _is_single(self) -> bool:
+        return any(isinstance(layer, Convolved) and layer.in_single for layer in self.layers.values())
 
     def stops(self, i: int, rung: int) -> list[int]:
         """The relaxed layers that stand `rung` relaxations or more below node i; none where that is everything."""
@@ -285,7 +296,7 @@ class Forward:
         if node.op.exact:
             return exact_error(self.rules, node, self.balls[i], self._constants(node)), size
         real = replace(self.rules, arithmetic=REAL, undecided=set())
-        ball, exact = (node_ball(self.graph, i, node, self.balls, self.inputs, run) for run in (self.rules, real))
+        ball, exact = self.balls[i], node_ball(self.graph, i, node, self.balls, self.inputs, real)
         with np.errstate(invalid="ignore"):
             wider = np.maximum(np.maximum(ball.high - exact.high, exact.low - ball.low), 0.0)
         return np.where(np.isfinite(exact.radius), wider, np.inf) + RANGE * size, size

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ...scalar import Array
 from ...window import Patch, Shape
-from .backward import Chain, State, backward, descend, finished
-from .convolve import Convolution
-from .layers import Convolved, Ends, Linear, Opaque, Taps, rows_dot, split
+from .backward import Chain, State, both_ends, descend, finished, swept
+from .convolve import BYTES, LARGEST, PRODUCTS, Convolution
+from .layers import Convolved, Ends, Linear, Opaque, Taps, rows_dot, split, within
 from .local import (
     average_weights,
     cells_per_row,
@@ -38,6 +38,7 @@ from .local import (
 from .relaxations import Lines
 
 CELLS = 1 << 21  # cells of an objective that are held at once: 16 MB
+SPREAD = 8  # how often a cell below a maximum is read or written on the way through it
 CACHED = 1 << 17  # cells that a cache holds: 1 MB
 
 
@@ -100,17 +101,24 @@ class Cone:
 
     # --- down -------------------------------------------------------------------------------------------------------
 
-    def run(self, i: int, rows: Tensor, patch: Patch) -> Tensor:
-        """Lower bounds (positions, rows) of rows (positions or 1, rows, channels) of node i, at a cell per position."""
+    def run(self, i: int, rows: Tensor, patch: Patch) -> Ends:
+        """Bounds (positions, rows) of rows (positions or 1, rows, channels) of node i, at a cell per position.
+
+        Upper ones hold between parallel lines alone.
+        """
         seed = rows.reshape(*rows.shape, *patch.size)
         self.noted[i] = [Objective(patch, seed, seed)]
         return self.descend(torch.zeros((1, rows.shape[1]), dtype=torch.float64))
 
-    def descend(self, lost: Tensor) -> Tensor:
+    def descend(self, lost: Tensor) -> Ends:
         """From the objectives that are noted down to the inputs; `lost` (positions or 1, rows) is lost already."""
         total, lost = descend(self.state.layers, self.noted, self._step, torch.zeros_like(lost), lost)
-        low = finished(self.state, total, lost).expand(len(self.positions), lost.shape[1])
-        return low + self._dense_rest(lost.shape[1]) if self.dense else low
+        rows = lost.shape[1]
+        low, high = (end.expand(len(self.positions), rows) for end in finished(self.state, total, lost))
+        if not self.dense:
+            return low, high
+        lower, upper = self._dense_rest(rows)
+        return low + lower, high + upper
 
     def _merged(self, j: int, parts: list[Objective]) -> Objective | None:
         """One patch for all parts; None if the node goes on densely."""
@@ -137,27 +145,41 @@ class Cone:
         if chain is not None and not self.noted.keys() & set(chain.inner):
             return self._through_chain(j, chain, objective)
         if isinstance(layer, Taps):
-            return self._through_taps(j, layer, patch, a), 0.0
+            return self.state.settled(*self._through_taps(j, layer, patch, a))
         if isinstance(layer, Linear):
             return self._through_linear(j, layer, objective)
-        pulled, constant = layer.back(a, View(self, patch))
+        back = layer.back(a, View(self, patch))
+        constant, lost = self.state.settled(back.constant, back.lost)
         if isinstance(layer, Opaque):
-            return constant, rows_dot(a.abs(), self.gather(self.state.own(j) * self.state.size(j), patch))
-        self.note(layer.sources[0], Objective(patch, pulled[0], None))
-        return constant, 0.0
+            return constant, lost + rows_dot(a.abs(), self.gather(self.state.own(j) * self.state.size(j), patch))
+        self.note(layer.sources[0], Objective(patch, back.pulled[0], None))
+        return constant, lost
 
-    def _through_taps(self, j: int, layer: Taps, patch: Patch, a: Tensor) -> Tensor:
+    def _through_taps(self, j: int, layer: Taps, patch: Patch, a: Tensor) -> tuple[Tensor, Tensor]:
         lines, below = self.lines(j, patch), read_through(patch, layer.window)
         local = Taps(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
         source = self.state.layers[layer.sources[0]]
         alone = all(k < source.position for k in self.noted) and is_local(self.state, self.rank, source.position, below)
-        if alone and isinstance(source, Linear) and source.node.op.name == "conv":
+        if (
+            alone
+            and isinstance(source, Convolved)
+            and not source.is_transposed
+            and self._composes(local, source, below, a)
+        ):
             return self._composed(local, lines, source, below, a)
-        positive, negative = split(a)
-        self.note(source.position, Objective(below, local.spread(positive, negative, lines), None))
-        return rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
+        self.note(source.position, Objective(below, local.spread(*split(a), lines), None))
+        return within(a, lines.lower, lines.upper)
 
-    def _composed(self, taps: Taps, lines: Lines, source: Linear, patch: Patch, a: Tensor) -> Tensor:
+    def _composes(self, taps: Taps, source: Convolved, patch: Patch, a: Tensor) -> bool:
+        """Whether one matrix for a maximum and the convolution below it is faster than one after the other."""
+        through = self.convolution(source.position, patch)
+        read, cells, rows = through.outputs * math.prod(patch.size), math.prod(a.shape[2:]), a.shape[1]
+        below = through.inputs * math.prod(through.window.size)
+        composed = 4 * cells * below * (1 + taps.window.taps_count / rows) / PRODUCTS
+        way = through.way(self.state.fast and source.in_single)
+        return read * below <= LARGEST and composed < through.seconds(way) + 8 * SPREAD * read / BYTES
+
+    def _composed(self, taps: Taps, lines: Lines, source: Linear, patch: Patch, a: Tensor) -> tuple[Tensor, Tensor]:
         """Through a maximum and the convolution below it at once: lines of the convolution's own source.
 
         Its objective would have as many cells as the maximum has taps; the lines, composed with the convolution's
@@ -167,18 +189,15 @@ class Cone:
         matrix = self.convolution(source.position, patch).matrix
         rows = matrix.reshape(a.shape[2], -1, matrix.shape[1])[:, taps.index.flatten(1)]
         rows = rows.movedim(1, 2).flatten(0, 1)  # (channels*out, taps, cells below)
-        bias = None if source.constant is None else per_channel(source.constant, self.rank)
-
-        def half(part: Tensor, slope: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
-            offset = offset if bias is None else torch.addcmul(offset, slope.sum(0), bias)
-            return _combined(part.flatten(2), slope.flatten(2), rows), rows_dot(part, offset)
-
-        positive, negative = split(a)
-        parts = half(positive, lines.lower_slope, lines.lower), half(negative, lines.upper_slope, lines.upper)
-        pulled, constant = (p + q for p, q in zip(*parts, strict=True))
+        down, low, up, high = lines
+        if source.constant is not None:
+            bias = per_channel(source.constant, self.rank)
+            low, high = (torch.addcmul(end, s.sum(0), bias) for end, s in ((low, down), (high, up)))
+        halves = [(a, down)] if self.state.parallel else list(zip(split(a), (down, up), strict=True))
+        pulled = _total([_combined(part.flatten(2), slope.flatten(2), rows) for part, slope in halves])
         out = pulled.reshape(*pulled.shape[:2], -1, *below.size)
         self.note(source.sources[0], Objective(below, out, out))
-        return constant
+        return within(a, low, high)
 
     def note(self, source: int, objective: Objective) -> None:
         self.noted.setdefault(source, []).append(objective)
@@ -243,9 +262,10 @@ class Cone:
 
     # --- the rest, as whole rows ------------------------------------------------------------------------------------
 
-    def _dense_rest(self, rows: int) -> Tensor:
+    def _dense_rest(self, rows: int) -> Ends:
         seeds = {j: _total([self._scattered(j, p, a, rows) for p, a in parts]) for j, parts in self.dense.items()}
-        return backward(self.state, seeds).reshape(len(self.positions), rows)
+        low, high = (end.reshape(len(self.positions), rows) for end in swept(self.state, seeds))
+        return low, high
 
     def _scattered(self, j: int, patch: Patch, a: Tensor, rows: int) -> Tensor:
         """Patches as whole rows (1, positions*rows, *shape)."""
@@ -357,11 +377,10 @@ def _narrow_phase(state: State, i: int, seed: Patch, open_: Array, low: Array, h
 def _narrow_chunk(cone: Cone, i: int, seed: Patch, open_: Array, low: Array, high: Array) -> None:
     chosen = _chosen(open_[(cone.positions[:, 0], slice(None), *cone.positions[:, 1:].T)])
     rows = torch.nn.functional.one_hot(torch.from_numpy(chosen), open_.shape[1]).double()
-    lower = cone.run(i, torch.cat([rows, -rows], 1), seed).numpy()
-    count = chosen.shape[1]
+    lower, upper = both_ends(cone.state, rows, lambda both: cone.run(i, both, seed))
     at = (cone.positions[:, :1], chosen, *(cone.positions[:, 1:].T[..., None]))
-    low[at] = np.maximum(low[at], lower[:, :count])
-    high[at] = np.minimum(high[at], -lower[:, count:])
+    low[at] = np.maximum(low[at], lower.numpy())
+    high[at] = np.minimum(high[at], upper.numpy())
 
 
 def _chosen(open_: Array) -> Array:

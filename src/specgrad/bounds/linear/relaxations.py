@@ -24,7 +24,8 @@ from torch import Tensor
 from ...rounding import ledger
 
 U = ledger.U
-GRID = 64  # steps of the grid for smooth functions
+GRIDS = (1, 8, 64)  # steps of the grid for smooth functions: the fewest that leave no bulge between them
+FLAT = 2.0**-12  # times the width of the box: no bulge
 
 
 class Lines(NamedTuple):
@@ -56,9 +57,26 @@ def gate(low: Tensor, high: Tensor) -> Lines:
     return Lines(mirrored.upper_slope, -mirrored.upper, upper.upper_slope, upper.upper)
 
 
+def parallel(lines: Lines, low: Tensor, high: Tensor) -> Lines:
+    """Both lines with one slope: the middle of theirs, or the lower one of taps, which stand in front of the cells.
+
+    lower_slope*x + lower >= slope*x + lower + min over the box of (lower_slope - slope)*x, tap by tap.
+    """
+    taps = lines.lower_slope.ndim > lines.lower.ndim
+    slope = lines.lower_slope if taps else lines.lower_slope / 2 + lines.upper_slope / 2
+    down, up = lines.lower_slope - slope, lines.upper_slope - slope
+    below, above = torch.minimum(down * low, down * high), torch.maximum(up * low, up * high)
+    size = (lines.lower_slope.abs() + lines.upper_slope.abs()) * torch.maximum(low.abs(), high.abs())
+    count = len(slope) if taps else 1
+    below, above, size = (t.sum(0) if taps else t for t in (below, above, size))
+    slack = ledger.LINE * count * (size + lines.lower.abs() + lines.upper.abs())
+    return Lines(slope, lines.lower + below - slack, slope, lines.upper + above + slack)
+
+
 def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequence[Any], curvature: Any) -> Lines:
     """Any function of one cell: piecewise linear between `kinks` (curvature None), or bent by at most `curvature`."""
-    steps = 1 if curvature is None else GRID
+    bend = 0.0 if curvature is None else float((curvature * (high - low)).amax()) / 8 if low.numel() else 0.0
+    steps = next((n for n in GRIDS if bend <= FLAT * n**2), GRIDS[-1])
     share = torch.linspace(0, 1, steps + 1, dtype=low.dtype, device=low.device).view(-1, *(1,) * low.ndim)
     grid = torch.minimum(low + share * (high - low), high)
     grid[-1] = high
@@ -75,10 +93,12 @@ def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequen
 
 def _candidates(points: Tensor, values: Tensor, last: int) -> Tensor:
     """The flattest and steepest secants from both ends (so the chord, tangents through an end), the middle's, and 0."""
+    chord = _ratio(values[last] - values[0], points[last] - points[0])
+    if len(points) == 2:
+        return torch.stack([chord, 0 * chord]).nan_to_num(0.0, 0.0, 0.0)
     secants = [_ratio(values - values[at], points - points[at]) for at in (0, last)]
     a, b = (last - 1) // 2, (last + 2) // 2
     middle = _ratio(values[b] - values[a], points[b] - points[a])
-    chord = _ratio(values[last] - values[0], points[last] - points[0])
     ends = [s for each in secants for s in (each.amin(0), each.amax(0))]
     return torch.stack([chord, middle, *ends, 0 * chord]).nan_to_num(0.0, 0.0, 0.0)
 

@@ -13,55 +13,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...graph.graph import INPUT, Graph, Node
-from ...ops.activation import RELU
-from ...ops.elementwise import SIGN, cellwise
-from ...ops.max_pool import MAX_POOL
+from ...graph.graph import Node
 from ...rounding.ledger import LINE
 from ...scalar import Array
-from .backward import SUMS, State, backward
+from .backward import SUMS, State, backward, both_ends, swept
 from .gaps import find_gaps
 from .layers import Opaque, Taps, rows_dot, tensor
 from .network import Forward, signs_of
 from .optimise import optimised
 from .patches import patch_narrow
+from .readers import open_cells, readers_of
 from .winners import narrow_winner
 
-CHUNK = 1 << 24  # cells of an objective at its widest node that are held at once
+CHUNK = 1 << 20  # cells of an objective at its widest node that are held at once: 8 MB, which the heap hands out again
 RUNGS = (2, 5)  # relaxations that a short pass goes through
-BENT = 2.0**-9  # a function that bends less than this share of the box's width is as good as a line
 WIDE = 0.05  # of twice its middle: such a box is narrowed by the shortest pass too, for the layers above
 WORTHWHILE = 0.25  # the share of cells that a short pass closed the last time, for the next to be made
 
 
 # --- the walk ---------------------------------------------------------------------------------------------------------
-
-
-def reads_range(node: Node) -> bool:
-    """Whoever is not linear: functions of one cell, maxima, choices, products of cells."""
-    op = node.op
-    product = op.reach is cellwise and op.linear not in ((), "all") and not op.exact
-    return op.curve is not None or op.largest or op.jumps or product
-
-
-def open_cells(readers: Sequence[Node], low: Array, high: Array) -> Array:
-    """Cells whose readers a narrower box would help."""
-    return np.asarray(np.any([_open_to(node, low, high) for node in readers], axis=0))
-
-
-def _open_to(node: Node, low: Array, high: Array) -> Array:
-    """A kink inside; between kinks, a bend that the box is wide enough to show. All that vary, for other readers."""
-    curve = node.op.curve
-    if curve is None and node.op is not SIGN:
-        return np.asarray(high > low)
-    kinks = (0,) if curve is None else curve.kinks(node.params)
-    inside = np.any([(low < float(k)) & (high > float(k)) for k in kinks], axis=0) if kinks else low > high
-    if curve is None or curve.pieces(node.params) is not None:
-        return np.asarray(inside)
-    assert curve.curvature is not None  # what `pieces` looks at
-    with np.errstate(all="ignore"):
-        bulge = curve.curvature(np, low, high, node.params) * (high - low) ** 2 / 8
-        return np.asarray(inside | ~(bulge <= BENT * (high - low)))
 
 
 @torch.no_grad()
@@ -90,22 +60,6 @@ def _met(own: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, A
     return np.maximum(own[0], other[0]), np.minimum(own[1], other[1])
 
 
-def readers_of(graph: Graph) -> dict[int, list[Node]]:
-    """Who reads the range of a node; max_pool reads through a relu. What is linear in all that varies reads none."""
-    readers: dict[int, list[Node]] = {}
-    varying: set[int] = set()
-    for i, node in enumerate(graph.nodes):
-        moving = {k for k, a in enumerate(node.args) if isinstance(a, int) and a in varying}
-        if moving or node.op is INPUT:
-            varying.add(i)
-        if not reads_range(node) or any(moving <= set(g) for g in node.op.linear_groups(len(node.args))):
-            continue
-        for a in node.operands():
-            through = node.op is MAX_POOL and graph.nodes[a].op is RELU
-            readers.setdefault(graph.nodes[a].operands()[0] if through else a, []).append(node)
-    return readers
-
-
 def narrow(forward: Forward, i: int, readers: Sequence[Node]) -> None:
     """A backward pass from every cell of node i that intervals leave open.
 
@@ -123,7 +77,7 @@ def narrow(forward: Forward, i: int, readers: Sequence[Node]) -> None:
         before = int(cells.sum())
         if stops and before and forward.closed.get(rung, 1.0) >= WORTHWHILE:
             wide = high - low > WIDE * np.abs(high + low) if rung == RUNGS[0] else cells
-            narrow_cells(forward.fast.stopped(stops), i, cells | wide, low, high)
+            narrow_cells(forward.short.stopped(stops), i, cells | wide, low, high)
             cells &= open_cells(readers, low, high)
             forward.closed[rung] = 1 - int(cells.sum()) / before
     narrow_cells(forward.fast, i, cells, low, high)
@@ -149,9 +103,9 @@ def dense_narrow(state: State, i: int, cells: Array, low: Array, high: Array) ->
         chosen = cells[start : start + step]
         seeds = torch.zeros((1, len(chosen), len(low)), dtype=torch.float64)
         seeds[0, torch.arange(len(chosen)), torch.from_numpy(chosen)] = 1.0
-        lower = backward(state, {i: torch.cat([seeds, -seeds], 1).view(1, -1, *shape)})[0].numpy()
-        low[chosen] = np.maximum(low[chosen], lower[: len(chosen)])
-        high[chosen] = np.minimum(high[chosen], -lower[len(chosen) :])
+        lower, upper = both_ends(state, seeds, lambda rows: swept(state, {i: rows.view(1, -1, *shape)}))
+        low[chosen] = np.maximum(low[chosen], lower[0].numpy())
+        high[chosen] = np.minimum(high[chosen], upper[0].numpy())
 
 
 # --- the objective ---------------------------------------------------------------------------------------------------

@@ -118,9 +118,10 @@ class Quick:
             return [torch.addcmul(positive * down, negative, up)], (negative * offset).flatten(1).sum(1)
         layer = self.state.layers[i]
         wide = a.unsqueeze(1)  # joint layers compute with boxes, which are float64
-        pulled, constant = layer.back(wide.double() if isinstance(layer, Joint) else wide, lines)
+        back = layer.back(wide.double() if isinstance(layer, Joint) else wide, lines)
+        constant = back.constant - back.lost
         assert isinstance(constant, Tensor)
-        return [part.squeeze(1).float() for part in pulled], constant.squeeze(1).float()
+        return [part.squeeze(1).float() for part in back.pulled], constant.squeeze(1).float()
 
 
 def _linear(layer: Linear) -> Any:

@@ -94,7 +94,8 @@ class Pieces(Joint):
         rest = slope - m.unsqueeze(2)
         least = (rest * self.middle).sum(-1) - (rest.abs() * self.reach).sum(-1) + constant
         lost = self._own * self._sizes(rows, m) + rows_dot(a.abs(), self.charge)[0]
-        return [self.spread(m, known.box(self.sources[0])[0].shape[1:])], (least.amin(2).sum(1) - lost)[None]
+        pulled = self.spread(m, known.box(self.sources[0])[0].shape[1:])
+        return Back([pulled], (least.amin(2).sum(1) - lost)[None])
 
     def _slopes(self, rows: Tensor, lines: relax.Lines) -> tuple[Tensor, Tensor]:
         """sum_c A_c*relu_c >= slope.x + constant on every piece: (rows, positions, pieces, cells), (..., pieces)."""

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from ...graph.graph import Graph
-from .file import BYTE_BUDGET, ModelError, read_model
+from .file import BYTE_BUDGET, Budget, ModelError, read_model
 from .read import open as reading_open
 from .read.model import OnnxGraph, import_model
 from .read.open import import_open, open_shapes
@@ -34,6 +34,7 @@ def from_onnx(
     model: Any,
     *,
     byte_budget: int = BYTE_BUDGET,
+    largest_value: int | None = None,
     input_shapes: Mapping[str, Sequence[Any]] | None = None,
     partial: bool = False,
     declared: Declared | None = None,
@@ -48,6 +49,8 @@ def from_onnx(
                   open in the graph too, for `Graph.at`: ("N", 3, "H=224", "W=224"). So does a first axis that the file
                   leaves open; it is 1 by default
     byte_budget   no single value, at 8 bytes a cell, and not all weights together may need more
+    largest_value in place of byte_budget for the inputs and what is computed from them: of graphs that nobody runs
+                  whole, but in tiles
     partial       pass over nodes that have no meaning here, and list them in `unexamined`: what they read are further
                   outputs of the graph, what they give are further inputs. Otherwise they are refused, all at once
     declared      shape and element type of values that such nodes give; default: what ONNX's shape inference finds
@@ -75,7 +78,7 @@ def from_onnx(
         elif open_inputs := open_shapes(proto, given):
             names = [t.name for t in proto.graph.initializer]
             return import_open(functools.partial(_closed, byte_budget), model, given, open_inputs, names)
-        return import_model(proto, folder, byte_budget, given, partial, declared or {})
+        return import_model(proto, folder, Budget(byte_budget, largest_value), given, partial, declared or {})
     except SpecgradError:
         raise
     except MALFORMED as error:  # the last net under files that no rule above has met

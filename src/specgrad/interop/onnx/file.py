@@ -192,9 +192,15 @@ def extent(shape: Shape) -> int:
 class Budget:
     """Bytes that may still be spent, in Python integers."""
 
-    def __init__(self, total: int) -> None:
-        self.total = total
+    def __init__(self, total: int, largest: int | None = None) -> None:
+        self.total, self.largest = total, total if largest is None else largest
         self.spent = 0
+
+    def check_value(self, what: str, cells: int) -> None:
+        """A value that is recorded, and takes no memory until somebody runs the graph."""
+        if cells * 8 > self.largest:
+            name = "byte_budget" if self.largest == self.total else "largest_value"
+            raise ModelError(f"{what} needs {cells * 8} bytes; {name}={self.largest} allows less")
 
     def check(self, what: str, cells: int, itemsize: int = 8) -> None:
         """One value must fit the whole budget."""

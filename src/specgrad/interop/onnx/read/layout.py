@@ -321,7 +321,7 @@ def _resized(
         c.refuse(f"scales={given} must be positive, for cells that exist; got shape {c.shape(0)}", None)
     factors = [Fraction(s) for s in scales or ()] or [Fraction(m, n) for m, n in zip(given, cells, strict=True)]
     wanted = [_cells_of(c, n, s) for n, s in zip(cells, factors, strict=True)] if sizes is None else sizes
-    c.importer.budget.check(c.title, extent(tuple(wanted)) * extent(c.shape(0)) // extent(tuple(cells)))
+    c.importer.budget.check_value(c.title, extent(tuple(wanted)) * extent(c.shape(0)) // extent(tuple(cells)))
     order = sorted(range(len(axes)), key=axes.__getitem__)
     if how != "linear" and all(_repeats(f, where, how) for f in factors):
         whole = dict(zip(axes, factors, strict=True))

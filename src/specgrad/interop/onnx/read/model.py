@@ -111,7 +111,7 @@ def _define_input(importer: Importer, info: onnx.ValueInfoProto, given: Mapping[
     elem_type = info.type.tensor_type.elem_type
     if elem_type not in DTYPES or elem_type == TensorProto.BOOL:
         raise ModelError(f"input {shown(info.name)} has element type {type_name(elem_type)}, which is not read")
-    importer.budget.check(f"input {shown(info.name)}", extent(shape))
+    importer.budget.check_value(f"input {shown(info.name)}", extent(shape))
     index = elem_type in (TensorProto.INT32, TensorProto.INT64)
     importer.define(info.name, importer.trace.leaf(info.name, shape, "index" if index else "real"), elem_type)
 
@@ -135,7 +135,7 @@ def _output(importer: Importer, name: str) -> Var:
 def import_model(
     model: onnx.ModelProto,
     folder: Path | None,
-    byte_budget: int,
+    budget: Budget,
     input_shapes: Mapping[str, Sequence[int]],
     partial: bool,
     declared: Declared,
@@ -143,7 +143,7 @@ def import_model(
     _check_model(model)
     opset = _opset(model)
     used = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
-    importer = Importer(folder, Budget(byte_budget), used)
+    importer = Importer(folder, budget, used)
     names = _define_inputs(importer, model.graph, dict(input_shapes))
     passed = _run_all(importer, model.graph, opset, declared)
     if not partial:

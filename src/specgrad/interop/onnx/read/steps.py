@@ -54,11 +54,11 @@ def _call(importer: Importer, node: NodeProto, version: int) -> Call:
 def _check_recorded(importer: Importer, title: str, node: Node) -> None:
     """The budget, before any data: the value itself, and the padded input its windows range over."""
     check_shape(title, node.shape)
-    importer.budget.check(title, extent(node.shape))
+    importer.budget.check_value(title, extent(node.shape))
     window = node.params.get("window")
     if window is not None:
         lead = node.shape[: len(node.shape) - window.rank]
-        importer.budget.check(f"{title}: the padded input", extent((*lead, *window.padded)))
+        importer.budget.check_value(f"{title}: the padded input", extent((*lead, *window.padded)))
 
 
 def _name_outputs(importer: Importer, call: Call, results: tuple[Value, ...]) -> None:

@@ -1,0 +1,125 @@
+"""specgrad tiles: how far a network looks, what exact tiles cost. Exit codes: 0 exact, 1 a layer reads everything."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..errors import ParameterError
+from . import screen
+from .models import graph_of_shapes, load_model
+from .outcome import CODES, say
+from .shapes import Shapes
+
+SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+SHOWN = 12  # layers that read everything
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
+Size = Annotated[
+    str | None, typer.Option("--tile", help="Cells of the first output per tile: 1024, or one per axis: 512,1024.")
+]
+Memory = Annotated[
+    str | None, typer.Option("--memory", help="Or the memory that a tile's values may take, 4GB: the largest tile.")
+]
+Passes = Annotated[
+    bool, typer.Option("--passes", help="Sums and maxima over the image are computed in passes before: plan.measure.")
+]
+Format = Annotated[
+    str, typer.Option("--dtype", help="The format of stored values: float32, float16, bfloat16, float64.")
+]
+
+
+def register_tiles(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: specgrad tiles unet.onnx --shape x=1,3,100000,100000 --tile 1024")(tiles)
+
+
+def tiles(
+    model: Model,
+    shape: Shapes = None,
+    tile: Size = None,
+    memory: Memory = None,
+    passes: Passes = False,
+    dtype: Format = "float32",
+    as_json: Json = False,
+) -> None:
+    """How far does the network look beyond a tile, which layers read everything, and what do exact tiles cost?"""
+    from .. import scale
+
+    if tile is not None and memory is not None:
+        raise typer.BadParameter("give --tile or --memory, not both")
+    if dtype not in SIZES:
+        raise typer.BadParameter(f"--dtype must be one of {', '.join(SIZES)}; got {dtype!r}")
+    size, most = None if tile is None else cells_of(tile), None if memory is None else bytes_of(memory)
+    graph = graph_of_shapes(load_model(model), shape or [])
+    margin = scale.margin(graph)
+    verdict = "reads everything" if margin.whole and not passes else "ok"
+    data: dict[str, Any] = {**margin.to_json(), "plan": None}
+    if (size or most) and verdict == "ok":
+        sizes: Any = size if size is None or len(size) > 1 else size[0]
+        plan = scale.tiles(graph, sizes, memory=most, itemsize=SIZES[dtype], passes=passes)
+        data["plan"] = plan.to_json()
+    say("tiles", verdict, data, as_json, lambda: show_tiles(Console(), model, verdict, margin, data["plan"]))
+    raise typer.Exit(CODES[verdict])
+
+
+def cells_of(text: str) -> tuple[int, ...]:
+    """
+    >>> cells_of("512,1024")
+    (512, 1024)
+    """
+    parts = text.split(",")
+    if not all(p.isascii() and p.isdigit() and 0 < int(p) < 1 << 40 for p in parts):
+        raise ParameterError(
+            "--tile", f"must be whole numbers with commas between, as 1024 or 512,1024; got {text!r:.80}"
+        )
+    return tuple(map(int, parts))
+
+
+def bytes_of(text: str) -> int:
+    """
+    >>> bytes_of("4GB"), bytes_of("1.5 GiB")
+    (4000000000, 1610612736)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?", text.strip().upper(), re.ASCII)
+    if match is None or match[2] not in UNITS or len(text) > 30 or float(match[1]) <= 0:
+        raise ParameterError("--memory", f"must be a number of bytes, as 800MB or 4GB; got {text!r:.80}")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def show_tiles(console: Console, model: str, verdict: str, margin: Any, plan: dict[str, Any] | None) -> None:
+    """The halo, the layers beyond any halo, the plan."""
+    screen.line(console, (verdict, "bold green" if verdict == "ok" else "bold red"), f"  {model}")
+    for axis in margin.axes:
+        screen.line(console, str(axis))
+    for layer in margin.whole[:SHOWN]:
+        screen.line(console, str(layer))
+    if len(margin.whole) > SHOWN:
+        screen.line(console, f"and {len(margin.whole) - SHOWN} more layers (--json lists all)")
+    if verdict != "ok":
+        screen.line(console, "no tile alone has what these layers read; end the model before them, or try --passes")
+    if plan is not None:
+        size = "x".join(map(str, plan["size"]))
+        screen.line(console, f"{plan['tiles']:,} tiles of {size} cells of the first output, {plan['kinds']} kinds")
+        if plan["passes"]:
+            screen.line(console, f"after {plan['passes']} passes over the image, one for each sum over everything")
+        once = plan["multiply_adds_at_once"]
+        ratio = f", {plan['multiply_adds'] / once:.4g} times those at once" if once else ""
+        screen.line(console, f"{plan['multiply_adds']:,} multiply-adds{ratio}")
+        screen.line(console, f"{_amount(plan['peak_bytes'])} at peak; at once {_amount(plan['peak_bytes_at_once'])}")
+
+
+def _amount(count: int) -> str:
+    """
+    >>> _amount(304_059_776)
+    '304 MB'
+    """
+    for letter in ("", "k", "M", "G"):
+        if count < 1000:
+            return f"{count:.3g} {letter}B"
+        count /= 1000  # type: ignore[assignment]
+    return f"{count:,.3g} TB"

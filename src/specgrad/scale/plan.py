@@ -1,0 +1,350 @@
+"""Exact tiles: a plan of ordinary graphs, one for every kind of tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from copy import copy
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, UnsupportedError
+from ..graph.graph import Graph
+from ..graph.run import bind_inputs
+from ..graph.tree import Tree, leaves, transform
+from ..op import apply
+from ..ops.elementwise import ADD, MAXIMUM
+from ..window import Shape
+from ..window.box import Box, slices, whole
+from ..window.relation import Interval
+from .cut import CutGraph, needs_of
+from .lines import Lines, data_positions
+from .margin import Margin, margin_of
+from .tile import Programs, Tile, add_at, real_arguments, seeds_of, zeros_like
+
+JOINED = {"sum": ADD, "amax": MAXIMUM}
+"""How two parts of what was read become one."""
+
+
+def tiles(
+    graph: Graph,
+    size: int | Sequence[int] | None = None,
+    *,
+    memory: int | None = None,
+    itemsize: int = 4,
+    passes: bool = False,
+    allow_whole: bool = False,
+) -> Plan:
+    """Exact tiles of the outputs of a graph: `for t in plan: out[t.box] = t(x[t.reads])`.
+
+    size          cells of the first output per tile and spatial axis; one number for all of them
+    memory        or the bytes that the values of a tile may take: the largest square tile that fits, aligned
+    itemsize      bytes of a cell, for `memory` and for `plan.peak_bytes`
+    passes        layers that read everything are refused by name; with True, sums and maxima over the image (instance
+                  and group normalisation, global averages) are computed in passes before: `plan.measure(x)`
+    allow_whole   with True, tiles behind such layers read everything, and are exact all the same
+
+    Every tile is the graph itself on the cells that it needs, padded only at the true border: values are those of one
+    run over the whole, bit for bit where its arithmetic is exact, and in floats as far as an engine's kernels sum in
+    the same order at both sizes.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.max_pool(x, (3,), stride=1, padding=1), (1, 10))
+    >>> plan, x = tiles(graph, 4), np.arange(10.0).reshape(1, 10) % 4
+    >>> out = np.empty((1, 10))
+    >>> for t in plan:
+    ...     out[t.box] = t(x[t.reads])
+    >>> bool(np.array_equal(out, graph(x))), plan
+    (True, Plan(3 tiles of 4 cells, x axis 1: 1 before, 1 after, aligned to 1))
+    """
+    lines = Lines(graph.at())
+    statistics = statistics_of(lines) if passes else []
+    if lines.whole and not allow_whole and not passes:
+        text = (
+            f"{_named(lines)}: no tile alone has that; end the graph before it, or give passes=True or allow_whole=True"
+        )
+        raise UnsupportedError("tiles", text)
+    if (size is None) == (memory is None):
+        raise ParameterError("tiles", f"give size= or memory=; got size={size}, memory={memory}", rule="P5")
+    if size is not None:
+        return Plan(lines, size, itemsize, statistics)
+    assert memory is not None
+    return _fitting(lines, memory, itemsize, statistics)
+
+
+def _fitting(lines: Lines, memory: int, itemsize: int, statistics: list[int]) -> Plan:
+    """The largest tile, a multiple of the alignment on every axis, whose values fit."""
+    one = Plan(lines, 1, itemsize, statistics)
+    counts = [-(-n // a) for n, a in zip(one.cells, one.align, strict=True)]
+
+    def at(k: int) -> Plan:
+        size = [min(k * a, n) for a, n in zip(one.align, one.cells, strict=True)]
+        return Plan(lines, size, itemsize, statistics)
+
+    low, high = 0, max(counts)
+    while low < high:  # the largest k that fits, or 0
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if at(middle).middle_bytes <= memory else (low, middle - 1)
+    if low == 0:
+        text = f"the smallest aligned tile {at(1).size} takes {at(1).middle_bytes:,} bytes; memory={memory:,} is less"
+        raise ParameterError("tiles", text, rule="P5")
+    return at(low)
+
+
+def statistics_of(lines: Lines) -> list[int]:
+    """The nodes that read everything, each a sum or a maximum over all of its lines: what passes can compute."""
+    for p, axes in lines.ends.items():
+        node = lines.graph.nodes[p]
+        of = set(lines.of(node.operands()[0]))
+        if node.op.name not in JOINED or axes != of or not axes <= set(node.params["axes"]):
+            text = f"{node.group}: {node.op.name} reads everything, and is no sum or maximum over it: no pass has it"
+            raise UnsupportedError("tiles", text)
+    return sorted(lines.ends)
+
+
+def _named(lines: Lines) -> str:
+    more = f"; and {len(lines.whole) - 3} more layers" if len(lines.whole) > 3 else ""
+    return "; ".join(map(str, lines.whole[:3])) + more
+
+
+class Plan:
+    """A plan of tiles, made one by one as they are asked for: `len(plan)`, `plan[5]`, `for t in plan`.
+
+    size     cells of the first output per tile, on the axes that are cut
+    margin   the halo, see `specgrad.scale.margin`
+    """
+
+    def __init__(
+        self,
+        lines: Lines,
+        size: int | Sequence[int],
+        itemsize: int,
+        statistics: Sequence[int] = (),
+        outputs: Sequence[int] | None = None,
+    ) -> None:
+        self.lines, self.graph, self.itemsize, self.statistics = lines, lines.graph, itemsize, list(statistics)
+        self.rules = {p: rule for p, rule in lines.rules.items() if p not in self.statistics}
+        self.margin: Margin = margin_of(lines)
+        self.is_pass = outputs is not None
+        self.outputs = list(dict.fromkeys(self.graph.output_positions if outputs is None else outputs))
+        base = self._base()
+        self.axes, self.places = list(lines.of(base)), list(lines.of(base).values())
+        shape = self.graph.nodes[base].shape
+        self.cells = tuple(shape[a] for a in self.axes)
+        self.size = _sizes(size, self.axes, self.cells, shape)
+        self.counts = tuple(-(-n // s) for n, s in zip(self.cells, self.size, strict=True))
+        if not any(lines.of(p) for p in self.outputs):
+            self.counts = (1,) * len(self.counts)  # what is left after the passes has no image any more
+        self.programs = Programs(self.graph)
+
+    def _base(self) -> int:
+        """The node whose axes are cut: the first output, or what the first pass reads."""
+        arguments = [self.graph.nodes[p].operands()[0] for p in self.statistics]
+        for p in (self.graph.output_positions[0], *arguments):
+            if self.lines.of(p) and math.prod(self.graph.nodes[p].shape):
+                return p
+        shape = self.graph.nodes[self.graph.output_positions[0]].shape
+        raise UnsupportedError("tiles", f"no axis of the output {shape} goes along the image; {_named(self.lines)}")
+
+    @cached_property
+    def passes(self) -> list[Plan]:
+        """Plans that come before, one for every sum over everything: tiles of what it reads."""
+        if self.is_pass:
+            return []
+        arguments = [self.graph.nodes[p].operands()[0] for p in self.statistics]
+        plans = [Plan(self.lines, self.size, self.itemsize, self.statistics, [a]) for a in arguments]
+        for plan in plans:
+            plan.programs = self.programs
+        return plans
+
+    def measure(self, *args: Any) -> Plan:
+        """This plan for one image: what layers read of everything is computed, in one pass over all tiles for each.
+
+        A sum is added up tile by tile, a maximum compared: the same numbers in another order, hence exact where sums
+        are. Normalisation over an image takes two passes, its mean and its variance.
+
+        >>> import specgrad as sg
+        >>> x = np.arange(8.0).reshape(1, 1, 8)
+        >>> plan = tiles(sg.trace(lambda x: x - sg.global_avg_pool(x, rank=1), x.shape), 3, passes=True)
+        >>> [float(v) for t in plan.measure(x) for v in t(x[t.reads])[0, 0]]
+        [-3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5]
+        """
+        given, data, known = bind_inputs(self.graph, args), set(data_positions(self.graph)), dict[int, Any]()
+        programs = self.programs.knowing(known)
+        for p, before in zip(self.statistics, self.passes, strict=True):
+            node, (argument,) = self.graph.nodes[p], before.outputs
+            for t in before:
+                values = {q: v[slices(t.needed(q))] if q in data else v for q, v in given.items()}
+                part = apply(node.op, Tile(t.boxes, t.cut, programs).run(values)[argument], **node.params)
+                known[p] = apply(JOINED[node.op.name], known[p], part) if p in known else part
+        measured = copy(self)
+        measured.programs = programs
+        return measured
+
+    def __len__(self) -> int:
+        return math.prod(self.counts)
+
+    def __iter__(self) -> Iterator[Tile]:
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, k: int) -> Tile:
+        if not -len(self) <= k < len(self):
+            raise IndexError(f"there are {len(self)} tiles; got {k}")
+        return self.at(*map(int, np.unravel_index(k % len(self), self.counts)))
+
+    def at(self, *where: int) -> Tile:
+        """The tile with these numbers along the axes that are cut."""
+        boxes = {p: self._box(p, where) for p in self.outputs}
+        present = {p: box for p, box in boxes.items() if all(a < b for a, b in box)}
+        return Tile(boxes, needs_of(self.graph, self.rules, present), self.programs)
+
+    def _box(self, p: int, where: Sequence[int]) -> Box:
+        """A tile's box of an output; what goes along no line is the first tile's."""
+        shape, of = self.graph.nodes[p].shape, self.lines.of(p)
+        box, missing = list(whole(shape)), set(range(len(where)))
+        for axis, place in of.items():
+            for d, mine in enumerate(self.places):
+                if mine.line == place.line:
+                    box[axis] = self._interval(d, where[d], mine.cells / place.cells, shape[axis])
+                    missing.discard(d)
+        return tuple(box) if all(where[d] == 0 for d in missing) else tuple((0, 0) for _ in box)
+
+    def _interval(self, d: int, k: int, scale: Fraction, cells: int) -> Interval:
+        """Where tile k lies on an axis with `scale` cells to one of the first output; the last takes what is left."""
+        first, stop = (min(math.floor(i * self.size[d] * scale), cells) for i in (k, k + 1))
+        return first, cells if k == self.counts[d] - 1 else stop
+
+    @property
+    def align(self) -> Shape:
+        """Cells of the first output: tiles that begin at multiples of it are alike."""
+        return tuple(int(self.lines.steps[place.line] / place.cells) for place in self.places)
+
+    # --- what it costs ------------------------------------------------------------------------------------------------
+
+    def _kinds(self, d: int) -> dict[int, int]:
+        """Tiles along one axis that stand for all: number -> how many are alike.
+
+        Where nothing that a tile needs is clipped at an end, tiles one alignment apart are alike.
+        """
+        count, period = self.counts[d], self.align[d] // math.gcd(self.size[d], self.align[d])
+        low = next((k for k in range(count) if self._inside(d, k)), count)
+        stop = next((k + 1 for k in range(count - 1, low, -1) if self._inside(d, k)), min(low + 1, count))
+        alone = dict.fromkeys([*range(low), *range(stop, count)], 1)
+        return alone | {k: len(range(k, stop, period)) for k in range(low, min(low + period, stop))}
+
+    def _inside(self, d: int, k: int) -> bool:
+        """Whether no need of a tile is clipped along an axis."""
+        line, ends = self.places[d].line, {}
+        for p in self.outputs:
+            for axis, place in self.lines.of(p).items():
+                if place.line == line:
+                    cells = self.graph.nodes[p].shape[axis]
+                    ends[p, axis] = self._interval(d, k, self.places[d].cells / place.cells, cells)
+        spans, nodes = self.lines.spans(ends).items(), self.graph.nodes
+        return k < self.counts[d] - 1 and all(a >= 0 and b <= nodes[p].shape[j] for (p, j), (a, b) in spans)
+
+    @cached_property
+    def kinds(self) -> list[tuple[Tile, int]]:
+        """One tile of every kind, and how many there are: not many, however many tiles."""
+        per_axis = [self._kinds(d).items() for d in range(len(self.axes))]
+        return [(self.at(*(k for k, _ in ks)), math.prod(n for _, n in ks)) for ks in product(*per_axis)]
+
+    @cached_property
+    def multiply_adds(self) -> int:
+        """Of all tiles and passes together, exactly."""
+        own = sum(count * tile.cut.multiply_adds for tile, count in self.kinds)
+        return own + sum(plan.multiply_adds for plan in self.passes)
+
+    @property
+    def multiply_adds_at_once(self) -> int:
+        """Of one run over everything."""
+        return self._at_once.multiply_adds
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Of parameters and constants, which all tiles share."""
+        data = set(data_positions(self.graph))
+        given = {*self.graph.input_positions, *self.graph.constants} - data
+        return self.itemsize * sum(math.prod(self.graph.nodes[p].shape) for p in given)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that weights and values of one tile take at once; an engine's kernels may need more."""
+        own = self.weight_bytes + self.itemsize * max(tile.cut.peak_cells for tile, _ in self.kinds)
+        return max([own, *(plan.peak_bytes for plan in self.passes)])
+
+    @property
+    def middle_bytes(self) -> int:
+        """`peak_bytes` of a tile in the middle."""
+        own = self.weight_bytes + self.itemsize * self.at(*(n // 2 for n in self.counts)).cut.peak_cells
+        return max([own, *(plan.middle_bytes for plan in self.passes)])
+
+    @property
+    def peak_bytes_at_once(self) -> int:
+        """Of one run over everything."""
+        return self.weight_bytes + self.itemsize * self._at_once.peak_cells
+
+    @cached_property
+    def _at_once(self) -> CutGraph:
+        boxes = {p: whole(self.graph.nodes[p].shape) for p in self.outputs}
+        return needs_of(self.graph, self.lines.rules, boxes)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `specgrad tiles` prints."""
+        return {
+            "size": list(self.size),
+            "tiles": len(self),
+            "kinds": len(self.kinds),
+            "passes": len(self.passes),
+            "multiply_adds": self.multiply_adds,
+            "multiply_adds_at_once": self.multiply_adds_at_once,
+            "peak_bytes": self.peak_bytes,
+            "peak_bytes_at_once": self.peak_bytes_at_once,
+        }
+
+    # --- derivatives --------------------------------------------------------------------------------------------------
+
+    def vjp(self, *args: Any) -> tuple[Tree, ...]:
+        """(*arguments, *cotangents of the outputs) -> cotangents of the arguments made of numbers, tile by tile.
+
+        A loss over the whole has the gradient gy in the outputs; this is its gradient in parameters and data. Those of
+        parameters are summed over tiles, those of data where tiles overlap. The arguments are whole, as for the graph;
+        `Tile.vjp` is for data that is read in parts.
+
+        >>> import specgrad as sg
+        >>> graph = sg.trace(lambda p, x: sg.conv(p["w"], None, x), {"w": (1, 1, 3)}, (1, 1, 9))
+        >>> p, x, gy = {"w": np.ones((1, 1, 3))}, np.arange(9.0).reshape(1, 1, 9), np.ones((1, 1, 7))
+        >>> gp, gx = tiles(graph, 3).vjp(p, x, gy)
+        >>> gp["w"], gx[0, 0]
+        (array([[[21., 28., 35.]]]), array([1., 2., 3., 3., 3., 3., 3., 2., 1.]))
+        """
+        graph, count = self.graph, len(self.graph.inputs)
+        if self.statistics:
+            raise UnsupportedError("tiles", f"no gradients through passes: {_named(self.lines)}")
+        given, data = bind_inputs(graph, args[:count]), set(data_positions(graph))
+        seeds = seeds_of(graph, args[count:], {p: graph.nodes[p].shape for p in self.outputs})
+        totals = {p: zeros_like(given[p]) for tree in real_arguments(graph) for p in leaves(tree)}
+        for t in self:
+            values = {p: v[slices(t.needed(p))] if p in data else v for p, v in given.items()}
+            local = t.cotangents(values, {p: g[slices(t.boxes[p])] for p, g in seeds.items()})
+            for p in totals.keys() & local.keys():
+                totals[p] = add_at(totals[p], t.needed(p), local[p])
+        return tuple(transform(lambda _, p: totals[p], tree) for tree in real_arguments(graph))
+
+    def __repr__(self) -> str:
+        size, halo = "x".join(map(str, self.size)), "; ".join(map(str, self.margin.axes))
+        layers = [self.graph.nodes[p].group for p in self.statistics]
+        after = f", after {len(layers)} passes: {', '.join(dict.fromkeys(layers))}" if layers else ""
+        return f"Plan({len(self):,} tiles of {size} cells, {halo}{after})"
+
+
+def _sizes(size: int | Sequence[int], axes: list[int], cells: Shape, shape: Shape) -> Shape:
+    sizes = (size,) * len(axes) if isinstance(size, int) else tuple(size)
+    if len(sizes) != len(axes) or any(not isinstance(n, int) or n < 1 for n in sizes):
+        text = f"size must be one whole number per axis {tuple(axes)} of the output {shape}; got {size!r}"
+        raise ParameterError("tiles", text, rule="P5")
+    return tuple(min(n, most) for n, most in zip(sizes, cells, strict=True))

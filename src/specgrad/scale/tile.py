@@ -1,0 +1,256 @@
+"""One tile: where it stands, what it reads, and the same graph for all tiles of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..engines import PACKAGES, compile
+from ..errors import ShapeError, UnsupportedError
+from ..graph.graph import CONSTANT, Graph
+from ..graph.transform import vjp
+from ..graph.tree import Tree, leaves, match, transform
+from ..op import shape_of
+from ..window import Shape
+from ..window.box import Box, lengths, slices, whole
+from .cut import CutGraph
+from .lines import data_positions
+
+Values = dict[int, Any]  # by position in the graph
+
+
+class Programs:
+    """What tiles share: a compiled graph per kind and engine, and the graph's constants as an engine's tensors.
+
+    known   values of nodes that were computed in passes before
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.compiled: dict[Any, Callable[..., Any]] = {}
+        self.known: Values = {}
+        self._constants: dict[Any, Any] = {}
+
+    def knowing(self, values: Values) -> Programs:
+        """The same programs, with values of this image."""
+        other = copy(self)
+        other.known = values
+        return other
+
+    def of(self, cut: CutGraph, engine: str | None, wrt: tuple[str, ...] | None) -> Callable[..., Any]:
+        """The graph of a tile, or its vjp."""
+        key = cut.key, engine, wrt
+        if key not in self.compiled:
+            graph = cut.graph() if wrt is None else vjp(cut.graph(), wrt)
+            self.compiled[key] = graph if engine is None else compile(graph, engine)
+        return self.compiled[key]
+
+    def constant(self, p: int, box: Box, engine: str | None, like: Any) -> Any:
+        """A constant on a box; whole ones are turned into tensors once."""
+        node = self.graph.nodes[p]
+        if node.op is not CONSTANT:
+            if p not in self.known:
+                raise UnsupportedError(node.group, "reads everything: call plan.measure with the same arguments first")
+            return self.known[p][slices(box)]
+        array = self.graph.constants[p][slices(box)]
+        if engine is None or box != whole(self.graph.nodes[p].shape):
+            return array if engine is None else _tensor(array, engine, like)
+        key = p, engine, str(getattr(like, "device", ""))
+        if key not in self._constants:
+            self._constants[key] = _tensor(array, engine, like)
+        return self._constants[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """A part of the outputs, and the graph that computes it: `out[t.box] = t(x[t.reads])`.
+
+    It is called as the whole graph is, with the data cut to what it reads and parameters whole. Its results, and `box`,
+    are in the structure of the graph's results; `reads` is one index, or a tuple of them where there are several data
+    inputs. The type of the data decides who computes: NumPy the specification, torch and JAX their engines.
+    """
+
+    boxes: dict[int, Box]
+    cut: CutGraph
+    programs: Programs
+
+    @property
+    def graph(self) -> Graph:
+        """An ordinary graph: (data, parameters, constants) -> the outputs that this tile has."""
+        return self.cut.graph()
+
+    @property
+    def box(self) -> Any:
+        """Where its results belong."""
+        source = self.cut.source
+        indices = transform(lambda _, p: slices(self.boxes[p]), source.outputs)
+        return indices[0] if source.single else indices
+
+    @property
+    def reads(self) -> Any:
+        """What it needs of the data."""
+        indices = tuple(slices(self.needed(p)) for p in data_positions(self.cut.source))
+        return indices[0] if len(indices) == 1 else indices
+
+    def needed(self, p: int) -> Box:
+        """What it needs of an input."""
+        return self.cut.needs.get(p) or tuple((0, 0) for _ in self.cut.source.nodes[p].shape)
+
+    def __call__(self, *args: Any) -> Any:
+        source, values = self.cut.source, self._bound(args)
+        by_position, like = self.run(values), next(iter(values.values()))
+
+        def result(_: str, p: int) -> Any:
+            return by_position[p] if p in by_position else _zeros(lengths(self.boxes[p]), like)
+
+        tree = transform(result, source.outputs)
+        return tree[0] if source.single else tree
+
+    def run(self, values: Values) -> Values:
+        """The outputs that this tile has, from the data on what it needs and from parameters."""
+        engine = engine_of(list(values.values()))
+        results = self.programs.of(self.cut, engine, None)(*self._given(values, engine))
+        return dict(zip(self.cut.boxes, results, strict=True))
+
+    def vjp(self, *args: Any) -> tuple[Tree, ...]:
+        """(*arguments, *cotangents of the outputs on `box`) -> cotangents: of the data on `reads`, of parameters whole.
+
+        Summed over all tiles they are those of the whole graph. Integer arguments have none.
+        """
+        source, count = self.cut.source, len(self.cut.source.inputs)
+        values = self._bound(args[:count])
+        local = self.cotangents(values, seeds_of(source, args[count:], {p: lengths(b) for p, b in self.boxes.items()}))
+        data = set(data_positions(source))
+
+        def one(_: str, p: int) -> Any:
+            if p in data and p in local:
+                return local[p]
+            total = zeros_like(values[p])
+            return add_at(total, self.cut.needs[p], local[p]) if p in local else total
+
+        return tuple(transform(one, tree) for tree in real_arguments(source))
+
+    def cotangents(self, values: Values, seeds: Values) -> Values:
+        """Of every input that is needed, on the box that is; from cotangents on the boxes of the outputs."""
+        source, engine = self.cut.source, engine_of(list(values.values()))
+        data, parameters, _ = self.cut.inputs
+        groups = (("data", data), ("parameters", parameters))
+        named = {f"{name}.{k}": p for name, group in groups for k, p in enumerate(group) if _real(source, p)}
+        with _no_autograd(engine):
+            program = self.programs.of(self.cut, engine, tuple(named))
+            results = program(*self._given(values, engine), *(seeds[p] for p in self.cut.boxes if _real(source, p)))
+        return dict(zip(named.values(), results[len(self.cut.boxes) :], strict=True))
+
+    def _bound(self, args: Sequence[Any]) -> Values:
+        """The arguments of a call by position, their shapes checked."""
+        source, values = self.cut.source, {}
+        if len(args) != len(source.inputs):
+            text = f"takes {len(source.inputs)} arguments ({', '.join(source.names)}); got {len(args)}"
+            raise ShapeError("tile", text)
+        data = set(data_positions(source))
+        for path, p, value in bound(source, args):
+            _check(path, value, lengths(self.needed(p)) if p in data else source.nodes[p].shape)
+            values[p] = value
+        return values
+
+    def _given(self, values: Values, engine: str | None) -> tuple[Any, ...]:
+        """What the tile's own graph takes."""
+        data, parameters, constants = self.cut.inputs
+        like, needs, nodes = next(iter(values.values())), self.cut.needs, self.cut.source.nodes
+
+        def part(p: int) -> Any:
+            return values[p] if needs[p] == whole(nodes[p].shape) else values[p][slices(needs[p])]
+
+        kept = tuple(self.programs.constant(p, needs[p], engine, like) for p in constants)
+        return tuple(values[p] for p in data), tuple(map(part, parameters)), kept
+
+
+def bound(graph: Graph, args: Sequence[Any]) -> Iterator[tuple[str, int, Any]]:
+    """Every input of a graph with its path, its position and what is given for it."""
+    for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
+        yield from match(pattern, arg, name)
+
+
+def seeds_of(graph: Graph, cotangents: Sequence[Any], shapes: dict[int, Shape]) -> Values:
+    """Cotangents of a graph's outputs by position; one that is returned twice has the sum of both."""
+    trees = [tree for tree in graph.outputs if all(_real(graph, p) for p in leaves(tree))]
+    if len(cotangents) != len(trees):
+        text = f"takes {len(graph.inputs)} arguments, then {len(trees)} cotangents; got {len(cotangents)} of those"
+        raise ShapeError("vjp", text)
+    seeds: Values = {}
+    for k, (tree, given) in enumerate(zip(trees, cotangents, strict=True)):
+        for path, p, g in match(tree, given, f"g{k}"):
+            _check(path, g, shapes[p])
+            seeds[p] = g if p not in seeds else seeds[p] + g
+    return seeds
+
+
+def real_arguments(graph: Graph) -> list[Tree]:
+    """The arguments that have a cotangent: those made of numbers."""
+    return [tree for tree in graph.inputs if all(_real(graph, p) for p in leaves(tree))]
+
+
+def _real(graph: Graph, p: int) -> bool:
+    return graph.nodes[p].kind == "real"
+
+
+def _check(path: str, value: Any, shape: Shape) -> None:
+    if shape_of(value) != shape:
+        raise ShapeError("tile", f"{path} must have shape {shape}; got {shape_of(value)}")
+
+
+# --- three kinds of arrays --------------------------------------------------------------------------------------------
+
+
+def engine_of(values: Sequence[Any]) -> str | None:
+    """Whose tensors these are; None: NumPy's, and the specification computes."""
+    packages = (base.__module__.partition(".")[0] for v in values for base in type(v).__mro__)
+    return next((PACKAGES[p] for p in packages if p in PACKAGES), None)
+
+
+def _tensor(array: Any, engine: str, like: Any) -> Any:
+    array = np.array(array, dtype=np.float64 if array.dtype == object else None)
+    if engine == "torch":
+        import torch
+
+        return torch.from_numpy(array).to(like.device)
+    import jax.numpy as jnp
+
+    return jnp.asarray(array)
+
+
+def _no_autograd(engine: str | None) -> Any:
+    """Cotangents are computed as a graph; recording it once more would keep every tile's values."""
+    if engine != "torch":
+        return nullcontext()
+    import torch
+
+    return torch.no_grad()
+
+
+def zeros_like(value: Any) -> Any:
+    return _zeros(shape_of(value), value)
+
+
+def _zeros(shape: Shape, like: Any) -> Any:
+    engine = engine_of([like])
+    if engine == "torch":
+        return like.new_zeros(shape)
+    if engine == "jax":
+        import jax.numpy as jnp
+
+        return jnp.zeros(shape, like.dtype)
+    return np.full(shape, 0, dtype=np.asarray(like).dtype)
+
+
+def add_at(total: Any, box: Box, value: Any) -> Any:
+    """total, with a value added on a box; in place where arrays can be changed."""
+    if hasattr(total, "at"):
+        return total.at[slices(box)].add(value)
+    total[slices(box)] += value
+    return total
