@@ -59,7 +59,9 @@ def changed(graph: Graph, rng: Random) -> tuple[str, Graph] | None:
     if not arrays:
         return None
     kind, p = rng.choice(list(CHANGES)), rng.choice(arrays)
-    return kind, replace(graph, constants={**graph.constants, p: CHANGES[kind](graph.constants[p], rng)})
+    with np.errstate(over="ignore"):
+        new = CHANGES[kind](graph.constants[p], rng)
+    return (kind, replace(graph, constants={**graph.constants, p: new})) if np.isfinite(new).all() else None
 
 
 # --- what is proven ---------------------------------------------------------------------------------------------------
