@@ -59,7 +59,9 @@ def changed(graph: Graph, rng: Random) -> tuple[str, Graph] | None:
     if not arrays:
         return None
     kind, p = rng.choice(list(CHANGES)), rng.choice(arrays)
-    return kind, replace(graph, constants={**graph.constants, p: CHANGES[kind](graph.constants[p], rng)})
+    with np.errstate(over="ignore"):
+        new = CHANGES[kind](graph.constants[p], rng)
+    return (kind, replace(graph, constants={**graph.constants, p: new})) if np.isfinite(new).all() else None
 
 
 # --- what is proven ---------------------------------------------------------------------------------------------------
@@ -135,8 +137,13 @@ def run_both(found: Proven, a: Network, b: Network, setting: Setting, rng: Rando
     for p, q in zip(a.graph.output_positions, b.graph.output_positions, strict=True):
         for one in runs[0].values[p]:
             for other in runs[1].values[q]:
+                if not np.isfinite(found.far.executions):
+                    continue
+                if not np.isfinite([*one, *other]).all():
+                    found.escapes.append(f"{where}: an execution is not finite, {found.far.executions:.6g} proven")
+                    continue
                 size = max((abs(Fraction(x) - Fraction(y)) for x, y in zip(one, other, strict=True)), default=0)
-                if np.isfinite(found.far.executions) and size > Fraction(found.far.executions):
+                if size > Fraction(found.far.executions):
                     found.escapes.append(f"{where}: executions {float(size):.6g} of {found.far.executions:.6g}")
 
 
