@@ -10,7 +10,7 @@ import numpy as np
 from ..bounds import Box
 from ..bounds.box import end_of
 from ..engines import compile
-from ..errors import SpecgradError
+from ..errors import SpecgradError, need
 from ..graph.graph import Graph
 from ..graph.tree import leaves
 from ..scalar import Array
@@ -22,6 +22,7 @@ Clock = Callable[[], float | None]
 
 def seek(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> tuple[float, tuple[Array, ...]]:
     """No more than the distance of exact outputs at an input of the box, and that input; 0 where nothing is shown."""
+    need("torch", "a search by gradients needs")
     try:
         _, inputs = max(_tried(a, b, boxes, clock), key=lambda pair: pair[0])
         least = max(float(e.max(initial=0.0)) for e in apart_at(a, b, inputs).least)
