@@ -42,7 +42,7 @@ ARITHMETICS = {
 # how many of the 500 test images are asked, arithmetic by arithmetic
 TASKS: dict[str, tuple[Callable[[], Task], tuple[int, ...]]] = {
     "digits": (digits, (500, 200, 500, 100, 100, 20)),
-    "pictures": (lambda: pictures(width=8, stride=2), (12, 0, 1, 0, 0, 0)),
+    "pictures": (lambda: pictures(width=8, stride=2), (100, 10, 5, 0, 0, 0)),
 }
 BOUNDARY = {"digits": 20, "pictures": 5}
 
