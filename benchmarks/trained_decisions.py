@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -87,8 +88,18 @@ def test_images(task: Task, samples: Sequence[int], until: float) -> Iterator[st
     for (name, arithmetic), count in zip(ARITHMETICS.items(), samples, strict=True):
         if not count:
             continue
-        found, seconds = run(task, task.x[:count], name, arithmetic, until, runtimes=())
+        try:
+            found, seconds = run(task, task.x[:count], name, arithmetic, until, runtimes=())
+        except StoppedError:
+            yield so_far(name, record_of(task, name, count), count)
+            raise
         yield line(name, found, seconds)
+
+
+def so_far(name: str, record: Path, count: int) -> str:
+    rows = [json.loads(text) for text in record.read_text().splitlines()] if record.exists() else []
+    verdicts = [row["verdict"] for row in rows if "verdict" in row]
+    return f"  {name:28} {verdicts.count('proven')} of {len(verdicts)} proven so far, of {count} that are asked"
 
 
 def on_the_boundary(task: Task, count: int, until: float) -> Iterator[str]:
@@ -99,6 +110,11 @@ def on_the_boundary(task: Task, count: int, until: float) -> Iterator[str]:
         by = " and ".join(f"{e['name']} ({e['decision']})" for e in s.executions)
         outside = f"; outside the class: {', '.join(s.outside)}" if s.outside else ""
         yield f"    margin {s.margin:.2g} of tolerance {s.tolerance:.2g}: {s.verdict}{': ' if by else ''}{by}{outside}"
+
+
+def record_of(task: Task, name: str, count: int) -> Path:
+    words = f"{task.name} {name} {count}".replace(" ", "-").replace(",", "")
+    return Path(gettempdir()) / f"specgrad-decisions-{words}.jsonl"
 
 
 class StoppedError(Exception):
@@ -114,8 +130,7 @@ def run(
         if time.monotonic() > until:
             raise StoppedError
 
-    words = f"{task.name} {name} {len(x)}".replace(" ", "-").replace(",", "")
-    record = Path(gettempdir()) / f"specgrad-decisions-{words}.jsonl"
+    record = record_of(task, name, len(x))
     found = preserve(task.module, x, arithmetic=arithmetic, runtimes=runtimes, record=record, progress=progress)
     return found, sum(s.seconds for s in found.samples)
 
