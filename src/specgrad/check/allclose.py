@@ -76,3 +76,8 @@ def short(x: float, digits: int = DIGITS) -> float:
     nearest = float(f"{x:.{digits - 1}e}")
     above = Context(prec=digits, rounding=ROUND_CEILING)
     return nearest if nearest >= x or not np.isfinite(x) else float(above.create_decimal(Decimal(x)))
+
+
+def upward(x: float) -> str:
+    """Four digits, not below x: what is printed is proven too."""
+    return f"{short(x, 4):g}"

@@ -24,6 +24,7 @@ from ..rounding import Arithmetic
 from ..same.normal import Form
 from ..same.terms import Table
 from ..scalar import Array
+from .allclose import upward
 from .apart import Apart, known_ends, over_box
 from .carried import carried
 from .seek import seek
@@ -51,25 +52,17 @@ class Farthest:
     alone: float = math.inf
 
     def sentences(self, words: str) -> list[str]:
-        lines = [f"in the box: exact outputs are at most {_up(self.most)} apart ({self.how})"]
+        lines = [f"in the box: exact outputs are at most {upward(self.most)} apart ({self.how})"]
         if self.least > 0:
             lines[0] += f", and {self.least:.4g} at some input"
         if math.isfinite(self.executions):
-            lines.append(f"in the box: executions ({words}) of both are at most {_up(self.executions)} apart")
+            lines.append(f"in the box: executions ({words}) of both are at most {upward(self.executions)} apart")
         return lines
 
     def to_json(self) -> dict[str, Any]:
         """null stands for what is not known."""
         ends = {"most": self.most, "executions": self.executions, "alone": self.alone}
         return {**{k: v if math.isfinite(v) else None for k, v in ends.items()}, "least": self.least, "how": self.how}
-
-
-def _up(x: float) -> str:
-    """Four digits, not below x."""
-    if not 0 < x < math.inf:
-        return f"{x:g}"
-    text = f"{x:.3e}"
-    return f"{float(text if float(text) >= x else f'{x * 1.001:.3e}'):g}"
 
 
 def farthest(

@@ -17,7 +17,7 @@ from ..graph.tree import transform
 from ..rounding import FORMATS, Arithmetic
 from ..scalar import Array
 from .again import said_of
-from .allclose import allclose_pair, short
+from .allclose import allclose_pair, upward
 from .model import graph_of, points_of
 from .point import Point, at_point
 
@@ -125,7 +125,7 @@ class Tolerance:
     @property
     def shown(self) -> str:
         """`tolerance` with four digits, not below it."""
-        return _up(self.tolerance)
+        return upward(self.tolerance)
 
     @property
     def line(self) -> str:
@@ -152,7 +152,7 @@ class Tolerance:
         farthest = f"; farthest at {cell}, {cell.exact:.6g}, by {cell.ulps:.3g} units in the last place" if cell else ""
         return [
             f"No execution ({self.executions}) is farther than {self.shown} from the exact outputs {where}{farthest}.",
-            f"No two are farther than {_up(self.apart)} from each other, so any two of them, a and b, pass",
+            f"No two are farther than {upward(self.apart)} from each other, so any two of them, a and b, pass",
             f"    {self.line}",
         ]
 
@@ -208,11 +208,6 @@ def words_of(a: Arithmetic) -> str:
 
 def _roundings(count: int) -> str:
     return f"{count} rounding{'s' if count > 1 else ''}"
-
-
-def _up(x: float) -> str:
-    """Four digits, not below x: what is printed is proven too."""
-    return f"{short(x, 4):g}"
 
 
 def tolerance(

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..scalar import Array
 from .axis import Strided
+from .relation import Interval, Transposed, Windowed
 from .shape import Shape
 from .window import Window
 
@@ -31,14 +32,19 @@ class Patch:
     start: Shape
     size: Shape
 
+    @property
+    def intervals(self) -> tuple[Interval, ...]:
+        """The cells of position 0."""
+        return tuple((s, s + n) for s, n in zip(self.start, self.size, strict=True))
+
     def read_through(self, window: Window) -> Patch | None:
         """What the window reads, when the patch is one of its outputs; None for adaptive axes."""
         axes = [a for a in window.axes if isinstance(a, Strided)]
         if len(axes) != len(self.size):
             return None
         speed = tuple(a.stride * s for a, s in zip(axes, self.speed, strict=True))
-        start = tuple(a.stride * s - a.lo for a, s in zip(axes, self.start, strict=True))
-        return Patch(speed, start, tuple(a.over(n).size for a, n in zip(axes, self.size, strict=True)))
+        read = [Windowed(a).free(*outputs) for a, outputs in zip(axes, self.intervals, strict=True)]
+        return Patch(speed, tuple(m for m, _ in read), tuple(n - m for m, n in read))
 
     def read_back(self, window: Window) -> Patch | None:
         """The outputs that read a cell of this patch, when the patch is one of the window's inputs.
@@ -55,18 +61,17 @@ class Patch:
         fits = len(axes) == len(self.size)
         if not fits or any(s % a.stride or a.span < a.stride for a, s in zip(axes, self.speed, strict=True)):
             return None
-        first = [-((a.span - 1 - b - a.lo) // a.stride) for a, b in zip(axes, self.start, strict=True)]
-        last = [(b + n - 1 + a.lo) // a.stride for a, b, n in zip(axes, self.start, self.size, strict=True)]
+        read = [Transposed(a).free(*cells) for a, cells in zip(axes, self.intervals, strict=True)]
         speed = tuple(s // a.stride for a, s in zip(axes, self.speed, strict=True))
-        return Patch(speed, tuple(first), tuple(n - m + 1 for m, n in zip(first, last, strict=True)))
+        return Patch(speed, tuple(m for m, _ in read), tuple(n - m for m, n in read))
 
     def back_window(self, window: Window) -> Window:
         """The window between the patch, as its inputs, and what reads it (`read_back`)."""
         below = self.read_back(window)
         assert below is not None
         axes = [a for a in window.axes if isinstance(a, Strided)]
-        given = zip(axes, self.start, self.size, below.start, below.size, strict=True)
-        return Window(tuple(_between(*each) for each in given))
+        given = zip(axes, self.intervals, below.intervals, strict=True)
+        return Window(tuple(Transposed(a).between(cells, outputs) for a, cells, outputs in given))
 
     def window(self, window: Window) -> Window:
         """The window between the patch, as its outputs, and what it reads."""
@@ -95,10 +100,3 @@ class Patch:
         """Cells before and after this patch in a larger one, per axis."""
         before = [s - t for s, t in zip(self.start, within.start, strict=True)]
         return tuple((b, m - n - b) for b, n, m in zip(before, self.size, within.size, strict=True))
-
-
-def _between(axis: Strided, start: int, size: int, first: int, count: int) -> Strided:
-    """The axis between cells start .. start + size - 1 and the outputs first .. first + count - 1 that read them."""
-    lo = axis.lo + start - axis.stride * first
-    hi = max(0, axis.stride * (count - 1) + axis.span - size - lo)
-    return Strided(size, axis.kernel, axis.stride, axis.dilation, lo, hi, count)

@@ -116,9 +116,14 @@ class Transposed:
         a, (first, stop) = self.axis, self.free(o, p)
         first = max(0, min(first, a.out - 1))
         stop = max(first + 1, min(stop, a.out))
+        return Part((first, stop), (o, p), self.between((o, p), (first, stop)))
+
+    def between(self, cells: Interval, outputs: Interval) -> Strided:
+        """The axis between some cells and the outputs that read them."""
+        a, (o, p), (first, stop) = self.axis, cells, outputs
         lo = a.lo + o - a.stride * first
         hi = max(0, a.stride * (stop - first - 1) + a.span - (p - o) - lo)
-        return Part((first, stop), (o, p), Strided(p - o, a.kernel, a.stride, a.dilation, lo, hi, stop - first))
+        return Strided(p - o, a.kernel, a.stride, a.dilation, lo, hi, stop - first)
 
 
 @dataclass(frozen=True, slots=True)
