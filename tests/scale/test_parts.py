@@ -13,7 +13,7 @@ import pytest
 import specgrad as sg
 from specgrad.graph.graph import CONSTANT, INPUT, NumberArg
 from specgrad.op import apply
-from specgrad.scale.parts import Move, Parts
+from specgrad.parts.parts import Move, Parts
 from specgrad.window.box import inside, slices
 from tiled_networks import EXACT, network
 

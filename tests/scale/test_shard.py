@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import shard_jobs
+import rank_jobs
 import specgrad as sg
+from rank_jobs import RANKS, Part, case, listed
 from ranks import on_ranks
-from shard_jobs import RANKS, Part, case, listed
 from specgrad.scale import Parts, shard
 from test_parts import cells_read_elsewhere
 
@@ -66,7 +66,7 @@ def differences(seed: int, ranks: list[Part]) -> list[str] | None:
 
 def compared(seeds: list[int], mistake: str | None = None, seconds: float = 300) -> list[list[str]]:
     """Of every network that can be compared, what is wrong."""
-    results = on_ranks(RANKS, shard_jobs.run_cases, seeds, mistake, seconds=seconds)
+    results = on_ranks(RANKS, rank_jobs.run_cases, seeds, mistake, seconds=seconds)
     failed = [r for r in results if isinstance(r, str)]
     if failed:
         raise AssertionError("\n".join(failed))
@@ -116,12 +116,12 @@ def test_exchanges_that_do_not_wait_for_each_other_are_seen() -> None:
 
 
 def test_a_unet_on_two_samples_by_two_halves_trains_as_one_process() -> None:
-    weights, x, target = shard_jobs.training()
-    graph = sg.trace(shard_jobs.unet, shard_jobs.SHAPES, tuple(x.shape), tuple(target.shape))
+    weights, x, target = rank_jobs.training()
+    graph = sg.trace(rank_jobs.unet, rank_jobs.SHAPES, tuple(x.shape), tuple(target.shape))
     compiled = sg.compile(graph, "torch")
-    module = shard_jobs.Unet(lambda *args: compiled(*args) / 2, weights)  # DistributedDataParallel takes the mean
-    loss = shard_jobs.trained(module, x, target)
-    results = on_ranks(4, shard_jobs.train_on_mesh)
+    module = rank_jobs.Unet(lambda *args: compiled(*args) / 2, weights)  # DistributedDataParallel takes the mean
+    loss = rank_jobs.trained(module, x, target)
+    results = on_ranks(4, rank_jobs.train_on_mesh)
     assert not any(isinstance(r, str) for r in results), results
     for after, _ in results:
         assert all(torch.equal(after[k], t.detach()) for k, t in module.weights.items())
@@ -136,9 +136,9 @@ def test_sums_and_maxima_over_the_image() -> None:
     x = torch.randint(-2, 3, (1, 2, 8, 4)).double()  # 32 cells: exact means; many ties, 1 to 16 of them
     cotangents = [torch.randint(-3, 4, s).double() * 5040 for s in ((1, 2, 8, 4), (1, 2, 8, 4), ())]
     one = x.clone().requires_grad_()
-    outputs = sg.compile(sg.trace(shard_jobs.statistics, tuple(x.shape)), "torch")(one)
+    outputs = sg.compile(sg.trace(rank_jobs.statistics, tuple(x.shape)), "torch")(one)
     sum((y * g).sum() for y, g in zip(outputs, cotangents, strict=True)).backward()
-    results = on_ranks(RANKS, shard_jobs.run_statistics, x, cotangents)
+    results = on_ranks(RANKS, rank_jobs.run_statistics, x, cotangents)
     assert not any(isinstance(r, str) for r in results), results
     gradient = torch.full_like(x, torch.nan)
     for values, grad, reads, boxes in results:
@@ -153,7 +153,7 @@ def test_a_mean_loss_with_labels_is_counted_once() -> None:
     labels = torch.randint(0, 3, (1, 9, 5))
     loss = torch.nn.functional.cross_entropy(torch.nn.functional.conv2d(x, w, padding=1), labels)
     (g,) = torch.autograd.grad(loss, [w])
-    results = on_ranks(RANKS, shard_jobs.run_labels, x, w.detach(), labels)
+    results = on_ranks(RANKS, rank_jobs.run_labels, x, w.detach(), labels)
     assert not any(isinstance(r, str) for r in results), results
     for got, gw in results:
         torch.testing.assert_close(got, loss.detach(), rtol=1e-12, atol=0)
@@ -161,7 +161,7 @@ def test_a_mean_loss_with_labels_is_counted_once() -> None:
 
 
 def test_wrong_calls_are_refused_on_every_rank() -> None:
-    first, second, *_ = on_ranks(RANKS, shard_jobs.run_refusals)
+    first, second, *_ = on_ranks(RANKS, rank_jobs.run_refusals)
     assert second[0] == "shard: x must have shape rank 1's part of (1, 1, 8, 8), (1, 1, 2, 8); got (1, 1, 3, 8)"
     assert second[1].startswith("shard: all numbers must be of one floating type; p.w is torch.float64")
     assert first[0] == first[1] == "shard [P5]: rank 1 was given wrong arguments"

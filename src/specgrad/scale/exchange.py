@@ -18,9 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..parts.parts import Move, overlap
 from ..window import Shape
 from ..window.box import Box, inside, lengths
-from .parts import Move, overlap
 
 
 @dataclass(frozen=True, slots=True)

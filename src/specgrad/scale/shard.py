@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import need
 from ..graph.graph import Graph
-from .parts import Parts
+from ..parts.parts import Parts
 
 if TYPE_CHECKING:
     from .sharded import Sharded

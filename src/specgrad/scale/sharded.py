@@ -14,10 +14,10 @@ from ..errors import ParameterError, ScalarError, ShapeError, SpecgradError
 from ..graph.graph import CONSTANT, INPUT, NumberArg
 from ..graph.tree import transform
 from ..op import apply
+from ..parts.lines import data_positions
+from ..parts.parts import Parts
 from ..window.box import Box, inside, lengths, slices
 from .exchange import Link, add_up, enter, exchange, halo, largest, leave
-from .lines import data_positions
-from .parts import Parts
 from .tile import bound
 
 
