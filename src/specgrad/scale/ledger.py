@@ -78,12 +78,16 @@ def bind(records: Records, about: dict[str, Any]) -> bool:
     whole = {"format": FORMAT, "version": 1, **about}
     if records.create("job.json", json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode()):
         return True
-    there = _read(records.get("job.json") or b"", records)
+    refuse_other(_read(records.get("job.json") or b"", records), about, records.where)
+    return False
+
+
+def refuse_other(there: dict[str, Any], about: dict[str, Any], where: Any) -> None:
+    """JobError says what differs between the job that lies there and this one."""
     if there["fingerprint"] != about["fingerprint"]:
         keys = ("recipe", "count", "identity")
         apart = _apart({key: there.get(key) for key in keys}, {key: about[key] for key in keys}, "")
-        raise JobError(f"{records.where} holds another job: {'; '.join(apart[:4])}. Choose another place")
-    return False
+        raise JobError(f"{where} holds another job: {'; '.join(apart[:4])}. Choose another place")
 
 
 def _read(raw: bytes, records: Records) -> dict[str, Any]:

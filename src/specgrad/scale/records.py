@@ -70,6 +70,10 @@ class Records:
         """The records in a folder. What was begun and never finished is none."""
         return {name for name in self._place.names(_checked(folder)) if NAME.fullmatch(name)}
 
+    def times(self, folder: str) -> dict[str, float]:
+        """When each record in a folder was made, in seconds since 1970, by the clock of the place."""
+        return {name: at for name, at in self._place.times(_checked(folder)).items() if NAME.fullmatch(name)}
+
     def check(self) -> None:
         """Refuse a place that does not keep the promise: some object stores ignore the condition and overwrite."""
         self.create(PROBE, b"first")
@@ -130,6 +134,13 @@ class _Folder:
         except FileNotFoundError:
             return set()
 
+    def times(self, folder: str) -> dict[str, float]:
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return {e.name: e.stat().st_mtime for e in entries if not e.name.startswith(".")}
+        except FileNotFoundError:
+            return {}
+
 
 class _Objects:
     """An object store: the condition is the server's (If-None-Match), or that of obstore's local and in-memory stores.
@@ -170,3 +181,7 @@ class _Objects:
     def names(self, folder: str) -> set[str]:
         pages = self.api.list(self.store, prefix=folder)
         return {item["path"].removeprefix(f"{folder}/") for page in pages for item in page}
+
+    def times(self, folder: str) -> dict[str, float]:
+        pages = self.api.list(self.store, prefix=folder)
+        return {i["path"].removeprefix(f"{folder}/"): i["last_modified"].timestamp() for page in pages for i in page}
