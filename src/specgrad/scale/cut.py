@@ -69,6 +69,11 @@ class CutGraph:
         constants = sorted(p for p in self.needs if nodes[p].op is not INPUT and p not in self.cuts)
         return [p for p in given if p in data], [p for p in given if p not in data], constants
 
+    @property
+    def leaves(self) -> list[int]:
+        """What is given: data, parameters and constants."""
+        return [p for group in self.inputs for p in group]
+
     def graph(self) -> Graph:
         """The graph on these boxes: (data, parameters, constants) -> the boxes, in the order of their nodes.
 
