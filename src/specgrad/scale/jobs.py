@@ -226,7 +226,7 @@ class _Runner:
         with Alone() as alone:
             while todo:
                 with opened(executor, workers) as pool:
-                    suspects = self._through(pool, todo, IN_FLIGHT * workers)
+                    suspects = self._through(pool, todo, 1 if isinstance(pool, Loop) else IN_FLIGHT * workers)
                 for i in suspects:
                     self._alone(alone, i)
                 if todo and isinstance(executor, Executor):
