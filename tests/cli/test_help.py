@@ -15,7 +15,7 @@ import specgrad as sg
 
 pytest.importorskip("typer")
 NAMES = ("show", "audit", "conformance", "runtimes", "explain", "rule", "certify", "check-certificate")
-NAMES += ("tolerance", "preserve", "compare", "tiles")
+NAMES += ("tolerance", "preserve", "compare", "tiles", "window")
 
 
 def test_the_version_is_that_of_the_package(run) -> None:
