@@ -33,7 +33,19 @@ FLOORS = [
     "properties",
     "proof",
 ]
-FLOORS += ["engines", "specgrad", "functional", "rounding", "process", "interop", "bounds", "check", "scale", "cli"]
+FLOORS += [
+    "parts",
+    "engines",
+    "specgrad",
+    "functional",
+    "rounding",
+    "process",
+    "interop",
+    "bounds",
+    "check",
+    "scale",
+    "cli",
+]
 FLOORS += ["__main__"]
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from specgrad.cli.schemas import SCHEMAS
 
+# ruff: noqa: E501 - rows of a table
+
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "json.md"
 INTRO = """# What `--json` prints
 
@@ -24,8 +26,8 @@ The exit code says the same as `verdict`:
 | code | verdict | meaning |
 |--:|---|---|
 | 0 | exact, rounding, ok, holds, valid, bounded, proven, same | yes |
-| 1 | differs, other arithmetic, crashes, counterexample, refused | no |
-| 2 | cannot tell, refuses, times out, unknown, not offered, not examined, unbounded, not proven | cannot tell |
+| 1 | differs, other arithmetic, crashes, counterexample, refused, findings | no |
+| 2 | cannot tell, refuses, times out, unknown, not offered, not examined, unbounded, not proven, unfinished, crashed | cannot tell |
 | 3 | error | usage, a file that cannot be read, a package that is missing |
 | 4 | error | anything unexpected; `--debug` shows where |
 

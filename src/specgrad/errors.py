@@ -80,11 +80,15 @@ class ScalarError(SpecgradError, ArithmeticError):
 
 PACKAGES = {
     "flint": ("python-flint", "balls"),
+    "dask": ("dask", "dask"),
+    "distributed": ("dask", "dask"),
     "jax": ("jax", "jax"),
+    "obstore": ("obstore", "scale"),
     "onnx": ("onnx", "onnx"),
     "onnxruntime": ("onnxruntime", "runtimes"),
     "onnxscript": ("onnxscript", "runtimes"),
     "openvino": ("openvino", "runtimes"),
+    "ray": ("ray", "ray"),
     "rich": ("rich", "cli"),
     "safetensors": ("safetensors", "save"),
     "torch": ("torch", "torch"),

@@ -169,3 +169,18 @@ def test_bytes_given_to_a_model_are_numbers() -> None:
     assert (found.verdict, found.first.name) == ("differs", "y")
     assert found.attribution is not None
     assert found.attribution.largest(1)[0][0] == "y"
+
+
+@pytest.mark.parametrize("cells", [1, 4])
+def test_an_answer_of_another_shape_is_a_verdict(cells: int, tmp_path) -> None:
+    """ONNX Runtime pads SAME with dilation for the window without it: cells are missing, and one cell broadcasts."""
+    info = onnx.helper.make_tensor_value_info
+    pool = onnx.helper.make_node(
+        "MaxPool", ["x"], ["y"], name="pool", kernel_shape=[2], dilations=[2], auto_pad="SAME_LOWER"
+    )
+    graph = onnx.helper.make_graph([pool], "g", [info("x", 1, [1, 1, cells + 1])], [info("y", 1, None)])
+    opset = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "pool.onnx")
+    audited = audit(str(tmp_path / "pool.onnx"), "onnxruntime", np.ones((1, 1, cells + 1), np.float32))
+    assert audited.verdict == "differs"
+    assert f"has shape (1, 1, {cells}), must have (1, 1, {cells + 1})" in str(audited)

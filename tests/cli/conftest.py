@@ -17,6 +17,21 @@ import specgrad as sg
 PROPERTY = """(declare-const X_0 Real) (declare-const X_1 Real) (declare-const Y_0 Real) (declare-const Y_1 Real)
 (assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= X_1 0.25)) (assert (<= X_1 1)) (assert (>= Y_1 3))"""
 
+SPECS = {
+    "c.toml": 'kind = "certify"\nfolder = "c"\nmodels = ["net.onnx"]\nproperties = ["p.vnnlib"]',
+    "new.toml": 'kind = "certify"\nfolder = "new"\nmodels = ["net.onnx"]\nproperties = ["p.vnnlib"]',
+    "audits.toml": 'kind = "audit"\nfolder = "a"\nmodels = ["*.onnx"]\nruntimes = ["onnxruntime"]',
+    "ask.toml": 'kind = "conformance"\nfolder = "q"\nruntime = "onnxruntime"\noperators = ["relu"]\nquestions = 4',
+    "bad.toml": "\x00 no format has this",
+    "key.toml": 'kind = "certify"\nfolder = "c"\nmodel = ["net.onnx"]\nproperties = ["p.vnnlib"]',
+    "kind.toml": 'kind = "prove"\nfolder = "c"',
+    "place.toml": 'kind = "certify"\nmodels = ["net.onnx"]\nproperties = ["p.vnnlib"]',
+    "value.toml": 'kind = "certify"\nfolder = "c"\nmodels = "net.onnx"\nproperties = ["p.vnnlib"]',
+    "file.toml": 'kind = "certify"\nfolder = "c"\nmodels = ["nets/*.onnx"]\nproperties = ["p.vnnlib"]',
+    "other.toml": 'kind = "certify"\nfolder = "c"\nmodels = ["net.onnx"]\nproperties = ["hard.vnnlib"]',
+}
+"""Campaigns; bad.toml and those after it cannot be, other.toml not in the folder that it names."""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Path:
@@ -42,9 +57,33 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     np.savez(tmp_path / "words.npz", x=np.array([["a", "b"]]))
     sg.save(sg.trace(lambda x: sg.relu(x), (1, 2)), tmp_path / "g.json")
     (tmp_path / "c.json").write_text("{}")
+    for name, text in SPECS.items():
+        (tmp_path / name).write_text(text)
     (tmp_path / "c.safetensors").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def campaign_records(tmp_path_factory) -> dict[str, bytes]:
+    """What `campaign run c.toml` leaves in its folder."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def campaigned(request) -> None:
+    """A campaign that is done, for commands that look at one."""
+    given = [str(value) for value in getattr(getattr(request.node, "callspec", None), "params", {}).values()]
+    if not any(text.startswith("campaign") for text in given):
+        return
+    folder, records = request.getfixturevalue("folder"), request.getfixturevalue("campaign_records")
+    if not records:
+        campaign = import_module("specgrad.scale.campaign")
+        campaign.run(campaign.read_spec("c.toml"), executor="loop")
+        records |= {str(p.relative_to(folder)): p.read_bytes() for p in (folder / "c").rglob("*") if p.is_file()}
+    for name, data in records.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
 
 
 def refuse_constant(word: str) -> Any:

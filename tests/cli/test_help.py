@@ -16,6 +16,7 @@ import specgrad as sg
 pytest.importorskip("typer")
 NAMES = ("show", "audit", "conformance", "runtimes", "explain", "rule", "certify", "check-certificate")
 NAMES += ("tolerance", "preserve", "compare", "tiles", "window")
+NAMES += ("campaign estimate", "campaign run", "campaign status", "campaign collect")
 
 
 def test_the_version_is_that_of_the_package(run) -> None:

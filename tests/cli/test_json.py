@@ -70,6 +70,15 @@ EACH = {
         "window --size 5 --kernel 1 --stride 3 --padding 3 --values 1/2,-3,0.1,4,5 --operator avg_pool",
         "window --size 3 --kernel 1 --padding 1",
     ],
+    "campaign-estimate": ["campaign estimate new.toml", "campaign estimate new.toml --price 0.04"],
+    "campaign-run": ["campaign run c.toml", "campaign run new.toml --executor loop"],
+    "campaign-status": ["campaign status c.toml", "campaign status begun.toml"],
+    "campaign-collect": [
+        "campaign collect c.toml",
+        "campaign collect begun.toml",
+        "campaign collect found.toml",
+        "campaign collect crashed.toml",
+    ],
     "error": ["show none.onnx", "audit net.onnx", "certify net.onnx p.vnnlib --operands tf16"],
 }
 
@@ -84,8 +93,27 @@ def test_a_schema_is_a_schema(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schemas.SCHEMAS[name])
 
 
+@pytest.fixture
+def campaigns(folder: Path, run) -> None:
+    """One that is not done, one with a finding, one with a shard that crashed."""
+    for name, statements in {"begun": "p hard", "found": "hard", "crashed": "p hard"}.items():
+        files = [f"{s}.vnnlib" for s in statements.split()]
+        spec = f'kind = "certify"\nfolder = "{name}"\nmodels = ["net.onnx"]\nproperties = {files}'
+        (folder / f"{name}.toml").write_text(spec.replace("hard", "broken" if name == "found" else "hard"))
+    (folder / "broken.vnnlib").write_text((folder / "p.vnnlib").read_text().replace("(>= Y_1 3)", "(<= Y_1 3)"))
+    for name in ("begun", "found", "crashed"):
+        assert run(f"campaign run {name}.toml --executor loop")[0] == 0
+    for name in ("begun", "crashed"):
+        (folder / name / "results" / "1").unlink()
+    record = {"shard": 1, "how": "its process died: SIGKILL", "attempts": 3}
+    (folder / "crashed" / "crashed").mkdir()
+    (folder / "crashed" / "crashed" / "1").write_text(json.dumps(record))
+
+
 @pytest.mark.parametrize("name", EACH)
-def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, run) -> None:
+def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, run, request) -> None:
+    if name in ("campaign-status", "campaign-collect"):
+        request.getfixturevalue("campaigns")
     np.save("one.npy", np.array([[1, 0.5]], np.float32))
     np.save("nan.npy", np.array([[np.nan, 1]], np.float32))
     np.save("large.npy", np.full((1, 2), 3e38, np.float32))
@@ -103,7 +131,9 @@ def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, ru
 def test_every_command_has_a_schema() -> None:
     cli = pytest.importorskip("specgrad.cli.main")
     assert set(schemas.SCHEMAS) == set(EACH)
-    assert {c for c in cli._command().commands if c != "schema"} == set(EACH) - {"error", "describe", "largest"}
+    names = {c for c in cli._command().commands if c not in ("schema", "campaign")}
+    names |= {f"campaign-{c}" for c in cli._command().commands["campaign"].commands}
+    assert names == set(EACH) - {"error", "describe", "largest"}
 
 
 def test_inner_keys_are_fixed_too(folder: Path, run) -> None:

@@ -50,6 +50,9 @@ COMMANDS = {
     "tiles net.onnx": "onnx",
     "tiles arrays.json --tile 1": "safetensors",
     "tiles mine:net --shape 1,2": "torch",
+    "campaign estimate ask.toml": "onnx onnxruntime",
+    "campaign run new.toml --executor loop": "torch onnx",
+    "campaign collect new.toml": "torch onnx",
 }
 """What each command cannot do without."""
 TWO = """(vnnlib-version <2.0>)
@@ -88,6 +91,22 @@ def without(package: str, commands: list[str], place: Path) -> None:
 def test_a_command_that_needs_it_says_so(package: str, place: Path) -> None:
     who = [c for c, needs in COMMANDS.items() if package in needs.split()] or ["rule W2"]
     without(package, who[:1], place)
+
+
+EXECUTORS = {
+    "distributed": ("run ask.toml --executor dask", "run ask.toml --executor dask --address tcp://127.0.0.1:9"),
+    "ray": ("run ask.toml --executor ray", "run ask.toml --executor ray --address auto"),
+    "obstore": ("run store.toml --executor loop", "status store.toml"),
+}
+
+
+@pytest.mark.parametrize("package", EXECUTORS)
+def test_an_executor_or_a_store_that_is_missing_says_so(package: str, place: Path) -> None:
+    (place / "store.toml").write_text((place / "ask.toml").read_text().replace('"q"', '"memory:///run"'))
+    name, extra = PACKAGES[package]
+    for code, said in run_without(package, [f"campaign {command}" for command in EXECUTORS[package]], place):
+        assert (code, said.count("\n")) == ("3", 1)
+        assert said.endswith(f" {name}: pip install 'specgrad[{extra}]'\n")
 
 
 @pytest.mark.slow

@@ -35,7 +35,12 @@ GOOD = {
     "compare": "compare net.onnx net.onnx --input x.npy",
     "tiles": "tiles g.json --tile 1",
     "window": "window --size 7 --kernel 3",
+    "campaign-estimate": "campaign estimate new.toml",
+    "campaign-run": "campaign run c.toml --executor loop",
+    "campaign-status": "campaign status c.toml",
+    "campaign-collect": "campaign collect c.toml",
 }
+CAMPAIGN = ("estimate", "run", "status", "collect")
 WRONG_FILES = {
     "show": ("show {}.onnx", "show {}.json", "show net.onnx --input {}.npy"),
     "audit": (
@@ -60,6 +65,7 @@ WRONG_FILES = {
     ),
     "tolerance": ("tolerance {}.onnx --input x.npy", "tolerance {}.json", "tolerance net.onnx --input {}.npy"),
     "tiles": ("tiles {}.onnx --tile 1", "tiles {}.json"),
+    "campaign": tuple(f"campaign {name} {{}}.toml" for name in CAMPAIGN),
     "compare": ("compare {}.onnx net.onnx", "compare net.onnx {}.json", "compare net.onnx net.onnx --input {}.npy"),
 }
 FILES = [command.format(name) for row in WRONG_FILES.values() for command in row for name in ("bad", "none")]
@@ -107,6 +113,14 @@ USAGE += [
     "window --size x --kernel 3",
 ]
 USAGE += ["window --size 3 --kernel 7", "window --size 7 --kernel 3 --padding 99999999"]
+USAGE += [f"campaign {name} {spec}.toml" for name in CAMPAIGN for spec in ("kind", "place")]
+USAGE += [f"campaign {name} {s}.toml" for name in CAMPAIGN if name != "status" for s in ("key", "value", "file")]
+USAGE += ["campaign", "campaign stop c.toml", "campaign run other.toml --executor loop", "campaign collect other.toml"]
+USAGE += [f"campaign {name} new.toml" for name in ("status", "collect")]
+USAGE += [
+    f"campaign run c.toml {o}" for o in ("--executor threads", "--workers 0", "--address tcp://x", "--retries -1")
+]
+USAGE += ["campaign estimate new.toml --price -1", "campaign collect c.toml --scripts net.onnx"]
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
 INSIDE: dict[str, tuple[Any, str]] = {
     "show": (cli, "known_part"),
@@ -122,6 +136,10 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "compare": (import_module("specgrad.check"), "compare"),
     "tiles": (import_module("specgrad.scale"), "margin"),
     "window": (sg, "show_window"),
+    "campaign-estimate": (import_module("specgrad.scale.campaign"), "estimate"),
+    "campaign-run": (import_module("specgrad.scale.campaign"), "run"),
+    "campaign-status": (import_module("specgrad.scale.campaign"), "standing"),
+    "campaign-collect": (import_module("specgrad.scale.campaign"), "collect"),
 }
 
 

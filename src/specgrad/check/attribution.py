@@ -107,8 +107,10 @@ def attribute(deployed: Deployed, expected: Mapping[str, Ball], backend: str) ->
     """None where there is no difference to explain, or no way to follow it."""
     graph, known = deployed.graph, deployed.known
     positions = {name: p for name, p in deployed.layers.items() if isinstance(p, int) and name in expected}
-    errors = {name: _error(known[p], expected[name].value) for name, p in positions.items()}
     outputs = [p for p in graph.real_outputs if p in known]
+    if any(known[p].shape != graph.nodes[p].shape for p in [*positions.values(), *outputs]):
+        return None  # a runtime that gives another shape is wrong by no amount
+    errors = {name: _error(known[p], expected[name].value) for name, p in positions.items()}
     if not outputs or any(p not in known for p in graph.input_positions):
         return None
     inputs = [_number_or_index(graph, p, known[p]) for p in graph.input_positions]

@@ -98,9 +98,12 @@ class Conformance:
         }
 
 
-def _asked(operator: str, target: Runtime, count: int, seed: int, gradients: bool) -> Iterator[Question]:
-    """The value of every question; the gradient of those with finite data, where the runtime has gradients."""
-    for i, question in enumerate(questions(operator, count, seed)):
+def asked(operator: str, target: Runtime, count: int, seed: int, gradients: bool) -> Iterator[Question]:
+    """The value of every question; the gradient of those with finite data, where the runtime has gradients.
+
+    There are `count` values, fewer where each must be compiled.
+    """
+    for i, question in enumerate(questions(operator, max(4, count // target.cost), seed)):
         yield question
         if gradients and target.gradients and operator in GRADIENTS and question.data in FINITE:
             yield with_gradient(question, i)
@@ -128,14 +131,17 @@ class _Record:
                 self._finding(question, verdict)
 
     def _finding(self, question: Question, verdict: Verdict) -> None:
-        small = shrink(question, lambda q: self.examiner.ask(q).same_sort(verdict))
-        again = self.examiner.ask(small)
-        label = rule(small, again)
-        finding = Finding(self.operator, label, small, again, reproduction(small, self.target, again))
-        _keep_smallest(self.result.findings, finding)
+        keep_smallest(self.result.findings, shrunk(question, verdict, self.examiner, self.target))
 
 
-def _keep_smallest(findings: list[Finding], finding: Finding) -> None:
+def shrunk(question: Question, verdict: Verdict, examiner: Examiner, target: Runtime) -> Finding:
+    """The smallest question that shows the same fault, and its script."""
+    small = shrink(question, lambda q: examiner.ask(q).same_sort(verdict))
+    again = examiner.ask(small)
+    return Finding(question.operator, rule(small, again), small, again, reproduction(small, target, again))
+
+
+def keep_smallest(findings: list[Finding], finding: Finding) -> None:
     """One finding of each sort."""
     for i, other in enumerate(findings):
         if other.sort() == finding.sort():
@@ -170,6 +176,6 @@ def conformance(
             if progress is not None:
                 progress(operator, i, len(chosen))
             record = _Record(result, examiner, target, operator)
-            for question in _asked(operator, target, max(4, count // target.cost), seed, gradients):
+            for question in asked(operator, target, count, seed, gradients):
                 record.add(question, examiner.ask(question), shrinks)
     return result

@@ -36,6 +36,7 @@ from ..graph.show import HEADER, Row, rows
 from ..rulebook import rule as rule_text
 from ..rulebook import rules
 from . import screen
+from .campaign import register_campaign
 from .certify import register_certify
 from .compare import register_compare
 from .models import known_part, load_model, read_array, read_inputs
@@ -328,6 +329,7 @@ register_tolerance(app)
 register_compare(app)
 register_tiles(app)
 register_window(app)
+register_campaign(app)
 
 
 def main() -> None:
@@ -352,9 +354,12 @@ def main() -> None:
 def _command() -> Any:
     """The commands, each listed with the whole first line of its help, which would be cut otherwise."""
     command: Any = typer.main.get_command(app)
-    for one in command.commands.values():
-        one.short_help = one.help.partition("\n")[0]
-        one.epilog = f"\b\n{one.epilog}"  # an example stays one line, as it is to be typed
+    groups = [command]
+    for several in groups:
+        for one in several.commands.values():
+            one.short_help = one.help.partition("\n")[0]
+            one.epilog = f"\b\n{one.epilog}"  # an example stays one line, as it is to be typed
+            groups += [one] if hasattr(one, "commands") else []
     return command
 
 

@@ -31,10 +31,11 @@ CODES |= {
     "counterexample": NO,
     "refused": NO,
     "reads everything": NO,
+    "findings": NO,
 }
 CODES["proven"] = YES
 CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered", "not examined"), CANNOT_TELL)
-CODES |= dict.fromkeys(("unbounded", "not proven"), CANNOT_TELL)
+CODES |= dict.fromkeys(("unbounded", "not proven", "unfinished", "crashed"), CANNOT_TELL)
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
 
 

@@ -87,6 +87,12 @@ def _command(name: str, about: str, verdicts: Schema, /, optional: Schema | None
 
 
 KINDS = _choice(*SEVERITY)
+CAMPAIGN = _text("the kind of campaign: conformance, audit, certify, tiles")
+RANGE = {
+    "least": _number("if all shards are like the fastest of these"),
+    "mean": _number("if they are like these on average"),
+    "most": _number("if they are like the slowest of these"),
+}
 SHAPE = _list(_count("a size"), "the sizes of all axes")
 PLACE = _list(
     _count("an index"), "a cell: one index per axis; before them the number of the point, if there are several"
@@ -514,6 +520,82 @@ SCHEMAS: dict[str, Schema] = {
             "in row-major order",
         ),
         svg=_or_null(_text(""), "with --svg: the file"),
+    ),
+    "campaign-estimate": _command(
+        "campaign-estimate",
+        "what a campaign will cost, from three of its shards",
+        _choice("ok", "crashed"),
+        kind=CAMPAIGN,
+        shards=_count("in all"),
+        tried=_list(
+            _object("one shard", shard=_count("its number"), seconds=_number("by the clock, on one core")),
+            "those that were run; nothing of them is recorded",
+        ),
+        crashed=_list(
+            _object("one shard", shard=_count("its number"), how=_text("in words")), "those that ended without a result"
+        ),
+        rows_per_shard=_number("verdicts of one shard, on average"),
+        start_seconds=_number("until a worker begins with its first shard"),
+        core_hours=_object("of all shards, without the start of workers", **RANGE),
+        cost=_or_null(_object("core-hours times --price", **RANGE), "null: no price was given"),
+    ),
+    "campaign-run": _command(
+        "campaign-run",
+        "what one run of a campaign did",
+        _choice("ok", "crashed"),
+        kind=CAMPAIGN,
+        folder=_text("where the records lie: a folder, or the address of an object store"),
+        shards=_count("in all"),
+        before=_count("done before this run"),
+        run=_count("done by this run"),
+        crashed=_count("shards that were given up, by this run or before"),
+        deaths=_count("workers that died while this run went on"),
+        seconds=_number("how long it took"),
+    ),
+    "campaign-status": _command(
+        "campaign-status",
+        "how far a campaign is, from its records alone",
+        _choice("ok", "unfinished", "crashed"),
+        kind=_text("the kind of campaign that lies there"),
+        folder=_text("where the records lie"),
+        shards=_count("in all"),
+        done=_count("with a result"),
+        crashed=_list(_count("a shard"), "given up"),
+        left=_count("without a record"),
+        per_second=_or_null(_number(""), "shards per second when it was last at work; null: too few to say"),
+        seconds_left=_or_null(_number(""), "at that rate; null: not known"),
+        quiet_seconds=_or_null(_number(""), "since the last result was recorded; null: there is none"),
+    ),
+    "campaign-collect": _command(
+        "campaign-collect",
+        "what came out of a campaign so far",
+        _choice("ok", "findings", "unfinished", "crashed", "cannot tell"),
+        kind=CAMPAIGN,
+        shards=_count("in all"),
+        done=_count("with a result"),
+        crashed=_list(
+            _object(
+                "one shard",
+                shard=_count("its number"),
+                how=_text("in words"),
+                attempts=_count("how often it was tried"),
+            ),
+            "given up",
+        ),
+        rows=_count("verdicts"),
+        counts=_map(_map(_count("rows"), "by verdict"), "by operator (conformance), model and runtime (audit), model"),
+        findings=_list(
+            _object(
+                "findings of one sort",
+                verdict=_text("of the rows"),
+                what=_text("the smallest case"),
+                detail=_text("what is wrong with it"),
+                times=_count("rows of this sort"),
+                file=_or_null(_text(""), "the script's name in the folder of --scripts; null: there is none"),
+                row=_map({}, "the row of the campaign that it came from"),
+            ),
+            "each sort once",
+        ),
     ),
     "compare": _command(
         "compare",

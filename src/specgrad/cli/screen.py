@@ -73,7 +73,7 @@ def bar(ratio: float, width: int = 12) -> str:
     return "█" * filled + "·" * (width - filled)
 
 
-def _has_bars(console: Console) -> bool:
+def has_bars(console: Console) -> bool:
     """Where somebody looks, and the letters are there."""
     try:
         bar(0.5).encode(console.encoding)
@@ -134,7 +134,7 @@ def _show_attribution(console: Console, a: Attribution | None) -> None:
 
 
 def _show_layers(console: Console, audit: Audit) -> None:
-    bars = _has_bars(console)
+    bars = has_bars(console)
     columns = [Column("layer", folds=True), Column("operator", folds=True), Column("shape"), Column("verdict")]
     columns += [Column("used of allowed", folds=True)]
     body = []

@@ -15,9 +15,9 @@ from typing import Any
 from ..graph.builder import GraphBuilder, Var
 from ..graph.graph import INPUT, Graph, NumberArg
 from ..ops.layout import slice_
+from ..parts.lines import data_positions
 from ..window import Shape
 from ..window.box import Box, BoxRule, Cut, hull, inside, lengths
-from .lines import data_positions
 
 
 def needs_of(graph: Graph, rules: Mapping[int, BoxRule], boxes: Mapping[int, Box]) -> CutGraph:

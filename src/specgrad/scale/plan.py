@@ -19,11 +19,11 @@ from ..graph.run import bind_inputs
 from ..graph.tree import Tree, leaves, transform
 from ..op import apply
 from ..ops.elementwise import ADD, MAXIMUM
+from ..parts.lines import Lines, data_positions
 from ..window import Shape
 from ..window.box import Box, slices, whole
 from ..window.relation import Interval
 from .cut import CutGraph, needs_of
-from .lines import Lines, data_positions
 from .margin import Margin, margin_of
 from .tile import Programs, Tile, add_at, real_arguments, seeds_of, zeros_like
 

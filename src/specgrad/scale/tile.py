@@ -16,10 +16,10 @@ from ..graph.graph import CONSTANT, Graph
 from ..graph.transform import vjp
 from ..graph.tree import Tree, leaves, match, transform
 from ..op import shape_of
+from ..parts.lines import data_positions
 from ..window import Shape
 from ..window.box import Box, lengths, slices, whole
 from .cut import CutGraph
-from .lines import data_positions
 
 Values = dict[int, Any]  # by position in the graph
 

@@ -91,7 +91,7 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Callable[..., Any]:
         for i, node in enumerate(graph.nodes)
         if node.op not in (INPUT, CONSTANT) and i not in shared
     }
-    constants = {i: _constant(c) for i, c in graph.constants.items()}
+    constants = {i: constant(c) for i, c in graph.constants.items()}
 
     positions = graph.output_positions
 
@@ -99,7 +99,7 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Callable[..., Any]:
         values: Values = [None] * len(graph.nodes)
         routes: Routes = {}
         for i, v in (constants | bind_inputs(graph, args)).items():
-            values[i] = _checked(graph.nodes[i], v)
+            values[i] = checked(graph.nodes[i], v)
         for i in range(len(values)):
             if i in plans:
                 values[i] = plans[i](values)
@@ -134,7 +134,7 @@ def _compile_open(graph: Graph, jit: bool) -> Callable[..., Any]:
     return call
 
 
-def _checked(node: Node, value: Any) -> Any:
+def checked(node: Node, value: Any) -> Any:
     """[P6] Numbers must be floats here; a bare Python number takes the type of what it meets."""
     dtype = getattr(value, "dtype", None)
     if node.kind == "real" and dtype in INTEGERS and not getattr(value, "weak_type", False):
@@ -142,5 +142,5 @@ def _checked(node: Node, value: Any) -> Any:
     return value
 
 
-def _constant(c: np.ndarray[Any, Any]) -> Array:
+def constant(c: np.ndarray[Any, Any]) -> Array:
     return jnp.asarray(c.astype(np.float64) if c.dtype == object else c)

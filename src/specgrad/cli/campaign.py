@@ -1,0 +1,263 @@
+"""specgrad campaign: many questions in shards. Exit codes: 0 all well, 1 findings, 2 unfinished, crashed or open."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from . import screen
+from .outcome import CODES, say, say_limits
+from .output import Force, check_folder, writing
+from .table import Column, print_table
+
+EXECUTORS = ("processes", "loop", "array", "dask", "ray")
+COLOURS = {"ok": "green", "findings": "red"}
+CELLS = 60  # of the drawn progress
+SHOWN = 40  # groups in a table, findings in a list
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file: kind, folder, and the keys of its kind.")]
+
+group = typer.Typer(
+    rich_markup_mode=None,
+    help="Many questions in shards, on any executor, that survive every kill: estimate, run, status, collect.",
+    epilog="Example: specgrad campaign run spec.toml --workers 8",
+)
+
+
+def register_campaign(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.add_typer(group, name="campaign")
+
+
+@group.command(epilog="Example: specgrad campaign estimate spec.toml --price 0.04")
+def estimate(
+    spec: SpecFile,
+    price: Annotated[float | None, typer.Option(min=0, help="What one core costs per hour.")] = None,
+    as_json: Json = False,
+) -> None:
+    """How many core-hours will it take? Three shards are run, and nothing is recorded."""
+    from ..scale import campaign
+
+    asked = campaign.read_spec(spec)
+    _use_one_thread()
+    with screen.progress(as_json) as step:
+        answer = campaign.estimate(asked, step)
+    verdict = "crashed" if answer.crashed else "ok"
+    data = {"kind": asked.kind, **answer.to_json(price)}
+    say("campaign-estimate", verdict, data, as_json, lambda: show_estimate(Console(), spec, verdict, data))
+    raise typer.Exit(CODES[verdict])
+
+
+@group.command(epilog="Example: specgrad campaign run spec.toml --executor processes --workers 8")
+def run(
+    spec: SpecFile,
+    executor: Annotated[
+        str, typer.Option(help="processes, loop (here), dask, ray, or array: one element of a Slurm or Kubernetes job.")
+    ] = "processes",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many; array: elements in all. Default: one per core.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Dask scheduler or a Ray cluster that runs; default: a local one.")
+    ] = None,
+    retries: Annotated[int, typer.Option(min=0, help="How often a shard that fails is tried again.")] = 2,
+    retry_crashed: Annotated[
+        bool, typer.Option("--retry-crashed", help="Try shards again that an earlier run gave up.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run every shard that has no record yet. Stop it whenever you like, and run it again: it goes on."""
+    from ..scale import campaign
+
+    asked = campaign.read_spec(spec)
+    if executor not in EXECUTORS:
+        raise typer.BadParameter(f"--executor must be one of {', '.join(EXECUTORS)}; got {executor!r}")
+    if address is not None and executor not in ("dask", "ray"):
+        raise typer.BadParameter("--address goes with --executor dask or ray")
+    _use_one_thread()
+    say_limits()
+    start = time.monotonic()
+    options: dict[str, Any] = {"executor": executor, "workers": workers, "address": address}
+    options |= {"retries": retries, "retry_crashed": retry_crashed}
+    with _bar(as_json) as step:
+        done = campaign.run(asked, progress=step, **options)
+    verdict = "crashed" if done.crashed else "ok"
+    counts = {"before": done.before, "run": done.run, "crashed": done.crashed, "deaths": done.deaths}
+    data = {"kind": asked.kind, "folder": asked.folder, "shards": done.count, **counts}
+    data["seconds"] = time.monotonic() - start
+    say("campaign-run", verdict, data, as_json, lambda: show_run(Console(), spec, verdict, data))
+    raise typer.Exit(CODES[verdict])
+
+
+@group.command(epilog="Example: specgrad campaign status spec.toml")
+def status(spec: SpecFile, as_json: Json = False) -> None:
+    """How far is it? Read from the records alone; whoever runs it is not asked."""
+    from ..scale import campaign
+
+    there = campaign.standing(campaign.read_spec(spec).folder)
+    data = there.to_json()
+    say("campaign-status", there.verdict, data, as_json, lambda: show_status(Console(), there))
+    raise typer.Exit(CODES[there.verdict])
+
+
+@group.command(epilog="Example: specgrad campaign collect spec.toml --scripts cases/")
+def collect(
+    spec: SpecFile,
+    scripts: Annotated[Path | None, typer.Option(help="Write the script of every finding into this folder.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """What came out: verdicts counted, findings of one sort once, the smallest of each."""
+    from ..scale import campaign
+
+    check_folder(scripts)
+    asked = campaign.read_spec(spec)
+    with screen.progress(as_json) as step:
+        result = campaign.collect(asked, step)
+    say("campaign-collect", result.verdict, result.to_json(), as_json, lambda: show_collected(Console(), spec, result))
+    if scripts is not None:
+        with writing(scripts):
+            result.write(scripts, force=force)
+    raise typer.Exit(CODES[result.verdict])
+
+
+def _use_one_thread() -> None:
+    """One worker, one core: engines that would start a thread per core fight each other."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[Any], None] | None]:
+    """Shards done, crashed, rate and time left, on stderr, where somebody watches."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting workers", total=None)
+
+        def step(p: Any) -> None:
+            text = rate_text(p.rate, p.seconds_left) or "starting workers"
+            text += f", {p.crashed} crashed" if p.crashed else ""
+            bar.update(task, description=text, completed=p.done + p.crashed, total=p.count)
+
+        yield step
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def time_text(seconds: float) -> str:
+    """
+    >>> time_text(0.25), time_text(75), time_text(7300), time_text(200_000)
+    ('0.25 s', '1 min 15 s', '2 h 1 min', '2 d 7 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    for size, name, smaller, other in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {name} {seconds % size // smaller:.0f} {other}"
+    raise AssertionError
+
+
+def rate_text(rate: float | None, left: float | None) -> str:
+    """
+    >>> rate_text(2.0, 75), rate_text(0.02, None), rate_text(None, None)
+    ('2 shards/s, 1 min 15 s left', '72 shards/h', '')
+    """
+    if not rate:
+        return ""
+    text = f"{rate:.3g} shards/s" if rate >= 1 else f"{rate * 3600:.3g} shards/h"
+    return f"{text}, {time_text(left)} left" if left else text
+
+
+def _head(console: Console, verdict: str, text: str) -> None:
+    screen.line(console, (verdict, f"bold {COLOURS.get(verdict, 'yellow')}"), f"  {text}")
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
+    _head(console, verdict, f"{spec}: {data['kind']}, {_times(data['shards'], 'shard')}")
+    for tried in data["tried"]:
+        screen.line(console, f"shard {tried['shard']}: {time_text(tried['seconds'])}")
+    for crash in data["crashed"]:
+        screen.line(console, f"shard {crash['shard']}: {crash['how']}")
+    if data["tried"]:
+        hours = data["core_hours"]
+        text = f"{hours['mean']:.3g} core-hours ({time_text(3600 * hours['mean'])} of one core)"
+        least, most = (f"{hours[k]:.3g}" for k in ("least", "most"))
+        screen.line(console, f"{text}; {least} if all are like the fastest of these, {most} like the slowest")
+        if data["cost"] is not None:
+            cost = data["cost"]
+            screen.line(console, f"cost {cost['mean']:.3g}; at least {cost['least']:.3g}, at most {cost['most']:.3g}")
+        screen.line(console, f"and {time_text(data['start_seconds'])} to start each worker, by this machine's clock")
+
+
+def show_run(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
+    _head(console, verdict, f"{spec}: {_times(data['shards'], 'shard')} of kind {data['kind']}")
+    text = f"{data['run']:,} run in {time_text(data['seconds'])}, {data['before']:,} were done before"
+    left = data["shards"] - data["run"] - data["before"] - data["crashed"]
+    screen.line(console, text + (f", {left:,} left for others" if left else ""))
+    if data["deaths"]:
+        screen.line(console, f"{_times(data['deaths'], 'worker')} died, and work went on")
+    if data["crashed"]:
+        screen.line(console, f"{_times(data['crashed'], 'shard')} crashed every time; campaign collect says how")
+    screen.line(console, f"records: {data['folder']}")
+
+
+def show_status(console: Console, there: Any) -> None:
+    """The bar has the shards in their order: what is full is done, x marks a crash."""
+    _head(console, there.verdict, f"{there.kind}, {there.folder}")
+    drawn = screen.has_bars(console)
+    letters = "·░▒▓█" if drawn else ".:-+#"
+    cells = [("x" if crashed else letters[int(share * 4)]) for share, crashed in there.shares(CELLS)]
+    percent = 100 * len(there.done) / there.count
+    screen.line(console, f"{''.join(cells)}  {int(percent * 10) / 10:.3g} %", whole=True)
+    text = f"{len(there.done):,} of {_times(there.count, 'shard')} done, {len(there.crashed):,} crashed"
+    screen.line(console, f"{text}, {there.left:,} left")
+    if there.left:
+        said = rate_text(there.rate, there.seconds_left)
+        quiet = f"the last one {time_text(there.quiet)} ago" if there.quiet is not None else "none yet"
+        screen.line(console, f"{said}; {quiet}" if said else quiet)
+
+
+def show_collected(console: Console, spec: Path, result: Any) -> None:
+    """Counts by group, crashes, findings."""
+    said = f"{spec}: {result.kind.name}, {result.done:,} of {_times(result.shards, 'shard')}"
+    _head(console, result.verdict, f"{said}, {_times(result.total.total(), 'verdict')}")
+    kinds = sorted(result.total, key=lambda k: (k in result.kind.BAD, k not in result.kind.GOOD, k))
+    shown = sorted(result.counts.items(), key=lambda item: not any(item[1][k] for k in result.kind.BAD))
+    rows = []
+    for name, counts in (*shown[:SHOWN], *([("all", result.total)] if len(shown) > 1 else [])):
+        cells = [screen.cell(f"{counts[k]:,}" if counts[k] else "", _colour(result.kind, k)) for k in kinds]
+        rows.append([screen.cell(name), *cells])
+    print_table(console, [Column("", folds=True), *(Column(k, right=True) for k in kinds)], rows)
+    if len(shown) > SHOWN:
+        screen.line(console, f"and {len(shown) - SHOWN:,} more rows (--json lists all)")
+    for crash in result.crashes[:SHOWN]:
+        screen.line(console, ("crashed", "yellow"), f" shard {crash['shard']}: {crash['how']}")
+    if len(result.crashes) > SHOWN:
+        screen.line(console, f"and {len(result.crashes) - SHOWN:,} more shards crashed (--json lists all)")
+    for finding in result.findings[:SHOWN]:
+        screen.line(console, (finding.row["verdict"], "red"), f" {finding.what} ({_times(finding.times, 'time')})")
+        screen.line(console, f"  {finding.detail}")
+        if finding.name:
+            screen.line(console, f"  {finding.name}")
+    if len(result.findings) > SHOWN:
+        screen.line(console, f"and {len(result.findings) - SHOWN:,} more findings (--json lists all)")
+
+
+def _colour(kind: Any, verdict: str) -> str:
+    return "red" if verdict in kind.BAD else "green" if verdict in kind.GOOD else "yellow"

@@ -1,0 +1,29 @@
+"""Campaigns: many questions of one kind in shards, on any executor, that survive every kill.
+
+`specgrad campaign estimate|run|status|collect spec.toml`; docs/guide/campaigns.md has a spec of every kind.
+"""
+
+from .collect import Collected, collect
+from .estimate import Estimate, estimate
+from .keys import CampaignError
+from .kind import Finding, Kind
+from .kinds import KINDS
+from .run import run
+from .spec import Spec, read_spec
+from .status import Standing, standing
+
+__all__ = [
+    "KINDS",
+    "CampaignError",
+    "Collected",
+    "Estimate",
+    "Finding",
+    "Kind",
+    "Spec",
+    "Standing",
+    "collect",
+    "estimate",
+    "read_spec",
+    "run",
+    "standing",
+]

@@ -1,0 +1,146 @@
+"""Kind audit: a folder of models x runtimes x inputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...check import audit
+from ...check.classes import accepted
+from ...check.runtimes import runtime
+from ...errors import MissingPackageError, SpecgradError, need
+from ...scalar import Array
+from ...window import Shape
+from .keys import CampaignError, Key
+from .kind import Finding, Kind, Progress, Row, digest_of_model, file_name, finite, short
+
+SCRIPT = """# {model} on {runtime}: {detail}
+# One layer alone does not show it; the whole model does. Run this from the folder of the spec.
+import numpy as np
+from specgrad.check import audit
+
+rng = np.random.default_rng({seed})
+shapes = {shapes}
+inputs = [rng.normal(size=shape).astype(np.float32) for shape in shapes.values()]
+print(audit({model!r}, {runtime!r}, inputs))
+"""
+
+
+class Audit(Kind):
+    """Item: one model on one runtime, on normal numbers of one seed; `each` items are a shard."""
+
+    name = "audit"
+    BAD = ("differs", "other arithmetic", "crashes")
+    GOOD = ("exact", "rounding")
+    OPEN = ("cannot tell", "refuses", "times out", "not offered", "not examined")
+    KEYS = {  # noqa: RUF012
+        "models": Key("texts", "ONNX files, or patterns: models/*.onnx"),
+        "runtimes": Key("texts", "who runs them: onnxruntime, openvino, ..."),
+        "inputs": Key("count", "inputs per model: normal numbers, a seed each", 1),
+        "first_seed": Key("seed", "the first seed", 0),
+        "shapes": Key("shapes", "sizes of inputs that models leave open", {}),
+        "accept": Key("texts", "other arithmetics that may explain a layer: tf32, ..., any", []),
+        "seconds": Key("seconds", "time limit for one run of a model", 300),
+        "tolerance_seconds": Key("seconds", "time for the tolerance of a whole model", 10),
+        "each": Key("count", "audits per shard", 1),
+    }
+
+    def __init__(self, given: Mapping[str, Any], home: str | Path) -> None:
+        super().__init__(given, home)
+        need("onnx", "ONNX files need")
+        o = self.options
+        self.models = self.files(o["models"])
+        for name in o["runtimes"]:
+            if not runtime(name).model:
+                raise CampaignError(f"runtime {name} reads no ONNX file")
+        accepted(o["accept"])
+        seeds = range(o["first_seed"], o["first_seed"] + o["inputs"])
+        self.items = [*itertools.product(self.models, o["runtimes"], seeds)]
+
+    @property
+    def count(self) -> int:
+        return -(-len(self.items) // int(self.options["each"]))
+
+    def decides(self) -> dict[str, Any]:
+        runtimes = {name: runtime(name).versions() for name in self.options["runtimes"]}
+        return {"models": {m: digest_of_model(self.home / m) for m in self.models}, "runtimes": runtimes}
+
+    def rows(self, shard: int) -> Iterator[Row]:
+        each = self.options["each"]
+        for model, name, seed in self.items[shard * each : (shard + 1) * each]:
+            yield {"model": model, "runtime": name, "seed": seed, **self._judged(model, name, seed)}
+
+    def _judged(self, model: str, name: str, seed: int) -> Row:
+        """A model that cannot be read, or judged, is a row like others."""
+        o = self.options
+        try:
+            shapes = self._shapes(model)
+            limits = {"seconds": o["seconds"], "tolerance_seconds": o["tolerance_seconds"]}
+            given = drawn(shapes, seed)
+            audited = audit(str(self.file(model)), name, given, accept=o["accept"], **limits)
+        except MissingPackageError:
+            raise
+        except SpecgradError as error:
+            empty = dict.fromkeys(("layer", "operator", "class", "ratio", "layers", "judged", "shapes", "script"))
+            return {"verdict": "cannot tell", "reason": short(error), **empty}
+        first = audited.first
+        return {
+            "verdict": audited.verdict,
+            "reason": None if first is None else short(first.verdict),
+            "layer": None if first is None else first.name,
+            "operator": None if first is None else first.operator,
+            "class": None if first is None else first.row()["class"],
+            "ratio": finite(audited.whole.ratio),
+            "layers": audited.coverage.of_layers,
+            "judged": audited.coverage.layers,
+            "shapes": {n: list(s) for n, s in shapes.items()} if first is not None else None,
+            "script": audited.script or None,
+        }
+
+    def _shapes(self, model: str) -> dict[str, Shape]:
+        """As declared, a batch that is open being 1; the spec's sizes are for inputs that leave others open."""
+        from ...interop.onnx import input_dims
+
+        shapes: dict[str, Shape] = {}
+        for name, dims in input_dims(str(self.file(model))).items():
+            if dims is not None and None not in dims[1:]:
+                shapes[name] = tuple(1 if n is None else n for n in dims)
+                continue
+            given = self.options["shapes"].get(name)
+            if given is None:
+                raise CampaignError(f"{model} leaves sizes of input {name} open; give shapes = {{ {name} = [...] }}")
+            if dims is not None and (
+                len(dims) != len(given) or any(d not in (None, g) for d, g in zip(dims, given, strict=False))
+            ):
+                raise CampaignError(f"{model} declares {dims} for input {name}, and the spec says {given}")
+            shapes[name] = tuple(given)
+        return shapes
+
+    def group_of(self, row: Row) -> str:
+        return f"{row['model']} on {row['runtime']}"
+
+    def sort_of(self, row: Row) -> tuple[Any, ...]:
+        return row["runtime"], row["verdict"], row["operator"] or row["model"], row["class"] or ""
+
+    def size_of(self, row: Row) -> tuple[Any, ...]:
+        return len(row["script"] or "") or 1 << 40, row["layers"] or 0, row["shard"], row["number"]
+
+    def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
+        made: list[Finding] = []
+        for row, times in smallest:
+            words = [row["runtime"], row["verdict"], row["operator"] or "model", Path(row["model"]).stem]
+            what, detail = f"{row['model']} on {row['runtime']}", row["reason"] or row["verdict"]
+            script = row["script"] or SCRIPT.format(**row, detail=detail)
+            kept = {k: v for k, v in row.items() if k != "script"}
+            made.append(Finding(what, detail, kept, times, file_name(words, made), script))
+        return made
+
+
+def drawn(shapes: Mapping[str, Shape], seed: int) -> list[Array]:
+    """As `specgrad audit` draws them: seed 0 is its default."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes.values()]

@@ -1,0 +1,211 @@
+"""Kind certify: properties x models, boxes around samples x models, or a list of pairs."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from ...check.script import literal
+from ...errors import MissingPackageError, SpecgradError, need
+from ...scalar import Array
+from .keys import CampaignError, Key
+from .kind import Finding, Kind, Progress, Row, digest_of_model, file_name, finite, short
+
+SCRIPT = """# {model}, {property}: an input that breaks the property. Run this from the folder of the spec.
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession({model!r}, providers=["CPUExecutionProvider"])
+given = session.get_inputs()[0]
+x = {x}.reshape([n if isinstance(n, int) else 1 for n in given.shape])
+print("gave", {y})
+print("gives", session.run(None, {{given.name: x}})[0].ravel().tolist())
+"""
+
+
+class Certify(Kind):
+    """Item: one property of one model; `each` items are a shard."""
+
+    name = "certify"
+    BAD = ("counterexample",)
+    GOOD = ("holds",)
+    OPEN = ("unknown", "cannot tell")
+    KEYS = {  # noqa: RUF012
+        "models": Key("texts", "ONNX files, or patterns: nets/*.onnx; every property is asked of each", None),
+        "properties": Key("texts", "VNN-LIB files, or patterns: properties/*.vnnlib", None),
+        "samples": Key("text", "in their place: an .npz file with arrays x (a sample per row) and label", None),
+        "eps": Key("text", 'with samples: how far every cell may move, "2/255"', None),
+        "low": Key("text", "with samples: no cell moves below", None),
+        "high": Key("text", "with samples: no cell moves above", None),
+        "instances": Key(
+            "text", "in place of models and properties: a .csv of model,property,seconds (VNN-COMP)", None
+        ),
+        "seconds": Key("seconds", "time limit for one property", 60),
+        "each": Key("count", "properties per shard", 1),
+    }
+
+    def __init__(self, given: Mapping[str, Any], home: str | Path) -> None:
+        super().__init__(given, home)
+        need("torch", "certify needs")
+        need("onnx", "ONNX files need")
+        o = self.options
+        ways = [way for way in ("properties", "samples", "instances") if o[way] is not None]
+        if len(ways) != 1:
+            raise CampaignError(f"give one of properties, samples, instances; got {' and '.join(ways) or 'none'}")
+        if (o["models"] is None) != (ways == ["instances"]):
+            raise CampaignError("models go with properties or samples, and not with instances, which name their own")
+        for name in ("eps", "low", "high"):
+            if o[name] is not None and ways != ["samples"]:
+                raise CampaignError(f"{name} goes with samples; a property has its own bounds")
+        self.eps, self.low, self.high = (_number(name, o[name]) for name in ("eps", "low", "high"))
+        if ways == ["samples"] and self.eps is None:
+            raise CampaignError('samples need eps: how far every cell may move, "2/255"')
+        self.items: list[tuple[str, Any, float]] = [*self._items(ways[0])]
+
+    def _items(self, way: str) -> Iterator[tuple[str, Any, float]]:
+        """(model, property file or number of a sample, seconds)."""
+        seconds = self.options["seconds"]
+        if way == "instances":
+            yield from self._instances(self.options["instances"])
+            return
+        models = self.files(self.options["models"])
+        some = self.files(self.options["properties"]) if way == "properties" else range(len(self.samples[0]))
+        yield from ((m, s, seconds) for m, s in itertools.product(models, some))
+
+    def _instances(self, name: str) -> Iterator[tuple[str, str, float]]:
+        with self.file(name).open(newline="") as file:
+            for number, line in enumerate(csv.reader(file), 1):
+                try:
+                    model, statement, *rest = (part.strip() for part in line)
+                    yield self._named(name, model), self._named(name, statement), min(self._limit(rest), 1e9)
+                except ValueError as error:
+                    if isinstance(error, CampaignError):
+                        raise
+                    text = f"{name}, line {number}: must be model,property or model,property,seconds"
+                    raise CampaignError(f"{text}; got {','.join(line)!r:.80}") from None
+
+    def _limit(self, rest: Sequence[str]) -> float:
+        (seconds,) = map(float, rest or [self.options["seconds"]])
+        if not seconds > 0:
+            raise ValueError(seconds)
+        return seconds
+
+    def _named(self, instances: str, name: str) -> str:
+        """A file that the list names, from the list's own folder."""
+        path = (Path(instances).parent / name).as_posix()
+        self.file(path)
+        return path
+
+    @cached_property
+    def samples(self) -> tuple[Array, Array]:
+        path = self.file(self.options["samples"])
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                x, label = data["x"], data["label"]
+        except (KeyError, ValueError, EOFError, OSError, BadZipFile, AttributeError) as error:
+            raise CampaignError(f"{path.name} must be an .npz file with arrays x and label: {error}") from None
+        if x.dtype.name != "float32" or label.dtype.kind not in "iu" or label.shape != x.shape[:1] or x.ndim < 2:
+            text = f"x {x.dtype} {x.shape}, label {label.dtype} {label.shape}"
+            raise CampaignError(f"{path.name} must hold float32 x and a whole label per sample; got {text}")
+        return x, label
+
+    def start(self) -> None:
+        from ...bounds import certify  # noqa: F401 - and PyTorch with it
+
+    @property
+    def count(self) -> int:
+        return -(-len(self.items) // int(self.options["each"]))
+
+    def decides(self) -> dict[str, Any]:
+        models = sorted({m for m, _, _ in self.items})
+        files = sorted({s for _, s, _ in self.items if isinstance(s, str)})
+        files += [f for f in (self.options["samples"], self.options["instances"]) if f is not None]
+        return {
+            "torch": version("torch"),
+            "models": {m: digest_of_model(self.home / m) for m in models},
+            "files": {f: sha256((self.home / f).read_bytes()).hexdigest() for f in files},
+        }
+
+    def rows(self, shard: int) -> Iterator[Row]:
+        each = self.options["each"]
+        for model, what, seconds in self.items[shard * each : (shard + 1) * each]:
+            named = what if isinstance(what, str) else f"sample {what}"
+            yield {"model": model, "property": named, **self._judged(model, what, seconds)}
+
+    def _judged(self, model: str, what: Any, seconds: float) -> Row:
+        from ...bounds import certify
+
+        empty = dict.fromkeys(("reason", "margin", "x", "y", "distance"))
+        path = str(self.file(model))
+        given: dict[str, Any] = {}
+        statement: Any = None if isinstance(what, int) else self.file(what)
+        if statement is None:
+            statement = self.samples[0][what], int(self.samples[1][what]), self.eps
+            given = {"low": self.low, "high": self.high}
+        try:
+            verdict = certify(path, statement, seconds=seconds, **given)
+        except MissingPackageError:
+            raise
+        except SpecgradError as error:
+            return {**empty, "verdict": "cannot tell", "reason": short(error)}
+        margins = [m for case in verdict.margins for m in case]
+        row = {**empty, "verdict": verdict.verdict, "reason": verdict.reason or None}
+        if verdict.verdict == "holds":
+            row["margin"] = finite(min(margins)) if margins else None
+        if verdict.counterexample is not None:
+            x, y = verdict.counterexample.x, verdict.counterexample.y
+            row |= {"x": [finite(v) for v in x.ravel()], "y": [finite(v) for v in y.ravel()]}
+            if isinstance(what, int):
+                row["distance"] = float(np.max(np.abs(x.ravel() - self.samples[0][what].ravel())))
+        return row
+
+    def group_of(self, row: Row) -> str:
+        return str(row["model"])
+
+    def sort_of(self, row: Row) -> tuple[Any, ...]:
+        """Of samples, one per pair of classes; a property file is about something of its own."""
+        if self.options["samples"] is None:
+            return row["model"], row["property"]
+        label = int(self.samples[1][int(row["property"].rpartition(" ")[2])])
+        others = [-np.inf if k == label or v is None else v for k, v in enumerate(row["y"])]
+        return row["model"], f"{label} becomes {int(np.argmax(others))}"
+
+    def size_of(self, row: Row) -> tuple[Any, ...]:
+        return row["distance"] or 0.0, row["shard"], row["number"]
+
+    def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
+        made: list[Finding] = []
+        for row, times in smallest:
+            words = [Path(row["model"]).stem, Path(row["property"]).stem]
+            x = literal(np.array([np.nan if v is None else v for v in row["x"]], np.float32))
+            detail = row["reason"] or (
+                f"{self.sort_of(row)[1]}" if row["distance"] is not None else "an input breaks it"
+            )
+            kept = {k: v for k, v in row.items() if k not in ("x", "y")}
+            script, name = SCRIPT.format(**{**row, "x": x}), file_name(words, made)
+            made.append(Finding(f"{row['model']}, {row['property']}", detail, kept, times, name, script))
+        return made
+
+
+def _number(name: str, text: str | None) -> Fraction | None:
+    """
+    >>> _number("eps", "2/255")
+    Fraction(2, 255)
+    """
+    try:
+        value = None if text is None or len(text) > 100 else Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        value = None
+    if (value is None and text is not None) or (name == "eps" and value is not None and value < 0):
+        raise CampaignError(f'{name} must be a number, "0.01" or "2/255"; got {text!r:.80}')
+    return value

@@ -1,0 +1,104 @@
+"""All verdicts of a campaign counted, findings of one sort once, the smallest of each with a script that shows it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...check.script import is_script, marked
+from ...files import refuse_foreign, write_whole
+from .. import jobs, ledger
+from .keys import CampaignError
+from .kind import Finding, Kind, Progress, Row
+from .spec import RECIPE, Spec
+
+MOST_SCRIPTS = 10_000
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Counts of verdicts by group (operator, model), findings, and what is still to be done."""
+
+    kind: Kind
+    shards: int
+    done: int
+    crashes: tuple[dict[str, Any], ...]
+    counts: dict[str, Counter[str]]
+    findings: tuple[Finding, ...]
+
+    @property
+    def total(self) -> Counter[str]:
+        """Of all groups."""
+        return sum(self.counts.values(), Counter())
+
+    @property
+    def verdict(self) -> str:
+        """ "findings" as soon as there is one; "ok" if all shards are done and leave nothing open."""
+        total = self.total
+        if any(total[kind] for kind in self.kind.BAD):
+            return "findings"
+        if self.done + len(self.crashes) < self.shards:
+            return "unfinished"
+        if self.crashes:
+            return "crashed"
+        settled = not any(total[kind] for kind in self.kind.OPEN) and any(total[kind] for kind in self.kind.GOOD)
+        return "ok" if settled else "cannot tell"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind.name,
+            "shards": self.shards,
+            "done": self.done,
+            "crashed": [*self.crashes],
+            "rows": self.total.total(),
+            "counts": {group: dict(counts) for group, counts in sorted(self.counts.items())},
+            "findings": [f.to_json() for f in self.findings],
+        }
+
+    def write(self, folder: Path, *, force: bool = False) -> None:
+        """A script per finding; what somebody else wrote is not overwritten."""
+        scripts = {folder / f.name: f.script for f in self.findings if f.script}
+        if not force:
+            for path in scripts:
+                refuse_foreign(path, is_script)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in scripts.items():
+            write_whole(path, marked(text))
+
+
+def rows(where: Any) -> Iterator[Row]:
+    """Every row of every result, in the order of the shards."""
+    for shard, data in jobs.results(where):
+        try:
+            yield from map(json.loads, data.splitlines())
+        except ValueError:
+            raise CampaignError(f"results/{shard} in {where} holds no JSON lines") from None
+
+
+def collect(spec: Spec, progress: Progress | None = None) -> Collected:
+    """Read what is there. Scripts of conformance findings are shrunk on the runtime, so it must be installed."""
+    kind, step = spec.job(), progress or (lambda *_: None)
+    there = jobs.status(spec.folder)
+    ledger.refuse_other(there.about, jobs.describe(kind, RECIPE, spec.recipe()), spec.folder)
+    counts: dict[str, Counter[str]] = {}
+    smallest: dict[tuple[Any, ...], tuple[Row, int]] = {}
+    shard = -1
+    for row in rows(spec.folder):
+        if row["shard"] != shard:
+            shard = row["shard"]
+            step("reading", shard, there.count)
+        counts.setdefault(kind.group_of(row), Counter())[row["verdict"]] += 1
+        if row["verdict"] in kind.BAD:
+            sort = kind.sort_of(row)
+            known, times = smallest.get(sort, (row, 0))
+            smallest[sort] = min(known, row, key=kind.size_of), times + 1
+    try:
+        findings = kind.findings([*smallest.values()][:MOST_SCRIPTS], step)
+    finally:
+        kind.close()
+    crashes = tuple(jobs.crashes(spec.folder))
+    return Collected(kind, there.count, len(there.done), crashes, counts, tuple(findings))

@@ -1,0 +1,124 @@
+"""Kind conformance: operators x seeds, generated questions to one runtime."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...check import Conformance as Examination
+from ...check.conformance import BAD, asked, keep_smallest, shrunk
+from ...check.examine import RuntimeExaminer
+from ...check.generate import SHAPES
+from ...check.judge import Verdict
+from ...check.question import Question, check_operator
+from ...check.rules import rule, sort
+from ...check.runtimes import runtime
+from ...check.shrink import complexity
+from ...process import Process
+from .keys import Key
+from .kind import Finding, Kind, Progress, Row, finite, short
+
+
+class Conformance(Kind):
+    """Shard i asks the questions of one operator and one seed; as `specgrad conformance` does, without shrinking."""
+
+    name = "conformance"
+    BAD = BAD
+    GOOD = ("exact", "rounding")
+    KEYS = {  # noqa: RUF012
+        "runtime": Key("text", "who is asked: torch, jax, onnxruntime, openvino, ..."),
+        "operators": Key("texts", "which operators; all by default", None),
+        "seeds": Key("count", "how many seeds, each a shard per operator", 1),
+        "first_seed": Key("seed", "the first of them", 0),
+        "questions": Key("count", "questions per shard", 64),
+        "gradients": Key("flag", "ask for gradients too, where the runtime has them", True),
+        "seconds": Key("seconds", "time limit for one answer", 60),
+    }
+
+    def __init__(self, given: Mapping[str, Any], home: str | Path) -> None:
+        super().__init__(given, home)
+        self.runtime = runtime(self.options["runtime"])
+        self.operators = [check_operator(name) for name in self.options["operators"] or SHAPES]
+        self.options["operators"] = self.operators
+
+    @property
+    def count(self) -> int:
+        return len(self.operators) * int(self.options["seeds"])
+
+    def decides(self) -> dict[str, Any]:
+        return {"runtime": self.runtime.versions()}
+
+    @cached_property
+    def examiner(self) -> RuntimeExaminer:
+        process = Process(seconds=self.options["seconds"], environment=self.runtime.environment)
+        return RuntimeExaminer(self.runtime, process)
+
+    def start(self) -> None:
+        self.examiner.ask(next(self._questions("relu", 0)))
+
+    def close(self) -> None:
+        if "examiner" in self.__dict__:
+            self.examiner.process.close()
+
+    def _questions(self, operator: str, seed: int) -> Iterator[Question]:
+        return asked(operator, self.runtime, self.options["questions"], seed, self.options["gradients"])
+
+    def rows(self, shard: int) -> Iterator[Row]:
+        turn, place = divmod(shard, len(self.operators))
+        operator, seed = self.operators[place], self.options["first_seed"] + turn
+        for question in self._questions(operator, seed):
+            yield _row(question, seed, self.examiner.ask(question))
+
+    def group_of(self, row: Row) -> str:
+        return str(row["operator"])
+
+    def sort_of(self, row: Row) -> tuple[Any, ...]:
+        return row["operator"], *row["sort"]
+
+    def size_of(self, row: Row) -> tuple[Any, ...]:
+        return *row["complexity"], row["shard"], row["number"]
+
+    def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
+        """The question is generated again and shrunk, so the runtime must be here; one that now passes is said."""
+        result = Examination(self.runtime.name, self.runtime.versions(), self.options["first_seed"])
+        rows: dict[tuple[Any, ...], tuple[Row, int]] = {}
+        passed = []
+        for done, (row, times) in enumerate(smallest):
+            progress(f"shrinking {row['operator']}", done, len(smallest))
+            question = next(itertools.islice(self._questions(row["operator"], row["seed"]), row["number"], None))
+            verdict = self.examiner.ask(question)
+            if verdict.kind not in BAD:
+                passed.append(Finding(row["question"], f"asked again: {verdict}", row, times))
+                continue
+            finding = shrunk(question, verdict, self.examiner, self.runtime)
+            keep_smallest(result.findings, finding)
+            known, before = rows.get(finding.sort(), (row, 0))
+            rows[finding.sort()] = known, before + times
+        made = []
+        for finding, (name, script) in zip(result.findings, result.scripts().items(), strict=True):
+            row, times = rows[finding.sort()]
+            detail = str(finding.verdict).removeprefix(f"{finding.verdict.kind}: ")
+            made.append(Finding(str(finding.question), f"[{finding.rule}] {detail}", row, times, name, script))
+        return made + passed
+
+
+def _row(question: Question, seed: int, verdict: Verdict) -> Row:
+    """Every row has the same keys, so that tables of them have columns."""
+    bad = verdict.kind in BAD
+    reason = str(verdict) if bad else verdict.detail
+    return {
+        "operator": question.operator,
+        "seed": seed,
+        "gradient": question.gradient is not None,
+        "data": question.data,
+        "verdict": verdict.kind,
+        "ratio": finite(verdict.ratio),
+        "reason": short(reason) if reason else None,
+        "question": str(question) if bad else None,
+        "rule": rule(question, verdict) if bad else None,
+        "sort": [str(part) for part in sort(question, verdict)] if bad else None,
+        "complexity": list(complexity(question)) if bad else None,
+    }

@@ -1,0 +1,65 @@
+"""Run a campaign: its recipe on an executor, local or on a cluster that is already there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any
+
+from ...errors import need
+from .. import jobs
+from ..executors import RayExecutor
+from .keys import CampaignError
+from .spec import RECIPE, Spec
+
+
+def run(
+    spec: Spec,
+    *,
+    executor: str | Executor = "processes",
+    workers: int | None = None,
+    address: str | None = None,
+    retries: int = 2,
+    retry_crashed: bool = False,
+    progress: Callable[[jobs.Progress], None] | None = None,
+) -> jobs.Progress:
+    """Perform every shard that has no record yet; see `specgrad.scale.jobs.run`.
+
+    address   of a Dask scheduler (tcp://...) or a Ray cluster (auto, ray://...) that runs; default: a local one
+    """
+    options: dict[str, Any] = {"retries": retries, "retry_crashed": retry_crashed, "progress": progress}
+    with _joined(executor, address) as there:
+        return jobs.run(RECIPE, spec.recipe(), spec.folder, executor=there, workers=workers, **options)
+
+
+@contextmanager
+def _joined(executor: str | Executor, address: str | None) -> Iterator[str | Executor]:
+    if address is None:
+        yield executor
+    elif executor == "dask":
+        need("distributed", "executor='dask' needs")
+        from distributed import Client
+
+        make: Any = Client
+        try:
+            client = make(address, timeout=10)
+        except (OSError, ValueError) as error:
+            raise CampaignError(f"no Dask scheduler answers at {address}: {error}") from None
+        with client:
+            yield client.get_executor(pure=False)
+    elif executor == "ray":
+        need("ray", "executor='ray' needs")
+        import ray
+
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError) as error:
+            raise CampaignError(f"no Ray cluster answers at {address}: {error}") from None
+        try:
+            yield RayExecutor()
+        finally:
+            ray.shutdown()
+    else:
+        raise CampaignError(f"an address goes with executor dask or ray; got {executor}")

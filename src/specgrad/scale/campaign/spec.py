@@ -1,0 +1,63 @@
+"""A campaign's spec: a TOML file with its kind, its folder, and the keys of its kind."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..records import URL
+from .keys import CampaignError
+from .kind import Kind
+from .kinds import KINDS, job
+
+RECIPE = "specgrad.scale.campaign.kinds:job"
+MOST_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is asked for, and where the records lie: a folder beside the spec, or the address of an object store."""
+
+    path: str
+    kind: str
+    folder: str
+    options: dict[str, Any]
+    home: str
+
+    def job(self) -> Kind:
+        """The campaign itself; errors name the key."""
+        return job(**self.recipe())
+
+    def recipe(self) -> dict[str, Any]:
+        """What a worker builds it from."""
+        return {"kind": self.kind, "options": self.options, "home": self.home}
+
+
+def read_spec(path: str | Path) -> Spec:
+    """A spec from its file; nothing that it names is read yet.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "spec.toml"
+    >>> _ = file.write_text('kind = "conformance"\\nfolder = "run"\\nruntime = "torch"')
+    >>> spec = read_spec(file)
+    >>> spec.kind, spec.options, Path(spec.folder).name
+    ('conformance', {'runtime': 'torch'}, 'run')
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise CampaignError(f"no file {path}")
+    try:
+        with file.open("rb") as stream:
+            data = tomllib.loads(stream.read(MOST_BYTES).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CampaignError(f"{path} is no TOML file: {error}") from None
+    for key, words in (("kind", f"one of {', '.join(KINDS)}"), ("folder", "where the records lie")):
+        if not isinstance(data.get(key), str) or not data[key]:
+            raise CampaignError(f"{path} needs the key {key}, a text: {words}")
+    kind, folder = data.pop("kind"), data.pop("folder")
+    if kind not in KINDS:
+        raise CampaignError(f"there is no kind {kind!r:.40}; kinds are {', '.join(KINDS)}")
+    home = file.resolve().parent
+    return Spec(str(path), kind, folder if URL.match(folder) else str(home / folder), data, str(home))

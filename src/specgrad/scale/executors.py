@@ -1,0 +1,175 @@
+"""Engines that exist, each behind `concurrent.futures.Executor`, and a process of its own for a suspect."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import Any
+
+from ..errors import ParameterError, need
+from ..process.worker import end_with
+
+DEATHS = frozenset({"KilledWorker", "WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError"})
+"""Errors of Dask and Ray that say: not the work failed, its worker died."""
+SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of PyTorch's and JAX's threads
+
+
+class WorkerDiedError(BrokenExecutor):
+    """A process ended without an answer; its text says how."""
+
+
+def is_death(error: BaseException) -> bool:
+    return isinstance(error, BrokenExecutor) or type(error).__name__ in DEATHS
+
+
+class Loop(Executor):
+    """No worker at all: `submit` runs the work here and now."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*args, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def processes(workers: int) -> Executor:
+    """Processes that end with this one, however it ends."""
+    tied = threading.current_thread() is threading.main_thread()
+    return ProcessPoolExecutor(workers, SPAWN, end_with, (os.getpid(), tied))
+
+
+@contextmanager
+def dask(workers: int) -> Iterator[Executor]:
+    """A local cluster; for one that runs, give `Client(...).get_executor()` itself."""
+    need("distributed", "executor='dask' needs")
+    from distributed import Client, LocalCluster
+
+    options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    make: Any = LocalCluster
+    join: Any = Client
+    with make(**options) as cluster, join(cluster) as client:
+        yield client.get_executor(pure=False)
+
+
+class RayExecutor(Executor):
+    """Ray's tasks as futures. A worker that dies is an error of its task, and of no other."""
+
+    def __init__(self) -> None:
+        need("ray", "executor='ray' needs")
+        import ray
+
+        self.remote = ray.remote(max_retries=0)(_call)
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = self.remote.remote(work, args, options).future()
+        return future
+
+
+def _call(work: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    return work(*args, **options)
+
+
+@contextmanager
+def ray(workers: int) -> Iterator[Executor]:
+    """The cluster that `ray.init` has joined; a local one, if none."""
+    need("ray", "executor='ray' needs")
+    import ray
+
+    ours = not ray.is_initialized()
+    if ours:
+        path = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}  # workers import what we can
+        ray.init(
+            runtime_env=path,
+            num_cpus=workers,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    try:
+        yield RayExecutor()
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+MAKERS: dict[str, Callable[[int], AbstractContextManager[Executor]]] = {
+    "loop": lambda _: Loop(),
+    "processes": processes,
+    "array": processes,  # the workers of one element
+    "dask": dask,
+    "ray": ray,
+}
+
+
+def opened(executor: str | Executor, workers: int) -> AbstractContextManager[Executor]:
+    """An executor by name, ended with the block; one that is given is left as it is."""
+    if isinstance(executor, Executor):
+        return nullcontext(executor)
+    if executor not in MAKERS:
+        text = f"executor must be one of {', '.join(MAKERS)}, or a concurrent.futures.Executor; got {executor!r}"
+        raise ParameterError("run", text)
+    return MAKERS[executor](workers)
+
+
+# --- one process, one shard at a time ---------------------------------------------------------------------------------
+
+
+class Alone:
+    """A process of its own, started when first needed and again after a death: whoever runs there dies of itself."""
+
+    def __init__(self) -> None:
+        self._process: Any = None
+        self._line: Any = None
+
+    def run(self, work: Callable[..., Any], *args: Any) -> Any:
+        """What the work returns or raises; WorkerDiedError: signal or exit code."""
+        if self._process is None:
+            self._line, theirs = SPAWN.Pipe()
+            self._process = SPAWN.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
+            self._process.start()
+            theirs.close()
+        try:
+            self._line.send((work, args))
+            result, error = self._line.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            code, self._process = self._process.exitcode, None
+            raise WorkerDiedError(signal.Signals(-code).name if code < 0 else f"exit code {code}") from None
+        if error is not None:
+            raise error
+        return result
+
+    def __enter__(self) -> Alone:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+
+
+def _serve(line: Any, parent: int) -> None:
+    end_with(parent, False)
+    while True:
+        try:
+            work, args = line.recv()
+        except EOFError:
+            return
+        answer: tuple[Any, Exception | None]
+        try:
+            answer = work(*args), None
+        except Exception as error:
+            answer = None, error
+        line.send(answer)

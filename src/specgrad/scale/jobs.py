@@ -1,0 +1,304 @@
+"""Many shards of work that outlive every kill: any executor, any number of runners, one result each.
+
+A job is numbered shards, and `work(i)`: a pure function from the number to bytes, the same whoever computes them. What
+is known of it lies in records (`records.py`), created whole and once:
+
+    job.json       what the job is; written first. Another job in the same place is refused
+    results/17     the bytes of shard 17; a shard with a result is never run again
+    crashed/17     how shard 17 failed every time that it was tried: it killed its process, or raised an error
+
+A worker makes the job again from a recipe, `"module:callable"` with JSON options: nothing is pickled. It refuses to
+work if what it made is another job (another version of a package, a changed file).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Protocol
+
+from ..errors import ParameterError, UnsupportedError
+from .executors import Alone, Loop, WorkerDiedError, is_death, opened
+from .ledger import JobError, bind, crashes, digest, results, short, status
+from .records import Records
+
+__all__ = ["Job", "JobError", "Progress", "crashes", "digest", "make", "results", "run", "status"]
+IN_FLIGHT = 2  # shards per worker that are under way or wait: few are suspects after a death
+MOST_CRASHED = 100
+
+
+class Job(Protocol):
+    """What a recipe makes.
+
+    count      shards are called 0 ... count - 1
+    identity   JSON data of everything that decides the results: what is asked, digests of files, versions
+    """
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def identity(self) -> dict[str, Any]: ...
+
+    def work(self, i: int) -> bytes:
+        """The result of a shard: the same bytes whenever and wherever it is computed."""
+
+
+def make(recipe: str, options: Mapping[str, Any]) -> Job:
+    """The job of a recipe.
+
+    >>> make("fractions:Fraction", {"numerator": 3})
+    Fraction(3, 1)
+    """
+    module, _, name = recipe.partition(":")
+    if not name or module == "__main__":
+        text = f"a recipe is 'module:callable', of a module that workers can import; got {recipe!r}"
+        raise ParameterError("run", text)
+    job: Job = getattr(import_module(module), name)(**options)
+    return job
+
+
+def describe(job: Job, recipe: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in job.json. The fingerprint is of what decides results; options may name other paths elsewhere."""
+    about = {"recipe": recipe, "count": job.count, "identity": job.identity}
+    text = json.dumps(about, sort_keys=True, allow_nan=False)
+    return {"fingerprint": hashlib.sha256(text.encode()).hexdigest(), "options": dict(options), **json.loads(text)}
+
+
+# --- what runs in a worker --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
+def _made(recipe: str, options: str, wanted: str) -> Job:
+    """The job, once per process; `wanted` is the fingerprint that its runner has."""
+    given = json.loads(options)
+    job = make(recipe, given)
+    if describe(job, recipe, given)["fingerprint"] != wanted:
+        text = f"a worker made another job from {recipe} {short(given)}"
+        raise JobError(f"{text}: a file or a version is not the same there as where the job was started")
+    return job
+
+
+def perform(address: str, recipe: str, options: str, wanted: str, i: int) -> str | None:
+    """One shard, unless somebody else has done it. None: there is a result; a text: the error that `work` raised."""
+    records = Records(address)
+    return None if records.has(f"results/{i}") else _perform(records, _made(recipe, options, wanted), i)
+
+
+def _perform(records: Records, job: Job, i: int) -> str | None:
+    try:
+        data = job.work(i)
+    except (Exception, SystemExit) as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
+    records.create(f"results/{i}", data)
+    return None
+
+
+# --- what runs them ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run stands, and what it came to: shards in all, before it, run by it, crashed, and deaths of workers.
+
+    >>> p = Progress(count=100, before=40, started=0.0)
+    >>> p.run, p.first, p.now = 11, 2.0, 7.0
+    >>> p.done, p.rate, p.seconds_left
+    (51, 2.0, 24.5)
+    """
+
+    count: int
+    before: int
+    started: float
+    run: int = 0
+    crashed: int = 0
+    deaths: int = 0
+    first: float = 0.0
+    now: float = 0.0
+
+    @property
+    def done(self) -> int:
+        return self.before + self.run
+
+    @property
+    def rate(self) -> float | None:
+        """Shards per second since the first was done: workers take their time to start."""
+        return (self.run - 1) / (self.now - self.first) if self.run > 1 and self.now > self.first else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        return None if not self.rate else (self.count - self.done - self.crashed) / self.rate
+
+
+def run(
+    recipe: str,
+    options: Mapping[str, Any],
+    where: Any,
+    *,
+    executor: str | Executor = "processes",
+    workers: int | None = None,
+    retries: int = 2,
+    retry_crashed: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """Perform every shard that has no record yet.
+
+    where           folder or address of the records (`Records`); all workers must reach it
+    executor        "processes" (default), "loop" (here, one by one), "dask" and "ray" (local clusters), "array" (this
+                    element's share: SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX of `workers` elements), or any
+                    concurrent.futures.Executor, such as Dask's Client.get_executor()
+    workers         how many; default: the cores that this process may use
+    retries         how often a shard is tried again: after an error at the end of the run, after the death of its
+                    worker alone, in a process of its own on this machine. Then it has a record in crashed/, the run
+                    goes on, and it is not tried again; `retry_crashed` does
+    progress        called after every shard
+
+    Errors while a job is made, and those of the records (a full disk), end the run: run it again, it goes on where it
+    was. So does the hundredth crash of a run.
+    """
+    records, text = Records(where), json.dumps(dict(options), sort_keys=True, allow_nan=False)
+    job = make(recipe, json.loads(text))
+    about = describe(job, recipe, json.loads(text))
+    first = bind(records, about)
+    count, own = _share(executor, workers)
+    there = status(records)
+    skipped = there.done if retry_crashed else there.done | there.crashed
+    todo = [i for i in range(job.count) if i not in skipped and own(i)]
+    if not first and todo:  # perhaps beside another runner: begin elsewhere
+        start = int.from_bytes(os.urandom(4)) % len(todo)
+        todo = todo[start:] + todo[:start]
+    state = Progress(job.count, len(there.done), time.monotonic(), crashed=len(there.crashed - set(todo)))
+    runner = _Runner(records, job, (recipe, text, about["fingerprint"]), retries, state, progress)
+    if todo:
+        runner.all(deque(todo), executor, count)
+    return state
+
+
+def _share(executor: str | Executor, workers: int | None) -> tuple[int, Callable[[int], bool]]:
+    """How many workers there are, and which shards are ours."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers is not None and workers < 1:
+        raise ParameterError("run", f"workers must be at least 1; got {workers}")
+    if executor != "array":
+        return workers or cores, lambda _: True
+    names = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
+    index = next((int(os.environ[n]) for n in names if n in os.environ), None)
+    if index is None:
+        raise UnsupportedError("run", f"executor='array' reads {' or '.join(names)}; neither is set")
+    index -= int(os.environ.get("SLURM_ARRAY_TASK_MIN", 0))
+    elements = workers or int(os.environ.get("SLURM_ARRAY_TASK_COUNT", 0))
+    if not 0 <= index < elements:
+        text = f"executor='array' needs workers=, the number of elements; this is element {index} of {elements}"
+        raise ParameterError("run", text)
+    return 1, lambda i: i % elements == index
+
+
+class _Runner:
+    def __init__(
+        self,
+        records: Records,
+        job: Job,
+        made: tuple[str, str, str],
+        retries: int,
+        state: Progress,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.records, self.job, self.made, self.retries = records, job, made, retries
+        self.state, self.progress = state, progress or (lambda _: None)
+        self.failures: dict[int, int] = {}
+        self.crashes = 0
+
+    def all(self, todo: deque[int], executor: str | Executor, workers: int) -> None:
+        """Through one executor after another: a pool of processes breaks with the first that dies."""
+        with Alone() as alone:
+            while todo:
+                with opened(executor, workers) as pool:
+                    suspects = self._through(pool, todo, IN_FLIGHT * workers)
+                for i in suspects:
+                    self._alone(alone, i)
+                if todo and isinstance(executor, Executor):
+                    raise JobError(f"the executor broke with {len(todo)} shards left; run again with a new one")
+
+    def _through(self, pool: Executor, todo: deque[int], most: int) -> list[int]:
+        """As far as the executor goes; the shards that were with a worker when it died."""
+        flying: dict[Future[str | None], int] = {}
+        suspects: list[int] = []
+        broken = False
+        while (todo and not broken) or flying:
+            while todo and not broken and len(flying) < most:
+                try:
+                    flying[self._submitted(pool, todo[0])] = todo[0]
+                    todo.popleft()
+                except BrokenExecutor:
+                    broken = True
+            for future in sorted(wait(flying, return_when=FIRST_COMPLETED).done, key=flying.__getitem__):
+                i, error = flying.pop(future), future.exception()
+                if error is None:
+                    self._answered(todo, i, future.result())
+                elif is_death(error):
+                    self.state.deaths += not broken
+                    broken |= isinstance(error, BrokenExecutor)
+                    suspects.append(i)
+                else:
+                    for other in flying:
+                        other.cancel()
+                    raise error
+        return suspects
+
+    def _submitted(self, pool: Executor, i: int) -> Future[str | None]:
+        if isinstance(pool, Loop):
+            return pool.submit(_perform, self.records, self.job, i)
+        return pool.submit(perform, self.records.address, *self.made, i)
+
+    def _alone(self, alone: Alone, i: int) -> None:
+        how = ""
+        for _ in range(1 + self.retries):
+            try:
+                answer = alone.run(perform, self.records.address, *self.made, i)
+            except WorkerDiedError as error:
+                self.state.deaths += 1
+                how = f"its process died: {error}"
+                continue
+            if answer is None:
+                return self._done()
+            how = answer
+        return self._crashed(i, how)
+
+    def _answered(self, todo: deque[int], i: int, answer: str | None) -> None:
+        if answer is None:
+            self._done()
+            return
+        self.failures[i] = self.failures.get(i, 0) + 1
+        if self.failures[i] <= self.retries:
+            todo.append(i)  # when all others have been tried: what was in its way may have passed
+        else:
+            self._crashed(i, answer)
+
+    def _done(self) -> None:
+        self.state.run += 1
+        self._tell()
+        if self.state.run == 1:
+            self.state.first = self.state.now
+
+    def _tell(self) -> None:
+        self.state.now = time.monotonic()
+        self.progress(self.state)
+
+    def _crashed(self, i: int, how: str) -> None:
+        record = {"shard": i, "how": how, "attempts": 1 + self.retries}
+        self.records.create(f"crashed/{i}", json.dumps(record).encode() + b"\n")
+        self.state.crashed += 1
+        self._tell()
+        self.crashes += 1
+        if self.crashes >= MOST_CRASHED:
+            raise JobError(f"{self.crashes} shards crashed, the last one, {i}: {how}")

@@ -1,0 +1,187 @@
+"""Where records lie: a local folder or an object store, and one promise about both.
+
+A record becomes visible whole or not at all, and only if there is none of its name yet (create-if-absent). Nothing else
+is asked of a place: no lock, no queue, no database. Whoever is killed, or runs twice, or runs beside others can waste
+work, and can neither change a record nor double it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from ..errors import ParameterError, UnsupportedError, need
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+URL = re.compile(r"[a-z][a-z0-9+]*://")
+PROBE = "probe"
+
+
+class Records:
+    """Named bytes that are created once.
+
+    where   a local folder, an address (s3://bucket/folder, gs://, az://, file:///, memory:///), or a store of obstore
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     records = Records(folder)
+    ...     records.create("results/7", b"first"), records.create("results/7", b"second"), records.get("results/7")
+    ...     records.names("results"), records.get("results/8")
+    (True, False, b'first')
+    ({'7'}, None)
+    """
+
+    def __init__(self, where: Any) -> None:
+        self._place: _Folder | _Objects
+        self.where: Any
+        if isinstance(where, Records):
+            self.where, self._place = where.where, where._place
+        elif isinstance(where, Path) or (isinstance(where, str) and not URL.match(where)):
+            self.where = os.path.abspath(where)
+            self._place = _Folder(Path(self.where))
+        else:
+            need("obstore", "records in an object store need")
+            self.where, self._place = where, _Objects(where)
+
+    @property
+    def address(self) -> str:
+        """What another process opens the same records by; a store in memory has none."""
+        if isinstance(self.where, str) and not self.where.startswith("memory:"):
+            return self.where
+        text = f"{self.where} is known to this process alone: give a folder or an address, or run with executor='loop'"
+        raise UnsupportedError("records", text)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Whether this call made the record; False: there is one, which stays as it is."""
+        return self._place.create(_checked(name), data)
+
+    def get(self, name: str) -> bytes | None:
+        """The bytes of a record; None: there is none."""
+        return self._place.get(_checked(name))
+
+    def has(self, name: str) -> bool:
+        return self._place.has(_checked(name))
+
+    def names(self, folder: str) -> set[str]:
+        """The records in a folder. What was begun and never finished is none."""
+        return {name for name in self._place.names(_checked(folder)) if NAME.fullmatch(name)}
+
+    def times(self, folder: str) -> dict[str, float]:
+        """When each record in a folder was made, in seconds since 1970, by the clock of the place."""
+        return {name: at for name, at in self._place.times(_checked(folder)).items() if NAME.fullmatch(name)}
+
+    def check(self) -> None:
+        """Refuse a place that does not keep the promise: some object stores ignore the condition and overwrite."""
+        self.create(PROBE, b"first")
+        if self.create(PROBE, b"second") or self.get(PROBE) != b"first":
+            text = f"{self.where} overwrites what is to be created only if absent: records there could change"
+            raise UnsupportedError("records", text)
+
+
+def _checked(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ParameterError("records", f"names are made of letters, digits, '.', '_', '-' and '/'; got {name!r}")
+    return name
+
+
+class _Folder:
+    """A whole file under a hidden name first, then a hard link to its own: that fails if there is one."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(self, name: str, data: bytes) -> bool:
+        path = self.root / name
+        part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
+        try:
+            file = part.open("xb")
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = part.open("xb")
+        try:
+            with file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(part, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            text = f"{path.parent} is on a file system without hard links: choose another folder, or an object store"
+            raise UnsupportedError("records", text) from error
+        finally:
+            part.unlink(missing_ok=True)
+        return True
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def has(self, name: str) -> bool:
+        return (self.root / name).is_file()
+
+    def names(self, folder: str) -> set[str]:
+        try:
+            return set(os.listdir(self.root / folder))
+        except FileNotFoundError:
+            return set()
+
+    def times(self, folder: str) -> dict[str, float]:
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return {e.name: e.stat().st_mtime for e in entries if not e.name.startswith(".")}
+        except FileNotFoundError:
+            return {}
+
+
+class _Objects:
+    """An object store: the condition is the server's (If-None-Match), or that of obstore's local and in-memory stores.
+
+    A request that is sent twice because its answer was lost says False the second time: then the record is there.
+    """
+
+    def __init__(self, where: Any) -> None:
+        import obstore
+        from obstore.store import LocalStore, from_url
+
+        self.api = obstore
+        self.absent = (FileNotFoundError, obstore.exceptions.NotFoundError)
+        self.store = where
+        if isinstance(where, str):
+            self.store = LocalStore.from_url(where, mkdir=True) if where.startswith("file:") else from_url(where)
+
+    def create(self, name: str, data: bytes) -> bool:
+        try:
+            self.api.put(self.store, name, data, mode="create", use_multipart=False)
+        except self.api.exceptions.AlreadyExistsError:
+            return False
+        return True
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return bytes(self.api.get(self.store, name).bytes())
+        except self.absent:
+            return None
+
+    def has(self, name: str) -> bool:
+        try:
+            self.api.head(self.store, name)
+        except self.absent:
+            return False
+        return True
+
+    def names(self, folder: str) -> set[str]:
+        pages = self.api.list(self.store, prefix=folder)
+        return {item["path"].removeprefix(f"{folder}/") for page in pages for item in page}
+
+    def times(self, folder: str) -> dict[str, float]:
+        pages = self.api.list(self.store, prefix=folder)
+        return {i["path"].removeprefix(f"{folder}/"): i["last_modified"].timestamp() for page in pages for i in page}
