@@ -22,16 +22,30 @@ FLOORS = [
     "files",
     "deployment",
     "curve",
+    "picture",
     "scalar",
     "window",
     "op",
     "ops",
     "graph",
+    "show",
     "same",
     "properties",
     "proof",
 ]
-FLOORS += ["engines", "specgrad", "functional", "rounding", "process", "interop", "bounds", "check", "scale", "cli"]
+FLOORS += [
+    "parts",
+    "engines",
+    "specgrad",
+    "functional",
+    "rounding",
+    "process",
+    "interop",
+    "bounds",
+    "check",
+    "scale",
+    "cli",
+]
 FLOORS += ["__main__"]
 
 

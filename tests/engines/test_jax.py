@@ -230,6 +230,14 @@ def test_padding_never_wins_against_minus_infinity() -> None:
     np.testing.assert_array_equal(jax.vjp(pool, x)[1](jnp.array([1.0, 2.0, 4.0, 8.0]))[0], [3.0, 4.0, 8.0])
 
 
+def test_one_window_longer_than_its_cells() -> None:
+    """With ceil, and further to the next window than to the last cell."""
+    x = np.arange(2.0)[None, None]
+    y, pull = jax.vjp(lambda v: sg.max_pool(v, (4,), stride=3, ceil=True), jnp.asarray(x))
+    np.testing.assert_array_equal(y, sg.max_pool(x, (4,), stride=3, ceil=True))
+    np.testing.assert_array_equal(pull(jnp.ones_like(y))[0], [[[0, 1]]])
+
+
 def test_empty_windows_give_zero_and_no_gradient() -> None:
     x = jnp.array([-5.0, -6.0])
     y, i = sg.max_pool(x, (2,), stride=1, padding=((3, 2),), return_indices=True)
@@ -294,6 +302,14 @@ def test_graphs_run_as_one_function(jit: bool) -> None:
     assert list(got) == ["pooled", "mean"]
     for name, y in want.items():
         np.testing.assert_array_equal(got[name], y)
+
+
+def test_jit_of_a_compiled_graph_lowers_itself() -> None:
+    """jax.jit copies the attributes of a function, and so our `lower` in place of its own."""
+    f = sg.compile(sg.trace(lambda x: {"b": sg.relu(x), "a": x + 1}, (2,)), "jax")
+    x = jnp.ones(2)
+    assert set(jax.jit(f).lower(x).compile()(x)) == {"a", "b"}
+    assert len(f.lower(x).compile()(x)) == 2
 
 
 def test_derivative_graphs_share_their_winners() -> None:

@@ -262,6 +262,22 @@ def check_box(op: Op, case, rng: Random) -> None:
         same(part[inside(box, cut.gives)], y[slices(box)])
         check_pads(op, params, cut)
         check_rates(rule, box, shapes)
+        check_open(op, rule, box, lifted, y)
+
+
+def check_open(op: Op, rule, box, lifted, y) -> None:
+    """Where an axis may go on with zeros, the operator on the cells and those zeros is the box, without any padding."""
+    if not rule.open or any(a == b for a, b in box):
+        return
+    cut = rule.on(box, rule.open)
+    x = np.asarray(lifted[0])
+    far = max([0, *(max(-a, b - n) for (a, b), n in zip(cut.args[0], x.shape, strict=True))])
+    beyond = np.full([n + 2 * far for n in x.shape], x.flat[0] * 0, x.dtype)
+    beyond[tuple(slice(far, far + n) for n in x.shape)] = x
+    here = beyond[tuple(slice(a + far, b + far) for a, b in cut.args[0])]
+    others = [np.asarray(a)[slices(b)] for a, b in zip(lifted[1:], cut.args[1:], strict=True)]
+    assert op.reads != "window" or all(axis.pads[0] == 0 for axis in cut.params["window"].axes)
+    same(value(op, [here, *others], cut.params)[inside(box, cut.gives)], y[slices(box)])
 
 
 def check_pads(op: Op, params, cut) -> None:

@@ -100,3 +100,26 @@ def test_a_wrong_rate_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_right_rules_pass() -> None:
     assert not any(caught(name, cases=30) for name in {name for name, *_ in MISTAKES.values()})
+
+
+@pytest.mark.parametrize(("name", "kind"), [("conv", Windowed), ("conv_transpose", Transposed)])
+def test_zeros_beyond_the_ends_one_too_early_are_caught(name: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = kind.open
+
+    def wrong(self: Any, o: int, p: int) -> Part:
+        part = right(self, o, p)
+        return part._replace(need=(part.need[0] - 1, part.need[1] - 1))
+
+    monkeypatch.setattr(kind, "open", wrong)
+    assert caught(name)
+
+
+def test_zeros_that_are_no_padding_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A maximum of zeros is not a maximum of nothing."""
+    rule = REGISTRY["max_pool"].box
+    monkeypatch.setitem(
+        REGISTRY,
+        "max_pool",
+        replace(REGISTRY["max_pool"], box=lambda x, *, window: replace(rule(x, window=window), open=(len(x) - 1,))),
+    )
+    assert caught("max_pool")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import specgrad as sg
-from specgrad.scale import tiles
+from specgrad.scale import Plan, tiles
 from specgrad.window.relation import Part, Windowed
 from tiled_networks import EXACT, network
 
@@ -44,10 +45,19 @@ def whole_and_tiles(seed: int) -> tuple[Any, Any] | None:
         for out, box, value in zip(results, boxes, listed(t(x[t.reads])), strict=True):
             assert out[box].isnan().all()  # each cell once
             out[box] = value
-    assert plan.multiply_adds == sum(t.cut.multiply_adds for t in plan)
-    assert {t.cut.key for t in plan} == {t.cut.key for t, _ in plan.kinds} == {k for k, *_ in plan.programs.compiled}
-    assert plan.peak_bytes == plan.weight_bytes + 4 * max(t.cut.peak_cells for t in plan)
+    alike_as_said(plan)
     return whole, results
+
+
+def alike_as_said(plan: Plan) -> None:
+    """Tiles that share a graph need what they would need on their own."""
+    alone = [plan.cut(*where) for where in product(*map(range, plan.counts))]
+    for t, cut in zip(plan, alone, strict=True):
+        assert t.cut.key == cut.key
+        assert t.needs == {p: cut.needs[p] for p in cut.leaves}
+    assert plan.multiply_adds == sum(cut.multiply_adds for cut in alone)
+    assert {cut.key for cut in alone} == {t.cut.key for t, _ in plan.kinds} == {k for k, *_ in plan.programs.compiled}
+    assert plan.peak_bytes == plan.weight_bytes + 4 * max(cut.peak_cells for cut in alone)
 
 
 def check(seeds: range) -> int:

@@ -117,3 +117,14 @@ def test_a_pass_that_forgets_a_tile_is_caught(monkeypatch: pytest.MonkeyPatch) -
     for t in plan.measure(PARAMS, X):
         out[t.box] = t(PARAMS, X[t.reads])
     assert not np.allclose(out, graph(PARAMS, X))
+
+
+def test_the_first_tile_alone_has_an_output_of_one_cell() -> None:
+    """Nothing is clipped anywhere: but for that output all tiles are alike."""
+    graph = sg.trace(lambda x: (x - sg.mean(x, (2, 3), keepdims=True), sg.mean(x, (2, 3))), X.shape)
+    plan, results = tiles(graph, (4, 4), passes=True), graph(X)
+    assert [count for _, count in plan.kinds] == [1, 1, 1, 1, 2, 2]
+    for k, t in enumerate(plan.measure(X)):
+        values, boxes = t(X[t.reads]), t.box
+        assert np.array_equal(values[0], results[0][boxes[0]])
+        assert np.array_equal(values[1], results[1] if k == 0 else results[1][:0, :0])

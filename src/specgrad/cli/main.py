@@ -47,6 +47,7 @@ from .schemas import SCHEMAS
 from .shapes import Shapes
 from .tiles import register_tiles
 from .tolerance import register_tolerance
+from .window import register_window
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -327,6 +328,7 @@ register_preserve(app)
 register_tolerance(app)
 register_compare(app)
 register_tiles(app)
+register_window(app)
 register_campaign(app)
 
 

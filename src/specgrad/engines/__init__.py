@@ -13,7 +13,7 @@ from ..op import FINDERS, Engine
 
 PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # of a tensor's type -> our engine for it
 Mode = Literal["forward", "jvp", "vjp", "grad"]
-MODULES = {"torch": "torch.open", "jax": "jax.graph"}
+ENGINES = {"torch": "torch.open", "jax": "jax.graph"}
 TRANSFORMS: dict[str, Callable[[Graph, Wrt], Graph]] = {"forward": lambda g, _: g, "jvp": jvp, "vjp": vjp, "grad": grad}
 
 
@@ -36,10 +36,18 @@ def compile(graph: Graph, engine: str, mode: Mode = "forward", *, wrt: Wrt = Non
     mode: "forward" the graph itself; "jvp", "vjp", "grad" its derivative in `wrt`, with the calling convention of
     specgrad.jvp, vjp and grad. engine="torch" gives an nn.Module around a torch.fx.GraphModule (option parameters=: a
     structure for the first argument, which the module then owns and trains); engine="jax" gives a jitted function.
+
+    engine="jax", mesh=a jax Mesh, split=PartitionSpec("data", None, "rows"): on the devices of the mesh, whose axes cut
+    the axes of the first data input at these places, and whatever goes along them. Halos are exchanged layer by layer,
+    no cell more than is read (docs/guide/sharding.md); weights are whole on all devices, and so are their gradients.
     """
-    if engine not in MODULES:
+    if engine not in ENGINES:
         raise ParameterError("compile", f'engine must be "torch" or "jax"; got {engine!r}', rule="P5")
     if mode not in TRANSFORMS:
         raise ParameterError("compile", f"mode must be one of {', '.join(TRANSFORMS)}; got {mode!r}", rule="P5")
-    module = import_module(f".{MODULES[engine]}", __name__)
-    return module.compile_graph(TRANSFORMS[mode](graph, wrt), **options)
+    derived = TRANSFORMS[mode](graph, wrt)
+    if options.keys() & {"mesh", "split"}:
+        if engine != "jax" or "mesh" not in options:
+            raise ParameterError("compile", 'mesh= and split= go together, with engine="jax"', rule="P5")
+        return import_module(".jax.shard", __name__).compile_sharded(graph, mode, wrt, derived, **options)
+    return import_module(f".{ENGINES[engine]}", __name__).compile_graph(derived, **options)

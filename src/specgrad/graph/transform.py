@@ -62,7 +62,7 @@ def _parameter_count(name: str, fn: Any) -> int:
     return len(parameters)
 
 
-def _selected(graph: Graph, wrt: Wrt) -> tuple[list[tuple[str, Tree]], bool]:
+def selected(graph: Graph, wrt: Wrt) -> tuple[list[tuple[str, Tree]], bool]:
     """What to differentiate in, with its name, and whether `wrt` named just one thing.
 
     By default every argument made of numbers; an entry of wrt is a position, a name, or a dotted path into an argument.
@@ -133,7 +133,7 @@ def _free_layers(graph: Graph, inputs: list[str]) -> dict[str, str]:
     return dict(zip(groups, distinct(inputs, list(groups))[len(inputs) :], strict=True))
 
 
-def _real_outputs(graph: Graph) -> tuple[Tree, ...]:
+def real_outputs(graph: Graph) -> tuple[Tree, ...]:
     """Outputs that have a derivative; an output of integers (pooling indices) has none."""
     kept = []
     for tree in graph.outputs:
@@ -158,7 +158,7 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     >>> g(np.array([3.0]), np.array([1.0]))
     (array([9.]), array([6.]))
     """
-    chosen, _ = _selected(graph, wrt)
+    chosen, _ = selected(graph, wrt)
     _refuse_overlap(graph, chosen)
     t = GraphBuilder(share=True)
     inputs = _copy_inputs(t, graph)
@@ -181,7 +181,7 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
 
     primal_in = transform(lambda _, p: values[p], graph.inputs)
     primal_out = transform(lambda _, p: values[p], graph.outputs)
-    d_outputs = transform(tangent, _real_outputs(graph))
+    d_outputs = transform(tangent, real_outputs(graph))
     names = distinct(graph.names, [f"d_{name}" for name, _ in chosen])
     return t.freeze(names, primal_in + d_inputs, primal_out + d_outputs, False)
 
@@ -237,10 +237,10 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     >>> vjp(lambda x, y: x * y)(np.array([3.0]), np.array([5.0]), np.array([1.0]))
     (array([15.]), array([5.]), array([3.]))
     """
-    chosen, _ = _selected(graph, wrt)
+    chosen, _ = selected(graph, wrt)
     t = GraphBuilder(share=True)
     inputs = _copy_inputs(t, graph)
-    real = _real_outputs(graph)
+    real = real_outputs(graph)
     g_trees = tuple(_cotangent_inputs(t, graph, k, tree) for k, tree in enumerate(real))
     values = _replay(t, graph, inputs)
     seeds = list(zip(leaves(real), leaves(g_trees), strict=True))
@@ -271,7 +271,7 @@ def grad(graph: Graph, wrt: Wrt = None, *, value: bool = False) -> Graph:
     if len(outs) != 1 or graph.nodes[outs[0]].shape != () or graph.nodes[outs[0]].kind != "real":
         shapes = [graph.nodes[p].shape for p in outs]
         raise ShapeError("grad", f"needs one output of shape (); got {shapes}; use vjp, or sum the output")
-    chosen, single = _selected(graph, wrt)
+    chosen, single = selected(graph, wrt)
     t = GraphBuilder(share=True)
     values = _replay(t, graph, _copy_inputs(t, graph))
     t.prefix = "one"

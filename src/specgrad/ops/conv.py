@@ -163,7 +163,7 @@ def _window_reach(x: Shape, *_: Shape, window: Window, **__: Any) -> tuple[Reach
 
 
 def _conv_box(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
-    return over_window(windowed, window, w[0], (x, w, *b), {"groups": groups})
+    return over_window(windowed, window, w[0], (x, w, *b), {"groups": groups}, zeros=True)
 
 
 CONV: Op = register(
@@ -228,7 +228,7 @@ def _transpose_reach(x: Shape, *_: Shape, window: Window, groups: int) -> tuple[
 
 
 def _transpose_box(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
-    return over_window(transposed, window, w[1] * groups, (x, w, *b), {"groups": groups})
+    return over_window(transposed, window, w[1] * groups, (x, w, *b), {"groups": groups}, zeros=True)
 
 
 CONV_TRANSPOSE: Op = register(

@@ -24,7 +24,8 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
 from ..window import Padding, PerAxis, Shape, Window, mapped
-from ..window.box import pooled, reduced
+from ..window.box import BoxRule, linked, pooled, reduced
+from ..window.relation import CELL
 from . import cases
 from .avg_pool import adaptive_output, spatial_axes
 from .elementwise import div, equal, neg, select
@@ -107,6 +108,12 @@ def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
     return np.where(where < 0, scalar.zeros((), x), y).reshape(i.shape)
 
 
+def _take_box(x: Shape, i: Shape, **params: Any) -> BoxRule:
+    """Which cells of the last axes are read, only the indices know."""
+    lead = range(len(x) - params["rank"])
+    return linked([CELL] * len(i), [[*lead, *[None] * params["rank"]], range(len(i))], [x, i], params)
+
+
 def _put_shape(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Shape:
     if gy != i or len(gy) < len(size):
         raise ShapeError("put", f"values and indices must have one shape with {len(size)} last axes; got {gy} and {i}")
@@ -149,6 +156,7 @@ TAKE: Op = register(
         jvp=_take_jvp,
         vjp=_take_vjp,
         cases=lambda rng: _index_case(rng, transpose=False),
+        box=_take_box,
         linear=((0,),),
         monotone=(0,),
         exact=True,

@@ -15,9 +15,9 @@ from typing import Any
 from ..graph.builder import GraphBuilder, Var
 from ..graph.graph import INPUT, Graph, NumberArg
 from ..ops.layout import slice_
+from ..parts.lines import data_positions
 from ..window import Shape
 from ..window.box import Box, BoxRule, Cut, hull, inside, lengths
-from .lines import data_positions
 
 
 def needs_of(graph: Graph, rules: Mapping[int, BoxRule], boxes: Mapping[int, Box]) -> CutGraph:
@@ -68,6 +68,11 @@ class CutGraph:
         given = [p for p in self.source.input_positions if p in self.needs]
         constants = sorted(p for p in self.needs if nodes[p].op is not INPUT and p not in self.cuts)
         return [p for p in given if p in data], [p for p in given if p not in data], constants
+
+    @property
+    def leaves(self) -> list[int]:
+        """What is given: data, parameters and constants."""
+        return [p for group in self.inputs for p in group]
 
     def graph(self) -> Graph:
         """The graph on these boxes: (data, parameters, constants) -> the boxes, in the order of their nodes.

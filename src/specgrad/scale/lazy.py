@@ -10,11 +10,11 @@ import numpy as np
 
 from ..errors import ShapeError, UnsupportedError, need
 from ..graph.tree import transform
+from ..parts.lines import data_positions
 from ..scalar import Array
 from ..window.box import Box, lengths, slices
 from .blueprint import Blueprint, arguments_of, blueprint_of, computed_in
 from .jobs import make
-from .lines import data_positions
 from .run import split
 from .stores import Store, address_of
 from .tile_job import Workshop

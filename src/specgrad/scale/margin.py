@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..graph.graph import Graph
-from .lines import Lines, Whole, data_positions
+from ..parts.lines import Lines, Whole, data_positions
 
 FAR = 1 << 40  # longer than any image: both ends of a tile are apart
 

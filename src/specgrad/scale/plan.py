@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -17,13 +18,13 @@ from ..graph.graph import Graph
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, leaves, transform
 from ..op import apply
+from ..parts.lines import Lines, data_positions
 from ..window import Shape
 from ..window.box import Box, slices, whole
 from ..window.relation import Interval
 from .cut import CutGraph, needs_of
 from .jobs import Progress
 from .lazy import lazy
-from .lines import Lines, data_positions
 from .margin import Margin, margin_of
 from .run import Options, run
 from .tile import JOINED, Programs, Tile, add_at, real_arguments, seeds_of, zeros_like
@@ -115,6 +116,29 @@ def _named(lines: Lines) -> str:
     return "; ".join(map(str, lines.whole[:3])) + more
 
 
+class Middle(NamedTuple):
+    """Tiles along one axis: from `low` to before `stop` those that are `period` apart are alike; others are alone.
+
+    >>> [Middle(1, 6, 2, 7).alike(k) for k in range(7)], Middle(1, 6, 2, 7).kinds()
+    ([0, 1, 2, 1, 2, 1, 6], {0: 1, 6: 1, 1: 3, 2: 2})
+    """
+
+    low: int
+    stop: int
+    period: int
+    tiles: int
+
+    def alike(self, k: int) -> int:
+        """The tile that stands for this one."""
+        return self.low + (k - self.low) % self.period if self.low <= k < self.stop else k
+
+    def kinds(self) -> dict[int, int]:
+        """Tiles that stand for all, and for how many."""
+        alone = dict.fromkeys([*range(self.low), *range(self.stop, self.tiles)], 1)
+        some = range(self.low, min(self.low + self.period, self.stop))
+        return alone | {k: len(range(k, self.stop, self.period)) for k in some}
+
+
 class Plan:
     """A plan of tiles, made one by one as they are asked for: `len(plan)`, `plan[5]`, `for t in plan`.
 
@@ -146,6 +170,7 @@ class Plan:
         for p in (base, *self.outputs):
             self._check_lines(p)
         self.programs = Programs(self.graph)
+        self._cuts: dict[tuple[int, ...], CutGraph] = {}
 
     def _check_lines(self, p: int) -> None:
         """Boxes of a matrix of cells by cells would be its diagonal alone."""
@@ -194,7 +219,7 @@ class Plan:
                 if argument not in t.cut.boxes:  # there are fewer cells than tiles
                     continue
                 values = {q: v[slices(t.needed(q))] if q in data else v for q, v in given.items()}
-                part = apply(node.op, Tile(t.boxes, t.cut, programs).run(values)[argument], **node.params)
+                part = apply(node.op, replace(t, programs=programs).run(values)[argument], **node.params)
                 known[p] = apply(JOINED[node.op.name], known[p], part) if p in known else part
         measured = copy(self)
         measured.programs = programs
@@ -214,8 +239,30 @@ class Plan:
     def at(self, *where: int) -> Tile:
         """The tile with these numbers along the axes that are cut."""
         boxes = {p: self._box(p, where) for p in self.outputs}
+        if self.lines.whole and not self.statistics:  # what lies behind reads everything: no two tiles are alike
+            cut = self.cut(*where)
+            return Tile(boxes, cut, {p: cut.needs[p] for p in cut.leaves}, self.programs)
+        kind = tuple(middle.alike(k) for middle, k in zip(self._middles, where, strict=True))
+        if kind not in self._cuts:
+            self._cuts[kind] = self.cut(*kind)
+        cut, tiles_on = self._cuts[kind], [k - alike for k, alike in zip(where, kind, strict=True)]
+        return Tile(boxes, cut, {p: self._moved(p, cut.needs[p], tiles_on) for p in cut.leaves}, self.programs)
+
+    def cut(self, *where: int) -> CutGraph:
+        """What each node must provide for a tile, computed anew."""
+        boxes = {p: self._box(p, where) for p in self.outputs}
         present = {p: box for p, box in boxes.items() if all(a < b for a, b in box)}
-        return Tile(boxes, needs_of(self.graph, self.rules, present), self.programs)
+        return needs_of(self.graph, self.rules, present)
+
+    def _moved(self, p: int, box: Box, tiles_on: Sequence[int]) -> Box:
+        """A box of an input, so many tiles further along each axis that is cut."""
+        moved = list(box)
+        for axis, place in self.lines.of(p).items():
+            for mine, size, count in zip(self.places, self.size, tiles_on, strict=True):
+                if mine.line == place.line:
+                    on = int(count * size * mine.cells / place.cells)
+                    moved[axis] = box[axis][0] + on, box[axis][1] + on
+        return tuple(moved)
 
     def _box(self, p: int, where: Sequence[int]) -> Box:
         """A tile's box of an output; what goes along no line is the first tile's."""
@@ -249,20 +296,22 @@ class Plan:
 
     # --- what it costs ------------------------------------------------------------------------------------------------
 
-    def _kinds(self, d: int) -> dict[int, int]:
-        """Tiles along one axis that stand for all: number -> how many are alike.
-
-        Where nothing that a tile needs is clipped at an end, tiles one alignment apart are alike.
-        """
-        count, period = self.counts[d], self.align[d] // math.gcd(self.size[d], self.align[d])
-        low = next((k for k in range(count) if self._inside(d, k)), count)
-        stop = next((k + 1 for k in range(count - 1, low, -1) if self._inside(d, k)), min(low + 1, count))
-        alone = dict.fromkeys([*range(low), *range(stop, count)], 1)
-        return alone | {k: len(range(k, stop, period)) for k in range(low, min(low + period, stop))}
+    @cached_property
+    def _middles(self) -> list[Middle]:
+        """Per axis, the tiles of which nothing that they need is clipped at an end."""
+        middles = []
+        for d, count in enumerate(self.counts):
+            low = next((k for k in range(count) if self._inside(d, k)), count)
+            stop = next((k + 1 for k in range(count - 1, low, -1) if self._inside(d, k)), min(low + 1, count))
+            middles.append(Middle(low, stop, self.align[d] // math.gcd(self.size[d], self.align[d]), count))
+        return middles
 
     def _inside(self, d: int, k: int) -> bool:
         """Whether neither the outputs of a tile nor their needs are clipped along an axis."""
         line, ends, nodes = self.places[d].line, {}, self.graph.nodes
+        along = [any(place.line == line for place in self.lines.of(p).values()) for p in self.outputs]
+        if k == 0 and not all(along):  # it alone has those outputs
+            return False
         for p in self.outputs:
             for axis, place in self.lines.of(p).items():
                 if place.line == line:
@@ -278,7 +327,7 @@ class Plan:
     @cached_property
     def kinds(self) -> list[tuple[Tile, int]]:
         """One tile of every kind, and how many there are: not many, however many tiles."""
-        per_axis = [self._kinds(d).items() for d in range(len(self.axes))]
+        per_axis = [middle.kinds().items() for middle in self._middles]
         return [(self.at(*(k for k, _ in ks)), math.prod(n for _, n in ks)) for ks in product(*per_axis)]
 
     @cached_property

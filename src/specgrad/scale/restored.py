@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..parts.lines import Lines
 from .blueprint import Blueprint
 from .ledger import JobError
-from .lines import Lines
 from .plan import Plan
 from .records import Records
 from .stores import Store

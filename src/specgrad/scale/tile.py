@@ -17,10 +17,10 @@ from ..graph.transform import vjp
 from ..graph.tree import Tree, leaves, match, transform
 from ..op import shape_of
 from ..ops.elementwise import ADD, MAXIMUM
+from ..parts.lines import data_positions
 from ..window import Shape
 from ..window.box import Box, lengths, slices, whole
 from .cut import CutGraph
-from .lines import data_positions
 
 Values = dict[int, Any]  # by position in the graph
 JOINED = {"sum": ADD, "amax": MAXIMUM}
@@ -79,7 +79,8 @@ class Tile:
     """
 
     boxes: dict[int, Box]
-    cut: CutGraph
+    cut: CutGraph  # of the tile that stands for all of this kind
+    needs: dict[int, Box]  # of this one, for every input and constant
     programs: Programs
 
     @property
@@ -102,7 +103,7 @@ class Tile:
 
     def needed(self, p: int) -> Box:
         """What it needs of an input."""
-        return self.cut.needs.get(p) or tuple((0, 0) for _ in self.cut.source.nodes[p].shape)
+        return self.needs.get(p) or tuple((0, 0) for _ in self.cut.source.nodes[p].shape)
 
     def __call__(self, *args: Any) -> Any:
         source, values = self.cut.source, self._bound(args)
@@ -134,7 +135,7 @@ class Tile:
             if p in data and p in local:
                 return local[p]
             total = zeros_like(values[p])
-            return add_at(total, self.cut.needs[p], local[p]) if p in local else total
+            return add_at(total, self.needs[p], local[p]) if p in local else total
 
         return tuple(transform(one, tree) for tree in real_arguments(source))
 
@@ -164,7 +165,7 @@ class Tile:
     def _given(self, values: Values, engine: str | None) -> tuple[Any, ...]:
         """What the tile's own graph takes."""
         data, parameters, constants = self.cut.inputs
-        like, needs, nodes = next(iter(values.values())), self.cut.needs, self.cut.source.nodes
+        like, needs, nodes = next(iter(values.values())), self.needs, self.cut.source.nodes
 
         def part(p: int) -> Any:
             return values[p] if needs[p] == whole(nodes[p].shape) else values[p][slices(needs[p])]

@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -18,10 +19,10 @@ import numpy as np
 
 from ..errors import ParameterError, need
 from ..op import apply
+from ..parts.lines import data_positions
 from ..scalar import Array
 from ..window.box import slices
 from .blueprint import Blueprint
-from .lines import data_positions
 from .stores import Store, cast
 from .tile import JOINED, Tile, Values
 
@@ -65,7 +66,7 @@ class Workshop:
         """The outputs of a tile by position, on tensors; `read` are data on what it needs."""
         given = {p: self.tensor(p, a) for p, a in read.items()}
         here = {p: v[slices(tile.needed(p))] if p in self.data else v for p, v in self.arguments.items()}
-        return Tile(tile.boxes, tile.cut, self.programs).run({**here, **given})
+        return replace(tile, programs=self.programs).run({**here, **given})
 
     def part(self, k: int, tile: Tile, read: dict[int, Array]) -> Array | None:
         """A tile's share of what pass k computes; None: it has none."""

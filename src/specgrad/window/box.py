@@ -8,12 +8,26 @@ tests/laws holds every registered operator to that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .axis import Axis
-from .relation import CELL, Interpolated, Interval, Joined, Padded, Part, Relation, Sliced, Split, Uncut, windowed
+from .relation import (
+    CELL,
+    Interpolated,
+    Interval,
+    Joined,
+    Padded,
+    Part,
+    Relation,
+    Sliced,
+    Split,
+    Transposed,
+    Uncut,
+    Windowed,
+    windowed,
+)
 from .resize import Resized
 from .shape import Shape
 from .window import Window
@@ -61,6 +75,7 @@ class BoxRule:
     axes     per output axis, its relation
     args     per argument and axis, the output axis that it goes along, or the interval that is read always
     params   from the parts of all output axes to the operator's parameters there
+    open     the output axes along which the argument may go on beyond its ends, with zeros: they are what padding is
 
     >>> from specgrad.window import strided
     >>> rule = pooled((2, 8), window=strided("max_pool", (8,), (3,), stride=(1,), padding=((1, 1),)))
@@ -71,9 +86,16 @@ class BoxRule:
     axes: tuple[Relation, ...]
     args: tuple[tuple[int | Interval, ...], ...]
     params: Callable[[list[Part]], Params]
+    open: tuple[int, ...] = ()
 
-    def on(self, box: Box) -> Cut:
-        parts = [relation.part(*interval) for relation, interval in zip(self.axes, box, strict=True)]
+    def on(self, box: Box, without_ends: Collection[int] = ()) -> Cut:
+        """without_ends: output axes, among the open ones, along which cells beyond the ends are read, and are zeros."""
+        parts = [
+            relation.open(*box[axis])
+            if axis in without_ends and isinstance(relation, Windowed | Transposed)
+            else relation.part(*box[axis])
+            for axis, relation in enumerate(self.axes)
+        ]
         needs = tuple(tuple(parts[a].need if isinstance(a, int) else a for a in arg) for arg in self.args)
         return Cut(needs, self.params(parts), tuple(part.gives for part in parts))
 
@@ -119,9 +141,18 @@ def reduced(x: Shape, *, axes: Shape, **params: Any) -> BoxRule:
 
 
 def over_window(
-    relate: Callable[[Axis], Relation], window: Window, channels: int | None, shapes: Sequence[Shape], params: Params
+    relate: Callable[[Axis], Relation],
+    window: Window,
+    channels: int | None,
+    shapes: Sequence[Shape],
+    params: Params,
+    *,
+    zeros: bool = False,
 ) -> BoxRule:
-    """Cells, then all channels at once (None: there are none), then the window; other arguments are read whole."""
+    """Cells, then all channels at once (None: there are none), then the window; other arguments are read whole.
+
+    zeros: padding is as good as cells that are zero.
+    """
     rank = len(shapes[0])
     middle: list[Relation] = [] if channels is None else [Uncut(channels)]
     lead: list[Relation] = [CELL] * (rank - window.rank - len(middle))
@@ -130,7 +161,8 @@ def over_window(
         return {**params, "window": Window(tuple(part.local for part in parts[rank - window.rank :]))}
 
     links = [range(rank), *([None] * len(s) for s in shapes[1:])]
-    return linked(lead + middle + [relate(a) for a in window.axes], links, shapes, there)
+    rule = linked(lead + middle + [relate(a) for a in window.axes], links, shapes, there)
+    return replace(rule, open=tuple(range(rank - window.rank, rank))) if zeros else rule
 
 
 def pooled(x: Shape, *, window: Window, **params: Any) -> BoxRule:

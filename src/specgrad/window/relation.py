@@ -3,6 +3,7 @@
     part(o, p)   for outputs [o, p): the cells they need, clipped to the axis; the outputs that the operator on these
                  cells has, [o, p) among them; and the parameters of the axis there, padded only at the true border
     free(o, p)   the cells they need on an axis without ends
+    open(o, p)   the part on an axis without ends, never padded: where padding is zeros, and zeros stand beyond the ends
     rate         input cells per output cell: outputs moved by its denominator need cells moved by its numerator
 
 A relation may compute more outputs than it was asked for, where its parameters cannot say less; those are cut off, and
@@ -94,6 +95,10 @@ class Windowed:
         hi = max(0, min(stop, a.size + a.hi) - high)  # [A1] cells beyond the padded extent are not counted
         return Part((low, high), (o, p), Strided(high - low, a.kernel, a.stride, a.dilation, low - first, hi, p - o))
 
+    def open(self, o: int, p: int) -> Part:
+        a, (first, stop) = self.axis, self.free(o, p)
+        return Part((first, stop), (o, p), Strided(stop - first, a.kernel, a.stride, a.dilation, 0, 0, p - o))
+
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
@@ -117,6 +122,9 @@ class Transposed:
         first = max(0, min(first, a.out - 1))
         stop = max(first + 1, min(stop, a.out))
         return Part((first, stop), (o, p), self.between((o, p), (first, stop)))
+
+    def open(self, o: int, p: int) -> Part:
+        return Part(self.free(o, p), (o, p), self.between((o, p), self.free(o, p)))
 
     def between(self, cells: Interval, outputs: Interval) -> Strided:
         """The axis between some cells and the outputs that read them."""

@@ -5,7 +5,7 @@ Outside shard_map nothing varies, and all of this is the identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -26,11 +26,13 @@ def varying(x: Array) -> frozenset[str]:
 def aligned(args: Sequence[Array]) -> list[Array]:
     """The arguments, all varying over the axes over which any of them does; the transpose of this cast is a psum."""
     axes: frozenset[str] = frozenset().union(*map(varying, args))
-    return [_cast(a, axes - varying(a)) for a in args]
+    return [varied(a, axes) for a in args]
 
 
-def _cast(x: Array, axes: frozenset[str]) -> Array:
-    return lax.pcast(x, tuple(sorted(axes)), to="varying") if axes else x
+def varied(x: Array, names: Iterable[str]) -> Array:
+    """A value that may differ from device to device along these axes, too."""
+    missing = tuple(sorted(set(names) - varying(x)))
+    return lax.pcast(x, missing, to="varying") if missing else x
 
 
 def aval_like(aval: Any, shape: Shape, dtype: Any) -> Any:

@@ -59,7 +59,8 @@ class Line:
 
     def __init__(self, axis: Axis, at: int) -> None:
         if isinstance(axis, Strided) and axis.out == 1:
-            axis = replace(axis, stride=1)  # a step that is never taken may be of any length
+            # a step that is never taken may be of any length; a window longer than its cells still ends somewhere
+            axis = replace(axis, stride=1, hi=max(axis.hi, axis.pads[1]))
         self.axis, self.at = axis, at
         self.taps = range(axis.kernel)
 
