@@ -156,8 +156,8 @@ def per_question(each: int) -> list[str]:
 
 def kills(executor: str, count: int, seeds: int) -> list[str]:
     """The digest after random kills beside that of the bare loop."""
+    from campaigns import ASKING, bare_loop, digest_of, kill_often, written
     from specgrad.scale import jobs
-    from test_campaign import ASKING, bare_loop, digest_of, kill_often, written
 
     with tempfile.TemporaryDirectory() as folder:
         spec = written(Path(folder), ASKING.format(seeds=seeds))

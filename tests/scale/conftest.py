@@ -1,10 +1,11 @@
-"""A bucket for tests."""
+"""A bucket, and a campaign, for tests."""
 
 from __future__ import annotations
 
 import os
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +37,11 @@ def s3() -> Iterator[str]:
         os.environ.clear()
         os.environ.update(before)
         server.stop()
+
+
+@pytest.fixture
+def proving(tmp_path: Path) -> Path:
+    """A campaign of two networks and two properties."""
+    from campaigns import proving_spec
+
+    return proving_spec(tmp_path)
