@@ -85,8 +85,8 @@ def u_net_loss(p: Any, x: Any, target: Any) -> Any:
 
 
 def line_net(p: Any, x: Any) -> Any:
-    """Uneven parts, a maximum at the border, a sum over everything that comes back to each cell."""
-    y = sg.max_pool(sg.relu(sg.conv(p["w"], p["b"], x, padding=1)), (3,), stride=2, padding=1)
+    """Uneven parts, a constant, a maximum at the border, a sum over everything that comes back to each cell."""
+    y = sg.max_pool(sg.relu(sg.conv(p["w"], p["b"], x, padding=1)) + np.arange(21.0), (3,), stride=2, padding=1)
     return y + sg.sum(y, (2,), keepdims=True), sg.sum(y * y)
 
 
@@ -126,7 +126,7 @@ def training_step_of_a_u_net_on_data_x_rows() -> dict[str, Any]:
 @job
 def modes_and_uneven_parts() -> dict[str, Any]:
     graph, params, x = line_case()
-    options = {"mesh": mesh_of(rows=4), "split": (None, None, "rows")}
+    options = {"mesh": mesh_of(True, rows=4), "split": (None, None, "rows")}
     gy, gs = integers((1, 2, 11), 7), integers((), 8)
     pulled = sg.compile(graph, "jax", "vjp", **options)(params, x, gy, gs)
     pushed = sg.compile(graph, "jax", "jvp", wrt="x", **options)(params, x, integers(x.shape, 9))

@@ -70,6 +70,7 @@ def box_rules(graph: Graph) -> dict[int, BoxRule]:
 class Lines:
     """The lines of a graph, from axes of its first data input; default: those after the second, or the last.
 
+    axes     those of the first data input
     places   (node, axis) -> its line, and the cells of the first input that one of its cells stands for
     whole    the layers at which a line ends, by name
     ends     the nodes at which one does, and the axes of the argument
@@ -85,6 +86,7 @@ class Lines:
             raise ShapeError(who, f"{text}; the graph takes {', '.join(graph.names) or 'nothing'}")
         first, rank = data[0], len(graph.nodes[data[0]].shape)
         chosen = range(min(2, rank - 1), rank) if axes is None else axes_of(who, axes, rank)
+        self.axes: Shape = tuple(chosen)
         starts = [(first, axis) for axis in chosen]
         self.edges = {p: list(self._edges(p)) for p in self.rules}
         self.places: dict[Vertex, Place] = {v: Place(line, Fraction(1)) for line, v in enumerate(starts)}
