@@ -117,12 +117,14 @@ class Sharded:
     def _checked(self, given: dict[int, Tensor]) -> Tensor:
         """All numbers have one type: a rank without cells of a layer must know which one it is sent."""
         nodes = self.parts.graph.nodes
-        numbers = {nodes[p].name: t for p, t in given.items() if nodes[p].kind == "real"}
         like = next(t for p, t in given.items() if p in self.parts.axes and nodes[p].kind == "real")
-        for name, t in numbers.items():
-            if t.dtype != like.dtype or not t.is_floating_point():
+        for p, t in given.items():
+            name, real = nodes[p].name, nodes[p].kind == "real"
+            if real and (t.dtype != like.dtype or not t.is_floating_point()):
                 text = f"all numbers must be of one floating type; {name} is {t.dtype}, the data {like.dtype}"
                 raise ScalarError("shard", text)
+            if not real and t.dtype != torch.int64:
+                raise ScalarError("shard", f"{name} must be torch.int64; got {t.dtype}")
         if torch.is_autocast_enabled(like.device.type):
             raise ScalarError("shard", "not under autocast: ranks without cells of a layer cannot know its type")
         return like
@@ -151,7 +153,8 @@ class Sharded:
         if key not in self._constants:
             array = self.parts.graph.constants[p]
             t = torch.as_tensor(array.astype(float if array.dtype == object else array.dtype), device=like.device)
-            self._constants[key] = t.to(like.dtype) if self.parts.graph.nodes[p].kind == "real" else t
+            real = self.parts.graph.nodes[p].kind == "real"
+            self._constants[key] = t.to(like.dtype if real else torch.int64)
         return self._constants[key]
 
 
