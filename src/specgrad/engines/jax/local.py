@@ -52,7 +52,8 @@ class Local:
             if isinstance(a, int) and a not in stage.nodes
         }
         code = Code(self.stages, stage, operands)
-        given = {operand.key: self.arrays[operand.key] for operand in operands.values()}
+        # varying before a switch: the sum over devices that a gradient of whole values ends in must not be in a branch
+        given = {operand.key: varied(self.arrays[operand.key], stage.names) for operand in operands.values()}
         examples, kinds = self.stages.kinds(stage, code.key)
         branches = [partial(code.run, at) for at in examples]
         types: dict[int, Any] = {}
