@@ -80,7 +80,8 @@ def lines() -> Iterator[str]:
         hours = macs / speed / 3600
         yield f"  {hours:,.0f} core-hours; {hours / WORKERS:.1f} hours on {WORKERS:,} cores"
         yield f"  a worker is done every {per_tile / WORKERS * 1000:.0f} ms: what a scheduler must keep up with"
-        yield f"  cells read {cells_read(plan) / cells:.3f} times; {CLASSES * 4 * cells / 1e12:.0f} TB of float32 written"
+        written = CLASSES * 4 * cells / 1e12
+        yield f"  cells read {cells_read(plan) / cells:.3f} times; {written:.0f} TB of float32 written"
         for chunk in (128, 256, 512):
             count = chunks_read(plan, chunk)
             bytes_read = count * chunk * chunk * CHANNELS

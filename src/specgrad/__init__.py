@@ -83,11 +83,17 @@ from .ops import shapes
 from .engines import compile
 
 if TYPE_CHECKING:
+    from .show.window import show_window
+
     __version__: str
 else:
 
     def __getattr__(name: str) -> Any:
-        """`__version__` is what the installed package says; it is read when somebody asks."""
+        """What is loaded when somebody asks: `__version__`, which the installed package says, and pictures."""
+        if name == "show_window":
+            from .show.window import show_window
+
+            return show_window
         if name != "__version__":
             raise AttributeError(f"module 'specgrad' has no attribute {name!r}")
         from importlib.metadata import version
@@ -197,6 +203,7 @@ __all__ = [
     "scope",
     "select",
     "shapes",
+    "show_window",
     "sigmoid",
     "sign",
     "silu",

@@ -163,6 +163,7 @@ def test_every_command_has_help_with_an_example(folder: Path) -> None:
         "tolerance",
         "compare",
         "tiles",
+        "window",
     ):
         code, out, _ = specgrad(name, "--help", folder=folder)
         assert code == 0

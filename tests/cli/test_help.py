@@ -15,7 +15,7 @@ import specgrad as sg
 
 pytest.importorskip("typer")
 NAMES = ("show", "audit", "conformance", "runtimes", "explain", "rule", "certify", "check-certificate")
-NAMES += ("tolerance", "preserve", "compare", "tiles")
+NAMES += ("tolerance", "preserve", "compare", "tiles", "window")
 NAMES += ("campaign estimate", "campaign run", "campaign status", "campaign collect")
 
 
@@ -34,6 +34,19 @@ def test_no_help_is_cut(run, monkeypatch, columns: int) -> None:
         example = [line for line in run(f"{name} --help")[1].splitlines() if "Example: " in line]
         assert [line.strip().startswith(f"Example: specgrad {name}") for line in example] == [True]
     assert "--html report.html" in next(x for x in run("audit --help")[1].splitlines() if "Example" in x)
+
+
+def test_every_command_is_in_a_group(run) -> None:
+    from specgrad.cli.groups import GROUPS
+    from specgrad.cli.main import app
+
+    out = run("--help")[1]
+    assert all(f"\n{title}\n" in out for title in GROUPS)
+    assert "Other" not in out
+    registered = {c.name or c.callback.__name__ for c in app.registered_commands} | {
+        g.name for g in app.registered_groups
+    }
+    assert registered == {name for names in GROUPS.values() for name in names}
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

@@ -64,6 +64,12 @@ EACH = {
         "tiles net.onnx --tile 1",
         "tiles g.json --tile 1 --passes",
     ],
+    "window": [
+        "window --size 7 --kernel 3 --stride 2 --padding 1 --dilation 2 --ceil",
+        "window --size 6,5 --kernel 3,2 --padding 0:1,1 --operator conv --svg w.svg",
+        "window --size 5 --kernel 1 --stride 3 --padding 3 --values 1/2,-3,0.1,4,5 --operator avg_pool",
+        "window --size 3 --kernel 1 --padding 1",
+    ],
     "campaign-estimate": ["campaign estimate new.toml", "campaign estimate new.toml --price 0.04"],
     "campaign-run": ["campaign run c.toml", "campaign run new.toml --executor loop"],
     "campaign-status": ["campaign status c.toml", "campaign status begun.toml"],

@@ -46,6 +46,7 @@ COMMANDS = {
     "preserve net.onnx data.npz": "torch onnx",
     "preserve arrays.json data.npz --eps 1": "torch safetensors",  # two inputs that are decided differently
     "compare net.onnx net.onnx": "onnx",
+    "window --size 7 --kernel 3": "",
     "tiles net.onnx": "onnx",
     "tiles arrays.json --tile 1": "safetensors",
     "tiles mine:net --shape 1,2": "torch",
@@ -176,6 +177,8 @@ ASKED_BEFORE = {
     "specgrad.check.deploy_torch": {"torch"},  # check.deploy asks first
     "specgrad.check.decisions": {"torch", "jax"},  # preserve asks first; JAX is run where it is installed
     "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them
+    "specgrad.scale.blueprint": {"torch"},  # blueprint_of asks for its engine first
+    "specgrad.scale.tile_job": {"torch", "jax"},
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
 }
 

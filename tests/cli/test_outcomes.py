@@ -34,6 +34,7 @@ GOOD = {
     "tolerance": "tolerance net.onnx --input x.npy",
     "compare": "compare net.onnx net.onnx --input x.npy",
     "tiles": "tiles g.json --tile 1",
+    "window": "window --size 7 --kernel 3",
     "campaign-estimate": "campaign estimate new.toml",
     "campaign-run": "campaign run c.toml --executor loop",
     "campaign-status": "campaign status c.toml",
@@ -87,6 +88,31 @@ USAGE += [
     for option in ("--tile x", "--tile 0", "--tile 1,1,1", "--memory 1", "--memory few", "--axes 7")
 ]
 USAGE += ["tiles g.json --tile 1 --memory 1GB", "tiles g.json --dtype int8", "tiles g.json --shape y=1,2"]
+USAGE += [
+    f"window --size 7 --kernel 3 {option}"
+    for option in (
+        "--stride 0",
+        "--padding few",
+        "--padding 1:2:3",
+        "--dilation 9",
+        "--values 1,2",
+        "--values 1e999999999,2,3,4,5,6,7",
+        "--values 1/0,2,3,4,5,6,7",
+        "--weights 1,2,3",
+        "--output 9",
+        "--operator pool",
+        "--operator conv --ceil",
+        "--svg net.onnx",
+        "--svg nowhere/w.svg",
+    )
+]
+USAGE += [
+    "window --size 7",
+    "window --size 7,7,7 --kernel 3",
+    "window --size 999 --kernel 3",
+    "window --size x --kernel 3",
+]
+USAGE += ["window --size 3 --kernel 7", "window --size 7 --kernel 3 --padding 99999999"]
 USAGE += [f"campaign {name} {spec}.toml" for name in CAMPAIGN for spec in ("kind", "place")]
 USAGE += [f"campaign {name} {s}.toml" for name in CAMPAIGN if name != "status" for s in ("key", "value", "file")]
 USAGE += ["campaign", "campaign stop c.toml", "campaign run other.toml --executor loop", "campaign collect other.toml"]
@@ -109,6 +135,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "tolerance": (import_module("specgrad.check"), "tolerance"),
     "compare": (import_module("specgrad.check"), "compare"),
     "tiles": (import_module("specgrad.scale"), "margin"),
+    "window": (sg, "show_window"),
     "campaign-estimate": (import_module("specgrad.scale.campaign"), "estimate"),
     "campaign-run": (import_module("specgrad.scale.campaign"), "run"),
     "campaign-status": (import_module("specgrad.scale.campaign"), "standing"),

@@ -39,6 +39,7 @@ from . import screen
 from .campaign import register_campaign
 from .certify import register_certify
 from .compare import register_compare
+from .groups import Grouped
 from .models import known_part, load_model, read_array, read_inputs
 from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
 from .output import Force, check_file, check_folder, is_report, writing
@@ -47,8 +48,10 @@ from .schemas import SCHEMAS
 from .shapes import Shapes
 from .tiles import register_tiles
 from .tolerance import register_tolerance
+from .window import register_window
 
 app = typer.Typer(
+    cls=Grouped,
     no_args_is_help=True,
     help="One network, one meaning: show, audit, certify models; examine runtimes; explain outputs; check proofs.",
     rich_markup_mode=None,
@@ -327,6 +330,7 @@ register_preserve(app)
 register_tolerance(app)
 register_compare(app)
 register_tiles(app)
+register_window(app)
 register_campaign(app)
 
 

@@ -480,6 +480,47 @@ SCHEMAS: dict[str, Schema] = {
             "with --tile or --memory; null: not asked for, or a layer reads everything",
         ),
     ),
+    "window": _command(
+        "window",
+        "which cells a window reads, what it makes of them, what goes back; numbers are strings, as 7/3",
+        _choice("ok"),
+        operator=_choice("max_pool", "avg_pool", "conv"),
+        window=_text("kernel, stride, dilation and padding in short: k3 s2 p1"),
+        size=SHAPE,
+        out={**SHAPE, "description": "the sizes of the output"},
+        weights=_or_null(_list(_text("a number"), "in row-major order"), "of a convolution; null: none"),
+        outputs=_list(
+            _object(
+                "one output",
+                output=_list(_count("an index"), "where it stands"),
+                taps=_list(
+                    _object(
+                        "one tap of its window",
+                        tap=_list(_count("an index"), "its place in the kernel"),
+                        position=_list(_integer("a position"), "what it reads; negative in the low padding"),
+                        kind=_choice("input", "padding", "beyond"),
+                        share=_or_null(_text(""), "the derivative of the output by that cell; null: no cell"),
+                    ),
+                    "in row-major order",
+                ),
+                winner=_or_null(_list(_count("an index"), "a cell"), "of a maximum: the cell that it took"),
+                value=_text("what it is"),
+                formula=_text("how it comes about, in numbers"),
+                cotangent=_text("what is sent back from it"),
+            ),
+            "in row-major order",
+        ),
+        cells=_list(
+            _object(
+                "one cell of the input",
+                cell=_list(_count("an index"), "where it stands"),
+                value=_text("what it is"),
+                cotangent=_text("what it gets from all outputs"),
+            ),
+            "in row-major order",
+        ),
+        svg=_or_null(_text(""), "with --svg: the file"),
+    ),
     "campaign-estimate": _command(
         "campaign-estimate",
         "what a campaign will cost, from three of its shards",

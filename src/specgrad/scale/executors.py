@@ -55,9 +55,7 @@ def dask(workers: int) -> Iterator[Executor]:
     from distributed import Client, LocalCluster
 
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
-    make: Any = LocalCluster
-    join: Any = Client
-    with make(**options) as cluster, join(cluster) as client:
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
         yield client.get_executor(pure=False)
 
 

@@ -39,7 +39,7 @@ MOST_CRASHED = 100
 class Job(Protocol):
     """What a recipe makes.
 
-    count      shards are called 0 ... count - 1
+    count      shards are called 0 ... count - 1; `close()`, if there is one, ends what they started in this process
     identity   JSON data of everything that decides the results: what is asked, digests of files, versions
     """
 
@@ -179,8 +179,11 @@ def run(
         todo = todo[start:] + todo[:start]
     state = Progress(job.count, len(there.done), time.monotonic(), crashed=len(there.crashed - set(todo)))
     runner = _Runner(records, job, (recipe, text, about["fingerprint"]), retries, state, progress)
-    if todo:
-        runner.all(deque(todo), executor, count)
+    try:
+        if todo:
+            runner.all(deque(todo), executor, count)
+    finally:
+        getattr(job, "close", lambda: None)()
     return state
 
 
@@ -223,7 +226,7 @@ class _Runner:
         with Alone() as alone:
             while todo:
                 with opened(executor, workers) as pool:
-                    suspects = self._through(pool, todo, IN_FLIGHT * workers)
+                    suspects = self._through(pool, todo, 1 if isinstance(pool, Loop) else IN_FLIGHT * workers)
                 for i in suspects:
                     self._alone(alone, i)
                 if todo and isinstance(executor, Executor):

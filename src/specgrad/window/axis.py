@@ -48,9 +48,26 @@ class Strided:
         return [(t, self.stride * o + self.dilation * t - self.lo) for t in range(self.kernel)]
 
     @property
+    def extent(self) -> range:
+        """The positions of the input and of its padding."""
+        return range(-self.lo, self.size + self.hi)
+
+    @property
+    def positions(self) -> range:
+        """`extent`, and what the last window under `ceil` hangs over to."""
+        return range(-self.lo, max(self.size + self.hi, self.reads(self.out - 1)[-1][1] + 1))
+
+    @property
     def floor_out(self) -> int:
         """The output size without `ceil`."""
         return (self.size + self.lo + self.hi - self.span) // self.stride + 1
+
+    def counted_out(self) -> str:
+        """How the output size comes about, in numbers: [W3] `ceil` rounds up, and drops a last window in padding."""
+        ends = f"({self.size} + {self.lo} + {self.hi} - {self.span}) / {self.stride}"
+        if self.out < self.floor_out:
+            return f"floor({ends}) + 1 = {self.floor_out}, less {self.floor_out - self.out} in the high padding"
+        return f"{'ceil' if self.out > self.floor_out else 'floor'}({ends}) + 1 = {self.out}"
 
     def tap(self, t: int) -> tuple[slice, slice]:
         """The outputs whose tap t is inside the input, and what they read: two slices of equal length."""
@@ -167,6 +184,12 @@ class Adaptive:
     def __post_init__(self) -> None:
         if min(self.size, self.out) < 1:
             raise ShapeError("window", f"sizes must be positive; got {self}", rule="W1")
+
+    @property
+    def extent(self) -> range:
+        return range(self.size)
+
+    positions = extent
 
     def start(self, o: int) -> int:
         return o * self.size // self.out

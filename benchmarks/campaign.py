@@ -1,0 +1,202 @@
+"""What campaigns cost beside their work: throughput against a bare loop, CPU per shard, ms per question; and kills.
+
+python benchmarks/campaign.py            # prints and writes benchmarks/campaign.txt; ten minutes
+python benchmarks/campaign.py --quick    # fewer shards, no kills, writes nothing
+
+Every run has a process of its own. CPU is that of the whole family of processes (psutil), between the first tenth of
+the shards and the last, so that starting workers is not counted; the clock is read at the same two moments. A machine
+that others use disturbs the clock more than the CPU. Runs take turns; medians are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "scale"))
+
+import psutil
+
+from pace import slower
+
+HERE = Path(__file__).parent
+OPERATORS = ["conv", "conv_transpose", "max_pool", "avg_pool", "linear", "relu", "gelu", "softmax"]
+
+
+class Spin:
+    """Shards of so many turns of a loop, and nothing else."""
+
+    def __init__(self, count: int, turns: int) -> None:
+        self.count, self.turns, self.identity = count, turns, {"turns": turns}
+
+    def work(self, i: int) -> bytes:
+        total = 0
+        for k in range(self.turns):
+            total += k
+        return b'{"shard":%d,"total":%d}\n' % (i, total)
+
+
+def family_seconds() -> float:
+    """CPU of this process and all that it started and that still runs."""
+    me, total = psutil.Process(), 0.0
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def measured(executor: str, count: int, turns: int, workers: int) -> dict[str, float]:
+    """CPU and clock per shard; "bare" is a loop with no record at all."""
+    marks: list[tuple[int, float, float]] = []
+    first = max(1, count // 10)
+
+    def mark(done: int) -> None:
+        if done in (first, count):
+            marks.append((done, family_seconds(), time.perf_counter()))
+
+    if executor == "bare":
+        job = Spin(count, turns)
+        for i in range(count):
+            job.work(i)
+            mark(i + 1)
+    else:
+        from specgrad.scale.jobs import run
+
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"count": count, "turns": turns}
+            run("campaign:Spin", options, folder, executor=executor, workers=workers, progress=lambda p: mark(p.done))
+    (a, cpu, clock), (b, cpu_end, clock_end) = marks[0], marks[-1]
+    return {"cpu": 1000 * (cpu_end - cpu) / (b - a), "clock": 1000 * (clock_end - clock) / (b - a), "start": cpu}
+
+
+def apart(*words: object) -> dict[str, float]:
+    """The same in a process of its own, one thread per process."""
+    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    command = [sys.executable, str(HERE / "campaign.py"), "--one", *map(str, words)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def throughput(turns: int, count: int, rounds: int) -> list[str]:
+    """One worker and two against the bare loop, in turns."""
+    ways = [("bare", 1), ("loop", 1), ("processes", 1), ("processes", 2)]
+    runs: dict[tuple[str, int], list[dict[str, float]]] = {way: [] for way in ways}
+    paces = []
+    for _ in range(rounds):
+        paces.append(slower())
+        for executor, workers in ways:
+            runs[executor, workers].append(apart(executor, count, turns, workers))
+    bare = {k: statistics.median(r[k] for r in runs["bare", 1]) for k in ("cpu", "clock")}
+    pace = f"pace {min(paces):.1f} to {max(paces):.1f} (1: an idle machine)"
+    lines = [f"shards of {bare['cpu']:.0f} ms CPU, {count} a run, medians of {rounds} rounds; {pace}"]
+    for executor, workers in ways:
+        each = {k: statistics.median(r[k] for r in runs[executor, workers]) for k in ("cpu", "clock")}
+        pairs = [b["cpu"] / r["cpu"] for b, r in zip(runs["bare", 1], runs[executor, workers], strict=True)]
+        share = f"{100 * statistics.median(pairs):.1f} % (rounds {', '.join(f'{100 * p:.1f}' for p in pairs)})"
+        clock = f"{each['clock']:7.1f} ms by the clock"
+        lines.append(
+            f"  {executor:9} x{workers}: {each['cpu']:7.2f} ms CPU, {clock}; bare loop's CPU over its own {share}"
+        )
+    return lines
+
+
+def per_shard(count: int) -> list[str]:
+    """Empty shards: what is left is ours."""
+    lines = [f"empty shards, {count} a run, two workers; pace {slower():.1f}"]
+    for executor in ("loop", "processes", "ray", "dask"):
+        pace, r = slower(), apart(executor, count, 0, 2)
+        pace = (pace + slower()) / 2
+        text = f"{r['cpu']:.2f} ms CPU per shard, {r['cpu'] / pace:.2f} at pace 1; {r['clock']:.2f} ms by the clock"
+        lines.append(f"  {executor:9}: {text}; {r['start']:.1f} s CPU before the first tenth was done; pace {pace:.1f}")
+    return lines
+
+
+def questions(runtime: str, each: int) -> dict[str, float]:
+    """CPU per question, runtime included, its start not."""
+    from specgrad.scale.campaign.kinds import job
+
+    kind: Any = job("conformance", {"runtime": runtime, "operators": OPERATORS, "questions": each}, ".")
+    kind.start()
+    cpu, rows = family_seconds(), 0
+    for i in range(kind.count):
+        rows += kind.work(i).count(b"\n")
+    spent = family_seconds() - cpu
+    kind.close()
+    return {"ms": 1000 * spent / rows, "rows": rows}
+
+
+def per_question(each: int) -> list[str]:
+    lines = [f"questions of conformance ({', '.join(OPERATORS)}), CPU with the runtime's process"]
+    for runtime in ("onnxruntime", "torch", "openvino", "jax"):
+        pace, r = slower(), apart("questions", runtime, each)
+        pace = (pace + slower()) / 2
+        text = (
+            f"{r['ms']:.1f} ms per question, {r['ms'] / pace:.1f} at pace 1; {r['rows']:.0f} questions, pace {pace:.1f}"
+        )
+        lines.append(f"  {runtime:12}: {text}")
+    return lines
+
+
+def kills(executor: str, count: int, seeds: int) -> list[str]:
+    """The digest after random kills beside that of the bare loop."""
+    from campaigns import ASKING, bare_loop, digest_of, kill_often, written
+    from specgrad.scale import jobs
+
+    with tempfile.TemporaryDirectory() as folder:
+        spec = written(Path(folder), ASKING.format(seeds=seeds))
+        start = time.monotonic()
+        dead = kill_often(spec, executor, count, random.Random(count))
+        seconds, mine = time.monotonic() - start, jobs.digest(Path(folder) / "run")
+        right = digest_of(bare_loop(spec))
+    words = "the same as" if mine == right else "NOT THAT OF"
+    text = f"{dead} kills -9, {2 * seeds} shards, digest {mine[:16]} {words} the bare loop's {right[:16]}"
+    return [f"  {executor:9}: {text}; {seconds:.0f} s"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--one", nargs="*")
+    given = parser.parse_args()
+    if given.one:
+        name, *rest = given.one
+        print(json.dumps(questions(rest[0], int(rest[1])) if name == "questions" else measured(name, *map(int, rest))))
+        return
+    lines: list[str] = []
+
+    def say(more: list[str]) -> None:
+        print("\n".join(more), flush=True)
+        lines.extend(more)
+
+    start = time.process_time()
+    Spin(1, 10**6).work(0)
+    turns = int(10**6 * 0.1 / (time.process_time() - start))
+    say(throughput(turns, 30 if given.quick else 100, 1 if given.quick else 3))
+    say(per_shard(100 if given.quick else 400))
+    say(per_question(8 if given.quick else 16))
+    if not given.quick:
+        say(["runner and workers killed at random"])
+        for executor, count, seeds in (("processes", 5, 30), ("ray", 2, 20), ("dask", 2, 20)):
+            say(kills(executor, count, seeds))
+        (HERE / "campaign.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

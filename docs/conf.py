@@ -1,0 +1,108 @@
+"""The site: python -m sphinx -W docs out (extra `docs`; needs no network)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+FORGE = PROJECT["urls"]["Source"]
+
+project = "specgrad"
+author = copyright = "The specgrad maintainers"
+release = version = PROJECT["version"]
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.viewcode", "myst_nb", "sphinx_copybutton"]
+exclude_patterns = ["findings/runtimes/*.py"]
+html_theme = "furo"
+html_title = f"specgrad {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {"source_repository": FORGE, "source_branch": "main", "source_directory": "docs/"}
+templates_path = ["_templates"]
+autosummary_generate = True
+autodoc_typehints = "none"  # the signature in the docstring's own words is shorter
+autodoc_member_order = "bysource"
+myst_enable_extensions = ["deflist", "attrs_block"]
+myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]  # a page may begin with what is included
+nb_execution_mode = "cache"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+NAMES = ("README", "TRUST", "ERRATA", "CHANGELOG", "CONTRIBUTING", "SECURITY")
+PAGES = {f"{name}.md": f"project/{name.lower()}" for name in NAMES}
+RULE = r"\[([A-Z][0-9]+)\]"
+
+
+def links(app: Any, name: str, source: list[str]) -> None:
+    """Links to files beside docs/: to their page here if they have one, else to the forge."""
+
+    def there(match: re.Match[str]) -> str:
+        path, anchor = match[1], match[2] or ""
+        home = ROOT if name.startswith("project/") else (ROOT / "docs" / name).parent
+        target = (home / path).resolve()
+        if target.is_relative_to(ROOT / "docs"):
+            return f"](/{target.relative_to(ROOT / 'docs')}{anchor})"
+        inside = str(target.relative_to(ROOT))
+        return f"](/{PAGES[inside]}.md{anchor})" if inside in PAGES else f"]({FORGE}/blob/main/{inside})"
+
+    text = source[0]
+    include = re.fullmatch(r"```\{include\} (\S+)\n```\n?", text)
+    if include:  # read here, so that its links are seen
+        text = (ROOT / "docs" / name).parent.joinpath(include[1]).resolve().read_text()
+    if name == "reference/contract":  # a target per rule, by its label
+        text = re.sub(rf"^(#+ {RULE})", r"(\2)=\n\1", text, flags=re.MULTILINE)
+    source[0] = re.sub(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)", there, text)
+
+
+def docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text: paragraphs, indented formulas and lists of arguments, examples.
+
+    Indented lines are kept as they stand; `names` become code; other marks of reStructuredText mean themselves.
+    """
+    out: list[str] = []
+    columns = False
+    for line in lines:
+        plain = line.strip()
+        example = out[-1:] and out[-1].startswith((">>>", "...")) and plain
+        if line.startswith((">>>", "...")) or example or (plain and out[-1:] and _in_example(out)):
+            out.append(line)
+            columns = False
+        elif line[:1] == " " or re.match(r"[\w*, ]{1,24}  +\S", line):  # a formula, or a name and what it means
+            if not columns:
+                out += ["", "::", ""] if out else ["::", ""]
+            out.append("    " + line)
+            columns = True
+        else:
+            if columns and plain:
+                out.append("")
+            columns = columns and not plain
+            out.append(_text(line))
+    lines[:] = out
+
+
+def _in_example(out: list[str]) -> bool:
+    """Whether the last lines without a gap began with >>>: what follows is printed by it."""
+    for line in reversed(out):
+        if not line.strip():
+            return False
+        if line.startswith(">>>"):
+            return True
+    return False
+
+
+def _text(line: str) -> str:
+    parts = re.split(r"(`[^`]+`)", line)
+    escaped = (f"`{p}`" if p.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", p) for p in parts)
+    return re.sub(RULE, r":ref:`[\1] <\1>`", "".join(escaped))
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", links)
+    app.connect("autodoc-process-docstring", docstring)

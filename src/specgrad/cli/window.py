@@ -1,0 +1,124 @@
+"""specgrad window: which cells a window reads, forward and backward, drawn with letters or as SVG."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ParameterError
+from ..picture import is_picture
+from .outcome import YES, say
+from .output import Force, check_file, writing
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+Size = Annotated[str, typer.Option("--size", help="Cells of the input: 7, or two numbers for a plane: 6,8.")]
+Kernel = Annotated[str, typer.Option("--kernel", help="Cells of the window: 3, or one number per axis.")]
+Stride = Annotated[
+    str | None, typer.Option("--stride", help="Steps between windows; default: the kernel, 1 for a convolution.")
+]
+Padding = Annotated[
+    str, typer.Option("--padding", help="1, per axis 1,2, low and high 0:1, or valid, same_upper, same_lower.")
+]
+Dilation = Annotated[str, typer.Option("--dilation", help="Cells from one tap to the next.")]
+Ceil = Annotated[bool, typer.Option("--ceil", help="Let the last window hang over; pooling only.")]
+Which = Annotated[str, typer.Option("--operator", help="max_pool, avg_pool or conv.")]
+Values = Annotated[str | None, typer.Option("--values", help="Numbers of the input, with commas: 3,1/2,-4,0.25.")]
+Weights = Annotated[str | None, typer.Option("--weights", help="Of a convolution, with commas; default: 1,2,3,...")]
+Output = Annotated[str | None, typer.Option("--output", help="Of a plane: the output to look at, as 0,2.")]
+Svg = Annotated[Path | None, typer.Option("--svg", help="Also write the picture to this file.")]
+
+
+def register_window(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: specgrad window --size 7 --kernel 3 --stride 2 --padding 1 --svg window.svg")(window)
+
+
+def window(
+    size: Size,
+    kernel: Kernel,
+    stride: Stride = None,
+    padding: Padding = "0",
+    dilation: Dilation = "1",
+    ceil: Ceil = False,
+    operator: Which = "max_pool",
+    values: Values = None,
+    weights: Weights = None,
+    output: Output = None,
+    svg: Svg = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Which cells does a window read, what does it make of them, and what goes back to them?"""
+    from .. import show_window
+
+    check_file(svg, is_picture, force)
+    picture = show_window(
+        whole_of("--size", size),
+        one_or_more("--kernel", kernel),
+        stride=None if stride is None else one_or_more("--stride", stride),
+        padding=padding_of(padding),
+        dilation=one_or_more("--dilation", dilation),
+        ceil=ceil,
+        operator=operator,
+        values=None if values is None else fractions_of("--values", values),
+        weights=None if weights is None else fractions_of("--weights", weights),
+        output=None if output is None else whole_of("--output", output),
+    )
+    data = {**picture.to_json(), "svg": None if svg is None else str(svg)}
+    say("window", "ok", data, as_json, lambda: print(picture))
+    if svg is not None:
+        with writing(svg):
+            picture.save(svg)
+    raise typer.Exit(YES)
+
+
+def whole_of(option: str, text: str) -> tuple[int, ...]:
+    """
+    >>> whole_of("--size", "6,8")
+    (6, 8)
+    """
+    parts = text.split(",")
+    if not all(p.isascii() and p.isdigit() and len(p) < 10 for p in parts):
+        raise ParameterError(option, f"must be whole numbers with commas between, as 6,8; got {text!r:.80}")
+    return tuple(map(int, parts))
+
+
+def one_or_more(option: str, text: str) -> Any:
+    """One number stands for all axes."""
+    numbers = whole_of(option, text)
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+def padding_of(text: str) -> Any:
+    """
+    >>> padding_of("1"), padding_of("0:1,2"), padding_of("same_upper")
+    (1, ((0, 1), 2), 'same_upper')
+    """
+    if text[:1].isalpha():
+        return text
+    parts = [tuple(whole_of("--padding", p.replace(":", ","))) for p in text.split(",")]
+    pads = tuple(p if len(p) > 1 else p[0] for p in parts)
+    return pads[0] if len(pads) == 1 and isinstance(pads[0], int) else pads
+
+
+def fractions_of(option: str, text: str) -> list[Fraction]:
+    """
+    >>> fractions_of("--values", "3,1/2,0.25")
+    [Fraction(3, 1), Fraction(1, 2), Fraction(1, 4)]
+    """
+    try:
+        if len(text) > 4000:
+            raise ValueError
+        return [_fraction(part) for part in text.split(",")]
+    except (ValueError, ZeroDivisionError):
+        raise ParameterError(option, f"must be numbers with commas between, as 3,1/2,-4; got {text!r:.80}") from None
+
+
+def _fraction(text: str) -> Fraction:
+    """Of few digits: 1e999999999 would be a number of that many."""
+    if len(text) > 24 or "e" in text.lower():
+        raise ValueError
+    return Fraction(text)

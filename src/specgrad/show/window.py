@@ -1,0 +1,188 @@
+"""`show_window`: the window relation and one derivative, as numbers, letters and SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError
+from ..graph.trace import trace
+from ..graph.transform import vjp
+from ..op import apply
+from ..ops.avg_pool import AVG_POOL
+from ..ops.conv import conv
+from ..ops.max_pool import MAX_POOL, WINNER
+from ..picture import Picture
+from ..scalar import Array, exact
+from ..window import Shape, Window, strided
+from ..window.arguments import kernel_of, per_axis
+from .reading import Reading
+from .window_svg import draw
+from .window_text import text
+
+MOST = {1: 40, 2: 20}  # positions along an axis, by rank: what a page holds
+DIGITS = "31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679"
+OPERATORS = ("max_pool", "avg_pool", "conv")
+
+
+@dataclass(frozen=True, eq=False)
+class WindowPicture(Reading):
+    """A window over numbers: print it, save it as SVG, show it in a notebook, read its numbers."""
+
+    @cached_property
+    def picture(self) -> Picture:
+        return draw(self)
+
+    @property
+    def svg(self) -> str:
+        return self.picture.svg
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the SVG to a file."""
+        self.picture.save(path)
+
+    def __str__(self) -> str:
+        return text(self)
+
+    def __repr__(self) -> str:
+        return f"WindowPicture({self.title}; print it, or save(path) the SVG)"
+
+
+def show_window(
+    size: int | Shape,
+    kernel: int | Shape,
+    *,
+    stride: int | Shape | None = None,
+    padding: Any = 0,
+    dilation: int | Shape = 1,
+    ceil: bool = False,
+    operator: str = "max_pool",
+    values: Any = None,
+    weights: Any = None,
+    cotangents: Any = None,
+    output: int | Shape | None = None,
+) -> WindowPicture:
+    """Which cells a window reads, the padding, the outputs, with values, winners and what goes back.
+
+    size        cells of the input: a number, or two for a plane
+    operator    "max_pool", "avg_pool" or "conv"; stride defaults as theirs: the kernel, or 1 for conv
+    values      of the input; digits unless given. Finite ones are taken exactly
+    weights     of a convolution: 1, 2, 3, ... unless given
+    cotangents  of the outputs, sent back by the adjoint: 1, 2, 3, ... unless given
+    output      the output that the picture of a plane points at: its middle unless given
+
+    The positions are those of the one window relation, i = stride*o + dilation*t - lo; the values, and the shares that
+    go back, are those of the operator and of its derivative rule, run on exact numbers.
+
+    >>> print(show_window(size=5, kernel=3, stride=2, padding=1))
+    max_pool k3 s2 p1: 5 cells to 3
+    outputs: floor((5 + 1 + 1 - 3) / 2) + 1 = 3
+    <BLANKLINE>
+    forward: a row is what one output reads; * wins
+             -1    0     1     2     3     4     5
+      x      .     3     1     4     1     5     .
+      y[0]  [.]   [3]*  [1]                           = 3  max(3, 1)
+      y[1]              [1]   [4]*  [1]               = 4  max(1, 4, 1)
+      y[2]                          [1]   [5]*  [.]   = 5  max(1, 5)
+    <BLANKLINE>
+    backward: a row sends its gy back; a column adds up to gx
+      gy[0]        1     0                            = 1
+      gy[1]              0     2     0                = 2
+      gy[2]                          0     3          = 3
+      gx           1     0     2     0     3
+    """
+    if operator not in OPERATORS:
+        raise ParameterError("show_window", f"operator must be one of {', '.join(OPERATORS)}; got {operator!r:.60}")
+    sizes = (size,) if isinstance(size, int) else tuple(size)
+    if len(sizes) not in MOST or not all(isinstance(n, int) for n in sizes):
+        raise ParameterError("show_window", f"size must be one number or two; got {size!r:.60}")
+    window = _window(operator, sizes, kernel, stride, padding, dilation, ceil)
+    x = _numbers("values", values, window.size, DIGITS)
+    gy = _numbers("cotangents", cotangents, window.out)
+    w = _numbers("weights", weights, window.kernel) if operator == "conv" else None
+    if weights is not None and w is None:
+        raise ParameterError("show_window", f"{operator} has no weights")
+    y, jacobian = _run(_function(operator, window, w), x, window)
+    winners = _winners(x, window) if operator == "max_pool" else None
+    gx = np.tensordot(gy, jacobian, axes=gy.ndim)
+    return WindowPicture(operator, window, x, w, y, gy, gx, jacobian, winners, _chosen(window, output))
+
+
+def _window(operator: str, sizes: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Window:
+    taps = kernel_of("show_window", kernel, len(sizes))
+    if operator == "conv" and ceil:
+        raise ParameterError("show_window", "conv has no ceil")
+    step = (1 if operator == "conv" else taps) if stride is None else stride
+    for name, value in (
+        ("size", sizes),
+        ("kernel", taps),
+        ("stride", per_axis("show_window", "stride", step, len(sizes))),
+    ):
+        if max(value) > MOST[len(sizes)]:
+            raise ShapeError("show_window", f"draws up to {MOST[len(sizes)]} cells on an axis; got {name}={value}")
+    window = strided("show_window", sizes, taps, stride=step, padding=padding, dilation=dilation, ceil=ceil)
+    longest = max(max(len(a.positions), a.out) for a in window.axes)
+    if longest > MOST[len(sizes)]:
+        text = f"draws up to {MOST[len(sizes)]} cells on an axis, padding included; got {longest}"
+        raise ShapeError("show_window", text)
+    return window
+
+
+def _numbers(name: str, given: Any, shape: Shape, digits: str = "") -> Array:
+    """The numbers that were given, exact where they are finite; digits, or 1, 2, 3, ..., if none were."""
+    count = math.prod(shape)
+    if given is None:
+        cells = [int(digits[i % len(digits)]) if digits else i + 1 for i in range(count)]
+        return exact(np.array(cells).reshape(shape))
+    array = np.asarray(given)
+    if array.size != count:
+        raise ShapeError("show_window", f"{name} must be {count} numbers; got {array.size}")
+    try:
+        finite = array.dtype == object or bool(np.isfinite(array).all())
+        return exact(array.reshape(shape)) if finite else array.reshape(shape).astype(float)
+    except (TypeError, ValueError):
+        raise ParameterError("show_window", f"{name} must be numbers; got {given!r:.60}") from None
+
+
+def _function(operator: str, window: Window, weights: Array | None) -> Callable[[Any], Any]:
+    """The operator over planes, a batch of them."""
+    if weights is not None:
+        given = {k: v for k, v in (window.attributes() or {}).items() if k not in ("kernel", "ceil")}
+        return lambda x: conv(weights[None, None], None, x[:, None], **given)[:, 0]
+    if operator == "avg_pool":
+        return lambda x: apply(AVG_POOL, x, window=window, divisor="padded")
+    return lambda x: apply(MAX_POOL, x, window=window)
+
+
+def _run(f: Callable[[Any], Any], x: Array, window: Window) -> tuple[Array, Array]:
+    """The outputs, and the derivative of every output by every cell: one cotangent of a single 1 per output."""
+    count = math.prod(window.out)
+    plain = x.dtype != object
+    one = np.eye(count) if plain else exact(np.eye(count, dtype=int))
+    batch = np.broadcast_to(x, (count, *x.shape)).copy()
+    y, rows = vjp(trace(f, batch.shape))(batch, one.reshape(count, *window.out))
+    return y[0], rows.reshape(window.out + window.size)
+
+
+def _winners(x: Array, window: Window) -> dict[Shape, Shape | None]:
+    flat = apply(WINNER, x, window=window)
+    cells = {o: int(flat[o]) for o in np.ndindex(*window.out)}
+    return {o: None if c < 0 else tuple(map(int, np.unravel_index(c, window.size))) for o, c in cells.items()}
+
+
+def _chosen(window: Window, output: int | Shape | None) -> Shape:
+    if output is None:
+        return tuple(n // 2 for n in window.out)
+    index = (output,) if isinstance(output, int) else tuple(output)
+    if len(index) != window.rank or not all(0 <= i < n for i, n in zip(index, window.out, strict=True)):
+        raise ShapeError("show_window", f"output {index} is no output; their shape is {window.out}")
+    return index
