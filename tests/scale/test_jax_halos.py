@@ -326,6 +326,21 @@ def test_a_hundred_random_networks(part: int) -> None:
     assert sum(answer["bit for bit"] for answer in found) > len(found) / 2
 
 
+@needs_jax
+def test_a_sum_in_a_branch_is_seen() -> None:
+    import jax
+    from jax import lax
+    from jax.sharding import PartitionSpec
+
+    def f(x: Any) -> Any:
+        one, other = lambda x: lax.pcast(lax.psum(x, "rows"), "rows", to="varying"), lambda x: x
+        return lax.switch(lax.axis_index("rows"), [one, other], x)
+
+    spec = {"in_specs": PartitionSpec("rows"), "out_specs": PartitionSpec("rows")}
+    mapped = jax.shard_map(f, mesh=jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,)), **spec)
+    assert in_branches(jax.make_jaxpr(mapped)(np.ones(2)).jaxpr)
+
+
 REFUSED = {
     "softmax: amax goes over an axis that rows cuts, and is no sum": (lambda x: sg.softmax(x, 1), (None, "rows")),
     "cumsum reads all of axis 1 of 2x8, which rows cuts": (lambda x: sg.cumsum(x, 1), (None, "rows")),

@@ -56,11 +56,8 @@ class Local:
         given = {operand.key: varied(self.arrays[operand.key], stage.names) for operand in operands.values()}
         examples, kinds = self.stages.kinds(stage, code.key)
         branches = [partial(code.run, at) for at in examples]
-        types: dict[int, Any] = {}
-        for branch in (
-            branches if any(not self.stages.computes(p, at) for p in stage.results for at in examples) else ()
-        ):
-            types |= jax.eval_shape(branch, given)
+        idle = any(not self.stages.computes(p, at) for p in stage.results for at in examples)
+        types = {p: t for branch in branches if idle for p, t in jax.eval_shape(branch, given).items()}
         blocks = [partial(self._blocks, stage, branch, types) for branch in branches]
         kind = jnp.asarray(kinds)[self._number(stage.names)] if len(blocks) > 1 else 0
         results = lax.switch(kind, blocks, given) if len(blocks) > 1 else blocks[0](given)
