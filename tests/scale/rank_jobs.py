@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
@@ -95,10 +96,10 @@ class Post:
         self.restore = lambda: (setattr(dist, "batch_isend_irecv", right), setattr(exchange.Link, "swap", swap))
 
 
-def run_case(seed: int, rank: int) -> Part | str:
+def run_case(seed: int, group: Any) -> Part | str:
     c = case(seed)
     try:
-        s = shard(c.graph, None, c.axis, sizes=c.sizes)
+        s = shard(c.graph, group, c.axis, sizes=c.sizes)
     except sg.UnsupportedError as error:
         return str(error)
     post = Post()
@@ -114,9 +115,12 @@ def run_case(seed: int, rank: int) -> Part | str:
 
 
 def run_cases(rank: int, count: int, seeds: list[int], mistake: str | None = None) -> list[Part | str]:
+    group = None
     if mistake is not None:
         MISTAKES[mistake]()
-    return [run_case(seed, rank) for seed in seeds]
+    if mistake == "no_token":
+        group = dist.new_group(timeout=timedelta(seconds=5))  # who waits for ever need not wait long
+    return [run_case(seed, group) for seed in seeds]
 
 
 # --- planted mistakes -------------------------------------------------------------------------------------------------

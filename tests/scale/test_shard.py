@@ -68,9 +68,9 @@ def differences(seed: int, ranks: list[Part]) -> list[str] | None:
     return wrong
 
 
-def compared(seeds: list[int], mistake: str | None = None, seconds: float = 300) -> list[list[str]]:
+def compared(seeds: list[int], mistake: str | None = None) -> list[list[str]]:
     """Of every network that can be compared, what is wrong."""
-    results = on_ranks(RANKS, rank_jobs.run_cases, seeds, mistake, seconds=seconds)
+    results = on_ranks(RANKS, rank_jobs.run_cases, seeds, mistake)
     failed = [r for r in results if isinstance(r, str)]
     if failed:
         raise AssertionError("\n".join(failed))
@@ -115,8 +115,8 @@ def test_a_planted_mistake_is_seen(mistake: str, seen: str) -> None:
 
 def test_exchanges_that_do_not_wait_for_each_other_are_seen() -> None:
     """Ranks go back in another order: they wait for ever, are sent cells of another size, or the order is noted."""
-    with pytest.raises(AssertionError, match=r"imed out|imeout|reset|closed|size|order of exchanges"):
-        assert [w for w in compared(list(range(6)), "no_token", seconds=4) if w] == []
+    with pytest.raises(AssertionError, match=r"in backward|order of exchanges"):
+        assert [w for w in compared(list(range(6)), "no_token") if w] == []
 
 
 def test_a_unet_on_two_samples_by_two_halves_trains_as_one_process() -> None:
