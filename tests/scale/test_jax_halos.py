@@ -327,6 +327,20 @@ def test_a_hundred_random_networks(part: int) -> None:
 
 
 @needs_jax
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["xla-conv-weight-gradient.py", "xla-max-pool-gradient.py"])
+def test_the_page_of_findings_shows_what_scripts_print(script: str) -> None:
+    import jax
+
+    page = Path(__file__).parents[2] / "docs/findings/sharding.md"
+    if f"jax {jax.__version__}," not in page.read_text():
+        pytest.skip("the page is about another version of jax")
+    command = [sys.executable, str(page.parent / "sharding" / script)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
+    assert "".join(f"    {line}\n" for line in printed.splitlines()) in page.read_text()
+
+
+@needs_jax
 def test_a_sum_in_a_branch_is_seen() -> None:
     import jax
     from jax import lax
