@@ -216,6 +216,16 @@ def test_workers_end_with_their_runner(tmp_path: Path) -> None:
     pytest.fail("workers outlived their runner")
 
 
+def test_a_script_without_a_guard_blames_no_shard(tmp_path: Path) -> None:
+    """Workers import it, and would run it again."""
+    script = tmp_path / "runner.py"
+    script.write_text(RUNNER.replace('if __name__ == "__main__":', "if True:"))
+    words = [json.dumps(sys.path), str(tmp_path / "job"), '{"count": 5}', "processes"]
+    done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True)
+    assert "workers die before they have made the job: exit code 1; a script that runs jobs must" in done.stderr
+    assert (status(tmp_path / "job").done, status(tmp_path / "job").crashed) == (frozenset(), frozenset())
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 

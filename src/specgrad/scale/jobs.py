@@ -88,6 +88,10 @@ def _made(recipe: str, options: str, wanted: str) -> Job:
     return job
 
 
+def prepare(recipe: str, options: str, wanted: str) -> None:
+    _made(recipe, options, wanted)
+
+
 def perform(address: str, recipe: str, options: str, wanted: str, i: int) -> str | None:
     """One shard, unless somebody else has done it. None: there is a result; a text: the error that `work` raised."""
     records = Records(address)
@@ -263,9 +267,22 @@ class _Runner:
             return pool.submit(_perform, self.records, self.job, i)
         return pool.submit(perform, self.records.address, *self.made, i)
 
+    def _prepare(self, alone: Alone) -> None:
+        """The death of a process that has no job yet says nothing about a shard."""
+        how = ""
+        for _ in range(1 + self.retries):
+            try:
+                alone.run(prepare, *self.made)
+                return
+            except WorkerDiedError as error:
+                how = str(error)
+        text = 'a script that runs jobs must do so under `if __name__ == "__main__":`, since workers import it too'
+        raise JobError(f"workers die before they have made the job: {how}; {text}")
+
     def _alone(self, alone: Alone, i: int) -> None:
         how = ""
         for _ in range(1 + self.retries):
+            self._prepare(alone)
             try:
                 answer = alone.run(perform, self.records.address, *self.made, i)
             except WorkerDiedError as error:
