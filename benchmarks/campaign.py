@@ -119,8 +119,8 @@ def throughput(turns: int, count: int, rounds: int) -> list[str]:
     lines = [f"throughput, {count} shards of {shard:.0f} ms by the clock a run; {pace}"]
     for (executor, workers), each in runs.items():
         shares = sorted(100 * r["share"] for r in each)
-        text = f"{statistics.median(shares):.2f} % of the bare loop ({shares[0]:.2f} to {shares[-1]:.2f} in {_runs(shares)})"
-        lines.append(f"  {executor:9} x{workers}: {text}")
+        ends = f"{shares[0]:.2f} to {shares[-1]:.2f} in {_runs(shares)}"
+        lines.append(f"  {executor:9} x{workers}: {statistics.median(shares):.2f} % of the bare loop ({ends})")
     return lines
 
 
