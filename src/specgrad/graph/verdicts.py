@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError
+from ..page import tone_of
 from .blocks import Block
 from .node import Program
 
-GOOD = ("exact", "rounding", "ok", "proven")
-OPEN = ("cannot tell", "refuses", "not offered", "not proven", "not examined")
 ORDER = ("good", "open", "bad")
 LEGEND = {"good": "explained by rounding", "open": "not examined, or cannot tell", "bad": "not explained by rounding"}
 
@@ -30,14 +29,6 @@ class Said:
 
     tone: str
     text: str
-
-
-def tone_of(kind: str) -> str:
-    """
-    >>> tone_of("rounding"), tone_of("differs")
-    ('good', 'bad')
-    """
-    return "good" if kind in GOOD else "open" if kind in OPEN else "bad"
 
 
 def said_of(graph: Program, blocks: list[Block], report: Any) -> tuple[list[Said | None], list[tuple[str, str]]]:
