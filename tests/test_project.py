@@ -64,7 +64,7 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("guide/decisions.md", 18),
         ("guide/sizes.md", 12),
         ("guide/tiles.md", 44),
-        ("guide/sharding.md", 12),
+        ("guide/sharding.md", 22),
         ("reference/executions.md", 3),
         ("reference/contract.md", 20),
     ],

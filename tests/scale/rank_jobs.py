@@ -223,7 +223,8 @@ def statistics(x: Any) -> Any:
     """Sums and maxima over the image, and what reads them: with ties, which rows of several ranks share."""
     centred = x - sg.mean(x, (2, 3), keepdims=True)
     shifted = x - sg.amax(x, (2, 3), keepdims=True)
-    return centred * sg.broadcast(sg.amax(x, (2, 3), keepdims=True, ties="all"), (1, 2, 8, 4)), shifted, sg.sum(x * x)
+    largest = sg.broadcast(sg.amax(x, (2, 3), keepdims=True, ties="all"), (1, 2, 8, 4))
+    return centred * largest, shifted, sg.sum(x * x), sg.group_norm(x, 1)
 
 
 def run_statistics(rank: int, count: int, x: Tensor, cotangents: list[Tensor]) -> Any:
