@@ -18,7 +18,7 @@ import pytest
 
 from specgrad.errors import ParameterError, UnsupportedError
 from specgrad.scale import jobs, records
-from specgrad.scale.executors import SPAWN
+from specgrad.scale.executors import SPAWN, Loop
 from specgrad.scale.jobs import JobError, crashes, digest, results, run, status
 
 CUBES = "shard_jobs:Cubes"
@@ -261,6 +261,8 @@ def test_a_job_that_cannot_be_made(tmp_path: Path) -> None:
             run(recipe, {}, tmp_path)
     with pytest.raises(ParameterError, match="executor must be one of loop, processes"):
         run(CUBES, {"count": 3}, tmp_path, executor="threads")
+    with pytest.raises(ParameterError, match="does not say how many workers it has"):
+        run(CUBES, {"count": 3}, tmp_path, executor=Loop())
     with pytest.raises(ParameterError, match="workers must be at least 1"):
         run(CUBES, {"count": 3}, tmp_path, workers=0)
 

@@ -329,6 +329,16 @@ def test_lazy_arrays(source: str) -> None:
     assert np.array_equal(part.compute(scheduler="threads"), whole[0][..., 3:9, 20:30])
 
 
+def test_two_plans_in_many_threads(source: str) -> None:
+    dask = pytest.importorskip("dask")
+    params, x = given(SIZE)
+    plans = [plan_at(SIZE, tile, classes) for tile in (8, 20)]
+    arrays = [plan.dask(params, source, engine="numpy") for plan in plans]
+    whole = plans[0].graph(params, x.astype(np.float32))
+    for got in dask.compute(*arrays, *arrays, scheduler="threads", num_workers=8):
+        assert np.array_equal(got, whole)
+
+
 def test_lazy_arrays_after_passes() -> None:
     pytest.importorskip("dask.array")
     x = np.random.default_rng(0).normal(size=(1, 2, 24, 24))
