@@ -3,9 +3,10 @@
 python benchmarks/campaign.py            # prints and writes benchmarks/campaign.txt; ten minutes
 python benchmarks/campaign.py --quick    # fewer shards, no kills, writes nothing
 
-Every run has a process of its own. CPU is that of the whole family of processes (psutil), between the first tenth of
-the shards and the last, so that starting workers is not counted; the clock is read at the same two moments. A machine
-that others use disturbs the clock more than the CPU. Runs take turns; medians are printed.
+Throughput: every shard notes when it began and when it ended, by the clock of the machine. What a worker spends between
+its shards is what a bare loop would not; both are measured in the same seconds, so that a machine which is slow now and
+fast then makes no difference. CPU per shard is that of the whole family of processes (psutil) on empty shards, between
+the first tenth and the last one, so that starting workers is not counted. Every run has a process of its own.
 """
 
 from __future__ import annotations
@@ -34,16 +35,26 @@ OPERATORS = ["conv", "conv_transpose", "max_pool", "avg_pool", "linear", "relu",
 
 
 class Spin:
-    """Shards of so many turns of a loop, and nothing else."""
+    """Shards of so many turns of a loop, and nothing else; they say who began and ended when."""
 
     def __init__(self, count: int, turns: int) -> None:
         self.count, self.turns, self.identity = count, turns, {"turns": turns}
 
     def work(self, i: int) -> bytes:
-        total = 0
+        total, start = 0, time.monotonic()
         for k in range(self.turns):
             total += k
-        return b'{"shard":%d,"total":%d}\n' % (i, total)
+        return json.dumps({"shard": i, "who": os.getpid(), "start": start, "end": time.monotonic()}).encode() + b"\n"
+
+
+def busy_share(rows: list[dict[str, Any]]) -> tuple[float, float]:
+    """Of the time between a worker's first shard and its last, what it worked; and the median shard in seconds."""
+    busy = span = 0.0
+    for who in {row["who"] for row in rows}:
+        own = [row for row in rows if row["who"] == who]
+        busy += sum(row["end"] - row["start"] for row in own)
+        span += max(row["end"] for row in own) - min(row["start"] for row in own)
+    return busy / span, statistics.median(row["end"] - row["start"] for row in rows)
 
 
 def family_seconds() -> float:
@@ -59,27 +70,27 @@ def family_seconds() -> float:
 
 
 def measured(executor: str, count: int, turns: int, workers: int) -> dict[str, float]:
-    """CPU and clock per shard; "bare" is a loop with no record at all."""
-    marks: list[tuple[int, float, float]] = []
+    """CPU per shard, and the busy share of workers; "bare" is a loop with no record at all."""
+    marks: list[tuple[int, float]] = []
     first = max(1, count // 10)
 
     def mark(done: int) -> None:
         if done in (first, count):
-            marks.append((done, family_seconds(), time.perf_counter()))
+            marks.append((done, family_seconds()))
 
     if executor == "bare":
         job = Spin(count, turns)
-        for i in range(count):
-            job.work(i)
-            mark(i + 1)
+        lines = [job.work(i) for i in range(count)]
     else:
-        from specgrad.scale.jobs import run
+        from specgrad.scale.jobs import results, run
 
         with tempfile.TemporaryDirectory() as folder:
             options = {"count": count, "turns": turns}
             run("campaign:Spin", options, folder, executor=executor, workers=workers, progress=lambda p: mark(p.done))
-    (a, cpu, clock), (b, cpu_end, clock_end) = marks[0], marks[-1]
-    return {"cpu": 1000 * (cpu_end - cpu) / (b - a), "clock": 1000 * (clock_end - clock) / (b - a), "start": cpu}
+            lines = [data for _, data in results(folder)]
+    share, shard = busy_share([json.loads(line) for line in lines])
+    (a, cpu), (b, end) = marks if marks else [(0, 0.0), (1, 0.0)]
+    return {"cpu": 1000 * (end - cpu) / (b - a), "share": share, "shard": 1000 * shard, "start": cpu}
 
 
 def apart(*words: object) -> dict[str, float]:
@@ -96,25 +107,25 @@ def apart(*words: object) -> dict[str, float]:
 
 def throughput(turns: int, count: int, rounds: int) -> list[str]:
     """One worker and two against the bare loop, in turns."""
-    ways = [("bare", 1), ("loop", 1), ("processes", 1), ("processes", 2)]
+    ways = [("bare", 1), ("loop", 1), ("processes", 1), ("processes", 2), ("ray", 2), ("dask", 2)]
     runs: dict[tuple[str, int], list[dict[str, float]]] = {way: [] for way in ways}
     paces = []
-    for _ in range(rounds):
-        paces.append(slower())
-        for executor, workers in ways:
+    for k in range(rounds):
+        for executor, workers in ways if k == 0 else ways[:4]:
+            paces.append(slower())
             runs[executor, workers].append(apart(executor, count, turns, workers))
-    bare = {k: statistics.median(r[k] for r in runs["bare", 1]) for k in ("cpu", "clock")}
+    shard = statistics.median(r["shard"] for each in runs.values() for r in each)
     pace = f"pace {min(paces):.1f} to {max(paces):.1f} (1: an idle machine)"
-    lines = [f"shards of {bare['cpu']:.0f} ms CPU, {count} a run, medians of {rounds} rounds; {pace}"]
-    for executor, workers in ways:
-        each = {k: statistics.median(r[k] for r in runs[executor, workers]) for k in ("cpu", "clock")}
-        pairs = [b["cpu"] / r["cpu"] for b, r in zip(runs["bare", 1], runs[executor, workers], strict=True)]
-        share = f"{100 * statistics.median(pairs):.1f} % (rounds {', '.join(f'{100 * p:.1f}' for p in pairs)})"
-        clock = f"{each['clock']:7.1f} ms by the clock"
-        lines.append(
-            f"  {executor:9} x{workers}: {each['cpu']:7.2f} ms CPU, {clock}; bare loop's CPU over its own {share}"
-        )
+    lines = [f"throughput, {count} shards of {shard:.0f} ms by the clock a run; {pace}"]
+    for (executor, workers), each in runs.items():
+        shares = sorted(100 * r["share"] for r in each)
+        ends = f"{shares[0]:.2f} to {shares[-1]:.2f} in {_runs(shares)}"
+        lines.append(f"  {executor:9} x{workers}: {statistics.median(shares):.2f} % of the bare loop ({ends})")
     return lines
+
+
+def _runs(shares: list[float]) -> str:
+    return "one run" if len(shares) == 1 else f"{len(shares)} runs"
 
 
 def per_shard(count: int) -> list[str]:
@@ -123,7 +134,7 @@ def per_shard(count: int) -> list[str]:
     for executor in ("loop", "processes", "ray", "dask"):
         pace, r = slower(), apart(executor, count, 0, 2)
         pace = (pace + slower()) / 2
-        text = f"{r['cpu']:.2f} ms CPU per shard, {r['cpu'] / pace:.2f} at pace 1; {r['clock']:.2f} ms by the clock"
+        text = f"{r['cpu']:.2f} ms CPU per shard, {r['cpu'] / pace:.2f} at pace 1"
         lines.append(f"  {executor:9}: {text}; {r['start']:.1f} s CPU before the first tenth was done; pace {pace:.1f}")
     return lines
 
@@ -188,7 +199,7 @@ def main() -> None:
     start = time.process_time()
     Spin(1, 10**6).work(0)
     turns = int(10**6 * 0.1 / (time.process_time() - start))
-    say(throughput(turns, 30 if given.quick else 100, 1 if given.quick else 3))
+    say(throughput(turns, 30 if given.quick else 60, 1 if given.quick else 3))
     say(per_shard(100 if given.quick else 400))
     say(per_question(8 if given.quick else 16))
     if not given.quick:

@@ -56,6 +56,7 @@ def use(graph: Any, rng: Random) -> str:
     from specgrad.proof.certificate import network_digest
 
     assert str(graph)
+    assert graph._repr_html_()
     network_digest(graph)
     for layer in {n.group: n for n in graph.nodes}.values():
         if min(layer.shape, default=1):

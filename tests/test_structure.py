@@ -23,6 +23,7 @@ FLOORS = [
     "deployment",
     "curve",
     "picture",
+    "page",
     "scalar",
     "window",
     "op",

@@ -27,7 +27,7 @@ TONES: dict[str, tuple[Ink, Ink]] = {  # on light pages, on dark ones
     "win": (("#ffdd75", "#3b2300", "#b87400"), ("#6b4a00", "#fff1c9", "#e0a92b")),
     "back": (("#eadcff", "#2e1065", "#8250df"), ("#3b2468", "#efe4ff", "#a371f7")),
     "good": (("#d7f5dd", "#0b3d1a", "#1a7f37"), ("#0f3d1f", "#d2f5dc", "#3fb950")),
-    "open": (("#ffe8c2", "#4d2d00", "#9a6700"), ("#4a3200", "#ffe9c4", "#d29922")),
+    "open": (("#ffe8c2", "#4d2d00", "#8a5c00"), ("#4a3200", "#ffe9c4", "#d29922")),
     "bad": (("#ffd9d6", "#5f0f0a", "#cf222e"), ("#5c1a17", "#ffe3e0", "#f85149")),
     "width0": (("#f1f6ff", "#12213d", "#8aa4cf"), ("#16202f", "#e3ecf9", "#50688c")),
     "width1": (("#d3e2ff", "#12213d", "#7391c6"), ("#1d3355", "#e3ecf9", "#5b7eb5")),

@@ -19,7 +19,14 @@ CERTIFY = "certify net.onnx p.vnnlib --seconds 10"
 AUDIT = "audit net.onnx --runtime onnxruntime"
 CONFORMANCE = "conformance --runtime onnxruntime --operator relu --count 8"
 PAGES = "runtimes --only onnxruntime --count 8"
-OUTPUTS = [(AUDIT, "--html"), (CONFORMANCE, "--html"), (CERTIFY, "--vnncomp"), (CERTIFY, "--certificate")]
+SHOW = "show net.onnx"
+OUTPUTS = [
+    (AUDIT, "--html"),
+    (SHOW, "--svg"),
+    (CONFORMANCE, "--html"),
+    (CERTIFY, "--vnncomp"),
+    (CERTIFY, "--certificate"),
+]
 FOLDERS = [(CONFORMANCE, "--scripts"), (PAGES, "--write")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import time
@@ -185,6 +186,19 @@ def test_records_in_an_object_store(s3: str, tmp_path: Path) -> None:
         run(read_spec(written(tmp_path, spec.read_text().replace("questions = 8", "questions = 9"))))
 
 
+@pytest.mark.slow
+def test_a_cluster_that_runs(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    spec = read_spec(written(tmp_path, ASKING.format(seeds=2)))
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        assert run(spec, executor="dask", address=cluster.scheduler_address).run == 4
+    assert dict(jobs.results(spec.folder)) == bare_loop(tmp_path / "spec.toml")
+    with pytest.raises(SpecgradError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
+        run(spec, executor="dask", address="tcp://127.0.0.1:9")
+    with pytest.raises(SpecgradError, match="an address goes with executor dask or ray"):
+        run(spec, executor="loop", address="tcp://127.0.0.1:9")
+
+
 def test_two_elements_of_an_array(proving: Path, monkeypatch) -> None:
     monkeypatch.setattr(jobs, "opened", lambda executor, workers: jobs.Loop())
     done = []
@@ -227,6 +241,8 @@ def test_status_comes_from_the_records_alone(proving: Path) -> None:
     assert there.rate == pytest.approx(0.5)
     assert there.seconds_left == pytest.approx(2)
     assert 29 < there.quiet < 60
+    assert not there.rests  # 10 s and 20 usual gaps
+    assert dataclasses.replace(there, quiet=51.0).rests
     assert there.shares(2) == [(0.5, False), (1.0, False)]
     with pytest.raises(SpecgradError, match="holds no job"):
         standing(proving.parent / "nothing")

@@ -78,6 +78,14 @@ def test_tensors_and_arrays_as_arguments(tmp_path: Path) -> None:
     assert np.array_equal(read(tmp_path / "c.zarr"), plan.graph(params, x.astype(np.float32)))
 
 
+def test_a_graph_of_open_sizes(tmp_path: Path) -> None:
+    graph = sg.trace(lambda x: sg.max_pool(x, (3,), stride=1, padding=1), (1, "N"))
+    x = np.arange(10, dtype=np.float32).reshape(1, 10) % 4
+    plan = tiles(graph.at(N=10), 4)
+    plan.run(stored(tmp_path / "x.zarr", x, (1, 5)), tmp_path / "y.zarr", **FAST)
+    assert np.array_equal(read(tmp_path / "y.zarr"), graph(x))
+
+
 def test_a_target_that_is_there(source: str, tmp_path: Path) -> None:
     """Tiles of several whole chunks, without shards; float64 holds every float32."""
     params, x = given(SIZE)
@@ -319,6 +327,16 @@ def test_lazy_arrays(source: str) -> None:
             assert np.array_equal(array.compute(scheduler="synchronous"), expected)
     part = plan.dask(params, source, engine="numpy")[0][..., 3:9, 20:30]
     assert np.array_equal(part.compute(scheduler="threads"), whole[0][..., 3:9, 20:30])
+
+
+def test_two_plans_in_many_threads(source: str) -> None:
+    dask = pytest.importorskip("dask")
+    params, x = given(SIZE)
+    plans = [plan_at(SIZE, tile, classes) for tile in (8, 20)]
+    arrays = [plan.dask(params, source, engine="numpy") for plan in plans]
+    whole = plans[0].graph(params, x.astype(np.float32))
+    for got in dask.compute(*arrays, *arrays, scheduler="threads", num_workers=8):
+        assert np.array_equal(got, whole)
 
 
 def test_lazy_arrays_after_passes() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from html import escape as escape_html
+from collections.abc import Sequence
 
-from ..errors import printable
+from ..page import escape, executions, kind_of, legend, level, named, page, plot, text_at, tone_of, wide
 from .attribution import Attribution, Difference
 from .audit import Audit
 from .conformance import Conformance, Finding
@@ -14,68 +13,23 @@ from .judge import SEVERITY, Verdict
 from .layer import Layer
 from .rules import TEXT
 
-STYLE = """
-:root { color-scheme: light dark; --good: #2e7d32; --bad: #c62828; --open: #b26a00; --line: #8883; --soft: #8881; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-.verdict { font-weight: 600; } .good { color: var(--good); } .bad { color: var(--bad); } .open { color: var(--open); }
-.lead { border-left: 4px solid; padding: .25rem 1rem; margin: 1rem 0; } .lead span { color: CanvasText; }
-td.used { white-space: nowrap; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number, th.number { text-align: right; white-space: nowrap; }
-.wide { overflow-x: auto; } tr.above td { border-bottom: 0; } tr.below td { padding-top: 0; }
-details table { width: auto; margin: .3rem 0 .6rem; }
-.track { background: var(--soft); width: 9rem; height: .7rem; border-radius: .35rem; overflow: hidden; display: inline-block; }
-.track i { display: block; height: 100%; background: var(--good); } .track i.bad { background: var(--bad); }
-pre { background: var(--soft); padding: .8rem; overflow-x: auto; font-size: 13px; }
-code { font-size: 13px; } footer { margin-top: 3rem; opacity: .7; font-size: 13px; } svg text { fill: currentColor; }
-"""  # noqa: E501 - styles read best a rule per line
-GOOD, OPEN = ("exact", "rounding", "ok", "proven"), ("cannot tell", "refuses", "not offered", "not proven")
-
-
-def escape(text: str) -> str:
-    """Data as text of the page: nothing is obeyed, nothing is invisible."""
-    return escape_html("\n".join(map(printable, text.split("\n"))))
-
-
-def _tone(kind: str) -> str:
-    return "good" if kind in GOOD else "open" if kind in OPEN else "bad"
-
-
-def kind_of(kind: str) -> str:
-    return f'<span class="verdict {_tone(kind)}">{escape(kind)}</span>'
-
-
-FOOT = (
-    "A radius is a proven bound on what rounding does in every correct execution; what lies outside it is not rounding."
-)
-
-
-def page(title: str, verdict: str, lead: str, body: Sequence[str], foot: str = FOOT) -> str:
-    """The frame of every report."""
-    return "\n".join(
-        [
-            '<!doctype html><html lang="en"><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(verdict)}: {escape(title)}</title><style>{STYLE}</style>",
-            f"<h1>{kind_of(verdict)} &middot; {escape(title)}</h1>",
-            f'<div class="lead {_tone(verdict)}"><span>{lead}</span></div>',
-            *body,
-            f"<footer>Written by specgrad. {foot}</footer></html>\n",
-        ]
-    )
+MEANINGS = {
+    "exact": "every number is the one that exact arithmetic gives",
+    "rounding": "every number is within the proven radius: correct executions may differ that much",
+    "other arithmetic": "explained by an arithmetic other than float32 that was named, and not by float32",
+    "differs": "some number lies outside the proven radius: no correct execution gives it",
+    "crashes": "the runtime ended without an answer",
+    "times out": "the runtime gave no answer in time",
+    "refuses": "the runtime says that it does not support this",
+    "not offered": "the runtime has no such operator",
+    "not examined": "nothing was exposed here, so nothing is said",
+    "cannot tell": "no radius is known here",
+}
 
 
 def _versions(versions: object) -> str:
     text = ", ".join(f"{k} {v}" for k, v in dict(versions).items())  # type: ignore[call-overload]
     return escape(f" ({text})") if text else ""
-
-
-def executions(title: str, said: Mapping[str, str]) -> str:
-    """What a correct execution is, folded away."""
-    rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(text)}</td></tr>" for k, text in said.items())
-    return f"<details><summary>{escape(title)}</summary><table>{rows}</table></details>"
 
 
 def _bar(v: Verdict) -> str:
@@ -95,12 +49,11 @@ def _cell(v: Verdict) -> str:
     return f"{text} {escape(v.detail)}".rstrip()
 
 
-def _row(layer: Layer) -> str:
+def _row(number: int, layer: Layer) -> str:
     v = layer.verdict
     shape = "&times;".join(map(str, layer.shape))
-    name = f"<td><code>{escape(layer.name)}</code></td><td>{escape(layer.operator)}</td><td>{shape}</td>"
-    used = f'<td class="used">{_bar(v)}</td>'
-    return f"<tr>{name}<td>{kind_of(v.kind)}</td>{used}<td>{_cell(v)}</td></tr>"
+    judged = f'<td>{kind_of(v.kind)}</td><td>{named(layer.name)}</td><td class="used">{_bar(v)}</td>'
+    return f'<tr id="layer-{number}">{judged}<td>{escape(layer.operator)}</td><td>{shape}</td><td>{_cell(v)}</td></tr>'
 
 
 def _plot(layers: Sequence[Layer]) -> str:
@@ -115,35 +68,24 @@ def _plot(layers: Sequence[Layer]) -> str:
     def y(exponent: float) -> float:
         return 10 + height * (high - min(max(exponent, low), high)) / (high - low)
 
-    parts = [
-        f'<svg viewBox="0 0 {width:.0f} {height + 40:.0f}" style="max-width:{width:.0f}px" role="img">',
-        "<title>used / allowed, layer by layer</title>",
-    ]
+    parts = []
     for exponent in range(int(low), int(high) + 1, 2):
         parts += [
-            level(left, width - 10, y(exponent), "#8883"),
+            level(left, width - 10, y(exponent)),
             text_at(left - 6, y(exponent) + 4, f"1e{exponent}", "end"),
         ]
-    parts += [level(left, width - 10, y(0), "#c62828"), text_at(width - 12, y(0) - 4, "allowance", "end")]
+    parts += [level(left, width - 10, y(0), "bad"), text_at(width - 12, y(0) - 4, "allowance", "end")]
     for i, layer in enumerate(layers):
         ratio = layer.verdict.ratio
         height_of = low if ratio == 0 else high if not math.isfinite(ratio) else math.log10(ratio)
-        colour = "#c62828" if ratio > 1 else "#2e7d32"
+        tone = "bad" if ratio > 1 else "good"
         label = f"{layer.name}: {layer.verdict.kind}, {ratio:.2g}"
         parts.append(
-            f'<circle cx="{left + step * (i + 0.5):.1f}" cy="{y(height_of):.1f}" r="3" fill="{colour}">'
-            f"<title>{escape(label)}</title></circle>"
+            f'<circle class="fill-{tone}" cx="{left + step * (i + 0.5):.1f}" cy="{y(height_of):.1f}" '
+            f'r="{4 if ratio > 1 else 3}"><title>{escape(label)}</title></circle>'
         )
-    parts += [text_at(left, height + 34, "layers in order; exact ones lie on the floor", "start"), "</svg>"]
-    return "".join(parts)
-
-
-def level(x1: float, x2: float, y: float, colour: str) -> str:
-    return f'<line x1="{x1:.0f}" x2="{x2:.0f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}"/>'
-
-
-def text_at(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.0f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11">{text}</text>'
+    parts += [text_at(left, height + 34, "layers in order; exact ones lie on the floor", "start")]
+    return plot(width, height + 40, "used / allowed, layer by layer", parts)
 
 
 def _attribution(a: Attribution | None) -> str:
@@ -151,7 +93,7 @@ def _attribution(a: Attribution | None) -> str:
     if a is None:
         return ""
     rows = "".join(
-        f"<tr><td><code>{escape(name)}</code></td><td>{100 * share:.3g} %</td><td>{_difference(a.own[name])}</td>"
+        f"<tr><td>{named(name)}</td><td>{100 * share:.3g} %</td><td>{_difference(a.own[name])}</td>"
         f"<td>{_difference(a.seen[name])}</td></tr>"
         for name, share in a.largest(12)
     )
@@ -159,7 +101,8 @@ def _attribution(a: Attribution | None) -> str:
     return (
         f"<h2>Which layers explain the difference</h2><p>Largest difference at the output: {_difference(a.output)}. "
         f"All layers' own errors together explain {100 * a.explained:.3g} % of it, to first order. A correct runtime "
-        f"differs there by about {a.estimate:.2g} (an estimate, not a bound).</p><table>{head}{rows}</table>"
+        f"differs there by about {a.estimate:.2g} (an estimate, not a bound).</p>"
+        + wide(f"<table>{head}{rows}</table>")
     )
 
 
@@ -167,26 +110,48 @@ def _difference(d: Difference) -> str:
     return escape(f"{d.absolute:.2g}, relative {d.relative:.2g}, {d.ulps:.3g} ulp")
 
 
+def _link(audit: Audit, layer: Layer) -> str:
+    """The name of a layer, and the way to its row."""
+    row = next((k for k, other in enumerate(audit.layers) if other.name == layer.name), None)
+    return named(layer.name) if row is None else f'<a href="#layer-{row}">{named(layer.name)}</a>'
+
+
+def _summary(audit: Audit) -> str:
+    """How many layers have which verdict, and who used the most of what is allowed."""
+    kinds = [layer.verdict.kind for layer in audit.layers]
+    counts = ", ".join(f"{kinds.count(k)} {kind_of(k)}" for k in dict.fromkeys((*MEANINGS, *kinds)) if k in kinds)
+    used = [layer for layer in audit.layers if 0 < layer.verdict.ratio <= 1]
+    if not used:
+        return f"{counts}."
+    most = max(used, key=lambda layer: layer.verdict.ratio)
+    return f"{counts}. Most of its allowance, {most.verdict.ratio:.2g}, used {_link(audit, most)}."
+
+
 def audit_page(audit: Audit) -> str:
     """One audit: the layer to look at, the table of layers, the plot, the minimal reproduction."""
     first = audit.first
     if audit.export is not None:
-        lead = f"The export changes layer <code>{escape(audit.export.name)}</code>: {_cell(audit.export.verdict)}"
+        lead = f"The export changes layer {_link(audit, audit.export)}: {_cell(audit.export.verdict)}"
     elif first is not None:
-        lead = f"First layer that rounding does not explain: <code>{escape(first.name)}</code> ({escape(first.operator)}): {_cell(first.verdict)}"  # noqa: E501
+        lead = (
+            f"First layer that rounding does not explain: {_link(audit, first)} ({escape(first.operator)}): "
+            f"{_cell(first.verdict)}"
+        )
     elif audit.alone:
         lead = f"Outputs alone: {escape(str(audit.whole))}"
     else:
         lead = f"{audit.coverage.layers} layers, each within the proven radius of its own inputs."
-    rows = "".join(map(_row, audit.layers))
-    head = "<tr><th>layer<th>operator<th>shape<th>verdict<th>used of allowed<th>worst element</tr>"
+    rows = "".join(_row(k, layer) for k, layer in enumerate(audit.layers))
+    head = "<tr><th>verdict<th>layer<th>used of allowed<th>operator<th>shape<th>worst element</tr>"
     body = [
+        f"<p>{_summary(audit)}</p>" if audit.layers else "",
         f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
         f"Whole model, nothing exposed: {kind_of(audit.whole.kind)} {_cell(audit.whole)}</p>",
         f"<p>{escape(str(audit.coverage))}.</p>",
         *(f"<p>{escape(note)}</p>" for note in (*(audit.blind.sentences() if audit.blind else ()), *audit.notes)),
         _attribution(audit.attribution),
-        f"<h2>Layers</h2>{_plot(audit.layers)}<table>{head}{rows}</table>",
+        f"<h2>Layers</h2>{legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])}",
+        _plot(audit.layers) + wide(f"<table>{head}{rows}</table>"),
     ]
     titles = {
         "layers": "of one layer",
@@ -213,14 +178,14 @@ def conformance_page(result: Conformance) -> str:
     head = "<th>operator" + "".join(f'<th class="number">{escape(k)}' for k in kinds) + "<th>worst used of allowed"
     rows = []
     for operator, counts in result.counts.items():
-        cells = "".join(f'<td class="number {_tone(k)}">{counts[k] or ""}</td>' for k in kinds)
+        cells = "".join(f'<td class="number {tone_of(k)}">{counts[k] or ""}</td>' for k in kinds)
         ratio = _bar(Verdict("rounding", result.ratios[operator])) if result.ratios[operator] else ""
         rows.append(f"<tr><td>{escape(operator)}</td>{cells}<td>{ratio}</td></tr>")
     count = sum(sum(c.values()) for c in result.counts.values())
     lead = f"{len(result.findings)} findings in {count:,} generated questions (seed {result.seed})."
     body = [
         f"<p>{escape(result.runtime)}{_versions(result.versions)}</p>",
-        f"<h2>Operators</h2><table><tr>{head}</tr>{''.join(rows)}</table>",
+        "<h2>Operators</h2>" + legend(MEANINGS, kinds) + wide(f"<table><tr>{head}</tr>{''.join(rows)}</table>"),
         "<h2>Findings</h2>" + ("".join(map(_finding, result.findings)) or "<p>None.</p>"),
         "<h2>What counts as a correct execution</h2>" + executions("of one operator", result.deployment),
     ]

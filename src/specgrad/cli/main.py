@@ -33,6 +33,7 @@ from ..files import write_whole
 from ..graph.explain import explain as run_explain
 from ..graph.graph import Graph
 from ..graph.show import HEADER, Row, rows
+from ..picture import is_picture
 from ..rulebook import rule as rule_text
 from ..rulebook import rules
 from . import screen
@@ -100,19 +101,26 @@ def _options(
     """`main` takes --debug out of the arguments; here it stands for --help."""
 
 
-@app.command(epilog="Example: specgrad show resnet18.onnx")
+@app.command(epilog="Example: specgrad show resnet18.onnx --svg resnet18.svg")
 def show(
     model: Model,
     inputs: Inputs = None,
     shape: Shapes = None,
     detail: Annotated[bool, typer.Option(help="A row per operator, not per layer.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the network into this file.")] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Layers, shapes, parameters, multiply-adds and receptive fields."""
+    check_file(svg, is_picture, force)
     graph, notes = known_part(load_model(model), inputs or [], shape or [])
     body, total = rows(graph, detail=detail)
     data = {"layers": [_as_numbers(row) for row in body], "total": total, "notes": notes}
+    picture = None if svg is None else graph.draw(detail=detail)
     say("show", "ok", data, as_json, lambda: screen.show_graph(Console(), graph, detail, notes))
+    if svg is not None and picture is not None:
+        with writing(svg):
+            picture.save(svg)
 
 
 def _as_numbers(row: Row) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ShapeError
 from ..op import shape_of
@@ -14,6 +14,9 @@ from .node import CONSTANT, INPUT, Arg, Kind, Node, NumberArg, Program, bind, di
 from .open import Open
 from .run import call
 from .show import table
+
+if TYPE_CHECKING:
+    from ..picture import Picture
 
 __all__ = ["CONSTANT", "INPUT", "Arg", "Graph", "Kind", "Node", "NumberArg", "bind", "distinct"]
 
@@ -36,6 +39,29 @@ class Graph(Program):
 
     def __repr__(self) -> str:
         return f"Graph({', '.join(self.names)}; {len(self.nodes)} nodes)"
+
+    def draw(self, report: Any = None, *, detail: bool = False, columns: int | None = None) -> Picture:
+        """A picture: layers as boxes, shapes on the arrows; notebooks show it, `.save("net.svg")` writes it.
+
+        report   an audit, bounds (ibp, crown) or radii (keep=True) of this network: verdicts or widths as colours
+        detail   a box per operator, not per layer
+        columns  how many; by default as many as make it largest on a page
+
+        Layers that go cell by cell (activations, batch norm) stand in the box of the layer before them.
+
+        >>> import specgrad as sg
+        >>> graph = sg.trace(lambda x: sg.max_pool(sg.relu(x), (2,)), (1, 6))
+        >>> "max_pool" in graph.draw().svg
+        True
+        """
+        from .draw import draw
+
+        return draw(self, report, detail=detail, columns=columns)
+
+    def _repr_html_(self) -> str:
+        from .draw import html
+
+        return html(self)
 
     def at(self, **given: Any) -> Self:
         """The same network at other sizes: `at(N=8)`, or `at(x=(8, 3, 64, 64))` by the shape of an input.

@@ -171,6 +171,11 @@ def _open_sizes(graph: Program) -> tuple[dict[str, Any], str]:
     return {n.name: [_one_word(s, opened.defaults) for s in n.shape] for n in opened.program.nodes}, f" at {at}"
 
 
+def open_shapes(graph: Program) -> dict[str, Any]:
+    """Shapes in which names stand for open sizes, by node; none where nothing is open."""
+    return _open_sizes(graph)[0]
+
+
 def _one_word(size: Any, defaults: dict[str, int]) -> str:
     """An expression that is long is shown as what it is at the defaults, in brackets."""
     return f"({size_at(size, defaults)})" if " " in str(size) or "/" in str(size) else str(size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from .stores import Store, address_of
 from .tile_job import Workshop
 
 _shops: dict[str, Workshop] = {}
+_making = threading.Lock()
 
 
 def lazy(plan: Any, args: Sequence[Any], engine: str, compute: Any) -> Any:
@@ -80,12 +82,13 @@ def _nested(cells: dict[Box, Any]) -> Any:
 def _computed(blueprint: Blueprint, k: int, read: dict[int, Array]) -> dict[int, Array]:
     """A tile in a worker, which makes the plan once."""
     key = json.dumps(blueprint.identity, sort_keys=True)
-    if key not in _shops:
-        recipe: Any = "specgrad.scale.restored:plan_of"
-        plan: Any = make(recipe, {"blueprint": blueprint})
-        _shops.clear()  # of the plan before
-        _shops[key] = Workshop(plan, blueprint)
-    shop = _shops[key]
+    with _making:  # dask's threads ask for it all at once
+        shop = _shops.get(key)
+        if shop is None:
+            plan: Any = make("specgrad.scale.restored:plan_of", {"blueprint": blueprint})
+            shop = Workshop(plan, blueprint)
+            _shops.clear()  # of the plan before
+            _shops[key] = shop
     with shop.without_gradients():
         dtype, nodes = shop.compute, shop.plan.graph.nodes
         values = shop.run(shop.plan[k], read)

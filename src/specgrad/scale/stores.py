@@ -61,7 +61,8 @@ class Store:
         import tensorstore
 
         self.name, self.address, self.api = name, address, tensorstore
-        spec = {**_spec(address), "context": ONE_THREAD}
+        spec = _spec(address)
+        spec["context"] = {**ONE_THREAD, **spec.get("context", {})}
         try:
             self.array = tensorstore.open(spec if create is None else spec | create, create=create is not None).result()
         except ValueError as error:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..html import escape, executions, kind_of, level, page, text_at
+from ...page import escape, executions, kind_of, level, page, text_at, tone_of
+from ...page import plot as plotted
 from .preserve import Preserved, Sample
 
-COLOURS = {"proven": "#2e7d32", "not proven": "#b26a00", "differs": "#c62828"}
+KINDS = ("proven", "not proven", "differs")
 LOW, HIGH, PER_DECADE = -6, 8, 2  # of log10(margin / tolerance); what lies beyond stands in the outer bars
 LEAST, MOST = -2, 2  # decades that are drawn in any case
 MOST_ROWS = 200
@@ -55,7 +56,7 @@ def bar_of(ratio: float) -> int:
 
 def plot(samples: Sequence[Sample]) -> str:
     """How many samples have which margin over tolerance, half a decade a bar; right of the line is proven."""
-    bars: list[dict[str, int]] = [dict.fromkeys(COLOURS, 0) for _ in range(PER_DECADE * (HIGH - LOW))]
+    bars: list[dict[str, int]] = [dict.fromkeys(KINDS, 0) for _ in range(PER_DECADE * (HIGH - LOW))]
     for s in samples:
         bars[bar_of(s.ratio)][s.verdict] += 1
     first, last = _decades(bars)
@@ -63,25 +64,21 @@ def plot(samples: Sequence[Sample]) -> str:
     most = max(sum(bars[k].values()) for k in drawn) or 1
     left, step, height, bottom = 46.0, 26.0, 180.0, 214.0
     width = left + step * len(drawn) + 14
-    parts = [
-        f'<svg viewBox="0 0 {width:.0f} 262" style="max-width:{width:.0f}px" role="img">',
-        "<title>samples by margin over tolerance</title>",
-        text_at(0, 16, "samples", "start"),
-    ]
+    parts = [text_at(0, 16, "samples", "start")]
     for share in (0.0, 0.5, 1.0) if most % 2 == 0 else (0.0, 1.0):
         y = bottom - height * share
-        parts += [level(left, width - 10, y, "#8883"), text_at(left - 6, y + 4, f"{most * share:,.0f}", "end")]
+        parts += [level(left, width - 10, y), text_at(left - 6, y + 4, f"{most * share:,.0f}", "end")]
     for at, k in enumerate(drawn):
         parts += _bar(left + step * at, step, bottom, height / most, bars[k], k)
     for decade in range(first, last + 1):
         name = f"1e{decade}" if decade else "1"
         parts.append(text_at(left + step * PER_DECADE * (decade - first), bottom + 16, name, "middle"))
     line = left + step * PER_DECADE * (0 - first)
-    parts.append(f'<line x1="{line:.0f}" x2="{line:.0f}" y1="6" y2="{bottom:.0f}" stroke="#888" stroke-width="1.5"/>')
+    parts.append(f'<line x1="{line:.0f}" x2="{line:.0f}" y1="6" y2="{bottom:.0f}" class="middle" stroke-width="1.5"/>')
     parts += [text_at(line - 6, 16, "may turn", "end"), text_at(line + 6, 16, "cannot turn", "start")]
     beyond = "; the outer bars hold all that lies beyond" if _is_cut(bars, first, last) else ""
     parts += [text_at(left, bottom + 38, f"margin divided by tolerance{beyond}", "start")]
-    return "".join([*parts, "</svg>", _legend(samples)])
+    return plotted(width, 262, "samples by margin over tolerance", parts) + _legend(samples)
 
 
 def _decades(bars: Sequence[dict[str, int]]) -> tuple[int, int]:
@@ -103,16 +100,16 @@ def _bar(x: float, step: float, bottom: float, unit: float, bar: dict[str, int],
             label = f"{count} {kind}: margin {low:.2g} to {high:.2g} times the tolerance"
             parts.append(
                 f'<rect x="{x + 2:.1f}" y="{y:.1f}" width="{step - 4:.1f}" height="{count * unit:.1f}" '
-                f'fill="{COLOURS[kind]}"><title>{escape(label)}</title></rect>'
+                f'class="fill-{tone_of(kind)}"><title>{escape(label)}</title></rect>'
             )
     return parts
 
 
 def _legend(samples: Sequence[Sample]) -> str:
     words = []
-    for kind, colour in COLOURS.items():
+    for kind in KINDS:
         count = sum(s.verdict == kind for s in samples)
-        words.append(f'<span style="color:{colour}">&#9632;</span> {escape(kind)} {count}')
+        words.append(f'<span class="{tone_of(kind)}">&#9632;</span> {escape(kind)} {count}')
     return f"<p>{' &nbsp; '.join(words)}</p>"
 
 

@@ -1,0 +1,118 @@
+"""Pages of reports: colours that can be read in light and dark, tables that scroll, names shortened, ways to rows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from specgrad.check.audit import Audit
+from specgrad.check.html import MEANINGS, audit_page
+from specgrad.check.judge import SEVERITY, Verdict
+from specgrad.check.layer import Layer
+from specgrad.page import MOST_NAME, STYLE, legend, named, page, tone_of
+from test_picture import contrast
+
+LONG = "/features/denseblock4/denselayer16/conv2/Conv_quantized"
+LAYERS = (
+    Layer("stem", "conv k3", (1, 4, 8, 8), Verdict("rounding", 0.25)),
+    Layer(LONG, "max_pool k2", (1, 4, 4, 4), Verdict("differs", 7.0, where=(0, 0, 0, 3), got=1.0, wanted=2.0)),
+    Layer("<b>last</b>", "relu", (1, 4, 4, 4), Verdict("exact", 0.0)),
+)
+AUDIT = Audit("net.onnx", "onnxruntime", {}, LAYERS, Verdict("differs", 7.0))
+
+
+def variables(block: str) -> dict[str, str]:
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", block))
+
+
+def pages() -> dict[str, dict[str, str]]:
+    """The colours that the style sheet itself states."""
+    light, dark = re.findall(r":root \{([^}]*)\}", STYLE)
+    return {"light": variables(light), "dark": variables(dark)}
+
+
+@pytest.mark.parametrize("which", ["light", "dark"])
+@pytest.mark.parametrize("text", ["ink", "soft", "good", "bad", "open", "link"])
+def test_every_text_can_be_read(which: str, text: str) -> None:
+    colours = pages()[which]
+    assert contrast(colours[text], colours["paper"]) >= 4.5
+    assert contrast(colours[text], colours["shade"]) >= 4.5  # of code, and of the row that was linked to
+
+
+def test_no_other_colour_is_used() -> None:
+    """A colour in the page itself would not follow the reader's choice."""
+    written = audit_page(AUDIT).replace(STYLE, "")
+    assert not re.findall(r"#[0-9a-f]{3,8}\b(?![^<]*</code>)", written)
+    assert "opacity" not in STYLE
+
+
+def test_the_failing_row_is_a_click_away() -> None:
+    text = audit_page(AUDIT)
+    (target,) = re.findall(r'does not explain: <a href="#([\w-]+)">', text)
+    row = re.search(rf'<tr id="{target}">(.*?)</tr>', text)[1]
+    assert "differs" in row
+    assert LONG in row  # in the title, whole
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
+
+
+def test_a_summary_and_a_legend_stand_above_the_table() -> None:
+    text = audit_page(AUDIT)
+    plain = re.sub(r"<[^>]*>", "", text)
+    assert "1 exact, 1 rounding, 1 differs. Most of its allowance, 0.25, used stem." in plain
+    assert plain.index(MEANINGS["differs"]) < plain.index("worst element")
+    assert MEANINGS["refuses"] not in plain
+
+
+def test_every_verdict_has_a_meaning_and_a_tone() -> None:
+    assert set(SEVERITY) <= set(MEANINGS)
+    assert {tone_of(k) for k in ("exact", "holds", "proven")} == {"good"}
+    assert legend(MEANINGS, []) == ""
+
+
+def test_long_names_keep_both_ends() -> None:
+    text = named(LONG)
+    shown = re.search(r">([^<]*)</code>", text)[1]
+    assert len(shown) <= MOST_NAME
+    assert (LONG.startswith(shown[:8]), LONG.endswith(shown[-8:])) == (True, True)
+    assert f'title="{LONG}"' in text
+    assert named("conv1") == "<code>conv1</code>"
+
+
+class Tables(HTMLParser):
+    """Tables that stand in no box of their own that scrolls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[bool] = []
+        self.loose = 0
+        self.count = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "div":
+            self.open.append(("class", "wide") in attrs)
+        if tag == "table":
+            self.count += 1
+            self.loose += not any(self.open)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "div":
+            self.open.pop()
+
+
+def test_tables_scroll_on_a_phone() -> None:
+    tables = Tables()
+    tables.feed(audit_page(replace(AUDIT, deployment={"layers": {"execution": "float32"}})))
+    assert (tables.count, tables.loose) == (2, 0)
+    planted = Tables()
+    planted.feed(page("t", "ok", "", ["<table></table>"]))
+    assert planted.loose == 1
+
+
+def test_names_are_data() -> None:
+    assert "<b>last" not in audit_page(AUDIT)
+    assert '"onload' not in named('x"onload=alert(1) ' + "y" * 60)
