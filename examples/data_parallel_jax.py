@@ -4,6 +4,9 @@ The batch is split along its first axis over a mesh of devices, in two ways. `ji
 sharded arrays, and XLA splits the work. `shard_map`: the function of one share runs on every device, and `pmean` takes
 the mean. Both must give the gradient of the whole batch on one device within the rounding bound that
 data_parallel_torch.py derives, cell by cell.
+
+Leave only the batch to `jit`: along an axis of the image XLA computes wrong gradients (docs/findings/sharding.md); for
+that there is sg.compile(graph, "jax", mesh=, split=).
 """
 
 from __future__ import annotations

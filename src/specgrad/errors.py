@@ -91,6 +91,7 @@ PACKAGES = {
     "ray": ("ray", "ray"),
     "rich": ("rich", "cli"),
     "safetensors": ("safetensors", "save"),
+    "tensorstore": ("tensorstore", "scale"),
     "torch": ("torch", "torch"),
     "typer": ("typer", "cli"),
     "vnnlib": ("vnnlib", "vnnlib"),

@@ -36,6 +36,19 @@ def test_no_help_is_cut(run, monkeypatch, columns: int) -> None:
     assert "--html report.html" in next(x for x in run("audit --help")[1].splitlines() if "Example" in x)
 
 
+def test_every_command_is_in_a_group(run) -> None:
+    from specgrad.cli.groups import GROUPS
+    from specgrad.cli.main import app
+
+    out = run("--help")[1]
+    assert all(f"\n{title}\n" in out for title in GROUPS)
+    assert "Other" not in out
+    registered = {c.name or c.callback.__name__ for c in app.registered_commands} | {
+        g.name for g in app.registered_groups
+    }
+    assert registered == {name for names in GROUPS.values() for name in names}
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
     command = tmp_path / "specgrad"

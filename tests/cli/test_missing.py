@@ -177,6 +177,8 @@ ASKED_BEFORE = {
     "specgrad.check.deploy_torch": {"torch"},  # check.deploy asks first
     "specgrad.check.decisions": {"torch", "jax"},  # preserve asks first; JAX is run where it is installed
     "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them
+    "specgrad.scale.blueprint": {"torch"},  # blueprint_of asks for its engine first
+    "specgrad.scale.tile_job": {"torch", "jax"},
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
 }
 

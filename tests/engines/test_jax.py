@@ -304,6 +304,14 @@ def test_graphs_run_as_one_function(jit: bool) -> None:
         np.testing.assert_array_equal(got[name], y)
 
 
+def test_jit_of_a_compiled_graph_lowers_itself() -> None:
+    """jax.jit copies the attributes of a function, and so our `lower` in place of its own."""
+    f = sg.compile(sg.trace(lambda x: {"b": sg.relu(x), "a": x + 1}, (2,)), "jax")
+    x = jnp.ones(2)
+    assert set(jax.jit(f).lower(x).compile()(x)) == {"a", "b"}
+    assert len(f.lower(x).compile()(x)) == 2
+
+
 def test_derivative_graphs_share_their_winners() -> None:
     """vjp and jvp graphs hold winner, take and put; compiled they search once and scatter nothing."""
     graph = sg.trace(lambda x: sg.max_pool(x, (3, 2), stride=(2, 1), padding=1), (2, 6, 6))

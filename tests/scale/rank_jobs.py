@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
@@ -95,10 +96,10 @@ class Post:
         self.restore = lambda: (setattr(dist, "batch_isend_irecv", right), setattr(exchange.Link, "swap", swap))
 
 
-def run_case(seed: int, rank: int) -> Part | str:
+def run_case(seed: int, group: Any) -> Part | str:
     c = case(seed)
     try:
-        s = shard(c.graph, None, c.axis, sizes=c.sizes)
+        s = shard(c.graph, group, c.axis, sizes=c.sizes)
     except sg.UnsupportedError as error:
         return str(error)
     post = Post()
@@ -114,9 +115,12 @@ def run_case(seed: int, rank: int) -> Part | str:
 
 
 def run_cases(rank: int, count: int, seeds: list[int], mistake: str | None = None) -> list[Part | str]:
+    group = None
     if mistake is not None:
         MISTAKES[mistake]()
-    return [run_case(seed, rank) for seed in seeds]
+    if mistake == "no_token":
+        group = dist.new_group(timeout=timedelta(seconds=5))  # who waits for ever need not wait long
+    return [run_case(seed, group) for seed in seeds]
 
 
 # --- planted mistakes -------------------------------------------------------------------------------------------------
@@ -223,7 +227,8 @@ def statistics(x: Any) -> Any:
     """Sums and maxima over the image, and what reads them: with ties, which rows of several ranks share."""
     centred = x - sg.mean(x, (2, 3), keepdims=True)
     shifted = x - sg.amax(x, (2, 3), keepdims=True)
-    return centred * sg.broadcast(sg.amax(x, (2, 3), keepdims=True, ties="all"), (1, 2, 8, 4)), shifted, sg.sum(x * x)
+    largest = sg.broadcast(sg.amax(x, (2, 3), keepdims=True, ties="all"), (1, 2, 8, 4))
+    return centred * largest, shifted, sg.sum(x * x), sg.group_norm(x, 1)
 
 
 def run_statistics(rank: int, count: int, x: Tensor, cotangents: list[Tensor]) -> Any:
@@ -280,3 +285,30 @@ def segmentation() -> sg.Graph:
         return sg.cross_entropy(sg.conv(p["w"], None, x, padding=1), labels)
 
     return sg.trace(net, {"w": (3, 2, 3, 3)}, (1, 2, 9, 5), sg.Index((1, 9, 5)))
+
+
+def gathering(p: Any, x: Any, scale: Any) -> Any:
+    """A running sum over the rows, which reads everything, between convolutions; a second input that is whole."""
+    y = sg.cumsum(sg.conv(p["w"], None, x, padding=1), 2)
+    return sg.conv(p["v"], None, y, padding=1) * sg.broadcast(scale, (1, 2, 9, 5)), y
+
+
+GATHERING = {"w": (2, 1, 3, 3), "v": (2, 2, 3, 3)}, (1, 1, 9, 5), (1, 2, 1, 1)
+
+
+def run_gathering(rank: int, count: int, weights: dict[str, Tensor], x: Tensor, scale: Tensor) -> Any:
+    """With all gradients, with those of the data alone, and without any; in a group of two of four ranks."""
+    group = dist.new_group([1, 3])
+    if rank not in (1, 3):
+        return None
+    s = shard(sg.trace(gathering, *GATHERING), group, 2, sizes=[2, 7], allow_whole=True)
+    given = [{k: t.clone().requires_grad_() for k, t in weights.items()}]
+    given += [x[s.reads[0]].clone().requires_grad_(), scale.clone().requires_grad_()]
+    inputs = [*given[0].values(), *given[1:]]
+    outputs = s(*given)
+    total = sum((y * y).sum() for y in outputs)
+    grads = torch.autograd.grad(total, inputs, retain_graph=True)
+    (alone,) = torch.autograd.grad(total, [given[1]])
+    with torch.no_grad():
+        plain = s(*given)
+    return [y.detach() for y in outputs], s.box, grads, alone, plain, s.reads[0]

@@ -20,10 +20,10 @@ PRELOADED = [
     "specgrad.scale.sharded",
     "tiled_networks",
 ]
-LONGEST = 300  # seconds until ranks that wait for each other give up
+LONGEST = timedelta(seconds=300)  # until ranks that wait for each other give up
 
 
-def on_ranks(count: int, job: Callable[..., Any], *args: Any, seconds: float = LONGEST) -> list[Any]:
+def on_ranks(count: int, job: Callable[..., Any], *args: Any) -> list[Any]:
     """What a job returns on every rank, or the text of its error; a server forks them, so that torch is read once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
@@ -31,7 +31,7 @@ def on_ranks(count: int, job: Callable[..., Any], *args: Any, seconds: float = L
         pipes, processes = [], []
         for rank in range(count):
             here, there = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(there, folder, rank, count, seconds, job, args), daemon=True)
+            process = context.Process(target=_work, args=(there, folder, rank, count, job, args), daemon=True)
             process.start()
             there.close()
             pipes.append(here)
@@ -49,18 +49,17 @@ def _received(pipe: Any) -> Any:
         return "the process ended"
 
 
-def _work(pipe: Any, folder: str, rank: int, count: int, seconds: float, job: Callable[..., Any], args: Any) -> None:
+def _work(pipe: Any, folder: str, rank: int, count: int, job: Callable[..., Any], args: Any) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     store = dist.FileStore(str(Path(folder) / "store"), count)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=timedelta(seconds=seconds))
     try:
-        pipe.send_bytes(
-            pickle.dumps(job(rank, count, *args))
-        )  # not send: torch would share its memory, which ends here
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=LONGEST)
+        result = pickle.dumps(job(rank, count, *args))
+        pipe.send_bytes(result)  # not send: torch would share its memory, which ends here
     except Exception:
         pipe.send_bytes(pickle.dumps(traceback.format_exc()))
     finally:

@@ -18,7 +18,7 @@ import pytest
 
 from specgrad.errors import ParameterError, UnsupportedError
 from specgrad.scale import jobs, records
-from specgrad.scale.executors import SPAWN
+from specgrad.scale.executors import SPAWN, Loop
 from specgrad.scale.jobs import JobError, crashes, digest, results, run, status
 
 CUBES = "shard_jobs:Cubes"
@@ -216,6 +216,16 @@ def test_workers_end_with_their_runner(tmp_path: Path) -> None:
     pytest.fail("workers outlived their runner")
 
 
+def test_a_script_without_a_guard_blames_no_shard(tmp_path: Path) -> None:
+    """Workers import it, and would run it again."""
+    script = tmp_path / "runner.py"
+    script.write_text(RUNNER.replace('if __name__ == "__main__":', "if True:"))
+    words = [json.dumps(sys.path), str(tmp_path / "job"), '{"count": 5}', "processes"]
+    done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True)
+    assert "workers die before they have made the job: exit code 1; a script that runs jobs must" in done.stderr
+    assert (status(tmp_path / "job").done, status(tmp_path / "job").crashed) == (frozenset(), frozenset())
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +261,8 @@ def test_a_job_that_cannot_be_made(tmp_path: Path) -> None:
             run(recipe, {}, tmp_path)
     with pytest.raises(ParameterError, match="executor must be one of loop, processes"):
         run(CUBES, {"count": 3}, tmp_path, executor="threads")
+    with pytest.raises(ParameterError, match="does not say how many workers it has"):
+        run(CUBES, {"count": 3}, tmp_path, executor=Loop())
     with pytest.raises(ParameterError, match="workers must be at least 1"):
         run(CUBES, {"count": 3}, tmp_path, workers=0)
 

@@ -261,3 +261,20 @@ def test_a_second_input_is_cut_where_it_meets_the_first() -> None:
 def test_wrong_sizes_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(sg.ParameterError, match="parts"):
         Parts(traced(sg.relu, X.shape), 2, **wrong)
+
+
+def test_wrong_axes_and_graphs_are_refused() -> None:
+    with pytest.raises(sg.SpecgradError, match="parts: axis 7 does not exist; the value has 4 axes"):
+        Parts(traced(sg.relu, X.shape), 7, count=2)
+    with pytest.raises(sg.ShapeError, match="parts: needs a data input with axes"):
+        Parts(traced(lambda p: p["a"] + 1, {"a": (3,)}), 0, count=2)
+    with pytest.raises(sg.ParameterError, match="axis 2 has no cells to cut"):
+        Parts(traced(sg.relu, (1, 2, 0, 6)), 2, count=2)
+
+
+def test_many_parts_are_planned_in_time_that_grows_with_them() -> None:
+    """Not with their square: a part looks for its cells at those who have them."""
+    graph = traced(lambda x: sg.conv(np.ones((3, 2, 3, 3)), None, x, padding=1), (1, 2, 4096, 6))
+    parts = Parts(graph, 2, count=1024)
+    assert parts.cells_moved == 1023 * 2 * 2 * 6
+    assert [m.target for m in parts.moves(graph.input_positions[0])][:4] == [0, 1, 1, 2]

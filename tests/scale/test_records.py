@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +12,6 @@ import pytest
 from specgrad.errors import ParameterError, UnsupportedError
 from specgrad.scale.jobs import results, run
 from specgrad.scale.records import Records
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """A bucket of moto's server."""
-    pytest.importorskip("moto")
-    pytest.importorskip("obstore")
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    settings = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "tests",
-        "AWS_SECRET_ACCESS_KEY": "tests",
-        "AWS_REGION": "us-east-1",
-    }
-    before = dict(os.environ)
-    os.environ.update(settings)
-    try:
-        import urllib.request
-
-        request = urllib.request.Request(f"http://{host}:{port}/shards", method="PUT")
-        urllib.request.urlopen(request).close()
-        yield "s3://shards"
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-        server.stop()
 
 
 @pytest.fixture(params=["folder", "file", "memory", "s3"])

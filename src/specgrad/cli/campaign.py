@@ -207,7 +207,8 @@ def show_estimate(console: Console, spec: Path, verdict: str, data: Mapping[str,
 
 def show_run(console: Console, spec: Path, verdict: str, data: Mapping[str, Any]) -> None:
     _head(console, verdict, f"{spec}: {_times(data['shards'], 'shard')} of kind {data['kind']}")
-    text = f"{data['run']:,} run in {time_text(data['seconds'])}, {data['before']:,} were done before"
+    text = f"{data['run']:,} run in {time_text(data['seconds'])}"
+    text += f", {data['before']:,} were done before" if data["before"] else ""
     left = data["shards"] - data["run"] - data["before"] - data["crashed"]
     screen.line(console, text + (f", {left:,} left for others" if left else ""))
     if data["deaths"]:
@@ -222,7 +223,8 @@ def show_status(console: Console, there: Any) -> None:
     _head(console, there.verdict, f"{there.kind}, {there.folder}")
     drawn = screen.has_bars(console)
     letters = "·░▒▓█" if drawn else ".:-+#"
-    cells = [("x" if crashed else letters[int(share * 4)]) for share, crashed in there.shares(CELLS)]
+    width = min(CELLS, max(10, console.width - 12))
+    cells = ["x" if crashed else letters[int(share * 4)] for share, crashed in there.shares(width)]
     percent = 100 * len(there.done) / there.count
     screen.line(console, f"{''.join(cells)}  {int(percent * 10) / 10:.3g} %", whole=True)
     text = f"{len(there.done):,} of {_times(there.count, 'shard')} done, {len(there.crashed):,} crashed"
@@ -230,7 +232,8 @@ def show_status(console: Console, there: Any) -> None:
     if there.left:
         said = rate_text(there.rate, there.seconds_left)
         quiet = f"the last one {time_text(there.quiet)} ago" if there.quiet is not None else "none yet"
-        screen.line(console, f"{said}; {quiet}" if said else quiet)
+        rests = "nobody seems to be at work; when somebody was: " if there.rests and said else ""
+        screen.line(console, f"{rests}{said}; {quiet}" if said else quiet)
 
 
 def show_collected(console: Console, spec: Path, result: Any) -> None:
@@ -246,6 +249,9 @@ def show_collected(console: Console, spec: Path, result: Any) -> None:
     print_table(console, [Column("", folds=True), *(Column(k, right=True) for k in kinds)], rows)
     if len(shown) > SHOWN:
         screen.line(console, f"and {len(shown) - SHOWN:,} more rows (--json lists all)")
+    left = result.shards - result.done - len(result.crashes)
+    if left:
+        screen.line(console, ("unfinished", "yellow"), f" {_times(left, 'shard')} to be run")
     for crash in result.crashes[:SHOWN]:
         screen.line(console, ("crashed", "yellow"), f" shard {crash['shard']}: {crash['how']}")
     if len(result.crashes) > SHOWN:

@@ -40,6 +40,7 @@ from . import screen
 from .campaign import register_campaign
 from .certify import register_certify
 from .compare import register_compare
+from .groups import Grouped
 from .models import known_part, load_model, read_array, read_inputs
 from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
 from .output import Force, check_file, check_folder, is_report, writing
@@ -51,6 +52,7 @@ from .tolerance import register_tolerance
 from .window import register_window
 
 app = typer.Typer(
+    cls=Grouped,
     no_args_is_help=True,
     help="One network, one meaning: show, audit, certify models; examine runtimes; explain outputs; check proofs.",
     rich_markup_mode=None,

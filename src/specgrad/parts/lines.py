@@ -70,19 +70,23 @@ def box_rules(graph: Graph) -> dict[int, BoxRule]:
 class Lines:
     """The lines of a graph, from axes of its first data input; default: those after the second, or the last.
 
+    axes     those of the first data input
     places   (node, axis) -> its line, and the cells of the first input that one of its cells stands for
     whole    the layers at which a line ends, by name
     ends     the nodes at which one does, and the axes of the argument
+
+    who: whom errors are to name
     """
 
-    def __init__(self, graph: Graph, axes: Sequence[int] | None = None) -> None:
+    def __init__(self, graph: Graph, axes: Sequence[int] | None = None, *, who: str = "tiles") -> None:
         self.graph, self.rules = graph, box_rules(graph)
         data = [p for p in data_positions(graph) if graph.nodes[p].kind == "real"]
         if not data or not graph.nodes[data[0]].shape:
             text = "needs a data input with axes, an argument that is no structure"
-            raise ShapeError("tiles", f"{text}; the graph takes {', '.join(graph.names) or 'nothing'}")
+            raise ShapeError(who, f"{text}; the graph takes {', '.join(graph.names) or 'nothing'}")
         first, rank = data[0], len(graph.nodes[data[0]].shape)
-        chosen = range(min(2, rank - 1), rank) if axes is None else axes_of("tiles", axes, rank)
+        chosen = range(min(2, rank - 1), rank) if axes is None else axes_of(who, axes, rank)
+        self.axes: Shape = tuple(chosen)
         starts = [(first, axis) for axis in chosen]
         self.edges = {p: list(self._edges(p)) for p in self.rules}
         self.places: dict[Vertex, Place] = {v: Place(line, Fraction(1)) for line, v in enumerate(starts)}

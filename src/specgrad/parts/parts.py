@@ -9,6 +9,7 @@ read it there. No method that computes each cell at its owner alone moves less, 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -96,7 +97,7 @@ class Parts:
         sizes: Sequence[int] | None = None,
         allow_whole: bool = False,
     ) -> None:
-        lines = Lines(graph.at(), [axis])
+        lines = Lines(graph.at(), [axis], who="parts")
         self.graph, self.rules = lines.graph, lines.rules
         self.allow_whole = allow_whole
         first, self.axis = next(v for v, place in lines.places.items() if place.line == 0)
@@ -217,13 +218,16 @@ class Parts:
         """What parts read of a value and do not own, from its owners: each cell once, in one order for all parts."""
         if a not in self.axes:
             return []
-        return [move for target in range(self.count) for move in self._into(a, target)]
+        starts = [self.owned(a, d)[self.axes[a]][0] for d in range(self.count)]
+        return [move for target in range(self.count) for move in self._into(a, target, starts)]
 
-    def _into(self, a: int, target: int) -> Iterator[Move]:
-        pieces = disjoint(self.reads(a, target))
-        for source in range(self.count):
-            boxes = [overlap(piece, self.owned(a, source)) for piece in pieces] if source != target else []
-            yield from (Move(source, target, box) for box in boxes if box is not None)
+    def _into(self, a: int, target: int, starts: list[int]) -> Iterator[Move]:
+        for piece in disjoint(self.reads(a, target)):
+            first, stop = piece[self.axes[a]]
+            for source in range(bisect_right(starts, first) - 1, bisect_left(starts, stop)):
+                box = overlap(piece, self.owned(a, source))
+                if box is not None and source != target:
+                    yield Move(source, target, box)
 
     @cached_property
     def exchanges(self) -> dict[int, list[Move]]:

@@ -8,6 +8,7 @@ whatever a rank differentiates, and in whatever it asks for gradients, all excha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -71,6 +72,12 @@ class Halo:
         """Its own cells in the window."""
         return overlap(self.own, self.window)
 
+    @property
+    def full(self) -> bool:
+        """Whether every cell of the window comes from somewhere; else some are read by nobody, and 0."""
+        boxes = [box for _, box in self.takes] + ([] if self.kept is None else [self.kept])
+        return sum(math.prod(lengths(box)) for box in boxes) == math.prod(lengths(self.window))
+
 
 def halo(own: Box, window: Box, moves: Sequence[Move], rank: int, differentiated: bool) -> Halo:
     sends = tuple((m.target, m.box) for m in moves if m.source == rank)
@@ -92,7 +99,7 @@ class Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link, halo: Halo) -> Any:
         ctx.link, ctx.halo = link, halo
-        y = x.new_zeros(lengths(halo.window))
+        y = x.new_empty(lengths(halo.window)) if halo.full else x.new_zeros(lengths(halo.window))
         if halo.kept is not None:
             y[inside(halo.kept, halo.window)] = x[inside(halo.kept, halo.own)]
         link.swap(_by_peer(x, halo.own, halo.sends), _by_peer(y, halo.window, halo.takes))
@@ -104,7 +111,7 @@ class Exchange(torch.autograd.Function):
         link, halo = ctx.link, ctx.halo
         if not halo.differentiated:
             return None, token, None, None
-        gx = gy.new_zeros(lengths(halo.own))
+        gx = gy.new_empty(lengths(halo.own)) if halo.kept == halo.own else gy.new_zeros(lengths(halo.own))
         if halo.kept is not None:
             gx[inside(halo.kept, halo.own)] = gy[inside(halo.kept, halo.window)]
         more = {peer: [torch.empty_like(t) for t in ts] for peer, ts in _by_peer(gx, halo.own, halo.sends).items()}

@@ -55,9 +55,7 @@ def dask(workers: int) -> Iterator[Executor]:
     from distributed import Client, LocalCluster
 
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
-    make: Any = LocalCluster
-    join: Any = Client
-    with make(**options) as cluster, join(cluster) as client:
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
         yield client.get_executor(pure=False)
 
 
@@ -69,6 +67,7 @@ class RayExecutor(Executor):
         import ray
 
         self.remote = ray.remote(max_retries=0)(_call)
+        self._max_workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = self.remote.remote(work, args, options).future()
@@ -119,6 +118,15 @@ def opened(executor: str | Executor, workers: int) -> AbstractContextManager[Exe
         text = f"executor must be one of {', '.join(MAKERS)}, or a concurrent.futures.Executor; got {executor!r}"
         raise ParameterError("run", text)
     return MAKERS[executor](workers)
+
+
+def size_of(executor: Executor) -> int | None:
+    """How many shards an executor runs at once; None: it does not say."""
+    client = getattr(executor, "_client", None)  # Dask's
+    if client is not None:
+        return max(1, sum(map(int, client.nthreads().values())))
+    size: int | None = getattr(executor, "_max_workers", None)
+    return size
 
 
 # --- one process, one shard at a time ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from ..errors import ParameterError, UnsupportedError
-from .executors import Alone, Loop, WorkerDiedError, is_death, opened
+from .executors import Alone, Loop, WorkerDiedError, is_death, opened, size_of
 from .ledger import JobError, bind, crashes, digest, results, short, status
 from .records import Records
 
@@ -39,7 +39,7 @@ MOST_CRASHED = 100
 class Job(Protocol):
     """What a recipe makes.
 
-    count      shards are called 0 ... count - 1
+    count      shards are called 0 ... count - 1; `close()`, if there is one, ends what they started in this process
     identity   JSON data of everything that decides the results: what is asked, digests of files, versions
     """
 
@@ -86,6 +86,10 @@ def _made(recipe: str, options: str, wanted: str) -> Job:
         text = f"a worker made another job from {recipe} {short(given)}"
         raise JobError(f"{text}: a file or a version is not the same there as where the job was started")
     return job
+
+
+def prepare(recipe: str, options: str, wanted: str) -> None:
+    _made(recipe, options, wanted)
 
 
 def perform(address: str, recipe: str, options: str, wanted: str, i: int) -> str | None:
@@ -157,7 +161,8 @@ def run(
     executor        "processes" (default), "loop" (here, one by one), "dask" and "ray" (local clusters), "array" (this
                     element's share: SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX of `workers` elements), or any
                     concurrent.futures.Executor, such as Dask's Client.get_executor()
-    workers         how many; default: the cores that this process may use
+    workers         how many; default: as many as a given executor says that it has, else the cores that this process
+                    may use. Twice as many shards are under way at any time
     retries         how often a shard is tried again: after an error at the end of the run, after the death of its
                     worker alone, in a process of its own on this machine. Then it has a record in crashed/, the run
                     goes on, and it is not tried again; `retry_crashed` does
@@ -179,8 +184,11 @@ def run(
         todo = todo[start:] + todo[:start]
     state = Progress(job.count, len(there.done), time.monotonic(), crashed=len(there.crashed - set(todo)))
     runner = _Runner(records, job, (recipe, text, about["fingerprint"]), retries, state, progress)
-    if todo:
-        runner.all(deque(todo), executor, count)
+    try:
+        if todo:
+            runner.all(deque(todo), executor, count)
+    finally:
+        getattr(job, "close", lambda: None)()
     return state
 
 
@@ -189,6 +197,10 @@ def _share(executor: str | Executor, workers: int | None) -> tuple[int, Callable
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers is not None and workers < 1:
         raise ParameterError("run", f"workers must be at least 1; got {workers}")
+    if isinstance(executor, Executor) and workers is None:
+        workers = size_of(executor)
+        if workers is None:
+            raise ParameterError("run", "this executor does not say how many workers it has: give workers=")
     if executor != "array":
         return workers or cores, lambda _: True
     names = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
@@ -223,7 +235,7 @@ class _Runner:
         with Alone() as alone:
             while todo:
                 with opened(executor, workers) as pool:
-                    suspects = self._through(pool, todo, IN_FLIGHT * workers)
+                    suspects = self._through(pool, todo, 1 if isinstance(pool, Loop) else IN_FLIGHT * workers)
                 for i in suspects:
                     self._alone(alone, i)
                 if todo and isinstance(executor, Executor):
@@ -260,9 +272,22 @@ class _Runner:
             return pool.submit(_perform, self.records, self.job, i)
         return pool.submit(perform, self.records.address, *self.made, i)
 
+    def _prepare(self, alone: Alone) -> None:
+        """The death of a process that has no job yet says nothing about a shard."""
+        how = ""
+        for _ in range(1 + self.retries):
+            try:
+                alone.run(prepare, *self.made)
+                return
+            except WorkerDiedError as error:
+                how = str(error)
+        text = 'a script that runs jobs must do so under `if __name__ == "__main__":`, since workers import it too'
+        raise JobError(f"workers die before they have made the job: {how}; {text}")
+
     def _alone(self, alone: Alone, i: int) -> None:
         how = ""
         for _ in range(1 + self.retries):
+            self._prepare(alone)
             try:
                 answer = alone.run(perform, self.records.address, *self.made, i)
             except WorkerDiedError as error:

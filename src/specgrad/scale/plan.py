@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -18,17 +18,16 @@ from ..graph.graph import Graph
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, leaves, transform
 from ..op import apply
-from ..ops.elementwise import ADD, MAXIMUM
 from ..parts.lines import Lines, data_positions
 from ..window import Shape
 from ..window.box import Box, slices, whole
 from ..window.relation import Interval
 from .cut import CutGraph, needs_of
+from .jobs import Progress
+from .lazy import lazy
 from .margin import Margin, margin_of
-from .tile import Programs, Tile, add_at, real_arguments, seeds_of, zeros_like
-
-JOINED = {"sum": ADD, "amax": MAXIMUM}
-"""How two parts of what was read become one."""
+from .run import Options, run
+from .tile import JOINED, Programs, Tile, add_at, real_arguments, seeds_of, zeros_like
 
 
 def tiles(
@@ -281,6 +280,15 @@ class Plan:
         first, stop = (min(math.floor(i * self.size[d] * scale), cells) for i in (k, k + 1))
         return first, cells if k == self.counts[d] - 1 else stop
 
+    def boxes_along_axes(self, p: int) -> list[Box]:
+        """Boxes of an output that have every place at which some tile begins."""
+        numbers = [
+            tuple(k if e == d else 0 for e in range(len(self.axes)))
+            for d, n in enumerate(self.counts)
+            for k in range(n)
+        ]
+        return [box for box in (self._box(p, where) for where in numbers) if all(a < b for a, b in box)]
+
     @property
     def align(self) -> Shape:
         """Cells of the first output: tiles that begin at multiples of it are alike."""
@@ -374,6 +382,24 @@ class Plan:
             "peak_bytes": self.peak_bytes,
             "peak_bytes_at_once": self.peak_bytes_at_once,
         }
+
+    # --- from store to store ------------------------------------------------------------------------------------------
+
+    def run(self, *args: Any, **options: Unpack[Options]) -> Progress:
+        """(*arguments, *targets): all tiles from store to store, on any executor, whatever is killed.
+
+        Called as the graph is, with addresses for data (zarr v3: a path, a URL, a spec of tensorstore) and weights as
+        they are, then one address per output. A target that is not there is made, its shards the tiles. Every tile that
+        was written has a record beside the target, and is not computed again: after a kill, call it once more. Options:
+        `specgrad.scale.run.Options`.
+
+            plan.run(params, "slide.zarr", "classes.zarr", executor="processes", workers=8)
+        """
+        return run(self, args, options)
+
+    def dask(self, *args: Any, engine: str = "torch", compute: Any = None) -> Any:
+        """The outputs as lazy dask arrays, one block per tile: called as the graph is, data as arrays or addresses."""
+        return lazy(self, args, engine, compute)
 
     # --- derivatives --------------------------------------------------------------------------------------------------
 

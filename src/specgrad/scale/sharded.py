@@ -155,10 +155,12 @@ class Sharded:
         return self._constants[key]
 
 
-def _any_tensor(args: Sequence[Any]) -> Tensor:
-    """One of the tensors that were given, which tells the device."""
-    tensors = (t for arg in args for t in (arg.values() if isinstance(arg, dict) else [arg]) if isinstance(t, Tensor))
-    return next(tensors, torch.zeros(()))
+def _any_tensor(args: Any) -> Tensor:
+    """One of the tensors that were given, however deep: it tells the device."""
+    if isinstance(args, Tensor):
+        return args
+    inner = args.values() if isinstance(args, dict) else args if isinstance(args, tuple | list) else ()
+    return next((t for t in map(_any_tensor, inner) if t.numel()), torch.zeros(0))
 
 
 def _number(text: str) -> int:

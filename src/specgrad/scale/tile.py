@@ -16,12 +16,15 @@ from ..graph.graph import CONSTANT, Graph
 from ..graph.transform import vjp
 from ..graph.tree import Tree, leaves, match, transform
 from ..op import shape_of
+from ..ops.elementwise import ADD, MAXIMUM
 from ..parts.lines import data_positions
 from ..window import Shape
 from ..window.box import Box, lengths, slices, whole
 from .cut import CutGraph
 
 Values = dict[int, Any]  # by position in the graph
+JOINED = {"sum": ADD, "amax": MAXIMUM}
+"""How two parts of what was read become one."""
 
 
 class Programs:

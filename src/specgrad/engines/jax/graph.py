@@ -77,14 +77,14 @@ def _follow(values: Values, routes: Routes, *, node: Node, search: Search, shape
     return route(v) if node.op.name == "take" else adjoint(route, struct_like(v, shape), v)
 
 
-def compile_graph(graph: Graph, *, jit: bool = True) -> Callable[..., Any]:
+def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
     """The graph as a function of JAX arrays with the graph's own structure of arguments and results.
 
     Every plan is looked up here, once; a call runs them one after the other inside one jax.jit, whose `lower` it has
     (results flat, in the order of the graph's outputs). Where sizes are open there is one such function for each.
     """
     if graph.open is not None:
-        return _compile_open(graph, jit)
+        return CompiledOpen(graph, jit)
     shared = _routed(graph)
     plans = {
         i: _step(graph, node)
@@ -107,31 +107,40 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Callable[..., Any]:
                 values[i] = shared[i](values, routes)
         return [values[i] for i in positions]
 
-    jitted = jax.jit(compute)
-    program = jitted if jit else compute
-
-    def call(*args: Any) -> Any:
-        values = dict(zip(positions, program(*args), strict=True))
-        results = transform(lambda _, position: values[position], graph.outputs)  # here: jit would sort dicts
-        return results[0] if graph.single else results
-
-    if jit:
-        call.lower = jitted.lower  # type: ignore[attr-defined]  # jax.jit's own; its results are flat
-    return call
+    return Compiled(compute, graph, jit)
 
 
-def _compile_open(graph: Graph, jit: bool) -> Callable[..., Any]:
-    compiled = PerGraph(partial(compile_graph, jit=jit))
+class Compiled:
+    """A function from arguments to the outputs of a graph, flat in, in their structure out.
 
-    def at_sizes_of(args: tuple[Any, ...]) -> Any:
-        return compiled(graph.fitted(args))
+    A class, for jax.jit copies the attributes of a function that it wraps: a `lower` among them would be its own.
+    """
 
-    def call(*args: Any) -> Any:
-        return at_sizes_of(args)(*args)
+    def __init__(self, compute: Callable[..., list[Array]], graph: Graph, jit: bool) -> None:
+        self._jitted = jax.jit(compute)
+        self._program, self._graph = self._jitted if jit else compute, graph
 
-    if jit:
-        call.lower = lambda *args: at_sizes_of(args).lower(*args)  # type: ignore[attr-defined]
-    return call
+    def __call__(self, *args: Any) -> Any:
+        values = dict(zip(self._graph.output_positions, self._program(*args), strict=True))
+        results = transform(lambda _, position: values[position], self._graph.outputs)  # here: jit would sort dicts
+        return results[0] if self._graph.single else results
+
+    def lower(self, *args: Any) -> Any:
+        """jax.jit's own; its results are flat, in the order of the graph's outputs."""
+        return self._jitted.lower(*args)
+
+
+class CompiledOpen:
+    """One compiled function for each of the sizes that are met."""
+
+    def __init__(self, graph: Graph, jit: bool) -> None:
+        self._graph, self._compiled = graph, PerGraph(partial(compile_graph, jit=jit))
+
+    def __call__(self, *args: Any) -> Any:
+        return self._compiled(self._graph.fitted(args))(*args)
+
+    def lower(self, *args: Any) -> Any:
+        return self._compiled(self._graph.fitted(args)).lower(*args)
 
 
 def checked(node: Node, value: Any) -> Any:

@@ -52,14 +52,12 @@ class Local:
             if isinstance(a, int) and a not in stage.nodes
         }
         code = Code(self.stages, stage, operands)
-        given = {operand.key: self.arrays[operand.key] for operand in operands.values()}
+        # varying before a switch: the sum over devices that a gradient of whole values ends in must not be in a branch
+        given = {operand.key: varied(self.arrays[operand.key], stage.names) for operand in operands.values()}
         examples, kinds = self.stages.kinds(stage, code.key)
         branches = [partial(code.run, at) for at in examples]
-        types: dict[int, Any] = {}
-        for branch in (
-            branches if any(not self.stages.computes(p, at) for p in stage.results for at in examples) else ()
-        ):
-            types |= jax.eval_shape(branch, given)
+        idle = any(not self.stages.computes(p, at) for p in stage.results for at in examples)
+        types = {p: t for branch in branches if idle for p, t in jax.eval_shape(branch, given).items()}
         blocks = [partial(self._blocks, stage, branch, types) for branch in branches]
         kind = jnp.asarray(kinds)[self._number(stage.names)] if len(blocks) > 1 else 0
         results = lax.switch(kind, blocks, given) if len(blocks) > 1 else blocks[0](given)

@@ -19,10 +19,10 @@ from ...errors import ParameterError
 from ...graph.graph import Graph
 from ...graph.run import bind_inputs
 from ...graph.transform import Wrt, real_outputs, selected
-from ...graph.tree import leaves, transform
+from ...graph.tree import leaves
 from ...parts.lines import data_positions
 from ...parts.stages import Stages
-from .graph import checked, constant
+from .graph import Compiled, checked, constant
 from .local import Array, Local, Values
 
 WHOLE = PartitionSpec()
@@ -69,19 +69,15 @@ def compile_sharded(
         raise ParameterError(
             "compile", "sizes are open; give mesh= to a graph of fixed sizes, graph.at(...)", rule="P5"
         )
-    forward = Forward(graph, mesh, split)
-    compute = partial(MODES[mode], forward, wrt, derived)
-    jitted = jax.jit(compute)
-    program = jitted if jit else compute
+    return Sharded(Forward(graph, mesh, split), mode, wrt, derived, jit)
 
-    def call(*args: Any) -> Any:
-        values = iter(program(*args))
-        results = transform(lambda *_: next(values), derived.outputs)  # here: jit would sort dicts
-        return results[0] if derived.single else results
 
-    call.lower = jitted.lower  # type: ignore[attr-defined]  # jax.jit's own; its results are flat
-    call.cells_moved = forward.stages.cells_moved  # type: ignore[attr-defined]
-    return call
+class Sharded(Compiled):
+    """cells_moved: how many cells devices send each other in one run of the graph, all together."""
+
+    def __init__(self, forward: Forward, mode: str, wrt: Wrt, derived: Graph, jit: bool) -> None:
+        super().__init__(partial(MODES[mode], forward, wrt, derived), derived, jit)
+        self.cells_moved = forward.stages.cells_moved
 
 
 class Forward:

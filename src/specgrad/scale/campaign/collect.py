@@ -87,7 +87,7 @@ def collect(spec: Spec, progress: Progress | None = None) -> Collected:
     counts: dict[str, Counter[str]] = {}
     smallest: dict[tuple[Any, ...], tuple[Row, int]] = {}
     shard = -1
-    for row in rows(spec.folder):
+    for row in map(kind.judged, rows(spec.folder)):
         if row["shard"] != shard:
             shard = row["shard"]
             step("reading", shard, there.count)

@@ -96,5 +96,5 @@ def _started(recipe: str) -> tuple[Kind, float]:
 def _timed(recipe: str, shard: int) -> tuple[float, float, int]:
     kind, start = _started(recipe)
     began = time.perf_counter()
-    data = kind.work(shard)
+    data = kind.trial(shard)
     return start, time.perf_counter() - began, data.count(b"\n")

@@ -53,6 +53,14 @@ KINDS_OF_VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a number of seconds above 0",
         lambda v: (_is_whole(v) or isinstance(v, float)) and 0 < v < float("inf"),
     ),
+    "tile": (
+        "a whole number from 1, or a list of them",
+        lambda v: (_is_whole(v) and 0 < v < 1 << 40) or _is_sizes(v),
+    ),
+    "axes": (
+        "a list of whole numbers from 0, each once",
+        lambda v: isinstance(v, list) and all(_is_whole(n) and n >= 0 for n in v) and 0 < len(set(v)) == len(v),
+    ),
     "flag": ("true or false", lambda v: isinstance(v, bool)),
     "shapes": (
         "a table of sizes by input, { x = [1, 3, 224, 224] }",

@@ -11,8 +11,9 @@ from .certify import Certify
 from .conformance import Conformance
 from .keys import CampaignError
 from .kind import Kind
+from .tiles import Tiles
 
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Conformance, Audit, Certify)}
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Conformance, Audit, Certify, Tiles)}
 
 
 def job(kind: str, options: Mapping[str, Any], home: str | Path) -> Kind:

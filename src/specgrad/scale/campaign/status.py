@@ -39,6 +39,11 @@ class Standing:
         return 0.0 if not self.left else self.left / self.rate if self.rate else None
 
     @property
+    def rests(self) -> bool:
+        """Whether it is long since the last shard: nobody seems to be at work."""
+        return self.quiet is not None and self.quiet > PAUSE + SLOW / (self.rate or 1.0)
+
+    @property
     def verdict(self) -> str:
         return "unfinished" if self.left else "crashed" if self.crashed else "ok"
 

@@ -1,0 +1,152 @@
+"""Kind tiles: a model over an array that is larger than memory, from store to store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import need
+from ...graph.graph import Graph
+from ...graph.save import load
+from ..blueprint import Blueprint, blueprint_of, computed_in
+from ..plan import Plan, tiles
+from ..records import URL
+from ..stores import Store, source, target
+from ..tile_job import TileJob, checksum
+from .keys import CampaignError, Key
+from .kind import Finding, Kind, Progress, Row, digest_of_model
+
+TYPES = ("float32", "float64", "float16", "uint8", "int8", "uint16", "int16", "int32", "int64", "bool")
+ANY_SIZE = 1 << 80  # bytes of a value that is never there at once
+
+
+class Tiles(Kind):
+    """Shard i is tile i: its cells are written first, then it has a record, with their checksum.
+
+    As `plan.run` of a plan without passes; the weights are the model's own.
+    """
+
+    name = "tiles"
+    BAD = ("damaged",)
+    GOOD = ("written",)
+    KEYS = {  # noqa: RUF012
+        "model": Key("text", "an ONNX file, or a saved graph (.json), of one input"),
+        "source": Key("text", "the zarr v3 array that it reads: a path, or s3://..."),
+        "targets": Key("texts", "the arrays that it writes, one per output; made if they are not there"),
+        "tile": Key("tile", "cells of the first output per tile, one number or one per axis; see specgrad tiles"),
+        "axes": Key("axes", "spatial axes of the input, [1, 2] for NHWC; default: after the second", None),
+        "engine": Key("text", "torch, jax or numpy", "torch"),
+        "compute": Key("text", "the type of floats that the engine is given; default: the source's", None),
+        "dtype": Key("text", "the type of targets that are made, to which values are rounded; default: compute", None),
+    }
+
+    def __init__(self, given: Mapping[str, Any], home: str | Path) -> None:
+        super().__init__(given, home)
+        o = self.options
+        need("tensorstore", "arrays in stores need")
+        try:
+            there = Store("source", self._address(o["source"]))
+        except FileNotFoundError:
+            raise CampaignError(f"no zarr array {o['source']} in {self.home}") from None
+        graph = self._graph(there.shape)
+        self.plan: Plan = tiles(graph, o["tile"] if isinstance(o["tile"], int) else tuple(o["tile"]), axes=o["axes"])
+        if len(o["targets"]) != len(graph.output_positions):
+            text = f"the model has {len(graph.output_positions)} outputs, and targets names {len(o['targets'])}"
+            raise CampaignError(text)
+        (position,) = graph.input_positions
+        self.sources = {position: source(graph.names[0], there.address, graph.nodes[position].shape)}
+        read = {"source": there.dtype} if graph.nodes[position].kind == "real" else {}
+        for key in ("compute", "dtype"):
+            if o[key] is not None and o[key] not in TYPES:
+                raise CampaignError(f"{key} must be one of {', '.join(TYPES)}; got {o[key]!r:.40}")
+        self.compute = computed_in({}, read, o["compute"])
+
+    def _address(self, text: str) -> str:
+        return text if URL.match(text) else str(self.home / text)
+
+    def _graph(self, shape: tuple[int, ...]) -> Graph:
+        """At the size of the source."""
+        path = self.file(self.options["model"])
+        if path.suffix == ".json":
+            graph = load(path)
+            self._refuse_several(graph.names)
+            return graph.at(**{graph.names[0]: shape}).at()
+        need("onnx", "ONNX files need")
+        from ...interop.onnx import from_onnx, input_dims
+
+        names = [*input_dims(str(path))]
+        self._refuse_several(names)
+        read: Graph = from_onnx(str(path), input_shapes={names[0]: shape}, largest_value=ANY_SIZE)
+        return read
+
+    def _refuse_several(self, names: Sequence[str]) -> None:
+        if len(names) != 1:
+            raise CampaignError(f"{self.options['model']} takes {', '.join(names)}; a model of one input is needed")
+
+    @property
+    def count(self) -> int:
+        return len(self.plan)
+
+    @cached_property
+    def blueprint(self) -> Blueprint:
+        return blueprint_of(self.plan, {}, self.options["engine"], self.compute)
+
+    @cached_property
+    def job(self) -> TileJob:
+        """Targets are made here."""
+        asked, graph = self.options["dtype"], self.plan.graph
+        stores = {}
+        for p, name in zip(graph.output_positions, self.options["targets"], strict=True):
+            dtype: Any = asked or (self.compute if graph.nodes[p].kind == "real" else "int64")
+            boxes, node = self.plan.boxes_along_axes(p), graph.nodes[p]
+            stores[p] = target(node.name, self._address(name), boxes, node.shape, np.dtype(dtype))
+        return TileJob(self.plan, self.blueprint, self.sources, stores, asked is not None, None)
+
+    def decides(self) -> dict[str, Any]:
+        """A target has a number of its own, so its address need not decide."""
+        job = self.job
+        groups = {"sources": job.sources, "targets": job.targets}
+        stores = {
+            group: {s.name: {k: v for k, v in s.identity.items() if k != "address"} for s in given.values()}
+            for group, given in groups.items()
+        }
+        return {"model": digest_of_model(self.home / self.options["model"]), "plan": self.blueprint.identity, **stores}
+
+    def rows(self, shard: int) -> Iterator[Row]:
+        yield {"verdict": "written", **json.loads(self.job.work(shard))}
+
+    def trial(self, shard: int) -> bytes:
+        """Read and computed, and not written."""
+        job = TileJob(self.plan, self.blueprint, self.sources, {}, False, None)
+        tile = self.plan[shard]
+        read = {p: s.read(tile.needed(p)).result() for p, s in self.sources.items() if p in tile.cut.needs}
+        with job.shop.alone():
+            job.shop.run(tile, read)
+        return b"\n"
+
+    def judged(self, row: Row) -> Row:
+        """Whether the target still holds the cells that were written."""
+        stores = {store.name: store for store in self.job.targets.values()}
+        for name, record in row["outputs"].items():
+            cells = stores[name].read(tuple(map(tuple, record["box"]))).result()
+            if checksum(cells) != record["crc32"]:
+                return {**row, "verdict": "damaged", "output": name}
+        return row
+
+    def group_of(self, row: Row) -> str:
+        return str(self.options["model"])
+
+    def sort_of(self, row: Row) -> tuple[Any, ...]:
+        return (row["output"],)
+
+    def size_of(self, row: Row) -> tuple[Any, ...]:
+        return (row["shard"],)
+
+    def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
+        text = "the target holds other cells than were written; remove its record to have it computed again"
+        return [Finding(f"tile {row['tile']} of {row['output']}", text, row, times) for row, times in smallest]

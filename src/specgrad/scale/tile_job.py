@@ -1,0 +1,166 @@
+"""The tiles of a plan as a job: a shard reads its window from a store, computes, writes its cells, then has a record.
+
+Cells first, record last: cells without a record are computed again, with the same bits; a record without cells cannot
+be.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, need
+from ..op import apply
+from ..parts.lines import data_positions
+from ..scalar import Array
+from ..window.box import slices
+from .blueprint import Blueprint
+from .stores import Store, cast
+from .tile import JOINED, Tile, Values
+
+
+class Workshop:
+    """A plan with its arguments, as an engine's tensors: computes tiles from NumPy arrays to NumPy arrays."""
+
+    def __init__(self, plan: Any, blueprint: Blueprint) -> None:
+        self.plan, self.engine, self.compute = plan, blueprint.engine, blueprint.compute
+        if self.engine != "numpy":
+            need(self.engine, f"engine={self.engine!r} needs")
+        self.data = data_positions(plan.graph)
+        self.arguments = {p: self.tensor(p, a) for p, a in blueprint.of("argument").items()}
+        self.programs = plan.programs.knowing({})
+        self.know(blueprint.of("known"))
+
+    def know(self, values: dict[int, Array]) -> None:
+        """What passes have computed, by position."""
+        self.programs.known.update((p, self._moved(a)) for p, a in values.items())
+
+    def tensor(self, p: int, array: Array) -> Any:
+        """What the engine is given for an input: real numbers in the type of the plan, indices as int64."""
+        real = self.plan.graph.nodes[p].kind == "real"
+        return self._moved(np.array(array, dtype=self.compute if real else np.int64))
+
+    def _moved(self, array: Array) -> Any:
+        if self.engine == "torch":
+            import torch
+
+            return torch.from_numpy(np.array(array))
+        if self.engine == "jax":
+            import jax.numpy as jnp
+
+            moved = jnp.asarray(array)
+            if array.dtype.kind == "f" and moved.dtype != array.dtype:
+                raise ParameterError("run", f"JAX computes {array.dtype} in {moved.dtype}: enable jax_enable_x64")
+            return moved
+        return array
+
+    def run(self, tile: Tile, read: dict[int, Array]) -> Values:
+        """The outputs of a tile by position, on tensors; `read` are data on what it needs."""
+        given = {p: self.tensor(p, a) for p, a in read.items()}
+        here = {p: v[slices(tile.needed(p))] if p in self.data else v for p, v in self.arguments.items()}
+        return replace(tile, programs=self.programs).run({**here, **given})
+
+    def part(self, k: int, tile: Tile, read: dict[int, Array]) -> Array | None:
+        """A tile's share of what pass k computes; None: it has none."""
+        node, (argument,) = self.plan.graph.nodes[self.plan.statistics[k]], self.plan.passes[k].outputs
+        if argument not in tile.cut.boxes:
+            return None
+        return np.asarray(apply(node.op, self.run(tile, read)[argument], **node.params))
+
+    def joined(self, k: int, parts: Iterable[Array]) -> Array:
+        """What pass k computes, its parts taken in the order of the tiles."""
+        op = JOINED[self.plan.graph.nodes[self.plan.statistics[k]].op.name]
+        return np.asarray(reduce(lambda total, part: apply(op, total, part), map(self._moved, parts)))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """On one thread: the same sums in the same order everywhere."""
+        if self.engine != "torch":
+            yield
+            return
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with self.without_gradients():
+                yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def without_gradients(self) -> AbstractContextManager[Any]:
+        if self.engine != "torch":
+            return nullcontext()
+        import torch
+
+        return torch.no_grad()
+
+
+class TileJob:
+    """Shards are the tiles of a plan, or of one of its passes.
+
+    sources   stores by position of their input; targets by position of their output
+    stage     which pass, or None: the tiles themselves
+    """
+
+    def __init__(
+        self,
+        plan: Any,
+        blueprint: Blueprint,
+        sources: dict[int, Store],
+        targets: dict[int, Store],
+        rounds: bool,
+        stage: int | None,
+    ) -> None:
+        self.sources, self.targets, self.stage, self.rounds = sources, targets, stage, rounds
+        self.shop, self.tiles = Workshop(plan, blueprint), plan if stage is None else plan.passes[stage]
+        self.count = len(self.tiles)
+        self.identity = {
+            "plan": blueprint.identity,
+            "sources": {s.name: s.identity for s in sources.values()},
+            "targets": {t.name: t.identity for t in targets.values()},
+            "rounds": rounds,
+            "stage": stage,
+        }
+
+    def work(self, i: int) -> bytes:
+        tile = self.tiles[i]
+        promises = {p: s.read(tile.needed(p)) for p, s in self.sources.items() if p in tile.cut.needs}
+        read = {p: promise.result() for p, promise in promises.items()}
+        with self.shop.alone():
+            if self.stage is not None:
+                return packed(self.shop.part(self.stage, tile, read))
+            results = {p: np.asarray(v) for p, v in self.shop.run(tile, read).items()}
+        outputs = {}
+        for p, cells in results.items():
+            store = self.targets[p]
+            cells = cast(cells, store.dtype, self.rounds, store.name)
+            store.write(tile.boxes[p], cells)
+            outputs[store.name] = {"box": tile.boxes[p], "crc32": checksum(cells)}
+        return json.dumps({"tile": i, "outputs": outputs}).encode() + b"\n"
+
+
+def checksum(cells: Array) -> int:
+    return zlib.crc32(np.ascontiguousarray(cells).data)
+
+
+def packed(array: Array | None) -> bytes:
+    """An array as the bytes of a .npy file; none as no bytes."""
+    if array is None:
+        return b""
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def unpacked(data: bytes) -> Array:
+    array: Array = np.load(io.BytesIO(data), allow_pickle=False)
+    return array
