@@ -9,6 +9,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -246,6 +247,10 @@ def labelled(dtype: torch.dtype) -> Any:
     return s({"w": torch.ones(3, 2, 3, 3)}, x, labels)
 
 
+def scaled(by: float) -> sg.Graph:
+    return sg.trace(lambda x: x * np.full((8, 1), by), (1, 1, 8, 8))
+
+
 def run_refusals(rank: int, count: int) -> list[str]:
     """On every rank, what each wrong call says; none waits for ever."""
     graph = sg.trace(lambda p, x: sg.conv(p["w"], None, x, padding=1), {"w": (1, 1, 3, 3)}, (1, 1, 8, 8))
@@ -263,6 +268,8 @@ def run_refusals(rank: int, count: int) -> list[str]:
         lambda: shard(graph, sizes=[4, 4]),
         lambda: shard(graph)(w, x).shape,
         lambda: labelled(torch.int32),
+        lambda: shard(graph)({"w": w["w"] * 2} if mine else w, x),
+        lambda: shard(scaled(2.0 if mine else 3.0))(x),
     ]
     said = []
     for call in calls:

@@ -206,7 +206,9 @@ def test_wrong_calls_are_refused_on_every_rank() -> None:
     assert first[7] == "shard [P5]: sizes are for 2 ranks; the group has 4"
     assert first[8] == second[8] == "torch.Size([1, 1, 2, 8])"
     assert first[9] == "shard: labels must be torch.int64; got torch.int32"
-    assert first[10].startswith("shard: not under autocast")
+    assert first[10] == "shard [P5]: rank 1 has other parameters, or other whole inputs, than rank 0"
+    assert first[11] == "shard [P5]: rank 1 has another graph, axis or sizes than rank 0"
+    assert first[12].startswith("shard: not under autocast")
 
 
 def test_without_processes_it_says_so() -> None:

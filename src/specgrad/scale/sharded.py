@@ -50,6 +50,7 @@ class Sharded:
         graph = parts.graph
         self._last = {a: p for p, node in enumerate(graph.nodes) for a in node.operands()}
         self._digest = _digest(parts)
+        self._compared = False
         self._constants: dict[tuple[int, Any, Any], Tensor] = {}
 
     @property
@@ -78,7 +79,7 @@ class Sharded:
             self._agree(_any_tensor(args), None)  # or the others would wait
             raise
         wanted = {p for p in positions if given[p].requires_grad and torch.is_grad_enabled()}
-        self._agree(like, [p in wanted for p in positions])
+        self._agree(like, [p in wanted for p in positions], self._values(given))
         summed = [k for k, p in enumerate(positions) if p in wanted and p not in self.parts.axes]
         token, *entered = enter(self.link, summed, *(given[p] for p in positions))
         given.update(zip(positions, entered, strict=True))
@@ -129,7 +130,16 @@ class Sharded:
             raise ScalarError("shard", "not under autocast: ranks without cells of a layer cannot know its type")
         return like
 
-    def _agree(self, like: Tensor, wanted: list[bool] | None) -> None:
+    def _values(self, given: dict[int, Tensor]) -> int:
+        """The arguments that are whole, as one number; in the first call alone, for it reads them all."""
+        if self._compared:
+            return 0
+        sha = hashlib.sha256()
+        for p in self.parts.given[1]:
+            sha.update(given[p].detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+        return int.from_bytes(sha.digest()[:7])
+
+    def _agree(self, like: Tensor, wanted: list[bool] | None, values: int = 0) -> None:
         """Ranks that would exchange something else would wait for ever, or read wrong cells: all are told before.
 
         wanted   which inputs have gradients; None: the arguments here are wrong
@@ -139,6 +149,7 @@ class Sharded:
             f"has another graph, axis or sizes than rank {self.link.rank}": self._digest,
             f"has another number type than rank {self.link.rank}": _number(str(like.dtype)),
             f"has gradients of other inputs to compute than rank {self.link.rank}": _number(str(wanted)),
+            f"has other parameters, or other whole inputs, than rank {self.link.rank}": values,
         }
         mine = torch.tensor(list(words.values()), dtype=torch.int64, device=like.device)
         everyone = torch.stack(self.link.all(mine)).tolist()
@@ -146,6 +157,7 @@ class Sharded:
             for (what, own), other in zip(words.items(), theirs, strict=True):
                 if own != other:
                     raise ParameterError("shard", f"rank {rank} {what}", rule="P5")
+        self._compared = wanted is not None
 
     def constant(self, p: int, like: Tensor) -> Tensor:
         """A constant of the graph where the data is, in its number type."""
@@ -167,13 +179,19 @@ def _any_tensor(args: Any) -> Tensor:
 
 
 def _number(text: str) -> int:
-    """The same on every machine, in 62 bits."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 2
+    """The same on every machine, in 56 bits."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
 def _digest(parts: Parts) -> int:
-    nodes = [(n.op.name, n.args, sorted(n.params.items()), n.shape, n.kind) for n in parts.graph.nodes]
-    return _number(repr((nodes, parts.graph.inputs, parts.graph.outputs, parts.axis, parts.cuts, parts.allow_whole)))
+    """A graph with the values of its constants, and how it is cut, as one number."""
+    graph, how = parts.graph, (parts.axis, parts.cuts, parts.allow_whole)
+    nodes = [(n.op.name, n.args, sorted(n.params.items()), n.shape, n.kind) for n in graph.nodes]
+    values = [
+        (p, a.dtype.str, hashlib.sha256(repr(a.tolist()).encode() if a.dtype == object else a.tobytes()).hexdigest())
+        for p, a in graph.constants.items()
+    ]
+    return _number(repr((nodes, values, graph.inputs, graph.outputs, how)))
 
 
 class _Run:
