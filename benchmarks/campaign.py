@@ -1,12 +1,14 @@
 """What campaigns cost beside their work: throughput against a bare loop, CPU per shard, ms per question; and kills.
 
-python benchmarks/campaign.py            # prints and writes benchmarks/campaign.txt; ten minutes
-python benchmarks/campaign.py --quick    # fewer shards, no kills, writes nothing
+python benchmarks/campaign.py                # prints and writes benchmarks/campaign.txt; ten minutes
+python benchmarks/campaign.py throughput     # that part of it alone: throughput, empty, questions, kills
+python benchmarks/campaign.py --quick        # fewer shards, writes nothing
 
 Throughput: every shard notes when it began and when it ended, by the clock of the machine. What a worker spends between
 its shards is what a bare loop would not; both are measured in the same seconds, so that a machine which is slow now and
 fast then makes no difference. CPU per shard is that of the whole family of processes (psutil) on empty shards, between
-the first tenth and the last one, so that starting workers is not counted. Every run has a process of its own.
+the first tenth and the last one, so that starting workers is not counted. Every run has a process of its own. Records
+on a disk are synced before their shard counts, which takes the disk's time; "in memory" they lie in /dev/shm.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def measured(executor: str, count: int, turns: int, workers: int) -> dict[str, f
     first = max(1, count // 10)
 
     def mark(done: int) -> None:
-        if done in (first, count):
+        if not turns and done in (first, count):  # looking at all processes takes time, which shards must not pay
             marks.append((done, family_seconds()))
 
     if executor == "bare":
@@ -84,7 +86,9 @@ def measured(executor: str, count: int, turns: int, workers: int) -> dict[str, f
     else:
         from specgrad.scale.jobs import results, run
 
-        with tempfile.TemporaryDirectory() as folder:
+        place = "/dev/shm" if executor.endswith("in memory") else None
+        executor = executor.removesuffix(" in memory")
+        with tempfile.TemporaryDirectory(dir=place) as folder:
             options = {"count": count, "turns": turns}
             run("campaign:Spin", options, folder, executor=executor, workers=workers, progress=lambda p: mark(p.done))
             lines = [data for _, data in results(folder)]
@@ -105,22 +109,38 @@ def apart(*words: object) -> dict[str, float]:
     return answer
 
 
+def synced() -> float:
+    """Seconds by the clock for one record, between shards of work."""
+    from specgrad.scale.records import Records
+
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(20):
+            Spin(1, 300_000).work(0)
+            start = time.monotonic()
+            Records(folder).create(f"results/{i}", b"x" * 100)
+            times.append(time.monotonic() - start)
+    return statistics.median(times)
+
+
 def throughput(turns: int, count: int, rounds: int) -> list[str]:
     """One worker and two against the bare loop, in turns."""
-    ways = [("bare", 1), ("loop", 1), ("processes", 1), ("processes", 2), ("ray", 2), ("dask", 2)]
+    ways = [("bare", 1), ("loop", 1), ("processes", 1), ("processes", 2)]
+    ways += [("loop in memory", 1), ("processes in memory", 1), ("processes in memory", 2), ("ray", 2), ("dask", 2)]
     runs: dict[tuple[str, int], list[dict[str, float]]] = {way: [] for way in ways}
     paces = []
     for k in range(rounds):
-        for executor, workers in ways if k == 0 else ways[:4]:
+        for executor, workers in ways if k == 0 else ways[:-2]:
             paces.append(slower())
             runs[executor, workers].append(apart(executor, count, turns, workers))
     shard = statistics.median(r["shard"] for each in runs.values() for r in each)
     pace = f"pace {min(paces):.1f} to {max(paces):.1f} (1: an idle machine)"
-    lines = [f"throughput, {count} shards of {shard:.0f} ms by the clock a run; {pace}"]
+    record = f"a synced record {1000 * synced():.1f} ms"
+    lines = [f"throughput: {count} shards of {shard:.0f} ms by the clock a run, {record}; {pace}"]
     for (executor, workers), each in runs.items():
         shares = sorted(100 * r["share"] for r in each)
         ends = f"{shares[0]:.2f} to {shares[-1]:.2f} in {_runs(shares)}"
-        lines.append(f"  {executor:9} x{workers}: {statistics.median(shares):.2f} % of the bare loop ({ends})")
+        lines.append(f"  {executor:19} x{workers}: {statistics.median(shares):.2f} % of the bare loop ({ends})")
     return lines
 
 
@@ -130,7 +150,7 @@ def _runs(shares: list[float]) -> str:
 
 def per_shard(count: int) -> list[str]:
     """Empty shards: what is left is ours."""
-    lines = [f"empty shards, {count} a run, two workers; pace {slower():.1f}"]
+    lines = [f"empty: shards without work, {count} a run, two workers; pace {slower():.1f}"]
     for executor in ("loop", "processes", "ray", "dask"):
         pace, r = slower(), apart(executor, count, 0, 2)
         pace = (pace + slower()) / 2
@@ -154,7 +174,7 @@ def questions(runtime: str, each: int) -> dict[str, float]:
 
 
 def per_question(each: int) -> list[str]:
-    lines = [f"questions of conformance ({', '.join(OPERATORS)}), CPU with the runtime's process"]
+    lines = [f"questions: conformance ({', '.join(OPERATORS)}), CPU with the runtime's process"]
     for runtime in ("onnxruntime", "torch", "openvino", "jax"):
         pace, r = slower(), apart("questions", runtime, each)
         pace = (pace + slower()) / 2
@@ -185,28 +205,44 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", nargs="*")
+    parser.add_argument("parts", nargs="*")
     given = parser.parse_args()
     if given.one:
         name, *rest = given.one
         print(json.dumps(questions(rest[0], int(rest[1])) if name == "questions" else measured(name, *map(int, rest))))
         return
-    lines: list[str] = []
-
-    def say(more: list[str]) -> None:
-        print("\n".join(more), flush=True)
-        lines.extend(more)
-
+    small = given.quick
     start = time.process_time()
     Spin(1, 10**6).work(0)
     turns = int(10**6 * 0.1 / (time.process_time() - start))
-    say(throughput(turns, 30 if given.quick else 60, 1 if given.quick else 3))
-    say(per_shard(100 if given.quick else 400))
-    say(per_question(8 if given.quick else 16))
-    if not given.quick:
-        say(["runner and workers killed at random"])
-        for executor, count, seeds in (("processes", 5, 30), ("ray", 2, 20), ("dask", 2, 20)):
-            say(kills(executor, count, seeds))
-        (HERE / "campaign.txt").write_text("\n".join(lines) + "\n")
+    parts = {
+        "throughput": lambda: throughput(turns, 30 if small else 60, 1 if small else 3),
+        "empty": lambda: per_shard(100 if small else 400),
+        "questions": lambda: per_question(8 if small else 16),
+        "kills": lambda: all_kills(small),
+    }
+    for name in given.parts or parts:
+        lines = parts[name]()
+        print("\n".join(lines), flush=True)
+        if not small:
+            write(name, lines)
+
+
+def all_kills(small: bool) -> list[str]:
+    lines = ["kills: runner, workers or both at random"]
+    for executor, count, seeds in (("processes", 5, 30), ("ray", 2, 20), ("dask", 2, 20))[: 1 if small else 3]:
+        lines += kills(executor, count, seeds)
+    return lines
+
+
+def write(name: str, lines: list[str]) -> None:
+    """In place of that part in campaign.txt; every part begins with its name."""
+    file = HERE / "campaign.txt"
+    known: dict[str, list[str]] = {}
+    for line in file.read_text().splitlines() if file.is_file() else ():
+        known.setdefault(line.partition(":")[0], []) if line[:1] != " " else None
+        known[list(known)[-1]].append(line)
+    file.write_text("\n".join(line for part in (known | {name: lines}).values() for line in part) + "\n")
 
 
 if __name__ == "__main__":
