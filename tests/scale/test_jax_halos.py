@@ -328,7 +328,7 @@ def test_a_hundred_random_networks(part: int) -> None:
 
 @needs_jax
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["xla-conv-weight-gradient.py", "xla-max-pool-gradient.py"])
+@pytest.mark.parametrize("script", ["xla-conv-weight-gradient.py", "xla-max-pool-gradient.py", "xla-no-program.py"])
 def test_the_page_of_findings_shows_what_scripts_print(script: str) -> None:
     import jax
 

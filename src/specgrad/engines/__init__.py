@@ -39,7 +39,7 @@ def compile(graph: Graph, engine: str, mode: Mode = "forward", *, wrt: Wrt = Non
 
     engine="jax", mesh=a jax Mesh, split=PartitionSpec("data", None, "rows"): on the devices of the mesh, whose axes cut
     the axes of the first data input at these places, and whatever goes along them. Halos are exchanged layer by layer,
-    no cell more than is read (docs/guide/sharding.md); weights are whole on all devices, and so are their gradients.
+    each cell once (docs/guide/sharding.md); weights are whole on all devices, and so are their gradients.
     """
     if engine not in ENGINES:
         raise ParameterError("compile", f'engine must be "torch" or "jax"; got {engine!r}', rule="P5")
