@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from specgrad.picture import TONES, Canvas, Picture, fits, is_picture, shortened
+from specgrad.scalar import upward, widths
 
 HOSTILE = ("<script>alert(1)</script>", "]]>&amp;\"'", "\x1b[2J\x07", "\u202egnp", "a\nb", "\ud800", "x" * 500, "")
 
@@ -90,3 +93,16 @@ def test_a_file_is_known_as_ours(tmp_path: Path) -> None:
     assert data.decode() == picture.svg == picture._repr_svg_()
     assert not is_picture(b"<svg>somebody else's</svg>")
     assert "svg" not in repr(Picture("<svg/>")).lower().replace("letters of svg", "")
+
+
+def test_widths_are_not_below_the_exact_ones() -> None:
+    """Against fractions, at ends of very different size."""
+    rng = np.random.default_rng(0)
+    low = rng.normal(size=2000) * 10.0 ** rng.integers(-20, 20, 2000)
+    high = low + abs(rng.normal(size=2000)) * 10.0 ** rng.integers(-20, 20, 2000)
+    wide = widths(low, high)
+    gaps = [Fraction(b) - Fraction(a) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    assert all(Fraction(w) >= g for w, g in zip(wide.tolist(), gaps, strict=True))
+    assert any(Fraction(b - a) < g for a, b, g in zip(low.tolist(), high.tolist(), gaps, strict=True))  # the plain one
+    assert all(Fraction(float(upward(w, 2))) >= Fraction(w) for w in wide.tolist())
+    assert widths(np.array([-np.inf, 0.0]), np.array([np.inf, 1.0])).tolist() == [np.inf, 1.0]

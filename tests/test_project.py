@@ -63,6 +63,7 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("guide/tolerance.md", 25),
         ("guide/decisions.md", 18),
         ("guide/sizes.md", 12),
+        ("guide/pictures.md", 16),
         ("guide/tiles.md", 44),
         ("guide/sharding.md", 22),
         ("reference/executions.md", 3),

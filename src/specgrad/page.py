@@ -46,7 +46,8 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2r
 .verdict { font-weight: 600; } .good { color: var(--good); } .bad { color: var(--bad); } .open { color: var(--open); }
 .lead { border-left: 4px solid; padding: .25rem 1rem; margin: 1rem 0; } .lead span { color: var(--ink); }
 td.used { white-space: nowrap; } :target { background: var(--shade); outline: 2px solid var(--bad); }
-.wide { overflow-x: auto; } .wide > table { min-width: 46rem; } .wide > svg { display: block; }
+.wide { overflow-x: auto; } .wide > table { min-width: 46rem; } .wide > table.slim { min-width: 0; }
+.wide > svg { display: block; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number, th.number { text-align: right; white-space: nowrap; } td > code { white-space: nowrap; }
@@ -55,6 +56,7 @@ details .wide > table { min-width: 0; width: auto; margin: .3rem 0 .6rem; }
 .track { background: var(--line); width: 7rem; height: .7rem; border-radius: .35rem; overflow: hidden; }
 .track { display: inline-block; }
 .track i { display: block; height: 100%; background: var(--good); } .track i.bad { background: var(--bad); }
+.track i.open { background: var(--open); }
 pre { background: var(--shade); padding: .8rem; overflow-x: auto; font-size: 13px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .8rem; margin: .3rem 0; } dd { margin: 0; }
 code { font-size: 13px; } footer { margin-top: 3rem; color: var(--soft); font-size: 13px; }

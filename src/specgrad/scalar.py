@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -317,3 +318,35 @@ def maximum(a: Array, b: Array) -> Array:
         return q if q > p else p
 
     return _objects([larger(p, q) for p, q in zip(a.flat, b.flat, strict=True)], a.shape)
+
+
+# --- bounds in few digits ---------------------------------------------------------------------------------------------
+
+
+def short(x: float, digits: int = 3) -> float:
+    """The next decimal of few digits that is not below x.
+
+    >>> short(0.0123400001), short(2.0)
+    (0.0124, 2.0)
+    """
+    nearest = float(f"{x:.{digits - 1}e}")
+    above = Context(prec=digits, rounding=ROUND_CEILING)
+    return nearest if nearest >= x or not np.isfinite(x) else float(above.create_decimal(Decimal(x)))
+
+
+def upward(x: float, digits: int = 4) -> str:
+    """Few digits, not below x: what is printed of a bound is proven too; -x gives one from below.
+
+    >>> upward(0.12341), upward(2.0), -float(upward(-0.12349))
+    ('0.1235', '2', 0.1234)
+    """
+    return f"{short(x, digits):g}"
+
+
+def widths(low: Array, high: Array) -> Array:
+    """high - low, not below it: one float64 further where the difference is not exact; infinite where an end is."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        width = high - low
+        exact = (width + low == high) & (high - width == low)
+        upper = np.where(exact, width, np.nextafter(width, np.inf))
+    return np.where(np.isfinite(upper), upper, np.inf)

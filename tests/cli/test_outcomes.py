@@ -76,6 +76,7 @@ USAGE += ["check-certificate none.json net.onnx p.vnnlib", "check-certificate . 
 USAGE += ["show net.onnx --input x.npy --input x.npy", "show os:getcwd", "show sys:path", "certify sys:exit p.vnnlib"]
 USAGE += ["audit g.json --runtime onnxruntime", "conformance --runtime onnxruntime --seed -1"]
 USAGE += ["certify net.onnx p.vnnlib --certificate c.safetensors"]
+USAGE += ["certify net.onnx --input x.npy --label 0 --largest --html new.html"]
 USAGE += [f"{GOOD['preserve']} {option}" for option in ("--decision best", "--decision top-2", "--eps x", "--eps -1")]
 USAGE += [f"{GOOD['preserve']} {option}" for option in ("--array z", "--dtype int8", "--operands tf16", "--output z")]
 USAGE += ["preserve net.onnx data.npz --runtime cuda", "preserve net.onnx empty.npz", "preserve net.onnx words.npz"]

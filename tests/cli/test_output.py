@@ -23,6 +23,7 @@ SHOW = "show net.onnx"
 OUTPUTS = [
     (AUDIT, "--html"),
     (SHOW, "--svg"),
+    (CERTIFY, "--html"),
     (CONFORMANCE, "--html"),
     (CERTIFY, "--vnncomp"),
     (CERTIFY, "--certificate"),

@@ -9,6 +9,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -240,6 +241,16 @@ def run_statistics(rank: int, count: int, x: Tensor, cotangents: list[Tensor]) -
     return [y.detach() for y in outputs], part.grad, s.reads, list(s.box)
 
 
+def labelled(dtype: torch.dtype) -> Any:
+    s = shard(segmentation())
+    x, labels = (torch.zeros(1, 2, 9, 5)[s.reads[0]], torch.zeros(1, 9, 5, dtype=dtype)[s.reads[1]])
+    return s({"w": torch.ones(3, 2, 3, 3)}, x, labels)
+
+
+def scaled(by: float) -> sg.Graph:
+    return sg.trace(lambda x: x * np.full((8, 1), by), (1, 1, 8, 8))
+
+
 def run_refusals(rank: int, count: int) -> list[str]:
     """On every rank, what each wrong call says; none waits for ever."""
     graph = sg.trace(lambda p, x: sg.conv(p["w"], None, x, padding=1), {"w": (1, 1, 3, 3)}, (1, 1, 8, 8))
@@ -256,6 +267,9 @@ def run_refusals(rank: int, count: int) -> list[str]:
         lambda: shard(graph)(w, x.numpy()),
         lambda: shard(graph, sizes=[4, 4]),
         lambda: shard(graph)(w, x).shape,
+        lambda: labelled(torch.int32),
+        lambda: shard(graph)({"w": w["w"] * 2} if mine else w, x),
+        lambda: shard(scaled(2.0 if mine else 3.0))(x),
     ]
     said = []
     for call in calls:
@@ -312,3 +326,16 @@ def run_gathering(rank: int, count: int, weights: dict[str, Tensor], x: Tensor, 
     with torch.no_grad():
         plain = s(*given)
     return [y.detach() for y in outputs], s.box, grads, alone, plain, s.reads[0]
+
+
+def run_mixed(rank: int, count: int) -> str:
+    """A whole result times what each rank has alone: no rank knows the gradient."""
+    x = torch.arange(16.0).reshape(1, 1, 8, 2)
+    s = shard(sg.trace(lambda x: (x * 2, sg.sum(x)), (1, 1, 8, 2)), None, 2)
+    y, total = s(x[s.reads].clone().requires_grad_())
+    (y.sum() + total).backward(retain_graph=True)
+    try:
+        (y.sum() * total).backward()
+    except sg.ParameterError as error:
+        return str(error)
+    return "not refused"

@@ -188,6 +188,10 @@ def test_a_mean_loss_with_labels_is_counted_once() -> None:
         torch.testing.assert_close(gw, g, rtol=1e-12, atol=1e-14)
 
 
+def test_a_loss_that_mixes_whole_results_with_parts_is_refused() -> None:
+    assert all("ranks have other gradients of a result" in r for r in on_ranks(RANKS, rank_jobs.run_mixed))
+
+
 def test_wrong_calls_are_refused_on_every_rank() -> None:
     first, second, *_ = on_ranks(RANKS, rank_jobs.run_refusals)
     assert second[0] == "shard: x must have shape rank 1's part of (1, 1, 8, 8), (1, 1, 2, 8); got (1, 1, 3, 8)"
@@ -201,7 +205,10 @@ def test_wrong_calls_are_refused_on_every_rank() -> None:
     assert first[6] == "shard: x must be a torch tensor; got ndarray"
     assert first[7] == "shard [P5]: sizes are for 2 ranks; the group has 4"
     assert first[8] == second[8] == "torch.Size([1, 1, 2, 8])"
-    assert first[9].startswith("shard: not under autocast")
+    assert first[9] == "shard: labels must be torch.int64; got torch.int32"
+    assert first[10] == "shard [P5]: rank 1 has other parameters, or other whole inputs, than rank 0"
+    assert first[11] == "shard [P5]: rank 1 has another graph, axis or sizes than rank 0"
+    assert first[12].startswith("shard: not under autocast")
 
 
 def test_without_processes_it_says_so() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import ROUND_CEILING, Context, Decimal
 
 import numpy as np
 
 from ..rounding.arithmetic import Format
-from ..scalar import Array
+from ..scalar import Array, short
 
-DIGITS = 3
 WORTH = 0.75  # a relative part is worth its line where the pair allows at most this much of what atol alone would
 OWN = 2.0**-50  # roundings of ours in one product and two sums
 
@@ -65,19 +63,3 @@ def _lowest(f: Callable[[float], float], high: float) -> float:
         left, right = low + (high - low) / 3, high - (high - low) / 3
         low, high = (low, right) if f(left) <= f(right) else (left, high)
     return high
-
-
-def short(x: float, digits: int = DIGITS) -> float:
-    """The next decimal of few digits that is not below x.
-
-    >>> short(0.0123400001), short(2.0)
-    (0.0124, 2.0)
-    """
-    nearest = float(f"{x:.{digits - 1}e}")
-    above = Context(prec=digits, rounding=ROUND_CEILING)
-    return nearest if nearest >= x or not np.isfinite(x) else float(above.create_decimal(Decimal(x)))
-
-
-def upward(x: float) -> str:
-    """Four digits, not below x: what is printed is proven too."""
-    return f"{short(x, 4):g}"

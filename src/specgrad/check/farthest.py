@@ -23,8 +23,7 @@ from ..graph.tree import leaves
 from ..rounding import Arithmetic
 from ..same.normal import Form
 from ..same.terms import Table
-from ..scalar import Array
-from .allclose import upward
+from ..scalar import Array, upward
 from .apart import Apart, known_ends, over_box
 from .carried import carried
 from .seek import seek

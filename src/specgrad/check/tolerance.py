@@ -15,9 +15,9 @@ from ..errors import ParameterError, need
 from ..graph.graph import Graph
 from ..graph.tree import transform
 from ..rounding import FORMATS, Arithmetic
-from ..scalar import Array
+from ..scalar import Array, upward
 from .again import said_of
-from .allclose import allclose_pair, upward
+from .allclose import allclose_pair
 from .model import graph_of, points_of
 from .point import Point, at_point
 

@@ -18,7 +18,7 @@ from ..scalar import Array
 from . import screen
 from .models import as_graph, load_model, only_shape, read_array
 from .outcome import CANNOT_TELL, CODES, say, write
-from .output import Force, check_certificate_files, check_file, is_vnncomp, writing
+from .output import Force, check_certificate_files, check_file, is_report, is_vnncomp, writing
 from .shapes import Shapes
 
 COLOURS = {"holds": "green", "counterexample": "red", "unknown": "yellow"}
@@ -35,7 +35,7 @@ High = Annotated[str | None, typer.Option(help="No cell moves above this.")]
 
 def register_certify(app: typer.Typer) -> None:
     """Add the commands of this file."""
-    app.command(epilog="Example: specgrad certify net.onnx robust.vnnlib --seconds 120")(certify)
+    app.command(epilog="Example: specgrad certify net.onnx robust.vnnlib --seconds 120 --html report.html")(certify)
     example = "Example: specgrad check-certificate net.cert.json net.onnx robust.vnnlib"
     check = app.command("check-certificate", epilog=example)
     check(check_certificate)
@@ -60,6 +60,9 @@ def certify(
     certificate: Annotated[
         Path | None, typer.Option(help="Write a proof that check-certificate can check: this .json, and .safetensors.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -71,6 +74,9 @@ def certify(
         need("safetensors", "certificates need")
     check_file(vnncomp, is_vnncomp, force)
     check_certificate_files(certificate, force)
+    check_file(html, is_report, force)
+    if largest and html is not None:
+        raise typer.BadParameter("--html reports on one property; --largest tries many")
     if largest and vnncomp is not None:
         raise typer.BadParameter("--vnncomp states the answer to one property; --largest tries many")
     asked = _statement(statement, x, label, eps if eps is not None or not largest else "1/256")
@@ -83,7 +89,7 @@ def certify(
     options = {**limits, "arithmetic": Arithmetic(execution=execution, operands=operands)}
     if largest:
         raise typer.Exit(_run_largest(model, network, asked, options, seconds, certificate, as_json))
-    raise typer.Exit(_run_one(model, network, asked, options, seconds, vnncomp, certificate, as_json))
+    raise typer.Exit(_run_one(model, network, asked, options, seconds, vnncomp, certificate, html, as_json))
 
 
 def _run_one(
@@ -94,6 +100,7 @@ def _run_one(
     seconds: float,
     vnncomp: Path | None,
     certificate: Path | None,
+    html: Path | None,
     as_json: bool,
 ) -> int:
     """One verdict; what was asked for and is not there makes a yes a "cannot tell"."""
@@ -112,7 +119,20 @@ def _run_one(
         with writing(vnncomp):
             write_whole(vnncomp, vnncomp_text(verdict))
     _write(certificate, made)
+    if html is not None:
+        with writing(html):
+            write_whole(html, _page(model, verdict, network, asked, options))
     return max(CODES[verdict.verdict], CANNOT_TELL) if reason and verdict.verdict == "holds" else CODES[verdict.verdict]
+
+
+def _page(model: str, verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> str:
+    """The report: the boxes are computed again, over the whole question."""
+    from ..bounds.html import certify_page
+    from ..bounds.search.certify import graph_and_property
+
+    limits = {k: v for k, v in options.items() if k != "arithmetic"}
+    graph, question = graph_and_property(network, asked, **limits)
+    return certify_page(model, verdict, graph, question, arithmetic=options["arithmetic"])
 
 
 def _run_largest(

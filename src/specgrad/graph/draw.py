@@ -33,7 +33,7 @@ def draw(graph: Program, report: Any = None, *, detail: bool = False, columns: i
     for k, block in enumerate(blocks):
         _box(canvas, block, said[k], texts[k], heights[k], *_moved(layout.corners[k], top))
     _labels(canvas, graph, blocks, nets, layout, heights, top)
-    _legend(canvas, _all_tones(blocks, legend), top + layout.height + 4, layout.width)
+    _legend(canvas, _all_tones(blocks, said, legend), top + layout.height + 4, layout.width)
     return canvas.picture(title, margin=10)
 
 
@@ -128,8 +128,9 @@ def _labels(
         canvas.text(x + WIDE / 2 + 6, level, fits(text, WIDE / 2 - 8, 9), "soft", size=9, anchor="start")
 
 
-def _all_tones(blocks: list[Block], legend: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    entries = [("read", "input")] if any(b.is_input for b in blocks) else []
+def _all_tones(blocks: list[Block], said: list[Said | None], legend: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    plain = any(b.is_input and s is None for b, s in zip(blocks, said, strict=True))
+    entries = [("read", "input")] if plain else []
     if not legend:
         entries.append(("cell", "layer"))
         entries += [("back", "derivative")] if any(b.derivative for b in blocks) else []

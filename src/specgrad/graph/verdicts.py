@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..page import tone_of
+from ..scalar import upward, widths
 from .blocks import Block
 from .node import Program
 
@@ -74,7 +75,7 @@ def _most(values: Any) -> float:
 
 
 def _width(low: Any, high: Any) -> float:
-    return _most(np.asarray(high, dtype=float) - np.asarray(low, dtype=float))
+    return _most(widths(np.asarray(low, dtype=float), np.asarray(high, dtype=float)))
 
 
 def _wide(
@@ -93,11 +94,11 @@ def _wide(
             said.append(Said("bad", f"{word} unbounded"))
         else:
             level = 0 if v <= 0 else min(3, int((math.log10(v) - low) / step))
-            said.append(Said(f"width{level}", f"{word} {v:.2g}"))
-    legend = [
-        (f"width{k}", f"{word} up to {10 ** (low + step * (k + 1)):.2g}")
-        for k in range(4)
-        if any(s is not None and s.tone == f"width{k}" for s in said)
-    ]
+            said.append(Said(f"width{level}", f"{word} {upward(v, 3)}"))
+    largest: dict[str, float] = {}
+    for v, s in zip(values, said, strict=True):
+        if v is not None and s is not None and s.tone != "bad":
+            largest[s.tone] = max(v, largest.get(s.tone, 0.0))
+    legend = [(tone, f"{word} up to {upward(v, 3)}") for tone, v in sorted(largest.items())]
     unbounded = [("bad", "unbounded")] if any(s is not None and s.tone == "bad" for s in said) else []
     return said, legend + unbounded

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..errors import ParameterError
 from ..parts.parts import Move, overlap
 from ..window import Shape
 from ..window.box import Box, inside, lengths
@@ -181,7 +182,7 @@ class Enter(torch.autograd.Function):
 
 
 class Leave(torch.autograd.Function):
-    """The results. Of those in `once`, which all ranks have, only the first rank's cotangent counts."""
+    """The results. Those in `once`, which all ranks have, have one cotangent: the first rank's, the same on all."""
 
     @staticmethod
     def forward(ctx: Any, link: Link, once: Sequence[int], token: Tensor, *results: Tensor) -> Any:
@@ -191,8 +192,18 @@ class Leave(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gs: Tensor) -> Any:
+        if ctx.once:
+            _same_everywhere(ctx.link, torch.cat([gs[k].reshape(-1) for k in ctx.once]))
         away = set(ctx.once) if ctx.link.rank else set()
         return None, None, gs[0].new_zeros(()), *(torch.zeros_like(g) if k in away else g for k, g in enumerate(gs))
+
+
+def _same_everywhere(link: Link, g: Tensor) -> None:
+    """Ranks whose losses differ in a whole result have mixed it with their parts: whose cotangent counts is unclear."""
+    first, *others = link.all(g)
+    if not all(torch.allclose(first, other, rtol=1e-3, atol=0, equal_nan=True) for other in others):
+        text = "ranks have other gradients of a result that is whole on all of them, and counts once"
+        raise ParameterError("shard", f"{text}; a loss that mixes it with parts belongs into the graph", rule="P5")
 
 
 enter: Callable[..., Any] = Enter.apply

@@ -30,8 +30,9 @@ def shard(
     that computing each cell once needs, `s.parts.cells_moved`.
 
     Derivatives are autograd's: call `backward` on every rank. The loss is the sum of what the ranks make of their
-    parts, and of what they all make of whole results, counted once. Gradients of data in parts stay with the owner;
-    those of all other arguments are summed over the ranks (one all-reduce), and are whole on every rank.
+    parts, and of what they all make of whole results, counted once; one that mixes both is refused, and belongs into
+    the graph. Gradients of data in parts stay with the owner; those of all other arguments are summed over the ranks
+    (one all-reduce), and are whole on every rank.
 
     >>> import specgrad as sg, tempfile, torch, torch.distributed as dist
     >>> store = dist.FileStore(tempfile.mkstemp()[1], 1)

@@ -50,6 +50,7 @@ class Sharded:
         graph = parts.graph
         self._last = {a: p for p, node in enumerate(graph.nodes) for a in node.operands()}
         self._digest = _digest(parts)
+        self._compared = False
         self._constants: dict[tuple[int, Any, Any], Tensor] = {}
 
     @property
@@ -78,7 +79,7 @@ class Sharded:
             self._agree(_any_tensor(args), None)  # or the others would wait
             raise
         wanted = {p for p in positions if given[p].requires_grad and torch.is_grad_enabled()}
-        self._agree(like, [p in wanted for p in positions])
+        self._agree(like, [p in wanted for p in positions], self._values(given))
         summed = [k for k, p in enumerate(positions) if p in wanted and p not in self.parts.axes]
         token, *entered = enter(self.link, summed, *(given[p] for p in positions))
         given.update(zip(positions, entered, strict=True))
@@ -117,17 +118,28 @@ class Sharded:
     def _checked(self, given: dict[int, Tensor]) -> Tensor:
         """All numbers have one type: a rank without cells of a layer must know which one it is sent."""
         nodes = self.parts.graph.nodes
-        numbers = {nodes[p].name: t for p, t in given.items() if nodes[p].kind == "real"}
         like = next(t for p, t in given.items() if p in self.parts.axes and nodes[p].kind == "real")
-        for name, t in numbers.items():
-            if t.dtype != like.dtype or not t.is_floating_point():
+        for p, t in given.items():
+            name, real = nodes[p].name, nodes[p].kind == "real"
+            if real and (t.dtype != like.dtype or not t.is_floating_point()):
                 text = f"all numbers must be of one floating type; {name} is {t.dtype}, the data {like.dtype}"
                 raise ScalarError("shard", text)
+            if not real and t.dtype != torch.int64:
+                raise ScalarError("shard", f"{name} must be torch.int64; got {t.dtype}")
         if torch.is_autocast_enabled(like.device.type):
             raise ScalarError("shard", "not under autocast: ranks without cells of a layer cannot know its type")
         return like
 
-    def _agree(self, like: Tensor, wanted: list[bool] | None) -> None:
+    def _values(self, given: dict[int, Tensor]) -> int:
+        """The arguments that are whole, as one number; in the first call alone, for it reads them all."""
+        if self._compared:
+            return 0
+        sha = hashlib.sha256()
+        for p in self.parts.given[1]:
+            sha.update(given[p].detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+        return int.from_bytes(sha.digest()[:7])
+
+    def _agree(self, like: Tensor, wanted: list[bool] | None, values: int = 0) -> None:
         """Ranks that would exchange something else would wait for ever, or read wrong cells: all are told before.
 
         wanted   which inputs have gradients; None: the arguments here are wrong
@@ -137,6 +149,7 @@ class Sharded:
             f"has another graph, axis or sizes than rank {self.link.rank}": self._digest,
             f"has another number type than rank {self.link.rank}": _number(str(like.dtype)),
             f"has gradients of other inputs to compute than rank {self.link.rank}": _number(str(wanted)),
+            f"has other parameters, or other whole inputs, than rank {self.link.rank}": values,
         }
         mine = torch.tensor(list(words.values()), dtype=torch.int64, device=like.device)
         everyone = torch.stack(self.link.all(mine)).tolist()
@@ -144,6 +157,7 @@ class Sharded:
             for (what, own), other in zip(words.items(), theirs, strict=True):
                 if own != other:
                     raise ParameterError("shard", f"rank {rank} {what}", rule="P5")
+        self._compared = wanted is not None
 
     def constant(self, p: int, like: Tensor) -> Tensor:
         """A constant of the graph where the data is, in its number type."""
@@ -151,7 +165,8 @@ class Sharded:
         if key not in self._constants:
             array = self.parts.graph.constants[p]
             t = torch.as_tensor(array.astype(float if array.dtype == object else array.dtype), device=like.device)
-            self._constants[key] = t.to(like.dtype) if self.parts.graph.nodes[p].kind == "real" else t
+            real = self.parts.graph.nodes[p].kind == "real"
+            self._constants[key] = t.to(like.dtype if real else torch.int64)
         return self._constants[key]
 
 
@@ -164,13 +179,19 @@ def _any_tensor(args: Any) -> Tensor:
 
 
 def _number(text: str) -> int:
-    """The same on every machine, in 62 bits."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 2
+    """The same on every machine, in 56 bits."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
 def _digest(parts: Parts) -> int:
-    nodes = [(n.op.name, n.args, sorted(n.params.items()), n.shape, n.kind) for n in parts.graph.nodes]
-    return _number(repr((nodes, parts.graph.inputs, parts.graph.outputs, parts.axis, parts.cuts, parts.allow_whole)))
+    """A graph with the values of its constants, and how it is cut, as one number."""
+    graph, how = parts.graph, (parts.axis, parts.cuts, parts.allow_whole)
+    nodes = [(n.op.name, n.args, sorted(n.params.items()), n.shape, n.kind) for n in graph.nodes]
+    values = [
+        (p, a.dtype.str, hashlib.sha256(repr(a.tolist()).encode() if a.dtype == object else a.tobytes()).hexdigest())
+        for p, a in graph.constants.items()
+    ]
+    return _number(repr((nodes, values, graph.inputs, graph.outputs, how)))
 
 
 class _Run:
