@@ -126,11 +126,11 @@ def synced() -> float:
 def throughput(turns: int, count: int, rounds: int) -> list[str]:
     """One worker and two against the bare loop, in turns."""
     ways = [("bare", 1), ("loop", 1), ("processes", 1), ("processes", 2)]
-    ways += [("loop in memory", 1), ("processes in memory", 1), ("processes in memory", 2), ("ray", 2), ("dask", 2)]
+    ways += [("loop in memory", 1), ("processes in memory", 1), ("processes in memory", 2)]
     runs: dict[tuple[str, int], list[dict[str, float]]] = {way: [] for way in ways}
     paces = []
-    for k in range(rounds):
-        for executor, workers in ways if k == 0 else ways[:-2]:
+    for _ in range(rounds):
+        for executor, workers in ways:
             paces.append(slower())
             runs[executor, workers].append(apart(executor, count, turns, workers))
     shard = statistics.median(r["shard"] for each in runs.values() for r in each)
@@ -216,7 +216,7 @@ def main() -> None:
     Spin(1, 10**6).work(0)
     turns = int(10**6 * 0.1 / (time.process_time() - start))
     parts = {
-        "throughput": lambda: throughput(turns, 30 if small else 60, 1 if small else 3),
+        "throughput": lambda: throughput(turns, 30, 1 if small else 2),
         "empty": lambda: per_shard(100 if small else 400),
         "questions": lambda: per_question(8 if small else 16),
         "kills": lambda: all_kills(small),
