@@ -495,7 +495,7 @@ def test_the_page_has_every_open_sample_and_whole_bars() -> None:
             assert f'<td class="number">{run["outputs"][str(k)]:.9g}' in page
     assert str(result) in page
     svg = plot(result.samples)
-    root = ElementTree.fromstring(svg[: svg.index("</svg>") + 6])
+    root = ElementTree.fromstring(svg[svg.index("<svg") : svg.index("</svg>") + 6])
     _, _, width, height = map(float, root.get("viewBox", "").split())
     bars = [e for e in root.iter() if e.tag.endswith("rect")]
     heights = [float(b.get("height", 0)) for b in bars]
