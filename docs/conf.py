@@ -32,6 +32,7 @@ suppress_warnings = ["myst.header"]  # a page may begin with what is included
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
+nb_execution_in_temp = True  # what tutorials write stays nowhere
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
