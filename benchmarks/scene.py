@@ -4,7 +4,7 @@ python benchmarks/scene.py                # prints and writes benchmarks/scene.t
 python benchmarks/scene.py --size 2048    # in tiles of 512, writes nothing
 
 The scene (bright disks on a noisy ground, uint8) and the network (width 4, depth 2) are made here. One run is left
-alone; then, through processes, Dask and Ray, five kills at random moments each: of the parent, of a worker, or of all.
+alone; beside it, through processes, Dask and Ray, five kills at random moments each: of the parent, a worker, or all.
 A parent that was killed is started again. Every file of classes must equal that of the run that was left alone.
 """
 
