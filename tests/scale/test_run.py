@@ -21,6 +21,7 @@ from specgrad.errors import ParameterError, ShapeError, SpecgradError, Unsupport
 from specgrad.scale import stores, tiles
 from specgrad.scale.jobs import JobError, status
 from specgrad.scale.run import damaged
+from specgrad.scale.stores import cast
 from store_networks import classes, given, plan_at, read, stored
 
 pytest.importorskip("tensorstore")
@@ -104,6 +105,37 @@ def test_floats_are_rounded_where_asked(tmp_path: Path) -> None:
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_output_whose_type_was_asked_for_is_rounded(tmp_path: Path) -> None:
+    """NumPy computes the first in float64, since its constant is: nobody asked for float32."""
+    x = np.float32([[[1, 2, 3, 4]]])
+    graph = sg.trace(lambda x: (x * np.full((4,), 0.1), sg.argmax(x, axis=1)), x.shape)
+    plan, source = tiles(graph, 2), stored(tmp_path / "x.zarr", x, (1, 1, 2))
+    for types, fails in ((["float32", "uint8"], False), ([None, "uint8"], True)):
+        targets = [tmp_path / f"{name}{fails}.zarr" for name in "yz"]
+        if fails:
+            with pytest.raises(JobError, match="give dtype='float32' to round"):
+                plan.run(source, *targets, dtype=types, **FAST)
+        else:
+            plan.run(source, *targets, dtype=types, **FAST)
+
+
+@pytest.mark.parametrize(
+    ("cells", "dtype", "bad"),
+    [
+        (np.float64([2.0**63]), "int64", "9.22337"),
+        (np.float64([np.nan]), "int64", "nan"),
+        (np.float64([256.0]), "uint8", "256"),
+        (np.float64([-1.0]), "uint8", "-1"),
+        (np.int64([300]), "uint8", "300"),
+    ],
+)
+def test_no_number_is_wrapped(cells: np.ndarray, dtype: str, bad: str) -> None:
+    with pytest.raises(ParameterError, match=bad):
+        cast(cells, np.dtype(dtype), True, "y")
+    with pytest.raises(ParameterError, match="to round"):
+        cast(np.int64([2**53 + 1]), np.dtype("float64"), False, "y")
 
 
 def test_it_goes_on_where_it_was(source: str, tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ def plan_of(blueprint: Blueprint) -> Plan:
     return Plan(Lines(blueprint.graph(), about["axes"]), about["size"], ITEMSIZE, about["statistics"])
 
 
-def tile_job(folder: str, sources: Any, targets: Any, rounds: bool, stage: int | None) -> TileJob:
+def tile_job(folder: str, sources: Any, targets: Any, rounded: list[int], stage: int | None) -> TileJob:
     """sources, targets: (position, name, address) of each."""
     records = Records(folder)
     blueprint = Blueprint.read(records)
     plan = plan_of(blueprint)
     reads, writes = ({p: Store(name, address) for p, name, address in group} for group in (sources, targets))
-    job = TileJob(plan, blueprint, reads, writes, rounds, stage)
+    job = TileJob(plan, blueprint, reads, writes, rounded, stage)
     for p in [] if blueprint.of("known") else plan.statistics[:stage]:
         data = records.get(f"known/{p}")
         if data is None:

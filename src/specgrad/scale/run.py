@@ -56,12 +56,12 @@ def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
     real = {s.name: s.dtype for p, s in sources.items() if plan.graph.nodes[p].kind == "real"}
     compute = computed_in(arguments, real, options.get("compute"))
     blueprint = blueprint_of(plan, arguments, engine, compute)
-    targets = _targets(plan, args[len(plan.graph.inputs) :], compute, options.get("dtype"))
+    targets, rounded = _targets(plan, args[len(plan.graph.inputs) :], compute, options.get("dtype"))
     records = Records(options.get("folder") or _beside(next(iter(targets.values()))))
     stores = [[[p, s.name, s.address] for p, s in group.items()] for group in (sources, targets)]
     recipe: dict[str, Any] = {"folder": records.address, "sources": stores[0], "targets": stores[1]}
-    recipe["rounds"] = options.get("dtype") is not None
-    final = TileJob(plan, blueprint, sources, targets, recipe["rounds"], None)
+    recipe["rounded"] = rounded
+    final = TileJob(plan, blueprint, sources, targets, rounded, None)
     passes = range(0 if blueprint.of("known") else len(plan.statistics))
     if passes and executor == "array":
         text = "every pass needs all tiles of the one before, which no element of an array has: call plan.measure first"
@@ -101,8 +101,9 @@ def split(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tup
     return given, addresses
 
 
-def _targets(plan: Any, args: Sequence[Any], compute: np.dtype[Any], asked: Any) -> dict[int, Store]:
-    graph, stores = plan.graph, dict[int, Store]()
+def _targets(plan: Any, args: Sequence[Any], compute: np.dtype[Any], asked: Any) -> tuple[dict[int, Store], list[int]]:
+    """Stores by position of their output, and the outputs whose type was asked for: those may be rounded to it."""
+    graph, stores, rounded = plan.graph, dict[int, Store](), list[int]()
     pairs = zip(graph.outputs, args, strict=True)
     leaves = list(chain.from_iterable(match(tree, arg, f"target {k}") for k, (tree, arg) in enumerate(pairs)))
     types = [asked] * len(leaves) if asked is None or isinstance(asked, str | type | np.dtype) else list(asked)
@@ -122,7 +123,8 @@ def _targets(plan: Any, args: Sequence[Any], compute: np.dtype[Any], asked: Any)
         if given is not None and stores[p].dtype != dtype:
             raise ParameterError("run", f"{path} holds {stores[p].dtype}; dtype={str(dtype)!r} was asked for")
         cast(np.zeros(0, dtype), stores[p].dtype, False, node.name)  # refused here, and not tile by tile
-    return stores
+        rounded += [] if given is None else [p]
+    return stores, rounded
 
 
 def _beside(store: Store) -> str:

@@ -178,7 +178,7 @@ def cast(cells: Array, dtype: np.dtype[Any], asked: bool, name: str) -> Array:
     Traceback (most recent call last):
     specgrad.errors.ParameterError: run: y has 1.5, which is no uint8
     """
-    if cells.dtype == dtype or np.can_cast(cells.dtype, dtype, "safe"):
+    if cells.dtype == dtype or _always_fits(cells.dtype, dtype):
         return cells.astype(dtype, copy=False)
     if not asked:
         raise ParameterError(
@@ -189,8 +189,15 @@ def cast(cells: Array, dtype: np.dtype[Any], asked: bool, name: str) -> Array:
             return cells.astype(dtype)
     if dtype.kind == "b":
         raise ParameterError("run", f"{name} is {cells.dtype}; a store of truth values cannot hold it")
-    info = np.iinfo(dtype)
-    fits = (cells >= info.min) & (cells <= info.max) & (cells == np.floor(cells))
+    with np.errstate(invalid="ignore"):
+        whole = cells.astype(dtype)
+        fits = whole.astype(cells.dtype) == cells  # not by its limits: 2**63 is the nearest float64 to int64's largest
     if not fits.all():
         raise ParameterError("run", f"{name} has {cells[~fits].flat[0]}, which is no {dtype}")
-    return cells.astype(dtype)
+    return whole
+
+
+def _always_fits(cells: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+    """As NumPy says, but for 64-bit integers, of which float64 does not hold all."""
+    large = cells.kind in "iu" and cells.itemsize == 8 and dtype.kind == "f"
+    return np.can_cast(cells, dtype, "safe") and not large

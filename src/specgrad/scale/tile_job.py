@@ -108,6 +108,7 @@ class TileJob:
     """Shards are the tiles of a plan, or of one of its passes.
 
     sources   stores by position of their input; targets by position of their output
+    rounded   outputs whose type was asked for
     stage     which pass, or None: the tiles themselves
     """
 
@@ -117,17 +118,17 @@ class TileJob:
         blueprint: Blueprint,
         sources: dict[int, Store],
         targets: dict[int, Store],
-        rounds: bool,
+        rounded: list[int],
         stage: int | None,
     ) -> None:
-        self.sources, self.targets, self.stage, self.rounds = sources, targets, stage, rounds
+        self.sources, self.targets, self.stage, self.rounded = sources, targets, stage, rounded
         self.shop, self.tiles = Workshop(plan, blueprint), plan if stage is None else plan.passes[stage]
         self.count = len(self.tiles)
         self.identity = {
             "plan": blueprint.identity,
             "sources": {s.name: s.identity for s in sources.values()},
             "targets": {t.name: t.identity for t in targets.values()},
-            "rounds": rounds,
+            "rounded": rounded,
             "stage": stage,
         }
 
@@ -142,7 +143,7 @@ class TileJob:
         outputs = {}
         for p, cells in results.items():
             store = self.targets[p]
-            cells = cast(cells, store.dtype, self.rounds, store.name)
+            cells = cast(cells, store.dtype, p in self.rounded, store.name)
             store.write(tile.boxes[p], cells)
             outputs[store.name] = {"box": tile.boxes[p], "crc32": checksum(cells)}
         return json.dumps({"tile": i, "outputs": outputs}).encode() + b"\n"

@@ -105,7 +105,7 @@ class Tiles(Kind):
             dtype: Any = asked or (self.compute if graph.nodes[p].kind == "real" else "int64")
             boxes, node = self.plan.boxes_along_axes(p), graph.nodes[p]
             stores[p] = target(node.name, self._address(name), boxes, node.shape, np.dtype(dtype))
-        return TileJob(self.plan, self.blueprint, self.sources, stores, asked is not None, None)
+        return TileJob(self.plan, self.blueprint, self.sources, stores, [] if asked is None else list(stores), None)
 
     def decides(self) -> dict[str, Any]:
         """A target has a number of its own, so its address need not decide."""
@@ -122,7 +122,7 @@ class Tiles(Kind):
 
     def trial(self, shard: int) -> bytes:
         """Read and computed, and not written."""
-        job = TileJob(self.plan, self.blueprint, self.sources, {}, False, None)
+        job = TileJob(self.plan, self.blueprint, self.sources, {}, [], None)
         tile = self.plan[shard]
         read = {p: s.read(tile.needed(p)).result() for p, s in self.sources.items() if p in tile.cut.needs}
         with job.shop.alone():
