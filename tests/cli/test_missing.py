@@ -179,6 +179,8 @@ ASKED_BEFORE = {
     "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.scale.blueprint": {"torch"},  # blueprint_of asks for its engine first
     "specgrad.scale.tile_job": {"torch", "jax"},
+    "specgrad.scale.exchange": {"torch"},  # shard asks first
+    "specgrad.scale.sharded": {"torch"},
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
 }
 
@@ -220,6 +222,7 @@ def test_every_package_is_in_an_extra() -> None:
         assert any(re.match(rf"{package}\W", line) for line in extras[extra]), package
     assert set(extras["all"][0].removeprefix("specgrad[").removesuffix("]").split(",")) == set(extras) - {
         "all",
+        "docs",
         "examples",
         "dev",
     }

@@ -1,0 +1,55 @@
+"""Write docs/guide/pictures/audit.svg: what `specgrad audit` prints of a model that its exporter changed.
+
+python tools/make_audit_picture.py      # runs the real command; needs specgrad[cli,runtimes] and torch
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+PICTURE = Path(__file__).parents[1] / "docs" / "guide" / "pictures" / "audit.svg"
+MODEL = """import torch
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(
+    torch.nn.Conv2d(1, 4, 3, padding=1),
+    torch.nn.ReLU(),
+    torch.nn.AvgPool2d(2, divisor_override=3),
+    torch.nn.Flatten(),
+    torch.nn.Linear(64, 3),
+).eval()
+"""
+COMMAND = "specgrad audit classifier:net --runtime onnxruntime --input image.npy"
+COLUMNS = 104
+
+
+def printed() -> str:
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "classifier.py").write_text(MODEL)
+        np.save(Path(folder) / "image.npy", np.random.default_rng(0).normal(size=(1, 1, 8, 8)).astype(np.float32))
+        environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "PYTHONPATH": folder}
+        command = [sys.executable, "-m", *COMMAND.split()]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True).stdout
+
+
+def main() -> None:
+    with open(os.devnull, "w") as nowhere:
+        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
+        console.print(f"$ {COMMAND}", highlight=False)
+        console.print(Text.from_ansi(printed()))
+        svg = console.export_svg(title="the model gives other numbers on another runtime: rounding or bug?")
+    PICTURE.write_text(re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL))  # no font from the network
+
+
+if __name__ == "__main__":
+    main()
