@@ -136,14 +136,3 @@ def write(results: Sequence[Conformance], folder: Path, *, force: bool = False) 
 def is_page(data: bytes) -> bool:
     """Whether we wrote this page."""
     return b"Written by `specgrad runtimes --write" in data[:4000]
-
-
-def write_scripts(result: Conformance, folder: Path, *, force: bool = False) -> None:
-    """The reproduction of every finding."""
-    scripts = {folder / name: text for name, text in result.scripts().items()}
-    if not force:
-        for path in scripts:
-            refuse_foreign(path, is_script)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, text in scripts.items():
-        write_whole(path, marked(text))

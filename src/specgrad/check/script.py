@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import numpy as np
 
+from ..files import refuse_foreign, write_whole
 from ..scalar import Array
 from .examine import arithmetic_of
 from .judge import Verdict, expected
@@ -60,3 +64,14 @@ def reproduction(question: Question, runtime: Runtime, verdict: Verdict) -> str:
         'print("got    ", got.shape, got.ravel().tolist())',
     ]
     return "\n".join(lines) + "\n"
+
+
+def write_scripts(scripts: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
+    """Programs by name; what somebody else wrote is not overwritten."""
+    paths = {folder / name: text for name, text in scripts.items()}
+    if not force:
+        for path in paths:
+            refuse_foreign(path, is_script)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in paths.items():
+        write_whole(path, marked(text))

@@ -24,10 +24,11 @@ from rich.console import Console
 from ..check import OPERATORS, RUNTIMES, audit_recorded, describe
 from ..check import audit as run_audit
 from ..check import conformance as run_conformance
-from ..check.matrix import PAGE, is_page, write_scripts
+from ..check.matrix import PAGE, is_page
 from ..check.matrix import write as write_page
 from ..check.recorded import named, read_recorded
 from ..check.runtimes import runtime as runtime_named
+from ..check.script import write_scripts
 from ..errors import ParameterError
 from ..files import write_whole
 from ..graph.explain import explain as run_explain
@@ -249,7 +250,7 @@ def conformance(
     say("conformance", result.verdict, result.to_json(), as_json, lambda: screen.show_conformance(Console(), result))
     if scripts is not None:
         with writing(scripts):
-            write_scripts(result, scripts, force=force)
+            write_scripts(result.scripts(), scripts, force=force)
     if html is not None:
         from ..check.html import conformance_page
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...check.script import is_script, marked
-from ...files import refuse_foreign, write_whole
+from ...check.script import write_scripts
 from .. import jobs, ledger
 from .keys import CampaignError
 from .kind import Finding, Kind, Progress, Row
@@ -61,13 +60,7 @@ class Collected:
 
     def write(self, folder: Path, *, force: bool = False) -> None:
         """A script per finding; what somebody else wrote is not overwritten."""
-        scripts = {folder / f.name: f.script for f in self.findings if f.script}
-        if not force:
-            for path in scripts:
-                refuse_foreign(path, is_script)
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, text in scripts.items():
-            write_whole(path, marked(text))
+        write_scripts({f.name: f.script for f in self.findings if f.script}, folder, force=force)
 
 
 def rows(where: Any) -> Iterator[Row]:
