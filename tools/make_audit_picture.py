@@ -1,4 +1,4 @@
-"""Write docs/guide/pictures/audit.svg: what `specgrad audit` prints of a model that its exporter changed.
+"""Write docs/_static/audit.svg: what `specgrad audit` prints of a model that its exporter changed.
 
 python tools/make_audit_picture.py      # runs the real command; needs specgrad[cli,runtimes] and torch
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-PICTURE = Path(__file__).parents[1] / "docs" / "guide" / "pictures" / "audit.svg"
+PICTURE = Path(__file__).parents[1] / "docs" / "_static" / "audit.svg"
 MODEL = """import torch
 
 torch.manual_seed(0)

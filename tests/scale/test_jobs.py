@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,8 @@ def test_runners_killed_at_random(rounds: int, tmp_path: Path) -> None:
                 break
             time.sleep(0.01)
         for r in runners:  # some with all that they started, some alone: their workers must end by themselves
-            rng.choice((lambda r=r: os.killpg(r.pid, signal.SIGKILL), r.kill))()
+            with suppress(ProcessLookupError):  # it was done before
+                rng.choice((lambda r=r: os.killpg(r.pid, signal.SIGKILL), r.kill))()
             r.wait()
     state = run(CUBES, options, where, executor="loop")
     assert state.before + state.run == count
