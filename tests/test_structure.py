@@ -44,6 +44,7 @@ FLOORS += [
     "interop",
     "bounds",
     "check",
+    "safety",
     "scale",
     "cli",
 ]
