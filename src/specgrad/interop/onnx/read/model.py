@@ -100,19 +100,29 @@ def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[st
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ModelError(f"input_shapes names {shown(unknown[0])}, which is no input; inputs are {shown(names)}")
+    numbers = _dequantised(graph)
     for info in graph.input:
         if info.name in names:
-            _define_input(importer, info, given)
+            _define_input(importer, info, given, info.name in numbers)
     return names
 
 
-def _define_input(importer: Importer, info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]]) -> None:
+def _dequantised(graph: onnx.GraphProto) -> set[str]:
+    """Values that nodes only take for quantised numbers: of type int32 they would else be positions."""
+    read = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.input}
+    others = {name for node in graph.node if node.op_type != "DequantizeLinear" for name in node.input}
+    return read - others - {o.name for o in graph.output}
+
+
+def _define_input(
+    importer: Importer, info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]], number: bool
+) -> None:
     shape = _input_shape(info, given)
     elem_type = info.type.tensor_type.elem_type
     if elem_type not in DTYPES or elem_type == TensorProto.BOOL:
         raise ModelError(f"input {shown(info.name)} has element type {type_name(elem_type)}, which is not read")
     importer.budget.check_value(f"input {shown(info.name)}", extent(shape))
-    index = elem_type in (TensorProto.INT32, TensorProto.INT64)
+    index = elem_type in (TensorProto.INT32, TensorProto.INT64) and not number
     importer.define(info.name, importer.trace.leaf(info.name, shape, "index" if index else "real"), elem_type)
 
 
