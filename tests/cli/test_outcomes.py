@@ -116,6 +116,7 @@ USAGE += [
     "window --size x --kernel 3",
 ]
 USAGE += [f"profile net.onnx {o}" for o in ("--box 1", "--box x,y", "--box 2,1", "--box 0,inf", "--shape y=1")]
+USAGE += [f"profile net.onnx --normalise {f}" for f in ("net.onnx", "x.npy", "nowhere/n.onnx", "./net.onnx --force")]
 USAGE += ["profile net.onnx --html net.onnx", "profile", "profile ."]
 USAGE += ["window --size 3 --kernel 7", "window --size 7 --kernel 3 --padding 99999999"]
 USAGE += [f"campaign {name} {spec}.toml" for name in CAMPAIGN for spec in ("kind", "place")]
