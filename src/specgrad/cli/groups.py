@@ -11,6 +11,7 @@ GROUPS = {
     "How far may it differ?": ("tolerance", "preserve"),
     "Does it hold?": ("certify", "check-certificate"),
     "Run it large": ("tiles", "campaign"),
+    "Sign for it": ("evidence",),
     "Look at it": ("show", "window", "explain", "rule", "schema"),
 }
 

@@ -41,6 +41,7 @@ from . import screen
 from .campaign import register_campaign
 from .certify import register_certify
 from .compare import register_compare
+from .evidence import register_evidence
 from .groups import Grouped
 from .models import known_part, load_model, read_array, read_inputs
 from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
@@ -341,6 +342,7 @@ register_compare(app)
 register_tiles(app)
 register_window(app)
 register_campaign(app)
+register_evidence(app)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from ...bounds import Box, crown
 from ...errors import SpecgradError
 from ...graph.graph import Graph
 from ...interop.onnx import from_onnx
-from .outside import gathered
+from ...interop.onnx.file import gathered
 from .rule import NotCheckedError, Spot, rule
 from .texts import NEEDS, REQS
 from .view import View
