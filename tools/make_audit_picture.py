@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from rich.console import Console
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 PICTURE = Path(__file__).parents[1] / "docs" / "_static" / "audit.svg"
@@ -29,6 +30,8 @@ net = torch.nn.Sequential(
 """
 COMMAND = "specgrad audit classifier:net --runtime onnxruntime --input image.npy"
 COLUMNS = 104
+BLACK, RED, GREEN, YELLOW, WHITE = (13, 17, 23), (255, 123, 114), (63, 185, 80), (210, 153, 34), (230, 237, 243)
+THEME = TerminalTheme(BLACK, WHITE, [BLACK, RED, GREEN, YELLOW, WHITE, WHITE, WHITE, WHITE])  # 4.5 : 1 and more
 
 
 def printed() -> str:
@@ -47,7 +50,9 @@ def main() -> None:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
         console.print(f"$ {COMMAND}", highlight=False)
         console.print(Text.from_ansi(printed()))
-        svg = console.export_svg(title="the model gives other numbers on another runtime: rounding or bug?")
+        svg = console.export_svg(
+            title="the model gives other numbers on another runtime: rounding or bug?", theme=THEME
+        )
     PICTURE.write_text(re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL))  # no font from the network
 
 

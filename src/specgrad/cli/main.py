@@ -29,7 +29,7 @@ from ..check.matrix import write as write_page
 from ..check.recorded import named, read_recorded
 from ..check.runtimes import runtime as runtime_named
 from ..check.script import write_scripts
-from ..errors import ParameterError
+from ..errors import ParameterError, SpecgradError
 from ..files import write_whole
 from ..graph.explain import explain as run_explain
 from ..graph.graph import Graph
@@ -188,8 +188,16 @@ def audit(
         from ..check.html import audit_page
 
         with writing(html):
-            write_whole(html, audit_page(audited))
+            write_whole(html, audit_page(audited, _drawn(loaded, inputs or [], shape or [])))
     raise typer.Exit(CODES[audited.verdict])
+
+
+def _drawn(loaded: Any, inputs: list[Path], shape: list[str]) -> Graph | None:
+    """The graph of a file, whose names are those of the layers; None where it cannot be read: a report needs none."""
+    try:
+        return known_part(loaded, inputs, shape)[0] if isinstance(loaded, str) else None
+    except SpecgradError:
+        return None
 
 
 def _check_sources(
