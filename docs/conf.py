@@ -22,7 +22,7 @@ html_theme = "furo"
 html_title = f"specgrad {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+pygments_style, pygments_dark_style = "a11y-light", "a11y-high-contrast-dark"
 VERDICTS = {  # of what commands print in tutorials, on the ground of code; tests/test_site.py holds them to 4.5 : 1
     "light": {"good": "#1a7f37", "bad": "#cf222e", "open": "#8a5c00"},
     "dark": {"good": "#3fb950", "bad": "#ff7b72", "open": "#d29922"},
@@ -71,6 +71,7 @@ def links(app: Any, name: str, source: list[str]) -> None:
         text = (ROOT / "docs" / name).parent.joinpath(include[1]).resolve().read_text()
     if name == "reference/contract":  # a target per rule, by its label
         text = re.sub(rf"^(#+ {RULE})", r"(\2)=\n\1", text, flags=re.MULTILINE)
+    text = re.sub(r'^<a id="([a-z0-9-]+)"></a>$', r"(\1)=", text, flags=re.MULTILINE)  # a target that pages can link to
     text = re.sub(r"\n\n```$", "\n```", text, flags=re.MULTILINE)  # the empty line that ends an example
     source[0] = re.sub(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)", there, text)
 

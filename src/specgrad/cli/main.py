@@ -267,7 +267,7 @@ def conformance(
     raise typer.Exit(CODES[result.verdict])
 
 
-@app.command(epilog="Example: specgrad runtimes --write docs --count 256")
+@app.command(epilog="Example: specgrad runtimes --write docs/findings --count 256")
 def runtimes(
     write: Annotated[Path | None, typer.Option(help="Examine them all and write runtimes.md and scripts here.")] = None,
     count: Annotated[int, typer.Option(min=8, help="Questions per operator.")] = 64,
