@@ -46,6 +46,7 @@ from .models import known_part, load_model, read_array, read_inputs
 from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
 from .output import Force, check_file, check_folder, is_report, writing
 from .preserve import register_preserve
+from .profile import register_profile
 from .schemas import SCHEMAS
 from .shapes import Shapes
 from .tiles import register_tiles
@@ -349,6 +350,7 @@ register_compare(app)
 register_tiles(app)
 register_window(app)
 register_campaign(app)
+register_profile(app)
 
 
 def main() -> None:
