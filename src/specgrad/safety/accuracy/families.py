@@ -100,8 +100,8 @@ INTEGERS = Family(
 LAYERS = Family(
     "layers",
     "the same, for a layer whose inputs are stored. It is one node of the file and several steps: by node they are "
-    "merged and only the result is stored; fused, its linear steps join the regions of the linear operators around it, whose "
-    f"error is that of the region: `growth(R)*M + (2*R + 1)*t*P*(1 + u)**R`. Proof: {CLASSES}.",
+    "merged and only the result is stored; fused, its linear steps join the regions of the linear operators around it, "
+    f"whose error is that of the region: `growth(R)*M + (2*R + 1)*t*P*(1 + u)**R`. Proof: {CLASSES}.",
     (
         ("overflow", "nothing is claimed where a partial result of any step may exceed the largest of the format"),
         ("underflow", "counted, (2*R + 1)*t*P*(1 + u)**R per region; of no weight beside the rest for numbers near 1"),
