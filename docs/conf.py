@@ -71,8 +71,7 @@ def docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: lis
     columns = False
     for line in lines:
         plain = line.strip()
-        example = out[-1:] and out[-1].startswith((">>>", "...")) and plain
-        if line.startswith((">>>", "...")) or example or (plain and out[-1:] and _in_example(out)):
+        if line.startswith((">>>", "...")) or (plain and _in_example(out)):
             out.append(line)
             columns = False
         elif line[:1] == " " or re.match(r"[\w*, ]{1,24}  +\S", line):  # a formula, or a name and what it means

@@ -181,6 +181,17 @@ def test_tiles_from_store_to_store(tiling: Path) -> None:
     assert (result.verdict, result.counts) == ("ok", {"net.json": Counter(written=15)})
 
 
+def test_a_target_of_another_type_is_refused(tiling: Path) -> None:
+    """As `plan.run` refuses it: float16 would round what nobody asked to be rounded."""
+    from store_networks import stored
+
+    stored(tiling.parent / "y.zarr", np.zeros((1, 2, 40, 40), np.float16), (1, 2, 8, 16))
+    with pytest.raises(SpecgradError, match="is float32 and its store float16"):
+        run(read_spec(tiling), executor="loop")
+    with pytest.raises(SpecgradError, match="holds float16; dtype='float64' was asked for"):
+        run(read_spec(written(tiling.parent, tiling.read_text() + 'dtype = "float64"\n')), executor="loop")
+
+
 def test_a_damaged_tile_is_found(tiling: Path) -> None:
     zarr = pytest.importorskip("zarr")
     run(read_spec(tiling), executor="loop")

@@ -283,6 +283,13 @@ def test_stores_that_do_not_fit(source: str, tmp_path: Path) -> None:
         plan.run({**params, "down": np.zeros(3)}, source, new, **FAST)
 
 
+def test_float64_does_not_hold_every_int64(tmp_path: Path) -> None:
+    source = stored(tmp_path / "x.zarr", np.array([[[2**53 + 1, 1]]]), (1, 1, 2))
+    plan = tiles(sg.trace(lambda p, x: p["w"] * x, {"w": (1,)}, (1, 1, 2)), 2)
+    with pytest.raises(ParameterError, match="x is int64 and would be rounded to float64"):
+        plan.run({"w": np.float64([2])}, source, tmp_path / "y.zarr", **FAST)
+
+
 def test_a_cell_that_does_not_fit(tmp_path: Path) -> None:
     x = np.array([[[1.0, 2.0, 300.0, 4.0]]], np.float32)
     plan, source = tiles(sg.trace(lambda x: sg.mul(x, 1), x.shape), 2), stored(tmp_path / "x.zarr", x, (1, 1, 2))
@@ -379,6 +386,17 @@ def test_lazy_arrays_after_passes() -> None:
         plan.dask(x, engine="numpy")
     array = plan.measure(x).dask(x, engine="numpy")
     assert np.allclose(array.compute(scheduler="synchronous"), plan.graph(x))
+
+
+def test_lazy_arrays_are_not_rounded() -> None:
+    """NumPy computes in float64 where a constant is, and dask was told float32."""
+    pytest.importorskip("dask.array")
+    x = np.float32([[[1, 2, 3, 4]]])
+    plan = tiles(sg.trace(lambda x: x * np.full((4,), 0.1), x.shape), 2)
+    with pytest.raises(ParameterError, match="is computed in float64: give compute='float64'"):
+        plan.dask(x, engine="numpy").compute(scheduler="synchronous")
+    array = plan.dask(x, engine="numpy", compute="float64")
+    assert np.array_equal(array.compute(scheduler="synchronous"), x.astype(float) * 0.1)
 
 
 # --- an object store --------------------------------------------------------------------------------------------------

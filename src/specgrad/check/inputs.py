@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..errors import ParameterError, need
 from ..scalar import Array
+from ..window import Shape
 
 GIVEN = ("float16", "float32")  # what callers may give
 FED = (*GIVEN, "float64")
+
+
+def normal_inputs(shapes: Iterable[Shape], seed: int = 0) -> list[Array]:
+    """Standard normal numbers, float32: what a model is run on where nobody gives inputs."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
 def check_floats(inputs: Mapping[str, Array] | list[Array]) -> None:

@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from ..check.inputs import normal_inputs
 from ..errors import ParameterError, SpecgradError, need
 from ..graph.graph import Graph
 from ..graph.save import load
@@ -87,8 +88,7 @@ def read_inputs(model: Any, files: Sequence[Path], texts: Sequence[str] = ()) ->
     shapes = shapes_of(model, files, texts) if isinstance(model, str) else _module_shapes(model, files, texts)
     if files:
         return [read_array(path) for path in files]
-    rng = np.random.default_rng(0)
-    return [rng.normal(size=shape).astype(np.float32) for shape in shapes.values()]
+    return normal_inputs(shapes.values())
 
 
 def _module_shapes(module: Any, files: Sequence[Path], texts: Sequence[str]) -> dict[str, Shape]:
@@ -176,8 +176,7 @@ def named_inputs(model: Any, files: Sequence[Path], texts: Sequence[str]) -> lis
     if not isinstance(model, Graph):
         return read_inputs(model, files, texts)
     graph = as_graph(model, files, texts).at()
-    rng = np.random.default_rng(0)
-    return [rng.normal(size=graph.nodes[p].shape).astype(np.float32) for p in graph.input_positions]
+    return normal_inputs(graph.nodes[p].shape for p in graph.input_positions)
 
 
 def _names(model: Any) -> list[str]:

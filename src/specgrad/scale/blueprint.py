@@ -16,6 +16,7 @@ from ..graph.save import digest, from_json, named_arrays, to_json
 from ..scalar import Array
 from .ledger import JobError
 from .records import Records
+from .stores import always_fits
 
 ENGINES = ("torch", "jax", "numpy")
 
@@ -128,7 +129,7 @@ def computed_in(arguments: dict[int, Array], sources: dict[str, np.dtype[Any]], 
         raise ParameterError("run", f"weights and sources are {names or 'no floats'}: say compute='float32' or another")
     (dtype,) = types
     for name, given in sources.items():
-        if not np.can_cast(given, dtype, "safe"):
+        if not always_fits(given, dtype):
             text = f"{name} is {given} and would be rounded to {dtype}: give compute={str(dtype)!r} if that is meant"
             raise ParameterError("run", text)
     return dtype

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ShapeError, UnsupportedError, need
+from ..errors import ParameterError, ShapeError, UnsupportedError, need
 from ..graph.tree import transform
 from ..parts.lines import data_positions
 from ..scalar import Array
@@ -17,7 +17,7 @@ from ..window.box import Box, lengths, slices
 from .blueprint import Blueprint, arguments_of, blueprint_of, computed_in
 from .jobs import make
 from .run import split
-from .stores import Store, address_of
+from .stores import Store, address_of, always_fits
 from .tile_job import Workshop
 
 _shops: dict[str, Workshop] = {}
@@ -92,4 +92,12 @@ def _computed(blueprint: Blueprint, k: int, read: dict[int, Array]) -> dict[int,
     with shop.without_gradients():
         dtype, nodes = shop.compute, shop.plan.graph.nodes
         values = shop.run(shop.plan[k], read)
-        return {p: np.asarray(v).astype(dtype if nodes[p].kind == "real" else np.int64) for p, v in values.items()}
+        kinds = {p: dtype if nodes[p].kind == "real" else np.dtype(np.int64) for p in values}
+        return {p: _promised(np.asarray(v), kinds[p], nodes[p].name) for p, v in values.items()}
+
+
+def _promised(cells: Array, dtype: np.dtype[Any], name: str) -> Array:
+    """Cells in the type that dask was told of before anything was computed."""
+    if not always_fits(cells.dtype, dtype):
+        raise ParameterError("dask", f"{name} is computed in {cells.dtype}: give compute={str(cells.dtype)!r}")
+    return cells.astype(dtype, copy=False)

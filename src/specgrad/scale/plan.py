@@ -17,7 +17,6 @@ from ..errors import ParameterError, UnsupportedError
 from ..graph.graph import Graph
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, leaves, transform
-from ..op import apply
 from ..parts.lines import Lines, data_positions
 from ..window import Shape
 from ..window.box import Box, slices, whole
@@ -27,7 +26,7 @@ from .jobs import Progress
 from .lazy import lazy
 from .margin import Margin, margin_of
 from .run import Options, run
-from .tile import JOINED, Programs, Tile, add_at, real_arguments, seeds_of, zeros_like
+from .tile import JOINED, Programs, Tile, add_at, joined, real_arguments, seeds_of, zeros_like
 
 
 def tiles(
@@ -214,13 +213,11 @@ class Plan:
         given, data, known = bind_inputs(self.graph, args), set(data_positions(self.graph)), dict[int, Any]()
         programs = self.programs.knowing(known)
         for p, before in zip(self.statistics, self.passes, strict=True):
-            node, (argument,) = self.graph.nodes[p], before.outputs
+            parts = []
             for t in before:
-                if argument not in t.cut.boxes:  # there are fewer cells than tiles
-                    continue
                 values = {q: v[slices(t.needed(q))] if q in data else v for q, v in given.items()}
-                part = apply(node.op, replace(t, programs=programs).run(values)[argument], **node.params)
-                known[p] = apply(JOINED[node.op.name], known[p], part) if p in known else part
+                parts += replace(t, programs=programs).share(p, values)
+            known[p] = joined(self.graph.nodes[p].op, parts)
         measured = copy(self)
         measured.programs = programs
         return measured

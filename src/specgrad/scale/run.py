@@ -18,7 +18,7 @@ from .jobs import run as run_job
 from .ledger import JobError, bind
 from .records import Records
 from .stores import Store, cast, is_address, source, target
-from .tile_job import TileJob, checksum, packed, unpacked
+from .tile_job import TileJob, changed, packed, unpacked
 
 RECIPE = "specgrad.scale.restored:tile_job"
 
@@ -56,7 +56,7 @@ def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
     real = {s.name: s.dtype for p, s in sources.items() if plan.graph.nodes[p].kind == "real"}
     compute = computed_in(arguments, real, options.get("compute"))
     blueprint = blueprint_of(plan, arguments, engine, compute)
-    targets, rounded = _targets(plan, args[len(plan.graph.inputs) :], compute, options.get("dtype"))
+    targets, rounded = targets_of(plan, args[len(plan.graph.inputs) :], compute, options.get("dtype"))
     records = Records(options.get("folder") or _beside(next(iter(targets.values()))))
     stores = [[[p, s.name, s.address] for p, s in group.items()] for group in (sources, targets)]
     recipe: dict[str, Any] = {"folder": records.address, "sources": stores[0], "targets": stores[1]}
@@ -101,7 +101,9 @@ def split(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tup
     return given, addresses
 
 
-def _targets(plan: Any, args: Sequence[Any], compute: np.dtype[Any], asked: Any) -> tuple[dict[int, Store], list[int]]:
+def targets_of(
+    plan: Any, args: Sequence[Any], compute: np.dtype[Any], asked: Any
+) -> tuple[dict[int, Store], list[int]]:
     """Stores by position of their output, and the outputs whose type was asked for: those may be rounded to it."""
     graph, stores, rounded = plan.graph, dict[int, Store](), list[int]()
     pairs = zip(graph.outputs, args, strict=True)
@@ -144,10 +146,4 @@ def _finished(state: Progress, where: Any) -> Progress:
 def damaged(folder: Any) -> list[int]:
     """Tiles that have a record, and other cells in the target than those that were written."""
     stores = {name: Store(name, address) for _, name, address in status(folder).about["options"]["targets"]}
-    tiles = []
-    for i, data in results(folder):
-        for name, record in json.loads(data)["outputs"].items():
-            cells = stores[name].read(tuple(map(tuple, record["box"]))).result()
-            if checksum(cells) != record["crc32"]:
-                tiles.append(i)
-    return tiles
+    return [i for i, data in results(folder) if changed(stores, json.loads(data)["outputs"])]

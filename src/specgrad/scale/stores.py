@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import secrets
 from collections.abc import Sequence
 from functools import reduce
@@ -24,6 +23,7 @@ from ..errors import ParameterError, ShapeError, UnsupportedError, need
 from ..scalar import Array
 from ..window import Shape
 from ..window.box import Box, slices
+from .records import URL
 
 Address = str | dict[str, Any]
 LARGEST_CHUNK = 256  # cells per axis of what is compressed and read as one, inside a shard
@@ -39,7 +39,7 @@ def address_of(where: str | Path | dict[str, Any]) -> Address:
     if isinstance(where, dict):
         return dict(json.loads(json.dumps(where)))
     text = str(where).rstrip("/")
-    return text if re.match(r"[a-z][a-z0-9+]*://", text) else os.path.abspath(text)
+    return text if URL.match(text) else os.path.abspath(text)
 
 
 def _spec(address: Address) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def cast(cells: Array, dtype: np.dtype[Any], asked: bool, name: str) -> Array:
     Traceback (most recent call last):
     specgrad.errors.ParameterError: run: y has 1.5, which is no uint8
     """
-    if cells.dtype == dtype or _always_fits(cells.dtype, dtype):
+    if cells.dtype == dtype or always_fits(cells.dtype, dtype):
         return cells.astype(dtype, copy=False)
     if not asked:
         raise ParameterError(
@@ -197,7 +197,7 @@ def cast(cells: Array, dtype: np.dtype[Any], asked: bool, name: str) -> Array:
     return whole
 
 
-def _always_fits(cells: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+def always_fits(cells: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
     """As NumPy says, but for 64-bit integers, of which float64 does not hold all."""
     large = cells.kind in "iu" and cells.itemsize == 8 and dtype.kind == "f"
     return np.can_cast(cells, dtype, "safe") and not large

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..errors import ShapeError, UnsupportedError
 from ..graph.graph import CONSTANT, Graph
 from ..graph.transform import vjp
 from ..graph.tree import Tree, leaves, match, transform
-from ..op import shape_of
+from ..op import Op, apply, shape_of
 from ..ops.elementwise import ADD, MAXIMUM
 from ..parts.lines import data_positions
 from ..window import Shape
@@ -25,6 +26,11 @@ from .cut import CutGraph
 Values = dict[int, Any]  # by position in the graph
 JOINED = {"sum": ADD, "amax": MAXIMUM}
 """How two parts of what was read become one."""
+
+
+def joined(op: Op, parts: Iterable[Any]) -> Any:
+    """A sum or a maximum over everything, from those of tiles, in their order."""
+    return reduce(lambda total, part: apply(JOINED[op.name], total, part), parts)
 
 
 class Programs:
@@ -120,6 +126,12 @@ class Tile:
         engine = engine_of(list(values.values()))
         results = self.programs.of(self.cut, engine, None)(*self._given(values, engine))
         return dict(zip(self.cut.boxes, results, strict=True))
+
+    def share(self, p: int, values: Values) -> list[Any]:
+        """What a tile of a pass gives to node p, a sum or a maximum over everything; none where it has no cells."""
+        node = self.cut.source.nodes[p]
+        (argument,) = node.operands()
+        return [apply(node.op, self.run(values)[argument], **node.params)] if argument in self.cut.boxes else []
 
     def vjp(self, *args: Any) -> tuple[Tree, ...]:
         """(*arguments, *cotangents of the outputs on `box`) -> cotangents: of the data on `reads`, of parameters whole.

@@ -12,19 +12,17 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ..errors import ParameterError, need
-from ..op import apply
 from ..parts.lines import data_positions
 from ..scalar import Array
 from ..window.box import slices
 from .blueprint import Blueprint
 from .stores import Store, cast
-from .tile import JOINED, Tile, Values
+from .tile import Tile, Values, joined
 
 
 class Workshop:
@@ -64,21 +62,24 @@ class Workshop:
 
     def run(self, tile: Tile, read: dict[int, Array]) -> Values:
         """The outputs of a tile by position, on tensors; `read` are data on what it needs."""
+        return self._here(tile).run(self._values(tile, read))
+
+    def _here(self, tile: Tile) -> Tile:
+        return replace(tile, programs=self.programs)
+
+    def _values(self, tile: Tile, read: dict[int, Array]) -> Values:
         given = {p: self.tensor(p, a) for p, a in read.items()}
         here = {p: v[slices(tile.needed(p))] if p in self.data else v for p, v in self.arguments.items()}
-        return replace(tile, programs=self.programs).run({**here, **given})
+        return {**here, **given}
 
     def part(self, k: int, tile: Tile, read: dict[int, Array]) -> Array | None:
         """A tile's share of what pass k computes; None: it has none."""
-        node, (argument,) = self.plan.graph.nodes[self.plan.statistics[k]], self.plan.passes[k].outputs
-        if argument not in tile.cut.boxes:
-            return None
-        return np.asarray(apply(node.op, self.run(tile, read)[argument], **node.params))
+        shares = self._here(tile).share(self.plan.statistics[k], self._values(tile, read))
+        return np.asarray(shares[0]) if shares else None
 
     def joined(self, k: int, parts: Iterable[Array]) -> Array:
         """What pass k computes, its parts taken in the order of the tiles."""
-        op = JOINED[self.plan.graph.nodes[self.plan.statistics[k]].op.name]
-        return np.asarray(reduce(lambda total, part: apply(op, total, part), map(self._moved, parts)))
+        return np.asarray(joined(self.plan.graph.nodes[self.plan.statistics[k]].op, map(self._moved, parts)))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -132,16 +133,25 @@ class TileJob:
             "stage": stage,
         }
 
+    def read(self, tile: Tile) -> dict[int, Array]:
+        """What a tile needs of every source."""
+        promises = {p: s.read(tile.needed(p)) for p, s in self.sources.items() if p in tile.cut.needs}
+        return {p: promise.result() for p, promise in promises.items()}
+
+    def computed(self, tile: Tile) -> dict[int, Array]:
+        """Its outputs; nothing is written."""
+        read = self.read(tile)
+        with self.shop.alone():
+            return {p: np.asarray(v) for p, v in self.shop.run(tile, read).items()}
+
     def work(self, i: int) -> bytes:
         tile = self.tiles[i]
-        promises = {p: s.read(tile.needed(p)) for p, s in self.sources.items() if p in tile.cut.needs}
-        read = {p: promise.result() for p, promise in promises.items()}
-        with self.shop.alone():
-            if self.stage is not None:
+        if self.stage is not None:
+            read = self.read(tile)
+            with self.shop.alone():
                 return packed(self.shop.part(self.stage, tile, read))
-            results = {p: np.asarray(v) for p, v in self.shop.run(tile, read).items()}
         outputs = {}
-        for p, cells in results.items():
+        for p, cells in self.computed(tile).items():
             store = self.targets[p]
             cells = cast(cells, store.dtype, p in self.rounded, store.name)
             store.write(tile.boxes[p], cells)
@@ -151,6 +161,12 @@ class TileJob:
 
 def checksum(cells: Array) -> int:
     return zlib.crc32(np.ascontiguousarray(cells).data)
+
+
+def changed(stores: dict[str, Store], outputs: dict[str, dict[str, Any]]) -> list[str]:
+    """Outputs of a record whose store holds other cells than were written."""
+    boxes = {name: tuple(map(tuple, record["box"])) for name, record in outputs.items()}
+    return [name for name, box in boxes.items() if checksum(stores[name].read(box).result()) != outputs[name]["crc32"]]
 
 
 def packed(array: Array | None) -> bytes:

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...check import audit
 from ...check.classes import accepted
+from ...check.inputs import normal_inputs
 from ...check.runtimes import runtime
 from ...errors import MissingPackageError, SpecgradError, need
-from ...scalar import Array
 from ...window import Shape
 from .keys import CampaignError, Key
-from .kind import Finding, Kind, Progress, Row, digest_of_model, file_name, finite, short
+from .kind import Finding, Listed, Progress, Row, digest_of_model, file_name, finite, short
 
 SCRIPT = """# {model} on {runtime}: {detail}
 # One layer alone does not show it; the whole model does. Run this from the folder of the spec.
@@ -30,7 +28,7 @@ print(audit({model!r}, {runtime!r}, inputs))
 """
 
 
-class Audit(Kind):
+class Audit(Listed):
     """Item: one model on one runtime, on normal numbers of one seed; `each` items are a shard."""
 
     name = "audit"
@@ -61,17 +59,12 @@ class Audit(Kind):
         seeds = range(o["first_seed"], o["first_seed"] + o["inputs"])
         self.items = [*itertools.product(self.models, o["runtimes"], seeds)]
 
-    @property
-    def count(self) -> int:
-        return -(-len(self.items) // int(self.options["each"]))
-
     def decides(self) -> dict[str, Any]:
         runtimes = {name: runtime(name).versions() for name in self.options["runtimes"]}
         return {"models": {m: digest_of_model(self.home / m) for m in self.models}, "runtimes": runtimes}
 
     def rows(self, shard: int) -> Iterator[Row]:
-        each = self.options["each"]
-        for model, name, seed in self.items[shard * each : (shard + 1) * each]:
+        for model, name, seed in self.items_of(shard):
             yield {"model": model, "runtime": name, "seed": seed, **self._judged(model, name, seed)}
 
     def _judged(self, model: str, name: str, seed: int) -> Row:
@@ -80,7 +73,7 @@ class Audit(Kind):
         try:
             shapes = self._shapes(model)
             limits = {"seconds": o["seconds"], "tolerance_seconds": o["tolerance_seconds"]}
-            given = drawn(shapes, seed)
+            given = normal_inputs(shapes.values(), seed)  # as `specgrad audit` draws them: seed 0 is its default
             audited = audit(str(self.file(model)), name, given, accept=o["accept"], **limits)
         except MissingPackageError:
             raise
@@ -138,9 +131,3 @@ class Audit(Kind):
             kept = {k: v for k, v in row.items() if k != "script"}
             made.append(Finding(what, detail, kept, times, file_name(words, made), script))
         return made
-
-
-def drawn(shapes: Mapping[str, Shape], seed: int) -> list[Array]:
-    """As `specgrad audit` draws them: seed 0 is its default."""
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=shape).astype(np.float32) for shape in shapes.values()]

@@ -19,7 +19,7 @@ from ...check.script import literal
 from ...errors import MissingPackageError, SpecgradError, need
 from ...scalar import Array
 from .keys import CampaignError, Key
-from .kind import Finding, Kind, Progress, Row, digest_of_model, file_name, finite, short
+from .kind import Finding, Listed, Progress, Row, digest_of_model, file_name, finite, short
 
 SCRIPT = """# {model}, {property}: an input that breaks the property. Run this from the folder of the spec.
 import numpy as np
@@ -33,7 +33,7 @@ print("gives", session.run(None, {{given.name: x}})[0].ravel().tolist())
 """
 
 
-class Certify(Kind):
+class Certify(Listed):
     """Item: one property of one model; `each` items are a shard."""
 
     name = "certify"
@@ -122,10 +122,6 @@ class Certify(Kind):
     def start(self) -> None:
         from ...bounds import certify  # noqa: F401 - and PyTorch with it
 
-    @property
-    def count(self) -> int:
-        return -(-len(self.items) // int(self.options["each"]))
-
     def decides(self) -> dict[str, Any]:
         models = sorted({m for m, _, _ in self.items})
         files = sorted({s for _, s, _ in self.items if isinstance(s, str)})
@@ -137,8 +133,7 @@ class Certify(Kind):
         }
 
     def rows(self, shard: int) -> Iterator[Row]:
-        each = self.options["each"]
-        for model, what, seconds in self.items[shard * each : (shard + 1) * each]:
+        for model, what, seconds in self.items_of(shard):
             named = what if isinstance(what, str) else f"sample {what}"
             yield {"model": model, "property": named, **self._judged(model, what, seconds)}
 

@@ -128,6 +128,20 @@ class Kind(ABC):
         return sorted(names)
 
 
+class Listed(Kind):
+    """A kind whose items are listed; `each` of them are a shard."""
+
+    items: Sequence[Any]
+
+    @property
+    def count(self) -> int:
+        return -(-len(self.items) // int(self.options["each"]))
+
+    def items_of(self, shard: int) -> Sequence[Any]:
+        each = self.options["each"]
+        return self.items[shard * each : (shard + 1) * each]
+
+
 def line_of(row: Mapping[str, Any]) -> bytes:
     """One row as one line of strict JSON.
 

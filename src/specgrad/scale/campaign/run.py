@@ -30,15 +30,15 @@ def run(
     address   of a Dask scheduler (tcp://...) or a Ray cluster (auto, ray://...) that runs; default: a local one
     """
     options: dict[str, Any] = {"retries": retries, "retry_crashed": retry_crashed, "progress": progress}
-    with _joined(executor, address) as (there, cores):
-        return jobs.run(RECIPE, spec.recipe(), spec.folder, executor=there, workers=workers or cores, **options)
+    with _joined(executor, address) as there:
+        return jobs.run(RECIPE, spec.recipe(), spec.folder, executor=there, workers=workers, **options)
 
 
 @contextmanager
-def _joined(executor: str | Executor, address: str | None) -> Iterator[tuple[str | Executor, int | None]]:
-    """The executor, and how many cores a cluster has that was joined."""
+def _joined(executor: str | Executor, address: str | None) -> Iterator[str | Executor]:
+    """The executor; that of a cluster at an address."""
     if address is None:
-        yield executor, None
+        yield executor
     elif executor == "dask":
         need("distributed", "executor='dask' needs")
         from distributed import Client
@@ -49,18 +49,17 @@ def _joined(executor: str | Executor, address: str | None) -> Iterator[tuple[str
         except (OSError, ValueError) as error:
             raise CampaignError(f"no Dask scheduler answers at {address}: {error}") from None
         with client:
-            yield client.get_executor(pure=False), sum(client.nthreads().values()) or None
+            yield client.get_executor(pure=False)
     elif executor == "ray":
         need("ray", "executor='ray' needs")
         import ray
 
-        resources: Any = ray.cluster_resources
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError) as error:
             raise CampaignError(f"no Ray cluster answers at {address}: {error}") from None
         try:
-            yield RayExecutor(), int(resources().get("CPU", 0)) or None
+            yield RayExecutor()
         finally:
             ray.shutdown()
     else:

@@ -8,16 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...errors import need
 from ...graph.graph import Graph
 from ...graph.save import load
+from ...graph.tree import transform
 from ..blueprint import Blueprint, blueprint_of, computed_in
 from ..plan import Plan, tiles
 from ..records import URL
-from ..stores import Store, source, target
-from ..tile_job import TileJob, checksum
+from ..run import targets_of
+from ..stores import Store, source
+from ..tile_job import TileJob, changed
 from .keys import CampaignError, Key
 from .kind import Finding, Kind, Progress, Row, digest_of_model
 
@@ -99,13 +99,10 @@ class Tiles(Kind):
     @cached_property
     def job(self) -> TileJob:
         """Targets are made here."""
-        asked, graph = self.options["dtype"], self.plan.graph
-        stores = {}
-        for p, name in zip(graph.output_positions, self.options["targets"], strict=True):
-            dtype: Any = asked or (self.compute if graph.nodes[p].kind == "real" else "int64")
-            boxes, node = self.plan.boxes_along_axes(p), graph.nodes[p]
-            stores[p] = target(node.name, self._address(name), boxes, node.shape, np.dtype(dtype))
-        return TileJob(self.plan, self.blueprint, self.sources, stores, [] if asked is None else list(stores), None)
+        places = iter([self._address(name) for name in self.options["targets"]])
+        trees = transform(lambda _, p: next(places), self.plan.graph.outputs)
+        stores, rounded = targets_of(self.plan, trees, self.compute, self.options["dtype"])
+        return TileJob(self.plan, self.blueprint, self.sources, stores, rounded, None)
 
     def decides(self) -> dict[str, Any]:
         """A target has a number of its own, so its address need not decide."""
@@ -122,21 +119,13 @@ class Tiles(Kind):
 
     def trial(self, shard: int) -> bytes:
         """Read and computed, and not written."""
-        job = TileJob(self.plan, self.blueprint, self.sources, {}, [], None)
-        tile = self.plan[shard]
-        read = {p: s.read(tile.needed(p)).result() for p, s in self.sources.items() if p in tile.cut.needs}
-        with job.shop.alone():
-            job.shop.run(tile, read)
+        TileJob(self.plan, self.blueprint, self.sources, {}, [], None).computed(self.plan[shard])
         return b"\n"
 
     def judged(self, row: Row) -> Row:
         """Whether the target still holds the cells that were written."""
-        stores = {store.name: store for store in self.job.targets.values()}
-        for name, record in row["outputs"].items():
-            cells = stores[name].read(tuple(map(tuple, record["box"]))).result()
-            if checksum(cells) != record["crc32"]:
-                return {**row, "verdict": "damaged", "output": name}
-        return row
+        names = changed({store.name: store for store in self.job.targets.values()}, row["outputs"])
+        return {**row, "verdict": "damaged", "output": names[0]} if names else row
 
     def group_of(self, row: Row) -> str:
         return str(self.options["model"])
