@@ -56,6 +56,16 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     ),
     "QuantizeLinear 16 bits": ("QuantizeLinear", [np.float32(DRAW.normal(size=50)), s(0.001), z(-5, np.int16)], {}),
     "DequantizeLinear per axis": ("DequantizeLinear", [q(2, 3, 5), s(0.02, 3), q(3)], {"axis": 1}),
+    "DequantizeLinear of int32": (
+        "DequantizeLinear",
+        [np.array([2**24 + 1, 2**24 + 3, 2**31 - 1, 1 - 2**31, 7], np.int32), s(0.02)],
+        {},
+    ),
+    "DequantizeLinear of int32, a power of two": (
+        "DequantizeLinear",
+        [np.array([2**24 + 1, 2**25 + 3, 2**31 - 1, 7], np.int32), np.float32([0.5])],
+        {},
+    ),
     "DynamicQuantizeLinear": ("DynamicQuantizeLinear", [np.float32(DRAW.normal(size=(3, 40)))], {}),
     "QLinearAdd": ("QLinearAdd", [X, s(0.02), z(100), Y, s(0.05), z(7), s(0.06), z(131)], {}),
     "QLinearAdd, one cell": ("QLinearAdd", [X, s(0.02), z(100), q(1), s(0.05), z(7), s(0.06), z(131)], {}),

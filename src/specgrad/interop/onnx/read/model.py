@@ -100,19 +100,29 @@ def _define_inputs(importer: Importer, graph: onnx.GraphProto, given: Mapping[st
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ModelError(f"input_shapes names {shown(unknown[0])}, which is no input; inputs are {shown(names)}")
+    numbers = _dequantised(graph)
     for info in graph.input:
         if info.name in names:
-            _define_input(importer, info, given)
+            _define_input(importer, info, given, info.name in numbers)
     return names
 
 
-def _define_input(importer: Importer, info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]]) -> None:
+def _dequantised(graph: onnx.GraphProto) -> set[str]:
+    """Values that nodes only take for quantised numbers: of type int32 they would else be positions."""
+    read = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.input}
+    others = {name for node in graph.node if node.op_type != "DequantizeLinear" for name in node.input}
+    return read - others - {o.name for o in graph.output}
+
+
+def _define_input(
+    importer: Importer, info: onnx.ValueInfoProto, given: Mapping[str, Sequence[int]], number: bool
+) -> None:
     shape = _input_shape(info, given)
     elem_type = info.type.tensor_type.elem_type
     if elem_type not in DTYPES or elem_type == TensorProto.BOOL:
         raise ModelError(f"input {shown(info.name)} has element type {type_name(elem_type)}, which is not read")
     importer.budget.check_value(f"input {shown(info.name)}", extent(shape))
-    index = elem_type in (TensorProto.INT32, TensorProto.INT64)
+    index = elem_type in (TensorProto.INT32, TensorProto.INT64) and not number
     importer.define(info.name, importer.trace.leaf(info.name, shape, "index" if index else "real"), elem_type)
 
 
@@ -132,6 +142,22 @@ def _output(importer: Importer, name: str) -> Var:
     return importer.trace.constant(value.astype(np.int64), name)
 
 
+def run_model(
+    model: onnx.ModelProto,
+    folder: Path | None,
+    budget: Budget,
+    input_shapes: Mapping[str, Sequence[int]],
+    declared: Declared,
+) -> tuple[Importer, list[str], list[Unexamined]]:
+    """Every node in order: what is known of every value, the names of the inputs, and the nodes without a meaning."""
+    _check_model(model)
+    opset = _opset(model)
+    used = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
+    importer = Importer(folder, budget, used)
+    names = _define_inputs(importer, model.graph, dict(input_shapes))
+    return importer, names, _run_all(importer, model.graph, opset, declared)
+
+
 def import_model(
     model: onnx.ModelProto,
     folder: Path | None,
@@ -140,12 +166,7 @@ def import_model(
     partial: bool,
     declared: Declared,
 ) -> OnnxGraph:
-    _check_model(model)
-    opset = _opset(model)
-    used = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
-    importer = Importer(folder, budget, used)
-    names = _define_inputs(importer, model.graph, dict(input_shapes))
-    passed = _run_all(importer, model.graph, opset, declared)
+    importer, names, passed = run_model(model, folder, budget, input_shapes, declared)
     if not partial:
         refuse(passed)
     outputs = _outputs(importer, model.graph)

@@ -148,12 +148,15 @@ def _quantize_linear(c: Call) -> Value:
     "DequantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28, note=f"of (u)int8, (u)int16, int32; {SCALES}; block_size=0"
 )
 def _dequantize_linear(c: Call) -> Value:
-    """(q - zero)*scale: the difference in integers, the product in the type of the scale."""
+    """(q - zero)*scale: the difference in integers, as a number of the type of the scale, the product in that type."""
     axis = _axis(c)
     _check_scale(c, 0)
     if c.version >= 23 and c.integer("output_dtype", 0) not in (0, c.elem_type(1)):
         c.refuse("output_dtype must be the type of the scale")
     q = _centred(c, 0, 2, axis)
+    if c.elem_type(0) == TensorProto.INT32:  # narrower types fit a float32, these are rounded to it
+        with c.computing(c.format_of(1)):
+            q = cast(q, c.format_of(1))
     c.result_type = c.elem_type(1)
     return mul(q, _placed(c, 1, c.real(1), tuple(q.shape), axis))
 
