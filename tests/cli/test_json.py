@@ -46,6 +46,11 @@ EACH = {
         "preserve net.onnx nan.npz",
     ],
     "check-certificate": ["check-certificate new.json net.onnx p.vnnlib", "check-certificate c.json net.onnx p.vnnlib"],
+    "accuracy": [
+        "accuracy net.onnx --box 0,1",
+        "accuracy net.onnx --box=-1e38,3e38 --execution node",
+        "accuracy g.json --box x=-1/2,1/2 --depth 2",
+    ],
     "tolerance": [
         "tolerance net.onnx --input x.npy",
         "tolerance net.onnx --input large.npy",

@@ -38,6 +38,7 @@ from ..picture import is_picture
 from ..rulebook import rule as rule_text
 from ..rulebook import rules
 from . import screen
+from .accuracy import register_accuracy
 from .campaign import register_campaign
 from .certify import register_certify
 from .compare import register_compare
@@ -346,6 +347,7 @@ def schema(
 register_certify(app)
 register_preserve(app)
 register_tolerance(app)
+register_accuracy(app)
 register_compare(app)
 register_tiles(app)
 register_window(app)
