@@ -47,6 +47,8 @@ COMMANDS = {
     "preserve arrays.json data.npz --eps 1": "torch safetensors",  # two inputs that are decided differently
     "compare net.onnx net.onnx": "onnx",
     "window --size 7 --kernel 3": "",
+    "vectors --list": "onnx",
+    "vectors --operator Tanh --out pack --force": "onnx flint",
     "tiles net.onnx": "onnx",
     "tiles arrays.json --tile 1": "safetensors",
     "tiles mine:net --shape 1,2": "torch",

@@ -35,6 +35,7 @@ GOOD = {
     "compare": "compare net.onnx net.onnx --input x.npy",
     "tiles": "tiles g.json --tile 1",
     "window": "window --size 7 --kernel 3",
+    "vectors": "vectors --operator Flatten --out pack --force",
     "campaign-estimate": "campaign estimate new.toml",
     "campaign-run": "campaign run c.toml --executor loop",
     "campaign-status": "campaign status c.toml",
@@ -83,6 +84,13 @@ USAGE += ["preserve net.onnx data.npz --runtime cuda", "preserve net.onnx empty.
 USAGE += ["preserve net.onnx data.npz --record bad.npy", "preserve net.onnx data.npz --html bad.npy"]
 USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
 USAGE += ["tolerance net.onnx --input bad.npz", "tolerance net.onnx --input x.npy --input x.npy"]
+USAGE += [
+    "vectors",
+    "vectors --out pack --list",
+    "vectors --list --operator Flat",
+    "vectors --out .",
+    "vectors --out net.onnx",
+]
 USAGE += ["compare net.onnx", "compare net.onnx net.onnx --eps -1", "compare net.onnx net.onnx --eps few"]
 USAGE += [
     f"tiles g.json {option}"
@@ -137,6 +145,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "compare": (import_module("specgrad.check"), "compare"),
     "tiles": (import_module("specgrad.scale"), "margin"),
     "window": (sg, "show_window"),
+    "vectors": (import_module("specgrad.safety.vectors"), "write_pack"),
     "campaign-estimate": (import_module("specgrad.scale.campaign"), "estimate"),
     "campaign-run": (import_module("specgrad.scale.campaign"), "run"),
     "campaign-status": (import_module("specgrad.scale.campaign"), "standing"),

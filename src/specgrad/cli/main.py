@@ -50,6 +50,7 @@ from .schemas import SCHEMAS
 from .shapes import Shapes
 from .tiles import register_tiles
 from .tolerance import register_tolerance
+from .vectors import register_vectors
 from .window import register_window
 
 app = typer.Typer(
@@ -341,6 +342,7 @@ register_compare(app)
 register_tiles(app)
 register_window(app)
 register_campaign(app)
+register_vectors(app)
 
 
 def main() -> None:
