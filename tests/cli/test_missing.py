@@ -46,6 +46,7 @@ COMMANDS = {
     "preserve net.onnx data.npz": "torch onnx",
     "preserve arrays.json data.npz --eps 1": "torch safetensors",  # two inputs that are decided differently
     "compare net.onnx net.onnx": "onnx",
+    "profile net.onnx --box 0,1": "onnx",
     "window --size 7 --kernel 3": "",
     "tiles net.onnx": "onnx",
     "tiles arrays.json --tile 1": "safetensors",

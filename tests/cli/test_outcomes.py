@@ -35,6 +35,7 @@ GOOD = {
     "compare": "compare net.onnx net.onnx --input x.npy",
     "tiles": "tiles g.json --tile 1",
     "window": "window --size 7 --kernel 3",
+    "profile": "profile clean.onnx --sonnx",
     "campaign-estimate": "campaign estimate new.toml",
     "campaign-run": "campaign run c.toml --executor loop",
     "campaign-status": "campaign status c.toml",
@@ -65,6 +66,7 @@ WRONG_FILES = {
     ),
     "tolerance": ("tolerance {}.onnx --input x.npy", "tolerance {}.json", "tolerance net.onnx --input {}.npy"),
     "tiles": ("tiles {}.onnx --tile 1", "tiles {}.json"),
+    "profile": ("profile {}.onnx", "profile net.onnx --digests {}.json"),
     "campaign": tuple(f"campaign {name} {{}}.toml" for name in CAMPAIGN),
     "compare": ("compare {}.onnx net.onnx", "compare net.onnx {}.json", "compare net.onnx net.onnx --input {}.npy"),
 }
@@ -113,6 +115,8 @@ USAGE += [
     "window --size 999 --kernel 3",
     "window --size x --kernel 3",
 ]
+USAGE += [f"profile net.onnx {o}" for o in ("--box 1", "--box x,y", "--box 2,1", "--box 0,inf", "--shape y=1")]
+USAGE += ["profile net.onnx --html net.onnx", "profile", "profile ."]
 USAGE += ["window --size 3 --kernel 7", "window --size 7 --kernel 3 --padding 99999999"]
 USAGE += [f"campaign {name} {spec}.toml" for name in CAMPAIGN for spec in ("kind", "place")]
 USAGE += [f"campaign {name} {s}.toml" for name in CAMPAIGN if name != "status" for s in ("key", "value", "file")]
@@ -137,6 +141,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "compare": (import_module("specgrad.check"), "compare"),
     "tiles": (import_module("specgrad.scale"), "margin"),
     "window": (sg, "show_window"),
+    "profile": (import_module("specgrad.safety.profile"), "check_profile"),
     "campaign-estimate": (import_module("specgrad.scale.campaign"), "estimate"),
     "campaign-run": (import_module("specgrad.scale.campaign"), "run"),
     "campaign-status": (import_module("specgrad.scale.campaign"), "standing"),

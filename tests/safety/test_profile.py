@@ -14,9 +14,9 @@ import pytest
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("torch")
 
-import profile_cases as cases  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
+import profile_cases as cases  # noqa: E402
 from specgrad.errors import SpecgradError  # noqa: E402
 from specgrad.safety.profile import RULES, Profile, check_profile, in_order, view  # noqa: E402
 from specgrad.safety.profile.digests import digests_of  # noqa: E402
