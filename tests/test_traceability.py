@@ -57,9 +57,9 @@ def test_what_is_named_exists(kind: str) -> None:
 def test_planted_gaps_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that nobody keeps or tests; a claim that names a function or a test that is gone."""
     inside: dict[str, Any] = MAKE["contract_rows"].__globals__
-    more = {**rules(), "W9": "[W9] Windows are pretty\n\nNobody enforces it."}
+    more = {**rules(), "V9": "[V9] Windows are pretty\n\nNobody enforces it."}
     monkeypatch.setitem(inside, "rules", lambda: more)
-    assert {"W9: no code", "W9: no law", "W9: no hunter"} <= set(MAKE["gaps"]())
+    assert {"V9: no code", "V9: no law", "V9: no hunter"} <= set(MAKE["gaps"]())
     assert MAKE["document"]() != MAKE["PAGE"].read_text(encoding="utf-8")
     monkeypatch.setitem(inside, "rules", rules)
     assert exists("rounding.report:radius")
