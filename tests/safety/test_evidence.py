@@ -109,7 +109,7 @@ def test_every_question_has_its_answer(whole: Evidence) -> None:
         "layers": "rounding",
         "outputs": "bounded",
         "decisions": "proven",
-        "overflow": "bounded",
+        "box": "bounded",
         "certificate": "valid",
     }
 
@@ -179,8 +179,8 @@ def test_a_certificate_of_another_network_is_refused(place: Path, recorded, stat
 def test_overflow_that_is_not_excluded(place: Path, images: np.ndarray) -> None:
     written(place / "large.onnx", scale=1e37)
     evidence = gather(place / "large.onnx", run_elsewhere(place / "large.onnx", images), box=(-100.0, 100.0))
-    assert evidence["overflow"].tone == "open"
-    assert "conv" in evidence["overflow"].answer
+    assert evidence["box"].tone == "open"
+    assert "conv" in evidence["box"].answer
 
 
 def test_the_page_says_what_it_is(whole: Evidence) -> None:
@@ -209,5 +209,5 @@ def test_its_json_is_valid_down_to_what_each_command_found(whole: Evidence, plac
     ]:
         name = schema.removeprefix("specgrad/").removesuffix("/1")
         assert [e.message for e in jsonschema.Draft202012Validator(SCHEMAS[name]).iter_errors(part)] == []
-    assert {i["name"] for i in data["items"] if i["found"] and "schema" not in i["found"]} == {"model", "overflow"}
+    assert {i["name"] for i in data["items"] if i["found"] and "schema" not in i["found"]} == {"model"}
     assert "Written by specgrad." in (place / "e.html").read_text()

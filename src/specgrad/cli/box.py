@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Annotated
 
 import typer
 
 from ..properties.property import as_float
 from .certify import number_of
 
-BoxText = Annotated[
-    str | None, typer.Option("--box", help="Every cell of every input lies between these two numbers: 0,1.")
-]
 
-
-def box_of(text: str | None) -> tuple[float, float] | None:
+def ends_of(text: str) -> tuple[float, float]:
     """Two numbers, read exactly; the nearest floats that enclose them.
 
-    >>> box_of("-1,2/255")
+    >>> ends_of("-1,2/255")
     (-1.0, 0.00784313725490196...)
     """
-    if text is None:
-        return None
-    ends = [number for part in text.split(",") if (number := number_of("--box", part)) is not None]
-    if len(ends) != 2 or ends[0] > ends[1]:
-        raise typer.BadParameter(f"--box must be two numbers, the smaller first, as in 0,1; got {text[:40]!r}")
-    low, high = ends
-    return 0.0 - _not_below(-low), _not_below(high)
+    low, comma, high = text.rpartition("=")[2].partition(",")
+    ends = [number_of("--box", part) for part in (low, high)] if comma else []
+    if len(ends) != 2 or ends[0] is None or ends[1] is None or not ends[0] <= ends[1]:
+        raise typer.BadParameter(f"--box must be LO,HI with LO <= HI, as 0,1 or -1/2,1/2; got {text[:40]!r}")
+    low_end, high_end = 0.0 - _not_below(-ends[0]), _not_below(ends[1])
+    if math.isinf(low_end) or math.isinf(high_end):
+        raise typer.BadParameter(f"--box must be two numbers that floats can hold; got {text[:40]!r}")
+    return low_end, high_end
 
 
 def _not_below(exact: Fraction) -> float:
     near = as_float(exact)
-    return near if not math.isfinite(near) or Fraction(near) >= exact else math.nextafter(near, math.inf)
+    return near if math.isinf(near) or Fraction(near) >= exact else math.nextafter(near, math.inf)

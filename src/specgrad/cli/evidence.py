@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ..files import write_whole
 from . import screen
-from .box import BoxText, box_of
+from .box import ends_of
 from .certify import Json
 from .outcome import CODES, say, strict
 from .output import Force, check_file, is_report, writing
@@ -45,7 +45,9 @@ def evidence(
         "argmax"
     ),
     axis: Annotated[int | None, typer.Option(help="The axis of the classes; default: the second.")] = None,
-    box: BoxText = None,
+    box: Annotated[
+        str | None, typer.Option("--box", metavar="LO,HI", help="Every cell of every input lies between these.")
+    ] = None,
     certificate: Annotated[
         list[Path] | None, typer.Option(help="A certificate to check; repeatable, each with its --property.")
     ] = None,
@@ -73,7 +75,7 @@ def evidence(
         raise typer.BadParameter("each --certificate needs its --property, in the same order")
     files = {"recorded": recorded} | ({} if data is None else {"data": data})
     asked: dict[str, Any] = {"decision": decision, "axis": axis, "accept": accept or (), "seconds": seconds}
-    asked |= {"box": box_of(box), "data": None if data is None else read_samples(data, None)}
+    asked |= {"box": None if box is None else ends_of(box), "data": None if data is None else read_samples(data, None)}
     asked["certificates"] = list(zip(certificate or (), statement or (), strict=True))
     with screen.progress(as_json) as step:
         result = gather(model, read_recorded(recorded), files=files, progress=step, **asked)

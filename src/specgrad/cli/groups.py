@@ -10,8 +10,8 @@ GROUPS = {
     "Is it right?": ("audit", "conformance", "compare", "runtimes"),
     "How far may it differ?": ("tolerance", "preserve"),
     "Does it hold?": ("certify", "check-certificate"),
+    "Sign for it": ("profile", "accuracy", "vectors", "evidence"),
     "Run it large": ("tiles", "campaign"),
-    "Sign for it": ("evidence",),
     "Look at it": ("show", "window", "explain", "rule", "schema"),
 }
 

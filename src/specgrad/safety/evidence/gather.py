@@ -32,7 +32,7 @@ def gather(
     given = Asked(Path(model), recorded, **asked)
     steps = [questions.model, questions.profiled, questions.layers, questions.outputs, questions.decisions]
     items = []
-    for k, step in enumerate([*steps, questions.overflow]):
+    for k, step in enumerate([*steps, questions.box]):
         if given.progress is not None:
             given.progress(step.__name__, k, len(steps) + 2)
         items.append(step(given))

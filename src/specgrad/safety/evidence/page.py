@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ def _verdict(item: Item) -> str:
 
 def _section(item: Item) -> str:
     kind = item.name.partition(" ")[0]
-    detail = SECTIONS[kind](item) if item.result is not None or kind in ("model", "overflow") else ""
+    detail = SECTIONS[kind](item) if item.result is not None or kind == "model" else ""
     title = f'<h2 id="{_anchor(item)}">{kind_of(item.verdict)} &middot; {escape(item.name)}</h2>'
     return f"{title}<p><b>{escape(item.question)}</b> {escape(item.answer)}</p>{detail}"
 
@@ -138,10 +139,16 @@ def _known(x: float | None) -> str:
     return "unknown" if x is None else f"{x:.3g}"
 
 
-def _overflow(item: Item) -> str:
-    sizes = item.found.get("largest", {})
-    rows = [(named(n), "unbounded" if x is None else upward(x, 3)) for n, x in sizes.items()]
-    return _table(("layer", "largest size of a value"), rows)
+def _box(item: Item) -> str:
+    rows = [
+        (named(x.name), f"{x.low:.3g} to {x.high:.3g}", *(_bound(e) for e in (x.propagated, x.introduced, x.total)))
+        for x in item.result.layers
+    ]
+    return _table(("layer", "values, about", "propagated error", "introduced error", "total error, at most"), rows)
+
+
+def _bound(x: float) -> str:
+    return upward(x, 3) if math.isfinite(x) else "unbounded"
 
 
 def _certificate(item: Item) -> str:
@@ -161,7 +168,7 @@ SECTIONS: Mapping[str, Callable[[Item], str]] = {
     "layers": _layers,
     "outputs": _outputs,
     "decisions": _decisions,
-    "overflow": _overflow,
+    "box": _box,
     "certificate": _certificate,
 }
 

@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from ...bounds import Box, crown, ibp
-from ...bounds.box import numpy_of
 from ...bounds.search.deployed import at_the_property, deployed_graph, refuse_other_formats, rounded_constants
 from ...check import audit_recorded, preserve, tolerance
 from ...check.decisions.decision import parse
 from ...check.deploy import real_inputs, whole_file
 from ...check.recorded import split_points
-from ...errors import SpecgradError
-from ...graph.graph import INPUT, Graph
+from ...errors import SpecgradError, UnsupportedError
+from ...graph.graph import Graph
 from ...interop import from_onnx
 from ...interop.onnx import input_dims
 from ...proof.certificate import OutOfTimeError, check_file, network_digest
 from ...proof.numbers import ReplayError
 from ...properties.vnnlib import read
 from ...scalar import Array, upward
+from ..accuracy import accuracy
+from ..box import on_box
 from ..profile import check_profile
 from ..profile.texts import CAVEAT
 from .item import NOT_ASKED, Item
@@ -84,9 +84,13 @@ class Asked:
     @cached_property
     def graph(self) -> Graph:
         """The file's meaning, at the sizes that were recorded."""
-        first = {n: np.shape(a) for n, a in self.points[0].items() if n in self.inputs}
-        graph: Graph = from_onnx(str(self.model), input_shapes=first)
+        graph: Graph = from_onnx(str(self.model), input_shapes=self.sizes)
         return graph
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """Of the inputs that were recorded."""
+        return {n: np.shape(a) for n, a in self.points[0].items() if n in self.inputs}
 
 
 def model(asked: Asked) -> Item:
@@ -167,36 +171,26 @@ def decisions(asked: Asked) -> Item:
     return Item("decisions", question, result.verdict, f"{result}.", "tolerance", "preserve", found, said, result)
 
 
-def overflow(asked: Asked) -> Item:
-    question = "Can any value overflow, or a divisor be 0, for inputs in the declared box?"
+def box(asked: Asked) -> Item:
+    question = "For every input in the declared box: can a value overflow, and how far may outputs be from exact ones?"
     if asked.box is None:
-        return Item("overflow", question, NOT_ASKED, "No box was declared (--box).", "semantics")
-    low, high = asked.box
-    where = f"for every input between {low:g} and {high:g}"
+        return Item("box", question, NOT_ASKED, "No box was declared (--box).", "tolerance")
+    where = f"for inputs between {asked.box[0]:g} and {asked.box[1]:g}"
     try:
-        refuse_other_formats(str(asked.model))
-        graph = deployed_graph(asked.graph)
-    except SpecgradError as error:
-        return Item("overflow", question, "cannot tell", f"Nothing is known {where}: {error}", "semantics")
-    shapes = [graph.nodes[p].shape for p in graph.input_positions if graph.nodes[p].op is INPUT]
-    boxes = [Box(np.full(s, low), np.full(s, high)) for s in shapes]
-    bounds = ibp(graph, *boxes)
-    if bounds.unbounded:
-        bounds = crown(graph, *boxes, seconds=asked.seconds)
-    ends = {n: np.abs([numpy_of(b.low), numpy_of(b.high)]) for n, b in bounds.layers.items()}
-    sizes = {n: float(np.max(both, initial=0.0)) for n, both in ends.items()}
-    found = {
-        "low": low,
-        "high": high,
-        "largest": {n: size if np.isfinite(size) else None for n, size in sizes.items()},
-        "unbounded": list(bounds.unbounded),
-    }
-    if bounds.unbounded:
-        text = f"That is not excluded {where}: nothing is proven of {', '.join(bounds.unbounded[:5])}."
-        return Item("overflow", question, "unbounded", text, "semantics", None, found, bounds.deployment)
-    name = max(sizes, key=lambda n: sizes[n])
-    text = f"No, {where}. The largest value is at most {upward(sizes[name], 3)} (layer {name}); float32 ends at 3.4e38."
-    return Item("overflow", question, "bounded", text, "semantics", None, found, bounds.deployment)
+        graph, boxes = on_box(str(asked.model), *asked.box, asked.sizes, "evidence")
+        result = accuracy(graph, *boxes, seconds=asked.seconds)
+    except UnsupportedError as error:
+        return Item("box", question, "cannot tell", f"Nothing is known {where}: {error}", "tolerance")
+    if result.verdict == "unbounded":
+        names = ", ".join([*result.unbounded, *(x.name for x in result.layers if np.isinf(x.total))][:5])
+        text = f"An overflow or a division by 0 is not excluded {where}: nothing is proven of {names}."
+    else:
+        largest = max(result.layers, key=lambda x: max(abs(x.low), abs(x.high)))
+        size = upward(max(abs(largest.low), abs(largest.high)), 3)
+        text = f"Nothing overflows {where}: no value is larger than {size} (layer {largest.name}). "
+        text += " ".join(result.sentences())
+    found = result.to_json()
+    return Item("box", question, result.verdict, text, "tolerance", "accuracy", found, result.deployment, result)
 
 
 def certificates(asked: Asked) -> list[Item]:
