@@ -146,7 +146,7 @@ def test_what_was_not_asked_is_said(place: Path, recorded) -> None:
     found = verdicts(evidence)
     assert [name for name, verdict in found.items() if verdict == "not asked"] == [
         "decisions",
-        "overflow",
+        "box",
         "certificate",
     ]
     assert "not asked" in evidence_page(evidence)
@@ -205,9 +205,9 @@ def test_its_json_is_valid_down_to_what_each_command_found(whole: Evidence, plac
     assert (end.value.code, data["verdict"]) == (1, "findings")  # the profile is broken: nothing is normalised
     for schema, part in [
         ("evidence", data),
-        *((i["found"]["schema"], i["found"]) for i in data["items"] if i["found"] and "schema" in i["found"]),
+        *((i["details"]["schema"], i["details"]) for i in data["items"] if i["details"] and "schema" in i["details"]),
     ]:
         name = schema.removeprefix("specgrad/").removesuffix("/1")
         assert [e.message for e in jsonschema.Draft202012Validator(SCHEMAS[name]).iter_errors(part)] == []
-    assert {i["name"] for i in data["items"] if i["found"] and "schema" not in i["found"]} == {"model"}
+    assert {i["name"] for i in data["items"] if i["details"] and "schema" not in i["details"]} == {"model"}
     assert "Written by specgrad." in (place / "e.html").read_text()

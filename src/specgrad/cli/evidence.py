@@ -91,7 +91,7 @@ def _data(result: Any) -> dict[str, Any]:
     data = result.to_json()
     for row, item in zip(data["items"], result.items, strict=True):
         if item.schema is not None:
-            row["found"] = strict({**row["found"], "schema": schema_name(item.schema), "verdict": _own(item)})
+            row["details"] = strict({**row["details"], "schema": schema_name(item.schema), "verdict": _own(item)})
     return dict(data)
 
 

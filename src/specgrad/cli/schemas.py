@@ -739,7 +739,7 @@ SCHEMAS: dict[str, Schema] = {
                 answer=_text("in sentences"),
                 supports=_text("what it may support, in the words of ED-324/ARP6983"),
                 deployment=DEPLOYMENT,
-                found=_or_null(
+                details=_or_null(
                     _map({}, ""),
                     "what profile, audit, tolerance, preserve, accuracy or check-certificate print as --json, by its "
                     "schema; of the model, sizes by name; null: not asked, or nothing more is known",

@@ -42,8 +42,8 @@ class Item:
     verdict     a word of the command that answers it, or "not asked"
     answer      in sentences
     supports    a key of SUPPORTS
-    schema      the command whose JSON `found` is; None: nothing was asked, or `found` has no schema of its own
-    found       all that was found, as that command prints it
+    schema      the command whose JSON `details` is; None: nothing was asked, or `details` has no schema of its own
+    details     all that was found, as that command prints it
     result      the object behind it, for the page
     """
 
@@ -53,7 +53,7 @@ class Item:
     answer: str
     supports: str
     schema: str | None = None
-    found: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
     deployment: Mapping[str, str] = field(default_factory=dict)
     result: Any = field(default=None, repr=False, compare=False)
 
@@ -98,7 +98,7 @@ class Evidence:
                     "answer": item.answer,
                     "supports": SUPPORTS[item.supports],
                     "deployment": dict(item.deployment),
-                    "found": dict(item.found) or None,
+                    "details": dict(item.details) or None,
                 }
                 for item in self.items
             ],

@@ -91,10 +91,10 @@ def _executions(items: Sequence[Item]) -> str:
 
 
 def _model(item: Item) -> str:
-    ends = [(named(n), "input", _size(s)) for n, s in item.found.get("inputs", {}).items()]
-    ends += [(named(n), "output", _size(s)) for n, s in item.found.get("outputs", {}).items()]
-    digest = f"<p>Digest of the graph with every bit of its weights: <code>{escape(item.found['graph'])}</code></p>"
-    return digest + _table(("name", "what", "shape"), ends) if item.found else ""
+    ends = [(named(n), "input", _size(s)) for n, s in item.details.get("inputs", {}).items()]
+    ends += [(named(n), "output", _size(s)) for n, s in item.details.get("outputs", {}).items()]
+    digest = f"<p>Digest of the graph with every bit of its weights: <code>{escape(item.details['graph'])}</code></p>"
+    return digest + _table(("name", "what", "shape"), ends) if item.details else ""
 
 
 def _size(shape: Sequence[int]) -> str:
@@ -107,8 +107,8 @@ def _profile(item: Item) -> str:
         for f in item.result.findings
     ]
     unchecked = [(escape(rule), escape(reason)) for rule, reason in item.result.unchecked.items()]
-    found = _table(("", "rule", "their label", "where", "what"), rows)
-    return found + (f"<p>Not looked at:</p>{_table(('rule', 'why'), unchecked)}" if unchecked else "")
+    places = _table(("", "rule", "their label", "where", "what"), rows)
+    return places + (f"<p>Not looked at:</p>{_table(('rule', 'why'), unchecked)}" if unchecked else "")
 
 
 def _layers(item: Item) -> str:
@@ -154,9 +154,9 @@ def _bound(x: float) -> str:
 def _certificate(item: Item) -> str:
     checked = item.result
     rows = [
-        (str(k + 1), escape(str(a)), f"{found['margin']:.4g}")
-        for k, (case, data) in enumerate(zip(checked.cases, item.found["cases"], strict=True))
-        for a, found in zip(case.alternatives, data["alternatives"], strict=True)
+        (str(k + 1), escape(str(a)), f"{proven['margin']:.4g}")
+        for k, (case, data) in enumerate(zip(checked.cases, item.details["cases"], strict=True))
+        for a, proven in zip(case.alternatives, data["alternatives"], strict=True)
     ]
     network = f"<p>Network: digest <code>{escape(checked.network)}</code>. The checker used exact fractions only.</p>"
     return network + _table(("case", "what never happens", "margin"), rows)

@@ -99,15 +99,15 @@ def model(asked: Asked) -> Item:
         graph = asked.graph
     except SpecgradError as error:
         return Item("model", question, "cannot tell", f"Not every operator has one here: {error}", "semantics")
-    found: dict[str, Any] = {
+    details: dict[str, Any] = {
         "graph": network_digest(graph),
         "nodes": len(graph.nodes),
         "inputs": {graph.nodes[p].name: list(graph.nodes[p].shape) for p in graph.input_positions},
         "outputs": {name: list(graph.nodes[p].shape) for name, p in asked.ends},
     }
-    ends = ", ".join(f"{n} {'x'.join(map(str, s)) or 'a number'}" for n, s in found["inputs"].items())
-    text = f"{found['nodes']} nodes, all with a meaning in docs/reference/contract.md, at inputs {ends}."
-    return Item("model", question, "ok", text, "semantics", None, found)
+    ends = ", ".join(f"{n} {'x'.join(map(str, s)) or 'a number'}" for n, s in details["inputs"].items())
+    text = f"{details['nodes']} nodes, all with a meaning in docs/reference/contract.md, at inputs {ends}."
+    return Item("model", question, "ok", text, "semantics", None, details)
 
 
 def profiled(asked: Asked) -> Item:
@@ -155,9 +155,9 @@ def outputs(asked: Asked) -> Item:
     verdict = "differs" if beyond else proven.verdict
     if beyond:
         sentences.append("That is farther than any execution of the class can be.")
-    found = proven.to_json()
+    details = proven.to_json()
     return Item(
-        "outputs", question, verdict, " ".join(sentences), "tolerance", "tolerance", found, proven.deployment, proven
+        "outputs", question, verdict, " ".join(sentences), "tolerance", "tolerance", details, proven.deployment, proven
     )
 
 
@@ -167,8 +167,8 @@ def decisions(asked: Asked) -> Item:
         return Item("decisions", question, NOT_ASKED, "No data were given (--data).", "tolerance")
     options: dict[str, Any] = {"axis": asked.axis, "seconds": asked.seconds, "progress": asked.progress}
     result = preserve(str(asked.model), asked.data, asked.decision, **options)
-    found, said = result.to_json(), result.deployment
-    return Item("decisions", question, result.verdict, f"{result}.", "tolerance", "preserve", found, said, result)
+    details, said = result.to_json(), result.deployment
+    return Item("decisions", question, result.verdict, f"{result}.", "tolerance", "preserve", details, said, result)
 
 
 def box(asked: Asked) -> Item:
@@ -189,8 +189,8 @@ def box(asked: Asked) -> Item:
         size = upward(max(abs(largest.low), abs(largest.high)), 3)
         text = f"Nothing overflows {where}: no value is larger than {size} (layer {largest.name}). "
         text += " ".join(result.sentences())
-    found = result.to_json()
-    return Item("box", question, result.verdict, text, "tolerance", "accuracy", found, result.deployment, result)
+    details = result.to_json()
+    return Item("box", question, result.verdict, text, "tolerance", "accuracy", details, result.deployment, result)
 
 
 def certificates(asked: Asked) -> list[Item]:
@@ -210,9 +210,9 @@ def _certificate(asked: Asked, question: str, certificate: Path, statement: Path
         checked = check_file(certificate, deployed_graph(graph), read(statement), seconds=asked.seconds, files=files)
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
-        found = {"verdict": verdict, "reason": str(error)}
-        return Item(name, question, verdict, f"{error}.", "tolerance", "check-certificate", found)
-    found = checked.to_json(rounded_constants(graph))
+        details = {"verdict": verdict, "reason": str(error)}
+        return Item(name, question, verdict, f"{error}.", "tolerance", "check-certificate", details)
+    details = checked.to_json(rounded_constants(graph))
     cases = "on its box" if len(checked.cases) == 1 else f"in all of its {len(checked.cases)} cases"
-    text = f"Yes: {statement.name} holds {cases}, by a margin of at least {found['margin']:.4g}."
-    return Item(name, question, "valid", text, "tolerance", "check-certificate", found, checked.deployment, checked)
+    text = f"Yes: {statement.name} holds {cases}, by a margin of at least {details['margin']:.4g}."
+    return Item(name, question, "valid", text, "tolerance", "check-certificate", details, checked.deployment, checked)
