@@ -17,7 +17,7 @@ author = copyright = "The specgrad maintainers"
 release = version = PROJECT["version"]
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.viewcode", "myst_nb", "sphinx_copybutton"]
-exclude_patterns = ["findings/runtimes/*.py"]
+exclude_patterns = ["findings/runtimes/*.py", "sonnx/*.py"]
 html_theme = "furo"
 html_title = f"specgrad {release}"
 html_static_path = ["_static"]

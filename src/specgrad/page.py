@@ -8,8 +8,18 @@ from html import escape as escape_html
 from .errors import printable
 from .picture import TONES, shortened
 
-GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid")
-OPEN = ("cannot tell", "refuses", "not offered", "not proven", "not examined", "unknown", "times out")
+GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "no finding")
+OPEN = (
+    "cannot tell",
+    "refuses",
+    "not offered",
+    "not proven",
+    "not examined",
+    "unknown",
+    "times out",
+    "undecided",
+    "not checked",
+)
 MOST_NAME = 30
 
 
