@@ -166,6 +166,7 @@ def test_every_command_has_help_with_an_example(folder: Path) -> None:
         "window",
         "profile",
         "accuracy",
+        "vectors",
     ):
         code, out, _ = specgrad(name, "--help", folder=folder)
         assert code == 0

@@ -62,6 +62,8 @@ EACH = {
         "compare net.onnx g.json --input x.npy --eps 1/8",
         "compare g.json net.onnx --seconds 0",
     ],
+    "vectors": ["vectors --operator Flatten --operator ConvInteger --out pack --seed 1"],
+    "classes": ["vectors --list", "vectors --list --operator MaxPool"],
     "tiles": [
         "tiles g.json --tile 1",
         "tiles g.json --memory 1GB",

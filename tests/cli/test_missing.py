@@ -49,6 +49,8 @@ COMMANDS = {
     "compare net.onnx net.onnx": "onnx",
     "profile net.onnx --box 0,1": "onnx",
     "window --size 7 --kernel 3": "",
+    "vectors --list": "onnx",
+    "vectors --operator Tanh --out pack --force": "onnx flint",
     "tiles net.onnx": "onnx",
     "tiles arrays.json --tile 1": "safetensors",
     "tiles mine:net --shape 1,2": "torch",

@@ -37,6 +37,7 @@ GOOD = {
     "tiles": "tiles g.json --tile 1",
     "window": "window --size 7 --kernel 3",
     "profile": "profile clean.onnx --sonnx",
+    "vectors": "vectors --operator Flatten --out pack --force",
     "campaign-estimate": "campaign estimate new.toml",
     "campaign-run": "campaign run c.toml --executor loop",
     "campaign-status": "campaign status c.toml",
@@ -89,6 +90,13 @@ USAGE += [f"accuracy net.onnx {o}" for o in ("", "--box 1", "--box 1,0", "--box 
 USAGE += ["accuracy net.onnx --box 0,inf", "accuracy net.onnx --box 0,1 --depth 0", "accuracy none.onnx --box 0,1"]
 USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
 USAGE += ["tolerance net.onnx --input bad.npz", "tolerance net.onnx --input x.npy --input x.npy"]
+USAGE += [
+    "vectors",
+    "vectors --out pack --list",
+    "vectors --list --operator Flat",
+    "vectors --out .",
+    "vectors --out net.onnx",
+]
 USAGE += ["compare net.onnx", "compare net.onnx net.onnx --eps -1", "compare net.onnx net.onnx --eps few"]
 USAGE += [
     f"tiles g.json {option}"
@@ -147,6 +155,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "tiles": (import_module("specgrad.scale"), "margin"),
     "window": (sg, "show_window"),
     "profile": (import_module("specgrad.safety.profile"), "check_profile"),
+    "vectors": (import_module("specgrad.safety.vectors"), "write_pack"),
     "campaign-estimate": (import_module("specgrad.scale.campaign"), "estimate"),
     "campaign-run": (import_module("specgrad.scale.campaign"), "run"),
     "campaign-status": (import_module("specgrad.scale.campaign"), "standing"),

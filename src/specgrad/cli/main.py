@@ -52,6 +52,7 @@ from .schemas import SCHEMAS
 from .shapes import Shapes
 from .tiles import register_tiles
 from .tolerance import register_tolerance
+from .vectors import register_vectors
 from .window import register_window
 
 app = typer.Typer(
@@ -353,6 +354,7 @@ register_tiles(app)
 register_window(app)
 register_campaign(app)
 register_profile(app)
+register_vectors(app)
 
 
 def main() -> None:

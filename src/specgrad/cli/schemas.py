@@ -100,6 +100,27 @@ PLACE = _list(
 VERSIONS_USED = _map(_text("a version"), "the packages that were used, with their versions")
 NOTES = _list(_text("a sentence"), "what else a reader should know")
 DEPLOYMENT = _map(_text("a sentence"), "the executions that this is about, in sentences")
+CLASSES_OF = _map(
+    _object(
+        "the classes of one operator",
+        covered=_count("classes with a case"),
+        listed=_count("classes in all, those without a case too"),
+        classes=_list(
+            _object(
+                "one class",
+                type=_text("the element type, as tags write it"),
+                zone=_text("the word of its tag"),
+                kind=_choice("type", "shape", "broadcasting", "constraint", "function", "risk"),
+                text=_text("what it holds"),
+                cases=_count("how many were written; 0 under --list"),
+            ),
+            "by zone and type",
+        ),
+        missing=_map(_text("why"), "classes that are known and not drawn"),
+    ),
+    "by ONNX's name",
+)
+INCOMPLETE = _text("what vectors do not show")
 DIFFERENCE = _object(
     "the largest difference from the exact values",
     absolute=_number("its size"),
@@ -621,6 +642,26 @@ SCHEMAS: dict[str, Schema] = {
             ),
             "each sort once",
         ),
+    ),
+    "vectors": _command(
+        "vectors",
+        "test vectors that were written",
+        _choice("ok"),
+        folder=_text("where they are"),
+        seed=_count("the same seed draws the same numbers"),
+        operators=CLASSES_OF,
+        cases=_count("in all"),
+        cells=_count("of all outputs"),
+        open=_count("cells of which nothing is demanded"),
+        executions=DEPLOYMENT,
+        incompleteness=INCOMPLETE,
+    ),
+    "classes": _command(
+        "classes",
+        "the classes that test vectors are drawn from (vectors --list)",
+        _choice("ok"),
+        operators=CLASSES_OF,
+        incompleteness=INCOMPLETE,
     ),
     "compare": _command(
         "compare",
