@@ -63,6 +63,7 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("guide/bounds.md", 11),
         ("guide/tolerance.md", 25),
         ("guide/decisions.md", 18),
+        ("guide/accuracy.md", 8),
         ("guide/sizes.md", 12),
         ("guide/pictures.md", 16),
         ("guide/tiles.md", 44),
