@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ROOMS = "laws graph engines interop check rounding properties proof bounds hunt attacks cli same scale"
+ROOMS = "laws graph engines interop check rounding properties proof bounds hunt attacks cli same scale safety"
 for name in ROOMS.split():
     sys.path.insert(0, str(HERE / name))
 sys.path.insert(0, str(HERE))

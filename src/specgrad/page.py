@@ -8,8 +8,18 @@ from html import escape as escape_html
 from .errors import printable
 from .picture import TONES, shortened
 
-GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid")
-OPEN = ("cannot tell", "refuses", "not offered", "not proven", "not examined", "unknown", "times out")
+GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "no finding")
+OPEN = (
+    "cannot tell",
+    "refuses",
+    "not offered",
+    "not proven",
+    "not examined",
+    "unknown",
+    "times out",
+    "undecided",
+    "not checked",
+)
 MOST_NAME = 30
 
 
@@ -47,7 +57,8 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2r
 .lead { border-left: 4px solid; padding: .25rem 1rem; margin: 1rem 0; } .lead span { color: var(--ink); }
 td.used { white-space: nowrap; } :target { background: var(--shade); outline: 2px solid var(--bad); }
 .wide { overflow-x: auto; } .wide > table { min-width: 46rem; } .wide > table.slim { min-width: 0; }
-.wide > svg { display: block; }
+.wide > svg { display: block; max-width: none !important; }
+.wide + .wide { margin-top: 1rem; } details > .wide { margin-top: .5rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number, th.number { text-align: right; white-space: nowrap; } td > code { white-space: nowrap; }

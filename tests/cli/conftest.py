@@ -33,6 +33,14 @@ SPECS = {
 """Campaigns; bad.toml and those after it cannot be, other.toml not in the folder that it names."""
 
 
+def _save_clean(path: Path) -> None:
+    """A file in which `profile` finds nothing, with its side file."""
+    cases, digests = import_module("profile_cases"), import_module("specgrad.safety.profile.digests")
+    data = (model := cases.base()).SerializeToString()
+    path.write_bytes(data)
+    path.with_name("clean.onnx.digests.json").write_text(json.dumps(digests.digests_of(model, None, data)))
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Path:
     """relu(x @ [[1, 1], [1, -1]]), a property that holds, and files of no format."""
@@ -45,6 +53,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         helper.make_graph(nodes, "g", *ends, [w]), opset_imports=[helper.make_opsetid("", 22)], ir_version=10
     )
     onnx.save(file, tmp_path / "net.onnx")
+    _save_clean(tmp_path / "clean.onnx")
     (tmp_path / "p.vnnlib").write_text(PROPERTY)
     (tmp_path / "hard.vnnlib").write_text(PROPERTY.replace("(>= Y_1 3)", "(<= Y_0 Y_1)"))
     for name in ("bad.onnx", "bad.json", "bad.npy", "bad.npz", "bad.vnnlib"):

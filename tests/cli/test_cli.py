@@ -164,6 +164,8 @@ def test_every_command_has_help_with_an_example(folder: Path) -> None:
         "compare",
         "tiles",
         "window",
+        "profile",
+        "accuracy",
         "vectors",
     ):
         code, out, _ = specgrad(name, "--help", folder=folder)

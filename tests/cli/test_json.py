@@ -46,6 +46,11 @@ EACH = {
         "preserve net.onnx nan.npz",
     ],
     "check-certificate": ["check-certificate new.json net.onnx p.vnnlib", "check-certificate c.json net.onnx p.vnnlib"],
+    "accuracy": [
+        "accuracy net.onnx --box 0,1",
+        "accuracy net.onnx --box=-1e38,3e38 --execution node",
+        "accuracy g.json --box x=-1/2,1/2 --depth 2",
+    ],
     "tolerance": [
         "tolerance net.onnx --input x.npy",
         "tolerance net.onnx --input large.npy",
@@ -72,6 +77,7 @@ EACH = {
         "window --size 5 --kernel 1 --stride 3 --padding 3 --values 1/2,-3,0.1,4,5 --operator avg_pool",
         "window --size 3 --kernel 1 --padding 1",
     ],
+    "profile": ["profile net.onnx", "profile clean.onnx --sonnx --box 0,1", "profile net.onnx --box -1,1"],
     "campaign-estimate": ["campaign estimate new.toml", "campaign estimate new.toml --price 0.04"],
     "campaign-run": ["campaign run c.toml", "campaign run new.toml --executor loop"],
     "campaign-status": ["campaign status c.toml", "campaign status begun.toml"],

@@ -42,10 +42,12 @@ COMMANDS = {
     "certify net.onnx p.vnnlib --certificate new.json --force": "torch onnx flint safetensors",
     "check-certificate new.json net.onnx p.vnnlib": "onnx flint",
     "tolerance net.onnx --input x.npy": "torch onnx",
+    "accuracy net.onnx --box 0,1": "torch onnx",
     "tolerance arrays.json --input x.npy": "torch safetensors",
     "preserve net.onnx data.npz": "torch onnx",
     "preserve arrays.json data.npz --eps 1": "torch safetensors",  # two inputs that are decided differently
     "compare net.onnx net.onnx": "onnx",
+    "profile net.onnx --box 0,1": "onnx",
     "window --size 7 --kernel 3": "",
     "vectors --list": "onnx",
     "vectors --operator Tanh --out pack --force": "onnx flint",

@@ -20,10 +20,12 @@ AUDIT = "audit net.onnx --runtime onnxruntime"
 CONFORMANCE = "conformance --runtime onnxruntime --operator relu --count 8"
 PAGES = "runtimes --only onnxruntime --count 8"
 SHOW = "show net.onnx"
+PROFILE = "profile clean.onnx"
 OUTPUTS = [
     (AUDIT, "--html"),
     (SHOW, "--svg"),
     (CERTIFY, "--html"),
+    (PROFILE, "--html"),
     (CONFORMANCE, "--html"),
     (CERTIFY, "--vnncomp"),
     (CERTIFY, "--certificate"),
@@ -84,6 +86,7 @@ def test_foreign_files_and_missing_folders_are_refused_before_the_work(
         patched.setattr(cli, "load_model", lambda name: pytest.fail("the work began"))
         patched.setattr(cli, "run_conformance", lambda *a, **k: pytest.fail("the work began"))
         patched.setattr("specgrad.cli.certify.load_model", lambda name: pytest.fail("the work began"))
+        patched.setattr("specgrad.safety.profile.check_profile", lambda *a, **k: pytest.fail("the work began"))
         for path in ("mine.json", "nowhere/out.json", "."):
             code, _, err = run(f"{command} {option} {path}")
             assert (code, err.count("\n")) == (3, 1), err

@@ -33,7 +33,7 @@ CODES |= {
     "reads everything": NO,
     "findings": NO,
 }
-CODES["proven"] = YES
+CODES |= {"proven": YES, "no finding": YES, "broken": NO, "undecided": CANNOT_TELL}
 CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered", "not examined"), CANNOT_TELL)
 CODES |= dict.fromkeys(("unbounded", "not proven", "unfinished", "crashed"), CANNOT_TELL)
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click

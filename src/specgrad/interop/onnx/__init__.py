@@ -12,6 +12,7 @@ from ...errors import SpecgradError, need
 need("onnx", "ONNX files need")
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ import onnx
 from ...graph.graph import Graph
 from .file import BYTE_BUDGET, Budget, ModelError, read_model
 from .read import open as reading_open
-from .read.model import OnnxGraph, import_model
+from .read.importer import Importer
+from .read.model import OnnxGraph, import_model, run_model
 from .read.open import import_open, open_shapes
 from .read.unexamined import Declared, Unexamined, declared_values
 from .write.model import export_graph
@@ -82,6 +84,28 @@ def from_onnx(
     except SpecgradError:
         raise
     except MALFORMED as error:  # the last net under files that no rule above has met
+        raise ModelError(f"malformed model ({type(error).__name__}: {error})") from error
+
+
+def examine(
+    model: onnx.ModelProto,
+    folder: Path | None,
+    declared: Declared,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    byte_budget: int = BYTE_BUDGET,
+) -> tuple[Importer, list[Unexamined]]:
+    """Shape, type and, where it depends on constants alone, the array of every value; and the nodes without a meaning.
+
+    Values that no output needs are there too, which a graph leaves out.
+    """
+    try:
+        given = input_shapes or {}
+        importer, _, passed = run_model(model, folder, Budget(byte_budget), given, declared)
+        return importer, passed
+    except SpecgradError:
+        raise
+    except MALFORMED as error:
         raise ModelError(f"malformed model ({type(error).__name__}: {error})") from error
 
 

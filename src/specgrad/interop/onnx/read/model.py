@@ -142,6 +142,22 @@ def _output(importer: Importer, name: str) -> Var:
     return importer.trace.constant(value.astype(np.int64), name)
 
 
+def run_model(
+    model: onnx.ModelProto,
+    folder: Path | None,
+    budget: Budget,
+    input_shapes: Mapping[str, Sequence[int]],
+    declared: Declared,
+) -> tuple[Importer, list[str], list[Unexamined]]:
+    """Every node in order: what is known of every value, the names of the inputs, and the nodes without a meaning."""
+    _check_model(model)
+    opset = _opset(model)
+    used = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
+    importer = Importer(folder, budget, used)
+    names = _define_inputs(importer, model.graph, dict(input_shapes))
+    return importer, names, _run_all(importer, model.graph, opset, declared)
+
+
 def import_model(
     model: onnx.ModelProto,
     folder: Path | None,
@@ -150,12 +166,7 @@ def import_model(
     partial: bool,
     declared: Declared,
 ) -> OnnxGraph:
-    _check_model(model)
-    opset = _opset(model)
-    used = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
-    importer = Importer(folder, budget, used)
-    names = _define_inputs(importer, model.graph, dict(input_shapes))
-    passed = _run_all(importer, model.graph, opset, declared)
+    importer, names, passed = run_model(model, folder, budget, input_shapes, declared)
     if not partial:
         refuse(passed)
     outputs = _outputs(importer, model.graph)

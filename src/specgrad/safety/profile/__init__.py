@@ -1,0 +1,10 @@
+"""The ONNX safety profile (SONNX): a file held against the rules of its texts, and written so that it keeps them."""
+
+from ...errors import need
+
+need("onnx", "the safety profile needs")
+
+from .report import Profile, check_profile, in_order
+from .rule import RULES, Finding, Rule
+
+__all__ = ["RULES", "Finding", "Profile", "Rule", "check_profile", "in_order"]

@@ -1,0 +1,75 @@
+"""The profile of a model as one HTML file: the verdict, every rule, every finding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...page import escape, kind_of, legend, page, wide
+from .report import WORDS, Profile, in_order
+from .rule import Finding
+from .texts import CAVEAT
+
+SHOWN = 200  # findings of one rule
+FOOT = "Supporting analysis by a tool that nobody has qualified; rules are the working group's, not ours."
+
+
+def profile_page(profile: Profile, changes: Sequence[str] = ()) -> str:
+    """One model: what the head says first is what the verdict is not."""
+    versions = ", ".join(f"{k} {v}" for k, v in profile.versions.items())
+    lead = f"{escape(summary(profile))}. {escape(' '.join(CAVEAT))}"
+    kinds = {profile.status(r) for r in in_order()}
+    body = [
+        f"<p>{escape(profile.model)}, SHA-256 <code>{profile.digest}</code>. {escape(versions)}.</p>",
+        *(f"<p>{escape(note)}</p>" for note in profile.notes),
+        _changes(changes),
+        "<h2>Rules</h2>",
+        legend(WORDS, kinds),
+        wide(f"<table>{_rules(profile)}</table>"),
+        "<h2>Findings</h2>" if profile.findings else "",
+        *(_findings(profile, rule.id) for rule in in_order()),
+    ]
+    return page(f"safety profile of {profile.model}", profile.verdict, lead, body, FOOT)
+
+
+def summary(profile: Profile) -> str:
+    """How many findings of which kind."""
+    counts = [(word, sum(f.severity == word for f in profile.findings)) for word in ("broken", "undecided")]
+    said = ", ".join(f"{n} {word}" for word, n in counts if n)
+    return f"{len(profile.findings)} findings: {said}" if said else "no finding"
+
+
+def _changes(changes: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in changes)
+    return f"<h2>What was written differently</h2><ul>{items}</ul>" if items else ""
+
+
+def _rules(profile: Profile) -> str:
+    rows = []
+    for rule in in_order():
+        number = sum(f.rule == rule.id for f in profile.findings)
+        link = f'<a href="#{rule.id}">{number}</a>' if number else ""
+        reason = f" ({escape(profile.unchecked[rule.id])})" if rule.id in profile.unchecked else ""
+        level = "error" if rule.level == "E" else "undecided by the group"
+        source = f"{escape(rule.tag)}<br>{escape(rule.source)} @ {escape(rule.version)}"
+        rows.append(
+            f"<tr><td>{rule.id}</td><td>{kind_of(profile.status(rule))}{reason}</td><td>{link}</td>"
+            f"<td>{escape(rule.sentence)}</td><td>{level}</td><td>{source}</td></tr>"
+        )
+    return "<tr><th>rule<th>status<th>findings<th>it says<th>breaking it is<th>tag, source @ version</tr>" + "".join(
+        rows
+    )
+
+
+def _findings(profile: Profile, rule: str) -> str:
+    findings = [f for f in profile.findings if f.rule == rule]
+    if not findings:
+        return ""
+    rows = "".join(map(_row, findings[:SHOWN]))
+    more = f"<p>and {len(findings) - SHOWN} more (--json lists all)</p>" if len(findings) > SHOWN else ""
+    head = "<tr><th>severity<th>where<th>what<th>what to do</tr>"
+    return f'<h3 id="{rule}">{rule}</h3>' + wide(f"<table>{head}{rows}</table>") + more
+
+
+def _row(finding: Finding) -> str:
+    cells = (escape(str(finding.place)), escape(finding.what), escape(finding.cure))
+    return f"<tr><td>{kind_of(finding.severity)}</td>{''.join(f'<td>{c}</td>' for c in cells)}</tr>"

@@ -1,0 +1,49 @@
+"""What values can do on a declared box of inputs: overflow, division by 0, arguments outside a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...bounds import crown
+from ...errors import SpecgradError
+from ...graph.graph import Graph
+from ..box import on_box
+from .outside import gathered
+from .rule import NotCheckedError, Spot, rule
+from .texts import NEEDS, REQS
+from .view import View
+
+SECONDS = 60.0
+
+
+@rule(
+    "S26",
+    "W",
+    "needs AI-007, AI-008; REQ-OP-050",
+    NEEDS,
+    REQS,
+    says="Overflow, division by 0 and arguments outside a domain are flagged per node, on a declared box of inputs: "
+    "what is not flagged cannot happen in any execution in float32, by proven bounds (crown); what is flagged may.",
+    cure="a narrower box of inputs, or a guard before the node",
+)
+def ranges(view: View) -> Iterator[Spot]:
+    if view.box is None:
+        raise NotCheckedError("no --box LO,HI was given")
+    low, high = view.box
+    try:
+        graph, boxes = on_box(gathered(view.expanded, view.folder), low, high, view.sizes, "profile")
+        unbounded = set(crown(graph, boxes, seconds=SECONDS).unbounded)
+    except SpecgradError as error:
+        raise NotCheckedError(f"nothing is known of the values: {error}") from None
+    layers = origins(graph, unbounded)
+    for node in view.nodes:
+        if (node.proto.name or next(filter(None, node.proto.output), "")) in layers:
+            yield Spot(
+                f"for inputs in [{low:g}, {high:g}] no finite bound is proven here, and its inputs have some", node.at()
+            )
+
+
+def origins(graph: Graph, unbounded: set[str]) -> set[str]:
+    """The layers where a value without bounds comes from values that have some."""
+    without = {i for i, n in enumerate(graph.nodes) if n.name in unbounded}
+    return {graph.nodes[i].group for i in without if without.isdisjoint(graph.nodes[i].operands())}

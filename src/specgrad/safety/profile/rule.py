@@ -1,0 +1,99 @@
+"""A rule: what the text says, in plain words, and a function from a model to the places that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .texts import Text
+from .view import FILE, Place, View
+
+Severity = Literal["broken", "undecided"]
+
+
+class NotCheckedError(Exception):
+    """Why a rule could not be looked at."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One place that breaks a rule.
+
+    undecided   the texts contradict each other here, or nothing is known of what they ask for
+    cure        what to do, where it is not what the rule says
+    """
+
+    what: str
+    place: Place = FILE
+    undecided: bool = False
+    cure: str | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A spot with its rule."""
+
+    rule: str
+    severity: Severity
+    tag: str
+    source: str
+    version: str
+    place: Place
+    what: str
+    cure: str
+
+    def to_json(self) -> dict[str, Any]:
+        data = {k: getattr(self, k) for k in ("rule", "severity", "tag", "source", "version")}
+        where = {k: getattr(self.place, k) for k in ("node", "index", "operator", "value")}
+        return {**data, **where, "what": self.what, "cure": self.cure}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of the profile.
+
+    level    E: breaking it is an error; W: the working group itself is undecided
+    tag      their own labels
+    texts    where it stands
+    """
+
+    id: str
+    level: Literal["E", "W"]
+    tag: str
+    texts: tuple[Text, ...]
+    sentence: str
+    check: Callable[[View], Iterator[Spot]]
+    cure: str = ""
+
+    @property
+    def source(self) -> str:
+        return "; ".join(t.name for t in self.texts)
+
+    @property
+    def version(self) -> str:
+        return "; ".join(t.version for t in self.texts)
+
+    def findings(self, view: View) -> list[Finding]:
+        return [self._finding(spot) for spot in self.check(view)]
+
+    def _finding(self, spot: Spot) -> Finding:
+        severity: Severity = "undecided" if self.level == "W" or spot.undecided else "broken"
+        cure = self.cure if spot.cure is None else spot.cure
+        return Finding(self.id, severity, self.tag, self.source, self.version, spot.place, spot.what, cure)
+
+
+Check = Callable[[View], Iterator[Spot]]
+RULES: dict[str, Rule] = {}
+
+
+def rule(
+    name: str, level: Literal["E", "W"], tag: str, *texts: Text, says: str, cure: str = ""
+) -> Callable[[Check], Check]:
+    """Register the check of a rule."""
+
+    def add(check: Check) -> Check:
+        RULES[name] = Rule(name, level, tag, texts, says, check, cure)
+        return check
+
+    return add

@@ -1,0 +1,191 @@
+"""Rules about types and shapes: all are written in the file, none is left to inference, conversion or broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx import TensorProto, ValueInfoProto
+
+from ...interop.onnx.file import type_name
+from .file_rules import ALLOWED, WRITES
+from .rule import Spot, rule
+from .texts import INFORMAL, ISSUES, NEEDS, REQS, RESTRICTIONS, spec
+from .view import NodeView, Place, View
+
+_ALIKE = """
+Add Sub Mul Div Pow Max Min Mean Sum Mod Where PRelu BitShift
+Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor
+"""
+ALIKE = tuple(_ALIKE.split())
+"""Operators whose operands meet cell by cell."""
+
+
+@rule("S8", "E", "GR1", RESTRICTIONS, says="No sparse tensors.")
+def dense(view: View) -> Iterator[Spot]:
+    for sparse in view.graph.sparse_initializer:
+        yield Spot("is a sparse initializer", Place(value=str(sparse.values.name)))
+    for name, info in view.declared.items():
+        if info.type.WhichOneof("value") == "sparse_tensor_type":
+            yield Spot("is declared as a sparse tensor", Place(value=name))
+    for node in view.nodes:
+        for attribute in node.proto.attribute:
+            if attribute.HasField("sparse_tensor") or len(attribute.sparse_tensors):
+                yield Spot(f"attribute {attribute.name} is a sparse tensor", node.at())
+
+
+@rule(
+    "S9",
+    "E",
+    "GR2; REQ-GR-000",
+    RESTRICTIONS,
+    REQS,
+    says="The type of every value is written: no type inference.",
+    cure=WRITES,
+)
+def typed(view: View) -> Iterator[Spot]:
+    for node, name in view.intermediates:
+        info = view.declared.get(name)
+        if info is None or not info.type.tensor_type.elem_type:
+            yield Spot("its element type is not written", node.at(name))
+    for info in (*view.inputs, *view.graph.output):
+        if not info.type.tensor_type.elem_type:
+            yield Spot("its element type is not written", Place(value=str(info.name)), cure="")
+
+
+def _open_sizes(info: ValueInfoProto) -> list[int]:
+    """Axes without a number above 0; -1 stands for a shape that is not there."""
+    kind = info.type.tensor_type
+    return [i for i, d in enumerate(kind.shape.dim) if d.dim_value < 1] if kind.HasField("shape") else [-1]
+
+
+def _is_batch(info: ValueInfoProto, axes: list[int]) -> bool:
+    """Whether the only open size is a name on axis 0."""
+    return axes == [0] and bool(info.type.tensor_type.shape.dim[0].dim_param)
+
+
+@rule(
+    "S10",
+    "E",
+    "REQ-GR-000; need AI-008; issues 1.4",
+    REQS,
+    NEEDS,
+    ISSUES,
+    says="The shape of every value is written, with sizes above 0, and is the one that follows from the inputs: no "
+    "shape inference.",
+    cure=WRITES,
+)
+def shaped(view: View) -> Iterator[Spot]:
+    named: list[tuple[str, Place]] = [(name, node.at(name)) for node, name in view.intermediates]
+    named += [(str(i.name), Place(value=str(i.name))) for i in (*view.inputs, *view.graph.output)]
+    for name, place in named:
+        info = view.declared.get(name)
+        axes = [-1] if info is None else _open_sizes(info)
+        if info is None or (axes and not _is_batch(info, axes)):
+            where = "" if axes == [-1] else f" on axis {', '.join(map(str, axes))}"
+            yield Spot(f"its shape is not written{where}", place)
+        else:
+            yield from _agrees(view, name, info, place)
+
+
+def _agrees(view: View, name: str, info: ValueInfoProto, place: Place) -> Iterator[Spot]:
+    written = [d.dim_value or None for d in info.type.tensor_type.shape.dim]
+    follows = view.inferred_shape(name)
+    if follows is None:
+        if name not in {i.name for i in view.inputs}:
+            yield Spot(
+                "its shape is written; what follows from the inputs is not known", place, undecided=True, cure=""
+            )
+        return
+    agree = len(written) == len(follows) and all(
+        None in (m, n) or m == n for m, n in zip(written, follows, strict=True)
+    )
+    if not agree:
+        yield Spot(f"the shape {tuple(written)} is written, and {tuple(follows)} follows from the inputs", place)
+
+
+@rule("S11", "W", "need THAV-003", NEEDS, says="Whether the size of the batch may be a name is not decided.")
+def batch(view: View) -> Iterator[Spot]:
+    for name, info in view.declared.items():
+        if _is_batch(info, _open_sizes(info)):
+            symbol = info.type.tensor_type.shape.dim[0].dim_param
+            cure = "--normalise with --shape writes a number"
+            yield Spot(f"its first axis has the size {symbol!r}", Place(value=name), cure=cure)
+
+
+@rule(
+    "S12",
+    "E",
+    "GR3",
+    RESTRICTIONS,
+    says="No implicit conversion: operands of one node that meet in a result have one type.",
+    cure="write a Cast",
+)
+def one_type(view: View) -> Iterator[Spot]:
+    for node in view.nodes:
+        types: dict[str, dict[int, str]] = {}
+        for i, name in enumerate(node.proto.input):
+            parameter = _type_parameter(node, i)
+            if name and parameter and (kind := view.inferred_type(name)):
+                types.setdefault(parameter, {})[kind] = name
+        for kinds in types.values():
+            if len(kinds) > 1:
+                yield Spot(f"inputs have types {', '.join(type_name(k) for k in sorted(kinds))}", node.at())
+
+
+def _type_parameter(node: NodeView, i: int) -> str:
+    """The letter that stands for an input's type in the schema; base and exponent of Pow are taken together."""
+    if node.schema is None or not node.schema.inputs:
+        return ""
+    formal = node.schema.inputs[min(i, len(node.schema.inputs) - 1)]
+    if not formal.is_homogeneous:
+        return ""
+    parameters = {c.type_param_str for c in node.schema.type_constraints}
+    return ("T" if node.operator == "Pow" else formal.type_str) if formal.type_str in parameters else ""
+
+
+@rule(
+    "S13",
+    "W",
+    "need AI-008; mul.md, where.md, pow.md, max.md",
+    NEEDS,
+    spec("mul"),
+    spec("where"),
+    spec("pow"),
+    spec("max"),
+    says="No implicit broadcasting: operands have one shape. The texts of Mul, Div, Pow and Where demand it; those of "
+    "Max and Add allow broadcasting.",
+    cure="--normalise writes an Expand",
+)
+def one_shape(view: View) -> Iterator[Spot]:
+    for node in view.of(*ALIKE):
+        shapes = [view.shape(name) for name in node.proto.input if name]
+        if None in shapes:
+            yield Spot("the shapes of its operands are not known", node.at(), cure="")
+        elif len(set(shapes)) > 1:
+            yield Spot(f"operands of shapes {', '.join(map(str, shapes))} are broadcast", node.at())
+    for node in view.of("Gemm"):
+        result, added = (view.shape(name) for name in (node.proto.output[0], node.input(2)))
+        if node.input(2) and None not in (result, added) and result != added:
+            yield Spot(f"C of shape {added} is broadcast to {result}", node.at())
+
+
+@rule(
+    "S14",
+    "E",
+    "informal.md, section Types",
+    INFORMAL,
+    says="Elements are float16, float, double, signed or unsigned integers of 8 to 64 bits, bool or string.",
+)
+def element_types(view: View) -> Iterator[Spot]:
+    kinds = {name: int(proto.data_type) for name, proto in view.initializers.items()}
+    kinds |= {name: int(info.type.tensor_type.elem_type) for name, info in view.declared.items() if name not in kinds}
+    for node, name in view.intermediates:
+        kinds.setdefault(name, view.inferred_type(name))
+        if not kinds[name]:
+            kinds[name] = view.inferred_type(name)
+        for attribute in node.proto.attribute:
+            if attribute.HasField("t"):
+                kinds[name] = int(attribute.t.data_type)
+    for name, kind in kinds.items():
+        if kind and kind not in ALLOWED and kind != TensorProto.UNDEFINED:
+            yield Spot(f"has element type {type_name(kind)}", Place(value=name))

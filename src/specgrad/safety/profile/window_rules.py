@@ -1,0 +1,153 @@
+"""Rules about windows: convolutions and maxima. Empty windows are found exactly, by the relation of specgrad.window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ... import window
+from ...errors import SpecgradError
+from ...window import Shape, Strided, Window
+from .file_rules import WRITES
+from .rule import Spot, rule
+from .texts import CONV, CONV_SA, MAXPOOL, MAXPOOL_EJ, MAXPOOL_SA, TEST_GUIDE
+from .view import NodeView, View
+
+
+@rule(
+    "S28",
+    "E",
+    "conv2 R1-R3; SA conv R3",
+    CONV,
+    CONV_SA,
+    says="Conv (and ConvInteger): 2 spatial axes, auto_pad is NOTSET, group is 1 or the number of input channels (1 "
+    "alone in the other text), 4 pads of 0 or more, strides and dilations of 1 or more, kernel_shape as the weights.",
+)
+def convolutions(view: View) -> Iterator[Spot]:
+    for node in view.of("Conv", "ConvInteger"):
+        x, w = view.shape(node.input(0)), view.shape(node.input(1))
+        rank = None if x is None else len(x) - 2
+        if rank is not None and rank != 2:
+            yield Spot(f"there are {rank} spatial axes", node.at())
+        yield from _padding(node, rank)
+        yield from _steps(node)
+        kernel = node.attributes.get("kernel_shape")
+        if kernel is not None and w is not None and tuple(kernel) != w[2:]:
+            yield Spot(f"kernel_shape {tuple(kernel)} is not that of the weights, {w[2:]}", node.at())
+        yield from _groups(node, x)
+
+
+def _padding(node: NodeView, rank: int | None) -> Iterator[Spot]:
+    auto = node.word("auto_pad", "NOTSET")
+    if auto != "NOTSET":
+        yield Spot(f"auto_pad is {auto[:40]}", node.at(), cure=WRITES)
+    pads = node.attributes.get("pads")
+    if pads is not None and any(p < 0 for p in pads):
+        yield Spot(f"pads {list(pads)} are not all 0 or more", node.at())
+    if pads is not None and rank is not None and len(pads) != 2 * rank:
+        yield Spot(f"there are {len(pads)} pads for {rank} spatial axes", node.at())
+
+
+def _steps(node: NodeView) -> Iterator[Spot]:
+    for name in ("strides", "dilations"):
+        if any(s < 1 for s in node.attributes.get(name, ())):
+            yield Spot(f"{name} {list(node.attributes[name])} are not all 1 or more", node.at())
+
+
+def _groups(node: NodeView, x: Shape | None) -> Iterator[Spot]:
+    group = node.attributes.get("group", 1)
+    if group == 1:
+        return
+    if x is None or len(x) < 2:
+        yield Spot(f"group is {group}; the number of channels is not known", node.at(), undecided=True)
+    elif group == x[1]:
+        yield Spot(f"group is {group}, one per channel; the two texts disagree", node.at(), undecided=True)
+    else:
+        yield Spot(f"group is {group}, neither 1 nor the {x[1]} channels of the input", node.at())
+
+
+@rule(
+    "S29",
+    "E",
+    "maxpool R1-R5; SA R6, pads C3; EJ R4-R5",
+    MAXPOOL,
+    MAXPOOL_SA,
+    MAXPOOL_EJ,
+    TEST_GUIDE,
+    says="MaxPool: 2 spatial axes, auto_pad is NOTSET, ceil_mode and storage_order are 0, no Indices, outputs are not "
+    "empty, and every window has a cell of the input. The texts have three guards on pads, and none of them suffices.",
+)
+def maxima(view: View) -> Iterator[Spot]:
+    for node in view.of("MaxPool"):
+        x = view.shape(node.input(0))
+        if x is not None and len(x) != 4:
+            yield Spot(f"there are {len(x) - 2} spatial axes; the texts disagree", node.at(), undecided=True)
+        yield from _padding(node, None if x is None else len(x) - 2)
+        yield from _steps(node)
+        for name in ("ceil_mode", "storage_order"):
+            if node.attributes.get(name, 0) != 0:
+                yield Spot(f"{name} is {node.attributes[name]}", node.at())
+        if len(node.proto.output) > 1 and node.proto.output[1]:
+            yield Spot("Indices are given; one text forbids them, another asks for them", node.at(), undecided=True)
+        yield from _windows(node, x)
+
+
+def _windows(node: NodeView, x: Shape | None) -> Iterator[Spot]:
+    if x is None:
+        yield Spot("the shape of its input is not known: no window could be looked at", node.at(), undecided=True)
+        return
+    try:
+        win = pool_window(node, x)
+        yield from _guards(node, win)
+        if win.has_empty:
+            yield Spot(
+                f"the window at {first_empty(win)} reads no cell of the input {x}",
+                node.at(),
+                cure="choose pads so that every window meets the input; runtimes differ here",
+            )
+    except SpecgradError as error:  # sizes that fit no window: the output would have none
+        yield Spot(f"it has no windows over the input {x}: {error}", node.at())
+
+
+def _guards(node: NodeView, win: Window) -> Iterator[Spot]:
+    """pads < kernel; pads <= kernel; the dilated kernel is longer than pads. Where some hold, the texts disagree."""
+    for i, pad in enumerate(node.attributes.get("pads", ())):
+        axis = win.axes[i % win.rank]
+        if not isinstance(axis, Strided):
+            continue
+        k, span = axis.kernel, axis.span
+        held = {"pads < kernel": pad < k, "pads <= kernel": pad <= k, "pads < dilated kernel": pad < span}
+        if not all(held.values()):
+            broken = ", ".join(text for text, holds in held.items() if not holds)
+            where = f"pads[{i}] is {pad}, the kernel has {k} cells, dilated {span}: not {broken}"
+            yield Spot(where, node.at(), undecided=any(held.values()))
+
+
+def pool_window(node: NodeView, x: Shape) -> Window:
+    """The windows of a pooling node, by the relation that everything else here uses."""
+    rank = len(x) - 2
+    words = {"VALID": "valid", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
+    pads = node.attributes.get("pads", [0] * 2 * rank)
+    auto = node.word("auto_pad", "NOTSET")
+    padding = words.get(auto) or tuple(zip(pads[:rank], pads[rank:], strict=False))
+    return window.strided(
+        "MaxPool",
+        x[2:],
+        tuple(node.attributes.get("kernel_shape", ())),
+        stride=tuple(node.attributes.get("strides", [1] * rank)),
+        padding=padding,
+        dilation=tuple(node.attributes.get("dilations", [1] * rank)),
+        ceil=bool(node.attributes.get("ceil_mode", 0)),
+    )
+
+
+def first_empty(win: Window) -> Shape | None:
+    """An output position whose window is empty: on one axis it is, and 0 on the others; None: every window has a cell.
+
+    >>> first_empty(window.strided("MaxPool", (1,), (2,), padding=1, dilation=2))
+    (0,)
+    """
+    for a, axis in enumerate(win.axes):
+        if axis.has_empty:
+            at = next(o for o in range(axis.out) if axis.inside(o) == 0)
+            return tuple(at if i == a else 0 for i in range(win.rank))
+    return None
