@@ -147,7 +147,8 @@ def test_quantised_numbers() -> None:
         ends = np.iinfo(y.value.dtype)
         for cell in np.ndindex(x.shape):
             if not np.isfinite(x[cell]):
-                assert math.isinf(y.radius[cell])
+                assert math.isinf(y.radius[cell]) == math.isnan(x[cell])
+                assert math.isnan(x[cell]) or y.value[cell] == (ends.max if x[cell] > 0 else ends.min)
                 continue
             s, z = (p if p is None or p.ndim == 0 else p[cell[axis]] for p in (scale, zero))
             q = round(Fraction(float(x[cell])) / Fraction(float(s))) + (0 if z is None else int(z))
