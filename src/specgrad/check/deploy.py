@@ -15,13 +15,15 @@ from ..process import Answer, Process
 from ..scalar import Array
 from ..window import Shape
 from .deployed import Deployed, Unexamined
-from .inputs import as_declared
+from .inputs import as_declared, check_floats
 from .runtimes import Runtime
 
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> Deployed:
     """Run the model; the runtime decides how it must be written."""
     is_module = not isinstance(model, str | Path | bytes) and hasattr(model, "state_dict")
+    if is_module:
+        check_floats(inputs)
     if is_module and runtime.name == "torch":
         need("torch", "PyTorch modules need")
         from .deploy_torch import run_module
