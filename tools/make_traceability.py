@@ -235,14 +235,10 @@ def _cell(items: list[str], most: int = 6) -> str:
 
 def _table(rows: list[Row], first: str) -> str:
     head = f"| {first} | kept by | law | hunter | theorem |\n|---|---|---|---|---|\n"
-    names = {r.label: f"[{r.label}](contract.md#{r.label}) " if first == "rule" else f"{r.label} " for r in rows}
-    line = "| {}{} | {} | {} | {} | |"
-    return head + "\n".join(
-        line.format(
-            names[r.label].lstrip(), r.title.replace("|", "\\|"), _cell(r.code), _cell(r.laws), _cell(r.hunters)
-        )
-        for r in rows
-    )
+    line = "| {} | {} | {} | {} | |"
+    names = [f"{r.label} {r.title}".strip().replace("|", "\\|") for r in rows]
+    cells = [map(_cell, (r.code, r.laws, r.hunters)) for r in rows]
+    return head + "\n".join(line.format(n, *c) for n, c in zip(names, cells, strict=True))
 
 
 def _profile_table(rows: list[Row]) -> str:

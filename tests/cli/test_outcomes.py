@@ -32,10 +32,12 @@ GOOD = {
     "check-certificate": "check-certificate c.json net.onnx p.vnnlib",
     "preserve": "preserve net.onnx data.npz --runtime none",
     "tolerance": "tolerance net.onnx --input x.npy",
+    "accuracy": "accuracy net.onnx --box 0,1",
     "compare": "compare net.onnx net.onnx --input x.npy",
     "tiles": "tiles g.json --tile 1",
     "window": "window --size 7 --kernel 3",
     "profile": "profile clean.onnx --sonnx",
+    "vectors": "vectors --operator Flatten --out pack --force",
     "campaign-estimate": "campaign estimate new.toml",
     "campaign-run": "campaign run c.toml --executor loop",
     "campaign-status": "campaign status c.toml",
@@ -64,6 +66,7 @@ WRONG_FILES = {
         "preserve net.onnx {}.npz",
         "preserve net.onnx {}.npy",
     ),
+    "accuracy": ("accuracy {}.onnx --box 0,1", "accuracy {}.json --box 0,1"),
     "tolerance": ("tolerance {}.onnx --input x.npy", "tolerance {}.json", "tolerance net.onnx --input {}.npy"),
     "tiles": ("tiles {}.onnx --tile 1", "tiles {}.json"),
     "profile": ("profile {}.onnx", "profile net.onnx --digests {}.json"),
@@ -83,8 +86,17 @@ USAGE += [f"{GOOD['preserve']} {option}" for option in ("--decision best", "--de
 USAGE += [f"{GOOD['preserve']} {option}" for option in ("--array z", "--dtype int8", "--operands tf16", "--output z")]
 USAGE += ["preserve net.onnx data.npz --runtime cuda", "preserve net.onnx empty.npz", "preserve net.onnx words.npz"]
 USAGE += ["preserve net.onnx data.npz --record bad.npy", "preserve net.onnx data.npz --html bad.npy"]
+USAGE += [f"accuracy net.onnx {o}" for o in ("", "--box 1", "--box 1,0", "--box a,b", "--box y=0,1", "--box 0,1/0")]
+USAGE += ["accuracy net.onnx --box 0,inf", "accuracy net.onnx --box 0,1 --depth 0", "accuracy none.onnx --box 0,1"]
 USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
 USAGE += ["tolerance net.onnx --input bad.npz", "tolerance net.onnx --input x.npy --input x.npy"]
+USAGE += [
+    "vectors",
+    "vectors --out pack --list",
+    "vectors --list --operator Flat",
+    "vectors --out .",
+    "vectors --out net.onnx",
+]
 USAGE += ["compare net.onnx", "compare net.onnx net.onnx --eps -1", "compare net.onnx net.onnx --eps few"]
 USAGE += [
     f"tiles g.json {option}"
@@ -138,10 +150,12 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "check-certificate": (import_module("specgrad.proof.certificate"), "check_file"),
     "preserve": (import_module("specgrad.check"), "preserve"),
     "tolerance": (import_module("specgrad.check"), "tolerance"),
+    "accuracy": (import_module("specgrad.safety.accuracy"), "accuracy"),
     "compare": (import_module("specgrad.check"), "compare"),
     "tiles": (import_module("specgrad.scale"), "margin"),
     "window": (sg, "show_window"),
     "profile": (import_module("specgrad.safety.profile"), "check_profile"),
+    "vectors": (import_module("specgrad.safety.vectors"), "write_pack"),
     "campaign-estimate": (import_module("specgrad.scale.campaign"), "estimate"),
     "campaign-run": (import_module("specgrad.scale.campaign"), "run"),
     "campaign-status": (import_module("specgrad.scale.campaign"), "standing"),

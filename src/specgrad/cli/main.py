@@ -38,6 +38,7 @@ from ..picture import is_picture
 from ..rulebook import rule as rule_text
 from ..rulebook import rules
 from . import screen
+from .accuracy import register_accuracy
 from .campaign import register_campaign
 from .certify import register_certify
 from .compare import register_compare
@@ -51,6 +52,7 @@ from .schemas import SCHEMAS
 from .shapes import Shapes
 from .tiles import register_tiles
 from .tolerance import register_tolerance
+from .vectors import register_vectors
 from .window import register_window
 
 app = typer.Typer(
@@ -346,11 +348,13 @@ def schema(
 register_certify(app)
 register_preserve(app)
 register_tolerance(app)
+register_accuracy(app)
 register_compare(app)
 register_tiles(app)
 register_window(app)
 register_campaign(app)
 register_profile(app)
+register_vectors(app)
 
 
 def main() -> None:
