@@ -229,7 +229,7 @@ def profile_rows() -> list[Row]:
 
 def _cell(items: list[str], most: int = 6) -> str:
     shown = [i if i.startswith("`") else f"`{i}`" for i in items[:most]]
-    more = [f"and {len(items) - most} more"] if len(items) > most else []
+    more = ["and others"] if len(items) > most else []  # no count: it would change with every new error
     return ", ".join(shown + more) or "none"
 
 
