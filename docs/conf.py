@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -16,12 +17,22 @@ author = copyright = "The specgrad maintainers"
 release = version = PROJECT["version"]
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.viewcode", "myst_nb", "sphinx_copybutton"]
-exclude_patterns = ["findings/runtimes/*.py"]
+exclude_patterns = ["findings/runtimes/*.py", "sonnx/*.py"]
 html_theme = "furo"
 html_title = f"specgrad {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"source_repository": FORGE, "source_branch": "main", "source_directory": "docs/"}
+pygments_style, pygments_dark_style = "a11y-light", "a11y-high-contrast-dark"
+VERDICTS = {  # of what commands print in tutorials, on the ground of code; tests/test_site.py holds them to 4.5 : 1
+    "light": {"good": "#1a7f37", "bad": "#cf222e", "open": "#8a5c00"},
+    "dark": {"good": "#3fb950", "bad": "#ff7b72", "open": "#d29922"},
+}
+html_theme_options = {
+    "source_repository": FORGE,
+    "source_branch": "main",
+    "source_directory": "docs/",
+    **{f"{page}_css_variables": {f"verdict-{k}": v for k, v in inks.items()} for page, inks in VERDICTS.items()},
+}
 templates_path = ["_templates"]
 autosummary_generate = True
 autodoc_typehints = "none"  # the signature in the docstring's own words is shorter
@@ -29,10 +40,12 @@ autodoc_member_order = "bysource"
 myst_enable_extensions = ["deflist", "attrs_block"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]  # a page may begin with what is included
-nb_execution_mode = "cache"
+nb_execution_mode = "force"  # a cache would not see that the library has changed
 nb_execution_raise_on_error = True
+nb_merge_streams = True
 nb_execution_timeout = 600
 nb_execution_in_temp = True  # what tutorials write stays nowhere
+os.environ["TTY_INTERACTIVE"] = "0"  # a page shows what a command printed, not how its bar moved
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
@@ -59,6 +72,8 @@ def links(app: Any, name: str, source: list[str]) -> None:
         text = (ROOT / "docs" / name).parent.joinpath(include[1]).resolve().read_text()
     if name == "reference/contract":  # a target per rule, by its label
         text = re.sub(rf"^(#+ {RULE})", r"(\2)=\n\1", text, flags=re.MULTILINE)
+    text = re.sub(r'^<a id="([a-z0-9-]+)"></a>$', r"(\1)=", text, flags=re.MULTILINE)  # a target that pages can link to
+    text = re.sub(r"\n\n```$", "\n```", text, flags=re.MULTILINE)  # the empty line that ends an example
     source[0] = re.sub(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)", there, text)
 
 
@@ -103,6 +118,13 @@ def _text(line: str) -> str:
     return re.sub(RULE, r":ref:`[\1] <\1>`", "".join(escaped))
 
 
+def buttons(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """A page that is written while the site is built has no source to look at."""
+    if not (ROOT / "docs" / f"{page}.md").is_file():
+        context["theme_top_of_page_buttons"] = []
+
+
 def setup(app: Any) -> None:
+    app.connect("html-page-context", buttons)
     app.connect("source-read", links)
     app.connect("autodoc-process-docstring", docstring)

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from specgrad.check.audit import Audit
-from specgrad.check.html import MEANINGS, audit_page
+from specgrad.check.html import MEANINGS, MOST_DRAWN, audit_page
 from specgrad.check.judge import SEVERITY, Verdict
 from specgrad.check.layer import Layer
 from specgrad.page import MOST_NAME, STYLE, legend, named, page, tone_of
@@ -63,7 +63,7 @@ def test_the_failing_row_is_a_click_away() -> None:
 def test_a_summary_and_a_legend_stand_above_the_table() -> None:
     text = audit_page(AUDIT)
     plain = re.sub(r"<[^>]*>", "", text)
-    assert "1 exact, 1 rounding, 1 differs. Most of its allowance, 0.25, used stem." in plain
+    assert "1 exact, 1 rounding, 1 differs. stem used the most of its allowance: 0.25 of 1." in plain
     assert plain.index(MEANINGS["differs"]) < plain.index("worst element")
     assert MEANINGS["refuses"] not in plain
 
@@ -111,6 +111,24 @@ def test_tables_scroll_on_a_phone() -> None:
     planted = Tables()
     planted.feed(page("t", "ok", "", ["<table></table>"]))
     assert planted.loose == 1
+
+
+def test_the_network_is_drawn_and_long_ones_are_folded() -> None:
+    import specgrad as sg
+
+    def net(w, x):
+        with sg.scope("stem"):
+            return sg.max_pool(sg.conv(w, None, x), (2,))
+
+    graph = sg.trace(net, (1, 1, 2), (1, 5))
+    names = dict.fromkeys(n.group or n.name for n in graph.nodes)
+    layers = tuple(Layer(n, "conv", (1, 4), Verdict("differs", 2.0)) for n in names)
+    short = audit_page(replace(AUDIT, layers=layers), graph)
+    assert "<details open><summary>layers coloured" in short
+    assert 'class="area bad"' in short
+    long = audit_page(replace(AUDIT, layers=LAYERS * MOST_DRAWN), graph)
+    assert "<details><summary>layers coloured" in long
+    assert "layers coloured" not in audit_page(AUDIT)
 
 
 def test_names_are_data() -> None:

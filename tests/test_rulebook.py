@@ -30,7 +30,7 @@ def raised(source: str) -> set[str]:
     given = [k.value for n in ast.walk(tree) if isinstance(n, ast.Call) for k in n.keywords if k.arg == "rule"]
     texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     labels = {v.value for v in given if isinstance(v, ast.Constant) and isinstance(v.value, str)}
-    labels |= {t for t in texts if re.fullmatch(r"[A-Z]\d", t)}
+    labels |= {t for t in texts if re.fullmatch(r"[A-RT-Z]\d", t)}  # S1, S2, ... are rules of the safety profile
     return labels | {label for t in texts for label in re.findall(r"\[([A-Z]\d)\]", t)}
 
 

@@ -8,7 +8,7 @@ from html import escape as escape_html
 from .errors import printable
 from .picture import TONES, shortened
 
-GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "no finding")
+GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "bounded", "no finding")
 OPEN = (
     "cannot tell",
     "refuses",
@@ -17,6 +17,7 @@ OPEN = (
     "not examined",
     "unknown",
     "times out",
+    "unbounded",
     "undecided",
     "not checked",
 )
@@ -57,7 +58,8 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2r
 .lead { border-left: 4px solid; padding: .25rem 1rem; margin: 1rem 0; } .lead span { color: var(--ink); }
 td.used { white-space: nowrap; } :target { background: var(--shade); outline: 2px solid var(--bad); }
 .wide { overflow-x: auto; } .wide > table { min-width: 46rem; } .wide > table.slim { min-width: 0; }
-.wide > svg { display: block; }
+.wide > svg { display: block; max-width: none !important; }
+.wide + .wide { margin-top: 1rem; } details > .wide { margin-top: .5rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number, th.number { text-align: right; white-space: nowrap; } td > code { white-space: nowrap; }
@@ -73,7 +75,14 @@ code { font-size: 13px; } footer { margin-top: 3rem; color: var(--soft); font-si
 svg.plot text { fill: var(--ink); } svg.plot line { stroke: var(--line); } svg.plot line.bad { stroke: var(--bad); }
 svg.plot line.middle { stroke: var(--soft); } svg .fill-good { fill: var(--good); } svg .fill-bad { fill: var(--bad); }
 svg .fill-open { fill: var(--open); }
+@media print {
+  body { max-width: none; margin: 0; font-size: 10pt; } a { color: inherit; } .wide { overflow: visible; }
+  .wide > table { min-width: 0; font-size: 8.5pt; } td > code { white-space: normal; overflow-wrap: anywhere; }
+  h2 { break-after: avoid; } tr, pre, .lead { break-inside: avoid; }
+  details::details-content { content-visibility: visible; }
+}
 """
+    + f"@media print {{ :root {{ color-scheme: light; {_variables(0)} }} }}"
 )
 
 

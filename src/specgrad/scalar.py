@@ -190,6 +190,7 @@ _erf_floats = np.frompyfunc(math.erf, 1, 1)
 
 def apply(name: str, x: Array) -> Array:
     """`call`, cell by cell over an array."""
+    x = np.asarray(x)  # arithmetic on an object array of rank 0 gives its bare cell
     if x.dtype == object:
         return _objects([call(name, v) for v in x.flat], x.shape)
     with np.errstate(all="ignore"):  # inf and NaN are values of the contract ([P1], [P2]), not accidents

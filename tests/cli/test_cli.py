@@ -165,6 +165,8 @@ def test_every_command_has_help_with_an_example(folder: Path) -> None:
         "tiles",
         "window",
         "profile",
+        "accuracy",
+        "vectors",
     ):
         code, out, _ = specgrad(name, "--help", folder=folder)
         assert code == 0

@@ -46,6 +46,11 @@ EACH = {
         "preserve net.onnx nan.npz",
     ],
     "check-certificate": ["check-certificate new.json net.onnx p.vnnlib", "check-certificate c.json net.onnx p.vnnlib"],
+    "accuracy": [
+        "accuracy net.onnx --box 0,1",
+        "accuracy net.onnx --box=-1e38,3e38 --execution node",
+        "accuracy g.json --box x=-1/2,1/2 --depth 2",
+    ],
     "tolerance": [
         "tolerance net.onnx --input x.npy",
         "tolerance net.onnx --input large.npy",
@@ -57,6 +62,8 @@ EACH = {
         "compare net.onnx g.json --input x.npy --eps 1/8",
         "compare g.json net.onnx --seconds 0",
     ],
+    "vectors": ["vectors --operator Flatten --operator ConvInteger --out pack --seed 1"],
+    "classes": ["vectors --list", "vectors --list --operator MaxPool"],
     "tiles": [
         "tiles g.json --tile 1",
         "tiles g.json --memory 1GB",
@@ -83,6 +90,10 @@ EACH = {
         "campaign collect begun.toml",
         "campaign collect found.toml",
         "campaign collect crashed.toml",
+    ],
+    "evidence": [
+        "evidence net.onnx --recorded recorded.npz",
+        "evidence net.onnx --recorded recorded.npz --data data.npz --box 0,1 --certificate c.json --property p.vnnlib",
     ],
     "error": ["show none.onnx", "audit net.onnx", "certify net.onnx p.vnnlib --operands tf16"],
 }

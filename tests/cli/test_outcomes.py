@@ -32,10 +32,13 @@ GOOD = {
     "check-certificate": "check-certificate c.json net.onnx p.vnnlib",
     "preserve": "preserve net.onnx data.npz --runtime none",
     "tolerance": "tolerance net.onnx --input x.npy",
+    "accuracy": "accuracy net.onnx --box 0,1",
     "compare": "compare net.onnx net.onnx --input x.npy",
     "tiles": "tiles g.json --tile 1",
     "window": "window --size 7 --kernel 3",
+    "evidence": "evidence net.onnx --recorded recorded.npz",
     "profile": "profile clean.onnx --sonnx",
+    "vectors": "vectors --operator Flatten --out pack --force",
     "campaign-estimate": "campaign estimate new.toml",
     "campaign-run": "campaign run c.toml --executor loop",
     "campaign-status": "campaign status c.toml",
@@ -49,6 +52,7 @@ WRONG_FILES = {
         "audit net.onnx --runtime onnxruntime --input {}.npy",
         "audit net.onnx --input x.npy --outputs {}.npy",
         "audit net.onnx --recorded {}.npz",
+        "audit {}.onnx --recorded recorded.npz",
     ),
     "explain": ("explain {}.onnx --output 0,0", "explain {}.json --output 0"),
     "certify": (
@@ -64,7 +68,14 @@ WRONG_FILES = {
         "preserve net.onnx {}.npz",
         "preserve net.onnx {}.npy",
     ),
+    "accuracy": ("accuracy {}.onnx --box 0,1", "accuracy {}.json --box 0,1"),
     "tolerance": ("tolerance {}.onnx --input x.npy", "tolerance {}.json", "tolerance net.onnx --input {}.npy"),
+    "evidence": (
+        "evidence {}.onnx --recorded recorded.npz",
+        "evidence net.onnx --recorded {}.npz",
+        "evidence net.onnx --recorded recorded.npz --data {}.npz",
+        "evidence net.onnx --recorded recorded.npz --certificate c.json --property {}.vnnlib",
+    ),
     "tiles": ("tiles {}.onnx --tile 1", "tiles {}.json"),
     "profile": ("profile {}.onnx", "profile net.onnx --digests {}.json"),
     "campaign": tuple(f"campaign {name} {{}}.toml" for name in CAMPAIGN),
@@ -83,8 +94,17 @@ USAGE += [f"{GOOD['preserve']} {option}" for option in ("--decision best", "--de
 USAGE += [f"{GOOD['preserve']} {option}" for option in ("--array z", "--dtype int8", "--operands tf16", "--output z")]
 USAGE += ["preserve net.onnx data.npz --runtime cuda", "preserve net.onnx empty.npz", "preserve net.onnx words.npz"]
 USAGE += ["preserve net.onnx data.npz --record bad.npy", "preserve net.onnx data.npz --html bad.npy"]
+USAGE += [f"accuracy net.onnx {o}" for o in ("", "--box 1", "--box 1,0", "--box a,b", "--box y=0,1", "--box 0,1/0")]
+USAGE += ["accuracy net.onnx --box 0,inf", "accuracy net.onnx --box 0,1 --depth 0", "accuracy none.onnx --box 0,1"]
 USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
 USAGE += ["tolerance net.onnx --input bad.npz", "tolerance net.onnx --input x.npy --input x.npy"]
+USAGE += [
+    "vectors",
+    "vectors --out pack --list",
+    "vectors --list --operator Flat",
+    "vectors --out .",
+    "vectors --out net.onnx",
+]
 USAGE += ["compare net.onnx", "compare net.onnx net.onnx --eps -1", "compare net.onnx net.onnx --eps few"]
 USAGE += [
     f"tiles g.json {option}"
@@ -127,6 +147,8 @@ USAGE += [
     f"campaign run c.toml {o}" for o in ("--executor threads", "--workers 0", "--address tcp://x", "--retries -1")
 ]
 USAGE += ["campaign estimate new.toml --price -1", "campaign collect c.toml --scripts net.onnx"]
+USAGE += [f"{GOOD['evidence']} {o}" for o in ("--box 1", "--box 1,0", "--box few", "--decision best", "--out net.onnx")]
+USAGE += ["evidence net.onnx --recorded data.npz", f"{GOOD['evidence']} --certificate c.json", "evidence net.onnx"]
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
 INSIDE: dict[str, tuple[Any, str]] = {
     "show": (cli, "known_part"),
@@ -139,10 +161,13 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "check-certificate": (import_module("specgrad.proof.certificate"), "check_file"),
     "preserve": (import_module("specgrad.check"), "preserve"),
     "tolerance": (import_module("specgrad.check"), "tolerance"),
+    "accuracy": (import_module("specgrad.safety.accuracy"), "accuracy"),
     "compare": (import_module("specgrad.check"), "compare"),
     "tiles": (import_module("specgrad.scale"), "margin"),
     "window": (sg, "show_window"),
+    "evidence": (import_module("specgrad.safety.evidence"), "gather"),
     "profile": (import_module("specgrad.safety.profile"), "check_profile"),
+    "vectors": (import_module("specgrad.safety.vectors"), "write_pack"),
     "campaign-estimate": (import_module("specgrad.scale.campaign"), "estimate"),
     "campaign-run": (import_module("specgrad.scale.campaign"), "run"),
     "campaign-status": (import_module("specgrad.scale.campaign"), "standing"),
@@ -238,7 +263,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(folder, run, monkeypatch) 
 
 
 @pytest.mark.parametrize("json_too", ["", " --json"])
-@pytest.mark.parametrize("name", [n for n in GOOD if n != "check-certificate"])
+@pytest.mark.parametrize("name", [n for n in GOOD if n not in ("check-certificate", "evidence")])  # these answer no
 def test_what_is_right_is_0_and_strict_json(name: str, json_too: str, folder, run, monkeypatch) -> None:
     code, out, err = run(GOOD[name] + json_too)
     assert code == 0, (out, err)

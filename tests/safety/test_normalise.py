@@ -16,9 +16,9 @@ onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")
 
-import profile_cases as cases  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+import profile_cases as cases  # noqa: E402
 from specgrad.errors import UnsupportedError  # noqa: E402
 from specgrad.process import Process  # noqa: E402
 from specgrad.safety.profile import check_profile, normalise, view  # noqa: E402

@@ -14,9 +14,9 @@ import pytest
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("torch")
 
-import profile_cases as cases  # noqa: E402
-from onnx import TensorProto, helper  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+import profile_cases as cases  # noqa: E402
 from specgrad.errors import SpecgradError  # noqa: E402
 from specgrad.process import Process  # noqa: E402
 from specgrad.safety.profile import RULES, Profile, check_profile, in_order, view  # noqa: E402
@@ -123,6 +123,19 @@ def test_without_a_box_ranges_are_not_checked() -> None:
     assert profile.verdict == "no finding"
     assert profile.unchecked == {"S26": "no --box LO,HI was given"}
     assert profile.status(RULES["S26"]) == "not checked"
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_ranges_in_another_format_are_not_checked(kind: Any) -> None:
+    """4 * 300 * 1000 is no float16, and bounds of float32 would not say so."""
+    w, element = (
+        numpy_helper.from_array(np.full((4, 4), 300, kind), "w"),
+        helper.np_dtype_to_tensor_dtype(np.dtype(kind)),
+    )
+    x, y = (helper.make_tensor_value_info(name, element, [1, 4]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="m")], "g", [x], [y], [w])
+    profile = check_profile(helper.make_model(graph, ir_version=10), box=(0.0, 1000.0))
+    assert profile.status(RULES["S26"]) == ("no finding" if kind is np.float32 else "not checked")
 
 
 def test_a_finding_says_whose_rule_it_is_and_where() -> None:

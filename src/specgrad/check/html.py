@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ..errors import SpecgradError
+from ..graph.graph import Graph
 from ..page import escape, executions, kind_of, legend, level, named, page, plot, text_at, tone_of, wide
 from .attribution import Attribution, Difference
 from .audit import Audit
@@ -13,6 +15,7 @@ from .judge import SEVERITY, Verdict
 from .layer import Layer
 from .rules import TEXT
 
+MOST_DRAWN = 24  # layers of a picture that is shown without being asked for
 MEANINGS = {
     "exact": "every number is the one that exact arithmetic gives",
     "rounding": "every number is within the proven radius: correct executions may differ that much",
@@ -124,11 +127,25 @@ def _summary(audit: Audit) -> str:
     if not used:
         return f"{counts}."
     most = max(used, key=lambda layer: layer.verdict.ratio)
-    return f"{counts}. Most of its allowance, {most.verdict.ratio:.2g}, used {_link(audit, most)}."
+    return f"{counts}. {_link(audit, most)} used the most of its allowance: {most.verdict.ratio:.2g} of 1."
 
 
-def audit_page(audit: Audit) -> str:
-    """One audit: the layer to look at, the table of layers, the plot, the minimal reproduction."""
+def _picture(audit: Audit, graph: Graph | None) -> str:
+    """The network with its verdicts as colours; folded away where it is long."""
+    if graph is None or not audit.layers:
+        return ""
+    try:
+        drawn = wide(graph.draw(audit).svg)
+    except SpecgradError as error:  # a picture is not worth a report
+        drawn = f"<p>None: {escape(str(error))}</p>"
+    unfolded = " open" * (len(audit.layers) <= MOST_DRAWN)
+    return (
+        f"<h2>The network</h2><details{unfolded}><summary>layers coloured by their verdicts</summary>{drawn}</details>"
+    )
+
+
+def audit_page(audit: Audit, graph: Graph | None = None) -> str:
+    """One audit: the layer to look at, the table of layers, the plot, the graph, the minimal reproduction."""
     first = audit.first
     if audit.export is not None:
         lead = f"The export changes layer {_link(audit, audit.export)}: {_cell(audit.export.verdict)}"
@@ -141,8 +158,6 @@ def audit_page(audit: Audit) -> str:
         lead = f"Outputs alone: {escape(str(audit.whole))}"
     else:
         lead = f"{audit.coverage.layers} layers, each within the proven radius of its own inputs."
-    rows = "".join(_row(k, layer) for k, layer in enumerate(audit.layers))
-    head = "<tr><th>verdict<th>layer<th>used of allowed<th>operator<th>shape<th>worst element</tr>"
     body = [
         f"<p>{_summary(audit)}</p>" if audit.layers else "",
         f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
@@ -150,8 +165,8 @@ def audit_page(audit: Audit) -> str:
         f"<p>{escape(str(audit.coverage))}.</p>",
         *(f"<p>{escape(note)}</p>" for note in (*(audit.blind.sentences() if audit.blind else ()), *audit.notes)),
         _attribution(audit.attribution),
-        f"<h2>Layers</h2>{legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])}",
-        _plot(audit.layers) + wide(f"<table>{head}{rows}</table>"),
+        f"<h2>Layers</h2>{layer_table(audit)}",
+        _picture(audit, graph),
     ]
     titles = {
         "layers": "of one layer",
@@ -162,6 +177,14 @@ def audit_page(audit: Audit) -> str:
     if audit.script:
         body.append(f"<h2>Minimal reproduction</h2><pre>{escape(audit.script)}</pre>")
     return page(f"{audit.model} on {audit.runtime}", audit.verdict, lead, body)
+
+
+def layer_table(audit: Audit) -> str:
+    """Every layer with its verdict, and a plot of how much of its allowance each used."""
+    rows = "".join(_row(k, layer) for k, layer in enumerate(audit.layers))
+    head = "<tr><th>verdict<th>layer<th>used of allowed<th>operator<th>shape<th>worst element</tr>"
+    words = legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])
+    return words + _plot(audit.layers) + wide(f"<table>{head}{rows}</table>")
 
 
 def _finding(finding: Finding) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ The generator knows nothing of any runtime. An answer is right if it equals the 
 bound on rounding in any order of summation; there are no tolerances. What lies outside is shrunk to the smallest
 question that still shows it, and written as a script that needs only the runtime and numpy.
 
-Written by `specgrad runtimes --write docs` with seed {seed}.
+Written by `specgrad runtimes --write docs/findings` with seed {seed}.
 
 | runtime | packages | questions | exact | rounding | refused | other arithmetic | differs | crashed | findings |
 |---|---|--:|--:|--:|--:|--:|--:|--:|--:|
@@ -31,6 +32,8 @@ rule that is broken and links to the script. *Refused*: the runtime raises an er
 An empty cell: the runtime has no such operator, or it was not asked. Labels in *italics* concern NaN or infinities.
 
 """
+HEAD = ["| operator | rule | smallest question | what happens |", "|---|---|---|---|"]
+EARLIER = "## Found earlier, not in this run"
 
 
 def _total(result: Conformance, *kinds: str) -> int:
@@ -87,13 +90,14 @@ def _details(result: Conformance) -> list[str]:
     lines = [f"### {result.runtime}", ""]
     if not result.findings:
         return [*lines, "No finding.", ""]
-    lines += ["| operator | rule | smallest question | what happens |", "|---|---|---|---|"]
+    lines += HEAD
     for finding, link in _links(result):
         what = "gradient of " if finding.question.gradient is not None else ""
         detail = str(finding.verdict).removeprefix(f"{finding.verdict.kind}: ").replace("|", "\\|")
         rule = f"[{finding.rule}]({link}) {TEXT[finding.rule]}"
         question = str(finding.question).removeprefix("gradient of ").replace("|", "\\|")
-        lines.append(f"| {what}{finding.operator} | {rule} | `{question}` | {finding.verdict.kind}: {detail} |")
+        cells = f"{rule} | `{question}` | {finding.verdict.kind}: {detail}"
+        lines.append(f'| <a id="{Path(link).stem}"></a>{what}{finding.operator} | {cells} |')
     reasons = sorted({(op, why[:90]) for op, c in result.refusals.items() for why in c}, key=lambda r: r[0])
     if reasons:
         first = dict(reversed(reasons))
@@ -112,12 +116,28 @@ def document(results: Sequence[Conformance]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def kept(old: str, new: str) -> str:
+    """The new page, and the rows of the old one whose anchor it lacks: who linked to a finding still finds it.
+
+    >>> row = '| <a id="engine-relu-P1"></a>relu | [P1](runtimes/engine-relu-P1.py) NaN | `relu` | differs |'
+    >>> print(kept(row, "new").splitlines()[-1])
+    | <a id="engine-relu-P1"></a>relu | P1 NaN | `relu` | differs |
+    """
+    there = set(re.findall(r'<a id="([^"]+)"></a>', new))
+    rows = [row for row in re.findall(r"^\| <a id=.*$", old, flags=re.MULTILINE) if row.split('"')[1] not in there]
+    if not rows:
+        return new
+    plain = [re.sub(r"\[([^\]]*)\]\(runtimes/[^)]*\)", r"\1", row) for row in rows]  # scripts go with their findings
+    return "\n".join([new.rstrip(), "", EARLIER, "", *HEAD, *plain]) + "\n"
+
+
 def write(results: Sequence[Conformance], folder: Path, *, force: bool = False) -> Path:
     """The page, and the scripts beside it; then our own scripts of earlier runs are removed, and nothing else.
 
     Without `force`, a FileExistsError names the first file in the way that we did not write; nothing is written then.
     """
-    page, text = folder / PAGE, document(results)
+    page = folder / PAGE
+    text = kept(page.read_text() if page.is_file() else "", document(results))
     scripts = {folder / "runtimes" / name: text for result in results for name, text in result.scripts().items()}
     if not force:
         refuse_foreign(page, is_page)

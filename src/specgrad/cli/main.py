@@ -29,7 +29,7 @@ from ..check.matrix import write as write_page
 from ..check.recorded import named, read_recorded
 from ..check.runtimes import runtime as runtime_named
 from ..check.script import write_scripts
-from ..errors import ParameterError
+from ..errors import ParameterError, SpecgradError
 from ..files import write_whole
 from ..graph.explain import explain as run_explain
 from ..graph.graph import Graph
@@ -38,9 +38,11 @@ from ..picture import is_picture
 from ..rulebook import rule as rule_text
 from ..rulebook import rules
 from . import screen
+from .accuracy import register_accuracy
 from .campaign import register_campaign
 from .certify import register_certify
 from .compare import register_compare
+from .evidence import register_evidence
 from .groups import Grouped
 from .models import known_part, load_model, read_array, read_inputs
 from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
@@ -51,6 +53,7 @@ from .schemas import SCHEMAS
 from .shapes import Shapes
 from .tiles import register_tiles
 from .tolerance import register_tolerance
+from .vectors import register_vectors
 from .window import register_window
 
 app = typer.Typer(
@@ -189,8 +192,16 @@ def audit(
         from ..check.html import audit_page
 
         with writing(html):
-            write_whole(html, audit_page(audited))
+            write_whole(html, audit_page(audited, _drawn(loaded, inputs or [], shape or [])))
     raise typer.Exit(CODES[audited.verdict])
+
+
+def _drawn(loaded: Any, inputs: list[Path], shape: list[str]) -> Graph | None:
+    """The graph of a file, whose names are those of the layers; None where it cannot be read: a report needs none."""
+    try:
+        return known_part(loaded, inputs, shape)[0] if isinstance(loaded, str) else None
+    except SpecgradError:
+        return None
 
 
 def _check_sources(
@@ -260,7 +271,7 @@ def conformance(
     raise typer.Exit(CODES[result.verdict])
 
 
-@app.command(epilog="Example: specgrad runtimes --write docs --count 256")
+@app.command(epilog="Example: specgrad runtimes --write docs/findings --count 256")
 def runtimes(
     write: Annotated[Path | None, typer.Option(help="Examine them all and write runtimes.md and scripts here.")] = None,
     count: Annotated[int, typer.Option(min=8, help="Questions per operator.")] = 64,
@@ -338,11 +349,14 @@ def schema(
 register_certify(app)
 register_preserve(app)
 register_tolerance(app)
+register_accuracy(app)
 register_compare(app)
 register_tiles(app)
 register_window(app)
 register_campaign(app)
+register_evidence(app)
 register_profile(app)
+register_vectors(app)
 
 
 def main() -> None:

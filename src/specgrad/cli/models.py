@@ -166,7 +166,7 @@ def named_inputs(model: Any, files: Sequence[Path], texts: Sequence[str]) -> lis
     """As `read_inputs`, of any type; a single .npz file holds them all, by their names. Saved graphs take them too."""
     if [path.suffix for path in files] == [".npz"]:
         arrays = _archive(files[0])
-        names = _names(model)
+        names = names_of(model)
         if set(arrays) != set(names):
             text = f"{files[0]} must hold arrays {', '.join(names)}; it holds {', '.join(arrays) or 'none'}"
             raise ParameterError("--input", text)
@@ -179,7 +179,8 @@ def named_inputs(model: Any, files: Sequence[Path], texts: Sequence[str]) -> lis
     return normal_inputs(graph.nodes[p].shape for p in graph.input_positions)
 
 
-def _names(model: Any) -> list[str]:
+def names_of(model: Any) -> list[str]:
+    """Of its inputs."""
     if isinstance(model, Graph):
         return list(model.names)
     if isinstance(model, str):

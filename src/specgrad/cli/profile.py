@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..errors import ParameterError, need
 from ..files import write_whole
 from ..process import Process
 from . import screen
+from .box import ends_of
 from .models import declared_shapes
 from .outcome import CODES, say
 from .output import Force, check_file, is_report, writing
@@ -62,7 +62,7 @@ def profile(
 
     check_file(html, is_report, force)
     _check_target(model, normalise, force)
-    limits = None if box is None else box_of(box)
+    limits = None if box is None else ends_of(box)
     if not model.is_file():
         raise ParameterError("model", f"no file {model}; give an .onnx file")
     shapes = asked_shapes(shape, list(declared_shapes(str(model)))) if shape else {}
@@ -106,20 +106,6 @@ def _check_target(model: Path, target: Path | None, force: bool) -> None:
         check_file(side_of(target), is_side_file, force)
         if target.resolve() == model.resolve():
             raise typer.BadParameter("--normalise must name another file than the model")
-
-
-def box_of(text: str) -> tuple[float, float]:
-    """
-    >>> box_of("-1,2.5")
-    (-1.0, 2.5)
-    """
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"--box must be two numbers with a comma between; got {text!r:.80}") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise typer.BadParameter(f"--box must be two finite numbers, the lower first; got {text!r:.80}")
-    return low, high
 
 
 def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) -> None:

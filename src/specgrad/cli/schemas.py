@@ -100,6 +100,27 @@ PLACE = _list(
 VERSIONS_USED = _map(_text("a version"), "the packages that were used, with their versions")
 NOTES = _list(_text("a sentence"), "what else a reader should know")
 DEPLOYMENT = _map(_text("a sentence"), "the executions that this is about, in sentences")
+CLASSES_OF = _map(
+    _object(
+        "the classes of one operator",
+        covered=_count("classes with a case"),
+        listed=_count("classes in all, those without a case too"),
+        classes=_list(
+            _object(
+                "one class",
+                type=_text("the element type, as tags write it"),
+                zone=_text("the word of its tag"),
+                kind=_choice("type", "shape", "broadcasting", "constraint", "function", "risk"),
+                text=_text("what it holds"),
+                cases=_count("how many were written; 0 under --list"),
+            ),
+            "by zone and type",
+        ),
+        missing=_map(_text("why"), "classes that are known and not drawn"),
+    ),
+    "by ONNX's name",
+)
+INCOMPLETE = _text("what vectors do not show")
 DIFFERENCE = _object(
     "the largest difference from the exact values",
     absolute=_number("its size"),
@@ -396,6 +417,31 @@ SCHEMAS: dict[str, Schema] = {
             "notes": NOTES,
         },
     ),
+    "accuracy": _command(
+        "accuracy",
+        "errors of every layer, for every input in a box and every execution of a class; null stands for unbounded",
+        _choice("bounded", "unbounded"),
+        layers=_list(
+            _object(
+                "one layer, by its own name in the model; numbers are those of its worst cell",
+                layer=_text("its name"),
+                operator=_text("its operator, with the attributes that shape it"),
+                shape=SHAPE,
+                output={"type": "boolean", "description": "whether it is an output of the model"},
+                propagated=_bound("how far errors of its inputs move the exact result"),
+                introduced=_bound("what its own arithmetic adds; fused, that of its region up to here"),
+                total=_bound("no execution is farther from the exact value, in any cell"),
+                low=_bound("the least value of any cell, exact or computed"),
+                high=_bound("the largest value of any cell"),
+                worst=PLACE,
+            ),
+            "in the order of the model; layers that compute nothing from the inputs are left out",
+        ),
+        unbounded=_list(_text("a layer"), "layers about which nothing is proven: overflow is possible, ..."),
+        notes=NOTES,
+        deployment=DEPLOYMENT,
+        seconds=_number("spent"),
+    ),
     "tolerance": _command(
         "tolerance",
         "how far any execution can be from the exact outputs, and from another one; null stands for unbounded",
@@ -597,6 +643,26 @@ SCHEMAS: dict[str, Schema] = {
             "each sort once",
         ),
     ),
+    "vectors": _command(
+        "vectors",
+        "test vectors that were written",
+        _choice("ok"),
+        folder=_text("where they are"),
+        seed=_count("the same seed draws the same numbers"),
+        operators=CLASSES_OF,
+        cases=_count("in all"),
+        cells=_count("of all outputs"),
+        open=_count("cells of which nothing is demanded"),
+        executions=DEPLOYMENT,
+        incompleteness=INCOMPLETE,
+    ),
+    "classes": _command(
+        "classes",
+        "the classes that test vectors are drawn from (vectors --list)",
+        _choice("ok"),
+        operators=CLASSES_OF,
+        incompleteness=INCOMPLETE,
+    ),
     "compare": _command(
         "compare",
         "whether two models are one function over real numbers",
@@ -657,6 +723,34 @@ SCHEMAS: dict[str, Schema] = {
         deployment=DEPLOYMENT,
         notes=NOTES,
         seconds=_number("how long it took"),
+    ),
+    "evidence": _command(
+        "evidence",
+        "what is known of a model and its target",
+        _choice("ok", "findings", "cannot tell"),
+        model=_text("the file"),
+        digests=_map(_text("64 hexadecimal digits"), "SHA-256 of every file that was read"),
+        items=_list(
+            _object(
+                "one question",
+                name=_text("model, profile, layers, outputs, decisions, box, or certificate and its file"),
+                question=_text("in words"),
+                verdict=_text("a verdict of the command that answers it, or: not asked"),
+                answer=_text("in sentences"),
+                supports=_text("what it may support, in the words of ED-324/ARP6983"),
+                deployment=DEPLOYMENT,
+                details=_or_null(
+                    _map({}, ""),
+                    "what profile, audit, tolerance, preserve, accuracy or check-certificate print as --json, by its "
+                    "schema; of the model, sizes by name; null: not asked, or nothing more is known",
+                ),
+            ),
+            "in the order of the page",
+        ),
+        versions=VERSIONS_USED,
+        purpose=_list(_text("a sentence"), "what this is, and what it is not"),
+        assumptions=_list(_text("a sentence"), "what it rests on"),
+        notes=NOTES,
     ),
     "profile": _command(
         "profile",

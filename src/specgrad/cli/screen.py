@@ -28,7 +28,8 @@ Step = Callable[[str, int, int], None]
 @contextmanager
 def progress(quiet: bool) -> Iterator[Step | None]:
     """A bar on stderr that names what is at work; none under --json, or where nobody watches."""
-    if quiet or not sys.stderr.isatty():
+    console = Console(stderr=True)
+    if quiet or not sys.stderr.isatty() or not console.is_interactive:
         yield None
         return
     columns = (
@@ -37,7 +38,7 @@ def progress(quiet: bool) -> Iterator[Step | None]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda name, done, total: bar.update(task, description=printable(name), completed=done, total=total)
 

@@ -5,7 +5,8 @@
     put       its adjoint: cell c collects every gy[p] with i[p] = c
     max_pool  = take(x, winner(x)); the winner is an ordinary value of the graph
 
-Forward and reverse mode follow the same winner. [P1] a NaN wins, [P2] -inf is an ordinary value.
+Forward and reverse mode follow the same winner. [first] the first largest tap wins, [P1] a NaN wins, [P2] -inf is an
+ordinary value.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...
 
 
 def _same(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
-    """Padding for out = ceil(n/s); the odd cell goes high (upper) or low."""
+    """[same] Padding for out = ceil(n/s); the odd cell goes high (upper) or low."""
     total = max(0, (-(-n // s) - 1) * s + e * (k - 1) + 1 - n)
     small, large = total // 2, total - total // 2
     return (small, large) if upper else (large, small)
@@ -215,7 +215,7 @@ def _pooling(
 
 
 def mapped(operator: str, shape: Shape, spatial: Shape) -> Shape:
-    """The leading axes of a value whose last axes must have the sizes `spatial`."""
+    """The leading axes of a value whose last axes must have the sizes `spatial`; of any size, 0 included ([P4])."""
     lead = shape[: max(0, len(shape) - len(spatial))]
     if shape != lead + spatial:
         raise ShapeError(operator, f"spatial sizes must be {spatial}; got shape {shape}", rule="W1")

@@ -165,7 +165,7 @@ class Forward:
         depth = max((self.depth[s] for s in layer.sources), default=0) + int(mixes)
         self._enter(layer, depth, error, size)
         if not self.rules.arithmetic.fused:
-            self.state.merged |= {(s, i) for s in layer.sources if self._continues(s, i)}
+            self.state.merged |= {(s, i) for s in layer.sources if self.continues(s, i)}
 
     def _layer(self, i: int, node: Node) -> Layer:
         sources = tuple(a for a in node.operands() if a in self.layers)
@@ -227,16 +227,16 @@ class Forward:
             return np.zeros(node.shape)
         values = [self.deviation.get(a) for a in self._sources(node)]
         terms = [
-            self.inside[a] if self._continues(a, i) else v for a, v in zip(self._sources(node), values, strict=True)
+            self.inside[a] if self.continues(a, i) else v for a, v in zip(self._sources(node), values, strict=True)
         ]
-        nothing, carried = np.zeros(node.shape), self._carried(node, terms)
+        nothing, carried = np.zeros(node.shape), self.carried(node, terms)
         once = node.op.kernel or i in self.rules.stored_nodes
         common, self.inside[i] = (carried, nothing) if once else (nothing, carried)
         if once and i not in self.summed:
             return common + error
         if node.op.exact and not self.summed & set(node.operands()):  # layout of values, not of sums to come
             error = exact_error(self.rules, node, self.balls[i], self._constants(node))
-            self.deviation[i] = self._carried(node, values) + error
+            self.deviation[i] = self.carried(node, values) + error
         else:
             self.deviation[i] = self.inside[i] + error
         return common
@@ -244,7 +244,7 @@ class Forward:
     def _sources(self, node: Node) -> list[int]:
         return [a if isinstance(a, int) else -1 for a in node.args]
 
-    def _carried(self, node: Node, reads: Sequence[Array | None]) -> Array:
+    def carried(self, node: Node, reads: Sequence[Array | None]) -> Array:
         """Deviations of the arguments, one after the other, through the operator on absolute values."""
         total: Array | float = 0.0
         sizes, groups = self._sizes(node), node.op.linear_groups(len(node.args)) or ((0,),)
@@ -286,13 +286,13 @@ class Forward:
         ball, node = self.balls[a], self.graph.nodes[user]
         if a not in self.layers:
             return ball
-        if self._continues(a, user):
+        if self.continues(a, user):
             return self.shadows[a]
         nothing, size = np.zeros(ball.shape), ball.size
         inner = Expansion(node.group, nothing, size, size, at_least_1(size), leaf(a, ball.value.size))
         return Ball(ball.value, nothing if node.op.exact else ball.radius, expansion=inner, ends=ball.ends)
 
-    def _continues(self, source: int, user: int) -> bool:
+    def continues(self, source: int, user: int) -> bool:
         """Whether a runtime may compute both as one: their rounding is counted at the user."""
         shadow, node = self.shadows.get(source), self.graph.nodes[user]
         if shadow is None or shadow.expansion is None or source in self.rules.stored_nodes:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from ...bounds import Box, crown
+from ...bounds import crown
 from ...errors import SpecgradError
 from ...graph.graph import Graph
-from ...interop.onnx import from_onnx
-from .outside import gathered
+from ...interop.onnx.file import gathered
+from ..box import on_box
 from .rule import NotCheckedError, Spot, rule
 from .texts import NEEDS, REQS
 from .view import View
@@ -33,9 +31,7 @@ def ranges(view: View) -> Iterator[Spot]:
         raise NotCheckedError("no --box LO,HI was given")
     low, high = view.box
     try:
-        graph = from_onnx(gathered(view.expanded, view.folder), input_shapes=view.sizes).at()
-        shapes = [graph.nodes[p].shape for p in graph.input_positions]
-        boxes = tuple(Box(np.full(s, low), np.full(s, high)) for s in shapes)
+        graph, boxes = on_box(gathered(view.expanded, view.folder), low, high, view.sizes, "profile")
         unbounded = set(crown(graph, boxes, seconds=SECONDS).unbounded)
     except SpecgradError as error:
         raise NotCheckedError(f"nothing is known of the values: {error}") from None

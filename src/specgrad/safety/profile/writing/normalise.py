@@ -15,12 +15,13 @@ from onnx import helper
 
 from ....errors import SpecgradError, UnsupportedError, printable
 from ....interop.onnx import OnnxGraph, from_onnx
+from ....interop.onnx.file import gathered
 from ....process import Process
 from ....same.normal import normal_form
 from ....same.structure import same_node_for_node
 from ....same.terms import Table
 from ..digests import digests_of
-from ..outside import ask, gathered
+from ..outside import ask
 from ..report import Profile
 from ..view import View
 from .draft import Draft

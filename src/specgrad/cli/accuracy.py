@@ -1,0 +1,99 @@
+"""specgrad accuracy: errors per layer, for all inputs of a box. Exit codes: 0 numbers are proven, 2 unbounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from ..scalar import upward
+from . import screen
+from .box import ends_of
+from .certify import show_deployment
+from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
+from .models import load_model, named_inputs, names_of
+from .outcome import CODES, say
+from .shapes import Shapes
+from .table import Column, print_table
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
+Boxes = Annotated[
+    list[str],
+    typer.Option("--box", help="LO,HI for every cell of every input, or x=LO,HI for input x. May be given again."),
+]
+
+
+def register_accuracy(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: specgrad accuracy net.onnx --box 0,1 --execution node")(accuracy)
+
+
+def accuracy(
+    model: Model,
+    box: Boxes,
+    shape: Shapes = None,
+    dtype: Dtype = "float32",
+    operands: Operands = None,
+    accumulate: Accumulate = None,
+    execution: Execution = "fused",
+    depth: Depth = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit; ranges that are still wide then stay wide.")] = 300,
+    as_json: Json = False,
+) -> None:
+    """Propagated and introduced error of every layer, for every input in a box and every correct execution."""
+    from ..safety.accuracy import accuracy as run_accuracy
+
+    arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
+    loaded = load_model(model)
+    arrays = named_inputs(loaded, [], shape or [])
+    boxes = boxes_of(box, names_of(loaded), arrays)
+    with screen.progress(as_json) as step:
+        if step is not None:
+            step("accuracy", 0, 1)
+        proven = run_accuracy(loaded, *boxes, arithmetic=arithmetic, seconds=seconds)
+    say("accuracy", proven.verdict, proven.to_json(), as_json, lambda: show_accuracy(Console(), model, proven))
+    raise typer.Exit(CODES[proven.verdict])
+
+
+def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) -> list[Any]:
+    """One Box per input."""
+    from ..bounds import Box
+
+    ends: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name = text.rpartition("=")[0]
+        if name and name not in names:
+            raise typer.BadParameter(f"--box: there is no input {name!r}; the model takes {', '.join(names)}")
+        for each in [name] if name else [n for n in names if n not in ends]:
+            ends[each] = ends_of(text)
+    if missing := [n for n in names if n not in ends]:
+        raise typer.BadParameter(f"--box: input {missing[0]} has none; give --box {missing[0]}=LO,HI")
+    pairs = zip(names, arrays, strict=True)
+    return [Box(*(np.full(np.shape(a), end) for end in ends[n])) for n, a in pairs]
+
+
+def show_accuracy(console: Console, model: str, proven: Any) -> None:
+    """The verdict, a row per layer, what it holds for."""
+    bounded = proven.verdict == "bounded"
+    screen.line(console, (proven.verdict, "bold green" if bounded else "bold yellow"), f"  {model}")
+    for sentence in proven.sentences():
+        screen.line(console, sentence)
+    columns = [Column("layer", folds=True), Column("operator", folds=True)]
+    columns += [Column(name, right=True) for name in ("propagated", "introduced", "total")] + [Column("worst cell")]
+    body = []
+    for layer in proven.layers:
+        numbers = [_shown(n) for n in (layer.propagated, layer.introduced, layer.total)]
+        place = f"[{', '.join(map(str, layer.worst))}]" if np.isfinite(layer.total) else ""
+        body.append([screen.cell(text) for text in (layer.name, layer.operator, *numbers, place)])
+    print_table(console, columns, body)
+    screen.line(console, f"{proven.seconds:.2f} s")
+    show_deployment(console, proven.deployment, proven.notes)
+
+
+def _shown(x: float) -> str:
+    return "unbounded" if math.isinf(x) else "0" if x == 0 else upward(x)

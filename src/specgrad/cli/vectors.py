@@ -1,0 +1,87 @@
+"""specgrad vectors: cases by equivalence class with exact answers, as files. Exit code 0: written, or listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from . import screen
+from .outcome import YES, say
+from .output import check_folder
+from .table import Column, print_table
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+Operators = Annotated[
+    list[str] | None, typer.Option("--operator", help="By ONNX's name; may be given again. Default: all.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="The folder to write; it must be empty or new.")]
+Listed = Annotated[bool, typer.Option("--list", help="Show the classes, and write nothing.")]
+Seed = Annotated[int, typer.Option(min=0, help="Another seed draws other numbers in the same classes.")]
+Flush = Annotated[bool, typer.Option("--flush", help="Also allow subnormal numbers to count as zero.")]
+Force = Annotated[bool, typer.Option("--force", help="Write into a folder that holds files.")]
+
+
+def register_vectors(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: specgrad vectors --operator MaxPool --out maxpool")(vectors)
+
+
+def vectors(
+    operator: Operators = None,
+    out: Out = None,
+    listed: Listed = False,
+    seed: Seed = 0,
+    flush: Flush = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Test vectors by equivalence class: one-node models, inputs, exact answers and allowed radii as plain files."""
+    if (out is None) != listed:
+        raise typer.BadParameter("give --out FOLDER, or --list")
+    from ..safety import vectors as room
+
+    if listed:
+        classes = {c.operator: room.coverage(c) for c in room.chosen(operator)}
+        data = {"operators": classes, "incompleteness": room.INCOMPLETE}
+        say("classes", "ok", data, as_json, lambda: show_classes(Console(), classes))
+        raise typer.Exit(YES)
+    check_folder(out)
+    with screen.progress(as_json) as step:
+        pack = room.write_pack(out or Path(), operator, seed=seed, flush=flush, force=force, progress=step)
+    say("vectors", "ok", pack.to_json(), as_json, lambda: show_pack(Console(), pack))
+    raise typer.Exit(YES)
+
+
+def show_classes(console: Console, operators: Any) -> None:
+    """A row per class, then what is known and not drawn."""
+    body = []
+    for name, covered in operators.items():
+        zones: dict[str, Any] = {}
+        for row in covered["classes"]:
+            zones.setdefault(row["zone"], (row, []))[1].append(row["type"])
+        for zone, (row, types) in zones.items():
+            body.append([screen.cell(t) for t in (name, zone, row["kind"], " ".join(types), row["text"])])
+        body += [
+            [screen.cell(t) for t in (name, "-", "missing", what, why)] for what, why in covered["missing"].items()
+        ]
+    names = ("operator", "zone", "kind", "types", "class")
+    print_table(console, [Column(n, folds=n in ("types", "class")) for n in names], body)
+
+
+def show_pack(console: Console, pack: Any) -> None:
+    """What was written, how much of what is listed it covers, and what it is not."""
+    body = []
+    for name, covered in pack.operators.items():
+        cases = sum(row["cases"] for row in covered["classes"])
+        body.append([screen.cell(str(t)) for t in (name, cases, covered["covered"], covered["listed"])])
+    heads = (Column("operator"), *(Column(n, right=True) for n in ("cases", "classes covered", "listed")))
+    print_table(console, heads, body)
+    cells = f"{pack.cells:,} cells, {pack.open:,} of them open"
+    screen.line(console, ("ok", "bold green"), f"  {pack.cases:,} cases in {pack.folder}, {cells}; seed {pack.seed}")
+    screen.line(console, "README.txt says how to judge a cell; run_vectors.py runs them on ONNX Runtime")
+    from ..safety.vectors import INCOMPLETE
+
+    screen.line(console, INCOMPLETE)

@@ -1,0 +1,11 @@
+"""Accuracy sheets: error bounds per ONNX operator, in two parts (propagated, introduced), and per node of a model.
+
+SHEETS      the formulas, by ONNX's name; `errors` evaluates one over exact numbers
+accuracy    the same with a model's weights, for all inputs of a box: numbers per layer
+"""
+
+from .model import Accuracy, Layer, accuracy
+from .sheet import Errors, Sheet, errors
+from .sheets import SHEETS
+
+__all__ = ["SHEETS", "Accuracy", "Errors", "Layer", "Sheet", "accuracy", "errors"]

@@ -1,0 +1,99 @@
+"""One case: a node, its arrays; and the classes of an operator, from which cases are drawn.
+
+The test guide of the ONNX safety profile asks for equivalence classes of six kinds (guidelines/test.md @0eddfae, "Test
+completeness"); a record per operator lists ours, so that what is covered can be counted, and what is not is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ...scalar import Array
+
+Draw = np.random.Generator
+Kind = Literal["type", "shape", "broadcasting", "constraint", "function", "risk"]
+"""What a class is built upon: the six kinds of the guide."""
+OPSET = 22
+TYPES: dict[str, np.dtype[Any]] = {
+    "FLOAT": np.dtype("float32"),
+    "DOUBLE": np.dtype("float64"),
+    "FLOAT16": np.dtype("float16"),
+    "INT8": np.dtype("int8"),
+    "UINT8": np.dtype("uint8"),
+    "INT16": np.dtype("int16"),
+    "UINT16": np.dtype("uint16"),
+    "INT32": np.dtype("int32"),
+}
+FLOATS = ("FLOAT", "DOUBLE", "FLOAT16")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node of one ONNX operator.
+
+    arguments   its inputs in ONNX's order; None: an optional one that is left out
+    attributes  as ONNX names them
+    stored      names of arguments that stand in the file; the others are fed
+    outputs     name -> element type
+    note        what is disputed or left open, for whoever meets a difference here
+    signs       whether the sign of a zero is part of the answer
+    """
+
+    operator: str
+    arguments: Mapping[str, Array | None]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    stored: tuple[str, ...] = ()
+    outputs: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
+    note: str = ""
+    signs: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.outputs:
+            first = next(a for a in self.arguments.values() if a is not None)
+            object.__setattr__(self, "outputs", {"y": first.dtype})
+
+    @property
+    def fed(self) -> dict[str, Array]:
+        """What is given when the model runs."""
+        return {k: a for k, a in self.arguments.items() if a is not None and k not in self.stored}
+
+    def noting(self, note: str) -> Case:
+        return replace(self, note=note)
+
+
+@dataclass(frozen=True)
+class Zone:
+    """A class of cases: the word in its tag, what it holds in words, and how its cases are drawn for one type."""
+
+    word: str
+    text: str
+    kind: Kind
+    types: tuple[str, ...]
+    draw: Callable[[Draw, np.dtype[Any]], Iterable[Case]]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of one operator: those that are drawn, and those that are known and not drawn, with the reason."""
+
+    operator: str
+    zones: tuple[Zone, ...]
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def listed(self) -> list[tuple[str, str]]:
+        """(type, zone) of every class that is drawn."""
+        return [(kind, zone.word) for zone in self.zones for kind in zone.types]
+
+
+def tag(operator: str, kind: str, word: str, number: int) -> str:
+    """As the guide writes them.
+
+    >>> tag("MaxPool", "FLOAT", "NAN", 1)
+    'E_MAXPOOL_FLOAT_NAN_0001'
+    """
+    return f"E_{operator.upper()}_{kind}_{word}_{number:04d}"

@@ -1,0 +1,215 @@
+"""A folder of test vectors: ONNX files, .npy arrays and JSON that need nobody's library to be used."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from ... import __version__
+from ...errors import ParameterError
+from ...files import write_whole
+from ...rounding import Arithmetic
+from ...scalar import Array
+from .answer import KEPT, Answer, answers
+from .case import OPSET, TYPES, Case, Classes, Zone, tag
+from .cells import CELLS
+from .layout import LAYOUT
+from .model import model
+from .products import PRODUCTS
+from .quantised import QUANTISED
+from .schema import FORMAT, INDEX
+from .windows import WINDOWS
+
+OPERATORS: dict[str, Classes] = {c.operator: c for c in (*WINDOWS, *QUANTISED, *LAYOUT, *CELLS, *PRODUCTS)}
+SOURCE = "ONNX safety-related profile, guidelines/test.md @0eddfae: classes by kind, tags E_<op>_<type>_<zone>_<nnnn>"
+INCOMPLETE = (
+    "Passing all of these vectors does not guarantee conformance with any specification: classes rest on a model of "
+    "likely faults, each is tried by a few cases, and the classes under `missing` by none. Demonstrating conformance "
+    "remains the responsibility of whoever signs."
+)
+FORMS = {
+    "float64": "cases of type DOUBLE: the same with float64 in place of float32",
+    "float16": "cases of type FLOAT16: results stored in float16, sums and products in float32 or wider",
+    "integers": "cases of integer types: sums in int32, exact; scales and quotients in the type of the scale",
+    "functions": "exp, log, tanh, sigmoid, powers: errors declared from measurements of common libraries",
+}
+"""What the sentences about float32 leave out."""
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A case with its place and its answers."""
+
+    tag: str
+    kind: str
+    zone: Zone
+    case: Case
+    answers: dict[str, Answer]
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What was written: how many cases, cells and open cells, and the classes of each operator."""
+
+    folder: str
+    seed: int
+    operators: dict[str, Any] = field(default_factory=dict)
+    cases: int = 0
+    cells: int = 0
+    open: int = 0
+    executions: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "incompleteness": INCOMPLETE}
+
+
+def chosen(names: Sequence[str] | None) -> list[Classes]:
+    """The records of these operators, by ONNX's names; of all without."""
+    unknown = [n for n in names or () if n not in OPERATORS]
+    if unknown:
+        raise ParameterError("vectors", f"no classes of {unknown[0]!r} are known; there are {', '.join(OPERATORS)}")
+    return [OPERATORS[n] for n in dict.fromkeys(names or OPERATORS)]
+
+
+def vectors(classes: Classes, seed: int = 0, arithmetic: Arithmetic = KEPT) -> Iterator[Vector]:
+    """Every case of an operator, the same for the same seed.
+
+    >>> [v.tag for v in vectors(OPERATORS["ConvInteger"])][:2]
+    ['E_CONVINTEGER_UINT8_FUNC_0001', 'E_CONVINTEGER_UINT8_FUNC_0002']
+    """
+    for zone in classes.zones:
+        for kind in zone.types:
+            rng = np.random.default_rng([seed, crc32(f"{classes.operator} {kind} {zone.word}".encode())])
+            for number, case in enumerate(zone.draw(rng, TYPES[kind]), 1):
+                name = tag(classes.operator, kind, zone.word, number)
+                yield Vector(name, kind, zone, case, answers(case, arithmetic))
+
+
+def write_pack(
+    folder: Path,
+    operators: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    flush: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Pack:
+    """Write the vectors of these operators, the index last.
+
+    seed    other numbers in the same classes
+    flush   radii also allow subnormal numbers to count as zero
+    force   write into a folder that holds files
+    """
+    records = chosen(operators)
+    if folder.exists() and any(folder.iterdir()) and not force:
+        raise FileExistsError(errno.EEXIST, "is not empty; --force writes into it", str(folder))
+    arithmetic = replace(KEPT, flush=flush)
+    pack = Pack(str(folder), seed, executions={**arithmetic.deployment, **FORMS})
+    cases: list[dict[str, Any]] = []
+    for i, record in enumerate(records):
+        if progress is not None:
+            progress(record.operator, i, len(records))
+        made = [_written(folder, vector) for vector in vectors(record, seed, arithmetic)]
+        cases += made
+        pack.operators[record.operator] = coverage(record, made)
+    index = {
+        "format": FORMAT,
+        "specgrad": __version__,
+        "seed": seed,
+        "opset": OPSET,
+        "source": SOURCE,
+        "complete": False,
+        "incompleteness": INCOMPLETE,
+        "executions": pack.executions,
+        "operators": pack.operators,
+        "cases": cases,
+    }
+    here = Path(__file__).parent
+    for name in ("README.txt", "run_vectors.py"):
+        write_whole(folder / name, (here / name).read_bytes())
+    write_whole(folder / "schema.json", _json(INDEX))
+    write_whole(folder / "index.json", _json(index))
+    sizes = [(int(np.prod(o["shape"])), o["open"]) for c in cases for o in c["outputs"]]
+    return replace(pack, cases=len(cases), cells=sum(n for n, _ in sizes), open=sum(n for _, n in sizes))
+
+
+def coverage(record: Classes, cases: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The classes of an operator with how many cases each has; without cases: what is listed."""
+    rows: list[dict[str, Any]] = [
+        {"type": kind, "zone": z.word, "kind": z.kind, "text": z.text, "cases": _count(cases or (), kind, z.word)}
+        for z in record.zones
+        for kind in z.types
+    ]
+    return {
+        "covered": sum(row["cases"] > 0 for row in rows),
+        "listed": len(rows) + len(record.missing),
+        "classes": rows,
+        "missing": dict(record.missing),
+    }
+
+
+def _count(cases: Sequence[dict[str, Any]], kind: str, word: str) -> int:
+    return sum((c["type"], c["zone"]) == (kind, word) for c in cases)
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def _array(a: Array) -> bytes:
+    """As .npy, version 1.0, little-endian, row by row."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.ascontiguousarray(a).reshape(a.shape), version=(1, 0), allow_pickle=False)
+    return file.getvalue()
+
+
+def _written(folder: Path, vector: Vector) -> dict[str, Any]:
+    """The files of one case, and its entry in the index."""
+    case, place = vector.case, f"{vector.case.operator}/{vector.tag}"
+    shapes = {name: a.value.shape for name, a in vector.answers.items()}
+    files = {"model.onnx": model(case, shapes).SerializeToString(deterministic=True)}
+    files["exact.json"] = _json({name: a.exact for name, a in vector.answers.items()}).encode()
+    inputs, outputs = [], []
+    for i, (name, array) in enumerate(case.fed.items()):
+        files[f"input_{i}.npy"] = _array(array)
+        inputs.append({"name": name, "file": f"input_{i}.npy", "dtype": array.dtype.name, "shape": [*array.shape]})
+    for i, (name, a) in enumerate(vector.answers.items()):
+        files[f"expected_{i}.npy"], files[f"radius_{i}.npy"] = _array(a.value), _array(a.radius)
+        outputs.append(
+            {
+                "name": name,
+                "expected": f"expected_{i}.npy",
+                "radius": f"radius_{i}.npy",
+                "dtype": a.value.dtype.name,
+                "shape": [*a.value.shape],
+                "open": a.open,
+                "why": a.why,
+            }
+        )
+    (folder / place).mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / place / name).write_bytes(
+            data
+        )  # thousands of small files: the index, which comes last, is the record
+    return {
+        "tag": vector.tag,
+        "operator": case.operator,
+        "type": vector.kind,
+        "zone": vector.zone.word,
+        "folder": place,
+        "inputs": inputs,
+        "outputs": outputs,
+        "zero_signs": case.signs,
+        "note": case.note,
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }

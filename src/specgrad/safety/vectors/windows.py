@@ -1,0 +1,333 @@
+"""Classes of convolution and pooling: shapes and attributes of `specgrad.check.generate`, chosen by class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...window import Shape
+from .case import FLOATS, Case, Classes, Draw, Kind, Zone
+from .draw import Type, asked, case_of, ends, numbers, planted
+
+INF, NAN = float("inf"), float("nan")
+Accept = Callable[[Mapping[str, Any], Mapping[str, Shape]], bool]
+NARROW = ("FLOAT",)
+POOLED = (*FLOATS, "INT8", "UINT8")
+NAN_SAYS = "NaN propagates [P1]; the profile's maxpool.md takes it for -inf, its newer text (EJ/ops/maxpool.md) for NaN"
+EMPTY_SAYS = "no guard in the profile's texts excludes every such window (pads < kernel, pads <= kernel, extent > pads)"
+CEIL_SAYS = "a last window that would start in the high padding is dropped [W3]"
+SAME_SAYS = "the profile demands auto_pad=NOTSET (S28, S29)"
+
+
+# --- which attributes -------------------------------------------------------------------------------------------
+
+
+def _pads(a: Mapping[str, Any]) -> list[tuple[int, int]]:
+    given = a["padding"]
+    return [] if isinstance(given, str) or given == 0 else list(given)
+
+
+def _plain(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
+    """Stated padding, one step, nothing else."""
+    return not isinstance(a["padding"], str) and not _ceil(a, s) and _groups(a) == 1
+
+
+def _groups(a: Mapping[str, Any]) -> int:
+    return int(a.get("groups", 1))
+
+
+def _ceil(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
+    return bool(a.get("ceil"))
+
+
+def _rank(rank: int) -> Accept:
+    return lambda a, s: len(s["x"]) == rank + 2 and not _ceil(a, s) and not isinstance(a["padding"], str)
+
+
+def _any_rank(a: Mapping[str, Any], s: Mapping[str, Shape]) -> bool:
+    return True
+
+
+def _kernel(a: Mapping[str, Any], s: Mapping[str, Shape]) -> Shape:
+    return tuple(a["kernel"]) if "kernel" in a else s["w"][2:]
+
+
+CHOSEN: dict[str, tuple[str, Kind, Accept]] = {
+    "RANK1": ("one spatial axis", "shape", _rank(1)),
+    "RANK2": ("two spatial axes", "shape", _rank(2)),
+    "RANK3": ("three spatial axes", "shape", _rank(3)),
+    "BATCH": ("several samples", "shape", lambda a, s: s["x"][0] > 1 and _plain(a, s)),
+    "KERNEL1": ("kernels of one cell", "constraint", lambda a, s: set(_kernel(a, s)) == {1} and _plain(a, s)),
+    "WHOLE": (
+        "a kernel of the input's size, no padding",
+        "constraint",
+        lambda a, s: _kernel(a, s) == s["x"][2:] and not _pads(a) and _plain(a, s),
+    ),
+    "STRIDE": ("steps larger than 1", "constraint", lambda a, s: min(a["stride"]) > 1 and _plain(a, s)),
+    "GAP": (
+        "steps beyond the kernel: cells that no window reads",
+        "constraint",
+        lambda a, s: all(t > k for t, k in zip(a["stride"], _kernel(a, s), strict=True)) and _plain(a, s),
+    ),
+    "DILATION": (
+        "taps that are not neighbours",
+        "constraint",
+        lambda a, s: max(a.get("dilation", (1,))) > 1 and max(_kernel(a, s)) > 1 and _plain(a, s),
+    ),
+    "SYMPAD": (
+        "the same padding on both sides",
+        "constraint",
+        lambda a, s: any(p for p, _ in _pads(a)) and all(p == q for p, q in _pads(a)) and _plain(a, s),
+    ),
+    "ASYMPAD": (
+        "other padding on each side",
+        "constraint",
+        lambda a, s: any(p != q for p, q in _pads(a)) and _plain(a, s),
+    ),
+    "SAME": ("auto_pad", "constraint", lambda a, s: isinstance(a["padding"], str)),
+    "CEIL": ("sizes rounded up", "constraint", lambda a, s: _ceil(a, s) and not isinstance(a["padding"], str)),
+    "GROUP": ("groups of channels", "constraint", lambda a, s: _groups(a) > 1 and not isinstance(a["padding"], str)),
+    "DEPTH": (
+        "a group per channel, several filters each",
+        "constraint",
+        lambda a, s: _groups(a) == s["x"][1] > 1 and s["w"][0] > s["x"][1] and not isinstance(a["padding"], str),
+    ),
+    "BIAS": ("with a bias", "function", lambda a, s: "b" in s and not isinstance(a["padding"], str)),
+}
+NOTES = {"SAME": SAME_SAYS, "CEIL": CEIL_SAYS}
+
+
+def _chosen(operator: str, word: str, types: tuple[str, ...] = NARROW, count: int = 2) -> Zone:
+    text, kind, accept = CHOSEN[word]
+
+    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+        for q in asked(rng, operator, "gaussian", count, dtype, accept):
+            yield case_of(q, note=NOTES.get(word, ""))
+
+    return Zone(word, text, kind, types, draw)
+
+
+def _filled(operator: str, word: str, text: str, kind: Kind, data: str, types: tuple[str, ...] = FLOATS) -> Zone:
+    """Everyday attributes with a kind of data."""
+
+    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+        for q in asked(rng, operator, data, 2, dtype, _plain if operator != "global_avg_pool" else None):
+            yield case_of(q)
+
+    return Zone(word, text, kind, types, draw)
+
+
+def _planted(operator: str, word: str, text: str, values: tuple[float, ...], note: str = "") -> Zone:
+    """Everyday attributes, special values among the data."""
+
+    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+        for q in asked(rng, operator, "gaussian", 3, dtype, _plain if operator != "global_avg_pool" else None):
+            yield case_of(
+                replace(q, arrays={**q.arrays, "x": planted(rng, values, q.arrays["x"].shape, dtype)}), note=note
+            )
+
+    return Zone(word, text, "type", FLOATS, draw)
+
+
+def _samely(operator: str, asks: str, types: tuple[str, ...]) -> Zone:
+    """Generated ones, and two that runtimes are known to get wrong: dilation, and a stride beyond the kernel."""
+    text, kind, accept = CHOSEN["SAME"]
+
+    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+        for cells, given in ((6, {"kernel_shape": [2], "dilations": [2]}), (3, {"kernel_shape": [1], "strides": [3]})):
+            x = np.arange(1, cells + 1).astype(dtype).reshape(1, 1, cells)
+            yield Case(operator, {"x": x}, {"auto_pad": "SAME_UPPER", **given}, note=SAME_SAYS)
+        for q in asked(rng, asks, "gaussian", 4, dtype, lambda a, s: "divisor" not in a and accept(a, s)):
+            yield case_of(q, note=SAME_SAYS)
+
+    return Zone("SAME", text, kind, types, draw)
+
+
+# --- convolution ------------------------------------------------------------------------------------------------
+
+
+def _one_hot(rng: Draw, dtype: Type) -> Iterator[Case]:
+    """One tap of each filter is 1, all cells differ: every output says which cell was read."""
+    for q in asked(rng, "conv", "gaussian", 4, dtype, lambda a, s: "b" not in s and not isinstance(a["padding"], str)):
+        w = np.zeros_like(q.arrays["w"])
+        w.reshape(len(w), -1)[np.arange(len(w)), rng.integers(0, w[0].size, len(w))] = 1
+        x = np.arange(1, q.arrays["x"].size + 1).reshape(q.arrays["x"].shape).astype(dtype)
+        yield case_of(replace(q, arrays={"x": x, "w": w}))
+
+
+def _far_sums(rng: Draw, dtype: Type) -> Iterator[Case]:
+    """Whether a sum overflows depends on its order."""
+    x = np.full((1, 1, 4), np.finfo(dtype).max / 2, dtype)
+    yield Case("Conv", {"x": x, "w": np.array([[[1, 1, 1, -1]]], dtype)}, {"kernel_shape": [4]})
+    yield Case("Conv", {"x": x, "w": np.array([[[1, 1, 1, 1]]], dtype)}, {"kernel_shape": [4]})
+
+
+CONV = Classes(
+    "Conv",
+    (
+        *(_chosen("conv", w) for w in ("RANK1", "RANK2", "RANK3", "BATCH", "KERNEL1", "WHOLE", "STRIDE", "GAP")),
+        *(_chosen("conv", w) for w in ("DILATION", "SYMPAD", "ASYMPAD", "SAME", "GROUP", "DEPTH", "BIAS")),
+        _filled("conv", "FUNC", "numbers of everyday size", "function", "gaussian"),
+        Zone("TAP", "filters of a single 1: which cell each tap reads", "function", FLOATS, _one_hot),
+        _filled("conv", "WHOLENUM", "small whole numbers: sums that are exact", "function", "integers"),
+        _filled("conv", "SPIKES", "few large cells: fast algorithms cancel", "risk", "spikes", ("FLOAT", "DOUBLE")),
+        _filled("conv", "SUBNORMAL", "subnormal numbers", "type", "subnormal"),
+        _planted("conv", "INF", "infinities among the data", (INF, -INF)),
+        _planted("conv", "NAN", "NaN among the data", (NAN,)),
+        Zone("OVERFLOW", "sums beyond the largest number: open, since the order decides", "type", FLOATS, _far_sums),
+    ),
+    {
+        "infinite weights beside padding": "undecided: 0 times infinity is NaN by the contract, absent by others",
+        "tensors without cells": "refused: [W1], and empty batches are of no class in the texts",
+    },
+)
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------
+
+
+def _max_ties(rng: Draw, dtype: Type) -> Iterator[Case]:
+    for q in asked(rng, "max_pool_indices", "ties", 3, dtype, _plain):
+        yield case_of(q, outputs={"y": dtype, "indices": np.dtype(np.int64)}, note="the first of equal cells wins")
+
+
+def _indices(rng: Draw, dtype: Type) -> Iterator[Case]:
+    for q in asked(rng, "max_pool_indices", "gaussian", 2, dtype, _plain):
+        both = case_of(q, outputs={"y": dtype, "indices": np.dtype(np.int64)})
+        note = "indices count batch and channel too; the profile's text gives h*W+w"
+        yield both.noting(note)
+        yield replace(both, attributes={**both.attributes, "storage_order": 1}).noting(f"{note}; column major")
+
+
+EMPTY = (
+    ((1, 1, 1), {"kernel_shape": [2], "dilations": [2], "pads": [1, 1], "strides": [1]}),
+    ((1, 1, 1), {"kernel_shape": [3], "dilations": [3], "pads": [2, 5], "strides": [1]}),
+    ((1, 1, 2, 2), {"kernel_shape": [2, 2], "dilations": [3, 1], "pads": [2, 0, 2, 0], "strides": [1, 1]}),
+)
+
+
+def _empty(rng: Draw, dtype: Type) -> Iterator[Case]:
+    for shape, attributes in EMPTY:
+        x = numbers(rng, "gaussian", shape, dtype)
+        yield Case("MaxPool", {"x": x}, attributes, note=EMPTY_SAYS)
+
+
+def _ends(rng: Draw, dtype: Type) -> Iterator[Case]:
+    row = ends(dtype)
+    yield Case("MaxPool", {"x": row.reshape(1, 1, -1)}, {"kernel_shape": [2], "strides": [1]})
+    least = np.full((1, 1, 3), np.iinfo(dtype).min if dtype.kind in "iu" else -np.finfo(dtype).max, dtype)
+    yield Case("MaxPool", {"x": least}, {"kernel_shape": [2], "strides": [1], "pads": [1, 1]})
+
+
+def _zeros(rng: Draw, dtype: Type) -> Iterator[Case]:
+    x = np.array([0.0, -0.0, -0.0, 0.0, -1.0, -0.0], dtype).reshape(1, 1, 6)
+    yield Case("MaxPool", {"x": x}, {"kernel_shape": [2], "strides": [1]}, note="the sign of a zero is free")
+
+
+MAX_POOL = Classes(
+    "MaxPool",
+    (
+        *(_chosen("max_pool", w, POOLED) for w in ("RANK1", "RANK2", "RANK3")),
+        *(_chosen("max_pool", w) for w in ("BATCH", "KERNEL1", "WHOLE", "STRIDE", "GAP", "DILATION")),
+        *(_chosen("max_pool", w, POOLED) for w in ("SYMPAD", "ASYMPAD")),
+        _samely("MaxPool", "max_pool", POOLED),
+        _chosen("max_pool", "CEIL", count=4),
+        _filled("max_pool", "FUNC", "numbers of everyday size", "function", "gaussian", POOLED),
+        Zone("TIES", "equal cells, with indices", "function", POOLED, _max_ties),
+        Zone("INDEX", "indices, row and column major", "function", FLOATS, _indices),
+        Zone("BOUND", "where the type ends; windows of its least number, beside padding", "type", POOLED, _ends),
+        Zone("ZERO", "zeros of both signs", "type", FLOATS, _zeros),
+        _filled("max_pool", "SUBNORMAL", "subnormal numbers", "type", "subnormal"),
+        _planted("max_pool", "INF", "+inf absorbs, -inf is neutral", (INF, -INF)),
+        Zone(
+            "NEGINF",
+            "windows of -inf alone give -inf [P2]",
+            "type",
+            FLOATS,
+            lambda rng, d: [
+                Case(
+                    "MaxPool",
+                    {"x": np.full((1, 1, *[3] * r), -INF, d)},
+                    {"kernel_shape": [2] * r, "strides": [1] * r, "pads": [p] * 2 * r},
+                )
+                for r in (1, 2, 3)
+                for p in (0, 1)
+            ],
+        ),
+        _planted("max_pool", "NAN", "NaN among the data", (NAN,), NAN_SAYS),
+        Zone("EMPTY", "windows that read only padding: open", "constraint", POOLED, _empty),
+    ),
+    {"spatial axes of size 0": "refused [W1]: the profile's formula gives sizes of 1 and of -2 there"},
+)
+
+
+def _averaged(include: bool) -> Accept:
+    return lambda a, s: bool(_pads(a)) and a.get("count_include_pad", True) is include and "divisor" not in a
+
+
+def _average(word: str, text: str, accept: Accept, types: tuple[str, ...] = FLOATS) -> Zone:
+    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+        for q in asked(rng, "avg_pool", "gaussian", 2, dtype, accept):
+            yield case_of(q, note=NOTES.get(word, ""))
+
+    return Zone(word, text, "constraint", types, draw)
+
+
+def _undivided(word: str) -> Zone:
+    text, _, accept = CHOSEN[word]
+    return _average(word, text, lambda a, s: "divisor" not in a and accept(a, s), NARROW)
+
+
+def _averaging(word: str, text: str, kind: Kind, data: str) -> Zone:
+    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+        for q in asked(rng, "avg_pool", data, 2, dtype, lambda a, s: "divisor" not in a and _plain(a, s)):
+            yield case_of(q)
+
+    return Zone(word, text, kind, FLOATS, draw)
+
+
+def _averaged_special(word: str, values: tuple[float, ...], text: str) -> Zone:
+    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+        for q in asked(rng, "avg_pool", "gaussian", 2, dtype, lambda a, s: "divisor" not in a and _plain(a, s)):
+            yield case_of(replace(q, arrays={"x": planted(rng, values, q.arrays["x"].shape, dtype)}))
+
+    return Zone(word, text, "type", FLOATS, draw)
+
+
+AVERAGE = Classes(
+    "AveragePool",
+    (
+        *map(
+            _undivided, ("RANK1", "RANK2", "RANK3", "BATCH", "KERNEL1", "WHOLE", "STRIDE", "GAP", "SYMPAD", "ASYMPAD")
+        ),
+        _samely("AveragePool", "avg_pool", FLOATS),
+        _undivided("CEIL"),
+        _average("COUNTPAD", "padding counts in the divisor", _averaged(True)),
+        _average("INSIDE", "padding does not count in the divisor", _averaged(False)),
+        _averaging("FUNC", "numbers of everyday size", "function", "gaussian"),
+        _averaging("WIDE", "sizes from 2^-20 to 2^7", "function", "wide"),
+        _averaging("SUBNORMAL", "subnormal numbers", "type", "subnormal"),
+        _averaged_special("INF", (INF, -INF), "infinities among the data"),
+        _averaged_special("NAN", (NAN,), "NaN among the data"),
+    ),
+    {
+        "dilations": "ONNX has them from version 19 on; the generator asks none",
+        "no text": "the profile has no AveragePool",
+    },
+)
+GLOBAL = Classes(
+    "GlobalAveragePool",
+    (
+        _filled("global_avg_pool", "FUNC", "one to three spatial axes", "function", "gaussian"),
+        _filled("global_avg_pool", "WIDE", "sizes from 2^-20 to 2^7", "function", "wide"),
+        _filled("global_avg_pool", "SUBNORMAL", "subnormal numbers", "type", "subnormal"),
+        _planted("global_avg_pool", "INF", "infinities among the data", (INF,)),
+        _planted("global_avg_pool", "NAN", "NaN among the data", (NAN,)),
+    ),
+    {"no text": "listed by the profile, without a text"},
+)
+
+WINDOWS = (CONV, MAX_POOL, AVERAGE, GLOBAL)
