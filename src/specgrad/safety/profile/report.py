@@ -94,6 +94,7 @@ class Profile:
             "findings": [f.to_json() for f in self.findings],
             "notes": list(self.notes),
             "versions": dict(self.versions),
+            "normalised": None,
         }
 
 
