@@ -145,8 +145,7 @@ def accuracy(
     _check(graph, boxes)
     seen: list[Any] = []
     bounds = crown(graph, tuple(boxes), arithmetic=arithmetic, watch=seen.append, seconds=seconds)
-    errors = Errors(graph, seen[0])
-    layers = tuple(errors.layers())
+    layers = tuple(Walk(graph, seen[0]).layers())
     took = time.monotonic() - start
     return Accuracy(layers, arithmetic, bounds.unbounded, arithmetic.deployment, (), took)
 
@@ -162,7 +161,7 @@ def _check(graph: Graph, boxes: Sequence[Box]) -> None:
             raise ParameterError(WHO, "the ends of a box must be finite", rule="P5")
 
 
-class Errors:
+class Walk:
     """One walk over a graph whose ranges are known.
 
     total    how far any value of a node may be from the exact one
