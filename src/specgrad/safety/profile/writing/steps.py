@@ -148,7 +148,7 @@ def give_optional_inputs(draft: Draft) -> None:
 def _exact(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
     """The same cells with a start inside and an end that is reached; before the first cell is -size - 1.
 
-    >>> _exact(-2, sys.maxsize, 1, 5), _exact(-1, -sys.maxsize, -2, 5)
+    >>> _exact(-2, 2**63 - 1, 1, 5), _exact(-1, -(2**63), -2, 5)
     ((3, 5, 1), (4, -6, -2))
     """
     first, stop, _ = slice(start, end, step).indices(size)
