@@ -101,6 +101,7 @@ CURABLE: dict[str, tuple[str, Callable[[], Any]]] = {
     "Unsqueeze 11": ("S19", lambda: old(11, "Unsqueeze", [2, 3], [2, 1, 3], axes=[1])),
     "AveragePool 11": ("S5", lambda: old(11, "AveragePool", [1, 1, 5], [1, 1, 5], kernel_shape=[3], pads=[1, 1])),
     "Split 13": ("S19", lambda: halves()),
+    "Slice by computed ends": ("S15", lambda: computed()),
     "Slice to the end": ("S6", lambda: to_the_end()),
 }
 
@@ -121,6 +122,18 @@ def halves() -> Any:
     made = named_model(nodes, [2, 6], [2, 3], opset=13)
     made.ir_version = 8
     return made
+
+
+def computed() -> Any:
+    """The end is half a size: once it is written as a number, nothing needs the nodes that computed it."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["sizes"], "sizes", start=0),
+        helper.make_node("Gather", ["sizes", "last"], ["size"], "size", axis=0),
+        helper.make_node("Div", ["size", "two"], ["end"], "end"),
+        helper.make_node("Slice", ["x", "zero", "end", "last"], ["y"], "half"),
+    ]
+    constants = [cases.whole("last", 1), cases.whole("two", 2), cases.whole("zero", 0)]
+    return named_model(nodes, [2, 6], [2, 3], constants)
 
 
 def to_the_end(step: int = 2) -> Any:

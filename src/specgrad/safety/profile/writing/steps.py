@@ -199,5 +199,8 @@ STEPS: tuple[Callable[[Draft], None], ...] = (
     count_axes_from_the_front,
     give_optional_inputs,
     expand_broadcasts,
+    leave_out_the_dead,  # nodes that computed what is a constant by now
+    drop_empty_tails,
+    name_nodes,
+    leave_out_the_unused,
 )
-STEPS += (drop_empty_tails, name_nodes, leave_out_the_unused)
