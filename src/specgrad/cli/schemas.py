@@ -797,6 +797,21 @@ SCHEMAS: dict[str, Schema] = {
         ),
         notes=NOTES,
         versions=VERSIONS_USED,
+        normalised=_or_null(
+            _object(
+                "the file that --normalise wrote, which all of the above is about",
+                file=_text("its name"),
+                changes=_map(_count("how often"), "what was written differently"),
+                shown=_text("how it was shown to mean the same"),
+                before=_object(
+                    "the model that was given",
+                    verdict=_choice("no finding", "broken", "undecided"),
+                    digest=_text("its SHA-256"),
+                    findings=_map(_count("findings"), "by rule"),
+                ),
+            ),
+            "null: --normalise was not given",
+        ),
     ),
     "error": _command(
         "error",

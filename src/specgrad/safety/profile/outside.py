@@ -68,15 +68,14 @@ class Outside:
     inferred: Mapping[str, tuple[int, tuple[int | None, ...] | None]] = field(default_factory=dict)
 
 
-def ask(model: onnx.ModelProto, folder: Path | None, seconds: float = 120) -> Outside:
+def ask(model: onnx.ModelProto, folder: Path | None, process: Process) -> Outside:
     """Give the model, its external data inside it, to ONNX's code in another process."""
     try:
         whole = gathered(model, folder)
         data = np.frombuffer(whole.SerializeToString(), np.uint8)
     except (SpecgradError, ValueError) as error:
         return Outside(ended=f"the model could not be handed over: {error}")
-    with Process(seconds=seconds) as process:
-        answer = process.run(PROGRAM, {}, [data])
+    answer = process.run(PROGRAM, {}, [data])
     if answer.outcome != "answers":
         return Outside(ended=f"{answer.outcome}: {answer.reason}")
     said, raw = json.loads(answer.arrays[0].tobytes()), answer.arrays[1].tobytes()
