@@ -77,7 +77,11 @@ EACH = {
         "window --size 5 --kernel 1 --stride 3 --padding 3 --values 1/2,-3,0.1,4,5 --operator avg_pool",
         "window --size 3 --kernel 1 --padding 1",
     ],
-    "profile": ["profile net.onnx", "profile clean.onnx --sonnx --box 0,1", "profile net.onnx --box -1,1"],
+    "profile": [
+        "profile net.onnx",
+        "profile clean.onnx --sonnx --box 0,1",
+        "profile net.onnx --box -1,1 --normalise n.onnx",
+    ],
     "campaign-estimate": ["campaign estimate new.toml", "campaign estimate new.toml --price 0.04"],
     "campaign-run": ["campaign run c.toml", "campaign run new.toml --executor loop"],
     "campaign-status": ["campaign status c.toml", "campaign status begun.toml"],
@@ -86,6 +90,10 @@ EACH = {
         "campaign collect begun.toml",
         "campaign collect found.toml",
         "campaign collect crashed.toml",
+    ],
+    "evidence": [
+        "evidence net.onnx --recorded recorded.npz",
+        "evidence net.onnx --recorded recorded.npz --data data.npz --box 0,1 --certificate c.json --property p.vnnlib",
     ],
     "error": ["show none.onnx", "audit net.onnx", "certify net.onnx p.vnnlib --operands tf16"],
 }

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import profile_cases as cases  # noqa: E402
 from specgrad.errors import SpecgradError  # noqa: E402
+from specgrad.process import Process  # noqa: E402
 from specgrad.safety.profile import RULES, Profile, check_profile, in_order, view  # noqa: E402
 from specgrad.safety.profile.digests import digests_of  # noqa: E402
 
@@ -29,14 +30,14 @@ ANSWERS: dict[bytes, Any] = {}
 
 
 @pytest.fixture(autouse=True)
-def _ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX's own code is another process: the same bytes are given to it once."""
+def _ask_once(monkeypatch: pytest.MonkeyPatch, shared: Process) -> None:
+    """ONNX's own code is another process: there is one for all tests, and the same bytes are given to it once."""
     ask = view.ask
 
-    def remembered(model: Any, folder: Any, seconds: float) -> Any:
+    def remembered(model: Any, folder: Any, process: Process) -> Any:
         data = model.SerializeToString()
         if folder is not None or data not in ANSWERS:
-            ANSWERS[data] = ask(model, folder, seconds)
+            ANSWERS[data] = ask(model, folder, shared)
         return ANSWERS[data]
 
     monkeypatch.setattr(view, "ask", remembered)

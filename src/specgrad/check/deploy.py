@@ -132,13 +132,11 @@ def real_inputs(model: Any) -> list[Any]:
 
 
 def whole_file(source: Any) -> Any:
-    """The model with external data inside, so that its bytes are all a runtime needs."""
+    """The model with external data inside, so that its bytes are all a runtime needs; read as `from_onnx` reads it."""
     need("onnx", "ONNX files need")
-    import onnx
+    from ..interop.onnx.file import BYTE_BUDGET, gathered, read_model
 
-    if isinstance(source, str | Path):
-        return onnx.load(str(source))
-    return onnx.load_from_string(source) if isinstance(source, bytes) else source
+    return gathered(*read_model(source, BYTE_BUDGET))
 
 
 def _bytes(model: Any) -> Array:

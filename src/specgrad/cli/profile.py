@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,9 @@ from rich.console import Console
 
 from ..errors import ParameterError, need
 from ..files import write_whole
+from ..process import Process
 from . import screen
+from .box import ends_of
 from .models import declared_shapes
 from .outcome import CODES, say
 from .output import Force, check_file, is_report, writing
@@ -41,6 +44,10 @@ def profile(
         Path | None, typer.Option(help="The side file with SHA-256 digests; default: MODEL.digests.json, if any.")
     ] = None,
     box: Box = None,
+    normalise: Annotated[
+        Path | None,
+        typer.Option(help="Write the model with everything explicit to this file, its digests beside it; check that."),
+    ] = None,
     shape: Shapes = None,
     html: Annotated[
         Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")
@@ -54,35 +61,54 @@ def profile(
     from ..safety import profile as room
 
     check_file(html, is_report, force)
-    limits = None if box is None else box_of(box)
+    _check_target(model, normalise, force)
+    limits = None if box is None else ends_of(box)
     if not model.is_file():
         raise ParameterError("model", f"no file {model}; give an .onnx file")
     shapes = asked_shapes(shape, list(declared_shapes(str(model)))) if shape else {}
-    checked = room.check_profile(model, digests=digests, box=limits, shapes=shapes, seconds=seconds)
-    say("profile", checked.verdict, checked.to_json(), as_json, lambda: show_profile(Console(), checked))
+    written, data = None, {}
+    with Process(seconds=seconds) as process:
+        asked: Any = {"box": limits, "process": process}
+        checked = room.check_profile(model, digests=digests, shapes=shapes, **asked)
+        if normalise is not None:
+            before, written = checked, room.normalise(model, shapes=shapes, process=process)
+            checked = replace(room.check_profile(written.data, digests=written.digests, **asked), model=normalise.name)
+            data = written.to_json(normalise.name, before)
+    changes = [] if written is None else written.sentences()
+    show = lambda: show_profile(Console(), checked, changes)
+    say("profile", checked.verdict, {**checked.to_json(), "normalised": data or None}, as_json, show)
+    if normalise is not None and written is not None:
+        with writing(normalise):
+            write_whole(normalise, written.data)
+            write_whole(side_of(normalise), written.side)
     if html is not None:
         from ..safety.profile.html import profile_page
 
         with writing(html):
-            write_whole(html, profile_page(checked))
+            write_whole(html, profile_page(checked, changes))
     raise typer.Exit(CODES[checked.verdict])
 
 
-def box_of(text: str) -> tuple[float, float]:
-    """
-    >>> box_of("-1,2.5")
-    (-1.0, 2.5)
-    """
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"--box must be two numbers with a comma between; got {text!r:.80}") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise typer.BadParameter(f"--box must be two finite numbers, the lower first; got {text!r:.80}")
-    return low, high
+def side_of(path: Path) -> Path:
+    """The file with the digests."""
+    from ..safety.profile.digests import SUFFIX
+
+    return path.with_name(path.name + SUFFIX)
 
 
-def show_profile(console: Console, checked: Any) -> None:
+def _check_target(model: Path, target: Path | None, force: bool) -> None:
+    """The file to write is new or ours, and not the one that is read; the same of its side file."""
+    from ..safety.profile.digests import is_side_file
+    from ..safety.profile.writing import is_normalised
+
+    check_file(target, is_normalised, force)
+    if target is not None:
+        check_file(side_of(target), is_side_file, force)
+        if target.resolve() == model.resolve():
+            raise typer.BadParameter("--normalise must name another file than the model")
+
+
+def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) -> None:
     """What the verdict is not, the verdict, every rule that has something to say, and where."""
     from ..safety.profile import in_order
     from ..safety.profile.html import summary
@@ -90,6 +116,8 @@ def show_profile(console: Console, checked: Any) -> None:
 
     for sentence in CAVEAT:
         screen.line(console, sentence)
+    for change in changes:
+        screen.line(console, f"normalised: {change}")
     style = f"bold {COLOURS[checked.verdict]}"
     screen.line(console, (checked.verdict, style), f"  {checked.model}: {summary(checked)}")
     body = []

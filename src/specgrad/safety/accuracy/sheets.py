@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .expression import Expr, growth, larger, lost, names, where
-from .families import CHOICES, COPIES, FUNCTIONS, INTEGERS, QUOTIENTS, SUMS
+from .families import CHOICES, COPIES, FUNCTIONS, INTEGERS, QUANTISED, QUOTIENTS, SUMS
 from .layers import LAYER_SHEETS
 from .sheet import Sheet, Step
 
@@ -436,12 +436,11 @@ def _integers() -> Iterable[Sheet]:
         ("X", "S"),
         moved(low, high),
         ZERO,
-        INTEGERS,
+        QUANTISED,
         steps,
         conditions=(
             ("ties", "to even; where V + E_V and V - E_V round to different numbers the cell may be any of them"),
             ("scale", "abs(S) - E_S >= t; a scale 2**k, abs(k) <= 42, makes the quotient exact: E_V = 0"),
-            ("NaN, infinities", "nothing is claimed; the texts leave them to implementations"),
         ),
         promises=(
             "round(x/scale) or round(x*(1/scale)), to nearest even, then the zero point, then saturation",

@@ -6,5 +6,6 @@ need("onnx", "the safety profile needs")
 
 from .report import Profile, check_profile, in_order
 from .rule import RULES, Finding, Rule
+from .writing import Normalised, normalise
 
-__all__ = ["RULES", "Finding", "Profile", "Rule", "check_profile", "in_order"]
+__all__ = ["RULES", "Finding", "Normalised", "Profile", "Rule", "check_profile", "in_order", "normalise"]

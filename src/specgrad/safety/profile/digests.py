@@ -76,6 +76,14 @@ def is_digests(content: Any) -> bool:
     return all(isinstance(t, str) for t in texts)
 
 
+def is_side_file(data: bytes) -> bool:
+    """Whether a file with these bytes is one of ours."""
+    try:
+        return is_digests(json.loads(data))
+    except (ValueError, RecursionError):
+        return False
+
+
 def differences(
     wanted: Mapping[str, Any], model: onnx.ModelProto, folder: Path | None, path: Path | None
 ) -> Iterator[tuple[str, str]]:

@@ -50,7 +50,7 @@ def unwritten(node: NodeView) -> list[str]:
     if node.operator in WINDOWS:
         pads = ["pads"] if node.word("auto_pad", "NOTSET") == "NOTSET" else []
         names += [n for n in ("dilations", "kernel_shape", *pads, "strides") if n in node.schema.attributes]
-    return [n for n in dict.fromkeys(names) if n not in {a.name for a in node.proto.attribute}]
+    return sorted(set(names) - {a.name for a in node.proto.attribute})
 
 
 @rule(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ...process import Process
 from . import file_rules, graph_rules, operator_rules, range_rules, type_rules, window_rules
 from .digests import SUFFIX, read_digests
 from .rule import RULES, Finding, NotCheckedError, Rule
@@ -92,6 +94,7 @@ class Profile:
             "findings": [f.to_json() for f in self.findings],
             "notes": list(self.notes),
             "versions": dict(self.versions),
+            "normalised": None,
         }
 
 
@@ -101,7 +104,7 @@ def check_profile(
     digests: str | Path | Mapping[str, Any] | None = None,
     box: tuple[float, float] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    seconds: float = 120,
+    process: Process | None = None,
 ) -> Profile:
     """Hold an ONNX model against the rules S1 to S31 of the safety profile SONNX.
 
@@ -110,7 +113,7 @@ def check_profile(
     digests   a side file (`--normalise` writes one); default: the one beside the model, MODEL.digests.json, if any
     box       every cell of every input lies between these two: then S26 is looked at
     shapes    sizes of inputs that the file leaves open
-    seconds   for ONNX's own code
+    process   runs ONNX's own code, within its limits; None: a new one, with 120 seconds
 
     >>> from onnx import TensorProto, helper
     >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 1, 1]) for n in "xy")
@@ -124,7 +127,8 @@ def check_profile(
     if digests is None and path is not None and path.with_name(path.name + SUFFIX).is_file():
         digests = path.with_name(path.name + SUFFIX)
     side = read_digests(Path(digests)) if isinstance(digests, str | Path) else digests
-    view = View(model, shapes=shapes, digests=side, box=box, seconds=seconds)
+    with nullcontext(process) if process is not None else Process(seconds=120) as runner:
+        view = View(model, shapes=shapes, digests=side, box=box, process=runner)
     findings: list[Finding] = []
     unchecked: dict[str, str] = {}
     for rule in in_order():

@@ -16,6 +16,7 @@ from ...errors import SpecgradError
 from ...interop.onnx import examine
 from ...interop.onnx.file import BYTE_BUDGET, Budget, read_model, tensor
 from ...interop.onnx.read.importer import Importer
+from ...process import Process
 from ...scalar import Array
 from ...window import Shape
 from .outside import Outside, ask
@@ -88,12 +89,12 @@ class View:
         digests: Mapping[str, Any] | None = None,
         box: tuple[float, float] | None = None,
         byte_budget: int = BYTE_BUDGET,
-        seconds: float = 120,
+        process: Process,
     ) -> None:
         self.model, self.folder = read_model(source, byte_budget)
         self.path = Path(source) if self.folder is not None else None
         self.digests, self.box, self.shapes = digests, box, dict(shapes or {})
-        self.outside: Outside = ask(self.model, self.folder, seconds)
+        self.outside: Outside = ask(self.model, self.folder, process)
         self.expanded = self.outside.expanded or self.model
         self.graph = self.expanded.graph
         self._budget = byte_budget

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ... import window
 from ...errors import SpecgradError
-from ...window import Shape, Strided, Window
+from ...window import Padding, Shape, Strided, Window
 from .file_rules import WRITES
 from .rule import Spot, rule
 from .texts import CONV, CONV_SA, MAXPOOL, MAXPOOL_EJ, MAXPOOL_SA, TEST_GUIDE
@@ -122,19 +122,25 @@ def _guards(node: NodeView, win: Window) -> Iterator[Spot]:
             yield Spot(where, node.at(), undecided=any(held.values()))
 
 
+AUTO = {"VALID": "valid", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
+
+
+def padding_of(node: NodeView, rank: int) -> Padding:
+    """auto_pad in our words, or pads as pairs."""
+    pads = node.attributes.get("pads", [0] * 2 * rank)
+    word = AUTO.get(node.word("auto_pad", "NOTSET"))
+    return word if word is not None else tuple(zip(pads[:rank], pads[rank:], strict=False))
+
+
 def pool_window(node: NodeView, x: Shape) -> Window:
     """The windows of a pooling node, by the relation that everything else here uses."""
     rank = len(x) - 2
-    words = {"VALID": "valid", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
-    pads = node.attributes.get("pads", [0] * 2 * rank)
-    auto = node.word("auto_pad", "NOTSET")
-    padding = words.get(auto) or tuple(zip(pads[:rank], pads[rank:], strict=False))
     return window.strided(
         "MaxPool",
         x[2:],
         tuple(node.attributes.get("kernel_shape", ())),
         stride=tuple(node.attributes.get("strides", [1] * rank)),
-        padding=padding,
+        padding=padding_of(node, rank),
         dilation=tuple(node.attributes.get("dilations", [1] * rank)),
         ceil=bool(node.attributes.get("ceil_mode", 0)),
     )

@@ -102,6 +102,18 @@ class Importer:
             self._known[p] = self._computed(p)
         return self._known[value.id]
 
+    def repeated_number(self, name: str) -> Any:
+        """The number in every cell of a value that a constant of one cell was reshaped and broadcast to; else None."""
+        value = self.values[name]
+        if not isinstance(value, Var):
+            return None
+        node, position = self.trace.nodes[value.id], value.id
+        while node.op.name in ("broadcast", "reshape"):
+            (position,) = node.operands()
+            node = self.trace.nodes[position]
+        array = self.trace.constants[position] if node.op is CONSTANT else None
+        return array.reshape(-1)[0].item() if array is not None and array.size == 1 and array.dtype != object else None
+
     def _not_yet_known(self, position: int) -> list[int]:
         seen, todo = set(), [position]
         while todo:

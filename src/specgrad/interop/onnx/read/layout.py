@@ -420,11 +420,13 @@ def _dropout(c: Call) -> Value:
     23,
     24,
     25,
-    note="to a narrower float type one rounding; to other types of known values; saturate has no effect, no round_mode",
+    note="to a narrower float one rounding; to other types of known values; saturate has no effect, round_mode is up",
 )
 def _cast(c: Call) -> Value:
     if c.version >= 19:
         c.without_effect("saturate", "int")  # of 8-bit floats
+    if c.version >= 24:
+        c.only("round_mode", "string", "up")  # its default
     return _cast_to(c, c.integer("to"))
 
 

@@ -98,10 +98,10 @@ def _mean(c: Call) -> Value:
     return div(reduce(add, c.reals()), len(c.node.input))
 
 
-@operator("Pow", 7, 12, 13, 15, note=f"the exponent is one known number, at most {EXPONENT} in size")
+@operator("Pow", 7, 12, 13, 15, note=f"the exponent is one known number, maybe repeated, at most {EXPONENT} in size")
 def _pow(c: Call) -> Value:
-    """x ** number; the exponent may only grow the shape by axes of size 1."""
-    exponent = c.known_number(1, "the exponent")
+    """x ** number; an exponent that is one number repeated may only grow the shape by axes of size 1."""
+    exponent = c.repeated_number(1, "the exponent")
     if not abs(exponent) <= EXPONENT:
         c.refuse(f"exponent {exponent} must lie in -{EXPONENT}..{EXPONENT}", None)
     x = c.real(0)

@@ -191,6 +191,11 @@ class Call:
             self.refuse(f"{what} must be one number; got shape {array.shape}", None, ShapeError)
         return array.reshape(-1)[0].item()
 
+    def repeated_number(self, i: int, what: str) -> Any:
+        """The same, where an Expand may have repeated it."""
+        number = self.importer.repeated_number(self.input_name(i))
+        return self.known_number(i, what) if number is None else number
+
     def axes(self, i: int | None, default: Any = None) -> Any:
         """axes as an input (position i) or, in older versions, as an attribute."""
         if i is None:

@@ -1,0 +1,255 @@
+"""The normaliser: write the draft, give every value its type and shape, and prove that it means the same."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ....errors import SpecgradError, UnsupportedError, printable
+from ....interop.onnx import OnnxGraph, from_onnx
+from ....interop.onnx.file import gathered
+from ....process import Process
+from ....same.normal import normal_form
+from ....same.structure import same_node_for_node
+from ....same.terms import Table
+from ..digests import digests_of
+from ..outside import ask
+from ..report import Profile
+from ..view import View
+from .draft import Draft
+from .opset import pin
+from .steps import STEPS
+
+MARK = "specgrad.normalised"
+MOST_BYTES = 2**31 - 1
+LARGEST = {float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64)}
+NODES = "node for node"
+FORMS = "node for node without the inserted Expands, and with them by normal forms over exact numbers"
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """A file that may be written.
+
+    data      its bytes
+    digests   its side file's content
+    changes   what was written differently, and how often
+    shown     how it was shown to mean the same: NODES or FORMS
+    """
+
+    data: bytes
+    digests: Mapping[str, Any]
+    changes: Mapping[str, int]
+    shown: str
+
+    @property
+    def side(self) -> str:
+        """The text of the side file."""
+        return json.dumps(self.digests, indent=2) + "\n"
+
+    def to_json(self, file: str, before: Profile) -> dict[str, Any]:
+        """With the name of the file, and what was found in the model before."""
+        counts = Counter(f.rule for f in before.findings)
+        said = {"file": file, "changes": dict(self.changes), "shown": self.shown}
+        return {**said, "before": {"verdict": before.verdict, "digest": before.digest, "findings": dict(counts)}}
+
+    def sentences(self) -> list[str]:
+        said = [f"{what}: {times}" for what, times in self.changes.items()]
+        return [*said, f"both files import to one graph, {self.shown}, at the shapes written"]
+
+
+def normalise(
+    model: Any, *, shapes: Mapping[str, Sequence[int]] | None = None, process: Process | None = None
+) -> Normalised:
+    """The model with everything written: defaults, types, shapes, padding, axes, broadcasts, one opset; no dead nodes.
+
+    Functions are expanded by ONNX's own inliner first. What it gives and what is written are imported, and must be one
+    graph, node for node (bounds of Clip at the limits of the type count as absent ones): without the Expands that were
+    inserted, and with them, too, or one function by normal forms over exact numbers (specgrad.same). Otherwise, and
+    where a node has no meaning here or an input has an open size that `shapes` does not close, an UnsupportedError says
+    why, and there is nothing to write.
+
+    >>> from onnx import TensorProto
+    >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 4]) for n in "xy")
+    >>> pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2], auto_pad="SAME_UPPER")
+    >>> opset = [helper.make_opsetid("", 18)]
+    >>> file = helper.make_model(helper.make_graph([pool], "net", [x], [y]), opset_imports=opset)
+    >>> done = normalise(file)
+    >>> done.shown, [a.name for a in onnx.load_from_string(done.data).graph.node[0].attribute]
+    ('node for node', ['kernel_shape', 'dilations', 'strides', 'pads', 'auto_pad', 'ceil_mode', 'storage_order'])
+    """
+    with nullcontext(process) if process is not None else Process(seconds=120) as runner:
+        return _normalised(View(model, shapes=shapes, process=runner), runner)
+
+
+def _normalised(view: View, process: Process) -> Normalised:
+    _check(view)
+    source = gathered(view.expanded, view.folder)
+    draft = Draft(view, source)
+    draft.count("functions expanded", len(view.model.functions))
+    del draft.model.functions[:]
+    pin(draft)
+    for step in STEPS:
+        step(draft)
+    _declare(draft, process)
+    if not any(p.key == MARK for p in draft.model.metadata_props):
+        draft.model.metadata_props.add(key=MARK, value="see the side file")
+    data = _valid(draft.model, process)
+    shown = _same(source, draft, view)
+    written = onnx.load_from_string(data)
+    return Normalised(data, digests_of(written, None, data), dict(draft.done), shown)
+
+
+def is_normalised(data: bytes) -> bool:
+    """Whether the normaliser wrote a file with these bytes."""
+    return MARK.encode() in data
+
+
+def _refuse(text: str) -> UnsupportedError:
+    return UnsupportedError("normalise", printable(text))
+
+
+def _check(view: View) -> None:
+    if view.outside.ended is not None or view.outside.checker is not None:
+        raise _refuse(f"the file is not valid ONNX: {view.outside.ended or view.outside.checker}")
+    if view.outside.inliner is not None:
+        raise _refuse(f"its functions cannot be expanded: {view.outside.inliner}")
+    if view.refusal is not None:
+        raise _refuse(f"the file has no meaning here, so nothing could be compared: {view.refusal}")
+    for name, reason in view.passed.items():
+        raise _refuse(f"the node that gives {name!r} has no meaning here, so nothing could be compared: {reason}")
+    for info in view.inputs:
+        if info.name not in view.shapes and any(d.dim_value < 1 for d in info.type.tensor_type.shape.dim):
+            raise _refuse(f"input {info.name!r} has an open size; give --shape {info.name}=...")
+
+
+# --- types and shapes -------------------------------------------------------------------------------------------------
+
+
+def _declare(draft: Draft, process: Process) -> None:
+    """Type and shape of every value: shapes as our reader finds them, types as ONNX's inference does."""
+    graph = draft.model.graph
+    for info in graph.input:
+        _write_shape(info, draft.view.sizes.get(str(info.name)) or draft.shape(str(info.name)))
+    del graph.value_info[:]
+    for info in graph.output:
+        info.type.tensor_type.ClearField("shape") if not _is_closed(info) else None
+    view = View(_with_shapes(draft), process=process)
+    if view.refusal is not None:
+        raise _refuse(f"what would be written cannot be read: {view.refusal}")
+    for node, name in view.intermediates:
+        shape, kind = view.shape(name), view.inferred_type(name)
+        if shape is None or not kind:
+            raise _refuse(f"type or shape of {name!r} (node {node.proto.name!r}) is not known")
+        graph.value_info.append(helper.make_tensor_value_info(name, kind, shape))
+    known = {name for name, info in draft.view.declared.items() if info.type.tensor_type.elem_type and _is_closed(info)}
+    lacking = sum(name not in known for _, name in view.intermediates if name not in draft.expanded)
+    draft.count("types and shapes of values written", lacking)
+    for info in graph.output:
+        shape = view.shape(str(info.name))
+        if shape is None:
+            raise _refuse(f"the shape of output {info.name!r} is not known")
+        _write_shape(info, shape)
+
+
+def _with_shapes(draft: Draft) -> onnx.ModelProto:
+    """A copy whose outputs have shapes as before, for a reader that needs some."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(draft.model)
+    for info in copy.graph.output:
+        _write_shape(info, draft.shape(str(info.name)))
+    return copy
+
+
+def _is_closed(info: onnx.ValueInfoProto) -> bool:
+    kind = info.type.tensor_type
+    return kind.HasField("shape") and all(d.dim_value > 0 for d in kind.shape.dim)
+
+
+def _write_shape(info: onnx.ValueInfoProto, sizes: Sequence[int]) -> None:
+    """Sizes as numbers; what the file says of its axes stays."""
+    dims = info.type.tensor_type.shape.dim
+    said = [d.denotation for d in dims]
+    info.type.tensor_type.shape.ClearField("dim")
+    info.type.tensor_type.shape.SetInParent()
+    for i, size in enumerate(sizes):
+        dim = info.type.tensor_type.shape.dim.add(dim_value=size)
+        if i < len(said) and said[i]:
+            dim.denotation = said[i]
+
+
+# --- the proof --------------------------------------------------------------------------------------------------------
+
+
+def _valid(model: onnx.ModelProto, process: Process) -> bytes:
+    if model.ByteSize() > MOST_BYTES:
+        raise _refuse(f"the file would have {model.ByteSize()} bytes; {MOST_BYTES} can be written")
+    said = ask(model, None, process)
+    if said.ended is not None or said.checker is not None:
+        raise _refuse(f"what would be written is not valid ONNX: {said.ended or said.checker}")
+    return bytes(model.SerializeToString())
+
+
+def _same(before: onnx.ModelProto, draft: Draft, view: View) -> str:
+    """How the two were shown to be one function.
+
+    Without the inserted Expands they are one graph, node for node. With them too, since broadcasting is a node of our
+    graphs; where an operator takes the smaller operand by itself (C of Gemm), by normal forms over exact numbers.
+    """
+    try:
+        first, plain, second = (
+            without_limits(from_onnx(m, input_shapes=view.sizes).at())
+            for m in (before, without_expands(draft.model, draft.expanded), draft.model)
+        )
+        if not same_node_for_node(first, plain):
+            raise _refuse(f"the two files do not import to one graph{_first_apart(first, plain)}")
+        if same_node_for_node(first, second):
+            return NODES
+        table = Table()
+        if normal_form(first, table).outputs != normal_form(second, table).outputs:
+            raise _refuse("what was written with its broadcasts could not be proven to be the same function")
+        return FORMS
+    except UnsupportedError:
+        raise
+    except SpecgradError as error:
+        raise _refuse(f"the two files could not be compared: {error}") from None
+
+
+def without_expands(model: onnx.ModelProto, expanded: Mapping[str, str]) -> onnx.ModelProto:
+    """The model with what the inserted Expands read in place of what they give."""
+    plain = onnx.ModelProto()
+    plain.CopyFrom(model)
+    del plain.graph.node[:]
+    for node in model.graph.node:
+        if node.output[0] not in expanded:
+            copy = plain.graph.node.add()
+            copy.CopyFrom(node)
+            copy.input[:] = [expanded.get(name, name) for name in node.input]
+    return plain
+
+
+def without_limits(graph: OnnxGraph) -> OnnxGraph:
+    """Bounds of clamp at the limits of a format are what ONNX writes for none."""
+    nodes = tuple(replace(n, params=dict(_bounds(n.params))) if n.op.name == "clamp" else n for n in graph.nodes)
+    return replace(graph, nodes=nodes)
+
+
+def _bounds(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in params.items():
+        yield name, None if value is not None and abs(float(value)) in LARGEST else value
+
+
+def _first_apart(a: OnnxGraph, b: OnnxGraph) -> str:
+    """Where they part, by the names of values that both have."""
+    for name, p in a.values.items():
+        if name in b.values and a.nodes[p].shape != b.nodes[b.values[name]].shape:
+            return f": {name!r} has shapes {a.nodes[p].shape} and {b.nodes[b.values[name]].shape}"
+    return ""
