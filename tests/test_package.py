@@ -13,10 +13,12 @@ import zipfile
 from collections.abc import Iterable
 from email.message import Message
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import specgrad as sg
+from specgrad.errors import PACKAGES
 
 pytest.importorskip("hatchling")
 ROOT = Path(__file__).parents[1]
@@ -145,3 +147,87 @@ def test_an_installed_package_has_the_rules(wheel: zipfile.ZipFile, tmp_path: Pa
     )
     assert str(tmp_path) in run.stdout
     assert "[W2] The window fits" in run.stdout
+
+
+# --- .github/workflows, which run elsewhere ---------------------------------------------------------------------------
+
+
+def workflow(name: str) -> dict[str, Any]:
+    text = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text()
+    return dict(pytest.importorskip("yaml").safe_load(text))
+
+
+def loose(text: str) -> list[str]:
+    """Actions that are not named by a commit, with its version beside it."""
+    used = [line.split("uses:")[1].strip() for line in text.splitlines() if "uses:" in line]
+    return [
+        u
+        for u in used
+        if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", u) and not u.startswith("./")
+    ]
+
+
+def test_actions_are_pinned() -> None:
+    texts = [p.read_text() for p in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
+    assert [loose(text) for text in texts] == [[], []]
+    assert loose("- uses: actions/checkout@v7\n- uses: actions/attest@main # v4.2.2") == [
+        "actions/checkout@v7",
+        "actions/attest@main # v4.2.2",
+    ]
+
+
+def test_nothing_is_published_untried() -> None:
+    jobs = workflow("release")["jobs"]
+    assert set(jobs["publish"]["needs"]) == {"ci", "build", "try"}
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}  # trusted publishing, and no more
+    assert jobs["build"]["permissions"]["attestations"] == "write"
+    assert "password" not in (ROOT / ".github/workflows/release.yml").read_text().replace("holds a password", "")
+
+
+def test_the_versions_of_python_that_are_promised_are_tried() -> None:
+    """Classifiers, the matrix of the release, and what benchmarks/wheel.txt says of environments that were empty."""
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert workflow("release")["jobs"]["try"]["strategy"]["matrix"]["python"] == promised
+    tried = re.findall(r"on Python (3\.\d+)", (ROOT / "benchmarks" / "wheel.txt").read_text())
+    assert sorted(set(tried)) == promised
+
+
+# --- tools/try_wheel.py and tools/follow_tutorials.py -----------------------------------------------------------------
+
+
+def test_every_extra_is_tried(wheel: zipfile.ZipFile) -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "try_wheel.py"))
+    extras = tool["brought"](Path(str(wheel.filename)))
+    assert set(extras) == set(PROJECT["optional-dependencies"]) == {*tool["PROOFS"], "all"} - {""}
+    assert {"typer", "rich", "onnx", "python-flint", "safetensors"} == extras["cli"]
+    assert {extra for _, extra in PACKAGES.values()} <= set(extras)  # what errors name can be installed
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "missing", "right"),
+    [
+        ("Usage: specgrad", 0, "", True),
+        ("the command needs typer: pip install 'specgrad[cli]'", 3, "cli", True),
+        ("the command needs typer: pip install 'specgrad[cli]'", 3, "", False),
+        ("ModuleNotFoundError: typer", 1, "cli", False),
+        ("Usage: specgrad", 0, "cli", False),  # it must not work without what it says it needs
+    ],
+)
+def test_what_counts_as_a_command_that_works(
+    wheel: zipfile.ZipFile, tmp_path: Path, says: str, code: int, missing: str, right: bool
+) -> None:
+    tried = runpy.run_path(str(ROOT / "tools" / "try_wheel.py"))["Tried"]
+    one = tried(sys.executable, Path(str(wheel.filename)), "", "", tmp_path)
+    one.scratch.mkdir()
+    script = tmp_path / "specgrad"
+    script.write_text(f'#!/bin/sh\necho "{says}"\nexit {code}\n')
+    script.chmod(0o755)
+    assert (one.command(tmp_path / "python", ["--help"], missing) == []) is right
+
+
+def test_every_tutorial_names_one_install() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "follow_tutorials.py"))
+    for page in sorted((ROOT / "docs" / "tutorials").glob("*.md")):
+        extras = re.search(r"\./specgrad(?:\[([\w,]+)\])?", tool["named_install"](page.read_text()))
+        assert extras, page.name
+        assert set((extras[1] or "cli").split(",")) <= set(PROJECT["optional-dependencies"])

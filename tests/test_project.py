@@ -58,10 +58,12 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("guide/checking.md", 11),
         ("guide/recording.md", 15),
+        ("guide/evidence.md", 12),
         ("guide/compare.md", 10),
         ("guide/bounds.md", 11),
         ("guide/tolerance.md", 25),
         ("guide/decisions.md", 18),
+        ("guide/accuracy.md", 8),
         ("guide/sizes.md", 12),
         ("guide/pictures.md", 16),
         ("guide/tiles.md", 44),

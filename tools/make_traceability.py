@@ -229,20 +229,16 @@ def profile_rows() -> list[Row]:
 
 def _cell(items: list[str], most: int = 6) -> str:
     shown = [i if i.startswith("`") else f"`{i}`" for i in items[:most]]
-    more = [f"and {len(items) - most} more"] if len(items) > most else []
+    more = ["and others"] if len(items) > most else []  # no count: it would change with every new error
     return ", ".join(shown + more) or "none"
 
 
 def _table(rows: list[Row], first: str) -> str:
     head = f"| {first} | kept by | law | hunter | theorem |\n|---|---|---|---|---|\n"
-    names = {r.label: f"[{r.label}](contract.md#{r.label}) " if first == "rule" else f"{r.label} " for r in rows}
-    line = "| {}{} | {} | {} | {} | |"
-    return head + "\n".join(
-        line.format(
-            names[r.label].lstrip(), r.title.replace("|", "\\|"), _cell(r.code), _cell(r.laws), _cell(r.hunters)
-        )
-        for r in rows
-    )
+    line = "| {} | {} | {} | {} | |"
+    names = [f"{r.label} {r.title}".strip().replace("|", "\\|") for r in rows]
+    cells = [map(_cell, (r.code, r.laws, r.hunters)) for r in rows]
+    return head + "\n".join(line.format(n, *c) for n, c in zip(names, cells, strict=True))
 
 
 def _profile_table(rows: list[Row]) -> str:

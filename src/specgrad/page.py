@@ -8,7 +8,7 @@ from html import escape as escape_html
 from .errors import printable
 from .picture import TONES, shortened
 
-GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "no finding")
+GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "bounded", "no finding")
 OPEN = (
     "cannot tell",
     "refuses",
@@ -17,6 +17,7 @@ OPEN = (
     "not examined",
     "unknown",
     "times out",
+    "unbounded",
     "undecided",
     "not checked",
 )
@@ -74,7 +75,14 @@ code { font-size: 13px; } footer { margin-top: 3rem; color: var(--soft); font-si
 svg.plot text { fill: var(--ink); } svg.plot line { stroke: var(--line); } svg.plot line.bad { stroke: var(--bad); }
 svg.plot line.middle { stroke: var(--soft); } svg .fill-good { fill: var(--good); } svg .fill-bad { fill: var(--bad); }
 svg .fill-open { fill: var(--open); }
+@media print {
+  body { max-width: none; margin: 0; font-size: 10pt; } a { color: inherit; } .wide { overflow: visible; }
+  .wide > table { min-width: 0; font-size: 8.5pt; } td > code { white-space: normal; overflow-wrap: anywhere; }
+  h2 { break-after: avoid; } tr, pre, .lead { break-inside: avoid; }
+  details::details-content { content-visibility: visible; }
+}
 """
+    + f"@media print {{ :root {{ color-scheme: light; {_variables(0)} }} }}"
 )
 
 

@@ -60,6 +60,9 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         (tmp_path / name).write_bytes(b"\xff\x00(no format has this")
     np.save(tmp_path / "x.npy", np.zeros((1, 2), np.float32))
     np.savez(tmp_path / "data.npz", x=np.array([[1, 0.5], [0.25, -1]], np.float32), labels=np.array([0, 1]))
+    np.savez(
+        tmp_path / "recorded.npz", x=np.float32([[1, 0.5]]), h=np.float32([[1.5, 0.5]]), y=np.float32([[1.5, 0.5]])
+    )
     np.savez(tmp_path / "ties.npz", x=np.array([[0.7, 1e-9], [1, 0.5]], np.float32))
     np.savez(tmp_path / "nan.npz", x=np.array([[np.nan, 0]], np.float32))
     np.savez(tmp_path / "empty.npz", x=np.zeros((0, 2), np.float32))

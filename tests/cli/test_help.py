@@ -15,7 +15,7 @@ import specgrad as sg
 
 pytest.importorskip("typer")
 NAMES = ("show", "audit", "conformance", "runtimes", "explain", "certify", "check-certificate")
-NAMES += ("tolerance", "preserve", "compare", "tiles", "window", "profile", "accuracy", "vectors")
+NAMES += ("tolerance", "preserve", "compare", "tiles", "window", "profile", "accuracy", "vectors", "evidence")
 NAMES += ("campaign estimate", "campaign run", "campaign status", "campaign collect")
 
 

@@ -87,6 +87,10 @@ EACH = {
         "campaign collect found.toml",
         "campaign collect crashed.toml",
     ],
+    "evidence": [
+        "evidence net.onnx --recorded recorded.npz",
+        "evidence net.onnx --recorded recorded.npz --data data.npz --box 0,1 --certificate c.json --property p.vnnlib",
+    ],
     "error": ["show none.onnx", "audit net.onnx", "certify net.onnx p.vnnlib --operands tf16"],
 }
 

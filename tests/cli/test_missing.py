@@ -49,6 +49,7 @@ COMMANDS = {
     "compare net.onnx net.onnx": "onnx",
     "profile net.onnx --box 0,1": "onnx",
     "window --size 7 --kernel 3": "",
+    "evidence net.onnx --recorded recorded.npz": "torch onnx",
     "vectors --list": "onnx",
     "vectors --operator Tanh --out pack --force": "onnx flint",
     "tiles net.onnx": "onnx",

@@ -36,6 +36,7 @@ GOOD = {
     "compare": "compare net.onnx net.onnx --input x.npy",
     "tiles": "tiles g.json --tile 1",
     "window": "window --size 7 --kernel 3",
+    "evidence": "evidence net.onnx --recorded recorded.npz",
     "profile": "profile clean.onnx --sonnx",
     "vectors": "vectors --operator Flatten --out pack --force",
     "campaign-estimate": "campaign estimate new.toml",
@@ -51,6 +52,7 @@ WRONG_FILES = {
         "audit net.onnx --runtime onnxruntime --input {}.npy",
         "audit net.onnx --input x.npy --outputs {}.npy",
         "audit net.onnx --recorded {}.npz",
+        "audit {}.onnx --recorded recorded.npz",
     ),
     "explain": ("explain {}.onnx --output 0,0", "explain {}.json --output 0"),
     "certify": (
@@ -68,6 +70,12 @@ WRONG_FILES = {
     ),
     "accuracy": ("accuracy {}.onnx --box 0,1", "accuracy {}.json --box 0,1"),
     "tolerance": ("tolerance {}.onnx --input x.npy", "tolerance {}.json", "tolerance net.onnx --input {}.npy"),
+    "evidence": (
+        "evidence {}.onnx --recorded recorded.npz",
+        "evidence net.onnx --recorded {}.npz",
+        "evidence net.onnx --recorded recorded.npz --data {}.npz",
+        "evidence net.onnx --recorded recorded.npz --certificate c.json --property {}.vnnlib",
+    ),
     "tiles": ("tiles {}.onnx --tile 1", "tiles {}.json"),
     "profile": ("profile {}.onnx", "profile net.onnx --digests {}.json"),
     "campaign": tuple(f"campaign {name} {{}}.toml" for name in CAMPAIGN),
@@ -146,6 +154,8 @@ USAGE += [
     f"campaign run c.toml {o}" for o in ("--executor threads", "--workers 0", "--address tcp://x", "--retries -1")
 ]
 USAGE += ["campaign estimate new.toml --price -1", "campaign collect c.toml --scripts net.onnx"]
+USAGE += [f"{GOOD['evidence']} {o}" for o in ("--box 1", "--box 1,0", "--box few", "--decision best", "--out net.onnx")]
+USAGE += ["evidence net.onnx --recorded data.npz", f"{GOOD['evidence']} --certificate c.json", "evidence net.onnx"]
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
 INSIDE: dict[str, tuple[Any, str]] = {
     "show": (cli, "known_part"),
@@ -162,6 +172,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "compare": (import_module("specgrad.check"), "compare"),
     "tiles": (import_module("specgrad.scale"), "margin"),
     "window": (sg, "show_window"),
+    "evidence": (import_module("specgrad.safety.evidence"), "gather"),
     "profile": (import_module("specgrad.safety.profile"), "check_profile"),
     "vectors": (import_module("specgrad.safety.vectors"), "write_pack"),
     "campaign-estimate": (import_module("specgrad.scale.campaign"), "estimate"),
@@ -259,7 +270,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(folder, run, monkeypatch) 
 
 
 @pytest.mark.parametrize("json_too", ["", " --json"])
-@pytest.mark.parametrize("name", [n for n in GOOD if n != "check-certificate"])
+@pytest.mark.parametrize("name", [n for n in GOOD if n not in ("check-certificate", "evidence")])  # these answer no
 def test_what_is_right_is_0_and_strict_json(name: str, json_too: str, folder, run, monkeypatch) -> None:
     code, out, err = run(GOOD[name] + json_too)
     assert code == 0, (out, err)

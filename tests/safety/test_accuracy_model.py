@@ -167,3 +167,43 @@ def test_a_subnormal_input_that_is_read_as_0() -> None:
     assert proven.layers[0].total >= tiny * 2.0**100
     kept = accuracy(graph, Box([tiny], [tiny]), arithmetic=Arithmetic(execution="node", flush=False))
     assert kept.layers[0].total < 1e-15
+
+
+@pytest.mark.parametrize("execution", ["node", "fused"])
+def test_a_softmax_whose_logits_range_widely(execution: str) -> None:
+    """Ranges of exp overflow; exponents are shifted all the same. PyTorch stays within."""
+    import torch
+
+    rng = np.random.default_rng(2)
+    w = (rng.normal(size=(5, 8)) * 20).astype(F32)
+    graph = sg.trace(lambda x: sg.softmax(sg.linear(w, None, x), -1), (1, 8))
+    proven = accuracy(graph, Box(-np.ones((1, 8)), np.ones((1, 8))), arithmetic=Arithmetic(execution=execution))
+    assert proven.verdict == "bounded"
+    softmax = proven.layers[-1]
+    assert 0 < softmax.propagated < softmax.total < 1e-3
+    run, most = sg.compile(graph, "torch"), 0.0
+    for _ in range(200):
+        x = rng.uniform(-1, 1, (1, 8)).astype(F32)
+        got = run(torch.from_numpy(x)).double().numpy()
+        logits = x.astype(float) @ w.astype(float).T
+        z = np.exp(logits - logits.max())
+        most = max(most, float(np.abs(got - z / z.sum()).max()))
+    assert 0 < most <= softmax.total
+
+
+def test_only_a_softmax_is_taken_for_one() -> None:
+    """Another divisor, another shift, other axes: no bound of softmax."""
+    from specgrad.safety.accuracy.softmax import shifted
+
+    def parts(x: Any, axis: int, other: int) -> Any:
+        z = sg.exp(x - sg.amax(x, axis, keepdims=True))
+        return z / sg.sum(z, other, keepdims=True)
+
+    def is_one(net: Any) -> bool:
+        graph = sg.trace(net, (3, 3))
+        return shifted(graph, len(graph.nodes) - 1) is not None
+
+    assert is_one(lambda x: parts(x, 1, 1))
+    assert not is_one(lambda x: parts(x, 1, 0))
+    assert not is_one(lambda x: sg.exp(x) / sg.sum(sg.exp(x), 1, keepdims=True))
+    assert not is_one(lambda x: sg.exp(x - sg.amax(x * 2, 1, keepdims=True)) / sg.sum(x, 1, keepdims=True))

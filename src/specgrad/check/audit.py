@@ -21,7 +21,7 @@ from .coverage import Coverage, coverage
 from .deploy import deploy
 from .deployed import Deployed
 from .examine import arithmetic_of, merged_arithmetic_of
-from .inputs import check_floats
+from .inputs import QUANTISED, check_floats
 from .judge import SEVERITY, Kind, Verdict, worst
 from .layer import Judging, Layer, backend, operator_of
 from .recorded import RECORDED, run_recorded
@@ -130,7 +130,7 @@ def audit(
     model    an ONNX file (path, bytes or ModelProto), or a PyTorch module in eval mode
     name     a runtime that reads ONNX files (a module is exported with torch.onnx first, and the export is checked
              too), or "torch" for a module as it is
-    inputs   one float32 array, or one per input of the model
+    inputs   one float32 array, or one per input of the model; of an integer type where an ONNX file declares that type
     accept   classes of arithmetic beside float32 that a layer may be explained by: "tf32", "bfloat16-operands", ... or
              "any" (specgrad.check.classes)
     whole    whether a layer that was not examined makes the verdict "cannot tell"
@@ -139,7 +139,7 @@ def audit(
     allowed = accepted(accept)
     target = runtime(name) if isinstance(name, str) else name
     arrays = [np.asarray(a) for a in (inputs if isinstance(inputs, list | tuple) else [inputs])]
-    check_floats(arrays)
+    check_floats(arrays, QUANTISED)
     deployed = deploy(model, target, arrays, seconds)
     clock = Clock(TOLERANCE_SECONDS if tolerance_seconds is None else tolerance_seconds)
     return _judged(Judging(deployed, target, allowed, clock), whole, progress)

@@ -15,13 +15,15 @@ from ..process import Answer, Process
 from ..scalar import Array
 from ..window import Shape
 from .deployed import Deployed, Unexamined
-from .inputs import as_declared
+from .inputs import as_declared, check_floats
 from .runtimes import Runtime
 
 
 def deploy(model: Any, runtime: Runtime, inputs: Sequence[Array], seconds: float) -> Deployed:
     """Run the model; the runtime decides how it must be written."""
     is_module = not isinstance(model, str | Path | bytes) and hasattr(model, "state_dict")
+    if is_module:
+        check_floats(inputs)
     if is_module and runtime.name == "torch":
         need("torch", "PyTorch modules need")
         from .deploy_torch import run_module
@@ -130,13 +132,11 @@ def real_inputs(model: Any) -> list[Any]:
 
 
 def whole_file(source: Any) -> Any:
-    """The model with external data inside, so that its bytes are all a runtime needs."""
+    """The model with external data inside, so that its bytes are all a runtime needs; read as `from_onnx` reads it."""
     need("onnx", "ONNX files need")
-    import onnx
+    from ..interop.onnx.file import BYTE_BUDGET, gathered, read_model
 
-    if isinstance(source, str | Path):
-        return onnx.load(str(source))
-    return onnx.load_from_string(source) if isinstance(source, bytes) else source
+    return gathered(*read_model(source, BYTE_BUDGET))
 
 
 def _bytes(model: Any) -> Array:

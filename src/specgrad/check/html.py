@@ -158,8 +158,6 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
         lead = f"Outputs alone: {escape(str(audit.whole))}"
     else:
         lead = f"{audit.coverage.layers} layers, each within the proven radius of its own inputs."
-    rows = "".join(_row(k, layer) for k, layer in enumerate(audit.layers))
-    head = "<tr><th>verdict<th>layer<th>used of allowed<th>operator<th>shape<th>worst element</tr>"
     body = [
         f"<p>{_summary(audit)}</p>" if audit.layers else "",
         f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
@@ -167,8 +165,7 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
         f"<p>{escape(str(audit.coverage))}.</p>",
         *(f"<p>{escape(note)}</p>" for note in (*(audit.blind.sentences() if audit.blind else ()), *audit.notes)),
         _attribution(audit.attribution),
-        f"<h2>Layers</h2>{legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])}",
-        _plot(audit.layers) + wide(f"<table>{head}{rows}</table>"),
+        f"<h2>Layers</h2>{layer_table(audit)}",
         _picture(audit, graph),
     ]
     titles = {
@@ -180,6 +177,14 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
     if audit.script:
         body.append(f"<h2>Minimal reproduction</h2><pre>{escape(audit.script)}</pre>")
     return page(f"{audit.model} on {audit.runtime}", audit.verdict, lead, body)
+
+
+def layer_table(audit: Audit) -> str:
+    """Every layer with its verdict, and a plot of how much of its allowance each used."""
+    rows = "".join(_row(k, layer) for k, layer in enumerate(audit.layers))
+    head = "<tr><th>verdict<th>layer<th>used of allowed<th>operator<th>shape<th>worst element</tr>"
+    words = legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])
+    return words + _plot(audit.layers) + wide(f"<table>{head}{rows}</table>")
 
 
 def _finding(finding: Finding) -> str:

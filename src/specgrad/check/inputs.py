@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..window import Shape
 
 GIVEN = ("float16", "float32")  # what callers may give
 FED = (*GIVEN, "float64")
+QUANTISED = ("int8", "uint8", "int16", "uint16", "int32")  # and these, where a file declares that very type
 
 
 def normal_inputs(shapes: Iterable[Shape], seed: int = 0) -> list[Array]:
@@ -21,9 +22,9 @@ def normal_inputs(shapes: Iterable[Shape], seed: int = 0) -> list[Array]:
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
-def check_floats(inputs: Mapping[str, Array] | list[Array]) -> None:
+def check_floats(inputs: Mapping[str, Array] | Sequence[Array], besides: Sequence[str] = ()) -> None:
     for a in inputs.values() if isinstance(inputs, Mapping) else inputs:
-        if a.dtype.name not in GIVEN:
+        if a.dtype.name not in (*GIVEN, *besides):
             raise ParameterError("audit", f"inputs must be float32; got {a.dtype}", rule="P5")
 
 
@@ -38,6 +39,7 @@ def as_declared(file: Any, given: Mapping[str, Array]) -> tuple[dict[str, Array]
         wanted = np.dtype(helper.tensor_dtype_to_np_dtype(types[name]))
         if a.dtype == wanted:
             continue
+        check_floats([a])
         feeds[name] = _converted(name, a, wanted)
         notes.append(f"input {name} was converted from {a.dtype} to {wanted}")
     return feeds, tuple(notes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from rich.console import Console
 
 from ..scalar import upward
 from . import screen
-from .certify import number_of, show_deployment
+from .box import ends_of
+from .certify import show_deployment
 from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .models import load_model, named_inputs, names_of
 from .outcome import CODES, say
@@ -66,29 +66,15 @@ def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) 
 
     ends: dict[str, tuple[float, float]] = {}
     for text in texts:
-        name, _, numbers = text.rpartition("=")
+        name = text.rpartition("=")[0]
         if name and name not in names:
             raise typer.BadParameter(f"--box: there is no input {name!r}; the model takes {', '.join(names)}")
         for each in [name] if name else [n for n in names if n not in ends]:
-            ends[each] = _ends(text, numbers)
+            ends[each] = ends_of(text)
     if missing := [n for n in names if n not in ends]:
         raise typer.BadParameter(f"--box: input {missing[0]} has none; give --box {missing[0]}=LO,HI")
     pairs = zip(names, arrays, strict=True)
     return [Box(*(np.full(np.shape(a), end) for end in ends[n])) for n, a in pairs]
-
-
-def _ends(text: str, numbers: str) -> tuple[float, float]:
-    """Exact numbers, rounded outward to float64."""
-    low, comma, high = numbers.partition(",")
-    ends = [number_of("--box", part) for part in (low, high)] if comma else [None]
-    if len(ends) != 2 or ends[0] is None or ends[1] is None or not ends[0] <= ends[1]:
-        raise typer.BadParameter(f"--box must be LO,HI with LO <= HI, as 0,1 or -1/2,1/2; got {text[:40]!r}")
-    return _outward(ends[0], -math.inf), _outward(ends[1], math.inf)
-
-
-def _outward(x: Fraction, side: float) -> float:
-    near = float(x)
-    return near if Fraction(near) == x or (near > x) == (side > 0) else math.nextafter(near, side)
 
 
 def show_accuracy(console: Console, model: str, proven: Any) -> None:

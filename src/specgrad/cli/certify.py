@@ -230,7 +230,7 @@ def check_certificate(
     say(
         "check-certificate",
         "valid",
-        checked_json(checked, notes),
+        checked.to_json(notes),
         as_json,
         lambda: show_checked(Console(), checked, notes),
     )
@@ -260,40 +260,18 @@ def _question(asked: Any, graph: Any, limits: Any) -> Any:
     return robustness(x, label, eps, outputs, **limits)
 
 
-def checked_json(checked: Any, notes: Sequence[str]) -> dict[str, Any]:
-    """What is proven, as data."""
-    cases = [
-        {
-            "box": case.box(),
-            "alternatives": [{"excluded": str(a), "margin": as_number(a.margin)} for a in case.alternatives],
-        }
-        for case in checked.cases
-    ]
-    network = {"file": checked.files["network"], "digest": checked.network}
-    data: dict[str, Any] = {"verdict": "valid", "network": network}
-    data |= {"property": checked.files["property"], "cases": cases, "margin": as_number(checked.margin)}
-    data |= {"arithmetic": checked.arithmetic.to_json(), "deployment": checked.deployment}
-    return {**data, "notes": list(notes)} if notes else data
-
-
-def as_number(exact: Fraction) -> float:
-    """Rounded towards 0, so that a margin is not shown larger than it is."""
-    from ..properties.property import as_float
-
-    near = as_float(exact)
-    return near if abs(Fraction(near) if np.isfinite(near) else exact) <= abs(exact) else float(np.nextafter(near, 0))
-
-
 def show_checked(console: Console, checked: Any, notes: Sequence[str]) -> None:
     """What is proven, of which network, on which box, for which executions."""
+    from ..properties.property import towards_zero
+
     line = partial(screen.line, console)
-    line(("valid", "bold green"), f"  least margin {as_number(checked.margin):.6g}, exactly")
+    line(("valid", "bold green"), f"  least margin {towards_zero(checked.margin):.6g}, exactly")
     line(f"network: {checked.files['network']}, digest {checked.network}")
     line(f"property: {checked.files['property']}")
     for k, case in enumerate(checked.cases):
         line(f"case {k + 1} of {len(checked.cases)}: {case.box()}")
         for a in case.alternatives[:SHOWN]:
-            line(f"  {a}; margin {as_number(a.margin):.6g}")
+            line(f"  {a}; margin {towards_zero(a.margin):.6g}")
         if len(case.alternatives) > SHOWN:
             line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
     show_deployment(console, checked.deployment, notes)

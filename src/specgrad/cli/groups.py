@@ -11,7 +11,7 @@ GROUPS = {
     "Is it right?": ("audit", "conformance", "compare", "runtimes"),
     "How far may it differ?": ("tolerance", "preserve"),
     "Does it hold?": ("certify", "check-certificate"),
-    "Sign for it": ("profile", "accuracy", "vectors"),
+    "Sign for it": ("profile", "accuracy", "vectors", "evidence"),
     "Run it large": ("tiles", "campaign"),
     "Look at it": ("show", "window", "explain", "schema"),
 }

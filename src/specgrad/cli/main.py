@@ -42,6 +42,7 @@ from .accuracy import register_accuracy
 from .campaign import register_campaign
 from .certify import register_certify
 from .compare import register_compare
+from .evidence import register_evidence
 from .groups import Grouped
 from .models import known_part, load_model, read_array, read_inputs
 from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
@@ -365,6 +366,7 @@ register_compare(app)
 register_tiles(app)
 register_window(app)
 register_campaign(app)
+register_evidence(app)
 register_profile(app)
 register_vectors(app)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.console import Console
 from ..errors import ParameterError, need
 from ..files import write_whole
 from . import screen
+from .box import ends_of
 from .models import declared_shapes
 from .outcome import CODES, say
 from .output import Force, check_file, is_report, writing
@@ -54,7 +54,7 @@ def profile(
     from ..safety import profile as room
 
     check_file(html, is_report, force)
-    limits = None if box is None else box_of(box)
+    limits = None if box is None else ends_of(box)
     if not model.is_file():
         raise ParameterError("model", f"no file {model}; give an .onnx file")
     shapes = asked_shapes(shape, list(declared_shapes(str(model)))) if shape else {}
@@ -66,20 +66,6 @@ def profile(
         with writing(html):
             write_whole(html, profile_page(checked))
     raise typer.Exit(CODES[checked.verdict])
-
-
-def box_of(text: str) -> tuple[float, float]:
-    """
-    >>> box_of("-1,2.5")
-    (-1.0, 2.5)
-    """
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"--box must be two numbers with a comma between; got {text!r:.80}") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise typer.BadParameter(f"--box must be two finite numbers, the lower first; got {text!r:.80}")
-    return low, high
 
 
 def show_profile(console: Console, checked: Any) -> None:

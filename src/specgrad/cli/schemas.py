@@ -724,6 +724,34 @@ SCHEMAS: dict[str, Schema] = {
         notes=NOTES,
         seconds=_number("how long it took"),
     ),
+    "evidence": _command(
+        "evidence",
+        "what is known of a model and its target",
+        _choice("ok", "findings", "cannot tell"),
+        model=_text("the file"),
+        digests=_map(_text("64 hexadecimal digits"), "SHA-256 of every file that was read"),
+        items=_list(
+            _object(
+                "one question",
+                name=_text("model, profile, layers, outputs, decisions, box, or certificate and its file"),
+                question=_text("in words"),
+                verdict=_text("a verdict of the command that answers it, or: not asked"),
+                answer=_text("in sentences"),
+                supports=_text("what it may support, in the words of ED-324/ARP6983"),
+                deployment=DEPLOYMENT,
+                details=_or_null(
+                    _map({}, ""),
+                    "what profile, audit, tolerance, preserve, accuracy or check-certificate print as --json, by its "
+                    "schema; of the model, sizes by name; null: not asked, or nothing more is known",
+                ),
+            ),
+            "in the order of the page",
+        ),
+        versions=VERSIONS_USED,
+        purpose=_list(_text("a sentence"), "what this is, and what it is not"),
+        assumptions=_list(_text("a sentence"), "what it rests on"),
+        notes=NOTES,
+    ),
     "profile": _command(
         "profile",
         "which rules of the ONNX safety profile a file breaks",

@@ -30,7 +30,7 @@ from ..errors import SpecgradError, need
 from ..files import partner, write_pair
 from ..graph.graph import CONSTANT, INPUT, Graph
 from ..graph.save import to_json
-from ..properties.property import Case, Property, as_float
+from ..properties.property import Case, Property, as_float, towards_zero
 from ..scalar import Array
 from .execution import ExecutionError, Executions, deployment, executions
 from .numbers import ReplayError, rational, rationals
@@ -155,6 +155,21 @@ class Checked:
     def margin(self) -> Fraction:
         """The least of all."""
         return min(m for case in self.margins for m in case)
+
+    def to_json(self, notes: Sequence[str] = ()) -> dict[str, Any]:
+        """What is proven, as data; margins are rounded towards 0."""
+        cases = [
+            {
+                "box": case.box(),
+                "alternatives": [{"excluded": str(a), "margin": towards_zero(a.margin)} for a in case.alternatives],
+            }
+            for case in self.cases
+        ]
+        network = {"file": self.files.get("network", ""), "digest": self.network}
+        data: dict[str, Any] = {"verdict": "valid", "network": network}
+        data |= {"property": self.files.get("property", ""), "cases": cases, "margin": towards_zero(self.margin)}
+        data |= {"arithmetic": self.arithmetic.to_json(), "deployment": self.deployment}
+        return {**data, "notes": list(notes)} if notes else data
 
     def __str__(self) -> str:
         lines = []

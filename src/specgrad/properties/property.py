@@ -161,6 +161,16 @@ def as_float(value: Fraction) -> float:
         return math.inf if value > 0 else -math.inf
 
 
+def towards_zero(exact: Fraction) -> float:
+    """A float64 number that is not larger in size, so that a margin is not shown larger than it is.
+
+    >>> towards_zero(Fraction(1, 3)) < Fraction(1, 3)
+    True
+    """
+    near = as_float(exact)
+    return near if abs(Fraction(near) if math.isfinite(near) else exact) <= abs(exact) else math.nextafter(near, 0)
+
+
 def _float32(values: Sequence[Fraction], direction: int) -> Array:
     """The nearest float32 numbers not above (-1) or not below (1) the values, in float64."""
     if any(abs(v) > LARGEST_FLOAT32 for v in values):

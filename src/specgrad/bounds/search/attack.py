@@ -189,14 +189,10 @@ def confirm_on_onnxruntime(graph: Graph, point: Counterexample, case: Case, mode
 def _onnx_bytes(graph: Graph, model: Any) -> tuple[bytes, str]:
     """A whole ONNX file, external data included, and the name of its input."""
     need("onnx", "ONNX files need")
-    import onnx
-
     from ...interop import to_onnx
+    from ...interop.onnx.file import BYTE_BUDGET, gathered, read_model
 
-    if model is None:
-        loaded = to_onnx(graph)
-    else:
-        loaded = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model))
+    loaded = to_onnx(graph) if model is None else gathered(*read_model(model, BYTE_BUDGET))
     initial = {t.name for t in loaded.graph.initializer}
     (name,) = [i.name for i in loaded.graph.input if i.name not in initial]
     return loaded.SerializeToString(), name

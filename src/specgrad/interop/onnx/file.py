@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,34 @@ def _fitted(what: str, numbers: Array, dtype: np.dtype[Any]) -> Array:
 
 
 # --- external data ----------------------------------------------------------------------------------------------
+
+
+def gathered(model: onnx.ModelProto, folder: Path | None, byte_budget: int = BYTE_BUDGET) -> onnx.ModelProto:
+    """The model with its external data inside, so that its bytes are all that a runtime needs."""
+    if all(t.data_location != TensorProto.EXTERNAL for t in _tensors(model.graph)):
+        return model
+    whole, budget = onnx.ModelProto(), Budget(byte_budget)
+    whole.CopyFrom(model)
+    for proto in _tensors(whole.graph):
+        if proto.data_location == TensorProto.EXTERNAL:
+            what, dtype = f"tensor {shown(proto.name)}", DTYPES.get(proto.data_type)
+            if dtype is None:
+                raise ModelError(f"{what} has element type {type_name(proto.data_type)}, which is not read")
+            size = math.prod(check_shape(what, proto.dims)) * dtype.itemsize
+            budget.spend(what, size)
+            proto.raw_data = _external(proto, what, folder, size)
+            proto.ClearField("data_location")
+            proto.ClearField("external_data")
+    return whole
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Of a graph, its nodes and the graphs inside them."""
+    yield from graph.initializer
+    for attribute in (a for node in graph.node for a in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _tensors(inner)
 
 
 def _external(proto: TensorProto, what: str, folder: Path | None, size: int) -> bytes:

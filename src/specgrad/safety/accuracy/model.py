@@ -9,6 +9,8 @@ those, errors go forwards. With E the error of what a node reads, and per node
     maxima                   propagated: the largest E of the cells that are compared
     quotients                propagated: E_a/b + a*E_b/(b*b), b at its least and a at its largest
 
+    softmax                  by a bound of its own (specgrad.safety.accuracy.softmax)
+
 and introduced is what rounding adds to exact inputs in these ranges. No error exceeds the width of its range, in which
 exact and computed values lie. Nodes that are merged (those of one layer; fused, of one region) carry what came in, and
 their roundings are counted where the region is left, or looked at.
@@ -35,6 +37,7 @@ from ...rounding.linear import rounded
 from ...rounding.numbers import exact_error
 from ...rounding.report import node_ball
 from ...scalar import Array, upward
+from .softmax import grown, shifted
 
 WHO = "accuracy"
 
@@ -186,6 +189,10 @@ class Errors:
         self.total[i] = np.where(ball.least < a.tiny, np.minimum(ball.size, a.tiny), 0.0) * bool(a.flush)
 
     def _visit(self, i: int, node: Node) -> None:
+        shift = shifted(self.graph, i)
+        if shift is not None and np.isfinite(self.total[shift[0]]).all():
+            self._softmax(i, *shift)
+            return
         if i >= self.lost:
             self.total[i] = self.before[i] = np.full(node.shape, np.inf)
             return
@@ -200,6 +207,14 @@ class Errors:
             total = np.where(own == 0, carried, (carried + own) * SLACK)
         self.total[i] = np.fmin(np.where(np.isnan(total), np.inf, total), widest)
         self.before[i] = np.fmin(np.where(np.isnan(before), np.inf, before), self.total[i])
+
+    def _softmax(self, i: int, d: int, axes: tuple[int, ...]) -> None:
+        """By what is known of d alone; by ranges where those say more."""
+        a = self.walked.rules.arithmetic
+        self.total[i] = grown(self.total[d], axes, a, rounds=True)
+        own_layer = self.graph.nodes[d].group == self.graph.nodes[i].group
+        before = self.before[d] if own_layer else self.total[d]
+        self.before[i] = np.fmin(grown(before, axes, a, rounds=False), self.total[i])
 
     def _own_layer(self, node: Node) -> tuple[dict[int, Array], dict[int, Array]]:
         """Errors where the nodes of this layer have none of their own."""
@@ -267,6 +282,8 @@ class Errors:
         most, share = (float(total[at]), float(before[at])) if total.size else (0.0, 0.0)
         unknown = np.isinf(most)
         ends = (float(ball.low.min(initial=np.inf)), float(ball.high.max(initial=-np.inf)))
+        if shifted(self.graph, i) is not None:
+            ends = max(ends[0], -most), min(ends[1], 1 + most)
         introduced = most if unknown else float(np.nextafter(most - share, np.inf)) if most > share else 0.0
         return Layer(name, operator, self.graph.nodes[i].shape, share, introduced, most, at, *ends, output)
 

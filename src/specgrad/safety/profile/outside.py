@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto
 
 from ...errors import SpecgradError
-from ...interop.onnx.file import BYTE_BUDGET, Budget, parse, tensor
+from ...interop.onnx.file import gathered, parse
 from ...process import Process
 
 PROGRAM = """
@@ -83,21 +82,3 @@ def ask(model: onnx.ModelProto, folder: Path | None, seconds: float = 120) -> Ou
     said, raw = json.loads(answer.arrays[0].tobytes()), answer.arrays[1].tobytes()
     inferred = {name: (kind, None if dims is None else tuple(dims)) for name, (kind, dims) in said["inferred"].items()}
     return Outside(said["checker"], None, said["inliner"], parse(raw) if raw else None, inferred)
-
-
-def gathered(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
-    """The model with its external data inside: read from its own folder only, and only here."""
-    outside = [t for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
-    if not outside:
-        return model
-    whole, budget = onnx.ModelProto(), Budget(BYTE_BUDGET)
-    whole.CopyFrom(model)
-    for proto in whole.graph.initializer:
-        if proto.data_location == TensorProto.EXTERNAL:
-            array = tensor(proto, folder, budget)
-            if proto.data_type == TensorProto.BFLOAT16:  # it comes as the float32 of the same value
-                array = (array.view(np.uint32) >> 16).astype("<u2")
-            proto.raw_data = np.ascontiguousarray(array).tobytes()
-            proto.ClearField("data_location")
-            proto.ClearField("external_data")
-    return whole

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ...bounds import crown
 from ...errors import SpecgradError
 from ...graph.graph import Graph
+from ...interop.onnx.file import gathered
 from ..box import on_box
-from .outside import gathered
 from .rule import NotCheckedError, Spot, rule
 from .texts import NEEDS, REQS
 from .view import View

@@ -42,7 +42,7 @@ IEEE = (*ONCE, "Div", "Sqrt", "Exp", "Log", "Pow")
 """Operators of one cell whose results at NaN, infinities and poles IEEE 754 states (9.2.1 of functions)."""
 EMPTY = "a window that reads only padding: the contract's value is 0, runtimes differ, the profile refuses the case"
 OVERFLOW = "overflow, or a choice that rounding decides: nothing is claimed"
-IMPLEMENTATION = "ONNX leaves NaN and infinities to the implementation here"
+IMPLEMENTATION = "ONNX leaves NaN to the implementation here"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +69,12 @@ def answers(case: Case, arithmetic: Arithmetic = KEPT) -> dict[str, Answer]:
     with np.errstate(all="ignore"):
         seen = in_float64(graph)(*given)
     results = seen if isinstance(seen, tuple) else (seen,)
-    found = {}
+    answers = {}
     for (name, dtype), ball, real, ieee in zip(
         case.outputs.items(), leaves(report.outputs), reals, results, strict=True
     ):
-        found[name] = _answer(case, graph, given, dtype, ball, real, np.asarray(ieee))
-    return found
+        answers[name] = _answer(case, graph, given, dtype, ball, real, np.asarray(ieee))
+    return answers
 
 
 def _number(a: Array, graph: Graph, position: int) -> Array:
@@ -139,10 +139,10 @@ def _rounded(operator: str, real: Any, dtype: np.dtype[Any], shape: tuple[int, .
     form = form_of(dtype)
     for bits in PRECISIONS:
         between = [ends(v) for v in np.asarray(real.at(bits), dtype=object).flat]
-        found = [math.nan if e is None else nearest_of(*e, form) for e in between]
-        if None not in found:
+        nearest = [math.nan if e is None else nearest_of(*e, form) for e in between]
+        if None not in nearest:
             texts = [_text(e[0]) if e is not None and e[0] == e[1] else None for e in between]
-            return np.array(found, dtype=np.float64).reshape(shape), texts
+            return np.array(nearest, dtype=np.float64).reshape(shape), texts
     raise undecided(operator)
 
 
@@ -169,9 +169,10 @@ def _answer(
         raise UnsupportedError(case.operator, f"what infinities give in {case.note or 'this case'} is not known")
     value = np.where(taken, ieee, value)
     allowed = np.where(taken, np.where(_loose(graph, given, shape), np.inf, 0.0), allowed)
-    if dtype.kind != "f" and special:
-        touched = ~np.isfinite(given[0]).reshape(shape) if given[0].shape == shape else np.ones(shape, bool)
-        allowed, why = np.where(touched, np.inf, allowed), IMPLEMENTATION
+    if dtype.kind != "f" and special:  # QuantizeLinear: infinities saturate, NaN are anybody's
+        x = np.broadcast_to(given[0], shape)
+        value, taken = np.where(np.isinf(x), ieee, value), taken | np.isinf(x)
+        allowed, why = np.where(np.isnan(x), np.inf, np.where(np.isinf(x), 0.0, allowed)), IMPLEMENTATION
     if case.operator in IEEE:
         allowed = _overflown(case.operator, real, value, allowed, dtype)
     empty = _empty_windows(graph, shape)

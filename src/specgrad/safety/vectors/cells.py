@@ -267,7 +267,17 @@ def _sized(build: Build, size: Callable[[Any], Any]) -> Build:
 NEGATIVE = "negative numbers give NaN"
 RELU = _unary("Relu", _plain("Relu"), missing={"INT8 .. INT64": INTEGERS})
 LEAKY = _unary("LeakyRelu", _with("LeakyRelu", {"alpha": 0.01}, {"alpha": 0.25}))
-SIGMOID = _unary("Sigmoid", _plain("Sigmoid"))
+TAIL = "the declared error is absolute: relative accuracy of small results is not demanded"
+SIGMOID = _unary(
+    "Sigmoid",
+    _plain("Sigmoid"),
+    zone(
+        "TAIL",
+        "small results, far below 0",
+        "risk",
+        _row(lambda x: [c.noting(TAIL) for c in _plain("Sigmoid")(x)], lambda d: [-5.0, -10.0, -15.0, -18.0, -50.0]),
+    ),
+)
 TANH = _unary("Tanh", _plain("Tanh"))
 SQRT = _unary(
     "Sqrt",

@@ -13,6 +13,7 @@ from .case import FLOATS, Case, Classes, Draw, Kind, Zone
 from .draw import Type, ends, numbers
 
 MOVED = (*FLOATS, "INT8", "UINT8", "INT32")
+BORDER = "exact coordinates decide; who computes them in floats may take the other cell, which the radius covers"
 AXES = "the profile allows axes from 0 on only (S27)"
 
 
@@ -222,6 +223,16 @@ RESIZE = Classes(
         zone("NEAREST", "one cell, by every formula and every way to round", "function", _nearest, FLOATS),
         zone("LINEAR", "two axes, larger and smaller, by every formula", "function", _linear, FLOATS),
         zone("SCALES", "factors in place of sizes", "function", _factors, FLOATS),
+        zone(
+            "BORDER",
+            "coordinates on a border between two cells",
+            "risk",
+            lambda rng, d: [
+                _resized(counted((1, 1, n), d), {**NAMED, **HALF, "mode": "nearest"}, sizes=[1, 1, m], note=BORDER)
+                for n, m in ((7, 1), (10, 5), (9, 3))
+            ],
+            FLOATS,
+        ),
         zone(
             "KEEP",
             "the same size",

@@ -36,6 +36,13 @@ INCOMPLETE = (
     "likely faults, each is tried by a few cases, and the classes under `missing` by none. Demonstrating conformance "
     "remains the responsibility of whoever signs."
 )
+FORMS = {
+    "float64": "cases of type DOUBLE: the same with float64 in place of float32",
+    "float16": "cases of type FLOAT16: results stored in float16, sums and products in float32 or wider",
+    "integers": "cases of integer types: sums in int32, exact; scales and quotients in the type of the scale",
+    "functions": "exp, log, tanh, sigmoid, powers: errors declared from measurements of common libraries",
+}
+"""What the sentences about float32 leave out."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -107,7 +114,7 @@ def write_pack(
     if folder.exists() and any(folder.iterdir()) and not force:
         raise FileExistsError(errno.EEXIST, "is not empty; --force writes into it", str(folder))
     arithmetic = replace(KEPT, flush=flush)
-    pack = Pack(str(folder), seed, executions=arithmetic.deployment)
+    pack = Pack(str(folder), seed, executions={**arithmetic.deployment, **FORMS})
     cases: list[dict[str, Any]] = []
     for i, record in enumerate(records):
         if progress is not None:

@@ -14,7 +14,7 @@ from .draw import Type, numbers
 NARROW = ("UINT8", "INT8", "INT16", "UINT16")
 BYTES = ("UINT8", "INT8")
 FLOAT, DOUBLE, HALF, INT32 = (np.dtype(n) for n in ("float32", "float64", "float16", "int32"))
-SPECIAL = "the profile leaves NaN and infinities to the implementation"
+SPECIAL = "infinities saturate, by ONNX's formula; the profile leaves them, and NaN, to the implementation"
 PADDED = (
     "padding is the zero point, as in ONNX Runtime and the ONNX reference; the profile's text pads with 0 before it"
 )
@@ -73,7 +73,8 @@ def _to_wide(rng: Draw, dtype: Type) -> Iterator[Case]:
 
 
 def _to_special(rng: Draw, dtype: Type) -> Iterator[Case]:
-    yield _to(np.array([np.nan, np.inf, -np.inf, 0.5], FLOAT), 0.25, np.array(3, dtype), note=SPECIAL)
+    for form in (FLOAT, HALF):
+        yield _to(np.array([np.nan, np.inf, -np.inf, 0.5], form), 0.25, np.array(3, dtype), note=SPECIAL)
 
 
 def _to_half(rng: Draw, dtype: Type) -> Iterator[Case]:
@@ -92,7 +93,7 @@ QUANTIZE = Classes(
         zone("SATURATE", "next to the ends of the type and far beyond", "function", NARROW, _to_ends),
         zone("AXIS", "a scale and a zero point per entry of each axis", "constraint", NARROW, _to_axis),
         zone("SUBNORMAL", "subnormal numbers; scales next to them", "type", BYTES, _to_wide),
-        zone("SPECIAL", "NaN and infinities: open", "type", NARROW, _to_special),
+        zone("SPECIAL", "infinities, which saturate, and NaN, which are open", "type", NARROW, _to_special),
         zone("HALF", "float16 data and scales", "type", BYTES, _to_half),
         zone("DEFAULT", "no zero point: uint8", "function", ("UINT8",), _to_default),
     ),

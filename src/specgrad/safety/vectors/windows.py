@@ -132,6 +132,20 @@ def _planted(operator: str, word: str, text: str, values: tuple[float, ...], not
     return Zone(word, text, "type", FLOATS, draw)
 
 
+def _samely(operator: str, asks: str, types: tuple[str, ...]) -> Zone:
+    """Generated ones, and two that runtimes are known to get wrong: dilation, and a stride beyond the kernel."""
+    text, kind, accept = CHOSEN["SAME"]
+
+    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+        for cells, given in ((6, {"kernel_shape": [2], "dilations": [2]}), (3, {"kernel_shape": [1], "strides": [3]})):
+            x = np.arange(1, cells + 1).astype(dtype).reshape(1, 1, cells)
+            yield Case(operator, {"x": x}, {"auto_pad": "SAME_UPPER", **given}, note=SAME_SAYS)
+        for q in asked(rng, asks, "gaussian", 4, dtype, lambda a, s: "divisor" not in a and accept(a, s)):
+            yield case_of(q, note=SAME_SAYS)
+
+    return Zone("SAME", text, kind, types, draw)
+
+
 # --- convolution ------------------------------------------------------------------------------------------------
 
 
@@ -219,7 +233,8 @@ MAX_POOL = Classes(
         *(_chosen("max_pool", w, POOLED) for w in ("RANK1", "RANK2", "RANK3")),
         *(_chosen("max_pool", w) for w in ("BATCH", "KERNEL1", "WHOLE", "STRIDE", "GAP", "DILATION")),
         *(_chosen("max_pool", w, POOLED) for w in ("SYMPAD", "ASYMPAD")),
-        *(_chosen("max_pool", w, count=4) for w in ("SAME", "CEIL")),
+        _samely("MaxPool", "max_pool", POOLED),
+        _chosen("max_pool", "CEIL", count=4),
         _filled("max_pool", "FUNC", "numbers of everyday size", "function", "gaussian", POOLED),
         Zone("TIES", "equal cells, with indices", "function", POOLED, _max_ties),
         Zone("INDEX", "indices, row and column major", "function", FLOATS, _indices),
@@ -288,7 +303,8 @@ AVERAGE = Classes(
         *map(
             _undivided, ("RANK1", "RANK2", "RANK3", "BATCH", "KERNEL1", "WHOLE", "STRIDE", "GAP", "SYMPAD", "ASYMPAD")
         ),
-        *map(_undivided, ("SAME", "CEIL")),
+        _samely("AveragePool", "avg_pool", FLOATS),
+        _undivided("CEIL"),
         _average("COUNTPAD", "padding counts in the divisor", _averaged(True)),
         _average("INSIDE", "padding does not count in the divisor", _averaged(False)),
         _averaging("FUNC", "numbers of everyday size", "function", "gaussian"),

@@ -1,0 +1,110 @@
+"""specgrad evidence: what is known of a model and its target, for engineers who must sign.
+
+Exit codes: 0 every answer is good, 1 something is wrong, 2 something is open.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..files import write_whole
+from . import screen
+from .box import ends_of
+from .certify import Json
+from .outcome import CODES, say, strict
+from .output import Force, check_file, is_report, writing
+from .preserve import read_samples
+from .schemas import schema_name
+from .table import Column, print_table
+
+EXAMPLE = (
+    "Example: specgrad evidence net.onnx --recorded target.npz --data test.npz --box 0,1 --certificate net.cert.json "
+    "--property robust.vnnlib --out evidence.html"
+)
+
+
+def register_evidence(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog=EXAMPLE)(evidence)
+
+
+def evidence(
+    model: Annotated[Path, typer.Argument(help="The .onnx file that was deployed.")],
+    recorded: Annotated[
+        Path,
+        typer.Option(help="What the target computed: an .npz file or a folder of .npy files, by names of the file."),
+    ],
+    data: Annotated[
+        Path | None, typer.Option(help="Samples whose decisions are asked about: .npz by input names, or .npy.")
+    ] = None,
+    decision: Annotated[str, typer.Option(help="argmax, top-5, threshold:0.5, mask (per pixel) or mask:0.5.")] = (
+        "argmax"
+    ),
+    axis: Annotated[int | None, typer.Option(help="The axis of the classes; default: the second.")] = None,
+    box: Annotated[
+        str | None, typer.Option("--box", metavar="LO,HI", help="Every cell of every input lies between these.")
+    ] = None,
+    certificate: Annotated[
+        list[Path] | None, typer.Option(help="A certificate to check; repeatable, each with its --property.")
+    ] = None,
+    statement: Annotated[
+        list[Path] | None, typer.Option("--property", help="The .vnnlib file that the certificate must prove.")
+    ] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option(help="An arithmetic beside float32 that layers may have; repeatable.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Time limit of each question.")] = 60,
+    out: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Gather what is known of a model and its target: profile, layers, tolerance, decisions, overflow, certificates."""
+    from ..check.recorded import read_recorded
+    from ..safety.evidence import gather
+    from ..safety.evidence.page import evidence_page
+
+    check_file(out, is_report, force)
+    for path in (model, recorded, data, *(certificate or ()), *(statement or ())):
+        if path is not None and not path.exists():
+            raise typer.BadParameter(f"no file {path}")
+    if len(certificate or ()) != len(statement or ()):
+        raise typer.BadParameter("each --certificate needs its --property, in the same order")
+    files = {"recorded": recorded} | ({} if data is None else {"data": data})
+    asked: dict[str, Any] = {"decision": decision, "axis": axis, "accept": accept or (), "seconds": seconds}
+    asked |= {"box": None if box is None else ends_of(box), "data": None if data is None else read_samples(data, None)}
+    asked["certificates"] = list(zip(certificate or (), statement or (), strict=True))
+    with screen.progress(as_json) as step:
+        result = gather(model, read_recorded(recorded), files=files, progress=step, **asked)
+    say("evidence", result.verdict, _data(result), as_json, lambda: _show(Console(), result))
+    if out is not None:
+        with writing(out):
+            write_whole(out, evidence_page(result))
+    raise typer.Exit(CODES[result.verdict])
+
+
+def _data(result: Any) -> dict[str, Any]:
+    """What was found has the schema of the command that finds it."""
+    data = result.to_json()
+    for row, item in zip(data["items"], result.items, strict=True):
+        if item.schema is not None:
+            row["details"] = strict({**row["details"], "schema": schema_name(item.schema), "verdict": _own(item)})
+    return dict(data)
+
+
+def _own(item: Any) -> str:
+    """The verdict of the command itself: a tolerance may be bounded, and the outputs beyond it."""
+    return str(getattr(item.result, "verdict", item.verdict))
+
+
+def _show(console: Console, result: Any) -> None:
+    screen.line(console, (result.verdict, f"bold {screen.colour(result.verdict)}"), f"  evidence for {result.model}")
+    rows = [
+        [screen.cell(i.verdict, screen.colour(i.verdict)), screen.cell(i.name), screen.cell(i.answer)]
+        for i in result.items
+    ]
+    print_table(console, [Column("verdict"), Column("item"), Column("answer", folds=True)], rows)
+    screen.line(console, "This is supporting analysis; --out writes what it rests on.")

@@ -1,0 +1,68 @@
+"""Softmax over a box: what ranges alone do not know.
+
+Y = z/s with z = exp(d), d = X - max(X) <= 0 and s the sum of z along the axis: z <= 1 <= s, so Y <= 1. Let E be the
+error of a cell of d and T the largest one along the axis. A computed z is exp(d + a)*(1 + b) + c with abs(a) <= E,
+abs(b) <= e*u, abs(c) <= t; the computed sum is that of the computed z, each times at most k - 1 factors 1 + r,
+abs(r) <= u; a quotient has two more. So, c apart, computed Y over Y lies between 1/G and G with
+
+    G = exp(E + T) * (1 + e*u)/(1 - e*u) * ((1 + u)/(1 - u))**(k + 1)
+
+and 1 - 1/G <= G - 1: abs(computed - Y) <= (G - 1)*Y <= G - 1. Without rounding that is exp(E + T) - 1. What c, flushed
+operands, partial sums and results cost: 2*t in z, 3*k*t in a sum that is at least 1/G, and t: below 8*(k + 2)*t*G*G.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...graph.graph import Graph
+from ...rounding import Arithmetic
+from ...rounding.ledger import SLACK
+from ...scalar import Array
+
+MOVED = ("reshape", "broadcast", "stop_gradient")
+
+
+def shifted(graph: Graph, i: int) -> tuple[int, tuple[int, ...]] | None:
+    """If node i is a softmax, z/sum(z): the position of d = X - max(X), and the axes; else None.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(sg.softmax, (2, 3))
+    >>> [i for i in range(len(graph.nodes)) if shifted(graph, i)] == [len(graph.nodes) - 1]
+    True
+    """
+    node = graph.nodes[i]
+    if node.op.name != "div" or not all(isinstance(a, int) for a in node.args):
+        return None
+    z, s = node.operands()
+    axes = _folds(graph, s, z, "sum")
+    if axes is None or graph.nodes[z].op.name != "exp":
+        return None
+    (d,) = graph.nodes[z].operands()
+    if graph.nodes[d].op.name != "sub" or not all(isinstance(a, int) for a in graph.nodes[d].args):
+        return None
+    x, m = graph.nodes[d].operands()
+    return (d, axes) if _folds(graph, m, x, "amax") == axes else None
+
+
+def _folds(graph: Graph, i: int, source: int, name: str) -> tuple[int, ...] | None:
+    """The axes, if node i is the sum, or the largest, of `source`, brought back to its shape."""
+    while graph.nodes[i].op.name in MOVED:
+        (i,) = graph.nodes[i].operands()
+    node = graph.nodes[i]
+    return tuple(node.params["axes"]) if node.op.name == name and node.operands() == (source,) else None
+
+
+def grown(error: Array, axes: tuple[int, ...], arithmetic: Arithmetic, rounds: bool) -> Array:
+    """G - 1 and what is lost below t, given the errors of d; without rounding, exp(E + T) - 1."""
+    cells = int(np.prod([error.shape[a] for a in axes]))
+    far = error + np.max(error, axis=axes, keepdims=True, initial=0.0)
+    if not rounds:
+        return np.asarray(np.expm1(far) * SLACK)
+    u, (units, kind) = arithmetic.u, arithmetic.ulp_bound("exp")
+    if kind != "y" or units * u >= 1:
+        return np.full(error.shape, np.inf)
+    log = far + np.log1p(units * u) - np.log1p(-units * u) + (cells + 1) * (np.log1p(u) - np.log1p(-u))
+    with np.errstate(over="ignore"):
+        more = np.expm1(log * SLACK) * SLACK
+        return np.asarray(more + 8 * (cells + 2) * arithmetic.tiny * (1 + more) ** 2 * SLACK)

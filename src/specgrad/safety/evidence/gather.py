@@ -1,0 +1,60 @@
+"""All items of one model, in the order of the page."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ...errors import need
+from . import questions
+from .item import Evidence
+from .questions import Asked
+
+PACKAGES = ("specgrad", "numpy", "onnx", "python-flint", "safetensors", "torch")
+
+
+def gather(
+    model: str | Path, recorded: Mapping[str, Any], *, files: Mapping[str, Path] | None = None, **asked: Any
+) -> Evidence:
+    """Ask everything that was given data for; say what was not asked.
+
+    model      an .onnx file
+    recorded   what the target computed: inputs and other values, by their names in the file
+    files      other files that were read, for their digests
+    asked      data=, decision=, axis=, box=, certificates=, accept=, seconds=, progress= (questions.Asked)
+    """
+    need("onnx", "evidence needs")
+    need("torch", "evidence needs")
+    given = Asked(Path(model), recorded, **asked)
+    steps = [questions.model, questions.profiled, questions.layers, questions.outputs, questions.decisions]
+    items = []
+    for k, step in enumerate([*steps, questions.box]):
+        if given.progress is not None:
+            given.progress(step.__name__, k, len(steps) + 2)
+        items.append(step(given))
+    items += questions.certificates(given)
+    read = {"model": Path(model), **(files or {})}
+    for certificate, statement in given.certificates:
+        read |= {certificate.name: certificate, statement.name: statement}
+    digests = {name: digest for label, path in read.items() for name, digest in _digests(label, path)}
+    return Evidence(Path(model).name, digests, tuple(items), _versions())
+
+
+def _digests(label: str, path: Path) -> list[tuple[str, str]]:
+    """SHA-256, as sha256sum prints it; of a folder, file by file."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return [(f"{label}: {p.name}", hashlib.sha256(p.read_bytes()).hexdigest()) for p in files]
+
+
+def _versions() -> dict[str, str]:
+    known = {"Python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    for package in PACKAGES:
+        try:
+            known[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return known

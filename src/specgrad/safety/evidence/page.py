@@ -1,0 +1,194 @@
+"""The evidence as one HTML file: what it is, a row per question, then each question with what was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ...check.html import layer_table
+from ...page import escape, kind_of, named, page, wide
+from ...scalar import upward
+from .item import ASSUMPTIONS, NOT_ASKED, PURPOSE, SUPPORTS, Evidence, Item
+
+MOST = 200  # rows of one table
+FOOT = "Supporting analysis: what each sentence rests on stands above."
+REMAINS = (
+    "Which inputs, which box, which decisions and which properties matter for the function of the system.",
+    "That the recorded inputs cover what the target will meet.",
+    "That the target's arithmetic belongs to the class of executions, for every build that flies, drives or runs.",
+    "That memory, time and the hardware behave; nothing here looks at them.",
+    "Qualification, independence, and the argument to the authority.",
+)
+
+
+def evidence_page(evidence: Evidence) -> str:
+    """Print it, read it on a phone, read it in the dark."""
+    body = [
+        f"<h2>What this is</h2>{_listed(PURPOSE)}",
+        f"<h2>Questions and answers</h2>{_summary(evidence.items)}",
+        *(_section(item) for item in evidence.items if item.verdict != NOT_ASKED),
+        f"<h2>Which executions this holds for</h2>{_executions(evidence.items)}",
+        f"<h2>What it rests on</h2>{_listed(ASSUMPTIONS)}",
+        f"<h2>What remains yours</h2>{_listed(REMAINS)}",
+        f"<h2>Files that were read</h2>{_pairs(('file', 'SHA-256'), evidence.digests)}",
+        f"<h2>Versions</h2>{_pairs(('package', 'version'), evidence.versions)}",
+    ]
+    return page(f"evidence for {evidence.model}", evidence.verdict, _lead(evidence), body, FOOT)
+
+
+def _lead(evidence: Evidence) -> str:
+    by_tone = {tone: [i for i in evidence.items if i.tone == tone] for tone in ("bad", "open", "none")}
+    said = {"bad": "found something wrong", "open": "could not be answered", "none": "not asked"}
+    parts = [f"{said[t]}: {', '.join(_link(i) for i in items)}" for t, items in by_tone.items() if items]
+    good = sum(i.tone == "good" for i in evidence.items)
+    return f"{good} of {len(evidence.items)} questions have a good answer. {'; '.join(parts).capitalize()}".rstrip() + (
+        "." if parts else ""
+    )
+
+
+def _link(item: Item) -> str:
+    return f'<a href="#{_anchor(item)}">{escape(item.name)}</a>'
+
+
+def _anchor(item: Item) -> str:
+    return escape("".join(c if c.isalnum() else "-" for c in item.name))
+
+
+def _summary(items: Sequence[Item]) -> str:
+    rows = "".join(
+        f"<tr><td>{_verdict(i)}</td><td>{_link(i) if i.verdict != NOT_ASKED else escape(i.name)}</td>"
+        f"<td>{escape(i.question)}</td><td>{escape(i.answer)}</td><td>{escape(SUPPORTS[i.supports])}</td></tr>"
+        for i in items
+    )
+    return wide(f"<table><tr><th>verdict<th>item<th>question<th>answer<th>may support</tr>{rows}</table>")
+
+
+def _verdict(item: Item) -> str:
+    return escape(NOT_ASKED) if item.verdict == NOT_ASKED else kind_of(item.verdict)
+
+
+def _section(item: Item) -> str:
+    kind = item.name.partition(" ")[0]
+    detail = SECTIONS[kind](item) if item.result is not None or kind == "model" else ""
+    title = f'<h2 id="{_anchor(item)}">{kind_of(item.verdict)} &middot; {escape(item.name)}</h2>'
+    return f"{title}<p><b>{escape(item.question)}</b> {escape(item.answer)}</p>{detail}"
+
+
+def _executions(items: Sequence[Item]) -> str:
+    """Each class once, with the items that are about it."""
+    classes: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for item in items:
+        if item.deployment:
+            classes.setdefault(tuple(item.deployment.items()), []).append(item.name)
+    return "".join(
+        f"<p>{escape(', '.join(names))}:</p>{_table([], [(escape(k), escape(v)) for k, v in said])}"
+        for said, names in classes.items()
+    )
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _model(item: Item) -> str:
+    ends = [(named(n), "input", _size(s)) for n, s in item.details.get("inputs", {}).items()]
+    ends += [(named(n), "output", _size(s)) for n, s in item.details.get("outputs", {}).items()]
+    digest = f"<p>Digest of the graph with every bit of its weights: <code>{escape(item.details['graph'])}</code></p>"
+    return digest + _table(("name", "what", "shape"), ends) if item.details else ""
+
+
+def _size(shape: Sequence[int]) -> str:
+    return "&times;".join(map(str, shape)) or "a number"
+
+
+def _profile(item: Item) -> str:
+    rows = [
+        (kind_of(f.severity), escape(f.rule), escape(f.tag), escape(str(f.place)), escape(f.what))
+        for f in item.result.findings
+    ]
+    unchecked = [(escape(rule), escape(reason)) for rule, reason in item.result.unchecked.items()]
+    places = _table(("", "rule", "their label", "where", "what"), rows)
+    return places + (f"<p>Not looked at:</p>{_table(('rule', 'why'), unchecked)}" if unchecked else "")
+
+
+def _layers(item: Item) -> str:
+    return layer_table(item.result)
+
+
+def _outputs(item: Item) -> str:
+    p = item.result
+    rows = [
+        (named(n), escape(f), upward(float(d.max(initial=0.0)), 3), upward(float(b.max(initial=0.0)), 3))
+        for n, f, d, b in zip(p.names, p.formats, p.distance, p.between, strict=True)
+    ]
+    head = ("output", "format", "from the exact value, at most", "between two executions, at most")
+    layers = [(named(n), upward(amount, 3)) for n, amount in list(p.layers.items())[:10]]
+    return _table(head, rows) + _table(("layer", "contributes to the largest"), layers)
+
+
+def _decisions(item: Item) -> str:
+    rows = [
+        (str(s.number), kind_of(s.verdict), _known(s.margin), _known(s.tolerance), escape(str(s.decision)))
+        for s in sorted(item.result.samples, key=lambda s: s.ratio)
+    ]
+    text = "<p>Nearest to another decision first. A decision is proven where its margin exceeds its tolerance.</p>"
+    return text + _table(("sample", "verdict", "margin", "tolerance", "decision"), rows)
+
+
+def _known(x: float | None) -> str:
+    return "unknown" if x is None else f"{x:.3g}"
+
+
+def _box(item: Item) -> str:
+    rows = [
+        (named(x.name), f"{x.low:.3g} to {x.high:.3g}", *(_bound(e) for e in (x.propagated, x.introduced, x.total)))
+        for x in item.result.layers
+    ]
+    return _table(("layer", "values, about", "propagated error", "introduced error", "total error, at most"), rows)
+
+
+def _bound(x: float) -> str:
+    return upward(x, 3) if math.isfinite(x) else "unbounded"
+
+
+def _certificate(item: Item) -> str:
+    checked = item.result
+    rows = [
+        (str(k + 1), escape(str(a)), f"{proven['margin']:.4g}")
+        for k, (case, data) in enumerate(zip(checked.cases, item.details["cases"], strict=True))
+        for a, proven in zip(case.alternatives, data["alternatives"], strict=True)
+    ]
+    network = f"<p>Network: digest <code>{escape(checked.network)}</code>. The checker used exact fractions only.</p>"
+    return network + _table(("case", "what never happens", "margin"), rows)
+
+
+SECTIONS: Mapping[str, Callable[[Item], str]] = {
+    "model": _model,
+    "profile": _profile,
+    "layers": _layers,
+    "outputs": _outputs,
+    "decisions": _decisions,
+    "box": _box,
+    "certificate": _certificate,
+}
+
+
+# --- parts of a page --------------------------------------------------------------------------------------------------
+
+
+def _listed(sentences: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(s)}</li>' for s in sentences)}</ul>"
+
+
+def _pairs(head: tuple[str, str], data: Mapping[str, Any]) -> str:
+    return _table(head, [(escape(k), f"<code>{escape(str(v))}</code>") for k, v in data.items()])
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells are HTML already."""
+    if not rows:
+        return ""
+    top = f"<tr>{''.join(f'<th>{escape(h)}' for h in head)}</tr>" if head else ""
+    cells = "".join(f"<tr>{''.join(f'<td>{c}</td>' for c in row)}</tr>" for row in rows[:MOST])
+    more = f"<p>And {len(rows) - MOST:,} more; --json lists all.</p>" if len(rows) > MOST else ""
+    return wide(f'<table class="slim">{top}{cells}</table>') + more
