@@ -68,6 +68,7 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("guide/pictures.md", 16),
         ("guide/tiles.md", 44),
         ("guide/sharding.md", 22),
+        ("guide/vectors.md", 10),
         ("reference/executions.md", 3),
         ("reference/contract.md", 20),
     ],

@@ -21,6 +21,7 @@ from specgrad.rounding.report import graph_context, node_ball
 from specgrad.safety.accuracy import SHEETS, Sheet
 
 PAGES = Path(__file__).parents[1] / "docs" / "accuracy"
+HUNTED = Path(__file__).parents[1] / "benchmarks" / "accuracy.txt"
 PROSE = Path(__file__).with_name("accuracy_prose.md")
 MADE = "Made from the code by `python tools/make_accuracy.py`; a test holds every formula against `specgrad.rounding`."
 
@@ -127,6 +128,20 @@ def formula(expr: Any) -> list[str]:
     return ["```text", expr.symbols, "```", "", f"In code: `{expr.code}`", ""]
 
 
+def hunted(name: str) -> list[str]:
+    """What executions used of the bound: the operator's line in benchmarks/accuracy.txt."""
+    for line in HUNTED.read_text(encoding="utf-8").splitlines() if HUNTED.exists() else ():
+        words = line.split()
+        if len(words) == 11 and words[0] == name and words[9] == "%":
+            rows = [
+                f"| {what} | {' | '.join(words[k : k + 3])} |" for what, k in (("exact inputs", 2), ("inputs off", 5))
+            ]
+            head = ["| largest error over its bound | PyTorch | ONNX Runtime | JAX |", "|---|---|---|---|"]
+            said = f"{words[1]} cells each, {words[10]} outside (`python benchmarks/accuracy.py`):"
+            return ["", "## Executions", "", said, "", *head, *rows]
+    return []
+
+
 def declared(function: str) -> list[str]:
     """What runtimes are declared to err by, from measurement."""
     tables: dict[str, Mapping[str, Any]] = {name: ULPS[name] for name in ("torch", "jax", "numpy")}
@@ -166,6 +181,7 @@ def page(sheet: Sheet) -> str:
     lines += ["", "## Where the constants come from", "", family.source, ""]
     lines += ["## What an implementation must promise", ""]
     lines += [f"- {text}" for text in (*sheet.promises, *family.promises)]
+    lines += hunted(sheet.operator)
     return "\n".join(lines) + "\n"
 
 
@@ -190,7 +206,7 @@ def steps_page(name: str) -> str:
     ]
     graph = example(name, **NORMAL[name])
     lines += [f"| {op} | {'' if n is None else n} | {link(op)} |" for op, n in roundings(graph)]
-    return "\n".join([*lines, "", *MERGED]) + "\n"
+    return "\n".join([*lines, "", *MERGED, *hunted(name)]) + "\n"
 
 
 STEPS = (

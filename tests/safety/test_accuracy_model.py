@@ -152,11 +152,11 @@ def test_an_error_that_is_not_counted_is_seen(monkeypatch: pytest.MonkeyPatch) -
     a = F32(1 + 2.0**-12)
     graph = sg.trace(lambda x: sg.relu(x * float(a)), (1,))
     box, by_node = Box([float(a)], [float(a)]), Arithmetic(execution="node")
-    right = model.Errors._carried
-    monkeypatch.setattr(model.Errors, "_carried", lambda self, *args: right(self, *args) * 0)
+    right = model.Walk._carried
+    monkeypatch.setattr(model.Walk, "_carried", lambda self, *args: right(self, *args) * 0)
     with pytest.raises(AssertionError):
         farthest(graph, accuracy(graph, box, arithmetic=by_node), np.array([a]))
-    monkeypatch.setattr(model.Errors, "_carried", right)
+    monkeypatch.setattr(model.Walk, "_carried", right)
     farthest(graph, accuracy(graph, box, arithmetic=by_node), np.array([a]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import runpy
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -211,3 +212,21 @@ def test_its_json_is_valid_down_to_what_each_command_found(whole: Evidence, plac
         assert [e.message for e in jsonschema.Draft202012Validator(SCHEMAS[name]).iter_errors(part)] == []
     assert {i["name"] for i in data["items"] if i["details"] and "schema" not in i["details"]} == {"model"}
     assert "Written by specgrad." in (place / "e.html").read_text()
+
+
+def test_the_example_with_openvino_as_the_target(tmp_path: Path) -> None:
+    """The file is normalised, so nothing is broken; what the texts of the profile leave undecided stays open."""
+    pytest.importorskip("openvino")
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "evidence.py"))
+    evidence = example["main"](tmp_path)
+    assert verdicts(evidence) == {
+        "model": "ok",
+        "profile": "undecided",
+        "layers": "rounding",
+        "outputs": "bounded",
+        "decisions": "proven",
+        "box": "bounded",
+        "certificate": "valid",
+    }
+    assert evidence.verdict == "cannot tell"
+    assert (tmp_path / "evidence.html").stat().st_size > 10_000

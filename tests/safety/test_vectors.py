@@ -300,9 +300,7 @@ def test_a_folder_with_files_is_refused(tmp_path: Path) -> None:
 def test_the_folder_runs_by_itself(pack: Path) -> None:
     """Numpy and ONNX Runtime alone: no path of ours, no module of ours."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    command = [sys.executable, "-S", "-c", "import sys; print([p for p in sys.path])"]
-    assert subprocess.run(command, capture_output=True, env=environment, check=True)
-    program = "import sys, pathlib, runpy; sys.path.insert(0, sys.argv[1]); import run_vectors; "
+    program = "import sys, pathlib; sys.path.insert(0, sys.argv[1]); import run_vectors; "
     program += (
         "code = run_vectors.main(pathlib.Path(sys.argv[1])); assert 'specgrad' not in sys.modules; sys.exit(code)"
     )
@@ -315,6 +313,7 @@ def test_the_folder_runs_by_itself(pack: Path) -> None:
         ("MAXPOOL", "NAN"),
         ("MAXPOOL", "NEGINF"),
         ("MAXPOOL", "SAME"),
+        ("QUANTIZELINEAR", "SPECIAL"),
     }
 
 

@@ -44,9 +44,9 @@ def vectors(
     from ..safety import vectors as room
 
     if listed:
-        classes = {c.operator: room.coverage(c) for c in room.chosen(operator)}
-        data = {"operators": classes, "incompleteness": room.INCOMPLETE}
-        say("classes", "ok", data, as_json, lambda: show_classes(Console(), classes))
+        listing = {c.operator: room.coverage(c) for c in room.chosen(operator)}
+        data = {"operators": listing, "incompleteness": room.INCOMPLETE}
+        say("classes", "ok", data, as_json, lambda: show_classes(Console(), listing))
         raise typer.Exit(YES)
     check_folder(out)
     with screen.progress(as_json) as step:
@@ -58,14 +58,14 @@ def vectors(
 def show_classes(console: Console, operators: Any) -> None:
     """A row per class, then what is known and not drawn."""
     body = []
-    for name, covered in operators.items():
+    for name, listing in operators.items():
         zones: dict[str, Any] = {}
-        for row in covered["classes"]:
+        for row in listing["classes"]:
             zones.setdefault(row["zone"], (row, []))[1].append(row["type"])
         for zone, (row, types) in zones.items():
             body.append([screen.cell(t) for t in (name, zone, row["kind"], " ".join(types), row["text"])])
         body += [
-            [screen.cell(t) for t in (name, "-", "missing", what, why)] for what, why in covered["missing"].items()
+            [screen.cell(t) for t in (name, "-", "missing", what, why)] for what, why in listing["missing"].items()
         ]
     names = ("operator", "zone", "kind", "types", "class")
     print_table(console, [Column(n, folds=n in ("types", "class")) for n in names], body)
@@ -74,9 +74,9 @@ def show_classes(console: Console, operators: Any) -> None:
 def show_pack(console: Console, pack: Any) -> None:
     """What was written, how much of what is listed it covers, and what it is not."""
     body = []
-    for name, covered in pack.operators.items():
-        cases = sum(row["cases"] for row in covered["classes"])
-        body.append([screen.cell(str(t)) for t in (name, cases, covered["covered"], covered["listed"])])
+    for name, listing in pack.operators.items():
+        cases = sum(row["cases"] for row in listing["classes"])
+        body.append([screen.cell(str(t)) for t in (name, cases, listing["covered"], listing["listed"])])
     heads = (Column("operator"), *(Column(n, right=True) for n in ("cases", "classes covered", "listed")))
     print_table(console, heads, body)
     cells = f"{pack.cells:,} cells, {pack.open:,} of them open"

@@ -111,3 +111,14 @@ LAYERS = Family(
     (ANY_ORDER, WIDE, NEAREST, FLUSH),
     f"Proven from its steps: {CLASSES}, Theorem, and {RULES}; errors of functions among them are declared.",
 )
+QUANTISED = Family(
+    "quantised numbers",
+    "the same: nothing is merged across a change of format.",
+    (
+        ("overflow", "saturated: no result leaves the range of its type"),
+        ("underflow", "a quotient that is lost rounds to 0 as it would have"),
+        ("NaN, infinities", "nothing is claimed; the texts leave them to implementations"),
+    ),
+    (NEAREST,),
+    f"Proven: rounding is monotone, so the cell lies between those of the quotient's ends. {RULES}, Whole numbers.",
+)

@@ -69,12 +69,12 @@ def answers(case: Case, arithmetic: Arithmetic = KEPT) -> dict[str, Answer]:
     with np.errstate(all="ignore"):
         seen = in_float64(graph)(*given)
     results = seen if isinstance(seen, tuple) else (seen,)
-    answers = {}
+    per_output = {}
     for (name, dtype), ball, real, ieee in zip(
         case.outputs.items(), leaves(report.outputs), reals, results, strict=True
     ):
-        answers[name] = _answer(case, graph, given, dtype, ball, real, np.asarray(ieee))
-    return answers
+        per_output[name] = _answer(case, graph, given, dtype, ball, real, np.asarray(ieee))
+    return per_output
 
 
 def _number(a: Array, graph: Graph, position: int) -> Array:
@@ -139,10 +139,10 @@ def _rounded(operator: str, real: Any, dtype: np.dtype[Any], shape: tuple[int, .
     form = form_of(dtype)
     for bits in PRECISIONS:
         between = [ends(v) for v in np.asarray(real.at(bits), dtype=object).flat]
-        nearest = [math.nan if e is None else nearest_of(*e, form) for e in between]
-        if None not in nearest:
+        nearby = [math.nan if e is None else nearest_of(*e, form) for e in between]
+        if None not in nearby:
             texts = [_text(e[0]) if e is not None and e[0] == e[1] else None for e in between]
-            return np.array(nearest, dtype=np.float64).reshape(shape), texts
+            return np.array(nearby, dtype=np.float64).reshape(shape), texts
     raise undecided(operator)
 
 
