@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from onnx import TensorProto, ValueInfoProto
 
@@ -58,6 +59,10 @@ def _open_sizes(info: ValueInfoProto) -> list[int]:
     return [i for i, d in enumerate(kind.shape.dim) if d.dim_value < 1] if kind.HasField("shape") else [-1]
 
 
+def _dims(info: ValueInfoProto) -> list[Any]:
+    return list(info.type.tensor_type.shape.dim)
+
+
 def _is_batch(info: ValueInfoProto, axes: list[int]) -> bool:
     """Whether the only open size is a name on axis 0."""
     return axes == [0] and bool(info.type.tensor_type.shape.dim[0].dim_param)
@@ -82,7 +87,9 @@ def shaped(view: View) -> Iterator[Spot]:
         axes = [-1] if info is None else _open_sizes(info)
         if info is None or (axes and not _is_batch(info, axes)):
             where = "" if axes == [-1] else f" on axis {', '.join(map(str, axes))}"
-            yield Spot(f"its shape is not written{where}", place)
+            empty = info is not None and any(d.HasField("dim_value") for d in _dims(info) if d.dim_value < 1)
+            text = f"a size is not above 0{where}" if empty else f"its shape is not written{where}"
+            yield Spot(text, place, cure="" if empty else None)
         else:
             yield from _agrees(view, name, info, place)
 
