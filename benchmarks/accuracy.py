@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import onnxruntime
 import torch
@@ -127,7 +128,7 @@ NODES: dict[str, Node] = {
     ),
     "LRN": Node({"X": (CELLS // 200, 10, 5, 2)}, {"size": 3}, exponents=MILD),
     "LpPool": Node({"X": (CELLS // 24, 1, 13)}, {"kernel_shape": [2]}, exponents=(-20, 20)),
-    "GlobalLpPool": Node({"X": (CELLS // 32, 16, 3, 3)}, exponents=(-20, 20)),
+    "GlobalLpPool": Node({"X": (CELLS // 32, 16, 3, 3)}, exponents=(-20, 20), version=21),
     **{
         name: Node({"X": MANY}, constants={"axes": INT([1])}, exponents=MILD)
         for name in ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp")
@@ -188,7 +189,7 @@ def runners(file: bytes, graph: Any) -> dict[str, Callable[..., Array]]:
     known = {
         "torch": lambda *a: on_torch(*(torch.from_numpy(x) for x in a)).detach().numpy(),
         "onnxruntime": lambda *a: session.run(None, {n: x.astype(kinds[n]) for n, x in zip(kinds, a, strict=True)})[0],
-        "jax": lambda *a: np.asarray(jax.jit(on_jax)(*a)),
+        "jax": lambda *a: np.asarray(on_jax(*map(jnp.asarray, a))),
     }
     return {engine: run for engine, run in known.items() if session or engine != "onnxruntime"}
 
@@ -222,7 +223,11 @@ def hunt(name: str, node: Node) -> bool:
         for engine, run in engines.items():
             arithmetic = Arithmetic(execution="node", ulps=ULPS_OF[engine])
             ball = radius(graph, *fed, arithmetic=arithmetic, backend="torch", formats=graph.formats).outputs
-            most[part][engine], lost = used(ball, run(*given))
+            try:
+                most[part][engine], lost = used(ball, run(*given))
+            except Exception as error:  # an engine that refuses has no error to measure
+                print(f"{name} on {engine}: {type(error).__name__} {str(error)[:100]}", file=sys.stderr)
+                continue
             outside += lost
             if engine == ENGINES[0]:
                 count, open_ = count + ball.value.size, open_ + int(np.isinf(ball.radius).sum())

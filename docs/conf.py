@@ -70,9 +70,10 @@ def links(app: Any, name: str, source: list[str]) -> None:
     include = re.fullmatch(r"```\{include\} (\S+)\n```\n?", text)
     if include:  # read here, so that its links are seen
         text = (ROOT / "docs" / name).parent.joinpath(include[1]).resolve().read_text()
-    if name == "reference/contract":  # a target per rule, by its label
+    if name == "reference/contract":  # targets that pages can link to: of a rule, by its label
         text = re.sub(rf"^(#+ {RULE})", r"(\2)=\n\1", text, flags=re.MULTILINE)
-    text = re.sub(r'^<a id="([a-z0-9-]+)"></a>$', r"(\1)=", text, flags=re.MULTILINE)  # a target that pages can link to
+    else:  # by its anchor
+        text = re.sub(r'^<a id="([a-z0-9-]+)"></a>$', r"(\1)=", text, flags=re.MULTILINE)
     text = re.sub(r"\n\n```$", "\n```", text, flags=re.MULTILINE)  # the empty line that ends an example
     source[0] = re.sub(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)", there, text)
 

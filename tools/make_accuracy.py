@@ -132,7 +132,7 @@ def hunted(name: str) -> list[str]:
     """What executions used of the bound: the operator's line in benchmarks/accuracy.txt."""
     for line in HUNTED.read_text(encoding="utf-8").splitlines() if HUNTED.exists() else ():
         words = line.split()
-        if len(words) == 11 and words[0] == name:
+        if len(words) == 11 and words[0] == name and words[9] == "%":
             rows = [
                 f"| {what} | {' | '.join(words[k : k + 3])} |" for what, k in (("exact inputs", 2), ("inputs off", 5))
             ]

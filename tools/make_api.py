@@ -60,7 +60,7 @@ def public(module: str) -> list[str]:
 
 def document() -> str:
     parts = ["# Every public name\n\n"]
-    parts.append("One page each: its formula, its rules by label, an example. `specgrad rule W2` prints a rule.\n\n")
+    parts.append("One page each: its formula, its rules by label, an example. `specgrad explain W2` prints a rule.\n\n")
     for title, names in grouped().items():
         parts += section(title, "specgrad", names)
     for title, module in MODULES.items():

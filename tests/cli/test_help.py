@@ -14,7 +14,7 @@ import pytest
 import specgrad as sg
 
 pytest.importorskip("typer")
-NAMES = ("show", "audit", "conformance", "runtimes", "explain", "rule", "certify", "check-certificate")
+NAMES = ("show", "audit", "conformance", "runtimes", "explain", "certify", "check-certificate")
 NAMES += ("tolerance", "preserve", "compare", "tiles", "window", "profile", "accuracy", "vectors", "evidence")
 NAMES += ("campaign estimate", "campaign run", "campaign status", "campaign collect")
 

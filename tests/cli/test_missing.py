@@ -33,7 +33,7 @@ COMMANDS = {
     "conformance --runtime onnxruntime --operator relu --count 8": "onnx onnxruntime",
     "runtimes": "",
     "explain net.onnx --output 0,1": "onnx",
-    "rule W2": "",
+    "explain W2": "",
     "--version": "",
     "certify net.onnx p.vnnlib": "torch onnx",
     "certify arrays.json --input x.npy --label 0 --eps 0.1": "torch safetensors",
@@ -94,7 +94,7 @@ def without(package: str, commands: list[str], place: Path) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_command_that_needs_it_says_so(package: str, place: Path) -> None:
-    who = [c for c, needs in COMMANDS.items() if package in needs.split()] or ["rule W2"]
+    who = [c for c, needs in COMMANDS.items() if package in needs.split()] or ["explain W2"]
     without(package, who[:1], place)
 
 

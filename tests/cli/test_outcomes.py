@@ -27,7 +27,7 @@ GOOD = {
     "conformance": "conformance --runtime onnxruntime --operator relu --count 8",
     "explain": "explain net.onnx --output 0,0",
     "runtimes": "runtimes",
-    "rule": "rule W2",
+    "rule": "explain W2",
     "certify": "certify net.onnx p.vnnlib --seconds 10",
     "check-certificate": "check-certificate c.json net.onnx p.vnnlib",
     "preserve": "preserve net.onnx data.npz --runtime none",
@@ -104,6 +104,14 @@ USAGE += [
     "vectors --list --operator Flat",
     "vectors --out .",
     "vectors --out net.onnx",
+]
+USAGE += [
+    "rule",
+    "explain Q9",
+    "explain net.onnx",
+    "explain g.json --layer x",
+    "explain --output 0",
+    "explain W2 --output 0",
 ]
 USAGE += ["compare net.onnx", "compare net.onnx net.onnx --eps -1", "compare net.onnx net.onnx --eps few"]
 USAGE += [
@@ -270,14 +278,21 @@ def test_what_is_right_is_0_and_strict_json(name: str, json_too: str, folder, ru
 
 
 def test_rules_are_printed_and_listed(folder, run) -> None:
-    assert run("rule W2")[1].startswith("[W2] The window fits\n")
-    assert json.loads(run("rule [W2] --json")[1])["text"] == run("rule W2")[1].rstrip("\n")
-    assert "P6" in run("rule")[1]
-    assert "W3" in json.loads(run("rule --json")[1])["rules"]
+    assert run("explain W2")[1].startswith("[W2] The window fits\n")
+    assert json.loads(run("explain [W2] --json")[1])["text"] == run("explain W2")[1].rstrip("\n")
+    assert "P6" in run("explain")[1]
+    assert "W3" in json.loads(run("explain --json")[1])["rules"]
+
+
+@pytest.mark.parametrize("json_too", ["", " --json"])
+def test_a_command_that_moved_says_where_it_went(folder, run, json_too: str) -> None:
+    code, out, err = run(f"rule W2{json_too}")
+    assert code == 3
+    assert "specgrad explain W2 prints a rule" in out + err
 
 
 def test_an_error_ends_with_its_label(folder, run) -> None:
-    assert run("certify net.onnx p.vnnlib --execution merged")[2].endswith(" (specgrad rule P5)\n")
+    assert run("certify net.onnx p.vnnlib --execution merged")[2].endswith(" (specgrad explain P5)\n")
 
 
 @pytest.mark.parametrize("json_too", ["", " --json"])

@@ -23,6 +23,7 @@ def test_the_commands_of_the_page(folder: Path, run) -> None:
     np.save(folder / "x.npy", x)
     h = x @ np.float32([[1, 1], [1, -1]])
     np.savez(folder / "target.npz", x=x, h=h, y=np.maximum(h, 0))
-    codes = {line.split()[0]: run(line)[0] for line in LINES}
+    codes = {" ".join(line.split()[:1] + line.split()[2:3] * ("--normalise" in line)): run(line)[0] for line in LINES}
     names = ("tolerance", "audit", "preserve", "certify", "check-certificate")
-    assert codes == {"profile": FINDINGS, **dict.fromkeys(names, 0)}
+    assert codes.pop("profile --normalise") in (0, 2)  # what is written breaks nothing; the texts leave some undecided
+    assert codes == {"profile": FINDINGS, "evidence": FINDINGS, **dict.fromkeys(names, 0)}

@@ -123,7 +123,7 @@ os.execv(sys.executable, [sys.executable, "-m", "specgrad", *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("command", ["rule", "rule --json", "rule W2", "--help", "show big.json", "runtimes"])
+@pytest.mark.parametrize("command", ["explain", "explain --json", "explain W2", "--help", "show big.json", "runtimes"])
 def test_a_reader_who_closes_the_pipe_is_no_event(command: str, big: Path) -> None:
     done = subprocess.run([sys.executable, "-c", UNREAD, *command.split()], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

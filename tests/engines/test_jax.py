@@ -333,3 +333,13 @@ def test_compiled_graphs_differentiate() -> None:
     x = jnp.asarray(integers((2, 4, 4), 0))
     want = jax.grad(lambda v: sg.max_pool(sg.relu(v), (2, 2)).sum())(x)
     np.testing.assert_array_equal(jax.grad(compile_graph(graph))(x), want)
+
+
+def test_known_positions_inside_jit() -> None:
+    """Positions that are constants of the graph are examined as constants; the last of them would be outside."""
+    at = np.array([[2, 0, 1]])
+    graph = sg.trace(lambda x: sg.apply(sg.REGISTRY["take"], x, at, rank=1, empty=False), (1, 3))
+    assert np.asarray(sg.compile(graph, "jax")(jnp.asarray([[1.0, 2.0, 3.0]]))).tolist() == [[3.0, 1.0, 2.0]]
+    outside = sg.trace(lambda x: sg.apply(sg.REGISTRY["take"], x, at + 1, rank=1, empty=False), (1, 3))
+    with pytest.raises(sg.ShapeError, match=r"indices must lie in 0\.\.2; got 1\.\.3"):
+        sg.compile(outside, "jax")(jnp.asarray([[1.0, 2.0, 3.0]]))

@@ -497,3 +497,61 @@ def test_the_page_is_current() -> None:
     for name, known in OPERATORS.items():
         row = next(line for line in document.splitlines() if line.startswith(f"| {name} |"))
         assert all(a in row for v in known.versions for a in onnx.defs.get_schema(name, v, "").attributes)
+
+
+# --- what an Expand repeats ---------------------------------------------------------------------------------------
+
+
+def _expanded(op: str, shape: tuple[int, ...], *more: Any, expanded: int, **attributes: Any) -> tuple[Any, Any]:
+    """A node on x and constants, and the same with an Expand between it and one of them."""
+    arrays = {f"c{i}": np.asarray(a, np.float32) for i, a in enumerate(more)}
+    result = (shape[0], arrays["c0"].shape[0]) if op == "Gemm" else shape
+    tensors = [onnx.numpy_helper.from_array(a, n) for n, a in arrays.items()]
+    tensors.append(onnx.numpy_helper.from_array(np.array(result, np.int64), "shape"))
+    info = onnx.helper.make_tensor_value_info
+    made = []
+    for name in (f"c{expanded}", "whole"):
+        inputs = ["x", *(name if k == f"c{expanded}" else k for k in arrays)]
+        nodes = [onnx.helper.make_node(op, inputs, ["y"], **attributes)]
+        if name == "whole":
+            nodes.insert(0, onnx.helper.make_node("Expand", [f"c{expanded}", "shape"], ["whole"]))
+        ends = [info("x", 1, shape)], [info("y", 1, result)]
+        made.append(from_onnx(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", *ends, tensors))))
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_bias_that_is_expanded_is_the_bias(rows: int) -> None:
+    from specgrad.same.structure import same_node_for_node
+
+    w, b = np.arange(8).reshape(4, 2), np.arange(4)
+    plain, written = _expanded("Gemm", (rows, 2), w, b, expanded=1, transB=1)
+    assert same_node_for_node(plain, written)
+    x = np.arange(2.0 * rows).reshape(rows, 2)
+    assert (written(x) == x @ w.T + b).all()
+    full = np.arange(4.0 * rows).reshape(rows, 4)  # a matrix that repeats no row
+    other, _ = _expanded("Gemm", (rows, 2), w, full, expanded=1, transB=1)
+    assert (other(x) == x @ w.T + full).all()
+
+
+def test_an_exponent_that_is_expanded_is_one_number() -> None:
+    from specgrad.same.structure import same_node_for_node
+
+    plain, written = _expanded("Pow", (300, 300), 2.0, expanded=0)  # more cells than are computed while importing
+    assert same_node_for_node(plain, written)
+    assert (written(np.full((300, 300), 3.0)) == 9).all()
+    with pytest.raises(sg.SpecgradError, match="the exponent must be one number"):
+        _expanded("Pow", (2, 3), [1.0, 2.0, 3.0], expanded=0)
+
+
+@pytest.mark.parametrize("mode", ["up", "down"])
+def test_round_mode_of_cast_is_its_default_or_refused(mode: str) -> None:
+    info = onnx.helper.make_tensor_value_info
+    node = onnx.helper.make_node("Cast", ["x"], ["y"], to=10, round_mode=mode, saturate=1)
+    graph = onnx.helper.make_graph([node], "g", [info("x", 1, [2])], [info("y", 10, [2])])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 25)])
+    if mode == "up":
+        assert from_onnx(model).nodes
+    else:
+        with pytest.raises(sg.SpecgradError, match="round_mode='down' is not supported"):
+            from_onnx(model)

@@ -545,7 +545,7 @@ def _(name: str, rng: Rng, spread: int, share: float) -> Case:
     q, s = rng.choice((0, 10, 12, 18, 200, 255), 9).astype(float), numbers(rng, (), abs(spread), positive=True)
     r = radii(rng, s, share)
     less = exact(q - 7)
-    env = {"Q": less, "Y": less * Fraction(float(s))}
+    env = {"Q": less, "n": 1, "Y": less * Fraction(float(s))}
     return Case(name, model, {"S": s}, {"S": r}, env, (q, "S"))
 
 

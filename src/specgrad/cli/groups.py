@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import typer
 from typer.core import TyperGroup
 
 GROUPS = {
@@ -12,12 +13,18 @@ GROUPS = {
     "Does it hold?": ("certify", "check-certificate"),
     "Sign for it": ("profile", "accuracy", "vectors", "evidence"),
     "Run it large": ("tiles", "campaign"),
-    "Look at it": ("show", "window", "explain", "rule", "schema"),
+    "Look at it": ("show", "window", "explain", "schema"),
 }
+MOVED = {"rule": "specgrad explain W2 prints a rule, specgrad explain lists them"}
 
 
 class Grouped(TyperGroup):
     """Help with a heading per question; a command that no group names would come last, under its own heading."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in MOVED:
+            raise typer.BadParameter(f"there is no command {cmd_name} any more: {MOVED[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
         known = [name for names in GROUPS.values() for name in names if name in self.commands]

@@ -302,29 +302,41 @@ def runtimes(
 
 @app.command(epilog="Example: specgrad explain unet.onnx --layer node_conv2d_3 --output 0,2,5,7")
 def explain(
-    model: Model,
-    output: Annotated[str, typer.Option(help="The cell: one whole number per axis, with commas between.")],
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL|RULE",
+            help="A model: an .onnx file, a saved graph (.json), or module:attribute (PyTorch). "
+            "Or a rule, as errors quote it: W2. Default: list all rules.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(help="The cell of a model: one whole number per axis, with commas between.")
+    ] = None,
     layer: Annotated[str | None, typer.Option(help="Which layer; default: the model's first output.")] = None,
     inputs: Inputs = None,
     shape: Shapes = None,
     as_json: Json = False,
 ) -> None:
-    """Which inputs, which taps and which divisor give one output cell."""
+    """Which inputs, taps and divisor give one output cell of a model; or what a rule says that an error quotes."""
+    if output is None:
+        if layer or inputs or shape or (what is not None and (":" in what or Path(what).suffix)):
+            raise typer.BadParameter("a model needs --output, the cell to explain: --output 0,2,5,7")
+        _explain_rule(what, as_json)
+        return
+    if what is None:
+        raise typer.BadParameter("--output is a cell of a model: name the model")
     try:
         index = tuple(int(part) for part in output.split(","))
     except ValueError:
         raise typer.BadParameter(f"--output must be whole numbers with commas between; got {output!r}") from None
-    graph, _ = known_part(load_model(model), inputs or [], shape or [])
+    graph, _ = known_part(load_model(what), inputs or [], shape or [])
     explanation = run_explain(graph, index, layer)
     say("explain", "ok", explanation.to_json(), as_json, lambda: screen.show_explanation(Console(), explanation))
 
 
-@app.command(epilog="Example: specgrad rule W2")
-def rule(
-    label: Annotated[str | None, typer.Argument(help="As errors quote it: W2. Default: list all.")] = None,
-    as_json: Json = False,
-) -> None:
-    """A rule of the contract: its formula, an example, who enforces it."""
+def _explain_rule(label: str | None, as_json: bool) -> None:
+    """A rule of the contract: its formula, an example, who enforces it; without a label, all of them."""
     if label is None:
         titles = {name: text.partition("\n")[0].partition("] ")[2] for name, text in rules().items()}
         say("rule", "ok", {"rules": titles}, as_json, lambda: screen.show_rules(Console(), titles))

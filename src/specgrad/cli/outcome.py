@@ -125,7 +125,7 @@ def _meaning(error: BaseException) -> tuple[int, str]:
         place = f"{error.ctx.command_path.partition(' ')[2]}: ".lstrip(": ") if error.ctx is not None else ""
         return USAGE, f"{place}{error.format_message()}"
     if isinstance(error, SpecgradError):
-        tail = f" (specgrad rule {error.rule})" if error.rule else ""
+        tail = f" (specgrad explain {error.rule})" if error.rule else ""
         return CANNOT_TELL if isinstance(error, UnsupportedError) else USAGE, f"{error}{tail}"
     if isinstance(error, OSError) and error.filename is not None:
         return USAGE, f"{error.filename}: {error.strerror}"

@@ -98,7 +98,8 @@ def _positions(name: str, where: Array, cells: int, empty: bool) -> tuple[Array,
     """Positions that JAX can read, and a factor: 1, or NaN for a position outside, which only jit lets through."""
     low = -1 if empty else 0
     if not isinstance(where, jax.core.Tracer) and where.size:
-        least, most = int(where.min()), int(where.max())
+        known = np.asarray(where)  # inside jit, JAX's own minimum of a constant would be traced
+        least, most = int(known.min()), int(known.max())
         if least < low or most >= cells:
             raise ShapeError(name, f"indices must lie in {low}..{cells - 1}; got {least}..{most}")
         return jnp.maximum(where, 0) if empty else where, 1

@@ -181,6 +181,10 @@ class Walk:
                 self._visit(i, node)
             elif i in walked.layers:
                 self._begin(i)
+        for p in graph.real_outputs:
+            if p not in self.before:  # one value all over the box, as of a sign: exact and computed lie in its ball
+                self.total[p] = np.asarray(walked.balls[p].high - walked.balls[p].low) * SLACK
+                self.before[p] = np.zeros(graph.nodes[p].shape)
 
     def _begin(self, i: int) -> None:
         """An input is a number of the format; one that is subnormal may be read as 0."""
@@ -221,10 +225,14 @@ class Walk:
         return {**self.total, **same}, {**self.inside, **same}
 
     def _read(self, i: int, node: Node, total: Mapping[int, Array], inside: Mapping[int, Array]) -> list[Array | None]:
-        """Per argument, the error that this node reads."""
+        """Per argument, the error that this node reads.
+
+        What is inside a region lacks the region's roundings. Only a node that counts them itself may read that, a
+        linear one. A function of the same layer reads what the region gives, roundings included.
+        """
         reads: list[Array | None] = []
         for a in node.args:
-            merged = isinstance(a, int) and a in inside and self.walked.continues(a, i)
+            merged = isinstance(a, int) and a in inside and i in self.walked.shadows and self.walked.continues(a, i)
             reads.append((inside if merged else total).get(a) if isinstance(a, int) else None)
         return reads
 

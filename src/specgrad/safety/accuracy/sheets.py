@@ -219,16 +219,19 @@ def _sums() -> Iterable[Sheet]:
     einsum = replace(product, operator="Einsum", meaning="Y = F(A, B): the equation, as one sum of products")
     yield _with(einsum, (Step("K", "the sizes of all axes that are summed, multiplied"),))
     yield _resize()
-    scaled = Step("Q", "x - x_zero_point: exact, in integers")
+    scaled = (
+        Step("Q", "x - x_zero_point: exact, in integers"),
+        Step("n", "1; 2 where abs(Q) may exceed 1/u, as of int32: its conversion to the format rounds too"),
+    )
     yield Sheet(
         "DequantizeLinear",
         "Y = Q*S, Q = x - x_zero_point, S = x_scale",
         ("S",),
         abs(Q) * E_S,
-        u * abs(Q) * (abs(S) + E_S) + lost(1),
+        growth(N) * abs(Q) * (abs(S) + E_S) + lost(N),
         SUMS,
-        (scaled,),
-        abs(Q) * (abs(S) + E_S) * (1 + u),
+        scaled,
+        abs(Q) * (abs(S) + E_S) * (1 + growth(N)),
         conditions=(("powers of 2", "A scale 2**k, abs(k) <= 42, without error gives a normal product exactly: 0"),),
     )
 
@@ -424,7 +427,11 @@ def _integers() -> Iterable[Sheet]:
         Step(
             "E_V",
             "its error: that of Div",
-            E_X / least + abs(X) * E_S / (abs(S) * least) + growth(2) * (abs(X) + E_X) / least + lost(2),
+            E_X / least
+            + abs(X) * E_S / (abs(S) * least)
+            + growth(2) * (abs(X) + E_X) / least
+            + lost(2)
+            + where(1 / (2 * t) - abs(S) - E_S, (abs(X) + E_X) * t),
         ),
         Step("R_LOW", "saturate(round(V - E_V) + Z), ties to even"),
         Step("R_HIGH", "saturate(round(V + E_V) + Z)"),

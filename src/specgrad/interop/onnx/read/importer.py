@@ -114,6 +114,19 @@ class Importer:
         array = self.trace.constants[position] if node.op is CONSTANT else None
         return array.reshape(-1)[0].item() if array is not None and array.size == 1 and array.dtype != object else None
 
+    def repeated_row(self, name: str) -> Var | None:
+        """The row that a matrix repeats, where broadcasting made it, or a reshape to one row alone."""
+        value = self.values[name]
+        if not isinstance(value, Var) or len(value.shape) != 2:
+            return None
+        node = self.trace.nodes[value.id]
+        if node.op.name == "broadcast":
+            node = self.trace.nodes[node.operands()[0]]
+        if node.op.name != "reshape" or node.shape != (1, value.shape[1]):
+            return None
+        row = Var(self.trace, node.operands()[0])
+        return row if row.shape == value.shape[1:] else None
+
     def _not_yet_known(self, position: int) -> list[int]:
         seen, todo = set(), [position]
         while todo:

@@ -274,6 +274,8 @@ def _gemm(c: Call) -> Value:
     if len(a.shape) != 2 or len(b.shape) != 2:
         c.refuse(f"needs two matrices; got shapes {a.shape} and {b.shape}", "C1", ShapeError)
     plain = not first and second and alpha == 1 and beta == 1
+    if plain and bias is not None and (row := c.importer.repeated_row(c.input_name(2))) is not None:
+        bias = row  # an Expand wrote out what linear repeats by itself
     if plain and (bias is None or bias.shape == b.shape[:1]):
         return linear(b, bias, a)
     y = contract(a, b, f"{'ba' if first else 'ab'},{'cb' if second else 'bc'}->ac")

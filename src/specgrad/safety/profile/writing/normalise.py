@@ -17,9 +17,7 @@ from ....errors import SpecgradError, UnsupportedError, printable
 from ....interop.onnx import OnnxGraph, from_onnx
 from ....interop.onnx.file import gathered
 from ....process import Process
-from ....same.normal import normal_form
 from ....same.structure import same_node_for_node
-from ....same.terms import Table
 from ..digests import digests_of
 from ..outside import ask
 from ..report import Profile
@@ -29,10 +27,9 @@ from .opset import pin
 from .steps import STEPS
 
 MARK = "specgrad.normalised"
+SHOWN = "both files import to one graph, node for node, at the shapes written"
 MOST_BYTES = 2**31 - 1
 LARGEST = {float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64)}
-NODES = "node for node"
-FORMS = "node for node without the inserted Expands, and with them by normal forms over exact numbers"
 
 
 @dataclass(frozen=True)
@@ -42,13 +39,11 @@ class Normalised:
     data      its bytes
     digests   its side file's content
     changes   what was written differently, and how often
-    shown     how it was shown to mean the same: NODES or FORMS
     """
 
     data: bytes
     digests: Mapping[str, Any]
     changes: Mapping[str, int]
-    shown: str
 
     @property
     def side(self) -> str:
@@ -58,12 +53,12 @@ class Normalised:
     def to_json(self, file: str, before: Profile) -> dict[str, Any]:
         """With the name of the file, and what was found in the model before."""
         counts = Counter(f.rule for f in before.findings)
-        said = {"file": file, "changes": dict(self.changes), "shown": self.shown}
+        said = {"file": file, "changes": dict(self.changes), "shown": SHOWN}
         return {**said, "before": {"verdict": before.verdict, "digest": before.digest, "findings": dict(counts)}}
 
     def sentences(self) -> list[str]:
         said = [f"{what}: {times}" for what, times in self.changes.items()]
-        return [*said, f"both files import to one graph, {self.shown}, at the shapes written"]
+        return [*said, SHOWN]
 
 
 def normalise(
@@ -72,10 +67,9 @@ def normalise(
     """The model with everything written: defaults, types, shapes, padding, axes, broadcasts, one opset; no dead nodes.
 
     Functions are expanded by ONNX's own inliner first. What it gives and what is written are imported, and must be one
-    graph, node for node (bounds of Clip at the limits of the type count as absent ones): without the Expands that were
-    inserted, and with them, too, or one function by normal forms over exact numbers (specgrad.same). Otherwise, and
-    where a node has no meaning here or an input has an open size that `shapes` does not close, an UnsupportedError says
-    why, and there is nothing to write.
+    graph, node for node, weights bit for bit (specgrad.same; bounds of Clip at the limits of the type count as absent
+    ones). Otherwise, and where a node has no meaning here or an input has an open size that `shapes` does not close, an
+    UnsupportedError says why, and there is nothing to write.
 
     >>> from onnx import TensorProto
     >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 4]) for n in "xy")
@@ -83,8 +77,8 @@ def normalise(
     >>> opset = [helper.make_opsetid("", 18)]
     >>> file = helper.make_model(helper.make_graph([pool], "net", [x], [y]), opset_imports=opset)
     >>> done = normalise(file)
-    >>> done.shown, [a.name for a in onnx.load_from_string(done.data).graph.node[0].attribute]
-    ('node for node', ['kernel_shape', 'dilations', 'strides', 'pads', 'auto_pad', 'ceil_mode', 'storage_order'])
+    >>> [a.name for a in onnx.load_from_string(done.data).graph.node[0].attribute]
+    ['kernel_shape', 'dilations', 'strides', 'pads', 'auto_pad', 'ceil_mode', 'storage_order']
     """
     with nullcontext(process) if process is not None else Process(seconds=120) as runner:
         return _normalised(View(model, shapes=shapes, process=runner), runner)
@@ -103,9 +97,9 @@ def _normalised(view: View, process: Process) -> Normalised:
     if not any(p.key == MARK for p in draft.model.metadata_props):
         draft.model.metadata_props.add(key=MARK, value="see the side file")
     data = _valid(draft.model, process)
-    shown = _same(source, draft, view)
+    _check_same(source, draft.model, view)
     written = onnx.load_from_string(data)
-    return Normalised(data, digests_of(written, None, data), dict(draft.done), shown)
+    return Normalised(data, digests_of(written, None, data), dict(draft.done))
 
 
 def is_normalised(data: bytes) -> bool:
@@ -198,42 +192,14 @@ def _valid(model: onnx.ModelProto, process: Process) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _same(before: onnx.ModelProto, draft: Draft, view: View) -> str:
-    """How the two were shown to be one function.
-
-    Without the inserted Expands they are one graph, node for node. With them too, since broadcasting is a node of our
-    graphs; where an operator takes the smaller operand by itself (C of Gemm), by normal forms over exact numbers.
-    """
+def _check_same(before: onnx.ModelProto, after: onnx.ModelProto, view: View) -> None:
+    """Both are one graph, node for node. Broadcasting is a node of our graphs, whether a file has an Expand or not."""
     try:
-        first, plain, second = (
-            without_limits(from_onnx(m, input_shapes=view.sizes).at())
-            for m in (before, without_expands(draft.model, draft.expanded), draft.model)
-        )
-        if not same_node_for_node(first, plain):
-            raise _refuse(f"the two files do not import to one graph{_first_apart(first, plain)}")
-        if same_node_for_node(first, second):
-            return NODES
-        table = Table()
-        if normal_form(first, table).outputs != normal_form(second, table).outputs:
-            raise _refuse("what was written with its broadcasts could not be proven to be the same function")
-        return FORMS
-    except UnsupportedError:
-        raise
+        first, second = (without_limits(from_onnx(m, input_shapes=view.sizes).at()) for m in (before, after))
     except SpecgradError as error:
         raise _refuse(f"the two files could not be compared: {error}") from None
-
-
-def without_expands(model: onnx.ModelProto, expanded: Mapping[str, str]) -> onnx.ModelProto:
-    """The model with what the inserted Expands read in place of what they give."""
-    plain = onnx.ModelProto()
-    plain.CopyFrom(model)
-    del plain.graph.node[:]
-    for node in model.graph.node:
-        if node.output[0] not in expanded:
-            copy = plain.graph.node.add()
-            copy.CopyFrom(node)
-            copy.input[:] = [expanded.get(name, name) for name in node.input]
-    return plain
+    if not same_node_for_node(first, second):
+        raise _refuse(f"the two files do not import to one graph{_first_apart(first, second)}")
 
 
 def without_limits(graph: OnnxGraph) -> OnnxGraph:

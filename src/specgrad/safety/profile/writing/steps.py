@@ -148,7 +148,7 @@ def give_optional_inputs(draft: Draft) -> None:
 def _exact(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
     """The same cells with a start inside and an end that is reached; before the first cell is -size - 1.
 
-    >>> _exact(-2, sys.maxsize, 1, 5), _exact(-1, -sys.maxsize, -2, 5)
+    >>> _exact(-2, 2**63 - 1, 1, 5), _exact(-1, -(2**63), -2, 5)
     ((3, 5, 1), (4, -6, -2))
     """
     first, stop, _ = slice(start, end, step).indices(size)
@@ -199,5 +199,8 @@ STEPS: tuple[Callable[[Draft], None], ...] = (
     count_axes_from_the_front,
     give_optional_inputs,
     expand_broadcasts,
+    leave_out_the_dead,  # nodes that computed what is a constant by now
+    drop_empty_tails,
+    name_nodes,
+    leave_out_the_unused,
 )
-STEPS += (drop_empty_tails, name_nodes, leave_out_the_unused)
