@@ -186,6 +186,7 @@ ASKED_BEFORE = {
     "specgrad.scale.tile_job": {"torch", "jax"},
     "specgrad.scale.exchange": {"torch"},  # shard asks first
     "specgrad.scale.sharded": {"torch"},
+    "specgrad.safety.vectors.run_vectors": {"onnxruntime"},  # a program that a pack carries, and nobody imports
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
 }
 
