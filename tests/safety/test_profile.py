@@ -270,6 +270,14 @@ def test_what_is_no_model_is_an_error_in_one_line(data: bytes) -> None:
     assert verdict_of(data) in ("error", "broken")
 
 
+@pytest.mark.parametrize("name", ["strides", "pads", "kernel_shape", "dilations", "group", "auto_pad"])
+@pytest.mark.parametrize("value", [1.5, "word", [1.0], 7])
+def test_attributes_of_another_type_are_no_crash(name: str, value: Any) -> None:
+    node = (model := cases.without(name)).graph.node[0]
+    node.attribute.append(helper.make_attribute(name, value))
+    assert held(model).verdict != "no finding"
+
+
 def test_flipped_bytes_give_a_profile_or_one_error() -> None:
     """No rule may fall over what a file says."""
     rng, data = np.random.default_rng(0), cases.base().SerializeToString()

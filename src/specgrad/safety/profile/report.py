@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ...interop.onnx import MALFORMED
 from ...process import Process
 from . import file_rules, graph_rules, operator_rules, range_rules, type_rules, window_rules
 from .digests import SUFFIX, read_digests
@@ -136,6 +137,8 @@ def check_profile(
             findings += rule.findings(view)
         except NotCheckedError as reason:
             unchecked[rule.id] = str(reason)
+        except MALFORMED as error:  # the last net under files that no rule has met
+            findings.append(rule.fallen(f"could not be looked at: {type(error).__name__}: {error}"))
     data = path.read_bytes() if path is not None else view.model.SerializeToString()
     name = path.name if path is not None else "model"
     versions = {p: version(p) for p in ("specgrad", "onnx")}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ...errors import printable
 from .texts import Text
 from .view import FILE, Place, View
 
@@ -76,6 +77,10 @@ class Rule:
 
     def findings(self, view: View) -> list[Finding]:
         return [self._finding(spot) for spot in self.check(view)]
+
+    def fallen(self, what: str) -> Finding:
+        """Where the check itself could not go on: undecided."""
+        return self._finding(Spot(printable(what)[:400], undecided=True, cure=""))
 
     def _finding(self, spot: Spot) -> Finding:
         severity: Severity = "undecided" if self.level == "W" or spot.undecided else "broken"
