@@ -23,7 +23,8 @@ SECONDS = 60.0
     NEEDS,
     REQS,
     says="Overflow, division by 0 and arguments outside a domain are flagged per node, on a declared box of inputs: "
-    "what is not flagged cannot happen in any execution in float32, by proven bounds (crown); what is flagged may.",
+    "what is not flagged cannot happen in any float32 execution of the class fused, by proven bounds (crown); what is "
+    "flagged may.",
     cure="a narrower box of inputs, or a guard before the node",
 )
 def ranges(view: View) -> Iterator[Spot]:
