@@ -107,6 +107,11 @@ def wide(table: str) -> str:
     return f'<div class="wide">{table}</div>'
 
 
+def picture(svg: str) -> str:
+    """A drawing inside a page, where its namespace goes without saying: no address stands in a report."""
+    return wide(svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1))
+
+
 def legend(meanings: Mapping[str, str], used: Iterable[str]) -> str:
     """The words of the page that need a sentence."""
     kinds = [k for k in meanings if k in set(used)]

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import SpecgradError
 from ..graph.graph import INPUT, Graph, Node
 from ..graph.show import data_inputs, describe, receptive_fields
-from ..page import escape, executions, kind_of, named, page, wide
+from ..page import escape, executions, kind_of, named, page, picture, wide
 from ..scalar import upward, widths
 from .box import Bounds, Box, numpy_of
 from .crown import crown
@@ -96,7 +96,7 @@ def _summary(bounds: Bounds, rows: Sequence[LayerBounds]) -> str:
 def _layers(graph: Graph, bounds: Bounds, rows: Sequence[LayerBounds]) -> list[str]:
     """The picture, where one can be drawn, and the table."""
     try:
-        drawn = f"<h2>The network</h2>{wide(graph.draw(bounds).svg)}"
+        drawn = f"<h2>The network</h2>{picture(graph.draw(bounds).svg)}"
     except SpecgradError as error:
         drawn = f"<p>{escape(str(error))}</p>"
     head = (

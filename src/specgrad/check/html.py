@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..errors import SpecgradError
 from ..graph.graph import Graph
-from ..page import escape, executions, kind_of, legend, level, named, page, plot, text_at, tone_of, wide
+from ..page import escape, executions, kind_of, legend, level, named, page, picture, plot, text_at, tone_of, wide
 from .attribution import Attribution, Difference
 from .audit import Audit
 from .conformance import Conformance, Finding
@@ -135,7 +135,7 @@ def _picture(audit: Audit, graph: Graph | None) -> str:
     if graph is None or not audit.layers:
         return ""
     try:
-        drawn = wide(graph.draw(audit).svg)
+        drawn = picture(graph.draw(audit).svg)
     except SpecgradError as error:  # a picture is not worth a report
         drawn = f"<p>None: {escape(str(error))}</p>"
     unfolded = " open" * (len(audit.layers) <= MOST_DRAWN)
