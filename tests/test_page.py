@@ -30,16 +30,21 @@ def variables(block: str) -> dict[str, str]:
 
 def pages() -> dict[str, dict[str, str]]:
     """The colours that the style sheet itself states."""
-    light, dark = re.findall(r":root \{([^}]*)\}", STYLE)
-    return {"light": variables(light), "dark": variables(dark)}
+    light, dark, paper = re.findall(r":root \{([^}]*)\}", STYLE)
+    return {"light": variables(light), "dark": variables(dark), "print": variables(paper)}
 
 
-@pytest.mark.parametrize("which", ["light", "dark"])
+@pytest.mark.parametrize("which", ["light", "dark", "print"])
 @pytest.mark.parametrize("text", ["ink", "soft", "good", "bad", "open", "link"])
 def test_every_text_can_be_read(which: str, text: str) -> None:
     colours = pages()[which]
     assert contrast(colours[text], colours["paper"]) >= 4.5
     assert contrast(colours[text], colours["shade"]) >= 4.5  # of code, and of the row that was linked to
+
+
+def test_paper_is_white_whatever_the_screen_is() -> None:
+    assert pages()["print"] == pages()["light"]
+    assert STYLE.index("prefers-color-scheme: dark") < STYLE.rindex("@media print")  # the last one wins
 
 
 def test_no_other_colour_is_used() -> None:
