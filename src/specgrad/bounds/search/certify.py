@@ -374,11 +374,16 @@ class _Run:
 
     def _split(self, case: Case, root: Any) -> Any:
         """Input splits, for all rows of the case."""
-        from .inputs import Boxes, split_inputs
+        from .inputs import split_inputs
+
+        return split_inputs(self.network, case, self._boxes(case, root), self.deadline, self.progress)
+
+    def _boxes(self, case: Case, root: Any) -> Any:
+        from .inputs import Boxes
 
         rows = [(row, limit) for a in case.alternatives for row, limit in zip(a.rows, a.limits, strict=True)]
         owner = [k for k, a in enumerate(case.alternatives) for _ in a.limits]
-        return split_inputs(self.network, case, Boxes(root, *_tensors(rows), owner), self.deadline, self.progress)
+        return Boxes(root, *_tensors(rows), owner)
 
     def _search(self, root: Any, rows: list[_Row]) -> Any:
         """Relu splits for the row that is nearest to excluding each alternative."""
