@@ -19,7 +19,8 @@ from specgrad.properties.vnnlib import read_text
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.search.certify import certify, halves, target  # noqa: E402
+from specgrad.bounds.search.certify import certify, target  # noqa: E402
+from specgrad.bounds.search.inputs import Open  # noqa: E402
 
 
 def identity() -> sg.Graph:
@@ -194,15 +195,23 @@ def test_halves_hold_every_float32_number_once() -> None:
     expected = [low]
     while expected[-1] < high:
         expected.append(np.nextafter(expected[-1], np.float32(1)))
-    boxes, found = [whole], []
+    boxes, found = [tuple(float(end[0]) for end in whole.outer())], []
     while boxes:
-        box = boxes.pop()
-        parts = halves(box)
-        found += [] if parts else [box.low[0]]
-        assert parts or box.low == box.high
+        first, last = boxes.pop()
+        parts = cut(first, last)
+        found += [] if parts else [Fraction(first)]
+        assert parts or first == last
         boxes += parts
     assert sorted(found) == [Fraction(float(v)) for v in expected]
     assert len(found) > 10
+
+
+def cut(first: float, last: float) -> list[tuple[float, float]]:
+    """The two parts of a box of one input; none where it is one number."""
+    low, high = (torch.full((1, 1), end, dtype=torch.float64) for end in (first, last))
+    nothing = torch.zeros((1, 1), dtype=torch.float64)
+    parts = Open(low, high, nothing, nothing, torch.ones((1, 1, 1), dtype=torch.float64), torch.tensor([0])).cut()
+    return [] if parts is None else [(float(a), float(b)) for a, b in zip(*parts, strict=True)]
 
 
 def test_single_inputs_that_rounding_decides_end_soon() -> None:

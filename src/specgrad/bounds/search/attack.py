@@ -161,6 +161,16 @@ def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Cou
     return None
 
 
+def confirmed_of(network: DeployedNetwork, case: Case, points: Any) -> Counterexample | None:
+    """The first of some flat inputs that breaks the property; what many at once say is run alone."""
+    import torch
+
+    with torch.no_grad():
+        aims = _Aims(case.alternatives)
+        gaps = (aims.rows[None] @ network.batch(points)[:, None, :, None])[..., 0] - aims.limits
+    return _confirm(network, case, points, gaps.amax(2).amin(1))
+
+
 def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | None:
     """One input by itself, as it would be deployed."""
     y = network.run(x)

@@ -33,7 +33,6 @@ _Row = tuple[Array, Fraction]  # row.y > limit excludes an alternative
 QUICK = Effort(starts=1, steps=20)
 FEW_INPUTS = 16  # splitting inputs pays where there are this few
 ONE_INPUT = "the box holds one input alone, and rounding decides there"
-FEW_PROBLEMS = 256  # relu splits of one input box before its inputs are split
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,84 +348,50 @@ class _Run:
         return [k for k in open_ if not margins[k] > 0]
 
     def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> Verdict:
-        """Branch and bound on relus, and on inputs: where they are few, or where no relu is left to split."""
-        start = time.monotonic()
-        small = len(case.low) <= FEW_INPUTS
-        outcome = self._search(root, rows, FEW_PROBLEMS if small else None)
-        for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):
-            margins[k] = max(margins[k], _margin(bound, limit))
-        counterexample, settled, count = None, outcome.settled, outcome.problems
-        if not settled and self._left():  # few inputs, or no relu left to split
-            counterexample, settled, more = self._halve(case)
-            count += more
+        """Where inputs are few they are split; elsewhere relus, and inputs where no relu is left to split."""
+        start, count, settled, worst = time.monotonic(), 0, False, -np.inf
+        counterexample: Counterexample | None = None
+        if len(case.low) > FEW_INPUTS:
+            outcome = self._search(root, rows)
+            count, settled = outcome.problems, outcome.settled
+            for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):
+                margins[k] = max(margins[k], _margin(bound, limit))
+        if not settled and self._left():
+            outcome = self._split(case, root)
+            counterexample, settled, worst = outcome.counterexample, outcome.settled, outcome.worst
+            count += outcome.problems
         self.stages["branch"] = time.monotonic() - start
         if counterexample is not None:
             return replace(self._broken(case, counterexample), problems=count)
-        kind: Kind = "holds" if settled else "unknown"
-        reason = "" if settled else ONE_INPUT if not halves(case) else f"{count} subproblems were not enough"
-        return Verdict(kind, None, (tuple(margins),), self.stages, count, reason)
+        if settled:
+            return Verdict("holds", None, (tuple(margins),), self.stages, count)
+        low, high = case.outer()
+        reason = f"{count} subproblems were not enough"
+        reason += f"; the worst open one lacks {-worst:.3g}" if np.isfinite(worst) else ""
+        return Verdict(
+            "unknown", None, (tuple(margins),), self.stages, count, ONE_INPUT if (low == high).all() else reason
+        )
 
-    def _search(self, root: Any, rows: list[_Row], most: int | None) -> Any:
+    def _split(self, case: Case, root: Any) -> Any:
+        """Input splits, for all rows of the case."""
+        from .inputs import split_inputs
+
+        return split_inputs(self.network, case, self._boxes(case, root), self.deadline, self.progress)
+
+    def _boxes(self, case: Case, root: Any) -> Any:
+        from .inputs import Boxes
+
+        rows = [(row, limit) for a in case.alternatives for row, limit in zip(a.rows, a.limits, strict=True)]
+        owner = [k for k, a in enumerate(case.alternatives) for _ in a.limits]
+        return Boxes(root, *_tensors(rows), owner)
+
+    def _search(self, root: Any, rows: list[_Row]) -> Any:
         """Relu splits for the row that is nearest to excluding each alternative."""
         from .branch_and_bound import branch, narrowed
 
-        options = {} if most is None else {"most": most}
         bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
         stacked, targets = _tensors(rows)
-        return branch(bounder, stacked, targets, seconds=self._left(), progress=self.progress, **options)
-
-    def _halve(self, case: Case) -> tuple[Counterexample | None, bool, int]:
-        """Input splits: halves of halves, each with an attack, linear bounds and some relu splits of its own."""
-        boxes, count = halves(case), 0
-        stuck = not boxes  # what cannot be cut stays open
-        while boxes and self._left():
-            box = boxes.pop()
-            counterexample = attack(self.network, common(box, case), replace(QUICK, seconds=self._left()))
-            if counterexample is not None:
-                return counterexample, False, count
-            margins, nearest, root, _ = self._crown(box)
-            open_ = [k for k, margin in enumerate(margins) if not margin > 0]
-            rest = replace(box, alternatives=tuple(box.alternatives[k] for k in open_))
-            if open_:
-                rows = [nearest[k] for k in open_]
-                outcome = self._search(root, rows, FEW_PROBLEMS) if root is not None else None
-                count += 1 if outcome is None else outcome.problems
-                if outcome is None or not outcome.settled:
-                    boxes += halves(rest)
-                    stuck |= not halves(rest)
-            self._say("input splits", count, count + len(boxes))
-        return None, not boxes and not stuck, count
-
-
-def halves(case: Case) -> list[Case]:
-    """Two boxes that hold every float32 number of a case's outer box; none if there is one input alone.
-
-    The widest cell is cut between two neighbouring float32 numbers, so cutting ends.
-
-    >>> [(float(c.low[0]), float(c.high[0])) for c in halves(Case((Fraction(0),), (Fraction(1),), ()))]
-    [(0.0, 0.5), (0.5000000596046448, 1.0)]
-    """
-    low, high = case.outer()
-    k = int(np.argmax(high - low))
-    if low[k] == high[k]:
-        return []
-    middle = np.float32((low[k] + high[k]) / 2)
-    middle = min(middle, np.nextafter(np.float32(high[k]), np.float32(-np.inf)))
-    cut = Fraction(float(middle)), Fraction(float(np.nextafter(middle, np.float32(np.inf))))
-    ends = Fraction(low[k]), Fraction(high[k])
-    return [_with_cell(case, k, ends[0], cut[0]), _with_cell(case, k, cut[1], ends[1])]
-
-
-def _with_cell(case: Case, k: int, low: Fraction, high: Fraction) -> Case:
-    lows, highs = ((*ends[:k], end, *ends[k + 1 :]) for ends, end in ((case.low, low), (case.high, high)))
-    return replace(case, low=lows, high=highs)
-
-
-def common(box: Case, case: Case) -> Case:
-    """What a box has in common with a case's own box, which it may leave by a rounding."""
-    low = tuple(max(a, b) for a, b in zip(box.low, case.low, strict=True))
-    high = tuple(min(a, b) for a, b in zip(box.high, case.high, strict=True))
-    return replace(box, low=low, high=high)
+        return branch(bounder, stacked, targets, seconds=self._left(), progress=self.progress)
 
 
 def _margin(bound: float, limit: Fraction) -> float:

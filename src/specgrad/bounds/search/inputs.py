@@ -1,0 +1,238 @@
+"""Input splits: boxes by the hundred, bounded in batches, each layer narrowed again on every box.
+
+A box is cut across the axis that promises most. For row r of the alternative that is nearest to happening, and axis j,
+half a box is better by about abs(A_rj)*w_j/2, A being the row's slopes over the inputs and w the widths; the best of
+
+    margin_r + abs(A_rj)*w_j/2          over rows r and axes j
+
+is what is cut. Errors and sizes are those of the whole box, which hold on every part of it. Every bound is rigorous for
+the deployed network: it is crown's own backward pass, on several boxes at once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...properties.property import Case
+from ...rounding.ledger import LINE
+from ..linear.backward import Parts, State, backward
+from ..linear.layers import Ends, Joint, Opaque
+from ..linear.network import Forward
+from ..linear.readers import open_cells, readers_of
+from .attack import Counterexample, DeployedNetwork, confirmed_of
+
+Progress = Callable[[str, int, int], None]
+BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of an objective at its widest node, all boxes together
+TRIED = 64  # boxes of a batch whose middles and corners are run
+FLAT = 1e-3  # a slope this far below the steepest one may be cut for its width alone
+STEPS = 25  # of the search for weights of several rows
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a search ended: with a counterexample, settled, or neither; its boxes, and the worst margin that is open."""
+
+    counterexample: Counterexample | None
+    settled: bool
+    problems: int
+    worst: float = math.inf
+
+
+class Boxes:
+    """Bounds of all rows of a case on parts of the box of one walk.
+
+    rows, targets   a row excludes its alternative where row.y reaches the target
+    owner           the alternative of every row
+    """
+
+    def __init__(self, root: Forward, rows: Tensor, targets: Tensor, owner: Sequence[int]) -> None:
+        self.root, self.rows, self.targets, self.owner = root, rows.double(), targets, torch.tensor(owner)
+        self.count = max(owner) + 1
+        self.several = torch.bincount(self.owner) > 1
+        graph = root.graph
+        (self.input,), (self.output,) = graph.input_positions, graph.output_positions
+        self.shapes = {i: graph.nodes[i].shape for i in (self.input, self.output)}
+        self.slack = root.slack(self.output, rows[None])[0]
+        self.joint = any(isinstance(layer, Joint) for layer in root.layers.values())  # these ask for whole batches
+        self.narrowed = list(self._narrowed())
+        widest = max(math.prod(layer.node.shape) for layer in root.layers.values())
+        most = max([len(rows), *(2 * len(cells) for _, cells in self.narrowed)])
+        self.batch = max(1, min(BATCH, CELLS // (most * widest)))
+
+    def _narrowed(self) -> Iterator[tuple[int, Tensor]]:
+        """Nodes whose ranges others read, and the cells that the whole box leaves open."""
+        for i, readers in sorted(readers_of(self.root.graph).items()):
+            layer = self.root.layers.get(i)
+            if layer is None or isinstance(layer, Opaque):
+                continue
+            cells = np.flatnonzero(open_cells(readers, *self.root.ends(i)))
+            if len(cells):
+                yield i, torch.from_numpy(cells)
+
+    @torch.no_grad()
+    def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, State]:
+        """Of boxes (N, inputs): margins (N, rows), slopes (N, rows, inputs), which of them hold an execution."""
+        ends: dict[int, Ends] = {self.input: tuple(e.reshape(-1, *self.shapes[self.input]) for e in (low, high))}  # type: ignore[dict-item]
+        alive = torch.ones(len(low), dtype=torch.bool)
+        for i, cells in self.narrowed:
+            ends[i], fits = self._narrow(i, cells, ends, len(low))
+            alive &= fits
+        state, slopes = self.root.state.on(ends), {}
+
+        def told(i: int, part: Parts, *_: Any) -> None:
+            if i == self.input:
+                slopes[i] = part.whole
+
+        lower = self._proven(backward(state, self._seeds(self.output, self.rows[None], len(low)), told), self.slack)
+        if self.input in slopes:
+            a = slopes[self.input].flatten(2).expand(len(low), len(self.rows), -1)
+        else:
+            a = torch.zeros((len(low), len(self.rows), low.shape[1]), dtype=low.dtype)
+        return (lower - self.targets).expand(len(low), -1), a, alive, state
+
+    def _proven(self, reference: Tensor, slack: Tensor) -> Tensor:
+        """A bound of the values that are computed, from one of their reference."""
+        return reference - slack - LINE * reference.abs()
+
+    def _seeds(self, i: int, rows: Tensor, boxes: int) -> dict[int, Tensor]:
+        """Rows (1, rows, cells) as objectives; every box may have its own copy, where layers ask for that."""
+        seeds = rows.reshape(len(rows), rows.shape[1], *self.root.graph.nodes[i].shape)
+        return {i: seeds.expand(boxes, *seeds.shape[1:]) if self.joint and len(seeds) == 1 else seeds}
+
+    def _narrow(self, i: int, cells: Tensor, ends: Mapping[int, Ends], boxes: int) -> tuple[Ends, Tensor]:
+        """The box of node i on every box of inputs; False where nothing is left of it."""
+        low, high = (end.flatten(1).expand(boxes, -1).clone() for end in self.root.state.ends[i])
+        one = torch.zeros((1, len(cells), low.shape[1]), dtype=torch.float64)
+        one[0, torch.arange(len(cells)), cells] = 1.0
+        both = backward(self.root.state.on(ends), self._seeds(i, torch.cat([one, -one], 1), boxes)).expand(boxes, -1)
+        low[:, cells] = torch.maximum(low[:, cells], both[:, : len(cells)])
+        high[:, cells] = torch.minimum(high[:, cells], -both[:, len(cells) :])
+        fits, shape = ~(low > high).any(1), self.root.graph.nodes[i].shape
+        return (torch.minimum(low, high).reshape(-1, *shape), torch.maximum(low, high).reshape(-1, *shape)), fits
+
+    def excluded(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Margins of alternatives (N, alternatives) and rows, slopes, and which boxes hold an execution."""
+        margins, a, alive, state = self.bounds(low, high)
+        best = margins.new_full((len(low), self.count), -torch.inf)
+        best.scatter_reduce_(1, self.owner.expand(len(low), -1), margins, "amax")
+        if bool(((best <= 0) & self.several & alive[:, None]).any()):
+            best = torch.maximum(best, self._weighted(low, high, margins, a, state))
+        return best, margins, a, alive
+
+    @torch.no_grad()
+    def _weighted(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor, state: State) -> Tensor:
+        """Rows of an alternative together: sum_r w_r (row_r.y - target_r) > 0 excludes it for any weights w >= 0.
+
+        Weights are found on the lines over the inputs; one more backward pass proves what they give.
+        """
+        middle, radius = ((low + high) / 2)[:, None], ((high - low) / 2)[:, None]
+        offset = margins - (a * middle).sum(2) + (a.abs() * radius).sum(2)
+        mine = self.owner == torch.arange(self.count)[:, None]
+        size = (a.abs() * radius).sum(2) + offset.abs() * FLAT + 1e-30
+        start = torch.where(mine, 1.0, 0.0) / size[:, None]
+        pull, best, weights = torch.zeros_like(start), margins.new_full((len(low), self.count), -torch.inf), start
+        for step in range(STEPS):
+            top = torch.where(mine, pull, -torch.inf).amax(2, keepdim=True)
+            w = torch.where(mine, start * torch.exp(pull - top), 0.0)
+            w = w / w.sum(2, keepdim=True)
+            least = middle - torch.einsum("nkr,nrj->nkj", w, a).sign() * radius
+            at = offset[:, None] + torch.einsum("nrj,nkj->nkr", a, least)
+            value = (w * at).sum(2)
+            better = value > best
+            best, weights = torch.where(better, value, best), torch.where(better[..., None], w, weights)
+            pull = pull + 2 / math.sqrt(1 + step) * at / (at.abs().amax(2, keepdim=True) + 1e-30)
+        weights = (weights * 2**20).round() / 2**20  # few digits: products with rows of small whole numbers are exact
+        rows, limits = torch.einsum("nkr,ro->nko", weights, self.rows), torch.einsum("nkr,r->nk", weights, self.targets)
+        terms = torch.einsum("nkr,ro->nko", weights, self.rows.abs())
+        seeds = rows.reshape(*rows.shape[:2], *self.shapes[self.output])
+        lower = self._proven(backward(state, {self.output: seeds}), self.root.slack(self.output, rows))
+        return lower - limits - self._own(terms, limits)
+
+    def _own(self, terms: Tensor, limits: Tensor) -> Tensor:
+        """What our roundings of the weighted rows and limits may hide, many times over."""
+        ball = self.root.balls[self.output]
+        outputs = torch.from_numpy(np.asarray(ball.size, dtype=float)).reshape(1, 1, -1)
+        own = (len(self.rows) + 4) * 2.0**-50
+        return own * ((terms * outputs).sum(2) + limits.abs() + self.targets.abs().max() + 1e-300)
+
+
+def split_inputs(
+    network: DeployedNetwork, case: Case, boxes: Boxes, deadline: float, progress: Progress | None = None
+) -> Split:
+    """Cut the box of a case until every part is excluded, an input is found that breaks it, or the time is over."""
+    low, high = (torch.from_numpy(np.ravel(end))[None].clone() for end in case.outer())
+    order, count, turn = torch.zeros(1, dtype=torch.float64), 0, 0
+    while len(low):
+        if time.monotonic() > deadline:
+            return Split(None, False, count, float(order.min()))
+        turn += 1
+        first = order.argsort(descending=turn % 2 == 0)  # the nearest to done and the farthest, in turn
+        taken, rest = first[: boxes.batch], first[boxes.batch :]
+        some, (low, high, order) = (low[taken], high[taken]), (low[rest], high[rest], order[rest])
+        best, margins, a, alive = boxes.excluded(*some)
+        count += len(taken)
+        open_ = (best <= 0).any(1) & alive
+        if bool(open_.any()):
+            batch = Open(some[0][open_], some[1][open_], best[open_], margins[open_], a[open_], boxes.owner)
+            counterexample = batch.tried(network, case)
+            if counterexample is not None:
+                return Split(counterexample, False, count)
+            parts = batch.cut()
+            if parts is None:
+                return Split(None, False, count, float(batch.worst.min()))
+            low, high = (torch.cat([old, *new]) for old, new in zip((low, high), parts, strict=True))
+            order = torch.cat([order, batch.worst, batch.worst])
+        if progress is not None:
+            worst = f", worst margin {float(order.min()):.3g}" if len(order) else ""
+            progress(f"input splits{worst}", count, count + len(low))
+    return Split(None, True, count)
+
+
+class Open:
+    """Boxes that no bound excludes: where they may break, and where they are cut.
+
+    best   the margin of every alternative; margins and a, of every row: its margin and its slopes over the inputs
+    """
+
+    def __init__(self, low: Tensor, high: Tensor, best: Tensor, margins: Tensor, a: Tensor, owner: Tensor) -> None:
+        self.low, self.high, self.a = low, high, a
+        self.worst, alternative = best.min(1)
+        self.near = torch.where(owner == alternative[:, None], margins, -torch.inf)
+
+    def cut(self) -> tuple[list[Tensor], list[Tensor]] | None:
+        """Both parts of every box, which hold each of its float32 numbers; None: some box is one number alone."""
+        at = self._axis()[:, None]
+        first, last = (end.gather(1, at).numpy().astype(np.float32) for end in (self.low, self.high))
+        if (first >= last).any():
+            return None
+        middle = np.minimum(np.maximum(first / 2 + last / 2, first), np.nextafter(last, np.float32(-np.inf)))
+        beyond = np.nextafter(middle, np.float32(np.inf))
+        ends, starts = (torch.from_numpy(m.astype(np.float64)) for m in (middle, beyond))
+        return [self.low, self.low.scatter(1, at, starts)], [self.high.scatter(1, at, ends), self.high]
+
+    def _axis(self) -> Tensor:
+        """Which input to cut, per box; one that is a single number only where all are."""
+        width, steep = self.high - self.low, self.a.abs()
+        steep = torch.maximum(steep, FLAT * steep.amax(2, keepdim=True)) * width[:, None] / 2
+        score = (self.near[:, :, None] + steep).amax(1)
+        score = torch.where(score.isfinite().all(1, keepdim=True), score, width)  # where nothing is known of the rows
+        return torch.where(width > 0, score, -torch.inf).argmax(1)
+
+    def tried(self, network: DeployedNetwork, case: Case) -> Counterexample | None:
+        """The middles of the worst boxes, and the corners where the lines of their nearest rows are least."""
+        if case.without_float32():
+            return None
+        chosen = self.worst.argsort()[:TRIED]
+        slopes = self.a[chosen, self.near[chosen].argmax(1)]
+        low, high = self.low[chosen], self.high[chosen]
+        points = torch.cat([(low + high) / 2, torch.where(slopes > 0, low, high)]).float()
+        first, last = (torch.from_numpy(np.ravel(end)).float() for end in case.inner())
+        return confirmed_of(network, case, torch.minimum(torch.maximum(points, first), last))

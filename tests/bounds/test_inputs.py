@@ -1,0 +1,198 @@
+"""Input splits: no execution leaves a bound of its part of the box, parts cover it, verdicts are those of a grid."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import specgrad as sg  # noqa: E402
+from specgrad.bounds import certify  # noqa: E402
+from specgrad.bounds.linear.backward import State  # noqa: E402
+from specgrad.bounds.search import inputs  # noqa: E402
+from specgrad.bounds.search.attack import DeployedNetwork  # noqa: E402
+from specgrad.bounds.search.certify import target  # noqa: E402
+from specgrad.bounds.search.deployed import deployed_graph  # noqa: E402
+from specgrad.bounds.search.inputs import Boxes, Open, split_inputs  # noqa: E402
+from specgrad.bounds.search.subproblems import root_forward  # noqa: E402
+from specgrad.properties.property import Alternative, Case, Property  # noqa: E402
+
+
+def network(seed: int) -> Any:
+    """Four inputs, three outputs: convolution, maximum, leaky and plain relus, a tanh now and then, a skip."""
+    rng = np.random.default_rng(seed)
+    w = [rng.normal(size=s).astype(np.float32) for s in ((4, 1, 2, 2), (6, 4), (3, 6), (3, 4))]
+    bend = (sg.relu, sg.tanh, lambda x: sg.leaky_relu(x, 0.1), sg.relu)[seed % 4]
+    pooled = seed % 3 == 0
+
+    def function(x):
+        y = (
+            sg.conv(w[0], None, sg.reshape(x, (1, 1, 2, 2)), padding=(0, 1))
+            if pooled
+            else sg.conv(w[0], None, sg.reshape(x, (1, 1, 2, 2)))
+        )
+        y = sg.max_pool(sg.relu(y), (1, 3)) if pooled else sg.relu(y)
+        y = bend(sg.linear(w[1], None, sg.reshape(y, (1, 4))))
+        return sg.linear(w[2], None, y) + sg.linear(w[3], None, sg.reshape(x, (1, 4)))
+
+    return deployed_graph(sg.trace(function, (4,)))
+
+
+def case_of(rng: Any, rows: Any, limits: Any, several: bool) -> Case:
+    ends = np.sort(rng.uniform(-1, 1, (2, 4)).astype(np.float32), 0)
+    low, high = (tuple(Fraction(float(v)) for v in end) for end in ends)
+    limits = tuple(Fraction(float(v)) for v in limits)
+    if several:
+        return Case(low, high, (Alternative(rows, limits),))
+    return Case(low, high, tuple(Alternative(r[None], (v,)) for r, v in zip(rows, limits, strict=True)))
+
+
+def boxes_of(graph: Any, case: Case) -> Boxes:
+    low, high = case.outer()
+    root = root_forward(graph, low, high)
+    rows = torch.from_numpy(np.concatenate([a.rows for a in case.alternatives]))
+    targets = torch.tensor([target(v) for a in case.alternatives for v in a.limits], dtype=torch.float64)
+    return Boxes(root, rows, targets, [k for k, a in enumerate(case.alternatives) for _ in a.limits])
+
+
+def parts_of(rng: Any, case: Case, count: int = 24) -> tuple[Any, Any]:
+    """Boxes inside the case's box, wide and narrow; one of them is a point."""
+    low, high = (np.ravel(end) for end in case.outer())
+    a, b = (low + (high - low) * rng.random((count, 4)) ** k for k in (1, 1))
+    b = a + (b - a) * rng.choice([1, 0.1, 1e-4], (count, 1))
+    ends = np.sort(np.stack([a, b]).astype(np.float32).astype(float), 0)
+    ends[1, 0] = ends[0, 0]
+    return torch.from_numpy(ends[0]), torch.from_numpy(ends[1])
+
+
+def escapes(seed: int) -> list[str]:
+    """Float32 executions, and exact values but for 1e-12, that leave a bound of a box, or are in what is excluded."""
+    rng = np.random.default_rng(seed)
+    graph, found = network(seed), []
+    rows = rng.integers(-2, 3, (3, 3)).astype(float)
+    case = case_of(rng, rows, rng.normal(size=3), several=seed % 2 == 0)
+    boxes, deployed = boxes_of(graph, case), DeployedNetwork(graph)
+    low, high = parts_of(rng, case)
+    best, margins, _, alive = boxes.excluded(low, high)
+    for k in range(len(low)):
+        points = (
+            low[k] + (high[k] - low[k]) * torch.rand((24, 4), generator=torch.Generator().manual_seed(seed))
+        ).float()
+        points = torch.cat([points, low[k : k + 1].float(), high[k : k + 1].float()])
+        points = torch.minimum(torch.maximum(points, low[k].float()), high[k].float())
+        if not alive[k]:
+            found.append(f"box {k} holds executions")
+        for x in points.numpy():
+            for y, own in ((deployed.run(x).astype(float), 0.0), (np.ravel(graph(x.astype(float))), 1e-12)):
+                values = boxes.rows.numpy() @ y - boxes.targets.numpy()
+                if (values + own < margins[k].numpy()).any():
+                    found.append(f"box {k}: a row at {values}, bound {margins[k]}")
+                for j in range(boxes.count):
+                    if best[k, j] > 0 and (values[boxes.owner.numpy() == j] + own <= 0).all():
+                        found.append(f"box {k}: alternative {j} happens")
+    return found
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_execution_leaves_its_box(seed: int) -> None:
+    assert escapes(seed) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(100, 1100, 50))
+def test_no_execution_leaves_its_box_at_length(start: int) -> None:
+    assert [e for seed in range(start, start + 50) for e in escapes(seed)] == []
+
+
+def _half(state: Any, ends: Any, slopes: Any = None) -> Any:
+    """The mistake: the upper half of every box is forgotten."""
+    halved = {i: (low, (low + high) / 2) for i, (low, high) in ends.items()}
+    return ON(state, halved, slopes)
+
+
+ON = State.on
+
+
+def test_a_forgotten_half_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "on", _half)
+    assert any(escapes(seed) for seed in range(4))
+
+
+def test_weights_that_are_not_proven_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake: what the lines promise is taken for a bound, with a little on top."""
+    weighted = Boxes._weighted
+    monkeypatch.setattr(Boxes, "_weighted", lambda self, *args: weighted(self, *args) + 1.0)
+    assert any(escapes(seed) for seed in range(0, 12, 2))
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def test_both_parts_hold_every_float32_number() -> None:
+    rng = np.random.default_rng(0)
+    scale = 10.0 ** rng.integers(-44, 30, (1, 200, 3))
+    ends = np.sort((rng.normal(size=(2, 200, 3)) * scale).astype(np.float32), 0)
+    ends[1, :50, :] = np.nextafter(ends[0, :50, :], np.float32(np.inf))  # two numbers each
+    ends[1, 50:100, :2] = ends[0, 50:100, :2]
+    low, high = (torch.from_numpy(e.astype(float)) for e in ends)
+    slopes = torch.from_numpy(rng.normal(size=(200, 1, 3)))
+    batch = Open(low, high, torch.zeros(200, 1), torch.zeros(200, 1, dtype=torch.float64), slopes, torch.tensor([0]))
+    lows, highs = batch.cut()
+    for k in range(200):
+        a, b = ((lows[i][k].numpy(), highs[i][k].numpy()) for i in (0, 1))
+        (axis,) = np.flatnonzero((a[1] != b[1]) | (a[0] != b[0]))[:1]
+        assert (a[0][axis], b[1][axis]) == (low[k][axis], high[k][axis])
+        assert np.float32(b[0][axis]) == np.nextafter(np.float32(a[1][axis]), np.float32(np.inf))
+        assert a[0][axis] <= a[1][axis] < b[0][axis] <= b[1][axis]
+        others = np.arange(3) != axis
+        assert (a[0][others] == b[0][others]).all()
+        assert (a[1][others] == b[1][others]).all()
+
+
+def test_one_number_alone_is_not_cut() -> None:
+    x = torch.ones((1, 2), dtype=torch.float64)
+    assert (
+        Open(x, x, torch.zeros(1, 1), torch.zeros(1, 1).double(), torch.ones(1, 1, 2).double(), torch.tensor([0])).cut()
+        is None
+    )
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_verdicts_are_those_of_a_grid(seed: int) -> None:
+    """A limit far below the least value of a grid is excluded; one above it has a counterexample."""
+    rng = np.random.default_rng(seed)
+    graph = network(seed)
+    row = rng.integers(-2, 3, (1, 3)).astype(float)
+    row[0, 0] = 1.0
+    case = case_of(rng, row, [0.0], several=False)
+    low, high = (np.ravel(end) for end in case.outer())
+    grid = [low + (high - low) * np.array(s) for s in itertools.product(np.linspace(0, 1, 7), repeat=4)]
+    values = [float(row[0] @ np.ravel(graph(x.astype(np.float32).astype(float)))) for x in grid]
+    least, spread = min(values), max(values) - min(values) + 1e-3
+    for limit, verdict in ((least - 0.35 * spread, "holds"), (least + 0.01 * spread, "counterexample")):
+        asked = Property(4, 3, (Case(case.low, case.high, (Alternative(row, (Fraction(limit),)),)),))
+        assert certify(graph, asked, seconds=60).verdict == verdict
+
+
+def test_what_is_open_says_how_much_it_lacks() -> None:
+    """x*x - x*x >= 0 is true, and no bound reaches 0: rounding decides."""
+    graph = sg.trace(lambda x: sg.sum(sg.relu(x) - sg.relu(x) * np.float32(1)) * np.float32([1.0]), (2,))
+    asked = Property(2, 1, (Case((Fraction(0),) * 2, (Fraction(1),) * 2, (Alternative(np.eye(1), (Fraction(0),)),)),))
+    verdict = certify(graph, asked, seconds=3)
+    assert verdict.verdict in ("unknown", "counterexample")
+
+
+def test_a_search_is_bounded_by_its_deadline() -> None:
+    graph = network(1)
+    case = case_of(np.random.default_rng(1), np.eye(3), [9.0, 9.0, 9.0], several=True)
+    boxes = boxes_of(graph, case)
+    assert split_inputs(DeployedNetwork(graph), case, boxes, deadline=0.0).problems == 0
+    assert inputs.BATCH >= boxes.batch >= 1
