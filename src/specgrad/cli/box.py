@@ -14,8 +14,8 @@ from .certify import number_of
 def ends_of(text: str) -> tuple[float, float]:
     """Two numbers, read exactly; the nearest floats that enclose them.
 
-    >>> ends_of("-1,2/255")
-    (-1.0, 0.00784313725490196...)
+    >>> ends_of("-1,1/4"), ends_of("0,0.1")[1] >= Fraction(1, 10)
+    ((-1.0, 0.25), True)
     """
     low, comma, high = text.rpartition("=")[2].partition(",")
     ends = [number_of("--box", part) for part in (low, high)] if comma else []
