@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -188,6 +189,18 @@ def test_what_is_open_says_how_much_it_lacks() -> None:
     asked = Property(2, 1, (Case((Fraction(0),) * 2, (Fraction(1),) * 2, (Alternative(np.eye(1), (Fraction(0),)),)),))
     verdict = certify(graph, asked, seconds=3)
     assert verdict.verdict in ("unknown", "counterexample")
+
+
+@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize("bound", [-np.inf, np.nan])
+def test_bounds_that_say_nothing_settle_nothing(bound: float, several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Infinities and what they make of weights must not count as margins."""
+    original = inputs.backward
+    monkeypatch.setattr(inputs, "backward", lambda *args: original(*args) * 0 + bound)
+    graph = network(1)
+    case = case_of(np.random.default_rng(1), np.eye(3), [-99.0] * 3, several)
+    outcome = split_inputs(DeployedNetwork(graph), case, boxes_of(graph, case), time.monotonic() + 1)
+    assert (outcome.settled, outcome.counterexample) == (False, None)
 
 
 def test_a_search_is_bounded_by_its_deadline() -> None:

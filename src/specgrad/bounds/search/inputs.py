@@ -123,8 +123,9 @@ class Boxes:
         margins, a, alive, state = self.bounds(low, high)
         best = margins.new_full((len(low), self.count), -torch.inf)
         best.scatter_reduce_(1, self.owner.expand(len(low), -1), margins, "amax")
-        if bool(((best <= 0) & self.several & alive[:, None]).any()):
-            best = torch.maximum(best, self._weighted(low, high, margins, a, state))
+        if bool((~(best > 0) & self.several & alive[:, None]).any()):
+            weighted = self._weighted(low, high, margins, a, state)
+            best = torch.where(weighted > best, weighted, best)  # a NaN is no margin
         return best, margins, a, alive
 
     @torch.no_grad()
@@ -179,7 +180,7 @@ def split_inputs(
         some, (low, high, order) = (low[taken], high[taken]), (low[rest], high[rest], order[rest])
         best, margins, a, alive = boxes.excluded(*some)
         count += len(taken)
-        open_ = (best <= 0).any(1) & alive
+        open_ = ~(best > 0).all(1) & alive  # a NaN would exclude nothing
         if bool(open_.any()):
             batch = Open(some[0][open_], some[1][open_], best[open_], margins[open_], a[open_], boxes.owner)
             counterexample = batch.tried(network, case)
