@@ -160,7 +160,7 @@ def branch(
     number = torch.arange(len(rows))
     problems, bounds = bounder.optimised(bounder.start(rows), FIRST_STEPS, targets)
     first, count, splitter = bounds.clone(), len(rows), Splitter(bounder)
-    open_ = bounds < targets
+    open_ = ~(bounds >= targets)  # a NaN proves nothing
     proven = torch.where(open_, torch.inf, bounds)  # per row: the least bound of problems that are closed
     problems, bounds, number = problems.chosen(open_), bounds[open_], number[open_]
     while len(problems) and time.monotonic() < deadline and count < most:
@@ -175,7 +175,7 @@ def branch(
         halves, lower = bounder.optimised(halves, STEPS, targets[numbers])
         lower = torch.maximum(lower, torch.cat([bounds[taken]] * 2))
         count += len(halves)
-        open_ = lower < targets[numbers]
+        open_ = ~(lower >= targets[numbers])
         proven.scatter_reduce_(0, numbers[~open_], lower[~open_], "amin")
         problems = Problems.joined([problems.chosen(rest), halves.chosen(open_)])
         bounds, number = torch.cat([bounds[rest], lower[open_]]), torch.cat([number[rest], numbers[open_]])
