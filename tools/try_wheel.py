@@ -205,7 +205,10 @@ def main() -> int:
             tried = Tried(python, wheel, given.torch, given.uv, Path(folder))
             first, last_ones = ["onnx", ""], ["cli,runtimes", "all", "dev"]  # the first leaves its model to the others
             order = [*first, *(e for e in tried.extras if e not in (*first, *last_ones)), *last_ones]
-            for extra in given.extra or order:
+            chosen = (
+                order if given.extra is None else list(dict.fromkeys(["onnx", *given.extra]))
+            )  # it writes the model
+            for extra in chosen:
                 start = time.monotonic()
                 wrong = tried.attempt(extra)
                 failed += bool(wrong)
