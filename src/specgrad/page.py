@@ -8,7 +8,7 @@ from html import escape as escape_html
 from .errors import printable
 from .picture import TONES, shortened
 
-GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "bounded", "no finding")
+GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "same", "bounded", "no finding")
 OPEN = (
     "cannot tell",
     "refuses",
@@ -18,6 +18,8 @@ OPEN = (
     "unknown",
     "times out",
     "unbounded",
+    "unfinished",
+    "crashed",
     "undecided",
     "not checked",
 )

@@ -277,6 +277,13 @@ def test_what_is_right_is_0_and_strict_json(name: str, json_too: str, folder, ru
     assert code == 0, (out, err)
 
 
+def test_a_verdict_has_the_colour_of_its_exit_code() -> None:
+    from specgrad.cli.outcome import CODES
+    from specgrad.cli.screen import colour
+
+    assert {kind: colour(kind) for kind in CODES} == {k: ("green", "red", "yellow")[code] for k, code in CODES.items()}
+
+
 def test_rules_are_printed_and_listed(folder, run) -> None:
     assert run("explain W2")[1].startswith("[W2] The window fits\n")
     assert json.loads(run("explain [W2] --json")[1])["text"] == run("explain W2")[1].rstrip("\n")

@@ -20,7 +20,6 @@ from .output import Force, check_folder, writing
 from .table import Column, print_table
 
 EXECUTORS = ("processes", "loop", "array", "dask", "ray")
-COLOURS = {"ok": "green", "findings": "red"}
 CELLS = 60  # of the drawn progress
 SHOWN = 40  # groups in a table, findings in a list
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
@@ -181,7 +180,7 @@ def rate_text(rate: float | None, left: float | None) -> str:
 
 
 def _head(console: Console, verdict: str, text: str) -> None:
-    screen.line(console, (verdict, f"bold {COLOURS.get(verdict, 'yellow')}"), f"  {text}")
+    screen.line(console, (verdict, f"bold {screen.colour(verdict)}"), f"  {text}")
 
 
 def _times(count: int, what: str) -> str:

@@ -21,7 +21,6 @@ from .outcome import CANNOT_TELL, CODES, say, write
 from .output import Force, check_certificate_files, check_file, is_report, is_vnncomp, writing
 from .shapes import Shapes
 
-COLOURS = {"holds": "green", "counterexample": "red", "unknown": "yellow"}
 WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
 SHOWN = 20  # alternatives of a case
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
@@ -341,7 +340,7 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
     from ..bounds.search.largest import shown
 
     line = partial(screen.line, console)
-    line((answer.kind, f"bold {COLOURS[answer.kind]}"), f"  {model}")
+    line((answer.kind, f"bold {screen.colour(answer.kind)}"), f"  {model}")
     line("proven eps: ", "none" if answer.proven is None else shown(answer.proven))
     line("broken eps: ", "no counterexample was found" if answer.broken is None else shown(answer.broken, up=True))
     if answer.gap is not None:
@@ -358,7 +357,7 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
 def show_verdict(console: Console, model: str, verdict: Any) -> None:
     """The verdict, then what it rests on."""
     line = partial(screen.line, console)
-    line((verdict.verdict, f"bold {COLOURS[verdict.verdict]}"), f"  {model}")
+    line((verdict.verdict, f"bold {screen.colour(verdict.verdict)}"), f"  {model}")
     if verdict.counterexample is not None:
         y = ", ".join(f"{v:.6g}" for v in verdict.counterexample.y[:20])
         line(f"outputs of the counterexample: {y}")

@@ -16,7 +16,6 @@ from .models import load_model, named_inputs
 from .outcome import CODES, say
 from .shapes import Shapes
 
-COLOURS = {"same": "green", "differs": "red", "cannot tell": "yellow"}
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Help = "An .onnx file, a saved graph (.json), or module:attribute (PyTorch)."
 Inputs = Annotated[
@@ -67,7 +66,7 @@ def compare(
 
 def show_comparison(console: Console, model: str, other: str, done: Any) -> None:
     """The verdict, then what it rests on."""
-    screen.line(console, (done.verdict, f"bold {COLOURS[done.verdict]}"), f"  {model}  {other}")
+    screen.line(console, (done.verdict, f"bold {screen.colour(done.verdict)}"), f"  {model}  {other}")
     first, *rest = done.sentences()
     for sentence in (first.partition(": ")[2], *rest):
         screen.line(console, sentence)

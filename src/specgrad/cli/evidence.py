@@ -103,7 +103,7 @@ def _own(item: Any) -> str:
 def _show(console: Console, result: Any) -> None:
     screen.line(console, (result.verdict, f"bold {screen.colour(result.verdict)}"), f"  evidence for {result.model}")
     rows = [
-        [screen.cell(i.verdict, screen.colour(i.verdict)), screen.cell(i.name), screen.cell(i.answer)]
+        [screen.cell(i.verdict, screen.COLOURS.get(i.tone, "")), screen.cell(i.name), screen.cell(i.answer)]
         for i in result.items
     ]
     print_table(console, [Column("verdict"), Column("item"), Column("answer", folds=True)], rows)

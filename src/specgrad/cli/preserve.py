@@ -24,7 +24,6 @@ from .table import Column, print_table
 from .tolerance import Stored
 
 SHOWN = 20  # samples that are not proven
-COLOURS = {"proven": "green", "not proven": "yellow", "differs": "red"}
 EXAMPLE = "Example: specgrad preserve net.onnx data.npz --decision argmax --record run.jsonl --html report.html"
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 
@@ -110,7 +109,7 @@ def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
 def show_preserved(console: Console, result: Any) -> None:
     """The counts, the samples that are not proven, and two executions of the first that differ."""
     line = partial(screen.line, console)
-    line((result.verdict, f"bold {COLOURS[result.verdict]}"), f"  {result.model}")
+    line((result.verdict, f"bold {screen.colour(result.verdict)}"), f"  {result.model}")
     line(f"{result}: {result.decision.said()}")
     if result.eps is not None:
         line(f"on every input within {result.eps} of the sample, cell by cell")
@@ -145,7 +144,7 @@ def _row(s: Any) -> list[Any]:
     decided = f"{s.unproven} of {s.decisions} open" if s.decision is None else s.decision
     between = " and ".join(map(str, s.between)) if s.between else s.reason
     cells = [s.number, decided, s.verdict, _number(s.margin), _number(s.tolerance), between]
-    return [screen.cell(c, COLOURS[s.verdict] if k == 2 else "") for k, c in enumerate(cells)]
+    return [screen.cell(c, screen.colour(s.verdict) if k == 2 else "") for k, c in enumerate(cells)]
 
 
 def _show_executions(console: Console, sample: Any) -> None:

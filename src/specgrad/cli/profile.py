@@ -23,7 +23,6 @@ from .table import Column, print_table
 
 EXAMPLE = "Example: specgrad profile model.onnx --sonnx --box 0,1 --html profile.html"
 SHOWN = 3  # findings of one rule; --json and --html list all
-COLOURS = {"broken": "red", "undecided": "yellow", "not checked": "yellow", "no finding": "green"}
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Box = Annotated[
     str | None, typer.Option("--box", metavar="LO,HI", help="Every cell of every input lies between these: checks S26.")
@@ -118,7 +117,7 @@ def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) ->
         screen.line(console, sentence)
     for change in changes:
         screen.line(console, f"normalised: {change}")
-    style = f"bold {COLOURS[checked.verdict]}"
+    style = f"bold {screen.colour(checked.verdict)}"
     screen.line(console, (checked.verdict, style), f"  {checked.model}: {summary(checked)}")
     body = []
     for rule in in_order():
@@ -127,7 +126,7 @@ def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) ->
         if status != "no finding":
             said = checked.unchecked.get(rule.id, rule.sentence)
             row = (rule.id, status, number or "", f"{said} [{rule.tag}]")
-            body.append([screen.cell(text, COLOURS[status] if i == 1 else "") for i, text in enumerate(row)])
+            body.append([screen.cell(text, screen.colour(status) if i == 1 else "") for i, text in enumerate(row)])
     if body:
         columns = [Column("rule"), Column("status"), Column("findings", right=True), Column("says", folds=True)]
         print_table(console, columns, body)
@@ -140,6 +139,6 @@ def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) ->
 def _show_findings(console: Console, findings: Any) -> None:
     for f in findings[:SHOWN]:
         cure = f" ({f.cure})" if f.cure else ""
-        screen.line(console, (f.rule, COLOURS[f.severity]), f" {f.place}: {f.what}{cure}")
+        screen.line(console, (f.rule, screen.colour(f.severity)), f" {f.place}: {f.what}{cure}")
     if len(findings) > SHOWN:
         screen.line(console, f"{findings[0].rule} and {len(findings) - SHOWN} more (--json and --html list all)")

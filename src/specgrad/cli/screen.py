@@ -18,10 +18,10 @@ from ..errors import printable
 from ..graph.explain import Explanation
 from ..graph.graph import Graph
 from ..graph.show import HEADER, rows
+from ..page import tone_of
 from .table import Column, print_table
 
-COLOURS = {"exact": "green", "rounding": "green", "cannot tell": "yellow", "refuses": "yellow", "ok": "green"}
-COLOURS |= {"not examined": "yellow"}
+COLOURS = {"good": "green", "open": "yellow", "bad": "red"}
 Step = Callable[[str, int, int], None]
 
 
@@ -65,7 +65,8 @@ def cell(text: object, style: str = "") -> Text:
 
 
 def colour(kind: str) -> str:
-    return COLOURS.get(kind, "red")
+    """Of a verdict: as on a page, and as its exit code says."""
+    return COLOURS[tone_of(kind)]
 
 
 def bar(ratio: float, width: int = 12) -> str:
