@@ -17,10 +17,10 @@ from .certify import show_deployment
 from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .models import load_model, named_inputs, names_of
 from .outcome import CODES, say
+from .output import Json
 from .shapes import Shapes
 from .table import Column, print_table
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Boxes = Annotated[
     list[str],

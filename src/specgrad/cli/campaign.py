@@ -16,13 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from . import screen
 from .outcome import CODES, say, say_limits
-from .output import Force, check_folder, writing
+from .output import Force, Json, check_folder, writing
 from .table import Column, print_table
 
 EXECUTORS = ("processes", "loop", "array", "dask", "ray")
 CELLS = 60  # of the drawn progress
 SHOWN = 40  # groups in a table, findings in a list
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file: kind, folder, and the keys of its kind.")]
 
 group = typer.Typer(

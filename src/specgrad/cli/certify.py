@@ -18,12 +18,11 @@ from ..scalar import Array
 from . import screen
 from .models import as_graph, load_model, only_shape, read_array
 from .outcome import CANNOT_TELL, CODES, say, write
-from .output import Force, check_certificate_files, check_file, is_report, is_vnncomp, writing
+from .output import Force, Html, Json, check_certificate_files, check_file, is_report, is_vnncomp, writing
 from .shapes import Shapes
 
 WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
 SHOWN = 20  # alternatives of a case
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Statement = Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, or .vnnlib.gz.")]
 Around = Annotated[Path | None, typer.Option("--input", help="A .npy file: the input to stay around.")]
 Label = Annotated[int | None, typer.Option(help="The output that must stay the largest.")]
@@ -59,9 +58,7 @@ def certify(
     certificate: Annotated[
         Path | None, typer.Option(help="Write a proof that check-certificate can check: this .json, and .safetensors.")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")
-    ] = None,
+    html: Html = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:

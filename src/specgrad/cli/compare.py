@@ -14,9 +14,9 @@ from .certify import High, Low, number_of, show_deployment
 from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .models import load_model, named_inputs
 from .outcome import CODES, say
+from .output import Json
 from .shapes import Shapes
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Help = "An .onnx file, a saved graph (.json), or module:attribute (PyTorch)."
 Inputs = Annotated[
     list[Path] | None,

@@ -14,9 +14,8 @@ from rich.console import Console
 from ..files import write_whole
 from . import screen
 from .box import ends_of
-from .certify import Json
 from .outcome import CODES, say, strict
-from .output import Force, check_file, is_report, writing
+from .output import Force, Json, check_file, is_report, writing
 from .preserve import read_samples
 from .schemas import schema_name
 from .table import Column, print_table

@@ -46,7 +46,7 @@ from .evidence import register_evidence
 from .groups import Grouped
 from .models import known_part, load_model, read_array, read_inputs
 from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
-from .output import Force, check_file, check_folder, is_report, writing
+from .output import Force, Html, Json, check_file, check_folder, is_report, writing
 from .preserve import register_preserve
 from .profile import register_profile
 from .schemas import SCHEMAS
@@ -63,7 +63,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 COMPLETION = "_SPECGRAD_COMPLETE"
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Inputs = Annotated[
     list[Path] | None, typer.Option("--input", help="A float32 .npy file per input; default: normal numbers, seed 0.")
@@ -74,7 +73,6 @@ Accept = Annotated[
         help="Another arithmetic that may explain a layer: tf32, bfloat16, winograd-f4, ..., any; repeatable."
     ),
 ]
-Html = Annotated[Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")]
 
 
 def _runtimes(typed: str) -> list[str]:

@@ -15,6 +15,8 @@ from ..errors import printable
 from ..files import Ours, refuse_foreign, refuse_misplaced
 from .outcome import tell
 
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that specgrad did not write.")]
 
 

@@ -19,13 +19,12 @@ from .certify import High, Low, number_of, show_deployment
 from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .models import load_model, read_array
 from .outcome import CODES, say
-from .output import Force, check_file, is_report, writing
+from .output import Force, Html, Json, check_file, is_report, writing
 from .table import Column, print_table
 from .tolerance import Stored
 
 SHOWN = 20  # samples that are not proven
 EXAMPLE = "Example: specgrad preserve net.onnx data.npz --decision argmax --record run.jsonl --html report.html"
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 
 
 def register_preserve(app: typer.Typer) -> None:
@@ -58,9 +57,7 @@ def preserve(
     record: Annotated[
         Path | None, typer.Option(help="A file of JSON lines, written along the way; a stopped run goes on from it.")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")
-    ] = None,
+    html: Html = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:

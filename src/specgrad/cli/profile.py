@@ -17,13 +17,12 @@ from . import screen
 from .box import ends_of
 from .models import declared_shapes
 from .outcome import CODES, say
-from .output import Force, check_file, is_report, writing
+from .output import Force, Html, Json, check_file, is_report, writing
 from .shapes import Shapes, asked_shapes
 from .table import Column, print_table
 
 EXAMPLE = "Example: specgrad profile model.onnx --sonnx --box 0,1 --html profile.html"
 SHOWN = 3  # findings of one rule; --json and --html list all
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Box = Annotated[
     str | None, typer.Option("--box", metavar="LO,HI", help="Every cell of every input lies between these: checks S26.")
 ]
@@ -48,9 +47,7 @@ def profile(
         typer.Option(help="Write the model with everything explicit to this file, its digests beside it; check that."),
     ] = None,
     shape: Shapes = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Also write a self-contained report to this file.")
-    ] = None,
+    html: Html = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit for ONNX's own checker.")] = 120,
     force: Force = False,
     as_json: Json = False,

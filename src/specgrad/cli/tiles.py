@@ -12,12 +12,12 @@ from ..errors import ParameterError
 from . import screen
 from .models import graph_of_shapes, load_model
 from .outcome import CODES, say
+from .output import Json
 from .shapes import Shapes
 
 SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 SHOWN = 12  # layers that read everything
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Size = Annotated[
     str | None, typer.Option("--tile", help="Cells of the first output per tile: 1024, or one per axis: 512,1024.")

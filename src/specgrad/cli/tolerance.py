@@ -14,11 +14,11 @@ from .certify import show_deployment
 from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .models import load_model, named_inputs
 from .outcome import CODES, say
+from .output import Json
 from .shapes import Shapes
 from .table import Column, print_table
 
 SHOWN, LEAST = 12, 0.005  # layers, and the least share of one
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Inputs = Annotated[
     list[Path] | None,

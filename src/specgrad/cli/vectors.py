@@ -10,10 +10,9 @@ from rich.console import Console
 
 from . import screen
 from .outcome import YES, say
-from .output import check_folder
+from .output import Json, check_folder
 from .table import Column, print_table
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Operators = Annotated[
     list[str] | None, typer.Option("--operator", help="By ONNX's name; may be given again. Default: all.")
 ]

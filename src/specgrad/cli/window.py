@@ -11,9 +11,8 @@ import typer
 from ..errors import ParameterError
 from ..picture import is_picture
 from .outcome import YES, say
-from .output import Force, check_file, writing
+from .output import Force, Json, check_file, writing
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a top-level verdict.")]
 Size = Annotated[str, typer.Option("--size", help="Cells of the input: 7, or two numbers for a plane: 6,8.")]
 Kernel = Annotated[str, typer.Option("--kernel", help="Cells of the window: 3, or one number per axis.")]
 Stride = Annotated[
