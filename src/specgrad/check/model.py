@@ -44,6 +44,18 @@ def graph_of(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic
     return graph, fewer
 
 
+def graph_in_one_format(model: Any, inputs: Sequence[Any], who: str, arithmetic: Arithmetic) -> Graph:
+    """As `graph_of`, of models that compute in the format of the arithmetic alone.
+
+    Bounds over boxes are of one format: they do not say what overflows in float16, or wraps in int32.
+    """
+    graph, formats = graph_of(model, inputs, who, arithmetic)
+    if formats:
+        kinds = ", ".join(sorted(set(formats.values())))
+        raise UnsupportedError(who, f"the model computes in {kinds} too; over boxes only one format is known")
+    return graph
+
+
 def _computes(node: Node) -> bool:
     """Bytes that are given, cropped, turned and cast are merely moved, and so are halves."""
     return not (node.op.exact or node.op is INPUT or node.op is CONSTANT)

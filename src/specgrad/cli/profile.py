@@ -55,6 +55,7 @@ def profile(
     """Which rules of the ONNX safety profile (SONNX) does a file break? No finding is not compliance."""
     need("onnx", "the safety profile needs")
     from ..safety import profile as room
+    from ..safety.profile.digests import side_of
 
     check_file(html, is_report, force)
     _check_target(model, normalise, force)
@@ -85,16 +86,9 @@ def profile(
     raise typer.Exit(CODES[checked.verdict])
 
 
-def side_of(path: Path) -> Path:
-    """The file with the digests."""
-    from ..safety.profile.digests import SUFFIX
-
-    return path.with_name(path.name + SUFFIX)
-
-
 def _check_target(model: Path, target: Path | None, force: bool) -> None:
     """The file to write is new or ours, and not the one that is read; the same of its side file."""
-    from ..safety.profile.digests import is_side_file
+    from ..safety.profile.digests import is_side_file, side_of
     from ..safety.profile.writing import is_normalised
 
     check_file(target, is_normalised, force)
@@ -119,7 +113,7 @@ def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) ->
     body = []
     for rule in in_order():
         status = checked.status(rule)
-        number = sum(f.rule == rule.id for f in checked.findings)
+        number = len(checked.of(rule))
         if status != "no finding":
             said = checked.unchecked.get(rule.id, rule.sentence)
             row = (rule.id, status, number or "", f"{said} [{rule.tag}]")
@@ -128,7 +122,7 @@ def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) ->
         columns = [Column("rule"), Column("status"), Column("findings", right=True), Column("says", folds=True)]
         print_table(console, columns, body)
     for rule in in_order():
-        _show_findings(console, [f for f in checked.findings if f.rule == rule.id])
+        _show_findings(console, checked.of(rule))
     for note in checked.notes:
         screen.line(console, f"note: {note}")
 

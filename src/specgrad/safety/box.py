@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bounds import Box
-from ..check.model import graph_of
-from ..errors import UnsupportedError
+from ..check.model import graph_in_one_format
 from ..graph.graph import Graph
 from ..interop import from_onnx
 from ..rounding import Arithmetic
@@ -20,14 +19,9 @@ def on_box(
 ) -> tuple[Graph, tuple[Box, ...]]:
     """The graph of an ONNX model and a box per input, for bounds in float32.
 
-    A model that computes in another format too is refused: such bounds do not say what overflows in float16, or wraps
-    in int32.
     sizes   of inputs that the file leaves open
     """
     graph = from_onnx(model, input_shapes=sizes).at()
     boxes = tuple(Box(np.full(s, low), np.full(s, high)) for s in (graph.nodes[p].shape for p in graph.input_positions))
-    graph, formats = graph_of(model, [np.zeros(np.shape(b.low), np.float32) for b in boxes], who, Arithmetic())
-    if formats:
-        kinds = ", ".join(sorted(set(formats.values())))
-        raise UnsupportedError(who, f"the model computes in {kinds} too; over boxes only float32 is known")
-    return graph, boxes
+    zeros = [np.zeros(np.shape(b.low), np.float32) for b in boxes]
+    return graph_in_one_format(model, zeros, who, Arithmetic()), boxes

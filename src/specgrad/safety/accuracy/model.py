@@ -27,8 +27,8 @@ import numpy as np
 
 from ...bounds import Box, crown
 from ...bounds.ibp import REAL
-from ...check.model import graph_of
-from ...errors import ParameterError, UnsupportedError, need
+from ...check.model import graph_in_one_format
+from ...errors import ParameterError, need
 from ...graph.graph import Graph, Node
 from ...graph.show import rows
 from ...rounding import Arithmetic
@@ -138,10 +138,7 @@ def accuracy(
     need("torch", "accuracy needs")
     start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
     middles = [np.asarray(b.low, dtype=np.float32) for b in boxes]
-    graph, formats = graph_of(model, middles, WHO, arithmetic)
-    if formats:
-        kinds = ", ".join(sorted(set(formats.values())))
-        raise UnsupportedError(WHO, f"the model computes in {kinds} too; over boxes only one format is known")
+    graph = graph_in_one_format(model, middles, WHO, arithmetic)
     _check(graph, boxes)
     seen: list[Any] = []
     bounds = crown(graph, tuple(boxes), arithmetic=arithmetic, watch=seen.append, seconds=seconds)

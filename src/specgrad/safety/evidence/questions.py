@@ -58,22 +58,26 @@ class Asked:
         parse(self.decision)  # refused before the work
 
     @cached_property
+    def file(self) -> Any:
+        """The model as ONNX has it."""
+        return whole_file(str(self.model))
+
+    @cached_property
     def points(self) -> list[dict[str, Array]]:
         """The recorded values at each point."""
-        file = whole_file(str(self.model))
-        values = {name for node in file.graph.node for name in node.output}
+        values = {name for node in self.file.graph.node for name in node.output}
         return split_points(
-            {n: a for n, a in self.recorded.items() if n in values | set(self.inputs)}, input_dims(file)
+            {n: a for n, a in self.recorded.items() if n in values | set(self.inputs)}, input_dims(self.file)
         )
 
     @cached_property
     def inputs(self) -> list[str]:
-        return [end.name for end in real_inputs(whole_file(str(self.model)))]
+        return [end.name for end in real_inputs(self.file)]
 
     @property
     def ends(self) -> list[tuple[str, int]]:
         """The outputs by their names in the file, and where they stand in the graph."""
-        names = [end.name for end in whole_file(str(self.model)).graph.output]
+        names = [end.name for end in self.file.graph.output]
         return list(zip(names, self.graph.output_positions, strict=True))
 
     @property

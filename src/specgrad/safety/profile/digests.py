@@ -20,6 +20,11 @@ SUFFIX = ".digests.json"
 MOST = 1 << 26  # bytes of a side file
 
 
+def side_of(path: Path) -> Path:
+    """The side file of a model, unless another is named."""
+    return path.with_name(path.name + SUFFIX)
+
+
 def tensors(model: onnx.ModelProto) -> Iterator[tuple[str, TensorProto]]:
     """Every tensor of a file by a name: initializers, and those in attributes of the main graph's nodes."""
     for proto in model.graph.initializer:

@@ -26,7 +26,7 @@ def profile_page(profile: Profile, changes: Sequence[str] = ()) -> str:
         legend(WORDS, kinds),
         wide(f"<table>{_rules(profile)}</table>"),
         "<h2>Findings</h2>" if profile.findings else "",
-        *(_findings(profile, rule.id) for rule in in_order()),
+        *(_findings(rule.id, profile.of(rule)) for rule in in_order()),
     ]
     return page(f"safety profile of {profile.model}", profile.verdict, lead, body, FOOT)
 
@@ -46,7 +46,7 @@ def _changes(changes: Sequence[str]) -> str:
 def _rules(profile: Profile) -> str:
     rows = []
     for rule in in_order():
-        number = sum(f.rule == rule.id for f in profile.findings)
+        number = len(profile.of(rule))
         link = f'<a href="#{rule.id}">{number}</a>' if number else ""
         reason = f" ({escape(profile.unchecked[rule.id])})" if rule.id in profile.unchecked else ""
         level = "error" if rule.level == "E" else "undecided by the group"
@@ -60,8 +60,7 @@ def _rules(profile: Profile) -> str:
     )
 
 
-def _findings(profile: Profile, rule: str) -> str:
-    findings = [f for f in profile.findings if f.rule == rule]
+def _findings(rule: str, findings: Sequence[Finding]) -> str:
     if not findings:
         return ""
     rows = "".join(map(_row, findings[:SHOWN]))

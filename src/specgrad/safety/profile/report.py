@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 from ...interop.onnx import MALFORMED
 from ...process import Process
 from . import file_rules, graph_rules, operator_rules, range_rules, type_rules, window_rules
-from .digests import SUFFIX, read_digests
+from .digests import read_digests, side_of
 from .rule import RULES, Finding, NotCheckedError, Rule
 from .texts import CAVEAT
 from .view import View
@@ -62,15 +61,18 @@ class Profile:
         severities = {f.severity for f in self.findings}
         return "broken" if "broken" in severities else "undecided" if severities else "no finding"
 
+    def of(self, rule: Rule) -> list[Finding]:
+        """The findings of one rule."""
+        return [f for f in self.findings if f.rule == rule.id]
+
     def status(self, rule: Rule) -> str:
         """Of one rule."""
-        severities = {f.severity for f in self.findings if f.rule == rule.id}
+        severities = {f.severity for f in self.of(rule)}
         if severities:
             return "broken" if "broken" in severities else "undecided"
         return "not checked" if rule.id in self.unchecked else "no finding"
 
     def to_json(self) -> dict[str, Any]:
-        counts = Counter(f.rule for f in self.findings)
         rules = [
             {
                 "rule": r.id,
@@ -80,7 +82,7 @@ class Profile:
                 "version": r.version,
                 "says": r.sentence,
                 "status": self.status(r),
-                "findings": counts[r.id],
+                "findings": len(self.of(r)),
                 "reason": self.unchecked.get(r.id),
             }
             for r in in_order()
@@ -125,8 +127,8 @@ def check_profile(
     ('broken', ['the window at (0, 0) reads no cell of the input (1, 1, 1, 1)'])
     """
     path = Path(model) if isinstance(model, str | Path) else None
-    if digests is None and path is not None and path.with_name(path.name + SUFFIX).is_file():
-        digests = path.with_name(path.name + SUFFIX)
+    if digests is None and path is not None and side_of(path).is_file():
+        digests = side_of(path)
     side = read_digests(Path(digests)) if isinstance(digests, str | Path) else digests
     with nullcontext(process) if process is not None else Process(seconds=120) as runner:
         view = View(model, shapes=shapes, digests=side, box=box, process=runner)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ... import window
 from ...errors import SpecgradError
+from ...interop.onnx.read.windows import AUTO_PADS
 from ...window import Padding, Shape, Strided, Window
 from .file_rules import WRITES
 from .rule import Spot, rule
@@ -122,13 +123,10 @@ def _guards(node: NodeView, win: Window) -> Iterator[Spot]:
             yield Spot(where, node.at(), undecided=any(held.values()))
 
 
-AUTO = {"VALID": "valid", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
-
-
 def padding_of(node: NodeView, rank: int) -> Padding:
     """auto_pad in our words, or pads as pairs."""
     pads = node.attributes.get("pads", [0] * 2 * rank)
-    word = AUTO.get(node.word("auto_pad", "NOTSET"))
+    word = AUTO_PADS.get(node.word("auto_pad", "NOTSET"))
     return word if word is not None else tuple(zip(pads[:rank], pads[rank:], strict=False))
 
 
