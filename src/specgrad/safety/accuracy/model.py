@@ -28,6 +28,7 @@ import numpy as np
 from ...bounds import Box, crown
 from ...bounds.ibp import REAL
 from ...check.model import graph_in_one_format
+from ...check.tolerance import words_of
 from ...errors import ParameterError, need
 from ...graph.graph import Graph, Node
 from ...graph.show import rows
@@ -99,8 +100,9 @@ class Accuracy:
         if self.verdict == "unbounded":
             names = ", ".join(self.unbounded[:3]) or next(x.name for x in self.layers if np.isinf(x.total))
             return [f"unbounded on this box: nothing is proven of {names}"]
+        who = f"No execution ({words_of(self.arithmetic)})"
         return [
-            f"No execution is farther than {upward(x.total)} from the exact {x.name}, whatever the input in the box."
+            f"{who} is farther than {upward(x.total)} from the exact {x.name}, whatever the input in the box."
             for x in self.outputs
         ]
 
