@@ -87,6 +87,10 @@ CORNER = 1 + 1e-9
 PIECES = 8 * U
 """Times (positions + channels + cells + 32): the sums over each of them, and what a piece's lines are made of."""
 
+WEIGHTED = 8 * U
+"""Times (rows + 4): rows of an alternative summed with weights, and their targets likewise: a product and a sum per
+row, once each, and the two differences behind them."""
+
 
 SINGLE = 2.0**-24
 """The unit roundoff of float32, in which objectives of hidden cells may go back through a large convolution. What they

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ...properties.property import Case
-from ...rounding.ledger import LINE
+from ...rounding.ledger import LINE, UNDERFLOW, WEIGHTED
 from ..linear.backward import Parts, State, backward
 from ..linear.layers import Ends, Joint, Opaque
 from ..linear.network import Forward
@@ -161,8 +161,8 @@ class Boxes:
         """What our roundings of the weighted rows and limits may hide, many times over."""
         ball = self.root.balls[self.output]
         outputs = torch.from_numpy(np.asarray(ball.size, dtype=float)).reshape(1, 1, -1)
-        own = (len(self.rows) + 4) * 2.0**-50
-        return own * ((terms * outputs).sum(2) + limits.abs() + self.targets.abs().max() + 1e-300)
+        own = (len(self.rows) + 4) * WEIGHTED
+        return own * ((terms * outputs).sum(2) + limits.abs() + self.targets.abs().max()) + UNDERFLOW
 
 
 def split_inputs(
