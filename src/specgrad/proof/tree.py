@@ -1,0 +1,63 @@
+"""A tree of cuts: how a box of executions is divided until every part of it can be excluded.
+
+A cut has two sides, and together they hold every execution:
+
+    input      x[cell] <= at                  or  x[cell] > at, that is from the next float32 number on
+    a node     z[cell] <= at                  or  z[cell] >= at      of its reference z (specgrad.bounds.linear.network)
+    a winner   tap `tap` is largest in window `cell` of a max_pool, or another tap is at least as large
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a part is divided: a node's position in the graph, a cell of it (flat), and a point or a tap."""
+
+    node: int
+    cell: int
+    at: float = 0.0
+    tap: int | None = None
+
+
+@dataclass
+class Tree:
+    """Parts go by number; 0 is the whole. A part that is not cut is a leaf.
+
+    >>> tree = Tree()
+    >>> tree.divide(0, Cut(0, 1, 0.5)), tree.divide(2, Cut(3, 7))
+    ((1, 2), (3, 4))
+    >>> list(tree.leaves()), tree.path(3)
+    ([1, 3, 4], [(Cut(node=0, cell=1, at=0.5, tap=None), 1), (Cut(node=3, cell=7, at=0.0, tap=None), 0)])
+    """
+
+    cuts: list[Cut | None] = field(default_factory=lambda: [None])
+    parents: list[int] = field(default_factory=lambda: [-1])
+    sides: list[int] = field(default_factory=lambda: [0])
+
+    def divide(self, part: int, cut: Cut) -> tuple[int, int]:
+        """Cut a leaf; the numbers of its two parts, below the cut and above."""
+        if self.cuts[part] is not None:
+            raise ValueError(f"part {part} is cut already")
+        first = len(self.cuts)
+        self.cuts[part] = cut
+        self.cuts += [None, None]
+        self.parents += [part, part]
+        self.sides += [0, 1]
+        return first, first + 1
+
+    def leaves(self) -> Iterator[int]:
+        return (part for part, cut in enumerate(self.cuts) if cut is None)
+
+    def path(self, part: int) -> list[tuple[Cut, int]]:
+        """The cuts above a part from the root on, each with the side that it lies on: 0 below, 1 above."""
+        steps: list[tuple[Cut, int]] = []
+        while part:
+            side, part = self.sides[part], self.parents[part]
+            cut = self.cuts[part]
+            assert cut is not None
+            steps.append((cut, side))
+        return steps[::-1]
