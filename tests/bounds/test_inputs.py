@@ -74,12 +74,23 @@ def parts_of(rng: Any, case: Case, count: int = 24) -> tuple[Any, Any]:
 def escapes(seed: int) -> list[str]:
     """Float32 executions, and exact values but for 1e-12, that leave a bound of a box, or are in what is excluded."""
     rng = np.random.default_rng(seed)
-    graph, found = network(seed), []
+    graph = network(seed)
     rows = rng.integers(-2, 3, (3, 3)).astype(float)
     case = case_of(rng, rows, rng.normal(size=3), several=seed % 2 == 0)
     boxes, deployed = boxes_of(graph, case), DeployedNetwork(graph)
     low, high = parts_of(rng, case)
-    best, margins, _, alive = boxes.excluded(low, high)
+    best, margins, _, alive, known = boxes.excluded(low, high)
+    found = broken(seed, boxes, deployed, (low, high), best, margins, alive)
+    kept = inputs.Kept(boxes.whole())
+    slots, ends = kept.put(*known), torch.sort(low + (high - low) * torch.from_numpy(rng.random((2, *low.shape))), 0)[0]
+    parts = torch.maximum(ends[0].float().double(), low), torch.minimum(ends[1].float().double(), high)
+    best, margins, _, alive, _ = boxes.excluded(*parts, kept.take(slots))  # halves know what the whole knew
+    return found + broken(seed, boxes, deployed, parts, best, margins, alive)
+
+
+def broken(seed: int, boxes: Boxes, deployed: Any, ends: Any, best: Any, margins: Any, alive: Any) -> list[str]:
+    """What points and corners of boxes say against their bounds."""
+    (low, high), graph, found = ends, deployed.graph, []
     for k in range(len(low)):
         points = (
             low[k] + (high[k] - low[k]) * torch.rand((24, 4), generator=torch.Generator().manual_seed(seed))
@@ -129,6 +140,27 @@ def test_weights_that_are_not_proven_are_noticed(monkeypatch: pytest.MonkeyPatch
     weighted = Boxes._weighted
     monkeypatch.setattr(Boxes, "_weighted", lambda self, *args: weighted(self, *args) + 1.0)
     assert any(escapes(seed) for seed in range(0, 12, 2))
+
+
+def test_what_is_known_of_another_box_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = inputs.Kept.take
+    monkeypatch.setattr(inputs.Kept, "take", lambda self, slots: take(self, slots.roll(1)))
+    assert any(escapes(seed) for seed in range(4))
+
+
+def test_what_is_kept_loses_nothing() -> None:
+    values = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 40)) * 10.0 ** np.arange(-20, 20))
+    kept = inputs.Kept((values[:1] - 1, values[:1] + 1))
+    for _ in range(3):
+        slots = kept.put(values, values)
+        (low, high), _ = kept.take(slots), kept.take(slots)
+        assert bool((low <= values).all())
+        assert bool((high >= values).all())
+        assert bool(((high - low) <= 2.0**-22 * values.abs()).all())
+    assert len(kept.low) == 64  # a slot is free when both have taken it
+    full = inputs.Kept((values[:1] - 1, values[:1] + 1), most=1)
+    low, high = full.take(full.put(values[1:], values[1:]))
+    assert torch.equal(low, full.low[:1].double().expand(49, -1))  # no room: what the whole box knows
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ half a box is better by about abs(A_rj)*w_j/2, A being the row's slopes over the
 
     margin_r + abs(A_rj)*w_j/2          over rows r and axes j
 
-is what is cut. Errors and sizes are those of the whole box, which hold on every part of it. Every bound is rigorous for
+is what is cut. Errors and sizes are those of the whole box, which hold on every part of it. What is known of the layers
+of a box holds on its parts too: there only the cells that it leaves open are bounded again. Every bound is rigorous for
 the deployed network: it is crown's own backward pass, on several boxes at once.
 """
 
@@ -15,12 +16,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...graph.graph import Node
 from ...proof.tree import Cut, OpenPart, Tree
 from ...properties.property import Case
 from ...rounding.ledger import LINE, UNDERFLOW, WEIGHTED
@@ -29,11 +31,15 @@ from ..linear.layers import Ends, Joint, Opaque
 from ..linear.network import Forward
 from ..linear.readers import open_cells, readers_of
 from .attack import Counterexample, DeployedNetwork, confirmed_of
+from .kept import Kept
 
 Progress = Callable[[str, int, int], None]
-BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of an objective at its widest node, all boxes together
+BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of a node, all boxes together
+CHUNK = 1 << 19  # cells of the objectives of one backward pass
+LONG, SHORT = 2.0, 0.5  # seconds of a batch from which on the next one is smaller, or larger
 TRIED = 64  # boxes of a batch whose middles and corners are run
-FLAT = 1e-3  # a slope this far below the steepest one may be cut for its width alone
+FLAT = 0.3  # slopes count as this share of the steepest one at least: a line may be flat where the network is not
+SHARE = 1e-3  # of a row's offset in its size, to begin that search
 STEPS = 25  # of the search for weights of several rows
 
 
@@ -53,6 +59,15 @@ class Split:
     stuck: bool = False
 
 
+class Narrowed(NamedTuple):
+    """A node whose range others read: the cells of it that the whole box leaves open, and their columns among all."""
+
+    node: int
+    readers: list[Node]
+    cells: Tensor
+    columns: slice
+
+
 class Boxes:
     """Bounds of all rows of a case on parts of the box of one walk.
 
@@ -70,27 +85,40 @@ class Boxes:
         self.slack = root.slack(self.output, rows[None])[0]
         self.joint = any(isinstance(layer, Joint) for layer in root.layers.values())  # these ask for whole batches
         self.narrowed = list(self._narrowed())
-        widest = max(math.prod(layer.node.shape) for layer in root.layers.values())
-        most = max([len(rows), *(2 * len(cells) for _, cells in self.narrowed)])
-        self.batch = max(1, min(BATCH, CELLS // (most * widest)))
+        self.widest = max(math.prod(layer.node.shape) for layer in root.layers.values())
+        self.batch = max(1, min(BATCH, CELLS // (max(len(rows), 8) * self.widest)))
 
-    def _narrowed(self) -> Iterator[tuple[int, Tensor]]:
+    def whole(self) -> Ends:
+        """The ends of all cells that are narrowed, (1, columns), on the whole box."""
+        ends = [
+            [e.flatten(1)[:, n.cells] for n in self.narrowed for e in (self.root.state.ends[n.node][k],)]
+            for k in (0, 1)
+        ]
+        low, high = (torch.cat(e, 1) if e else torch.zeros((1, 0), dtype=torch.float64) for e in ends)
+        return low, high
+
+    def _narrowed(self) -> Iterator[Narrowed]:
         """Nodes whose ranges others read, and the cells that the whole box leaves open."""
+        start = 0
         for i, readers in sorted(readers_of(self.root.graph).items()):
             layer = self.root.layers.get(i)
             if layer is None or isinstance(layer, Opaque):
                 continue
             cells = np.flatnonzero(open_cells(readers, *self.root.ends(i)))
             if len(cells):
-                yield i, torch.from_numpy(cells)
+                yield Narrowed(i, readers, torch.from_numpy(cells), slice(start, start + len(cells)))
+                start += len(cells)
 
     @torch.no_grad()
-    def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, State]:
-        """Of boxes (N, inputs): margins (N, rows), slopes (N, rows, inputs), which of them hold an execution."""
+    def bounds(self, low: Tensor, high: Tensor, kept: Ends) -> tuple[Tensor, Tensor, Tensor, State, Ends]:
+        """Of boxes (N, inputs): margins (N, rows), slopes (N, rows, inputs), which of them hold an execution.
+
+        kept   ends of the cells that are narrowed, (N, columns), known before; the last result is what is known now
+        """
         ends: dict[int, Ends] = {self.input: tuple(e.reshape(-1, *self.shapes[self.input]) for e in (low, high))}  # type: ignore[dict-item]
-        alive = torch.ones(len(low), dtype=torch.bool)
-        for i, cells in self.narrowed:
-            ends[i], fits = self._narrow(i, cells, ends, len(low))
+        alive, kept = torch.ones(len(low), dtype=torch.bool), (kept[0].clone(), kept[1].clone())
+        for layer in self.narrowed:
+            ends[layer.node], fits = self._narrow(layer, ends, kept)
             alive &= fits
         state, slopes = self.root.state.on(ends), {}
 
@@ -103,7 +131,7 @@ class Boxes:
             a = slopes[self.input].flatten(2).expand(len(low), len(self.rows), -1)
         else:
             a = torch.zeros((len(low), len(self.rows), low.shape[1]), dtype=low.dtype)
-        return (lower - self.targets).expand(len(low), -1), a, alive, state
+        return (lower - self.targets).expand(len(low), -1), a, alive, state, kept
 
     def _proven(self, reference: Tensor, slack: Tensor) -> Tensor:
         """A bound of the values that are computed, from one of their reference."""
@@ -114,26 +142,48 @@ class Boxes:
         seeds = rows.reshape(len(rows), rows.shape[1], *self.root.graph.nodes[i].shape)
         return {i: seeds.expand(boxes, *seeds.shape[1:]) if self.joint and len(seeds) == 1 else seeds}
 
-    def _narrow(self, i: int, cells: Tensor, ends: Mapping[int, Ends], boxes: int) -> tuple[Ends, Tensor]:
-        """The box of node i on every box of inputs; False where nothing is left of it."""
-        low, high = (end.flatten(1).expand(boxes, -1).clone() for end in self.root.state.ends[i])
-        one = torch.zeros((1, len(cells), low.shape[1]), dtype=torch.float64)
-        one[0, torch.arange(len(cells)), cells] = 1.0
-        both = backward(self.root.state.on(ends), self._seeds(i, torch.cat([one, -one], 1), boxes)).expand(boxes, -1)
-        low[:, cells] = torch.maximum(low[:, cells], both[:, : len(cells)])
-        high[:, cells] = torch.minimum(high[:, cells], -both[:, len(cells) :])
-        fits, shape = ~(low > high).any(1), self.root.graph.nodes[i].shape
-        return (torch.minimum(low, high).reshape(-1, *shape), torch.maximum(low, high).reshape(-1, *shape)), fits
+    def _narrow(self, layer: Narrowed, ends: Mapping[int, Ends], kept: Ends) -> tuple[Ends, Tensor]:
+        """The box of a node on every box of inputs, entered in `kept`; False where nothing is left of it."""
+        i, cells, shape = layer.node, layer.cells, self.root.graph.nodes[layer.node].shape
+        low, high = (end.flatten(1).expand(len(kept[0]), -1).clone() for end in self.root.state.ends[i])
+        low[:, cells], high[:, cells] = (k[:, layer.columns] for k in kept)
+        open_ = open_cells(layer.readers, *(e.reshape(-1, *shape).numpy() for e in (low, high)))
+        mask = torch.from_numpy(open_).flatten(1)[:, cells]
+        for some, count in self._chunks(mask.sum(1)):
+            where = cells[mask[some].byte().topk(count, 1).indices]
+            one = torch.zeros((len(some), count, low.shape[1]), dtype=torch.float64).scatter_(2, where[..., None], 1.0)
+            part = {j: (a[some], b[some]) for j, (a, b) in ends.items()}
+            both = backward(self.root.state.on(part), self._seeds(i, torch.cat([one, -one], 1), len(some)))
+            at = some[:, None], where  # fmax and fmin: a NaN says nothing
+            low[at], high[at] = torch.fmax(low[at], both[:, :count]), torch.fmin(high[at], -both[:, count:])
+        fits = ~(low > high).any(1)
+        low, high = torch.minimum(low, high), torch.maximum(low, high)
+        for known, new in zip(kept, (low, high), strict=True):
+            known[:, layer.columns] = new[:, cells]
+        return (low.reshape(-1, *shape), high.reshape(-1, *shape)), fits
 
-    def excluded(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Margins of alternatives (N, alternatives) and rows, slopes, and which boxes hold an execution."""
-        margins, a, alive, state = self.bounds(low, high)
+    def _chunks(self, counts: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """Boxes with about as many open cells each, and how many those are at most; none of boxes without any."""
+        order, start = counts.argsort(descending=True), 0
+        while start < len(order) and (most := int(counts[order[start]])):
+            stop = start + max(1, CHUNK // (2 * most * self.widest))
+            yield order[start:stop], most
+            start = stop
+
+    def excluded(
+        self, low: Tensor, high: Tensor, kept: Ends | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Ends]:
+        """Margins of alternatives (N, alternatives) and rows, slopes, which boxes hold an execution, what is known."""
+        if kept is None:
+            first, last = (k.expand(len(low), -1) for k in self.whole())
+            kept = first, last
+        margins, a, alive, state, kept = self.bounds(low, high, kept)
         best = margins.new_full((len(low), self.count), -torch.inf)
         best.scatter_reduce_(1, self.owner.expand(len(low), -1), margins, "amax")
         if bool((~(best > 0) & self.several & alive[:, None]).any()):
             weighted = self._weighted(low, high, margins, a, state)
             best = torch.where(weighted > best, weighted, best)  # a NaN is no margin
-        return best, margins, a, alive
+        return best, margins, a, alive, kept
 
     @torch.no_grad()
     def _weighted(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor, state: State) -> Tensor:
@@ -144,7 +194,7 @@ class Boxes:
         middle, radius = ((low + high) / 2)[:, None], ((high - low) / 2)[:, None]
         offset = margins - (a * middle).sum(2) + (a.abs() * radius).sum(2)
         mine = self.owner == torch.arange(self.count)[:, None]
-        size = (a.abs() * radius).sum(2) + offset.abs() * FLAT + 1e-30
+        size = (a.abs() * radius).sum(2) + offset.abs() * SHARE + 1e-30
         start = torch.where(mine, 1.0, 0.0) / size[:, None]
         pull, best, weights = torch.zeros_like(start), margins.new_full((len(low), self.count), -torch.inf), start
         for step in range(STEPS):
@@ -177,22 +227,18 @@ def split_inputs(
 ) -> Split:
     """Cut the box of a case until every part is excluded, an input is found that breaks it, or the time is over."""
     low, high = (torch.from_numpy(np.ravel(end))[None].clone() for end in case.outer())
-    order, part, count, turn, tree = (
-        torch.zeros(1, dtype=torch.float64),
-        torch.zeros(1, dtype=torch.int64),
-        0,
-        0,
-        Tree(),
-    )
+    order, part, slot = torch.zeros(1, dtype=torch.float64), *torch.zeros((2, 1), dtype=torch.int64)
+    count, turn, size, tree, kept = 0, 0, boxes.batch, Tree(), Kept(boxes.whole())
     while len(low):
-        if time.monotonic() > deadline:
+        start = time.monotonic()
+        if start > deadline:
             return Split(None, False, count, tree, _worst(tree, low, high, order, part))
         turn += 1
         first = order.argsort(descending=turn % 2 == 0)  # the nearest to done and the farthest, in turn
-        taken, rest = first[: boxes.batch], first[boxes.batch :]
-        some, parts = (low[taken], high[taken]), part[taken]
-        low, high, order, part = (t[rest] for t in (low, high, order, part))
-        best, margins, a, alive = boxes.excluded(*some)
+        taken, rest = first[:size], first[size:]
+        some, parts, known = (low[taken], high[taken]), part[taken], kept.take(slot[taken])
+        low, high, order, part, slot = (t[rest] for t in (low, high, order, part, slot))
+        best, margins, a, alive, known = boxes.excluded(*some, known)
         count += len(taken)
         open_ = ~(best > 0).all(1) & alive  # a NaN would exclude nothing
         if bool(open_.any()):
@@ -206,6 +252,9 @@ def split_inputs(
             low, high = (torch.cat([old, *new]) for old, new in zip((low, high), cut[:2], strict=True))
             order = torch.cat([order, batch.worst, batch.worst])
             part = torch.cat([part, *divided(tree, parts, boxes.input, *cut[2:])])
+            slot = torch.cat([slot, *[kept.put(known[0][open_], known[1][open_])] * 2])
+        spent = time.monotonic() - start
+        size = max(1, size // 2) if spent > LONG else min(boxes.batch, 2 * size) if spent < SHORT else size
         if progress is not None:
             worst = f", worst margin {float(order.min()):.3g}" if len(order) else ""
             progress(f"input splits{worst}", count, count + len(low))
