@@ -9,7 +9,7 @@ A cut has two sides, and together they hold every execution:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 
@@ -21,6 +21,19 @@ class Cut:
     cell: int
     at: float = 0.0
     tap: int | None = None
+
+
+@dataclass(frozen=True)
+class OpenPart:
+    """What a search could not exclude: a box of inputs, the cuts that made it with their sides, what its bound lacks.
+
+    margin   a proven lower bound of (row.y - limit) for the best row of the worst alternative, not above 0
+    """
+
+    low: Sequence[float]
+    high: Sequence[float]
+    cuts: Sequence[tuple[Cut, int]]
+    margin: float
 
 
 @dataclass
