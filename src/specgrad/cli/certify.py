@@ -108,7 +108,8 @@ def _run_one(
         write(lambda: show_verdict(Console(), model, verdict))
     made, reason = None, None if certificate is None else "only what holds has one"
     if certificate is not None and verdict.verdict == "holds":
-        made, reason = _certificate(network, asked, options)
+        with screen.progress(as_json) as step:
+            made, reason = _certificate(network, asked, {**options, "trees": verdict.trees}, seconds, step)
     data = {**verdict.to_json(), **_said_of(certificate, reason)}
     say("certify", verdict.verdict, data, as_json, lambda: _show_certificate(certificate, reason))
     if vnncomp is not None:
@@ -177,12 +178,14 @@ def _write(path: Path | None, certificate: Any) -> None:
             certificate.save(path)
 
 
-def _certificate(network: Any, asked: Any, options: dict[str, Any]) -> tuple[Any, str | None]:
-    """A proof that the checker accepts; otherwise why there is none."""
+def _certificate(
+    network: Any, asked: Any, options: dict[str, Any], seconds: float, step: Any
+) -> tuple[Any, str | None]:
+    """A proof that the checker accepts, for which there is as much time again; otherwise why there is none."""
     from ..bounds.search.prove import NoCertificateError, prove
 
     try:
-        return prove(network, asked, **options), None
+        return prove(network, asked, seconds=seconds, progress=step, **options), None
     except NoCertificateError as error:
         return None, str(error)
     except Exception as error:  # the verdict stands, and must be printed
@@ -267,7 +270,7 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str]) -> None:
     for k, case in enumerate(checked.cases):
         line(f"case {k + 1} of {len(checked.cases)}: {case.box()}")
         for a in case.alternatives[:SHOWN]:
-            line(f"  {a}; margin {towards_zero(a.margin):.6g}")
+            line(f"  {a}; margin {towards_zero(a.margin):.6g}{a.by}")
         if len(case.alternatives) > SHOWN:
             line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
     show_deployment(console, checked.deployment, notes)
