@@ -8,8 +8,9 @@ from html import escape as escape_html
 from .errors import printable
 from .picture import TONES, shortened
 
-GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "same", "bounded", "no finding")
+GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "same", "bounded", "no finding", "unsat")
 OPEN = (
+    "timed-out",
     "cannot tell",
     "refuses",
     "not offered",

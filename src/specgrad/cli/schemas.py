@@ -393,6 +393,37 @@ SCHEMAS: dict[str, Schema] = {
         deployment=DEPLOYMENT,
         notes=NOTES,
     ),
+    "verify": _command(
+        "verify",
+        "the answer to a VNN-LIB query",
+        _choice("unsat", "sat", "unknown", "timed-out"),
+        query=_text("the file, as it was given"),
+        networks=_map(_text("its file"), "by name"),
+        seconds=_number("from the start of the command on"),
+        problems=_count("subproblems of the search"),
+        deployment=DEPLOYMENT,
+        optional={
+            "notes": NOTES,
+            "reason": _text("why there is no better answer"),
+            "confirmed": _list(_text("an engine"), "where the assignment was run, and satisfies the query"),
+            "assignment": _list(
+                _object(
+                    "one tensor",
+                    name=_text("as the query declares it"),
+                    type=_text("its element type, in the words of VNN-LIB"),
+                    shape=SHAPE,
+                    values=_list(_number("a cell"), "in row-major order"),
+                ),
+                "in the order of the declarations; cells of VNN-LIB 1.0 are the tensors X and Y",
+            ),
+        },
+    ),
+    "supports": _command(
+        "supports",
+        "what verify can answer",
+        _choice("ok"),
+        supports=_map(_list(_text("a line"), "as it is printed"), "by capability of the VNN-LIB standard"),
+    ),
     "check-certificate": _command(
         "check-certificate",
         "what a certificate proves",
