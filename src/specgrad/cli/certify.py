@@ -114,27 +114,35 @@ def _run_one(
     made, reason = None, None if certificate is None else "only what holds has one"
     if certificate is not None and verdict.verdict == "holds":
         made, reason = _certificate(network, asked, options)
-    data = {**verdict.to_json(), **_said_of(certificate, reason)}
+    shown = None if html is None else _figures(verdict, network, asked, options)
+    data = {
+        **verdict.to_json(),
+        **_said_of(certificate, reason),
+        **({} if shown is None else {"report": shown.to_json()}),
+    }
     say("certify", verdict.verdict, data, as_json, lambda: _show_certificate(certificate, reason))
     if vnncomp is not None:
         with writing(vnncomp):
             write_whole(vnncomp, vnncomp_text(verdict, asked))
     write_counterexample(counterexample, verdict, asked)
     _write(certificate, made)
-    if html is not None:
+    if html is not None and shown is not None:
+        from ..bounds.html import certify_page
+
         with writing(html):
-            write_whole(html, _page(model, verdict, network, asked, options))
+            write_whole(html, certify_page(model, verdict, shown))
     return max(CODES[verdict.verdict], CANNOT_TELL) if reason and verdict.verdict == "holds" else CODES[verdict.verdict]
 
 
-def _page(model: str, verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> str:
-    """The report: the boxes are computed again, over the whole question."""
-    from ..bounds.html import certify_page
+def _figures(verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> Any:
+    """What the report shows: the boxes are computed again, over the whole question."""
+    from ..bounds.report.figures import figures_of
     from ..bounds.search.certify import graph_and_property
 
     limits = {k: v for k, v in options.items() if k != "arithmetic"}
     graph, question = graph_and_property(network, asked, **limits)
-    return certify_page(model, verdict, graph, question, arithmetic=options["arithmetic"])
+    original = asked[0] if isinstance(asked, tuple) else None
+    return figures_of(verdict, graph, question, original=original, arithmetic=options["arithmetic"])
 
 
 def _run_largest(
