@@ -8,12 +8,12 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.proof.trees import executed, network, proven, stated
 
 from specgrad.bounds import certify
 from specgrad.bounds.search.prove import NoCertificateError, prove
 from specgrad.proof import check
 from specgrad.proof.tree import Cut, Tree
+from trees import executed, network, proven, stated
 
 SEEDS = range(3)
 
