@@ -13,7 +13,7 @@ from specgrad.bounds import certify
 from specgrad.bounds.search.prove import NoCertificateError, prove
 from specgrad.proof import check
 from specgrad.proof.tree import Cut, Tree
-from trees import executed, network, proven, stated
+from tree_subjects import executed, network, proven, stated
 
 SEEDS = range(3)
 
