@@ -48,9 +48,12 @@ def prove(
     from ...proof.execution import ExecutionError
     from ...proof.numbers import ReplayError
     from .certify import graph_and_property
+    from .positions import choice_of
     from .prover import certificate
 
     graph, question = graph_and_property(model, statement, low=low, high=high, shape=shape)
+    if choice_of(graph) is not None:
+        raise NoCertificateError("the output is a position (ArgMax); a certificate states inequalities of its scores")
     try:
         text, packed = certificate(graph, question, arithmetic)
         check(text, packed, graph, question, seconds=np.inf)
