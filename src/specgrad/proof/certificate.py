@@ -32,7 +32,7 @@ from ..graph.graph import CONSTANT, INPUT, Graph
 from ..graph.save import to_json
 from ..properties.property import Case, Property, as_float, towards_zero
 from ..scalar import Array
-from .execution import ExecutionError, Executions, deployment, executions
+from .execution import ExecutionError, Executions, assumed, deployment, executions
 from .numbers import ReplayError, rational, rationals
 from .read import (
     MOST_BYTES,
@@ -178,7 +178,8 @@ class Checked:
             lines += [f"  {a}; margin {as_float(a.margin):.6g}" for a in case.alternatives]
         lines.append(f"network: digest {self.network}")
         kind = f"{self.arithmetic.dtype}, {self.arithmetic.execution}"
-        return "\n".join([*lines, f"executions: {kind}; `deployment` says what that includes"])
+        lines.append(f"executions: {kind}; `deployment` says what that includes")
+        return "\n".join([*lines, assumed(self.arithmetic)] if self.arithmetic.functions else lines)
 
 
 # --- digests ----------------------------------------------------------------------------------------------------------
@@ -243,7 +244,7 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
         written.append({"low": next(ends), "high": next(ends), "alternatives": rows})
     packed = save(arrays)
     data = {"format": FORMAT, "version": VERSION, "network": network_digest(graph), "cases": written}
-    data["arithmetic"] = executions(arithmetic).to_json()
+    data["arithmetic"] = executions(arithmetic).of({n.op.name for n in graph.nodes}).to_json()
     return sealed(data, packed), packed
 
 
@@ -431,7 +432,7 @@ def _replayed(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: D
 
 def _replay(graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Deadline) -> Replay:
     try:
-        model = Model.of(arithmetic.execution, arithmetic.rounding)
+        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
         return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, model, deadline)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
