@@ -143,7 +143,7 @@ def test_both_parts_hold_every_float32_number() -> None:
     low, high = (torch.from_numpy(e.astype(float)) for e in ends)
     slopes = torch.from_numpy(rng.normal(size=(200, 1, 3)))
     batch = Open(low, high, torch.zeros(200, 1), torch.zeros(200, 1, dtype=torch.float64), slopes, torch.tensor([0]))
-    lows, highs = batch.cut()
+    lows, highs, *_ = batch.cut()
     for k in range(200):
         a, b = ((lows[i][k].numpy(), highs[i][k].numpy()) for i in (0, 1))
         (axis,) = np.flatnonzero((a[1] != b[1]) | (a[0] != b[0]))[:1]

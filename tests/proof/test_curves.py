@@ -130,6 +130,24 @@ def test_lines_touch() -> None:
     assert abs(float(slope) - (1 - float(mpmath.tanh(t)) ** 2)) < 1e-9
 
 
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_points_of_the_checkers_own_are_good(name: str) -> None:
+    """At the middle hardly worse than the best of 60 points, and of the chord; nothing rests on it."""
+    params, _, _ = FUNCTIONS[name]
+    curve, rng = curves.CURVES[name](params), Random(name)
+    lost = []
+    for _ in range(30):
+        low, high = sorted(rational(rng.randint(-400, 400), 100) for _ in range(2))
+        middle, width = (low + high) / 2, max(*curves.image(curve, low, high)) - min(*curves.image(curve, low, high))
+        for side in (-1, 1):
+            grid = range(-1024, 1025, 32) if curve.is_straight else range(-1, SCALE + 1, 17)
+            k = curves.natural(curve, low, high, SCALE, side)
+            own, *others = [curves.line(curve, low, high, n, SCALE, side) for n in (k, *grid)]
+            heights = [side * (s * middle + c) for s, c in (own, *others)]
+            lost.append(float((heights[0] - min(heights)) / (width + rational(1, 1000))))
+    assert max(lost) < (0.5 if name in ("hardswish", "clamp", "relu6") else 0.02), max(lost)
+
+
 def test_ranges_are_as_narrow_as_they_can_be() -> None:
     for name in ("exp", "tanh", "sigmoid"):
         curve, f = curves.CURVES[name]({}), FUNCTIONS[name][1]
@@ -222,6 +240,20 @@ def test_networks_have_certificates(name: str, execution: str) -> None:
     assert ("functions" in found.deployment) == measured
 
 
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "exp"])
+def test_points_may_be_left_out(name: str) -> None:
+    graph = network(name)
+    x, label, _ = question(graph, 0.05)
+    statement = robustness(x, label, Fraction(0.05), 3)
+    (case,) = proofs(graph, statement, Arithmetic())
+    bare = tuple((r, limits, Proof(p.weights, {}, p.tighten)) for r, limits, p in case.alternatives)
+    with_points, without = (
+        check_bytes(*encode(graph, [c], Arithmetic()), graph, statement).margin
+        for c in (case, replace(case, alternatives=bare))
+    )
+    assert abs(with_points - without) < Fraction(2, 100) * with_points
+
+
 def test_margins_are_near_those_of_float_bounds() -> None:
     """The replay's lines for crown's slopes are crown's, up to the shares that a certificate has."""
     for name in ("tanh", "sigmoid", "exp", "hardswish"):
@@ -312,6 +344,7 @@ def test_assumptions_are_named_or_refused() -> None:
         ({"tanh": [2, "y"]}, "needs its units"),
         ({"gelu": ["2", "y"]}, "go by name"),
         ([], "go by name"),
+        ({}, "go by name"),
     ],
 )
 def test_assumptions_that_are_none(functions: Any, words: str) -> None:

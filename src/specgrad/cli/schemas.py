@@ -406,7 +406,13 @@ SCHEMAS: dict[str, Schema] = {
                     "one box",
                     box=_text("in words"),
                     alternatives=_list(
-                        _object("one", excluded=_text("what cannot happen"), margin=_number("by how much")), ""
+                        _object(
+                            "one",
+                            excluded=_text("what cannot happen"),
+                            margin=_number("by how much"),
+                            leaves=_count("of the tree of cuts that proves it; 1 without cuts"),
+                        ),
+                        "",
                     ),
                 ),
                 "all boxes of the property",

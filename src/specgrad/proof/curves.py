@@ -262,6 +262,44 @@ def line(f: Curve, low: Any, high: Any, k: int, scale: int, side: int) -> Ends:
     return slope, -side * least(f, low, high, -side * slope, -side, first)
 
 
+def natural(f: Curve, low: Any, high: Any, scale: int, side: int) -> int:
+    """A good point where a certificate has none: of the line that is lowest above the middle, or highest below it.
+
+    That is a tangent of a piece which bends away from the line: the one through the far end of the range, or the one at
+    the middle if it passes beyond that end; where there is no such tangent, the chord. Straight functions take the best
+    of their own slopes and of the chord's.
+    """
+    if low >= high:
+        return 0
+    middle = (low + high) / 2
+    if f.is_straight:
+        slopes = [f.slope(p, k)[0] for p, _, k in f.pieces(low, high)]
+        each = [_whole(s * scale) for s in (*slopes, (f.value(high)[0] - f.value(low)[0]) / (high - low))]
+        lines = [line(f, low, high, k, scale, side) for k in each]
+        return min(zip(each, lines, strict=True), key=lambda pair: side * (pair[1][0] * middle + pair[1][1]))[0]
+    bent = [(p, q, k) for p, q, k in f.pieces(low, high) if f.signs[k] == -side and p < q]
+    if not bent:
+        return CHORD
+    p, q, k = bent[0]
+    far, near, end = (p, q, low) if q == high else (q, p, high)
+
+    def passes(t: Any) -> bool:
+        return bool(side * (f.value(t)[0] + f.slope(t, k)[0] * (end - t) - f.value(end)[0]) >= 0)
+
+    if not passes(near):
+        return CHORD
+    for _ in range(12):
+        t = (far + near) / 2
+        far, near = (far, t) if passes(t) else (t, near)
+    t = max(near, middle) if end == low else min(near, middle)
+    share = (t - low) / (high - low) * scale
+    return -_whole(-share) if end == low else _whole(share)
+
+
+def _whole(x: Any) -> int:
+    return int(x.p) // int(x.q)
+
+
 def _short(x: Any) -> Any:
     return rational((int(x.p) << SLOPE_PLACES) // int(x.q), 1 << SLOPE_PLACES)
 
@@ -336,6 +374,14 @@ def _normal(node: Node, number: Any) -> Any:
 
 def _is_float32(number: Any) -> bool:
     return Fraction(float(np.float32(float(number)))) == Fraction(number)
+
+
+def natural_points(node: Node, x: Range, scale: int) -> tuple[Array, Array]:
+    """Whole numbers for lines below and above, where a certificate has none."""
+    f = of(node)
+    each = [[natural(f, a, b, scale, side) for side in (-1, 1)] for a, b in zip(*(e.flat for e in x.ends), strict=True)]
+    lower, upper = np.array(each, dtype=np.int64).reshape(-1, 2).T
+    return lower.reshape(node.shape), upper.reshape(node.shape)
 
 
 def curve_lines(node: Node, x: Range, lower: Array, upper: Array, scale: int) -> tuple[Any, Any]:

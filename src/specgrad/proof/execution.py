@@ -50,7 +50,10 @@ class Executions:
     functions: Functions = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "functions": {n: [str(units), kind] for n, (units, kind) in self.functions.items()}}
+        """As a certificate states it: `functions` only where there are some."""
+        data = {name: value for name, value in asdict(self).items() if name != "functions"}
+        functions = {name: [str(units), kind] for name, (units, kind) in self.functions.items()}
+        return {**data, "functions": functions} if functions else data
 
     def of(self, operators: Collection[str]) -> Executions:
         """With the functions alone that these operators compute."""
@@ -84,10 +87,13 @@ def executions(given: Any = None) -> Executions:
     """
     if given is None:
         return Executions()
-    if isinstance(given, Mapping) and given.keys() != {*REPLAYED, "functions"}:
-        raise ExecutionError(f"the entries must be {', '.join(REPLAYED)}, functions")
+    if isinstance(given, Mapping) and given.keys() - {"functions"} != REPLAYED.keys():
+        raise ExecutionError(f"the entries must be {', '.join(REPLAYED)}; and functions where some are computed")
     data = dict(given) if isinstance(given, Mapping) else {name: getattr(given, name) for name in REPLAYED}
-    data["functions"] = _functions(data["functions"]) if isinstance(given, Mapping) else _declared(given)
+    if not isinstance(given, Mapping):
+        data["functions"] = _declared(given)
+    elif "functions" in given:
+        data["functions"] = _functions(given["functions"])
     for name, allowed in REPLAYED.items():
         if not any(type(data[name]) is type(value) and data[name] == value for value in allowed):
             words = " or ".join(map(repr, allowed))
@@ -100,12 +106,13 @@ def _declared(given: Any) -> Functions:
     if hasattr(given, "functions"):
         return dict(given.functions)
     bounds = {name: given.ulp_bound(name) for name in FUNCTIONS if name in given.ulps}
-    return _functions({name: [str(Fraction(str(units))), kind] for name, (units, kind) in bounds.items()})
+    stated = {name: [str(Fraction(str(units))), kind] for name, (units, kind) in bounds.items()}
+    return _functions(stated) if stated else {}
 
 
 def _functions(data: Any) -> Functions:
     """Units from 1 on: a function that is rounded correctly has one, and none is better."""
-    if not isinstance(data, Mapping) or not data.keys() <= set(FUNCTIONS):
+    if not isinstance(data, Mapping) or not data or not data.keys() <= set(FUNCTIONS):
         raise ExecutionError(f"functions go by name: {', '.join(FUNCTIONS)}")
     for name, entry in data.items():
         if not isinstance(entry, list) or len(entry) != 2 or not all(isinstance(part, str) for part in entry):

@@ -31,7 +31,7 @@ from ..graph.transform import vjp
 from ..op import Op, Params, apply, run_spec
 from ..scalar import Array
 from . import pieces as pieces
-from .curves import CURVES, computed_error, curve_lines, ranged, through_curve
+from .curves import CURVES, computed_error, curve_lines, natural_points, ranged, through_curve
 from .execution import Functions
 from .lines import Range, Sum, chosen, known, max_lines, relu_lines, through_max, through_relu, window_max
 from .numbers import (
@@ -51,6 +51,7 @@ from .numbers import (
 from .regions import CELLWISE, KERNELS, Met, begins, is_layout, joined, roundings, spread, summed_later
 from .regions import CONSTANT as FIXED
 
+SCALE = 1 << 10  # of slopes and points that nobody gave
 SMALLEST = 126  # 2**-126 is its smallest normal number
 
 
@@ -373,6 +374,8 @@ class Replay:
     def _lines(self, i: int, node: Node, x: Range) -> tuple[Any, Any]:
         """The lower and upper lines: slopes and intercepts; the lower ones of relu and max_pool have none."""
         given = self.slopes.get(i)
+        if given is None and node.op.name in CURVES:
+            given = Slopes(*natural_points(node, x, SCALE), SCALE)
         if given is None:
             raise ReplayError(f"the slopes of node {node.name} are missing")
         taps = (sum(1 for _ in node.params["window"].taps()),) if "window" in node.params else ()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...proof.tree import Cut, Tree
 from ..linear.layers import Taps, split
 from ..linear.network import Forward
 from ..linear.relaxations import Lines
@@ -136,11 +137,17 @@ def divided(bounder: Bounder, problems: Problems, number: Tensor, cell: Tensor, 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search has shown: a lower bound per row, how many problems it took, and whether all targets are met."""
+    """What a search has shown: a lower bound per row, how many problems it took, and whether all targets are met.
+
+    trees   how every row's executions were divided
+    worst   per row: the number of the open part whose margin is least, and that margin; None where none is open
+    """
 
     bounds: Tensor
     problems: int
     settled: bool
+    trees: list[Tree]
+    worst: list[tuple[int, float] | None]
 
 
 def branch(
@@ -157,12 +164,12 @@ def branch(
     most   how many subproblems may be bounded
     """
     deadline = time.monotonic() + seconds
-    number = torch.arange(len(rows))
+    number, part, trees = torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.int64), [Tree() for _ in rows]
     problems, bounds = bounder.optimised(bounder.start(rows), FIRST_STEPS, targets)
     first, count, splitter = bounds.clone(), len(rows), Splitter(bounder)
     open_ = ~(bounds >= targets)  # a NaN proves nothing
     proven = torch.where(open_, torch.inf, bounds)  # per row: the least bound of problems that are closed
-    problems, bounds, number = problems.chosen(open_), bounds[open_], number[open_]
+    problems, bounds, number, part = problems.chosen(open_), bounds[open_], number[open_], part[open_]
     while len(problems) and time.monotonic() < deadline and count < most:
         order = (bounds - targets[number]).argsort(descending=True)
         taken, rest = order[:BATCH], order[BATCH:]
@@ -171,7 +178,10 @@ def branch(
         if bool((relu < 0).any()):  # nothing left to split, and still open: rounding, or relaxations of other kinds
             break
         halves = Problems.joined([divided(bounder, batch, relu, cell, sign) for sign in (-1, 1)])
-        numbers = torch.cat([number[taken]] * 2)
+        numbers, parts = (
+            torch.cat([number[taken]] * 2),
+            _entered(trees, bounder, number[taken], part[taken], relu, cell),
+        )
         halves, lower = bounder.optimised(halves, STEPS, targets[numbers])
         lower = torch.maximum(lower, torch.cat([bounds[taken]] * 2))
         count += len(halves)
@@ -179,7 +189,24 @@ def branch(
         proven.scatter_reduce_(0, numbers[~open_], lower[~open_], "amin")
         problems = Problems.joined([problems.chosen(rest), halves.chosen(open_)])
         bounds, number = torch.cat([bounds[rest], lower[open_]]), torch.cat([number[rest], numbers[open_]])
+        part = torch.cat([part[rest], parts[open_]])
         if progress is not None:
             progress("branch and bound", count - len(problems), count)
     least = proven.scatter_reduce(0, number, bounds, "amin")
-    return Outcome(torch.maximum(first, least), count, not len(problems))
+    worst = [_worst(bounds, part, number == k, float(targets[k])) for k in range(len(rows))]
+    return Outcome(torch.maximum(first, least), count, not len(problems), trees, worst)
+
+
+def _entered(trees: list[Tree], bounder: Bounder, number: Tensor, part: Tensor, relu: Tensor, cell: Tensor) -> Tensor:
+    """The numbers of both parts of every problem in its row's tree: first all below 0, then all above."""
+    inputs = list(bounder.relus.values())
+    each = zip(number.tolist(), part.tolist(), relu.tolist(), cell.tolist(), strict=True)
+    numbers = [trees[row].divide(p, Cut(inputs[r], c)) for row, p, r, c in each]
+    return torch.tensor(numbers, dtype=torch.int64).T.flatten()
+
+
+def _worst(bounds: Tensor, part: Tensor, mine: Tensor, target: float) -> tuple[int, float] | None:
+    if not bool(mine.any()):
+        return None
+    k = int(bounds[mine].argmin())
+    return int(part[mine][k]), float(bounds[mine][k]) - target

@@ -21,6 +21,7 @@ import numpy as np
 from ...errors import ParameterError, ShapeError, need
 from ...graph.graph import Graph
 from ...proof.execution import deployment
+from ...proof.tree import OpenPart, Tree
 from ...properties.property import Alternative, Case, Property, as_float, robustness
 from ...properties.vnnlib import read
 from ...scalar import Array
@@ -42,6 +43,9 @@ class Verdict:
     margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best
     stages     seconds spent on "attack", "crown", "pieces" (specgrad.bounds.search.pieces) and "branch"
     problems   subproblems of the branch and bound
+    trees      per case: numbers of alternatives, and how the executions were divided until each part excludes them; no
+               tree has an alternative that the whole box excludes. Of what is unknown, how far the search came
+    open_part  of what is unknown: the part of a search whose margin is least
     deployment the executions that the verdict is about, in sentences
     notes      what else a reader should know: constants that were rounded, parts of the property that say nothing
     """
@@ -54,6 +58,8 @@ class Verdict:
     reason: str = ""
     deployment: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    trees: tuple[tuple[tuple[tuple[int, ...], Tree], ...], ...] = ((),)
+    open_part: OpenPart | None = None
 
     @property
     def seconds(self) -> float:
@@ -238,7 +244,8 @@ def _joined(answers: list[Verdict]) -> Verdict:
     worst = min(answers, key=lambda a: order[a.verdict])
     stages = {name: sum(a.stages.get(name, 0.0) for a in answers) for name in ("attack", "crown", "pieces", "branch")}
     margins = tuple(m for a in answers for m in a.margins)
-    return replace(worst, margins=margins, stages=stages, problems=sum(a.problems for a in answers))
+    trees = tuple(t for a in answers for t in a.trees)
+    return replace(worst, margins=margins, stages=stages, problems=sum(a.problems for a in answers), trees=trees)
 
 
 def target(limit: Fraction) -> float:
@@ -349,28 +356,30 @@ class _Run:
 
     def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> Verdict:
         """Where inputs are few they are split; elsewhere relus, and inputs where no relu is left to split."""
-        start, count, settled, worst = time.monotonic(), 0, False, -np.inf
+        start, count, settled = time.monotonic(), 0, False
+        worst: OpenPart | None = None
+        trees: list[tuple[tuple[int, ...], Tree]] = []
         counterexample: Counterexample | None = None
         if len(case.low) > FEW_INPUTS:
             outcome = self._search(root, rows)
-            count, settled = outcome.problems, outcome.settled
+            count, settled, worst = outcome.problems, outcome.settled, _open_part(case, outcome)
+            trees = [((k,), tree) for k, tree in zip(open_, outcome.trees, strict=True)]
             for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):
                 margins[k] = max(margins[k], _margin(bound, limit))
         if not settled and self._left():
             outcome = self._split(case, root)
             counterexample, settled, worst = outcome.counterexample, outcome.settled, outcome.worst
-            count += outcome.problems
+            count, trees = count + outcome.problems, [(tuple(open_), outcome.tree)]
         self.stages["branch"] = time.monotonic() - start
         if counterexample is not None:
             return replace(self._broken(case, counterexample), problems=count)
+        verdict = Verdict("unknown", None, (tuple(margins),), self.stages, count, trees=(tuple(trees),))
         if settled:
-            return Verdict("holds", None, (tuple(margins),), self.stages, count)
+            return replace(verdict, verdict="holds")
         low, high = case.outer()
         reason = f"{count} subproblems were not enough"
-        reason += f"; the worst open one lacks {-worst:.3g}" if np.isfinite(worst) else ""
-        return Verdict(
-            "unknown", None, (tuple(margins),), self.stages, count, ONE_INPUT if (low == high).all() else reason
-        )
+        reason += f"; the worst open one lacks {-worst.margin:.3g}" if worst and np.isfinite(worst.margin) else ""
+        return replace(verdict, reason=ONE_INPUT if (low == high).all() else reason, open_part=worst)
 
     def _split(self, case: Case, root: Any) -> Any:
         """Input splits, for all rows of the case."""
@@ -392,6 +401,13 @@ class _Run:
         bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
         stacked, targets = _tensors(rows)
         return branch(bounder, stacked, targets, seconds=self._left(), progress=self.progress)
+
+
+def _open_part(case: Case, outcome: Any) -> OpenPart | None:
+    """Of relu splits: the open part whose margin is least, of all rows."""
+    parts = [(w[1], tree.path(w[0])) for w, tree in zip(outcome.worst, outcome.trees, strict=True) if w is not None]
+    low, high = (np.ravel(end).tolist() for end in case.outer())
+    return min((OpenPart(low, high, path, margin) for margin, path in parts), key=lambda p: p.margin, default=None)
 
 
 def _margin(bound: float, limit: Fraction) -> float:

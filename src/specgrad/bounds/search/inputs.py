@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...proof.tree import Cut, OpenPart, Tree
 from ...properties.property import Case
 from ...rounding.ledger import LINE, UNDERFLOW, WEIGHTED
 from ..linear.backward import Parts, State, backward
@@ -38,12 +39,18 @@ STEPS = 25  # of the search for weights of several rows
 
 @dataclass(frozen=True)
 class Split:
-    """How a search ended: with a counterexample, settled, or neither; its boxes, and the worst margin that is open."""
+    """How a search ended: with a counterexample, settled, or neither; how many boxes it took, and how they were cut.
+
+    worst   the open part whose margin is least
+    stuck   it holds one input alone, so that only rounding is left to decide
+    """
 
     counterexample: Counterexample | None
     settled: bool
     problems: int
-    worst: float = math.inf
+    tree: Tree
+    worst: OpenPart | None = None
+    stuck: bool = False
 
 
 class Boxes:
@@ -170,14 +177,21 @@ def split_inputs(
 ) -> Split:
     """Cut the box of a case until every part is excluded, an input is found that breaks it, or the time is over."""
     low, high = (torch.from_numpy(np.ravel(end))[None].clone() for end in case.outer())
-    order, count, turn = torch.zeros(1, dtype=torch.float64), 0, 0
+    order, part, count, turn, tree = (
+        torch.zeros(1, dtype=torch.float64),
+        torch.zeros(1, dtype=torch.int64),
+        0,
+        0,
+        Tree(),
+    )
     while len(low):
         if time.monotonic() > deadline:
-            return Split(None, False, count, float(order.min()))
+            return Split(None, False, count, tree, _worst(tree, low, high, order, part))
         turn += 1
         first = order.argsort(descending=turn % 2 == 0)  # the nearest to done and the farthest, in turn
         taken, rest = first[: boxes.batch], first[boxes.batch :]
-        some, (low, high, order) = (low[taken], high[taken]), (low[rest], high[rest], order[rest])
+        some, parts = (low[taken], high[taken]), part[taken]
+        low, high, order, part = (t[rest] for t in (low, high, order, part))
         best, margins, a, alive = boxes.excluded(*some)
         count += len(taken)
         open_ = ~(best > 0).all(1) & alive  # a NaN would exclude nothing
@@ -185,16 +199,30 @@ def split_inputs(
             batch = Open(some[0][open_], some[1][open_], best[open_], margins[open_], a[open_], boxes.owner)
             counterexample = batch.tried(network, case)
             if counterexample is not None:
-                return Split(counterexample, False, count)
-            parts = batch.cut()
-            if parts is None:
-                return Split(None, False, count, float(batch.worst.min()))
-            low, high = (torch.cat([old, *new]) for old, new in zip((low, high), parts, strict=True))
+                return Split(counterexample, False, count, tree)
+            cut, parts = batch.cut(), parts[open_]
+            if cut is None:
+                return Split(None, False, count, tree, _worst(tree, batch.low, batch.high, batch.worst, parts), True)
+            low, high = (torch.cat([old, *new]) for old, new in zip((low, high), cut[:2], strict=True))
             order = torch.cat([order, batch.worst, batch.worst])
+            part = torch.cat([part, *divided(tree, parts, boxes.input, *cut[2:])])
         if progress is not None:
             worst = f", worst margin {float(order.min()):.3g}" if len(order) else ""
             progress(f"input splits{worst}", count, count + len(low))
-    return Split(None, True, count)
+    return Split(None, True, count, tree)
+
+
+def divided(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Enter one cut per part; the numbers of what lies below, and above."""
+    cuts = zip(parts.tolist(), cells.flatten().tolist(), points.flatten().tolist(), strict=True)
+    numbers = torch.tensor([tree.divide(part, Cut(node, cell, at)) for part, cell, at in cuts], dtype=torch.int64)
+    return numbers[:, 0], numbers[:, 1]
+
+
+def _worst(tree: Tree, low: Tensor, high: Tensor, margin: Tensor, part: Tensor) -> OpenPart:
+    """Of open boxes the one whose margin is least."""
+    k = int(margin.argmin())
+    return OpenPart(low[k].tolist(), high[k].tolist(), tree.path(int(part[k])), float(margin[k]))
 
 
 class Open:
@@ -208,8 +236,11 @@ class Open:
         self.worst, alternative = best.min(1)
         self.near = torch.where(owner == alternative[:, None], margins, -torch.inf)
 
-    def cut(self) -> tuple[list[Tensor], list[Tensor]] | None:
-        """Both parts of every box, which hold each of its float32 numbers; None: some box is one number alone."""
+    def cut(self) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor] | None:
+        """Both parts of every box, which hold each of its float32 numbers, the inputs that were cut and where.
+
+        None: some box is one number alone.
+        """
         at = self._axis()[:, None]
         first, last = (end.gather(1, at).numpy().astype(np.float32) for end in (self.low, self.high))
         if (first >= last).any():
@@ -217,7 +248,8 @@ class Open:
         middle = np.minimum(np.maximum(first / 2 + last / 2, first), np.nextafter(last, np.float32(-np.inf)))
         beyond = np.nextafter(middle, np.float32(np.inf))
         ends, starts = (torch.from_numpy(m.astype(np.float64)) for m in (middle, beyond))
-        return [self.low, self.low.scatter(1, at, starts)], [self.high.scatter(1, at, ends), self.high]
+        lows, highs = [self.low, self.low.scatter(1, at, starts)], [self.high.scatter(1, at, ends), self.high]
+        return lows, highs, at, ends
 
     def _axis(self) -> Tensor:
         """Which input to cut, per box; one that is a single number only where all are."""
