@@ -145,14 +145,13 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 
 def _settled(query: Path, files: Mapping[str, str], limits: dict[str, Any], as_json: bool) -> Any:
-    """A verdict; None where the search did not end by itself, soon enough after its time."""
-    from ..bounds.search.certify import certify
+    """A verdict; None where the search did not end by itself, soon enough after its time to say what is open."""
+    from ..bounds.search.query import certify_query
 
-    (file,) = files.values()
     seconds = max(0.0, limits["seconds"])
     try:
-        with _alarm(1 + 1.05 * seconds), screen.progress(as_json) as step:
-            return certify(file, query, **{**limits, "seconds": seconds}, progress=step)
+        with _alarm(5 + 1.1 * seconds), screen.progress(as_json) as step:
+            return certify_query(query, files, **{**limits, "seconds": seconds}, progress=step)
     except _TimeIsUpError:
         return None
 
