@@ -34,6 +34,8 @@ EACH = {
         "certify net.onnx p.vnnlib --certificate new.json",
         "certify net.onnx hard.vnnlib --seconds 0",
         "certify net.onnx --input x.npy --label 0 --eps 0.5",
+        "certify net.onnx --input x.npy --label 0 --eps 0.5 --html shown.html",
+        "certify net.onnx hard.vnnlib --seconds 5 --html open.html",
     ],
     "verify": [
         "verify p.vnnlib --network N=net.onnx",

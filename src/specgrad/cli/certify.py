@@ -113,28 +113,37 @@ def _run_one(
         write(lambda: show_verdict(Console(), model, verdict))
     made, reason = None, None if certificate is None else "only what holds has one"
     if certificate is not None and verdict.verdict == "holds":
-        made, reason = _certificate(network, asked, options)
-    data = {**verdict.to_json(), **_said_of(certificate, reason)}
+        with screen.progress(as_json) as step:
+            made, reason = _certificate(network, asked, {**options, "trees": verdict.trees}, seconds, step)
+    shown = None if html is None else _figures(verdict, network, asked, options)
+    data = {
+        **verdict.to_json(),
+        **_said_of(certificate, reason),
+        **({} if shown is None else {"report": shown.to_json()}),
+    }
     say("certify", verdict.verdict, data, as_json, lambda: _show_certificate(certificate, reason))
     if vnncomp is not None:
         with writing(vnncomp):
             write_whole(vnncomp, vnncomp_text(verdict, asked))
     write_counterexample(counterexample, verdict, asked)
     _write(certificate, made)
-    if html is not None:
+    if html is not None and shown is not None:
+        from ..bounds.html import certify_page
+
         with writing(html):
-            write_whole(html, _page(model, verdict, network, asked, options))
+            write_whole(html, certify_page(model, verdict, shown))
     return max(CODES[verdict.verdict], CANNOT_TELL) if reason and verdict.verdict == "holds" else CODES[verdict.verdict]
 
 
-def _page(model: str, verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> str:
-    """The report: the boxes are computed again, over the whole question."""
-    from ..bounds.html import certify_page
+def _figures(verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> Any:
+    """What the report shows: the boxes are computed again, over the whole question."""
+    from ..bounds.report.figures import figures_of
     from ..bounds.search.certify import graph_and_property
 
     limits = {k: v for k, v in options.items() if k != "arithmetic"}
     graph, question = graph_and_property(network, asked, **limits)
-    return certify_page(model, verdict, graph, question, arithmetic=options["arithmetic"])
+    original = asked[0] if isinstance(asked, tuple) else None
+    return figures_of(verdict, graph, question, original=original, arithmetic=options["arithmetic"])
 
 
 def _run_largest(
@@ -183,12 +192,14 @@ def _write(path: Path | None, certificate: Any) -> None:
             certificate.save(path)
 
 
-def _certificate(network: Any, asked: Any, options: dict[str, Any]) -> tuple[Any, str | None]:
-    """A proof that the checker accepts; otherwise why there is none."""
+def _certificate(
+    network: Any, asked: Any, options: dict[str, Any], seconds: float, step: Any
+) -> tuple[Any, str | None]:
+    """A proof that the checker accepts, for which there is as much time again; otherwise why there is none."""
     from ..bounds.search.prove import NoCertificateError, prove
 
     try:
-        return prove(network, asked, **options), None
+        return prove(network, asked, seconds=seconds, progress=step, **options), None
     except NoCertificateError as error:
         return None, str(error)
     except Exception as error:  # the verdict stands, and must be printed
@@ -273,7 +284,7 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str]) -> None:
     for k, case in enumerate(checked.cases):
         line(f"case {k + 1} of {len(checked.cases)}: {case.box()}")
         for a in case.alternatives[:SHOWN]:
-            line(f"  {a}; margin {towards_zero(a.margin):.6g}")
+            line(f"  {a}; margin {towards_zero(a.margin):.6g}{a.by}")
         if len(case.alternatives) > SHOWN:
             line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
     show_deployment(console, checked.deployment, notes)
