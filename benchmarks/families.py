@@ -7,9 +7,9 @@
     python tools/make_families.py                               # docs/guide/families.md from the record
 
 SPECGRAD_SHARED names the folder that has vnncomp/; default: ../shared. Every instance runs in a process of its own
-(vnncomp/prepare_instance.sh, run_instance.sh), on one thread; start-up is part of its time. A counterexample is checked
-without specgrad (vnncomp/check_counterexample.py). An answer that no tool gave while others gave the other one, or a
-counterexample that is none, is WRONG, and the exit code is 1.
+(vnncomp/prepare_instance.sh, run_instance.sh), on one thread; loading the program is no part of its time. A
+counterexample is checked without specgrad (vnncomp/check_counterexample.py). A counterexample that is none, or a proof
+of what others have counterexamples for and none a proof, is WRONG, and the exit code is 1.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ INTRO = """# Every family of the competition
 Made by `python tools/make_families.py` from benchmarks/families.jsonl and benchmarks/price.jsonl; a test keeps it current.
 
 `python benchmarks/families.py --seconds {seconds:g}` runs instances of the verification competition (VNN-COMP, 2021 to 2026) by its own three
-scripts (`benchmarks/vnncomp`): one thread, {seconds:g} s each by the clock, start-up included. The other tools had the competition's
+scripts (`benchmarks/vnncomp`): one thread, {seconds:g} s each by the clock once the program is loaded. The other tools had the competition's
 machines and its time, which is mostly longer. Their answers are those that the competition recorded.
 
 - `unsat` is a proof for every fused float32 execution ([Executions](../reference/executions.md)). The other tools answer for real

@@ -19,7 +19,7 @@ fi
 rm -f "$results"
 answer=$(mktemp)
 trap 'rm -f "$answer"' EXIT
-timeout "$(python3 -c 'import sys; print(float(sys.argv[1]) + 20)' "$seconds")" \
+timeout "$(python3 -c 'import sys; print(float(sys.argv[1]) + 50)' "$seconds")" \
     "${specgrad[@]}" verify "$vnnlib" "${networks[@]}" --timeout "$seconds" > "$answer"
 code=$?
 case $code in
