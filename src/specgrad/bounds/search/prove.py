@@ -55,9 +55,12 @@ def prove(
     from ...proof.execution import ExecutionError, executions
     from ...proof.numbers import ReplayError
     from .certify import graph_and_property
+    from .positions import choice_of
     from .prover import certificate, prove_by_trees
 
     graph, question = graph_and_property(model, statement, low=low, high=high, shape=shape)
+    if choice_of(graph) is not None:
+        raise NoCertificateError("the output is a position (ArgMax); a certificate states inequalities of its scores")
     try:
         executions(arithmetic)
         if trees is None:
