@@ -165,8 +165,9 @@ def _answer(verdict: Any, late: bool) -> tuple[str, str]:
         return "timed-out", "the time ended before the search did"
     if verdict.verdict == "counterexample" and _is_refuted(verdict.counterexample.confirmed):
         return "unknown", DISAGREES
-    word = WORDS[verdict.verdict]
-    return ("timed-out" if word == "unknown" and late else word), verdict.reason
+    if verdict.verdict != "unknown":
+        return WORDS[verdict.verdict], verdict.reason
+    return ("timed-out" if late else "unknown"), verdict.reason or "nothing was proven, and no counterexample found"
 
 
 def _is_refuted(confirmed: Sequence[str]) -> bool:
