@@ -105,9 +105,10 @@ def run_one(instance: Instance, seconds: float) -> dict[str, Any]:
 
 
 def run_here(instance: Instance, seconds: float) -> dict[str, Any]:
-    """The same answer from this process: no program is loaded per instance, and nothing ends a search from outside."""
+    """The same answer from this process: no program is loaded per instance."""
     from specgrad.bounds.search.query import certify_query
     from specgrad.cli.assignment import vnncomp_text
+    from specgrad.cli.verify import TimeIsUpError, alarm
     from specgrad.errors import SpecgradError
 
     row: dict[str, Any] = {"family": instance.family, "year": instance.year, "network": instance.network}
@@ -116,10 +117,13 @@ def run_here(instance: Instance, seconds: float) -> dict[str, Any]:
         return {**row, "answer": "absent"}
     start, cpu = time.monotonic(), time.process_time()
     try:
-        verdict = certify_query(instance.files[1], {"N": str(instance.files[0])}, seconds=seconds)
+        with alarm(5 + 1.1 * seconds):
+            verdict = certify_query(instance.files[1], {"N": str(instance.files[0])}, seconds=seconds)
         text, reason = vnncomp_text(verdict, instance.files[1]), verdict.reason
     except SpecgradError as error:
         text, reason = "refused\n", str(error)
+    except TimeIsUpError:
+        text, reason = "timeout\n", "the time ended before the search did"
     row |= {"seconds": round(time.monotonic() - start, 1), "cpu": round(time.process_time() - cpu, 1)}
     row["answer"] = text.split("\n", 1)[0]
     if reason:

@@ -99,7 +99,7 @@ def overview(families: dict[str, list[Row]]) -> list[str]:
         solved = count["unsat"] + count["sat"]
         cells = [count["unsat"], count["sat"], there - solved - count["refused"], count["refused"], solved]
         shown = [str(c) for c in cells] if there else ["no files"] + [""] * 4
-        name = f"[{family}](#{family.replace('_', '-')})" if there else family
+        name = f"[{family}](#{family})" if there else family
         lines.append(f"| {name} | {rows[0]['year']} | {len(rows)} | {' | '.join(shown)} | {most} | {any_tool} |")
     return lines
 
@@ -137,12 +137,11 @@ def reasons(rows: list[Row]) -> list[str]:
         if r["answer"] not in (*SETTLED, "absent"):
             word = "refused" if r["answer"] == "refused" else "open"
             text = f"{word}: {r.get('reason', 'no reason was given')}".replace("_", "\\_").replace("*", "\\*")
-            why.setdefault(text, []).append(Path(r["property"]).stem)
+            why.setdefault(text, []).append(f"{short(Path(r['network']).stem)}, {short(Path(r['property']).stem)}")
     if not why:
         return []
     return [
-        f"- {short(names[0])}{f' and {len(names) - 1} more' if len(names) > 1 else ''}, {text}"
-        for text, names in why.items()
+        f"- {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}; {text}" for text, names in why.items()
     ] + [""]
 
 
@@ -173,8 +172,12 @@ def priced(rows: list[Row]) -> str:
     widths = []
     for model in ("node", "fused"):
         ratios = [r["ratios"][model] for r in rows if r["ratios"].get(model)]
-        widths += [f"{statistics.median(ratios):.4g}", f"{max(ratios):.4g}"] if ratios else ["", ""]
+        widths += [wide(statistics.median(ratios)), wide(max(ratios))] if ratios else ["", ""]
     return " | ".join([*counts, *widths])
+
+
+def wide(ratio: float) -> str:
+    return f"{ratio:.4f}" if ratio < 10 else f"{ratio:.3g}"
 
 
 def document() -> str:
