@@ -8,16 +8,17 @@ the rest of the library, and no float code.
     statement   for every float32 input of a case's box, every execution that `arithmetic` describes gives outputs
                 outside every alternative of the case
     proof       per alternative: weights >= 0, not all 0, and slopes such that weights.(rows.y - limits) > 0 by linear
-                bounds
+                bounds; or a tree of cuts with such weights at every leaf (specgrad.proof.splits)
 
-Version 1 counted rounding node by node, while runtimes merge nodes; it is refused.
+docs/reference/certificate.md is the format. Version 3 has trees, version 2 none. Version 1 counted rounding node by
+node, while runtimes merge nodes; it is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -28,11 +29,11 @@ import numpy as np
 
 from ..errors import SpecgradError, need
 from ..files import partner, write_pair
-from ..graph.graph import CONSTANT, INPUT, Graph
+from ..graph.graph import Graph
 from ..graph.save import to_json
 from ..properties.property import Case, Property, as_float, towards_zero
 from ..scalar import Array
-from .execution import ExecutionError, Executions, deployment, executions
+from .execution import ExecutionError, Executions, assumed, deployment, executions
 from .numbers import ReplayError, rational, rationals
 from .read import (
     MOST_BYTES,
@@ -41,7 +42,6 @@ from .read import (
     entries,
     fraction,
     named,
-    position,
     read_arrays,
     read_json,
     several,
@@ -49,13 +49,17 @@ from .read import (
     whole,
 )
 from .replay import Model, Replay, Slopes
+from .split_file import at, by_node, computed, read_tree, tree_entry
+from .splits import Excluded as ProvenLeaf
+from .splits import Leaf, TreeProof, replayed
 
-FORMAT, VERSION = "specgrad-certificate", 2
+FORMAT, WITHOUT_TREES, VERSION = "specgrad-certificate", 2, 3
 SCALE = 1 << 10  # slopes are whole numbers over this
 SECONDS = 60.0
 KEYS = {"format", "version", "network", "arithmetic", "cases", "arrays", "digest"}
 CASE_KEYS = {"low", "high", "alternatives"}
 ALTERNATIVE_KEYS = {"rows", "limits", "weights", "slopes", "tighten", "pieces"}
+BY_TREE = {"rows", "limits", "tree"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +79,16 @@ class Proof:
 
 @dataclass(frozen=True, eq=False)
 class CaseProof:
-    """A box in float32, and a proof per alternative."""
+    """A box in float32, and a proof per alternative: of its own, or the number of a tree."""
 
     low: Array
     high: Array
-    alternatives: tuple[tuple[Array, tuple[Fraction, ...], Proof], ...]
+    alternatives: tuple[tuple[Array, tuple[Fraction, ...], Proof | int], ...]
+    trees: tuple[TreeProof, ...] = ()
+
+    def by(self, tree: int) -> list[int]:
+        """The alternatives that a tree excludes."""
+        return [k for k, (_, _, proof) in enumerate(self.alternatives) if proof == tree]
 
 
 # --- what was checked -------------------------------------------------------------------------------------------------
@@ -87,11 +96,19 @@ class CaseProof:
 
 @dataclass(frozen=True, eq=False)
 class Excluded:
-    """Outputs that never happen, rows.y <= limits, and by how much: a lower bound of weights.(rows.y - limits)."""
+    """Outputs that never happen, rows.y <= limits, and by how much: a lower bound of weights.(rows.y - limits).
+
+    leaves   of the tree that proves it; its margin is the least of them, per unit of weight
+    """
 
     rows: tuple[tuple[int, ...], ...]
     limits: tuple[Fraction, ...]
     margin: Fraction
+    leaves: int = 1
+
+    @property
+    def by(self) -> str:
+        return f", the least of {self.leaves} leaves" if self.leaves > 1 else ""
 
     def __str__(self) -> str:
         """As in: Y_0 - 2*Y_3 <= 1/2 never happens.
@@ -161,7 +178,10 @@ class Checked:
         cases = [
             {
                 "box": case.box(),
-                "alternatives": [{"excluded": str(a), "margin": towards_zero(a.margin)} for a in case.alternatives],
+                "alternatives": [
+                    {"excluded": str(a), "margin": towards_zero(a.margin), "leaves": a.leaves}
+                    for a in case.alternatives
+                ],
             }
             for case in self.cases
         ]
@@ -175,10 +195,11 @@ class Checked:
         lines = []
         for case in self.cases:
             lines.append(f"valid: on a box of {case.box()}")
-            lines += [f"  {a}; margin {as_float(a.margin):.6g}" for a in case.alternatives]
+            lines += [f"  {a}; margin {as_float(a.margin):.6g}{a.by}" for a in case.alternatives]
         lines.append(f"network: digest {self.network}")
         kind = f"{self.arithmetic.dtype}, {self.arithmetic.execution}"
-        return "\n".join([*lines, f"executions: {kind}; `deployment` says what that includes"])
+        lines.append(f"executions: {kind}; `deployment` says what that includes")
+        return "\n".join([*lines, assumed(self.arithmetic)] if self.arithmetic.functions else lines)
 
 
 # --- digests ----------------------------------------------------------------------------------------------------------
@@ -227,23 +248,30 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
         arrays[name] = np.ascontiguousarray(array)
         return name
 
-    written = []
+    written: list[dict[str, Any]] = []
+    with_trees = any(case.trees for case in cases)
     for c, case in enumerate(cases):
         rows = []
         for a, (matrix, limits, proof) in enumerate(case.alternatives):
+            exact = [[int(v) for v in row] for row in matrix.tolist()]
+            if isinstance(proof, int):
+                rows.append({"rows": exact, "limits": [str(v) for v in limits], "tree": proof})
+                continue
             slopes = {
                 str(i): [kept(f"{c}.{a}.{i}.{side}", getattr(s, side).astype(np.int16)) for side in ("lower", "upper")]
                 for i, s in proof.slopes.items()
             }
             together = {str(i): kept(f"{c}.{a}.{i}.pieces", m.astype(np.int32)) for i, m in proof.pieces.items()}
-            exact = [[int(v) for v in row] for row in matrix.tolist()]
             rows.append({"rows": exact, "limits": [str(v) for v in limits], "weights": list(proof.weights),
                          "slopes": slopes, "tighten": sorted(set(proof.tighten)), "pieces": together})  # fmt: skip
         ends = (kept(f"{c}.{side}", getattr(case, side).astype(np.float32)) for side in ("low", "high"))
         written.append({"low": next(ends), "high": next(ends), "alternatives": rows})
+        if with_trees:
+            written[-1]["trees"] = [tree_entry(tree, f"{c}.tree.{k}", kept) for k, tree in enumerate(case.trees)]
     packed = save(arrays)
-    data = {"format": FORMAT, "version": VERSION, "network": network_digest(graph), "cases": written}
-    data["arithmetic"] = executions(arithmetic).to_json()
+    version = VERSION if with_trees else WITHOUT_TREES
+    data = {"format": FORMAT, "version": version, "network": network_digest(graph), "cases": written}
+    data["arithmetic"] = executions(arithmetic).of({n.op.name for n in graph.nodes}).to_json()
     return sealed(data, packed), packed
 
 
@@ -259,6 +287,23 @@ def sealed(data: Mapping[str, Any], packed: bytes) -> bytes:
 
 class OutOfTimeError(ReplayError):
     """Neither valid nor refused: the time was over first."""
+
+
+class OpenAlternativeError(ReplayError):
+    """An alternative that is not excluded: on the whole box, or on a leaf."""
+
+    def __init__(self, alternative: int, margin: Fraction, where: str = "") -> None:
+        self.alternative, self.margin = alternative, margin
+        text = f"alternative {alternative} is not excluded{where}"
+        super().__init__(f"{text}: the proven margin is {as_float(margin):.3g}")
+
+
+class OpenLeafError(OpenAlternativeError):
+    """A leaf on which an alternative is not excluded."""
+
+    def __init__(self, graph: Graph, leaf: Leaf, alternative: int, margin: Fraction) -> None:
+        self.leaf = leaf
+        super().__init__(alternative, margin, f" at the leaf {leaf.words(graph)} (part {leaf.part})")
 
 
 class Deadline:
@@ -318,12 +363,13 @@ def check(
         raise ReplayError("the arrays are not those that the certificate was written with")
     if data["network"] != network_digest(graph):
         raise ReplayError("the network is not the one that the certificate was written for")
-    arithmetic = _arithmetic(data["arithmetic"])
+    arithmetic = _arithmetic(data["arithmetic"], graph)
     arrays = read_arrays(packed)
-    cases = [_case(case, arrays, graph) for case in several(data["cases"], "the cases")]
+    trees = data["version"] == VERSION
+    cases = [_case(case, arrays, graph, trees) for case in several(data["cases"], "the cases")]
     if statement is not None:
         _compare(cases, statement)
-    proven = tuple(_replayed(graph, case, arithmetic, deadline) for case in cases)
+    proven = tuple(check_case(graph, case, arithmetic, deadline) for case in cases)
     return Checked(data["network"], proven, arithmetic)
 
 
@@ -335,43 +381,60 @@ def _read(text: bytes) -> dict[str, Any]:
             "version 1 is no longer accepted: it counted rounding node by node, and runtimes merge nodes; certify again"
         )
     entries(data, KEYS, "a certificate")
-    if data["format"] != FORMAT or type(data["version"]) is not int or data["version"] != VERSION:
+    known = type(data["version"]) is int and data["version"] in (WITHOUT_TREES, VERSION)
+    if data["format"] != FORMAT or not known:
         given = f"{shown(data['format'])} {shown(data['version'])}"
-        raise ReplayError(f"format and version must be {FORMAT} {VERSION}; got {given}")
+        raise ReplayError(f"format and version must be {FORMAT} {WITHOUT_TREES} or {VERSION}; got {given}")
     if data["digest"] != digest(canonical({k: v for k, v in data.items() if k != "digest"})):
         raise ReplayError("the digest does not fit the certificate")
     return dict(data)
 
 
-def _arithmetic(data: Any) -> Executions:
+def _arithmetic(data: Any, graph: Graph) -> Executions:
+    stated = set(Executions().to_json()) | ({"functions"} & data.keys() if isinstance(data, dict) else set())
     try:
-        return executions(entries(data, set(Executions().to_json()), "the arithmetic"))
+        meant = executions(entries(data, stated, "the arithmetic"))
     except ExecutionError as error:
         raise ReplayError(str(error)) from None
+    if meant.of({n.op.name for n in graph.nodes}) != meant:
+        raise ReplayError("the arithmetic says something of functions that the network does not compute")
+    return meant
 
 
-def _case(data: Any, arrays: Mapping[str, Array], graph: Graph) -> CaseProof:
-    entries(data, CASE_KEYS, "a case")
+def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool) -> CaseProof:
+    entries(data, CASE_KEYS | {"trees"} if with_trees else CASE_KEYS, "a case")
     shape = graph.nodes[graph.input_positions[0]].shape
     low, high = (named(arrays, data[side], np.float32, shape) for side in ("low", "high"))
     if not (low.size and np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise ReplayError("a box must have finite ends, the lower one first")
+    trees: list[Any] = data["trees"] if with_trees else []
+    if not isinstance(trees, list):
+        raise ReplayError(f"the trees of a case must be a list; got {shown(trees)}")
     given = several(data["alternatives"], "the alternatives of a case")
-    return CaseProof(low, high, tuple(_alternative(a, arrays, graph) for a in given))
+    alternatives = tuple(_alternative(a, arrays, graph, len(trees)) for a in given)
+    return CaseProof(low, high, alternatives, tuple(read_tree(tree, arrays, graph) for tree in trees))
 
 
-def _alternative(data: Any, arrays: Mapping[str, Array], graph: Graph) -> tuple[Array, tuple[Fraction, ...], Proof]:
-    entries(data, ALTERNATIVE_KEYS, "an alternative")
-    rows, limits, weights = (several(data[k], f"the {k} of an alternative") for k in ("rows", "limits", "weights"))
-    if not len(rows) == len(limits) == len(weights):
+def _alternative(
+    data: Any, arrays: Mapping[str, Array], graph: Graph, trees: int
+) -> tuple[Array, tuple[Fraction, ...], Proof | int]:
+    by_tree = isinstance(data, dict) and "tree" in data
+    entries(data, BY_TREE if by_tree else ALTERNATIVE_KEYS, "an alternative")
+    rows, limits = (several(data[k], f"the {k} of an alternative") for k in ("rows", "limits"))
+    weights = [] if by_tree else several(data["weights"], "the weights of an alternative")
+    if not len(rows) == len(limits) or (not by_tree and len(weights) != len(rows)):
         raise ReplayError("an alternative needs a limit and a weight per row")
     exact = np.array([_row(row, graph) for row in rows], dtype=object)
+    if by_tree:
+        if whole(data["tree"], 0, "numbers of trees") >= trees:
+            raise ReplayError(f"an alternative has tree {data['tree']} of {trees}")
+        return exact, tuple(map(fraction, limits)), data["tree"]
     weights = [whole(w, 0, "weights") for w in weights]
     if not any(weights):
         raise ReplayError("the weights of an alternative are all 0, so nothing excludes it")
-    slopes = {_at(k, graph): Slopes(*_pair(arrays, names), SCALE) for k, names in _object(data["slopes"], "slopes")}
-    pieces = {_at(k, graph): named(arrays, name, np.int32) for k, name in _object(data["pieces"], "pieces")}
-    proof = Proof(tuple(weights), slopes, _tighten(data["tighten"], graph), pieces)
+    slopes = {at(k, graph): Slopes(*_pair(arrays, names), SCALE) for k, names in by_node(data["slopes"], "slopes")}
+    pieces = {at(k, graph): named(arrays, name, np.int32) for k, name in by_node(data["pieces"], "pieces")}
+    proof = Proof(tuple(weights), slopes, computed(data["tighten"], graph), pieces)
     return exact, tuple(map(fraction, limits)), proof
 
 
@@ -382,40 +445,25 @@ def _row(row: Any, graph: Graph) -> list[int]:
     return [whole(v, -(1 << 53), "rows") for v in row]
 
 
-def _object(data: Any, what: str) -> Any:
-    if not isinstance(data, dict):
-        raise ReplayError(f"{what} go by node; got {shown(data)}")
-    return data.items()
-
-
 def _pair(arrays: Mapping[str, Array], names: Any) -> tuple[Array, Array]:
     if not isinstance(names, list) or len(names) != 2:
         raise ReplayError(f"slopes are two arrays, lower and upper; got {shown(names)}")
     return named(arrays, names[0], np.int16), named(arrays, names[1], np.int16)
 
 
-def _at(key: Any, graph: Graph) -> int:
-    return position(key, len(graph.nodes))
-
-
-def _tighten(data: Any, graph: Graph) -> tuple[int, ...]:
-    if not isinstance(data, list) or not all(type(i) is int for i in data) or data != sorted(set(data)):
-        raise ReplayError("tighten must list positions of nodes, in order, each once")
-    positions = tuple(_at(str(i), graph) for i in data)
-    if any(graph.nodes[i].op in (INPUT, CONSTANT) for i in positions):
-        raise ReplayError("only what is computed can be tightened")
-    return positions
-
-
 # --- what is proven ---------------------------------------------------------------------------------------------------
 
 
-def _replayed(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: Deadline) -> Proven:
+def check_case(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: Callable[[], None]) -> Proven:
     """The proven margin of every alternative; one that is not positive is refused."""
-    excluded = []
+    excluded: dict[int, Excluded] = {}
     replays: dict[Any, Replay] = {}
+    for number, tree in enumerate(case.trees):
+        excluded |= _by_tree(graph, case, number, tree, arithmetic, deadline)
     for k, (rows, limits, proof) in enumerate(case.alternatives):
         deadline()
+        if isinstance(proof, int):
+            continue
         key = (proof.tighten, tuple(sorted((i, s.lower.tobytes(), s.upper.tobytes()) for i, s in proof.slopes.items())))
         if key not in replays:
             replays[key] = _replay(graph, case, proof, arithmetic, deadline)
@@ -424,14 +472,55 @@ def _replayed(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: D
         bound = _bound(replays[key], combined, proof)
         margin = Fraction(int(bound.p), int(bound.q)) - limit
         if margin <= 0:
-            raise ReplayError(f"alternative {k} is not excluded: the proven margin is {as_float(margin):.3g}")
-        excluded.append(Excluded(tuple(map(tuple, rows.tolist())), limits, margin))
-    return Proven(case.low, case.high, tuple(excluded))
+            raise OpenAlternativeError(k, margin)
+        excluded[k] = Excluded(tuple(map(tuple, rows.tolist())), limits, margin)
+    return Proven(case.low, case.high, tuple(excluded[k] for k in range(len(case.alternatives))))
 
 
-def _replay(graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Deadline) -> Replay:
+def _by_tree(
+    graph: Graph, case: CaseProof, number: int, tree: TreeProof, arithmetic: Executions, deadline: Callable[[], None]
+) -> dict[int, Excluded]:
+    """The alternatives that every leaf of a tree excludes, with the least margin of any leaf."""
+    mine = case.by(number)
+    if not mine:
+        raise ReplayError(f"tree {number} excludes no alternative")
+    rows = [case.alternatives[k][:2] for k in mine]
+    least: dict[int, Fraction] = {}
+    count = 0
+    for proven in proven_leaves(graph, (case.low, case.high), tree, rows, arithmetic, deadline):
+        count += 1
+        for k, margin in zip(mine, proven.margins or (), strict=proven.margins is not None):
+            if margin <= 0:
+                raise OpenLeafError(graph, proven.leaf, k, margin)
+            least[k] = min(margin, least.get(k, margin))
+    if least.keys() != set(mine):
+        raise ReplayError(f"tree {number} has no leaf with an execution, and some input is executed")
+    stated = ((k, case.alternatives[k]) for k in mine)
+    return {k: Excluded(tuple(map(tuple, a.tolist())), limits, least[k], count) for k, (a, limits, _) in stated}
+
+
+def proven_leaves(
+    graph: Graph,
+    box: tuple[Array, Array],
+    tree: TreeProof,
+    rows: Sequence[tuple[Array, Sequence[Fraction]]],
+    arithmetic: Executions,
+    deadline: Callable[[], None],
+    only: Collection[int] | None = None,
+) -> Iterator[ProvenLeaf]:
+    """What every leaf of a tree proves, or only some parts; whatever is wrong with it is a ReplayError."""
     try:
-        model = Model.of(arithmetic.execution, arithmetic.rounding)
+        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
+        yield from replayed(graph, model, box, tree, rows, deadline, only)
+    except SpecgradError as error:
+        raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
+
+
+def _replay(
+    graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Callable[[], None]
+) -> Replay:
+    try:
+        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
         return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, model, deadline)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None

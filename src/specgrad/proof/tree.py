@@ -45,17 +45,20 @@ class Tree:
     ((1, 2), (3, 4))
     >>> list(tree.leaves()), tree.path(3)
     ([1, 3, 4], [(Cut(node=0, cell=1, at=0.5, tap=None), 1), (Cut(node=3, cell=7, at=0.0, tap=None), 0)])
+    >>> [part for part, _ in tree.preorder()]
+    [0, 1, 2, 3, 4]
     """
 
     cuts: list[Cut | None] = field(default_factory=lambda: [None])
     parents: list[int] = field(default_factory=lambda: [-1])
     sides: list[int] = field(default_factory=lambda: [0])
+    firsts: dict[int, int] = field(default_factory=dict)
 
     def divide(self, part: int, cut: Cut) -> tuple[int, int]:
         """Cut a leaf; the numbers of its two parts, below the cut and above."""
         if self.cuts[part] is not None:
             raise ValueError(f"part {part} is cut already")
-        first = len(self.cuts)
+        first = self.firsts[part] = len(self.cuts)
         self.cuts[part] = cut
         self.cuts += [None, None]
         self.parents += [part, part]
@@ -64,6 +67,15 @@ class Tree:
 
     def leaves(self) -> Iterator[int]:
         return (part for part, cut in enumerate(self.cuts) if cut is None)
+
+    def preorder(self) -> Iterator[tuple[int, Cut | None]]:
+        """Every part before its two sides, the side below before the one above: the order of a file."""
+        todo = [0]
+        while todo:
+            part = todo.pop()
+            yield part, self.cuts[part]
+            if part in self.firsts:
+                todo += [self.firsts[part] + 1, self.firsts[part]]
 
     def path(self, part: int) -> list[tuple[Cut, int]]:
         """The cuts above a part from the root on, each with the side that it lies on: 0 below, 1 above."""

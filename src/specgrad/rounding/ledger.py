@@ -64,6 +64,10 @@ most, and 14 where results are rounded either way."""
 MIDDLE = 1 + 8 * U
 """A radius (high - low)/2, or the larger distance from a rounded middle: 3 roundings."""
 
+PHASE = 16 * U
+"""Times 1 + abs(t), t = (x - point)/(2*pi) turns: of a point up to 3*pi/2, whose float is off by 2 units, and of 2*pi,
+off by one, a difference, a quotient and the sum with this slack: 6 units of 1 + abs(t) at most."""
+
 LINE = 16 * U
 """Offsets of lines and of gaps, relative to the sizes that they are made of: 6 roundings per term at most, and 8 units
 of a function's value."""
@@ -77,6 +81,10 @@ error: four ends, each moved outward by up to 4 units of its size."""
 
 SMOOTH_LINE = 64 * U
 """Times (1 + taps)**2: a plane of a smooth maximum evaluates it once per tap, each time within (taps + 20)*U."""
+
+SOFTMAX = 32 * U
+"""Times (taps + 8): lines of a softmax are sums over its taps of exponentials (8 units), their chords and offsets, each
+of a few operations, relative to the sizes that are added: (taps + 24) units at most, twice where a slope is rounded."""
 
 SHARES = 4 * U
 """Times (taps + 8): sums of shares and of p*log(p), with log within REFERENCE_ULPS units."""

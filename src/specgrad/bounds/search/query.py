@@ -1,0 +1,30 @@
+"""A VNN-LIB query about one network or several, each known by the name that the query declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import ParameterError
+from .certify import Progress, Verdict, certify
+
+
+def certify_query(
+    property_path: str | Path,
+    networks: Mapping[str, Any],
+    *,
+    seconds: float = 60.0,
+    arithmetic: Any = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """The verdict on a query: it `holds` where the competition says unsat.
+
+    property_path   a VNN-LIB file, 1.0 or 2.0
+    networks        name of a network in the query -> an ONNX file or a Graph; where the query declares one network
+                    alone, or is VNN-LIB 1.0, which names none, the name may be any
+    """
+    if len(networks) != 1:
+        raise ParameterError("certify", f"one network is honoured; got {', '.join(networks) or 'none'}")
+    (model,) = networks.values()
+    return certify(model, Path(property_path), seconds=seconds, arithmetic=arithmetic, progress=progress)
