@@ -1,4 +1,4 @@
-"""Leaves of an ACAS-Xu tree in exact whole numbers, beside the float search that found them.
+"""Random small boxes of an ACAS-Xu property in exact whole numbers, beside the search's float bounds of the same boxes.
 
     python benchmarks/replay.py > benchmarks/replay.txt
 
