@@ -2,13 +2,14 @@
 
 The weights of J are rounded to whole numbers J' over 2**places, and so is b to b'. What that changes,
 abs(J - J') abs(x) + abs(b - b'), is an error of the node, found here over rationals; whatever is left is exact. J' is
-the operator's own adjoint rule, run on whole numbers: as one matrix where that is small, else row by row.
+the operator's own adjoint rule, run on whole numbers: as one matrix where that is small, else on the rows themselves.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,16 @@ from ..errors import UnsupportedError
 from ..graph.graph import INPUT, Graph, Node
 from ..op import run_spec
 from ..scalar import Array
+from ..window import Window, scatter_add
 from .fixed import COLUMN, nearest
 from .numbers import ReplayError, cells, rational, rationals, zeros
 from .replay import absolute, adjoint
 
 FACTORS = ("contract", "conv", "conv_transpose", "mul")  # linear in each factor: weights are scaled by a power of two
 UNSCALED = ("add", "sub", "neg", "reshape", "permute", "slice", "pad", "concat", "broadcast", "sum")  # of 0, 1 and -1
-DIVIDED = ("avg_pool", "div")  # their matrices are rounded, cell by cell
-MATRIX = 1 << 22  # cells of a matrix that is kept
-DIVIDED_MATRIX = 1 << 18  # of one that is made over rationals
+DIVIDED = ("avg_pool", "div")  # each result is a sum of cells times a number of its own
+WINDOWED = ("conv", "conv_transpose")  # their specifications take any leading axes
+MATRIX, WINDOWED_MATRIX = 1 << 22, 1 << 16  # cells of a matrix that is kept
 
 Back = Callable[[Array], Sequence[Array]]  # (rows, cells of y) -> per varying argument (rows, its cells)
 
@@ -82,22 +84,44 @@ class Affine:
         """The largest sum of absolute weights with which one cell of an argument is read."""
         if max(int(np.abs(s).max(initial=0)) for s in scaled) * self.size >= 1 << 62:
             raise ReplayError(f"node {self.node.name} has too many cells for whole numbers of 64 bits")
-        graph = adjoint(self.node.op, self.shapes, self.node.params, self.varying)
-        sums = self._run(graph, [np.abs(s) for s in scaled], np.ones(self.size, dtype=np.int64))
+        sums = self._adjoint([np.abs(s) for s in scaled], np.ones(self.node.shape, dtype=np.int64))
         return max(int(s.max(initial=0)) for s in sums)
 
     def _divide(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
-        """A matrix over rationals, rounded to whole numbers."""
-        if self.size * sum(self.sizes) > DIVIDED_MATRIX:
-            text = f"leaves cannot be replayed through node {self.node.name}: over {DIVIDED_MATRIX} cells in its matrix"
-            raise UnsupportedError(self.node.op.name, text)
-        (exact,) = self._rows(fixed, rational)
-        self.places = COLUMN - 1 - int(np.abs(exact).sum(0).max()).bit_length()
-        matrix = nearest(exact, self.places)
-        changed = np.abs(exact - rationals(matrix) * rational(2) ** -self.places)
-        self.off = cells(changed @ sizes[0].ravel()).reshape(self.node.shape)
-        assert int(np.abs(matrix).sum(0).max()) <= 1 << COLUMN
-        self.back = lambda a: (a @ matrix,)
+        """y = share * (the sum of what it reads), with a share per cell of y, which is rounded."""
+        if self.varying != [0] or (self.node.op.name == "div" and self.shapes[0] != self.node.shape):
+            raise UnsupportedError(self.node.op.name, f"leaves cannot be replayed through node {self.node.name}")
+        ones = zeros(self.shapes[0]) + rational(1)
+        count = cells(self._read(ones))
+        whole = cells(run_spec(self.node.op, [ones, *fixed[1:]], self.node.params))
+        share = cells(whole / np.where(count == 0, rational(1), count))
+        self.places = COLUMN - 1 - int(max(self._spread(np.abs(share)[None]).flat)).bit_length()
+        weight = nearest(share, self.places)
+        assert int(self._spread(np.abs(weight)[None]).max()) <= 1 << COLUMN
+        changed = np.abs(share - rationals(weight) * rational(2) ** -self.places)
+        self.off = cells(changed * self._read(sizes[0]))
+        self.back = lambda a: (self._spread(a.reshape(-1, *self.node.shape) * weight).reshape(len(a), -1),)
+
+    def _read(self, x: Array) -> Array:
+        """The sum of what every cell of y reads."""
+        if self.node.op.name == "div":
+            return x
+        window: Window = self.node.params["window"]
+        y = zeros(self.node.shape)
+        for tap in window.taps():
+            y[(..., *tap.outs)] += x[(..., *tap.ins)]
+        return y
+
+    def _spread(self, y: Array) -> Array:
+        """Its adjoint, on rows."""
+        if self.node.op.name == "div":
+            return y
+        window: Window = self.node.params["window"]
+        shape = (len(y), *self.shapes[0])
+        x = zeros(shape) if y.dtype == object else np.zeros(shape, dtype=np.int64)
+        for tap in window.taps():
+            scatter_add(x, tap.ins, y[(..., *tap.outs)])
+        return x
 
     # --- the way back ---------------------------------------------------------------------------------------------
 
@@ -115,36 +139,34 @@ class Affine:
         return self.node.op.name in ("neg", "reshape", "permute")
 
     def _prepare(self, scaled: Sequence[Array]) -> None:
-        """The adjoint rule at these weights: a matrix, or a graph that is run for one row after the other."""
-        op, params, shape = self.node.op, self.node.params, self.node.shape
-        if op.name == "mul" and all(s in (shape, ()) for s in self.shapes):
+        """The adjoint rule at these weights: of factors cell by cell, as a matrix, of all rows, or of one by one."""
+        name, cells = self.node.op.name, self.size * sum(self.sizes)
+        if name == "mul" and all(s in (self.node.shape, ()) for s in self.shapes):
             weight = scaled[1 - self.varying[0]].ravel()
             self.back = lambda a: (a * weight,)
-        elif self.size * sum(self.sizes) <= MATRIX:
-            matrices = self._rows(scaled, np.int64)
+        elif cells <= (WINDOWED_MATRIX if name in WINDOWED else MATRIX):
+            matrices = self._one_by_one(scaled, np.eye(self.size, dtype=np.int64))
             self.back = lambda a: [a @ m for m in matrices]
+        elif name in WINDOWED and self.varying == [0]:
+            self.back = lambda a: [
+                x.reshape(len(a), -1) for x in self._adjoint(scaled, a.reshape(-1, *self.node.shape))
+            ]
         else:
-            graph = adjoint(op, self.shapes, params, self.varying)
-            self.back = lambda a: self._one_by_one(graph, scaled, a)
+            self.back = lambda a: self._one_by_one(scaled, a)
 
-    def _rows(self, fixed: Sequence[Array], number: Any) -> list[Array]:
-        """J per varying argument, (cells of y, its cells): the adjoint of every unit vector."""
-        graph = adjoint(self.node.op, self.shapes, self.node.params, self.varying)
-        one = zeros((self.size,)) if number is rational else np.zeros(self.size, dtype=np.int64)
-        rows = []
-        for cell in range(self.size):
-            unit = one.copy()
-            unit[cell] = number(1)
-            rows.append([r.ravel() for r in self._run(graph, fixed, unit)])
-        return [np.array([row[k] for row in rows]).reshape(self.size, n) for k, n in enumerate(self.sizes)]
+    def _shaped(self, a: Array) -> Array:
+        return a.reshape(-1, *self.node.shape)
 
-    def _one_by_one(self, graph: Graph, scaled: Sequence[Array], a: Array) -> Sequence[Array]:
-        each = [self._run(graph, scaled, row) for row in a]
-        return [np.array([e[k].ravel() for e in each]) for k in range(len(self.varying))]
+    def _one_by_one(self, scaled: Sequence[Array], a: Array) -> Sequence[Array]:
+        each = [self._adjoint(scaled, row.reshape(self.node.shape)) for row in a]
+        return [np.array([e[k].ravel() for e in each]).reshape(len(a), n) for k, n in enumerate(self.sizes)]
 
-    def _run(self, graph: Graph, fixed: Sequence[Array], row: Array) -> Sequence[Array]:
-        args = [*fixed, row.reshape(self.node.shape)]
-        return graph(*args) if row.dtype == object else on_int64(graph, args)
+    def _adjoint(self, scaled: Sequence[Array], y: Array) -> Sequence[Array]:
+        return on_int64(self._graph, [*scaled, y])
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return adjoint(self.node.op, self.shapes, self.node.params, self.varying)
 
 
 def on_int64(graph: Graph, args: Sequence[Array]) -> list[Array]:

@@ -34,6 +34,7 @@ SLOPES = 1 << 10  # slopes of lower lines are whole numbers over this
 MULTIPLIERS = 20  # multipliers of cuts are whole numbers over 2**20
 GUARD = 10  # places that bounds have beyond those of their node
 LEAVES = 256  # that are replayed at once
+KEPT = 1 << 22  # coefficients of the first steps back that are kept, per node
 ROWS = 1 << 20  # coefficients of a node that are computed at once
 Alternative = tuple[Any, Sequence[Fraction]]  # whole rows (rows, outputs) and limits: rows.y <= limits is excluded
 
@@ -107,7 +108,7 @@ class Root(Replay):
     ) -> None:
         self.tighten = bent(graph) if tighten is None else tuple(sorted(tighten))
         self.layers = Layers(self)
-        self.starts: dict[int, Walk] = {}
+        self.starts: dict[tuple[int, int], Walk] = {}
         self.box = low, high
         super().__init__(graph, low, high, {}, self.tighten, model, on_step)
 
@@ -118,7 +119,8 @@ class Root(Replay):
         low, high = (rationals(end.reshape(self.graph.nodes[i].shape)) for end in leaf.ranges.ends(i))
         scale = rational(2) ** -self.layers[i].places
         self.layers.forget(i)
-        self.starts.pop(i, None)
+        for sign in (1, -1):
+            self.starts.pop((i, sign), None)
         return self._narrowed(i, low * scale, high * scale)
 
     def margins(self, leaves: Leaves, alternatives: Sequence[Alternative], narrow: bool = True) -> Margins:
@@ -153,9 +155,9 @@ class Root(Replay):
 
 
 def bent(graph: Graph) -> tuple[int, ...]:
-    """Nodes that are read by what bends."""
+    """Nodes that are read by what bends, and do not bend themselves."""
     read = {a for node in graph.nodes if node.op.name in BENT for a in node.operands()}
-    return tuple(sorted(i for i in read if graph.nodes[i].op is not INPUT))
+    return tuple(sorted(i for i in read if graph.nodes[i].op is not INPUT and graph.nodes[i].op.name not in BENT))
 
 
 def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> None:
@@ -232,15 +234,14 @@ class Batch:
 
     def narrow(self, i: int) -> None:
         """Backward bounds of every cell whose range matters: at first down to the next bends, then to the box."""
-        start = self._start(i)
         ends = [np.broadcast_to(end, (self.count, end.shape[1])) for end in self.ranges.ends(i)]
         for finish in (Walk.settled, Walk.lower):
             leaf, cell = np.nonzero(self.ranges.is_open(i, *ends))
-            ends = self._improved(i, ends, start, leaf, cell, finish)
+            ends = self._improved(i, ends, leaf, cell, finish)
         self._set(i, *ends)
 
     def _improved(
-        self, i: int, ends: Sequence[Array], start: Walk, leaf: Array, cell: Array, finish: Callable[[Walk], Bound]
+        self, i: int, ends: Sequence[Array], leaf: Array, cell: Array, finish: Callable[[Walk], Bound]
     ) -> list[Array]:
         """Ends of node i, where bounds of its cells on leaves are better."""
         sides = [np.array(end) for end in ends]
@@ -248,24 +249,29 @@ class Batch:
         for k in range(0, len(leaf), step):
             self.root.on_step()
             rows, at = leaf[k : k + step], cell[k : k + step]
-            for side, sign, first in ((0, 1, 0), (1, -1, start.count // 2)):
-                bound = finish(start.on(first + at, rows, self.ranges))
+            for side, sign in ((0, 1), (1, -1)):
+                bound = finish(self._begun(i, at, sign, rows))
                 pick = np.maximum if sign > 0 else np.minimum  # old ends are far inside 2**60
                 sides[side][rows, at] = pick(sides[side][rows, at], sign * bound.over(self.layers[i].places))
         return sides
 
-    def _start(self, i: int) -> Walk:
-        """Every cell of node i and its negative, gone back to the bends below, which is the same on all leaves."""
-        if i not in self.root.starts:
-            here = self.layers[i]
-            one = np.eye(here.size, dtype=np.int64)
-            rows = np.concatenate([one, -one])
-            bound = Bound(np.full(len(rows), here.places + GUARD))
-            walk = Walk(self.layers, Ranges(self.layers), np.zeros(len(rows), np.int64), bound)
-            walk.put(i, Coefficients(rows, np.zeros(len(rows), np.int64)))
-            walk.back(i, until_bends=True)
-            self.root.starts[i] = walk
-        return self.root.starts[i]
+    def _begun(self, i: int, cell: Array, sign: int, leaf: Array) -> Walk:
+        """Cells of node i, or their negatives, gone back to the bends below, which is the same on all leaves."""
+        size = self.layers[i].size
+        if size * self.layers.widest > KEPT:
+            return self._back(i, cell, sign).on(np.arange(len(cell)), leaf, self.ranges)
+        if (i, sign) not in self.root.starts:
+            self.root.starts[i, sign] = self._back(i, np.arange(size), sign)
+        return self.root.starts[i, sign].on(cell, leaf, self.ranges)
+
+    def _back(self, i: int, cell: Array, sign: int) -> Walk:
+        here, none = self.layers[i], np.zeros(len(cell), np.int64)
+        rows = np.zeros((len(cell), here.size), np.int64)
+        rows[np.arange(len(cell)), cell] = sign
+        walk = Walk(self.layers, Ranges(self.layers), none, Bound(none + here.places + GUARD))
+        walk.put(i, Coefficients(rows, none))
+        walk.back(i, until_bends=True)
+        return walk
 
     # --- margins ----------------------------------------------------------------------------------------------
 

@@ -69,9 +69,10 @@ class Layers:
         """Node i has another range now."""
         self._cells.pop(i, None)
 
-    def readers(self, i: int) -> list[Node]:
+    def readers(self, i: int) -> list[int]:
         """The relus and max_pools that read node i."""
-        return [node for node in self.replay.graph.nodes if node.op.name in BENT and i in node.operands()]
+        nodes = self.replay.graph.nodes
+        return [k for k, node in enumerate(nodes) if node.op.name in BENT and i in node.operands()]
 
     @property
     def widest(self) -> int:
@@ -154,11 +155,11 @@ class Ranges:
     def values(self, i: int) -> tuple[Array, Array]:
         """Of the reference too; of relus and max_pools by what they read, which may be narrower."""
         here = self.layers[i]
-        if here.node.op.name not in BENT:
+        if here.node.op.name not in BENT or i in self._ends:
             return self.ends(i)
         if i not in self._values:
             ((source, _),) = here.sources
-            low, high = (self._chosen(here.node, end) for end in self.ends(source))
+            low, high = (self._chosen(here.node, end) for end in self.values(source))
             down = self.layers[source].places - here.places
             low, high = moved(low, down) - here.error, -moved(-high, down) + here.error
             self._values[i] = np.maximum(low, here.low), np.minimum(high, here.high)
@@ -173,13 +174,15 @@ class Ranges:
         return np.asarray(largest.reshape(len(x), -1))
 
     def is_open(self, i: int, low: Array, high: Array) -> Array:
-        """Cells (leaves, cells) of node i whose ranges matter to a relu, or to a max_pool, that reads it."""
+        """Cells (leaves, cells) of node i whose ranges matter to what bends and reads it, or reads a relu of it."""
         either = np.zeros(low.shape, dtype=bool)
-        for node in self.layers.readers(i):
+        for k in self.layers.readers(i):
+            node = self.layers.replay.graph.nodes[k]
             if node.op.name == "relu":
                 either |= (low < 0) & (high > 0)
+                either |= self.is_open(k, np.maximum(low, 0), np.maximum(high, 0))
             else:
-                shape = (-1, *self.layers[i].node.shape)
+                shape = (-1, *self.layers.replay.graph.nodes[i].shape)
                 several = contested(node.params["window"], low.reshape(shape), high.reshape(shape))
                 either |= several.reshape(low.shape)
         return either
@@ -194,7 +197,7 @@ class Ranges:
         """Lines of a relu on every leaf; their constants are over 2**places of what it reads."""
         if i not in self._relus:
             ((source, _),) = self.layers[i].sources
-            self._relus[i] = ReluLines.on(*self.ends(source))
+            self._relus[i] = ReluLines.on(*self.values(source))
         return self._relus[i]
 
     def max_pool(self, i: int) -> MaxLines:
@@ -202,7 +205,7 @@ class Ranges:
         if i not in self._pools:
             here = self.layers[i]
             ((source, _),) = here.sources
-            low, high = (end.reshape(-1, *self.layers[source].node.shape) for end in self.ends(source))
+            low, high = (end.reshape(-1, *self.layers[source].node.shape) for end in self.values(source))
             lines = MaxLines.on(here.node.params["window"], low, high)
             down = self.layers[source].places - here.places
             top = -moved(-lines.top, down)
