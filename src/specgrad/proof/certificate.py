@@ -33,7 +33,7 @@ from ..graph.graph import Graph
 from ..graph.save import to_json
 from ..properties.property import Case, Property, as_float, towards_zero
 from ..scalar import Array
-from .execution import ExecutionError, Executions, deployment, executions
+from .execution import ExecutionError, Executions, assumed, deployment, executions
 from .numbers import ReplayError, rational, rationals
 from .read import (
     MOST_BYTES,
@@ -198,7 +198,8 @@ class Checked:
             lines += [f"  {a}; margin {as_float(a.margin):.6g}{a.by}" for a in case.alternatives]
         lines.append(f"network: digest {self.network}")
         kind = f"{self.arithmetic.dtype}, {self.arithmetic.execution}"
-        return "\n".join([*lines, f"executions: {kind}; `deployment` says what that includes"])
+        lines.append(f"executions: {kind}; `deployment` says what that includes")
+        return "\n".join([*lines, assumed(self.arithmetic)] if self.arithmetic.functions else lines)
 
 
 # --- digests ----------------------------------------------------------------------------------------------------------
@@ -270,7 +271,7 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
     packed = save(arrays)
     version = VERSION if with_trees else WITHOUT_TREES
     data = {"format": FORMAT, "version": version, "network": network_digest(graph), "cases": written}
-    data["arithmetic"] = executions(arithmetic).to_json()
+    data["arithmetic"] = executions(arithmetic).of({n.op.name for n in graph.nodes}).to_json()
     return sealed(data, packed), packed
 
 
@@ -362,7 +363,7 @@ def check(
         raise ReplayError("the arrays are not those that the certificate was written with")
     if data["network"] != network_digest(graph):
         raise ReplayError("the network is not the one that the certificate was written for")
-    arithmetic = _arithmetic(data["arithmetic"])
+    arithmetic = _arithmetic(data["arithmetic"], graph)
     arrays = read_arrays(packed)
     trees = data["version"] == VERSION
     cases = [_case(case, arrays, graph, trees) for case in several(data["cases"], "the cases")]
@@ -389,11 +390,15 @@ def _read(text: bytes) -> dict[str, Any]:
     return dict(data)
 
 
-def _arithmetic(data: Any) -> Executions:
+def _arithmetic(data: Any, graph: Graph) -> Executions:
+    stated = set(Executions().to_json()) | ({"functions"} & data.keys() if isinstance(data, dict) else set())
     try:
-        return executions(entries(data, set(Executions().to_json()), "the arithmetic"))
+        meant = executions(entries(data, stated, "the arithmetic"))
     except ExecutionError as error:
         raise ReplayError(str(error)) from None
+    if meant.of({n.op.name for n in graph.nodes}) != meant:
+        raise ReplayError("the arithmetic says something of functions that the network does not compute")
+    return meant
 
 
 def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool) -> CaseProof:
@@ -505,7 +510,8 @@ def proven_leaves(
 ) -> Iterator[ProvenLeaf]:
     """What every leaf of a tree proves, or only some parts; whatever is wrong with it is a ReplayError."""
     try:
-        yield from replayed(graph, Model.of(arithmetic.execution, arithmetic.rounding), box, tree, rows, deadline, only)
+        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
+        yield from replayed(graph, model, box, tree, rows, deadline, only)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 
@@ -514,7 +520,7 @@ def _replay(
     graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> Replay:
     try:
-        model = Model.of(arithmetic.execution, arithmetic.rounding)
+        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
         return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, model, deadline)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None

@@ -54,6 +54,7 @@ def prove(
     from ...proof.certificate import Deadline, check, encode
     from ...proof.execution import ExecutionError, executions
     from ...proof.numbers import ReplayError
+    from ...rounding.arithmetic import Arithmetic
     from .certify import graph_and_property
     from .positions import choice_of
     from .prover import certificate, prove_by_trees
@@ -63,6 +64,7 @@ def prove(
         raise NoCertificateError("the output is a position (ArgMax); a certificate states inequalities of its scores")
     try:
         executions(arithmetic)
+        arithmetic = Arithmetic() if arithmetic is None else arithmetic  # whose errors of functions are declared
         if trees is None:
             text, packed = certificate(graph, question, arithmetic)
             try:

@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from ...graph.graph import Graph, Node
+from ...op import apply
 from ...proof.certificate import SCALE, CaseProof, Excluded, OpenAlternativeError, Proof, Proven, check_case, encode
+from ...proof.curves import CHORD, CURVES
 from ...proof.execution import executions
 from ...proof.pieces import VECTOR_PLACES
 from ...proof.replay import Slopes
 from ...proof.tree import Tree
 from ...properties.property import Alternative, Case, Property, as_float
+from ...rounding.arithmetic import Arithmetic
 from ...scalar import Array
 from ..linear import relaxations as relax
-from ..linear.layers import Taps, tensor
+from ..linear.layers import Cell, Taps, tensor
 from ..linear.network import Forward
 from ..linear.tighten import output_ends
 from .certify import target
@@ -28,7 +31,7 @@ from .deployed import deployed_graph
 from .inputs import Boxes
 from .pieces import piecewise
 from .subproblems import Bounder, root_forward
-from .tree_prover import Step, TreeProver, relu_inputs
+from .tree_prover import Step, TreeProver
 
 STEPS = 60
 SECONDS = 30.0  # for vectors of one row
@@ -45,7 +48,8 @@ def prove(graph: Graph, statement: Property, arithmetic: Any = None) -> list[Cas
 
 def certificate(graph: Graph, statement: Property, arithmetic: Any = None) -> tuple[bytes, bytes]:
     """The bytes of a certificate's two files, for the executions that `arithmetic` describes."""
-    return encode(deployed_graph(graph), prove(graph, statement, arithmetic), arithmetic)
+    meant = Arithmetic() if arithmetic is None else arithmetic
+    return encode(deployed_graph(graph), prove(graph, statement, meant), meant)
 
 
 def prove_by_trees(
@@ -131,9 +135,14 @@ def _whole_box(
 ) -> dict[int, tuple[Array, tuple[Fraction, ...], Proof | int]]:
     """Proofs of some alternatives without splits."""
     common = _common_slopes(forward)
-    deep = tuple(i for i in relu_inputs(forward.graph) if forward.depth.get(i, 0) > 1)
+    deep = tuple(i for i in _read_by_lines(forward.graph) if forward.depth.get(i, 0) > 1)
     some = ((k, case.alternatives[k]) for k in numbers)
     return {k: (a.rows, a.limits, _proof(forward, a, common, deep)) for k, a in some}
+
+
+def _read_by_lines(graph: Graph) -> list[int]:
+    """What a relu reads, or a function that bends."""
+    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in CURVES]
 
 
 def _proof(forward: Forward, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]) -> Proof:
@@ -175,14 +184,37 @@ def _whole(x: Any) -> Array:
 
 
 def _common_slopes(forward: Forward) -> dict[int, Slopes]:
-    """crown's lines for every relu and max_pool, each by itself; the checker asks for those too that crown knows."""
+    """crown's lines for every node that has lines, by itself; the checker asks for those too that crown knows."""
     slopes = {}
     for i, node in enumerate(forward.graph.nodes):
-        if node.op.name in ("relu", "max_pool"):
+        if node.op.name in ("relu", "max_pool") or node.op.name in CURVES:
             (source,) = node.operands()
             low, high = (tensor(end)[None] for end in forward.ends(source))
-            slopes[i] = _relu(low, high) if node.op.name == "relu" else _max(node, source, (low, high))
+            if node.op.name == "max_pool":
+                slopes[i] = _max(node, source, (low, high))
+            else:
+                slopes[i] = _relu(low, high) if node.op.name == "relu" else _curve(node, low, high)
     return slopes
+
+
+def _curve(node: Node, low: Tensor, high: Tensor) -> Slopes:
+    """crown's slopes, or the points of a grid whose tangents are nearest to them; CHORD where that is nearer."""
+    lines = Cell(0, node, (0,)).lines((low, high))
+    if CURVES[node.op.name](node.params).is_straight:
+        return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
+    lower, upper = (_points(node, low[0], high[0], s[0]) for s in (lines.lower_slope, lines.upper_slope))
+    return Slopes(lower, upper, SCALE)
+
+
+def _points(node: Node, low: Tensor, high: Tensor, wanted: Tensor) -> Array:
+    share = torch.linspace(0, 1, SCALE + 1, dtype=low.dtype).view(-1, *(1,) * low.ndim)
+    grid = (low + (high - low) * share).requires_grad_()
+    values = apply(node.op, grid, **node.params)
+    (slopes,) = torch.autograd.grad(values.sum(), grid)
+    chord = (values[-1] - values[0]) / torch.where(high > low, high - low, 1.0)
+    best, at = (slopes - wanted).abs().min(0)
+    points: Array = torch.where((chord - wanted).abs() <= best, CHORD, at).detach().numpy().astype(np.int16)
+    return points
 
 
 def _relu(low: Tensor, high: Tensor) -> Slopes:
