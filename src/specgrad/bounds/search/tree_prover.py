@@ -201,7 +201,7 @@ class TreeProver:
                 and signs.flatten(1)[at, cut.cell] == (1 if side else -1)
             ):
                 b = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double().clamp(min=0).numpy()
-                pulls[:, k] = np.minimum(np.rint(b * MULTIPLIERS), np.iinfo(np.int32).max).astype(np.int64)
+                pulls[:, k] = np.minimum(np.rint(b * 2.0**MULTIPLIERS), np.iinfo(np.int32).max).astype(np.int64)
         slopes = {
             i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPES).astype(np.int64)
             for i, s in problems.slopes.items()
