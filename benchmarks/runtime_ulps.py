@@ -48,6 +48,8 @@ FUNCTIONS = {
     "log": Function(np.log, "Log", positive=True),
     "sqrt": Function(np.sqrt, "Sqrt", positive=True),
     "tanh": Function(np.tanh, "Tanh"),
+    "sin": Function(np.sin, "Sin"),
+    "cos": Function(np.cos, "Cos"),
     "sigmoid": Function(lambda x: 1 / (1 + np.exp(-x)), "Sigmoid"),
     "softplus": Function(lambda x: np.logaddexp(0, x), "Softplus"),
     "gelu": Function(lambda x: x * 0.5 * erfc(-x / math.sqrt(2)), "Gelu"),

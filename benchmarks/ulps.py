@@ -35,6 +35,8 @@ FUNCTIONS: dict[str, list[dict[str, Any]]] = {
     "log": [{}],
     "sqrt": [{}],
     "tanh": [{}],
+    "sin": [{}],
+    "cos": [{}],
     "sigmoid": [{}],
     "silu": [{}],
     "softplus": [{"beta": 1}, {"beta": 2}, {"beta": 0.5}],

@@ -24,6 +24,7 @@ from specgrad.ops import (
     quantize,
     resize,
     smooth_pool,
+    wave,
     whole,
 )
 
@@ -34,6 +35,7 @@ FAMILIES = (
     smooth_pool,
     elementwise,
     whole,
+    wave,
     activation,
     quantize,
     contract,

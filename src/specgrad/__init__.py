@@ -74,6 +74,7 @@ from .ops.order import argmax, argmin, cumsum, topk
 from .ops.quantize import cast, dequantize, quantize
 from .ops.resize import resize
 from .ops.smooth_pool import smooth_max_pool
+from .ops.wave import cos, sin
 from .ops.whole import ceil, floor, fmod, mod, trunc
 from .ops.whole import round_ as round
 from .rulebook import rule
@@ -139,6 +140,7 @@ __all__ = [
     "contract",
     "conv",
     "conv_transpose",
+    "cos",
     "cross_entropy",
     "cumsum",
     "dequantize",
@@ -207,6 +209,7 @@ __all__ = [
     "sigmoid",
     "sign",
     "silu",
+    "sin",
     "slice",
     "smooth_max_pool",
     "softmax",

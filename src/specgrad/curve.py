@@ -27,6 +27,7 @@ class Curve:
     curvature   at least abs(f'') between the kinks; None: f is piecewise linear
     kinks       where the slope jumps
     turning     f is monotone on either side of this point; None: everywhere that it is defined
+    peak        f(x) = cos(x - peak): it turns at peak + k*pi for every whole k, and `turning` does not count
     room        a runtime may have an intermediate result of this many x (times beta), which must not overflow
     ulps        (units of u, "y" | "1" | "x" | "1+y"): the error of a function made of a few rounded operations,
                 whatever the runtime; None: each runtime declares its own (specgrad.rounding.ulps)
@@ -36,6 +37,7 @@ class Curve:
     curvature: Bound | None = None
     kinks: Callable[[Params], Sequence[Any]] = _nowhere
     turning: Callable[[Params], float | None] = _never
+    peak: float | None = None
     room: float = 0.0
     ulps: tuple[float, str] | None = None
 

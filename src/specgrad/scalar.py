@@ -120,6 +120,12 @@ class Dual:
         y = call("tanh", self.value)
         return self._chain(y, 1 - y * y)
 
+    def sin(self) -> Dual:
+        return self._chain(call("sin", self.value), call("cos", self.value))
+
+    def cos(self) -> Dual:
+        return self._chain(call("cos", self.value), -call("sin", self.value))
+
     def floor(self) -> Dual:
         return self._chain(call("floor", self.value), 0)
 
@@ -164,7 +170,7 @@ def _nearest(x: Any) -> Any:
 
 
 def call(name: str, x: Any) -> Any:
-    """One of exp, log, sqrt, tanh, erf, floor, ceil, round of one scalar, by the scalar's own method.
+    """One of exp, log, sqrt, tanh, sin, cos, erf, floor, ceil, round of one scalar, by the scalar's own method.
 
     >>> call("sqrt", Fraction(9, 4))
     Fraction(3, 2)

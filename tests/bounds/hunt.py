@@ -129,7 +129,7 @@ class Drawn:
 
     def bent(self, x: Any) -> Any:
         self.transcendental = True
-        return self.rng.choice((sg.sigmoid, sg.tanh, sg.silu, sg.gelu, sg.softplus, sg.hardswish))(x)
+        return self.rng.choice((sg.sigmoid, sg.tanh, sg.silu, sg.gelu, sg.softplus, sg.hardswish, sg.sin, sg.cos))(x)
 
     def residual(self, x: Any) -> Any:
         w = self.numbers(x.shape[1], x.shape[1], *(3,) * self.rank)

@@ -113,7 +113,7 @@ def test_splits_partition_the_executions() -> None:
 
 
 @pytest.mark.parametrize(
-    "f", [sg.sigmoid, sg.tanh, sg.silu, sg.gelu, sg.relu6, sg.hardswish, sg.softplus, sg.abs, sg.exp]
+    "f", [sg.sigmoid, sg.tanh, sg.silu, sg.gelu, sg.relu6, sg.hardswish, sg.softplus, sg.abs, sg.exp, sg.sin, sg.cos]
 )
 def test_functions_of_one_cell(f) -> None:
     """On a grid, in float64, against the function itself; the widths are those of the function's range, or nearly."""

@@ -111,8 +111,8 @@ WINDOWS = {
                         "negative beta"),
 }  # fmt: skip
 OTHERS = {
-    "relu", "relu6", "leaky_relu", "abs", "clamp", "sigmoid", "tanh", "silu", "gelu", "softplus", "hardswish", "add",
-    "concat", "mul", "maximum", "minimum", "broadcast", "contract",
+    "relu", "relu6", "leaky_relu", "abs", "clamp", "sigmoid", "tanh", "silu", "gelu", "softplus", "hardswish", "sin",
+    "cos", "add", "concat", "mul", "maximum", "minimum", "broadcast", "contract",
 }  # fmt: skip
 
 

@@ -59,6 +59,11 @@ def broken(op: Op, curve: Curve, params: dict) -> list[str]:
             wrong.append("curvature")
         turning = curve.turning(params)
         parts = [x > -np.inf] if turning is None else [x <= turning, x >= turning]
+        if curve.peak is not None:
+            turn = np.floor((x - curve.peak) / np.pi)
+            parts = [turn == k for k in np.unique(turn)]
+            if (np.abs(y - np.cos(x - curve.peak)) > 1e-12).any():
+                wrong.append("peak")
         steps = [np.diff(y[part]) for part in parts]
         if any((s > 1e-13).any() and (s < -1e-13).any() for s in steps):
             wrong.append("turning")
@@ -74,6 +79,8 @@ MISTAKES = {
     "tanh": (at_most(0.7), "curvature"),
     "sigmoid": (at_most(0.09), "curvature"),
     "exp": (lambda xp, low, high, p: xp.exp(low), "curvature"),
+    "sin": (lambda xp, low, high, p: abs(low), "curvature"),
+    "cos": (at_most(0.9), "curvature"),
 }
 
 
@@ -87,6 +94,9 @@ def test_other_planted_mistakes_are_seen() -> None:
     silu, relu = sg.REGISTRY["silu"], sg.REGISTRY["relu"]
     assert "turning" in broken(silu, replace(silu.curve, turning=always(None)), {})
     assert "turning" in broken(silu, replace(silu.curve, turning=always(-1.0)), {})
+    sin, cos = sg.REGISTRY["sin"], sg.REGISTRY["cos"]
+    assert "turning" in broken(cos, replace(cos.curve, peak=None), {})
+    assert {"turning", "peak"} <= set(broken(sin, replace(sin.curve, peak=0.0), {}))
     assert "steepest" in broken(relu, replace(relu.curve, steepest=at_most(0.9)), {})
     assert "curvature" in broken(sg.REGISTRY["hardswish"], Curve(kinks=always((-3, 3))), {})
 

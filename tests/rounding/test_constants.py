@@ -48,6 +48,8 @@ BENT: dict[str, Call] = {
     "log": lambda x, k: sg.log(sg.abs(x)),
     "sqrt": lambda x, k: sg.sqrt(sg.abs(x)),
     "tanh": lambda x, k: sg.tanh(x),
+    "sin": lambda x, k: sg.sin(x),
+    "cos": lambda x, k: sg.cos(x),
     "sigmoid": lambda x, k: sg.sigmoid(x),
     "silu": lambda x, k: sg.silu(x),
     "gelu": lambda x, k: sg.gelu(x),
@@ -142,6 +144,7 @@ def test_a_fraction_is_stored_too() -> None:
 
 AFTER: dict[str, Callable[[Any], Any]] = {
     "tanh": sg.tanh,
+    "sin": sg.sin,
     "sigmoid": sg.sigmoid,
     "clamp": lambda x: sg.clamp(x, -1, 1),
     "relu6": sg.relu6,

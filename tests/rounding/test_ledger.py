@@ -112,6 +112,8 @@ FACTS = {  # the largest second derivative and the steepest slope, in closed for
     "normal_cdf": (math.exp(-0.5) / math.sqrt(2 * math.pi), 1 / math.sqrt(2 * math.pi)),
     "normal_pdf": (1 / math.sqrt(2 * math.pi), math.exp(-0.5) / math.sqrt(2 * math.pi)),
     "hardswish": (1 / 3, 3 / 2),
+    "sin": (1.0, 1.0),
+    "cos": (1.0, 1.0),
 }
 GRID = torch.linspace(-12, 12, 480_001, dtype=torch.float64)
 TORCH = {"silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}

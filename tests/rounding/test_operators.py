@@ -144,6 +144,8 @@ TOO_SMALL = {
     "exp": ("torch float32", "exp", 0.1),
     "log": ("torch float32", "log", 0.1),
     "tanh": ("torch float32", "tanh", 0.1),
+    "sin": ("torch float32", "sin", (0.1, "1")),
+    "cos": ("torch float32", "cos", (0.1, "1")),
     "gelu": ("torch float32", "gelu", (0.01, "x")),
     "softplus": ("torch float32", "softplus", (0.05, "1+y")),
 }

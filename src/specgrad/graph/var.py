@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ParameterError, SpecgradError, UnsupportedError
 from ..op import REGISTRY, Op, Params, Value
-from ..ops import activation, contract, elementwise, layout, max_pool, whole
+from ..ops import activation, contract, elementwise, layout, max_pool, wave, whole
 from ..window import Shape
 from .graph import Kind, Node
 
@@ -279,6 +279,8 @@ UFUNCS: dict[str, Callable[..., Value]] = {
     "fmod": whole.fmod,
     "remainder": whole.mod,
     "tanh": activation.tanh,
+    "sin": wave.sin,
+    "cos": wave.cos,
     "square": lambda x: elementwise.mul(x, x),
     "power": elementwise.power,
     "maximum": elementwise.maximum,

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..graph.graph import INPUT, Graph, Node
 from ..scalar import Array
+from .curves import CURVES
 from .lines import Range
 from .numbers import ReplayError, larger, rational, rationals, total
 from .replay import Model, Replay, Slopes
@@ -144,6 +145,8 @@ class _Leaf(Replay):
 
     def _lines(self, i: int, node: Node, x: Range) -> Any:
         low, high = x.ends
+        if node.op.name in CURVES:
+            return super()._lines(i, node, x)
         if node.op.name != "relu":
             raise ReplayError(f"node {node.name}: max_pool is to come")
         lower = (high > -low).astype(np.int64) * SLOPES

@@ -1,7 +1,7 @@
 """Rounding of functions of one cell: the range over the ball, and the declared error at any point of it.
 
 Every function here is monotone on either side of at most one turning point, so its range over [low, high] is spanned
-by its values at both ends and at the turning point if that lies between.
+by its values at both ends and at the turning point if that lies between; waves turn at 1 and -1, at every pi.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..scalar import Array
 from .arithmetic import REFERENCE, growth
 from .ball import SLACK, Ball, between
 from .context import Context, at_least_1
-from .ledger import REFERENCE_ULPS
+from .ledger import PHASE, REFERENCE_ULPS
 from .linear import counted, finished, reference_error, rounded, settled, stored_error, underflow
 from .poison import poisoned
 from .region import Count
@@ -37,7 +37,20 @@ def image(run: Context, op: Op, x: Ball, params: Params) -> tuple[Array, Array, 
     points = [x.low, x.high] if turning is None else [x.low, x.high, np.clip(turning, x.low, x.high)]
     values = [run.evaluate(op, [p], params) for p in points]
     low, high = np.minimum.reduce([value, *values]), np.maximum.reduce([value, *values])
+    if (peak := _curve(op).peak) is not None:
+        low, high = np.where(reaches(x, peak + math.pi), -1.0, low), np.where(reaches(x, peak), 1.0, high)
     return run.spanned(value, low, high).value, low, high
+
+
+def reaches(x: Ball, point: float) -> Array:
+    """Whether one of point + 2*pi*k lies in the ball, k whole; yes where our own rounding leaves that open.
+
+    >>> reaches(Ball(np.array([0.0, 3.0]), np.array([1.0, 1.0])), 2 * math.pi).tolist()
+    [True, False]
+    """
+    low, high = ((end - point) / (2 * math.pi) for end in (x.low, x.high))
+    slack = PHASE * (1 + np.maximum(np.abs(low), np.abs(high)))
+    return ~(np.floor(high + slack) < np.ceil(low - slack))  # NaN, of an unknown end, is no answer
 
 
 def monotone_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:

@@ -64,6 +64,10 @@ most, and 14 where results are rounded either way."""
 MIDDLE = 1 + 8 * U
 """A radius (high - low)/2, or the larger distance from a rounded middle: 3 roundings."""
 
+PHASE = 16 * U
+"""Times 1 + abs(t), t = (x - point)/(2*pi) turns: of a point up to 3*pi/2, whose float is off by 2 units, and of 2*pi,
+off by one, a difference, a quotient and the sum with this slack: 6 units of 1 + abs(t) at most."""
+
 LINE = 16 * U
 """Offsets of lines and of gaps, relative to the sizes that they are made of: 6 roundings per term at most, and 8 units
 of a function's value."""

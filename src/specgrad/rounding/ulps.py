@@ -16,6 +16,8 @@ _TORCH: Table = {
     "log": 1.5,
     "sqrt": 1.2,  # MKL's, not the processor's
     "tanh": 1.5,
+    "sin": (1.0, "1"),
+    "cos": (1.0, "1"),
     "sigmoid": (2.0, "1"),
     "silu": (2.5, "x"),
     "softplus": (1.5, "1+y"),
@@ -30,6 +32,8 @@ _JAX: Table = {
     "log": 2.5,
     "sqrt": 1.0,
     "tanh": 8.0,
+    "sin": (1.0, "1"),
+    "cos": (1.0, "1"),
     "sigmoid": (2.0, "1"),
     "silu": (3.0, "x"),
     "softplus": (2.0, "1+y"),
@@ -44,6 +48,8 @@ _NUMPY: Table = {
     "log": 5.0,
     "sqrt": 1.0,
     "tanh": 2.5,
+    "sin": (2.0, "1"),  # 1.2 here; ONNX Runtime's, which has a table of its own, needs 1.7
+    "cos": (2.0, "1"),
     "sigmoid": (2.0, "1"),
     "silu": (3.0, "x"),
     "softplus": (2.5, "1+y"),

@@ -304,7 +304,8 @@ class Cell(Relaxed):
         curve, params = self.node.op.curve, self.node.params
         assert curve is not None  # what classify looks at
         bent = None if curve.curvature is None else curve.curvature(torch, *ends, params)
-        return relax.hull(lambda x: apply(self.node.op, x, **params), *ends, curve.kinks(params), bent)
+        lines = relax.hull(lambda x: apply(self.node.op, x, **params), *ends, curve.kinks(params), bent)
+        return lines if curve.peak is None else relax.within_unit(lines, *ends)
 
 
 class Gate(Relaxed):

@@ -91,6 +91,21 @@ def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequen
     return Lines(*lower, *upper)
 
 
+def within_unit(lines: Lines, low: Tensor, high: Tensor) -> Lines:
+    """A function that stays in -1..1, whatever the box: the flat lines -1 and 1, where those are nearer at its middle.
+
+    >>> wide = torch.tensor([-50.0]), torch.tensor([50.0])
+    >>> lines = hull(torch.sin, *wide, (), torch.ones(1))
+    >>> bool(lines.upper > 1), [float(t) for t in within_unit(lines, *wide)]
+    (True, [0.0, -1.0, 0.0, 1.0])
+    """
+    middle, sides = low / 2 + high / 2, []
+    for side, slope, offset in ((-1, *lines[:2]), (1, *lines[2:])):
+        near = side * (slope * middle + offset) <= 1
+        sides += [torch.where(near, slope, 0.0), torch.where(near, offset, float(side))]
+    return Lines(*sides)
+
+
 def _candidates(points: Tensor, values: Tensor, last: int) -> Tensor:
     """The flattest and steepest secants from both ends (so the chord, tangents through an end), the middle's, and 0."""
     chord = _ratio(values[last] - values[0], points[last] - points[0])

@@ -27,6 +27,7 @@ from ...properties.vnnlib import read
 from ...scalar import Array
 from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on_onnxruntime
 from .deployed import at_the_property, deployed_graph, refuse_other_formats, rounded_constants
+from .positions import another_position, at_positions, of_scores
 
 Kind = Literal["holds", "counterexample", "unknown"]
 Progress = Callable[[str, int, int], None]
@@ -115,14 +116,17 @@ def certify(
     given = _graph(model, statement, shape)
     graph, question = graph_and_property(given, statement, low=low, high=high)
     source = model if isinstance(model, str | Path | bytes) else None
-    run = _Run(graph, source, time.monotonic() + seconds, progress, arithmetic)
+    searched, asked = of_scores(graph, question)
+    run = _Run(searched, source if searched is graph else None, time.monotonic() + seconds, progress, arithmetic)
     answers = []
-    for case in question.cases:
+    for case in asked.cases:
         answers.append(run.settle(case))
         if answers[-1].verdict == "counterexample":
             break
     notes = (*rounded_constants(given), *_left_out(question))
     verdict = replace(_joined(answers), deployment=deployment(arithmetic), notes=notes)
+    if searched is not graph and verdict.counterexample is not None:
+        verdict = replace(verdict, counterexample=at_positions(graph, question, verdict.counterexample, source))
     if verdict.verdict == "counterexample" and isinstance(statement, tuple):
         return replace(verdict, reason=_at_the_input(run.network, *statement[:2]))
     return verdict
@@ -201,6 +205,8 @@ def _property(statement: Any, graph: Graph, low: Any, high: Any) -> Property:
     if isinstance(statement, tuple):
         x, label, eps = statement
         outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
+        if (positions := another_position(x, label, eps, graph, low, high)) is not None:
+            return positions
         return robustness(x, label, eps, outputs, low=low, high=high)
     if low is not None or high is not None:
         raise ParameterError("certify", "low and high go with (x, label, eps); a property has its own bounds")

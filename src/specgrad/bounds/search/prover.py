@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from torch import Tensor
 
 from ...graph.graph import Graph, Node
 from ...op import apply
-from ...proof.certificate import SCALE, CaseProof, Proof, encode
+from ...proof.certificate import SCALE, CaseProof, OpenAlternativeError, Proof, check_case, encode
 from ...proof.curves import CHORD, CURVES
+from ...proof.execution import executions
 from ...proof.pieces import VECTOR_PLACES
 from ...proof.replay import Slopes
+from ...proof.tree import Tree
 from ...properties.property import Alternative, Case, Property, as_float
 from ...rounding.arithmetic import Arithmetic
 from ...scalar import Array
@@ -23,18 +26,24 @@ from ..linear import relaxations as relax
 from ..linear.layers import Cell, Taps, tensor
 from ..linear.network import Forward
 from ..linear.tighten import output_ends
+from .certify import target
 from .deployed import deployed_graph
+from .inputs import Boxes
 from .pieces import piecewise
 from .subproblems import Bounder, root_forward
+from .tree_prover import Step, TreeProver, bent_inputs
 
 STEPS = 60
 SECONDS = 30.0  # for vectors of one row
 
 
+Trees = Sequence[tuple[Sequence[int], Tree]]  # of a case: numbers of alternatives, and the tree that excludes them
+
+
 def prove(graph: Graph, statement: Property, arithmetic: Any = None) -> list[CaseProof]:
     """A proof per case, by linear bounds without splits; whether it is one, the checker says."""
     graph = deployed_graph(graph)
-    return [_case(graph, case, {} if arithmetic is None else {"arithmetic": arithmetic}) for case in statement.cases]
+    return [_case(graph, case, _options(arithmetic)) for case in statement.cases]
 
 
 def certificate(graph: Graph, statement: Property, arithmetic: Any = None) -> tuple[bytes, bytes]:
@@ -43,19 +52,89 @@ def certificate(graph: Graph, statement: Property, arithmetic: Any = None) -> tu
     return encode(deployed_graph(graph), prove(graph, statement, meant), meant)
 
 
-def _case(graph: Graph, case: Case, options: Mapping[str, Any]) -> CaseProof:
+def prove_by_trees(
+    graph: Graph,
+    statement: Property,
+    trees: Sequence[Trees],
+    arithmetic: Any = None,
+    deadline: Callable[[], None] = lambda: None,
+    step: Step | None = None,
+    refine: bool = True,
+) -> list[CaseProof]:
+    """A proof per case, every leaf of which the checker's code has accepted.
+
+    trees    per case; alternatives of no tree are proven on the whole box, or else by cuts that are made here
+    refine   cut further where trees leave something open
+    """
+    graph, proofs, meant = deployed_graph(graph), [], Arithmetic() if arithmetic is None else arithmetic
+    for case, given in zip(statement.cases, trees, strict=True):
+        proofs.append(_case_by_trees(graph, case, given, meant, deadline, step, refine))
+    return proofs
+
+
+def _options(arithmetic: Any) -> dict[str, Any]:
+    return {} if arithmetic is None else {"arithmetic": arithmetic}
+
+
+def _case_by_trees(
+    graph: Graph,
+    case: Case,
+    given: Trees,
+    arithmetic: Any,
+    deadline: Callable[[], None],
+    step: Step | None,
+    refine: bool,
+) -> CaseProof:
+    low, high, forward = _walked(graph, case, _options(arithmetic))
+    by_tree = {k: n for n, (numbers, _) in enumerate(given) for k in numbers}
+    alone = [k for k in range(len(case.alternatives)) if k not in by_tree]
+    whole = _whole_box(forward, case, alone)
+    todo = [(list(numbers), tree) for numbers, tree in given]
+    while whole:
+        try:
+            check_case(graph, CaseProof(low, high, tuple(whole.values())), executions(arithmetic), deadline)
+            break
+        except OpenAlternativeError as error:
+            if not refine:
+                raise
+            k = list(whole)[error.alternative]
+            by_tree[k] = len(todo)
+            todo.append(([k], Tree()))
+            del whole[k]
+    proofs = []
+    for numbers, tree in todo:
+        prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)
+        proofs.append(prover.proof(tree, deadline, step, refine))
+    alternatives = (whole[k] if k in whole else (a.rows, a.limits, by_tree[k]) for k, a in enumerate(case.alternatives))
+    return CaseProof(low, high, tuple(alternatives), tuple(proofs))
+
+
+def _boxes(forward: Forward, case: Case, numbers: Sequence[int]) -> Boxes:
+    some = [case.alternatives[k] for k in numbers]
+    rows = torch.from_numpy(np.concatenate([a.rows for a in some]))
+    targets = torch.tensor([target(limit) for a in some for limit in a.limits], dtype=torch.float64)
+    return Boxes(forward, rows, targets, [k for k, a in enumerate(some) for _ in a.limits])
+
+
+def _walked(graph: Graph, case: Case, options: Mapping[str, Any]) -> tuple[Array, Array, Forward]:
     shape = graph.nodes[graph.input_positions[0]].shape
     low, high = (end.reshape(shape) for end in case.outer())
-    forward = root_forward(graph, low, high, **options)
+    return low.astype(np.float32), high.astype(np.float32), root_forward(graph, low, high, **options)
+
+
+def _case(graph: Graph, case: Case, options: Mapping[str, Any]) -> CaseProof:
+    low, high, forward = _walked(graph, case, options)
+    return CaseProof(low, high, tuple(_whole_box(forward, case, range(len(case.alternatives))).values()))
+
+
+def _whole_box(
+    forward: Forward, case: Case, numbers: Sequence[int]
+) -> dict[int, tuple[Array, tuple[Fraction, ...], Proof | int]]:
+    """Proofs of some alternatives without splits."""
     common = _common_slopes(forward)
-    deep = tuple(i for i in _read_by_lines(graph) if forward.depth.get(i, 0) > 1)
-    proofs = tuple((a.rows, a.limits, _proof(forward, a, common, deep)) for a in case.alternatives)
-    return CaseProof(low.astype(np.float32), high.astype(np.float32), proofs)
-
-
-def _read_by_lines(graph: Graph) -> list[int]:
-    """What a relu reads, or a function that bends."""
-    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in CURVES]
+    deep = tuple(i for i in bent_inputs(forward.graph) if forward.depth.get(i, 0) > 1)
+    some = ((k, case.alternatives[k]) for k in numbers)
+    return {k: (a.rows, a.limits, _proof(forward, a, common, deep)) for k, a in some}
 
 
 def _proof(forward: Forward, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]) -> Proof:

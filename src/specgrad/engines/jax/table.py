@@ -264,6 +264,8 @@ TABLE: dict[str, Lowering] = {
     "clamp": ours("clamp", _clamp),
     "hardswish": ours("hardswish", lambda x: x * jnp.minimum(jnp.maximum(x + 3, 0), 6) / 6),
     "tanh": ours("tanh", jnp.tanh),
+    "sin": ours("sin", jnp.sin),
+    "cos": ours("cos", jnp.cos),
     "sigmoid": ours("sigmoid", _sigmoid),
     "silu": ours("silu", lambda x: x * _sigmoid(x)),
     "softplus": ours("softplus", _softplus),

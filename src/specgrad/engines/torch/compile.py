@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from ...ops import activation, avg_pool, compose, contract, conv, elementwise, layout, max_pool, smooth_pool
+from ...ops import activation, avg_pool, compose, contract, conv, elementwise, layout, max_pool, smooth_pool, wave
 
-HOMES = (activation, avg_pool, compose, contract, conv, elementwise, layout, max_pool, smooth_pool)
+HOMES = (activation, avg_pool, compose, contract, conv, elementwise, layout, max_pool, smooth_pool, wave)
 PUBLIC = """
     adaptive_avg_pool adaptive_max_pool amax avg_pool batch_norm conv conv_transpose cross_entropy gelu global_avg_pool
     global_max_pool group_norm layer_norm linear log_softmax lp_pool matmul max_pool max_unpool mse_loss
     smooth_max_pool softmax upsample_nearest
-    abs_ add broadcast clamp concat div equal exp fill flatten greater greater_equal hardswish leaky_relu log maximum
-    mean minimum mul neg normal_cdf normal_pdf pad permute power relu relu6 reshape select sigmoid sign silu slice_
-    softplus sqrt stop_gradient sub sum_ tanh unpad
+    abs_ add broadcast clamp concat cos div equal exp fill flatten greater greater_equal hardswish leaky_relu log
+    maximum mean minimum mul neg normal_cdf normal_pdf pad permute power relu relu6 reshape select sigmoid sign silu
+    sin slice_ softplus sqrt stop_gradient sub sum_ tanh unpad
 """
 
 

@@ -182,6 +182,8 @@ TABLE: dict[str, Any] = {
     "clamp": _clamp,
     "hardswish": _always(F.hardswish),
     "tanh": _always(torch.tanh),
+    "sin": _always(torch.sin),
+    "cos": _always(torch.cos),
     "sigmoid": _always(torch.sigmoid),
     "silu": _always(F.silu),
     "softplus": _softplus,

@@ -16,7 +16,7 @@ import numpy as np
 from ... import functional as F
 from ...errors import ParameterError, UnsupportedError
 from ...op import Value, is_literal, shape_of
-from ...ops import activation, compose, contract, elementwise, gather, layout, max_pool, order, whole
+from ...ops import activation, compose, contract, elementwise, gather, layout, max_pool, order, wave, whole
 from ...ops.elementwise import add, div, exp, greater, greater_equal, mul, neg, select, sqrt, sub
 from . import indexing, products
 
@@ -411,6 +411,8 @@ TABLE: dict[str, Line] = {
     "hardsigmoid.default": _hardsigmoid,
     "sigmoid.default": activation.sigmoid,
     "tanh.default": activation.tanh,
+    "sin.default": wave.sin,
+    "cos.default": wave.cos,
     "silu.default": activation.silu,
     "mish.default": _mish,
     "gelu.default": F.gelu,

@@ -40,6 +40,7 @@ from ....ops.elementwise import (
 from ....ops.layout import axes_of, axis_of, broadcast, permute, reshape, sum_
 from ....ops.max_pool import amax
 from ....ops.order import argmax, argmin, cumsum, topk
+from ....ops.wave import cos, sin
 from ....ops.whole import ceil, floor, fmod, round_
 from ....scalar import Array
 from ..file import shown
@@ -126,6 +127,8 @@ for _name, _versions, _fn in (
     ("Relu", (6, 13, 14), relu),
     ("Sigmoid", (6, 13), sigmoid),
     ("Tanh", (6, 13), tanh),
+    ("Sin", (7, 22), sin),
+    ("Cos", (7, 22), cos),
     ("Softplus", (1, 22), softplus),
     ("Softsign", (1, 22), lambda x: div(x, add(abs_(x), 1))),
     ("HardSwish", (14, 22), hardswish),

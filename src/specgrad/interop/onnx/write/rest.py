@@ -31,6 +31,8 @@ SAME = {
     "round": "Round",
     "relu": "Relu",
     "tanh": "Tanh",
+    "sin": "Sin",
+    "cos": "Cos",
     "sigmoid": "Sigmoid",
     "hardswish": "HardSwish",
     "gelu": "Gelu",
