@@ -304,7 +304,11 @@ class Replay:
                 row[cell] = rational(1)
                 low[cell] = max(low[cell], self.lower(row, at=i))
                 high[cell] = min(high[cell], -self.lower(-row, at=i))
-        low, high = outward(low, -1), outward(high, 1)
+        return self._narrowed(i, outward(low, -1), outward(high, 1))
+
+    def _narrowed(self, i: int, low: Array, high: Array) -> Range:
+        """What is known of a node when its reference lies in low..high; other values lie within `apart` of it."""
+        r = self.ranges[i]
         apart = zeros(low.shape) if r.apart is None else r.apart
         return replace(r, low=larger(r.low, low - apart), high=-larger(-r.high, -high - apart), ends=(low, high))
 

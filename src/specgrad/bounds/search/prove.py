@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,8 +63,8 @@ def prove(
     if choice_of(graph) is not None:
         raise NoCertificateError("the output is a position (ArgMax); a certificate states inequalities of its scores")
     try:
-        arithmetic = Arithmetic() if arithmetic is None else arithmetic
         executions(arithmetic)
+        arithmetic = Arithmetic() if arithmetic is None else arithmetic  # whose errors of functions are declared
         if trees is None:
             text, packed = certificate(graph, question, arithmetic)
             try:
@@ -72,7 +73,7 @@ def prove(
             except ReplayError as error:
                 trees = _searched(graph, question, arithmetic, seconds, progress, error)
         cases = prove_by_trees(graph, question, trees, arithmetic, Deadline(seconds), progress, refine)
-        return Certificate(*encode(graph, cases, arithmetic))
+        return Certificate(*encode(graph, [proof for proof, _ in cases], arithmetic))
     except (ExecutionError, ReplayError) as error:
         raise NoCertificateError(str(error)) from None
 
@@ -87,3 +88,48 @@ def _searched(graph: Any, question: Any, arithmetic: Any, seconds: float, progre
     if verdict.verdict != "holds":
         raise NoCertificateError(f"certify does not prove it, and linear bounds of the whole box do not ({error})")
     return verdict.trees
+
+
+def second_opinion(
+    model: Any,
+    statement: Any,
+    splits: Any,
+    *,
+    seconds: float = 60.0,
+    arithmetic: Any = None,
+    progress: Any = None,
+    **limits: Any,
+) -> tuple[Any, Any]:
+    """A verdict on a property by a tree of cuts that another tool found, and a certificate if it holds, else None.
+
+    splits   the path of a text (docs/reference/certificate.md)
+
+    "unknown" names a leaf of the tree that our bounds leave open, also after cutting further. Nothing is searched, so
+    there are no counterexamples.
+    """
+    need("torch", "prove needs")
+    need("flint", "certificates need")
+    need("safetensors", "certificates need")
+    from ...proof.api import Certificate
+    from ...proof.certificate import Deadline, encode
+    from ...proof.execution import ExecutionError, deployment
+    from ...proof.numbers import ReplayError
+    from ...properties.property import towards_zero
+    from .certify import Verdict, graph_and_property
+    from .prover import prove_by_trees
+    from .split_text import read_splits
+
+    start = time.monotonic()
+    graph, question = graph_and_property(model, statement, **limits)
+    trees = read_splits(splits, graph, question)
+    said = deployment(arithmetic)
+    try:
+        cases = prove_by_trees(graph, question, trees, arithmetic, Deadline(seconds), progress)
+    except (ExecutionError, ReplayError) as error:
+        stages = {"proof": time.monotonic() - start}
+        return Verdict("unknown", None, ((),), stages, 0, str(error), said, trees=trees), None
+    stages = {"proof": time.monotonic() - start}
+    margins = tuple(tuple(towards_zero(a.margin) for a in proven.alternatives) for _, proven in cases)
+    leaves = sum(len(proof.weights) for case, _ in cases for proof in case.trees)
+    verdict = Verdict("holds", None, margins, stages, leaves, "", said, trees=trees)
+    return verdict, Certificate(*encode(graph, [proof for proof, _ in cases], arithmetic))

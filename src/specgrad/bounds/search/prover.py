@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...graph.graph import Graph, Node
 from ...op import apply
-from ...proof.certificate import SCALE, CaseProof, OpenAlternativeError, Proof, check_case, encode
+from ...proof.certificate import SCALE, CaseProof, Excluded, OpenAlternativeError, Proof, Proven, check_case, encode
 from ...proof.curves import CHORD, CURVES
 from ...proof.execution import executions
 from ...proof.pieces import VECTOR_PLACES
@@ -31,7 +31,7 @@ from .deployed import deployed_graph
 from .inputs import Boxes
 from .pieces import piecewise
 from .subproblems import Bounder, root_forward
-from .tree_prover import Step, TreeProver, bent_inputs
+from .tree_prover import Step, TreeProver
 
 STEPS = 60
 SECONDS = 30.0  # for vectors of one row
@@ -60,8 +60,8 @@ def prove_by_trees(
     deadline: Callable[[], None] = lambda: None,
     step: Step | None = None,
     refine: bool = True,
-) -> list[CaseProof]:
-    """A proof per case, every leaf of which the checker's code has accepted.
+) -> list[tuple[CaseProof, Proven]]:
+    """A proof per case, every leaf of which the checker's code has accepted, and what it has proven.
 
     trees    per case; alternatives of no tree are proven on the whole box, or else by cuts that are made here
     refine   cut further where trees leave something open
@@ -84,29 +84,32 @@ def _case_by_trees(
     deadline: Callable[[], None],
     step: Step | None,
     refine: bool,
-) -> CaseProof:
+) -> tuple[CaseProof, Proven]:
     low, high, forward = _walked(graph, case, _options(arithmetic))
-    by_tree = {k: n for n, (numbers, _) in enumerate(given) for k in numbers}
-    alone = [k for k in range(len(case.alternatives)) if k not in by_tree]
-    whole = _whole_box(forward, case, alone)
     todo = [(list(numbers), tree) for numbers, tree in given]
+    alone = sorted(set(range(len(case.alternatives))) - {k for numbers, _ in todo for k in numbers})
+    whole, said = _whole_box(forward, case, alone), dict[int, Excluded]()
     while whole:
         try:
-            check_case(graph, CaseProof(low, high, tuple(whole.values())), executions(arithmetic), deadline)
+            proven = check_case(graph, CaseProof(low, high, tuple(whole.values())), executions(arithmetic), deadline)
+            said = dict(zip(whole, proven.alternatives, strict=True))
             break
         except OpenAlternativeError as error:
             if not refine:
                 raise
-            k = list(whole)[error.alternative]
-            by_tree[k] = len(todo)
-            todo.append(([k], Tree()))
-            del whole[k]
-    proofs = []
-    for numbers, tree in todo:
+            todo.append(([list(whole)[error.alternative]], Tree()))
+            del whole[todo[-1][0][0]]
+    proofs, by_tree = [], dict[int, int]()
+    for n, (numbers, tree) in enumerate(todo):
         prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)
-        proofs.append(prover.proof(tree, deadline, step, refine))
-    alternatives = (whole[k] if k in whole else (a.rows, a.limits, by_tree[k]) for k, a in enumerate(case.alternatives))
-    return CaseProof(low, high, tuple(alternatives), tuple(proofs))
+        proof, each = prover.proof(tree, deadline, step, refine)
+        proofs.append(proof)
+        said |= dict(zip(numbers, each, strict=True))
+        by_tree |= dict.fromkeys(numbers, n)
+    numbered = enumerate(case.alternatives)
+    alternatives = tuple(whole[k] if k in whole else (a.rows, a.limits, by_tree[k]) for k, a in numbered)
+    proven = Proven(low, high, tuple(said[k] for k in range(len(alternatives))))
+    return CaseProof(low, high, alternatives, tuple(proofs)), proven
 
 
 def _boxes(forward: Forward, case: Case, numbers: Sequence[int]) -> Boxes:
@@ -132,9 +135,14 @@ def _whole_box(
 ) -> dict[int, tuple[Array, tuple[Fraction, ...], Proof | int]]:
     """Proofs of some alternatives without splits."""
     common = _common_slopes(forward)
-    deep = tuple(i for i in bent_inputs(forward.graph) if forward.depth.get(i, 0) > 1)
+    deep = tuple(i for i in _read_by_lines(forward.graph) if forward.depth.get(i, 0) > 1)
     some = ((k, case.alternatives[k]) for k in numbers)
     return {k: (a.rows, a.limits, _proof(forward, a, common, deep)) for k, a in some}
+
+
+def _read_by_lines(graph: Graph) -> list[int]:
+    """What a relu reads, or a function that bends."""
+    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in CURVES]
 
 
 def _proof(forward: Forward, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]) -> Proof:
