@@ -206,6 +206,7 @@ def replayed(graph: sg.Graph, low: np.ndarray, high: np.ndarray, setting: Settin
     read = [n.operands()[0] for n in lined if graph.nodes[n.operands()[0]].op not in (INPUT, CONSTANT)]
     tighten = [i for i in read if draw.random() < 0.5 and math.prod(graph.nodes[i].shape) <= 16]
     functions = {name: (Fraction(units), kind) for name, (_, units, kind) in FUNCTIONS.items()}
+    functions["sqrt"] = (Fraction(1), "y")
     model = Model.of(setting.model, setting.rounding, functions)
     return Replay(graph, low, high, random_slopes(graph, draw), tighten, model)
 
@@ -274,12 +275,19 @@ def _fraction(q: Any) -> Fraction:
     return Fraction(int(q.p), int(q.q))
 
 
+def _spread(proof: Any, i: int) -> Fraction:
+    """How far a computed constant may be from what the replay takes for it, relatively."""
+    u = Fraction(1, 2**proof.model.digits)
+    return (1 - u) ** -proof.ranges[i].formed - 1
+
+
 def _against_replay(proof: Any, run: Execution, row: np.ndarray, limit: Fraction, where: str, found: Findings) -> None:
     graph = run.program.graph
     for i, versions in run.values.items():
+        r, spread = proof.ranges[i], _spread(proof, i)
         ends = [
-            (_fraction(a), _fraction(b))
-            for a, b in zip(proof.ranges[i].low.flat, proof.ranges[i].high.flat, strict=True)
+            (_fraction(a) - abs(_fraction(a)) * spread, _fraction(b) + abs(_fraction(b)) * spread)
+            for a, b in zip(r.low.flat, r.high.flat, strict=True)
         ]
         for values in versions:
             held = all(np.isfinite(v) and a <= Fraction(v) <= b for v, (a, b) in zip(values, ends, strict=True))

@@ -179,3 +179,15 @@ def test_wrong_rules_of_functions_are_caught(name: str, monkeypatch: pytest.Monk
     seed = caught("curved", FUSED, None, replayed=True)
     monkeypatch.undo()
     assert is_clean("curved", FUSED, seed, replayed=True)
+
+
+def test_computed_constants_without_their_roundings_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gamma/sqrt(var + eps) taken for a number that every runtime has."""
+    _curves()
+    from specgrad.proof import constants
+
+    right = constants.computed
+    plant(monkeypatch, right, lambda *given: replace(right(*given), formed=0))
+    seed = caught("conv_bn", FUSED, None, replayed=True)
+    monkeypatch.undo()
+    assert is_clean("conv_bn", FUSED, seed, replayed=True)

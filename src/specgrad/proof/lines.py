@@ -41,7 +41,9 @@ class Range:
 
     low, high     the ends of every value that it has in any execution
     ends          the ends of its reference (specgrad.bounds.linear.network): the one that backward bounds speak of
-    constant      one known value
+    constant      one known value, up to roundings if it is computed
+    formed        of constants: roundings while they were formed (specgrad.proof.constants)
+    most          of constants: a whole number that no partial result exceeded
     error         how far the reference can be from the exact map of what the node reads
     apart         how far any value can be from the reference
     sum           of linear nodes
@@ -54,10 +56,17 @@ class Range:
     error: Array | None = None
     apart: Array | None = None
     sum: Sum | None = None
+    formed: int = 0
+    most: int = 1
 
     @property
     def largest(self) -> Array:
         return larger(self.high, -self.low)
+
+    @property
+    def largest_factor(self) -> int:
+        """A whole number from 1 on that nothing of it exceeds."""
+        return max(1, self.most, *(-(-int(v.p) // int(v.q)) for v in cells(self.largest).flat))
 
 
 def known(value: Array) -> Range:

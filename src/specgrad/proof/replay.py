@@ -31,6 +31,7 @@ from ..graph.transform import vjp
 from ..op import Op, Params, apply, run_spec
 from ..scalar import Array
 from . import pieces as pieces
+from .constants import computed, is_computed, number
 from .curves import CURVES, computed_error, curve_lines, natural_points, ranged, through_curve
 from .execution import Functions
 from .lines import Range, Sum, chosen, known, max_lines, relu_lines, through_max, through_relu, window_max
@@ -151,6 +152,8 @@ class Replay:
         if node.kind != "real":
             raise UnsupportedError(node.op.name, f"a certificate cannot have node {node.name}: it holds positions")
         args = [self._argument(node, a) for a in node.args]
+        if is_computed(node, args):
+            return computed(node, args, self.model.functions)
         if node.op.name == "relu":
             return chosen(positive(args[0].low), positive(args[0].high), self._apart_of(args[0]))
         if node.op.name == "max_pool":
@@ -181,9 +184,7 @@ class Replay:
     def _argument(self, node: Node, arg: int | NumberArg) -> Range:
         if not isinstance(arg, NumberArg):
             return self.ranges[arg]
-        if rationals(np.float32(arg.value)) != rationals(arg.value):
-            raise ReplayError(f"the number {arg.value} in node {node.name} is no float32 number")
-        return known(rationals(arg.value))
+        return number(arg.value, node.name)
 
     def _region(self, node: Node, arg: int | NumberArg) -> Sum | None:
         """An argument as a part of the node's own region; None for what the region reads."""
@@ -199,9 +200,8 @@ class Replay:
         op, params, count = node.op, node.params, roundings(node, [a.low.shape for a in args])
         varying, group = self._linear_in(node, args)
         if not varying:
-            if count:
-                raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
-            return known(run_spec(op, [a.low for a in args], params))
+            raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
+        count += sum(a.formed for a in args)
         sums = [self._region(node, g) for g in node.args]
         ends = [(a.low, a.high) if s is None else (s.low, s.high) for a, s in zip(args, sums, strict=True)]
         half = rational(1, 2)
@@ -246,7 +246,7 @@ class Replay:
 
         Each of at most count + 1 terms has one factor of the group in which the node is linear, and one of every other.
         """
-        sizes = [max(1, _ceiling(a.largest) if s is None else s.most) for a, s in zip(args, sums, strict=True)]
+        sizes = [a.largest_factor if s is None else max(1, s.most) for a, s in zip(args, sums, strict=True)]
         if node.op.name == "div":
             sizes[1] = max(sizes[1], _largest_reciprocal(node, args[1].low))
         most = (count + 1) * max(sizes[k] for k in group)
@@ -413,11 +413,6 @@ THROUGH: Mapping[str, Callable[..., tuple[Array, Any]]] = {"relu": through_relu,
 
 def _add(by_position: dict[int, Array], position: Any, coefficients: Array) -> None:
     by_position[position] = by_position[position] + coefficients if position in by_position else coefficients
-
-
-def _ceiling(x: Array) -> int:
-    """A whole number not below any of them."""
-    return max((-(-int(v.p) // int(v.q)) for v in x.flat), default=0)
 
 
 def _largest_reciprocal(node: Node, x: Array) -> int:

@@ -66,9 +66,9 @@ def prove_by_trees(
     trees    per case; alternatives of no tree are proven on the whole box, or else by cuts that are made here
     refine   cut further where trees leave something open
     """
-    graph, proofs = deployed_graph(graph), []
+    graph, proofs, meant = deployed_graph(graph), [], Arithmetic() if arithmetic is None else arithmetic
     for case, given in zip(statement.cases, trees, strict=True):
-        proofs.append(_case_by_trees(graph, case, given, arithmetic, deadline, step, refine))
+        proofs.append(_case_by_trees(graph, case, given, meant, deadline, step, refine))
     return proofs
 
 
