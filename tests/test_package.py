@@ -67,7 +67,7 @@ def test_one_version(metadata: Message) -> None:
     said = {
         "wheel": metadata["Version"],
         "__version__": sg.__version__,
-        "--version": command.stdout.split()[1],
+        "--version": command.stdout.strip(),
         "site": site["release"],
         "CITATION.cff": cited[1],
     }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape as escape_html
 
 from .errors import printable
-from .picture import TONES, shortened
+from .picture import TONES, Picture, shortened
 
-GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "same", "bounded", "no finding")
+GOOD = ("exact", "rounding", "ok", "proven", "holds", "valid", "same", "bounded", "no finding", "unsat")
 OPEN = (
+    "timed-out",
     "cannot tell",
     "refuses",
     "not offered",
@@ -59,7 +61,7 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2r
 .verdict { font-weight: 600; } .good { color: var(--good); } .bad { color: var(--bad); } .open { color: var(--open); }
 .lead { border-left: 4px solid; padding: .25rem 1rem; margin: 1rem 0; } .lead span { color: var(--ink); }
 td.used { white-space: nowrap; } :target { background: var(--shade); outline: 2px solid var(--bad); }
-.wide { overflow-x: auto; } .wide > table { min-width: 46rem; } .wide > table.slim { min-width: 0; }
+.wide { overflow-x: auto; } .wide > table { min-width: 46rem; } .wide > table.slim { min-width: 0; width: auto; }
 .wide > svg { display: block; max-width: none !important; }
 .wide + .wide { margin-top: 1rem; } details > .wide { margin-top: .5rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -76,11 +78,15 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .8rem; ma
 code { font-size: 13px; } footer { margin-top: 3rem; color: var(--soft); font-size: 13px; }
 svg.plot text { fill: var(--ink); } svg.plot line { stroke: var(--line); } svg.plot line.bad { stroke: var(--bad); }
 svg.plot line.middle { stroke: var(--soft); } svg .fill-good { fill: var(--good); } svg .fill-bad { fill: var(--bad); }
-svg .fill-open { fill: var(--open); }
+svg .fill-open { fill: var(--open); } svg .fill-link { fill: var(--link); } svg .fill-soft { fill: var(--soft); }
+svg path.branch { fill: none; stroke: var(--soft); }
+.images { display: flex; flex-wrap: wrap; gap: 1rem; margin: .5rem 0 1rem; } figure { margin: 0; max-width: 100%; }
+figure img { image-rendering: pixelated; max-width: 100%; height: auto; border: 1px solid var(--line); }
 @media print {
   body { max-width: none; margin: 0; font-size: 10pt; } a { color: inherit; } .wide { overflow: visible; }
+  .wide > svg { max-width: 100% !important; height: auto; }
   .wide > table { min-width: 0; font-size: 8.5pt; } td > code { white-space: normal; overflow-wrap: anywhere; }
-  h2 { break-after: avoid; } tr, pre, .lead { break-inside: avoid; }
+  h2 { break-after: avoid; } tr, pre, figure, .lead { break-inside: avoid; }
   details::details-content { content-visibility: visible; }
 }
 """
@@ -160,3 +166,20 @@ def plot(width: float, height: float, title: str, parts: Sequence[str]) -> str:
     """An SVG at its own size, which scrolls where the window is narrower."""
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     return wide(f'<svg class="plot" {size} role="img"><title>{escape(title)}</title>{"".join(parts)}</svg>')
+
+
+PLOT_RULES = [line for line in STYLE.splitlines() if line.startswith("svg")]
+
+
+def alone(plotted: str) -> Picture:
+    """A plot as a file of its own: with its colours, its paper and its letters."""
+    svg = plotted[plotted.index("<svg") : plotted.index("</svg>") + 6]
+    head, body = svg.split("</title>", 1)
+    width, height = (int(n) + 24 for n in re.findall(r"viewBox=\"0 0 (\d+) (\d+)\"", head)[0])
+    title = head[head.index("<title>") :]
+    rules = "".join(PLOT_RULES) + "svg{font-family:system-ui,sans-serif}.paper{fill:var(--paper)}"
+    style = f":root{{{_variables(0)}}}@media(prefers-color-scheme:dark){{:root{{{_variables(1)}}}}}{rules}"
+    size = f'viewBox="-12 -12 {width} {height}" width="{width}" height="{height}"'
+    ground = f'<rect class="paper" x="-12" y="-12" width="{width}" height="{height}" rx="6"/>'
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" {size} role="img">{title}</title>'
+    return Picture(f"{start}<style>{style}</style>{ground}{body}\n")

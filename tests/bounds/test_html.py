@@ -12,6 +12,7 @@ import pytest
 import specgrad as sg
 from specgrad.bounds import Bounds, Box, certify, ibp
 from specgrad.bounds.html import bounds_page, certify_page, layers_of
+from specgrad.bounds.report.figures import figures_of
 
 W = np.array([[1.0, -2.0], [3.0, 0.5], [0.0, 1.0]])
 
@@ -58,7 +59,7 @@ def test_a_verdict_has_a_page() -> None:
     graph = sg.trace(net, (1, 2))
     asked = (np.array([[1.0, 0.1]], np.float32), 1, 0.05)
     verdict = certify(graph, asked, seconds=10)
-    text = certify_page("net", verdict, *graph_and_property(graph, asked))
+    text = certify_page("net", verdict, figures_of(verdict, *graph_and_property(graph, asked)))
     assert verdict.verdict == "holds"
     assert "Proven for every input" in text
     assert len(re.findall("<tr><td><span[^>]*>proven", text)) == sum(map(len, verdict.margins)) == 2

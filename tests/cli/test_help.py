@@ -14,14 +14,15 @@ import pytest
 import specgrad as sg
 
 pytest.importorskip("typer")
-NAMES = ("show", "audit", "conformance", "runtimes", "explain", "certify", "check-certificate")
+NAMES = ("show", "audit", "conformance", "runtimes", "explain", "certify", "check-certificate", "verify", "supports")
 NAMES += ("tolerance", "preserve", "compare", "tiles", "window", "profile", "accuracy", "vectors", "evidence")
 NAMES += ("campaign estimate", "campaign run", "campaign status", "campaign collect")
 
 
 def test_the_version_is_that_of_the_package(run) -> None:
     assert sg.__version__ == version("specgrad")
-    assert run("--version") == (0, f"specgrad {version('specgrad')}\n", "")
+    assert run("--version") == (0, f"{version('specgrad')}\n", "")  # alone, as VNN-LIB asks solvers to say it
+    assert run("--name") == (0, "specgrad\n", "")
 
 
 @pytest.mark.parametrize("columns", [40, 80])

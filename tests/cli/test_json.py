@@ -34,7 +34,15 @@ EACH = {
         "certify net.onnx p.vnnlib --certificate new.json",
         "certify net.onnx hard.vnnlib --seconds 0",
         "certify net.onnx --input x.npy --label 0 --eps 0.5",
+        "certify net.onnx --input x.npy --label 0 --eps 0.5 --html shown.html",
+        "certify net.onnx hard.vnnlib --seconds 5 --html open.html",
     ],
+    "verify": [
+        "verify p.vnnlib --network N=net.onnx",
+        "verify hard.vnnlib --network net.onnx --timeout 0",
+        "verify broken.vnnlib --network net.onnx",
+    ],
+    "supports": ["supports", "supports --onnx-operators"],
     "largest": [
         "certify net.onnx --input x.npy --label 0 --largest --seconds 5",
         "certify net.onnx --input one.npy --label 0 --largest --seconds 5 --certificate l.json",
@@ -133,6 +141,7 @@ def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, ru
     np.save("one.npy", np.array([[1, 0.5]], np.float32))
     np.save("nan.npy", np.array([[np.nan, 1]], np.float32))
     np.save("large.npy", np.full((1, 2), 3e38, np.float32))
+    (folder / "broken.vnnlib").write_text((folder / "p.vnnlib").read_text().replace("(>= Y_1 3)", "(<= Y_1 3)"))
     np.save("several.npy", np.float32([[1, 0.5], [0, 0.1], [-1, 3]]))
     commands = [*(EACH["certify"][1:2] if name == "check-certificate" else []), *EACH[name]]
     objects = [json.loads(run(f"{command} --json")[1]) for command in commands][-len(EACH[name]) :]

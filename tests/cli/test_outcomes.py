@@ -30,6 +30,8 @@ GOOD = {
     "rule": "explain W2",
     "certify": "certify net.onnx p.vnnlib --seconds 10",
     "check-certificate": "check-certificate c.json net.onnx p.vnnlib",
+    "verify": "verify p.vnnlib --network N=net.onnx --timeout 10",
+    "supports": "supports --onnx-operators",
     "preserve": "preserve net.onnx data.npz --runtime none",
     "tolerance": "tolerance net.onnx --input x.npy",
     "accuracy": "accuracy net.onnx --box 0,1",
@@ -61,6 +63,7 @@ WRONG_FILES = {
         "certify net.onnx {}.vnnlib",
         "certify net.onnx --input {}.npy --label 0 --eps 0.1",
     ),
+    "verify": ("verify {}.vnnlib --network N=net.onnx", "verify p.vnnlib --network N={}.onnx"),
     "check-certificate": ("check-certificate c.json {}.onnx p.vnnlib", "check-certificate c.json net.onnx {}.vnnlib"),
     "preserve": (
         "preserve {}.onnx data.npz",
@@ -89,6 +92,19 @@ USAGE += ["check-certificate none.json net.onnx p.vnnlib", "check-certificate . 
 USAGE += ["show net.onnx --input x.npy --input x.npy", "show os:getcwd", "show sys:path", "certify sys:exit p.vnnlib"]
 USAGE += ["audit g.json --runtime onnxruntime", "conformance --runtime onnxruntime --seed -1"]
 USAGE += ["certify net.onnx p.vnnlib --certificate c.safetensors"]
+USAGE += [
+    f"verify p.vnnlib {option}"
+    for option in (
+        "",
+        "--network N=net.onnx --network M=net.onnx",
+        "--network N=net.onnx --network N=net.onnx",
+        "--network net.onnx --timeout soon",
+        "--network net.onnx --execution merged",
+        "--network net.onnx --counterexample net.onnx",
+        "--network net.onnx --serialise-assignments net.onnx",
+    )
+]
+USAGE += ["verify", "supports --onnx-operators --vnnlib-versions", "supports --operators"]
 USAGE += ["certify net.onnx --input x.npy --label 0 --largest --html new.html"]
 USAGE += [f"{GOOD['preserve']} {option}" for option in ("--decision best", "--decision top-2", "--eps x", "--eps -1")]
 USAGE += [f"{GOOD['preserve']} {option}" for option in ("--array z", "--dtype int8", "--operands tf16", "--output z")]
@@ -158,6 +174,7 @@ USAGE += ["campaign estimate new.toml --price -1", "campaign collect c.toml --sc
 USAGE += [f"{GOOD['evidence']} {o}" for o in ("--box 1", "--box 1,0", "--box few", "--decision best", "--out net.onnx")]
 USAGE += ["evidence net.onnx --recorded data.npz", f"{GOOD['evidence']} --certificate c.json", "evidence net.onnx"]
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
+TIME_OUTS += ["verify hard.vnnlib --network net.onnx --timeout 0"]
 INSIDE: dict[str, tuple[Any, str]] = {
     "show": (cli, "known_part"),
     "audit": (cli, "run_audit"),
@@ -166,6 +183,8 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "runtimes": (cli, "say"),
     "rule": (cli, "rule_text"),
     "certify": (import_module("specgrad.bounds.search.certify"), "certify"),
+    "verify": (import_module("specgrad.bounds.search.query"), "certify_query"),
+    "supports": (import_module("specgrad.cli.supports"), "say"),
     "check-certificate": (import_module("specgrad.proof.certificate"), "check_file"),
     "preserve": (import_module("specgrad.check"), "preserve"),
     "tolerance": (import_module("specgrad.check"), "tolerance"),

@@ -16,12 +16,12 @@ from ..errors import need
 from ..files import write_whole
 from ..scalar import Array
 from . import screen
+from .assignment import Counterexample, check_counterexample, vnncomp_text, write_counterexample
 from .models import as_graph, load_model, only_shape, read_array
 from .outcome import CANNOT_TELL, CODES, say, write
 from .output import Force, Html, Json, check_certificate_files, check_file, is_report, is_vnncomp, writing
 from .shapes import Shapes
 
-WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
 SHOWN = 20  # alternatives of a case
 Statement = Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, or .vnnlib.gz.")]
 Around = Annotated[Path | None, typer.Option("--input", help="A .npy file: the input to stay around.")]
@@ -55,8 +55,12 @@ def certify(
     ] = False,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit.")] = 60,
     vnncomp: Annotated[Path | None, typer.Option(help="Write the result here, as VNN-COMP asks for it.")] = None,
+    counterexample: Counterexample = None,
     certificate: Annotated[
         Path | None, typer.Option(help="Write a proof that check-certificate can check: this .json, and .safetensors.")
+    ] = None,
+    splits: Annotated[
+        Path | None, typer.Option(help="Prove it by a tree of cuts that another tool found: a .json file. No search.")
     ] = None,
     html: Html = None,
     force: Force = False,
@@ -65,16 +69,21 @@ def certify(
     """Prove a property for every float32 execution of a class, or find an input that breaks it."""
     from ..rounding import Arithmetic
 
-    if certificate is not None:
+    if certificate is not None or splits is not None:
         need("flint", "certificates need")
         need("safetensors", "certificates need")
     check_file(vnncomp, is_vnncomp, force)
+    check_counterexample(counterexample, force)
     check_certificate_files(certificate, force)
     check_file(html, is_report, force)
+    if splits is not None and largest:
+        raise typer.BadParameter("--splits proves one property; --largest tries many")
+    if splits is not None and not splits.is_file():
+        raise typer.BadParameter(f"no file {splits}")
     if largest and html is not None:
         raise typer.BadParameter("--html reports on one property; --largest tries many")
-    if largest and vnncomp is not None:
-        raise typer.BadParameter("--vnncomp states the answer to one property; --largest tries many")
+    if largest and (vnncomp or counterexample) is not None:
+        raise typer.BadParameter("--vnncomp and --counterexample answer one property; --largest tries many")
     asked = _statement(statement, x, label, eps if eps is not None or not largest else "1/256")
     if largest and statement is not None:
         raise typer.BadParameter("--largest goes with --input and --label, not with a property file")
@@ -85,7 +94,9 @@ def certify(
     options = {**limits, "arithmetic": Arithmetic(execution=execution, operands=operands)}
     if largest:
         raise typer.Exit(_run_largest(model, network, asked, options, seconds, certificate, as_json))
-    raise typer.Exit(_run_one(model, network, asked, options, seconds, vnncomp, certificate, html, as_json))
+    raise typer.Exit(
+        _run_one(model, network, asked, options, seconds, vnncomp, counterexample, certificate, splits, html, as_json)
+    )
 
 
 def _run_one(
@@ -95,40 +106,62 @@ def _run_one(
     options: dict[str, Any],
     seconds: float,
     vnncomp: Path | None,
+    counterexample: Path | None,
     certificate: Path | None,
+    splits: Path | None,
     html: Path | None,
     as_json: bool,
 ) -> int:
     """One verdict; what was asked for and is not there makes a yes a "cannot tell"."""
-    from ..bounds.search.certify import certify as run_certify
-
-    with screen.progress(as_json) as step:
-        verdict = run_certify(network, asked, seconds=seconds, progress=step, **options)
+    verdict, made = _answered(network, asked, options, seconds, splits, as_json)
     if not as_json:
         write(lambda: show_verdict(Console(), model, verdict))
-    made, reason = None, None if certificate is None else "only what holds has one"
-    if certificate is not None and verdict.verdict == "holds":
-        made, reason = _certificate(network, asked, options)
-    data = {**verdict.to_json(), **_said_of(certificate, reason)}
+    reason = None if certificate is None or made is not None else "only what holds has one"
+    if certificate is not None and verdict.verdict == "holds" and made is None:
+        with screen.progress(as_json) as step:
+            made, reason = _certificate(network, asked, {**options, "trees": verdict.trees}, seconds, step)
+    shown = None if html is None else _figures(verdict, network, asked, options)
+    data = {
+        **verdict.to_json(),
+        **_said_of(certificate, reason),
+        **({} if shown is None else {"report": shown.to_json()}),
+    }
     say("certify", verdict.verdict, data, as_json, lambda: _show_certificate(certificate, reason))
     if vnncomp is not None:
         with writing(vnncomp):
-            write_whole(vnncomp, vnncomp_text(verdict))
+            write_whole(vnncomp, vnncomp_text(verdict, asked))
+    write_counterexample(counterexample, verdict, asked)
     _write(certificate, made)
-    if html is not None:
+    if html is not None and shown is not None:
+        from ..bounds.html import certify_page
+
         with writing(html):
-            write_whole(html, _page(model, verdict, network, asked, options))
+            write_whole(html, certify_page(model, verdict, shown))
     return max(CODES[verdict.verdict], CANNOT_TELL) if reason and verdict.verdict == "holds" else CODES[verdict.verdict]
 
 
-def _page(model: str, verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> str:
-    """The report: the boxes are computed again, over the whole question."""
-    from ..bounds.html import certify_page
+def _answered(
+    network: Any, asked: Any, options: dict[str, Any], seconds: float, splits: Path | None, as_json: bool
+) -> tuple[Any, Any]:
+    """The verdict, and the certificate that it comes with where a tree was given."""
+    from ..bounds.search.certify import certify as run_certify
+    from ..bounds.search.prove import second_opinion
+
+    with screen.progress(as_json) as step:
+        if splits is not None:
+            return second_opinion(network, asked, splits, seconds=seconds, progress=step, **options)
+        return run_certify(network, asked, seconds=seconds, progress=step, **options), None
+
+
+def _figures(verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> Any:
+    """What the report shows: the boxes are computed again, over the whole question."""
+    from ..bounds.report.figures import figures_of
     from ..bounds.search.certify import graph_and_property
 
     limits = {k: v for k, v in options.items() if k != "arithmetic"}
     graph, question = graph_and_property(network, asked, **limits)
-    return certify_page(model, verdict, graph, question, arithmetic=options["arithmetic"])
+    original = asked[0] if isinstance(asked, tuple) else None
+    return figures_of(verdict, graph, question, original=original, arithmetic=options["arithmetic"])
 
 
 def _run_largest(
@@ -177,12 +210,14 @@ def _write(path: Path | None, certificate: Any) -> None:
             certificate.save(path)
 
 
-def _certificate(network: Any, asked: Any, options: dict[str, Any]) -> tuple[Any, str | None]:
-    """A proof that the checker accepts; otherwise why there is none."""
+def _certificate(
+    network: Any, asked: Any, options: dict[str, Any], seconds: float, step: Any
+) -> tuple[Any, str | None]:
+    """A proof that the checker accepts, for which there is as much time again; otherwise why there is none."""
     from ..bounds.search.prove import NoCertificateError, prove
 
     try:
-        return prove(network, asked, **options), None
+        return prove(network, asked, seconds=seconds, progress=step, **options), None
     except NoCertificateError as error:
         return None, str(error)
     except Exception as error:  # the verdict stands, and must be printed
@@ -267,7 +302,7 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str]) -> None:
     for k, case in enumerate(checked.cases):
         line(f"case {k + 1} of {len(checked.cases)}: {case.box()}")
         for a in case.alternatives[:SHOWN]:
-            line(f"  {a}; margin {towards_zero(a.margin):.6g}")
+            line(f"  {a}; margin {towards_zero(a.margin):.6g}{a.by}")
         if len(case.alternatives) > SHOWN:
             line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
     show_deployment(console, checked.deployment, notes)
@@ -319,17 +354,6 @@ def number_of(name: str, text: str | None) -> Fraction | None:
     if parts[0] is None or not parts[1]:
         raise typer.BadParameter(f"{name} must be a number such as 0.01 or 2/255; got {text[:40]!r}")
     return parts[0] / parts[1]
-
-
-def vnncomp_text(verdict: Any) -> str:
-    """unsat, sat with the assignment, or unknown."""
-    lines = [WORDS[verdict.verdict]]
-    if verdict.counterexample is not None:
-        cells = [(f"{name}_{i}", v) for name, a in (("X", verdict.counterexample.x), ("Y", verdict.counterexample.y))
-                 for i, v in enumerate(np.ravel(a).tolist())]  # fmt: skip
-        lines += [f"{'(' if k == 0 else ' '}({name} {value!r})" for k, (name, value) in enumerate(cells)]
-        lines[-1] += ")"
-    return "\n".join(lines) + "\n"
 
 
 def show_largest(console: Console, model: str, answer: Any) -> None:

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 GROUPS = {
     "Is it right?": ("audit", "conformance", "compare", "runtimes"),
     "How far may it differ?": ("tolerance", "preserve"),
-    "Does it hold?": ("certify", "check-certificate"),
+    "Does it hold?": ("certify", "check-certificate", "verify", "supports"),
     "Sign for it": ("profile", "accuracy", "vectors", "evidence"),
     "Run it large": ("tiles", "campaign"),
     "Look at it": ("show", "window", "explain", "schema"),

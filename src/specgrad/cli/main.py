@@ -54,6 +54,7 @@ from .shapes import Shapes
 from .tiles import register_tiles
 from .tolerance import register_tolerance
 from .vectors import register_vectors
+from .verify import register_verify
 from .window import register_window
 
 app = typer.Typer(
@@ -88,7 +89,13 @@ def _print_version(asked: bool) -> None:
     if asked:
         from .. import __version__
 
-        print(f"specgrad {__version__}")
+        print(__version__)
+        raise typer.Exit(YES)
+
+
+def _print_name(asked: bool) -> None:
+    if asked:
+        print("specgrad")
         raise typer.Exit(YES)
 
 
@@ -99,6 +106,9 @@ def _options(
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+    name: Annotated[
+        bool, typer.Option("--name", help="Print the solver's name and exit.", is_eager=True, callback=_print_name)
     ] = False,
 ) -> None:
     """`main` takes --debug out of the arguments; here it stands for --help."""
@@ -357,6 +367,7 @@ def schema(
 
 
 register_certify(app)
+register_verify(app)
 register_preserve(app)
 register_tolerance(app)
 register_accuracy(app)

@@ -35,6 +35,7 @@ CODES |= {
 }
 CODES |= {"proven": YES, "no finding": YES, "broken": NO, "undecided": CANNOT_TELL}
 CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered", "not examined"), CANNOT_TELL)
+CODES |= {"unsat": YES, "sat": NO, "timed-out": CANNOT_TELL}  # the words of VNN-LIB
 CODES |= dict.fromkeys(("unbounded", "not proven", "unfinished", "crashed", "undecided"), CANNOT_TELL)
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
 

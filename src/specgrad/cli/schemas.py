@@ -181,6 +181,65 @@ COUNTEREXAMPLE = _object(
     y=_list(_number("an output"), "the outputs there"),
     confirmed=_list(_text("an engine"), "where it was run, and broke the property"),
 )
+REPORT = _object(
+    "with --html: what the page shows",
+    layers=_list(
+        _object(
+            "one operator",
+            name=_text("of its node"),
+            operator=_text("with its parameters"),
+            shape=SHAPE,
+            widest=_number("its widest box over the inputs of the first case; inf: unbounded"),
+            mean=_number("of the widths of its cells, about"),
+            bending=_count("cells of a function that bends"),
+            unstable=_count("those whose box has a bend inside"),
+            optional={"growth": _number("its widest box over the widest one that it reads")},
+        ),
+        "in order; empty: no boxes were computed",
+    ),
+    optional={
+        "trees": _list(
+            _list(
+                _object(
+                    "one tree of cuts",
+                    leaves=_count("parts that are not cut"),
+                    depth=_count("the most cuts above a leaf"),
+                    cuts=_map(_count("how many"), "by kind: input, node, winner"),
+                    most_cut=_list(
+                        _object("one cell", cell=_text("of an input or a layer"), cuts=_count("how many")),
+                        "the cells that were cut most",
+                    ),
+                ),
+                "of one case",
+            ),
+            "how the question was divided, by case",
+        ),
+        "open_part": _object(
+            "unknown: the part that is farthest from proven",
+            margin=_number("not above 0"),
+            cuts=_list(_text("a cell of a layer and its side"), "cuts that are none of inputs"),
+            box=_list(
+                _object(
+                    "one input",
+                    cell=_text("its name"),
+                    low=_number("its ends in this part"),
+                    high=_number(""),
+                    whole_low=_number("its ends in the question"),
+                    whole_high=_number(""),
+                ),
+                "inputs that were cut",
+            ),
+        ),
+        "original": _object(
+            "what the counterexample was moved from",
+            about=_text("the given input, or the middle of the box"),
+            x={"type": "array", "description": "the input, as nested lists of its shape"},
+            y=_list(_number("an output"), "the outputs there"),
+            moved=_count("cells in which both differ"),
+            farthest=_number("the largest difference of a cell"),
+        ),
+    },
+)
 
 ANY_DECISION = {"description": "a class, a list of classes, or 0 and 1 for no and yes"}
 SAMPLE = _object(
@@ -361,6 +420,7 @@ SCHEMAS: dict[str, Schema] = {
             "reason": _text("why nothing was proven, or where the input stands"),
             "counterexample": COUNTEREXAMPLE,
             "certificate": CERTIFICATE,
+            "report": REPORT,
         },
     ),
     "largest": _command(
@@ -392,6 +452,37 @@ SCHEMAS: dict[str, Schema] = {
         records=_list(SAMPLE, "one per sample, in order; a line of the file of --record has the same keys"),
         deployment=DEPLOYMENT,
         notes=NOTES,
+    ),
+    "verify": _command(
+        "verify",
+        "the answer to a VNN-LIB query",
+        _choice("unsat", "sat", "unknown", "timed-out"),
+        query=_text("the file, as it was given"),
+        networks=_map(_text("its file"), "by name"),
+        seconds=_number("spent on the query"),
+        problems=_count("subproblems of the search"),
+        deployment=DEPLOYMENT,
+        optional={
+            "notes": NOTES,
+            "reason": _text("why there is no better answer"),
+            "confirmed": _list(_text("an engine"), "where the assignment was run, and satisfies the query"),
+            "assignment": _list(
+                _object(
+                    "one tensor",
+                    name=_text("as the query declares it"),
+                    type=_text("its element type, in the words of VNN-LIB"),
+                    shape=SHAPE,
+                    values=_list(_number("a cell"), "in row-major order"),
+                ),
+                "in the order of the declarations; cells of VNN-LIB 1.0 are the tensors X and Y",
+            ),
+        },
+    ),
+    "supports": _command(
+        "supports",
+        "what verify can answer",
+        _choice("ok"),
+        supports=_map(_list(_text("a line"), "as it is printed"), "by capability of the VNN-LIB standard"),
     ),
     "check-certificate": _command(
         "check-certificate",

@@ -23,11 +23,15 @@ MOST_BOUNDS = 1 << 22  # of the boxes of all cases: cases x inputs, some 200 byt
 
 def read(path: str | Path) -> Property:
     """A VNN-LIB file, plain or compressed (.gz). Version 2.0 needs the package `vnnlib`: specgrad[vnnlib]."""
+    return read_text(text_of(path))
+
+
+def text_of(path: str | Path) -> str:
+    """What a file says, uncompressed."""
     path = Path(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            raw = b"".join(_chunks(file, path.name))
-        return read_text(raw.decode("utf-8"))
+            return b"".join(_chunks(file, path.name)).decode("utf-8")
     except (EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise PropertyError(f"{path.name} is not readable: {error}") from None
 

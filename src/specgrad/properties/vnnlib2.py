@@ -47,8 +47,7 @@ def parse(text: str) -> Parsed:
     >>> parse(text + "(assert (>= (* 0.5 X[1, 0]) Y))").common[0].terms
     {'Y_0': Fraction(1, 1), 'X_3': Fraction(-1, 2)}
     """
-    _refuse_what_harms_the_package(text)
-    query = _query(text)
+    query = checked_query(text)
     reader = Reader()
     inputs, outputs = _tensors(query)
     reader.parsed.inputs, reader.parsed.outputs = range(_cells(inputs)), range(_cells(outputs))
@@ -81,7 +80,9 @@ def _refuse_what_harms_the_package(text: str) -> None:
             raise PropertyError(deep if depth > MOST_DEPTH else named, text.count("\n", 0, position) + 1)
 
 
-def _query(text: str) -> Any:
+def checked_query(text: str) -> Any:
+    """What the package makes of a text, its types checked."""
+    _refuse_what_harms_the_package(text)
     need("vnnlib", "properties in VNN-LIB 2.0 need")
     try:
         from vnnlib import VNNLibException, parse_query_string

@@ -1,0 +1,102 @@
+"""What a page of `certify` shows beside the verdict, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import SpecgradError
+from ...graph.graph import INPUT, Graph
+from ...proof.tree import Tree
+from ..box import Bounds, Box
+from ..crown import crown
+from ..search.attack import DeployedNetwork
+from ..search.certify import Verdict
+from ..search.positions import of_scores
+from .growth import LayerBounds, layers_of
+from .image import Pair
+from .splits import Worst, figures, part_of, worst_of
+
+SECONDS = 20.0  # for the boxes of a page
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """What a page of `certify` shows beside the verdict: `--json` has the same.
+
+    question   what they are about; cases of it have one list of trees each
+    layers     over the first case's inputs; empty where `without` says why
+    trees      per case, the trees of its search
+    worst      of what is unknown: the part that is farthest from proven
+    pair       the counterexample beside the input that it was moved from
+    """
+
+    graph: Graph
+    question: Any
+    bounds: Bounds | None
+    layers: Sequence[LayerBounds]
+    without: str
+    trees: Sequence[Sequence[Tree]]
+    worst: Worst | None
+    pair: Pair | None
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"layers": [r.to_json() for r in self.layers]}
+        if any(self.trees):
+            data["trees"] = [[figures(self.graph, tree).to_json() for tree in case] for case in self.trees]
+        if self.worst is not None:
+            data["open_part"] = self.worst.to_json()
+        if self.pair is not None:
+            data["original"] = self.pair.to_json()
+        return data
+
+
+def figures_of(
+    verdict: Verdict,
+    graph: Graph,
+    question: Any,
+    *,
+    original: Any = None,
+    arithmetic: Any = None,
+    seconds: float = SECONDS,
+) -> Figures:
+    """Boxes are computed again, over the whole question. original: the input that the question stays around."""
+    shape = graph.nodes[next(p for p in graph.input_positions if graph.nodes[p].op is INPUT)].shape
+    pair = _pair(verdict, graph, question, original, shape)
+    graph, _ = of_scores(graph, question)  # what was searched: nodes of trees go by their positions in it
+    ends = question.cases[0].outer()
+    bounds, rows, without = None, [], ""
+    try:
+        bounds = crown(graph, Box(*(np.reshape(end, shape) for end in ends)), arithmetic=arithmetic, seconds=seconds)
+        rows = layers_of(graph, bounds)
+    except SpecgradError as error:
+        without = str(error)
+    trees = tuple(tuple(tree for _, tree in case) for case in verdict.trees)
+    worst = _worst(verdict, graph, question, trees)
+    return Figures(graph, question, bounds, rows, without, trees, worst, pair)
+
+
+def _worst(verdict: Verdict, graph: Graph, question: Any, trees: Sequence[Sequence[Tree]]) -> Worst | None:
+    """The open part, in the case whose search made it."""
+    part = verdict.open_part
+    if part is None:
+        return None
+    mine = (c for c, case in enumerate(trees) if any(part_of(tree, part.cuts) is not None for tree in case))
+    return worst_of(graph, part.cuts, part.margin, question.cases[next(mine, 0)].outer())
+
+
+def _pair(verdict: Verdict, graph: Graph, question: Any, original: Any, shape: Sequence[int]) -> Pair | None:
+    """The counterexample beside what was given, or beside the middle of the box that it lies in."""
+    point = verdict.counterexample
+    if point is None:
+        return None
+    called = "the given input"
+    if original is None:
+        called = "the middle of the box"
+        case = next((c for c in question.cases if c.has(point.x)), question.cases[0])
+        original = sum(case.outer()) / 2
+    first, second = (np.reshape(np.asarray(a, np.float32), shape) for a in (original, point.x))
+    return Pair(called, first, second, DeployedNetwork(graph).run(first), np.ravel(point.y))

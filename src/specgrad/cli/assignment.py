@@ -1,0 +1,75 @@
+"""Counterexamples as files: which values a verdict gives to what a property declares, and how they are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ..files import write_whole
+from .output import check_file, writing
+
+Counterexample = Annotated[
+    Path | None,
+    typer.Option("--counterexample", help="Write the counterexample here, in the words of the property's VNN-LIB."),
+]
+WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
+OURS = re.compile(rb"\(\(X_0 \S+\)|\S+ (float32|real) \[[0-9,]*\]\n")
+
+
+def is_counterexample(data: bytes) -> bool:
+    """By its first line."""
+    return OURS.match(data) is not None
+
+
+def assigned(verdict: Any, statement: Any) -> tuple[Any, ...]:
+    """The cells of every tensor that the property declares, in its order; of inputs and outputs where it has none."""
+    from ..properties.assignment import Assigned, declared, of_cells
+
+    point = verdict.counterexample
+    x, y = point.x, point.y
+    networks = declared(statement) if isinstance(statement, str | Path) else ()
+    if not networks:
+        return of_cells(x, y)
+    if getattr(point, "named", None):
+        tensors = [t for network in networks for t in (*network.inputs, *network.outputs)]
+        return tuple(Assigned(t, np.ravel(point.named[t.name])) for t in tensors)
+    cells = {"inputs": np.ravel(x), "outputs": np.ravel(y)}
+    values = []
+    for side, tensor in ((s, t) for network in networks for s in cells for t in getattr(network, s)):
+        count = int(np.prod(tensor.shape))
+        values.append(Assigned(tensor, cells[side][:count]))
+        cells[side] = cells[side][count:]
+    return tuple(values)
+
+
+def assignment_text(values: Sequence[Any], statement: Any) -> str:
+    """As the property's version has it; what no file states is told in 1.0."""
+    from ..properties.assignment import text_1_0, text_2_0
+    from ..properties.vnnlib import text_of
+    from ..properties.vnnlib1 import is_2_0
+
+    in_2_0 = isinstance(statement, str | Path) and is_2_0(text_of(statement))
+    return (text_2_0 if in_2_0 else text_1_0)(values) + "\n"
+
+
+def check_counterexample(path: Path | None, force: bool) -> None:
+    """Before the work."""
+    check_file(path, is_counterexample, force)
+
+
+def write_counterexample(path: Path | None, verdict: Any, statement: Any) -> None:
+    """After the verdict; where there is no counterexample, there is no file."""
+    if path is not None and verdict.counterexample is not None:
+        with writing(path):
+            write_whole(path, assignment_text(assigned(verdict, statement), statement))
+
+
+def vnncomp_text(verdict: Any, statement: Any) -> str:
+    """A results file of VNN-COMP: unsat, unknown, or sat with the assignment."""
+    rest = "" if verdict.counterexample is None else assignment_text(assigned(verdict, statement), statement)
+    return f"{WORDS[verdict.verdict]}\n{rest}"

@@ -1,0 +1,234 @@
+"""specgrad verify: a VNN-LIB solver's command line (section 5 of the standard, https://www.vnnlib.org).
+
+The first line of stdout is the answer; after sat, the assignment follows. Everything else is said on stderr.
+
+    unsat       no input satisfies the query, in any execution of the class: exit code 0
+    sat         an input does, run in float32 on PyTorch, and on ONNX Runtime where that is installed: 1
+    unknown     neither could be shown: 2
+    timed-out   nor within the time: 2
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ParameterError, need, printable
+from ..files import write_whole
+from . import screen
+from .assignment import (
+    WORDS,
+    Counterexample,
+    assigned,
+    assignment_text,
+    check_counterexample,
+    write_counterexample,
+)
+from .outcome import CODES, say, tell
+from .output import Force, Json, check_file, check_folder, writing
+from .supports import supports
+
+DISAGREES = "PyTorch computes a counterexample, and ONNX Runtime computes other outputs there that are none"
+Networks = Annotated[
+    list[str] | None,
+    typer.Option("--network", metavar="NAME=FILE", help="The ONNX file of a network of the query; may be repeated."),
+]
+
+
+def register_verify(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command(epilog="Example: specgrad verify query.vnnlib --network N=net.onnx --timeout 60")(verify)
+    app.command(epilog="Example: specgrad supports --onnx-operators")(supports)
+
+
+def verify(
+    query: Annotated[Path, typer.Argument(help="A VNN-LIB file, 1.0 or 2.0, or such a file compressed (.gz).")],
+    network: Networks = None,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds for the query, once the program is loaded.")] = 60,
+    serialise: Annotated[
+        Path | None,
+        typer.Option("--serialise-assignments", help="After sat: a TensorProto file per tensor, into this folder."),
+    ] = None,
+    counterexample: Counterexample = None,
+    execution: Annotated[str, typer.Option(help="fused: runtimes merge nodes; node: every layer is stored.")] = "fused",
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Answer a VNN-LIB query as its standard asks solvers to: unsat, sat with an assignment, unknown or timed-out."""
+    need("torch", "verify needs")
+    from ..bounds.search.query import certify_query
+    from ..rounding import Arithmetic
+
+    import_module("torch")  # outside the clock
+    start = time.monotonic()
+    if serialise is not None:
+        need("onnx", "serialised assignments need")
+    check_folder(serialise)
+    check_counterexample(counterexample, force)
+    if not query.is_file():
+        raise typer.BadParameter(f"no file {query}")
+    files = implemented(query, network or [])
+    _check_serialised(serialise, query, force)
+    limits = {"seconds": timeout - (time.monotonic() - start), "arithmetic": Arithmetic(execution=execution)}
+    verdict = _settled(partial(certify_query, query, files), limits, as_json)
+    answer, reason = _answer(verdict, time.monotonic() - start >= timeout)
+    values = assigned(verdict, query) if answer == "sat" else ()
+    data = _as_json(query, files, verdict, reason, values, time.monotonic() - start)
+    say("verify", answer, data, as_json, lambda: _show(answer, values if serialise is None else (), query))
+    if reason and not as_json:
+        tell(sys.stderr, printable(f"specgrad: {reason}"))
+    if answer == "sat":
+        write_counterexample(counterexample, verdict, query)
+        _serialise(serialise, values)
+    raise typer.Exit(CODES[answer])
+
+
+def implemented(query: Path, texts: Sequence[str]) -> dict[str, str]:
+    """The file of every declared network that is not said to equal another: neither fewer nor more.
+
+    VNN-LIB 1.0 names no network, so any name will do; where one file is needed, its name alone will do too.
+    """
+    from ..properties.assignment import declared
+
+    networks = declared(query)
+    wanted = [n.name for n in networks if not n.same_as]
+    files: dict[str, str] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not equals or (Path(text).is_file() and name not in wanted):  # a path may hold an equals sign
+            name, file = (wanted[0] if len(wanted) == 1 else "N" if not networks else ""), text
+        if not name:
+            raise typer.BadParameter(f"give --network NAME=FILE for each of {', '.join(wanted)}; got {text}")
+        if name in files:
+            raise typer.BadParameter(f"network {name} has two files: {files[name]} and {file}")
+        files[name] = file
+    if not networks and len(files) != 1:
+        raise typer.BadParameter(f"a VNN-LIB 1.0 query has one network: give --network FILE once; got {len(files)}")
+    for name in files if networks else ():
+        if name not in wanted:
+            raise typer.BadParameter(f"the query declares no network {name} to be given; it has {', '.join(wanted)}")
+    missing = [name for name in wanted if name not in files]
+    if missing:
+        raise typer.BadParameter(f"no file for network {missing[0]}: give --network {missing[0]}=FILE")
+    for file in files.values():
+        if not Path(file).is_file():
+            raise ParameterError("verify", f"no file {file}")
+    return files
+
+
+class TimeIsUpError(BaseException):
+    """No Exception: nothing on the way may take it for an error of its own."""
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """Whatever is at work then ends, where this system has such a clock."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(*_: Any) -> None:
+        raise TimeIsUpError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _settled(asked: Any, limits: dict[str, Any], as_json: bool) -> Any:
+    """A verdict; None where the search did not end by itself, soon enough after its time to say what is open."""
+    seconds = max(0.0, limits["seconds"])
+    try:
+        with alarm(5 + 1.1 * seconds), screen.progress(as_json) as step:
+            return asked(**{**limits, "seconds": seconds}, progress=step)
+    except TimeIsUpError:
+        return None
+
+
+def _answer(verdict: Any, late: bool) -> tuple[str, str]:
+    """The word of the standard, and why it is not a better one."""
+    if verdict is None:
+        return "timed-out", "the time ended before the search did"
+    if verdict.verdict == "counterexample" and _is_refuted(verdict.counterexample.confirmed):
+        return "unknown", DISAGREES
+    if verdict.verdict != "unknown":
+        return WORDS[verdict.verdict], verdict.reason
+    return ("timed-out" if late else "unknown"), verdict.reason or "nothing was proven, and no counterexample found"
+
+
+def _is_refuted(confirmed: Sequence[str]) -> bool:
+    """Where ONNX Runtime could be asked, it must agree: its outputs are those that count in the competition."""
+    return "onnxruntime" not in confirmed and find_spec("onnxruntime") is not None
+
+
+def _show(answer: str, values: Sequence[Any], query: Path) -> None:
+    print(answer)
+    if values:
+        print(assignment_text(values, query), end="")
+
+
+def _as_json(
+    query: Path, files: Mapping[str, str], verdict: Any, reason: str, values: Sequence[Any], seconds: float
+) -> dict[str, Any]:
+    data: dict[str, Any] = {"query": str(query), "networks": dict(files), "seconds": seconds}
+    data["problems"] = 0 if verdict is None else verdict.problems
+    data["deployment"] = {} if verdict is None else verdict.deployment
+    if verdict is not None and verdict.notes:
+        data["notes"] = list(verdict.notes)
+    if reason:
+        data["reason"] = reason
+    if values:
+        data["confirmed"] = list(verdict.counterexample.confirmed)
+        data["assignment"] = [
+            {"name": a.tensor.name, "type": a.tensor.kind, "shape": a.tensor.shape, "values": a.cells.tolist()}
+            for a in values
+        ]
+    return data
+
+
+# --- serialised assignments -------------------------------------------------------------------------------------------
+
+
+def _check_serialised(folder: Path | None, query: Path, force: bool) -> None:
+    from ..properties.assignment import declared
+
+    if folder is None or not folder.is_dir():
+        return
+    for name in [t.name for n in declared(query) for t in (*n.inputs, *n.outputs)] or ["X", "Y"]:
+        check_file(folder / f"{name}.pb", _is_tensor, force)
+
+
+def _is_tensor(data: bytes) -> bool:
+    """A TensorProto, by parsing it."""
+    from onnx import TensorProto
+
+    try:
+        return bool(TensorProto.FromString(data).data_type)
+    except Exception:
+        return False
+
+
+def _serialise(folder: Path | None, values: Sequence[Any]) -> None:
+    if folder is None:
+        return
+    from onnx import numpy_helper
+
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for a in values:
+            data = numpy_helper.from_array(a.cells.reshape(a.tensor.shape), a.tensor.name).SerializeToString()
+            write_whole(folder / f"{a.tensor.name}.pb", data)
