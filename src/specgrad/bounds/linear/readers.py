@@ -10,6 +10,7 @@ import torch
 
 from ...graph.graph import INPUT, Graph, Node
 from ...ops.activation import RELU
+from ...ops.contract import CONTRACT
 from ...ops.elementwise import SIGN, cellwise
 from ...ops.max_pool import MAX_POOL
 from ...scalar import Array
@@ -35,9 +36,9 @@ def readers_of(graph: Graph) -> dict[int, list[Node]]:
 
 
 def reads_range(node: Node) -> bool:
-    """Whoever is not linear: functions of one cell, maxima, choices, products of cells."""
+    """Whoever is not linear: functions of one cell, maxima, choices, products of cells and of matrices."""
     op = node.op
-    product = op.reach is cellwise and op.linear not in ((), "all") and not op.exact
+    product = (op.reach is cellwise or op is CONTRACT) and op.linear not in ((), "all") and not op.exact
     return op.curve is not None or op.largest or op.jumps or product
 
 

@@ -124,7 +124,8 @@ class Softmax(Relaxed):
         return (slope.abs() * self.read(v)).sum(0)
 
     def lines(self, ends: Ends) -> Lines:
-        return lines(*(self.read(end) for end in ends), *ends, self._own(ends[0]))
+        low, high = ends
+        return softmax_lines(self.read(low), self.read(high), low, high, self._own(low))
 
     def _own(self, x: Tensor) -> Tensor:
         """Where a tap is the cell itself, (taps, boxes, *shape)."""
@@ -135,8 +136,8 @@ class Softmax(Relaxed):
 
     def interval(self, ends: Ends) -> Ends:
         """The least and the greatest value on the box."""
-        low, high = (self.read(end) for end in ends)
-        return flat(*differences(low, high, *ends, self._own(ends[0])))
+        low, high = ends
+        return flat(*differences(self.read(low), self.read(high), low, high, self._own(low)))
 
     def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
@@ -165,7 +166,7 @@ def flat(least: Tensor, most: Tensor) -> Ends:
     return torch.where(most.amax(0) > FARTHEST, 0.0, low), high.clamp(max=1.0)
 
 
-def lines(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> Lines:
+def softmax_lines(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> Lines:
     """Of every cell, slopes for each tap in front: (taps, ...), the cell's own among them.
 
     low, high           of every tap, (taps, ...)
@@ -248,5 +249,5 @@ def quotient_error(arithmetic: Arithmetic, relative: Array, taps: int, largest: 
     total, lost = total_error(arithmetic, relative, taps)
     off = (1 + relative) * (1 + growth(3.0, max(arithmetic.u, ledger.U))) / (1 - total) - 1
     error = largest * off + (lost + 4 * form.tiny) / least_total * 2
-    known = (total < 0.5) & (least_total >= 2.0**-60) & np.isfinite(error)
+    known = (total < 0.5) & (1 / least_total <= 2.0**60) & np.isfinite(error)
     return np.where(known, error * SLACK, np.inf)
