@@ -16,7 +16,7 @@ from ..graph.graph import INPUT, Node
 from ..scalar import Array
 from .affine import Affine, places_for
 from .bends import MaxLines, ReluLines, contested, read, taken
-from .fixed import Bound, Coefficients, joined, nearest, products, upward
+from .fixed import MOST, Bound, Coefficients, bits, joined, nearest, products, upward
 from .numbers import cells, larger, rational, rationals, total, zeros
 from .replay import Replay
 
@@ -205,13 +205,27 @@ class Ranges:
             low, high = (end.reshape(-1, *self.layers[source].node.shape) for end in self.ends(source))
             lines = MaxLines.on(here.node.params["window"], low, high)
             down = self.layers[source].places - here.places
-            self._pools[i] = MaxLines(lines.winner, lines.kept, -moved(-lines.top, down))
+            top = -moved(-lines.top, down)
+            least, most = (
+                (end + side).reshape(1, *here.node.shape)
+                for end, side in zip((here.low, here.high), (-here.error, here.error), strict=True)
+            )
+            kept = np.where(top <= most - least, lines.kept, 0)  # more than that does not fit beside other cells
+            flat = np.clip(np.where(lines.kept > kept, most, top), least, most)  # no maximum is above `most`
+            self._pools[i] = MaxLines(lines.winner, kept, np.where(kept > 0, top, flat))
         return self._pools[i]
 
 
 def moved(x: Array, down: int) -> Array:
-    """x / 2**down, rounded down."""
-    return np.asarray(x >> min(down, 62) if down >= 0 else x << -down)
+    """x / 2**down, rounded down; 2**MOST and -2**MOST stand for what lies beyond them.
+
+    >>> moved(np.array([5, -5, 0]), 1).tolist(), (moved(np.array([1, -1, 0]), -64) >> MOST).tolist()
+    ([2, -3, 0], [1, -1, 0])
+    """
+    if down >= 0:
+        return np.asarray(x >> min(down, 63))
+    fits = bits(np.abs(x)) - down <= MOST
+    return np.where(fits, x << min(-down, MOST), np.sign(x) << MOST)
 
 
 class Walk:
