@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,7 +70,15 @@ def write_counterexample(path: Path | None, verdict: Any, statement: Any) -> Non
             write_whole(path, assignment_text(assigned(verdict, statement), statement))
 
 
+def is_unconfirmed(verdict: Any) -> bool:
+    """Where ONNX Runtime could be asked, it must agree: its outputs are those that count in the competition."""
+    point = verdict.counterexample
+    return point is not None and "onnxruntime" not in point.confirmed and find_spec("onnxruntime") is not None
+
+
 def vnncomp_text(verdict: Any, statement: Any) -> str:
     """A results file of VNN-COMP: unsat, unknown, or sat with the assignment."""
+    if is_unconfirmed(verdict):
+        return "unknown\n"
     rest = "" if verdict.counterexample is None else assignment_text(assigned(verdict, statement), statement)
     return f"{WORDS[verdict.verdict]}\n{rest}"

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,13 +31,14 @@ from .assignment import (
     assigned,
     assignment_text,
     check_counterexample,
+    is_unconfirmed,
     write_counterexample,
 )
 from .outcome import CODES, say, tell
 from .output import Force, Json, check_file, check_folder, writing
 from .supports import supports
 
-DISAGREES = "PyTorch computes a counterexample, and ONNX Runtime computes other outputs there that are none"
+DISAGREES = "PyTorch computes a counterexample that ONNX Runtime does not confirm"
 Networks = Annotated[
     list[str] | None,
     typer.Option("--network", metavar="NAME=FILE", help="The ONNX file of a network of the query; may be repeated."),
@@ -163,16 +163,11 @@ def _answer(verdict: Any, late: bool) -> tuple[str, str]:
     """The word of the standard, and why it is not a better one."""
     if verdict is None:
         return "timed-out", "the time ended before the search did"
-    if verdict.verdict == "counterexample" and _is_refuted(verdict.counterexample.confirmed):
+    if is_unconfirmed(verdict):
         return "unknown", DISAGREES
     if verdict.verdict != "unknown":
         return WORDS[verdict.verdict], verdict.reason
     return ("timed-out" if late else "unknown"), verdict.reason or "nothing was proven, and no counterexample found"
-
-
-def _is_refuted(confirmed: Sequence[str]) -> bool:
-    """Where ONNX Runtime could be asked, it must agree: its outputs are those that count in the competition."""
-    return "onnxruntime" not in confirmed and find_spec("onnxruntime") is not None
 
 
 def _show(answer: str, values: Sequence[Any], query: Path) -> None:
