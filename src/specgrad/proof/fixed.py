@@ -87,7 +87,7 @@ def from_floats(x: Array, places: int, up: bool) -> Array:
 
 def shifted(x: Array, up: Array) -> Array:
     """x * 2**up, rounded down; 60 bits must hold it."""
-    return np.asarray(np.where(up > 0, x << np.clip(up, 0, MOST), x >> np.clip(-up, 0, 62)))
+    return np.asarray(np.where(up > 0, x << np.clip(up, 0, MOST), x >> np.clip(-up, 0, 63)))
 
 
 class Bound:

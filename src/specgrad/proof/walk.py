@@ -16,7 +16,7 @@ from ..graph.graph import INPUT, Node
 from ..scalar import Array
 from .affine import Affine, places_for
 from .bends import MaxLines, ReluLines, contested, read, taken
-from .fixed import Bound, Coefficients, joined, nearest, products, upward
+from .fixed import MOST, Bound, Coefficients, bits, joined, nearest, products, upward
 from .numbers import cells, larger, rational, rationals, total, zeros
 from .replay import Replay
 
@@ -205,13 +205,20 @@ class Ranges:
             low, high = (end.reshape(-1, *self.layers[source].node.shape) for end in self.ends(source))
             lines = MaxLines.on(here.node.params["window"], low, high)
             down = self.layers[source].places - here.places
-            self._pools[i] = MaxLines(lines.winner, lines.kept, -moved(-lines.top, down))
+            self._pools[i] = lines.within(-moved(-lines.top, down), here.low, here.high)
         return self._pools[i]
 
 
 def moved(x: Array, down: int) -> Array:
-    """x / 2**down, rounded down."""
-    return np.asarray(x >> min(down, 62) if down >= 0 else x << -down)
+    """x / 2**down, rounded down; 2**60 and -2**60 stand for what lies beyond them, so who asks must have other ends.
+
+    >>> moved(np.array([5, -5, 1, -1]), 1).tolist(), moved(np.array([3, -1]), -60).tolist() == [1 << 60, -1 << 60]
+    ([2, -3, 0, -1], True)
+    """
+    if down >= 0:
+        return np.asarray(x >> min(down, 63))
+    fits = bits(np.abs(x)) - down <= MOST
+    return np.where(fits, np.where(fits, x, 0) << min(-down, MOST), np.sign(x) << MOST)
 
 
 class Walk:
