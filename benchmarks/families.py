@@ -2,6 +2,7 @@
 
     python benchmarks/families.py --seconds 60                  # all, into families.jsonl; goes on where it ended
     python benchmarks/families.py acasxu cersyve --seconds 60 --again
+    python benchmarks/families.py --here --seconds 10           # in this process, without the scripts: a first look
     python benchmarks/families.py verivital --certificates      # one for whatever linear bounds prove, checked
     python benchmarks/families.py --speed                       # boxes per second: one by one, and in batches
     python tools/make_families.py                               # docs/guide/families.md from the record
@@ -81,7 +82,7 @@ def _located(family: str, name: str) -> Path | None:
 def run_one(instance: Instance, seconds: float) -> dict[str, Any]:
     """By the scripts, as the competition runs them; refused: nothing was answered, and stderr says why."""
     row: dict[str, Any] = {"family": instance.family, "year": instance.year, "network": instance.network}
-    row |= {"property": instance.property, "limit": seconds, "tools": instance.tools}
+    row |= {"property": instance.property, "limit": seconds, "by": "scripts", "tools": instance.tools}
     if instance.files is None:
         return {**row, "answer": "absent"}
     net, statement = map(str, instance.files)
@@ -101,6 +102,33 @@ def run_one(instance: Instance, seconds: float) -> dict[str, Any]:
     if reason:
         row["reason"] = reason.replace(str(SHARED), "")
     return row | ({"check": checked(instance, text)} if answer == "sat" else {})
+
+
+def run_here(instance: Instance, seconds: float) -> dict[str, Any]:
+    """The same answer from this process: no program is loaded per instance."""
+    from specgrad.bounds.search.query import certify_query
+    from specgrad.cli.assignment import vnncomp_text
+    from specgrad.cli.verify import TimeIsUpError, alarm
+    from specgrad.errors import SpecgradError
+
+    row: dict[str, Any] = {"family": instance.family, "year": instance.year, "network": instance.network}
+    row |= {"property": instance.property, "limit": seconds, "by": "here", "tools": instance.tools}
+    if instance.files is None:
+        return {**row, "answer": "absent"}
+    start, cpu = time.monotonic(), time.process_time()
+    try:
+        with alarm(5 + 1.1 * seconds):
+            verdict = certify_query(instance.files[1], {"N": str(instance.files[0])}, seconds=seconds)
+        text, reason = vnncomp_text(verdict, instance.files[1]), verdict.reason
+    except SpecgradError as error:
+        text, reason = "refused\n", str(error)
+    except TimeIsUpError:
+        text, reason = "timeout\n", "the time ended before the search did"
+    row |= {"seconds": round(time.monotonic() - start, 1), "cpu": round(time.process_time() - cpu, 1)}
+    row["answer"] = text.split("\n", 1)[0]
+    if reason:
+        row["reason"] = reason.replace(str(SHARED), "")[:300]
+    return row | ({"check": checked(instance, text)} if row["answer"] == "sat" else {})
 
 
 def _is_refusal(reason: str) -> bool:
@@ -136,14 +164,14 @@ def recorded(path: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(row["family"], row["network"], row["property"]): row for row in rows}
 
 
-def run(families: list[str], seconds: float, path: Path, again: bool) -> bool:
+def run(families: list[str], seconds: float, path: Path, again: bool, here: bool = False) -> bool:
     """Whatever is not recorded with at least as much time; whether no answer is wrong."""
-    known = recorded(path)
+    known, by = recorded(path), "here" if here else "scripts"
     chosen = instances(families)
     for k, instance in enumerate(chosen):
         row = known.get(instance.key)
-        if row is None or again or row["limit"] < seconds:
-            row = known[instance.key] = run_one(instance, seconds)
+        if row is None or again or row["limit"] < seconds or row["by"] == "here" != by:
+            row = known[instance.key] = (run_here if here else run_one)(instance, seconds)
             with path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             mark = "WRONG" if is_wrong(row) else row.get("reason", row.get("check", ""))[:80]
@@ -212,6 +240,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--again", action="store_true", help="run what is recorded too")
+    parser.add_argument("--here", action="store_true", help="in this process")
     parser.add_argument("--certificates", action="store_true")
     parser.add_argument("--execution", choices=("fused", "node"), default="fused", help="of --certificates")
     parser.add_argument("--speed", action="store_true")
@@ -220,7 +249,7 @@ def main() -> None:
         speed()
     elif options.certificates:
         certificates(options.families, options.execution)
-    elif not run(options.families, options.seconds, options.record, options.again):
+    elif not run(options.families, options.seconds, options.record, options.again, options.here):
         sys.exit(1)
 
 

@@ -62,7 +62,14 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.Monkey
         asked.append((instance.network, seconds))
         if len(asked) == 2:
             raise KeyboardInterrupt
-        row = {"family": "f", "network": instance.network, "property": "p", "limit": seconds, "tools": {}}
+        row = {
+            "family": "f",
+            "network": instance.network,
+            "property": "p",
+            "limit": seconds,
+            "tools": {},
+            "by": "scripts",
+        }
         return {**row, "answer": "unsat"}
 
     monkeypatch.setitem(names, "instances", lambda _: several)

@@ -19,9 +19,9 @@ INTRO = """# Every family of the competition
 
 Made by `python tools/make_families.py` from benchmarks/families.jsonl and benchmarks/price.jsonl; a test keeps it current.
 
-`python benchmarks/families.py --seconds {seconds:g}` runs instances of the verification competition (VNN-COMP, 2021 to 2026) by its own three
-scripts (`benchmarks/vnncomp`): one thread, {seconds:g} s each by the clock once the program is loaded. The other tools had the competition's
-machines and its time, which is mostly longer. Their answers are those that the competition recorded.
+`python benchmarks/families.py{here} --seconds {seconds:g}` runs instances of the verification competition (VNN-COMP, 2021 to 2026), {how}: one
+thread, {seconds:g} s each by the clock once the program is loaded, {cpu} CPU seconds in all. The other tools had the competition's machines
+and its time, which is mostly longer. Their answers are those that the competition recorded.
 
 - `unsat` is a proof for every fused float32 execution ([Executions](../reference/executions.md)). The other tools answer for real
   arithmetic, or for their own floats. What holds by less than rounding can be settled for them and open for us.
@@ -99,7 +99,7 @@ def overview(families: dict[str, list[Row]]) -> list[str]:
         solved = count["unsat"] + count["sat"]
         cells = [count["unsat"], count["sat"], there - solved - count["refused"], count["refused"], solved]
         shown = [str(c) for c in cells] if there else ["no files"] + [""] * 4
-        name = f"[{family}](#{family.replace('_', '-')})" if there else family
+        name = f"[{family}](#{family})" if there else family
         lines.append(f"| {name} | {rows[0]['year']} | {len(rows)} | {' | '.join(shown)} | {most} | {any_tool} |")
     return lines
 
@@ -137,12 +137,11 @@ def reasons(rows: list[Row]) -> list[str]:
         if r["answer"] not in (*SETTLED, "absent"):
             word = "refused" if r["answer"] == "refused" else "open"
             text = f"{word}: {r.get('reason', 'no reason was given')}".replace("_", "\\_").replace("*", "\\*")
-            why.setdefault(text, []).append(Path(r["property"]).stem)
+            why.setdefault(text, []).append(f"{short(Path(r['network']).stem)}, {short(Path(r['property']).stem)}")
     if not why:
         return []
     return [
-        f"- {short(names[0])}{f' and {len(names) - 1} more' if len(names) > 1 else ''}, {text}"
-        for text, names in why.items()
+        f"- {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}; {text}" for text, names in why.items()
     ] + [""]
 
 
@@ -173,8 +172,12 @@ def priced(rows: list[Row]) -> str:
     widths = []
     for model in ("node", "fused"):
         ratios = [r["ratios"][model] for r in rows if r["ratios"].get(model)]
-        widths += [f"{statistics.median(ratios):.4g}", f"{max(ratios):.4g}"] if ratios else ["", ""]
+        widths += [wide(statistics.median(ratios)), wide(max(ratios))] if ratios else ["", ""]
     return " | ".join([*counts, *widths])
+
+
+def wide(ratio: float) -> str:
+    return f"{ratio:.4f}" if ratio < 10 else f"{ratio:.3g}"
 
 
 def document() -> str:
@@ -182,7 +185,7 @@ def document() -> str:
     families = by_family(rows)
     there = [r for r in rows if r["answer"] != "absent"]
     count = Counter(r["answer"] for r in there)
-    wrong = sum(map(is_wrong, there))
+    wrong, by_hand = sum(map(is_wrong, there)), any(r.get("by") != "scripts" for r in there)
     numbers = {
         "seconds": max(r["limit"] for r in there),
         "total": len(there),
@@ -193,6 +196,9 @@ def document() -> str:
         "refused": count["refused"],
         "unknown": len(there) - count["unsat"] - count["sat"] - count["refused"],
         "checked": sum(r["answer"] == "sat" and r["check"].startswith("correct") for r in there),
+        "cpu": f"{sum(r['cpu'] for r in there):,.0f}",
+        "here": " --here" if by_hand else "",
+        "how": "here in one process, as a first look" if by_hand else "by its own three scripts (`benchmarks/vnncomp`)",
         "wrong": "None of our answers is wrong." if not wrong else f"{wrong} of our answers are WRONG.",
     }
     lines = [*overview(families), "", *price(read(PRICE))]

@@ -185,7 +185,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ReplayError, match="2 numbers, one per output"):
         root.margins(given.leaves, [(np.array([[1, 0, 0]]), (Fraction(0),))])
     with pytest.raises(sg.UnsupportedError, match="a certificate has no rule for node"):
-        Root(sg.trace(lambda x: sg.sigmoid(x), (2,)), np.zeros(2, np.float32), np.ones(2, np.float32))
+        Root(sg.trace(lambda x: sg.softplus(x), (2,)), np.zeros(2, np.float32), np.ones(2, np.float32))
 
 
 def test_time_is_up() -> None:
@@ -263,6 +263,29 @@ def test_products_stay_inside_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(4):
         case(seed).bounds()
     assert 1 << 40 < max(seen) <= 1 << 62
+
+
+BESIDE = np.float32([0, 0, 0, 0, -(2.0**80)])  # a cell that is huge and always off, or read by nobody
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("bend", ["relu", "max_pool"])
+def test_a_huge_cell_leaves_its_neighbours_their_ranges(bend: str, fused: bool) -> None:
+    """What a relu or max_pool reads has few places for its sake, and its own result many."""
+    w, v = np.float32([[1], [-1], [2], [-2], [0]]), np.float32([[1, 1, 1, 1, 0]])
+    pooled = lambda z: sg.max_pool(sg.reshape(z, (1, 5)), (2,), stride=(2,))
+    bent = (lambda z: sg.relu(z)) if bend == "relu" else (lambda z: sg.reshape(pooled(z), (2,)))
+    v = v if bend == "relu" else np.float32([[1, 1]])
+    graph = sg.trace(lambda x: sg.relu(sg.linear(v, np.float32([-0.5]), bent(sg.linear(w, BESIDE, x)))), (1,))
+    low, high = np.float32([-1]), np.float32([1])
+    root = Root(graph, low, high, Model(fused))
+    leaves = Leaves(np.float32([[-1], [0], [0.5]]), np.float32([[0], [1], [0.75]]))
+    ranges, z = root.ranged(leaves).ranges, graph.nodes[graph.output_positions[0]].operands()[0]
+    ends = [e * 2.0 ** -root.layers[z].places for e in ranges.ends(z)]
+    for n, xs in enumerate(([-1, -0.5, 0], [0, 0.5, 1], [0.5, 0.75])):  # z = 3*abs(x) - 1/2, by either bend
+        assert all(ends[0][n % len(ends[0]), 0] <= 3 * abs(x) - 0.5 <= ends[1][n % len(ends[1]), 0] for x in xs)
+    margins = root.margins(leaves, [(np.array([[-1]]), (Fraction(0),))])
+    assert [margins.fraction(n, 0) <= -y for n, y in enumerate((2.5, 2.5, 1.75))] == [True] * 3
 
 
 def test_the_limit_of_weights_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ pytest.importorskip("flint")
 pytest.importorskip("safetensors")
 
 from specgrad.proof.batch import Leaves, Root
-from specgrad.proof.bends import MaxLines
 from specgrad.proof.certificate import CaseProof, check, encode
 from specgrad.proof.network import deployed_graph
 from specgrad.proof.numbers import ReplayError
@@ -71,16 +70,3 @@ def test_such_a_certificate_is_refused(power: int) -> None:
     stated = Alternative(NEVER[0].astype(float), NEVER[1])
     with pytest.raises(ReplayError, match="not excluded"):
         check(*files, graph, Property(1, 1, (Case((Fraction(-1),), (Fraction(1),), (stated,)),)))
-
-
-def test_lines_of_a_maximum_stay_within_its_own_ends() -> None:
-    """Whatever the constants are, and however far: above every maximum that the ends allow."""
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        low, span = rng.integers(-50, 50, (1, 3)), rng.integers(0, 50, (1, 3))
-        top = rng.choice([-(1 << 60), -7, 0, 9, 1 << 60], (4, 3))
-        lines = MaxLines(np.zeros((4, 3), int), rng.integers(0, 2, (4, 3)), top).within(top, low, low + span)
-        assert (np.abs(lines.top) <= 200).all() or ((lines.kept == 1) & (top < 0)).any()
-        flat = lines.kept == 0
-        assert (lines.top[flat] <= np.broadcast_to(low + span, top.shape)[flat]).all()
-        assert (lines.top[flat] >= np.minimum(top, low + span)[flat]).all()

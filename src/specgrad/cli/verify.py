@@ -126,19 +126,19 @@ def implemented(query: Path, texts: Sequence[str]) -> dict[str, str]:
     return files
 
 
-class _TimeIsUpError(BaseException):
+class TimeIsUpError(BaseException):
     """No Exception: nothing on the way may take it for an error of its own."""
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def alarm(seconds: float) -> Iterator[None]:
     """Whatever is at work then ends, where this system has such a clock."""
     if not hasattr(signal, "setitimer"):
         yield
         return
 
     def ring(*_: Any) -> None:
-        raise _TimeIsUpError
+        raise TimeIsUpError
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -153,9 +153,9 @@ def _settled(asked: Any, limits: dict[str, Any], as_json: bool) -> Any:
     """A verdict; None where the search did not end by itself, soon enough after its time to say what is open."""
     seconds = max(0.0, limits["seconds"])
     try:
-        with _alarm(5 + 1.1 * seconds), screen.progress(as_json) as step:
+        with alarm(5 + 1.1 * seconds), screen.progress(as_json) as step:
             return asked(**{**limits, "seconds": seconds}, progress=step)
-    except _TimeIsUpError:
+    except TimeIsUpError:
         return None
 
 
@@ -165,8 +165,9 @@ def _answer(verdict: Any, late: bool) -> tuple[str, str]:
         return "timed-out", "the time ended before the search did"
     if verdict.verdict == "counterexample" and _is_refuted(verdict.counterexample.confirmed):
         return "unknown", DISAGREES
-    word = WORDS[verdict.verdict]
-    return ("timed-out" if word == "unknown" and late else word), verdict.reason
+    if verdict.verdict != "unknown":
+        return WORDS[verdict.verdict], verdict.reason
+    return ("timed-out" if late else "unknown"), verdict.reason or "nothing was proven, and no counterexample found"
 
 
 def _is_refuted(confirmed: Sequence[str]) -> bool:

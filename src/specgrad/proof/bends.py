@@ -89,13 +89,6 @@ class MaxLines:
     def of(self, leaf: Array) -> MaxLines:
         return MaxLines(*(taken(v, leaf) for v in (self.winner, self.kept, self.top)))
 
-    def within(self, top: Array, low: Array, high: Array) -> MaxLines:
-        """Other constants; ends (1, cells) of the largest itself, which hold too, keep them from being far larger."""
-        low, high = (end.reshape(1, *top.shape[1:]) for end in (low, high))
-        kept = np.where(top > high - low, 0, self.kept)
-        flat = np.clip(np.where(kept == self.kept, top, high), low, high)
-        return MaxLines(self.winner, kept, np.where(kept, top, flat))
-
     def through(self, node: Node, y: Coefficients, bound: Bound, places: int) -> Coefficients:
         """Coefficients of x from those of its largest; `top` is over 2**places."""
         window: Window = node.params["window"]

@@ -246,11 +246,15 @@ def _check(
         raise ReplayError(f"the weights of a tree must be of shape {(count, columns)}: leaves and rows")
     if proof.multipliers.shape != (cut * len(rows),):
         raise ReplayError("a tree needs a multiplier per leaf, alternative and cut of a node above the leaf")
-    if (proof.weights < 0).any() or (proof.multipliers < 0).any():
-        raise ReplayError("weights and multipliers must not be negative")
+    _check_signs(proof)
     if not all(w.any(axis=1).all() for w in _by_alternative(proof.weights, rows).values()):
         raise ReplayError("the weights of an alternative are all 0 at a leaf, so nothing excludes it there")
     _check_slopes(graph, proof, len(rows))
+
+
+def _check_signs(proof: TreeProof) -> None:
+    if (proof.weights < 0).any() or (proof.multipliers < 0).any():
+        raise ReplayError("weights and multipliers must not be negative")
 
 
 def _check_slopes(graph: Graph, proof: TreeProof, alternatives: int) -> None:

@@ -205,20 +205,27 @@ class Ranges:
             low, high = (end.reshape(-1, *self.layers[source].node.shape) for end in self.ends(source))
             lines = MaxLines.on(here.node.params["window"], low, high)
             down = self.layers[source].places - here.places
-            self._pools[i] = lines.within(-moved(-lines.top, down), here.low, here.high)
+            top = -moved(-lines.top, down)
+            least, most = (
+                (end + side).reshape(1, *here.node.shape)
+                for end, side in zip((here.low, here.high), (-here.error, here.error), strict=True)
+            )
+            kept = np.where(top <= most - least, lines.kept, 0)  # more than that does not fit beside other cells
+            flat = np.clip(np.where(lines.kept > kept, most, top), least, most)  # no maximum is above `most`
+            self._pools[i] = MaxLines(lines.winner, kept, np.where(kept > 0, top, flat))
         return self._pools[i]
 
 
 def moved(x: Array, down: int) -> Array:
-    """x / 2**down, rounded down; 2**60 and -2**60 stand for what lies beyond them, so who asks must have other ends.
+    """x / 2**down, rounded down; 2**MOST and -2**MOST stand for what lies beyond them.
 
-    >>> moved(np.array([5, -5, 1, -1]), 1).tolist(), moved(np.array([3, -1]), -60).tolist() == [1 << 60, -1 << 60]
-    ([2, -3, 0, -1], True)
+    >>> moved(np.array([5, -5, 0]), 1).tolist(), (moved(np.array([1, -1, 0]), -64) >> MOST).tolist()
+    ([2, -3, 0], [1, -1, 0])
     """
     if down >= 0:
         return np.asarray(x >> min(down, 63))
     fits = bits(np.abs(x)) - down <= MOST
-    return np.where(fits, np.where(fits, x, 0) << min(-down, MOST), np.sign(x) << MOST)
+    return np.where(fits, x << min(-down, MOST), np.sign(x) << MOST)
 
 
 class Walk:

@@ -32,6 +32,7 @@ from .subproblems import Bounder, Problems, root_forward
 
 WEIGHTS = 1 << 10  # weights of several rows are whole numbers that add up to about this
 STEPS = 20  # of the search for slopes and multipliers of a leaf
+SMALL = 1 << 12  # cells of hidden layers up to which all ranges are narrowed at every leaf
 NOTHING = np.zeros((0, 0), np.int32)
 Step = Callable[[str, int, int], None]
 
@@ -61,6 +62,8 @@ class TreeProver:
         self.box = low, high
         self.rows = [(case.alternatives[k].rows.astype(int), case.alternatives[k].limits) for k in numbers]
         self.tighten = tuple(i for i in relu_inputs(self.graph) if forward.depth.get(i, 0) > 1)
+
+        self.is_small = sum(int(np.prod(self.graph.nodes[i].shape)) for i in self.tighten) <= SMALL
 
     def proof(
         self, tree: Tree, deadline: Callable[[], None], step: Step | None = None, refine: bool = True
@@ -125,11 +128,15 @@ class TreeProver:
             *arrays,
             np.stack([hint.weights for _, hint in mine]).astype(np.int32),
             self.tighten,
-            nodes <= set(self.graph.input_positions),
+            self.is_small or not nodes or bool(nodes & set(self.graph.input_positions)),
             np.concatenate([hint.multipliers.ravel() for _, hint in mine]).astype(np.int32),
             np.array([number for number, _ in changed], np.int32),
-            {i: np.stack([slopes[i] for _, slopes in changed]).astype(np.int16) for i in relus},
+            {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
         )
+
+    def _none(self, relu: int) -> Array:
+        """Slopes of a relu that is settled on a leaf's box."""
+        return np.zeros((len(self.rows), *self.graph.nodes[relu].shape), np.int64)
 
     def _hints(self, some: Sequence[Leaf]) -> list[Hint]:
         """What the float bounds know of leaves."""
