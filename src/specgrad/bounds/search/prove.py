@@ -23,12 +23,13 @@ def prove(
     *,
     low: Any = None,
     high: Any = None,
+    norm: str = "inf",
     arithmetic: Any = None,
     shape: Sequence[int] | None = None,
 ) -> Any:
     """A certificate of a property, which the checker has replayed; a NoCertificateError says why there is none.
 
-    model, statement, low, high, arithmetic, shape   as for `certify`
+    model, statement, low, high, norm, arithmetic, shape   as for `certify`
 
     A certificate holds linear bounds of the whole box, without splits: `certify` proves more than that.
 
@@ -47,10 +48,16 @@ def prove(
     from ...proof.certificate import check
     from ...proof.execution import ExecutionError
     from ...proof.numbers import ReplayError
-    from .certify import graph_and_property
     from .prover import certificate
+    from .question import question_of
 
-    graph, question = graph_and_property(model, statement, low=low, high=high, shape=shape)
+    asked = question_of(model, statement, low=low, high=high, norm=norm, shape=shape)
+    graph, question = asked.graph, asked.stated
+    if any(case.ball for case in question.cases):
+        raise NoCertificateError("certificates are about boxes; this property is about a ball (norm 1 or 2)")
+    if asked.is_joined:
+        several = "several inputs, outputs or networks, or inequalities that name inputs"
+        raise NoCertificateError(f"certificates are about one input, one output and a box; this property has {several}")
     try:
         text, packed = certificate(graph, question, arithmetic)
         check(text, packed, graph, question, seconds=np.inf)
