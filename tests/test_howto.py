@@ -50,6 +50,14 @@ def classifier(path: Path, extra: bool = False) -> None:
     saved(path, nodes, {k: a.astype(np.float32) for k, a in stored.items()}, [1, 1, 8, 8])
 
 
+def robust(x: np.ndarray) -> str:
+    """No input within 0.001 of x has another output as large as the third."""
+    names = [f"X_{i}" for i in range(len(x))] + ["Y_0", "Y_1", "Y_2"]
+    lines = [f"(declare-const {name} Real)" for name in names]
+    lines += [f"(assert (>= X_{i} {v - 1e-3:.6f})) (assert (<= X_{i} {v + 1e-3:.6f}))" for i, v in enumerate(x)]
+    return "\n".join([*lines, "(assert (or (and (>= Y_0 Y_2)) (and (>= Y_1 Y_2))))"])
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The files that recipes name."""
@@ -65,6 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     images = rng.uniform(size=(6, 1, 8, 8)).astype(np.float32)
     np.save("images.npy", images)
     np.save("x.npy", images[:1])
+    (tmp_path / "robust.vnnlib").write_text(robust(images[0].ravel()))
     shown, names = onnx.load("model.onnx"), ["c", "r", "m", "f", "y"]
     del shown.graph.output[:]
     shown.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)

@@ -25,9 +25,9 @@ The exit code says the same as `verdict`:
 
 | code | verdict | meaning |
 |--:|---|---|
-| 0 | exact, rounding, ok, holds, valid, bounded, proven, same, no finding | yes |
-| 1 | differs, other arithmetic, crashes, counterexample, refused, findings, broken | no |
-| 2 | cannot tell, refuses, times out, unknown, not offered, not examined, unbounded, not proven, unfinished, crashed, undecided | cannot tell |
+| 0 | exact, rounding, ok, holds, valid, bounded, proven, same, no finding, unsat | yes |
+| 1 | differs, other arithmetic, crashes, counterexample, refused, findings, broken, sat | no |
+| 2 | cannot tell, refuses, times out, unknown, not offered, not examined, unbounded, not proven, unfinished, crashed, undecided, timed-out | cannot tell |
 | 3 | error | usage, a file that cannot be read, a package that is missing |
 | 4 | error | anything unexpected; `--debug` shows where |
 

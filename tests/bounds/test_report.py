@@ -302,3 +302,23 @@ def test_the_command_prints_the_same_figures(tmp_path: Path, monkeypatch: Any, c
     (relu,) = [r for r in report["layers"] if r["operator"] == "relu"]
     assert (relu["bending"], relu["unstable"]) == (2, 1)
     assert "1 of 2" in page
+
+
+def test_of_positions_it_shows_the_search_of_their_scores() -> None:
+    """Nodes of a tree go by the graph that was searched, which ends at the scores."""
+    pytest.importorskip("torch")
+    from specgrad.bounds import certify
+    from specgrad.bounds.report.figures import figures_of
+    from specgrad.bounds.search.certify import graph_and_property
+    from specgrad.bounds.search.positions import of_scores
+
+    def net(x: Any) -> Any:
+        return sg.argmax(sg.linear(np.float32([[1, 1], [1, -1]]), None, x), 1)
+
+    graph, x = sg.trace(net, (1, 2)), np.float32([[1.0, 0.5]])
+    asked = (x, 0, 0.75)
+    stated = graph_and_property(graph, asked)
+    shown_ = figures_of(certify(graph, asked, seconds=20), *stated, original=x)
+    assert [n.name for n in shown_.graph.nodes] == [n.name for n in of_scores(*stated)[0].nodes]
+    assert shown_.pair is not None
+    assert (shown_.pair.before.tolist(), shown_.pair.after.tolist()) == ([0], [1])

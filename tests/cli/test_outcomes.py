@@ -183,7 +183,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "runtimes": (cli, "say"),
     "rule": (cli, "rule_text"),
     "certify": (import_module("specgrad.bounds.search.certify"), "certify"),
-    "verify": (import_module("specgrad.bounds.search.certify"), "certify"),
+    "verify": (import_module("specgrad.bounds.search.query"), "certify_query"),
     "supports": (import_module("specgrad.cli.supports"), "say"),
     "check-certificate": (import_module("specgrad.proof.certificate"), "check_file"),
     "preserve": (import_module("specgrad.check"), "preserve"),

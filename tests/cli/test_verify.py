@@ -121,7 +121,7 @@ def test_a_search_that_does_not_look_at_the_clock_is_ended(queries, run, monkeyp
         except Exception:
             pytest.fail("the alarm was taken for an error")
 
-    monkeypatch.setattr("specgrad.bounds.search.certify.certify", sleep)
+    monkeypatch.setattr("specgrad.bounds.search.query.certify_query", sleep)
     start = time.monotonic()
     code, out, err = run("verify p.vnnlib --network net.onnx --timeout 0")
     assert (code, out, err) == (2, "timed-out\n", "specgrad: the time ended before the search did\n")
@@ -160,3 +160,30 @@ def test_capabilities_are_one_per_line(run) -> None:
     assert {"Conv", "Relu", "Gemm", "MaxPool"} <= set(answers["onnx-operators"])
     assert answers["vnnlib-versions"] == ["1.0", "2.0"]
     assert answers["onnx-element-types"] == ["float32", "real"]
+
+
+PAIR = """(vnnlib-version <2.0>)
+(declare-network f (declare-input X float32 [1, 2]) (declare-output Y float32 [1, 2]))
+(declare-network g (%s f) (declare-input A float32 [1, 2]) (declare-output B float32 [1, 2])) ; two runs of one network
+(assert (and (<= 0.0 X[0, 0]) (<= X[0, 0] 1.0) (== X[0, 0] A[0, 0]) (<= X[0, 1] A[0, 1]) (>= X[0, 1] 0.25)))
+(assert (> Y[0, 1] (+ B[0,1] 0.25)))"""
+
+
+def assigned(x: tuple[float, float], a: tuple[float, float]) -> str:
+    outputs = [(max(p + q, 0.0), max(p - q, 0.0)) for p, q in (x, a)]
+    values = zip("XYAB", (x, outputs[0], a, outputs[1]), strict=True)
+    return "sat\n" + "\n".join(f"{name} float32 [1,2]\n{v[0]}\n{v[1]}" for name, v in values)
+
+
+@pytest.mark.parametrize("relation", ["equal-to", "isomorphic-to"])
+def test_the_checker_runs_several_networks(relation: str, folder) -> None:
+    """The second output is relu(x0 - x1): it falls where x1 grows, by more than 0.25 or not."""
+    query = Path("pair.vnnlib")
+    query.write_text(PAIR % relation)
+    files = {"f": Path("net.onnx")} | ({} if relation == "equal-to" else {"g": Path("net.onnx")})
+    assert check(query, assigned((1.0, 0.25), (1.0, 0.75)), files) == 0
+    for wrong in (((1.0, 0.25), (1.0, 0.5)), ((1.0, 0.25), (0.5, 0.75)), ((1.0, 0.125), (1.0, 0.75))):
+        with pytest.raises(NoCounterexampleError, match="is false"):
+            check(query, assigned(*wrong), files)
+    with pytest.raises(NoCounterexampleError, match="line 5 of the results must be 'Y float32"):
+        check(query, assigned((1.0, 0.25), (1.0, 0.75)).replace("Y", "B"), files)

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 import specgrad as sg
-from executor import Execution, Setting, execute
+from executor import FUNCTIONS, Execution, Setting, execute
 from floats import FORMATS, round_float
 from hunt import layers_of, outside, with_constants
 from networks import Network
 from program import Program
 from specgrad.bounds import Box, crown, ibp
+from specgrad.graph.graph import CONSTANT, INPUT
 from specgrad.graph.tree import leaves
 from specgrad.rounding import Arithmetic, Ball, radius
 
@@ -186,7 +187,8 @@ def hunt(
         hunted = Hunted(network, setting, Random(where), claimed)
         hunted.radius(where, found, executions)
         hunted.bounds(where, found, executions)
-        hunted.real(where, found)
+        if not any(n.op.transcendental for n in network.graph.nodes):
+            hunted.real(where, found)
         found.networks += 1
     return found
 
@@ -196,23 +198,29 @@ def hunt(
 
 def replayed(graph: sg.Graph, low: np.ndarray, high: np.ndarray, setting: Setting, seed: int = 0) -> Any:
     """The replay of a graph on a box, with random slopes; what some relus read is bounded backwards too."""
+    from specgrad.proof.curves import CURVES
     from specgrad.proof.replay import Model, Replay
 
     draw = np.random.default_rng(seed)
-    read = [n.operands()[0] for n in graph.nodes if n.op.name == "relu"]
+    lined = [n for n in graph.nodes if n.op.name == "relu" or n.op.name in CURVES]
+    read = [n.operands()[0] for n in lined if graph.nodes[n.operands()[0]].op not in (INPUT, CONSTANT)]
     tighten = [i for i in read if draw.random() < 0.5 and math.prod(graph.nodes[i].shape) <= 16]
-    model = Model.of(setting.model, setting.rounding)
+    functions = {name: (Fraction(units), kind) for name, (_, units, kind) in FUNCTIONS.items()}
+    model = Model.of(setting.model, setting.rounding, functions)
     return Replay(graph, low, high, random_slopes(graph, draw), tighten, model)
 
 
 def random_slopes(graph: sg.Graph, rng: np.random.Generator) -> dict[int, Any]:
     """Whatever a certificate may hold: any slopes of relus, any convex weights of the taps of a maximum."""
+    from specgrad.proof.curves import CURVES
     from specgrad.proof.replay import Slopes
 
     found, scale = {}, 1024
     for i, node in enumerate(graph.nodes):
         if node.op.name == "relu":
             found[i] = Slopes(*rng.integers(0, scale + 1, (2, *node.shape)), scale)
+        elif node.op.name in CURVES:
+            found[i] = Slopes(*rng.integers(-1, scale + 1, (2, *node.shape)), scale)
         elif node.op.name == "max_pool":
             inside = _taps_inside(node)
             share = np.floor(rng.random(inside.shape) * scale * inside / np.maximum(1, inside.sum(0))).astype(int)

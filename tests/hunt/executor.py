@@ -42,6 +42,15 @@ class Setting:
     rounding: str = "nearest"
 
 
+FUNCTIONS = {
+    "exp": (lambda x: math.exp(x) if x < 700 else math.inf, 6.0, "y"),
+    "tanh": (math.tanh, 8.0, "y"),
+    "sigmoid": (lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0, 2.0, "1"),
+    "hardswish": (lambda x: x * min(max(x + 3, 0), 6) / 6, 3.5, "x"),
+}
+"""In float64, which errs by far less than float32 rounds; units of u that a runtime may be off by, and of what."""
+
+
 # --- one execution ----------------------------------------------------------------------------------------------------
 
 
@@ -150,11 +159,21 @@ class Execution:
         if name == "leaky_relu":
             slope = self._literal(Fraction(node.params["slope"]))
             return [float(x) if x > 0 else self.unit.mul(float(x), slope) for x in args[0].flat]
+        if name in FUNCTIONS:
+            return [self._function(name, float(x)) for x in args[0].flat]
         if name == "clamp":
             return self._clamped(args[0], **node.params)
         if not node.op.exact:
             raise NotImplementedError(f"the executor has no line for {name}")
         return [self.unit.read(float(v)) for v in run_spec(node.op, args, node.params).flat]
+
+    def _function(self, name: str, x: float) -> float:
+        """Off by nearly as much as a runtime may be, less one rounding for the store."""
+        f, units, kind = FUNCTIONS[name]
+        y, u = f(x), 2.0 ** ((self.setting.rounding == "any") - self.setting.form.digits)
+        way = self.push or self.rng.choice((-1, 0, 1))
+        of = {"y": abs(y), "x": abs(x), "1": 1.0}[kind]
+        return y + 0.999 * way * (units - 1) * u * of if math.isfinite(y) else y
 
     def _clamped(self, x: np.ndarray, low: Any, high: Any) -> list[float]:
         ends = [None if e is None else self._literal(Fraction(e)) for e in (low, high)]

@@ -283,6 +283,23 @@ def copied_conv(d: Draw) -> Any:
     return net, (d.array(1, 2, 5),)
 
 
+def curved(d: Draw) -> Any:
+    """Functions that bend, of values that copies may have rounded differently; sums of them, and differences."""
+    low, slope = d.rng.uniform(-1, 0), d.rng.choice((0.01, 0.1, -0.3))
+    straight = (sg.abs, sg.relu6, lambda v: sg.clamp(v, low, 0.3), lambda v: sg.leaky_relu(v, slope))
+    f = d.rng.choice((sg.tanh, sg.sigmoid, sg.exp, sg.hardswish, *straight))
+    g = d.rng.choice((sg.tanh, sg.sigmoid, sg.hardswish, *straight))
+    w, c, e = d.array(5, 4) / 4, d.array(5), d.large() if d.rng.random() < 0.3 else 1.0
+    e = e if e < 2.0**40 else 2.0**20
+
+    def net(x: Any) -> Any:
+        v = d.rng.choice((lambda: w @ x, lambda: w @ x + e - e, lambda: (w @ x) * c))()
+        y = f(g(v)) if d.rng.random() < 0.5 else g(v) + c
+        return d.rng.choice((lambda: y - g(v), lambda: g(y) * e - y * e, lambda: w.T @ y, lambda: w.T @ g(y * 2.0)))()
+
+    return net, (d.array(4) / 4,)
+
+
 def bent(d: Draw) -> Any:
     low, high, slope = d.rng.uniform(-1, 0), d.rng.uniform(0.1, 1), d.rng.choice((0.01, 0.1, -0.3))
 
@@ -354,9 +371,13 @@ KINDS: dict[str, Callable[[Draw], Any]] = {
 }  # fmt: skip
 
 
+CURVED = {"curved": curved}
+"""What rationals have no functions for."""
+
+
 def network(seed: int, form: Format = FORMATS["float32"], kind: str | None = None) -> Network:
     """The network of a seed; kinds take turns."""
     names = list(KINDS)
     name = kind or names[seed % len(names)]
-    net, inputs, *fixed = KINDS[name](Draw(f"{name}/{form.name}/{seed}", form))
+    net, inputs, *fixed = {**KINDS, **CURVED}[name](Draw(f"{name}/{form.name}/{seed}", form))
     return Network(name, sg.trace(net, *(x.shape for x in inputs)), inputs, *fixed)

@@ -60,6 +60,31 @@ def test_long_hunt_of_replays(model: str) -> None:
     assert found.networks >= 250
 
 
+@pytest.mark.parametrize("name", ["float32", "float32 either way"])
+@pytest.mark.parametrize("model", MODELS)
+def test_no_execution_of_functions_leaves_a_bound(name: str, model: str) -> None:
+    """tanh, exp and their kin, as far off as is declared: of 12 networks in float bounds, of 20 in replays."""
+    pytest.importorskip("flint")
+    setting = setting_of(name, model)
+    for hunted, count in ((hunt, 12), (hunt_replay, 20)):
+        found = hunted(((seed, network(seed, kind="curved")) for seed in range(count)), setting, executions=3)
+        assert not found.escapes, str(found)
+        assert found.networks >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["float32", "float32 either way"])
+@pytest.mark.parametrize("model", MODELS)
+def test_long_hunt_of_functions(name: str, model: str) -> None:
+    """1,000 networks over both models and roundings, each in float bounds and in a replay."""
+    pytest.importorskip("flint")
+    setting = setting_of(name, model)
+    for hunted in (hunt, hunt_replay):
+        found = hunted(((seed, network(seed, kind="curved")) for seed in range(1000, 1250)), setting, executions=6)
+        print(name, model, found)
+        assert not found.escapes, str(found)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_a_replay_takes_values_of_rank_0(model: str) -> None:
     """NumPy's arithmetic on object arrays of rank 0 gives bare numbers."""

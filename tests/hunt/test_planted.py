@@ -150,3 +150,32 @@ def test_wrong_constants_of_a_replay_are_caught(kind: str, wrong: Any, monkeypat
     seed = caught(kind, FUSED, None, replayed=True)
     monkeypatch.undo()
     assert is_clean(kind, FUSED, seed, replayed=True)
+
+
+def _curves() -> Any:
+    """With what imports from it: a name imported later would keep the mistake."""
+    pytest.importorskip("flint")
+    from specgrad.proof import curves, replay
+
+    assert replay.computed_error is curves.computed_error
+    return curves
+
+
+WRONG_CURVES: dict[str, Callable[[Any], tuple[str, Any]]] = {
+    "no error of functions": lambda curves: ("computed_error", lambda *_: lambda size: size * 0),
+    "copies no further apart than what they read": lambda curves: ("steepest", lambda *_: curves.rational(0)),
+    "lines without their intercepts": lambda curves: (
+        "_drawn",
+        lambda f, x, given, scale, side, right=curves._drawn: (right(f, x, given, scale, side)[0], given * 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(WRONG_CURVES))
+def test_wrong_rules_of_functions_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    curves = _curves()
+    which, wrong = WRONG_CURVES[name](curves)
+    plant(monkeypatch, getattr(curves, which), wrong)
+    seed = caught("curved", FUSED, None, replayed=True)
+    monkeypatch.undo()
+    assert is_clean("curved", FUSED, seed, replayed=True)

@@ -30,10 +30,14 @@ def assigned(verdict: Any, statement: Any) -> tuple[Any, ...]:
     """The cells of every tensor that the property declares, in its order; of inputs and outputs where it has none."""
     from ..properties.assignment import Assigned, declared, of_cells
 
-    x, y = verdict.counterexample.x, verdict.counterexample.y
+    point = verdict.counterexample
+    x, y = point.x, point.y
     networks = declared(statement) if isinstance(statement, str | Path) else ()
     if not networks:
         return of_cells(x, y)
+    if getattr(point, "named", None):
+        tensors = [t for network in networks for t in (*network.inputs, *network.outputs)]
+        return tuple(Assigned(t, np.ravel(point.named[t.name])) for t in tensors)
     cells = {"inputs": np.ravel(x), "outputs": np.ravel(y)}
     values = []
     for side, tensor in ((s, t) for network in networks for s in cells for t in getattr(network, s)):

@@ -59,6 +59,9 @@ def certify(
     certificate: Annotated[
         Path | None, typer.Option(help="Write a proof that check-certificate can check: this .json, and .safetensors.")
     ] = None,
+    splits: Annotated[
+        Path | None, typer.Option(help="Prove it by a tree of cuts that another tool found: a .json file. No search.")
+    ] = None,
     html: Html = None,
     force: Force = False,
     as_json: Json = False,
@@ -66,13 +69,17 @@ def certify(
     """Prove a property for every float32 execution of a class, or find an input that breaks it."""
     from ..rounding import Arithmetic
 
-    if certificate is not None:
+    if certificate is not None or splits is not None:
         need("flint", "certificates need")
         need("safetensors", "certificates need")
     check_file(vnncomp, is_vnncomp, force)
     check_counterexample(counterexample, force)
     check_certificate_files(certificate, force)
     check_file(html, is_report, force)
+    if splits is not None and largest:
+        raise typer.BadParameter("--splits proves one property; --largest tries many")
+    if splits is not None and not splits.is_file():
+        raise typer.BadParameter(f"no file {splits}")
     if largest and html is not None:
         raise typer.BadParameter("--html reports on one property; --largest tries many")
     if largest and (vnncomp or counterexample) is not None:
@@ -88,7 +95,7 @@ def certify(
     if largest:
         raise typer.Exit(_run_largest(model, network, asked, options, seconds, certificate, as_json))
     raise typer.Exit(
-        _run_one(model, network, asked, options, seconds, vnncomp, counterexample, certificate, html, as_json)
+        _run_one(model, network, asked, options, seconds, vnncomp, counterexample, certificate, splits, html, as_json)
     )
 
 
@@ -101,19 +108,18 @@ def _run_one(
     vnncomp: Path | None,
     counterexample: Path | None,
     certificate: Path | None,
+    splits: Path | None,
     html: Path | None,
     as_json: bool,
 ) -> int:
     """One verdict; what was asked for and is not there makes a yes a "cannot tell"."""
-    from ..bounds.search.certify import certify as run_certify
-
-    with screen.progress(as_json) as step:
-        verdict = run_certify(network, asked, seconds=seconds, progress=step, **options)
+    verdict, made = _answered(network, asked, options, seconds, splits, as_json)
     if not as_json:
         write(lambda: show_verdict(Console(), model, verdict))
-    made, reason = None, None if certificate is None else "only what holds has one"
-    if certificate is not None and verdict.verdict == "holds":
-        made, reason = _certificate(network, asked, options)
+    reason = None if certificate is None or made is not None else "only what holds has one"
+    if certificate is not None and verdict.verdict == "holds" and made is None:
+        with screen.progress(as_json) as step:
+            made, reason = _certificate(network, asked, {**options, "trees": verdict.trees}, seconds, step)
     shown = None if html is None else _figures(verdict, network, asked, options)
     data = {
         **verdict.to_json(),
@@ -132,6 +138,19 @@ def _run_one(
         with writing(html):
             write_whole(html, certify_page(model, verdict, shown))
     return max(CODES[verdict.verdict], CANNOT_TELL) if reason and verdict.verdict == "holds" else CODES[verdict.verdict]
+
+
+def _answered(
+    network: Any, asked: Any, options: dict[str, Any], seconds: float, splits: Path | None, as_json: bool
+) -> tuple[Any, Any]:
+    """The verdict, and the certificate that it comes with where a tree was given."""
+    from ..bounds.search.certify import certify as run_certify
+    from ..bounds.search.prove import second_opinion
+
+    with screen.progress(as_json) as step:
+        if splits is not None:
+            return second_opinion(network, asked, splits, seconds=seconds, progress=step, **options)
+        return run_certify(network, asked, seconds=seconds, progress=step, **options), None
 
 
 def _figures(verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> Any:
@@ -191,12 +210,14 @@ def _write(path: Path | None, certificate: Any) -> None:
             certificate.save(path)
 
 
-def _certificate(network: Any, asked: Any, options: dict[str, Any]) -> tuple[Any, str | None]:
-    """A proof that the checker accepts; otherwise why there is none."""
+def _certificate(
+    network: Any, asked: Any, options: dict[str, Any], seconds: float, step: Any
+) -> tuple[Any, str | None]:
+    """A proof that the checker accepts, for which there is as much time again; otherwise why there is none."""
     from ..bounds.search.prove import NoCertificateError, prove
 
     try:
-        return prove(network, asked, **options), None
+        return prove(network, asked, seconds=seconds, progress=step, **options), None
     except NoCertificateError as error:
         return None, str(error)
     except Exception as error:  # the verdict stands, and must be printed
@@ -281,7 +302,7 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str]) -> None:
     for k, case in enumerate(checked.cases):
         line(f"case {k + 1} of {len(checked.cases)}: {case.box()}")
         for a in case.alternatives[:SHOWN]:
-            line(f"  {a}; margin {towards_zero(a.margin):.6g}")
+            line(f"  {a}; margin {towards_zero(a.margin):.6g}{a.by}")
         if len(case.alternatives) > SHOWN:
             line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
     show_deployment(console, checked.deployment, notes)

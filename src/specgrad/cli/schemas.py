@@ -459,7 +459,7 @@ SCHEMAS: dict[str, Schema] = {
         _choice("unsat", "sat", "unknown", "timed-out"),
         query=_text("the file, as it was given"),
         networks=_map(_text("its file"), "by name"),
-        seconds=_number("from the start of the command on"),
+        seconds=_number("spent on the query"),
         problems=_count("subproblems of the search"),
         deployment=DEPLOYMENT,
         optional={

@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,7 +54,7 @@ def register_verify(app: typer.Typer) -> None:
 def verify(
     query: Annotated[Path, typer.Argument(help="A VNN-LIB file, 1.0 or 2.0, or such a file compressed (.gz).")],
     network: Networks = None,
-    timeout: Annotated[float, typer.Option(min=0, help="Seconds, from the start of the command on.")] = 60,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds for the query, once the program is loaded.")] = 60,
     serialise: Annotated[
         Path | None,
         typer.Option("--serialise-assignments", help="After sat: a TensorProto file per tensor, into this folder."),
@@ -63,9 +65,12 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Answer a VNN-LIB query as its standard asks solvers to: unsat, sat with an assignment, unknown or timed-out."""
-    start = time.monotonic()
+    need("torch", "verify needs")
+    from ..bounds.search.query import certify_query
     from ..rounding import Arithmetic
 
+    import_module("torch")  # outside the clock
+    start = time.monotonic()
     if serialise is not None:
         need("onnx", "serialised assignments need")
     check_folder(serialise)
@@ -75,7 +80,7 @@ def verify(
     files = implemented(query, network or [])
     _check_serialised(serialise, query, force)
     limits = {"seconds": timeout - (time.monotonic() - start), "arithmetic": Arithmetic(execution=execution)}
-    verdict = _settled(query, files, limits, as_json)
+    verdict = _settled(partial(certify_query, query, files), limits, as_json)
     answer, reason = _answer(verdict, time.monotonic() - start >= timeout)
     values = assigned(verdict, query) if answer == "sat" else ()
     data = _as_json(query, files, verdict, reason, values, time.monotonic() - start)
@@ -121,19 +126,19 @@ def implemented(query: Path, texts: Sequence[str]) -> dict[str, str]:
     return files
 
 
-class _TimeIsUpError(BaseException):
+class TimeIsUpError(BaseException):
     """No Exception: nothing on the way may take it for an error of its own."""
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def alarm(seconds: float) -> Iterator[None]:
     """Whatever is at work then ends, where this system has such a clock."""
     if not hasattr(signal, "setitimer"):
         yield
         return
 
     def ring(*_: Any) -> None:
-        raise _TimeIsUpError
+        raise TimeIsUpError
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -144,16 +149,13 @@ def _alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _settled(query: Path, files: Mapping[str, str], limits: dict[str, Any], as_json: bool) -> Any:
-    """A verdict; None where the search did not end by itself, soon enough after its time."""
-    from ..bounds.search.certify import certify
-
-    (file,) = files.values()
+def _settled(asked: Any, limits: dict[str, Any], as_json: bool) -> Any:
+    """A verdict; None where the search did not end by itself, soon enough after its time to say what is open."""
     seconds = max(0.0, limits["seconds"])
     try:
-        with _alarm(1 + 1.05 * seconds), screen.progress(as_json) as step:
-            return certify(file, query, **{**limits, "seconds": seconds}, progress=step)
-    except _TimeIsUpError:
+        with alarm(5 + 1.1 * seconds), screen.progress(as_json) as step:
+            return asked(**{**limits, "seconds": seconds}, progress=step)
+    except TimeIsUpError:
         return None
 
 
@@ -163,8 +165,9 @@ def _answer(verdict: Any, late: bool) -> tuple[str, str]:
         return "timed-out", "the time ended before the search did"
     if verdict.verdict == "counterexample" and _is_refuted(verdict.counterexample.confirmed):
         return "unknown", DISAGREES
-    word = WORDS[verdict.verdict]
-    return ("timed-out" if word == "unknown" and late else word), verdict.reason
+    if verdict.verdict != "unknown":
+        return WORDS[verdict.verdict], verdict.reason
+    return ("timed-out" if late else "unknown"), verdict.reason or "nothing was proven, and no counterexample found"
 
 
 def _is_refuted(confirmed: Sequence[str]) -> bool:

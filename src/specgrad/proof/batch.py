@@ -1,33 +1,41 @@
-"""Leaves of a tree of cuts, replayed many at once: a lower bound of every alternative's margin on every leaf.
+"""Leaves of a tree of cuts, replayed many at once in whole numbers: lower bounds of their alternatives' margins.
 
 A leaf is a set of executions: a box of float32 inputs, and intervals that confine references of nodes (a reference is
-the one number per execution that backward bounds speak of: specgrad.bounds.linear.network). For any multipliers b >= 0
+the one number per execution that backward bounds speak of: specgrad.bounds.linear.network). Its ranges, low <= z <=
+high, begin with the whole box's; cuts narrow them, and backward bounds of single cells. For any multipliers b, d >= 0
 
-    min C.y  >=  min (C.y - sum_k b_k * (z_k - least_k) - sum_k d_k * (most_k - z_k))      over the leaf's executions
+    min C.y  >=  min (C.y - sum b * (z - low) - sum d * (high - z))      over the leaf's executions.
 
-where least <= z <= most is what the leaf's cuts say. Roundings of the deployed network are those of the whole box,
-which hold on each of its parts.
+Roundings of the deployed network are those of the whole box, found by specgrad.proof.replay over rationals: they hold
+on each of its parts, and are charged where coefficients of a node's reference arrive. So are the roundings of our own
+numbers (specgrad.proof.fixed). No floating point decides anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import mul
 from typing import Any
 
 import numpy as np
 
-from ..graph.graph import INPUT, Graph, Node
+from ..graph.graph import INPUT, Graph
 from ..scalar import Array
+from .bends import ONE
+from .fixed import COEFFICIENT, Bound, Coefficients, bits, from_floats
 from .lines import Range
-from .numbers import ReplayError, larger, rational, rationals, total
-from .replay import Model, Replay, Slopes
+from .numbers import ReplayError, rational, rationals
+from .replay import Model, Replay
+from .walk import BENT, Layers, Ranges, Walk
 
 SLOPES = 1 << 10  # slopes of lower lines are whole numbers over this
-MULTIPLIERS = 1 << 20  # multipliers of cuts are whole numbers over this
-BENT = ("relu", "max_pool")  # what they read is worth narrowing
-Alternative = tuple[Array, Sequence[Fraction]]  # whole rows (rows, outputs) and limits: rows.y <= limits is excluded
+MULTIPLIERS = 20  # multipliers of cuts are whole numbers over 2**20
+GUARD = 10  # places that bounds have beyond those of their node
+LEAVES = 256  # that are replayed at once
+ROWS = 1 << 20  # coefficients of a node that are computed at once
+Alternative = tuple[Any, Sequence[Fraction]]  # whole rows (rows, outputs) and limits: rows.y <= limits is excluded
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +49,7 @@ class Leaves:
                   they may be left out
     slopes        relu -> (leaves, alternatives, *shape) whole numbers from 0 to SLOPES: of the lower line, for margins
                   alone; without them, and for what narrows, it is 1 where high > -low and else 0, on the leaf's ranges
-    multipliers   node -> (of least, of most), each (leaves, alternatives, *shape) whole >= 0 over MULTIPLIERS; 0 where
-                  there is no cut
+    multipliers   node -> (of low, of high), each (leaves, alternatives, *shape) whole >= 0 over 2**MULTIPLIERS
     """
 
     low: Array
@@ -55,28 +62,33 @@ class Leaves:
     def __len__(self) -> int:
         return len(self.low)
 
+    def some(self, which: slice) -> Leaves:
+        pairs = ({i: (a[which], b[which]) for i, (a, b) in d.items()} for d in (self.confined, self.multipliers))
+        confined, multipliers = pairs
+        weights, slopes = ({i: a[which] for i, a in d.items()} for d in (self.weights, self.slopes))
+        return Leaves(self.low[which], self.high[which], confined, weights, slopes, multipliers)
+
 
 @dataclass(frozen=True, eq=False)
 class Margins:
-    """Lower bounds of weights.(rows.y - limits) per leaf and alternative: numerators over 2**places.
+    """Lower bounds of weights.(rows.y - limits) per leaf and alternative.
 
     empty   leaves that hold no execution: some range is empty on them
     """
 
-    numerators: Array
-    places: int
+    values: tuple[tuple[Fraction, ...], ...]
     empty: Array
 
     @property
     def proven(self) -> Array:
         """Leaves on which every alternative is excluded."""
-        return np.asarray(self.empty | (self.numerators > 0).all(1))
+        return np.asarray(self.empty | np.array([all(v > 0 for v in row) for row in self.values], dtype=bool))
 
     def fraction(self, leaf: int, alternative: int) -> Fraction:
-        return Fraction(int(self.numerators[leaf, alternative]), 1 << self.places)
+        return self.values[leaf][alternative]
 
 
-class Root:
+class Root(Replay):
     """A network on the box of a case: ranges and roundings that every leaf inherits.
 
     tighten   nodes whose ranges backward bounds narrow, on the box and again on every leaf; without it, all that relus
@@ -93,22 +105,51 @@ class Root:
         tighten: Collection[int] | None = None,
         on_step: Callable[[], None] = lambda: None,
     ) -> None:
-        self.graph, self.low, self.high, self.model, self.on_step = graph, low, high, model, on_step
-        self.tighten = bent(graph) if tighten is None else tuple(tighten)
+        self.tighten = bent(graph) if tighten is None else tuple(sorted(tighten))
+        self.layers = Layers(self)
+        self.starts: dict[int, Walk] = {}
+        self.box = low, high
+        super().__init__(graph, low, high, {}, self.tighten, model, on_step)
+
+    def _tightened(self, i: int) -> Range:
+        """The whole box is a leaf too."""
+        leaf = Batch(self, 1)
+        leaf.narrow(i)
+        low, high = (rationals(end.reshape(self.graph.nodes[i].shape)) for end in leaf.ranges.ends(i))
+        scale = rational(2) ** -self.layers[i].places
+        self.layers.forget(i)
+        self.starts.pop(i, None)
+        return self._narrowed(i, low * scale, high * scale)
 
     def margins(self, leaves: Leaves, alternatives: Sequence[Alternative], narrow: bool = True) -> Margins:
         """A lower bound of every alternative's margin on every leaf.
 
-        narrow   all ranges of `tighten` are narrowed again on each leaf: right for small boxes; else only the cuts
-                 narrow the root's
+        narrow   all ranges of `tighten` are narrowed again on each leaf: right for small boxes; else cuts alone narrow
         """
-        numerators = np.zeros((len(leaves), len(alternatives)), dtype=np.int64)
-        places = 40
-        for n in range(len(leaves)):
-            for k, (rows, limits) in enumerate(alternatives):
-                bound = _Leaf(self, leaves, n, k, narrow).margin(rows, limits)
-                numerators[n, k] = (int(bound.p) << places) // int(bound.q)
-        return Margins(numerators, places, np.zeros(len(leaves), dtype=bool))
+        alternatives = [([[int(v) for v in row] for row in rows], limits) for rows, limits in alternatives]
+        _check(self, leaves, alternatives)
+        size = max(1, min(LEAVES, (1 << 24) // self.layers.widest))
+        parts = [
+            self._margins(leaves.some(slice(k, k + size)), alternatives, narrow) for k in range(0, len(leaves), size)
+        ]
+        empty = np.concatenate([p.empty for p in parts]) if parts else np.zeros(0, dtype=bool)
+        return Margins(tuple(row for p in parts for row in p.values), empty)
+
+    def _margins(self, leaves: Leaves, alternatives: Sequence[Alternative], narrow: bool) -> Margins:
+        batch = self.ranged(leaves, narrow)
+        columns = [batch.margins(leaves, k, *given) for k, given in enumerate(alternatives)]
+        return Margins(tuple(zip(*columns, strict=True)), batch.empty)
+
+    def ranged(self, leaves: Leaves, narrow: bool = True) -> Batch:
+        """The leaves with their ranges."""
+        batch = Batch(self, len(leaves))
+        batch.enter(leaves)
+        for i in sorted({*(self.tighten if narrow else ()), *leaves.confined}):
+            if i in leaves.confined:
+                batch.confine(i, leaves.confined[i])
+            if narrow and i in self.tighten:
+                batch.narrow(i)
+        return batch
 
 
 def bent(graph: Graph) -> tuple[int, ...]:
@@ -117,60 +158,149 @@ def bent(graph: Graph) -> tuple[int, ...]:
     return tuple(sorted(i for i in read if graph.nodes[i].op is not INPUT))
 
 
-class _Leaf(Replay):
-    """One leaf and one alternative over rationals."""
+def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> None:
+    """Whether boxes lie in the root's, and hints are of the right kind."""
+    low, high = root.box
+    count, ends = len(leaves), (leaves.low, leaves.high)
+    outputs = int(np.prod(root.graph.nodes[root.output].shape))
+    if any(e.dtype != np.float32 or e.shape != (count, *low.shape) for e in ends):
+        raise ReplayError(f"boxes of leaves must be float32 of shape {low.shape}")
+    if not ((low <= leaves.low) & (leaves.low <= leaves.high) & (leaves.high <= high)).all():
+        raise ReplayError("a leaf's box must lie in the whole box, the lower end first")
+    for k, (rows, limits) in enumerate(alternatives):
+        weights = leaves.weights.get(k, np.ones((count, 1), dtype=np.int64))
+        if any(len(row) != outputs for row in rows):
+            raise ReplayError(f"rows of alternative {k} need {outputs} numbers, one per output")
+        if len(rows) != len(limits) or weights.shape != (count, len(rows)):
+            raise ReplayError(f"alternative {k} needs a limit and a weight per row")
+        if not _are_whole(weights) or not (weights.any(1)).all():
+            raise ReplayError(f"the weights of alternative {k} must be whole, not negative, and not all 0")
+    for i in (*leaves.slopes, *leaves.multipliers, *leaves.confined):
+        if not 0 <= i < len(root.ranges) or root.ranges[i].constant:
+            raise ReplayError(f"node {i} is none that varies")
+    for i, given in leaves.slopes.items():
+        shape = (count, len(alternatives), *root.graph.nodes[i].shape)
+        if not _are_whole(given) or given.shape != shape or (given > SLOPES).any():
+            raise ReplayError(f"slopes of node {i} must be whole numbers from 0 to {SLOPES}, of {shape}")
+    for i, pair in leaves.multipliers.items():
+        shape = (count, len(alternatives), *root.graph.nodes[i].shape)
+        if any(not _are_whole(b) or b.shape != shape for b in pair):
+            raise ReplayError(f"multipliers of node {i} must be whole, not negative, of {shape}")
+    for i, pair in leaves.confined.items():
+        if any(e.shape != (count, *root.graph.nodes[i].shape) or np.isnan(e).any() for e in pair):
+            raise ReplayError(f"cuts of node {i} must be numbers, of {(count, *root.graph.nodes[i].shape)}")
 
-    def __init__(self, root: Root, leaves: Leaves, leaf: int, alternative: int, narrow: bool) -> None:
-        self.leaf, self.alternative, self.leaves = leaf, alternative, leaves
-        self.narrowing = True
-        tighten = root.tighten if narrow else ()
-        super().__init__(root.graph, leaves.low[leaf], leaves.high[leaf], {}, tighten, root.model, root.on_step)
-        self.narrowing = False
-        self._known_lines.clear()
 
-    def _range(self, i: int, node: Node, low: Array, high: Array) -> Range:
-        return self._confined(i, super()._range(i, node, low, high))
+def _are_whole(x: Array) -> bool:
+    return bool(x.dtype.kind in "iu" and (x >= 0).all() and (x < 1 << 53).all())
 
-    def _tightened(self, i: int) -> Range:
-        return self._confined(i, super()._tightened(i))
 
-    def _confined(self, i: int, r: Range) -> Range:
-        if i not in self.leaves.confined:
-            return r
-        least, most = (end[self.leaf] for end in self.leaves.confined[i])
-        low = np.where(np.isfinite(least), larger(r.ends[0], rationals(np.nan_to_num(least))), r.ends[0])
-        high = np.where(np.isfinite(most), -larger(-r.ends[1], -rationals(np.nan_to_num(most))), r.ends[1])
-        return replace(r, ends=(low, high))
+# --- one batch ----------------------------------------------------------------------------------------------------
 
-    def _lines(self, i: int, node: Node, x: Range) -> Any:
-        low, high = x.ends
-        if node.op.name != "relu":
-            raise ReplayError(f"node {node.name}: max_pool is to come")
-        lower = (high > -low).astype(np.int64) * SLOPES
-        if not self.narrowing and i in self.leaves.slopes:
-            lower = self.leaves.slopes[i][self.leaf, self.alternative]
-        share = [int(h * SLOPES / (h - v)) if v < 0 < h else 0 for v, h in zip(low.flat, high.flat, strict=True)]
-        self.slopes = {**self.slopes, i: Slopes(lower, np.array(share).reshape(low.shape), SLOPES)}
-        return super()._lines(i, node, x)
 
-    def margin(self, rows: Array, limits: Sequence[Fraction]) -> Any:
-        weights = self.leaves.weights[self.alternative][self.leaf] if self.alternative in self.leaves.weights else [1]
-        row = sum((rationals(r) * int(w) for r, w in zip(rows, weights, strict=True)), start=rational(0))
-        limit = sum((Fraction(int(w)) * v for w, v in zip(weights, limits, strict=True)), Fraction(0))
-        return self.lower(row) - rational(limit.numerator, limit.denominator)
+class Batch:
+    """Some leaves, and what is known of them so far."""
 
-    def _step(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:
-        constant = super()._step(i, node, a, outer, inner)
-        if not self.narrowing:
-            for arg in node.operands():
-                if arg in self.leaves.multipliers and node.op.name in BENT:
-                    constant += self._cut(arg, outer)
-        return constant
+    def __init__(self, root: Root, count: int) -> None:
+        self.root, self.count, self.layers = root, count, root.layers
+        self.ranges = Ranges(root.layers)
+        self.empty = np.zeros(count, dtype=bool)
 
-    def _cut(self, z: int, outer: dict[int, Array]) -> Any:
-        constant = rational(0)
-        for end, pushed, side in zip(self.leaves.confined[z], self.leaves.multipliers[z], (1, -1), strict=True):
-            b = rationals(pushed[self.leaf, self.alternative]) * rational(side, MULTIPLIERS)
-            outer[z] = outer[z] - b
-            constant += total(b * rationals(np.nan_to_num(end[self.leaf], posinf=0, neginf=0)))
-        return constant
+    def enter(self, leaves: Leaves) -> None:
+        (i,) = self.root.graph.input_positions
+        ends = zip((leaves.low, leaves.high), (False, True), strict=True)
+        low, high = (from_floats(end.reshape(self.count, -1), self.layers[i].places, up) for end, up in ends)
+        self._set(i, low, high)
+
+    def confine(self, i: int, cuts: tuple[Array, Array]) -> None:
+        """What cuts leave of a range; infinite ends cut nothing."""
+        sides = []
+        for end, cut, up in zip(self.ranges.ends(i), cuts, (False, True), strict=True):
+            cut = cut.reshape(self.count, -1)
+            at = from_floats(np.where(np.isfinite(cut), cut, 0.0), self.layers[i].places, up)
+            sides.append(np.where(np.isfinite(cut), at, end))
+        self._set(i, *sides)
+
+    def _set(self, i: int, low: Array, high: Array) -> None:
+        """Narrow a range; it stays inside the root's, and where nothing is left there is no execution."""
+        least, most = self.ranges.ends(i)
+        low, high = np.maximum(least, low), np.minimum(most, high)
+        self.empty = self.empty | (low > high).any(1)
+        self.ranges.narrowed(i, np.minimum(low, most), np.maximum(high, least))
+
+    # --- ranges -----------------------------------------------------------------------------------------------
+
+    def narrow(self, i: int) -> None:
+        """Backward bounds of every cell whose range matters: at first down to the next bends, then to the box."""
+        start = self._start(i)
+        ends = [np.broadcast_to(end, (self.count, end.shape[1])) for end in self.ranges.ends(i)]
+        for finish in (Walk.settled, Walk.lower):
+            leaf, cell = np.nonzero(self.ranges.is_open(i, *ends))
+            ends = self._improved(i, ends, start, leaf, cell, finish)
+        self._set(i, *ends)
+
+    def _improved(
+        self, i: int, ends: Sequence[Array], start: Walk, leaf: Array, cell: Array, finish: Callable[[Walk], Bound]
+    ) -> list[Array]:
+        """Ends of node i, where bounds of its cells on leaves are better."""
+        sides = [np.array(end) for end in ends]
+        step = max(1, ROWS // self.layers.widest)
+        for k in range(0, len(leaf), step):
+            self.root.on_step()
+            rows, at = leaf[k : k + step], cell[k : k + step]
+            for side, sign, first in ((0, 1, 0), (1, -1, start.count // 2)):
+                bound = finish(start.on(first + at, rows, self.ranges))
+                pick = np.maximum if sign > 0 else np.minimum  # old ends are far inside 2**60
+                sides[side][rows, at] = pick(sides[side][rows, at], sign * bound.over(self.layers[i].places))
+        return sides
+
+    def _start(self, i: int) -> Walk:
+        """Every cell of node i and its negative, gone back to the bends below, which is the same on all leaves."""
+        if i not in self.root.starts:
+            here = self.layers[i]
+            one = np.eye(here.size, dtype=np.int64)
+            rows = np.concatenate([one, -one])
+            bound = Bound(np.full(len(rows), here.places + GUARD))
+            walk = Walk(self.layers, Ranges(self.layers), np.zeros(len(rows), np.int64), bound)
+            walk.put(i, Coefficients(rows, np.zeros(len(rows), np.int64)))
+            walk.back(i, until_bends=True)
+            self.root.starts[i] = walk
+        return self.root.starts[i]
+
+    # --- margins ----------------------------------------------------------------------------------------------
+
+    def margins(self, leaves: Leaves, k: int, rows: Any, limits: Sequence[Fraction]) -> list[Fraction]:
+        """Bounds of one alternative on every leaf."""
+        weights = leaves.weights.get(k, np.ones((self.count, 1), dtype=np.int64)).tolist()
+        walk = self._objectives([[sum(map(mul, w, column)) for column in zip(*rows, strict=True)] for w in weights])
+        walk.slopes = {
+            i: s[:, k].reshape(self.count, -1).astype(np.int64) * ONE // SLOPES for i, s in leaves.slopes.items()
+        }
+        for i, pair in leaves.multipliers.items():
+            self._push(walk, i, [b[:, k].reshape(self.count, -1) for b in pair])
+        bound = walk.lower()
+        limit = [sum((w * v for w, v in zip(each, limits, strict=True)), Fraction(0)) for each in weights]
+        least = [int(n) * Fraction(2) ** -int(p) for n, p in zip(bound.numerators, bound.places, strict=True)]
+        return [n - v for n, v in zip(least, limit, strict=True)]
+
+    def _objectives(self, rows: Sequence[Sequence[int]]) -> Walk:
+        """One objective over the outputs' values per leaf, in 26 bits; values lie within `apart` of references."""
+        here, leaf = self.layers[self.root.output], np.arange(self.count)
+        sizes = [sum(map(abs, row)).bit_length() for row in rows]
+        extra = np.array([max(0, size - COEFFICIENT) for size in sizes])
+        a = [[((v << 1) + (1 << k)) >> (k + 1) for v in row] for row, k in zip(rows, extra.tolist(), strict=True)]
+        objective = Coefficients(np.array(a, dtype=np.int64), -extra)
+        bound = Bound(here.places + GUARD - np.array(sizes))
+        bound.add(np.where(extra > 0, -here.span - here.apart.sum(), 0), here.places - extra + 1)
+        Coefficients(-np.abs(objective.a), objective.places).into(bound, here.apart, here.places)
+        walk = Walk(self.layers, self.ranges, leaf, bound)
+        walk.put(self.root.output, objective)
+        return walk
+
+    def _push(self, walk: Walk, i: int, pair: Sequence[Array]) -> None:
+        """Take b*(z - low) and d*(high - z) away, which are not negative; multipliers are rounded down to 26 bits."""
+        for b, end, side in zip(pair, self.ranges.ends(i), (-1, 1), strict=True):
+            extra = np.maximum(bits(b.max(1, initial=0)) - COEFFICIENT, 0)
+            pushed = Coefficients(b.astype(np.int64) >> extra[:, None], MULTIPLIERS - extra)
+            pushed.into(walk.bound, -side * np.broadcast_to(end, b.shape), self.layers[i].places)
+            walk.put(i, Coefficients(side * pushed.a, pushed.places))

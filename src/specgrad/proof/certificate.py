@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -33,7 +33,7 @@ from ..graph.graph import Graph
 from ..graph.save import to_json
 from ..properties.property import Case, Property, as_float, towards_zero
 from ..scalar import Array
-from .execution import ExecutionError, Executions, deployment, executions
+from .execution import ExecutionError, Executions, assumed, deployment, executions
 from .numbers import ReplayError, rational, rationals
 from .read import (
     MOST_BYTES,
@@ -105,6 +105,10 @@ class Excluded:
     limits: tuple[Fraction, ...]
     margin: Fraction
     leaves: int = 1
+
+    @property
+    def by(self) -> str:
+        return f", the least of {self.leaves} leaves" if self.leaves > 1 else ""
 
     def __str__(self) -> str:
         """As in: Y_0 - 2*Y_3 <= 1/2 never happens.
@@ -191,10 +195,11 @@ class Checked:
         lines = []
         for case in self.cases:
             lines.append(f"valid: on a box of {case.box()}")
-            lines += [f"  {a}; margin {as_float(a.margin):.6g}" for a in case.alternatives]
+            lines += [f"  {a}; margin {as_float(a.margin):.6g}{a.by}" for a in case.alternatives]
         lines.append(f"network: digest {self.network}")
         kind = f"{self.arithmetic.dtype}, {self.arithmetic.execution}"
-        return "\n".join([*lines, f"executions: {kind}; `deployment` says what that includes"])
+        lines.append(f"executions: {kind}; `deployment` says what that includes")
+        return "\n".join([*lines, assumed(self.arithmetic)] if self.arithmetic.functions else lines)
 
 
 # --- digests ----------------------------------------------------------------------------------------------------------
@@ -266,7 +271,7 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
     packed = save(arrays)
     version = VERSION if with_trees else WITHOUT_TREES
     data = {"format": FORMAT, "version": version, "network": network_digest(graph), "cases": written}
-    data["arithmetic"] = executions(arithmetic).to_json()
+    data["arithmetic"] = executions(arithmetic).of({n.op.name for n in graph.nodes}).to_json()
     return sealed(data, packed), packed
 
 
@@ -284,15 +289,21 @@ class OutOfTimeError(ReplayError):
     """Neither valid nor refused: the time was over first."""
 
 
-class OpenLeafError(ReplayError):
+class OpenAlternativeError(ReplayError):
+    """An alternative that is not excluded: on the whole box, or on a leaf."""
+
+    def __init__(self, alternative: int, margin: Fraction, where: str = "") -> None:
+        self.alternative, self.margin = alternative, margin
+        text = f"alternative {alternative} is not excluded{where}"
+        super().__init__(f"{text}: the proven margin is {as_float(margin):.3g}")
+
+
+class OpenLeafError(OpenAlternativeError):
     """A leaf on which an alternative is not excluded."""
 
     def __init__(self, graph: Graph, leaf: Leaf, alternative: int, margin: Fraction) -> None:
-        self.leaf, self.alternative, self.margin = leaf, alternative, margin
-        where = f"at the leaf {leaf.words(graph)} (part {leaf.part})"
-        super().__init__(
-            f"alternative {alternative} is not excluded {where}: the proven margin is {as_float(margin):.3g}"
-        )
+        self.leaf = leaf
+        super().__init__(alternative, margin, f" at the leaf {leaf.words(graph)} (part {leaf.part})")
 
 
 class Deadline:
@@ -352,13 +363,13 @@ def check(
         raise ReplayError("the arrays are not those that the certificate was written with")
     if data["network"] != network_digest(graph):
         raise ReplayError("the network is not the one that the certificate was written for")
-    arithmetic = _arithmetic(data["arithmetic"])
+    arithmetic = _arithmetic(data["arithmetic"], graph)
     arrays = read_arrays(packed)
     trees = data["version"] == VERSION
     cases = [_case(case, arrays, graph, trees) for case in several(data["cases"], "the cases")]
     if statement is not None:
         _compare(cases, statement)
-    proven = tuple(_replayed(graph, case, arithmetic, deadline) for case in cases)
+    proven = tuple(check_case(graph, case, arithmetic, deadline) for case in cases)
     return Checked(data["network"], proven, arithmetic)
 
 
@@ -379,11 +390,15 @@ def _read(text: bytes) -> dict[str, Any]:
     return dict(data)
 
 
-def _arithmetic(data: Any) -> Executions:
+def _arithmetic(data: Any, graph: Graph) -> Executions:
+    stated = set(Executions().to_json()) | ({"functions"} & data.keys() if isinstance(data, dict) else set())
     try:
-        return executions(entries(data, set(Executions().to_json()), "the arithmetic"))
+        meant = executions(entries(data, stated, "the arithmetic"))
     except ExecutionError as error:
         raise ReplayError(str(error)) from None
+    if meant.of({n.op.name for n in graph.nodes}) != meant:
+        raise ReplayError("the arithmetic says something of functions that the network does not compute")
+    return meant
 
 
 def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool) -> CaseProof:
@@ -439,7 +454,7 @@ def _pair(arrays: Mapping[str, Array], names: Any) -> tuple[Array, Array]:
 # --- what is proven ---------------------------------------------------------------------------------------------------
 
 
-def _replayed(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: Deadline) -> Proven:
+def check_case(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: Callable[[], None]) -> Proven:
     """The proven margin of every alternative; one that is not positive is refused."""
     excluded: dict[int, Excluded] = {}
     replays: dict[Any, Replay] = {}
@@ -457,13 +472,13 @@ def _replayed(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: D
         bound = _bound(replays[key], combined, proof)
         margin = Fraction(int(bound.p), int(bound.q)) - limit
         if margin <= 0:
-            raise ReplayError(f"alternative {k} is not excluded: the proven margin is {as_float(margin):.3g}")
+            raise OpenAlternativeError(k, margin)
         excluded[k] = Excluded(tuple(map(tuple, rows.tolist())), limits, margin)
     return Proven(case.low, case.high, tuple(excluded[k] for k in range(len(case.alternatives))))
 
 
 def _by_tree(
-    graph: Graph, case: CaseProof, number: int, tree: TreeProof, arithmetic: Executions, deadline: Deadline
+    graph: Graph, case: CaseProof, number: int, tree: TreeProof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> dict[int, Excluded]:
     """The alternatives that every leaf of a tree excludes, with the least margin of any leaf."""
     mine = case.by(number)
@@ -491,17 +506,21 @@ def proven_leaves(
     rows: Sequence[tuple[Array, Sequence[Fraction]]],
     arithmetic: Executions,
     deadline: Callable[[], None],
+    only: Collection[int] | None = None,
 ) -> Iterator[ProvenLeaf]:
-    """What every leaf of a tree proves; whatever is wrong with it is a ReplayError."""
+    """What every leaf of a tree proves, or only some parts; whatever is wrong with it is a ReplayError."""
     try:
-        yield from replayed(graph, Model.of(arithmetic.execution, arithmetic.rounding), box, tree, rows, deadline)
+        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
+        yield from replayed(graph, model, box, tree, rows, deadline, only)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 
 
-def _replay(graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Deadline) -> Replay:
+def _replay(
+    graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Callable[[], None]
+) -> Replay:
     try:
-        model = Model.of(arithmetic.execution, arithmetic.rounding)
+        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
         return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, model, deadline)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None

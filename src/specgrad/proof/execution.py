@@ -6,12 +6,16 @@ words, and its checker reads them here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 from ..deployment import sentences
 from ..errors import SpecgradError
+
+Functions = Mapping[str, tuple[Fraction, str]]
 
 
 class ExecutionError(SpecgradError, ValueError):
@@ -32,6 +36,8 @@ class Executions:
     depth       the most roundings that one term of a sum meets; None: any order
     rounding    "nearest", or "any": each result is one of the two numbers around the exact one
     flush       subnormal operands and results may count as zero
+    functions   what is assumed of exp, tanh, ...: a computed y is off by at most (units, kind) units of u times abs(y)
+                ("y"), 1 ("1"), abs(x) ("x") or 1 + abs(y) ("1+y")
     """
 
     dtype: str = "float32"
@@ -41,9 +47,18 @@ class Executions:
     depth: int | None = None
     rounding: str = "nearest"
     flush: bool = True
+    functions: Functions = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """As a certificate states it: `functions` only where there are some."""
+        data = {name: value for name, value in asdict(self).items() if name != "functions"}
+        functions = {name: [str(units), kind] for name, (units, kind) in self.functions.items()}
+        return {**data, "functions": functions} if functions else data
+
+    def of(self, operators: Collection[str]) -> Executions:
+        """With the functions alone that these operators compute."""
+        used = {f for name in operators for f in COMPUTES.get(name, (name,))}
+        return replace(self, functions={n: self.functions[n] for n in sorted(used & self.functions.keys())})
 
 
 REPLAYED: dict[str, tuple[Any, ...]] = {
@@ -57,6 +72,11 @@ REPLAYED: dict[str, tuple[Any, ...]] = {
 }
 """What a certificate can be about."""
 
+COMPUTES = {"smooth_max_pool": ("exp", "log")}  # operators made of other functions
+FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "hardswish")
+RELATIVE = {"y": "the result", "1": "1", "x": "the argument", "1+y": "1 + the result"}
+UNITS = re.compile("[1-9][0-9]{0,5}(/[1-9][0-9]{0,5})?")
+
 
 def executions(given: Any = None) -> Executions:
     """From JSON data, from an object with these attributes, or the default; other values are refused by name.
@@ -67,14 +87,40 @@ def executions(given: Any = None) -> Executions:
     """
     if given is None:
         return Executions()
-    if isinstance(given, Mapping) and given.keys() != REPLAYED.keys():
-        raise ExecutionError(f"the entries must be {', '.join(REPLAYED)}")
+    if isinstance(given, Mapping) and given.keys() - {"functions"} != REPLAYED.keys():
+        raise ExecutionError(f"the entries must be {', '.join(REPLAYED)}; and functions where some are computed")
     data = dict(given) if isinstance(given, Mapping) else {name: getattr(given, name) for name in REPLAYED}
+    if not isinstance(given, Mapping):
+        data["functions"] = _declared(given)
+    elif "functions" in given:
+        data["functions"] = _functions(given["functions"])
     for name, allowed in REPLAYED.items():
         if not any(type(data[name]) is type(value) and data[name] == value for value in allowed):
             words = " or ".join(map(repr, allowed))
             raise ExecutionError(f"{name} must be {words} in a certificate; got {str(data[name])[:20]!r}")
     return Executions(**data)
+
+
+def _declared(given: Any) -> Functions:
+    """What an arithmetic declares of functions that certificates know: `ulps`, or entries as they are here."""
+    if hasattr(given, "functions"):
+        return dict(given.functions)
+    bounds = {name: given.ulp_bound(name) for name in FUNCTIONS if name in given.ulps}
+    stated = {name: [str(Fraction(str(units))), kind] for name, (units, kind) in bounds.items()}
+    return _functions(stated) if stated else {}
+
+
+def _functions(data: Any) -> Functions:
+    """Units from 1 on: a function that is rounded correctly has one, and none is better."""
+    if not isinstance(data, Mapping) or not data or not data.keys() <= set(FUNCTIONS):
+        raise ExecutionError(f"functions go by name: {', '.join(FUNCTIONS)}")
+    for name, entry in data.items():
+        if not isinstance(entry, list) or len(entry) != 2 or not all(isinstance(part, str) for part in entry):
+            raise ExecutionError(f"{name} needs its units and what they are relative to")
+        units, kind = entry
+        if not UNITS.fullmatch(units) or str(Fraction(units)) != units or Fraction(units) < 1 or kind not in RELATIVE:
+            raise ExecutionError(f"{name} must be off by 1 unit or more of {', '.join(RELATIVE)}")
+    return {name: (Fraction(units), kind) for name, (units, kind) in data.items()}
 
 
 INPUTS = (
@@ -89,5 +135,19 @@ def deployment(given: Any = None) -> dict[str, str]:
     >>> deployment()["format"]
     'float32: weights, inputs and every stored value'
     """
-    said = given.deployment if hasattr(given, "deployment") else sentences(**executions(given).to_json())
-    return {**said, "inputs": INPUTS}
+    if hasattr(given, "deployment"):
+        return {**given.deployment, "inputs": INPUTS}
+    meant = executions(given)
+    said = {**sentences(**{name: getattr(meant, name) for name in REPLAYED}), "inputs": INPUTS}
+    return {**said, "functions": assumed(meant)} if meant.functions else said
+
+
+def assumed(meant: Executions) -> str:
+    """What is assumed of functions, in a sentence.
+
+    >>> assumed(Executions(functions={"tanh": (Fraction(8), "y")}))
+    'assumed, measured and not proven: a computed tanh is off by at most 8 u of the result, u = 2**-24'
+    """
+    each = [f"a computed {n} is off by at most {units} u of {RELATIVE[k]}" for n, (units, k) in meant.functions.items()]
+    unit = 24 if meant.rounding == "nearest" else 23
+    return f"assumed, measured and not proven: {', '.join(each)}, u = 2**-{unit}"

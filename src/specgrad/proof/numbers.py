@@ -15,6 +15,8 @@ need("flint", "certificates need")
 from flint import fmpq  # noqa: E402 - the line above says what to install
 
 rational: Any = fmpq
+DIGITS = 24  # of float32: its unit roundoff is 2**-24
+LARGEST = ((1 << DIGITS) - 1) << (128 - DIGITS)  # float32's largest number
 PLACES = 64  # binary places after the point of ranges and errors, which are rounded outward
 
 

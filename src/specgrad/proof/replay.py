@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -31,13 +31,27 @@ from ..graph.transform import vjp
 from ..op import Op, Params, apply, run_spec
 from ..scalar import Array
 from . import pieces as pieces
+from .curves import CURVES, computed_error, curve_lines, natural_points, ranged, through_curve
+from .execution import Functions
 from .lines import Range, Sum, chosen, known, max_lines, relu_lines, through_max, through_relu, window_max
-from .numbers import PLACES, ReplayError, cells, larger, outward, positive, rational, rationals, total, zeros
+from .numbers import (
+    DIGITS,
+    LARGEST,
+    PLACES,
+    ReplayError,
+    cells,
+    larger,
+    outward,
+    positive,
+    rational,
+    rationals,
+    total,
+    zeros,
+)
 from .regions import CELLWISE, KERNELS, Met, begins, is_layout, joined, roundings, spread, summed_later
 from .regions import CONSTANT as FIXED
 
-DIGITS = 24  # of float32: its unit roundoff is 2**-24
-LARGEST = ((1 << DIGITS) - 1) << (128 - DIGITS)  # float32's largest number
+SCALE = 1 << 10  # of slopes and points that nobody gave
 SMALLEST = 126  # 2**-126 is its smallest normal number
 
 
@@ -47,17 +61,19 @@ class Model:
 
     fused: bool = True
     digits: int = DIGITS  # of the unit roundoff 2**-digits
+    functions: Functions = field(default_factory=dict)  # what is assumed of exp, tanh, ...
 
     @staticmethod
-    def of(execution: str, rounding: str) -> Model:
-        return Model(execution == "fused", DIGITS if rounding == "nearest" else DIGITS - 1)
+    def of(execution: str, rounding: str, functions: Functions | None = None) -> Model:
+        return Model(execution == "fused", DIGITS if rounding == "nearest" else DIGITS - 1, functions or {})
 
 
 @dataclass(frozen=True, eq=False)
 class Slopes:
     """Slopes of one relu or max_pool as whole numbers over `scale`: lower and upper, in the shape of its output.
 
-    For max_pool with a leading axis of taps, in the order of the window's relation.
+    For max_pool with a leading axis of taps, in the order of the window's relation. For other functions of one cell
+    they are points or slopes, as specgrad.proof.curves says.
     """
 
     lower: Array
@@ -141,7 +157,17 @@ class Replay:
             window, apart = node.params["window"], self._apart_of(args[0])
             most = None if apart is None else window_max(apart, window)
             return chosen(window_max(args[0].low, window), window_max(args[0].high, window), most)
+        if node.op.name in CURVES:
+            return self._curve(node, args[0])
         return self._linear(i, node, args)
+
+    def _curve(self, node: Node, x: Range) -> Range:
+        if x.constant:
+            raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
+        r = ranged(node, x, self._apart_of(x), computed_error(node, self.model.functions, x, self.model.digits))
+        if (r.largest > LARGEST).any():
+            raise ReplayError(f"node {node.name} may overflow in float32")
+        return r
 
     def _apart_of(self, r: Range) -> Array | None:
         """How far a value may be from its reference; None by node, where there is one value."""
@@ -268,17 +294,21 @@ class Replay:
         return absolute(node.op, [self._apart_of(self._argument(node, g)) for g in node.args], node.params)
 
     def _tightened(self, i: int) -> Range:
-        """Backward bounds of every cell whose reference may have either sign."""
-        r = self.ranges[i]
+        """Backward bounds of every cell whose reference may have either sign, or that a curve reads."""
+        r, curved = self.ranges[i], any(n.op.name in CURVES for n in self.graph.nodes if i in n.operands())
         low, high = r.ends[0].copy(), r.ends[1].copy()
         for cell in np.ndindex(low.shape):
-            if low[cell] < 0 < high[cell]:
+            if low[cell] < 0 < high[cell] or (curved and low[cell] < high[cell]):
                 self.on_step()
                 row = zeros(low.shape)
                 row[cell] = rational(1)
                 low[cell] = max(low[cell], self.lower(row, at=i))
                 high[cell] = min(high[cell], -self.lower(-row, at=i))
-        low, high = outward(low, -1), outward(high, 1)
+        return self._narrowed(i, outward(low, -1), outward(high, 1))
+
+    def _narrowed(self, i: int, low: Array, high: Array) -> Range:
+        """What is known of a node when its reference lies in low..high; other values lie within `apart` of it."""
+        r = self.ranges[i]
         apart = zeros(low.shape) if r.apart is None else r.apart
         return replace(r, low=larger(r.low, low - apart), high=-larger(-r.high, -high - apart), ends=(low, high))
 
@@ -334,26 +364,35 @@ class Replay:
         r = self.ranges[i]
         if node.op is INPUT or r.constant:
             return total(np.where(a > 0, a * r.low, a * r.high))
-        if node.op.name in ("relu", "max_pool"):
+        if node.op.name in THROUGH or node.op.name in CURVES:
             (arg,) = node.operands()
             if i not in self._known_lines:
                 self._known_lines[i] = self._lines(i, node, self.ranges[arg])
             below, above = self._known_lines[i]
-            rule = through_relu if node.op.name == "relu" else through_max
+            rule: Callable[..., tuple[Array, Any]] = THROUGH.get(node.op.name, through_curve)
             coefficients, constant = rule(node, a, below, above)
             _add(outer, arg, coefficients)
             return constant
         return self._through_linear(i, node, a, outer, inner)
 
-    def _lines(self, i: int, node: Node, x: Range) -> tuple[Array, tuple[Array, Array]]:
-        """The lower slopes, and the upper slopes with their intercepts, of a relu or max_pool."""
+    def _lines(self, i: int, node: Node, x: Range) -> tuple[Any, Any]:
+        """The lower and upper lines: slopes and intercepts; the lower ones of relu and max_pool have none."""
         given = self.slopes.get(i)
+        if given is None and node.op.name in CURVES:
+            given = Slopes(*natural_points(node, x, SCALE), SCALE)
         if given is None:
             raise ReplayError(f"the slopes of node {node.name} are missing")
-        taps = () if node.op.name == "relu" else (sum(1 for _ in node.params["window"].taps()),)
+        taps = (sum(1 for _ in node.params["window"].taps()),) if "window" in node.params else ()
+        signed = node.op.name in CURVES
         for slopes in (given.lower, given.upper):
-            if slopes.shape != taps + node.shape or slopes.dtype.kind not in "iu" or (slopes < 0).any():
+            if (
+                slopes.shape != taps + node.shape
+                or slopes.dtype.kind not in "iu"
+                or ((slopes < 0).any() and not signed)
+            ):
                 raise ReplayError(f"the slopes of node {node.name} must be whole, not negative, of {taps + node.shape}")
+        if signed:
+            return curve_lines(node, x, given.lower, given.upper, given.scale)
         lower, upper = (rationals(s) * rational(1, given.scale) for s in (given.lower, given.upper))
         return relu_lines(node, x, lower, upper) if not taps else max_lines(node, x, lower, upper)
 
@@ -367,6 +406,9 @@ class Replay:
             _add(inner if self._inside(node, node.args[k]) else outer, node.args[k], coefficients)
         offset = run_spec(node.op, fixed, node.params)
         return total(a * offset)
+
+
+THROUGH: Mapping[str, Callable[..., tuple[Array, Any]]] = {"relu": through_relu, "max_pool": through_max}
 
 
 def _add(by_position: dict[int, Array], position: Any, coefficients: Array) -> None:

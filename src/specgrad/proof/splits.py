@@ -12,7 +12,7 @@ What a leaf proves says specgrad.proof.batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -194,22 +194,41 @@ def replayed(
     proof: TreeProof,
     rows: Sequence[Alternative],
     on_step: Callable[[], None] = lambda: None,
+    only: Collection[int] | None = None,
 ) -> Iterator[Excluded]:
-    """Every leaf of a tree with its margins, in order; a proof of the wrong sizes or signs is refused."""
+    """Every leaf of a tree with its margins, in order; a proof of the wrong sizes or signs is refused.
+
+    only   parts that a prover asks about; a checker asks about all
+    """
     _check(graph, box, proof, rows, on_step)
-    root, first, at = Root(graph, *box, model, proof.tighten, on_step), 0, 0
-    for some in _batches(leaves(graph, *box, proof)):
-        pulls = []
-        for leaf in some:
-            count = len(leaf.sides(graph)) * len(rows)
-            pulls.append(proof.multipliers[at : at + count].astype(np.int64).reshape(len(rows), -1))
-            at += count
-        weights = _by_alternative(proof.weights[first : first + len(some)].astype(np.int64), rows)
-        first += len(some)
-        proven = root.margins(_packed(graph, some, proof, pulls, weights), rows, proof.narrow)
-        for n, leaf in enumerate(some):
+    root = Root(graph, *box, model, proof.tighten, on_step)
+    for some in _batches(_given(graph, box, proof, rows, only)):
+        weights = _by_alternative(np.stack([given.weights for given in some]), rows)
+        proven = root.margins(_packed(graph, some, proof, weights), rows, proof.narrow)
+        for n, given in enumerate(some):
             each = (proven.fraction(n, k) / int(w[n].sum()) for k, w in weights.items())
-            yield Excluded(leaf, None if proven.empty[n] else tuple(each))
+            yield Excluded(given.leaf, None if proven.empty[n] else tuple(each))
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """A leaf with what the proof gives for it. multipliers: (alternatives, cuts of nodes above it)."""
+
+    leaf: Leaf
+    weights: Array
+    multipliers: Array
+
+
+def _given(
+    graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], only: Collection[int] | None
+) -> Iterator[_Given]:
+    at = 0
+    for number, leaf in enumerate(leaves(graph, *box, proof)):
+        count = len(leaf.sides(graph)) * len(rows)
+        pulls = proof.multipliers[at : at + count].astype(np.int64).reshape(len(rows), -1)
+        at += count
+        if only is None or leaf.part in only:
+            yield _Given(leaf, proof.weights[number].astype(np.int64), pulls)
 
 
 def _check(
@@ -227,11 +246,15 @@ def _check(
         raise ReplayError(f"the weights of a tree must be of shape {(count, columns)}: leaves and rows")
     if proof.multipliers.shape != (cut * len(rows),):
         raise ReplayError("a tree needs a multiplier per leaf, alternative and cut of a node above the leaf")
-    if (proof.weights < 0).any() or (proof.multipliers < 0).any():
-        raise ReplayError("weights and multipliers must not be negative")
+    _check_signs(proof)
     if not all(w.any(axis=1).all() for w in _by_alternative(proof.weights, rows).values()):
         raise ReplayError("the weights of an alternative are all 0 at a leaf, so nothing excludes it there")
     _check_slopes(graph, proof, len(rows))
+
+
+def _check_signs(proof: TreeProof) -> None:
+    if (proof.weights < 0).any() or (proof.multipliers < 0).any():
+        raise ReplayError("weights and multipliers must not be negative")
 
 
 def _check_slopes(graph: Graph, proof: TreeProof, alternatives: int) -> None:
@@ -251,24 +274,22 @@ def _by_alternative(weights: Array, rows: Sequence[Alternative]) -> dict[int, Ar
     return dict(enumerate(np.split(weights, ends, axis=1)))
 
 
-def _batches(every: Iterator[Leaf]) -> Iterator[list[Leaf]]:
+def _batches(every: Iterator[_Given]) -> Iterator[list[_Given]]:
     """Leaves that are replayed at once: neighbours, all with slopes of their own or all without."""
-    some: list[Leaf] = []
-    for leaf in every:
-        if some and (len(some) == BATCH or (some[0].changed < 0) != (leaf.changed < 0)):
+    some: list[_Given] = []
+    for given in every:
+        if some and (len(some) == BATCH or (some[0].leaf.changed < 0) != (given.leaf.changed < 0)):
             yield some
             some = []
-        some.append(leaf)
-    yield some
+        some.append(given)
+    if some:
+        yield some
 
 
-def _packed(
-    graph: Graph, some: Sequence[Leaf], proof: TreeProof, pulls: Sequence[Array], weights: Mapping[int, Array]
-) -> Packed:
-    """Leaves as a replay of many takes them. pulls: per leaf (alternatives, cuts of nodes above it)."""
-    every = [leaf.sides(graph) for leaf in some]
-    nodes = sorted({cut.node for sides in every for cut, _ in sides})
-    sizes = {i: int(np.prod(graph.nodes[i].shape)) for i in nodes}
+def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Mapping[int, Array]) -> Packed:
+    """Leaves as a replay of many takes them."""
+    every = [given.leaf.sides(graph) for given in some]
+    sizes = {cut.node: int(np.prod(graph.nodes[cut.node].shape)) for sides in every for cut, _ in sides}
     confined = {i: (np.full((len(some), n), -np.inf), np.full((len(some), n), np.inf)) for i, n in sizes.items()}
     pushed = {i: np.zeros((2, len(some), len(weights), n), np.int64) for i, n in sizes.items()}
     for n, sides in enumerate(every):
@@ -278,17 +299,17 @@ def _packed(
                 least[cut.cell] = max(least[cut.cell], cut.at)
             else:
                 most[cut.cell] = min(most[cut.cell], cut.at)
-            pushed[cut.node][1 - side, n, :, cut.cell] += pulls[n][:, k]  # the narrower cut is worth at least as much
+            pushed[cut.node][1 - side, n, :, cut.cell] += some[n].multipliers[:, k]  # at the narrower cut they do more
 
     def shaped(i: int, array: Array) -> Array:
         return array.reshape(*array.shape[:-1], *graph.nodes[i].shape)
 
-    own = {i: s[[leaf.changed for leaf in some]] for i, s in proof.slopes.items()} if some[0].changed >= 0 else {}
+    records = [given.leaf.changed for given in some]
     return Packed(
-        np.stack([leaf.low for leaf in some]),
-        np.stack([leaf.high for leaf in some]),
+        np.stack([given.leaf.low for given in some]),
+        np.stack([given.leaf.high for given in some]),
         {i: (shaped(i, least), shaped(i, most)) for i, (least, most) in confined.items()},
         weights,
-        own,
+        {i: slopes[records].astype(np.int64) for i, slopes in proof.slopes.items()} if records[0] >= 0 else {},
         {i: (shaped(i, both[0]), shaped(i, both[1])) for i, both in pushed.items()},
     )

@@ -6,7 +6,7 @@
            0.5                 tensors in the order of their declarations
            0.25
 
-Cells are float32 numbers, written so that reading them as float64 or as decimals gives them back exactly.
+Cells are float32 numbers, in the shortest decimals that give them back exactly when they are read as float64.
 """
 
 from __future__ import annotations

@@ -82,6 +82,10 @@ error: four ends, each moved outward by up to 4 units of its size."""
 SMOOTH_LINE = 64 * U
 """Times (1 + taps)**2: a plane of a smooth maximum evaluates it once per tap, each time within (taps + 20)*U."""
 
+SOFTMAX = 32 * U
+"""Times (taps + 8): lines of a softmax are sums over its taps of exponentials (8 units), their chords and offsets, each
+of a few operations, relative to the sizes that are added: (taps + 24) units at most, twice where a slope is rounded."""
+
 SHARES = 4 * U
 """Times (taps + 8): sums of shares and of p*log(p), with log within REFERENCE_ULPS units."""
 

@@ -11,6 +11,7 @@ from ...ops.smooth_pool import SMOOTH_MAX_POOL
 from ...rounding.ball import Ball
 from .joint import Bilinear, Larger
 from .layers import AxisMax, Cell, Convolved, Identity, Layer, Linear, Opaque, Taps, tensor
+from .softmax import Softmax, parts_of
 
 
 def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int, Ball]) -> Layer:
@@ -37,6 +38,8 @@ def layer_of(graph: Graph, i: int, varying: dict[int, Any], constants: dict[int,
         return Bilinear(i, node, sources, args)
     if node.op.name in ("maximum", "minimum"):
         return Larger(i, node, sources, args)
+    if (parts := parts_of(graph, i)) is not None and parts.source in varying:
+        return Softmax(i, node, parts)
     return _relaxed(graph, i, node, sources) if len(sources) == 1 else Opaque(i, node, sources)
 
 

@@ -41,6 +41,7 @@ from .classify import layer_of
 from .deviation import moved
 from .joint import Bilinear, Larger, Routed, candidates
 from .layers import Convolved, Gate, Joint, Layer, Linear, Opaque, Relaxed, rows_dot, tensor
+from .softmax import Parts, Softmax, below_maximum, quotient_error, relative_error, sum_of, total_error
 
 SINGLE_BOXES = 2.0**-10  # radii of the inputs as a share of their sizes, from which on float32 is good enough
 
@@ -159,6 +160,8 @@ class Forward:
             size = size * (1 if isinstance(layer, Linear) else 4)  # a product has four terms of that size
         elif isinstance(layer, Routed):
             error, size = self._put_error(i, node)
+        elif isinstance(layer, Softmax):
+            error, size = self._softmax_error(layer), self.balls[i].size
         else:
             error, size = self._function_error(i, node)
             if isinstance(layer, Larger):
@@ -169,7 +172,9 @@ class Forward:
         mixes = not node.op.exact or not isinstance(layer, Linear)
         depth = max((self.depth[s] for s in layer.sources), default=0) + int(mixes)
         self._enter(layer, depth, error, size)
-        if not self.rules.arithmetic.fused:
+        if not self.unbounded:
+            self._within(i, layer)
+        if not self.rules.arithmetic.fused and not isinstance(layer, Softmax):
             self.state.merged |= {(s, i) for s in layer.sources if self.continues(s, i)}
 
     def _layer(self, i: int, node: Node) -> Layer:
@@ -181,7 +186,10 @@ class Forward:
             return Routed(i, node, sources, gy, index) if known else Opaque(i, node, sources)
         if (gate := self._gate(i, node)) is not None:
             return gate
-        return layer_of(self.graph, i, self.layers, self._constants(node))
+        layer = layer_of(self.graph, i, self.layers, self._constants(node))
+        if isinstance(layer, Softmax) and (self.unbounded or not np.isfinite(self._softmax_error(layer)).all()):
+            return Opaque(i, node, sources)
+        return layer
 
     def _constants(self, node: Node) -> dict[int, Ball]:
         return {a: self.balls[a] for a in node.operands() if a not in self.layers}
@@ -227,6 +235,9 @@ class Forward:
 
     def _deviate(self, i: int, node: Node, layer: Layer, error: Array) -> Array:
         """Enter how far values of node i may be from its reference; what is left to be charged as its error."""
+        if isinstance(layer, Softmax):
+            self.deviation[i] = error
+            return np.zeros(node.shape)
         if not isinstance(layer, Linear | Bilinear) or node.op.transcendental:
             self.deviation[i] = moved(self.rules, node, self.balls, self.deviation, i) + error
             return np.zeros(node.shape)
@@ -327,6 +338,55 @@ class Forward:
             self.rules.arithmetic, count, stores
         )
         return np.where(count == 0, 0.0, error) * SUMS + (0.0 if varies else radii * SUMS), 4 * sizes
+
+    # --- softmax ------------------------------------------------------------------------------------------------------
+
+    def _softmax_error(self, layer: Softmax) -> Array:
+        """Its reference is the softmax of its source's; rounding of all its parts is one error of the result."""
+        parts, (_, most) = layer.parts, layer.interval(self.state.ends[layer.parts.source])
+        least = np.maximum(float(bool(parts.shift)) / 2, self.balls[parts.total[-1]].low)
+        taps = layer.node.shape[parts.axis]
+        with np.errstate(all="ignore"):
+            return quotient_error(self.rules.arithmetic, self._relative(parts), taps, most[0].numpy(), least)
+
+    def _relative(self, parts: Parts) -> Array:
+        """How far exponentials may be from those of the source's reference, relative to them."""
+        z = parts.exponent
+        moved = self.deviation[z] if z in self.layers else self.balls[z].radius
+        if parts.shift:
+            moved = self._off(z) + self._shifted(parts.source, z, parts.shift)
+        return relative_error(self.rules.arithmetic, moved, parts.axis)
+
+    def _shifted(self, source: int, user: int, chain: Sequence[int]) -> float:
+        """How far a maximum that is subtracted from its own cells may be from the largest of their references."""
+        read = [*chain, source] if self.continues(source, user) else chain
+        return float(sum(np.max(self._off(p)) for p in read))
+
+    def _off(self, p: int) -> Array:
+        """How far values of node p may be from its exact function of what it reads."""
+        return self.deviation[p] + self.state.errors[p][0].numpy() if p in self.layers else self.balls[p].radius
+
+    def _within(self, i: int, layer: Layer) -> None:
+        """What is known of a softmax and its parts, whatever their own intervals: x - max x <= 0, the sum >= 1."""
+        low, high = self.ends(i)
+        error = self.state.errors[i][0].numpy() * SLACK
+        if isinstance(layer, Softmax):
+            least, most = (end[0].numpy() for end in layer.interval(self.state.ends[layer.parts.source]))
+            low, high = np.maximum(low, least - error), np.minimum(high, most + error)
+        elif (chain := below_maximum(self.graph, i)) is not None:
+            top = error + self._shifted(self.graph.nodes[i].operands()[0], i, chain)
+            low, high = np.minimum(low, top), np.minimum(high, top)
+        elif (parts := sum_of(self.graph, i)) is not None:
+            taps = self.graph.nodes[parts.numerator].shape[parts.axis]
+            relative, lost = total_error(self.rules.arithmetic, self._relative(parts), taps)
+            one = np.maximum(1 - relative - lost, 0.0).reshape(low.shape) / SLACK
+            low, high = np.maximum(low, one), np.maximum(high, one)
+        else:
+            return
+        self.narrow(i, low, high)
+        ball = self.balls[i]
+        if (e := ball.expansion) is not None:  # its inputs move it no farther than that
+            self.balls[i] = replace(ball, expansion=replace(e, carried=np.minimum(e.carried, ball.radius)))
 
     # --- gates --------------------------------------------------------------------------------------------------------
 

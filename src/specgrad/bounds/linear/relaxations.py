@@ -219,7 +219,7 @@ def smooth_largest(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, bet
 
     low, high = torch.where(inside, low, 0.0), torch.where(inside, high, 0.0)
     size, taps = torch.maximum(low.abs(), high.abs()).amax(0), low.shape[0]
-    weights, entropy, defect = _shares(low / 2 + high / 2, inside, zeros, beta)
+    weights, entropy, defect = shares(low / 2 + high / 2, inside, zeros, beta)
     below = (entropy - 2 * defect * (entropy + 1)) / beta - defect * size
     slope, above = _corner(f, low, high, inside)
     slack = ledger.SMOOTH_LINE * (1 + taps) ** 2 * (size + f(high).abs() + f(low).abs() + 1 / beta)
@@ -230,7 +230,7 @@ def smooth_largest(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, bet
     )
 
 
-def _shares(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> tuple[Tensor, Tensor, Tensor]:
+def shares(x: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> tuple[Tensor, Tensor, Tensor]:
     """The taps' shares p at x, a lower bound of their entropy H, and an upper bound of abs(1 - their sum), q included.
 
     p are whatever numbers come out: nothing here rests on how well exp is computed, only on sums, products and log.

@@ -15,6 +15,7 @@ from ..box import Bounds, Box
 from ..crown import crown
 from ..search.attack import DeployedNetwork
 from ..search.certify import Verdict
+from ..search.positions import of_scores
 from .growth import LayerBounds, layers_of
 from .image import Pair
 from .splits import Worst, figures, part_of, worst_of
@@ -64,6 +65,8 @@ def figures_of(
 ) -> Figures:
     """Boxes are computed again, over the whole question. original: the input that the question stays around."""
     shape = graph.nodes[next(p for p in graph.input_positions if graph.nodes[p].op is INPUT)].shape
+    pair = _pair(verdict, graph, question, original, shape)
+    graph, _ = of_scores(graph, question)  # what was searched: nodes of trees go by their positions in it
     ends = question.cases[0].outer()
     bounds, rows, without = None, [], ""
     try:
@@ -73,7 +76,6 @@ def figures_of(
         without = str(error)
     trees = tuple(tuple(tree for _, tree in case) for case in verdict.trees)
     worst = _worst(verdict, graph, question, trees)
-    pair = _pair(verdict, graph, question, original, shape)
     return Figures(graph, question, bounds, rows, without, trees, worst, pair)
 
 

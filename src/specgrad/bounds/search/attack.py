@@ -23,7 +23,6 @@ from ...properties.property import Alternative, Case, as_float
 from ...scalar import Array
 from .deployed import deployed_graph
 from .joined import Network, outputs_of
-from .question import Question
 
 INSIDE = 1 - 2.0**-18  # of a ball's radius, so that rounding to float32 does not leave it
 LINEAR: Callable[[float], float] = lambda t: 0.5 * (1 - t)  # steps shrink evenly: far
@@ -225,18 +224,20 @@ def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | N
     return None
 
 
-def confirm_on_onnxruntime(question: Question, point: Counterexample, case: Case) -> Counterexample:
+def confirm_on_onnxruntime(
+    networks: Sequence[Network], interface: Interface | None, point: Counterexample, case: Case
+) -> Counterexample:
     """The counterexample by the names of its parts, with one more engine that agrees, if it is there and does.
 
     Every network is run in a process of its own, from the ONNX file (path or bytes) that it was read from; without one,
     its graph is written as ONNX.
     """
-    point = replace(point, named=question.named(point.x, point.y))
+    point = point if interface is None else replace(point, named=interface.named(point.x, point.y))
     if any(find_spec(package) is None for package in ("onnxruntime", "onnx")):
         return point
-    interface = question.stated.interface or Interface(tuple(range(point.x.size)))
+    interface = interface or Interface(tuple(range(point.x.size)))
     try:
-        y = outputs_of(question.networks, interface, point.x, _on_onnxruntime)
+        y = outputs_of(networks, interface, point.x, _on_onnxruntime)
     except SpecgradError:  # what ONNX has no words for is not run there, or gave no answer; the counterexample stands
         return point
     return replace(point, confirmed=(*point.confirmed, "onnxruntime")) if case.contains(y) else point

@@ -23,6 +23,8 @@ from ...proof.tree import OpenPart, Tree
 from ...properties.property import Alternative, Case, as_float
 from ...scalar import Array
 from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on_onnxruntime
+from .joined import Network
+from .positions import at_positions, of_scores
 from .question import Question, cells_of, graph_and_property, question_of
 
 __all__ = ["Verdict", "certify", "graph_and_property", "target"]
@@ -116,13 +118,18 @@ def certify(
     need("torch", "certify needs")
     _check_arithmetic(arithmetic)
     question = question_of(model, statement, low=low, high=high, norm=norm, shape=shape)
-    run = _Run(question, time.monotonic() + seconds, progress, arithmetic)
+    searched, asked = of_scores(question.graph, question.stated)
+    plain = searched is question.graph
+    part = question if plain else Question((Network("", searched),), searched, asked)
+    run = _Run(part, time.monotonic() + seconds, progress, arithmetic)
     answers = []
-    for case in question.stated.cases:
+    for case in asked.cases:
         answers.append(run.settle(case))
         if answers[-1].verdict == "counterexample":
             break
     verdict = replace(_joined(answers), deployment=deployment(arithmetic), notes=question.notes)
+    if not plain and verdict.counterexample is not None:
+        verdict = replace(verdict, counterexample=at_positions(question, verdict.counterexample))
     if verdict.verdict == "counterexample" and isinstance(statement, tuple):
         x = cells_of(statement[0], question.networks[0].graph)
         return replace(verdict, reason=_at_the_input(run.network, x, statement[1]))
@@ -220,7 +227,8 @@ class _Run:
         return counterexample
 
     def _broken(self, case: Case, counterexample: Counterexample) -> Verdict:
-        confirmed = confirm_on_onnxruntime(self.question, counterexample, case)
+        asked = self.question
+        confirmed = confirm_on_onnxruntime(asked.networks, asked.stated.interface, counterexample, case)
         return Verdict("counterexample", confirmed, ((),), self.stages, 0)
 
     def _bounded(self, case: Case) -> tuple[Case, list[float], list[_Row], Any, str]:

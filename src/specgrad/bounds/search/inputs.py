@@ -141,6 +141,17 @@ class Boxes:
 
         Weights are found on the lines over the inputs; one more backward pass proves what they give.
         """
+        weights = self.weights(low, high, margins, a)
+        weights = (weights * 2**20).round() / 2**20  # few digits: products with rows of small whole numbers are exact
+        rows, limits = torch.einsum("nkr,ro->nko", weights, self.rows), torch.einsum("nkr,r->nk", weights, self.targets)
+        terms = torch.einsum("nkr,ro->nko", weights, self.rows.abs())
+        seeds = rows.reshape(*rows.shape[:2], *self.shapes[self.output])
+        lower = self._proven(backward(state, {self.output: seeds}), self.root.slack(self.output, rows))
+        return lower - limits - self._own(terms, limits)
+
+    @torch.no_grad()
+    def weights(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor) -> Tensor:
+        """Weights (N, alternatives, rows), each with the sum 1, that make the lines over the inputs exclude most."""
         middle, radius = ((low + high) / 2)[:, None], ((high - low) / 2)[:, None]
         offset = margins - (a * middle).sum(2) + (a.abs() * radius).sum(2)
         mine = self.owner == torch.arange(self.count)[:, None]
@@ -157,12 +168,7 @@ class Boxes:
             better = value > best
             best, weights = torch.where(better, value, best), torch.where(better[..., None], w, weights)
             pull = pull + 2 / math.sqrt(1 + step) * at / (at.abs().amax(2, keepdim=True) + 1e-30)
-        weights = (weights * 2**20).round() / 2**20  # few digits: products with rows of small whole numbers are exact
-        rows, limits = torch.einsum("nkr,ro->nko", weights, self.rows), torch.einsum("nkr,r->nk", weights, self.targets)
-        terms = torch.einsum("nkr,ro->nko", weights, self.rows.abs())
-        seeds = rows.reshape(*rows.shape[:2], *self.shapes[self.output])
-        lower = self._proven(backward(state, {self.output: seeds}), self.root.slack(self.output, rows))
-        return lower - limits - self._own(terms, limits)
+        return weights
 
     def _own(self, terms: Tensor, limits: Tensor) -> Tensor:
         """What our roundings of the weighted rows and limits may hide, many times over."""

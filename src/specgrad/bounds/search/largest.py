@@ -236,7 +236,9 @@ class _Search:
             from .prove import NoCertificateError, prove
 
             try:
-                certificate = prove(self.model, (self.x, self.label, eps), **self.options)
+                seconds = max(1.0, self.deadline - time.monotonic())
+                options = {**self.options, "trees": verdict.trees, "seconds": seconds}
+                certificate = prove(self.model, (self.x, self.label, eps), **options)
             except NoCertificateError as error:
                 self.reason = f"at {shown(eps)}: {error}"
                 return "holds without a certificate"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,46 +12,137 @@ import torch
 from torch import Tensor
 
 from ...graph.graph import Graph, Node
-from ...proof.certificate import SCALE, CaseProof, Proof, encode
+from ...op import apply
+from ...proof.certificate import SCALE, CaseProof, Excluded, OpenAlternativeError, Proof, Proven, check_case, encode
+from ...proof.curves import CHORD, CURVES
+from ...proof.execution import executions
 from ...proof.pieces import VECTOR_PLACES
 from ...proof.replay import Slopes
+from ...proof.tree import Tree
 from ...properties.property import Alternative, Case, Property, as_float
+from ...rounding.arithmetic import Arithmetic
 from ...scalar import Array
 from ..linear import relaxations as relax
-from ..linear.layers import Taps, tensor
+from ..linear.layers import Cell, Taps, tensor
 from ..linear.network import Forward
 from ..linear.tighten import output_ends
+from .certify import target
 from .deployed import deployed_graph
+from .inputs import Boxes
 from .pieces import piecewise
 from .subproblems import Bounder, root_forward
+from .tree_prover import Step, TreeProver
 
 STEPS = 60
 SECONDS = 30.0  # for vectors of one row
 
 
+Trees = Sequence[tuple[Sequence[int], Tree]]  # of a case: numbers of alternatives, and the tree that excludes them
+
+
 def prove(graph: Graph, statement: Property, arithmetic: Any = None) -> list[CaseProof]:
     """A proof per case, by linear bounds without splits; whether it is one, the checker says."""
     graph = deployed_graph(graph)
-    return [_case(graph, case, {} if arithmetic is None else {"arithmetic": arithmetic}) for case in statement.cases]
+    return [_case(graph, case, _options(arithmetic)) for case in statement.cases]
 
 
 def certificate(graph: Graph, statement: Property, arithmetic: Any = None) -> tuple[bytes, bytes]:
     """The bytes of a certificate's two files, for the executions that `arithmetic` describes."""
-    return encode(deployed_graph(graph), prove(graph, statement, arithmetic), arithmetic)
+    meant = Arithmetic() if arithmetic is None else arithmetic
+    return encode(deployed_graph(graph), prove(graph, statement, meant), meant)
+
+
+def prove_by_trees(
+    graph: Graph,
+    statement: Property,
+    trees: Sequence[Trees],
+    arithmetic: Any = None,
+    deadline: Callable[[], None] = lambda: None,
+    step: Step | None = None,
+    refine: bool = True,
+) -> list[tuple[CaseProof, Proven]]:
+    """A proof per case, every leaf of which the checker's code has accepted, and what it has proven.
+
+    trees    per case; alternatives of no tree are proven on the whole box, or else by cuts that are made here
+    refine   cut further where trees leave something open
+    """
+    graph, proofs = deployed_graph(graph), []
+    for case, given in zip(statement.cases, trees, strict=True):
+        proofs.append(_case_by_trees(graph, case, given, arithmetic, deadline, step, refine))
+    return proofs
+
+
+def _options(arithmetic: Any) -> dict[str, Any]:
+    return {} if arithmetic is None else {"arithmetic": arithmetic}
+
+
+def _case_by_trees(
+    graph: Graph,
+    case: Case,
+    given: Trees,
+    arithmetic: Any,
+    deadline: Callable[[], None],
+    step: Step | None,
+    refine: bool,
+) -> tuple[CaseProof, Proven]:
+    low, high, forward = _walked(graph, case, _options(arithmetic))
+    todo = [(list(numbers), tree) for numbers, tree in given]
+    alone = sorted(set(range(len(case.alternatives))) - {k for numbers, _ in todo for k in numbers})
+    whole, said = _whole_box(forward, case, alone), dict[int, Excluded]()
+    while whole:
+        try:
+            proven = check_case(graph, CaseProof(low, high, tuple(whole.values())), executions(arithmetic), deadline)
+            said = dict(zip(whole, proven.alternatives, strict=True))
+            break
+        except OpenAlternativeError as error:
+            if not refine:
+                raise
+            todo.append(([list(whole)[error.alternative]], Tree()))
+            del whole[todo[-1][0][0]]
+    proofs, by_tree = [], dict[int, int]()
+    for n, (numbers, tree) in enumerate(todo):
+        prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)
+        proof, each = prover.proof(tree, deadline, step, refine)
+        proofs.append(proof)
+        said |= dict(zip(numbers, each, strict=True))
+        by_tree |= dict.fromkeys(numbers, n)
+    numbered = enumerate(case.alternatives)
+    alternatives = tuple(whole[k] if k in whole else (a.rows, a.limits, by_tree[k]) for k, a in numbered)
+    proven = Proven(low, high, tuple(said[k] for k in range(len(alternatives))))
+    return CaseProof(low, high, alternatives, tuple(proofs)), proven
+
+
+def _boxes(forward: Forward, case: Case, numbers: Sequence[int]) -> Boxes:
+    some = [case.alternatives[k] for k in numbers]
+    rows = torch.from_numpy(np.concatenate([a.rows for a in some]))
+    targets = torch.tensor([target(limit) for a in some for limit in a.limits], dtype=torch.float64)
+    return Boxes(forward, rows, targets, [k for k, a in enumerate(some) for _ in a.limits])
+
+
+def _walked(graph: Graph, case: Case, options: Mapping[str, Any]) -> tuple[Array, Array, Forward]:
+    shape = graph.nodes[graph.input_positions[0]].shape
+    low, high = (end.reshape(shape) for end in case.outer())
+    return low.astype(np.float32), high.astype(np.float32), root_forward(graph, low, high, **options)
 
 
 def _case(graph: Graph, case: Case, options: Mapping[str, Any]) -> CaseProof:
-    shape = graph.nodes[graph.input_positions[0]].shape
-    low, high = (end.reshape(shape) for end in case.outer())
-    forward = root_forward(graph, low, high, **options)
+    low, high, forward = _walked(graph, case, options)
+    return CaseProof(low, high, tuple(_whole_box(forward, case, range(len(case.alternatives))).values()))
+
+
+def _whole_box(
+    forward: Forward, case: Case, numbers: Sequence[int]
+) -> dict[int, tuple[Array, tuple[Fraction, ...], Proof | int]]:
+    """Proofs of some alternatives without splits."""
     common = _common_slopes(forward)
-    deep = tuple(i for i in _relu_inputs(graph) if forward.depth.get(i, 0) > 1)
-    proofs = tuple((a.rows, a.limits, _proof(forward, a, common, deep)) for a in case.alternatives)
-    return CaseProof(low.astype(np.float32), high.astype(np.float32), proofs)
+    deep = tuple(i for i in _read_by_lines(forward.graph) if forward.depth.get(i, 0) > 1)
+    some = ((k, case.alternatives[k]) for k in numbers)
+    return {k: (a.rows, a.limits, _proof(forward, a, common, deep)) for k, a in some}
 
 
-def _relu_inputs(graph: Graph) -> list[int]:
-    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu"]
+def _read_by_lines(graph: Graph) -> list[int]:
+    """What a relu reads, or a function that bends."""
+    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in CURVES]
 
 
 def _proof(forward: Forward, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]) -> Proof:
@@ -92,14 +184,37 @@ def _whole(x: Any) -> Array:
 
 
 def _common_slopes(forward: Forward) -> dict[int, Slopes]:
-    """crown's lines for every relu and max_pool, each by itself; the checker asks for those too that crown knows."""
+    """crown's lines for every node that has lines, by itself; the checker asks for those too that crown knows."""
     slopes = {}
     for i, node in enumerate(forward.graph.nodes):
-        if node.op.name in ("relu", "max_pool"):
+        if node.op.name in ("relu", "max_pool") or node.op.name in CURVES:
             (source,) = node.operands()
             low, high = (tensor(end)[None] for end in forward.ends(source))
-            slopes[i] = _relu(low, high) if node.op.name == "relu" else _max(node, source, (low, high))
+            if node.op.name == "max_pool":
+                slopes[i] = _max(node, source, (low, high))
+            else:
+                slopes[i] = _relu(low, high) if node.op.name == "relu" else _curve(node, low, high)
     return slopes
+
+
+def _curve(node: Node, low: Tensor, high: Tensor) -> Slopes:
+    """crown's slopes, or the points of a grid whose tangents are nearest to them; CHORD where that is nearer."""
+    lines = Cell(0, node, (0,)).lines((low, high))
+    if CURVES[node.op.name](node.params).is_straight:
+        return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
+    lower, upper = (_points(node, low[0], high[0], s[0]) for s in (lines.lower_slope, lines.upper_slope))
+    return Slopes(lower, upper, SCALE)
+
+
+def _points(node: Node, low: Tensor, high: Tensor, wanted: Tensor) -> Array:
+    share = torch.linspace(0, 1, SCALE + 1, dtype=low.dtype).view(-1, *(1,) * low.ndim)
+    grid = (low + (high - low) * share).requires_grad_()
+    values = apply(node.op, grid, **node.params)
+    (slopes,) = torch.autograd.grad(values.sum(), grid)
+    chord = (values[-1] - values[0]) / torch.where(high > low, high - low, 1.0)
+    best, at = (slopes - wanted).abs().min(0)
+    points: Array = torch.where((chord - wanted).abs() <= best, CHORD, at).detach().numpy().astype(np.int16)
+    return points
 
 
 def _relu(low: Tensor, high: Tensor) -> Slopes:

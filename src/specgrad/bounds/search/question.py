@@ -19,6 +19,7 @@ from ...properties.vnnlib import read
 from ...scalar import Array
 from .deployed import at_the_property, deployed_constants, deployed_graph, refuse_other_formats, rounded_constants
 from .joined import Network, check_cells, interface_of, is_plain, joined, networks_of
+from .positions import another_position
 
 Around = tuple[Any, int, Fraction | float]  # (x, label, eps)
 
@@ -36,10 +37,6 @@ class Question:
     def is_joined(self) -> bool:
         """Whether the graph is another than that of the only network."""
         return self.stated.interface is not None or len(self.networks) > 1
-
-    def named(self, x: Array, y: Array) -> dict[str, Array]:
-        """A point by the names of inputs and outputs; nothing where there is one of each."""
-        return {} if self.stated.interface is None else self.stated.interface.named(x, y)
 
 
 def question_of(
@@ -62,16 +59,21 @@ def question_of(
     given = [(n, _graph(m, stated, shape, n), m if _is_file(m) else None) for n, m in models]
     networks = tuple(Network(n, deployed_constants(graph), source) for n, graph, source in given)
     if around:
-        x, label, eps = stated
-        outputs = sum(math.prod(s) for s in networks[0].outputs)
-        cells = cells_of(x, networks[0].graph)
-        stated = robustness(cells, label, eps, outputs, low=low, high=high, norm=norm)
+        stated = _around(networks[0], stated, {"low": low, "high": high, "norm": norm})
     check_cells(networks, stated)
     stated = _with_interface(stated, networks)
     check_cases(stated)
     whole = networks[0].graph if stated.interface is None else joined(networks, stated.interface)
     notes = (*dict.fromkeys(note for _, graph, _ in given for note in rounded_constants(graph)), *_left_out(stated))
     return Question(networks, deployed_graph(whole), stated, notes)
+
+
+def _around(network: Network, stated: Around, limits: dict[str, Any]) -> Property:
+    x, label, eps = stated
+    cells = cells_of(x, network.graph)
+    if is_plain(network.graph) and (positions := another_position(cells, label, eps, network.graph, **limits)):
+        return positions
+    return robustness(cells, label, eps, sum(math.prod(s) for s in network.outputs), **limits)
 
 
 def graph_and_property(model: Any, statement: Any, **options: Any) -> tuple[Graph, Property]:

@@ -1,0 +1,254 @@
+"""Proofs with splits, from a tree that a search found: weights per leaf, the exact margin of each, more cuts if needed.
+
+What the float search called excluded by a hair may be open in exact arithmetic, whose lines are coarser: such a leaf is
+cut again across the input that promises most. Nothing here needs to be right: the checker's own code says what a leaf
+proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...graph.graph import INPUT, Graph
+from ...proof.batch import MULTIPLIERS, SLOPES
+from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves
+from ...proof.execution import executions
+from ...proof.splits import Excluded as ProvenLeaf
+from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
+from ...proof.tree import Cut, Tree
+from ...properties.property import Case, as_float
+from ...scalar import Array
+from ..linear.network import Forward
+from ..linear.tighten import output_ends
+from .inputs import Boxes, Open
+from .subproblems import Bounder, Problems, root_forward
+
+WEIGHTS = 1 << 10  # weights of several rows are whole numbers that add up to about this
+STEPS = 20  # of the search for slopes and multipliers of a leaf
+SMALL = 1 << 12  # cells of hidden layers up to which all ranges are narrowed at every leaf
+NOTHING = np.zeros((0, 0), np.int32)
+Step = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Hint:
+    """What a file gives for a leaf: weights, multipliers (alternatives, cuts of nodes), lower slopes of relus."""
+
+    weights: Array
+    multipliers: Array
+    slopes: Mapping[int, Array] = field(default_factory=dict)
+
+
+class TreeProver:
+    """Proofs of some alternatives of a case by one tree.
+
+    boxes     float bounds of all their rows on boxes of inputs
+    numbers   the alternatives
+    """
+
+    def __init__(self, forward: Forward, case: Case, numbers: Sequence[int], boxes: Boxes, arithmetic: Any) -> None:
+        self.graph, self.boxes, self.numbers, self.arithmetic = forward.graph, boxes, numbers, executions(arithmetic)
+        self.forward, self.options = forward, {} if arithmetic is None else {"arithmetic": arithmetic}
+        self._bounders: dict[bytes, tuple[Bounder, list[int]]] = {}
+        shape = self.graph.nodes[self.graph.input_positions[0]].shape
+        low, high = (end.reshape(shape).astype(np.float32) for end in case.outer())
+        self.box = low, high
+        self.rows = [(case.alternatives[k].rows.astype(int), case.alternatives[k].limits) for k in numbers]
+        self.tighten = tuple(i for i in relu_inputs(self.graph) if forward.depth.get(i, 0) > 1)
+
+        self.is_small = sum(int(np.prod(self.graph.nodes[i].shape)) for i in self.tighten) <= SMALL
+
+    def proof(
+        self, tree: Tree, deadline: Callable[[], None], step: Step | None = None, refine: bool = True
+    ) -> tuple[TreeProof, list[Excluded]]:
+        """A proof whose leaves the checker's code accepts, and what it says of every alternative.
+
+        refine   cut leaves further that the tree leaves open
+
+        An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
+        """
+        hints: dict[int, Hint] = {}
+        tree, proven = deepcopy(tree), dict[int, tuple[Fraction, ...] | None]()
+        worst: OpenLeafError | None = None
+        while True:
+            parts = [part for part, cut in tree.preorder() if cut is None]
+            whole = self._whole(tree, hints, parts)
+            order = {n: part for n, (part, _) in enumerate(tree.preorder())}
+            asked = {n for n, part in order.items() if part not in proven}
+            open_: list[tuple[int, ProvenLeaf]] = []
+            try:
+                for each in proven_leaves(self.graph, self.box, whole, self.rows, self.arithmetic, deadline, asked):
+                    if each.margins is None or min(each.margins) > 0:
+                        proven[order[each.leaf.part]] = each.margins
+                    else:
+                        open_.append((order[each.leaf.part], each))
+                    if step is not None:
+                        step("leaves of the proof", len(proven), len(parts))
+            except OutOfTimeError as error:
+                raise worst or error from None
+            if not open_:
+                return whole, self._said([proven[part] for part in parts])
+            worst = worst or self._error(min((e for _, e in open_), key=lambda e: min(e.margins or ())))
+            if not refine or not all(_can_be_cut(e.leaf) for _, e in open_):
+                raise worst
+            self._refine(tree, [(part, e.leaf) for part, e in open_])
+
+    def _error(self, each: ProvenLeaf) -> OpenLeafError:
+        assert each.margins is not None
+        least = min(each.margins)
+        return OpenLeafError(self.graph, each.leaf, self.numbers[each.margins.index(least)], least)
+
+    def _said(self, margins: Sequence[tuple[Fraction, ...] | None]) -> list[Excluded]:
+        least = [min(some) for some in zip(*(m for m in margins if m is not None), strict=True)]
+        return [
+            Excluded(tuple(map(tuple, rows.tolist())), tuple(limits), margin, len(margins))
+            for (rows, limits), margin in zip(self.rows, least, strict=True)
+        ]
+
+    def _whole(self, tree: Tree, hints: dict[int, Hint], parts: Sequence[int]) -> TreeProof:
+        """The tree with what is known of its leaves; enters hints for new ones."""
+        arrays = arrays_of(tree)
+        every = dict(zip(parts, leaves(self.graph, *self.box, TreeProof(*arrays, NOTHING)), strict=True))
+        fresh = [part for part in parts if part not in hints]
+        for k in range(0, len(fresh), self.boxes.batch):
+            some = fresh[k : k + self.boxes.batch]
+            hints |= zip(some, self._hints([every[part] for part in some]), strict=True)
+        mine = [(every[part].part, hints[part]) for part in parts]
+        changed = [(number, hint.slopes) for number, hint in mine if hint.slopes]
+        relus = sorted({i for _, slopes in changed for i in slopes})
+        nodes = {cut.node for cut in tree.cuts if cut is not None}
+        return TreeProof(
+            *arrays,
+            np.stack([hint.weights for _, hint in mine]).astype(np.int32),
+            self.tighten,
+            self.is_small or not nodes or bool(nodes & set(self.graph.input_positions)),
+            np.concatenate([hint.multipliers.ravel() for _, hint in mine]).astype(np.int32),
+            np.array([number for number, _ in changed], np.int32),
+            {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
+        )
+
+    def _none(self, relu: int) -> Array:
+        """Slopes of a relu that is settled on a leaf's box."""
+        return np.zeros((len(self.rows), *self.graph.nodes[relu].shape), np.int64)
+
+    def _hints(self, some: Sequence[Leaf]) -> list[Hint]:
+        """What the float bounds know of leaves."""
+        sides = [leaf.sides(self.graph) for leaf in some]
+        plain = [n for n, cuts in enumerate(sides) if not cuts]
+        cut = [n for n, cuts in enumerate(sides) if cuts]
+        hints: dict[int, Hint] = {}
+        if plain:
+            weights = self._weights([some[n] for n in plain])
+            hints |= {
+                n: Hint(row, np.zeros((len(self.rows), 0), np.int64)) for n, row in zip(plain, weights, strict=True)
+            }
+        boxes: dict[bytes, list[int]] = {}
+        for n in cut:
+            boxes.setdefault(some[n].low.tobytes() + some[n].high.tobytes(), []).append(n)
+        for key, mine in boxes.items():
+            made = self._cut_hints(key, some[mine[0]], [sides[n] for n in mine])
+            hints |= zip(mine, made, strict=True)
+        return [hints[n] for n in range(len(some))]
+
+    def _cut_hints(self, key: bytes, leaf: Leaf, sides: Sequence[Sequence[tuple[Cut, int]]]) -> list[Hint]:
+        """Slopes and multipliers of leaves of one box of inputs, for the row that is nearest to excluding there."""
+        if key not in self._bounders:
+            self._bounders = {key: self._bounder(leaf)}
+        bounder, chosen = self._bounders[key]
+        each = torch.from_numpy(
+            np.stack([rows[n] for (rows, _), n in zip(self.rows, chosen, strict=True)]).astype(float)
+        )
+        limits = [as_float(limits[n]) for (_, limits), n in zip(self.rows, chosen, strict=True)]
+        count = len(self.rows)
+        problems = bounder.start(each.repeat(len(sides), 1))
+        for n, cuts in enumerate(sides):
+            for cut, side in cuts:
+                if cut.node in problems.signs and cut.at == 0:
+                    problems.signs[cut.node].flatten(1)[n * count : (n + 1) * count, cut.cell] = 1 if side else -1
+        problems, _ = bounder.optimised(problems, STEPS, torch.tensor(limits * len(sides), dtype=torch.float64))
+        return [self._cut_hint(problems, n * count, cuts, chosen) for n, cuts in enumerate(sides)]
+
+    def _bounder(self, leaf: Leaf) -> tuple[Bounder, list[int]]:
+        """Float bounds on a leaf's box, and the row of every alternative that is nearest to excluding it there."""
+        forward = self.forward
+        if not (np.array_equal(leaf.low, self.box[0]) and np.array_equal(leaf.high, self.box[1])):
+            forward = root_forward(self.graph, leaf.low.astype(float), leaf.high.astype(float), **self.options)
+        chosen = []
+        for rows, limits in self.rows:
+            bounds = output_ends(forward, rows.astype(float))[0]
+            margins = [b - as_float(limit) for b, limit in zip(bounds.tolist(), limits, strict=True)]
+            chosen.append(int(np.argmax(margins)))
+        return Bounder(forward), chosen
+
+    def _cut_hint(self, problems: Problems, at: int, cuts: Sequence[tuple[Cut, int]], chosen: Sequence[int]) -> Hint:
+        mine = slice(at, at + len(self.rows))
+        weights = [np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in zip(self.rows, chosen, strict=True)]
+        pulls = np.zeros((len(self.rows), len(cuts)), np.int64)
+        for k, (cut, side) in enumerate(cuts):
+            signs = problems.signs.get(cut.node)
+            later = any(c.node == cut.node and c.cell == cut.cell for c, _ in cuts[k + 1 :])
+            if (
+                signs is not None
+                and cut.at == 0
+                and not later
+                and signs.flatten(1)[at, cut.cell] == (1 if side else -1)
+            ):
+                b = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double().clamp(min=0).numpy()
+                pulls[:, k] = np.minimum(np.rint(b * MULTIPLIERS), np.iinfo(np.int32).max).astype(np.int64)
+        slopes = {
+            i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPES).astype(np.int64)
+            for i, s in problems.slopes.items()
+        }
+        return Hint(np.concatenate(weights), pulls, slopes)
+
+    def _weights(self, some: Sequence[Leaf]) -> Array:
+        """Per leaf and row: one row where that excludes its alternative, several together elsewhere."""
+        if all(len(limits) == 1 for _, limits in self.rows):
+            return np.ones((len(some), len(self.rows)), np.int64)
+        low, high = _tensors(some)
+        margins, a, _, _ = self.boxes.bounds(low, high)
+        mixed = (self.boxes.weights(low, high, margins, a) * WEIGHTS).round().sum(1)
+        weights = np.zeros(margins.shape, np.int64)
+        for k in range(self.boxes.count):
+            mine = torch.nonzero(self.boxes.owner == k)[:, 0]
+            best, at = margins[:, mine].max(1)
+            alone = torch.nn.functional.one_hot(at, len(mine)).double()
+            several = mixed[:, mine]
+            chosen = torch.where(((best > 0) | (several.sum(1) == 0))[:, None], alone, several)
+            weights[:, mine.numpy()] = chosen.numpy().astype(np.int64)
+        return weights
+
+    def _refine(self, tree: Tree, open_: Sequence[tuple[int, Leaf]]) -> None:
+        """Cut every open leaf across the input that promises most."""
+        for k in range(0, len(open_), self.boxes.batch):
+            some = open_[k : k + self.boxes.batch]
+            low, high = _tensors([leaf for _, leaf in some])
+            best, margins, a, _ = self.boxes.excluded(low, high)
+            cut = Open(low, high, best, margins, a, self.boxes.owner).cut()
+            assert cut is not None
+            for (part, _), cell, point in zip(some, cut[2].flatten().tolist(), cut[3].flatten().tolist(), strict=True):
+                tree.divide(part, Cut(self.boxes.input, cell, point))
+
+
+def _can_be_cut(leaf: Leaf) -> bool:
+    return bool((leaf.low < leaf.high).any())
+
+
+def _tensors(some: Sequence[Leaf]) -> tuple[torch.Tensor, torch.Tensor]:
+    low, high = (
+        np.stack([end.ravel() for end in ends]).astype(np.float64)
+        for ends in zip(*((x.low, x.high) for x in some), strict=True)
+    )
+    return torch.from_numpy(low), torch.from_numpy(high)
+
+
+def relu_inputs(graph: Graph) -> list[int]:
+    read = (n.operands()[0] for n in graph.nodes if n.op.name == "relu")
+    return sorted({i for i in read if graph.nodes[i].op is not INPUT})

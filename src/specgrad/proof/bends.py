@@ -1,0 +1,129 @@
+"""relu and max_pool in whole numbers: lines on the ranges of every leaf, and objectives that pass through them.
+
+For a coefficient a of relu(z), l <= z <= u, l < 0 < u, any c in these limits gives a line below a*relu(z):
+
+    a >= 0    c*z            where 0 <= c <= a
+    a < 0     c*z - c*l      where c <= a*u/(u - l): what is left, a*relu(z) - c*z + c*l, is concave in z; at l it is 0,
+                             at u it is a*u - c*(u - l) >= 0
+
+so rounding c down is all that whole numbers ask for. For the largest of several cells x, with w any of them,
+
+    a >= 0    a*x_w
+    a < 0     a*x_w + a*max(0, max_{j != w} u_j - l_w),  or  a*max_j u_j
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..graph.graph import Node
+from ..scalar import Array
+from ..window import Window, scatter_add
+from .fixed import Bound, Coefficients
+
+PLACES = 20  # of slopes
+ONE = 1 << PLACES
+NOWHERE = -(1 << 60)  # stands for cells that padding has
+
+
+@dataclass(frozen=True, eq=False)
+class ReluLines:
+    """Per leaf (leaves, cells): slopes over ONE for coefficients >= 0 and < 0; l where z has either sign, else 0."""
+
+    below: Array
+    above: Array
+    foot: Array
+
+    @staticmethod
+    def on(low: Array, high: Array) -> ReluLines:
+        """For the ranges of z on every leaf.
+
+        >>> lines = ReluLines.on(np.array([[-1, -3, 1, -2]]), np.array([[3, 1, 2, -1]]))
+        >>> (lines.below / ONE).tolist(), (lines.above / ONE).round(2).tolist(), lines.foot.tolist()
+        ([[1.0, 0.0, 1.0, 0.0]], [[0.75, 0.25, 1.0, 0.0]], [[-1, -3, 0, 0]])
+        """
+        is_open = (low < 0) & (high > 0)
+        settled = np.where(low >= 0, ONE, 0)
+        steepness = -((-high * ONE) // np.where(is_open, high - low, 1))  # rounded up
+        above = np.where(is_open, steepness, settled)
+        below = np.where(is_open, np.where(high > -low, ONE, 0), settled)
+        return ReluLines(below, above, np.where(is_open, low, 0))
+
+    def of(self, leaf: Array) -> ReluLines:
+        """Lines per row, given the leaf of each."""
+        return ReluLines(*(taken(v, leaf) for v in (self.below, self.above, self.foot)))
+
+    def with_slopes(self, given: Array) -> ReluLines:
+        """Other slopes, over ONE, for coefficients >= 0 where z has either sign."""
+        return ReluLines(np.where(self.foot < 0, given, self.below), self.above, self.foot)
+
+    def through(self, y: Coefficients, bound: Bound, places: int) -> Coefficients:
+        """Coefficients of z from those of relu(z); `foot` is over 2**places."""
+        c = (y.a * np.where(y.a < 0, self.above, self.below)) >> PLACES
+        Coefficients(np.minimum(c, 0), y.places).into(bound, -self.foot, places)
+        return Coefficients(c, y.places)
+
+
+@dataclass(frozen=True, eq=False)
+class MaxLines:
+    """Per leaf (leaves, *shape): which tap is w, whether a < 0 keeps x_w (1) or not (0), and the constant beside it."""
+
+    winner: Array
+    kept: Array
+    top: Array
+
+    @staticmethod
+    def on(window: Window, low: Array, high: Array) -> MaxLines:
+        """For ranges (leaves, *shape of x): w has the largest lower end; of both lines, the lower one at its middle."""
+        lows, highs = (read(end, window) for end in (low, high))
+        winner = lows.argmax(0)
+        is_winner = np.arange(len(lows)).reshape(-1, *(1,) * winner.ndim) == winner
+        least, most = lows.max(0), highs.max(0)
+        other = np.where(is_winner, NOWHERE, highs).max(0)
+        beyond = np.maximum(other - least, 0)
+        flat = 2 * most <= least + np.where(is_winner, highs, NOWHERE).max(0) + 2 * beyond
+        return MaxLines(winner, np.where(flat, 0, 1), np.where(flat, most, beyond))
+
+    def of(self, leaf: Array) -> MaxLines:
+        return MaxLines(*(taken(v, leaf) for v in (self.winner, self.kept, self.top)))
+
+    def through(self, node: Node, y: Coefficients, bound: Bound, places: int) -> Coefficients:
+        """Coefficients of x from those of its largest; `top` is over 2**places."""
+        window: Window = node.params["window"]
+        a = y.a.reshape(-1, *node.shape)
+        Coefficients(np.minimum(y.a, 0), y.places).into(bound, self.top.reshape(len(self.top), -1), places)
+        kept = np.where(a < 0, a * self.kept, a)
+        x = np.zeros((len(a), *node.shape[: len(node.shape) - window.rank], *window.size), dtype=np.int64)
+        for t, tap in enumerate(window.taps()):
+            here = (..., *tap.outs)
+            scatter_add(x, tap.ins, np.where(self.winner[here] == t, kept[here], 0))
+        return Coefficients(x.reshape(len(a), -1), y.places)
+
+
+def contested(window: Window, low: Array, high: Array) -> Array:
+    """Cells (leaves, *shape of x) that may be the largest of a window in which another may be, too."""
+    lows, highs = (read(end, window) for end in (low, high))
+    may_win = highs > lows.max(0)
+    may_win &= np.where(
+        np.arange(len(lows)).reshape(-1, *(1,) * (lows.ndim - 1)) == lows.argmax(0), False, may_win
+    ).any(0)
+    counts = np.zeros(low.shape, dtype=np.int64)
+    for t, tap in enumerate(window.taps()):
+        scatter_add(counts, tap.ins, may_win[(t, ..., *tap.outs)].astype(np.int64))
+    return np.asarray(counts > 0)
+
+
+def read(x: Array, window: Window) -> Array:
+    """(taps, *lead, *out): the cells that every window reads; NOWHERE in the padding."""
+    taps = list(window.taps())
+    cells = np.full((len(taps), *x.shape[: x.ndim - window.rank], *window.out), NOWHERE, dtype=np.int64)
+    for t, tap in enumerate(taps):
+        cells[(t, ..., *tap.outs)] = x[(..., *tap.ins)]
+    return cells
+
+
+def taken(x: Array, leaf: Array) -> Array:
+    """Rows of what every leaf has: its own, or the one that all share."""
+    return x[leaf] if len(x) > 1 else x

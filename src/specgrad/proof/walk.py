@@ -1,0 +1,311 @@
+"""The way back of many objectives at once, in whole numbers: specgrad.proof.replay.Replay.lower, row by row.
+
+Each row belongs to a leaf, whose ranges say how relus and max_pools are bounded. Coefficients of a node are those of
+its reference (outer), or by node of a layer's exact map inside that layer (inner).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..graph.graph import INPUT, Node
+from ..scalar import Array
+from .affine import Affine, places_for
+from .bends import MaxLines, ReluLines, contested, read, taken
+from .fixed import MOST, Bound, Coefficients, bits, joined, nearest, products, upward
+from .numbers import cells, larger, rational, rationals, total, zeros
+from .replay import Replay
+
+BENT = ("relu", "max_pool")
+SUM = 33  # bits of the sum of a node's numbers, of 36 that are allowed: some are added to others
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """One node on the whole box, as whole numbers over 2**places, (cells) or (1, cells); see proof.lines.Range.
+
+    low, high   ends of its reference
+    error       of the reference, with what whole numbers in place of weights add; off: the latter alone
+    apart       how far values are from the reference
+    offset      b of a linear node y = J x + b
+    span        the sum of all absolute values that a coefficient of this node may meet: of references and exact maps
+    """
+
+    node: Node
+    places: int
+    low: Array
+    high: Array
+    error: Array
+    off: Array
+    apart: Array
+    offset: Array
+    span: int
+    affine: Affine | None
+    sources: tuple[tuple[int, bool], ...]  # positions of varying arguments, and whether inside the same layer
+
+    @property
+    def size(self) -> int:
+        return int(self.low.shape[1])
+
+
+class Layers:
+    """The nodes of a replay over rationals in whole numbers, made when they are asked for."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay = replay
+        self._cells: dict[int, Cells] = {}
+        self._affine: dict[int, Affine] = {}
+
+    def __getitem__(self, i: int) -> Cells:
+        if i not in self._cells:
+            self._cells[i] = self._made(i)
+        return self._cells[i]
+
+    def forget(self, i: int) -> None:
+        """Node i has another range now."""
+        self._cells.pop(i, None)
+
+    def readers(self, i: int) -> list[Node]:
+        """The relus and max_pools that read node i."""
+        return [node for node in self.replay.graph.nodes if node.op.name in BENT and i in node.operands()]
+
+    @property
+    def widest(self) -> int:
+        """The most cells of a node that varies."""
+        replay = self.replay
+        return max(
+            math.prod(n.shape) for n, r in zip(replay.graph.nodes, replay.ranges, strict=False) if not r.constant
+        )
+
+    def magnitude(self, i: int) -> Array:
+        """Numbers not below abs of the reference and, by node, of the exact map, over rationals."""
+        r = self.replay.ranges[i]
+        largest = larger(r.ends[1], -r.ends[0])
+        return largest if r.error is None else cells(largest + r.error)
+
+    def _made(self, i: int) -> Cells:
+        node, r = self.replay.graph.nodes[i], self.replay.ranges[i]
+        affine = self._linear(i, node) if node.op is not INPUT and not r.constant and node.op.name not in BENT else None
+        nothing = zeros(node.shape)
+        error, apart = (nothing if v is None else v for v in (r.error, r.apart))
+        off, offset = (nothing, nothing) if affine is None else (affine.off, affine.offset)
+        magnitude = self.magnitude(i)
+        places = places_for(total(magnitude + error + apart + off + np.abs(offset)), SUM)
+        rounded = nearest(offset, places)
+        changed = upward(np.abs(offset - _exact(rounded, places)), places)
+        own = (upward(off, places) + changed).ravel()
+        return Cells(
+            node,
+            places,
+            -upward(-r.ends[0], places).reshape(1, -1),
+            upward(r.ends[1], places).reshape(1, -1),
+            upward(error, places).ravel() + own,
+            own,
+            upward(apart, places).ravel(),
+            rounded.ravel(),
+            int(upward(magnitude, places).sum()),
+            affine,
+            self._sources(node, affine),
+        )
+
+    def _linear(self, i: int, node: Node) -> Affine:
+        if i not in self._affine:
+            args = [self.replay._argument(node, g) for g in node.args]
+            varying, _ = self.replay._linear_in(node, args)
+            fixed = [zeros(a.low.shape) if k in varying else a.low for k, a in enumerate(args)]
+            positions = [g for k in varying if isinstance(g := node.args[k], int)]
+            self._affine[i] = Affine(node, fixed, varying, [self.magnitude(p) for p in positions])
+        return self._affine[i]
+
+    def _sources(self, node: Node, affine: Affine | None) -> tuple[tuple[int, bool], ...]:
+        if affine is None:
+            return tuple((a, False) for a in node.operands())
+        given = [node.args[k] for k in affine.varying]
+        return tuple((g, self.replay._inside(node, g)) for g in given if isinstance(g, int))
+
+
+def _exact(x: Array, places: int) -> Array:
+    return cells(rationals(x) * rational(2) ** -places)
+
+
+class Ranges:
+    """Ranges of nodes on every leaf, (leaves, cells); those of the whole box, (1, cells), where none are narrower."""
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+        self._ends: dict[int, tuple[Array, Array]] = {}
+        self._relus: dict[int, ReluLines] = {}
+        self._pools: dict[int, MaxLines] = {}
+        self._values: dict[int, tuple[Array, Array]] = {}
+
+    def narrowed(self, i: int, low: Array, high: Array) -> None:
+        self._ends[i] = low, high
+
+    def ends(self, i: int) -> tuple[Array, Array]:
+        """Of the reference."""
+        if i in self._ends:
+            return self._ends[i]
+        return self.layers[i].low, self.layers[i].high
+
+    def values(self, i: int) -> tuple[Array, Array]:
+        """Of the reference too; of relus and max_pools by what they read, which may be narrower."""
+        here = self.layers[i]
+        if here.node.op.name not in BENT:
+            return self.ends(i)
+        if i not in self._values:
+            ((source, _),) = here.sources
+            low, high = (self._chosen(here.node, end) for end in self.ends(source))
+            down = self.layers[source].places - here.places
+            low, high = moved(low, down) - here.error, -moved(-high, down) + here.error
+            self._values[i] = np.maximum(low, here.low), np.minimum(high, here.high)
+        return self._values[i]
+
+    def _chosen(self, node: Node, x: Array) -> Array:
+        if node.op.name == "relu":
+            return np.maximum(x, 0)
+        (source,) = node.operands()
+        shape = self.layers[source].node.shape
+        largest = read(x.reshape(-1, *shape), node.params["window"]).max(0)
+        return np.asarray(largest.reshape(len(x), -1))
+
+    def is_open(self, i: int, low: Array, high: Array) -> Array:
+        """Cells (leaves, cells) of node i whose ranges matter to a relu, or to a max_pool, that reads it."""
+        either = np.zeros(low.shape, dtype=bool)
+        for node in self.layers.readers(i):
+            if node.op.name == "relu":
+                either |= (low < 0) & (high > 0)
+            else:
+                shape = (-1, *self.layers[i].node.shape)
+                several = contested(node.params["window"], low.reshape(shape), high.reshape(shape))
+                either |= several.reshape(low.shape)
+        return either
+
+    def span(self, i: int) -> Array:
+        """Not below the sum of the absolute values of a node, per leaf or for all."""
+        low, high = self.values(i)
+        here = self.layers[i]
+        return np.asarray(np.minimum(np.maximum(high, -low).sum(1) + here.error.sum(), here.span))
+
+    def relu(self, i: int) -> ReluLines:
+        """Lines of a relu on every leaf; their constants are over 2**places of what it reads."""
+        if i not in self._relus:
+            ((source, _),) = self.layers[i].sources
+            self._relus[i] = ReluLines.on(*self.ends(source))
+        return self._relus[i]
+
+    def max_pool(self, i: int) -> MaxLines:
+        """Lines of a max_pool on every leaf; their constants are over 2**places of its own."""
+        if i not in self._pools:
+            here = self.layers[i]
+            ((source, _),) = here.sources
+            low, high = (end.reshape(-1, *self.layers[source].node.shape) for end in self.ends(source))
+            lines = MaxLines.on(here.node.params["window"], low, high)
+            down = self.layers[source].places - here.places
+            top = -moved(-lines.top, down)
+            least, most = (
+                (end + side).reshape(1, *here.node.shape)
+                for end, side in zip((here.low, here.high), (-here.error, here.error), strict=True)
+            )
+            kept = np.where(top <= most - least, lines.kept, 0)  # more than that does not fit beside other cells
+            flat = np.clip(np.where(lines.kept > kept, most, top), least, most)  # no maximum is above `most`
+            self._pools[i] = MaxLines(lines.winner, kept, np.where(kept > 0, top, flat))
+        return self._pools[i]
+
+
+def moved(x: Array, down: int) -> Array:
+    """x / 2**down, rounded down; 2**MOST and -2**MOST stand for what lies beyond them.
+
+    >>> moved(np.array([5, -5, 0]), 1).tolist(), (moved(np.array([1, -1, 0]), -64) >> MOST).tolist()
+    ([2, -3, 0], [1, -1, 0])
+    """
+    if down >= 0:
+        return np.asarray(x >> min(down, 63))
+    fits = bits(np.abs(x)) - down <= MOST
+    return np.where(fits, x << min(-down, MOST), np.sign(x) << MOST)
+
+
+class Walk:
+    """Objectives on their way back, and what is proven of them so far.
+
+    leaf     the leaf of every row
+    slopes   relu -> (rows, cells): slopes of lower lines, over 2**bends.PLACES, in place of the usual
+    """
+
+    def __init__(self, layers: Layers, ranges: Ranges, leaf: Array, bound: Bound) -> None:
+        self.layers, self.ranges, self.leaf, self.bound = layers, ranges, leaf, bound
+        self.slopes: Mapping[int, Array] = {}
+        self.outer: dict[int, list[Coefficients]] = {}
+        self.inner: dict[int, list[Coefficients]] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self.leaf)
+
+    def put(self, i: int, coefficients: Coefficients, inside: bool = False) -> None:
+        (self.inner if inside else self.outer).setdefault(i, []).append(coefficients)
+
+    def on(self, rows: Array, leaf: Array, ranges: Ranges) -> Walk:
+        """Some of the rows, perhaps several times, each on a leaf."""
+        walk = Walk(self.layers, ranges, leaf, self.bound.of(rows))
+        for given, kept in ((self.outer, walk.outer), (self.inner, walk.inner)):
+            kept.update({i: [p.of(rows) for p in parts] for i, parts in given.items()})
+        return walk
+
+    def lower(self, start: int | None = None) -> Bound:
+        """Go back to the inputs."""
+        self.back(max([*self.outer, *self.inner], default=0) if start is None else start)
+        return self.bound
+
+    def settled(self) -> Bound:
+        """Stop here: whatever the nodes' values are, in their ranges."""
+        for i in list(self.outer):
+            self._end(i, self._arrived(i, self.outer.pop(i)))
+        return self.bound
+
+    def back(self, start: int, until_bends: bool = False) -> None:
+        for i in range(start, -1, -1):
+            if not (i in self.outer or i in self.inner) or (until_bends and self._is_bent(i)):
+                continue
+            here = self.layers[i]
+            parts = []
+            for pending, error in ((self.outer, here.error), (self.inner, here.off)):
+                if i in pending:
+                    parts.append(self._arrived(i, pending.pop(i)))
+                    if error.any():
+                        Coefficients(-np.abs(parts[-1].a), parts[-1].places).into(self.bound, error, here.places)
+            self._step(i, here, parts[0] if len(parts) == 1 else self._arrived(i, parts))
+
+    def _is_bent(self, i: int) -> bool:
+        return self.layers[i].node.op.name in BENT or self.layers[i].node.op is INPUT
+
+    def _arrived(self, i: int, parts: list[Coefficients]) -> Coefficients:
+        return joined(parts, self.bound, taken(self.ranges.span(i), self.leaf), self.layers[i].places)
+
+    def _end(self, i: int, y: Coefficients) -> None:
+        low, high = (taken(end, self.leaf) for end in self.ranges.values(i))
+        self.bound.add(products(y.a, np.where(y.a > 0, low, high)), y.places + self.layers[i].places)
+
+    def _step(self, i: int, here: Cells, y: Coefficients) -> None:
+        """Replace a node by its arguments."""
+        if here.affine is None and here.node.op.name not in BENT:
+            self._end(i, y)
+        elif here.affine is not None:
+            if here.offset.any():
+                y.into(self.bound, here.offset, here.places)
+            for (source, inside), a in zip(here.sources, here.affine.back(y.a), strict=True):
+                self.put(source, y.scaled(a, here.affine.places), inside)
+        else:
+            ((source, _),) = here.sources
+            self.put(source, self._bend(i, here, source, y))
+
+    def _bend(self, i: int, here: Cells, source: int, y: Coefficients) -> Coefficients:
+        if here.node.op.name == "max_pool":
+            return self.ranges.max_pool(i).of(self.leaf).through(here.node, y, self.bound, here.places)
+        lines = self.ranges.relu(i).of(self.leaf)
+        if i in self.slopes:
+            lines = lines.with_slopes(self.slopes[i])
+        return lines.through(y, self.bound, self.layers[source].places)

@@ -1,0 +1,128 @@
+"""Mutants of certificates with splits prove nothing false; a checker with a mistake is seen to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flint")
+pytest.importorskip("safetensors")
+pytest.importorskip("torch")
+
+from safetensors.numpy import save
+
+from certificate_mutants import Subject, dense, pooled
+from specgrad.proof import batch, splits
+from specgrad.proof.certificate import check, sealed
+from specgrad.proof.numbers import ReplayError
+from specgrad.proof.splits import Leaf
+from tree_mutants import hunt, subjects
+
+
+@cache
+def known() -> list[Subject]:
+    return subjects()
+
+
+def harmless(seeds: range) -> None:
+    ends = hunt(known(), seeds)
+    assert not ends.wrong, ends.wrong[:5]
+    assert ends.ends["valid"] > len(seeds) // 10  # or nothing was tested but refusals
+    assert ends.ends["refused"] > len(seeds) // 4
+
+
+def test_mutants_are_refused_or_true() -> None:
+    harmless(range(200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_many_mutants_are_refused_or_true(part: int) -> None:
+    harmless(range(1000 + 1000 * part, 2000 + 1000 * part))
+
+
+def test_another_network_is_refused() -> None:
+    """Also one that differs in a single bit of a weight."""
+    chosen = known()[0]
+    packed = save(chosen.arrays)
+    text = sealed(chosen.data, packed)
+    assert check(text, packed, chosen.graph).cases
+    (at, weights), *_ = ((i, a) for i, a in chosen.graph.constants.items() if a.size > 2)
+    other = weights.copy()
+    other.flat[0] = np.nextafter(other.flat[0], np.float32(9))
+    near = replace(chosen.graph, constants={**chosen.graph.constants, at: other})
+    for graph in (near, pooled()[0]):
+        with pytest.raises(ReplayError, match="the network is not the one"):
+            check(text, packed, graph)
+    assert check(text, packed, dense()[0]).cases
+
+
+# --- mistakes that the hunt sees --------------------------------------------------------------------------------------
+
+LEAVES, SIDES = splits.leaves, splits._sides
+
+
+def careless(*args: Any) -> Iterator[Leaf]:
+    """A tree may lack leaves."""
+    try:
+        yield from LEAVES(*args)
+    except ReplayError as error:
+        if "lacks parts" not in str(error):
+            raise
+
+
+def late(graph: Any, here: Leaf, cut: Any) -> tuple[Leaf, Leaf]:
+    """What lies above a cut of an input begins at its upper end."""
+    below, above = SIDES(graph, here, cut)
+    low = above.low.copy()
+    if not np.array_equal(low, here.low):
+        low.reshape(-1)[cut.cell] = above.high.reshape(-1)[cut.cell]
+    return below, replace(above, low=low)
+
+
+def same_side(graph: Any, here: Leaf, cut: Any) -> tuple[Leaf, Leaf]:
+    """Both sides of a cut are the one below."""
+    below, _ = SIDES(graph, here, cut)
+    return below, below
+
+
+def turned(graph: Any, here: Leaf, cut: Any) -> tuple[Leaf, Leaf]:
+    """Sides of nodes are swapped, but not the multipliers' signs: harmless, as hints may be anything."""
+    below, above = SIDES(graph, here, cut)
+    return (above, below) if np.array_equal(below.high, above.high) else (below, above)
+
+
+def seen(end: str = "false", most: int = 1500) -> bool:
+    return any(end in how for how, _ in hunt(known(), range(most), until=end).wrong)
+
+
+def test_a_missing_leaf_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    known()
+    monkeypatch.setattr(splits, "leaves", careless)
+    assert seen()
+
+
+@pytest.mark.parametrize("sides", [late, same_side])
+def test_wrong_sides_are_seen(monkeypatch: pytest.MonkeyPatch, sides: Any) -> None:
+    known()
+    monkeypatch.setattr(splits, "_sides", sides)
+    assert seen()
+
+
+def test_turned_sides_prove_nothing_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    known()
+    monkeypatch.setattr(splits, "_sides", turned)
+    assert not hunt(known(), range(60)).wrong
+
+
+def test_signs_of_multipliers_and_weights_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    known()
+    monkeypatch.setattr(splits, "_check_signs", lambda _: None)
+    if hasattr(batch, "_check"):
+        monkeypatch.setattr(batch, "_check", lambda *_: None)
+    assert seen()
