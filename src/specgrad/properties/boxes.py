@@ -50,12 +50,12 @@ class Bounds:
         """
         if not sums:
             return self
-        found = Bounds(dict(self.low), dict(self.high))
+        bounds = Bounds(dict(self.low), dict(self.high))
         for _ in range(ROUNDS):
-            moved = [found._improve(s) for s in sums]
-            if found.empty() is not None or not any(moved):
+            moved = [bounds._improve(s) for s in sums]
+            if bounds.empty() is not None or not any(moved):
                 break
-        return found
+        return bounds
 
     def _improve(self, atom: Linear) -> bool:
         least = {name: self._least(name, c) for name, c in atom.terms.items()}

@@ -84,8 +84,8 @@ class InBall(Opaque):
             free = (at > low) & (at < high)
             fixed = torch.where(free, 0.0, (at - center).square()).sum(-1, keepdim=True)
             slope = torch.where(free, rows.square(), 0.0).sum(-1, keepdim=True)
-            found_t = ((square - fixed).clamp(min=0) / slope).sqrt()
-            t = torch.where(found_t.isfinite() & (found_t > 0), found_t, t)
+            next_t = ((square - fixed).clamp(min=0) / slope).sqrt()
+            t = torch.where(next_t.isfinite() & (next_t > 0), next_t, t)
             x = at
         first = torch.where((x > low) & (x < high), rows, (center - x) / t)
         return torch.where(first.isfinite(), first, 0.0)
