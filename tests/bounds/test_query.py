@@ -25,5 +25,7 @@ def test_one_network(tmp_path: Path) -> None:
 
 
 def test_no_network_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="got none"):
-        certify_query(tmp_path / "p.vnnlib", {})
+    stated = tmp_path / "p.vnnlib"
+    stated.write_text(ABOVE.format("2.5"))
+    with pytest.raises(ParameterError, match="is about one network; got none"):
+        certify_query(stated, {})

@@ -23,7 +23,13 @@ SOURCE = ROOT / "src" / "specgrad"
 PAGE = (ROOT / "docs" / "reference" / "rounding.md").read_text(encoding="utf-8")
 LEDGER = (SOURCE / "rounding" / "ledger.py").read_text(encoding="utf-8")
 OTHERS = [p for d in ("rounding", "bounds") for p in sorted((SOURCE / d).rglob("*.py")) if p.name != "ledger.py"]
-FREE = {1e-8: "adam.py", 1e-4: "subproblems.py", 5e-324: "certify.py", 1e-30: "inputs.py"}  # a search's steps; a sign
+FREE = {
+    1e-8: "adam.py",
+    1e-4: "subproblems.py",
+    5e-324: "certify.py",
+    1e-30: "inputs.py",
+    1e-12: "weights.py",
+}  # a search's steps; a sign
 
 
 def entries(source: str) -> dict[str, str]:

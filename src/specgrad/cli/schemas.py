@@ -180,6 +180,7 @@ COUNTEREXAMPLE = _object(
     x={"type": "array", "description": "the input, as nested lists of its shape"},
     y=_list(_number("an output"), "the outputs there"),
     confirmed=_list(_text("an engine"), "where it was run, and broke the property"),
+    optional={"named": {"type": "object", "description": "of several inputs, outputs or networks: each by its name"}},
 )
 REPORT = _object(
     "with --html: what the page shows",

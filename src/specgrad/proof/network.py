@@ -27,6 +27,11 @@ def deployed_graph(graph: Graph) -> Graph:
     if len(graph.input_positions) != 1 or len(graph.output_positions) != 1:
         given = f"inputs {', '.join(graph.names)}" if len(graph.input_positions) != 1 else "several outputs"
         raise ShapeError("certify", f"the graph must have one input and one output; got {given}")
+    return deployed_constants(graph)
+
+
+def deployed_constants(graph: Graph) -> Graph:
+    """The same, of any number of inputs and outputs."""
     graph = graph.at()  # what is proven is proven at one size
     return replace(graph, constants={i: _float32(graph, i, a) for i, a in graph.constants.items()})
 

@@ -1,7 +1,8 @@
 """Properties of a network: which inputs, and what their outputs must never be.
 
 A property is stated by its counterexamples, as VNN-LIB does: it holds if no input of a case's box has outputs that
-satisfy all inequalities of one of its alternatives. Numbers are rationals, exactly as written.
+satisfy all inequalities of one of its alternatives. Numbers are rationals, exactly as written. Inequalities may name
+inputs too (specgrad.properties.interface): X_0 <= X_1 is one that every counterexample must satisfy.
 
 A box is written in decimals; what a user feeds is float32. Which inputs are meant:
 
@@ -9,6 +10,9 @@ A box is written in decimals; what a user feeds is float32. Which inputs are mea
                      covers what any input of the box becomes when it is rounded to float32, in whatever direction.
     a counterexample is a float32 input that lies in the box itself, compared exactly: `Case.inner`, `Case.has`.
                      A cell such as 0.1..0.1 holds no float32 number, so such a box has no counterexample to show.
+
+The same for inequalities that name inputs: rounding may move an input cell by `spacing`, so a proof excludes c.x <= k
+with k larger by abs(c).spacing (`Alternative.limits`); a counterexample satisfies it as written (`exact`).
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ import numpy as np
 
 from ..errors import SpecgradError, quoted
 from ..scalar import Array
+from .ball import NORMS, Ball, size_above
+from .interface import Interface
 
 LARGEST_FLOAT32 = ((1 << 24) - 1) << 104
 MOST_ENTRIES = 1 << 25  # of the rows of all alternatives: inequalities x outputs, 8 bytes each
@@ -42,27 +48,45 @@ class PropertyError(SpecgradError, ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """A region of outputs: rows @ y <= limits. The rows hold whole numbers, the limits are rationals."""
+    """A region of outputs: rows @ y <= limits. The rows hold whole numbers, the limits are rationals.
+
+    limits   what a proof excludes
+    exact    what a counterexample keeps, where that is less: rows that name inputs
+    strict   numbers of rows that a counterexample keeps without equality
+    """
 
     rows: Array
     limits: tuple[Fraction, ...]
+    exact: tuple[Fraction, ...] | None = None
+    strict: frozenset[int] = frozenset()
 
     def contains(self, y: Array) -> bool:
-        """Whether these outputs, taken at their exact values, lie in the region."""
+        """Whether these outputs, taken at their exact values, lie in the region.
+
+        >>> region = Alternative(np.array([[1.0, -1.0]]), (Fraction(0),), strict=frozenset({0}))
+        >>> region.contains(np.array([1.0, 2.0])), region.contains(np.array([2.0, 2.0]))
+        (True, False)
+        """
         if not np.isfinite(y).all():
             return False
         exact = [Fraction(float(v)) for v in np.ravel(y)]
-        sums = (sum((int(c) * exact[j] for j, c in enumerate(row) if c), Fraction(0)) for row in self.rows)
-        return all(total <= limit for total, limit in zip(sums, self.limits, strict=True))
+        sums = (sum((Fraction(c) * exact[j] for j, c in enumerate(row) if c), Fraction(0)) for row in self.rows)
+        kept = self.limits if self.exact is None else self.exact
+        pairs = enumerate(zip(sums, kept, strict=True))
+        return all(total < limit if k in self.strict else total <= limit for k, (total, limit) in pairs)
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One box of inputs, flat, as rationals; a counterexample's outputs lie in one of the alternatives."""
+    """One box of inputs, flat, as rationals; a counterexample's outputs lie in one of the alternatives.
+
+    ball   inputs lie in it too, where there is one; the box then holds its hull, or what limits leave of that
+    """
 
     low: tuple[Fraction, ...]
     high: tuple[Fraction, ...]
     alternatives: tuple[Alternative, ...]
+    ball: Ball | None = None
 
     def outer(self) -> tuple[Array, Array]:
         """The smallest float32 box, in float64, that holds every input and every input rounded to float32."""
@@ -82,10 +106,22 @@ class Case:
         return [int(i) for i in np.flatnonzero(low > high)]
 
     def has(self, x: Array) -> bool:
-        """Whether an input lies in the box, compared exactly."""
-        cells = np.ravel(x).tolist()
+        """Whether an input lies in the box, and in the ball if there is one, compared exactly."""
+        if not np.isfinite(x).all():
+            return False
+        cells = [Fraction(v) for v in np.ravel(x).tolist()]
         ends = zip(self.low, cells, self.high, strict=True)
-        return bool(np.isfinite(x).all()) and all(low <= Fraction(v) <= high for low, v, high in ends)
+        return all(low <= v <= high for low, v, high in ends) and (self.ball is None or self.ball.has(cells))
+
+    def outer_ball(self) -> tuple[Array, float] | None:
+        """A centre and a radius in float64 of a ball that holds every input, and every input rounded to float32."""
+        if self.ball is None:
+            return None
+        center = np.array([as_float(c) for c in self.ball.center])
+        moved = [spacing(low, high) for low, high in zip(self.low, self.high, strict=True)]
+        off = [c - Fraction(float(v)) for c, v in zip(self.ball.center, center, strict=True)]
+        norm = self.ball.norm
+        return center, _above(self.ball.radius + size_above(moved, norm) + size_above(off, norm))
 
     def contains(self, y: Array) -> bool:
         """Whether these outputs belong to a counterexample."""
@@ -109,6 +145,26 @@ class Property:
     cases: tuple[Case, ...]
     left_out: int = 0
     """Conjunctions of a text that no input or no output can satisfy, such as X_0 <= 0 and X_0 >= 1."""
+    interface: Interface | None = None
+    """Where inputs are variables and outputs are values in another way than one by one."""
+
+    @property
+    def cells(self) -> int:
+        """Of all inputs of the networks."""
+        return self.inputs if self.interface is None else len(self.interface.variables)
+
+
+def spacing(low: Fraction, high: Fraction) -> Fraction:
+    """How far rounding to float32, in whatever direction, may move a number between these.
+
+    >>> spacing(Fraction(-1, 10), Fraction(3, 2)) == Fraction(1, 2**23), spacing(Fraction(1, 2), Fraction(1, 2))
+    (True, Fraction(0, 1))
+    """
+    if low == high and _float32([low], 1) == _float32([low], -1):
+        return Fraction(0)
+    size = max(abs(low), abs(high))
+    power = size.numerator.bit_length() - size.denominator.bit_length()  # 2**power is at most one binade below size
+    return Fraction(2) ** (max(power + (size >= Fraction(2) ** power) - 1, -126) - 23)
 
 
 def refuse_wide(atoms: int, outputs: int) -> None:
@@ -118,9 +174,19 @@ def refuse_wide(atoms: int, outputs: int) -> None:
 
 
 def robustness(
-    x: Any, label: int, eps: Fraction | float, outputs: int, *, low: Any = None, high: Any = None
+    x: Any,
+    label: int,
+    eps: Fraction | float,
+    outputs: int,
+    *,
+    low: Any = None,
+    high: Any = None,
+    norm: str = "inf",
 ) -> Property:
-    """No input within eps of x, cell by cell, has an output as large as the label's. low, high: limits of any input.
+    """No input within eps of x has an output as large as the label's.
+
+    low, high   limits of any input
+    norm        how far an input is: "inf" cell by cell, "2" by the root of the sum of squares, "1" by the sum
 
     >>> robust = robustness([0.5, 1.0], 1, Fraction(1, 4), 3, high=1)
     >>> robust.cases[0].high
@@ -140,6 +206,8 @@ def robustness(
         raise PropertyError(f"label must be one of 0..{outputs - 1}; got {label}")
     if outputs == 1:
         raise PropertyError("the only output is always the largest, so there is nothing to prove")
+    if norm not in NORMS:
+        raise PropertyError(f"norm must be one of {', '.join(NORMS)}; got {norm!r}")
     lowest = [c - radius if low is None else max(c - radius, Fraction(low)) for c in cells]
     highest = [c + radius if high is None else min(c + radius, Fraction(high)) for c in cells]
     if any(a > b for a, b in zip(lowest, highest, strict=True)):
@@ -150,7 +218,8 @@ def robustness(
     for k, j in enumerate(others):
         rows[k, 0, label], rows[k, 0, j] = 1, -1
     alternatives = tuple(Alternative(row, (Fraction(0),)) for row in rows)
-    return Property(len(cells), outputs, (Case(tuple(lowest), tuple(highest), alternatives),))
+    ball = None if norm == "inf" else Ball(norm, tuple(cells), radius)
+    return Property(len(cells), outputs, (Case(tuple(lowest), tuple(highest), alternatives, ball),))
 
 
 def as_float(value: Fraction) -> float:
@@ -159,6 +228,11 @@ def as_float(value: Fraction) -> float:
         return value.numerator / value.denominator
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def _above(value: Fraction) -> float:
+    near = as_float(value)
+    return near if math.isinf(near) or Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def towards_zero(exact: Fraction) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 
 from . import vnnlib2
-from .property import Alternative, Case, Property, PropertyError, as_float, refuse_wide
+from .boxes import Bounds
+from .equal_cells import merged
+from .interface import Interface
+from .property import Alternative, Case, Property, PropertyError, refuse_wide, spacing
 from .vnnlib1 import MOST_CHARACTERS, Linear, Parsed, is_2_0, parse
 
 LARGEST_WHOLE = 1 << 53  # whole numbers up to here are float64 numbers
@@ -53,93 +56,101 @@ def read_text(text: str) -> Property:
         gaps = not isinstance(declared, range) and declared != set(range(len(declared)))
         if gaps or not declared:
             raise PropertyError(f"variables {name}_0, {name}_1, ... must be declared without gaps; got {len(declared)}")
-    common, outputs = _bounds(parsed.common, _Bounds({}, {}))
-    common.refuse_if_empty()
-    _refuse_too_many(parsed, len(outputs))
-    boxes: dict[Any, list[Alternative]] = {}
-    left_out = 0
-    for conjunction in parsed.alternatives:
-        bounds, more = _bounds(conjunction, common)
-        if bounds.empty() is None and _possible([*outputs, *more]):
-            boxes.setdefault(bounds, []).append(_alternative([*outputs, *more], len(parsed.outputs)))
-        else:
-            left_out += 1
-    if not boxes:
-        raise PropertyError("no input and no outputs satisfy what is asserted, so there is nothing to prove")
-    cases = tuple(b.case(len(parsed.inputs), alternatives) for b, alternatives in boxes.items())
-    return Property(len(parsed.inputs), len(parsed.outputs), cases, left_out)
+    parsed, variables = merged(parsed)
+    return _Sorted(parsed, variables).property()
 
 
-def _refuse_too_many(parsed: Parsed, common: int) -> None:
-    """Inequalities x outputs and boxes x inputs, before any of them is made: a short text can ask for any number."""
-    atoms = sum(common + len(conjunction) for conjunction in parsed.alternatives)
-    refuse_wide(atoms, len(parsed.outputs))
-    boxes = sum(any(name[0] == "X" for atom in c for name in atom.terms) for c in parsed.alternatives)
-    if boxes * len(parsed.inputs) > MOST_BOUNDS:
-        raise PropertyError(f"{boxes} boxes of {len(parsed.inputs)} inputs are over {MOST_BOUNDS} bounds")
+class _Sorted:
+    """Inequalities by what they name: one input alone bounds it, what names no input or more than that is a row."""
+
+    def __init__(self, parsed: Parsed, variables: tuple[int, ...]) -> None:
+        self.parsed, self.variables = parsed, variables
+        self.count, self.outputs = max(variables) + 1, len(parsed.outputs)
+        atoms = itertools.chain(parsed.common, *parsed.alternatives)
+        self.seen = sorted({int(n[2:]) for a in atoms if not _bounds_one(a) for n in a.terms if n[0] == "X"})
+        self.place = {f"X_{i}": self.outputs + k for k, i in enumerate(self.seen)}
+
+    def property(self) -> Property:
+        common, rows = self._bounds(self.parsed.common, Bounds({}, {}), ())
+        common.refuse_if_empty(self.called)
+        self._refuse_too_many(len(rows))
+        boxes: dict[Any, list[list[Linear]]] = {}
+        left_out = 0
+        for conjunction in self.parsed.alternatives:
+            bounds, more = self._bounds(conjunction, common, rows)
+            if bounds.empty() is None and _possible([*rows, *more]):
+                boxes.setdefault(bounds, []).append([*rows, *more])
+            else:
+                left_out += 1
+        if not boxes:
+            raise PropertyError("no input and no outputs satisfy what is asserted, so there is nothing to prove")
+        cases = tuple(self._case(bounds, alternatives) for bounds, alternatives in boxes.items())
+        return Property(self.count, self.outputs + len(self.seen), cases, left_out, self._interface())
+
+    def _interface(self) -> Interface | None:
+        inputs, outputs = self.parsed.tensors
+        alone = len(inputs) <= 1 and len(outputs) <= 1
+        if alone and not self.seen and self.variables == tuple(range(self.count)):
+            return None
+        return Interface(self.variables, tuple(self.seen), inputs, outputs, self.parsed.models)
+
+    def called(self, variable: int) -> str:
+        """X_3, or where several tensors are declared image[0,3]."""
+        cell = self.variables.index(variable)
+        inputs = self.parsed.tensors[0]
+        if len(inputs) < 2:
+            return f"X_{cell}"
+        tensor = next(t for t in inputs if (cell := cell - t.cells) < 0)
+        index = np.unravel_index(cell + tensor.cells, tensor.shape)
+        return f"{tensor.name}[{','.join(map(str, index))}]"
+
+    def _bounds(self, atoms: Sequence[Linear], old: Bounds, rows: Sequence[Linear]) -> tuple[Bounds, list[Linear]]:
+        """The box that a conjunction leaves, and its rows."""
+        single = [atom for atom in atoms if _names_one(atom)]
+        more = [atom for atom in atoms if not _bounds_one(atom)]
+        sums = [atom for atom in (*rows, *more) if len(atom.terms) > 1 and all(n[0] == "X" for n in atom.terms)]
+        changed = single or any(len(atom.terms) > 1 and all(n[0] == "X" for n in atom.terms) for atom in more)
+        return (old.tightened(single).implied(sums) if changed else old), more
+
+    def _refuse_too_many(self, common: int) -> None:
+        """Rows x values and boxes x inputs, before any of them is made: a short text can ask for any number."""
+        alternatives = self.parsed.alternatives
+        refuse_wide(sum(common + len(c) for c in alternatives), self.outputs + len(self.seen))
+        boxes = sum(any(name[0] == "X" for atom in c for name in atom.terms) for c in alternatives)
+        if boxes * self.count > MOST_BOUNDS:
+            raise PropertyError(f"{boxes} boxes of {self.count} inputs are over {MOST_BOUNDS} bounds")
+
+    def _case(self, bounds: Bounds, alternatives: Sequence[Sequence[Linear]]) -> Case:
+        low, high = bounds.ends(self.count, self.called)
+        moves = {f"X_{i}": spacing(low[i], high[i]) for i in self.seen}
+        return Case(low, high, tuple(self._alternative(atoms, moves) for atoms in alternatives))
+
+    def _alternative(self, atoms: Sequence[Linear], moves: Mapping[str, Fraction]) -> Alternative:
+        """Its rows; an inequality between numbers alone is true here, and needs none."""
+        atoms = [atom for atom in atoms if atom.terms]
+        rows, limits, exact = np.zeros((len(atoms), self.outputs + len(self.seen))), [], []
+        for k, atom in enumerate(atoms):
+            factor = math.lcm(*(c.denominator for c in atom.terms.values()))
+            for name, c in atom.terms.items():
+                if abs(c * factor) > LARGEST_WHOLE:
+                    raise PropertyError(f"the coefficients of an inequality over {name} need over 53 bits")
+                rows[k, self.place[name] if name[0] == "X" else int(name[2:])] = int(c * factor)
+            exact.append(-atom.constant * factor)
+            limits.append(exact[-1] + sum(abs(c) * factor * moves.get(name, 0) for name, c in atom.terms.items()))
+        strict = frozenset(k for k, atom in enumerate(atoms) if atom.strict)
+        return Alternative(rows, tuple(limits), tuple(exact) if exact != limits else None, strict)
+
+
+def _names_one(atom: Linear) -> bool:
+    """Whether it bounds one input alone."""
+    return len(atom.terms) == 1 and next(iter(atom.terms))[0] == "X"
+
+
+def _bounds_one(atom: Linear) -> bool:
+    """Whether it is a bound of one input and nothing else; a box has its ends, so a strict bound is a row as well."""
+    return _names_one(atom) and not atom.strict
 
 
 def _possible(atoms: Sequence[Linear]) -> bool:
     """Whether no inequality between numbers alone is false."""
-    return all(atom.terms or atom.constant <= 0 for atom in atoms)
-
-
-@dataclass(frozen=True, eq=False)  # equal if the same object: alternatives that add no bound share one
-class _Bounds:
-    low: dict[int, Fraction]
-    high: dict[int, Fraction]
-
-    def tightened(self, atoms: Sequence[Linear]) -> _Bounds:
-        """c*X + k <= 0 bounds X from above if c is positive, else from below."""
-        low, high = dict(self.low), dict(self.high)
-        for atom in atoms:
-            ((name, slope),) = atom.terms.items()
-            i, bound = int(name[2:]), -atom.constant / slope
-            if slope > 0:
-                high[i] = min(high.get(i, bound), bound)
-            else:
-                low[i] = max(low.get(i, bound), bound)
-        return _Bounds(low, high)
-
-    def empty(self) -> int | None:
-        """An input whose bounds leave nothing."""
-        both = self.low.keys() & self.high.keys()
-        return next((i for i in sorted(both) if self.low[i] > self.high[i]), None)
-
-    def refuse_if_empty(self) -> None:
-        i = self.empty()
-        if i is not None:
-            low, high = as_float(self.low[i]), as_float(self.high[i])
-            raise PropertyError(f"input X_{i} has lower bound {low} above upper bound {high}")
-
-    def case(self, count: int, alternatives: Sequence[Alternative]) -> Case:
-        for i in range(count):
-            if i not in self.low or i not in self.high:
-                raise PropertyError(f"input X_{i} has no {'upper' if i in self.low else 'lower'} bound")
-        low, high = ([ends[i] for i in range(count)] for ends in (self.low, self.high))
-        return Case(tuple(low), tuple(high), tuple(alternatives))
-
-
-def _bounds(atoms: Sequence[Linear], common: _Bounds) -> tuple[_Bounds, list[Linear]]:
-    """The bounds that a conjunction puts on inputs, and its inequalities over outputs."""
-    inputs = [atom for atom in atoms if any(name[0] == "X" for name in atom.terms)]
-    for atom in inputs:
-        if len(atom.terms) > 1:
-            names = ", ".join(list(atom.terms)[:4])
-            raise PropertyError(f"an inequality over inputs must bound one of them alone; this one has {names}")
-    outputs = [atom for atom in atoms if not any(name[0] == "X" for name in atom.terms)]
-    return (common.tightened(inputs) if inputs else common), outputs
-
-
-def _alternative(atoms: Sequence[Linear], outputs: int) -> Alternative:
-    """Its rows; an inequality between numbers alone is true here, and needs none."""
-    atoms = [atom for atom in atoms if atom.terms]
-    rows, limits = np.zeros((len(atoms), outputs)), []
-    for k, atom in enumerate(atoms):
-        factor = math.lcm(*(c.denominator for c in atom.terms.values()))
-        for name, c in atom.terms.items():
-            if abs(c * factor) > LARGEST_WHOLE:
-                raise PropertyError(f"the coefficients of an inequality over {name} need over 53 bits")
-            rows[k, int(name[2:])] = int(c * factor)
-        limits.append(-atom.constant * factor)
-    return Alternative(rows, tuple(limits))
+    return all(atom.terms or (atom.constant < 0 if atom.strict else atom.constant <= 0) for atom in atoms)

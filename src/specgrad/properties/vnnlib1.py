@@ -1,10 +1,10 @@
 """The text of a VNN-LIB 1.0 property as a disjunction of conjunctions of linear inequalities.
 
 Every parenthesis is reduced to its meaning as soon as it closes, so there is no tree and nothing recurses. What the
-subset does not have (strict inequalities, negation, products of variables, other sorts) is refused by name.
+subset does not have (negation, products of variables, other sorts) is refused by name.
 
     statement = (declare-const name Real) | (assert formula)
-    formula   = (<= term term) | (>= term term) | (and formula ...) | (or formula ...)
+    formula   = (<= term term) | (>= term term) | (< term term) | (> term term) | (and formula ...) | (or formula ...)
     term      = number | variable | (+ term ...) | (- term ...) | (* term ...)      with at most one variable factor
 
 Outside comments only ASCII counts, and lines end with LF or CR LF: what looks like a digit or a new line is one, and
@@ -16,11 +16,12 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from .interface import Tensor
 from .property import PropertyError
 
 MOST_CHARACTERS = 1 << 28
@@ -40,6 +41,7 @@ class Linear:
 
     terms: dict[str, Fraction]
     constant: Fraction
+    strict: bool = False
 
     def times(self, factor: Fraction) -> Linear:
         return Linear({n: factor * v for n, v in self.terms.items() if factor}, factor * self.constant)
@@ -55,7 +57,7 @@ def combine(*parts: tuple[int, Linear]) -> Linear:
     return Linear({name: value for name, value in terms.items() if value}, constant)
 
 
-Atom = Linear  # means: this is <= 0
+Atom = Linear  # means: this is <= 0, or < 0 where it is strict
 Formula = list[tuple[Atom, ...]]  # any of: all of
 
 
@@ -65,6 +67,8 @@ class Parsed:
 
     inputs: set[int] | range = field(default_factory=set)
     outputs: set[int] | range = field(default_factory=set)
+    tensors: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] = ((), ())
+    models: Mapping[str, str] = field(default_factory=dict)
     common: tuple[Atom, ...] = ()
     alternatives: Formula = field(default_factory=lambda: [()])
     atoms: int = 0
@@ -253,8 +257,8 @@ def _terms(word: str, items: list[Any], parsed: Parsed) -> list[Linear]:
 def _at_most(word: str, items: list[Any], parsed: Parsed) -> Formula:
     if len(items) != 2:
         raise PropertyError(f"({word} ...) compares two terms; got {len(items)}")
-    left, right = _terms(word, items if word == "<=" else items[::-1], parsed)
-    return [(combine((1, left), (-1, right)),)]
+    left, right = _terms(word, items if word[0] == "<" else items[::-1], parsed)
+    return [(replace(combine((1, left), (-1, right)), strict=word in ("<", ">")),)]
 
 
 def _formula(word: str, item: Any) -> Formula:
@@ -292,6 +296,8 @@ def _shared(formulas: list[Formula]) -> tuple[tuple[Atom, ...], list[Formula]]:
 FORMULAS: dict[str, Callable[[str, list[Any], Parsed], Any]] = {
     "<=": _at_most,
     ">=": _at_most,
+    "<": _at_most,
+    ">": _at_most,
     "and": lambda word, items, parsed: _all_of(word, _some(word, items), parsed),
     "or": lambda word, items, parsed: _any_of(word, _some(word, items), parsed),
     "+": _sum,

@@ -2,27 +2,33 @@
 
 What the package has read is said again, token by token, to the reader of 1.0: one meaning, one place that refuses.
 
-    X[i, j, ...]   becomes  X_k, k its row-major place, whatever the input is called;  outputs become Y_k
+    X[i, j, ...]   becomes  X_k, whatever the input is called: k is its row-major place, behind the cells of all inputs
+                            that are declared before it, of other networks too;  outputs become Y_k
     a number       becomes  its text: exact, where the package's own value is a float
     (== a b)       becomes  (and (<= a b) (>= a b))
+    (!= a b)       becomes  (or (< a b) (> a b))
 
-One network with one input and one output, of float32 or real cells, is honoured.
+Inputs and outputs have float32 or real cells; hidden nodes are not honoured. A network that is `equal-to` another has
+its model; one that is `isomorphic-to` another has a model of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import need
+from .interface import Tensor
 from .property import PropertyError
 from .vnnlib1 import MOST_DEPTH, Parsed, Reader, tokens
 
 MOST_CELLS = 1 << 24  # of a tensor: a short text can declare any size
 CELLS = {"F32", "Real"}
+PAIRS = {"Equal": ("and", "<=", ">="), "NotEqual": ("or", "<", ">")}
 NO_WHOLE_NUMBER = re.compile(r"\[[^\]]*[-.]")  # the package cuts the index 0.9 to 0, and lets -1 pass
 WORDS = {
     "Assertion": "assert",
@@ -32,7 +38,6 @@ WORDS = {
     "GreaterEqual": ">=",
     "LessThan": "<",
     "GreaterThan": ">",
-    "NotEqual": "!=",
     "Plus": "+",
     "Minus": "-",
     "Negate": "-",
@@ -49,14 +54,20 @@ def parse(text: str) -> Parsed:
     """
     query = checked_query(text)
     reader = Reader()
-    inputs, outputs = _tensors(query)
-    reader.parsed.inputs, reader.parsed.outputs = range(_cells(inputs)), range(_cells(outputs))
-    if len(reader.parsed.inputs) > len(text):
-        raise PropertyError(
-            f"tensor {inputs.name} has {_cells(inputs)} cells; so short a text cannot bound each of them"
-        )
+    inputs, outputs = (tuple(tensors) for tensors in _tensors(query))
+    parsed = reader.parsed
+    starts: dict[str, int] = {}
+    parsed.tensors = inputs, outputs
+    parsed.models = {n.name: n.equal_to for n in query.networks if n.equal_to}
+    for tensors in parsed.tensors:
+        ends = itertools.accumulate(t.cells for t in tensors)
+        starts |= {t.name: end - t.cells for t, end in zip(tensors, ends, strict=True)}
+    parsed.inputs, parsed.outputs = (range(sum(t.cells for t in tensors)) for tensors in parsed.tensors)
+    if len(parsed.inputs) > len(text):
+        names = ", ".join(t.name for t in inputs)
+        raise PropertyError(f"tensor {names} has {len(parsed.inputs)} cells; so short a text cannot bound each of them")
     for assertion in query.assertions:
-        for token, line in _said_in_1_0(assertion):
+        for token, line in _said_in_1_0(assertion, starts):
             try:
                 reader.take(token)
             except PropertyError as error:
@@ -109,16 +120,19 @@ def _in_one_line(message: str) -> PropertyError:
 # --- its tree ---------------------------------------------------------------------------------------------------------
 
 
-def _tensors(query: Any) -> tuple[Any, Any]:
-    """The one input and the one output."""
-    if len(query.networks) != 1:
-        names = ", ".join(n.name for n in query.networks)
-        raise PropertyError(f"one network is honoured, so no equal-to and no isomorphic-to; got {names}")
-    (network,) = query.networks
-    if len(network.inputs) != 1 or len(network.outputs) != 1 or network.hidden:
-        names = ", ".join(t.name for t in (*network.inputs, *network.hidden, *network.outputs))
-        raise PropertyError(f"one input tensor and one output tensor are honoured; network {network.name} has {names}")
-    return network.inputs[0], network.outputs[0]
+def _tensors(query: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """All inputs and all outputs, network by network."""
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+    for network in query.networks:
+        if network.hidden:
+            names = ", ".join(t.name for t in network.hidden)
+            raise PropertyError(f"inputs and outputs are honoured; network {network.name} has hidden {names}")
+        for known, tensors in ((inputs, network.inputs), (outputs, network.outputs)):
+            for t in tensors:
+                _cells(t)
+                known.append(Tensor(t.name, tuple(t.shape), network.name))
+    return inputs, outputs
 
 
 def _cells(tensor: Any) -> int:
@@ -131,7 +145,7 @@ def _cells(tensor: Any) -> int:
     return math.prod(tensor.shape)
 
 
-def _said_in_1_0(assertion: Any) -> Iterator[tuple[str, int]]:
+def _said_in_1_0(assertion: Any, starts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """Its tokens, each with the line of the last leaf; a stack instead of recursion."""
     todo, line = [assertion], 1
     while todo:
@@ -141,21 +155,21 @@ def _said_in_1_0(assertion: Any) -> Iterator[tuple[str, int]]:
         if isinstance(item, str):
             yield item, line
         elif kind in ("Var", "Float", "Int"):
-            yield (_variable(item) if kind == "Var" else item.lexeme), line
-        elif kind == "Equal":
-            pair = item.children()
-            todo += reversed(["(", "and", "(", "<=", *pair, ")", "(", ">=", *pair, ")", ")"])
+            yield (_variable(item, starts) if kind == "Var" else item.lexeme), line
+        elif kind in PAIRS:
+            pair, (word, below, above) = item.children(), PAIRS[kind]
+            todo += reversed(["(", word, "(", below, *pair, ")", "(", above, *pair, ")", ")"])
         elif kind in WORDS:
             todo += reversed(["(", WORDS[kind], *item.children(), ")"])
         else:
             raise PropertyError(f"{kind} is not understood", line)
 
 
-def _variable(cell: Any) -> str:
-    """Row-major: k = (i * columns + j) ..."""
+def _variable(cell: Any, starts: Mapping[str, int]) -> str:
+    """Row-major: k = (i * columns + j) ..., behind the tensors before it."""
     if NO_WHOLE_NUMBER.search(str(cell)):
         raise PropertyError(f"{str(cell).strip()} has an index that is no whole number", cell.line)
     place = 0
     for index, size in zip(cell.indices, cell.shape, strict=True):
         place = place * size + index
-    return f"{'X' if cell.kind.name == 'Input' else 'Y'}_{place}"
+    return f"{'X' if cell.kind.name == 'Input' else 'Y'}_{starts[cell.name] + place}"

@@ -96,7 +96,12 @@ class Layer:
 
 
 class Opaque(Layer):
-    """Nothing but the node's own interval: an input, or an operator without a relaxation. It hands nothing on."""
+    """Nothing but the node's own interval: an input, or an operator without a relaxation. It hands nothing on.
+
+    cellwise   what is known of a cell does not depend on the others
+    """
+
+    cellwise = True
 
     def back(self, a: Tensor, known: Known) -> Back:
         low, high = known.box(self.position)

@@ -48,7 +48,7 @@ def is_local(state: State, rank: int, j: int, patch: Patch) -> bool:
     if isinstance(layer, Joint) or len(shape) <= rank:
         return False
     if isinstance(layer, Opaque):
-        return True
+        return layer.cellwise
     if math.prod(patch.size) > math.prod(shape[len(shape) - rank :]):
         return False
     if is_windowed(layer):

@@ -35,6 +35,7 @@ from ...rounding.report import continues_region, node_ball, summed_later
 from ...scalar import Array
 from ..ibp import REAL, checked, is_unbounded
 from .backward import SUMS, State
+from .balls import InBall, InputBall
 from .budget import Budget
 from .classify import layer_of
 from .deviation import moved
@@ -56,6 +57,7 @@ class Forward:
     level      how many relaxations stand between a node and the inputs
     closed     the share of cells that a short pass closed the last time (specgrad.bounds.linear.tighten)
     budget     seconds and bytes that the work may take
+    within     a ball that the only input lies in, besides its box
     reach      of the inputs' boxes: the sum of their radii, and of their sizes
     """
 
@@ -63,6 +65,7 @@ class Forward:
     rules: Context
     inputs: dict[int, Any]
     budget: Budget = field(default_factory=Budget)
+    within: InputBall | None = None
     balls: list[Ball] = field(default_factory=list)
     depth: dict[int, int] = field(default_factory=dict)
     shadows: dict[int, Ball] = field(default_factory=dict)
@@ -129,7 +132,9 @@ class Forward:
         """An input, or what is as good as one: its one value lies between the ends of its ball."""
         self.deviation[i] = np.zeros(node.shape)
         self.reach += self.balls[i].radius.sum(), self.balls[i].size.sum()
-        self._enter(Opaque(i, node, ()), 0, np.zeros(node.shape), self.balls[i].size)
+        known = node.op is INPUT and self.within is not None
+        layer = InBall(i, node, self.within) if known and self.within is not None else Opaque(i, node, ())
+        self._enter(layer, 0, np.zeros(node.shape), self.balls[i].size)
 
     def _is_moved(self, i: int, node: Node) -> bool:
         """Whether inputs that are single numbers were only moved here, or chosen of: exact, and part of no sum."""

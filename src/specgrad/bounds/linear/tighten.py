@@ -66,7 +66,8 @@ def narrow(forward: Forward, i: int, readers: Sequence[Node]) -> None:
     Most cells of a narrow box are closed by a pass that goes down a few layers only and takes the boxes there for
     granted; what is still open goes further down.
     """
-    if i not in forward.layers or forward.depth[i] < 2 or isinstance(forward.layers[i], Opaque):
+    exact = 1 if forward.within is None else 0  # layers that intervals of a box are exact for: of a ball they are not
+    if i not in forward.layers or forward.depth[i] <= exact or isinstance(forward.layers[i], Opaque):
         return
     low, high = forward.ends(i)
     cells = open_cells(readers, low, high)

@@ -7,8 +7,8 @@ would be deployed, lies in the property's box and gives outputs in one of its al
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,21 +18,35 @@ from ...engines import compile
 from ...errors import SpecgradError, need
 from ...graph.graph import Graph
 from ...process import Process, session
+from ...properties.interface import Interface
 from ...properties.property import Alternative, Case, as_float
 from ...scalar import Array
 from .deployed import deployed_graph
+from .joined import Network, outputs_of
 
+INSIDE = 1 - 2.0**-18  # of a ball's radius, so that rounding to float32 does not leave it
 LINEAR: Callable[[float], float] = lambda t: 0.5 * (1 - t)  # steps shrink evenly: far
 GEOMETRIC: Callable[[float], float] = lambda t: 0.5 * 2.0 ** (-14 * t)  # or by halves: near kinks
 
 
 @dataclass(frozen=True, eq=False)
 class Counterexample:
-    """An input, the outputs of the deployed network there, and which engines agree that they break the property."""
+    """An input, the outputs of the deployed network there, and which engines agree that they break the property.
+
+    named   where there are several inputs, outputs or networks: all of them by their names; x and y are then flat, the
+            property's variables and values (specgrad.properties.interface)
+    """
 
     x: Array
     y: Array
     confirmed: tuple[str, ...]
+    named: Mapping[str, Array] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"x": self.x.tolist(), "y": self.y.tolist(), "confirmed": self.confirmed}
+        if self.named:
+            data["named"] = {name: array.tolist() for name, array in self.named.items()}
+        return data
 
 
 class DeployedNetwork:
@@ -80,8 +94,8 @@ def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -
     """A confirmed counterexample of one case, or None if the search found none.
 
     Every alternative is aimed at from the middle of the box and from random points, by signed gradients of
-    max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers of the box; where a cell has
-    none, there is no counterexample to show.
+    max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers of the box, and in the ball of
+    the case if it has one; where a cell has none, there is no counterexample to show.
     """
     import torch
 
@@ -142,14 +156,44 @@ def _descend(
 
     low, high = box
     for pace in (*paces, 0.0):
-        x = torch.minimum(torch.maximum(x, low), high).detach().requires_grad_(True)
+        x = projected(case, torch.minimum(torch.maximum(x, low), high)).detach().requires_grad_(True)
         distance = aims.distance(network.batch(x))
         counterexample = _confirm(network, case, x.detach(), distance.detach())
         if counterexample is not None or not pace or time.monotonic() > deadline:
             return counterexample
         (slope,) = torch.autograd.grad(distance.sum(), x)
-        x = x - slope.sign() * (high - low) * pace
+        x = x - steepest(case, slope, high - low) * pace
     return None
+
+
+def projected(case: Case, x: Any) -> Any:
+    """Points of the box, drawn towards the centre until they lie in the ball of the case, but for float32's rounding.
+
+    Along the way to the centre a point stays in the box, if the centre lies there; whether it is inside is asked again.
+    """
+    import torch
+
+    if case.ball is None:
+        return x
+    center = torch.tensor([as_float(c) for c in case.ball.center])
+    away = (x - center).double()
+    size = away.abs().sum(1) if case.ball.norm == "1" else away.square().sum(1).sqrt()
+    share = (as_float(case.ball.radius) * INSIDE / size).clamp(max=1.0).nan_to_num(1.0)
+    return (center + away * share[:, None]).to(x.dtype)
+
+
+def steepest(case: Case, slope: Any, width: Any) -> Any:
+    """The step that goes farthest: every cell by its sign in a box, along the slope in a ball, the steepest cells alone
+    where the sum of distances counts."""
+    import torch
+
+    if case.ball is None:
+        return slope.sign() * width
+    if case.ball.norm == "1":
+        slope = torch.where(slope.abs() >= slope.abs().amax(1, keepdim=True) / 2, slope.sign(), 0.0)
+        return slope * 2 * as_float(case.ball.radius) / slope.abs().sum(1, keepdim=True).clamp(min=1)
+    size = slope.square().sum(1, keepdim=True).sqrt()
+    return torch.where(size > 0, slope / size, 0.0) * 2 * as_float(case.ball.radius)
 
 
 def _confirm(network: DeployedNetwork, case: Case, x: Any, distance: Any) -> Counterexample | None:
@@ -165,6 +209,7 @@ def confirmed_of(network: DeployedNetwork, case: Case, points: Any) -> Counterex
     """The first of some flat inputs that breaks the property; what many at once say is run alone."""
     import torch
 
+    points = projected(case, points)
     with torch.no_grad():
         aims = _Aims(case.alternatives)
         gaps = (aims.rows[None] @ network.batch(points)[:, None, :, None])[..., 0] - aims.limits
@@ -179,30 +224,41 @@ def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | N
     return None
 
 
-def confirm_on_onnxruntime(graph: Graph, point: Counterexample, case: Case, model: Any = None) -> Counterexample:
-    """The counterexample with one more engine that agrees, if it is there and does, in a process of its own.
+def confirm_on_onnxruntime(
+    networks: Sequence[Network], interface: Interface | None, point: Counterexample, case: Case
+) -> Counterexample:
+    """The counterexample by the names of its parts, with one more engine that agrees, if it is there and does.
 
-    model    the ONNX file (path or bytes) that the graph was read from; without one, the graph is written as ONNX
+    Every network is run in a process of its own, from the ONNX file (path or bytes) that it was read from; without one,
+    its graph is written as ONNX.
     """
+    point = point if interface is None else replace(point, named=interface.named(point.x, point.y))
     if any(find_spec(package) is None for package in ("onnxruntime", "onnx")):
         return point
+    interface = interface or Interface(tuple(range(point.x.size)))
     try:
-        data, name = _onnx_bytes(graph, model)
-    except SpecgradError:  # what ONNX has no words for is not run there; the counterexample stands
+        y = outputs_of(networks, interface, point.x, _on_onnxruntime)
+    except SpecgradError:  # what ONNX has no words for is not run there, or gave no answer; the counterexample stands
         return point
+    return replace(point, confirmed=(*point.confirmed, "onnxruntime")) if case.contains(y) else point
+
+
+def _on_onnxruntime(network: Network, inputs: Sequence[Array]) -> list[Array]:
+    data, names = _onnx_bytes(network)
     with Process(environment=session.ENVIRONMENT) as process:
-        answer = process.run(session.PROGRAM, {name: point.x}, [np.frombuffer(data, np.uint8)])
-    agrees = answer.outcome == "answers" and case.contains(np.ravel(answer.arrays[0]))
-    return replace(point, confirmed=(*point.confirmed, "onnxruntime")) if agrees else point
+        answer = process.run(session.PROGRAM, dict(zip(names, inputs, strict=True)), [np.frombuffer(data, np.uint8)])
+    if answer.outcome != "answers":
+        raise SpecgradError("onnxruntime", f"no answer: {answer.outcome}")
+    return list(answer.arrays)
 
 
-def _onnx_bytes(graph: Graph, model: Any) -> tuple[bytes, str]:
-    """A whole ONNX file, external data included, and the name of its input."""
+def _onnx_bytes(network: Network) -> tuple[bytes, list[str]]:
+    """A whole ONNX file, external data included, and the names of its inputs."""
     need("onnx", "ONNX files need")
     from ...interop import to_onnx
     from ...interop.onnx.file import BYTE_BUDGET, gathered, read_model
 
-    loaded = to_onnx(graph) if model is None else gathered(*read_model(model, BYTE_BUDGET))
+    model = network.source
+    loaded = to_onnx(network.graph) if model is None else gathered(*read_model(model, BYTE_BUDGET))
     initial = {t.name for t in loaded.graph.initializer}
-    (name,) = [i.name for i in loaded.graph.input if i.name not in initial]
-    return loaded.SerializeToString(), name
+    return loaded.SerializeToString(), [i.name for i in loaded.graph.input if i.name not in initial]

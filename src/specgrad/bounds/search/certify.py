@@ -10,24 +10,24 @@ unknown          neither, within the time
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from ...errors import ParameterError, ShapeError, need
-from ...graph.graph import Graph
+from ...errors import ParameterError, need
 from ...proof.execution import deployment
 from ...proof.tree import OpenPart, Tree
-from ...properties.property import Alternative, Case, Property, as_float, robustness
-from ...properties.vnnlib import read
+from ...properties.property import Alternative, Case, as_float
 from ...scalar import Array
 from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on_onnxruntime
-from .deployed import at_the_property, deployed_graph, refuse_other_formats, rounded_constants
-from .positions import another_position, at_positions, of_scores
+from .joined import Network
+from .positions import at_positions, of_scores
+from .question import Question, cells_of, graph_and_property, question_of
+
+__all__ = ["Verdict", "certify", "graph_and_property", "target"]
 
 Kind = Literal["holds", "counterexample", "unknown"]
 Progress = Callable[[str, int, int], None]
@@ -75,7 +75,7 @@ class Verdict:
             data["reason"] = self.reason
         if self.counterexample is not None:
             point = self.counterexample
-            data["counterexample"] = {"x": point.x.tolist(), "y": point.y.tolist(), "confirmed": point.confirmed}
+            data["counterexample"] = point.to_json()
         return data
 
 
@@ -86,18 +86,22 @@ def certify(
     seconds: float = 60.0,
     low: Any = None,
     high: Any = None,
-    shape: Sequence[int] | None = None,
+    norm: str = "inf",
+    shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     arithmetic: Any = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Try to settle a property of a network, for the network that float32 executes.
 
-    model       a Graph of one input (its weights are constants), an ONNX file, or a PyTorch module
+    model       a Graph (its weights are constants), an ONNX file, or a PyTorch module; of a property about several
+                networks, one of them per name: {"f": "f.onnx", "g": "g.onnx"}
     statement   a Property, the path of a VNN-LIB file, or (x, label, eps): no input within eps of x, cell by cell, has
-                another output as large as the label's
+                another output as large as the label's. Of a network with several inputs, x holds an array for each, by
+                name or in order; outputs are counted one after the other
     low, high   limits of any input, for (x, label, eps)
+    norm        of (x, label, eps): "inf" is cell by cell, "2" the root of the sum of squares, "1" the sum
     shape       of the input, where the model leaves sizes open; else that of x, or what the property's inputs fill, a
-                batch being 1
+                batch being 1. Of several inputs: a shape per name
     arithmetic  the executions to prove it for; None: float32, fused
 
     Weights that a graph holds as float64 or exact numbers are rounded to float32 first, and the verdict says so; a
@@ -113,22 +117,22 @@ def certify(
     """
     need("torch", "certify needs")
     _check_arithmetic(arithmetic)
-    given = _graph(model, statement, shape)
-    graph, question = graph_and_property(given, statement, low=low, high=high)
-    source = model if isinstance(model, str | Path | bytes) else None
-    searched, asked = of_scores(graph, question)
-    run = _Run(searched, source if searched is graph else None, time.monotonic() + seconds, progress, arithmetic)
+    question = question_of(model, statement, low=low, high=high, norm=norm, shape=shape)
+    searched, asked = of_scores(question.graph, question.stated)
+    plain = searched is question.graph
+    part = question if plain else Question((Network("", searched),), searched, asked)
+    run = _Run(part, time.monotonic() + seconds, progress, arithmetic)
     answers = []
     for case in asked.cases:
         answers.append(run.settle(case))
         if answers[-1].verdict == "counterexample":
             break
-    notes = (*rounded_constants(given), *_left_out(question))
-    verdict = replace(_joined(answers), deployment=deployment(arithmetic), notes=notes)
-    if searched is not graph and verdict.counterexample is not None:
-        verdict = replace(verdict, counterexample=at_positions(graph, question, verdict.counterexample, source))
+    verdict = replace(_joined(answers), deployment=deployment(arithmetic), notes=question.notes)
+    if not plain and verdict.counterexample is not None:
+        verdict = replace(verdict, counterexample=at_positions(question, verdict.counterexample))
     if verdict.verdict == "counterexample" and isinstance(statement, tuple):
-        return replace(verdict, reason=_at_the_input(run.network, *statement[:2]))
+        x = cells_of(statement[0], question.networks[0].graph)
+        return replace(verdict, reason=_at_the_input(run.network, x, statement[1]))
     return verdict
 
 
@@ -139,109 +143,10 @@ def _check_arithmetic(arithmetic: Any) -> None:
         raise ParameterError("certify", text, rule="P5")
 
 
-def _left_out(question: Property) -> tuple[str, ...]:
-    if not question.left_out:
-        return ()
-    return (f"{question.left_out} alternatives of the property hold for no input or no output, and were left out",)
-
-
-def graph_and_property(
-    model: Any, statement: Any, *, low: Any = None, high: Any = None, shape: Sequence[int] | None = None
-) -> tuple[Graph, Property]:
-    """What `certify` is asked about: the deployed graph, and a property that fits it."""
-    graph = deployed_graph(_graph(model, statement, shape))
-    question = _property(statement, graph, low, high)
-    _check_sizes(graph, question)
-    _check_cases(question)
-    return graph, question
-
-
-def _named(graph: Graph, shape: Sequence[int] | None) -> dict[str, tuple[int, ...]]:
-    return {} if shape is None else {graph.names[0]: tuple(shape)}
-
-
-def _open_shape(model: Any, statement: Any, shape: Sequence[int] | None) -> dict[str, Sequence[int]]:
-    """The shape of the only input: as given, or that of x where the file leaves sizes open."""
-    from ...interop.onnx import input_dims
-
-    declared = input_dims(model)
-    if len(declared) != 1:
-        return {}
-    ((name, dims),) = declared.items()
-    if shape is None and isinstance(statement, tuple) and (dims is None or None in dims):
-        x = np.asarray(statement[0])
-        shape = x.shape if dims is None or x.ndim == len(dims) else None
-    return {} if shape is None else {name: tuple(shape)}
-
-
-def _graph(model: Any, statement: Any, shape: Sequence[int] | None = None) -> Graph:
-    if isinstance(model, Graph):
-        return at_the_property(model.fitted_to(_named(model, shape)), statement)
-    if isinstance(model, str | Path | bytes):
-        from ...interop import from_onnx
-
-        refuse_other_formats(model)
-        graph: Graph = from_onnx(model, input_shapes=_open_shape(model, statement, shape))
-        return at_the_property(graph, statement)
-    if hasattr(model, "state_dict") and isinstance(statement, tuple):
-        import torch
-
-        from ...interop import from_torch
-
-        refuse_other_formats(model)
-        traced: Graph = from_torch(model, torch.as_tensor(np.asarray(statement[0], np.float32)))
-        return traced
-    text = "model must be a Graph, an ONNX file, or (with (x, label, eps)) a PyTorch module"
-    raise ParameterError("certify", f"{text}; got {type(model).__name__}", rule="P5")
-
-
 def _at_the_input(network: DeployedNetwork, x: Any, label: int) -> str:
     """Said where no search was needed, which mostly means that another label was meant."""
     largest = int(np.argmax(network.run(np.asarray(x))))
     return "" if largest == label else f"at the input itself output {largest} is the largest, not {label}"
-
-
-def _property(statement: Any, graph: Graph, low: Any, high: Any) -> Property:
-    if isinstance(statement, tuple):
-        x, label, eps = statement
-        outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
-        if (positions := another_position(x, label, eps, graph, low, high)) is not None:
-            return positions
-        return robustness(x, label, eps, outputs, low=low, high=high)
-    if low is not None or high is not None:
-        raise ParameterError("certify", "low and high go with (x, label, eps); a property has its own bounds")
-    return statement if isinstance(statement, Property) else read(statement)
-
-
-def _check_sizes(graph: Graph, question: Property) -> None:
-    for name, positions, count in (
-        ("input", graph.input_positions, question.inputs),
-        ("output", graph.output_positions, question.outputs),
-    ):
-        shape = graph.nodes[positions[0]].shape
-        if int(np.prod(shape)) != count:
-            raise ShapeError("certify", f"the property has {count} {name}s; the network's {name} has shape {shape}")
-
-
-def _check_cases(question: Property) -> None:
-    """A property in Python may be empty in ways that a file cannot: each would 'hold', and say nothing."""
-    if not question.cases:
-        raise ParameterError("certify", "the property has no cases, so there is nothing to prove")
-    for k, case in enumerate(question.cases):
-        if not case.alternatives:
-            raise ParameterError("certify", f"case {k} has no alternatives, so there is nothing to prove")
-        if not len(case.low) == len(case.high) == question.inputs:
-            raise ShapeError(
-                "certify", f"case {k} has {len(case.low)} and {len(case.high)} bounds, not {question.inputs}"
-            )
-        for i, (low, high) in enumerate(zip(case.low, case.high, strict=True)):
-            if low > high:
-                ends = f"{as_float(low)} above {as_float(high)}"
-                raise ParameterError("certify", f"case {k} is an empty box: input {i} has lower bound {ends}")
-        for a in case.alternatives:
-            if a.rows.shape != (len(a.limits), question.outputs):
-                text = f"case {k} has rows of shape {a.rows.shape} for {len(a.limits)} limits"
-                raise ShapeError("certify", f"{text} and {question.outputs} outputs")
 
 
 def _joined(answers: list[Verdict]) -> Verdict:
@@ -268,10 +173,9 @@ def target(limit: Fraction) -> float:
 class _Run:
     """One network, several cases, one deadline."""
 
-    def __init__(
-        self, graph: Graph, source: Any, deadline: float, progress: Progress | None, arithmetic: Any = None
-    ) -> None:
-        self.graph, self.source, self.deadline, self.progress = graph, source, deadline, progress
+    def __init__(self, question: Question, deadline: float, progress: Progress | None, arithmetic: Any = None) -> None:
+        self.question, self.deadline, self.progress = question, deadline, progress
+        self.graph = graph = question.graph
         self.options = {} if arithmetic is None else {"arithmetic": arithmetic}
         self.network = DeployedNetwork(graph)
         self.stages: dict[str, float] = {}
@@ -300,7 +204,7 @@ class _Run:
         if not all(len(a.limits) for a in case.alternatives):
             reason = "an alternative says nothing of the outputs, so no bound excludes it"
             return Verdict("unknown", None, ((),), self.stages, 0, reason)
-        margins, nearest, root, reason = self._crown(case)
+        case, margins, nearest, root, reason = self._bounded(case)
         open_ = [k for k, margin in enumerate(margins) if not margin > 0]
         if open_ and root is not None:
             open_ = self._pieces(root, nearest, margins, open_)
@@ -323,23 +227,31 @@ class _Run:
         return counterexample
 
     def _broken(self, case: Case, counterexample: Counterexample) -> Verdict:
-        confirmed = confirm_on_onnxruntime(self.graph, counterexample, case, self.source)
+        asked = self.question
+        confirmed = confirm_on_onnxruntime(asked.networks, asked.stated.interface, counterexample, case)
         return Verdict("counterexample", confirmed, ((),), self.stages, 0)
+
+    def _bounded(self, case: Case) -> tuple[Case, list[float], list[_Row], Any, str]:
+        """Linear bounds; once more with rows of an alternative together, where one by one they leave it open."""
+        margins, nearest, root, reason = self._crown(case)
+        several = [len(a.limits) > 1 for a in case.alternatives]
+        if root is None or not any(s and not m > 0 for s, m in zip(several, margins, strict=True)):
+            return case, margins, nearest, root, reason
+        from .weights import strengthened
+
+        case = strengthened(root, case)
+        return case, *self._margins(case, root), root, reason
 
     def _crown(self, case: Case) -> tuple[list[float], list[_Row], Any, str]:
         """Margins and nearest rows per alternative from one backward pass, and that pass, unless nothing is bounded."""
-        from ..linear.tighten import output_ends
-        from .subproblems import root_forward
+        from .subproblems import input_ball, root_forward
 
         self._say("linear bounds")
         start = time.monotonic()
         shape = self.graph.nodes[self.graph.input_positions[0]].shape
         low, high = (end.reshape(shape) for end in case.outer())
-        root = root_forward(self.graph, low, high, **self.options)
-        rows = np.concatenate([a.rows for a in case.alternatives])
-        bounds = iter(output_ends(root, rows)[0].tolist())
-        closest = [_nearest(a, [_margin(next(bounds), limit) for limit in a.limits]) for a in case.alternatives]
-        margins, nearest = [margin for margin, _ in closest], [row for _, row in closest]
+        root = root_forward(self.graph, low, high, ball=input_ball(case), **self.options)
+        margins, nearest = self._margins(case, root)
         self.stages.setdefault("crown", time.monotonic() - start)
         if root.unbounded:
             reason = f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
@@ -347,6 +259,15 @@ class _Run:
         if self.graph.output_positions[0] not in root.layers:  # nothing varies, so nothing can be split
             return margins, nearest, None, ONE_INPUT
         return margins, nearest, root, ""
+
+    def _margins(self, case: Case, root: Any) -> tuple[list[float], list[_Row]]:
+        """Of the nearest row of every alternative, and that row."""
+        from ..linear.tighten import output_ends
+
+        rows = np.concatenate([a.rows for a in case.alternatives])
+        bounds = iter(output_ends(root, rows)[0].tolist())
+        closest = [_nearest(a, [_margin(next(bounds), limit) for limit in a.limits]) for a in case.alternatives]
+        return [margin for margin, _ in closest], [row for _, row in closest]
 
     def _pieces(self, root: Any, nearest: list[_Row], margins: list[float], open_: list[int]) -> list[int]:
         """Relus that read the same few cells, together; enters margins, and says which alternatives stay open."""

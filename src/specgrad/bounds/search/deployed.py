@@ -17,11 +17,18 @@ import numpy as np
 from ...errors import ParameterError, need
 from ...graph.graph import Graph
 from ...graph.open import sizes_of_cells
-from ...proof.network import REFUSED, deployed_graph, rounded_constants
+from ...proof.network import REFUSED, deployed_constants, deployed_graph, rounded_constants
 from ...properties.property import Property
 from ...properties.vnnlib import read
 
-__all__ = ["REFUSED", "at_the_property", "deployed_graph", "refuse_other_formats", "rounded_constants"]
+__all__ = [
+    "REFUSED",
+    "at_the_property",
+    "deployed_constants",
+    "deployed_graph",
+    "refuse_other_formats",
+    "rounded_constants",
+]
 
 
 def at_the_property(graph: Graph, statement: Any) -> Graph:
@@ -39,7 +46,7 @@ def at_the_property(graph: Graph, statement: Any) -> Graph:
         same_rank = x.ndim == len(graph.nodes[graph.input_positions[0]].shape)
         return graph.fitted((x,)) if same_rank else graph.at(**sizes_of_cells(graph.open, x.size))
     question = statement if isinstance(statement, Property) else read(statement)
-    return graph.at(**sizes_of_cells(graph.open, question.inputs))
+    return graph.at(**sizes_of_cells(graph.open, question.cells))
 
 
 def refuse_other_formats(model: Any) -> None:

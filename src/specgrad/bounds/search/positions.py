@@ -31,7 +31,7 @@ FLUSHED = Fraction(1, 2**125)
 MOST_WINNERS = 4096  # ways in which the positions that an alternative speaks of may fall
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Winners(Alternative):
     """The region of scores in which given cells win.
 
@@ -72,7 +72,7 @@ def winner_of(lines: Array, winners: tuple[int, ...], sign: int, last: bool, out
         for j in np.delete(line, k):
             row = next(at)
             row[j], row[line[k]] = sign, -sign
-    return Winners(rows, (FLUSHED,) * len(rows), lines, winners, sign, last)
+    return Winners(rows, (FLUSHED,) * len(rows), lines=lines, winners=winners, sign=sign, last=last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,23 +144,27 @@ def _satisfies(alternative: Alternative, spoken: Array, fallen: Sequence[int]) -
     for c, k in zip(spoken, fallen, strict=True):
         positions[c] = k
     sums = (sum(int(a) * k for a, k in zip(row, positions, strict=True)) for row in alternative.rows)
-    return all(total <= limit for total, limit in zip(sums, alternative.limits, strict=True))
+    pairs = enumerate(zip(sums, alternative.limits, strict=True))
+    return all(total < limit if k in alternative.strict else total <= limit for k, (total, limit) in pairs)
 
 
-def at_positions(graph: Graph, question: Property, point: Counterexample, source: Any) -> Counterexample:
-    """A counterexample of the scores with the positions that the network itself gives there, run on each engine."""
-    network = DeployedNetwork(graph)
-    y = network.run(point.x)
-    case = next(c for c in question.cases if c.contains(y) and c.has(point.x))
-    return confirm_on_onnxruntime(graph, replace(point, y=y, confirmed=("torch",)), case, source)
+def at_positions(question: Any, point: Counterexample) -> Counterexample:
+    """A counterexample of the scores with the positions that the network itself gives there, run on each engine.
+
+    question   a specgrad.bounds.search.question.Question
+    """
+    y = DeployedNetwork(question.graph).run(point.x)
+    case = next(c for c in question.stated.cases if c.contains(y) and c.has(point.x))
+    point = replace(point, y=y, confirmed=("torch",))
+    return confirm_on_onnxruntime(question.networks, question.stated.interface, point, case)
 
 
-def another_position(x: Any, label: int, eps: Any, graph: Graph, low: Any, high: Any) -> Property | None:
+def another_position(x: Any, label: int, eps: Any, graph: Graph, **limits: Any) -> Property | None:
     """No input within eps of x has another position than `label`; None where the output is not one position."""
     choice = choice_of(graph)
     if choice is None or len(choice.lines) != 1:
         return None
-    stated = robustness(x, label, eps, choice.lines.shape[1], low=low, high=high)
+    stated = robustness(x, label, eps, choice.lines.shape[1], **limits)
     others = (
         Alternative(np.ones((1, 1)), (Fraction(label - 1),)),
         Alternative(-np.ones((1, 1)), (Fraction(-label - 1),)),

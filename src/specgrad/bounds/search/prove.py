@@ -24,6 +24,7 @@ def prove(
     *,
     low: Any = None,
     high: Any = None,
+    norm: str = "inf",
     arithmetic: Any = None,
     shape: Sequence[int] | None = None,
     trees: Any = None,
@@ -33,7 +34,7 @@ def prove(
 ) -> Any:
     """A certificate of a property, which the checker has replayed; a NoCertificateError says why there is none.
 
-    model, statement, low, high, arithmetic, shape, progress   as for `certify`
+    model, statement, low, high, norm, arithmetic, shape, progress   as for `certify`
     trees     how to divide the executions: `Verdict.trees`, or None: linear bounds of the whole box are tried first,
               and where they do not prove it, what a search of `certify` finds
     refine    leaves that are open in exact arithmetic are cut further; without it they are an error
@@ -55,11 +56,10 @@ def prove(
     from ...proof.execution import ExecutionError, executions
     from ...proof.numbers import ReplayError
     from ...rounding.arithmetic import Arithmetic
-    from .certify import graph_and_property
     from .positions import choice_of
     from .prover import certificate, prove_by_trees
 
-    graph, question = graph_and_property(model, statement, low=low, high=high, shape=shape)
+    graph, question = _certifiable(model, statement, low=low, high=high, norm=norm, shape=shape)
     if choice_of(graph) is not None:
         raise NoCertificateError("the output is a position (ArgMax); a certificate states inequalities of its scores")
     try:
@@ -76,6 +76,19 @@ def prove(
         return Certificate(*encode(graph, [proof for proof, _ in cases], arithmetic))
     except (ExecutionError, ReplayError) as error:
         raise NoCertificateError(str(error)) from None
+
+
+def _certifiable(model: Any, statement: Any, **limits: Any) -> tuple[Any, Any]:
+    """The graph and the property; what a certificate has no words for is refused."""
+    from .question import question_of
+
+    asked = question_of(model, statement, **limits)
+    if any(case.ball for case in asked.stated.cases):
+        raise NoCertificateError("certificates are about boxes; this property is about a ball (norm 1 or 2)")
+    if asked.is_joined:
+        several = "several inputs, outputs or networks, or inequalities that name inputs"
+        raise NoCertificateError(f"certificates are about one input, one output and a box; this property has {several}")
+    return asked.graph, asked.stated
 
 
 def _searched(graph: Any, question: Any, arithmetic: Any, seconds: float, progress: Any, error: Exception) -> Any:
@@ -115,12 +128,12 @@ def second_opinion(
     from ...proof.execution import ExecutionError, deployment
     from ...proof.numbers import ReplayError
     from ...properties.property import towards_zero
-    from .certify import Verdict, graph_and_property
+    from .certify import Verdict
     from .prover import prove_by_trees
     from .split_text import read_splits
 
     start = time.monotonic()
-    graph, question = graph_and_property(model, statement, **limits)
+    graph, question = _certifiable(model, statement, **limits)
     trees = read_splits(splits, graph, question)
     said = deployment(arithmetic)
     try:

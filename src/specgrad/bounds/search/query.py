@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import ParameterError
 from .certify import Progress, Verdict, certify
 
 
@@ -24,7 +23,4 @@ def certify_query(
     networks        name of a network in the query -> an ONNX file or a Graph; where the query declares one network
                     alone, or is VNN-LIB 1.0, which names none, the name may be any
     """
-    if len(networks) != 1:
-        raise ParameterError("certify", f"one network is honoured; got {', '.join(networks) or 'none'}")
-    (model,) = networks.values()
-    return certify(model, Path(property_path), seconds=seconds, arithmetic=arithmetic, progress=progress)
+    return certify(dict(networks), Path(property_path), seconds=seconds, arithmetic=arithmetic, progress=progress)

@@ -20,12 +20,14 @@ from torch import Tensor
 
 from ...graph.graph import Graph
 from ...graph.run import bind_inputs
+from ...properties.property import Case
 from ...rounding.arithmetic import Arithmetic
 from ...scalar import Array
 from ..box import Box, balls_of
 from ..ibp import box_context
 from ..linear.adam import Adam
 from ..linear.backward import State, backward
+from ..linear.balls import InputBall
 from ..linear.layers import Ends, Relaxed
 from ..linear.network import Forward
 from ..linear.relaxations import Lines
@@ -35,12 +37,26 @@ from .estimate import Quick, QuickLines
 RATE, DECAY = 0.097, 0.97  # of the steps on slopes, which lie in 0..1; multipliers take the same steps
 
 
-def root_forward(graph: Graph, low: Array, high: Array, arithmetic: Arithmetic | None = None) -> Forward:
-    """crown's walk over a graph on one box of inputs, for the deployed network."""
+def root_forward(
+    graph: Graph,
+    low: Array,
+    high: Array,
+    arithmetic: Arithmetic | None = None,
+    ball: InputBall | None = None,
+) -> Forward:
+    """crown's walk over a graph on one box of inputs, and in a ball if there is one, for the deployed network."""
     rules = box_context(graph, True, arithmetic, "torch")
-    forward = Forward(graph, rules, bind_inputs(graph, balls_of((Box(low, high),), rules.arithmetic)))
+    forward = Forward(graph, rules, bind_inputs(graph, balls_of((Box(low, high),), rules.arithmetic)), within=ball)
     walk(forward, {})
     return forward
+
+
+def input_ball(case: Case) -> InputBall | None:
+    """The ball of a case, as bounds take it."""
+    outer = case.outer_ball()
+    if case.ball is None or outer is None:
+        return None
+    return InputBall(case.ball.norm, torch.from_numpy(outer[0]), outer[1])
 
 
 @dataclass(frozen=True, eq=False)
