@@ -45,7 +45,7 @@ def serialise_assignments() -> list[str]:
 
 ANSWERS: dict[str, Callable[[], list[str]]] = {
     "onnx-opset-versions": onnx_opset_versions,
-    "onnx-element-types": lambda: ["float32", "real"],
+    "onnx-element-types": lambda: ["float32"],
     "onnx-operators": onnx_operators,
     "vnnlib-versions": vnnlib_versions,
     "hidden-node-theories": lambda: ["NH"],

@@ -535,6 +535,8 @@ def _bound(replay: Replay, row: Any, proof: Proof) -> Any:
 
 def _compare(cases: Sequence[CaseProof], statement: Property) -> None:
     """Every case of the property must be a case of the certificate, on a box that holds its own."""
+    if statement.interface is not None:  # whose cells are not those of one input, in order
+        raise ReplayError("certificates are about one input and one output; the property names several, or joins cells")
     if len(cases) != len(statement.cases):
         raise ReplayError(f"the property has {len(statement.cases)} cases, the certificate {len(cases)}")
     for proof, case in zip(cases, statement.cases, strict=True):

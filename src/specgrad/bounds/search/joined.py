@@ -149,7 +149,7 @@ def networks_of(interface: Interface, models: Mapping[str, Any]) -> list[tuple[s
 def check_cells(networks: Sequence[Network], question: Property) -> None:
     """Every network has the cells that the property declares for it: tensor by tensor, or all together."""
     interface = question.interface
-    if interface is None or not interface.inputs or not networks[0].name:
+    if interface is None or not interface.inputs:
         values = question.outputs - (0 if interface is None else len(interface.seen))
         for what, shapes, count in (
             ("input", [s for n in networks for s in n.inputs], question.cells),
@@ -160,15 +160,21 @@ def check_cells(networks: Sequence[Network], question: Property) -> None:
                 raise ShapeError("certify", f"the property has {count} {what}s; the network's {given}")
         return
     for network in networks:
-        for what, shapes, tensors in (
-            ("input", network.inputs, interface.inputs),
-            ("output", network.outputs, interface.outputs),
+        graph = network.graph
+        for what, positions, tensors in (
+            ("input", graph.input_positions, interface.inputs),
+            ("output", graph.output_positions, interface.outputs),
         ):
-            mine = [t for t in tensors if t.network == network.name]
+            shapes, names = ([getattr(graph.nodes[p], k) for p in positions] for k in ("shape", "name"))
+            mine = [t for t in tensors if not network.name or t.network == network.name]
+            declared = ", ".join(f"{t.name} {list(t.shape)}" for t in mine)
             if [t.cells for t in mine] != [math.prod(s) for s in shapes]:
-                declared = ", ".join(f"{t.name} {list(t.shape)}" for t in mine)
-                text = f"network {network.name}: the property declares {what}s {declared}; the model has {shapes}"
+                whose = f"network {network.name}: " if network.name else ""
+                text = f"{whose}the property declares {what}s {declared}; the model has {shapes}"
                 raise ShapeError("certify", text)
+            if sorted(names) == sorted(t.name for t in mine) and names != [t.name for t in mine]:
+                text = f"tensors go by their order; the property declares {what}s {declared}, and the model has"
+                raise ShapeError("certify", f"{text} {', '.join(names)}: the same names in another order")
 
 
 def outputs_of(networks: Sequence[Network], interface: Interface, x: Array, run: Any) -> Array:
