@@ -110,13 +110,15 @@ class Boxes:
                 start += len(cells)
 
     @torch.no_grad()
-    def bounds(self, low: Tensor, high: Tensor, kept: Ends) -> tuple[Tensor, Tensor, Tensor, State, Ends]:
+    def bounds(self, low: Tensor, high: Tensor, kept: Ends | None = None) -> tuple[Tensor, Tensor, Tensor, State, Ends]:
         """Of boxes (N, inputs): margins (N, rows), slopes (N, rows, inputs), which of them hold an execution.
 
-        kept   ends of the cells that are narrowed, (N, columns), known before; the last result is what is known now
+        kept   ends of the cells that are narrowed, (N, columns), known before; None: those of the whole box. The last
+               result is what is known now
         """
         ends: dict[int, Ends] = {self.input: tuple(e.reshape(-1, *self.shapes[self.input]) for e in (low, high))}  # type: ignore[dict-item]
-        alive, kept = torch.ones(len(low), dtype=torch.bool), (kept[0].clone(), kept[1].clone())
+        first, last = (k.expand(len(low), -1).clone() for k in kept or self.whole())
+        alive, kept = torch.ones(len(low), dtype=torch.bool), (first, last)
         for layer in self.narrowed:
             ends[layer.node], fits = self._narrow(layer, ends, kept)
             alive &= fits
@@ -174,9 +176,6 @@ class Boxes:
         self, low: Tensor, high: Tensor, kept: Ends | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Ends]:
         """Margins of alternatives (N, alternatives) and rows, slopes, which boxes hold an execution, what is known."""
-        if kept is None:
-            first, last = (k.expand(len(low), -1) for k in self.whole())
-            kept = first, last
         margins, a, alive, state, kept = self.bounds(low, high, kept)
         best = margins.new_full((len(low), self.count), -torch.inf)
         best.scatter_reduce_(1, self.owner.expand(len(low), -1), margins, "amax")

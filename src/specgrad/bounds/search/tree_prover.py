@@ -213,7 +213,7 @@ class TreeProver:
         if all(len(limits) == 1 for _, limits in self.rows):
             return np.ones((len(some), len(self.rows)), np.int64)
         low, high = _tensors(some)
-        margins, a, _, _ = self.boxes.bounds(low, high)
+        margins, a, *_ = self.boxes.bounds(low, high)
         mixed = (self.boxes.weights(low, high, margins, a) * WEIGHTS).round().sum(1)
         weights = np.zeros(margins.shape, np.int64)
         for k in range(self.boxes.count):
@@ -230,7 +230,7 @@ class TreeProver:
         for k in range(0, len(open_), self.boxes.batch):
             some = open_[k : k + self.boxes.batch]
             low, high = _tensors([leaf for _, leaf in some])
-            best, margins, a, _ = self.boxes.excluded(low, high)
+            best, margins, a, *_ = self.boxes.excluded(low, high)
             cut = Open(low, high, best, margins, a, self.boxes.owner).cut()
             assert cut is not None
             for (part, _), cell, point in zip(some, cut[2].flatten().tolist(), cut[3].flatten().tolist(), strict=True):
