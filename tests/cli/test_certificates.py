@@ -90,3 +90,16 @@ def test_the_largest_eps(place: Path, run) -> None:
 @pytest.mark.parametrize("rest", ["p.vnnlib --largest", f"{NEAR} --largest --vnncomp out.txt", "--largest --label 0"])
 def test_largest_needs_an_input_and_a_label(place: Path, run, rest: str) -> None:
     assert run(f"certify net.onnx {rest}")[0] == 3
+
+
+@pytest.mark.parametrize("norm", ["inf", "2", "1"])
+def test_the_norm_of_eps(place: Path, run, norm: str) -> None:
+    """Y_0 - Y_1 = 2*X_1 around (1, 1/2): the distance is 1/2 in every norm."""
+    assert run(f"certify net.onnx {NEAR} --norm {norm} --eps 0.49")[0] == 0
+    assert run(f"certify net.onnx {NEAR} --norm {norm} --eps 0.51")[0] == 1
+
+
+@pytest.mark.parametrize("rest", ["--norm 3", "--norm 2 --largest", "--norm 1 --certificate new.json"])
+def test_what_knows_boxes_alone_says_so(place: Path, run, rest: str) -> None:
+    code, _, err = run(f"certify net.onnx {NEAR} --eps 0.25 {rest}")
+    assert (code, "--norm" in err) == (3, True)

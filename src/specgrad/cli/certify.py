@@ -28,6 +28,9 @@ Around = Annotated[Path | None, typer.Option("--input", help="A .npy file: the i
 Label = Annotated[int | None, typer.Option(help="The output that must stay the largest.")]
 Eps = Annotated[str | None, typer.Option(help="How far every cell may move: 0.01 or 2/255.")]
 Low = Annotated[str | None, typer.Option(help="No cell moves below this.")]
+Norm = Annotated[
+    str, typer.Option(help="How --eps is measured: inf (cell by cell), 2 (root of the sum of squares) or 1 (sum).")
+]
 High = Annotated[str | None, typer.Option(help="No cell moves above this.")]
 
 
@@ -45,6 +48,7 @@ def certify(
     x: Around = None,
     label: Label = None,
     eps: Eps = None,
+    norm: Norm = "inf",
     low: Low = None,
     high: High = None,
     shape: Shapes = None,
@@ -84,6 +88,7 @@ def certify(
         raise typer.BadParameter("--html reports on one property; --largest tries many")
     if largest and (vnncomp or counterexample) is not None:
         raise typer.BadParameter("--vnncomp and --counterexample answer one property; --largest tries many")
+    _check_norm(norm, {"--largest": largest, "--splits": splits, "--certificate": certificate, "--html": html})
     asked = _statement(statement, x, label, eps if eps is not None or not largest else "1/256")
     if largest and statement is not None:
         raise typer.BadParameter("--largest goes with --input and --label, not with a property file")
@@ -92,11 +97,22 @@ def certify(
     limits: dict[str, Any] = {"low": number_of("--low", low), "high": number_of("--high", high)}
     limits["shape"] = only_shape(loaded, x, shape or []) if isinstance(loaded, str) else None
     options = {**limits, "arithmetic": Arithmetic(execution=execution, operands=operands)}
+    if norm != "inf":
+        options["norm"] = norm
     if largest:
         raise typer.Exit(_run_largest(model, network, asked, options, seconds, certificate, as_json))
     raise typer.Exit(
         _run_one(model, network, asked, options, seconds, vnncomp, counterexample, certificate, splits, html, as_json)
     )
+
+
+def _check_norm(norm: str, others: dict[str, Any]) -> None:
+    """Refuse what knows boxes alone."""
+    if norm not in ("inf", "2", "1"):
+        raise typer.BadParameter(f"--norm must be inf, 2 or 1; got {norm}")
+    given = [name for name, value in others.items() if value]
+    if norm != "inf" and given:
+        raise typer.BadParameter(f"{given[0]} knows boxes alone, --norm inf; got --norm {norm}")
 
 
 def _run_one(
