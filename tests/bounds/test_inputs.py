@@ -17,7 +17,7 @@ from specgrad.bounds import certify  # noqa: E402
 from specgrad.bounds.linear.backward import State  # noqa: E402
 from specgrad.bounds.search import inputs  # noqa: E402
 from specgrad.bounds.search.attack import DeployedNetwork  # noqa: E402
-from specgrad.bounds.search.certify import target  # noqa: E402
+from specgrad.bounds.search.certify import _Run, target  # noqa: E402
 from specgrad.bounds.search.deployed import deployed_graph  # noqa: E402
 from specgrad.bounds.search.inputs import Boxes, Open, split_inputs  # noqa: E402
 from specgrad.bounds.search.subproblems import root_forward  # noqa: E402
@@ -241,3 +241,56 @@ def test_a_search_is_bounded_by_its_deadline() -> None:
     boxes = boxes_of(graph, case)
     assert split_inputs(DeployedNetwork(graph), case, boxes, deadline=0.0).problems == 0
     assert inputs.BATCH >= boxes.batch >= 1
+
+
+# --- boxes that begin anew --------------------------------------------------------------------------------------------
+
+
+def outside(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int, int]:
+    """The verdict of a search that begins anew every three cuts; how often, and boxes bounded by a root beside them."""
+    monkeypatch.setattr(inputs, "DEEP", 3)
+    monkeypatch.setattr(inputs, "NEAR", 2)
+    graph, rng = network(seed), np.random.default_rng(seed)
+    rows = np.eye(3)[:2]
+    case = case_of(rng, rows, [-1e9, -1e9], several=False)
+    low, high = case.outer()
+    shares = [np.array(s) for s in itertools.product((0, 0.25, 0.5, 0.75, 1), repeat=4)]
+    seen = np.array([np.ravel(graph(low + (high - low) * s)) for s in shares])[:, :2]
+    limits = tuple(Fraction(float(v)) for v in seen.min(0) - 0.05 * (seen.max(0) - seen.min(0)))
+    alternatives = tuple(Alternative(r[None], (v,)) for r, v in zip(rows, limits, strict=True))
+    roots, beside, bounds = [0], [0], Boxes.bounds
+
+    def watched(self: Any, low: Any, high: Any, kept: Any = None) -> Any:
+        least, most = (e.flatten() for e in self.root.state.ends[self.input])
+        beside[0] += int(((low < least) | (high > most)).any(1).sum())
+        return bounds(self, low, high, kept)
+
+    init = Boxes.__init__
+    monkeypatch.setattr(Boxes, "bounds", watched)
+    monkeypatch.setattr(
+        Boxes, "__init__", lambda self, *args: (roots.__setitem__(0, roots[0] + 1), init(self, *args))[1]
+    )
+    verdict = certify(graph, Property(4, 3, (Case(case.low, case.high, alternatives),)), seconds=20)
+    return verdict.verdict, roots[0], beside[0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_box_lies_in_the_one_that_its_roundings_are_of(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict, _, beside = outside(seed, monkeypatch)
+    assert (verdict in ("holds", "unknown"), beside) == (True, 0)
+
+
+def test_some_searches_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outside(0, monkeypatch)[1] > 8
+
+
+def test_a_box_beside_its_root_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake: searches begin anew on half of what is left."""
+    original = _Run._root
+
+    def half(self: Any, case: Case, low: Any, high: Any) -> Any:
+        whole = all(np.array_equal(a, b) for a, b in zip((low, high), case.outer(), strict=True))
+        return original(self, case, low, high if whole else (low + high) / 2)
+
+    monkeypatch.setattr(_Run, "_root", half)
+    assert outside(0, monkeypatch)[2] > 0

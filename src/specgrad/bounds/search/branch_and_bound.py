@@ -19,6 +19,7 @@ from .subproblems import Bounder, Problems
 
 Progress = Callable[[str, int, int], None]
 BATCH, FIRST_STEPS, STEPS = 64, 40, 15
+MOST, CELLS = 1024, 1 << 17  # problems of small networks at once: each step has a price of its own
 
 
 # --- narrower boxes ---------------------------------------------------------------------------------------------------
@@ -166,13 +167,13 @@ def branch(
     deadline = time.monotonic() + seconds
     number, part, trees = torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.int64), [Tree() for _ in rows]
     problems, bounds = bounder.optimised(bounder.start(rows), FIRST_STEPS, targets)
-    first, count, splitter = bounds.clone(), len(rows), Splitter(bounder)
+    first, count, splitter, size = bounds.clone(), len(rows), Splitter(bounder), _batch(bounder)
     open_ = ~(bounds >= targets)  # a NaN proves nothing
     proven = torch.where(open_, torch.inf, bounds)  # per row: the least bound of problems that are closed
     problems, bounds, number, part = problems.chosen(open_), bounds[open_], number[open_], part[open_]
     while len(problems) and time.monotonic() < deadline and count < most:
         order = (bounds - targets[number]).argsort(descending=True)
-        taken, rest = order[:BATCH], order[BATCH:]
+        taken, rest = order[:size], order[size:]
         batch = problems.chosen(taken)
         relu, cell = splitter.choose(batch)
         if bool((relu < 0).any()):  # nothing left to split, and still open: rounding, or relaxations of other kinds
@@ -195,6 +196,12 @@ def branch(
     least = proven.scatter_reduce(0, number, bounds, "amin")
     worst = [_worst(bounds, part, number == k, float(targets[k])) for k in range(len(rows))]
     return Outcome(torch.maximum(first, least), count, not len(problems), trees, worst)
+
+
+def _batch(bounder: Bounder) -> int:
+    """How many problems at once."""
+    cells = sum(bounder.state.ends[z][0].numel() for z in bounder.relus.values())
+    return max(BATCH, min(MOST, CELLS // max(1, cells)))
 
 
 def _entered(trees: list[Tree], bounder: Bounder, number: Tensor, part: Tensor, relu: Tensor, cell: Tensor) -> Tensor:

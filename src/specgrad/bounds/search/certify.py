@@ -244,13 +244,9 @@ class _Run:
 
     def _crown(self, case: Case) -> tuple[list[float], list[_Row], Any, str]:
         """Margins and nearest rows per alternative from one backward pass, and that pass, unless nothing is bounded."""
-        from .subproblems import input_ball, root_forward
-
         self._say("linear bounds")
         start = time.monotonic()
-        shape = self.graph.nodes[self.graph.input_positions[0]].shape
-        low, high = (end.reshape(shape) for end in case.outer())
-        root = root_forward(self.graph, low, high, ball=input_ball(case), **self.options)
+        root = self._root(case, *case.outer())
         margins, nearest = self._margins(case, root)
         self.stages.setdefault("crown", time.monotonic() - start)
         if root.unbounded:
@@ -309,10 +305,26 @@ class _Run:
         return replace(verdict, reason=ONE_INPUT if (low == high).all() else reason, open_part=worst)
 
     def _split(self, case: Case, root: Any) -> Any:
-        """Input splits, for all rows of the case."""
+        """Input splits, for all rows of the case; far below a box, rounding is counted anew on a smaller one."""
         from .inputs import split_inputs
 
-        return split_inputs(self.network, case, self._boxes(case, root), self.deadline, self.progress)
+        def rooted(low: Any, high: Any) -> Any:
+            smaller = self._root(case, low.numpy(), high.numpy())
+            return self._boxes(case, smaller) if self._varies(smaller) else None
+
+        return split_inputs(self.network, case, self._boxes(case, root), self.deadline, self.progress, rooted)
+
+    def _root(self, case: Case, low: Array, high: Array) -> Any:
+        """crown's walk over a box of inputs, and over the case's ball where it has one."""
+        from .subproblems import input_ball, root_forward
+
+        shape = self.graph.nodes[self.graph.input_positions[0]].shape
+        ends = low.reshape(shape), high.reshape(shape)
+        return root_forward(self.graph, *ends, ball=input_ball(case), **self.options)
+
+    def _varies(self, root: Any) -> bool:
+        """Whether a walk bounds every layer, and the output is no constant."""
+        return not root.unbounded and self.graph.output_positions[0] in root.layers
 
     def _boxes(self, case: Case, root: Any) -> Any:
         from .inputs import Boxes

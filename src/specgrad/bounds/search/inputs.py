@@ -5,9 +5,10 @@ half a box is better by about abs(A_rj)*w_j/2, A being the row's slopes over the
 
     margin_r + abs(A_rj)*w_j/2          over rows r and axes j
 
-is what is cut. Errors and sizes are those of the whole box, which hold on every part of it. What is known of the layers
-of a box holds on its parts too: there only the cells that it leaves open are bounded again. Every bound is rigorous for
-the deployed network: it is crown's own backward pass, on several boxes at once.
+is what is cut. Errors and sizes are those of the whole box, which hold on every part of it; what is left far below it
+is begun with anew, group by group, on the group's own box: smaller values are rounded by less. What is known of the
+layers of a box holds on its parts too: there only the cells that it leaves open are bounded again. Every bound is
+rigorous for the deployed network: it is crown's own backward pass, on several boxes at once.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ Progress = Callable[[str, int, int], None]
 BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of a node, all boxes together
 CHUNK = 1 << 19  # cells of the objectives of one backward pass
 LONG, SHORT = 2.0, 0.5  # seconds of a batch from which on the next one is smaller, or larger
+DEEP, NEAR, DEEPEST = 32, 16, 1 << 40  # cuts below a box until a smaller one is begun with; its height above them
 TRIED = 64  # boxes of a batch whose middles and corners are run
 FLAT = 0.3  # slopes count as this share of the steepest one at least: a line may be flat where the network is not
 SHARE = 1e-3  # of a row's offset in its size, to begin that search
@@ -228,21 +230,36 @@ class Boxes:
 
 
 def split_inputs(
-    network: DeployedNetwork, case: Case, boxes: Boxes, deadline: float, progress: Progress | None = None
+    network: DeployedNetwork,
+    case: Case,
+    boxes: Boxes,
+    deadline: float,
+    progress: Progress | None = None,
+    rooted: Callable[[Tensor, Tensor], Boxes | None] | None = None,
 ) -> Split:
-    """Cut the box of a case until every part is excluded, an input is found that breaks it, or the time is over."""
+    """Cut the box of a case until every part is excluded, an input is found that breaks it, or the time is over.
+
+    rooted   bounds of the parts of another box, whose rounding is that of its own, smaller values; None: not there
+    """
     low, high = (torch.from_numpy(np.ravel(end))[None].clone() for end in case.outer())
-    order, part, slot = torch.zeros(1, dtype=torch.float64), *torch.zeros((2, 1), dtype=torch.int64)
-    count, turn, size, tree, kept = 0, 0, boxes.batch, Tree(), Kept(boxes.whole())
-    while len(low):
+    order, part, slot, depth = torch.zeros(1, dtype=torch.float64), *torch.zeros((3, 1), dtype=torch.int64)
+    whole, late, count, turn, size, tree = boxes, Late(), 0, 0, boxes.batch, Tree()
+    kept = Kept(boxes.whole())
+    while len(low) or len(late):
         start = time.monotonic()
         if start > deadline:
-            return Split(None, False, count, tree, _worst(tree, low, high, order, part))
+            waiting = (low, high, order, part) if len(low) else late.all()
+            return Split(None, False, count, tree, _worst(tree, *waiting))
+        if not len(low):  # rounding may be what is left: begin anew on a smaller box
+            low, high, order, part = late.group(tree)
+            slot, depth = torch.zeros((2, len(low)), dtype=torch.int64)
+            boxes = (rooted(low.amin(0), high.amax(0)) if rooted else None) or whole
+            kept = Kept(boxes.whole())
         turn += 1
         first = order.argsort(descending=turn % 2 == 0)  # the nearest to done and the farthest, in turn
         taken, rest = first[:size], first[size:]
-        some, parts, known = (low[taken], high[taken]), part[taken], kept.take(slot[taken])
-        low, high, order, part, slot = (t[rest] for t in (low, high, order, part, slot))
+        some, parts, deep, known = (low[taken], high[taken]), part[taken], depth[taken], kept.take(slot[taken])
+        low, high, order, part, slot, depth = (t[rest] for t in (low, high, order, part, slot, depth))
         best, margins, a, alive, known = boxes.excluded(*some, known)
         count += len(taken)
         open_ = ~(best > 0).all(1) & alive  # a NaN would exclude nothing
@@ -254,16 +271,57 @@ def split_inputs(
             cut, parts = batch.cut(), parts[open_]
             if cut is None:
                 return Split(None, False, count, tree, _worst(tree, batch.low, batch.high, batch.worst, parts), True)
-            low, high = (torch.cat([old, *new]) for old, new in zip((low, high), cut[:2], strict=True))
-            order = torch.cat([order, batch.worst, batch.worst])
-            part = torch.cat([part, *divided(tree, parts, boxes.input, *cut[2:])])
-            slot = torch.cat([slot, *[kept.put(known[0][open_], known[1][open_])] * 2])
+            lows, highs = (torch.cat(new) for new in cut[:2])
+            numbers, worst = torch.cat(divided(tree, parts, boxes.input, *cut[2:])), batch.worst.repeat(2)
+            deeper = deep[open_].repeat(2) + 1
+            slots = kept.put(known[0][open_], known[1][open_]).repeat(2)
+            stay = deeper < (DEEP if rooted else DEEPEST)
+            if not bool(stay.all()):
+                kept.take(slots[~stay])
+                late.add(lows[~stay], highs[~stay], worst[~stay], numbers[~stay])
+            new = lows[stay], highs[stay], worst[stay], numbers[stay], slots[stay], deeper[stay]
+            queue = (low, high, order, part, slot, depth)
+            low, high, order, part, slot, depth = (torch.cat(pair) for pair in zip(queue, new, strict=True))
         spent = time.monotonic() - start
         size = max(1, size // 2) if spent > LONG else min(boxes.batch, 2 * size) if spent < SHORT else size
         if progress is not None:
-            worst = f", worst margin {float(order.min()):.3g}" if len(order) else ""
-            progress(f"input splits{worst}", count, count + len(low))
+            said = f", worst margin {float(order.min()):.3g}" if len(order) else ""
+            progress(f"input splits{said}", count, count + len(low) + len(late))
     return Split(None, True, count, tree)
+
+
+class Late:
+    """Boxes far below the one whose rounding they are charged with, put off until there is a nearer one."""
+
+    def __init__(self) -> None:
+        self.low, self.high, self.order = (torch.zeros((0, 0), dtype=torch.float64) for _ in range(3))
+        self.part = torch.zeros(0, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def all(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.low, self.high, self.order, self.part
+
+    def add(self, *boxes: Tensor) -> None:
+        """low, high, order and part."""
+        kept = self.all() if len(self) else tuple(t[:0] for t in boxes)
+        self.low, self.high, self.order, self.part = (torch.cat(pair) for pair in zip(kept, boxes, strict=True))
+
+    def group(self, tree: Tree) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Take out the last one and all that lie with it in one part, NEAR cuts above."""
+        above = torch.tensor([_above(tree, part) for part in self.part.tolist()])
+        mine = above == above[-1]
+        taken, rest = ([t[m] for t in self.all()] for m in (mine, ~mine))
+        self.low, self.high, self.order, self.part = rest
+        low, high, order, part = taken
+        return low, high, order, part
+
+
+def _above(tree: Tree, part: int) -> int:
+    for _ in range(NEAR):
+        part = max(tree.parents[part], 0)
+    return part
 
 
 def divided(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
