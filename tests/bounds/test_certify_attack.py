@@ -15,6 +15,7 @@ from specgrad.properties.vnnlib import read
 torch = pytest.importorskip("torch")
 
 from specgrad.bounds.search.attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on_onnxruntime  # noqa: E402
+from specgrad.bounds.search.joined import Network  # noqa: E402
 
 
 def region(rows: list[list[int]], limits: list[Fraction | int]) -> Alternative:
@@ -68,9 +69,9 @@ def test_confirmed_by_another_runtime() -> None:
     case = Case((Fraction(0), Fraction(0)), (Fraction(1), Fraction(1)), (region([[1, 0]], [1]),))
     found = attack(DeployedNetwork(graph), case)
     assert found is not None
-    assert confirm_on_onnxruntime(graph, found, case).confirmed == ("torch", "onnxruntime")
+    assert confirm_on_onnxruntime([Network("", graph)], None, found, case).confirmed == ("torch", "onnxruntime")
     wrong = Counterexample(np.float32([0, 1]), found.y, ("torch",))
-    assert confirm_on_onnxruntime(graph, wrong, case).confirmed == ("torch",)
+    assert confirm_on_onnxruntime([Network("", graph)], None, wrong, case).confirmed == ("torch",)
 
 
 @needs_shared

@@ -26,13 +26,17 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from flint import arb, ctx
 
+from ..errors import need
 from ..graph.graph import Node
 from ..scalar import Array
 from .execution import Functions
 from .lines import LOST, Range
 from .numbers import LARGEST, PLACES, ReplayError, cells, larger, objects, outward, rational, total
+
+need("flint", "certificates need")
+
+from flint import arb, ctx  # noqa: E402 - the line above says what to install
 
 PRECISION = 192  # bits of a ball; whatever it is, balls enclose
 SLOPE_PLACES = 48  # binary places of slopes that are derived

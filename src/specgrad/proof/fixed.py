@@ -162,11 +162,14 @@ def joined(parts: list[Coefficients], bound: Bound, size: Array, places: int) ->
     if len(parts) == 1:
         return _shortened(parts[0], bound, size, places)
     parts = [_shortened(p, bound, size, places) for p in parts]  # so that many of them can be added
-    at = np.minimum.reduce([p.places for p in parts])
+    sizes = [np.abs(p.a).max(1, initial=0) for p in parts]
+    room = [np.where(m > 0, p.places + COEFFICIENT - bits(m), 1 << 40) for p, m in zip(parts, sizes, strict=True)]
+    at = np.minimum(np.minimum.reduce(room), np.maximum.reduce([p.places for p in parts]))  # as many as all can have
     a = np.zeros_like(parts[0].a)
-    for p in parts:
-        bound.add(np.where(p.places > at, -size, 0), at + 1 + places)
-        a += halved(p.a, np.minimum(p.places - at, 62)[:, None])
+    for p, m in zip(parts, sizes, strict=True):
+        bound.add(np.where((p.places > at) & (m > 0), -size, 0), at + 1 + places)
+        down = np.where(m > 0, p.places - at, 0)[:, None]
+        a += np.where(down > 0, halved(p.a, np.clip(down, 0, 62)), p.a << np.clip(-down, 0, COEFFICIENT))
     return _shortened(Coefficients(a, at), bound, size, places)
 
 
