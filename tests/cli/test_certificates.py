@@ -74,7 +74,7 @@ def test_an_open_batch_is_one(place: Path, run) -> None:
 
 def test_the_largest_eps(place: Path, run) -> None:
     """y_0 - y_1 = 2 * x_1 while x_0 > x_1: broken from 1/2 on."""
-    code, out, _ = run(f"certify net.onnx {NEAR} --largest --certificate new.json --json")
+    code, out, _ = run(f"certify net.onnx {NEAR} --largest --seconds 20 --certificate new.json --json")
     data = json.loads(out)
     assert (code, data["verdict"], data["certificate"]["file"]) == (0, "holds", "new.json")
     assert 0.3 < data["proven"] < 0.5 <= data["broken"] < 0.51

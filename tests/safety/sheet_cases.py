@@ -230,15 +230,14 @@ def _(name: str, rng: Rng, spread: int, share: float) -> Case:
     )
 
 
-def ends(f: Callable[[Array], Array], x: Array, r: Array, turning: float | None = None) -> dict[str, Array]:
+def ends(f: Callable[[Array], Array], x: Array, r: Array, *turning: float) -> dict[str, Array]:
     """The exact range over x - r .. x + r, errors of reading included."""
     from specgrad.safety.accuracy.sheet import flushed
 
     x, r = exact(x), exact(r)
     r = r + flushed(x, r, FORMAT["t"])
     points = [f(x - r), f(x + r)]
-    if turning is not None:
-        points.append(f(np.clip(Fraction(turning), x - r, x + r)))
+    points += [f(np.clip(Fraction(point), x - r, x + r)) for point in turning]
     return {"LOW": np.minimum.reduce(points), "HIGH": np.maximum.reduce(points)}
 
 
@@ -464,6 +463,8 @@ ULPS = {
     "softplus": 2.5,
     "gelu": 7.0,
     "hardswish": 3.5,
+    "sin": 2.0,
+    "cos": 2.0,
 }
 ULPS["power"] = 2.0
 OF = {
@@ -475,8 +476,11 @@ OF = {
     "Softplus": lambda x: mpmath.log1p(mpmath.exp(x)),
     "Gelu": lambda x: x * mpmath.ncdf(x),
     "HardSwish": lambda x: x * min(max(x / 6 + mpmath.mpf(1) / 2, 0), 1),
+    "Sin": mpmath.sin,
+    "Cos": mpmath.cos,
 }
-TURNING = {"Gelu": -0.7517915246935645, "HardSwish": -1.5}
+WAVES = [k * math.pi for k in range(-40, 41)]  # arguments lie within 100
+TURNING = {"Gelu": [-0.7517915246935645], "HardSwish": [-1.5], "Sin": [k + math.pi / 2 for k in WAVES], "Cos": WAVES}
 
 
 def _near(spread: int, positive: bool) -> int:
@@ -491,7 +495,7 @@ def _(name: str, rng: Rng, spread: int, share: float) -> Case:
     made = simple(name, rng, _near(spread, bool(positive)), share, {"X": (8,)}, positive=positive, function=f)
     made.env["e"] = Fraction(ULPS[SHEETS[name].declared])
     if name in TURNING:
-        made.env.update(ends(f, made.values["X"], made.radii["X"], TURNING[name]))
+        made.env.update(ends(f, made.values["X"], made.radii["X"], *TURNING[name]))
     return made
 
 
@@ -567,7 +571,10 @@ ARITHMETIC = {
     e: Arithmetic(
         execution=e,
         ulps={
-            n: (v, {"sigmoid": "1", "softplus": "1+y", "gelu": "x", "hardswish": "x"}.get(n, "y"))
+            n: (
+                v,
+                {"sigmoid": "1", "sin": "1", "cos": "1", "softplus": "1+y", "gelu": "x", "hardswish": "x"}.get(n, "y"),
+            )
             for n, v in ULPS.items()
         },
     )

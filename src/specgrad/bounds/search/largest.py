@@ -236,7 +236,7 @@ class _Search:
             from .prove import NoCertificateError, prove
 
             try:
-                seconds = max(1.0, self.deadline - time.monotonic())
+                seconds = max(1.0, (self.deadline - time.monotonic()) / PARTS)
                 options = {**self.options, "trees": verdict.trees, "seconds": seconds}
                 certificate = prove(self.model, (self.x, self.label, eps), **options)
             except NoCertificateError as error:

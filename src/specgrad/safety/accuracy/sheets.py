@@ -366,6 +366,8 @@ def _functions() -> Iterable[Sheet]:
     yield from (_function(name, *row) for name, row in INCREASING.items())
     yield _function("Gelu", "gelu", "X*Phi(X), approximate=none", "x", "-0.7517915246935645")
     yield _function("HardSwish", "hardswish", "X*min(max(X/6 + 1/2, 0), 1)", "x", "-1.5")
+    yield _function("Sin", "sin", "sin(X)", "1", "pi/2 + k*pi, k whole")
+    yield _function("Cos", "cos", "cos(X)", "1", "k*pi, k whole")
     k, far = names("k L")
     steps = (
         Step("e", "the declared error of pow, in units of u"),
