@@ -55,7 +55,7 @@ def parts_of(graph: Graph, i: int) -> Parts | None:
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.softmax(sg.relu(x), 0), (3, 2))
     >>> parts_of(graph, len(graph.nodes) - 1)[:4]
-    (1, 5, 6, 0)
+    (1, 6, 7, 0)
     """
     node = graph.nodes[i]
     if node.op is not DIV or not all(isinstance(a, int) for a in node.args):
