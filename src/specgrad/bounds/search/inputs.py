@@ -38,7 +38,7 @@ Progress = Callable[[str, int, int], None]
 BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of a node, all boxes together
 CHUNK = 1 << 19  # cells of the objectives of one backward pass
 LONG, SHORT = 2.0, 0.5  # seconds of a batch from which on the next one is smaller, or larger
-DEEP, NEAR, DEEPEST = 32, 16, 1 << 40  # cuts below a box until a smaller one is begun with; its height above them
+DEEP, NEAR = 32, 16  # cuts below a box until a smaller one is begun with; its height above them
 TRIED = 64  # boxes of a batch whose middles and corners are run
 FLAT = 0.3  # slopes count as this share of the steepest one at least: a line may be flat where the network is not
 SHARE = 1e-3  # of a row's offset in its size, to begin that search
@@ -275,7 +275,7 @@ def split_inputs(
             numbers, worst = torch.cat(divided(tree, parts, boxes.input, *cut[2:])), batch.worst.repeat(2)
             deeper = deep[open_].repeat(2) + 1
             slots = kept.put(known[0][open_], known[1][open_]).repeat(2)
-            stay = deeper < (DEEP if rooted else DEEPEST)
+            stay = deeper < (DEEP if rooted else math.inf)
             if not bool(stay.all()):
                 kept.take(slots[~stay])
                 late.add(lows[~stay], highs[~stay], worst[~stay], numbers[~stay])
