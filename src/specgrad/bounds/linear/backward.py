@@ -80,6 +80,7 @@ class State:
     fast     convolutions may go back in float32
     parallel both lines of a layer have one slope: a pass then gives both ends of what it bounds, and not one
     budget   seconds and bytes that the work may take
+    left     of maxima that are cut: which taps may win, (taps, boxes, *shape)
     merged   (source, user): a runtime may compute both in one kernel, so the rounding is counted at the user
     """
 
@@ -92,6 +93,7 @@ class State:
     kept_lines: dict[int, Lines] = field(default_factory=dict)
     slopes: Mapping[int, Tensor] = field(default_factory=dict)
     readers: Mapping[int, int] = field(default_factory=dict)
+    left: Mapping[int, Tensor] = field(default_factory=dict)
     chains: dict[int, Chain | None] = field(default_factory=dict)
     charges: dict[int, Tensor] = field(default_factory=dict)
     flushed: dict[int, float] = field(default_factory=dict)
@@ -190,7 +192,7 @@ class State:
             layer = self.layers[i]
             assert isinstance(layer, Relaxed)
             ends = self.ends[layer.sources[0]]
-            lines = layer.lines(ends)
+            lines = layer.lines(ends, self.left.get(i))
             lines = layer.parallel(lines, ends) if self.parallel else self._steered(i, lines)
             self.kept_lines[i] = self._moved(i, layer, lines)
         return self.kept_lines[i]
