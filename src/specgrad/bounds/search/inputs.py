@@ -31,6 +31,7 @@ from ..linear.backward import Parts, State, backward
 from ..linear.layers import Ends, Joint, Opaque
 from ..linear.network import Forward
 from ..linear.readers import open_cells, readers_of
+from ..linear.twins import unread
 from .attack import Counterexample, DeployedNetwork, confirmed_of
 from .kept import Kept
 
@@ -106,7 +107,11 @@ class Boxes:
             layer = self.root.layers.get(i)
             if layer is None or isinstance(layer, Opaque):
                 continue
-            cells = np.flatnonzero(open_cells(readers, *self.root.ends(i)))
+            open_ = open_cells(readers, *self.root.ends(i)).flatten()
+            if self.root.state.readers.get(i) == 1:  # its only reader may do without some of them
+                (reader,) = (j for j, n in enumerate(self.root.graph.nodes) if i in n.operands())
+                open_[unread(self.root.state, reader, self.root.state.fold(reader)).numpy()] = False
+            cells = np.flatnonzero(open_)
             if len(cells):
                 yield Narrowed(i, readers, torch.from_numpy(cells), slice(start, start + len(cells)))
                 start += len(cells)
