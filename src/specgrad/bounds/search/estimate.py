@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,9 +19,9 @@ LARGEST_MATRIX = 1 << 23  # cells of a linear layer that is kept as one matrix
 
 @dataclass(frozen=True, eq=False)
 class QuickLines:
-    """Of relus: where they are open, the lower slope elsewhere, the upper line. Of other layers: their lines."""
+    """Of bent functions: the room of their lower slope and where it begins, the upper line. Of others: their lines."""
 
-    relus: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
+    bent: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
     others: Mapping[int, Lines]
     ends: Mapping[int, Ends]
     fast: bool = False
@@ -32,18 +32,23 @@ class QuickLines:
     def lines(self, i: int) -> Lines:
         return self.others[i]
 
-    def settled(self, relus: Sequence[int], number: Tensor, cell: Tensor, sign: int) -> QuickLines:
-        """The lines after cell[b] of relu number[b] has got a sign in box b."""
-        lines = dict(self.relus)
-        slope = 1.0 if sign > 0 else 0.0
-        for k, i in enumerate(relus):
-            boxes = torch.nonzero(number == k)[:, 0]
-            if len(boxes) and i in lines:
-                parts = [part.expand(len(number), *part.shape[1:]).clone() for part in lines[i]]
-                for part, value in zip(parts, (0.0, slope, slope, 0.0), strict=True):
-                    part.view(len(number), -1)[boxes, cell[boxes]] = value
-                lines[i] = parts[0], parts[1], parts[2], parts[3]
-        return QuickLines(lines, self.others, self.ends)
+    def of(self, i: int, slopes: Mapping[int, Tensor]) -> Lines:
+        """Both lines of a function, whichever kind it is."""
+        if i not in self.bent:
+            return self.others[i]
+        room, start, up, offset = self.bent[i]
+        return Lines(torch.addcmul(start, room, slopes[i]), torch.zeros_like(start), up, offset)
+
+    def changed(self, i: int, boxes: Tensor, cells: Tensor, new: Lines, count: int) -> QuickLines:
+        """Other lines at cells[k] of function i in boxes[k], of so many boxes; their slopes are fixed."""
+        old, single = self.bent.get(i), tuple(t.float() for t in new)
+        values = single if old is None else (torch.zeros_like(single[0]), *single[::2], single[3])
+        parts = [t.expand(count, *t.shape[1:]).clone() for t in (old or self.others[i])]
+        for part, value in zip(parts, values, strict=True):
+            part.view(count, -1)[boxes, cells] = value
+        if old is None:
+            return replace(self, others={**self.others, i: Lines(*parts)})
+        return replace(self, bent={**self.bent, i: (parts[0], parts[1], parts[2], parts[3])})
 
 
 class Quick:
@@ -58,9 +63,9 @@ class Quick:
                 low, high = state.ends[i]
                 self.inputs[i] = (low / 2 + high / 2).float().flatten(), (high / 2 - low / 2).float().flatten()
 
-    def lines(self, split_ends: Mapping[int, Ends], relus: Mapping[int, int]) -> QuickLines:
+    def lines(self, split_ends: Mapping[int, Ends], bent: Mapping[int, tuple[float, float]]) -> QuickLines:
         """The parts of all lines that slopes and multipliers do not change."""
-        of_relus: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
+        of_bent: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
         others: dict[int, Lines] = {}
         for i, layer in self.state.layers.items():
             if not isinstance(layer, Relaxed):
@@ -68,17 +73,17 @@ class Quick:
             source = layer.sources[0]
             low, high = split_ends.get(source, self.state.ends[source])
             lines = layer.lines((low, high))
-            if i in relus and source in split_ends:
-                unstable = ((low < 0) & (high > 0)).float()
-                of_relus[i] = (
-                    unstable,
-                    lines.lower_slope.float() * (1 - unstable),
+            if i in bent and source in split_ends:
+                (left, right), is_open = bent[i], (low < 0) & (high > 0)
+                of_bent[i] = (
+                    is_open.float() * (right - left),
+                    torch.where(is_open, left, lines.lower_slope).float(),
                     lines.upper_slope.float(),
                     lines.upper.float(),
                 )
             else:
                 others[i] = Lines(*(t.float() for t in lines))
-        return QuickLines(of_relus, others, self.state.ends)
+        return QuickLines(of_bent, others, self.state.ends)
 
     def lower(
         self,
@@ -112,9 +117,9 @@ class Quick:
             pulled_and_constant: tuple[list[Tensor], Any] = self.linear[i](a)
             return pulled_and_constant
         positive, negative = split(a)
-        if i in lines.relus:
-            unstable, fixed, up, offset = lines.relus[i]
-            down = torch.addcmul(fixed, unstable, slopes[i])
+        if i in lines.bent:
+            room, start, up, offset = lines.bent[i]
+            down = torch.addcmul(start, room, slopes[i])
             return [torch.addcmul(positive * down, negative, up)], (negative * offset).flatten(1).sum(1)
         layer = self.state.layers[i]
         wide = a.unsqueeze(1)  # joint layers compute with boxes, which are float64

@@ -160,7 +160,7 @@ def _proof(forward: Forward, alternative: Alternative, common: Mapping[int, Slop
     if bound.item() <= target.item():
         together = _together(forward, start.rows)
         return Proof(weights, common, deep, together)
-    changed = {i: _whole(s[0]) for i, s in optimised.slopes.items()}
+    changed = {i: _whole(bounder.slope(i, s[0])) for i, s in optimised.slopes.items()}
     slopes = {i: Slopes(changed[i], s.upper, SCALE) if i in changed else s for i, s in common.items()}
     return Proof(weights, slopes, deep)
 

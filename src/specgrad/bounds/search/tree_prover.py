@@ -168,8 +168,9 @@ class TreeProver:
         problems = bounder.start(each.repeat(len(sides), 1))
         for n, cuts in enumerate(sides):
             for cut, side in cuts:
-                if cut.node in problems.signs and cut.at == 0:
-                    problems.signs[cut.node].flatten(1)[n * count : (n + 1) * count, cut.cell] = 1 if side else -1
+                if cut.tap is None and cut.node in problems.limits:
+                    boxes = torch.arange(n * count, (n + 1) * count)
+                    problems = problems.cut(cut.node, boxes, torch.full_like(boxes, cut.cell), cut.at, side)
         problems, _ = bounder.optimised(problems, STEPS, torch.tensor(limits * len(sides), dtype=torch.float64))
         return [self._cut_hint(problems, n * count, cuts, chosen) for n, cuts in enumerate(sides)]
 
@@ -190,19 +191,16 @@ class TreeProver:
         weights = [np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in zip(self.rows, chosen, strict=True)]
         pulls = np.zeros((len(self.rows), len(cuts)), np.int64)
         for k, (cut, side) in enumerate(cuts):
-            signs = problems.signs.get(cut.node)
-            later = any(c.node == cut.node and c.cell == cut.cell for c, _ in cuts[k + 1 :])
-            if (
-                signs is not None
-                and cut.at == 0
-                and not later
-                and signs.flatten(1)[at, cut.cell] == (1 if side else -1)
-            ):
-                b = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double().clamp(min=0).numpy()
+            limits = problems.limits.get(cut.node) if cut.tap is None else None
+            later = any(c == cut and s == side for c, s in cuts[k + 1 :])
+            if limits is not None and not later and limits[at].flatten(1)[1 - side, cut.cell] == cut.at:
+                m = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double()
+                b = (m if side else -m).clamp(min=0).numpy()
                 pulls[:, k] = np.minimum(np.rint(b * 2.0**MULTIPLIERS), np.iinfo(np.int32).max).astype(np.int64)
         slopes = {
             i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPES).astype(np.int64)
             for i, s in problems.slopes.items()
+            if self.graph.nodes[i].op.name == "relu"
         }
         return Hint(np.concatenate(weights), pulls, slopes)
 
