@@ -21,9 +21,8 @@ Y = np.zeros(1, np.float32)
 
 def rounded(value: Fraction) -> Fraction:
     """By whole numbers: Python rounds a Fraction to the even one of two."""
-    exponent = -126
-    while abs(value) >= Fraction(2) ** (exponent + 1):
-        exponent += 1
+    exponent = abs(value.numerator).bit_length() - value.denominator.bit_length()  # of value, or one more
+    exponent = max(-126, exponent - (abs(value) < Fraction(2) ** exponent))
     unit = Fraction(2) ** (exponent - 23)
     return round(value / unit) * unit
 
