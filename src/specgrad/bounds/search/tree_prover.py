@@ -19,6 +19,7 @@ import torch
 from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves
 from ...proof.execution import executions
+from ...proof.numbers import ReplayError
 from ...proof.splits import Excluded as ProvenLeaf
 from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
 from ...proof.tree import Cut, Tree
@@ -72,6 +73,8 @@ class TreeProver:
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
+        if any(cut is not None and cut.tap is not None for cut in tree.cuts):
+            raise ReplayError("the search divided by winners of a maximum, and certificates have no such cuts")
         hints: dict[int, Hint] = {}
         tree, proven = deepcopy(tree), dict[int, tuple[Fraction, ...] | None]()
         worst: OpenLeafError | None = None
