@@ -379,11 +379,9 @@ class Open:
 
     def tried(self, network: DeployedNetwork, case: Case) -> Counterexample | None:
         """The middles of the worst boxes, and the corners where the lines of their nearest rows are least."""
-        if case.without_float32():
-            return None
         chosen = self.worst.argsort()[:TRIED]
         slopes = self.a[chosen, self.near[chosen].argmax(1)]
         low, high = self.low[chosen], self.high[chosen]
         points = torch.cat([(low + high) / 2, torch.where(slopes > 0, low, high)]).float()
-        first, last = (torch.from_numpy(np.ravel(end)).float() for end in case.inner())
+        first, last = (torch.from_numpy(np.ravel(end)).float() for end in case.nearest)
         return confirmed_of(network, case, torch.minimum(torch.maximum(points, first), last))
