@@ -26,14 +26,17 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import Graph, Node
 from ...graph.run import evaluate
 from ...op import Op, Params, apply
+from ...ops.contract import CONTRACT
 from ...ops.conv import CONV_TRANSPOSE
 from ...ops.elementwise import cellwise
 from ...rounding import ledger
 from ...scalar import Array
 from ...window import Shape, Window
 from . import relaxations as relax
+from . import thin
 from .convolve import Convolution
 from .relaxations import Lines
+from .thin import Thin
 
 Ends = tuple[Tensor, Tensor]
 
@@ -138,6 +141,24 @@ class Linear(Layer):
         ones = self.pull(torch.ones(self.node.shape, dtype=torch.float64))
         return [None if bool((g == 1).all()) else g.detach()[None] for g in ones]
 
+    @property
+    def node_cells(self) -> int:
+        return math.prod(self.node.shape)
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """What every cell multiplies the cells of its only source by, (cells, sources): exact, being single terms."""
+        one = torch.eye(self.node_cells, dtype=torch.float64).reshape(1, -1, *self.node.shape)
+        return Linear.dense(self, one)[0].detach()[0].flatten(1)
+
+    @cached_property
+    def thin(self) -> Thin | None:
+        """Its matrix, where that is mostly zeros."""
+        (weights,) = (a for a in self.args if isinstance(a, Tensor)) if len(self.args) == 2 else (None,)
+        if self.node.op is not CONTRACT or weights is None or weights.numel() > thin.MOST:
+            return None
+        return thin.thin_of(self.matrix) if float((weights != 0).double().mean()) < thin.SHARE else None
+
     @cached_property
     def constant(self) -> Tensor | None:
         """The value (1, *shape) where every source is 0; None where it is 0 by linearity."""
@@ -152,6 +173,13 @@ class Linear(Layer):
         """The cotangents of the sources, for objectives (boxes, rows, *shape)."""
         if self.factors is not None:
             return [a if f is None else a * f for f in self.factors]
+        if self.thin is not None:
+            (shape,) = (self.args[k] for k in self.varying)
+            return [self.thin.pulled(a.flatten(2)).reshape(*a.shape[:2], *shape)]
+        return self.dense(a)
+
+    def dense(self, a: Tensor) -> list[Tensor]:
+        """By the operator's own rule, whatever its weights are."""
         cotangents = torch.func.vmap(self.pull)(a.flatten(0, 1))
         return [g.reshape(a.shape[:2] + g.shape[1:]) for g in cotangents]
 

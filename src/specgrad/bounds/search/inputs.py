@@ -31,6 +31,7 @@ from ..linear.backward import Parts, State, backward
 from ..linear.layers import Ends, Joint, Opaque
 from ..linear.network import Forward
 from ..linear.readers import open_cells, readers_of
+from ..linear.twins import unread
 from .attack import Counterexample, DeployedNetwork, confirmed_of
 from .kept import Kept
 
@@ -106,7 +107,11 @@ class Boxes:
             layer = self.root.layers.get(i)
             if layer is None or isinstance(layer, Opaque):
                 continue
-            cells = np.flatnonzero(open_cells(readers, *self.root.ends(i)))
+            open_ = open_cells(readers, *self.root.ends(i)).flatten()
+            if self.root.state.readers.get(i) == 1:  # its only reader may do without some of them
+                (reader,) = (j for j, n in enumerate(self.root.graph.nodes) if i in n.operands())
+                open_[unread(self.root.state, reader, self.root.state.fold(reader)).numpy()] = False
+            cells = np.flatnonzero(open_)
             if len(cells):
                 yield Narrowed(i, readers, torch.from_numpy(cells), slice(start, start + len(cells)))
                 start += len(cells)
@@ -373,11 +378,9 @@ class Open:
 
     def tried(self, network: DeployedNetwork, case: Case) -> Counterexample | None:
         """The middles of the worst boxes, and the corners where the lines of their nearest rows are least."""
-        if case.without_float32():
-            return None
         chosen = self.worst.argsort()[:TRIED]
         slopes = self.a[chosen, self.near[chosen].argmax(1)]
         low, high = self.low[chosen], self.high[chosen]
         points = torch.cat([(low + high) / 2, torch.where(slopes > 0, low, high)]).float()
-        first, last = (torch.from_numpy(np.ravel(end)).float() for end in case.inner())
+        first, last = (torch.from_numpy(np.ravel(end)).float() for end in case.nearest)
         return confirmed_of(network, case, torch.minimum(torch.maximum(points, first), last))
