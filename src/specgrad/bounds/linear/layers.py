@@ -158,8 +158,8 @@ class Linear(Layer):
     @cached_property
     def thin(self) -> Thin | None:
         """Its matrix, where that is mostly zeros."""
-        (weights,) = (a for a in self.args if isinstance(a, Tensor)) if len(self.args) == 2 else (None,)
-        if self.node.op is not CONTRACT or weights is None or weights.numel() > thin.MOST:
+        weights = next((a for a in self.args if isinstance(a, Tensor)), None)
+        if self.node.op is not CONTRACT or weights is None or max(weights.numel(), self.node_cells**2) > thin.MOST:
             return None
         return thin.thin_of(self.matrix) if float((weights != 0).double().mean()) < thin.SHARE else None
 
