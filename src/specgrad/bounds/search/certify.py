@@ -281,14 +281,18 @@ class _Run:
         return [k for k in open_ if not margins[k] > 0]
 
     def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> Verdict:
-        """Where inputs are few they are split; elsewhere relus, and inputs where no relu is left to split."""
+        """Where inputs are few they alone are split; elsewhere kinks, winners and inputs, whichever promises most."""
         start, count, settled = time.monotonic(), 0, False
         worst: OpenPart | None = None
         trees: list[tuple[tuple[int, ...], Tree]] = []
         counterexample: Counterexample | None = None
         if len(case.low) > FEW_INPUTS:
             outcome = self._search(root, rows)
-            count, settled, worst = outcome.problems, outcome.settled, _open_part(case, outcome)
+            count, settled, worst = (
+                outcome.problems,
+                outcome.settled,
+                _open_part(case, outcome, self.graph.input_positions[0]),
+            )
             trees = [((k,), tree) for k, tree in zip(open_, outcome.trees, strict=True)]
             for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):
                 margins[k] = max(margins[k], _margin(bound, limit))
@@ -337,7 +341,7 @@ class _Run:
         return Boxes(root, *_tensors(rows), owner)
 
     def _search(self, root: Any, rows: list[_Row]) -> Any:
-        """Relu splits for the row that is nearest to excluding each alternative."""
+        """Cuts for the row that is nearest to excluding each alternative."""
         from .branch_and_bound import branch, narrowed
 
         bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
@@ -345,11 +349,19 @@ class _Run:
         return branch(bounder, stacked, targets, seconds=self._left(), progress=self.progress)
 
 
-def _open_part(case: Case, outcome: Any) -> OpenPart | None:
-    """Of relu splits: the open part whose margin is least, of all rows."""
+def _open_part(case: Case, outcome: Any, x: int) -> OpenPart | None:
+    """Of a search by cuts: the open part whose margin is least, of all rows; x is the input's position."""
     parts = [(w[1], tree.path(w[0])) for w, tree in zip(outcome.worst, outcome.trees, strict=True) if w is not None]
-    low, high = (np.ravel(end).tolist() for end in case.outer())
-    return min((OpenPart(low, high, path, margin) for margin, path in parts), key=lambda p: p.margin, default=None)
+    if not parts:
+        return None
+    margin, path = min(parts, key=lambda part: part[0])
+    low, high = (np.ravel(end).astype(np.float32) for end in case.outer())
+    for cut, side in path:
+        if cut.node == x and side:
+            low[cut.cell] = max(low[cut.cell], np.nextafter(np.float32(cut.at), np.float32(np.inf)))
+        elif cut.node == x:
+            high[cut.cell] = min(high[cut.cell], np.float32(cut.at))
+    return OpenPart(low.tolist(), high.tolist(), path, margin)
 
 
 def _margin(bound: float, limit: Fraction) -> float:

@@ -24,12 +24,16 @@ def flat(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class QuickLines:
-    """Of bent functions: the room of their lower slope and where it begins, the upper line. Of others: their lines."""
+    """Of bent functions: the room of their lower slope and where it begins, the upper line. Of others: their lines.
+
+    inputs   middles and radii of inputs that are cut
+    """
 
     bent: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
     others: Mapping[int, Lines]
     ends: Mapping[int, Ends]
     left: Mapping[int, Tensor] = field(default_factory=dict)
+    inputs: Mapping[int, Any] = field(default_factory=dict)
     fast: bool = False
 
     def box(self, i: int) -> Ends:
@@ -108,7 +112,12 @@ class Quick:
                 )
             else:
                 others[i] = Lines(*(t.float() for t in lines))
-        return QuickLines(of_bent, others, self.state.ends, left)
+        inputs = {
+            i: (flat(low / 2 + high / 2).float(), flat(high / 2 - low / 2).float())
+            for i, (low, high) in split_ends.items()
+            if i in self.inputs
+        }
+        return QuickLines(of_bent, others, {**self.state.ends, **split_ends}, left, inputs)
 
     def lower(
         self,
@@ -126,6 +135,9 @@ class Quick:
         def step(i: int, a: Tensor) -> tuple[Any, float]:
             if seen is not None and i not in self.linear:
                 seen[i] = a.detach()
+            if i in lines.inputs:
+                middle, reach = lines.inputs[i]
+                return (flat(a) * middle).sum(1) - (flat(a).abs() * reach).sum(1), 0.0
             if i in self.inputs:
                 middle, reach = self.inputs[i]
                 return flat(a) @ middle - flat(a).abs() @ reach, 0.0
