@@ -120,7 +120,9 @@ class Box:
         others = [a for a in long if nodes[a].stored or long[a] > 1 or nodes[a].op not in ("add", "sub")]
         if not long:
             r = 0
-        elif len(others) <= 1 and len(long) <= 2:
+        elif len(long) == 1:
+            r = max(long.values()) + any(nodes[i].constants)
+        elif len(others) <= 1 and len(long) == 2:
             r = max(long.values()) + 2
         else:
             r = sum(2 * n + 2 for n in long.values()) + max(map(len, self.flat[i]))
@@ -157,8 +159,11 @@ class Box:
         for i, node in enumerate(self.net.nodes):
             if root is None:
                 self.errors(i, ranges)
+            kept = root is not None and node.kind == "linear"  # linear nodes keep the whole box's range until narrowed
             ends = box if node.kind == "input" else [] if node.kind == "constant" else self.interval(i, ranges)
-            if root is not None:
+            if root is not None and kept:
+                ends = [*root[i]]
+            elif root is not None:
                 ends = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(ends, root[i], strict=True)]
             for position, cell, side, point in cuts:
                 if position == i:
@@ -206,10 +211,10 @@ class Box:
     def relu_line(self, i: int, cell: int, below: bool, ranges: list[Ends], slopes: Any) -> Any:
         x = self.net.nodes[i].argument
         lo, hi = ranges[x][cell]
-        if hi <= 0:
-            return [], ZERO
         if lo >= 0:
             return [(x, cell, ONE)], ZERO
+        if hi <= 0:
+            return [], ZERO
         if i in self.lines:
             s = Fraction(int(self.lines[i][0 if below else 1].flat[cell]), 1024)
         elif below:
@@ -263,7 +268,8 @@ class Box:
         for (position, cell, side, point), b in bent:
             form = forms.setdefault(position, {})
             form[cell] = form.get(cell, ZERO) - b * side
-            total += b * side * point
+            low, high = ranges[position][cell]
+            total += b * max(low, point) if side > 0 else -b * min(high, point)
         return self.lower(forms, total, ranges, slopes)
 
 
