@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...graph.graph import INPUT, Graph
-from ...proof.batch import MULTIPLIERS, SLOPES
+from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves
 from ...proof.execution import executions
+from ...proof.numbers import ReplayError
 from ...proof.splits import Excluded as ProvenLeaf
 from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
 from ...proof.tree import Cut, Tree
@@ -61,8 +61,7 @@ class TreeProver:
         low, high = (end.reshape(shape).astype(np.float32) for end in case.outer())
         self.box = low, high
         self.rows = [(case.alternatives[k].rows.astype(int), case.alternatives[k].limits) for k in numbers]
-        self.tighten = tuple(i for i in relu_inputs(self.graph) if forward.depth.get(i, 0) > 1)
-
+        self.tighten = bent(self.graph)
         self.is_small = sum(int(np.prod(self.graph.nodes[i].shape)) for i in self.tighten) <= SMALL
 
     def proof(
@@ -74,6 +73,8 @@ class TreeProver:
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
+        if any(cut is not None and cut.tap is not None for cut in tree.cuts):
+            raise ReplayError("the search divided by winners of a maximum, and certificates have no such cuts")
         hints: dict[int, Hint] = {}
         tree, proven = deepcopy(tree), dict[int, tuple[Fraction, ...] | None]()
         worst: OpenLeafError | None = None
@@ -170,8 +171,9 @@ class TreeProver:
         problems = bounder.start(each.repeat(len(sides), 1))
         for n, cuts in enumerate(sides):
             for cut, side in cuts:
-                if cut.node in problems.signs and cut.at == 0:
-                    problems.signs[cut.node].flatten(1)[n * count : (n + 1) * count, cut.cell] = 1 if side else -1
+                if cut.tap is None and cut.node in problems.limits:
+                    boxes = torch.arange(n * count, (n + 1) * count)
+                    problems = problems.cut(cut.node, boxes, torch.full_like(boxes, cut.cell), cut.at, side)
         problems, _ = bounder.optimised(problems, STEPS, torch.tensor(limits * len(sides), dtype=torch.float64))
         return [self._cut_hint(problems, n * count, cuts, chosen) for n, cuts in enumerate(sides)]
 
@@ -192,19 +194,16 @@ class TreeProver:
         weights = [np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in zip(self.rows, chosen, strict=True)]
         pulls = np.zeros((len(self.rows), len(cuts)), np.int64)
         for k, (cut, side) in enumerate(cuts):
-            signs = problems.signs.get(cut.node)
-            later = any(c.node == cut.node and c.cell == cut.cell for c, _ in cuts[k + 1 :])
-            if (
-                signs is not None
-                and cut.at == 0
-                and not later
-                and signs.flatten(1)[at, cut.cell] == (1 if side else -1)
-            ):
-                b = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double().clamp(min=0).numpy()
+            limits = problems.limits.get(cut.node) if cut.tap is None else None
+            later = any(c == cut and s == side for c, s in cuts[k + 1 :])
+            if limits is not None and not later and limits[at].flatten(1)[1 - side, cut.cell] == cut.at:
+                m = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double()
+                b = (m if side else -m).clamp(min=0).numpy()
                 pulls[:, k] = np.minimum(np.rint(b * 2.0**MULTIPLIERS), np.iinfo(np.int32).max).astype(np.int64)
         slopes = {
             i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPES).astype(np.int64)
             for i, s in problems.slopes.items()
+            if self.graph.nodes[i].op.name == "relu"
         }
         return Hint(np.concatenate(weights), pulls, slopes)
 
@@ -247,8 +246,3 @@ def _tensors(some: Sequence[Leaf]) -> tuple[torch.Tensor, torch.Tensor]:
         for ends in zip(*((x.low, x.high) for x in some), strict=True)
     )
     return torch.from_numpy(low), torch.from_numpy(high)
-
-
-def relu_inputs(graph: Graph) -> list[int]:
-    read = (n.operands()[0] for n in graph.nodes if n.op.name == "relu")
-    return sorted({i for i in read if graph.nodes[i].op is not INPUT})
