@@ -1,13 +1,14 @@
 """Proofs with splits, from a tree that a search found: weights per leaf, the exact margin of each, more cuts if needed.
 
 What the float search called excluded by a hair may be open in exact arithmetic, whose lines are coarser: such a leaf is
-cut again across the input that promises most. Nothing here needs to be right: the checker's own code says what a leaf
+cut again across the input that promises most, or, far below the box whose roundings it is charged with, bounded anew on
+a box of its own, as the search does. Nothing here needs to be right: the checker's own code says what a leaf
 proves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -18,7 +19,7 @@ import torch
 
 from ...graph.graph import INPUT, Graph
 from ...proof.batch import MULTIPLIERS, SLOPES
-from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves
+from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
 from ...proof.execution import executions
 from ...proof.splits import Excluded as ProvenLeaf
 from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
@@ -32,6 +33,7 @@ from .subproblems import Bounder, Problems, root_forward
 
 WEIGHTS = 1 << 10  # weights of several rows are whole numbers that add up to about this
 STEPS = 20  # of the search for slopes and multipliers of a leaf
+DEEP, NEAR = 24, 16  # cuts below a box from which on an open leaf gets a nearer one; its height above the leaf at most
 SMALL = 1 << 12  # cells of hidden layers up to which all ranges are narrowed at every leaf
 NOTHING = np.zeros((0, 0), np.int32)
 Step = Callable[[str, int, int], None]
@@ -75,16 +77,18 @@ class TreeProver:
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
         hints: dict[int, Hint] = {}
-        tree, proven = deepcopy(tree), dict[int, tuple[Fraction, ...] | None]()
+        tree, proven, anew = deepcopy(tree), dict[int, tuple[Fraction, ...] | None](), set[int]()
         worst: OpenLeafError | None = None
+        roots = roots_of(self.graph, self.box, self.arithmetic, deadline)
         while True:
             parts = [part for part, cut in tree.preorder() if cut is None]
-            whole = self._whole(tree, hints, parts)
+            whole = self._whole(tree, hints, parts, anew)
             order = {n: part for n, (part, _) in enumerate(tree.preorder())}
             asked = {n for n, part in order.items() if part not in proven}
             open_: list[tuple[int, ProvenLeaf]] = []
             try:
-                for each in proven_leaves(self.graph, self.box, whole, self.rows, self.arithmetic, deadline, asked):
+                given = self.graph, self.box, whole, self.rows, self.arithmetic, deadline
+                for each in proven_leaves(*given, asked, roots):
                     if each.margins is None or min(each.margins) > 0:
                         proven[order[each.leaf.part]] = each.margins
                     else:
@@ -98,7 +102,9 @@ class TreeProver:
             worst = worst or self._error(min((e for _, e in open_), key=lambda e: min(e.margins or ())))
             if not refine or not all(_can_be_cut(e.leaf) for _, e in open_):
                 raise worst
-            self._refine(tree, [(part, e.leaf) for part, e in open_])
+            far = {part for part, _ in open_ if _height(tree, anew, part) >= DEEP}
+            anew |= _common(tree, far)
+            self._refine(tree, [(part, e.leaf) for part, e in open_ if part not in far])
 
     def _error(self, each: ProvenLeaf) -> OpenLeafError:
         assert each.margins is not None
@@ -112,7 +118,7 @@ class TreeProver:
             for (rows, limits), margin in zip(self.rows, least, strict=True)
         ]
 
-    def _whole(self, tree: Tree, hints: dict[int, Hint], parts: Sequence[int]) -> TreeProof:
+    def _whole(self, tree: Tree, hints: dict[int, Hint], parts: Sequence[int], anew: Collection[int]) -> TreeProof:
         """The tree with what is known of its leaves; enters hints for new ones."""
         arrays = arrays_of(tree)
         every = dict(zip(parts, leaves(self.graph, *self.box, TreeProof(*arrays, NOTHING)), strict=True))
@@ -132,6 +138,7 @@ class TreeProver:
             np.concatenate([hint.multipliers.ravel() for _, hint in mine]).astype(np.int32),
             np.array([number for number, _ in changed], np.int32),
             {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
+            np.array([number for number, (part, _) in enumerate(tree.preorder()) if part in anew], np.int32),
         )
 
     def _none(self, relu: int) -> Array:
@@ -235,6 +242,32 @@ class TreeProver:
             assert cut is not None
             for (part, _), cell, point in zip(some, cut[2].flatten().tolist(), cut[3].flatten().tolist(), strict=True):
                 tree.divide(part, Cut(self.boxes.input, cell, point))
+
+
+def _height(tree: Tree, anew: Collection[int], part: int) -> int:
+    """How many cuts a part lies below the box that its roundings are counted on."""
+    height = 0
+    while part and part not in anew:
+        part, height = tree.parents[part], height + 1
+    return height
+
+
+def _common(tree: Tree, parts: Collection[int]) -> set[int]:
+    """Parts that hold all of these, each as low as what lies with it at most NEAR cuts below one part allows.
+
+    >>> tree = Tree()
+    >>> for part in (0, 2, 4, 6):
+    ...     _ = tree.divide(part, Cut(0, 0, part))
+    >>> _common(tree, {7, 8}), _common(tree, {5, 8}), _common(tree, {8})
+    ({6}, {4}, {8})
+    """
+    ways: dict[int, list[list[int]]] = {}
+    for part in parts:
+        way = [part]
+        while way[-1]:
+            way.append(tree.parents[way[-1]])
+        ways.setdefault(way[min(NEAR, len(way) - 1)], []).append(way[::-1])
+    return {max(set.intersection(*map(set, several)), key=several[0].index) for several in ways.values()}
 
 
 def _can_be_cut(leaf: Leaf) -> bool:
