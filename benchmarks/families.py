@@ -2,9 +2,9 @@
 
     python benchmarks/families.py --seconds 60                  # all, into families.jsonl; goes on where it ended
     python benchmarks/families.py acasxu cersyve --seconds 60 --again
-    python benchmarks/families.py --here --seconds 10           # in this process, without the scripts: a first look
+    python benchmarks/families.py --here --seconds 10           # in this process, seconds of CPU: on a shared machine
     python benchmarks/families.py verivital --certificates      # one for whatever linear bounds prove, checked
-    python benchmarks/families.py --speed                       # boxes per second: one by one, and in batches
+    python benchmarks/families.py --speed                       # boxes per second one by one and in batches: splits.py
     python tools/make_families.py                               # docs/guide/families.md from the record
 
 SPECGRAD_SHARED names the folder that has vnncomp/; default: ../shared. Every instance runs in a process of its own
@@ -20,6 +20,7 @@ import csv
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -105,26 +106,39 @@ def run_one(instance: Instance, seconds: float) -> dict[str, Any]:
 
 
 def run_here(instance: Instance, seconds: float) -> dict[str, Any]:
-    """The same answer from this process: no program is loaded per instance."""
+    """The same answer from this process: no program is loaded per instance, and time is this process's CPU time.
+
+    One thread computes, so on a machine of its own both clocks agree; on a shared one the searches get what they ask.
+    """
     from specgrad.bounds.search.query import certify_query
     from specgrad.cli.assignment import vnncomp_text
-    from specgrad.cli.verify import TimeIsUpError, alarm
+    from specgrad.cli.verify import TimeIsUpError
     from specgrad.errors import SpecgradError
 
     row: dict[str, Any] = {"family": instance.family, "year": instance.year, "network": instance.network}
     row |= {"property": instance.property, "limit": seconds, "by": "here", "tools": instance.tools}
     if instance.files is None:
         return {**row, "answer": "absent"}
-    start, cpu = time.monotonic(), time.process_time()
+    start, cpu = time.perf_counter(), time.process_time()
+
+    def ring(*_: Any) -> None:
+        raise TimeIsUpError
+
+    signal.signal(signal.SIGPROF, ring)
+    clock, time.monotonic = time.monotonic, time.process_time
     try:
-        with alarm(5 + 1.1 * seconds):
-            verdict = certify_query(instance.files[1], {"N": str(instance.files[0])}, seconds=seconds)
+        signal.setitimer(signal.ITIMER_PROF, 5 + 1.1 * seconds)
+        verdict = certify_query(instance.files[1], {"N": str(instance.files[0])}, seconds=seconds)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         text, reason = vnncomp_text(verdict, instance.files[1]), verdict.reason
     except SpecgradError as error:
         text, reason = "refused\n", str(error)
     except TimeIsUpError:
         text, reason = "timeout\n", "the time ended before the search did"
-    row |= {"seconds": round(time.monotonic() - start, 1), "cpu": round(time.process_time() - cpu, 1)}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        time.monotonic = clock
+    row |= {"seconds": round(time.perf_counter() - start, 1), "cpu": round(time.process_time() - cpu, 1)}
     row["answer"] = text.split("\n", 1)[0]
     if reason:
         row["reason"] = reason.replace(str(SHARED), "")[:300]
@@ -176,9 +190,7 @@ def run(families: list[str], seconds: float, path: Path, again: bool, here: bool
                 file.write(json.dumps(row) + "\n")
             mark = "WRONG" if is_wrong(row) else row.get("reason", row.get("check", ""))[:80]
             names = f"{instance.family:20} {Path(instance.network).stem[:30]:30} {Path(instance.property).stem[:30]:30}"
-            print(
-                f"{k + 1:3}/{len(chosen)} {names} {row['answer']:8} {row.get('seconds', 0):6.1f} s  {mark}", flush=True
-            )
+            print(f"{k + 1:3}/{len(chosen)} {names} {row['answer']:8} {row.get('cpu', 0):6.1f} s  {mark}", flush=True)
     order = [known[i.key] for i in instances([]) if i.key in known]
     path.write_text("".join(json.dumps(row) + "\n" for row in order))
     rows = [known[i.key] for i in chosen]
@@ -186,25 +198,6 @@ def run(families: list[str], seconds: float, path: Path, again: bool, here: bool
         count = Counter(row["answer"] for row in rows if row["family"] == family)
         print(f"{family:20} {', '.join(f'{n} {answer}' for answer, n in sorted(count.items()))}")
     return not any(map(is_wrong, rows))
-
-
-def speed(seconds: float = 10.0) -> None:
-    """The same search with batches of one box."""
-    from specgrad.bounds.search.certify import _Run, graph_and_property
-    from specgrad.bounds.search.inputs import split_inputs
-
-    net, statement = _located("acasxu", "ACASXU_run2a_4_8_batch_2000.onnx"), _located("acasxu", "prop_1.vnnlib")
-    graph, question = graph_and_property(net, statement)
-    (case,) = question.cases
-    for size in (1, 8, 64, 512):
-        searching = _Run(graph, None, time.monotonic() + 600, None)
-        root = searching._crown(case)[2]
-        boxes = searching._boxes(case, root)
-        boxes.batch = min(boxes.batch, size)
-        start = time.process_time()
-        outcome = split_inputs(searching.network, case, boxes, time.monotonic() + seconds)
-        spent = time.process_time() - start
-        print(f"batches of {boxes.batch:3}: {outcome.problems / spent:8.1f} boxes per CPU second", flush=True)
 
 
 def certificates(families: list[str], execution: str) -> None:
@@ -240,13 +233,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--again", action="store_true", help="run what is recorded too")
-    parser.add_argument("--here", action="store_true", help="in this process")
+    parser.add_argument("--here", action="store_true", help="in this process, by its CPU time")
     parser.add_argument("--certificates", action="store_true")
     parser.add_argument("--execution", choices=("fused", "node"), default="fused", help="of --certificates")
     parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
     if options.speed:
-        speed()
+        import splits
+
+        splits.main()
     elif options.certificates:
         certificates(options.families, options.execution)
     elif not run(options.families, options.seconds, options.record, options.again, options.here):

@@ -19,8 +19,8 @@ INTRO = """# Every family of the competition
 
 Made by `python tools/make_families.py` from benchmarks/families.jsonl and benchmarks/price.jsonl; a test keeps it current.
 
-`python benchmarks/families.py{here} --seconds {seconds:g}` runs instances of the verification competition (VNN-COMP, 2021 to 2026), {how}: one
-thread, {seconds:g} s each by the clock once the program is loaded, {cpu} CPU seconds of {wall} s in all: the machine was shared. The other tools had the competition's machines
+`python benchmarks/families.py{here} --seconds S` runs instances of the verification competition (VNN-COMP, 2021 to 2026), {how}: one
+thread, as many CPU seconds each as the column *limit* says, {cpu} CPU seconds in all. The other tools had the competition's machines
 and its time, which is mostly longer. Their answers are those that the competition recorded.
 
 - `unsat` is a proof for every fused float32 execution ([Executions](../reference/executions.md)). The other tools answer for real
@@ -31,8 +31,8 @@ and its time, which is mostly longer. Their answers are those that the competiti
 
 {total} instances of {families} families have files here: {settled} settled ({unsat} unsat, {sat} sat), {unknown} open, {refused} refused. {wrong}
 
-| family | year | instances | unsat | sat | open | refused | settled | by the best tool | by any tool |
-|---|--:|--:|--:|--:|--:|--:|--:|---|--:|
+| family | year | limit, s | instances | unsat | sat | open | refused | settled | by the best tool | by any tool |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|---|--:|
 """
 TOOLS = {
     "alpha_beta_crown": "ab-CROWN",
@@ -100,7 +100,10 @@ def overview(families: dict[str, list[Row]]) -> list[str]:
         cells = [count["unsat"], count["sat"], there - solved - count["refused"], count["refused"], solved]
         shown = [str(c) for c in cells] if there else ["no files"] + [""] * 4
         name = f"[{family}](#{family})" if there else family
-        lines.append(f"| {name} | {rows[0]['year']} | {len(rows)} | {' | '.join(shown)} | {most} | {any_tool} |")
+        limit = f"{min(r['limit'] for r in rows):g}" if there else ""
+        lines.append(
+            f"| {name} | {rows[0]['year']} | {limit} | {len(rows)} | {' | '.join(shown)} | {most} | {any_tool} |"
+        )
     return lines
 
 
@@ -122,7 +125,7 @@ def instance(row: Row, tools: list[str]) -> str:
     net, statement = (Path(row[k]).stem for k in ("network", "property"))
     answer = f"**{row['answer']}**" if row["answer"] in SETTLED else WORDS.get(row["answer"], row["answer"])
     others = [WORDS.get(row["tools"][t][0], "-") if t in row["tools"] else "" for t in tools]
-    return f"| {short(net)} | {short(statement)} | {answer} | {row.get('seconds', 0):.0f} | {' | '.join(others)} |"
+    return f"| {short(net)} | {short(statement)} | {answer} | {row.get('cpu', 0):.0f} | {' | '.join(others)} |"
 
 
 def short(name: str, most: int = 40) -> str:
@@ -188,7 +191,6 @@ def document() -> str:
     count = Counter(r["answer"] for r in there)
     wrong, by_hand = sum(map(is_wrong, there)), any(r.get("by") != "scripts" for r in there)
     numbers = {
-        "seconds": max(r["limit"] for r in there),
         "total": len(there),
         "families": len({r["family"] for r in there}),
         "settled": count["unsat"] + count["sat"],
@@ -198,9 +200,8 @@ def document() -> str:
         "unknown": len(there) - count["unsat"] - count["sat"] - count["refused"],
         "checked": sum(r["answer"] == "sat" and r["check"].startswith("correct") for r in there),
         "cpu": f"{sum(r['cpu'] for r in there):,.0f}",
-        "wall": f"{sum(r['seconds'] for r in there):,.0f}",
         "here": " --here" if by_hand else "",
-        "how": "here in one process, as a first look" if by_hand else "by its own three scripts (`benchmarks/vnncomp`)",
+        "how": "in one process" if by_hand else "by its own three scripts (`benchmarks/vnncomp`)",
         "wrong": "None of our answers is wrong." if not wrong else f"{wrong} of our answers are WRONG.",
     }
     lines = [*overview(families), "", *price(read(PRICE))]

@@ -22,7 +22,7 @@ from specgrad.properties.property import Alternative, Case, Property
 torch = pytest.importorskip("torch")
 
 from specgrad.bounds.search.certify import certify  # noqa: E402
-from specgrad.bounds.search.subproblems import Bounder, Problems, root_forward  # noqa: E402
+from specgrad.bounds.search.subproblems import Bounder, root_forward  # noqa: E402
 
 
 def dense_network(rng: np.random.Generator, width: int = 8) -> tuple[sg.Graph, float]:
@@ -97,19 +97,20 @@ def violations(graph: sg.Graph, rng: np.random.Generator, optimise: bool) -> tup
     bounder = Bounder(root_forward(graph, low, high))
     outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
     problems = bounder.start(torch.from_numpy(rng.normal(size=(1, outputs))))
-    signs, slopes, multipliers = dict(problems.signs), dict(problems.slopes), dict(problems.multipliers)
-    for i, z in bounder.relus.items():
+    slopes, multipliers = dict(problems.slopes), dict(problems.multipliers)
+    for i, z in bounder.kinked.items():
         flat = np.flatnonzero(bounder.unstable(z).numpy())
-        chosen = rng.choice(flat, size=min(2, len(flat)), replace=False)
-        signs[z].view(-1)[chosen] = torch.from_numpy(rng.choice([-1, 1], size=len(chosen)).astype(np.int8))
+        for cell in rng.choice(flat, size=min(2, len(flat)), replace=False).tolist():
+            problems = problems.cut(z, torch.tensor([0]), torch.tensor([cell]), 0.0, int(rng.integers(2)))
         slopes[i] = torch.from_numpy(rng.uniform(size=slopes[i].shape)).float()
-        multipliers[z] = torch.from_numpy(rng.exponential(size=multipliers[z].shape) / 4).float()
-    problems = Problems(problems.at, problems.rows, signs, slopes, multipliers)
+        multipliers[z] = torch.from_numpy(rng.normal(size=multipliers[z].shape) / 4).float()
+    problems = replace(problems, slopes=slopes, multipliers=multipliers)
     bound = bounder.lower(problems) if not optimise else bounder.optimised(problems, 30, torch.tensor([torch.inf]))[1]
-    showing = replace(graph, outputs=(*graph.outputs, *signs), single=False)
+    showing = replace(graph, outputs=(*graph.outputs, *problems.limits), single=False)
     x = rng.uniform(low, high, size=(2000, *shape))
     y, *inner = _run(showing, x)
-    agree = [s[0].numpy() * z >= 0 for s, z in zip(signs.values(), inner, strict=True)]
+    limits = [v[0].numpy() for v in problems.limits.values()]
+    agree = [(least <= z) & (z <= most) for (least, most), z in zip(limits, inner, strict=True)]
     inside = np.all([a.reshape(len(x), -1).all(1) for a in agree], axis=0)
     values = y.reshape(len(x), -1)[inside] @ problems.rows[0].numpy()
     return len(values), int((values < float(bound)).sum())
@@ -133,8 +134,8 @@ def test_the_hunt_catches_a_multiplier_of_the_wrong_sign(monkeypatch: pytest.Mon
     original = Bounder.lower
 
     def wrong(self: Any, problems: Any, **options: Any) -> Any:
-        flipped = {z: -s for z, s in problems.signs.items()}
-        cheat = Problems(problems.at, problems.rows, flipped, problems.slopes, problems.multipliers)
+        flipped = {z: -limits.flip(1) for z, limits in problems.limits.items()}
+        cheat = replace(problems, limits=flipped, multipliers={z: -m for z, m in problems.multipliers.items()})
         return original(self, cheat, **options)
 
     monkeypatch.setattr(Bounder, "lower", wrong)

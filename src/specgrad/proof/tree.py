@@ -4,7 +4,12 @@ A cut has two sides, and together they hold every execution:
 
     input      x[cell] <= at                  or  x[cell] > at, that is from the next float32 number on
     a node     z[cell] <= at                  or  z[cell] >= at      of its reference z (specgrad.bounds.linear.network)
-    a winner   tap `tap` is largest in window `cell` of a max_pool, or another tap is at least as large
+    a winner   the winner of window `cell` is tap `tap`, or is another one
+
+The winner of a window is the first of its largest taps, in the references of the node that the maximum reads; `cell` is
+a cell of the maximum. It is one tap, so a window keeps it when others are excluded one after the other, and where tap t
+wins, x_t >= x_j for all taps j. "Another is at least as large" would not do: of two equal taps each could exclude the
+other. A minimum has the first of its smallest. Side 0 of a cut stands first above: z <= at, `tap` wins.
 """
 
 from __future__ import annotations
@@ -15,7 +20,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a part is divided: a node's position in the graph, a cell of it (flat), and a point or a tap."""
+    """Where a part is divided: a node's position in the graph, a cell of it (flat), and a point or a tap.
+
+    tap   of a max_pool its place in the kernel, of amax the cell over its axes, row by row; the argument of maximum
+    """
 
     node: int
     cell: int

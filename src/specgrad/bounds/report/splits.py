@@ -40,7 +40,7 @@ def cell_of(graph: Graph, cut: Cut) -> str:
 def condition(graph: Graph, cut: Cut, side: int) -> str:
     """One side of a cut in words."""
     if cut.tap is not None:
-        return f"{cell_of(graph, cut)}: tap {cut.tap} {'is largest' if side == 0 else 'is not the only largest'}"
+        return f"{cell_of(graph, cut)}: tap {cut.tap} {'wins' if side == 0 else 'does not win'}"
     sign = "<=" if side == 0 else ">" if kind_of_cut(graph, cut) == "input" else ">="
     return f"{cell_of(graph, cut)} {sign} {cut.at:.9g}"
 

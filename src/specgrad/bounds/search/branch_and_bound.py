@@ -1,9 +1,9 @@
-"""Branch and bound on relu splits, and narrower boxes of relu inputs before it."""
+"""Branch and bound: what is open is cut in two until every part is settled; before it, narrower boxes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from ...proof.tree import Cut, Tree
-from ..linear.layers import Taps, split
 from ..linear.network import Forward
-from ..linear.relaxations import Lines
+from .cuts import choices
 from .estimate import QuickLines
 from .subproblems import Bounder, Problems
 
@@ -26,9 +25,9 @@ MOST, CELLS = 1024, 1 << 17  # problems of small networks at once: each step has
 
 
 def narrowed(forward: Forward, deadline: float, steps: int = 15, progress: Progress | None = None) -> Bounder:
-    """The boxes of relu inputs with slopes optimised for every cell and end, layer by layer, while there is time."""
+    """Boxes of what may be cut with slopes optimised for every cell and end, layer by layer, while there is time."""
     bounder = Bounder(forward)
-    inputs = sorted(bounder.relus.values())
+    inputs = sorted(bounder.points)
     for number, z in enumerate(inputs):
         if not any(other < z for other in inputs):
             continue
@@ -52,22 +51,23 @@ def narrowed(forward: Forward, deadline: float, steps: int = 15, progress: Progr
     return bounder
 
 
-# --- which relu to split ------------------------------------------------------------------------------------------
+# --- where to cut -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class Splitter:
-    """Chooses, per problem, the relu cell whose split promises most: scored first, the best few tried."""
+    """Chooses, per problem, the cut that promises most: scored first, the best few tried."""
 
-    bounder: Bounder
-    tried: int = 3
+    def __init__(self, bounder: Bounder, tried: int = 3) -> None:
+        self.bounder, self.tried, self.choices = bounder, tried, choices(bounder)
 
     def choose(self, problems: Problems) -> tuple[Tensor, Tensor]:
-        """(which relu, which flat cell) per problem; the relu by its number among the bounder's, -1 if none is open."""
-        if not self.bounder.relus:
+        """(which of the choices, which flat cell) per problem; -1 where nothing is left to cut."""
+        if not self.choices:
             return torch.full((len(problems),), -1), torch.zeros(len(problems), dtype=torch.int64)
-        lines, candidates = self.bounder.lines(problems), []
-        for k, score in enumerate(self._scores(problems, lines)):
+        lines, candidates, seen = self.bounder.lines(problems), [], dict[int, Tensor]()
+        self._estimate(problems, lines, seen)
+        for k, choice in enumerate(self.choices):
+            score = choice.scores(problems, lines, seen)
             top = score.topk(min(self.tried, score.shape[1]), 1)
             candidates.append((top.values, torch.full_like(top.indices, k), top.indices))
         values, numbers, cells = (torch.cat(c, 1) for c in zip(*candidates, strict=True))
@@ -81,56 +81,29 @@ class Splitter:
 
     @torch.no_grad()
     def _estimate(self, problems: Problems, lines: QuickLines, seen: dict[int, Tensor] | None = None) -> Tensor:
-        pushed = {z: problems.multipliers[z] * s for z, s in problems.signs.items()}
-        rows = problems.rows.float()
-        return self.bounder.quick.lower(problems.at, rows, lines, problems.slopes, pushed, seen)
-
-    def _scores(self, problems: Problems, lines: QuickLines) -> list[Tensor]:
-        """How much of the bound a relu's two lines may give away; 0 where it is settled."""
-        seen: dict[int, Tensor] = {}
-        self._estimate(problems, lines, seen)
-        scores = []
-        for i, z in self.bounder.relus.items():
-            low, high = (end.float() for end in self.bounder.ends(problems, z))
-            unstable = (low < 0) & (high > 0)
-            if i not in seen:
-                scores.append(torch.where(unstable, self._pooled(z, seen) * torch.minimum(-low, high), 0.0).flatten(1))
-                continue
-            positive, negative = split(seen[i])
-            slope = problems.slopes[i]
-            below = torch.minimum(-slope * low, (1 - slope) * high)
-            above = -low * high / torch.where(unstable, high - low, 1.0)
-            scores.append(torch.where(unstable, positive * below - negative * above, 0.0).flatten(1))
-        return scores
-
-    def _pooled(self, z: int, seen: Mapping[int, Tensor]) -> Tensor:
-        """Of a relu that max_pool has taken over: how much the objective sees of the windows that read a cell."""
-        low = self.bounder.state.ends[z][0].float()
-        total = torch.zeros_like(low)
-        for i, layer in self.bounder.state.layers.items():
-            if isinstance(layer, Taps) and layer.sources == (z,) and i in seen:
-                ones = torch.ones((layer.window.taps_count, 1, *layer.node.shape))
-                each = seen[i].abs().unsqueeze(1)
-                total = total + layer.spread(each, 0 * each, Lines(ones, ones[0], ones, ones[0])).squeeze(1)
-        return total
+        return self.bounder.estimate(problems, lines, None, seen)
 
     def _try(self, problems: Problems, lines: QuickLines, number: Tensor, cell: Tensor, score: Tensor) -> Tensor:
-        """The worse of the two bounds after a split, without optimisation."""
-        relus = list(self.bounder.relus)
-        sides = [self._estimate(problems, lines.settled(relus, number, cell, sign)) for sign in (-1, 1)]
+        """The worse of the two bounds after a cut, without optimisation."""
+        sides = []
+        for side in (0, 1):
+            after = lines
+            for k in number.unique().tolist():
+                boxes = torch.nonzero(number == k)[:, 0]
+                after = self.choices[k].lines_after(problems, after, boxes, cell[boxes], side)
+            sides.append(self._estimate(problems, after))
         return torch.where(score > 0, torch.minimum(*sides), -torch.inf)
 
+    def divided(self, problems: Problems, number: Tensor, cell: Tensor, side: int) -> Problems:
+        """Every problem with one more cut."""
+        for k in number.unique().tolist():
+            boxes = torch.nonzero(number == k)[:, 0]
+            problems = self.choices[k].divided(problems, boxes, cell[boxes], side)
+        return problems
 
-def divided(bounder: Bounder, problems: Problems, number: Tensor, cell: Tensor, sign: int) -> Problems:
-    """Every problem with one more sign."""
-    signs = dict(problems.signs)
-    for k, z in enumerate(bounder.relus.values()):
-        rows = torch.nonzero(number == k)[:, 0]
-        if len(rows):
-            new = signs[z].clone()
-            new.flatten(1)[rows, cell[rows]] = sign
-            signs[z] = new
-    return Problems(problems.at, problems.rows, signs, problems.slopes, problems.multipliers)
+    def cuts(self, problems: Problems, number: Tensor, cell: Tensor) -> list[Cut]:
+        each = enumerate(zip(number.tolist(), cell.tolist(), strict=True))
+        return [self.choices[k].cut(problems, box, c) for box, (k, c) in each]
 
 
 # --- the search -----------------------------------------------------------------------------------------------------
@@ -165,55 +138,73 @@ def branch(
     most   how many subproblems may be bounded
     """
     deadline = time.monotonic() + seconds
-    number, part, trees = torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.int64), [Tree() for _ in rows]
+    trees = [Tree() for _ in rows]
     problems, bounds = bounder.optimised(bounder.start(rows), FIRST_STEPS, targets)
     first, count, splitter, size = bounds.clone(), len(rows), Splitter(bounder), _batch(bounder)
-    open_ = ~(bounds >= targets)  # a NaN proves nothing
-    proven = torch.where(open_, torch.inf, bounds)  # per row: the least bound of problems that are closed
-    problems, bounds, number, part = problems.chosen(open_), bounds[open_], number[open_], part[open_]
-    while len(problems) and time.monotonic() < deadline and count < most:
-        order = (bounds - targets[number]).argsort(descending=True)
-        taken, rest = order[:size], order[size:]
-        batch = problems.chosen(taken)
-        relu, cell = splitter.choose(batch)
-        if bool((relu < 0).any()):  # nothing left to split, and still open: rounding, or relaxations of other kinds
-            break
-        halves = Problems.joined([divided(bounder, batch, relu, cell, sign) for sign in (-1, 1)])
-        numbers, parts = (
-            torch.cat([number[taken]] * 2),
-            _entered(trees, bounder, number[taken], part[taken], relu, cell),
-        )
-        halves, lower = bounder.optimised(halves, STEPS, targets[numbers])
-        lower = torch.maximum(lower, torch.cat([bounds[taken]] * 2))
-        count += len(halves)
-        open_ = ~(lower >= targets[numbers])
-        proven.scatter_reduce_(0, numbers[~open_], lower[~open_], "amin")
-        problems = Problems.joined([problems.chosen(rest), halves.chosen(open_)])
-        bounds, number = torch.cat([bounds[rest], lower[open_]]), torch.cat([number[rest], numbers[open_]])
-        part = torch.cat([part[rest], parts[open_]])
+    todo = Open(problems, bounds, torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.int64))
+    is_open = ~(bounds >= targets)  # a NaN proves nothing
+    proven = torch.where(is_open, torch.inf, bounds)  # per row: the least bound of problems that are closed
+    todo, stuck = todo.chosen(is_open), todo.chosen(torch.zeros(len(rows), dtype=torch.bool))
+    while len(todo.problems) and time.monotonic() < deadline and count < most:
+        order = (todo.bounds - targets[todo.row]).argsort(descending=True)
+        batch, rest = todo.chosen(order[:size]), todo.chosen(order[size:])
+        number, cell = splitter.choose(batch.problems)
+        if bool((number < 0).any()):  # nothing left to cut, and still open: rounding, or relaxations of other kinds
+            stuck = Open.joined([stuck, batch.chosen(number < 0)])
+            batch, cell, number = batch.chosen(number >= 0), cell[number >= 0], number[number >= 0]
+        if len(number):
+            made = splitter.cuts(batch.problems, number, cell)
+            halves = Problems.joined([splitter.divided(batch.problems, number, cell, side) for side in (0, 1)])
+            row, part = torch.cat([batch.row] * 2), _entered(trees, batch, made)
+            halves, lower = bounder.optimised(halves, STEPS, targets[row])
+            lower = torch.maximum(lower, torch.cat([batch.bounds] * 2))
+            count += len(halves)
+            is_open = ~(lower >= targets[row])
+            proven.scatter_reduce_(0, row[~is_open], lower[~is_open], "amin")
+            rest = Open.joined([rest, Open(halves, lower, row, part).chosen(is_open)])
+        todo = rest
         if progress is not None:
-            progress("branch and bound", count - len(problems), count)
-    least = proven.scatter_reduce(0, number, bounds, "amin")
-    worst = [_worst(bounds, part, number == k, float(targets[k])) for k in range(len(rows))]
-    return Outcome(torch.maximum(first, least), count, not len(problems), trees, worst)
+            progress("branch and bound", count - len(todo.row) - len(stuck.row), count)
+    left = Open.joined([todo, stuck])
+    least = proven.scatter_reduce(0, left.row, left.bounds, "amin")
+    worst = [_worst(left, k, float(targets[k])) for k in range(len(rows))]
+    return Outcome(torch.maximum(first, least), count, not len(left.row), trees, worst)
+
+
+@dataclass(frozen=True, eq=False)
+class Open:
+    """Problems that are not settled: their bounds, the row each is about, and its part of that row's tree."""
+
+    problems: Problems
+    bounds: Tensor
+    row: Tensor
+    part: Tensor
+
+    def chosen(self, index: Tensor) -> Open:
+        return Open(self.problems.chosen(index), self.bounds[index], self.row[index], self.part[index])
+
+    @staticmethod
+    def joined(parts: Sequence[Open]) -> Open:
+        tensors = (torch.cat([getattr(p, name) for p in parts]) for name in ("bounds", "row", "part"))
+        return Open(Problems.joined([p.problems for p in parts]), *tensors)
 
 
 def _batch(bounder: Bounder) -> int:
     """How many problems at once."""
-    cells = sum(bounder.state.ends[z][0].numel() for z in bounder.relus.values())
+    cells = sum(bounder.state.ends[z][0].numel() for z in bounder.points)
     return max(BATCH, min(MOST, CELLS // max(1, cells)))
 
 
-def _entered(trees: list[Tree], bounder: Bounder, number: Tensor, part: Tensor, relu: Tensor, cell: Tensor) -> Tensor:
-    """The numbers of both parts of every problem in its row's tree: first all below 0, then all above."""
-    inputs = list(bounder.relus.values())
-    each = zip(number.tolist(), part.tolist(), relu.tolist(), cell.tolist(), strict=True)
-    numbers = [trees[row].divide(p, Cut(inputs[r], c)) for row, p, r, c in each]
+def _entered(trees: list[Tree], batch: Open, cuts: list[Cut]) -> Tensor:
+    """The numbers of both parts of every problem in its row's tree: first all of side 0, then all of side 1."""
+    each = zip(batch.row.tolist(), batch.part.tolist(), cuts, strict=True)
+    numbers = [trees[row].divide(part, cut) for row, part, cut in each]
     return torch.tensor(numbers, dtype=torch.int64).T.flatten()
 
 
-def _worst(bounds: Tensor, part: Tensor, mine: Tensor, target: float) -> tuple[int, float] | None:
-    if not bool(mine.any()):
+def _worst(left: Open, row: int, target: float) -> tuple[int, float] | None:
+    mine = left.chosen(left.row == row)
+    if not len(mine.row):
         return None
-    k = int(bounds[mine].argmin())
-    return int(part[mine][k]), float(bounds[mine][k]) - target
+    k = int(mine.bounds.argmin())
+    return int(mine.part[k]), float(mine.bounds[k]) - target

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...graph.graph import INPUT, Graph
-from ...proof.batch import MULTIPLIERS, SLOPES
+from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
 from ...proof.execution import executions
+from ...proof.numbers import ReplayError
 from ...proof.splits import Excluded as ProvenLeaf
 from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
 from ...proof.tree import Cut, Tree
@@ -34,6 +34,7 @@ from .subproblems import Bounder, Problems, root_forward
 WEIGHTS = 1 << 10  # weights of several rows are whole numbers that add up to about this
 STEPS = 20  # of the search for slopes and multipliers of a leaf
 DEEP, NEAR = 24, 16  # cuts below a box from which on an open leaf gets a nearer one; its height above the leaf at most
+AGAIN = 4  # cuts of our own, one below the other, after which a leaf that is still open gets a box of its own
 SMALL = 1 << 12  # cells of hidden layers up to which all ranges are narrowed at every leaf
 NOTHING = np.zeros((0, 0), np.int32)
 Step = Callable[[str, int, int], None]
@@ -63,8 +64,7 @@ class TreeProver:
         low, high = (end.reshape(shape).astype(np.float32) for end in case.outer())
         self.box = low, high
         self.rows = [(case.alternatives[k].rows.astype(int), case.alternatives[k].limits) for k in numbers]
-        self.tighten = tuple(i for i in relu_inputs(self.graph) if forward.depth.get(i, 0) > 1)
-
+        self.tighten = bent(self.graph)
         self.is_small = sum(int(np.prod(self.graph.nodes[i].shape)) for i in self.tighten) <= SMALL
 
     def proof(
@@ -76,35 +76,40 @@ class TreeProver:
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
+        if any(cut is not None and cut.tap is not None for cut in tree.cuts):
+            raise ReplayError("the search divided by winners of a maximum, and certificates have no such cuts")
         hints: dict[int, Hint] = {}
         tree, proven, anew = deepcopy(tree), dict[int, tuple[Fraction, ...] | None](), set[int]()
         worst: OpenLeafError | None = None
-        roots = roots_of(self.graph, self.box, self.arithmetic, deadline)
-        while True:
-            parts = [part for part, cut in tree.preorder() if cut is None]
-            whole = self._whole(tree, hints, parts, anew)
-            order = {n: part for n, (part, _) in enumerate(tree.preorder())}
-            asked = {n for n, part in order.items() if part not in proven}
+        roots, first = roots_of(self.graph, self.box, self.arithmetic, deadline), len(tree.cuts)
+        while asked := {part for part in tree.leaves() if part not in proven}:
+            short, names = _above(tree, asked)
+            whole = self._whole(short, names, hints, anew, asked)
+            order = [names[part] for part, _ in short.preorder()]
+            numbers = {n for n, part in enumerate(order) if part in asked}
             open_: list[tuple[int, ProvenLeaf]] = []
             try:
                 given = self.graph, self.box, whole, self.rows, self.arithmetic, deadline
-                for each in proven_leaves(*given, asked, roots):
+                for each in proven_leaves(*given, numbers, roots):
                     if each.margins is None or min(each.margins) > 0:
                         proven[order[each.leaf.part]] = each.margins
                     else:
                         open_.append((order[each.leaf.part], each))
                     if step is not None:
-                        step("leaves of the proof", len(proven), len(parts))
+                        step("leaves of the proof", len(proven), len(tree.firsts) + 1)
             except OutOfTimeError as error:
                 raise worst or error from None
-            if not open_:
-                return whole, self._said([proven[part] for part in parts])
-            worst = worst or self._error(min((e for _, e in open_), key=lambda e: min(e.margins or ())))
-            if not refine or not all(_can_be_cut(e.leaf) for _, e in open_):
-                raise worst
-            far = {part for part, _ in open_ if _height(tree, anew, part) >= DEEP}
-            anew |= _common(tree, far)
-            self._refine(tree, [(part, e.leaf) for part, e in open_ if part not in far])
+            if open_:
+                worst = worst or self._error(min((e for _, e in open_), key=lambda e: min(e.margins or ())))
+                if not refine or not all(_can_be_cut(e.leaf) for _, e in open_):
+                    raise worst
+                far = {part for part, _ in open_ if len(_way(tree, anew, part)) > DEEP}
+                again = {part for part, _ in open_ if sum(p >= first for p in _way(tree, anew, part)[:-1]) >= AGAIN}
+                anew |= (fresh := _common(tree, far - again) | again)
+                proven = {part: margins for part, margins in proven.items() if not fresh & {*_way(tree, anew, part)}}
+                self._refine(tree, [(part, e.leaf) for part, e in open_ if part not in far | again])
+        whole = self._whole(tree, range(len(tree.cuts)), hints, anew, set(tree.leaves()))
+        return whole, self._said([proven[part] for part, cut in tree.preorder() if cut is None])
 
     def _error(self, each: ProvenLeaf) -> OpenLeafError:
         assert each.margins is not None
@@ -118,15 +123,18 @@ class TreeProver:
             for (rows, limits), margin in zip(self.rows, least, strict=True)
         ]
 
-    def _whole(self, tree: Tree, hints: dict[int, Hint], parts: Sequence[int], anew: Collection[int]) -> TreeProof:
-        """The tree with what is known of its leaves; enters hints for new ones."""
+    def _whole(
+        self, tree: Tree, names: Sequence[int], hints: dict[int, Hint], anew: Collection[int], asked: Collection[int]
+    ) -> TreeProof:
+        """A tree with what is known of its leaves, which have other names; enters hints for those asked about."""
         arrays = arrays_of(tree)
+        parts = [part for part, cut in tree.preorder() if cut is None]
         every = dict(zip(parts, leaves(self.graph, *self.box, TreeProof(*arrays, NOTHING)), strict=True))
-        fresh = [part for part in parts if part not in hints]
+        fresh = [part for part in parts if names[part] in asked and names[part] not in hints]
         for k in range(0, len(fresh), self.boxes.batch):
             some = fresh[k : k + self.boxes.batch]
-            hints |= zip(some, self._hints([every[part] for part in some]), strict=True)
-        mine = [(every[part].part, hints[part]) for part in parts]
+            hints |= zip((names[p] for p in some), self._hints([every[p] for p in some]), strict=True)
+        mine = [(every[p].part, hints[names[p]] if names[p] in hints else self._blank(every[p])) for p in parts]
         changed = [(number, hint.slopes) for number, hint in mine if hint.slopes]
         relus = sorted({i for _, slopes in changed for i in slopes})
         nodes = {cut.node for cut in tree.cuts if cut is not None}
@@ -138,8 +146,13 @@ class TreeProver:
             np.concatenate([hint.multipliers.ravel() for _, hint in mine]).astype(np.int32),
             np.array([number for number, _ in changed], np.int32),
             {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
-            np.array([number for number, (part, _) in enumerate(tree.preorder()) if part in anew], np.int32),
+            np.array([number for number, (part, _) in enumerate(tree.preorder()) if names[part] in anew], np.int32),
         )
+
+    def _blank(self, leaf: Leaf) -> Hint:
+        """Of a leaf that nobody asks about."""
+        weights = np.ones(sum(len(limits) for _, limits in self.rows), np.int64)
+        return Hint(weights, np.zeros((len(self.rows), len(leaf.sides(self.graph))), np.int64))
 
     def _none(self, relu: int) -> Array:
         """Slopes of a relu that is settled on a leaf's box."""
@@ -177,8 +190,9 @@ class TreeProver:
         problems = bounder.start(each.repeat(len(sides), 1))
         for n, cuts in enumerate(sides):
             for cut, side in cuts:
-                if cut.node in problems.signs and cut.at == 0:
-                    problems.signs[cut.node].flatten(1)[n * count : (n + 1) * count, cut.cell] = 1 if side else -1
+                if cut.tap is None and cut.node in problems.limits:
+                    boxes = torch.arange(n * count, (n + 1) * count)
+                    problems = problems.cut(cut.node, boxes, torch.full_like(boxes, cut.cell), cut.at, side)
         problems, _ = bounder.optimised(problems, STEPS, torch.tensor(limits * len(sides), dtype=torch.float64))
         return [self._cut_hint(problems, n * count, cuts, chosen) for n, cuts in enumerate(sides)]
 
@@ -199,19 +213,16 @@ class TreeProver:
         weights = [np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in zip(self.rows, chosen, strict=True)]
         pulls = np.zeros((len(self.rows), len(cuts)), np.int64)
         for k, (cut, side) in enumerate(cuts):
-            signs = problems.signs.get(cut.node)
-            later = any(c.node == cut.node and c.cell == cut.cell for c, _ in cuts[k + 1 :])
-            if (
-                signs is not None
-                and cut.at == 0
-                and not later
-                and signs.flatten(1)[at, cut.cell] == (1 if side else -1)
-            ):
-                b = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double().clamp(min=0).numpy()
+            limits = problems.limits.get(cut.node) if cut.tap is None else None
+            later = any(c == cut and s == side for c, s in cuts[k + 1 :])
+            if limits is not None and not later and limits[at].flatten(1)[1 - side, cut.cell] == cut.at:
+                m = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double()
+                b = (m if side else -m).clamp(min=0).numpy()
                 pulls[:, k] = np.minimum(np.rint(b * 2.0**MULTIPLIERS), np.iinfo(np.int32).max).astype(np.int64)
         slopes = {
             i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPES).astype(np.int64)
             for i, s in problems.slopes.items()
+            if self.graph.nodes[i].op.name == "relu"
         }
         return Hint(np.concatenate(weights), pulls, slopes)
 
@@ -244,12 +255,38 @@ class TreeProver:
                 tree.divide(part, Cut(self.boxes.input, cell, point))
 
 
-def _height(tree: Tree, anew: Collection[int], part: int) -> int:
-    """How many cuts a part lies below the box that its roundings are counted on."""
-    height = 0
-    while part and part not in anew:
-        part, height = tree.parents[part], height + 1
-    return height
+def _way(tree: Tree, anew: Collection[int], part: int) -> list[int]:
+    """Parts from here up to the one whose box roundings are counted on."""
+    way = [part]
+    while way[-1] and way[-1] not in anew:
+        way.append(tree.parents[way[-1]])
+    return way
+
+
+def _above(tree: Tree, parts: Collection[int]) -> tuple[Tree, list[int]]:
+    """The tree as far as these parts need it, and the numbers in the whole tree of its parts.
+
+    >>> tree = Tree()
+    >>> for part in (0, 1, 2):
+    ...     _ = tree.divide(part, Cut(0, 0, part))
+    >>> short, names = _above(tree, {6})
+    >>> [(names[part], cut is None) for part, cut in short.preorder()]
+    [(0, False), (1, True), (2, False), (5, True), (6, True)]
+    """
+    needed: set[int] = set()
+    for part in parts:
+        while part and (part := tree.parents[part]) not in needed:
+            needed.add(part)
+    short, names = Tree(), [0]
+    todo = [0] if 0 in needed else []
+    while todo:
+        mine = todo.pop()
+        cut = tree.cuts[names[mine]]
+        assert cut is not None
+        sides = short.divide(mine, cut)
+        names += [tree.firsts[names[mine]] + side for side in (0, 1)]
+        todo += [side for side in sides if names[side] in needed]
+    return short, names
 
 
 def _common(tree: Tree, parts: Collection[int]) -> set[int]:
@@ -280,8 +317,3 @@ def _tensors(some: Sequence[Leaf]) -> tuple[torch.Tensor, torch.Tensor]:
         for ends in zip(*((x.low, x.high) for x in some), strict=True)
     )
     return torch.from_numpy(low), torch.from_numpy(high)
-
-
-def relu_inputs(graph: Graph) -> list[int]:
-    read = (n.operands()[0] for n in graph.nodes if n.op.name == "relu")
-    return sorted({i for i in read if graph.nodes[i].op is not INPUT})
