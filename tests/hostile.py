@@ -160,7 +160,7 @@ def properties(folder: Path) -> Case:
 
     def case(rng: Random) -> str:
         for part in read_text(mutated(rng)).cases:
-            part.outer(), part.inner()
+            part.outer(), part.nearest
         return "used"
 
     return case

@@ -4,7 +4,8 @@
     python benchmarks/vnncomp/check_counterexample.py query.vnnlib results.txt f=one.onnx g=two.onnx
 
 Nothing of specgrad is imported. As in VNN-COMP 2026 the outputs that a tool states are ignored: the query is evaluated
-at the stated inputs and at what ONNX Runtime computes there. No tolerance: an input lies in its box or it does not.
+at the stated inputs, digit by digit, and at what ONNX Runtime computes from them, rounded to float32, to nearest and of
+two to the even one. No tolerance: an input lies in its box or it does not.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COMPARISONS = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
 }
-TYPES = {"float32": np.float32, "real": np.float32, "float64": np.float64}
+DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 
 
 class NoCounterexampleError(ValueError):
@@ -108,8 +109,8 @@ def names(tensor: tuple[str, str, list[int]], in_2_0: bool) -> Iterator[str]:
 # --- the assignment ---------------------------------------------------------------------------------------------------
 
 
-def stated(text: str, tensors: Sequence[tuple[str, str, list[int]]], in_2_0: bool) -> dict[str, np.ndarray]:
-    """The cells of every tensor as stated, each a float32 number, tensors in their order and nothing else."""
+def stated(text: str, tensors: Sequence[tuple[str, str, list[int]]], in_2_0: bool) -> dict[str, list[Fraction]]:
+    """The cells of every tensor as stated, exactly, tensors in their order and nothing else."""
     lines = text.strip().splitlines()
     if lines and lines[0].strip() == "sat":
         lines.pop(0)
@@ -120,7 +121,11 @@ def stated(text: str, tensors: Sequence[tuple[str, str, list[int]]], in_2_0: boo
         if [n for n, _ in pairs] != [n for t in tensors for n in names(t, False)]:
             raise NoCounterexampleError("the assignment must name X_0, X_1, ..., Y_0, Y_1, ... once each, in order")
         texts = {t[0]: [v for n, v in pairs if n.startswith(f"{t[0]}_")] for t in tensors}
-    return {name: _float32(name, cells) for name, cells in texts.items()}
+    for name, cells in texts.items():
+        for i, cell in enumerate(cells):
+            if not DECIMAL.fullmatch(cell):
+                raise NoCounterexampleError(f"cell {i} of {name} is no number: {cell}")
+    return {name: [Fraction(cell) for cell in cells] for name, cells in texts.items()}
 
 
 def _cells_2_0(lines: Sequence[str], tensors: Sequence[tuple[str, str, list[int]]]) -> dict[str, list[str]]:
@@ -138,12 +143,18 @@ def _cells_2_0(lines: Sequence[str], tensors: Sequence[tuple[str, str, list[int]
     return texts
 
 
-def _float32(name: str, texts: Sequence[str]) -> np.ndarray:
-    cells = np.array([float(t) for t in texts], np.float32)  # as float64 first: so the competition reads them
-    for i, (cell, text) in enumerate(zip(cells.tolist(), texts, strict=True)):
-        if not math.isfinite(cell) or cell != float(text):
-            raise NoCounterexampleError(f"cell {i} of {name} is no float32 number: {text}")
-    return cells
+def float32(cells: Sequence[Fraction]) -> np.ndarray:
+    """The nearest float32 numbers, of two the one whose last bit is 0."""
+    return np.array([_nearest(cell) for cell in cells], np.float32)
+
+
+def _nearest(cell: Fraction) -> np.float32:
+    near = np.float32(float(cell))  # rounded twice, so one of its neighbours may be nearer
+    beside = [np.nextafter(near, np.float32(way)) for way in (-np.inf, np.inf)]
+    several = [v for v in (near, *beside) if np.isfinite(v)]
+    if not several:
+        raise NoCounterexampleError(f"an input is too large for float32: {float(cell)}")
+    return min(several, key=lambda v: (abs(Fraction(float(v)) - cell), int(v.view(np.uint32)) & 1))
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -175,12 +186,12 @@ def check(query_file: Path, assignment: str, files: Mapping[str, Path]) -> float
     apart = 0.0
     for network in declared:
         file = files.get(network["name"]) or files.get(network["equals"]) or files[""]
-        computed = outputs(file, [given[t[0]] for t in network["inputs"]])
+        computed = outputs(file, [float32(given[t[0]]) for t in network["inputs"]])
         for tensor, y in zip(network["outputs"], computed, strict=False):
-            apart = max(apart, float(np.max(np.abs(y.astype(float) - given[tensor[0]]), initial=0.0)))
+            apart = max(apart, float(np.max(np.abs(y.astype(float) - np.array(given[tensor[0]], float)), initial=0.0)))
             cells |= {n: Fraction(v) for n, v in zip(names(tensor, in_2_0), y.tolist(), strict=True)}
         for tensor in network["inputs"]:
-            cells |= {n: Fraction(v) for n, v in zip(names(tensor, in_2_0), given[tensor[0]].tolist(), strict=True)}
+            cells |= dict(zip(names(tensor, in_2_0), given[tensor[0]], strict=True))
     for k, statement in enumerate(s for s in query if s[0] == "assert"):
         if not holds(statement[1], cells):
             raise NoCounterexampleError(f"assertion {k + 1} is false: {str(statement[1])[:200]}")

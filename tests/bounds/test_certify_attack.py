@@ -70,7 +70,7 @@ def test_confirmed_by_another_runtime() -> None:
     found = attack(DeployedNetwork(graph), case)
     assert found is not None
     assert confirm_on_onnxruntime([Network("", graph)], None, found, case).confirmed == ("torch", "onnxruntime")
-    wrong = Counterexample(np.float32([0, 1]), found.y, ("torch",))
+    wrong = Counterexample(np.float32([0, 1]), found.y, ("torch",), (Fraction(0), Fraction(1)))
     assert confirm_on_onnxruntime([Network("", graph)], None, wrong, case).confirmed == ("torch",)
 
 

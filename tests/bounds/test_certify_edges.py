@@ -141,24 +141,31 @@ def test_without_a_word_about_outputs_every_input_is_a_counterexample() -> None:
     found = certify(identity(), read_text(TEXT.format(1, 2, "")), seconds=ENDS)
     assert found.verdict == "counterexample"
     assert 1 <= found.counterexample.x.item() <= 2
-    found = certify(identity(), read_text(TEXT.format("0.1", "0.1", "")), seconds=ENDS)  # there is no float32 input
-    assert found.verdict == "unknown"
-    assert found.reason.startswith("input 0 has no float32 number between its bounds, so there is no counterexample")
+    found = certify(identity(), read_text(TEXT.format("0.1", "0.1", "")), seconds=ENDS)
+    assert found.verdict == "counterexample"
+    assert (found.counterexample.point, found.counterexample.x.item()) == ((Fraction("0.1"),), float(np.float32(0.1)))
 
 
-def test_boxes_without_float32_numbers_may_hold_but_have_no_counterexample() -> None:
-    """0.1 lies between two float32 numbers, a below and b above; a proof is about both of them."""
+def test_boxes_without_float32_numbers() -> None:
+    """0.1 lies between two float32 numbers, a below and b above: a proof is about both, a counterexample about b, which
+    is nearer."""
     b = Fraction(float(np.float32(0.1)))
     a = Fraction(float(np.nextafter(np.float32(0.1), np.float32(0))))
     tenth = Fraction(1, 10)
     assert a < tenth < b
     assert certify(identity(), below(a - Fraction(1, 10**12), tenth, tenth)).verdict == "holds"
-    for limit in (a, tenth, b):  # at a, or at both, y <= limit
-        found = certify(identity(), below(limit, tenth, tenth), seconds=ENDS)
-        assert found.verdict == "unknown"
-        assert "has no float32 number between its bounds" in found.reason
+    for limit in (a, tenth):  # y <= limit at a alone, which no network reads
+        assert certify(identity(), below(limit, tenth, tenth), seconds=ENDS).verdict == "unknown"
+    found = certify(identity(), below(b, tenth, tenth), seconds=ENDS)
+    assert (found.verdict, found.counterexample.x.item(), found.counterexample.point) == (
+        "counterexample",
+        float(b),
+        (tenth,),
+    )
+    note = "1 of 1 input cells of the counterexample are no float32 numbers: the network was run on the nearest ones"
+    assert found.notes == (note,)
     found = certify(identity(), below(b, tenth, b), seconds=ENDS)
-    assert (found.verdict, found.counterexample.x.item()) == ("counterexample", float(b))
+    assert (found.verdict, found.counterexample.x.item(), found.notes) == ("counterexample", float(b), ())
 
 
 def test_parts_that_say_nothing_are_noted() -> None:

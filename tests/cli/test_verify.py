@@ -89,7 +89,7 @@ def test_serialised_tensors_are_the_printed_ones(query: str, queries, run) -> No
     assert x.read_text() == "mine"
 
 
-@pytest.mark.parametrize("wrong", ["outside", "satisfied", "other", "cut", "decimal"])
+@pytest.mark.parametrize("wrong", ["outside", "satisfied", "other", "cut", "decimal", "quotient"])
 def test_the_checker_refuses_what_is_none(wrong: str, queries, run) -> None:
     """It would be no check that accepts these: an input outside the box, outputs that break nothing, ..."""
     text = run("verify broken.vnnlib --network net=net.onnx")[1]
@@ -98,11 +98,34 @@ def test_the_checker_refuses_what_is_none(wrong: str, queries, run) -> None:
         "satisfied": text.replace("(X_0 1.0)", "(X_0 0.5)"),
         "other": text.replace("X_1", "X_2"),
         "cut": "\n".join(text.splitlines()[:-1]),
-        "decimal": text.replace("(X_0 1.0)", "(X_0 0.9999999999)"),
+        "decimal": text.replace("(X_0 1.0)", "(X_0 1.0000000001)"),  # float32 makes 1 of it
+        "quotient": text.replace("(X_0 1.0)", "(X_0 1/1)"),
     }
     assert texts[wrong] != text
     with pytest.raises(NoCounterexampleError):
         check(Path("broken.vnnlib"), texts[wrong], {"": Path("net.onnx")})
+
+
+@pytest.mark.parametrize("version", ["p", "two"])
+def test_a_point_without_float32_numbers_is_written_and_the_nearest_are_run(version: str, queries, run) -> None:
+    """On 0.1..0.1 x 0.7..0.7 the first output is 0.8, whatever float32 makes of it."""
+    text = Path(f"{version}.vnnlib").read_text()
+    cells = ("X_0", "X_1", "Y_0", "Y_1") if version == "p" else ("A[0, 0]", "A[0, 1]", "B[0, 0]", "B[0, 1]")
+    text = text[: text.index("(assert")] + f"(assert (>= {cells[2]} 0.79))"
+    for cell, at in zip(cells, ("0.1", "0.7"), strict=False):
+        text += f"(assert (>= {cell} {at})) (assert (<= {cell} {at}))"
+    Path("point.vnnlib").write_text(text)
+    code, out, err = run("verify point.vnnlib --network net=net.onnx")
+    note = "2 of 2 input cells of the counterexample are no float32 numbers: the network was run on the nearest ones"
+    assert (code, err) == (1, f"specgrad: {note}\n")
+    assert ("(X_0 0.1)" if version == "p" else "[1,2]\n0.1\n0.7\n") in out
+    assert check(Path("point.vnnlib"), out, {"": Path("net.onnx")}) < 1e-6
+    data = json.loads(run("verify point.vnnlib --network net=net.onnx --json")[1])
+    x = data["assignment"][0]
+    assert (x["point"], x["values"]) == (["0.1", "0.7"], np.float32([0.1, 0.7]).tolist())
+    nearest = out.replace("0.1", repr(x["values"][0]))
+    with pytest.raises(NoCounterexampleError, match="assertion"):  # what was run is no point of the query
+        check(Path("point.vnnlib"), nearest, {"": Path("net.onnx")})
 
 
 def test_what_onnx_runtime_refutes_is_not_sat(queries, run, monkeypatch) -> None:

@@ -170,6 +170,29 @@ def perceptron(d: Draw) -> Any:
     return lambda x: sg.linear(w2, b2, sg.relu(sg.linear(w1, b1, x))), (d.array(2, n),)
 
 
+def mirrored(d: Draw) -> Any:
+    """Relus of a number, its negative and itself again, which sums take together: maxima of two are written so."""
+    n, count = d.rng.randint(2, 8), d.rng.randint(1, 3)
+
+    def layer(n: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        w, b = d.array(count, n), d.array(count) if d.rng.random() < 0.5 else None
+        w, b = np.concatenate([w, -w, w]), None if b is None else np.concatenate([b, -b, b])
+        signs = d.rng.choice(([1, -1, 0], [1, 1, 0], [1, 0, -1], [0.5, -1, -1], [1, -2, 1]))
+        v = np.concatenate([s * np.eye(count) for s in signs], 1).astype(np.float32)
+        return w, b, v if d.rng.random() < 0.7 else d.array(count, 3 * count)
+
+    first, second = layer(n), layer(count)
+    deep = d.rng.random() < 0.5
+
+    def net(x: Any) -> Any:
+        y = x
+        for w, b, v in (first, second)[: 1 + deep]:
+            y = sg.linear(v, None, sg.relu(sg.linear(w, b, y)))
+        return y
+
+    return net, (d.array(2, n) if d.rng.random() < 0.3 else d.array(n),)
+
+
 def _conv(d: Draw, c_in: int, c_out: int, rank: int, groups: int = 1) -> tuple[np.ndarray, np.ndarray | None]:
     w = d.array(c_out, c_in // groups, *(d.rng.choice((1, 2, 3)),) * rank)
     return w, d.array(c_out) if d.rng.random() < 0.6 else None
@@ -374,10 +397,13 @@ KINDS: dict[str, Callable[[Draw], Any]] = {
 CURVED = {"curved": curved}
 """What rationals have no functions for."""
 
+MIRRORED = {"mirrored": mirrored}
+"""Hunted by tests/hunt/test_twins.py."""
+
 
 def network(seed: int, form: Format = FORMATS["float32"], kind: str | None = None) -> Network:
     """The network of a seed; kinds take turns."""
     names = list(KINDS)
     name = kind or names[seed % len(names)]
-    net, inputs, *fixed = {**KINDS, **CURVED}[name](Draw(f"{name}/{form.name}/{seed}", form))
+    net, inputs, *fixed = {**KINDS, **CURVED, **MIRRORED}[name](Draw(f"{name}/{form.name}/{seed}", form))
     return Network(name, sg.trace(net, *(x.shape for x in inputs)), inputs, *fixed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import specgrad as sg
-from executor import Setting, execute
+from executor import FUNCTIONS, Setting, execute
 from program import Program
 from specgrad.proof.batch import SLOPES, Batch, Leaves, Root
 from specgrad.proof.lines import Range, max_lines, relu_lines
@@ -63,6 +64,34 @@ def pooled(seed: int) -> sg.Graph:
     return sg.trace(lambda x: sg.linear(last, None, features(x)), (1, 1, 3, 4))
 
 
+KINDS: tuple[Callable[[Any], Any], ...] = (
+    sg.tanh,
+    sg.sigmoid,
+    lambda x: sg.exp(sg.mul(x, 0.5)),
+    sg.hardswish,
+    lambda x: sg.leaky_relu(x, 0.1),
+    sg.abs,
+    lambda x: sg.clamp(x, -0.4, 0.75),
+    sg.relu6,
+)
+
+
+def curved(seed: int) -> sg.Graph:
+    """Matrix products with biases, a function after each, one of them beside a relu."""
+    rng = np.random.default_rng(seed)
+    f, g = KINDS[seed % len(KINDS)], KINDS[int(rng.integers(len(KINDS)))]
+    w, v, last = (rng.normal(size=s).astype(np.float32) for s in ((5, 3), (4, 5), (2, 4)))
+    b, c = (rng.normal(size=s).astype(np.float32) for s in (5, 4))
+    scale = np.float32(rng.choice((0.5, 1, 4)))
+
+    def net(x: Any) -> Any:
+        y = f(sg.linear(w * scale, b, x))
+        z = sg.linear(v, c, sg.sub(y, sg.relu(y)) if seed % 3 == 0 else y)
+        return sg.linear(last, None, sg.relu(g(z)) if seed % 5 == 0 else g(z))
+
+    return sg.trace(net, (1, 3))
+
+
 def network(seed: int) -> sg.Graph:
     return dense(seed) if seed % 2 else pooled(seed // 2)
 
@@ -88,9 +117,15 @@ class Case:
         return [NOTHING if found.empty[n] else found.fraction(n, 0) for n in range(len(self.leaves))]
 
 
-def case(seed: int, width: float = 0.5, parts: int = 4, hints: bool = True) -> Case:
+def case(
+    seed: int,
+    width: float = 0.5,
+    parts: int = 4,
+    hints: bool = True,
+    of: Callable[[int], sg.Graph] = network,
+) -> Case:
     """Boxes of all sizes, points among them; any slopes and multipliers."""
-    rng, graph = np.random.default_rng(seed), network(seed)
+    rng, graph = np.random.default_rng(seed), of(seed)
     shape = graph.nodes[graph.input_positions[0]].shape
     low = rng.normal(size=shape).astype(np.float32)
     high = (low + rng.uniform(0, width, shape)).astype(np.float32)
@@ -106,7 +141,9 @@ def case(seed: int, width: float = 0.5, parts: int = 4, hints: bool = True) -> C
             pair = rng.integers(0, 1 << 19, (2, parts, 1, *node.shape)) * rng.integers(0, 2, (2, parts, 1, *node.shape))
             multipliers[node.operands()[0]] = (pair[0], pair[1])
     leaves = Leaves(least, most, slopes=slopes, multipliers=multipliers)
-    return Case(graph, Model(fused=bool(seed // 2 % 2)), low, high, leaves, row, bool(rng.integers(0, 2)))
+    functions = {name: (Fraction(units), kind) for name, (_, units, kind) in FUNCTIONS.items()}
+    model = Model(fused=bool(seed // 2 % 2), functions=functions)
+    return Case(graph, model, low, high, leaves, row, bool(rng.integers(0, 2)))
 
 
 # --- over rationals ---------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from specgrad.proof import batch, splits
 from specgrad.proof.certificate import check, sealed
 from specgrad.proof.numbers import ReplayError
 from specgrad.proof.splits import Leaf
+from test_tangents import kinks_ignored
 from tree_mutants import hunt, subjects
 
 
@@ -125,4 +126,10 @@ def test_signs_of_multipliers_and_weights_are_seen(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(splits, "_check_signs", lambda _: None)
     if hasattr(batch, "_check"):
         monkeypatch.setattr(batch, "_check", lambda *_: None)
+    assert seen()
+
+
+def test_kinks_that_lines_ignore_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    known()
+    kinks_ignored(monkeypatch)
     assert seen()

@@ -2,7 +2,7 @@
 
 As in certificate_mutants: a mutant must be refused, or state what nothing contradicts. The network has one hidden layer
 and two inputs, so a linear function of its outputs is least at a corner of the box, or where lines on which hidden
-cells are 0 meet each other or the border: every such point is tried, over rationals.
+cells have a kink meet each other or the border: every such point is tried, over rationals.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+import specgrad as sg
 from certificate_mutants import (
+    NONE,
     B,
     Subject,
     Tally,
+    V,
     W,
     added,
     contradicted,
@@ -31,6 +34,7 @@ from certificate_mutants import (
     dtype,
     junk,
     moved,
+    product,
     rename,
     shape,
 )
@@ -42,16 +46,27 @@ from specgrad.proof.tree import Cut, Tree
 from specgrad.properties.property import Alternative, Case, Property
 
 SECONDS = 60.0
+KINKS = 0.0, -0.25, 0.5  # of relu; of clamp
 Data = dict[str, Any]
 
 
 # --- subjects ---------------------------------------------------------------------------------------------------------
 
 
+def clamped() -> tuple[sg.Graph, Any]:
+    """linear - clamp - linear on 2 inputs."""
+    w, b, v = np.float32(W), np.float32(B), np.float32(V)
+    low, high = KINKS[1:]
+    graph = sg.trace(lambda x: sg.linear(v, None, sg.clamp(sg.linear(w, b, x), low, high)), (2,))
+    kept = lambda z, lift: min(max(z, lift(low)), lift(high))
+    return graph, lambda x, lift: product(V, [kept(z, lift) for z in product(W, x, B, lift)], NONE, lift)
+
+
 def tree_of(rng: Random, graph: Any, kinds: str) -> Tree:
-    """A few cuts: of inputs at numbers of few digits inside (-1, 1), of hidden cells at 0."""
+    """A few cuts: of inputs at numbers of few digits inside (-1, 1), of hidden cells at kinks."""
     (x,) = graph.input_positions
-    (z,) = next(n for n in graph.nodes if n.op.name == "relu").operands()
+    (z,) = next(n for n in graph.nodes if n.op.name in ("relu", "clamp")).operands()
+    kinks = KINKS[:1] if any(n.op.name == "relu" for n in graph.nodes) else KINKS[1:]
     tree, boxes = Tree(), {0: [(-64, 64), (-64, 64)]}  # in 64ths
     hidden: dict[int, set[int]] = {0: set()}
     for _ in range(rng.randint(2, 5)):
@@ -59,7 +74,7 @@ def tree_of(rng: Random, graph: Any, kinds: str) -> Tree:
         box, seen, kind = boxes.pop(part), hidden.pop(part), rng.choice(kinds)
         cell = rng.randrange(2)
         point = rng.randrange(*box[cell])
-        below, above = tree.divide(part, Cut(x, cell, point / 64) if kind == "i" else Cut(z, cell, 0.0))
+        below, above = tree.divide(part, Cut(x, cell, point / 64) if kind == "i" else Cut(z, cell, rng.choice(kinks)))
         boxes[below], boxes[above] = list(box), list(box)
         hidden[below], hidden[above] = {*seen, cell}, {*seen, cell}
         if kind == "i":
@@ -71,9 +86,9 @@ def tree_of(rng: Random, graph: Any, kinds: str) -> Tree:
 
 def subject(seed: int, kinds: str) -> Subject:
     """y0 - y1 and y0 are bounded from below on -1..1, barely, by one tree."""
-    graph, run = dense()
+    graph, run = clamped() if kinds[-1] == "c" else dense()
     rng, limits = Random(seed), [Fraction(-1000)] * 2
-    tree = tree_of(rng, graph, kinds)
+    tree = tree_of(rng, graph, kinds.strip("c"))
     for _ in range(2):
         rows = ([[1.0, -1.0]], [[1.0, 0.0]])
         alternatives = tuple(Alternative(np.array(r), (v,)) for r, v in zip(rows, limits, strict=True))
@@ -86,7 +101,7 @@ def subject(seed: int, kinds: str) -> Subject:
 
 
 def subjects() -> list[Subject]:
-    return [subject(seed, kinds) for seed, kinds in enumerate(["i", "n", "in", "i", "n", "in"])]
+    return [subject(seed, kinds) for seed, kinds in enumerate(["i", "n", "in", "inc", "nc", "in"])]
 
 
 # --- what is true -----------------------------------------------------------------------------------------------------
@@ -94,7 +109,8 @@ def subjects() -> list[Subject]:
 
 def corners(low: list[Fraction], high: list[Fraction]) -> list[list[Fraction]]:
     """Where lines meet: a.x = c of hidden cells and of the border, inside the box."""
-    lines = [([Fraction(v) for v in row], -Fraction(b)) for row, b in zip(W, B, strict=True)]
+    cells = zip(W, B, strict=True)
+    lines = [([Fraction(v) for v in row], Fraction(kink) - Fraction(b)) for row, b in cells for kink in KINKS]
     lines += [([Fraction(int(k == j)) for k in range(2)], end[j]) for end in (low, high) for j in range(2)]
     meets = []
     for ((a, b), c), ((d, e), f) in itertools.combinations(lines, 2):

@@ -131,7 +131,7 @@ def fuzz(count: int, seed: int) -> tuple[int, int]:
         text, began = mutated(rng), time.monotonic()
         try:
             for case in read_text(text).cases:
-                case.outer(), case.inner()
+                case.outer(), case.nearest
             read += 1
         except PropertyError as error:
             refused += 1

@@ -32,20 +32,18 @@ def assigned(verdict: Any, statement: Any) -> tuple[Any, ...]:
     from ..properties.assignment import Assigned, declared, of_cells
 
     point = verdict.counterexample
-    x, y = point.x, point.y
     networks = declared(statement) if isinstance(statement, str | Path) else ()
     if not networks:
-        return of_cells(x, y)
-    if getattr(point, "named", None):
+        return of_cells(point.x, point.point, point.y)
+    if point.named:
         tensors = [t for network in networks for t in (*network.inputs, *network.outputs)]
-        return tuple(Assigned(t, np.ravel(point.named[t.name])) for t in tensors)
-    cells = {"inputs": np.ravel(x), "outputs": np.ravel(y)}
-    values = []
-    for side, tensor in ((s, t) for network in networks for s in cells for t in getattr(network, s)):
-        count = int(np.prod(tensor.shape))
-        values.append(Assigned(tensor, cells[side][:count]))
-        cells[side] = cells[side][count:]
-    return tuple(values)
+        exact = {name: tuple(np.ravel(cells)) for name, cells in point.exact.items()}
+        return tuple(Assigned(t, np.ravel(point.named[t.name]), exact.get(t.name, ())) for t in tensors)
+    (network,) = networks  # with one input and one output
+    return (
+        *(Assigned(t, np.ravel(point.x), point.point) for t in network.inputs),
+        *(Assigned(t, np.ravel(point.y)) for t in network.outputs),
+    )
 
 
 def assignment_text(values: Sequence[Any], statement: Any) -> str:

@@ -177,10 +177,13 @@ BLIND = _object(
 )
 COUNTEREXAMPLE = _object(
     "an input in the property's box that breaks it",
-    x={"type": "array", "description": "the input, as nested lists of its shape"},
+    x={"type": "array", "description": "the input in float32, as the network was run on it: nested lists of its shape"},
     y=_list(_number("an output"), "the outputs there"),
     confirmed=_list(_text("an engine"), "where it was run, and broke the property"),
-    optional={"named": {"type": "object", "description": "of several inputs, outputs or networks: each by its name"}},
+    optional={
+        "point": _list(_text("a decimal"), "where x is rounded: the point of the property, flat and exact"),
+        "named": {"type": "object", "description": "of several inputs, outputs or networks: each by its name"},
+    },
 )
 REPORT = _object(
     "with --html: what the page shows",
@@ -473,7 +476,8 @@ SCHEMAS: dict[str, Schema] = {
                     name=_text("as the query declares it"),
                     type=_text("its element type, in the words of VNN-LIB"),
                     shape=SHAPE,
-                    values=_list(_number("a cell"), "in row-major order"),
+                    values=_list(_number("a cell"), "in float32, in row-major order"),
+                    optional={"point": _list(_text("a decimal"), "where values are rounded: the exact cells")},
                 ),
                 "in the order of the declarations; cells of VNN-LIB 1.0 are the tensors X and Y",
             ),

@@ -85,8 +85,9 @@ def verify(
     values = assigned(verdict, query) if answer == "sat" else ()
     data = _as_json(query, files, verdict, reason, values, time.monotonic() - start)
     say("verify", answer, data, as_json, lambda: _show(answer, values if serialise is None else (), query))
-    if reason and not as_json:
-        tell(sys.stderr, printable(f"specgrad: {reason}"))
+    for said in () if as_json else [reason, *(() if verdict is None else verdict.notes)]:
+        if said:
+            tell(sys.stderr, printable(f"specgrad: {said}"))
     if answer == "sat":
         write_counterexample(counterexample, verdict, query)
         _serialise(serialise, values)
@@ -190,6 +191,7 @@ def _as_json(
         data["confirmed"] = list(verdict.counterexample.confirmed)
         data["assignment"] = [
             {"name": a.tensor.name, "type": a.tensor.kind, "shape": a.tensor.shape, "values": a.cells.tolist()}
+            | ({"point": a.texts()} if a.is_rounded() else {})
             for a in values
         ]
     return data

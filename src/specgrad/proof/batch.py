@@ -92,8 +92,8 @@ class Margins:
 class Root(Replay):
     """A network on the box of a case: ranges and roundings that every leaf inherits.
 
-    tighten   nodes whose ranges backward bounds narrow, on the box and again on every leaf; without it, all that relus
-              and max_pools read
+    tighten   nodes whose ranges backward bounds narrow, on the box and again on every leaf; without it, all that what
+              bends reads
     on_step   called in every loop; raises when the time is over
     """
 

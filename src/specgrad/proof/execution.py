@@ -125,7 +125,8 @@ def _functions(data: Any) -> Functions:
 
 INPUTS = (
     "a proof covers every float32 number of the smallest float32 box that holds the stated box (of the stated set, "
-    "what its points become when they are rounded to float32); a counterexample lies in the stated box or set itself"
+    "what its points become when they are rounded to float32); a counterexample is a point of the stated box or set, "
+    "and the network was run on the nearest float32 numbers"
 )
 
 

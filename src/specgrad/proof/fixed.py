@@ -85,6 +85,18 @@ def from_floats(x: Array, places: int, up: bool) -> Array:
     return np.where(down >= 0, small, np.where(fits, large, np.sign(digits) << MOST))
 
 
+def moved(x: Array, down: int) -> Array:
+    """x / 2**down, rounded down; 2**MOST and -2**MOST stand for what lies beyond them.
+
+    >>> moved(np.array([5, -5, 0]), 1).tolist(), (moved(np.array([1, -1, 0]), -64) >> MOST).tolist()
+    ([2, -3, 0], [1, -1, 0])
+    """
+    if down >= 0:
+        return np.asarray(x >> min(down, 63))
+    fits = bits(np.abs(x)) - down <= MOST
+    return np.where(fits, x << min(-down, MOST), np.sign(x) << MOST)
+
+
 def shifted(x: Array, up: Array) -> Array:
     """x * 2**up, rounded down; 60 bits must hold it."""
     return np.asarray(np.where(up > 0, x << np.clip(up, 0, MOST), x >> np.clip(-up, 0, 63)))
@@ -160,8 +172,8 @@ def joined(parts: list[Coefficients], bound: Bound, size: Array, places: int) ->
     ([[50331648, 1]], [6], [-8192])
     """
     if len(parts) == 1:
-        return _shortened(parts[0], bound, size, places)
-    parts = [_shortened(p, bound, size, places) for p in parts]  # so that many of them can be added
+        return shortened(parts[0], bound, size, places)
+    parts = [shortened(p, bound, size, places) for p in parts]  # so that many of them can be added
     sizes = [np.abs(p.a).max(1, initial=0) for p in parts]
     room = [np.where(m > 0, p.places + COEFFICIENT - bits(m), 1 << 40) for p, m in zip(parts, sizes, strict=True)]
     at = np.minimum(np.minimum.reduce(room), np.maximum.reduce([p.places for p in parts]))  # as many as all can have
@@ -170,10 +182,11 @@ def joined(parts: list[Coefficients], bound: Bound, size: Array, places: int) ->
         bound.add(np.where((p.places > at) & (m > 0), -size, 0), at + 1 + places)
         down = np.where(m > 0, p.places - at, 0)[:, None]
         a += np.where(down > 0, halved(p.a, np.clip(down, 0, 62)), p.a << np.clip(-down, 0, COEFFICIENT))
-    return _shortened(Coefficients(a, at), bound, size, places)
+    return shortened(Coefficients(a, at), bound, size, places)
 
 
-def _shortened(given: Coefficients, bound: Bound, size: Array, places: int) -> Coefficients:
+def shortened(given: Coefficients, bound: Bound, size: Array, places: int) -> Coefficients:
+    """Coefficients of 26 bits; what they are off by, times size / 2**places, is charged."""
     extra = np.maximum(bits(np.abs(given.a).max(1, initial=0)) - COEFFICIENT, 0)
     if not extra.any():
         return given

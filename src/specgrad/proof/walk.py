@@ -1,6 +1,6 @@
 """The way back of many objectives at once, in whole numbers: specgrad.proof.replay.Replay.lower, row by row.
 
-Each row belongs to a leaf, whose ranges say how relus and max_pools are bounded. Coefficients of a node are those of
+Each row belongs to a leaf, whose ranges say how what bends is bounded. Coefficients of a node are those of
 its reference (outer), or by node of a layer's exact map inside that layer (inner).
 """
 
@@ -16,11 +16,14 @@ from ..graph.graph import INPUT, Node
 from ..scalar import Array
 from .affine import Affine, places_for
 from .bends import MaxLines, ReluLines, contested, read, taken
-from .fixed import MOST, Bound, Coefficients, bits, joined, nearest, products, upward
+from .curves import CURVES
+from .fixed import Bound, Coefficients, joined, moved, nearest, products, upward
 from .numbers import cells, larger, rational, rationals, total, zeros
 from .replay import Replay
+from .tangents import CurveLines, Table, curve_lines
 
-BENT = ("relu", "max_pool")
+CHOSEN = ("relu", "max_pool")
+BENT = (*CHOSEN, *CURVES)
 SUM = 33  # bits of the sum of a node's numbers, of 36 that are allowed: some are added to others
 
 
@@ -59,6 +62,7 @@ class Layers:
         self.replay = replay
         self._cells: dict[int, Cells] = {}
         self._affine: dict[int, Affine] = {}
+        self._tables: dict[tuple[int, int, int], Table] = {}
 
     def __getitem__(self, i: int) -> Cells:
         if i not in self._cells:
@@ -69,8 +73,17 @@ class Layers:
         """Node i has another range now."""
         self._cells.pop(i, None)
 
+    def table(self, i: int) -> Table:
+        """What is known of the function that node i computes."""
+        ((source, _),) = self[i].sources
+        key = i, self[source].places, self[i].places
+        if key not in self._tables:
+            ends = self[source].low, self[source].high
+            self._tables[key] = Table.on(self[i].node, *ends, self[source].places, self[i].places)
+        return self._tables[key]
+
     def readers(self, i: int) -> list[int]:
-        """The relus and max_pools that read node i."""
+        """What bends and reads node i."""
         nodes = self.replay.graph.nodes
         return [k for k, node in enumerate(nodes) if node.op.name in BENT and i in node.operands()]
 
@@ -141,6 +154,7 @@ class Ranges:
         self._ends: dict[int, tuple[Array, Array]] = {}
         self._relus: dict[int, ReluLines] = {}
         self._pools: dict[int, MaxLines] = {}
+        self._curves: dict[int, CurveLines] = {}
         self._values: dict[int, tuple[Array, Array]] = {}
 
     def narrowed(self, i: int, low: Array, high: Array) -> None:
@@ -153,16 +167,19 @@ class Ranges:
         return self.layers[i].low, self.layers[i].high
 
     def values(self, i: int) -> tuple[Array, Array]:
-        """Of the reference too; of relus and max_pools by what they read, which may be narrower."""
+        """Of the reference too; of what bends by what it reads, which may be narrower."""
         here = self.layers[i]
         if here.node.op.name not in BENT or i in self._ends:
             return self.ends(i)
         if i not in self._values:
             ((source, _),) = here.sources
-            low, high = (self._chosen(here.node, end) for end in self.values(source))
-            down = self.layers[source].places - here.places
-            low, high = moved(low, down) - here.error, -moved(-high, down) + here.error
-            self._values[i] = np.maximum(low, here.low), np.minimum(high, here.high)
+            if here.node.op.name in CURVES:
+                low, high = self.curve(i).least, self.curve(i).most
+            else:
+                down = self.layers[source].places - here.places
+                low, high = (self._chosen(here.node, end) for end in self.values(source))
+                low, high = moved(low, down), -moved(-high, down)
+            self._values[i] = np.maximum(low - here.error, here.low), np.minimum(high + here.error, here.high)
         return self._values[i]
 
     def _chosen(self, node: Node, x: Array) -> Array:
@@ -181,6 +198,8 @@ class Ranges:
             if node.op.name == "relu":
                 either |= (low < 0) & (high > 0)
                 either |= self.is_open(k, np.maximum(low, 0), np.maximum(high, 0))
+            elif node.op.name in CURVES:
+                either |= low < high
             else:
                 shape = (-1, *self.layers.replay.graph.nodes[i].shape)
                 several = contested(node.params["window"], low.reshape(shape), high.reshape(shape))
@@ -218,17 +237,14 @@ class Ranges:
             self._pools[i] = MaxLines(lines.winner, kept, np.where(kept > 0, top, flat))
         return self._pools[i]
 
-
-def moved(x: Array, down: int) -> Array:
-    """x / 2**down, rounded down; 2**MOST and -2**MOST stand for what lies beyond them.
-
-    >>> moved(np.array([5, -5, 0]), 1).tolist(), (moved(np.array([1, -1, 0]), -64) >> MOST).tolist()
-    ([2, -3, 0], [1, -1, 0])
-    """
-    if down >= 0:
-        return np.asarray(x >> min(down, 63))
-    fits = bits(np.abs(x)) - down <= MOST
-    return np.where(fits, x << min(-down, MOST), np.sign(x) << MOST)
+    def curve(self, i: int) -> CurveLines:
+        """Lines of another function on every leaf."""
+        if i not in self._curves:
+            here, ((source, _),) = self.layers[i], self.layers[i].sources
+            ends, read = self.values(source), self.layers[source].places
+            outer = here.low[0] - here.error, here.high[0] + here.error
+            self._curves[i] = curve_lines(self.layers.table(i), *ends, read, *outer)
+        return self._curves[i]
 
 
 class Walk:
@@ -308,6 +324,9 @@ class Walk:
     def _bend(self, i: int, here: Cells, source: int, y: Coefficients) -> Coefficients:
         if here.node.op.name == "max_pool":
             return self.ranges.max_pool(i).of(self.leaf).through(here.node, y, self.bound, here.places)
+        if here.node.op.name in CURVES:
+            size, read = taken(self.ranges.span(source), self.leaf), self.layers[source].places
+            return self.ranges.curve(i).of(self.leaf).through(y, self.bound, size, read, here.places)
         lines = self.ranges.relu(i).of(self.leaf)
         if i in self.slopes:
             lines = lines.with_slopes(self.slopes[i])

@@ -6,13 +6,16 @@
            0.5                 tensors in the order of their declarations
            0.25
 
-Cells are float32 numbers, in the shortest decimals that give them back exactly when they are read as float64.
+Inputs are those of a counterexample's point, with all their digits: who reads them exactly has a point of the property,
+and who rounds them to float32 has what the network was run on. Outputs are float32 numbers, in the shortest decimals
+that give them back exactly when they are read as float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ import numpy as np
 
 from ..scalar import Array
 from . import vnnlib2
+from .points import decimal_text, rounded_cells
 from .vnnlib import text_of
 from .vnnlib1 import is_2_0
 
@@ -47,10 +51,18 @@ class Network:
 
 @dataclass(frozen=True, eq=False)
 class Assigned:
-    """A tensor and its cells, flat, in row-major order."""
+    """A tensor and its float32 cells, flat, in row-major order; of an input, its exact cells too."""
 
     tensor: Tensor
     cells: Array
+    exact: tuple[Fraction, ...] = ()
+
+    def is_rounded(self) -> bool:
+        """Whether the float32 cells are others than the exact ones."""
+        return bool(self.exact) and rounded_cells(self.exact, self.cells) > 0
+
+    def texts(self) -> list[str]:
+        return [decimal_text(v) for v in self.exact] or [repr(v) for v in self.cells.tolist()]
 
 
 def declared(path: str | Path) -> tuple[Network, ...]:
@@ -81,19 +93,20 @@ def _tensor(declaration: Any) -> Tensor:
     return Tensor(declaration.name, kind, tuple(declaration.shape))
 
 
-def of_cells(x: Array, y: Array) -> tuple[Assigned, ...]:
+def of_cells(x: Array, point: Sequence[Fraction], y: Array) -> tuple[Assigned, ...]:
     """What 1.0 declares: X_0, X_1, ..., Y_0, Y_1, ..."""
-    return tuple(Assigned(Tensor(n, "real", (np.size(a),)), np.ravel(a)) for n, a in (("X", x), ("Y", y)))
+    parts = (("X", x, tuple(point)), ("Y", y, ()))
+    return tuple(Assigned(Tensor(n, "real", (np.size(a),)), np.ravel(a), exact) for n, a, exact in parts)
 
 
 def text_1_0(assigned: Sequence[Assigned]) -> str:
     """
-    >>> print(text_1_0(of_cells(np.float32([0.1]), np.float32([2, -1]))))
-    ((X_0 0.10000000149011612)
+    >>> print(text_1_0(of_cells(np.float32([0.1]), [Fraction(1, 10)], np.float32([2, -1]))))
+    ((X_0 0.1)
      (Y_0 2.0)
      (Y_1 -1.0))
     """
-    pairs = [f"({a.tensor.name}_{i} {v!r})" for a in assigned for i, v in enumerate(a.cells.tolist())]
+    pairs = [f"({a.tensor.name}_{i} {text})" for a in assigned for i, text in enumerate(a.texts())]
     return "(" + "\n ".join(pairs) + ")"
 
 
@@ -107,5 +120,5 @@ def text_2_0(assigned: Sequence[Assigned]) -> str:
     lines = []
     for a in assigned:
         lines.append(f"{a.tensor.name} {a.tensor.kind} [{','.join(map(str, a.tensor.shape))}]")
-        lines += map(repr, a.cells.tolist())
+        lines += a.texts()
     return "\n".join(lines)

@@ -8,11 +8,12 @@ A box is written in decimals; what a user feeds is float32. Which inputs are mea
 
     a proof          covers every float32 number of the smallest float32 box that holds the box: `Case.outer`. So it
                      covers what any input of the box becomes when it is rounded to float32, in whatever direction.
-    a counterexample is a float32 input that lies in the box itself, compared exactly: `Case.inner`, `Case.has`.
-                     A cell such as 0.1..0.1 holds no float32 number, so such a box has no counterexample to show.
+    a counterexample is a point of the box itself, compared exactly, and the nearest float32 numbers, which the network
+                     is run on: `Case.nearest`, specgrad.properties.points. Where they lie in the box, they are the
+                     point; where a cell is 0.1..0.1, the point is 0.1, and the network reads 0.100000001490...
 
 The same for inequalities that name inputs: rounding may move an input cell by `spacing`, so a proof excludes c.x <= k
-with k larger by abs(c).spacing (`Alternative.limits`); a counterexample satisfies it as written (`exact`).
+with k larger by abs(c).spacing (`Alternative.limits`); the point of a counterexample satisfies it as written (`exact`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,13 +69,19 @@ class Alternative:
         >>> region.contains(np.array([1.0, 2.0])), region.contains(np.array([2.0, 2.0]))
         (True, False)
         """
-        if not np.isfinite(y).all():
+        values = np.ravel(y).tolist()
+        if not all(map(math.isfinite, values)):
             return False
-        exact = [Fraction(float(v)) for v in np.ravel(y)]
-        sums = (sum((Fraction(c) * exact[j] for j, c in enumerate(row) if c), Fraction(0)) for row in self.rows)
+        exact = [Fraction(v) for v in values]
+        sums = (self.total(row, exact) for row in self.rows)
         kept = self.limits if self.exact is None else self.exact
         pairs = enumerate(zip(sums, kept, strict=True))
         return all(total < limit if k in self.strict else total <= limit for k, (total, limit) in pairs)
+
+    @staticmethod
+    def total(row: Array, values: Sequence[Fraction]) -> Fraction:
+        """row.values, exactly."""
+        return sum((Fraction(c) * Fraction(values[j]) for j, c in enumerate(row.tolist()) if c), Fraction(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,37 +89,45 @@ class Case:
     """One box of inputs, flat, as rationals; a counterexample's outputs lie in one of the alternatives.
 
     ball   inputs lie in it too, where there is one; the box then holds its hull, or what limits leave of that
+    seen   inputs that stand among the values, behind the outputs: rows name them
     """
 
     low: tuple[Fraction, ...]
     high: tuple[Fraction, ...]
     alternatives: tuple[Alternative, ...]
     ball: Ball | None = None
+    seen: tuple[int, ...] = ()
 
     def outer(self) -> tuple[Array, Array]:
         """The smallest float32 box, in float64, that holds every input and every input rounded to float32."""
         return _float32(self.low, -1), _float32(self.high, 1)
 
-    def inner(self) -> tuple[Array, Array]:
-        """The least and the largest float32 number of every cell; the first above the second where it holds none."""
-        return _float32(self.low, 1), _float32(self.high, -1)
+    @cached_property
+    def nearest(self) -> tuple[Array, Array]:
+        """The first and the last float32 number of every cell; of a cell that has none, what its ends are rounded to.
 
-    def without_float32(self) -> list[int]:
-        """The cells that hold no float32 number.
-
-        >>> Case((Fraction(1, 10), Fraction(0)), (Fraction(1, 10), Fraction(1)), ()).without_float32()
-        [0]
+        >>> tenth = Fraction(1, 10)
+        >>> [end.tolist() for end in Case((tenth, tenth), (tenth, Fraction(1)), ()).nearest]
+        [[0.10000000149011612, 0.10000000149011612], [0.10000000149011612, 1.0]]
         """
-        low, high = self.inner()
-        return [int(i) for i in np.flatnonzero(low > high)]
+        low, high = _float32(self.low, 1), _float32(self.high, -1)
+        none = np.flatnonzero(low > high)
+        low[none], high[none] = (nearest_float32([end[i] for i in none]) for end in (self.low, self.high))
+        return low, high
 
-    def has(self, x: Array) -> bool:
-        """Whether an input lies in the box, and in the ball if there is one, compared exactly."""
-        if not np.isfinite(x).all():
+    def has(self, x: Any) -> bool:
+        """Whether an input, floats or rationals, lies in the box, and in the ball if there is one, compared exactly."""
+        values = np.ravel(x).tolist()
+        if not all(map(math.isfinite, values)):
             return False
-        cells = [Fraction(v) for v in np.ravel(x).tolist()]
+        cells = [Fraction(v) for v in values]
         ends = zip(self.low, cells, self.high, strict=True)
         return all(low <= v <= high for low, v, high in ends) and (self.ball is None or self.ball.has(cells))
+
+    def values(self, y: Array, point: Sequence[Fraction]) -> list[Any]:
+        """The outputs, and behind them the inputs that rows name, as they are at a point."""
+        flat = np.ravel(y).tolist()
+        return flat[: len(flat) - len(self.seen)] + [point[i] for i in self.seen]
 
     def outer_ball(self) -> tuple[Array, float] | None:
         """A centre and a radius in float64 of a ball that holds every input, and every input rounded to float32."""
@@ -123,9 +139,10 @@ class Case:
         norm = self.ball.norm
         return center, _above(self.ball.radius + size_above(moved, norm) + size_above(off, norm))
 
-    def contains(self, y: Array) -> bool:
-        """Whether these outputs belong to a counterexample."""
-        return any(a.contains(y) for a in self.alternatives)
+    def contains(self, y: Array, point: Sequence[Fraction] | None = None) -> bool:
+        """Whether these outputs belong to a counterexample; where the point is given, it is what rows name."""
+        values = y if point is None or not self.seen else np.array(self.values(y, point), dtype=object)
+        return any(a.contains(values) for a in self.alternatives)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +260,21 @@ def towards_zero(exact: Fraction) -> float:
     """
     near = as_float(exact)
     return near if abs(Fraction(near) if math.isfinite(near) else exact) <= abs(exact) else math.nextafter(near, 0)
+
+
+def nearest_float32(values: Sequence[Fraction]) -> Array:
+    """Rounded to nearest, of two to the even one, at once: by way of float64 some numbers would be rounded twice.
+
+    >>> nearest_float32([Fraction(1, 10), 1 + Fraction(1, 2**24), 1 + Fraction(1, 2**24) + Fraction(1, 2**80)]).tolist()
+    [0.10000000149011612, 1.0, 1.0000001192092896]
+    """
+    below, above = _float32(values, -1), _float32(values, 1)
+    nearest = below.copy()
+    for i in map(int, np.flatnonzero(below != above)):
+        beyond = 2 * values[i] - Fraction(float(below[i])) - Fraction(float(above[i]))
+        is_even = not int(np.float32(below[i]).view(np.uint32)) & 1
+        nearest[i] = above[i] if beyond > 0 or (beyond == 0 and not is_even) else below[i]
+    return nearest
 
 
 def _float32(values: Sequence[Fraction], direction: int) -> Array:

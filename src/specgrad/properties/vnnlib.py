@@ -123,7 +123,8 @@ class _Sorted:
     def _case(self, bounds: Bounds, alternatives: Sequence[Sequence[Linear]]) -> Case:
         low, high = bounds.ends(self.count, self.called)
         moves = {f"X_{i}": spacing(low[i], high[i]) for i in self.seen}
-        return Case(low, high, tuple(self._alternative(atoms, moves) for atoms in alternatives))
+        each = tuple(self._alternative(atoms, moves) for atoms in alternatives)
+        return Case(low, high, each, seen=tuple(self.seen))
 
     def _alternative(self, atoms: Sequence[Linear], moves: Mapping[str, Fraction]) -> Alternative:
         """Its rows; an inequality between numbers alone is true here, and needs none."""

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ...rounding import ledger
 from .budget import Budget
-from .layers import Convolved, Ends, Joint, Layer, Linear, Opaque, Relaxed, rows_dot
+from .layers import Cell, Convolved, Ends, Joint, Layer, Linear, Opaque, Relaxed, rows_dot
 from .relaxations import Lines
+from .twins import Fold, Twins, fold_of, twins_of
 
 Objective = TypeVar("Objective")
 SUMS = ledger.SUMS
@@ -80,6 +81,7 @@ class State:
     fast     convolutions may go back in float32
     parallel both lines of a layer have one slope: a pass then gives both ends of what it bounds, and not one
     budget   seconds and bytes that the work may take
+    left     of maxima that are cut: which taps may win, (taps, boxes, *shape)
     merged   (source, user): a runtime may compute both in one kernel, so the rounding is counted at the user
     """
 
@@ -92,25 +94,28 @@ class State:
     kept_lines: dict[int, Lines] = field(default_factory=dict)
     slopes: Mapping[int, Tensor] = field(default_factory=dict)
     readers: Mapping[int, int] = field(default_factory=dict)
+    left: Mapping[int, Tensor] = field(default_factory=dict)
     chains: dict[int, Chain | None] = field(default_factory=dict)
     charges: dict[int, Tensor] = field(default_factory=dict)
     flushed: dict[int, float] = field(default_factory=dict)
+    twins: dict[int, Twins | None] = field(default_factory=dict)
+    folds: dict[int, Fold | None] = field(default_factory=dict)
     fast: bool = False
     parallel: bool = False
     budget: Budget = field(default_factory=Budget)
 
     def faster(self) -> State:
         """The same network, what is known of it shared; convolutions go back in float32 where that saves most."""
-        return replace(self, fast=True, kept_lines={}, chains={}, charges={})
+        return replace(self, fast=True, kept_lines={}, chains={}, charges={}, folds={})
 
     def two_sided(self) -> State:
         """The same network, what is known of it shared, between parallel lines. Joint layers have none."""
-        return replace(self, parallel=True, kept_lines={}, chains={}, charges={})
+        return replace(self, parallel=True, kept_lines={}, chains={}, charges={}, folds={})
 
     def stopped(self, stops: Iterable[int]) -> State:
         """The same network from some nodes on: their boxes are all that is known of them."""
         opaque = {i: Opaque(i, self.layers[i].node, ()) for i in stops}
-        return replace(self, layers={**self.layers, **opaque}, chains={}, charges={})
+        return replace(self, layers={**self.layers, **opaque}, chains={}, charges={}, folds={})
 
     def own(self, i: int) -> float:
         """Roundings of ours that a term of this layer can meet, times their unit roundoff."""
@@ -143,14 +148,14 @@ class State:
             return {}
         charges = {i: self.errors[i] + self.own(i) * self.sizes[i]}
         for s, f in zip(layer.sources, (isinstance(layer, Linear) and layer.factors) or (), strict=False):
-            if self._pays_for(i, s):
+            if self.pays_for(i, s):
                 paid = self.charges_of(s)
                 if (s, i) in self.merged:
                     paid[s] = self.own(s) * self.sizes[s]
                 charges |= {j: v if f is None else v * f.abs() for j, v in paid.items()}
         return charges
 
-    def _pays_for(self, user: int, source: int) -> bool:
+    def pays_for(self, user: int, source: int) -> bool:
         """Whether a map of single cells is the only one that reads a linear layer."""
         layer = self.layers[user]
         maps = isinstance(layer, Linear) and layer.factors is not None
@@ -159,7 +164,7 @@ class State:
     def paid_by(self, source: int, user: int) -> str:
         """Who pays for the rounding of the source: the user's lines, or its kernel, or nobody before the source."""
         layer = self.layers[user]
-        if isinstance(layer, Relaxed) or self._pays_for(user, source):
+        if isinstance(layer, Relaxed) or self.pays_for(user, source):
             return "paid"
         return "inner" if isinstance(layer, Linear) and (source, user) in self.merged else "outer"
 
@@ -189,11 +194,23 @@ class State:
         if i not in self.kept_lines:
             layer = self.layers[i]
             assert isinstance(layer, Relaxed)
-            ends = self.ends[layer.sources[0]]
-            lines = layer.lines(ends)
+            ends, fold = self.ends[layer.sources[0]], self.fold(i)
+            ends = ends if fold is None else fold.joined(ends)
+            lines = layer.lines(ends, self.left.get(i))
             lines = layer.parallel(lines, ends) if self.parallel else self._steered(i, lines)
             self.kept_lines[i] = self._moved(i, layer, lines)
         return self.kept_lines[i]
+
+    def fold(self, i: int) -> Fold | None:
+        """Which cells of a relu are others; None: none of them."""
+        if not isinstance(self.layers.get(i), Cell):
+            return None
+        if i not in self.folds:
+            if i not in self.twins:
+                self.twins[i] = twins_of(self, i)
+            twins = self.twins[i]
+            self.folds[i] = None if twins is None else fold_of(self, i, twins)
+        return self.folds[i]
 
     def chain(self, i: int) -> Chain | None:
         """What node i and the maps below it are as one; None where it is no map of the cells of one node."""
@@ -299,9 +316,13 @@ def swept(state: State, seeds: Mapping[int, Tensor], told: Told | None = None) -
             below = a if chain.factor is None else a * chain.factor
             noted.setdefault(chain.source, Parts()).add(chain.kind, below)
             return 0.0 if chain.constant is None else rows_dot(a, chain.constant), state.loss(i, part)
-        back = layer.back(a, state)
+        fold = state.fold(i)
+        bent, linear = (a, a) if fold is None else fold.folded(a)
+        back = layer.back(bent, state)
         pulled, (constant, between) = back.pulled, state.settled(back.constant, back.lost)
         lost = state.loss(i, part) + between
+        if fold is not None:
+            pulled, lost = [pulled[0] + linear], lost + rows_dot(a.abs(), fold.price)
         if told is not None:
             told(i, part, pulled, constant, lost)
         for s, below in zip(() if isinstance(layer, Opaque) else layer.sources, pulled, strict=True):

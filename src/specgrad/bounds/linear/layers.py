@@ -13,7 +13,7 @@ Objectives have the shape (boxes, rows, *shape of the node), ends of boxes (boxe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -26,14 +26,17 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import Graph, Node
 from ...graph.run import evaluate
 from ...op import Op, Params, apply
+from ...ops.contract import CONTRACT
 from ...ops.conv import CONV_TRANSPOSE
 from ...ops.elementwise import cellwise
 from ...rounding import ledger
 from ...scalar import Array
 from ...window import Shape, Window
 from . import relaxations as relax
+from . import thin
 from .convolve import Convolution
 from .relaxations import Lines
+from .thin import Thin
 
 Ends = tuple[Tensor, Tensor]
 
@@ -63,6 +66,10 @@ class Known(Protocol):
 
     def lines(self, i: int) -> Lines:
         """Between which lines node i lies."""
+
+    @property
+    def left(self) -> Mapping[int, Tensor]:
+        """Of maxima that are cut: which taps may win, (taps, boxes, *shape)."""
 
 
 class Back(NamedTuple):
@@ -138,6 +145,24 @@ class Linear(Layer):
         ones = self.pull(torch.ones(self.node.shape, dtype=torch.float64))
         return [None if bool((g == 1).all()) else g.detach()[None] for g in ones]
 
+    @property
+    def node_cells(self) -> int:
+        return math.prod(self.node.shape)
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """What every cell multiplies the cells of its only source by, (cells, sources): exact, being single terms."""
+        one = torch.eye(self.node_cells, dtype=torch.float64).reshape(1, -1, *self.node.shape)
+        return Linear.dense(self, one)[0].detach()[0].flatten(1)
+
+    @cached_property
+    def thin(self) -> Thin | None:
+        """Its matrix, where that is mostly zeros."""
+        weights = next((a for a in self.args if isinstance(a, Tensor)), None)
+        if self.node.op is not CONTRACT or weights is None or max(weights.numel(), self.node_cells**2) > thin.MOST:
+            return None
+        return thin.thin_of(self.matrix) if float((weights != 0).double().mean()) < thin.SHARE else None
+
     @cached_property
     def constant(self) -> Tensor | None:
         """The value (1, *shape) where every source is 0; None where it is 0 by linearity."""
@@ -152,6 +177,13 @@ class Linear(Layer):
         """The cotangents of the sources, for objectives (boxes, rows, *shape)."""
         if self.factors is not None:
             return [a if f is None else a * f for f in self.factors]
+        if self.thin is not None:
+            (shape,) = (self.args[k] for k in self.varying)
+            return [self.thin.pulled(a.flatten(2)).reshape(*a.shape[:2], *shape)]
+        return self.dense(a)
+
+    def dense(self, a: Tensor) -> list[Tensor]:
+        """By the operator's own rule, whatever its weights are."""
         cotangents = torch.func.vmap(self.pull)(a.flatten(0, 1))
         return [g.reshape(a.shape[:2] + g.shape[1:]) for g in cotangents]
 
@@ -261,7 +293,8 @@ def split(a: Tensor) -> tuple[Tensor, Tensor]:
 class Relaxed(Layer):
     """Between two lines of its only source."""
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
+        """On a box; of a maximum, `left` says which taps may win, (taps, boxes, *shape)."""
         raise NotImplementedError
 
     def through(self, slope: Tensor, v: Tensor) -> Tensor:
@@ -303,7 +336,7 @@ class Cell(Relaxed):
             return lines._replace(lower_slope=lines.upper_slope)
         return super().parallel(lines, ends)
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         if self.node.op.name == "relu":
             return relax.relu(*ends)
         curve, params = self.node.op.curve, self.node.params
@@ -323,7 +356,7 @@ class Gate(Relaxed):
         super().__init__(position, node, (source,))
         self.keeps, self.drops = tensor(keeps), tensor(drops)
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         relaxation = relax.gate(*ends)
         slopes = [torch.where(self.keeps, 1.0, torch.where(self.drops, 0.0, s)) for s in relaxation[::2]]
         offsets = [torch.where(self.keeps | self.drops, 0.0, c) for c in relaxation[1::2]]
@@ -366,9 +399,11 @@ class Taps(Relaxed):
     def through(self, slope: Tensor, v: Tensor) -> Tensor:
         return (slope.abs() * self.read(v)).sum(0)
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         low, high = (self.read(end) for end in ends)
-        inside = self.inside(low)
+        if left is not None:
+            low, high = (t.expand(left.shape) for t in (low, high))
+        inside = self.inside(low) if left is None else self.inside(low) & left
         if self.node.op.name == "smooth_max_pool":
             missing = (~inside).sum(0) * (self.node.params["padded"] == "zero")
             return relax.smooth_largest(low, high, inside, missing, float(self.node.params["beta"]))
@@ -408,9 +443,10 @@ class AxisMax(Relaxed):
     def through(self, slope: Tensor, v: Tensor) -> Tensor:
         return (slope.abs() * self.read(v)).sum(0)
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         low, high = (self.read(end) for end in ends)
-        return relax.largest(low, high, torch.ones_like(low) > 0)
+        left = torch.ones_like(low) > 0 if left is None else left
+        return relax.largest(low.expand(left.shape), high.expand(left.shape), left)
 
     def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)

@@ -172,12 +172,16 @@ class Gaps(NamedTuple):
 
 
 def largest_by_gaps(low: Tensor, high: Tensor, inside: Tensor, gaps: Gaps) -> Lines:
-    """max x = x_r + max gap; the upper line is the better one at the middle of this and of `largest`."""
+    """max x = x_r + max gap; the upper line is the better one at the middle of this and of `largest`.
+
+    r may be a tap that is not `inside` here, and is read all the same.
+    """
     plain, by_gaps = largest(low, high, inside), largest(gaps.low, gaps.high, inside)
     bent = by_gaps.upper_slope.scatter(0, gaps.reference, 0.0)
     slope = bent.scatter(0, gaps.reference, 1 - bent.sum(0, keepdim=True))
-    middle = torch.where(inside, low / 2 + high / 2, 0.0)
-    size = torch.where(inside, torch.maximum(low.abs(), high.abs()), 0.0).amax(0)
+    counted = inside.scatter(0, gaps.reference, True)
+    middle = torch.where(counted, low / 2 + high / 2, 0.0)
+    size = torch.where(counted, torch.maximum(low.abs(), high.abs()), 0.0).amax(0)
     offset = by_gaps.upper + ledger.LINE * (1 + len(low)) * size
     better = (slope * middle).sum(0) + offset < (plain.upper_slope * middle).sum(0) + plain.upper
     better &= inside.any(0)

@@ -96,7 +96,7 @@ def _pair(verdict: Verdict, graph: Graph, question: Any, original: Any, shape: S
     called = "the given input"
     if original is None:
         called = "the middle of the box"
-        case = next((c for c in question.cases if c.has(point.x)), question.cases[0])
+        case = next((c for c in question.cases if c.has(point.point)), question.cases[0])
         original = sum(case.outer()) / 2
     first, second = (np.reshape(np.asarray(a, np.float32), shape) for a in (original, point.x))
     return Pair(called, first, second, DeployedNetwork(graph).run(first), np.ravel(point.y))

@@ -1,7 +1,8 @@
 """Counterexamples: projected gradients from several starts, replayed one by one on the deployed float32 network.
 
 The search runs on PyTorch in batches; what it finds counts only if the same float32 input, alone, run in float32 as it
-would be deployed, lies in the property's box and gives outputs in one of its alternatives, both compared exactly.
+would be deployed, gives outputs in one of the property's alternatives, and if a point of the property's box is rounded
+to that input, both compared exactly (specgrad.properties.points).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,6 +21,7 @@ from ...errors import SpecgradError, need
 from ...graph.graph import Graph
 from ...process import Process, session
 from ...properties.interface import Interface
+from ...properties.points import decimal_text, point_of, rounded_cells
 from ...properties.property import Alternative, Case, as_float
 from ...scalar import Array
 from .deployed import deployed_graph
@@ -33,17 +36,29 @@ GEOMETRIC: Callable[[float], float] = lambda t: 0.5 * 2.0 ** (-14 * t)  # or by 
 class Counterexample:
     """An input, the outputs of the deployed network there, and which engines agree that they break the property.
 
+    x       the float32 numbers that the network was run on
+    point   the point of the property that they stand for, flat: x itself, or what is rounded to x
     named   where there are several inputs, outputs or networks: all of them by their names; x and y are then flat, the
             property's variables and values (specgrad.properties.interface)
+    exact   then the cells of every input at the point, by its name
     """
 
     x: Array
     y: Array
     confirmed: tuple[str, ...]
+    point: tuple[Fraction, ...]
     named: Mapping[str, Array] = field(default_factory=dict)
+    exact: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def rounded(self) -> int:
+        """How many cells of the point are no float32 numbers."""
+        return rounded_cells(self.point, self.x)
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"x": self.x.tolist(), "y": self.y.tolist(), "confirmed": self.confirmed}
+        if self.rounded:
+            data["point"] = [decimal_text(v) for v in self.point]
         if self.named:
             data["named"] = {name: array.tolist() for name, array in self.named.items()}
         return data
@@ -94,17 +109,15 @@ def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -
     """A confirmed counterexample of one case, or None if the search found none.
 
     Every alternative is aimed at from the middle of the box and from random points, by signed gradients of
-    max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers of the box, and in the ball of
-    the case if it has one; where a cell has none, there is no counterexample to show.
+    max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers that points of the box are
+    rounded to, and in the ball of the case if it has one.
     """
     import torch
 
     effort = effort or Effort()
-    if case.without_float32():
-        return None
     deadline = time.monotonic() + effort.seconds
     generator = torch.Generator().manual_seed(effort.seed)
-    low, high = (torch.from_numpy(end.astype(np.float32)) for end in case.inner())
+    low, high = (torch.from_numpy(end.astype(np.float32)) for end in case.nearest)
     aims = _Aims(case.alternatives)
     counterexample = _alone(network, case, _starts(low, high, 1, 0, generator)[0].numpy())
     if counterexample is not None:  # many inputs at once may be summed in another order than one
@@ -218,10 +231,10 @@ def confirmed_of(network: DeployedNetwork, case: Case, points: Any) -> Counterex
 
 def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | None:
     """One input by itself, as it would be deployed."""
+    x = x + np.float32(0)  # no -0.0: points have one zero
     y = network.run(x)
-    if case.contains(y) and case.has(x):
-        return Counterexample(x.reshape(network.shape), y, ("torch",))
-    return None
+    point = point_of(case, x, y)
+    return None if point is None else Counterexample(x.reshape(network.shape), y, ("torch",), point)
 
 
 def confirm_on_onnxruntime(
@@ -232,7 +245,10 @@ def confirm_on_onnxruntime(
     Every network is run in a process of its own, from the ONNX file (path or bytes) that it was read from; without one,
     its graph is written as ONNX.
     """
-    point = point if interface is None else replace(point, named=interface.named(point.x, point.y))
+    if interface is not None:
+        exact = interface.named(np.array(point.point, dtype=object), point.y)
+        exact = {t.name: exact[t.name] for t in interface.inputs}
+        point = replace(point, named=interface.named(point.x, point.y), exact=exact)
     if any(find_spec(package) is None for package in ("onnxruntime", "onnx")):
         return point
     interface = interface or Interface(tuple(range(point.x.size)))
@@ -240,7 +256,7 @@ def confirm_on_onnxruntime(
         y = outputs_of(networks, interface, point.x, _on_onnxruntime)
     except SpecgradError:  # what ONNX has no words for is not run there, or gave no answer; the counterexample stands
         return point
-    return replace(point, confirmed=(*point.confirmed, "onnxruntime")) if case.contains(y) else point
+    return replace(point, confirmed=(*point.confirmed, "onnxruntime")) if case.contains(y, point.point) else point
 
 
 def _on_onnxruntime(network: Network, inputs: Sequence[Array]) -> list[Array]:

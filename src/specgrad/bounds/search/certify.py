@@ -2,8 +2,8 @@
 
 holds            proven for every execution that `Verdict.deployment` describes, on every input of the property: every
                  float32 number of the smallest float32 box that holds the property's
-counterexample   a float32 input inside the property's box, compared exactly, that the deployed float32 network was run
-                 on, and that breaks the property
+counterexample   a point of the property's box, compared exactly, and the nearest float32 numbers, which the deployed
+                 float32 network was run on, and which break the property
 unknown          neither, within the time
 """
 
@@ -48,7 +48,8 @@ class Verdict:
                tree has an alternative that the whole box excludes. Of what is unknown, how far the search came
     open_part  of what is unknown: the part of a search whose margin is least
     deployment the executions that the verdict is about, in sentences
-    notes      what else a reader should know: constants that were rounded, parts of the property that say nothing
+    notes      what else a reader should know: constants or inputs that were rounded, parts of the property that say
+               nothing
     """
 
     verdict: Kind
@@ -127,7 +128,9 @@ def certify(
         answers.append(run.settle(case))
         if answers[-1].verdict == "counterexample":
             break
-    verdict = replace(_joined(answers), deployment=deployment(arithmetic), notes=question.notes)
+    verdict = _joined(answers)
+    notes = (*question.notes, *_rounded(verdict.counterexample))
+    verdict = replace(verdict, deployment=deployment(arithmetic), notes=notes)
     if not plain and verdict.counterexample is not None:
         verdict = replace(verdict, counterexample=at_positions(question, verdict.counterexample))
     if verdict.verdict == "counterexample" and isinstance(statement, tuple):
@@ -141,6 +144,14 @@ def _check_arithmetic(arithmetic: Any) -> None:
     if arithmetic is not None and arithmetic.dtype != "float32":
         text = f"certify answers for dtype='float32'; got {arithmetic.dtype!r}. crown bounds other formats"
         raise ParameterError("certify", text, rule="P5")
+
+
+def _rounded(point: Counterexample | None) -> tuple[str, ...]:
+    """Said where what was run does not lie in the property's set."""
+    if point is None or not point.rounded:
+        return ()
+    text = f"{point.rounded} of {len(point.point)} input cells of the counterexample are no float32 numbers"
+    return (f"{text}: the network was run on the nearest ones",)
 
 
 def _at_the_input(network: DeployedNetwork, x: Any, label: int) -> str:
@@ -188,15 +199,7 @@ class _Run:
             self.progress(text, done, total)
 
     def settle(self, case: Case) -> Verdict:
-        """The answer for one case; where no float32 number lies in its box, only a proof is possible."""
-        verdict = self._settle(case)
-        cells = case.without_float32() if verdict.verdict == "unknown" else []
-        if not cells:
-            return verdict
-        where = f"input {cells[0]} has no float32 number between its bounds"
-        return replace(verdict, reason=f"{where}, so there is no counterexample to look for; {verdict.reason}")
-
-    def _settle(self, case: Case) -> Verdict:
+        """The answer for one case."""
         self.stages = {}
         counterexample = self._attack(case, QUICK)
         if counterexample is not None:

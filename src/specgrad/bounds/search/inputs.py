@@ -8,7 +8,8 @@ half a box is better by about abs(A_rj)*w_j/2, A being the row's slopes over the
 is what is cut. Errors and sizes are those of the whole box, which hold on every part of it; what is left far below it
 is begun with anew, group by group, on the group's own box: smaller values are rounded by less. What is known of the
 layers of a box holds on its parts too: there only the cells that it leaves open are bounded again. Every bound is
-rigorous for the deployed network: it is crown's own backward pass, on several boxes at once.
+rigorous for the deployed network: it is crown's own backward pass, on several boxes at once. A search in float32 with
+a rigorous pass over its leaves, which are half of all boxes, is no faster (benchmarks/splits.txt).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ..linear.backward import Parts, State, backward
 from ..linear.layers import Ends, Joint, Opaque
 from ..linear.network import Forward
 from ..linear.readers import open_cells, readers_of
+from ..linear.twins import unread
 from .attack import Counterexample, DeployedNetwork, confirmed_of
 from .kept import Kept
 
@@ -106,7 +108,11 @@ class Boxes:
             layer = self.root.layers.get(i)
             if layer is None or isinstance(layer, Opaque):
                 continue
-            cells = np.flatnonzero(open_cells(readers, *self.root.ends(i)))
+            open_ = open_cells(readers, *self.root.ends(i)).flatten()
+            if self.root.state.readers.get(i) == 1:  # its only reader may do without some of them
+                (reader,) = (j for j, n in enumerate(self.root.graph.nodes) if i in n.operands())
+                open_[unread(self.root.state, reader, self.root.state.fold(reader)).numpy()] = False
+            cells = np.flatnonzero(open_)
             if len(cells):
                 yield Narrowed(i, readers, torch.from_numpy(cells), slice(start, start + len(cells)))
                 start += len(cells)
@@ -373,11 +379,9 @@ class Open:
 
     def tried(self, network: DeployedNetwork, case: Case) -> Counterexample | None:
         """The middles of the worst boxes, and the corners where the lines of their nearest rows are least."""
-        if case.without_float32():
-            return None
         chosen = self.worst.argsort()[:TRIED]
         slopes = self.a[chosen, self.near[chosen].argmax(1)]
         low, high = self.low[chosen], self.high[chosen]
         points = torch.cat([(low + high) / 2, torch.where(slopes > 0, low, high)]).float()
-        first, last = (torch.from_numpy(np.ravel(end)).float() for end in case.inner())
+        first, last = (torch.from_numpy(np.ravel(end)).float() for end in case.nearest)
         return confirmed_of(network, case, torch.minimum(torch.maximum(points, first), last))

@@ -60,9 +60,8 @@ class Largest:
         data["tried"] = [{"eps": _number(eps), "verdict": verdict} for eps, verdict in self.tried]
         data["deployment"] = {} if self.verdict is None else self.verdict.deployment
         data["notes"] = [] if self.verdict is None else list(self.verdict.notes)
-        point = self.counterexample
-        if point is not None:
-            data["counterexample"] = {"x": point.x.tolist(), "y": point.y.tolist(), "confirmed": point.confirmed}
+        if self.counterexample is not None:
+            data["counterexample"] = self.counterexample.to_json()
         return data
 
     @property
@@ -220,8 +219,8 @@ class _Search:
         """The counterexample's own distance, exactly, which may be less than the eps that was tried."""
         point = verdict.counterexample
         assert point is not None
-        cells = zip(np.ravel(point.x).tolist(), np.ravel(self.x).tolist(), strict=True)
-        distance = max((abs(Fraction(a) - Fraction(b)) for a, b in cells), default=Fraction(0))
+        cells = zip(point.point, np.ravel(self.x).tolist(), strict=True)
+        distance = max((abs(a - Fraction(b)) for a, b in cells), default=Fraction(0))
         if self.low_end is not None and distance <= self.low_end[0]:
             where = f"a counterexample at {shown(distance)}, where {shown(self.low_end[0])} is proven"
             raise SpecgradError("largest_eps", f"{where}: one of them is false; please report it")

@@ -154,7 +154,7 @@ def at_positions(question: Any, point: Counterexample) -> Counterexample:
     question   a specgrad.bounds.search.question.Question
     """
     y = DeployedNetwork(question.graph).run(point.x)
-    case = next(c for c in question.stated.cases if c.contains(y) and c.has(point.x))
+    case = next(c for c in question.stated.cases if c.has(point.point) and c.contains(y, point.point))
     point = replace(point, y=y, confirmed=("torch",))
     return confirm_on_onnxruntime(question.networks, question.stated.interface, point, case)
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...graph.graph import INPUT, Graph
-from ...proof.batch import MULTIPLIERS, SLOPES
+from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves
 from ...proof.execution import executions
+from ...proof.numbers import ReplayError
 from ...proof.splits import Excluded as ProvenLeaf
 from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
 from ...proof.tree import Cut, Tree
@@ -61,8 +61,7 @@ class TreeProver:
         low, high = (end.reshape(shape).astype(np.float32) for end in case.outer())
         self.box = low, high
         self.rows = [(case.alternatives[k].rows.astype(int), case.alternatives[k].limits) for k in numbers]
-        self.tighten = tuple(i for i in relu_inputs(self.graph) if forward.depth.get(i, 0) > 1)
-
+        self.tighten = bent(self.graph)
         self.is_small = sum(int(np.prod(self.graph.nodes[i].shape)) for i in self.tighten) <= SMALL
 
     def proof(
@@ -74,6 +73,8 @@ class TreeProver:
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
+        if any(cut is not None and cut.tap is not None for cut in tree.cuts):
+            raise ReplayError("the search divided by winners of a maximum, and certificates have no such cuts")
         hints: dict[int, Hint] = {}
         tree, proven = deepcopy(tree), dict[int, tuple[Fraction, ...] | None]()
         worst: OpenLeafError | None = None
@@ -245,8 +246,3 @@ def _tensors(some: Sequence[Leaf]) -> tuple[torch.Tensor, torch.Tensor]:
         for ends in zip(*((x.low, x.high) for x in some), strict=True)
     )
     return torch.from_numpy(low), torch.from_numpy(high)
-
-
-def relu_inputs(graph: Graph) -> list[int]:
-    read = (n.operands()[0] for n in graph.nodes if n.op.name == "relu")
-    return sorted({i for i in read if graph.nodes[i].op is not INPUT})
