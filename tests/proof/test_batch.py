@@ -14,11 +14,11 @@ import specgrad as sg
 
 pytest.importorskip("flint")
 
-from leaves import Case, Exact, case, dense, least
+from leaves import Case, Exact, case, curved, dense, least, network
 from specgrad.proof import affine, batch, bends, fixed, walk
 from specgrad.proof.batch import Leaves, Root
 from specgrad.proof.fixed import shifted
-from specgrad.proof.numbers import ReplayError, rationals
+from specgrad.proof.numbers import ReplayError, rational, rationals
 from specgrad.proof.replay import Model
 from steered import values_of
 
@@ -84,13 +84,17 @@ def test_long_hunt(start: int) -> None:
 # --- cuts -------------------------------------------------------------------------------------------------------------
 
 
-def cut(seed: int, at: float = 0.0) -> tuple[Case, int, int, list[Fraction]]:
-    """A case whose leaves are the sides of a cut of a relu's input; its node and cell, and both bounds."""
-    given = case(seed, width=2.0)
+def cut(seed: int, at: float = 0.0, of: Callable[[int], sg.Graph] = network) -> tuple[Case, int, int, list[Fraction]]:
+    """A case whose leaves are the sides of a cut of what bends; its node and cell, and both bounds."""
+    given = case(seed, width=2.0, of=of)
     rng = np.random.default_rng(seed)
     root = given.root()
     z, most = root.tighten[-1], root.ranges[root.tighten[-1]]
-    is_open = [c for c in range(root.layers[z].size) if most.ends[0].flat[c] < 0 < most.ends[1].flat[c]]
+    is_open = [
+        c
+        for c in range(root.layers[z].size)
+        if most.ends[0].flat[c] < rational(*at.as_integer_ratio()) < most.ends[1].flat[c]
+    ]
     cell = int(rng.choice(is_open)) if is_open else 0
     shape = given.graph.nodes[z].shape
     confined = tuple(np.full((2, *shape), v) for v in (-np.inf, np.inf))
@@ -103,9 +107,9 @@ def cut(seed: int, at: float = 0.0) -> tuple[Case, int, int, list[Fraction]]:
     return given, z, cell, given.bounds()
 
 
-def cut_escapes(seed: int, at: float = 0.0, runs: int = 6) -> int:
+def cut_escapes(seed: int, at: float = 0.0, runs: int = 6, of: Callable[[int], sg.Graph] = network) -> int:
     """Executions below the bound of the side that they are on; near the cut, below those of both sides."""
-    given, z, cell, bounds = cut(seed, at)
+    given, z, cell, bounds = cut(seed, at, of)
     escaped = 0
     for run in least(given, 0, runs, seed)[1]:
         (output,) = given.graph.output_positions
@@ -120,6 +124,17 @@ def cut_escapes(seed: int, at: float = 0.0, runs: int = 6) -> int:
 @pytest.mark.parametrize("at", [0.0, -0.25])
 def test_no_execution_lies_below_the_bound_of_its_side(at: float) -> None:
     assert [seed for seed in range(10) if cut_escapes(seed, at)] == []
+
+
+@pytest.mark.parametrize("at", [0.0, -0.4000000059604645, 0.75, 3.0])
+def test_no_execution_of_curves_lies_below_the_bound_of_its_side(at: float) -> None:
+    """Cuts at the kinks of leaky_relu and abs, clamp, hardswish, and beside them."""
+    assert [seed for seed in range(8) if cut_escapes(seed, at, of=curved)] == []
+
+
+def test_cuts_of_the_other_side_show_in_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts_of_the_other_side(monkeypatch)
+    assert any(cut_escapes(seed, 0.75, of=curved) for seed in range(24))
 
 
 def test_cuts_help() -> None:

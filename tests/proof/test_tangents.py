@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import specgrad as sg
+
 pytest.importorskip("flint")
 pytest.importorskip("safetensors")
 pytest.importorskip("mpmath")
@@ -228,6 +230,22 @@ def test_networks_have_certificates_with_cuts(name: str) -> None:
     verdict = certify(graph, asked, seconds=1e9)
     assert verdict.verdict == "holds"
     assert any(tree for case in verdict.trees for _, tree in case)
+    found = check(prove(graph, asked, trees=verdict.trees, seconds=1e9), graph, asked)
+    assert max(a.leaves for a in found.cases[0].alternatives) > 1
+    assert found.margin > 0
+
+
+def test_networks_have_certificates_with_cuts_at_kinks() -> None:
+    """Of clamp, at its limits, which are no float32 numbers: a cut beside a kink holds as well."""
+    rng = np.random.default_rng(1)
+    w, b, v, c, last = (rng.normal(size=s).astype(np.float32) / 4 for s in ((16, 60), (16,), (12, 16), (12,), (3, 12)))
+    f = lambda x: sg.clamp(x, -0.4, 0.75)
+    graph = sg.trace(lambda x: sg.linear(last, None, f(sg.linear(v, c, f(sg.linear(w, b, x))))), (1, 60))
+    x = np.random.default_rng(1).normal(size=(1, 60)).astype(np.float32)
+    asked = x, int(np.argmax(graph(x.astype(float)))), 0.09
+    verdict = certify(graph, asked, seconds=1e9)
+    cuts = [cut for case in verdict.trees for _, tree in case for cut in tree.cuts if cut is not None]
+    assert {cut.at for cut in cuts} & {float(np.float32(-0.4)), 0.75}
     found = check(prove(graph, asked, trees=verdict.trees, seconds=1e9), graph, asked)
     assert max(a.leaves for a in found.cases[0].alternatives) > 1
     assert found.margin > 0

@@ -179,7 +179,13 @@ def _places(m: Array) -> Array:
 
 
 def _whole(x: Any) -> Array:
-    whole: Array = np.rint(np.asarray(x, dtype=float) * SCALE).astype(np.int16)
+    """Whole numbers over SCALE; what is too large for the file becomes the largest that fits.
+
+    >>> _whole([0.5, -1e9, float("nan")]).tolist()
+    [512, -32767, 0]
+    """
+    most = np.iinfo(np.int16).max
+    whole: Array = np.rint(np.clip(np.nan_to_num(np.asarray(x, dtype=float) * SCALE), -most, most)).astype(np.int16)
     return whole
 
 
