@@ -20,7 +20,7 @@ from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves
 from ...proof.execution import executions
 from ...proof.splits import Excluded as ProvenLeaf
-from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
+from ...proof.splits import Leaf, TreeProof, arrays_of, leaves, taps_of
 from ...proof.tree import Cut, Tree
 from ...properties.property import Case, as_float
 from ...scalar import Array
@@ -113,7 +113,8 @@ class TreeProver:
     def _whole(self, tree: Tree, hints: dict[int, Hint], parts: Sequence[int]) -> TreeProof:
         """The tree with what is known of its leaves; enters hints for new ones."""
         arrays = arrays_of(tree)
-        every = dict(zip(parts, leaves(self.graph, *self.box, TreeProof(*arrays, NOTHING)), strict=True))
+        bare = TreeProof(*arrays, NOTHING, taps=taps_of(tree))
+        every = dict(zip(parts, leaves(self.graph, *self.box, bare), strict=True))
         fresh = [part for part in parts if part not in hints]
         for k in range(0, len(fresh), self.boxes.batch):
             some = fresh[k : k + self.boxes.batch]
@@ -130,6 +131,7 @@ class TreeProver:
             np.concatenate([hint.multipliers.ravel() for _, hint in mine]).astype(np.int32),
             np.array([number for number, _ in changed], np.int32),
             {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
+            taps_of(tree),
         )
 
     def _none(self, relu: int) -> Array:
