@@ -4,7 +4,7 @@
     python benchmarks/families.py acasxu cersyve --seconds 60 --again
     python benchmarks/families.py --here --seconds 10           # in this process, seconds of CPU: on a shared machine
     python benchmarks/families.py verivital --certificates      # one for whatever linear bounds prove, checked
-    python benchmarks/families.py --speed                       # boxes per second: one by one, and in batches
+    python benchmarks/families.py --speed                       # boxes per second one by one and in batches: splits.py
     python tools/make_families.py                               # docs/guide/families.md from the record
 
 SPECGRAD_SHARED names the folder that has vnncomp/; default: ../shared. Every instance runs in a process of its own
@@ -200,25 +200,6 @@ def run(families: list[str], seconds: float, path: Path, again: bool, here: bool
     return not any(map(is_wrong, rows))
 
 
-def speed(seconds: float = 10.0) -> None:
-    """The same search with batches of one box."""
-    from specgrad.bounds.search.certify import _Run, graph_and_property
-    from specgrad.bounds.search.inputs import split_inputs
-
-    net, statement = _located("acasxu", "ACASXU_run2a_4_8_batch_2000.onnx"), _located("acasxu", "prop_1.vnnlib")
-    graph, question = graph_and_property(net, statement)
-    (case,) = question.cases
-    for size in (1, 8, 64, 512):
-        searching = _Run(graph, None, time.monotonic() + 600, None)
-        root = searching._crown(case)[2]
-        boxes = searching._boxes(case, root)
-        boxes.batch = min(boxes.batch, size)
-        start = time.process_time()
-        outcome = split_inputs(searching.network, case, boxes, time.monotonic() + seconds)
-        spent = time.process_time() - start
-        print(f"batches of {boxes.batch:3}: {outcome.problems / spent:8.1f} boxes per CPU second", flush=True)
-
-
 def certificates(families: list[str], execution: str) -> None:
     """Write a certificate for every instance, in memory; how many the checker accepts, and its time."""
     from specgrad.bounds.search.certify import graph_and_property
@@ -258,7 +239,9 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
     if options.speed:
-        speed()
+        import splits
+
+        splits.main()
     elif options.certificates:
         certificates(options.families, options.execution)
     elif not run(options.families, options.seconds, options.record, options.again, options.here):

@@ -163,3 +163,10 @@ def test_a_matrix_of_few_weights_is_that_matrix(seed: int) -> None:
     thin, a = thin_of(matrix, share=1), torch.from_numpy(rng.integers(-9, 10, (2, 3, 40)) * 1.0)
     assert torch.equal(thin.pulled(a), a @ matrix)
     assert thin_of(torch.ones((40, 30))) is None
+
+
+def test_sums_of_two_rows_have_no_weights() -> None:
+    """x + y of two shapes: linear, of two sources, and no matrix."""
+    graph = sg.trace(lambda x: sg.relu(sg.reshape(x, (2, 1)) + sg.reshape(x, (1, 2))), (2,))
+    box = crown(graph, Box(np.zeros(2), np.ones(2))).outputs
+    assert float(box.high.max()) == pytest.approx(2, rel=1e-6)

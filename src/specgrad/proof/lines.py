@@ -24,7 +24,8 @@ class Sum:
     size        the map on absolute values
     most        an upper bound of every partial result: the map with every factor f replaced by max(1, abs(f))
     met         roundings that a term may have met
-    apart       how far values that the region reads may move it, from value to value
+    apart       how far values that the region reads may move it, from value to value; what a kernel read, it has read
+    merged      the same, for sums that a kernel is multiplied out into: each of their cells reads values of its own
     """
 
     low: Array
@@ -33,6 +34,7 @@ class Sum:
     most: int
     met: Met
     apart: Array
+    merged: Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -215,7 +215,8 @@ class Replay:
             absolute(op, sizes, params),
             self._most(node, args, sums, group, count),
             self._met(i, node, args, sums, group, count),
-            self._apart(node, args, group, sums),
+            self._apart(node, args, group, sums, spread(node, math.prod(node.shape)) > 1),
+            self._apart(node, args, group, sums, True),
         )
         return self._rounded(i, node, unrounded)
 
@@ -257,13 +258,18 @@ class Replay:
         widest = 1 if isinstance(given, str) else math.ceil(abs(Fraction(given)) + 1 / abs(Fraction(given)))
         return most * (count + 1) * widest
 
-    def _apart(self, node: Node, args: Sequence[Range], group: Sequence[int], sums: Sequence[Sum | None]) -> Array:
-        """How far values that are apart move the exact map: what the region carries, else the argument's own."""
+    def _apart(
+        self, node: Node, args: Sequence[Range], group: Sequence[int], sums: Sequence[Sum | None], merged: bool
+    ) -> Array:
+        """How far values that are apart move the exact map: what the region carries, else the argument's own.
+
+        merged   several cells may read one cell of a kernel that nobody computes: it is multiplied out into each
+        """
         if not self.model.fused:
             return zeros(node.shape)
         given = []
         for k, (a, s) in enumerate(zip(args, sums, strict=True)):
-            moved = s.apart if s is not None else self._apart_of(a)
+            moved = self._apart_of(a) if s is None else s.merged if merged else s.apart
             given.append(moved if k in group else np.abs(a.low))
         return absolute(node.op, given, node.params)
 
@@ -280,16 +286,21 @@ class Replay:
             return Range(low, high, ends, error=error, sum=s)
         nothing = zeros(node.shape)
         if node.op.name in KERNELS:  # computed once: what it reads apart, it has read
-            s, read = replace(s, apart=nothing), outward(s.apart, 1)
+            s, read = replace(s, apart=nothing, merged=outward(s.merged, 1)), outward(s.apart, 1)
             own = (read, error) if i in self._summed else (read + error, nothing)
             return Range(low, high, ends, error=own[0], apart=own[1], sum=s)
         return Range(
-            low, high, ends, apart=self._layout_apart(node, s.apart + error), sum=replace(s, apart=outward(s.apart, 1))
+            low,
+            high,
+            ends,
+            apart=self._layout_apart(node, s.apart + error),
+            sum=replace(s, apart=outward(s.apart, 1), merged=outward(s.merged, 1)),
         )
 
     def _layout_apart(self, node: Node, otherwise: Array) -> Array:
-        """Layout of values that enter no later sum moves them, and rounds nothing."""
-        if not is_layout(node) or any(a in self._summed for a in node.operands()):
+        """Layout of values that enter no later sum moves them, and rounds nothing; repeated sums may differ."""
+        repeats = spread(node, math.prod(node.shape)) > 1 and any(self._region(node, g) is not None for g in node.args)
+        if not is_layout(node) or repeats or any(a in self._summed for a in node.operands()):
             return otherwise
         return absolute(node.op, [self._apart_of(self._argument(node, g)) for g in node.args], node.params)
 

@@ -20,7 +20,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a part is divided: a node's position in the graph, a cell of it (flat), and a point or a tap."""
+    """Where a part is divided: a node's position in the graph, a cell of it (flat), and a point or a tap.
+
+    tap   of a max_pool its place in the kernel, of amax the cell over its axes, row by row; the argument of maximum
+    """
 
     node: int
     cell: int

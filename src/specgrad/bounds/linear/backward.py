@@ -81,6 +81,7 @@ class State:
     fast     convolutions may go back in float32
     parallel both lines of a layer have one slope: a pass then gives both ends of what it bounds, and not one
     budget   seconds and bytes that the work may take
+    left     of maxima that are cut: which taps may win, (taps, boxes, *shape)
     merged   (source, user): a runtime may compute both in one kernel, so the rounding is counted at the user
     """
 
@@ -93,6 +94,7 @@ class State:
     kept_lines: dict[int, Lines] = field(default_factory=dict)
     slopes: Mapping[int, Tensor] = field(default_factory=dict)
     readers: Mapping[int, int] = field(default_factory=dict)
+    left: Mapping[int, Tensor] = field(default_factory=dict)
     chains: dict[int, Chain | None] = field(default_factory=dict)
     charges: dict[int, Tensor] = field(default_factory=dict)
     flushed: dict[int, float] = field(default_factory=dict)
@@ -194,7 +196,7 @@ class State:
             assert isinstance(layer, Relaxed)
             ends, fold = self.ends[layer.sources[0]], self.fold(i)
             ends = ends if fold is None else fold.joined(ends)
-            lines = layer.lines(ends)
+            lines = layer.lines(ends, self.left.get(i))
             lines = layer.parallel(lines, ends) if self.parallel else self._steered(i, lines)
             self.kept_lines[i] = self._moved(i, layer, lines)
         return self.kept_lines[i]

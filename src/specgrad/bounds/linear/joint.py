@@ -98,7 +98,8 @@ class Larger(Joint):
     def back(self, a: Tensor, known: Known) -> Back:
         both = self._ends([known.box(s) for s in self.sources])
         low, high = (torch.stack(t) for t in zip(*both, strict=True))
-        lines = relax.largest(low, high, torch.ones_like(low) > 0)
+        left = known.left.get(self.position, torch.ones_like(low) > 0)
+        lines = relax.largest(low.expand(left.shape), high.expand(left.shape), left)
         positive, negative = split(self.sign * a)
         constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
         pulled = []

@@ -13,7 +13,7 @@ Objectives have the shape (boxes, rows, *shape of the node), ends of boxes (boxe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -66,6 +66,10 @@ class Known(Protocol):
 
     def lines(self, i: int) -> Lines:
         """Between which lines node i lies."""
+
+    @property
+    def left(self) -> Mapping[int, Tensor]:
+        """Of maxima that are cut: which taps may win, (taps, boxes, *shape)."""
 
 
 class Back(NamedTuple):
@@ -154,8 +158,8 @@ class Linear(Layer):
     @cached_property
     def thin(self) -> Thin | None:
         """Its matrix, where that is mostly zeros."""
-        (weights,) = (a for a in self.args if isinstance(a, Tensor)) if len(self.args) == 2 else (None,)
-        if self.node.op is not CONTRACT or weights is None or weights.numel() > thin.MOST:
+        weights = next((a for a in self.args if isinstance(a, Tensor)), None)
+        if self.node.op is not CONTRACT or weights is None or max(weights.numel(), self.node_cells**2) > thin.MOST:
             return None
         return thin.thin_of(self.matrix) if float((weights != 0).double().mean()) < thin.SHARE else None
 
@@ -289,7 +293,8 @@ def split(a: Tensor) -> tuple[Tensor, Tensor]:
 class Relaxed(Layer):
     """Between two lines of its only source."""
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
+        """On a box; of a maximum, `left` says which taps may win, (taps, boxes, *shape)."""
         raise NotImplementedError
 
     def through(self, slope: Tensor, v: Tensor) -> Tensor:
@@ -331,7 +336,7 @@ class Cell(Relaxed):
             return lines._replace(lower_slope=lines.upper_slope)
         return super().parallel(lines, ends)
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         if self.node.op.name == "relu":
             return relax.relu(*ends)
         curve, params = self.node.op.curve, self.node.params
@@ -351,7 +356,7 @@ class Gate(Relaxed):
         super().__init__(position, node, (source,))
         self.keeps, self.drops = tensor(keeps), tensor(drops)
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         relaxation = relax.gate(*ends)
         slopes = [torch.where(self.keeps, 1.0, torch.where(self.drops, 0.0, s)) for s in relaxation[::2]]
         offsets = [torch.where(self.keeps | self.drops, 0.0, c) for c in relaxation[1::2]]
@@ -394,9 +399,11 @@ class Taps(Relaxed):
     def through(self, slope: Tensor, v: Tensor) -> Tensor:
         return (slope.abs() * self.read(v)).sum(0)
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         low, high = (self.read(end) for end in ends)
-        inside = self.inside(low)
+        if left is not None:
+            low, high = (t.expand(left.shape) for t in (low, high))
+        inside = self.inside(low) if left is None else self.inside(low) & left
         if self.node.op.name == "smooth_max_pool":
             missing = (~inside).sum(0) * (self.node.params["padded"] == "zero")
             return relax.smooth_largest(low, high, inside, missing, float(self.node.params["beta"]))
@@ -436,9 +443,10 @@ class AxisMax(Relaxed):
     def through(self, slope: Tensor, v: Tensor) -> Tensor:
         return (slope.abs() * self.read(v)).sum(0)
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         low, high = (self.read(end) for end in ends)
-        return relax.largest(low, high, torch.ones_like(low) > 0)
+        left = torch.ones_like(low) > 0 if left is None else left
+        return relax.largest(low.expand(left.shape), high.expand(left.shape), left)
 
     def spread(self, positive: Tensor, negative: Tensor, lines: Lines) -> Tensor:
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)

@@ -5,10 +5,12 @@ each layer adds its rounding. Fused, runtimes merge nodes and compute cheap ones
 have several values, each within its `deviation` of the reference:
 
     convolution, matrix product     is computed once. The reference is its value where nothing linear follows it, else
-                                    its exact map. Deviations of what it reads, through absolute weights, are its error
+                                    its exact map. Deviations of what it reads, through absolute weights, are its error;
+                                    of a later sum too, whose cells read one cell of it several times: it may be
+                                    multiplied out into each of them, and each may read other values
     the rest of its region          the reference is the exact map; the region's rounding is a deviation of the result
     relu, max_pool, functions       the reference is the function of the reference; deviations pass as far as the
-                                    function is steep (specgrad.bounds.linear.deviation)
+                                    function is steep, or jumps (specgrad.bounds.linear.deviation)
 
 Boxes of the backward pass (state.ends) hold references, balls hold every value. A split by sign splits the reference.
 """
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ...graph.graph import CONSTANT, INPUT, Graph, Node
+from ...graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ...rounding.ball import SLACK, Ball, Expansion, hull
 from ...rounding.context import Context, at_least_1
 from ...rounding.ledger import MOST, RANGE, SINGLE_FLUSH
@@ -42,6 +44,7 @@ from .deviation import moved
 from .joint import Bilinear, Larger, Routed, candidates
 from .layers import Convolved, Gate, Joint, Layer, Linear, Opaque, Relaxed, rows_dot, tensor
 from .softmax import Parts, Softmax, below_maximum, quotient_error, relative_error, sum_of, total_error
+from .stairs import FIRST, Stairs
 
 SINGLE_BOXES = 2.0**-10  # radii of the inputs as a share of their sizes, from which on float32 is good enough
 
@@ -53,6 +56,7 @@ class Forward:
     depth      how many layers that mix cells, or need a relaxation, stand between a node and the inputs
     shadows    of linear layers: the ball with nothing carried in, so that its radius is the region's own rounding
     inside     of linear layers: deviations carried in, as the rest of the region sees them
+    merged     the same where kernels may be multiplied out into several cells, each of which reads values of its own
     deviation  how far any value of a node may be from its reference
     level      how many relaxations stand between a node and the inputs
     closed     the share of cells that a short pass closed the last time (specgrad.bounds.linear.tighten)
@@ -70,6 +74,7 @@ class Forward:
     depth: dict[int, int] = field(default_factory=dict)
     shadows: dict[int, Ball] = field(default_factory=dict)
     inside: dict[int, Array] = field(default_factory=dict)
+    merged: dict[int, Array] = field(default_factory=dict)
     deviation: dict[int, Array] = field(default_factory=dict)
     level: dict[int, int] = field(default_factory=dict)
     closed: dict[int, float] = field(default_factory=dict)
@@ -186,6 +191,8 @@ class Forward:
             return Routed(i, node, sources, gy, index) if known else Opaque(i, node, sources)
         if (gate := self._gate(i, node)) is not None:
             return gate
+        if node.op in FIRST and sources:
+            return Stairs(i, node, sources, self.rules.arithmetic.tiny if self.rules.arithmetic.flush else 0.0)
         layer = layer_of(self.graph, i, self.layers, self._constants(node))
         if isinstance(layer, Softmax) and (self.unbounded or not np.isfinite(self._softmax_error(layer)).all()):
             return Opaque(i, node, sources)
@@ -241,21 +248,34 @@ class Forward:
         if not isinstance(layer, Linear | Bilinear) or node.op.transcendental:
             self.deviation[i] = moved(self.rules, node, self.balls, self.deviation, i) + error
             return np.zeros(node.shape)
-        values = [self.deviation.get(a) for a in self._sources(node)]
-        terms = [
-            self.inside[a] if self.continues(a, i) else v for a, v in zip(self._sources(node), values, strict=True)
-        ]
-        nothing, carried = np.zeros(node.shape), self.carried(node, terms)
+        sources, repeats = self._sources(node), self._readers(node) > 1
+        values = [self.deviation.get(a) for a in sources]
+        inside = [a for a in sources if a >= 0 and self.continues(a, i)]
+        read = self.merged if repeats else self.inside
+        nothing, carried = np.zeros(node.shape), self.carried(node, self._terms(sources, inside, read))
+        self.merged[i] = carried if repeats else self.carried(node, self._terms(sources, inside, self.merged))
         once = node.op.kernel or i in self.rules.stored_nodes
         common, self.inside[i] = (carried, nothing) if once else (nothing, carried)
         if once and i not in self.summed:
             return common + error
-        if node.op.exact and not self.summed & set(node.operands()):  # layout of values, not of sums to come
+        moves = not self.summed & set(node.operands()) and not (repeats and inside)
+        if node.op.exact and moves:  # layout of values, not of sums to come, nor of one that each reader computes
             error = exact_error(self.rules, node, self.balls[i], self._constants(node))
             self.deviation[i] = self.carried(node, values) + error
         else:
             self.deviation[i] = self.inside[i] + error
         return common
+
+    def _terms(self, sources: Sequence[int], inside: Sequence[int], read: dict[int, Array]) -> list[Array | None]:
+        return [read[a] if a in inside else self.deviation.get(a) for a in sources]
+
+    def _readers(self, node: Node) -> int:
+        """The most cells of a node that read one cell of an argument."""
+        if node.op.readers is None:
+            return math.prod(node.shape)
+        return node.op.readers(
+            *(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args), **node.params
+        )
 
     def _sources(self, node: Node) -> list[int]:
         return [a if isinstance(a, int) else -1 for a in node.args]

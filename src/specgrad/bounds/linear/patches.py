@@ -10,6 +10,7 @@ is no window, or patches are as large as the array, the rest goes down as dense 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -297,6 +298,10 @@ class View:
 
     def lines(self, i: int) -> Lines:
         return self.cone.lines(i, self.patch)
+
+    @property
+    def left(self) -> Mapping[int, Tensor]:
+        return {}  # every tap may win: nothing is cut here
 
 
 def _combined(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:

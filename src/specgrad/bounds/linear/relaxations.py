@@ -87,7 +87,7 @@ def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequen
     bulge = 0.0 if curvature is None else curvature * gap**2 / 8
     slack = ledger.LINE * (values.abs().amax(0) + size + 1)
     slopes = _candidates(points, values, steps)
-    lower, upper = (_best(points, values, slopes, side, bulge, slack) for side in (-1, 1))
+    lower, upper = (best_line(points, values, slopes, side, bulge, slack) for side in (-1, 1))
     return Lines(*lower, *upper)
 
 
@@ -122,7 +122,7 @@ def _ratio(rise: Tensor, run: Tensor) -> Tensor:
     return torch.where(run == 0, 0.0, rise / torch.where(run == 0, 1.0, run))
 
 
-def _best(
+def best_line(
     points: Tensor, values: Tensor, slopes: Tensor, side: int, bulge: Any, slack: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The slope and intercept above (side 1) or below (side -1) whose line is nearest at the middle."""
@@ -172,12 +172,16 @@ class Gaps(NamedTuple):
 
 
 def largest_by_gaps(low: Tensor, high: Tensor, inside: Tensor, gaps: Gaps) -> Lines:
-    """max x = x_r + max gap; the upper line is the better one at the middle of this and of `largest`."""
+    """max x = x_r + max gap; the upper line is the better one at the middle of this and of `largest`.
+
+    r may be a tap that is not `inside` here, and is read all the same.
+    """
     plain, by_gaps = largest(low, high, inside), largest(gaps.low, gaps.high, inside)
     bent = by_gaps.upper_slope.scatter(0, gaps.reference, 0.0)
     slope = bent.scatter(0, gaps.reference, 1 - bent.sum(0, keepdim=True))
-    middle = torch.where(inside, low / 2 + high / 2, 0.0)
-    size = torch.where(inside, torch.maximum(low.abs(), high.abs()), 0.0).amax(0)
+    counted = inside.scatter(0, gaps.reference, True)
+    middle = torch.where(counted, low / 2 + high / 2, 0.0)
+    size = torch.where(counted, torch.maximum(low.abs(), high.abs()), 0.0).amax(0)
     offset = by_gaps.upper + ledger.LINE * (1 + len(low)) * size
     better = (slope * middle).sum(0) + offset < (plain.upper_slope * middle).sum(0) + plain.upper
     better &= inside.any(0)

@@ -123,7 +123,7 @@ class Softmax(Relaxed):
     def through(self, slope: Tensor, v: Tensor) -> Tensor:
         return (slope.abs() * self.read(v)).sum(0)
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         low, high = ends
         return softmax_lines(self.read(low), self.read(high), low, high, self._own(low))
 

@@ -81,7 +81,7 @@ class Splitter:
 
     @torch.no_grad()
     def _estimate(self, problems: Problems, lines: QuickLines, seen: dict[int, Tensor] | None = None) -> Tensor:
-        return self.bounder.estimate(problems, lines, problems.slopes, problems.multipliers, seen)
+        return self.bounder.estimate(problems, lines, None, seen)
 
     def _try(self, problems: Problems, lines: QuickLines, number: Tensor, cell: Tensor, score: Tensor) -> Tensor:
         """The worse of the two bounds after a cut, without optimisation."""

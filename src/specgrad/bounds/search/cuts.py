@@ -1,4 +1,4 @@
-"""Where a subproblem may be cut, what a cut promises, and the two problems that it makes: kinks of functions."""
+"""Where a subproblem may be cut, what a cut promises, and the two problems that it makes: kinks, and winners."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ...op import apply
 from ...proof.tree import Cut
-from ..linear.layers import Cell, Taps, split
-from ..linear.relaxations import Lines
-from .estimate import QuickLines
+from ..linear.layers import Cell, Ends, Joint, Taps, split
+from ..linear.relaxations import Lines, largest
+from .estimate import QuickLines, flat
+from .maxima import Maximum
 from .subproblems import Bounder, Problems, kinks
 
 
@@ -49,7 +50,7 @@ class Kink:
         low, high = (end.float() for end in ends)
         if self.i not in seen:
             room = torch.minimum(self.point - low, high - self.point)
-            return torch.where(inside, self._pooled(seen) * room, 0.0).flatten(1)
+            return flat(torch.where(inside, self._pooled(seen) * room, 0.0))
         positive, negative = split(seen[self.i])
         down, below, up, above = lines.of(self.i, problems.slopes)
         node = self.bounder.graph.nodes[self.i]
@@ -58,7 +59,7 @@ class Kink:
         under = [f - (down * x + below) for f, x in zip(values, points, strict=True)]
         over = [up * x + above - f for f, x in zip(values, points, strict=True)]
         lost = [torch.maximum(kink, torch.minimum(*far)) for kink, *far in (under, over)]
-        return torch.where(inside, positive * lost[0] - negative * lost[1], 0.0).flatten(1)
+        return flat(torch.where(inside, positive * lost[0] - negative * lost[1], 0.0))
 
     def _pooled(self, seen: Mapping[int, Tensor]) -> Tensor:
         """Of a relu that max_pool has taken over: how much the objective sees of the windows that read a cell."""
@@ -73,7 +74,7 @@ class Kink:
     def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
         layer = self.bounder.state.layers[self.i]
         assert isinstance(layer, Cell)
-        low, high = (end.flatten(1)[boxes, cells] for end in self.bounder.ends(problems, self.z))
+        low, high = (flat(end)[boxes, cells] for end in self.bounder.ends(problems, self.z))
         half = (low.clamp(min=self.point), high) if side else (low, high.clamp(max=self.point))
         return lines.changed(self.i, boxes, cells, layer.lines(half), len(problems))
 
@@ -84,9 +85,73 @@ class Kink:
         return Cut(self.z, cell, self.point)
 
 
+@dataclass(frozen=True, eq=False)
+class Winner:
+    """The tap of a window of maximum i with the largest middle, of those that may win: it wins, or another one does."""
+
+    bounder: Bounder
+    i: int
+
+    def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
+        low, high = self._ends(problems)
+        room = self.maximum.room(low, high, problems.left[self.i]).float()
+        if self.i not in seen:
+            return 0 * room
+        apart = self._apart(lines, low / 2 + high / 2) if self.i in lines.others else room
+        return torch.where(room > 0, apart, 0.0) * flat(seen[self.i]).abs()
+
+    def _apart(self, lines: QuickLines, middle: Tensor) -> Tensor:
+        """How far both lines are from each other at the middle, (boxes, windows)."""
+        down, below, up, above = lines.others[self.i]
+        slope = (up - down).reshape(self.maximum.taps, down.shape[1], -1).movedim(0, 1)
+        return (slope * middle.float()).sum(1) + flat(above - below)
+
+    @property
+    def maximum(self) -> Maximum:
+        return self.bounder.maxima[self.i]
+
+    def _ends(self, problems: Problems) -> Ends:
+        """(boxes, taps, windows)."""
+        read = [z for z in self.maximum.reads if isinstance(z, int) and z in problems.limits]
+        ends = {z: self.bounder.ends(problems, z) for z in read}
+        low, high = self.maximum.ends({**self.bounder.state.ends, **ends})
+        return low.expand(len(problems), *low.shape[1:]), high.expand(len(problems), *high.shape[1:])
+
+    def _side(self, problems: Problems, boxes: Tensor, windows: Tensor, side: int) -> tuple[Ends, Tensor]:
+        """Ends of the windows' taps (k, taps), and who may not win on one side."""
+        low, high = (end[boxes, :, windows] for end in self._ends(problems))
+        tap = self._tap(low, high, problems.left[self.i][boxes, :, windows])
+        others = torch.ones_like(low, dtype=torch.bool).scatter(1, tap[:, None], False)
+        return (low, high), ~others if side else others
+
+    def _tap(self, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
+        return torch.where(left, low / 2 + high / 2, -torch.inf).argmax(1)
+
+    def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
+        (low, high), lost = self._side(problems, boxes, cells, side)
+        after = problems.without(self.i, boxes, cells, lost).left[self.i]
+        left = after[boxes, :, cells]
+        if isinstance(self.maximum.layer, Joint):
+            return lines.decided(self.i, boxes, cells, None, self.maximum.shaped(after))
+        if self.maximum.floor == 0:  # a relu's 0 is one more tap
+            low, high, left = (torch.cat([t, torch.zeros_like(t[:, :1])], 1) for t in (low, high, left))
+            left[:, -1] = True
+        new = largest(low.T, high.T, left.T)
+        taps = self.maximum.taps
+        new = new._replace(lower_slope=new.lower_slope[:taps], upper_slope=new.upper_slope[:taps])
+        return lines.decided(self.i, boxes, cells, new, self.maximum.shaped(after))
+
+    def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
+        return problems.without(self.i, boxes, cells, self._side(problems, boxes, cells, side)[1])
+
+    def cut(self, problems: Problems, box: int, cell: int) -> Cut:
+        lost = self._side(problems, torch.tensor([box]), torch.tensor([cell]), 1)[1]
+        return Cut(self.i, cell, tap=int(lost[0].float().argmax()))
+
+
 def choices(bounder: Bounder) -> list[Choice]:
-    """Every kink of every function that has one inside a range."""
-    every: list[Choice] = []
+    """Every kink of every function that has one inside a range, and every maximum whose winner is open."""
+    every: list[Choice] = [Winner(bounder, i) for i in bounder.maxima]
     for i, z in bounder.kinked.items():
         layer = bounder.state.layers[i]
         assert isinstance(layer, Cell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,11 @@ from ..linear.relaxations import Lines
 LARGEST_MATRIX = 1 << 23  # cells of a linear layer that is kept as one matrix
 
 
+def flat(x: Tensor) -> Tensor:
+    """(boxes, cells); a node may have no axes."""
+    return x.reshape(len(x), -1)
+
+
 @dataclass(frozen=True, eq=False)
 class QuickLines:
     """Of bent functions: the room of their lower slope and where it begins, the upper line. Of others: their lines."""
@@ -24,6 +29,7 @@ class QuickLines:
     bent: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
     others: Mapping[int, Lines]
     ends: Mapping[int, Ends]
+    left: Mapping[int, Tensor] = field(default_factory=dict)
     fast: bool = False
 
     def box(self, i: int) -> Ends:
@@ -50,6 +56,20 @@ class QuickLines:
             return replace(self, others={**self.others, i: Lines(*parts)})
         return replace(self, bent={**self.bent, i: (parts[0], parts[1], parts[2], parts[3])})
 
+    def decided(self, i: int, boxes: Tensor, cells: Tensor, new: Lines | None, left: Tensor) -> QuickLines:
+        """Of a maximum: other lines (taps, k) of window cells[k] in boxes[k], where it has lines; and who may win."""
+        if new is None:
+            return replace(self, left={**self.left, i: left})
+        parts = []
+        for old, value in zip(self.others[i], new, strict=True):
+            taps = old.ndim > self.others[i].lower.ndim
+            shape = (len(old), left.shape[1], *old.shape[2:]) if taps else (left.shape[1], *old.shape[1:])
+            part = old.expand(shape).clone()
+            at = (..., boxes, cells)
+            part.view(*shape[: 2 if taps else 1], -1)[at] = value.float()
+            parts.append(part)
+        return replace(self, others={**self.others, i: Lines(*parts)})
+
 
 class Quick:
     """The layers of one box in float32. Objectives have one row per box: (boxes, *shape)."""
@@ -63,7 +83,12 @@ class Quick:
                 low, high = state.ends[i]
                 self.inputs[i] = (low / 2 + high / 2).float().flatten(), (high / 2 - low / 2).float().flatten()
 
-    def lines(self, split_ends: Mapping[int, Ends], bent: Mapping[int, tuple[float, float]]) -> QuickLines:
+    def lines(
+        self,
+        split_ends: Mapping[int, Ends],
+        bent: Mapping[int, tuple[float, float]],
+        left: Mapping[int, Tensor],
+    ) -> QuickLines:
         """The parts of all lines that slopes and multipliers do not change."""
         of_bent: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
         others: dict[int, Lines] = {}
@@ -72,18 +97,18 @@ class Quick:
                 continue
             source = layer.sources[0]
             low, high = split_ends.get(source, self.state.ends[source])
-            lines = layer.lines((low, high))
+            lines = layer.lines((low, high), left.get(i))
             if i in bent and source in split_ends:
-                (left, right), is_open = bent[i], (low < 0) & (high > 0)
+                (least, most), is_open = bent[i], (low < 0) & (high > 0)
                 of_bent[i] = (
-                    is_open.float() * (right - left),
-                    torch.where(is_open, left, lines.lower_slope).float(),
+                    is_open.float() * (most - least),
+                    torch.where(is_open, least, lines.lower_slope).float(),
                     lines.upper_slope.float(),
                     lines.upper.float(),
                 )
             else:
                 others[i] = Lines(*(t.float() for t in lines))
-        return QuickLines(of_bent, others, self.state.ends)
+        return QuickLines(of_bent, others, self.state.ends, left)
 
     def lower(
         self,
@@ -103,7 +128,7 @@ class Quick:
                 seen[i] = a.detach()
             if i in self.inputs:
                 middle, reach = self.inputs[i]
-                return a.flatten(1) @ middle - a.flatten(1).abs() @ reach, 0.0
+                return flat(a) @ middle - flat(a).abs() @ reach, 0.0
             pulled, constant = self._back(i, a, lines, slopes)
             for s, part in zip(self.state.layers[i].sources, pulled, strict=True):
                 parts[s] = parts[s] + part if s in parts else part
@@ -120,7 +145,7 @@ class Quick:
         if i in lines.bent:
             room, start, up, offset = lines.bent[i]
             down = torch.addcmul(start, room, slopes[i])
-            return [torch.addcmul(positive * down, negative, up)], (negative * offset).flatten(1).sum(1)
+            return [torch.addcmul(positive * down, negative, up)], flat(negative * offset).sum(1)
         layer = self.state.layers[i]
         wide = a.unsqueeze(1)  # joint layers compute with boxes, which are float64
         back = layer.back(wide.double() if isinstance(layer, Joint) else wide, lines)
@@ -135,7 +160,7 @@ def _linear(layer: Linear) -> Any:
     pull = _matrix(layer) or _mapped(layer)
 
     def back(a: Tensor) -> tuple[list[Tensor], Any]:
-        return pull(a), 0.0 if constant is None else a.flatten(1) @ constant
+        return pull(a), 0.0 if constant is None else flat(a) @ constant
 
     return back
 
@@ -155,4 +180,4 @@ def _matrix(layer: Linear) -> Any:
         return None
     unit = torch.eye(cells, dtype=torch.float64).reshape(1, cells, *layer.node.shape)
     matrix = layer.pulled(unit)[0].reshape(cells, -1).float()
-    return lambda a: [(a.flatten(1) @ matrix).reshape(len(a), *shapes[0])]
+    return lambda a: [(flat(a) @ matrix).reshape(len(a), *shapes[0])]

@@ -39,8 +39,10 @@ from ..linear.layers import Cell, Ends, Relaxed
 from ..linear.network import Forward
 from ..linear.relaxations import Lines
 from ..linear.tighten import walk
-from .estimate import Quick, QuickLines
+from .estimate import Quick, QuickLines, flat
+from .maxima import maxima, quantised
 
+Chosen = tuple[Mapping[int, Tensor], Mapping[int, Tensor], Mapping[int, Tensor]]  # slopes, multipliers, pulls
 RATE, DECAY = 0.097, 0.97  # of the steps on slopes, which lie in 0..1; multipliers take the same steps
 
 
@@ -66,6 +68,9 @@ def input_ball(case: Case) -> InputBall | None:
     return InputBall(case.ball.norm, torch.from_numpy(outer[0]), outer[1])
 
 
+PARTS = ("limits", "slopes", "multipliers", "left", "pulls")
+
+
 @dataclass(frozen=True, eq=False)
 class Problems:
     """A batch: one objective row each over the cells of node `at`, and what is cut or chosen below it.
@@ -74,6 +79,8 @@ class Problems:
     limits        node -> (boxes, 2, *shape): least and most of its cells by the cuts, infinite where there is none
     slopes        bent function -> (boxes, *shape) in 0..1: where between its two slopes the lower line's is (alpha)
     multipliers   node -> (boxes, *shape): m, positive for z >= least, negative for z <= most (beta)
+    left          maximum -> (boxes, taps, windows): which taps may win
+    pulls         maximum -> (boxes, taps, windows): b, not negative, of taps that have lost (maxima.py)
     """
 
     at: int
@@ -81,13 +88,15 @@ class Problems:
     limits: Mapping[int, Tensor]
     slopes: Mapping[int, Tensor]
     multipliers: Mapping[int, Tensor]
+    left: Mapping[int, Tensor]
+    pulls: Mapping[int, Tensor]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def chosen(self, index: Tensor) -> Problems:
-        parts = ({k: v[index] for k, v in d.items()} for d in (self.limits, self.slopes, self.multipliers))
-        return Problems(self.at, self.rows[index], *parts)
+        parts = {name: {k: v[index] for k, v in getattr(self, name).items()} for name in PARTS}
+        return Problems(self.at, self.rows[index], **parts)
 
     @staticmethod
     def joined(parts: Sequence[Problems]) -> Problems:
@@ -95,14 +104,20 @@ class Problems:
             return {k: torch.cat([getattr(p, name)[k] for p in parts]) for k in getattr(parts[0], name)}
 
         rows = torch.cat([p.rows for p in parts])
-        return Problems(parts[0].at, rows, join("limits"), join("slopes"), join("multipliers"))
+        return Problems(parts[0].at, rows, **{name: join(name) for name in PARTS})
+
+    def without(self, i: int, boxes: Tensor, windows: Tensor, lost: Tensor) -> Problems:
+        """windows[k] of maximum i in boxes[k] without the taps that have lost, (k, taps)."""
+        left = self.left[i].clone()
+        left[boxes, :, windows] &= ~lost
+        return replace(self, left={**self.left, i: left})
 
     def cut(self, z: int, boxes: Tensor, cells: Tensor, point: float, side: int) -> Problems:
         """cells[k] of node z at a point in boxes[k]: what is at most the point (side 0), or at least (side 1)."""
         limits, end = self.limits[z].clone(), 1 - side
-        flat = limits.flatten(2)
+        each = limits.view(len(limits), 2, -1)
         nearer = torch.maximum if side else torch.minimum
-        flat[boxes, end, cells] = nearer(flat[boxes, end, cells], flat.new_tensor(point))
+        each[boxes, end, cells] = nearer(each[boxes, end, cells], each.new_tensor(point))
         return replace(self, limits={**self.limits, z: limits})
 
     def allowed(self, z: int) -> Ends:
@@ -147,6 +162,7 @@ class Bounder:
     kinked   function -> its input, for those with a kink inside the range of some cell
     points   input -> the kinks of the functions that read it, in order, as float32 numbers
     bent     of the convex ones with their only kink at 0, where they are 0: their slopes on both sides
+    maxima   those with a window that more than one tap may win
     """
 
     def __init__(self, forward: Forward) -> None:
@@ -160,6 +176,7 @@ class Bounder:
                 self.points[z] = tuple(sorted({*self.points.get(z, ()), *kinks(layer)}))
                 if (slopes := convex_slopes(layer)) is not None:
                     self.bent[i] = slopes
+        self.maxima = maxima(self.state)
         (self.output,) = self.graph.output_positions
         self.quick = Quick(self.state)
 
@@ -186,7 +203,10 @@ class Bounder:
                 multipliers[z] = torch.zeros(shape)
                 if i in self.bent:
                     slopes[i] = (high > -low).float().expand(shape).clone()
-        return Problems(at, rows, limits, slopes, multipliers)
+        below = {i: m for i, m in self.maxima.items() if i < at}
+        left = {i: m.inside.expand(len(rows), *m.inside.shape).clone() for i, m in below.items()}
+        pulls = {i: torch.zeros(v.shape) for i, v in left.items()}
+        return Problems(at, rows, limits, slopes, multipliers, left, pulls)
 
     # --- rigorous ---------------------------------------------------------------------------------------------------
 
@@ -196,6 +216,15 @@ class Bounder:
         least, most = problems.limits[z].to(low).unbind(1)
         return torch.maximum(low, least), torch.minimum(high, most)
 
+    def left(self, problems: Problems) -> dict[int, Tensor]:
+        """Of maxima that are cut: which taps may win, as layers take it."""
+        cut = {i: self.maxima[i] for i, v in problems.left.items() if bool((v != self.maxima[i].inside).any())}
+        return {i: m.shaped(problems.left[i]) for i, m in cut.items()}
+
+    def decided(self, problems: Problems) -> list[int]:
+        """Maxima with a window that a cut has left one tap of."""
+        return [i for i, v in problems.left.items() if bool(self.maxima[i].alone(v).any())]
+
     def slope(self, i: int, share: Tensor) -> Tensor:
         """The slope of a bent function's lower line, in float64."""
         left, right = self.bent[i]
@@ -204,11 +233,12 @@ class Bounder:
     def _state(self, problems: Problems) -> State:
         """The root's state with the problems' boxes and slopes."""
         ends = {**self.state.ends, **{z: self.ends(problems, z) for z in problems.limits}}
-        state = replace(self.state, ends=ends, kept_lines={})
+        state = replace(self.state, ends=ends, kept_lines={}, left=self.left(problems))
         for i, share in problems.slopes.items():
             layer = state.layers[i]
             assert isinstance(layer, Relaxed)
-            low, high = ends[self.kinked[i]]
+            fold = state.fold(i)
+            low, high = ends[self.kinked[i]] if fold is None else fold.joined(ends[self.kinked[i]])
             lines, is_open = layer.lines((low, high)), (low < 0) & (high > 0)
             below = torch.where(is_open, self.slope(i, share), lines.lower_slope)
             slack = 0.0 if self.bent[i] == (0, 1) else ledger.LINE * sum(map(abs, self.bent[i]))  # as rounded
@@ -220,53 +250,72 @@ class Bounder:
     def lower(self, problems: Problems) -> Tensor:
         """A lower bound per problem, rigorous for every float32 execution."""
         seeds = {problems.at: problems.rows.reshape(len(problems), 1, *self.graph.nodes[problems.at].shape)}
-        constant = problems.rows.new_zeros(len(problems))
+        pushed, constant = self._winners(problems, quantised(self._chosen(problems)[2]))
         for z in problems.cut_nodes:
             m = problems.multipliers[z].nan_to_num(0.0, 0.0, 0.0).clamp(*problems.allowed(z)).to(problems.rows)
-            seeds[z] = -m.unsqueeze(1)
             least, most = (end.to(m) for end in problems.offsets(z))
-            terms = (m.clamp(min=0) * least + m.clamp(max=0) * most).flatten(1)
-            own = self.state.own(z) * terms.abs().sum(1)
-            constant = _down(constant + _down(terms.sum(1) - own))
+            terms = flat(m.clamp(min=0) * least + m.clamp(max=0) * most)
+            sizes, offset = terms.abs().sum(1), torch.maximum(least.abs(), most.abs())
+            if z in pushed:  # the sum is rounded: it stands for another multiplier of the same sign
+                sizes = sizes + flat(pushed[z].abs() * offset).sum(1)
+            pushed[z] = pushed[z] + m if z in pushed else m
+            constant = _down(constant + _down(terms.sum(1) - self.state.own(z) * sizes))
+        seeds |= {z: -p.unsqueeze(1) for z, p in pushed.items()}
         lower: Tensor = backward(self._state(problems), seeds)[:, 0]
         lower = torch.where(constant == 0, lower, _down(lower + constant))
         if problems.at != self.output:  # a reference, which the subproblem is about
             return lower
         return lower - self.forward.slack(self.output, problems.rows[None])[0]
 
+    def _winners(self, problems: Problems, pulls: Mapping[int, Tensor]) -> tuple[dict[int, Tensor], Tensor]:
+        """What multipliers of winners push at the nodes that maxima read, and a constant, rounded down."""
+        pushed: dict[int, Tensor] = {}
+        constant = next(iter(pulls.values()), problems.rows).new_zeros(len(problems))
+        for i, b in pulls.items():
+            seeds, fixed, sizes = self.maxima[i].pulled(problems.left[i], b)
+            for s, seed in seeds.items():
+                shaped = -seed.reshape(len(problems), *self.graph.nodes[s].shape)
+                pushed[s] = pushed[s] + shaped if s in pushed else shaped
+            constant = _down(constant + _down(fixed - self.state.own(i) * sizes))
+        return pushed, constant
+
     # --- optimised --------------------------------------------------------------------------------------------------
 
     def lines(self, problems: Problems) -> QuickLines:
         """What stays fixed while slopes and multipliers are looked for."""
-        return self.quick.lines({z: self.ends(problems, z) for z in problems.limits}, self.bent)
+        return self.quick.lines({z: self.ends(problems, z) for z in problems.limits}, self.bent, self.left(problems))
 
     def estimate(
-        self,
-        problems: Problems,
-        lines: QuickLines,
-        slopes: Mapping[int, Tensor],
-        multipliers: Mapping[int, Tensor],
-        seen: dict[int, Tensor] | None = None,
+        self, problems: Problems, lines: QuickLines, chosen: Chosen | None = None, seen: dict[int, Tensor] | None = None
     ) -> Tensor:
-        """The bound in float32."""
-        lower = self.quick.lower(problems.at, problems.rows.float(), lines, slopes, multipliers, seen)
+        """The bound in float32, with the problems' own slopes and multipliers or other ones."""
+        slopes, multipliers, pulls = chosen or self._chosen(problems)
+        pushed, constant = self._winners(problems, pulls)
         for z, m in multipliers.items():
+            pushed[z] = pushed[z] + m if z in pushed else m
             if any(self.points[z]):
                 least, most = problems.offsets(z)
-                lower = lower + (m.clamp(min=0) * least + m.clamp(max=0) * most).flatten(1).sum(1)
-        return lower
+                constant = constant + flat(m.clamp(min=0) * least + m.clamp(max=0) * most).sum(1)
+        return self.quick.lower(problems.at, problems.rows.float(), lines, slopes, pushed, seen) + constant.float()
+
+    def _chosen(self, problems: Problems) -> Chosen:
+        """Slopes, multipliers and pulls that count: those of what is cut."""
+        multipliers = {z: problems.multipliers[z] for z in problems.cut_nodes}
+        return dict(problems.slopes), multipliers, {i: problems.pulls[i] for i in self.decided(problems)}
 
     def optimised(self, problems: Problems, steps: int, targets: Tensor) -> tuple[Problems, Tensor]:
         """Better slopes and multipliers, and their rigorous bounds; stops when every bound reaches its target."""
-        lines, allowed = self.lines(problems), {z: problems.allowed(z) for z in problems.cut_nodes}
-        slopes = {k: v.clone().requires_grad_(True) for k, v in problems.slopes.items()}
-        multipliers = {z: problems.multipliers[z].clone().requires_grad_(True) for z in allowed}
-        adam = Adam([*slopes.values(), *multipliers.values()], RATE, DECAY)
+        lines = self.lines(problems)
+        slopes, multipliers, pulls = chosen = tuple(
+            {k: v.clone().requires_grad_(True) for k, v in some.items()} for some in self._chosen(problems)
+        )
+        allowed = {z: problems.allowed(z) for z in multipliers}
+        adam = Adam([v for some in chosen for v in some.values()], RATE, DECAY)
         best, kept = torch.full((len(problems),), -torch.inf), problems
         for step in range(steps + 1):
-            lower = self.estimate(problems, lines, slopes, multipliers)
+            lower = self.estimate(problems, lines, (slopes, multipliers, pulls))
             better = lower.detach() > best
-            best, kept = torch.where(better, lower.detach(), best), _better(kept, slopes, multipliers, better)
+            best, kept = torch.where(better, lower.detach(), best), _better(kept, chosen, better)
             nothing_moves = not lower.requires_grad  # no function is bent, or all of them stand in a max_pool's lines
             if step == steps or nothing_moves or bool((best > targets + MARGIN).all()):
                 break
@@ -276,19 +325,24 @@ class Bounder:
                     v.clamp_(0, 1)
                 for z, v in multipliers.items():
                     v.clamp_(*allowed[z])
+                for v in pulls.values():
+                    v.clamp_(min=0)
         return kept, self.lower(kept)
 
 
 MARGIN = 1e-4  # float32 bounds this far above their target are taken for proven, to be checked by the rigorous one
 
 
-def _better(kept: Problems, slopes: Mapping[int, Tensor], multipliers: Mapping[int, Tensor], where: Tensor) -> Problems:
-    def merge(old: Mapping[int, Tensor], new: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        mask = {k: where.view(-1, *(1,) * (v.ndim - 1)) for k, v in new.items()}
-        return {k: torch.where(mask[k], new[k].detach(), v) if k in new else v for k, v in old.items()}
+def _better(kept: Problems, chosen: Sequence[Mapping[int, Tensor]], where: Tensor) -> Problems:
+    """The problems with other slopes, multipliers and pulls, where these are better."""
+    everywhere = bool(where.all())
 
-    if bool(where.all()):
-        taken = ({k: new[k].detach().clone() if k in new else v for k, v in old.items()}
-                 for old, new in ((kept.slopes, slopes), (kept.multipliers, multipliers)))  # fmt: skip
-        return Problems(kept.at, kept.rows, kept.limits, *taken)
-    return Problems(kept.at, kept.rows, kept.limits, merge(kept.slopes, slopes), merge(kept.multipliers, multipliers))
+    def merged(old: Tensor, new: Tensor) -> Tensor:
+        new = new.detach()
+        return new.clone() if everywhere else torch.where(where.view(-1, *(1,) * (new.ndim - 1)), new, old)
+
+    slopes, multipliers, pulls = (
+        {k: merged(v, new[k]) if k in new else v for k, v in old.items()}
+        for old, new in zip((kept.slopes, kept.multipliers, kept.pulls), chosen, strict=True)
+    )
+    return replace(kept, slopes=slopes, multipliers=multipliers, pulls=pulls)

@@ -1,0 +1,87 @@
+"""A convolution or matrix product that is multiplied out into several cells is computed by nobody.
+
+Each of these cells may read other copies of what it reads: y0 - y1 of two equal cells is then not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from executor import Setting, execute
+from program import Program
+from specgrad.bounds import certify
+from specgrad.bounds.linear.network import Forward
+from specgrad.bounds.search.prove import prove
+from specgrad.proof import replay
+from specgrad.proof.certificate import check
+from specgrad.properties.property import Alternative, Case, Property
+
+ONE, TWO, BIG = np.ones((1, 1), np.float32), np.ones((2, 1), np.float32), np.float32([1e6])
+
+
+def copied(x: Any) -> Any:
+    """A value that two readers see in two roundings: as (x + 1e6) - 1e6, or with the constants folded to 0."""
+    return sg.relu(sg.sub(sg.add(sg.linear(ONE, None, x), BIG), BIG))
+
+
+def once(x: Any) -> Any:
+    return sg.linear(ONE, None, x)
+
+
+NETWORKS: dict[str, tuple[int, Callable[[Any], Any]]] = {
+    "two products": (1, lambda x: sg.linear(TWO, None, once(copied(x)))),
+    "a sum between": (1, lambda x: sg.linear(TWO, None, sg.add(once(copied(x)), np.float32([0.5])))),
+    "three products": (1, lambda x: sg.linear(TWO, None, once(once(copied(x))))),
+    "windows that overlap": (
+        1,
+        lambda x: sg.avg_pool(sg.linear(np.ones((3, 1), np.float32), None, copied(x)), (2,), stride=1),
+    ),
+    "repeated": (3, lambda x: sg.broadcast(sg.linear(np.float32([[1, 1e6, -1e6]]), None, x), (2,))),
+}
+
+
+def stays_above(cells: int, limit: Fraction) -> Property:
+    """y0 - y1 > limit for x from 1/2 to 1."""
+    ends = (Fraction(1, 2),) * cells, (Fraction(1),) * cells
+    return Property(cells, 2, (Case(*ends, (Alternative(np.array([[1.0, -1.0]]), (limit,)),)),))
+
+
+def least(graph: sg.Graph, cells: int, runs: int = 800) -> Fraction:
+    """The least y0 - y1 of some executions."""
+    program, rng, found = Program(graph), Random(1), []
+    for _ in range(runs):
+        x = np.float32([rng.uniform(0.5, 1) for _ in range(cells)])
+        versions = execute(program, [x], Setting(), rng).values[graph.output_positions[0]]
+        found += [Fraction(y[0]) - Fraction(y[1]) for y in versions]
+    return min(found)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_execution_that_multiplies_out_is_below_what_holds(name: str) -> None:
+    cells, network = NETWORKS[name]
+    graph = sg.trace(network, (cells,))
+    seen = least(graph, cells)
+    assert seen < Fraction(-1, 1000)
+    assert certify(graph, stays_above(cells, seen), seconds=2).verdict != "holds"
+    far = stays_above(cells, Fraction(-20))  # and not everything is refused
+    assert certify(graph, far, seconds=60).verdict == "holds"
+    proof = prove(graph, far, seconds=60)
+    assert check(proof.text, proof.packed, graph, far).margin < 20 + seen
+
+
+def test_one_value_for_all_cells_is_a_mistake_that_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells, network = NETWORKS["two products"]
+    graph = sg.trace(network, (cells,))
+    claim = stays_above(cells, least(graph, cells))
+    monkeypatch.setattr(Forward, "_readers", lambda self, node: 1)
+    monkeypatch.setattr(replay, "spread", lambda node, size: 1)
+    assert certify(graph, claim, seconds=60).verdict == "holds"
+    proof = prove(graph, claim, seconds=60)
+    assert check(proof.text, proof.packed, graph, claim).margin > 0

@@ -1,0 +1,513 @@
+"""A second checker of certificates, written from docs/reference/certificate.md alone: slow, exact, no line of ours.
+
+    python tests/proof/second_checker.py net.json certificate.json
+
+net.json is the saved graph, with its .safetensors beside it. It answers "valid", with the margins, or why not. All
+numbers are fractions; ranges and slopes of its own are rounded outward to some binary places, so that they stay short.
+Where the page leaves something open it takes the reading that proves less. It has relu, max_pool, linear operators.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from second_network import (
+    CHOICE,
+    LARGEST,
+    LAYOUT,
+    ONE,
+    TINY,
+    ZERO,
+    Network,
+    RefusedError,
+    canonical,
+    digest,
+    down,
+    entries,
+    fraction,
+    read_arrays,
+    require,
+    up,
+)
+
+# --- errors, ranges, bounds -------------------------------------------------------------------------------------------
+
+
+Ends = list[tuple[Fraction, Fraction]]
+
+
+class Box:
+    """A network on the whole box: ranges of references, their errors, and how far values are apart from them."""
+
+    def __init__(
+        self, net: Network, low: Any, high: Any, arithmetic: Any, tighten: list[int], lines: Any = None
+    ) -> None:
+        self.net, self.fused, self.lines = net, arithmetic["execution"] == "fused", lines or {}
+        self.unit = Fraction(1, 2**24 if arithmetic["rounding"] == "nearest" else 2**23)
+        count = len(net.nodes)
+        self.error: list[list[Fraction]] = [[] for _ in range(count)]
+        self.apart: list[list[Fraction]] = [[] for _ in range(count)]
+        self.off: list[list[Fraction]] = [[] for _ in range(count)]  # what a merged sum reads, from the reference
+        self.drift: list[list[Fraction]] = [[] for _ in range(count)]  # what is read after the last stored result
+        self.size: list[list[Fraction]] = [[] for _ in range(count)]
+        self.wide: list[list[Fraction]] = [[] for _ in range(count)]
+        self.flat: list[list[frozenset[Any]]] = [[] for _ in range(count)]
+        self.above: list[frozenset[int]] = [frozenset()] * count  # nodes of the region, this one among them
+        self.ranges: list[Ends] = []
+        box = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(low.flat, high.flat, strict=True)]
+        ranges = self.narrowed(box, [], tighten, None)
+        require(ranges is not None, "a range of the whole box is empty")
+        self.ranges = ranges or []
+
+    def errors(self, i: int, ranges: list[Ends]) -> None:
+        """Of a node whose arguments are done."""
+        node, nodes = self.net.nodes[i], self.net.nodes
+        if node.kind == "input":
+            self.error[i], self.apart[i] = [ZERO] * node.size, [ZERO] * node.size
+        elif node.kind in ("relu", "max"):
+            read = self.apart[node.argument]
+            passed = read if node.kind == "relu" else [max([read[c] for _, c in t], default=ZERO) for t in node.taps]
+            lost = [p + CHOICE for p in passed]
+            self.error[i], self.apart[i] = ([ZERO] * node.size, lost) if self.fused else (lost, [ZERO] * node.size)
+        elif node.kind == "linear":
+            inside = [self.fused and nodes[a].kind == "linear" for a in range(len(nodes))]
+            largest = {
+                a: [max(abs(lo), abs(hi)) + d for (lo, hi), d in zip(ranges[a], self.apart[a], strict=True)]
+                for a in self.read(i)
+            }
+            self.above[i] = frozenset({i}).union(*(self.above[a] for a in self.read(i) if inside[a]))
+            for terms, fixed in zip(node.sums, node.constants, strict=True):
+                self.size[i].append(
+                    abs(fixed) + sum(abs(f) * (self.size[a][c] if inside[a] else largest[a][c]) for a, c, f, _ in terms)
+                )
+                self.wide[i].append(
+                    max(ONE, abs(fixed))
+                    + sum(w * (self.wide[a][c] if inside[a] else max(ONE, largest[a][c])) for a, c, _, w in terms)
+                )
+                known = [self.flat[a][c] if inside[a] else frozenset({(a, c)}) for a, c, _, _ in terms]
+                self.flat[i].append(frozenset({(i, "bias")} if fixed else ()).union(*known))
+                self.off[i].append(
+                    sum((abs(f) * (self.off[a][c] if inside[a] else self.apart[a][c]) for a, c, f, _ in terms), ZERO)
+                )
+                self.drift[i].append(
+                    sum((abs(f) * (self.drift[a][c] if inside[a] else self.apart[a][c]) for a, c, f, _ in terms), ZERO)
+                )
+            e = self.rounding(i)
+            self.error[i] = [up(v) for v in (self.off[i] if node.stored else [ZERO] * node.size)] if self.fused else e
+            if node.stored:  # computed once; a reader that merges it reads other copies
+                self.off[i], self.drift[i] = [2 * v for v in self.off[i]], [ZERO] * node.size
+            self.apart[i] = (
+                [up(a + b) for a, b in zip(e, self.drift[i], strict=True)] if self.fused else [ZERO] * node.size
+            )
+
+    def read(self, i: int) -> set[int]:
+        node = self.net.nodes[i]
+        return {node.argument} if node.argument >= 0 else {a for terms in node.sums for a, *_ in terms}
+
+    def rounding(self, i: int) -> list[Fraction]:
+        """e of every cell, with R = n + 2 for a sum with its bias, and elsewhere a count that is surely not."""
+        nodes = self.net.nodes
+        long = {a: max(map(len, nodes[a].sums)) for a in self.above[i] if not self.is_layout(a)}
+        others = [a for a in long if nodes[a].stored or long[a] > 1 or nodes[a].op not in ("add", "sub")]
+        if not long:
+            r = 0
+        elif len(long) == 1:
+            r = max(long.values()) + any(nodes[i].constants)
+        elif len(others) <= 1 and len(long) == 2:
+            r = max(long.values()) + 2
+        else:
+            r = sum(2 * n + 2 for n in long.values()) + max(map(len, self.flat[i]))
+        require(r * self.unit < 1, "too many roundings")
+        gamma, found = r * self.unit / (1 - r * self.unit), []
+        for size, wide in zip(self.size[i], self.wide[i], strict=True):
+            require(wide * (1 + gamma) <= LARGEST, f"node {i} may overflow")
+            found.append(up(gamma * size + 2 * (2 * r + 1) * wide * TINY) if long else ZERO)
+        return found
+
+    def is_layout(self, i: int) -> bool:
+        return self.net.nodes[i].op in LAYOUT
+
+    def interval(self, i: int, ranges: list[Ends]) -> Ends:
+        node = self.net.nodes[i]
+        if node.kind == "relu":
+            ends = [(max(ZERO, lo), max(ZERO, hi)) for lo, hi in ranges[node.argument]]
+        elif node.kind == "max":
+            read = ranges[node.argument]
+            ends = [
+                (max([read[c][0] for _, c in t], default=ZERO), max([read[c][1] for _, c in t], default=ZERO))
+                for t in node.taps
+            ]
+        else:
+            ends = []
+            for terms, fixed in zip(node.sums, node.constants, strict=True):
+                both = [sorted((f * ranges[a][c][0], f * ranges[a][c][1])) for a, c, f, _ in terms]
+                ends.append((fixed + sum(b[0] for b in both), fixed + sum(b[1] for b in both)))
+        return [(down(lo - e), up(hi + e)) for (lo, hi), e in zip(ends, self.error[i], strict=True)]
+
+    def narrowed(self, box: Ends, cuts: Any, tighten: list[int], root: list[Ends] | None) -> list[Ends] | None:
+        """Ranges of all nodes on a part of the box, or nothing where one is empty."""
+        ranges: list[Ends] = []
+        for i, node in enumerate(self.net.nodes):
+            if root is None:
+                self.errors(i, ranges)
+            kept = root is not None and node.kind == "linear"  # linear nodes keep the whole box's range until narrowed
+            ends = box if node.kind == "input" else [] if node.kind == "constant" else self.interval(i, ranges)
+            if root is not None and kept:
+                ends = [*root[i]]
+            elif root is not None:
+                ends = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(ends, root[i], strict=True)]
+            for position, cell, side, point in cuts:
+                if position == i:
+                    lo, hi = ends[cell]
+                    ends[cell] = (max(lo, point), hi) if side > 0 else (lo, min(hi, point))
+            ranges.append(ends)
+            if any(lo > hi for lo, hi in ends):
+                return None
+            if i in tighten:
+                window = any(n.kind == "max" and n.argument == i for n in self.net.nodes)
+                for c, (lo, hi) in enumerate(ends):
+                    if window or lo < 0 < hi:
+                        least = self.lower({i: {c: ONE}}, ZERO, ranges)
+                        most = -self.lower({i: {c: -ONE}}, ZERO, ranges)
+                        ends[c] = max(lo, down(least)), min(hi, up(most))
+                        if ends[c][0] > ends[c][1]:
+                            return None
+        return ranges
+
+    def lower(
+        self, forms: dict[int, dict[int, Fraction]], total: Fraction, ranges: list[Ends], slopes: Any = None
+    ) -> Fraction:
+        """A lower bound of total + sum of coefficients times references, from the last node back to the inputs."""
+        forms = {i: dict(form) for i, form in forms.items()}
+        while forms:
+            i = max(forms)
+            form, node = forms.pop(i), self.net.nodes[i]
+            for cell, a in form.items():
+                if node.kind == "input":
+                    total += min(a * ranges[i][cell][0], a * ranges[i][cell][1])
+                    continue
+                total -= abs(a) * self.error[i][cell]
+                if node.kind == "linear":
+                    terms, fixed = [(p, c, f) for p, c, f, _ in node.sums[cell]], node.constants[cell]
+                else:
+                    line = self.relu_line if node.kind == "relu" else self.max_line
+                    terms, fixed = line(i, cell, a > 0, ranges, slopes)
+                total += a * fixed
+                for p, c, f in terms:
+                    if f:
+                        before = forms.setdefault(p, {})
+                        before[c] = before.get(c, ZERO) + a * f
+        return total
+
+    def relu_line(self, i: int, cell: int, below: bool, ranges: list[Ends], slopes: Any) -> Any:
+        x = self.net.nodes[i].argument
+        lo, hi = ranges[x][cell]
+        if lo >= 0:
+            return [(x, cell, ONE)], ZERO
+        if hi <= 0:
+            return [], ZERO
+        if i in self.lines:
+            s = Fraction(int(self.lines[i][0 if below else 1].flat[cell]), 1024)
+        elif below:
+            s = Fraction(int(slopes[i].flat[cell]), 1024) if slopes and i in slopes else Fraction(int(hi > -lo))
+        else:
+            s = up(hi / (hi - lo), 40)
+        require(s >= 0 and (s <= 1 or not below), f"a slope of relu {i} is no slope of a line")
+        return [(x, cell, s)], ZERO if below else max(-s * lo, hi - s * hi)
+
+    def max_line(self, i: int, cell: int, below: bool, ranges: list[Ends], slopes: Any) -> Any:
+        node = self.net.nodes[i]
+        taps = node.taps[cell]
+        if not taps:
+            return [], ZERO
+        ends = {c: ranges[node.argument][c] for _, c in taps}
+        if i in self.lines:
+            given = self.lines[i][0 if below else 1].reshape(-1, node.size)[:, cell]
+            s = {c: Fraction(int(given[t]), 1024) for t, c in taps}
+            inside = {t for t, _ in taps}
+            require(all(v >= 0 for v in s.values()) and len(s) == len(taps), f"a slope of max_pool {i} is negative")
+            require(not below or sum(s.values()) == 1, f"lower slopes of max_pool {i} do not sum to 1")
+            require(
+                all(t in inside or given[t] == 0 or not below for t in range(len(given))),
+                f"a slope of padding in max_pool {i}",
+            )
+        else:
+            best = max(ends, key=lambda c: ends[c][0])
+            beyond = max([ZERO, *(ends[c][1] - ends[best][0] for c in ends if c != best)])
+            most = max(hi for _, hi in ends.values())
+            flat = not below and 2 * most <= sum(ends[best]) + 2 * beyond
+            s = {c: Fraction(int(c == best and not flat)) for c in ends}
+        terms = [(node.argument, c, v) for c, v in s.items()]
+        if below:
+            return terms, ZERO
+        each = [
+            max((1 - s[c]) * ends[c][1], (1 - s[c]) * ends[c][0]) - sum(s[d] * ends[d][0] for d in ends if d != c)
+            for c in ends
+        ]
+        return terms, max(each)
+
+    def margin(
+        self, rows: Any, limits: Any, weights: Any, ranges: list[Ends], bent: Any = (), slopes: Any = None
+    ) -> Fraction:
+        """A lower bound of w.(rows.y - limits) less multipliers times what is >= 0 on the part."""
+        out, total = self.net.output, ZERO
+        forms: dict[int, dict[int, Fraction]] = {out: {}}
+        for c in range(self.net.nodes[out].size):
+            a = Fraction(sum(int(w) * row[c] for w, row in zip(weights, rows, strict=True)))
+            forms[out][c], total = a, total - abs(a) * self.apart[out][c]
+        total -= sum((int(w) * v for w, v in zip(weights, limits, strict=True)), ZERO)
+        for (position, cell, side, point), b in bent:
+            form = forms.setdefault(position, {})
+            form[cell] = form.get(cell, ZERO) - b * side
+            low, high = ranges[position][cell]
+            total += b * max(low, point) if side > 0 else -b * min(high, point)
+        return self.lower(forms, total, ranges, slopes)
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Leaf:
+    box: Ends
+    cuts: list[tuple[int, int, int, Fraction]]  # node, cell, side, point
+    parts: list[int]  # from the root down
+
+
+def cover(net: Network, box: Ends, nodes: Iterable[int], cells: list[int], points: Any) -> list[Leaf]:
+    """Leaves of the tree, which hold every execution on the box."""
+    stack, leaves, used = [Leaf(box, [], [])], [], 0
+    for part, i in enumerate(nodes):
+        require(bool(stack), "parts are left over")
+        at = stack.pop()
+        at = Leaf(at.box, at.cuts, [*at.parts, part])
+        if i == -1:
+            leaves.append(at)
+            continue
+        require(0 <= i < len(net.nodes) and used < len(cells), "a cut of no node, or without its cell")
+        cell, p, node = cells[used], points[used], net.nodes[i]
+        used += 1
+        require(
+            0 <= cell < node.size and bool(np.isfinite(p)) and node.kind != "constant",
+            "a cut of no cell, or at no number",
+        )
+        point = Fraction(float(p))
+        if node.kind == "input":
+            low, high = at.box[cell]
+            require(low <= point < high, "a cut of an input outside its part")
+            after = Fraction(float(np.nextafter(np.float32(p), np.float32(np.inf))))
+            sides = [[*at.box], [*at.box]]
+            sides[0][cell], sides[1][cell] = (low, point), (after, high)
+            stack += [Leaf(sides[1], at.cuts, at.parts), Leaf(sides[0], at.cuts, at.parts)]
+        else:
+            stack += [Leaf(at.box, [*at.cuts, (i, cell, side, point)], at.parts) for side in (1, -1)]
+    require(not stack and used == len(cells), "parts are missing, or cuts are left over")
+    return leaves
+
+
+class Certificate:
+    def __init__(self, net: Network, text: bytes, packed: bytes) -> None:
+        self.net, self.arrays = net, read_arrays(packed)
+        require(len(text) <= 1 << 24 and text.isascii(), "the text is too long or not ASCII")
+        data = json.loads(text)
+        require(canonical(data) + b"\n" == text, "the text is not canonical")
+        entries(data, "format version network arithmetic cases arrays digest", "the certificate")
+        require(data["format"] == "specgrad-certificate" and data["version"] in (2, 3), "another format or version")
+        self.version, self.arithmetic = data["version"], data["arithmetic"]
+        sealed = data.pop("digest")
+        require(
+            digest(canonical(data) + b"\n") == sealed or digest(canonical(data)) == sealed,
+            "the digest of the text does not fit",
+        )
+        require(data["arrays"] == digest(packed), "the digest of the arrays does not fit")
+        require(data["network"] == net.digest, "it is about another network")
+        entries(self.arithmetic, "dtype operands accumulate execution depth rounding flush", "arithmetic")
+        usual = {"dtype": "float32", "operands": None, "accumulate": None, "depth": None, "flush": True}
+        require(
+            all(self.arithmetic[k] == v and type(self.arithmetic[k]) is type(v) for k, v in usual.items()),
+            "another arithmetic",
+        )
+        require(
+            self.arithmetic["execution"] in ("fused", "node") and self.arithmetic["rounding"] in ("nearest", "any"),
+            "another arithmetic",
+        )
+        self.cases = data["cases"]
+        require(isinstance(self.cases, list) and len(self.cases) > 0, "no cases")
+
+    def array(self, name: Any, dtype: str, shape: Any = None) -> Any:
+        require(isinstance(name, str) and name in self.arrays, f"no array {str(name)[:40]}")
+        value = self.arrays[name]
+        require(
+            value.dtype == np.dtype(dtype) and (shape is None or value.shape == tuple(shape)),
+            f"array {name} has another type or shape",
+        )
+        return value
+
+    def check(self) -> list[list[Fraction]]:
+        """The least margin of every alternative of every case; each is above 0."""
+        return [self.case(case) for case in self.cases]
+
+    def case(self, case: Any) -> list[Fraction]:
+        entries(case, "low high alternatives" + " trees" * (self.version == 3), "a case")
+        shape = self.net.nodes[self.net.input].shape
+        low, high = (self.array(case[k], "<f4", shape) for k in ("low", "high"))
+        require(bool(np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()), "no box")
+        alternatives, margins = case["alternatives"], {}
+        require(isinstance(alternatives, list) and len(alternatives) > 0, "no alternatives")
+        for k, each in enumerate(alternatives):
+            keys = (
+                "rows limits tree"
+                if self.version == 3 and "tree" in each
+                else "rows limits weights slopes tighten pieces"
+            )
+            entries(each, keys, "an alternative")
+            outputs = self.net.nodes[self.net.output].size
+            rows = each["rows"]
+            require(
+                isinstance(rows, list) and len(rows) > 0 and len(rows) == len(each["limits"]), "rows without limits"
+            )
+            require(
+                all(len(r) == outputs and all(type(v) is int and abs(v) <= 2**53 for v in r) for r in rows), "no rows"
+            )
+            each["limits"] = [fraction(v) for v in each["limits"]]
+            if "tree" not in each:
+                margins[k] = self.whole(low, high, each)
+        trees = case.get("trees", [])
+        for t, tree in enumerate(trees):
+            mine = [
+                k
+                for k, each in enumerate(alternatives)
+                if "tree" in each and type(each["tree"]) is int and each["tree"] == t
+            ]
+            require(len(mine) > 0, "a tree that no alternative has")
+            margins.update(zip(mine, self.tree(low, high, tree, [alternatives[k] for k in mine]), strict=True))
+        require(len(margins) == len(alternatives), "an alternative without a proof")
+        require(all(m > 0 for m in margins.values()), f"a margin is not positive: {float(min(margins.values()))}")
+        return [margins[k] for k in range(len(alternatives))]
+
+    def tightened(self, data: Any) -> list[int]:
+        require(
+            isinstance(data, list) and all(type(i) is int and 0 <= i < len(self.net.nodes) for i in data),
+            "tighten is no list of nodes",
+        )
+        require(len(set(data)) == len(data) and data == sorted(data), "tighten names a node twice, or in another order")
+        require(
+            all(self.net.nodes[i].kind not in ("input", "constant") for i in data),
+            "tighten names a node that is not computed",
+        )
+        return data
+
+    def whole(self, low: Any, high: Any, each: Any) -> Fraction:
+        require(not each["pieces"], "vectors of pieces: the page does not say what they mean")
+        weights, lines = each["weights"], {}
+        require(
+            len(weights) == len(each["rows"]) and all(type(w) is int and w >= 0 for w in weights) and any(weights),
+            "no weights",
+        )
+        for key, names in each["slopes"].items():
+            require(key.isdecimal() and int(key) < len(self.net.nodes), "slopes of no node")
+            node = self.net.nodes[int(key)]
+            require(
+                node.kind in ("relu", "max") and isinstance(names, list) and len(names) == 2,
+                "slopes of no relu or max_pool",
+            )
+            found = [self.array(name, "<i2") for name in names]
+            require(
+                all(
+                    a.shape[-len(node.shape) :] == node.shape and a.ndim == len(node.shape) + (node.kind == "max")
+                    for a in found
+                ),
+                "slopes of another shape",
+            )
+            lines[int(key)] = found
+        box = Box(self.net, low, high, self.arithmetic, self.tightened(each["tighten"]), lines)
+        return box.margin(each["rows"], each["limits"], weights, box.ranges)
+
+    def tree(self, low: Any, high: Any, tree: Any, alternatives: list[Any]) -> list[Fraction]:
+        entries(tree, "nodes cells points weights multipliers changed slopes tighten narrow", "a tree")
+        require(type(tree["narrow"]) is int and tree["narrow"] in (0, 1), "narrow is 0 or 1")
+        numbers = {
+            k: ([] if tree[k] is None else self.array(tree[k], "<i4").ravel().tolist())
+            for k in ("nodes", "cells", "multipliers", "changed")
+        }
+        points = [] if tree["points"] is None else list(self.array(tree["points"], "<f4").ravel())
+        require(len(points) == len(numbers["cells"]), "points and cells differ in number")
+        tighten = self.tightened(tree["tighten"])
+        root = Box(self.net, low, high, self.arithmetic, tighten)
+        leaves = cover(self.net, root.ranges[self.net.input], numbers["nodes"], numbers["cells"], points)
+        rows = sum(len(each["rows"]) for each in alternatives)
+        weights = self.array(tree["weights"], "<i4", (len(leaves), rows))
+        require(
+            sum(len(alternatives) * len(leaf.cuts) for leaf in leaves) == len(numbers["multipliers"])
+            or not numbers["multipliers"],
+            "another number of multipliers",
+        )
+        require(
+            all(b >= 0 for b in numbers["multipliers"]) and bool((weights >= 0).all()),
+            "a weight or multiplier is negative",
+        )
+        changed, slopes = numbers["changed"], {}
+        require(
+            changed == sorted(set(changed)) and all(0 <= p < len(numbers["nodes"]) for p in changed),
+            "changed names no parts in order",
+        )
+        for key, name in tree["slopes"].items():
+            require(
+                key.isdecimal() and int(key) < len(self.net.nodes) and self.net.nodes[int(key)].kind == "relu",
+                "slopes of no relu",
+            )
+            slopes[int(key)] = self.array(
+                name, "<i2", (len(changed), len(alternatives), *self.net.nodes[int(key)].shape)
+            )
+            require(bool(((slopes[int(key)] >= 0) & (slopes[int(key)] <= 1024)).all()), "a slope is not from 0 to 1024")
+        margins: list[list[Fraction]] = [[] for _ in alternatives]
+        at = 0
+        for leaf, weight in zip(leaves, weights, strict=True):
+            ranges = root.narrowed(leaf.box, leaf.cuts, tighten if tree["narrow"] else [], root.ranges)
+            own = [changed.index(p) for p in leaf.parts if p in changed]
+            first = 0
+            for k, each in enumerate(alternatives):
+                bent, used = [], weight[first : first + len(each["rows"])]
+                first += len(each["rows"])
+                require(bool(used.any()), "weights of a leaf are all 0")
+                if numbers["multipliers"]:
+                    bent = [
+                        (cut, Fraction(b, 2**20))
+                        for cut, b in zip(leaf.cuts, numbers["multipliers"][at : at + len(leaf.cuts)], strict=True)
+                    ]
+                    at += len(leaf.cuts)
+                if ranges is not None:
+                    mine = {i: s[own[-1], k] for i, s in slopes.items()} if own else None
+                    margins[k].append(root.margin(each["rows"], each["limits"], used.tolist(), ranges, bent, mine))
+        require(bool(margins[0]), "no leaf holds an execution")
+        return [min(each) for each in margins]
+
+
+def checked(net: Network, text: bytes, packed: bytes) -> list[list[Fraction]]:
+    """Margins per case and alternative, or RefusedError."""
+    try:
+        return Certificate(net, text, packed).check()
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, struct.error, OverflowError) as error:
+        raise RefusedError(f"not a certificate: {type(error).__name__}: {error}") from error
+
+
+def load(path: Path) -> tuple[bytes, bytes]:
+    arrays = path.with_suffix(".safetensors")
+    return path.read_bytes(), arrays.read_bytes() if arrays.exists() else b""
+
+
+if __name__ == "__main__":
+    try:
+        found = checked(Network(*load(Path(sys.argv[1]))), *load(Path(sys.argv[2])))
+        print("valid: margins", [[float(m) for m in case] for case in found])
+    except RefusedError as why:
+        sys.exit(f"refused: {why}")
