@@ -20,9 +20,8 @@ import torch
 from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
 from ...proof.execution import executions
-from ...proof.numbers import ReplayError
 from ...proof.splits import Excluded as ProvenLeaf
-from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
+from ...proof.splits import Leaf, TreeProof, arrays_of, leaves, taps_of
 from ...proof.tree import Cut, Tree
 from ...properties.property import Case, as_float
 from ...scalar import Array
@@ -76,8 +75,6 @@ class TreeProver:
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
-        if any(cut is not None and cut.tap is not None for cut in tree.cuts):
-            raise ReplayError("the search divided by winners of a maximum, and certificates have no such cuts")
         hints: dict[int, Hint] = {}
         tree, proven, anew = deepcopy(tree), dict[int, tuple[Fraction, ...] | None](), set[int]()
         worst: OpenLeafError | None = None
@@ -128,8 +125,9 @@ class TreeProver:
     ) -> TreeProof:
         """A tree with what is known of its leaves, which have other names; enters hints for those asked about."""
         arrays = arrays_of(tree)
+        bare = TreeProof(*arrays, NOTHING, taps=taps_of(tree))
         parts = [part for part, cut in tree.preorder() if cut is None]
-        every = dict(zip(parts, leaves(self.graph, *self.box, TreeProof(*arrays, NOTHING)), strict=True))
+        every = dict(zip(parts, leaves(self.graph, *self.box, bare), strict=True))
         fresh = [part for part in parts if names[part] in asked and names[part] not in hints]
         for k in range(0, len(fresh), self.boxes.batch):
             some = fresh[k : k + self.boxes.batch]
@@ -147,6 +145,7 @@ class TreeProver:
             np.array([number for number, _ in changed], np.int32),
             {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
             np.array([number for number, (part, _) in enumerate(tree.preorder()) if names[part] in anew], np.int32),
+            taps_of(tree),
         )
 
     def _blank(self, leaf: Leaf) -> Hint:
