@@ -76,5 +76,5 @@ class Stairs(Cell):
         super().__init__(position, node, sources)
         self.tiny = tiny
 
-    def lines(self, ends: Ends) -> Lines:
+    def lines(self, ends: Ends, left: Tensor | None = None) -> Lines:
         return stairs(self.node.op, *ends, self.tiny)
