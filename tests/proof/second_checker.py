@@ -280,7 +280,7 @@ class Box:
 class Leaf:
     box: Ends
     cuts: list[tuple[int, int, int, Fraction]]  # node, cell, side, point
-    parts: list[int]  # from the root down
+    parts: list[tuple[int, Ends]]  # from the root down, with their boxes
 
 
 def cover(net: Network, box: Ends, nodes: Iterable[int], cells: list[int], points: Any) -> list[Leaf]:
@@ -289,7 +289,7 @@ def cover(net: Network, box: Ends, nodes: Iterable[int], cells: list[int], point
     for part, i in enumerate(nodes):
         require(bool(stack), "parts are left over")
         at = stack.pop()
-        at = Leaf(at.box, at.cuts, [*at.parts, part])
+        at = Leaf(at.box, at.cuts, [*at.parts, (part, at.box)])
         if i == -1:
             leaves.append(at)
             continue
@@ -433,17 +433,17 @@ class Certificate:
         return box.margin(each["rows"], each["limits"], weights, box.ranges)
 
     def tree(self, low: Any, high: Any, tree: Any, alternatives: list[Any]) -> list[Fraction]:
-        entries(tree, "nodes cells points weights multipliers changed slopes tighten narrow", "a tree")
+        entries(tree, "nodes cells points weights multipliers changed slopes tighten narrow anew", "a tree")
         require(type(tree["narrow"]) is int and tree["narrow"] in (0, 1), "narrow is 0 or 1")
         numbers = {
             k: ([] if tree[k] is None else self.array(tree[k], "<i4").ravel().tolist())
-            for k in ("nodes", "cells", "multipliers", "changed")
+            for k in ("nodes", "cells", "multipliers", "changed", "anew")
         }
         points = [] if tree["points"] is None else list(self.array(tree["points"], "<f4").ravel())
         require(len(points) == len(numbers["cells"]), "points and cells differ in number")
         tighten = self.tightened(tree["tighten"])
-        root = Box(self.net, low, high, self.arithmetic, tighten)
-        leaves = cover(self.net, root.ranges[self.net.input], numbers["nodes"], numbers["cells"], points)
+        whole = Box(self.net, low, high, self.arithmetic, tighten)
+        leaves = cover(self.net, whole.ranges[self.net.input], numbers["nodes"], numbers["cells"], points)
         rows = sum(len(each["rows"]) for each in alternatives)
         weights = self.array(tree["weights"], "<i4", (len(leaves), rows))
         require(
@@ -460,6 +460,11 @@ class Certificate:
             changed == sorted(set(changed)) and all(0 <= p < len(numbers["nodes"]) for p in changed),
             "changed names no parts in order",
         )
+        anew, roots = numbers["anew"], dict[int, Box]()
+        require(
+            anew == sorted(set(anew)) and all(0 <= p < len(numbers["nodes"]) for p in anew),
+            "anew names no parts in order",
+        )
         for key, name in tree["slopes"].items():
             require(
                 key.isdecimal() and int(key) < len(self.net.nodes) and self.net.nodes[int(key)].kind == "relu",
@@ -472,8 +477,15 @@ class Certificate:
         margins: list[list[Fraction]] = [[] for _ in alternatives]
         at = 0
         for leaf, weight in zip(leaves, weights, strict=True):
+            root = whole
+            for part, ends in leaf.parts:
+                if part in anew:
+                    if part not in roots:
+                        sides = (np.float32([float(end[k]) for end in ends]) for k in (0, 1))
+                        roots[part] = Box(self.net, *sides, self.arithmetic, tighten)
+                    root = roots[part]
             ranges = root.narrowed(leaf.box, leaf.cuts, tighten if tree["narrow"] else [], root.ranges)
-            own = [changed.index(p) for p in leaf.parts if p in changed]
+            own = [changed.index(p) for p, _ in leaf.parts if p in changed]
             first = 0
             for k, each in enumerate(alternatives):
                 bent, used = [], weight[first : first + len(each["rows"])]
