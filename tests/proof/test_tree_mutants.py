@@ -121,6 +121,15 @@ def test_turned_sides_prove_nothing_false(monkeypatch: pytest.MonkeyPatch) -> No
     assert not hunt(known(), range(60)).wrong
 
 
+def test_another_part_of_the_box_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves that are charged with the ranges and roundings of a part beside them."""
+    known()
+    monkeypatch.setattr(splits, "_kind", lambda leaf: leaf.changed < 0)
+    assert not hunt(known(), range(300)).wrong  # a leaf's box lies in its root's, or is refused
+    monkeypatch.setattr(batch, "_check", lambda *_: None)
+    assert seen()
+
+
 def test_signs_of_multipliers_and_weights_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     known()
     monkeypatch.setattr(splits, "_check_signs", lambda _: None)

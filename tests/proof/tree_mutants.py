@@ -236,6 +236,16 @@ def changed_part(rng: Random, data: Data, arrays: Data) -> None:
     given[rng.randrange(len(given))] = rng.choice([-1, 0, 1, 2, 5, 99])
 
 
+def bounded_anew(rng: Random, data: Data, arrays: Data) -> None:
+    """Parts whose own boxes roundings are counted on: any of them, in order or not."""
+    entry = tree_entry(rng, data)
+    count = len(arrays[entry["nodes"]])
+    parts = sorted(rng.sample(range(count), rng.randint(1, min(4, count))))
+    if rng.random() < 0.1:
+        parts.append(rng.choice([-1, 0, count - 1, count]))
+    entry["anew"], arrays["anew"] = "anew", np.int32(parts)
+
+
 def flags(rng: Random, data: Data, arrays: Data) -> None:
     entry = tree_entry(rng, data)
     if rng.random() < 0.5:
@@ -272,7 +282,7 @@ def numbers(rng: Random, data: Data, arrays: Data) -> None:
 
 Change = Callable[[Random, Data, Data], None]
 OFTEN: list[Change] = [leaf_missing, point, place_of_cut, swapped, multiplier]
-PROVE: list[Change] = [*OFTEN * 3, pruned, weight, slope, changed_part, flags, limit, box]  # try to prove too much
+PROVE: list[Change] = [*OFTEN * 3, pruned, weight, slope, changed_part, bounded_anew, flags, limit, box]  # too much
 BREAK: list[Change] = [dtype, shape, rename, junk, junk, moved, deleted, added, numbers]
 
 

@@ -51,7 +51,7 @@ from .read import (
 from .replay import Model, Replay, Slopes
 from .split_file import at, by_node, computed, read_tree, tree_entry
 from .splits import Excluded as ProvenLeaf
-from .splits import Leaf, TreeProof, replayed
+from .splits import Leaf, Roots, TreeProof, replayed
 
 FORMAT, WITHOUT_TREES, VERSION = "specgrad-certificate", 2, 3
 SCALE = 1 << 10  # slopes are whole numbers over this
@@ -499,6 +499,15 @@ def _by_tree(
     return {k: Excluded(tuple(map(tuple, a.tolist())), limits, least[k], count) for k, (a, limits, _) in stated}
 
 
+def roots_of(graph: Graph, box: tuple[Array, Array], arithmetic: Executions, deadline: Callable[[], None]) -> Roots:
+    """What a prover keeps from one call of `proven_leaves` to the next."""
+    return Roots(graph, box, _model(arithmetic), deadline)
+
+
+def _model(arithmetic: Executions) -> Model:
+    return Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
+
+
 def proven_leaves(
     graph: Graph,
     box: tuple[Array, Array],
@@ -507,11 +516,11 @@ def proven_leaves(
     arithmetic: Executions,
     deadline: Callable[[], None],
     only: Collection[int] | None = None,
+    roots: Roots | None = None,
 ) -> Iterator[ProvenLeaf]:
     """What every leaf of a tree proves, or only some parts; whatever is wrong with it is a ReplayError."""
     try:
-        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
-        yield from replayed(graph, model, box, tree, rows, deadline, only)
+        yield from replayed(graph, _model(arithmetic), box, tree, rows, deadline, only, roots)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 
@@ -520,8 +529,7 @@ def _replay(
     graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> Replay:
     try:
-        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
-        return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, model, deadline)
+        return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, _model(arithmetic), deadline)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 

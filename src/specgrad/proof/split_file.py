@@ -13,7 +13,7 @@ from .numbers import ReplayError
 from .read import entries, named, position, shown
 from .splits import TreeProof
 
-TREE_KEYS = {"nodes", "cells", "points", "weights", "tighten", "narrow", "multipliers", "changed", "slopes"}
+TREE_KEYS = {"nodes", "cells", "points", "weights", "tighten", "narrow", "multipliers", "changed", "slopes", "anew"}
 NONE = np.zeros(0, np.int32)
 
 
@@ -25,7 +25,7 @@ def tree_entry(proof: TreeProof, name: str, kept: Callable[[str, Array], str]) -
 
     entry: dict[str, Any] = {"tighten": sorted(set(proof.tighten)), "narrow": int(proof.narrow)}
     entry |= {key: given(key, getattr(proof, key).astype(np.int32)) for key in ("nodes", "cells", "weights")}
-    entry |= {key: given(key, getattr(proof, key).astype(np.int32)) for key in ("multipliers", "changed")}
+    entry |= {key: given(key, getattr(proof, key).astype(np.int32)) for key in ("multipliers", "changed", "anew")}
     entry["points"] = given("points", proof.points.astype(np.float32))
     entry["slopes"] = {str(i): kept(f"{name}.slopes.{i}", s.astype(np.int16)) for i, s in proof.slopes.items()}
     return entry
@@ -54,6 +54,7 @@ def read_tree(data: Any, arrays: Mapping[str, Array], graph: Graph) -> TreeProof
         flat("multipliers", np.int32),
         flat("changed", np.int32),
         slopes,
+        flat("anew", np.int32),
     )
 
 

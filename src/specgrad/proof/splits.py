@@ -7,7 +7,8 @@ has both sides of its cut. Sides of a cut (specgrad.proof.tree):
     input    [low, p] and [the next float32 number after p, high], for low <= p < high
     node     its reference is at most p, or at least p
 
-What a leaf proves says specgrad.proof.batch.
+What a leaf proves says specgrad.proof.batch. Roundings are those of the whole box, or of the box of a part above the
+leaf on which the network is bounded anew: each part is a property of its own.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class TreeProof:
     multipliers   whole, per leaf, per alternative, per cut of a node from the root down
     changed       parts that have slopes of their own, which everything below them has too
     slopes        relu -> (changed parts, alternatives, *shape): of its lower lines
+    anew          parts on whose own box of inputs the network is bounded anew, for what lies below them
     """
 
     nodes: Array
@@ -55,6 +57,7 @@ class TreeProof:
     multipliers: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     changed: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     slopes: Mapping[int, Array] = field(default_factory=dict)
+    anew: Array = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 Way = tuple[Any, Cut, int] | None  # the way to the part above, the cut there, and the side of it
@@ -65,6 +68,7 @@ class Leaf:
     """A part that is not cut: its number among parts, its box of inputs, the way to it.
 
     changed   which of the changed slopes it has; -1: none
+    root      the nearest part, from here upward, that is bounded anew; None: the whole box
     """
 
     part: int
@@ -72,6 +76,7 @@ class Leaf:
     high: Array
     way: Way = None
     changed: int = -1
+    root: Leaf | None = None
 
     def path(self) -> list[tuple[Cut, int]]:
         """Cuts from the root on, each with its side: 0 below, 1 above."""
@@ -131,6 +136,7 @@ def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[
     2 [0.0, 0.5000000596046448] [1.0, 1.0]
     """
     changed, made = {part: k for k, part in enumerate(proof.changed.tolist())}, 0
+    anew = set(proof.anew.tolist())
     cells, points = proof.cells.tolist(), proof.points.tolist()
     todo = [Leaf(0, low, high)]
     for part, node in enumerate(proof.nodes.tolist()):
@@ -138,6 +144,8 @@ def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[
             raise ReplayError(f"the tree ends before part {part}, and more parts follow")
         here = todo.pop()
         here = replace(here, part=part, changed=changed.get(part, here.changed))
+        if part in anew:
+            here = replace(here, root=here)
         if node == LEAF:
             yield here
             continue
@@ -187,6 +195,23 @@ class Excluded:
     margins: tuple[Fraction, ...] | None
 
 
+class Roots:
+    """The network on the whole box, and on the last other one that was asked for."""
+
+    def __init__(self, graph: Graph, box: tuple[Array, Array], model: Model, on_step: Callable[[], None]) -> None:
+        self.graph, self.box, self.model, self.on_step = graph, box, model, on_step
+        self._kept: dict[bytes, Root] = {}
+
+    def of(self, leaf: Leaf, tighten: Collection[int]) -> Root:
+        """Of the part that the leaf's roundings are counted on."""
+        low, high = self.box if leaf.root is None else (leaf.root.low, leaf.root.high)
+        key = b"" if leaf.root is None else low.tobytes() + high.tobytes()
+        if key not in self._kept:
+            self._kept = {k: root for k, root in self._kept.items() if k == b""}
+            self._kept[key] = Root(self.graph, low, high, self.model, tighten, self.on_step)
+        return self._kept[key]
+
+
 def replayed(
     graph: Graph,
     model: Model,
@@ -195,16 +220,18 @@ def replayed(
     rows: Sequence[Alternative],
     on_step: Callable[[], None] = lambda: None,
     only: Collection[int] | None = None,
+    roots: Roots | None = None,
 ) -> Iterator[Excluded]:
     """Every leaf of a tree with its margins, in order; a proof of the wrong sizes or signs is refused.
 
-    only   parts that a prover asks about; a checker asks about all
+    only    parts that a prover asks about; a checker asks about all
+    roots   what a prover keeps from one call to the next, of the same graph, box, model and nodes to tighten
     """
     _check(graph, box, proof, rows, on_step)
-    root = Root(graph, *box, model, proof.tighten, on_step)
+    roots = roots or Roots(graph, box, model, on_step)
     for some in _batches(_given(graph, box, proof, rows, only)):
         weights = _by_alternative(np.stack([given.weights for given in some]), rows)
-        proven = root.margins(_packed(graph, some, proof, weights), rows, proof.narrow)
+        proven = roots.of(some[0].leaf, proof.tighten).margins(_packed(graph, some, proof, weights), rows, proof.narrow)
         for n, given in enumerate(some):
             each = (proven.fraction(n, k) / int(w[n].sum()) for k, w in weights.items())
             yield Excluded(given.leaf, None if proven.empty[n] else tuple(each))
@@ -250,6 +277,14 @@ def _check(
     if not all(w.any(axis=1).all() for w in _by_alternative(proof.weights, rows).values()):
         raise ReplayError("the weights of an alternative are all 0 at a leaf, so nothing excludes it there")
     _check_slopes(graph, proof, len(rows))
+    _check_parts(proof.anew, proof, "parts that are bounded anew")
+
+
+def _check_parts(parts: Array, proof: TreeProof, what: str) -> None:
+    numbers = parts.astype(np.int64)
+    inside = (numbers >= 0) & (numbers < len(proof.nodes))
+    if parts.ndim != 1 or (np.diff(numbers) <= 0).any() or not inside.all():
+        raise ReplayError(f"{what} must be parts of the tree, in order, each once")
 
 
 def _check_signs(proof: TreeProof) -> None:
@@ -258,11 +293,9 @@ def _check_signs(proof: TreeProof) -> None:
 
 
 def _check_slopes(graph: Graph, proof: TreeProof, alternatives: int) -> None:
-    parts = proof.changed.astype(np.int64)
-    if proof.changed.ndim != 1 or (np.diff(parts) <= 0).any() or (parts < 0).any() or (parts >= len(proof.nodes)).any():
-        raise ReplayError("parts with slopes of their own must be parts of the tree, in order, each once")
+    _check_parts(proof.changed, proof, "parts with slopes of their own")
     for i, slopes in proof.slopes.items():
-        node, shape = graph.nodes[i], (len(parts), alternatives, *graph.nodes[i].shape)
+        node, shape = graph.nodes[i], (len(proof.changed), alternatives, *graph.nodes[i].shape)
         if node.op.name != "relu" or slopes.shape != shape or (slopes < 0).any() or (slopes > SLOPES).any():
             raise ReplayError(
                 f"slopes of a tree belong to a relu, from 0 to {SLOPES}, of shape {shape}: node {node.name}"
@@ -275,15 +308,19 @@ def _by_alternative(weights: Array, rows: Sequence[Alternative]) -> dict[int, Ar
 
 
 def _batches(every: Iterator[_Given]) -> Iterator[list[_Given]]:
-    """Leaves that are replayed at once: neighbours, all with slopes of their own or all without."""
+    """Leaves that are replayed at once: neighbours of one root, all with slopes of their own or all without."""
     some: list[_Given] = []
     for given in every:
-        if some and (len(some) == BATCH or (some[0].leaf.changed < 0) != (given.leaf.changed < 0)):
+        if some and (len(some) == BATCH or _kind(some[0].leaf) != _kind(given.leaf)):
             yield some
             some = []
         some.append(given)
     if some:
         yield some
+
+
+def _kind(leaf: Leaf) -> tuple[bool, int]:
+    return leaf.changed < 0, -1 if leaf.root is None else leaf.root.part
 
 
 def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Mapping[int, Array]) -> Packed:

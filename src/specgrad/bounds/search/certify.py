@@ -338,11 +338,12 @@ class _Run:
 
     def _search(self, root: Any, rows: list[_Row]) -> Any:
         """Relu splits for the row that is nearest to excluding each alternative."""
-        from .branch_and_bound import branch, narrowed
+        from .branch_and_bound import narrowed
+        from .folded_search import search
 
         bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
         stacked, targets = _tensors(rows)
-        return branch(bounder, stacked, targets, seconds=self._left(), progress=self.progress)
+        return search(bounder, stacked, targets, seconds=self._left(), progress=self.progress)
 
 
 def _open_part(case: Case, outcome: Any) -> OpenPart | None:
