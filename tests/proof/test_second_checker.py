@@ -12,7 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 import leaves
 import second_checker as second
@@ -24,7 +26,7 @@ from specgrad.bounds import certify
 from specgrad.bounds.search.prove import prove
 from specgrad.proof.certificate import check, sealed
 from specgrad.proof.numbers import ReplayError
-from specgrad.proof.read import read_json
+from specgrad.proof.read import read_arrays, read_json
 from specgrad.properties.property import Alternative, Case, Property
 
 OWN = Fraction(1, 10**4)  # of networks whose outputs are some tens
@@ -55,6 +57,20 @@ def test_both_accept_trees_that_certify_found(seed: int, tmp_path: Path) -> None
     theirs = margins(network(graph, tmp_path), proof.text, proof.packed)
     assert [len(case) for case in theirs] == [len(case) for case in ours]
     for a, b in zip(ours[0], theirs[0], strict=True):
+        assert abs(a - b) < OWN
+
+
+def test_both_bound_parts_anew_alike(tmp_path: Path) -> None:
+    graph, _, proof = tree_subjects.proven(1)
+    data, arrays = read_json(proof.text), dict(read_arrays(proof.packed))
+    (tree,) = data["cases"][0]["trees"]
+    arrays["anew"], tree["anew"] = np.arange(1, len(arrays[tree["nodes"]]), 2, np.int32), "anew"
+    packed = save(arrays)
+    text, net = sealed(data, packed), network(graph, tmp_path)
+    ours = check(text, packed, graph).margins[0]
+    (theirs,), (before,) = margins(net, text, packed), margins(net, proof.text, proof.packed)
+    assert theirs != before
+    for a, b in zip(ours, theirs, strict=True):
         assert abs(a - b) < OWN
 
 
