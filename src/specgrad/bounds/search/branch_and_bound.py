@@ -15,6 +15,7 @@ from ..linear.network import Forward
 from .cuts import Axis, choices
 from .estimate import QuickLines
 from .subproblems import Bounder, Problems
+from .unknown import share_of
 
 Progress = Callable[[str, int, int], None]
 BATCH, FIRST_STEPS, STEPS = 64, 40, 15
@@ -72,7 +73,9 @@ class Splitter:
             top = score.topk(min(self.tried, score.shape[1]), 1)
             candidates.append((top.values, torch.full_like(top.indices, k), top.indices))
         values, numbers, cells = (torch.cat(c, 1) for c in zip(*candidates, strict=True))
-        other = (numbers != self.axis) & (values > 0)  # inputs only where nothing else is left: see benchmarks/cuts.txt
+        # Inputs only where nothing else is left: by one score for both, safenlp 4061 (30 inputs) was open after as many
+        # problems as kinks alone need to settle it (34,009).
+        other = (numbers != self.axis) & (values > 0)
         values = torch.where((numbers == self.axis) & other.any(1, keepdim=True), 0.0, values)
         order = values.argsort(1, descending=True)[:, : 2 * self.tried]
         values, numbers, cells = (t.gather(1, order) for t in (values, numbers, cells))
@@ -129,6 +132,7 @@ class Outcome:
 
     trees   how every row's executions were divided
     worst   per row: the number of the open part whose margin is least, and that margin; None where none is open
+    share   of all rows' executions that is settled, each cut halving it
     """
 
     bounds: Tensor
@@ -136,6 +140,7 @@ class Outcome:
     settled: bool
     trees: list[Tree]
     worst: list[tuple[int, float] | None]
+    share: float = 0.0
 
 
 def branch(
@@ -184,7 +189,8 @@ def branch(
     left = Open.joined([todo, stuck])
     least = proven.scatter_reduce(0, left.row, left.bounds, "amin")
     worst = [_worst(left, k, float(targets[k])) for k in range(len(rows))]
-    return Outcome(torch.maximum(first, least), count, not len(left.row), trees, worst)
+    share = 1 - sum(share_of(tree, left.part[left.row == k].tolist()) for k, tree in enumerate(trees)) / len(trees)
+    return Outcome(torch.maximum(first, least), count, not len(left.row), trees, worst, share)
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,7 +103,7 @@ class Winner:
     def _apart(self, lines: QuickLines, middle: Tensor) -> Tensor:
         """How far both lines are from each other at the middle, (boxes, windows)."""
         down, below, up, above = lines.others[self.i]
-        slope = (up - down).reshape(self.maximum.taps, down.shape[1], -1).movedim(0, 1)
+        slope = flat(up - down, 2).movedim(0, 1)
         return (slope * middle.float()).sum(1) + flat(above - below)
 
     @property
@@ -162,7 +162,7 @@ class Axis:
         return torch.where(first < last, a * (last - first) / 2, 0.0)
 
     def _ends(self, problems: Problems) -> Ends:
-        first, last = problems.known[self.x].flatten(2).unbind(1)
+        first, last = flat(problems.known[self.x], 2).unbind(1)
         return first, last
 
     def _points(self, problems: Problems, boxes: Tensor, cells: Tensor) -> Tensor:

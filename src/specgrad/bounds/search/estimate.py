@@ -17,9 +17,9 @@ from ..linear.relaxations import Lines
 LARGEST_MATRIX = 1 << 23  # cells of a linear layer that is kept as one matrix
 
 
-def flat(x: Tensor) -> Tensor:
-    """(boxes, cells); a node may have no axes."""
-    return x.reshape(len(x), -1)
+def flat(x: Tensor, lead: int = 1) -> Tensor:
+    """(boxes, cells), or more axes in front: a node may have no axes, and there may be no boxes."""
+    return x.reshape(*x.shape[:lead], math.prod(x.shape[lead:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class QuickLines:
         values = single if old is None else (torch.zeros_like(single[0]), *single[::2], single[3])
         parts = [t.expand(count, *t.shape[1:]).clone() for t in (old or self.others[i])]
         for part, value in zip(parts, values, strict=True):
-            part.view(count, -1)[boxes, cells] = value
+            flat(part)[boxes, cells] = value
         if old is None:
             return replace(self, others={**self.others, i: Lines(*parts)})
         return replace(self, bent={**self.bent, i: (parts[0], parts[1], parts[2], parts[3])})
@@ -70,7 +70,7 @@ class QuickLines:
             shape = (len(old), left.shape[1], *old.shape[2:]) if taps else (left.shape[1], *old.shape[1:])
             part = old.expand(shape).clone()
             at = (..., boxes, cells)
-            part.view(*shape[: 2 if taps else 1], -1)[at] = value.float()
+            flat(part, 2 if taps else 1)[at] = value.float()
             parts.append(part)
         return replace(self, others={**self.others, i: Lines(*parts)})
 

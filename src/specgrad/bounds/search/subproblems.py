@@ -121,7 +121,7 @@ class Problems:
     def cut(self, z: int, boxes: Tensor, cells: Tensor, point: float, side: int) -> Problems:
         """cells[k] of node z at a point in boxes[k]: what is at most the point (side 0), or at least (side 1)."""
         limits, end = self.limits[z].clone(), 1 - side
-        each = limits.view(len(limits), 2, -1)
+        each = flat(limits, 2)
         nearer = torch.maximum if side else torch.minimum
         each[boxes, end, cells] = nearer(each[boxes, end, cells], each.new_tensor(point))
         return replace(self, limits={**self.limits, z: limits})
@@ -130,7 +130,7 @@ class Problems:
         """Input cells[k] of boxes[k]: the numbers up to points[k] (side 0), or the float32 numbers after it."""
         known = self.known[x].clone()
         new = torch.nextafter(points, torch.full_like(points, torch.inf)) if side else points
-        known.view(len(known), 2, -1)[boxes, 1 - side, cells] = new
+        flat(known, 2)[boxes, 1 - side, cells] = new
         return replace(self, known={**self.known, x: known})
 
     def allowed(self, z: int) -> Ends:
@@ -256,7 +256,7 @@ class Bounder:
         for n in layers:
             new = known[n.node].clone()
             for k, side in ((0, -1), (1, 1)):
-                new.view(count, 2, -1)[:, k, n.cells] = outward(after[k][:, n.columns], side)
+                flat(new, 2)[:, k, n.cells] = outward(after[k][:, n.columns], side)
             known[n.node] = new
         return replace(problems, known=known), alive
 
