@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..linear.adam import LEAST
 from ..linear.backward import State, descend
 from ..linear.layers import Cell, Linear, Opaque
 from .estimate import Quick
@@ -214,7 +215,7 @@ class Folded:
             second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
             n = step + 1
             length = DECAY**step / (1 - 0.9**n) * math.sqrt(1 - 0.999**n)
-            chosen = torch.addcdiv(chosen, first * rate, second.sqrt().add_(1e-8), value=length).clamp_(min=0)
+            chosen = torch.addcdiv(chosen, first * rate, second.sqrt().add_(LEAST), value=length).clamp_(min=0)
             chosen = torch.where(sign == 0, chosen.clamp(max=1), chosen)
         return Better(best, kept, self._scores(signs, kept, above))
 
