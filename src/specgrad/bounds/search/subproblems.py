@@ -327,7 +327,11 @@ class Bounder:
             pushed[z] = pushed[z] + m if z in pushed else m
             constant = _down(constant + _down(terms.sum(1) - self.state.own(z) * sizes))
         seeds |= {z: -p.unsqueeze(1) for z, p in pushed.items()}
-        lower: Tensor = backward(self._state(problems), seeds)[:, 0]
+        state = self._state(problems)
+        lower: Tensor = backward(state, seeds)[:, 0]
+        if any(state.fold(i) is not None for i in state.layers):  # slopes were looked for in the network as it is
+            apart = replace(state, folds=dict.fromkeys(state.layers))
+            lower = torch.fmax(lower, backward(apart, seeds)[:, 0])
         lower = torch.where(constant == 0, lower, _down(lower + constant))
         if problems.at != self.output:  # a reference, which the subproblem is about
             return lower
