@@ -1,7 +1,9 @@
 """How far values of one node may be apart that were computed anew from values of its arguments that are apart.
 
 abs(f(x + d) - f(x)) for any x and x + d of the ranges and abs(d) <= apart: at most the steepest slope of f there times
-`apart`, and never more than the range of the result is wide.
+`apart`, and never more than the range of the result is wide. A staircase (floor, ceil, round) has at most
+floor(apart) + 1 steps on the way if x and x + d are not the same, and sign has two; a subnormal number that some reader
+counts as zero is one step of them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from functools import reduce
 import numpy as np
 
 from ...graph.graph import Node
+from ...ops.elementwise import SIGN
 from ...ops.max_pool import MAX_POOL
+from ...ops.whole import CEIL, FLOOR, ROUND
 from ...rounding.ball import SLACK, Ball
 from ...rounding.context import Context
 from ...scalar import Array
@@ -30,6 +34,8 @@ def moved(run: Context, node: Node, balls: Sequence[Ball], apart: Mapping[int, A
 def _by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: Sequence[Array]) -> Array | None:
     """By the slope of the function; None where it has none, or none that is known."""
     op = node.op
+    if op in (FLOOR, CEIL, ROUND, SIGN):
+        return _by_steps(run, node, balls[node.operands()[0]], reads[0])
     steepest = op.curve.steepest if op.curve is not None else None
     if not any(r.any() for r in reads) and (steepest is not None or op.largest):
         return np.zeros(node.shape)
@@ -47,3 +53,12 @@ def _by_slope(run: Context, node: Node, balls: Sequence[Ball], reads: Sequence[A
         decided = np.where(chosen.value != 0, reads[1], reads[2])
         return np.where(chosen.radius == 0, decided, np.inf)
     return None
+
+
+def _by_steps(run: Context, node: Node, x: Ball, apart: Array) -> Array:
+    """By the steps of a staircase between two values of what it reads."""
+    tiny = run.arithmetic.tiny if run.arithmetic.flush else 0.0
+    below, above = (x.low < 0) & (x.high > -tiny), (x.high > 0) & (x.low < tiny)
+    flushed = {FLOOR: below, CEIL: above, SIGN: below | above}.get(node.op, False)
+    steps = 2.0 if node.op is SIGN else np.floor((apart + tiny) * SLACK) + 1
+    return np.where(apart > 0, steps, np.where(flushed, 1.0, 0.0))

@@ -10,7 +10,7 @@ have several values, each within its `deviation` of the reference:
                                     multiplied out into each of them, and each may read other values
     the rest of its region          the reference is the exact map; the region's rounding is a deviation of the result
     relu, max_pool, functions       the reference is the function of the reference; deviations pass as far as the
-                                    function is steep (specgrad.bounds.linear.deviation)
+                                    function is steep, or jumps (specgrad.bounds.linear.deviation)
 
 Boxes of the backward pass (state.ends) hold references, balls hold every value. A split by sign splits the reference.
 """
@@ -44,6 +44,7 @@ from .deviation import moved
 from .joint import Bilinear, Larger, Routed, candidates
 from .layers import Convolved, Gate, Joint, Layer, Linear, Opaque, Relaxed, rows_dot, tensor
 from .softmax import Parts, Softmax, below_maximum, quotient_error, relative_error, sum_of, total_error
+from .stairs import FIRST, Stairs
 
 SINGLE_BOXES = 2.0**-10  # radii of the inputs as a share of their sizes, from which on float32 is good enough
 
@@ -190,6 +191,8 @@ class Forward:
             return Routed(i, node, sources, gy, index) if known else Opaque(i, node, sources)
         if (gate := self._gate(i, node)) is not None:
             return gate
+        if node.op in FIRST and sources:
+            return Stairs(i, node, sources, self.rules.arithmetic.tiny if self.rules.arithmetic.flush else 0.0)
         layer = layer_of(self.graph, i, self.layers, self._constants(node))
         if isinstance(layer, Softmax) and (self.unbounded or not np.isfinite(self._softmax_error(layer)).all()):
             return Opaque(i, node, sources)

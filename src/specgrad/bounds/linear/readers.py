@@ -9,10 +9,12 @@ import numpy as np
 import torch
 
 from ...graph.graph import INPUT, Graph, Node
+from ...op import apply
 from ...ops.activation import RELU
 from ...ops.contract import CONTRACT
 from ...ops.elementwise import SIGN, cellwise
 from ...ops.max_pool import MAX_POOL
+from ...ops.whole import CEIL, FLOOR, ROUND
 from ...scalar import Array
 from .layers import Taps, tensor
 
@@ -48,11 +50,13 @@ def open_cells(readers: Sequence[Node], low: Array, high: Array) -> Array:
 
 
 def _open_to(node: Node, low: Array, high: Array) -> Array:
-    """A kink inside; between kinks, a bend that the box is wide enough to show; what may win a maximum that more than
-    one may win. All that vary, for other readers."""
+    """A kink or a jump inside; between kinks, a bend that the box is wide enough to show; what may win a maximum that
+    more than one may win. All that vary, for other readers."""
     curve = node.op.curve
     if node.op is MAX_POOL:
         return contenders(node, low, high)
+    if node.op in (FLOOR, CEIL, ROUND):
+        return np.asarray(apply(node.op, high) > apply(node.op, low))
     if curve is None and node.op is not SIGN:
         return np.asarray(high > low)
     kinks = (0,) if curve is None else curve.kinks(node.params)

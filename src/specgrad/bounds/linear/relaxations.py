@@ -87,7 +87,7 @@ def hull(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, kinks: Sequen
     bulge = 0.0 if curvature is None else curvature * gap**2 / 8
     slack = ledger.LINE * (values.abs().amax(0) + size + 1)
     slopes = _candidates(points, values, steps)
-    lower, upper = (_best(points, values, slopes, side, bulge, slack) for side in (-1, 1))
+    lower, upper = (best_line(points, values, slopes, side, bulge, slack) for side in (-1, 1))
     return Lines(*lower, *upper)
 
 
@@ -122,7 +122,7 @@ def _ratio(rise: Tensor, run: Tensor) -> Tensor:
     return torch.where(run == 0, 0.0, rise / torch.where(run == 0, 1.0, run))
 
 
-def _best(
+def best_line(
     points: Tensor, values: Tensor, slopes: Tensor, side: int, bulge: Any, slack: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The slope and intercept above (side 1) or below (side -1) whose line is nearest at the middle."""

@@ -237,7 +237,8 @@ class Bounder:
         for i, share in problems.slopes.items():
             layer = state.layers[i]
             assert isinstance(layer, Relaxed)
-            low, high = ends[self.kinked[i]]
+            fold = state.fold(i)
+            low, high = ends[self.kinked[i]] if fold is None else fold.joined(ends[self.kinked[i]])
             lines, is_open = layer.lines((low, high)), (low < 0) & (high > 0)
             below = torch.where(is_open, self.slope(i, share), lines.lower_slope)
             slack = 0.0 if self.bent[i] == (0, 1) else ledger.LINE * sum(map(abs, self.bent[i]))  # as rounded

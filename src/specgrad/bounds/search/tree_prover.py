@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...graph.graph import Graph
 from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
 from ...proof.execution import executions
-from ...proof.numbers import ReplayError
 from ...proof.splits import Excluded as ProvenLeaf
-from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
+from ...proof.splits import Leaf, TreeProof, arrays_of, leaves, taps_of
 from ...proof.tree import Cut, Tree
+from ...proof.walk import BENT
 from ...properties.property import Case, as_float
 from ...scalar import Array
 from ..linear.network import Forward
@@ -76,8 +77,6 @@ class TreeProver:
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
-        if any(cut is not None and cut.tap is not None for cut in tree.cuts):
-            raise ReplayError("the search divided by winners of a maximum, and certificates have no such cuts")
         hints: dict[int, Hint] = {}
         tree, proven, anew = deepcopy(tree), dict[int, tuple[Fraction, ...] | None](), set[int]()
         worst: OpenLeafError | None = None
@@ -116,11 +115,14 @@ class TreeProver:
 
         In whole numbers, which are many times as fast as rationals.
         """
+        deep = behind_bends(self.graph)
+        if not deep:  # one way back per alternative: rationals are as fast
+            return
         (leaf,) = leaves(self.graph, *self.box, TreeProof(*arrays_of(Tree()), NOTHING))
         roots, left = roots_of(self.graph, self.box, self.arithmetic, deadline), list(range(len(self.rows)))
         for optimised in (False, True):
             (hint,) = self._cut_hints(b"", leaf, [[]]) if optimised else self._hints([leaf])
-            proof = replace(self._whole(Tree(), [0], {0: hint}, (), ()), narrow=False)
+            proof = replace(self._whole(Tree(), [0], {0: hint}, (), ()), narrow=False, tighten=deep)
             given = self.graph, self.box, proof, self.rows, self.arithmetic, deadline
             (each,) = proven_leaves(*given, roots=roots)
             margins = each.margins or ()
@@ -155,8 +157,9 @@ class TreeProver:
     ) -> TreeProof:
         """A tree with what is known of its leaves, which have other names; enters hints for those asked about."""
         arrays = arrays_of(tree)
+        bare = TreeProof(*arrays, NOTHING, taps=taps_of(tree))
         parts = [part for part, cut in tree.preorder() if cut is None]
-        every = dict(zip(parts, leaves(self.graph, *self.box, TreeProof(*arrays, NOTHING)), strict=True))
+        every = dict(zip(parts, leaves(self.graph, *self.box, bare), strict=True))
         fresh = [part for part in parts if names[part] in asked and names[part] not in hints]
         for k in range(0, len(fresh), self.boxes.batch):
             some = fresh[k : k + self.boxes.batch]
@@ -174,6 +177,7 @@ class TreeProver:
             np.array([number for number, _ in changed], np.int32),
             {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
             np.array([number for number, (part, _) in enumerate(tree.preorder()) if names[part] in anew], np.int32),
+            taps_of(tree),
         )
 
     def _blank(self, leaf: Leaf) -> Hint:
@@ -332,6 +336,15 @@ def _common(tree: Tree, parts: Collection[int]) -> set[int]:
             way.append(tree.parents[way[-1]])
         ways.setdefault(way[min(NEAR, len(way) - 1)], []).append(way[::-1])
     return {max(set.intersection(*map(set, several)), key=several[0].index) for several in ways.values()}
+
+
+def behind_bends(graph: Graph) -> tuple[int, ...]:
+    """What bends reads and another bend feeds: of the rest, intervals are as good as backward bounds on a whole box."""
+    behind: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        if node.op.name in BENT or behind & set(node.operands()):
+            behind.add(i)
+    return tuple(i for i in bent(graph) if i in behind)
 
 
 def _can_be_cut(leaf: Leaf) -> bool:
