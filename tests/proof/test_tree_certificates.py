@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
+import second_checker as second
+import specgrad as sg
+from second_network import Network
 from specgrad.bounds import certify
 from specgrad.bounds.search.prove import NoCertificateError, prove
 from specgrad.proof import check
+from specgrad.proof.api import Certificate
+from specgrad.proof.certificate import proven_leaves, sealed
+from specgrad.proof.execution import executions
+from specgrad.proof.numbers import ReplayError
+from specgrad.proof.read import read_arrays, read_json
+from specgrad.proof.splits import TreeProof, arrays_of
 from specgrad.proof.tree import Cut, Tree
+from specgrad.properties.property import Alternative, Case, Property
 from tree_subjects import executed, network, proven, stated
 
 SEEDS = range(3)
@@ -64,3 +76,65 @@ def test_alternatives_of_several_rows() -> None:
     if verdict.verdict == "holds":
         certificate = prove(graph, statement, trees=verdict.trees, seconds=1e9)
         assert check(certificate, graph, statement).margin > 0
+
+
+# --- roundings of a part ----------------------------------------------------------------------------------------------
+
+
+def far() -> tuple[sg.Graph, Property]:
+    """y = relu(x) through a sum, from 0 to 2**20: y > -1/1000, and roundings of large numbers are 1/8."""
+    one = np.float32([[1]])
+    graph = sg.trace(lambda x: sg.linear(one, np.float32([0]), sg.relu(sg.linear(one, np.float32([0]), x))), (1,))
+    never = Alternative(np.array([[1.0]]), (Fraction(-1, 1000),))
+    return graph, Property(1, 1, (Case((Fraction(0),), (Fraction(2**20),), (never,)),))
+
+
+def test_roundings_are_counted_on_the_box_of_a_part() -> None:
+    graph, statement = far()
+    with pytest.raises(NoCertificateError, match="not excluded at the leaf the whole box"):
+        prove(graph, statement, trees=((((0,), Tree()),),), refine=False)
+    certificate = prove(graph, statement, trees=((((0,), Tree()),),), seconds=1e9)
+    (entry,) = json.loads(certificate.text)["cases"][0]["trees"]
+    parts = read_arrays(certificate.packed)[entry["anew"]]
+    leaves = check(certificate, graph, statement).cases[0].alternatives[0].leaves
+    assert 0 < len(parts) < leaves < 60
+    data, arrays = read_json(certificate.text), read_arrays(certificate.packed)
+    data["cases"][0]["trees"][0]["anew"] = None
+    packed = save({name: a for name, a in arrays.items() if name != entry["anew"]})
+    with pytest.raises(ReplayError, match=r"not excluded at the leaf X_0 <= .* the proven margin is -0\.[1-5]"):
+        check(Certificate(sealed(data, packed), packed), graph, statement)
+
+
+def test_the_margin_of_a_part_is_that_of_its_own_roundings() -> None:
+    """From 0 to 1 each of two sums is off by at most (1 + u)**3 - 1 of 1, u = 2**-24, and a little more."""
+    graph, _ = far()
+    tree = Tree()
+    tree.divide(0, Cut(graph.input_positions[0], 0, 1.0))
+    read = next(i for i, node in enumerate(graph.nodes) if node.op.name == "relu")
+    weights = np.ones((2, 1), np.int32)
+    rows = [(np.array([[1]]), (Fraction(-1, 1000),))]
+    for anew, least, most in (([], -1 / 2, -1 / 16), ([1], 0.001 - 8 * 2.0**-24, 0.001)):
+        proof = TreeProof(*arrays_of(tree), weights, (graph.nodes[read].operands()[0],), anew=np.int32(anew))
+        box = np.float32([0]), np.float32([2**20])
+        first, second = proven_leaves(graph, box, proof, rows, executions(None), lambda: None)
+        assert least < min(first.margins or ()) < most
+        assert -1 / 2 < min(second.margins or ()) < 1  # as before: what is anew is the other part
+
+
+@pytest.mark.parametrize("parts", [[3], [-1], [2, 1], [1, 1]])
+def test_parts_that_are_none_are_refused(parts: list[int]) -> None:
+    graph, _ = far()
+    tree = Tree()
+    tree.divide(0, Cut(graph.input_positions[0], 0, 1.0))
+    proof = TreeProof(*arrays_of(tree), np.ones((2, 1), np.int32), anew=np.int32(parts))
+    given = graph, (np.float32([0]), np.float32([2])), proof, [(np.array([[1]]), (Fraction(0),))], executions(None)
+    with pytest.raises(ReplayError, match="parts that are bounded anew must be parts of the tree, in order"):
+        list(proven_leaves(*given, lambda: None))
+
+
+def test_a_second_checker_bounds_the_same_parts_anew(tmp_path: Path) -> None:
+    graph, statement = far()
+    certificate = prove(graph, statement, trees=((((0,), Tree()),),), seconds=1e9)
+    sg.save(graph, tmp_path / "net.json")
+    ((theirs,),) = second.checked(Network(*second.load(tmp_path / "net.json")), certificate.text, certificate.packed)
+    assert 0 < theirs < Fraction(1, 1000)

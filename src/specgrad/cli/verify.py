@@ -191,6 +191,8 @@ def _as_json(
         data["notes"] = list(verdict.notes)
     if reason:
         data["reason"] = reason
+    if verdict is not None and verdict.unknown is not None:
+        data["unknown"] = verdict.unknown.to_json()
     if values:
         data["confirmed"] = list(verdict.counterexample.confirmed)
         data["assignment"] = [

@@ -33,7 +33,7 @@ from ..graph.graph import Graph
 from ..graph.save import to_json
 from ..properties.property import Case, Property, as_float, towards_zero
 from ..scalar import Array
-from .execution import ExecutionError, Executions, assumed, deployment, executions
+from .execution import ExecutionError, Executions, assumed, deployment, executions, optimistic
 from .numbers import ReplayError, rational, rationals
 from .read import (
     MOST_BYTES,
@@ -51,7 +51,7 @@ from .read import (
 from .replay import Model, Replay, Slopes
 from .split_file import at, by_node, computed, read_tree, tree_entry
 from .splits import Excluded as ProvenLeaf
-from .splits import Leaf, TreeProof, replayed
+from .splits import Leaf, Roots, TreeProof, replayed
 
 FORMAT, WITHOUT_TREES, VERSION = "specgrad-certificate", 2, 3
 SCALE = 1 << 10  # slopes are whole numbers over this
@@ -324,13 +324,14 @@ def check_file(
     *,
     seconds: float = SECONDS,
     files: Mapping[str, str] | None = None,
+    assume: bool = False,
 ) -> Checked:
     """Read a certificate and replay it for this network; a ReplayError says why it proves nothing.
 
     A file that cannot be read is an OSError: nothing was refused then.
     """
     path = Path(path)
-    checked = check(*read_files(path), graph, statement, seconds=seconds)
+    checked = check(*read_files(path), graph, statement, seconds=seconds, assume=assume)
     return Checked(checked.network, checked.cases, checked.arithmetic, {**(files or {}), "certificate": path.name})
 
 
@@ -350,12 +351,20 @@ def _bytes(path: Path, most: int) -> bytes:
 
 
 def check(
-    text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, seconds: float = SECONDS
+    text: bytes,
+    packed: bytes,
+    graph: Graph,
+    statement: Property | None = None,
+    *,
+    seconds: float = SECONDS,
+    assume: bool = False,
 ) -> Checked:
     """Replay a certificate given as the bytes of its files.
 
     statement   the property that it must be a certificate of; without one, of whatever it states
     seconds     how long the replay may take
+    assume      functions (exp, tanh, ...) may be declared more accurate than they were measured: what is proven is then
+                proven of such runtimes alone
     """
     deadline = Deadline(seconds)
     data = _read(text)
@@ -364,6 +373,8 @@ def check(
     if data["network"] != network_digest(graph):
         raise ReplayError("the network is not the one that the certificate was written for")
     arithmetic = _arithmetic(data["arithmetic"], graph)
+    if not assume and (said := optimistic(arithmetic)):
+        raise ReplayError(f"{said}; if your runtime is that accurate, say so (`assume`, --assume-functions)")
     arrays = read_arrays(packed)
     trees = data["version"] == VERSION
     cases = [_case(case, arrays, graph, trees) for case in several(data["cases"], "the cases")]
@@ -499,6 +510,15 @@ def _by_tree(
     return {k: Excluded(tuple(map(tuple, a.tolist())), limits, least[k], count) for k, (a, limits, _) in stated}
 
 
+def roots_of(graph: Graph, box: tuple[Array, Array], arithmetic: Executions, deadline: Callable[[], None]) -> Roots:
+    """What a prover keeps from one call of `proven_leaves` to the next."""
+    return Roots(graph, box, _model(arithmetic), deadline)
+
+
+def _model(arithmetic: Executions) -> Model:
+    return Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
+
+
 def proven_leaves(
     graph: Graph,
     box: tuple[Array, Array],
@@ -507,11 +527,11 @@ def proven_leaves(
     arithmetic: Executions,
     deadline: Callable[[], None],
     only: Collection[int] | None = None,
+    roots: Roots | None = None,
 ) -> Iterator[ProvenLeaf]:
     """What every leaf of a tree proves, or only some parts; whatever is wrong with it is a ReplayError."""
     try:
-        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
-        yield from replayed(graph, model, box, tree, rows, deadline, only)
+        yield from replayed(graph, _model(arithmetic), box, tree, rows, deadline, only, roots)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 
@@ -520,8 +540,7 @@ def _replay(
     graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> Replay:
     try:
-        model = Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
-        return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, model, deadline)
+        return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, _model(arithmetic), deadline)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 

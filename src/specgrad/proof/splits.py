@@ -6,21 +6,26 @@ has both sides of its cut. Sides of a cut (specgrad.proof.tree):
 
     input    [low, p] and [the next float32 number after p, high], for low <= p < high
     node     its reference is at most p, or at least p
+    winner   of a window of a max_pool: it is this tap, or another
 
-What a leaf proves says specgrad.proof.batch.
+What a leaf proves says specgrad.proof.batch. Roundings are those of the whole box, or of the box of a part above the
+leaf on which the network is bounded anew: each part is a property of its own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..graph.graph import CONSTANT, INPUT, Graph
+from ..graph.graph import CONSTANT, INPUT, Graph, Node
 from ..scalar import Array
+from ..window import Window
 from .batch import SLOPES, Alternative, Root
 from .batch import Leaves as Packed
 from .numbers import ReplayError
@@ -28,6 +33,7 @@ from .replay import Model
 from .tree import Cut, Tree
 
 LEAF = -1  # stands for a node where a part is not cut
+NO_TAP = -1
 BATCH = 256  # leaves that are replayed at once
 MOST_WORDS = 12  # cuts on a way that are written out
 
@@ -44,6 +50,8 @@ class TreeProof:
     multipliers   whole, per leaf, per alternative, per cut of a node from the root down
     changed       parts that have slopes of their own, which everything below them has too
     slopes        relu -> (changed parts, alternatives, *shape): of its lower lines
+    anew          parts on whose own box of inputs the network is bounded anew, for what lies below them
+    taps          per cut: the tap of a winner, by its place in the kernel, or NO_TAP; nothing where all have none
     """
 
     nodes: Array
@@ -55,6 +63,8 @@ class TreeProof:
     multipliers: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     changed: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     slopes: Mapping[int, Array] = field(default_factory=dict)
+    anew: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    taps: Array = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 Way = tuple[Any, Cut, int] | None  # the way to the part above, the cut there, and the side of it
@@ -65,6 +75,7 @@ class Leaf:
     """A part that is not cut: its number among parts, its box of inputs, the way to it.
 
     changed   which of the changed slopes it has; -1: none
+    root      the nearest part, from here upward, that is bounded anew; None: the whole box
     """
 
     part: int
@@ -72,6 +83,7 @@ class Leaf:
     high: Array
     way: Way = None
     changed: int = -1
+    root: Leaf | None = None
 
     def path(self) -> list[tuple[Cut, int]]:
         """Cuts from the root on, each with its side: 0 below, 1 above."""
@@ -82,8 +94,13 @@ class Leaf:
         return steps[::-1]
 
     def sides(self, graph: Graph) -> list[tuple[Cut, int]]:
-        """Those of nodes: inputs have their box."""
-        return [(cut, side) for cut, side in self.path() if graph.nodes[cut.node].op is not INPUT]
+        """Those at points of nodes: inputs have their box."""
+        cuts = ((cut, side) for cut, side in self.path() if graph.nodes[cut.node].op is not INPUT)
+        return [(cut, side) for cut, side in cuts if cut.tap is None]
+
+    def winners(self) -> list[tuple[Cut, int]]:
+        """Those of windows."""
+        return [(cut, side) for cut, side in self.path() if cut.tap is not None]
 
     def words(self, graph: Graph) -> str:
         """The way to it as a person reads it."""
@@ -96,6 +113,9 @@ class Leaf:
 
 def _said(graph: Graph, cut: Cut, side: int) -> str:
     node = graph.nodes[cut.node]
+    if cut.tap is not None:
+        text = f"node {cut.node} ({node.name}), window {cut.cell}: tap {cut.tap}"
+        return f"{text} {'does not win' if side else 'wins'}"
     if node.op is INPUT:
         return f"X_{cut.cell} {'>' if side else '<='} {np.float32(cut.at)}"
     return f"node {cut.node} ({node.name}), cell {cut.cell} {'>=' if side else '<='} {np.float32(cut.at)}"
@@ -115,6 +135,14 @@ def arrays_of(tree: Tree) -> tuple[Array, Array, Array]:
     return nodes, np.array([c.cell for c in made], np.int32), np.array([c.at for c in made], np.float32)
 
 
+def taps_of(tree: Tree) -> Array:
+    """Its taps, as a TreeProof has them."""
+    made = [cut for _, cut in tree.preorder() if cut is not None]
+    if all(cut.tap is None for cut in made):
+        return np.zeros(0, np.int32)
+    return np.array([NO_TAP if cut.tap is None else cut.tap for cut in made], np.int32)
+
+
 # --- coverage ---------------------------------------------------------------------------------------------------------
 
 
@@ -131,19 +159,23 @@ def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[
     2 [0.0, 0.5000000596046448] [1.0, 1.0]
     """
     changed, made = {part: k for k, part in enumerate(proof.changed.tolist())}, 0
+    anew = set(proof.anew.tolist())
     cells, points = proof.cells.tolist(), proof.points.tolist()
+    taps = [None if t == NO_TAP else t for t in proof.taps.tolist()] or [None] * len(cells)
     todo = [Leaf(0, low, high)]
     for part, node in enumerate(proof.nodes.tolist()):
         if not todo:
             raise ReplayError(f"the tree ends before part {part}, and more parts follow")
         here = todo.pop()
         here = replace(here, part=part, changed=changed.get(part, here.changed))
+        if part in anew:
+            here = replace(here, root=here)
         if node == LEAF:
             yield here
             continue
         if made == len(cells):
             raise ReplayError(f"the tree has {len(cells)} cuts, and more parts that are cut")
-        todo += reversed(_sides(graph, here, Cut(node, cells[made], points[made])))
+        todo += reversed(_sides(graph, here, Cut(node, cells[made], points[made], taps[made])))
         made += 1
     if todo:
         raise ReplayError(f"the tree lacks parts: {len(todo)} sides of cuts are missing")
@@ -161,6 +193,8 @@ def _sides(graph: Graph, here: Leaf, cut: Cut) -> tuple[Leaf, Leaf]:
     if not np.isfinite(point):
         raise ReplayError(f"part {here.part} is cut at {cut.at}, which is no number")
     below, above = (replace(here, way=(here.way, cut, side)) for side in (0, 1))
+    if cut.tap is not None:
+        _check_tap(here, node, cut)
     if node.op is not INPUT:
         return below, above
     first, last = here.low.reshape(-1)[cut.cell], here.high.reshape(-1)[cut.cell]
@@ -171,6 +205,35 @@ def _sides(graph: Graph, here: Leaf, cut: Cut) -> tuple[Leaf, Leaf]:
     high.reshape(-1)[cut.cell] = point
     low.reshape(-1)[cut.cell] = np.nextafter(point, np.float32(np.inf))
     return replace(below, high=high), replace(above, low=low)
+
+
+def _check_tap(here: Leaf, node: Node, cut: Cut) -> None:
+    """Whether a window reads this tap, and not padding in its place."""
+    if node.op.name != "max_pool" or cut.at != 0:
+        text = f"part {here.part} is cut by the winner of node {node.name}"
+        raise ReplayError(f"{text}; a max_pool has winners, and the point of such a cut is 0")
+    if cut.tap not in taps_inside(node, cut.cell):
+        text = f"part {here.part} is cut by tap {cut.tap} of window {cut.cell} of node {node.name}"
+        raise ReplayError(f"{text}, which has no such tap, or padding there")
+
+
+def taps_inside(node: Node, cell: int) -> dict[int, int]:
+    """The taps that a window reads, by their place in the kernel: their place in the window's relation.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.max_pool(x, (3,), padding=1), (1, 4))
+    >>> [taps_inside(graph.nodes[-1], cell) for cell in range(2)]
+    [{1: 1, 2: 2}, {0: 0, 1: 1}]
+    """
+    window: Window = node.params["window"]
+    return _inside(window, cell % math.prod(window.out))
+
+
+@lru_cache(maxsize=1 << 14)
+def _inside(window: Window, cell: int) -> dict[int, int]:
+    here = np.arange(math.prod(window.out)).reshape(window.out)
+    taps = enumerate(window.taps())
+    return {window.number(tap.position): t for t, tap in taps if (here[tap.outs] == cell).any()}
 
 
 # --- what leaves prove ------------------------------------------------------------------------------------------------
@@ -187,6 +250,23 @@ class Excluded:
     margins: tuple[Fraction, ...] | None
 
 
+class Roots:
+    """The network on the whole box, and on the last other one that was asked for."""
+
+    def __init__(self, graph: Graph, box: tuple[Array, Array], model: Model, on_step: Callable[[], None]) -> None:
+        self.graph, self.box, self.model, self.on_step = graph, box, model, on_step
+        self._kept: dict[bytes, Root] = {}
+
+    def of(self, leaf: Leaf, tighten: Collection[int]) -> Root:
+        """Of the part that the leaf's roundings are counted on."""
+        low, high = self.box if leaf.root is None else (leaf.root.low, leaf.root.high)
+        key = b"" if leaf.root is None else low.tobytes() + high.tobytes()
+        if key not in self._kept:
+            self._kept = {k: root for k, root in self._kept.items() if k == b""}
+            self._kept[key] = Root(self.graph, low, high, self.model, tighten, self.on_step)
+        return self._kept[key]
+
+
 def replayed(
     graph: Graph,
     model: Model,
@@ -195,16 +275,18 @@ def replayed(
     rows: Sequence[Alternative],
     on_step: Callable[[], None] = lambda: None,
     only: Collection[int] | None = None,
+    roots: Roots | None = None,
 ) -> Iterator[Excluded]:
     """Every leaf of a tree with its margins, in order; a proof of the wrong sizes or signs is refused.
 
-    only   parts that a prover asks about; a checker asks about all
+    only    parts that a prover asks about; a checker asks about all
+    roots   what a prover keeps from one call to the next, of the same graph, box, model and nodes to tighten
     """
     _check(graph, box, proof, rows, on_step)
-    root = Root(graph, *box, model, proof.tighten, on_step)
+    roots = roots or Roots(graph, box, model, on_step)
     for some in _batches(_given(graph, box, proof, rows, only)):
         weights = _by_alternative(np.stack([given.weights for given in some]), rows)
-        proven = root.margins(_packed(graph, some, proof, weights), rows, proof.narrow)
+        proven = roots.of(some[0].leaf, proof.tighten).margins(_packed(graph, some, proof, weights), rows, proof.narrow)
         for n, given in enumerate(some):
             each = (proven.fraction(n, k) / int(w[n].sum()) for k, w in weights.items())
             yield Excluded(given.leaf, None if proven.empty[n] else tuple(each))
@@ -235,8 +317,8 @@ def _check(
     graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], on_step: Callable[[], None]
 ) -> None:
     """Sizes and signs of everything that is given by leaf, once the leaves are known to cover the box."""
-    if len(proof.points) != len(proof.cells):
-        raise ReplayError("a tree needs a cell and a point per cut")
+    if len(proof.points) != len(proof.cells) or len(proof.taps) not in (0, len(proof.cells)):
+        raise ReplayError("a tree needs a cell and a point per cut, and a tap where winners are cut")
     count = cut = 0
     for leaf in leaves(graph, *box, proof):
         on_step()
@@ -250,6 +332,14 @@ def _check(
     if not all(w.any(axis=1).all() for w in _by_alternative(proof.weights, rows).values()):
         raise ReplayError("the weights of an alternative are all 0 at a leaf, so nothing excludes it there")
     _check_slopes(graph, proof, len(rows))
+    _check_parts(proof.anew, proof, "parts that are bounded anew")
+
+
+def _check_parts(parts: Array, proof: TreeProof, what: str) -> None:
+    numbers = parts.astype(np.int64)
+    inside = (numbers >= 0) & (numbers < len(proof.nodes))
+    if parts.ndim != 1 or (np.diff(numbers) <= 0).any() or not inside.all():
+        raise ReplayError(f"{what} must be parts of the tree, in order, each once")
 
 
 def _check_signs(proof: TreeProof) -> None:
@@ -258,11 +348,9 @@ def _check_signs(proof: TreeProof) -> None:
 
 
 def _check_slopes(graph: Graph, proof: TreeProof, alternatives: int) -> None:
-    parts = proof.changed.astype(np.int64)
-    if proof.changed.ndim != 1 or (np.diff(parts) <= 0).any() or (parts < 0).any() or (parts >= len(proof.nodes)).any():
-        raise ReplayError("parts with slopes of their own must be parts of the tree, in order, each once")
+    _check_parts(proof.changed, proof, "parts with slopes of their own")
     for i, slopes in proof.slopes.items():
-        node, shape = graph.nodes[i], (len(parts), alternatives, *graph.nodes[i].shape)
+        node, shape = graph.nodes[i], (len(proof.changed), alternatives, *graph.nodes[i].shape)
         if node.op.name != "relu" or slopes.shape != shape or (slopes < 0).any() or (slopes > SLOPES).any():
             raise ReplayError(
                 f"slopes of a tree belong to a relu, from 0 to {SLOPES}, of shape {shape}: node {node.name}"
@@ -275,15 +363,19 @@ def _by_alternative(weights: Array, rows: Sequence[Alternative]) -> dict[int, Ar
 
 
 def _batches(every: Iterator[_Given]) -> Iterator[list[_Given]]:
-    """Leaves that are replayed at once: neighbours, all with slopes of their own or all without."""
+    """Leaves that are replayed at once: neighbours of one root, all with slopes of their own or all without."""
     some: list[_Given] = []
     for given in every:
-        if some and (len(some) == BATCH or (some[0].leaf.changed < 0) != (given.leaf.changed < 0)):
+        if some and (len(some) == BATCH or _kind(some[0].leaf) != _kind(given.leaf)):
             yield some
             some = []
         some.append(given)
     if some:
         yield some
+
+
+def _kind(leaf: Leaf) -> tuple[bool, int]:
+    return leaf.changed < 0, -1 if leaf.root is None else leaf.root.part
 
 
 def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Mapping[int, Array]) -> Packed:
@@ -312,4 +404,19 @@ def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Map
         weights,
         {i: slopes[records].astype(np.int64) for i, slopes in proof.slopes.items()} if records[0] >= 0 else {},
         {i: (shaped(i, both[0]), shaped(i, both[1])) for i, both in pushed.items()},
+        _winners(graph, [given.leaf for given in some]),
     )
+
+
+def _winners(graph: Graph, some: Sequence[Leaf]) -> dict[int, Array]:
+    """Which taps cuts let win: one of a window, or all but those that do not."""
+    every = [leaf.winners() for leaf in some]
+    may_win: dict[int, Array] = {}
+    for n, cuts in enumerate(every):
+        for cut, side in cuts:
+            node = graph.nodes[cut.node]
+            taps = sum(1 for _ in node.params["window"].taps())
+            mask = may_win.setdefault(cut.node, np.ones((taps, len(some), *node.shape), dtype=bool))
+            is_tap = np.arange(taps) == taps_inside(node, cut.cell)[cut.tap or 0]
+            mask.reshape(taps, len(some), -1)[:, n, cut.cell] &= ~is_tap if side else is_tap
+    return may_win

@@ -1,15 +1,16 @@
 """Proofs with splits, from a tree that a search found: weights per leaf, the exact margin of each, more cuts if needed.
 
 What the float search called excluded by a hair may be open in exact arithmetic, whose lines are coarser: such a leaf is
-cut again across the input that promises most. Nothing here needs to be right: the checker's own code says what a leaf
+cut again across the input that promises most, or, far below the box whose roundings it is charged with, bounded anew on
+a box of its own, as the search does. Nothing here needs to be right: the checker's own code says what a leaf
 proves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,11 +18,10 @@ import numpy as np
 import torch
 
 from ...proof.batch import MULTIPLIERS, SLOPES, bent
-from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves
+from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
 from ...proof.execution import executions
-from ...proof.numbers import ReplayError
 from ...proof.splits import Excluded as ProvenLeaf
-from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
+from ...proof.splits import Leaf, TreeProof, arrays_of, leaves, taps_of
 from ...proof.tree import Cut, Tree
 from ...properties.property import Case, as_float
 from ...scalar import Array
@@ -32,6 +32,8 @@ from .subproblems import Bounder, Problems, root_forward
 
 WEIGHTS = 1 << 10  # weights of several rows are whole numbers that add up to about this
 STEPS = 20  # of the search for slopes and multipliers of a leaf
+DEEP, NEAR = 24, 16  # cuts below a box from which on an open leaf gets a nearer one; its height above the leaf at most
+AGAIN = 4  # cuts of our own, one below the other, after which a leaf that is still open gets a box of its own
 SMALL = 1 << 12  # cells of hidden layers up to which all ranges are narrowed at every leaf
 NOTHING = np.zeros((0, 0), np.int32)
 Step = Callable[[str, int, int], None]
@@ -73,33 +75,65 @@ class TreeProver:
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
-        if any(cut is not None and cut.tap is not None for cut in tree.cuts):
-            raise ReplayError("the search divided by winners of a maximum, and certificates have no such cuts")
         hints: dict[int, Hint] = {}
-        tree, proven = deepcopy(tree), dict[int, tuple[Fraction, ...] | None]()
+        tree, proven, anew = deepcopy(tree), dict[int, tuple[Fraction, ...] | None](), set[int]()
         worst: OpenLeafError | None = None
-        while True:
-            parts = [part for part, cut in tree.preorder() if cut is None]
-            whole = self._whole(tree, hints, parts)
-            order = {n: part for n, (part, _) in enumerate(tree.preorder())}
-            asked = {n for n, part in order.items() if part not in proven}
+        roots, first = roots_of(self.graph, self.box, self.arithmetic, deadline), len(tree.cuts)
+        while asked := {part for part in tree.leaves() if part not in proven}:
+            short, names = _above(tree, asked)
+            whole = self._whole(short, names, hints, anew, asked)
+            order = [names[part] for part, _ in short.preorder()]
+            numbers = {n for n, part in enumerate(order) if part in asked}
             open_: list[tuple[int, ProvenLeaf]] = []
             try:
-                for each in proven_leaves(self.graph, self.box, whole, self.rows, self.arithmetic, deadline, asked):
+                given = self.graph, self.box, whole, self.rows, self.arithmetic, deadline
+                for each in proven_leaves(*given, numbers, roots):
                     if each.margins is None or min(each.margins) > 0:
                         proven[order[each.leaf.part]] = each.margins
                     else:
                         open_.append((order[each.leaf.part], each))
                     if step is not None:
-                        step("leaves of the proof", len(proven), len(parts))
+                        step("leaves of the proof", len(proven), len(tree.firsts) + 1)
             except OutOfTimeError as error:
                 raise worst or error from None
-            if not open_:
-                return whole, self._said([proven[part] for part in parts])
-            worst = worst or self._error(min((e for _, e in open_), key=lambda e: min(e.margins or ())))
-            if not refine or not all(_can_be_cut(e.leaf) for _, e in open_):
-                raise worst
-            self._refine(tree, [(part, e.leaf) for part, e in open_])
+            if open_:
+                worst = worst or self._error(min((e for _, e in open_), key=lambda e: min(e.margins or ())))
+                if not refine or not all(_can_be_cut(e.leaf) for _, e in open_):
+                    raise worst
+                far = {part for part, _ in open_ if len(_way(tree, anew, part)) > DEEP}
+                again = {part for part, _ in open_ if sum(p >= first for p in _way(tree, anew, part)[:-1]) >= AGAIN}
+                anew |= (fresh := _common(tree, far - again) | again)
+                proven = {part: margins for part, margins in proven.items() if not fresh & {*_way(tree, anew, part)}}
+                self._refine(tree, [(part, e.leaf) for part, e in open_ if part not in far | again])
+        whole = self._whole(tree, range(len(tree.cuts)), hints, anew, set(tree.leaves()))
+        return whole, self._said([proven[part] for part, cut in tree.preorder() if cut is None])
+
+    def one_leaf(self, deadline: Callable[[], None]) -> Iterator[tuple[list[int], TreeProof, list[Excluded]]]:
+        """Proofs on the whole box of the alternatives that have one: by the checker's own slopes, then by better ones.
+
+        In whole numbers, which are many times as fast as rationals.
+        """
+        (leaf,) = leaves(self.graph, *self.box, TreeProof(*arrays_of(Tree()), NOTHING))
+        roots, left = roots_of(self.graph, self.box, self.arithmetic, deadline), list(range(len(self.rows)))
+        for optimised in (False, True):
+            (hint,) = self._cut_hints(b"", leaf, [[]]) if optimised else self._hints([leaf])
+            proof = replace(self._whole(Tree(), [0], {0: hint}, (), ()), narrow=False)
+            given = self.graph, self.box, proof, self.rows, self.arithmetic, deadline
+            (each,) = proven_leaves(*given, roots=roots)
+            margins = each.margins or ()
+            good = [k for k in left if margins and margins[k] > 0]
+            if good:
+                said = self._said([each.margins])
+                yield [self.numbers[k] for k in good], self._of(proof, good), [said[k] for k in good]
+            if not (left := [k for k in left if k not in good]):
+                return
+
+    def _of(self, proof: TreeProof, some: Sequence[int]) -> TreeProof:
+        """What a proof of one leaf says of some alternatives."""
+        owner = [k for k, (_, limits) in enumerate(self.rows) for _ in limits]
+        columns = [n for n, k in enumerate(owner) if k in some]
+        slopes = {i: s[:, list(some)] for i, s in proof.slopes.items()}
+        return replace(proof, weights=proof.weights[:, columns], slopes=slopes)
 
     def _error(self, each: ProvenLeaf) -> OpenLeafError:
         assert each.margins is not None
@@ -113,15 +147,19 @@ class TreeProver:
             for (rows, limits), margin in zip(self.rows, least, strict=True)
         ]
 
-    def _whole(self, tree: Tree, hints: dict[int, Hint], parts: Sequence[int]) -> TreeProof:
-        """The tree with what is known of its leaves; enters hints for new ones."""
+    def _whole(
+        self, tree: Tree, names: Sequence[int], hints: dict[int, Hint], anew: Collection[int], asked: Collection[int]
+    ) -> TreeProof:
+        """A tree with what is known of its leaves, which have other names; enters hints for those asked about."""
         arrays = arrays_of(tree)
-        every = dict(zip(parts, leaves(self.graph, *self.box, TreeProof(*arrays, NOTHING)), strict=True))
-        fresh = [part for part in parts if part not in hints]
+        bare = TreeProof(*arrays, NOTHING, taps=taps_of(tree))
+        parts = [part for part, cut in tree.preorder() if cut is None]
+        every = dict(zip(parts, leaves(self.graph, *self.box, bare), strict=True))
+        fresh = [part for part in parts if names[part] in asked and names[part] not in hints]
         for k in range(0, len(fresh), self.boxes.batch):
             some = fresh[k : k + self.boxes.batch]
-            hints |= zip(some, self._hints([every[part] for part in some]), strict=True)
-        mine = [(every[part].part, hints[part]) for part in parts]
+            hints |= zip((names[p] for p in some), self._hints([every[p] for p in some]), strict=True)
+        mine = [(every[p].part, hints[names[p]] if names[p] in hints else self._blank(every[p])) for p in parts]
         changed = [(number, hint.slopes) for number, hint in mine if hint.slopes]
         relus = sorted({i for _, slopes in changed for i in slopes})
         nodes = {cut.node for cut in tree.cuts if cut is not None}
@@ -133,7 +171,14 @@ class TreeProver:
             np.concatenate([hint.multipliers.ravel() for _, hint in mine]).astype(np.int32),
             np.array([number for number, _ in changed], np.int32),
             {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
+            np.array([number for number, (part, _) in enumerate(tree.preorder()) if names[part] in anew], np.int32),
+            taps_of(tree),
         )
+
+    def _blank(self, leaf: Leaf) -> Hint:
+        """Of a leaf that nobody asks about."""
+        weights = np.ones(sum(len(limits) for _, limits in self.rows), np.int64)
+        return Hint(weights, np.zeros((len(self.rows), len(leaf.sides(self.graph))), np.int64))
 
     def _none(self, relu: int) -> Array:
         """Slopes of a relu that is settled on a leaf's box."""
@@ -234,6 +279,58 @@ class TreeProver:
             assert cut is not None
             for (part, _), cell, point in zip(some, cut[2].flatten().tolist(), cut[3].flatten().tolist(), strict=True):
                 tree.divide(part, Cut(self.boxes.input, cell, point))
+
+
+def _way(tree: Tree, anew: Collection[int], part: int) -> list[int]:
+    """Parts from here up to the one whose box roundings are counted on."""
+    way = [part]
+    while way[-1] and way[-1] not in anew:
+        way.append(tree.parents[way[-1]])
+    return way
+
+
+def _above(tree: Tree, parts: Collection[int]) -> tuple[Tree, list[int]]:
+    """The tree as far as these parts need it, and the numbers in the whole tree of its parts.
+
+    >>> tree = Tree()
+    >>> for part in (0, 1, 2):
+    ...     _ = tree.divide(part, Cut(0, 0, part))
+    >>> short, names = _above(tree, {6})
+    >>> [(names[part], cut is None) for part, cut in short.preorder()]
+    [(0, False), (1, True), (2, False), (5, True), (6, True)]
+    """
+    needed: set[int] = set()
+    for part in parts:
+        while part and (part := tree.parents[part]) not in needed:
+            needed.add(part)
+    short, names = Tree(), [0]
+    todo = [0] if 0 in needed else []
+    while todo:
+        mine = todo.pop()
+        cut = tree.cuts[names[mine]]
+        assert cut is not None
+        sides = short.divide(mine, cut)
+        names += [tree.firsts[names[mine]] + side for side in (0, 1)]
+        todo += [side for side in sides if names[side] in needed]
+    return short, names
+
+
+def _common(tree: Tree, parts: Collection[int]) -> set[int]:
+    """Parts that hold all of these, each as low as what lies with it at most NEAR cuts below one part allows.
+
+    >>> tree = Tree()
+    >>> for part in (0, 2, 4, 6):
+    ...     _ = tree.divide(part, Cut(0, 0, part))
+    >>> _common(tree, {7, 8}), _common(tree, {5, 8}), _common(tree, {8})
+    ({6}, {4}, {8})
+    """
+    ways: dict[int, list[list[int]]] = {}
+    for part in parts:
+        way = [part]
+        while way[-1]:
+            way.append(tree.parents[way[-1]])
+        ways.setdefault(way[min(NEAR, len(way) - 1)], []).append(way[::-1])
+    return {max(set.intersection(*map(set, several)), key=several[0].index) for several in ways.values()}
 
 
 def _can_be_cut(leaf: Leaf) -> bool:
