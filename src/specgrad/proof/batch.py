@@ -23,7 +23,8 @@ import numpy as np
 
 from ..graph.graph import INPUT, Graph
 from ..scalar import Array
-from .bends import ONE
+from ..window import Window
+from .bends import NOWHERE, ONE, read
 from .fixed import COEFFICIENT, Bound, Coefficients, bits, from_floats
 from .lines import Range
 from .numbers import ReplayError, rational, rationals
@@ -51,6 +52,8 @@ class Leaves:
     slopes        relu -> (leaves, alternatives, *shape) whole numbers from 0 to SLOPES: of the lower line, for margins
                   alone; without them, and for what narrows, it is 1 where high > -low and else 0, on the leaf's ranges
     multipliers   node -> (of low, of high), each (leaves, alternatives, *shape) whole >= 0 over 2**MULTIPLIERS
+    winners       max_pool -> (taps, leaves, *shape) of bool: which taps of its windows cuts let win, in the order of
+                  the window's relation (specgrad.proof.tree says what the winner is)
     """
 
     low: Array
@@ -59,6 +62,7 @@ class Leaves:
     weights: Mapping[int, Array] = field(default_factory=dict)
     slopes: Mapping[int, Array] = field(default_factory=dict)
     multipliers: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    winners: Mapping[int, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.low)
@@ -67,7 +71,8 @@ class Leaves:
         pairs = ({i: (a[which], b[which]) for i, (a, b) in d.items()} for d in (self.confined, self.multipliers))
         confined, multipliers = pairs
         weights, slopes = ({i: a[which] for i, a in d.items()} for d in (self.weights, self.slopes))
-        return Leaves(self.low[which], self.high[which], confined, weights, slopes, multipliers)
+        winners = {i: a[:, which] for i, a in self.winners.items()}
+        return Leaves(self.low[which], self.high[which], confined, weights, slopes, multipliers, winners)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +151,14 @@ class Root(Replay):
         """The leaves with their ranges."""
         batch = Batch(self, len(leaves))
         batch.enter(leaves)
-        for i in sorted({*(self.tighten if narrow else ()), *leaves.confined}):
+        pools = {i: self.graph.nodes[i].operands()[0] for i in leaves.winners}
+        for i in sorted({*(self.tighten if narrow else ()), *leaves.confined, *pools.values()}):
             if i in leaves.confined:
                 batch.confine(i, leaves.confined[i])
             if narrow and i in self.tighten:
                 batch.narrow(i)
+            for pool in (k for k, source in pools.items() if source == i):
+                batch.win(pool, leaves.winners[pool])
         return batch
 
 
@@ -188,9 +196,20 @@ def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> N
         shape = (count, len(alternatives), *root.graph.nodes[i].shape)
         if any(not _are_whole(b) or b.shape != shape for b in pair):
             raise ReplayError(f"multipliers of node {i} must be whole, not negative, of {shape}")
+    for i, may_win in leaves.winners.items():
+        _check_winners(root, i, may_win, count)
     for i, pair in leaves.confined.items():
         if any(e.shape != (count, *root.graph.nodes[i].shape) or np.isnan(e).any() for e in pair):
             raise ReplayError(f"cuts of node {i} must be numbers, of {(count, *root.graph.nodes[i].shape)}")
+
+
+def _check_winners(root: Root, i: int, may_win: Array, count: int) -> None:
+    if not 0 <= i < len(root.ranges) or root.graph.nodes[i].op.name != "max_pool" or root.ranges[i].constant:
+        raise ReplayError(f"node {i} is no max_pool")
+    node = root.graph.nodes[i]
+    shape = sum(1 for _ in node.params["window"].taps()), count, *node.shape
+    if may_win.dtype != bool or may_win.shape != shape:
+        raise ReplayError(f"winners of node {i} must be true or false, of {shape}")
 
 
 def _are_whole(x: Array) -> bool:
@@ -222,6 +241,19 @@ class Batch:
             at = from_floats(np.where(np.isfinite(cut), cut, 0.0), self.layers[i].places, up)
             sides.append(np.where(np.isfinite(cut), at, end))
         self._set(i, *sides)
+
+    def win(self, i: int, may_win: Array) -> None:
+        """What is left of the ranges that a max_pool reads; where no tap of a window may win, there is no execution."""
+        inside = read(np.zeros((1, *self.layers[self.layers[i].sources[0][0]].node.shape), np.int64), self._window(i))
+        may_win = may_win & (inside > NOWHERE)
+        none = ~may_win.any(0)
+        self.empty = self.empty | none.reshape(self.count, -1).any(1)
+        self.ranges.winners[i] = may_win | (none & (inside > NOWHERE))  # an empty leaf needs lines all the same
+        self._set(self.layers[i].sources[0][0], *self.ranges.won(i))
+
+    def _window(self, i: int) -> Window:
+        window: Window = self.layers[i].node.params["window"]
+        return window
 
     def _set(self, i: int, low: Array, high: Array) -> None:
         """Narrow a range; it stays inside the root's, and where nothing is left there is no execution."""

@@ -10,6 +10,8 @@ so rounding c down is all that whole numbers ask for. For the largest of several
 
     a >= 0    a*x_w
     a < 0     a*x_w + a*max(0, max_{j != w} u_j - l_w),  or  a*max_j u_j
+
+where j, and w for a < 0, are those of the cells that cuts let win: the largest is one of them.
 """
 
 from __future__ import annotations
@@ -75,9 +77,14 @@ class MaxLines:
     top: Array
 
     @staticmethod
-    def on(window: Window, low: Array, high: Array) -> MaxLines:
-        """For ranges (leaves, *shape of x): w has the largest lower end; of both lines, the lower one at its middle."""
+    def on(window: Window, low: Array, high: Array, may_win: Array | None = None) -> MaxLines:
+        """For ranges (leaves, *shape of x): w has the largest lower end; of both lines, the lower one at its middle.
+
+        may_win   (taps, leaves, *shape) of bool, at least one in every window; None: all
+        """
         lows, highs = (read(end, window) for end in (low, high))
+        if may_win is not None:
+            lows, highs = (np.where(may_win, end, NOWHERE) for end in (lows, highs))
         winner = lows.argmax(0)
         is_winner = np.arange(len(lows)).reshape(-1, *(1,) * winner.ndim) == winner
         least, most = lows.max(0), highs.max(0)

@@ -122,10 +122,10 @@ class Folded:
 
     def _units(self, z: int, cells: Tensor) -> Objectives:
         """Open cells as objectives."""
+        if not len(cells):
+            return Objectives(torch.zeros((0, len(self.moving))), torch.zeros((0, self.count)), torch.zeros(0))
         size = math.prod(self.state.layers[z].node.shape)
         parts = [self.objectives(z, torch.nn.functional.one_hot(c, size).float()) for c in cells.split(ROWS)]
-        if not parts:
-            return self.objectives(z, torch.zeros((0, size)))
         each = ([getattr(p, name) for p in parts] for name in ("inputs", "cells", "constant"))
         return Objectives(*map(torch.cat, each))
 

@@ -52,12 +52,12 @@ def prove(
     need("flint", "certificates need")
     need("safetensors", "certificates need")
     from ...proof.api import Certificate
-    from ...proof.certificate import Deadline, check, encode
+    from ...proof.certificate import Deadline, encode
     from ...proof.execution import ExecutionError, executions
     from ...proof.numbers import ReplayError
     from ...rounding.arithmetic import Arithmetic
     from .positions import choice_of
-    from .prover import certificate, prove_by_trees
+    from .prover import prove_by_trees
 
     graph, question = _certifiable(model, statement, low=low, high=high, norm=norm, shape=shape)
     if choice_of(graph) is not None:
@@ -66,10 +66,10 @@ def prove(
         executions(arithmetic)
         arithmetic = Arithmetic() if arithmetic is None else arithmetic  # whose errors of functions are declared
         if trees is None:
-            text, packed = certificate(graph, question, arithmetic)
             try:
-                check(text, packed, graph, question, seconds=np.inf)
-                return Certificate(text, packed)
+                whole = [()] * len(question.cases)
+                cases = prove_by_trees(graph, question, whole, arithmetic, Deadline(np.inf), progress, refine=False)
+                return Certificate(*encode(graph, [proof for proof, _ in cases], arithmetic))
             except ReplayError as error:
                 trees = _searched(graph, question, arithmetic, seconds, progress, error)
         cases = prove_by_trees(graph, question, trees, arithmetic, Deadline(seconds), progress, refine)

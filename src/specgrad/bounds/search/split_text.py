@@ -7,6 +7,7 @@
     {"input": 3, "at": 0.25, "below": TREE, "above": TREE}               x[3] <= 0.25, and above it
     {"relu": 0, "cell": 7, "below": TREE, "above": TREE}                 what the first relu reads, cell 7: <= 0, >= 0
     {"node": "hidden", "cell": 7, "at": 1, "below": TREE, "above": TREE}
+    {"max_pool": "pooled", "cell": 2, "tap": 0, "below": TREE, "above": TREE}   tap 0 wins in window 2, or another
 
 Cells are flat positions, points are rounded to float32. Nothing of the text is believed: a tree says where to cut, and
 both sides of every cut are proven.
@@ -24,6 +25,7 @@ import numpy as np
 
 from ...errors import SpecgradError
 from ...graph.graph import CONSTANT, Graph
+from ...proof.splits import taps_inside
 from ...proof.tree import Cut, Tree
 from ...properties.property import Property
 
@@ -32,7 +34,12 @@ FORMAT, VERSION = "specgrad-splits", 1
 MOST_BYTES = 1 << 28
 MOST_DIGITS = 1000  # of a number, and of its exponent
 SIDES = {"below", "above"}
-KINDS = {"input": {"input", "at"}, "relu": {"relu", "cell", "at"}, "node": {"node", "cell", "at"}}
+KINDS = {
+    "input": {"input", "at"},
+    "relu": {"relu", "cell", "at"},
+    "node": {"node", "cell", "at"},
+    "max_pool": {"max_pool", "cell", "tap"},
+}
 
 
 class SplitsError(SpecgradError, ValueError):
@@ -129,7 +136,7 @@ class _Reader:
         for i, node in enumerate(graph.nodes):
             if node.op is not CONSTANT:
                 self.names.setdefault(node.name, []).append(i)
-        self.places: dict[str, Callable[[Any], int]] = {"relu": self._relu, "node": self._node}
+        self.places: dict[str, Callable[[Any], int]] = {"relu": self._relu, "node": self._node, "max_pool": self._node}
 
     def tree(self, data: Any) -> Tree:
         tree, todo = Tree(), [(0, data)]
@@ -143,12 +150,26 @@ class _Reader:
     def _cut(self, entry: Any) -> Cut:
         kind = next((k for k in KINDS if isinstance(entry, dict) and k in entry), None)
         if kind is None or not entry.keys() >= SIDES or not entry.keys() <= KINDS[kind] | SIDES:
-            raise SplitsError(f"a tree is null, or has below, above and one of {', '.join(KINDS)} (with cell and at)")
+            raise SplitsError(
+                f"a tree is null, or has below, above and one of {', '.join(KINDS)} (with cell and at or tap)"
+            )
         if kind == "input":
             (node,) = self.graph.input_positions
             return Cut(node, self._cell(node, entry["input"], "input"), self._point(entry.get("at")))
         node = self.places[kind](entry[kind])
+        if kind == "max_pool":
+            return self._winner(node, self._cell(node, entry.get("cell"), "cell"), entry.get("tap"))
         return Cut(node, self._cell(node, entry.get("cell"), "cell"), self._point(entry.get("at", 0)))
+
+    def _winner(self, node: int, cell: int, tap: Any) -> Cut:
+        if self.graph.nodes[node].op.name != "max_pool":
+            raise SplitsError(f"node {self.graph.nodes[node].name} is no max_pool, which has winners")
+        inside = taps_inside(self.graph.nodes[node], cell)
+        if type(tap) is not int or tap not in inside:
+            raise SplitsError(
+                f"tap must be one of {', '.join(map(str, inside))}, which window {cell} reads; got {tap!r:.40}"
+            )
+        return Cut(node, cell, 0.0, tap)
 
     def _relu(self, given: Any) -> int:
         if type(given) is not int or not 0 <= given < len(self.relus):

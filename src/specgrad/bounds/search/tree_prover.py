@@ -8,9 +8,9 @@ proves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,9 +20,8 @@ import torch
 from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
 from ...proof.execution import executions
-from ...proof.numbers import ReplayError
 from ...proof.splits import Excluded as ProvenLeaf
-from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
+from ...proof.splits import Leaf, TreeProof, arrays_of, leaves, taps_of
 from ...proof.tree import Cut, Tree
 from ...properties.property import Case, as_float
 from ...scalar import Array
@@ -76,8 +75,6 @@ class TreeProver:
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
-        if any(cut is not None and cut.tap is not None for cut in tree.cuts):
-            raise ReplayError("the search divided by winners of a maximum, and certificates have no such cuts")
         hints: dict[int, Hint] = {}
         tree, proven, anew = deepcopy(tree), dict[int, tuple[Fraction, ...] | None](), set[int]()
         worst: OpenLeafError | None = None
@@ -111,6 +108,33 @@ class TreeProver:
         whole = self._whole(tree, range(len(tree.cuts)), hints, anew, set(tree.leaves()))
         return whole, self._said([proven[part] for part, cut in tree.preorder() if cut is None])
 
+    def one_leaf(self, deadline: Callable[[], None]) -> Iterator[tuple[list[int], TreeProof, list[Excluded]]]:
+        """Proofs on the whole box of the alternatives that have one: by the checker's own slopes, then by better ones.
+
+        In whole numbers, which are many times as fast as rationals.
+        """
+        (leaf,) = leaves(self.graph, *self.box, TreeProof(*arrays_of(Tree()), NOTHING))
+        roots, left = roots_of(self.graph, self.box, self.arithmetic, deadline), list(range(len(self.rows)))
+        for optimised in (False, True):
+            (hint,) = self._cut_hints(b"", leaf, [[]]) if optimised else self._hints([leaf])
+            proof = replace(self._whole(Tree(), [0], {0: hint}, (), ()), narrow=False)
+            given = self.graph, self.box, proof, self.rows, self.arithmetic, deadline
+            (each,) = proven_leaves(*given, roots=roots)
+            margins = each.margins or ()
+            good = [k for k in left if margins and margins[k] > 0]
+            if good:
+                said = self._said([each.margins])
+                yield [self.numbers[k] for k in good], self._of(proof, good), [said[k] for k in good]
+            if not (left := [k for k in left if k not in good]):
+                return
+
+    def _of(self, proof: TreeProof, some: Sequence[int]) -> TreeProof:
+        """What a proof of one leaf says of some alternatives."""
+        owner = [k for k, (_, limits) in enumerate(self.rows) for _ in limits]
+        columns = [n for n, k in enumerate(owner) if k in some]
+        slopes = {i: s[:, list(some)] for i, s in proof.slopes.items()}
+        return replace(proof, weights=proof.weights[:, columns], slopes=slopes)
+
     def _error(self, each: ProvenLeaf) -> OpenLeafError:
         assert each.margins is not None
         least = min(each.margins)
@@ -128,8 +152,9 @@ class TreeProver:
     ) -> TreeProof:
         """A tree with what is known of its leaves, which have other names; enters hints for those asked about."""
         arrays = arrays_of(tree)
+        bare = TreeProof(*arrays, NOTHING, taps=taps_of(tree))
         parts = [part for part, cut in tree.preorder() if cut is None]
-        every = dict(zip(parts, leaves(self.graph, *self.box, TreeProof(*arrays, NOTHING)), strict=True))
+        every = dict(zip(parts, leaves(self.graph, *self.box, bare), strict=True))
         fresh = [part for part in parts if names[part] in asked and names[part] not in hints]
         for k in range(0, len(fresh), self.boxes.batch):
             some = fresh[k : k + self.boxes.batch]
@@ -147,6 +172,7 @@ class TreeProver:
             np.array([number for number, _ in changed], np.int32),
             {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
             np.array([number for number, (part, _) in enumerate(tree.preorder()) if names[part] in anew], np.int32),
+            taps_of(tree),
         )
 
     def _blank(self, leaf: Leaf) -> Hint:
