@@ -56,6 +56,7 @@ def prove(
     from ...proof.execution import ExecutionError, executions
     from ...proof.numbers import ReplayError
     from ...rounding.arithmetic import Arithmetic
+    from .deployed import deployed_graph
     from .positions import choice_of
     from .prover import prove_by_trees
 
@@ -69,11 +70,11 @@ def prove(
             try:
                 whole = [()] * len(question.cases)
                 cases = prove_by_trees(graph, question, whole, arithmetic, Deadline(np.inf), progress, refine=False)
-                return Certificate(*encode(graph, [proof for proof, _ in cases], arithmetic))
+                return Certificate(*encode(deployed_graph(graph), [proof for proof, _ in cases], arithmetic))
             except ReplayError as error:
                 trees = _searched(graph, question, arithmetic, seconds, progress, error)
         cases = prove_by_trees(graph, question, trees, arithmetic, Deadline(seconds), progress, refine)
-        return Certificate(*encode(graph, [proof for proof, _ in cases], arithmetic))
+        return Certificate(*encode(deployed_graph(graph), [proof for proof, _ in cases], arithmetic))
     except (ExecutionError, ReplayError) as error:
         raise NoCertificateError(str(error)) from None
 
@@ -129,6 +130,7 @@ def second_opinion(
     from ...proof.numbers import ReplayError
     from ...properties.property import towards_zero
     from .certify import Verdict
+    from .deployed import deployed_graph
     from .prover import prove_by_trees
     from .split_text import read_splits
 
@@ -145,4 +147,4 @@ def second_opinion(
     margins = tuple(tuple(towards_zero(a.margin) for a in proven.alternatives) for _, proven in cases)
     leaves = sum(len(proof.weights) for case, _ in cases for proof in case.trees)
     verdict = Verdict("holds", None, margins, stages, leaves, "", said, trees=trees)
-    return verdict, Certificate(*encode(graph, [proof for proof, _ in cases], arithmetic))
+    return verdict, Certificate(*encode(deployed_graph(graph), [proof for proof, _ in cases], arithmetic))

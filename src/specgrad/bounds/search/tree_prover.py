@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...graph.graph import Graph
 from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
 from ...proof.execution import executions
 from ...proof.splits import Excluded as ProvenLeaf
 from ...proof.splits import Leaf, TreeProof, arrays_of, leaves, taps_of
 from ...proof.tree import Cut, Tree
+from ...proof.walk import BENT
 from ...properties.property import Case, as_float
 from ...scalar import Array
 from ..linear.network import Forward
@@ -113,11 +115,14 @@ class TreeProver:
 
         In whole numbers, which are many times as fast as rationals.
         """
+        deep = behind_bends(self.graph)
+        if not deep:  # one way back per alternative: rationals are as fast
+            return
         (leaf,) = leaves(self.graph, *self.box, TreeProof(*arrays_of(Tree()), NOTHING))
         roots, left = roots_of(self.graph, self.box, self.arithmetic, deadline), list(range(len(self.rows)))
         for optimised in (False, True):
             (hint,) = self._cut_hints(b"", leaf, [[]]) if optimised else self._hints([leaf])
-            proof = replace(self._whole(Tree(), [0], {0: hint}, (), ()), narrow=False)
+            proof = replace(self._whole(Tree(), [0], {0: hint}, (), ()), narrow=False, tighten=deep)
             given = self.graph, self.box, proof, self.rows, self.arithmetic, deadline
             (each,) = proven_leaves(*given, roots=roots)
             margins = each.margins or ()
@@ -331,6 +336,15 @@ def _common(tree: Tree, parts: Collection[int]) -> set[int]:
             way.append(tree.parents[way[-1]])
         ways.setdefault(way[min(NEAR, len(way) - 1)], []).append(way[::-1])
     return {max(set.intersection(*map(set, several)), key=several[0].index) for several in ways.values()}
+
+
+def behind_bends(graph: Graph) -> tuple[int, ...]:
+    """What bends reads and another bend feeds: of the rest, intervals are as good as backward bounds on a whole box."""
+    behind: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        if node.op.name in BENT or behind & set(node.operands()):
+            behind.add(i)
+    return tuple(i for i in bent(graph) if i in behind)
 
 
 def _can_be_cut(leaf: Leaf) -> bool:
