@@ -187,12 +187,15 @@ def test_both_parts_hold_every_float32_number() -> None:
         assert (a[1][others] == b[1][others]).all()
 
 
-def test_one_number_alone_is_not_cut() -> None:
-    x = torch.ones((1, 2), dtype=torch.float64)
-    assert (
-        Open(x, x, torch.zeros(1, 1), torch.zeros(1, 1).double(), torch.ones(1, 1, 2).double(), torch.tensor([0])).cut()
-        is None
-    )
+def test_one_input_alone_is_not_cut() -> None:
+    x = torch.tensor([[1.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    high = torch.tensor([[1.0, 1.0], [1.0, 1.5]], dtype=torch.float64)
+    rows = torch.zeros(2, 1), torch.zeros(2, 1).double(), torch.ones(2, 1, 2).double(), torch.tensor([0])
+    batch = Open(x, high, *rows)
+    assert batch.is_one_input().tolist() == [True, False]
+    assert batch.chosen(~batch.is_one_input()).cut()[3].tolist() == [[1.25]]
+    with pytest.raises(AssertionError, match="not cut"):
+        batch.cut()
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------

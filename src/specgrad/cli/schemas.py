@@ -185,6 +185,22 @@ COUNTEREXAMPLE = _object(
         "named": {"type": "object", "description": "of several inputs, outputs or networks: each by its name"},
     },
 )
+UNKNOWN = _object(
+    "unknown after a search: how far it came, and what would help",
+    problems=_count("sub-problems that were bounded"),
+    rate=_number("of them per second"),
+    settled=_or_null(_number(""), "the share of the question that is settled, each cut halving it"),
+    seconds_more=_or_null(_number(""), "if what is left is like what is settled; null: nobody can say"),
+    margin=_or_null(_number(""), "of the open part that is farthest from proven: not above 0"),
+    box=_list(
+        _object("", input=_count("its number"), low=_number("its ends in that part"), high=_number("")),
+        "inputs that were cut",
+    ),
+    rounding={"type": "boolean", "description": "that part would be excluded if nothing were rounded"},
+    layer=_or_null(
+        _object("", name=_text("the layer that loses most there"), share=_number("of what is lost")), "null: not known"
+    ),
+)
 REPORT = _object(
     "with --html: what the page shows",
     layers=_list(
@@ -422,6 +438,7 @@ SCHEMAS: dict[str, Schema] = {
         optional={
             "notes": NOTES,
             "reason": _text("why nothing was proven, or where the input stands"),
+            "unknown": UNKNOWN,
             "counterexample": COUNTEREXAMPLE,
             "certificate": CERTIFICATE,
             "report": REPORT,
@@ -469,6 +486,7 @@ SCHEMAS: dict[str, Schema] = {
         optional={
             "notes": NOTES,
             "reason": _text("why there is no better answer"),
+            "unknown": UNKNOWN,
             "confirmed": _list(_text("an engine"), "where the assignment was run, and satisfies the query"),
             "assignment": _list(
                 _object(

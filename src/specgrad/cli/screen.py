@@ -33,7 +33,7 @@ def progress(quiet: bool) -> Iterator[Step | None]:
         yield None
         return
     columns = (
-        TextColumn("{task.description:<28.28}", markup=False),
+        TextColumn("{task.description:<38.38}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ...proof.tree import Cut, Tree
 from ..linear.network import Forward
-from .cuts import choices
+from .cuts import Axis, choices
 from .estimate import QuickLines
 from .subproblems import Bounder, Problems
+from .unknown import share_of
 
 Progress = Callable[[str, int, int], None]
 BATCH, FIRST_STEPS, STEPS = 64, 40, 15
@@ -59,6 +60,7 @@ class Splitter:
 
     def __init__(self, bounder: Bounder, tried: int = 3) -> None:
         self.bounder, self.tried, self.choices = bounder, tried, choices(bounder)
+        self.axis = next((k for k, choice in enumerate(self.choices) if isinstance(choice, Axis)), -1)
 
     def choose(self, problems: Problems) -> tuple[Tensor, Tensor]:
         """(which of the choices, which flat cell) per problem; -1 where nothing is left to cut."""
@@ -71,6 +73,10 @@ class Splitter:
             top = score.topk(min(self.tried, score.shape[1]), 1)
             candidates.append((top.values, torch.full_like(top.indices, k), top.indices))
         values, numbers, cells = (torch.cat(c, 1) for c in zip(*candidates, strict=True))
+        # Inputs only where nothing else is left: by one score for both, safenlp 4061 (30 inputs) was open after as many
+        # problems as kinks alone need to settle it (34,009).
+        other = (numbers != self.axis) & (values > 0)
+        values = torch.where((numbers == self.axis) & other.any(1, keepdim=True), 0.0, values)
         order = values.argsort(1, descending=True)[:, : 2 * self.tried]
         values, numbers, cells = (t.gather(1, order) for t in (values, numbers, cells))
         each = range(values.shape[1])
@@ -101,6 +107,17 @@ class Splitter:
             problems = self.choices[k].divided(problems, boxes, cell[boxes], side)
         return problems
 
+    def renewed(self, problems: Problems, number: Tensor) -> tuple[Problems, Tensor]:
+        """Every layer bounded again where an input was cut; and which problems hold an execution."""
+        alive, mine = torch.ones(len(problems), dtype=torch.bool), number == self.axis
+        if not bool(mine.any()):
+            return problems, alive
+        new, alive[mine] = self.bounder.renew(problems.chosen(mine))
+        known = {z: v.clone() for z, v in problems.known.items()}
+        for z, v in known.items():
+            v[mine] = new.known[z]
+        return replace(problems, known=known), alive
+
     def cuts(self, problems: Problems, number: Tensor, cell: Tensor) -> list[Cut]:
         each = enumerate(zip(number.tolist(), cell.tolist(), strict=True))
         return [self.choices[k].cut(problems, box, c) for box, (k, c) in each]
@@ -115,6 +132,7 @@ class Outcome:
 
     trees   how every row's executions were divided
     worst   per row: the number of the open part whose margin is least, and that margin; None where none is open
+    share   of all rows' executions that is settled, each cut halving it
     """
 
     bounds: Tensor
@@ -122,6 +140,7 @@ class Outcome:
     settled: bool
     trees: list[Tree]
     worst: list[tuple[int, float] | None]
+    share: float = 0.0
 
 
 def branch(
@@ -156,8 +175,10 @@ def branch(
             made = splitter.cuts(batch.problems, number, cell)
             halves = Problems.joined([splitter.divided(batch.problems, number, cell, side) for side in (0, 1)])
             row, part = torch.cat([batch.row] * 2), _entered(trees, batch, made)
+            halves, alive = splitter.renewed(halves, torch.cat([number] * 2))
             halves, lower = bounder.optimised(halves, STEPS, targets[row])
             lower = torch.maximum(lower, torch.cat([batch.bounds] * 2))
+            lower = torch.where(alive, lower, torch.fmax(lower, targets[row]))  # no execution: anything holds
             count += len(halves)
             is_open = ~(lower >= targets[row])
             proven.scatter_reduce_(0, row[~is_open], lower[~is_open], "amin")
@@ -168,7 +189,8 @@ def branch(
     left = Open.joined([todo, stuck])
     least = proven.scatter_reduce(0, left.row, left.bounds, "amin")
     worst = [_worst(left, k, float(targets[k])) for k in range(len(rows))]
-    return Outcome(torch.maximum(first, least), count, not len(left.row), trees, worst)
+    share = 1 - sum(share_of(tree, left.part[left.row == k].tolist()) for k, tree in enumerate(trees)) / len(trees)
+    return Outcome(torch.maximum(first, least), count, not len(left.row), trees, worst, share)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on_
 from .joined import Network
 from .positions import at_positions, of_scores
 from .question import Question, cells_of, graph_and_property, question_of
+from .unknown import Unknown
 
 __all__ = ["Verdict", "certify", "graph_and_property", "target"]
 
@@ -47,6 +48,7 @@ class Verdict:
     trees      per case: numbers of alternatives, and how the executions were divided until each part excludes them; no
                tree has an alternative that the whole box excludes. Of what is unknown, how far the search came
     open_part  of what is unknown: the part of a search whose margin is least
+    unknown    where a search ended, and what would help (specgrad.bounds.search.unknown)
     deployment the executions that the verdict is about, in sentences
     notes      what else a reader should know: constants or inputs that were rounded, parts of the property that say
                nothing
@@ -62,6 +64,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     trees: tuple[tuple[tuple[tuple[int, ...], Tree], ...], ...] = ((),)
     open_part: OpenPart | None = None
+    unknown: Unknown | None = None
 
     @property
     def seconds(self) -> float:
@@ -74,6 +77,8 @@ class Verdict:
             data["notes"] = list(self.notes)
         if self.reason:
             data["reason"] = self.reason
+        if self.unknown is not None:
+            data["unknown"] = self.unknown.to_json()
         if self.counterexample is not None:
             point = self.counterexample
             data["counterexample"] = point.to_json()
@@ -281,21 +286,27 @@ class _Run:
         return [k for k in open_ if not margins[k] > 0]
 
     def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> Verdict:
-        """Where inputs are few they are split; elsewhere relus, and inputs where no relu is left to split."""
-        start, count, settled = time.monotonic(), 0, False
+        """Where inputs are few they alone are split; elsewhere kinks and winners, and inputs where none is left."""
+        start, count, settled, share, alone = time.monotonic(), 0, False, 0.0, False
         worst: OpenPart | None = None
         trees: list[tuple[tuple[int, ...], Tree]] = []
         counterexample: Counterexample | None = None
         if len(case.low) > FEW_INPUTS:
             outcome = self._search(root, rows)
-            count, settled, worst = outcome.problems, outcome.settled, _open_part(case, outcome)
+            count, settled, share = outcome.problems, outcome.settled, outcome.share
+            worst = _open_part(case, outcome, self.graph.input_positions[0])
             trees = [((k,), tree) for k, tree in zip(open_, outcome.trees, strict=True)]
             for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):
                 margins[k] = max(margins[k], _margin(bound, limit))
         if not settled and self._left():
             outcome = self._split(case, root)
-            counterexample, settled, worst = outcome.counterexample, outcome.settled, outcome.worst
-            count, trees = count + outcome.problems, [(tuple(open_), outcome.tree)]
+            counterexample, settled, worst, share = (
+                outcome.counterexample,
+                outcome.settled,
+                outcome.worst,
+                outcome.share,
+            )
+            count, trees, alone = count + outcome.problems, [(tuple(open_), outcome.tree)], outcome.stuck
         self.stages["branch"] = time.monotonic() - start
         if counterexample is not None:
             return replace(self._broken(case, counterexample), problems=count)
@@ -303,9 +314,20 @@ class _Run:
         if settled:
             return replace(verdict, verdict="holds")
         low, high = case.outer()
-        reason = f"{count} subproblems were not enough"
-        reason += f"; the worst open one lacks {-worst.margin:.3g}" if worst and np.isfinite(worst.margin) else ""
-        return replace(verdict, reason=ONE_INPUT if (low == high).all() else reason, open_part=worst)
+        inside = self.graph.input_positions[0]
+        why = Unknown(count, self.stages["branch"], share, worst, inside, alone)
+        why = self._unknown(case, root, worst, why)
+        reason = ONE_INPUT if (low == high).all() else why.said()
+        return replace(verdict, reason=reason, open_part=worst, unknown=why)
+
+    def _unknown(self, case: Case, root: Any, worst: OpenPart | None, why: Unknown) -> Unknown:
+        """Where the search ended; with what is lost in the worst open part, and to what."""
+        if worst is None:
+            return why
+        from .explain import explained
+
+        rounding, layer = explained(self._boxes(case, root), worst)
+        return replace(why, rounding=why.rounding or rounding, layer=layer)
 
     def _split(self, case: Case, root: Any) -> Any:
         """Input splits, for all rows of the case; far below a box, rounding is counted anew on a smaller one."""
@@ -337,7 +359,7 @@ class _Run:
         return Boxes(root, *_tensors(rows), owner)
 
     def _search(self, root: Any, rows: list[_Row]) -> Any:
-        """Relu splits for the row that is nearest to excluding each alternative."""
+        """Cuts for the row that is nearest to excluding each alternative."""
         from .branch_and_bound import narrowed
         from .folded_search import search
 
@@ -346,11 +368,19 @@ class _Run:
         return search(bounder, stacked, targets, seconds=self._left(), progress=self.progress)
 
 
-def _open_part(case: Case, outcome: Any) -> OpenPart | None:
-    """Of relu splits: the open part whose margin is least, of all rows."""
+def _open_part(case: Case, outcome: Any, x: int) -> OpenPart | None:
+    """Of a search by cuts: the open part whose margin is least, of all rows; x is the input's position."""
     parts = [(w[1], tree.path(w[0])) for w, tree in zip(outcome.worst, outcome.trees, strict=True) if w is not None]
-    low, high = (np.ravel(end).tolist() for end in case.outer())
-    return min((OpenPart(low, high, path, margin) for margin, path in parts), key=lambda p: p.margin, default=None)
+    if not parts:
+        return None
+    margin, path = min(parts, key=lambda part: part[0])
+    low, high = (np.ravel(end).astype(np.float32) for end in case.outer())
+    for cut, side in path:
+        if cut.node == x and side:
+            low[cut.cell] = max(low[cut.cell], np.nextafter(np.float32(cut.at), np.float32(np.inf)))
+        elif cut.node == x:
+            high[cut.cell] = min(high[cut.cell], np.float32(cut.at))
+    return OpenPart(low.tolist(), high.tolist(), path, margin)
 
 
 def _margin(bound: float, limit: Fraction) -> float:

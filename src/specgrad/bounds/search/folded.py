@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..linear.adam import LEAST
 from ..linear.backward import State, descend
 from ..linear.layers import Cell, Linear, Opaque
 from .estimate import Quick
@@ -122,10 +123,10 @@ class Folded:
 
     def _units(self, z: int, cells: Tensor) -> Objectives:
         """Open cells as objectives."""
+        if not len(cells):
+            return Objectives(torch.zeros((0, len(self.moving))), torch.zeros((0, self.count)), torch.zeros(0))
         size = math.prod(self.state.layers[z].node.shape)
         parts = [self.objectives(z, torch.nn.functional.one_hot(c, size).float()) for c in cells.split(ROWS)]
-        if not parts:
-            return self.objectives(z, torch.zeros((0, size)))
         each = ([getattr(p, name) for p in parts] for name in ("inputs", "cells", "constant"))
         return Objectives(*map(torch.cat, each))
 
@@ -214,7 +215,7 @@ class Folded:
             second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
             n = step + 1
             length = DECAY**step / (1 - 0.9**n) * math.sqrt(1 - 0.999**n)
-            chosen = torch.addcdiv(chosen, first * rate, second.sqrt().add_(1e-8), value=length).clamp_(min=0)
+            chosen = torch.addcdiv(chosen, first * rate, second.sqrt().add_(LEAST), value=length).clamp_(min=0)
             chosen = torch.where(sign == 0, chosen.clamp(max=1), chosen)
         return Better(best, kept, self._scores(signs, kept, above))
 

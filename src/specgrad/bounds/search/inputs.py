@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from ..linear.readers import open_cells, readers_of
 from ..linear.twins import unread
 from .attack import Counterexample, DeployedNetwork, confirmed_of
 from .kept import Kept
+from .unknown import share_of
 
 Progress = Callable[[str, int, int], None]
 BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of a node, all boxes together
@@ -52,7 +54,8 @@ class Split:
     """How a search ended: with a counterexample, settled, or neither; how many boxes it took, and how they were cut.
 
     worst   the open part whose margin is least
-    stuck   it holds one input alone, so that only rounding is left to decide
+    share   of the box that is settled, each cut halving it
+    stuck   every open part holds one input alone, so that only rounding is left to decide
     """
 
     counterexample: Counterexample | None
@@ -60,6 +63,7 @@ class Split:
     problems: int
     tree: Tree
     worst: OpenPart | None = None
+    share: float = 0.0
     stuck: bool = False
 
 
@@ -249,13 +253,15 @@ def split_inputs(
     """
     low, high = (torch.from_numpy(np.ravel(end))[None].clone() for end in case.outer())
     order, part, slot, depth = torch.zeros(1, dtype=torch.float64), *torch.zeros((3, 1), dtype=torch.int64)
-    whole, late, count, turn, size, tree = boxes, Late(), 0, 0, boxes.batch, Tree()
-    kept = Kept(boxes.whole())
+    whole, late, alone, count, turn, size, tree = boxes, Late(), Late(), 0, 0, boxes.batch, Tree()
+    kept, begun = Kept(boxes.whole()), time.monotonic()
     while len(low) or len(late):
         start = time.monotonic()
         if start > deadline:
-            waiting = (low, high, order, part) if len(low) else late.all()
-            return Split(None, False, count, tree, _worst(tree, *waiting))
+            waiting = Late(low, high, order, part)
+            waiting.add(*late.all())
+            waiting.add(*alone.all())
+            return Split(None, False, count, tree, *waiting.said(tree))
         if not len(low):  # rounding may be what is left: begin anew on a smaller box
             low, high, order, part = late.group(tree)
             slot, depth = torch.zeros((2, len(low)), dtype=torch.int64)
@@ -274,13 +280,16 @@ def split_inputs(
             counterexample = batch.tried(network, case)
             if counterexample is not None:
                 return Split(counterexample, False, count, tree)
-            cut, parts = batch.cut(), parts[open_]
-            if cut is None:
-                return Split(None, False, count, tree, _worst(tree, batch.low, batch.high, batch.worst, parts), True)
+            parts, deep, known = parts[open_], deep[open_], (known[0][open_], known[1][open_])
+            one = batch.is_one_input()
+            for there, mine in ((late, one & (deep > 0)), (alone, one & (deep == 0))):  # first by rounding of its own
+                there.add(batch.low[mine], batch.high[mine], batch.worst[mine], parts[mine])
+            batch, parts, deep, known = batch.chosen(~one), parts[~one], deep[~one], (known[0][~one], known[1][~one])
+            cut = batch.cut()
             lows, highs = (torch.cat(new) for new in cut[:2])
             numbers, worst = torch.cat(divided(tree, parts, boxes.input, *cut[2:])), batch.worst.repeat(2)
-            deeper = deep[open_].repeat(2) + 1
-            slots = kept.put(known[0][open_], known[1][open_]).repeat(2)
+            deeper = deep.repeat(2) + 1
+            slots = kept.put(*known).repeat(2)
             stay = deeper < (DEEP if rooted else math.inf)
             if not bool(stay.all()):
                 kept.take(slots[~stay])
@@ -291,17 +300,22 @@ def split_inputs(
         spent = time.monotonic() - start
         size = max(1, size // 2) if spent > LONG else min(boxes.batch, 2 * size) if spent < SHORT else size
         if progress is not None:
-            said = f", worst margin {float(order.min()):.3g}" if len(order) else ""
-            progress(f"input splits{said}", count, count + len(low) + len(late))
-    return Split(None, True, count, tree)
+            left = len(low) + len(late) + len(alone)
+            said = f", worst {float(order.min()):.3g}" if len(order) else ""
+            rate = count / max(time.monotonic() - begun, 1e-9)
+            progress(f"input splits{said}, {rate:.3g}/s", len(tree.cuts) + 1 - left, len(tree.cuts) + 1)
+    if len(alone):
+        return Split(None, False, count, tree, *alone.said(tree), stuck=True)
+    return Split(None, True, count, tree, None, 1.0)
 
 
 class Late:
-    """Boxes far below the one whose rounding they are charged with, put off until there is a nearer one."""
+    """Boxes that are put off: far below the one whose rounding they are charged with, or one input alone."""
 
-    def __init__(self) -> None:
-        self.low, self.high, self.order = (torch.zeros((0, 0), dtype=torch.float64) for _ in range(3))
-        self.part = torch.zeros(0, dtype=torch.int64)
+    def __init__(self, *boxes: Tensor) -> None:
+        """low, high, order and part."""
+        nothing = torch.zeros((0, 0), dtype=torch.float64)
+        self.low, self.high, self.order, self.part = boxes or (nothing, nothing, nothing, nothing.flatten().long())
 
     def __len__(self) -> int:
         return len(self.part)
@@ -310,7 +324,8 @@ class Late:
         return self.low, self.high, self.order, self.part
 
     def add(self, *boxes: Tensor) -> None:
-        """low, high, order and part."""
+        if not len(boxes[-1]):
+            return
         kept = self.all() if len(self) else tuple(t[:0] for t in boxes)
         self.low, self.high, self.order, self.part = (torch.cat(pair) for pair in zip(kept, boxes, strict=True))
 
@@ -323,6 +338,15 @@ class Late:
         low, high, order, part = taken
         return low, high, order, part
 
+    def said(self, tree: Tree) -> tuple[OpenPart | None, float]:
+        """The one whose margin is least, and the share of the whole that none of them is part of."""
+        if not len(self):
+            return None, 1.0
+        k = int(self.order.argmin())
+        cuts = tree.path(int(self.part[k]))
+        worst = OpenPart(self.low[k].tolist(), self.high[k].tolist(), cuts, float(self.order[k]))
+        return worst, 1.0 - share_of(tree, self.part.tolist())
+
 
 def _above(tree: Tree, part: int) -> int:
     for _ in range(NEAR):
@@ -333,14 +357,9 @@ def _above(tree: Tree, part: int) -> int:
 def divided(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     """Enter one cut per part; the numbers of what lies below, and above."""
     cuts = zip(parts.tolist(), cells.flatten().tolist(), points.flatten().tolist(), strict=True)
-    numbers = torch.tensor([tree.divide(part, Cut(node, cell, at)) for part, cell, at in cuts], dtype=torch.int64)
-    return numbers[:, 0], numbers[:, 1]
-
-
-def _worst(tree: Tree, low: Tensor, high: Tensor, margin: Tensor, part: Tensor) -> OpenPart:
-    """Of open boxes the one whose margin is least."""
-    k = int(margin.argmin())
-    return OpenPart(low[k].tolist(), high[k].tolist(), tree.path(int(part[k])), float(margin[k]))
+    numbers = [tree.divide(part, Cut(node, cell, at)) for part, cell, at in cuts]
+    below, above = torch.tensor(numbers, dtype=torch.int64).reshape(-1, 2).unbind(1)
+    return below, above
 
 
 class Open:
@@ -354,15 +373,23 @@ class Open:
         self.worst, alternative = best.min(1)
         self.near = torch.where(owner == alternative[:, None], margins, -torch.inf)
 
-    def cut(self) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor] | None:
-        """Both parts of every box, which hold each of its float32 numbers, the inputs that were cut and where.
+    def chosen(self, some: Tensor) -> Open:
+        """Some of the boxes."""
+        batch = copy(self)
+        for name in ("low", "high", "a", "worst", "near"):
+            setattr(batch, name, getattr(self, name)[some])
+        return batch
 
-        None: some box is one number alone.
-        """
+    def is_one_input(self) -> Tensor:
+        """Which boxes hold one float32 number per input, so that nothing is left to cut."""
+        return (self.low.float() >= self.high.float()).all(1)
+
+    def cut(self) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+        """Both parts of every box, which hold each of its float32 numbers, the inputs that were cut and where."""
         at = self._axis()[:, None]
         first, last = (end.gather(1, at).numpy().astype(np.float32) for end in (self.low, self.high))
-        if (first >= last).any():
-            return None
+        if (first >= last).any():  # no `assert`: parts that miss a number would be a false proof under python -O
+            raise AssertionError("a box that is one input alone is not cut")
         middle = np.minimum(np.maximum(first / 2 + last / 2, first), np.nextafter(last, np.float32(-np.inf)))
         beyond = np.nextafter(middle, np.float32(np.inf))
         ends, starts = (torch.from_numpy(m.astype(np.float64)) for m in (middle, beyond))
@@ -375,7 +402,7 @@ class Open:
         steep = torch.maximum(steep, FLAT * steep.amax(2, keepdim=True)) * width[:, None] / 2
         score = (self.near[:, :, None] + steep).amax(1)
         score = torch.where(score.isfinite().all(1, keepdim=True), score, width)  # where nothing is known of the rows
-        return torch.where(width > 0, score, -torch.inf).argmax(1)
+        return torch.where(self.low.float() < self.high.float(), score, -torch.inf).argmax(1)
 
     def tried(self, network: DeployedNetwork, case: Case) -> Counterexample | None:
         """The middles of the worst boxes, and the corners where the lines of their nearest rows are least."""

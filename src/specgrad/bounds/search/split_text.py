@@ -32,6 +32,7 @@ from ...properties.property import Property
 Splits = tuple[tuple[tuple[tuple[int, ...], Tree], ...], ...]
 FORMAT, VERSION = "specgrad-splits", 1
 MOST_BYTES = 1 << 28
+MOST_DIGITS = 1000  # of a number, and of its exponent
 SIDES = {"below", "above"}
 KINDS = {
     "input": {"input", "at"},
@@ -70,7 +71,7 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
     ((0,), [Cut(node=0, cell=1, at=0.5, tap=None), None, Cut(node=1, cell=0, at=0.0, tap=None)])
     """
     try:
-        data = json.loads(text, parse_float=Fraction, parse_constant=_no_number, object_pairs_hook=_once)
+        data = json.loads(text, parse_float=_decimal, parse_constant=_no_number, object_pairs_hook=_once)
     except RecursionError:
         raise SplitsError("the tree is nested too deeply") from None
     except ValueError as error:
@@ -84,6 +85,18 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
         raise SplitsError(f"cases must be a list of {len(question.cases)}, as many as the property has")
     reader = _Reader(graph)
     return tuple(_case(case, k, len(question.cases[k].alternatives), reader) for k, case in enumerate(cases))
+
+
+def _decimal(text: str) -> Fraction:
+    """Exactly; 1e999999999 would take a gigabyte.
+
+    >>> _decimal("2.5e-1")
+    Fraction(1, 4)
+    """
+    _, _, exponent = text.lower().partition("e")
+    if len(text) > MOST_DIGITS or abs(int(exponent or 0)) > MOST_DIGITS:
+        raise SplitsError(f"a number has over {MOST_DIGITS} digits, or such an exponent: {text[:20]}")
+    return Fraction(text)
 
 
 def _no_number(text: str) -> Any:

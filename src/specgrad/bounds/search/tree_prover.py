@@ -8,9 +8,9 @@ proves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +24,7 @@ from ...proof.execution import executions
 from ...proof.splits import Excluded as ProvenLeaf
 from ...proof.splits import Leaf, TreeProof, arrays_of, leaves, taps_inside, taps_of
 from ...proof.tree import Cut, Tree
+from ...proof.walk import BENT
 from ...properties.property import Case, as_float
 from ...scalar import Array
 from ..linear.network import Forward
@@ -109,6 +110,36 @@ class TreeProver:
                 self._refine(tree, [(part, e.leaf) for part, e in open_ if part not in far | again])
         whole = self._whole(tree, range(len(tree.cuts)), hints, anew, set(tree.leaves()))
         return whole, self._said([proven[part] for part, cut in tree.preorder() if cut is None])
+
+    def one_leaf(self, deadline: Callable[[], None]) -> Iterator[tuple[list[int], TreeProof, list[Excluded]]]:
+        """Proofs on the whole box of the alternatives that have one: by the checker's own slopes, then by better ones.
+
+        In whole numbers, which are many times as fast as rationals.
+        """
+        deep = behind_bends(self.graph)
+        if not deep:  # one way back per alternative: rationals are as fast
+            return
+        (leaf,) = leaves(self.graph, *self.box, TreeProof(*arrays_of(Tree()), NOTHING))
+        roots, left = roots_of(self.graph, self.box, self.arithmetic, deadline), list(range(len(self.rows)))
+        for optimised in (False, True):
+            (hint,) = self._cut_hints(b"", [leaf]) if optimised else self._hints([leaf])
+            proof = replace(self._whole(Tree(), [0], {0: hint}, (), ()), narrow=False, tighten=deep)
+            given = self.graph, self.box, proof, self.rows, self.arithmetic, deadline
+            (each,) = proven_leaves(*given, roots=roots)
+            margins = each.margins or ()
+            good = [k for k in left if margins and margins[k] > 0]
+            if good:
+                said = self._said([each.margins])
+                yield [self.numbers[k] for k in good], self._of(proof, good), [said[k] for k in good]
+            if not (left := [k for k in left if k not in good]):
+                return
+
+    def _of(self, proof: TreeProof, some: Sequence[int]) -> TreeProof:
+        """What a proof of one leaf says of some alternatives."""
+        owner = [k for k, (_, limits) in enumerate(self.rows) for _ in limits]
+        columns = [n for n, k in enumerate(owner) if k in some]
+        slopes = {i: s[:, list(some)] for i, s in proof.slopes.items()}
+        return replace(proof, weights=proof.weights[:, columns], slopes=slopes)
 
     def _error(self, each: ProvenLeaf) -> OpenLeafError:
         assert each.margins is not None
@@ -343,6 +374,15 @@ def _places(b: torch.Tensor) -> Array:
     """Multipliers as a file has them: whole, not negative."""
     most = np.iinfo(np.int32).max
     return np.minimum(np.rint(b.double().clamp(min=0).numpy() * 2.0**MULTIPLIERS), most).astype(np.int64)
+
+
+def behind_bends(graph: Graph) -> tuple[int, ...]:
+    """What bends reads and another bend feeds: of the rest, intervals are as good as backward bounds on a whole box."""
+    behind: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        if node.op.name in BENT or behind & set(node.operands()):
+            behind.add(i)
+    return tuple(i for i in bent(graph) if i in behind)
 
 
 def _can_be_cut(leaf: Leaf) -> bool:
