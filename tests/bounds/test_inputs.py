@@ -79,12 +79,12 @@ def escapes(seed: int) -> list[str]:
     case = case_of(rng, rows, rng.normal(size=3), several=seed % 2 == 0)
     boxes, deployed = boxes_of(graph, case), DeployedNetwork(graph)
     low, high = parts_of(rng, case)
-    best, margins, _, alive, known = boxes.excluded(low, high)
+    best, margins, _, alive, known, _ = boxes.excluded(low, high)
     found = broken(seed, boxes, deployed, (low, high), best, margins, alive)
     kept = inputs.Kept(boxes.whole())
     slots, ends = kept.put(*known), torch.sort(low + (high - low) * torch.from_numpy(rng.random((2, *low.shape))), 0)[0]
     parts = torch.maximum(ends[0].float().double(), low), torch.minimum(ends[1].float().double(), high)
-    best, margins, _, alive, _ = boxes.excluded(*parts, kept.take(slots))  # halves know what the whole knew
+    best, margins, _, alive, *_ = boxes.excluded(*parts, kept.take(slots))  # halves know what the whole knew
     return found + broken(seed, boxes, deployed, parts, best, margins, alive)
 
 
@@ -174,7 +174,8 @@ def test_both_parts_hold_every_float32_number() -> None:
     ends[1, 50:100, :2] = ends[0, 50:100, :2]
     low, high = (torch.from_numpy(e.astype(float)) for e in ends)
     slopes = torch.from_numpy(rng.normal(size=(200, 1, 3)))
-    batch = Open(low, high, torch.zeros(200, 1), torch.zeros(200, 1, dtype=torch.float64), slopes, torch.tensor([0]))
+    margins = torch.zeros(200, 1, dtype=torch.float64)
+    batch = Open(low, high, margins, margins, slopes, torch.tensor([0]), torch.zeros_like(slopes))
     lows, highs, *_ = batch.cut()
     for k in range(200):
         a, b = ((lows[i][k].numpy(), highs[i][k].numpy()) for i in (0, 1))
@@ -190,12 +191,28 @@ def test_both_parts_hold_every_float32_number() -> None:
 def test_one_input_alone_is_not_cut() -> None:
     x = torch.tensor([[1.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
     high = torch.tensor([[1.0, 1.0], [1.0, 1.5]], dtype=torch.float64)
-    rows = torch.zeros(2, 1), torch.zeros(2, 1).double(), torch.ones(2, 1, 2).double(), torch.tensor([0])
+    slopes = torch.ones(2, 1, 2).double()
+    rows = torch.zeros(2, 1), torch.zeros(2, 1).double(), slopes, torch.tensor([0]), 0 * slopes
     batch = Open(x, high, *rows)
     assert batch.is_one_input().tolist() == [True, False]
     assert batch.chosen(~batch.is_one_input()).cut()[3].tolist() == [[1.25]]
     with pytest.raises(AssertionError, match="not cut"):
         batch.cut()
+
+
+def test_what_lines_lose_is_laid_on_the_inputs_that_make_a_cell_wide() -> None:
+    """relu(x_0) + x_1/10 on [-1.1, 1] x [-1, 1]: the lower line is flat, and half the chord's height lies above it."""
+    w, v = np.float32([[1, 0], [0, 1]]), np.float32([[1, 0.1]])
+    graph = sg.trace(lambda x: sg.linear(v, None, sg.relu(sg.linear(w, np.float32([0, 5]), x))), (2,))
+    low, high = (np.float32(end).astype(float) for end in ([-1.1, -1], [1, 1]))
+    ends = (tuple(map(Fraction, end)) for end in (low, high))
+    boxes = boxes_of(graph, Case(*ends, (Alternative(np.eye(1), (Fraction(9),)),)))
+    given = torch.from_numpy(low)[None], torch.from_numpy(high)[None]
+    best, margins, a, _, _, losses = boxes.excluded(*given)
+    assert a[0, 0].tolist() == [0.0, pytest.approx(0.1)]
+    assert losses[0, 0].tolist() == [pytest.approx(0.5, rel=1e-4), 0.0]
+    assert Open(*given, best, margins, a, boxes.owner, losses).cut()[2].tolist() == [[0]]
+    assert Open(*given, best, margins, a, boxes.owner, 0 * losses).cut()[2].tolist() == [[1]]
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def explained(boxes: Boxes, part: OpenPart) -> tuple[bool, tuple[str, float] | N
     """Whether the part would be excluded if nothing were rounded; the layer that loses most there, and its share."""
     low, high = (torch.tensor([end], dtype=torch.float64) for end in (part.low, part.high))
     if low.shape[1] <= FEW:
-        margins, _, _, state, _ = boxes.bounds(low, high)
+        margins, _, _, state, *_ = boxes.bounds(low, high)
     else:
         state = boxes.root.state.on(_cut(boxes, low, high, part))
         seeds = {boxes.output: boxes.rows.reshape(1, -1, *boxes.shapes[boxes.output])}

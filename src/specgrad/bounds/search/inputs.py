@@ -1,9 +1,8 @@
 """Input splits: boxes by the hundred, bounded in batches, each layer narrowed again on every box.
 
-A box is cut across the axis that promises most. For row r of the alternative that is nearest to happening, and axis j,
-half a box is better by about abs(A_rj)*w_j/2, A being the row's slopes over the inputs and w the widths; the best of
+A box is cut across the axis that promises most: of the alternative that is nearest to happening, the best of
 
-    margin_r + abs(A_rj)*w_j/2          over rows r and axes j
+    margin_r + gain_rj          over rows r and axes j (specgrad.bounds.search.axes)
 
 is what is cut. Errors and sizes are those of the whole box, which hold on every part of it; what is left far below it
 is begun with anew, group by group, on the group's own box: smaller values are rounded by less. What is known of the
@@ -19,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from ..linear.network import Forward
 from ..linear.readers import open_cells, readers_of
 from ..linear.twins import unread
 from .attack import Counterexample, DeployedNetwork, confirmed_of
+from .axes import Losses
 from .kept import Kept
 from .unknown import share_of
 
@@ -42,9 +43,10 @@ Progress = Callable[[str, int, int], None]
 BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of a node, all boxes together
 CHUNK = 1 << 19  # cells of the objectives of one backward pass
 LONG, SHORT = 2.0, 0.5  # seconds of a batch from which on the next one is smaller, or larger
+FEW = 16  # inputs, up to which slopes of hidden cells are asked for
 DEEP, NEAR = 32, 16  # cuts below a box until a smaller one is begun with; its height above them
 TRIED = 64  # boxes of a batch whose middles and corners are run
-FLAT = 0.3  # slopes count as this share of the steepest one at least: a line may be flat where the network is not
+FLAT = 0.3  # where nothing is known of losses, slopes count as this share of the steepest one at least
 SHARE = 1e-3  # of a row's offset in its size, to begin that search
 STEPS = 25  # of the search for weights of several rows
 
@@ -93,6 +95,7 @@ class Boxes:
         self.slack = root.slack(self.output, rows[None])[0]
         self.joint = any(isinstance(layer, Joint) for layer in root.layers.values())  # these ask for whole batches
         self.narrowed = list(self._narrowed())
+        self.lays_losses = math.prod(self.shapes[self.input]) <= FEW and not any(map(root.state.fold, root.layers))
         self.widest = max(math.prod(layer.node.shape) for layer in root.layers.values())
         self.batch = max(1, min(BATCH, CELLS // (max(len(rows), 8) * self.widest)))
 
@@ -122,30 +125,33 @@ class Boxes:
                 start += len(cells)
 
     @torch.no_grad()
-    def bounds(self, low: Tensor, high: Tensor, kept: Ends | None = None) -> tuple[Tensor, Tensor, Tensor, State, Ends]:
+    def bounds(
+        self, low: Tensor, high: Tensor, kept: Ends | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, State, Ends, Tensor]:
         """Of boxes (N, inputs): margins (N, rows), slopes (N, rows, inputs), which of them hold an execution.
 
-        kept   ends of the cells that are narrowed, (N, columns), known before; None: those of the whole box. The last
-               result is what is known now
+        kept   ends of the cells that are narrowed, (N, columns), known before; None: those of the whole box. What is
+               known now is the last result but one; the last is what the rows lose to lines, (N, rows, inputs)
         """
         ends: dict[int, Ends] = {self.input: tuple(e.reshape(-1, *self.shapes[self.input]) for e in (low, high))}  # type: ignore[dict-item]
         first, last = (k.expand(len(low), -1).clone() for k in kept or self.whole())
         alive, kept = torch.ones(len(low), dtype=torch.bool), (first, last)
+        losses = Losses(low, high, len(self.rows), self.lays_losses)
         for layer in self.narrowed:
-            ends[layer.node], fits = self._narrow(layer, ends, kept)
+            ends[layer.node], fits = self._narrow(layer, ends, kept, losses)
             alive &= fits
-        state, slopes = self.root.state.on(ends), {}
+        state, slopes = self.root.state.on(ends), dict[int, Tensor]()
 
         def told(i: int, part: Parts, *_: Any) -> None:
-            if i == self.input:
-                slopes[i] = part.whole
+            _noted(slopes, self.input, i, part)
+            losses.lose(i, part, state)
 
         lower = self._proven(backward(state, self._seeds(self.output, self.rows[None], len(low)), told), self.slack)
         if self.input in slopes:
             a = slopes[self.input].flatten(2).expand(len(low), len(self.rows), -1)
         else:
             a = torch.zeros((len(low), len(self.rows), low.shape[1]), dtype=low.dtype)
-        return (lower - self.targets).expand(len(low), -1), a, alive, state, kept
+        return (lower - self.targets).expand(len(low), -1), a, alive, state, kept, losses.by_input
 
     def _proven(self, reference: Tensor, slack: Tensor) -> Tensor:
         """A bound of the values that are computed, from one of their reference."""
@@ -156,7 +162,7 @@ class Boxes:
         seeds = rows.reshape(len(rows), rows.shape[1], *self.root.graph.nodes[i].shape)
         return {i: seeds.expand(boxes, *seeds.shape[1:]) if self.joint and len(seeds) == 1 else seeds}
 
-    def _narrow(self, layer: Narrowed, ends: Mapping[int, Ends], kept: Ends) -> tuple[Ends, Tensor]:
+    def _narrow(self, layer: Narrowed, ends: Mapping[int, Ends], kept: Ends, losses: Losses) -> tuple[Ends, Tensor]:
         """The box of a node on every box of inputs, entered in `kept`; False where nothing is left of it."""
         i, cells, shape = layer.node, layer.cells, self.root.graph.nodes[layer.node].shape
         low, high = (end.flatten(1).expand(len(kept[0]), -1).clone() for end in self.root.state.ends[i])
@@ -167,7 +173,10 @@ class Boxes:
             where = cells[mask[some].byte().topk(count, 1).indices]
             one = torch.zeros((len(some), count, low.shape[1]), dtype=torch.float64).scatter_(2, where[..., None], 1.0)
             part = {j: (a[some], b[some]) for j, (a, b) in ends.items()}
-            both = backward(self.root.state.on(part), self._seeds(i, torch.cat([one, -one], 1), len(some)))
+            slopes: dict[int, Tensor] = {}
+            told = partial(_noted, slopes, self.input) if losses.is_kept else None
+            both = backward(self.root.state.on(part), self._seeds(i, torch.cat([one, -one], 1), len(some)), told)
+            losses.enter(i, low.shape[1], some, where, slopes.get(self.input))
             at = some[:, None], where  # fmax and fmin: a NaN says nothing
             low[at], high[at] = torch.fmax(low[at], both[:, :count]), torch.fmin(high[at], -both[:, count:])
         fits = ~(low > high).any(1)
@@ -186,15 +195,15 @@ class Boxes:
 
     def excluded(
         self, low: Tensor, high: Tensor, kept: Ends | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Ends]:
-        """Margins of alternatives (N, alternatives) and rows, slopes, which boxes hold an execution, what is known."""
-        margins, a, alive, state, kept = self.bounds(low, high, kept)
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Ends, Tensor]:
+        """Margins of alternatives (N, alternatives), the rest of them as `bounds` has it."""
+        margins, a, alive, state, kept, losses = self.bounds(low, high, kept)
         best = margins.new_full((len(low), self.count), -torch.inf)
         best.scatter_reduce_(1, self.owner.expand(len(low), -1), margins, "amax")
         if bool((~(best > 0) & self.several & alive[:, None]).any()):
             weighted = self._weighted(low, high, margins, a, state)
             best = torch.where(weighted > best, weighted, best)  # a NaN is no margin
-        return best, margins, a, alive, kept
+        return best, margins, a, alive, kept, losses
 
     @torch.no_grad()
     def _weighted(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor, state: State) -> Tensor:
@@ -272,11 +281,12 @@ def split_inputs(
         taken, rest = first[:size], first[size:]
         some, parts, deep, known = (low[taken], high[taken]), part[taken], depth[taken], kept.take(slot[taken])
         low, high, order, part, slot, depth = (t[rest] for t in (low, high, order, part, slot, depth))
-        best, margins, a, alive, known = boxes.excluded(*some, known)
+        best, margins, a, alive, known, losses = boxes.excluded(*some, known)
         count += len(taken)
         open_ = ~(best > 0).all(1) & alive  # a NaN would exclude nothing
         if bool(open_.any()):
-            batch = Open(some[0][open_], some[1][open_], best[open_], margins[open_], a[open_], boxes.owner)
+            least, most, best, margins, a, losses = (t[open_] for t in (*some, best, margins, a, losses))
+            batch = Open(least, most, best, margins, a, boxes.owner, losses)
             counterexample = batch.tried(network, case)
             if counterexample is not None:
                 return Split(counterexample, False, count, tree)
@@ -302,11 +312,17 @@ def split_inputs(
         if progress is not None:
             left = len(low) + len(late) + len(alone)
             said = f", worst {float(order.min()):.3g}" if len(order) else ""
-            rate = count / max(time.monotonic() - begun, 1e-9)
-            progress(f"input splits{said}, {rate:.3g}/s", len(tree.cuts) + 1 - left, len(tree.cuts) + 1)
+            rate = f", {count / (time.monotonic() - begun):.3g}/s" if time.monotonic() > begun else ""
+            progress(f"input splits{said}{rate}", len(tree.cuts) + 1 - left, len(tree.cuts) + 1)
     if len(alone):
         return Split(None, False, count, tree, *alone.said(tree), stuck=True)
     return Split(None, True, count, tree, None, 1.0)
+
+
+def _noted(slopes: dict[int, Tensor], node: int, i: int, part: Parts, *_: Any) -> None:
+    """Hear of the objectives of one node."""
+    if i == node:
+        slopes[i] = part.whole
 
 
 class Late:
@@ -365,18 +381,21 @@ def divided(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tensor)
 class Open:
     """Boxes that no bound excludes: where they may break, and where they are cut.
 
-    best   the margin of every alternative; margins and a, of every row: its margin and its slopes over the inputs
+    best     the margin of every alternative; margins and a, of every row: its margin and its slopes over the inputs
+    losses   of every row: what it loses to the lines of hidden cells, by the inputs that make those wide
     """
 
-    def __init__(self, low: Tensor, high: Tensor, best: Tensor, margins: Tensor, a: Tensor, owner: Tensor) -> None:
-        self.low, self.high, self.a = low, high, a
+    def __init__(
+        self, low: Tensor, high: Tensor, best: Tensor, margins: Tensor, a: Tensor, owner: Tensor, losses: Tensor
+    ) -> None:
+        self.low, self.high, self.a, self.losses = low, high, a, losses
         self.worst, alternative = best.min(1)
         self.near = torch.where(owner == alternative[:, None], margins, -torch.inf)
 
     def chosen(self, some: Tensor) -> Open:
         """Some of the boxes."""
         batch = copy(self)
-        for name in ("low", "high", "a", "worst", "near"):
+        for name in ("low", "high", "a", "losses", "worst", "near"):
             setattr(batch, name, getattr(self, name)[some])
         return batch
 
@@ -399,8 +418,9 @@ class Open:
     def _axis(self) -> Tensor:
         """Which input to cut, per box; one that is a single number only where all are."""
         width, steep = self.high - self.low, self.a.abs()
-        steep = torch.maximum(steep, FLAT * steep.amax(2, keepdim=True)) * width[:, None] / 2
-        score = (self.near[:, :, None] + steep).amax(1)
+        if not bool(self.losses.any()):
+            steep = torch.maximum(steep, FLAT * steep.amax(2, keepdim=True))
+        score = (self.near[:, :, None] + steep * width[:, None] / 2 + self.losses).amax(1)
         score = torch.where(score.isfinite().all(1, keepdim=True), score, width)  # where nothing is known of the rows
         return torch.where(self.low.float() < self.high.float(), score, -torch.inf).argmax(1)
 

@@ -301,9 +301,8 @@ class TreeProver:
         for k in range(0, len(open_), self.boxes.batch):
             some = open_[k : k + self.boxes.batch]
             low, high = _tensors([leaf for _, leaf in some])
-            best, margins, a, *_ = self.boxes.excluded(low, high)
-            cut = Open(low, high, best, margins, a, self.boxes.owner).cut()
-            assert cut is not None
+            best, margins, a, *_, losses = self.boxes.excluded(low, high)
+            cut = Open(low, high, best, margins, a, self.boxes.owner, losses).cut()
             for (part, _), cell, point in zip(some, cut[2].flatten().tolist(), cut[3].flatten().tolist(), strict=True):
                 tree.divide(part, Cut(self.boxes.input, cell, point))
 

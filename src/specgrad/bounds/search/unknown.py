@@ -36,7 +36,7 @@ class Unknown:
 
     @property
     def rate(self) -> float:
-        return self.problems / max(self.seconds, 1e-9)
+        return self.problems / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def more(self) -> float | None:
