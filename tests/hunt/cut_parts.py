@@ -43,6 +43,7 @@ BENDS: dict[str, Callable[[Any, Random], Any]] = {
     "abs": lambda x, _: sg.abs(x),
     "clamp": lambda x, rng: sg.clamp(x, rng.choice((-1, -0.3)), rng.choice((0.5, 1))),
     "relu6": lambda x, _: sg.relu6(x * 4),
+    "sign": lambda x, _: sg.sign(x) + x * 0.5,
     "hardswish": lambda x, _: sg.hardswish(x * 3),
     "maximum": lambda x, _: sg.maximum(x, 1 - x),
     "minimum": lambda x, rng: sg.minimum(x, rng.choice((0.5, 0.1, 0))),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,10 +14,14 @@ import pytest
 import specgrad as sg
 
 pytest.importorskip("flint")
+pytest.importorskip("safetensors")
+pytest.importorskip("torch")
 
 from leaves import Case
 from leaves import least as least_of
-from specgrad.proof import splits, walk
+from specgrad.bounds import certify
+from specgrad.bounds.search.prove import prove
+from specgrad.proof import batch, check, splits, walk
 from specgrad.proof.batch import Leaves, Root
 from specgrad.proof.numbers import ReplayError
 from specgrad.proof.replay import Model
@@ -61,7 +67,9 @@ def bounds_of(seed: int, cuts: int = 5) -> tuple[Any, ...]:
     row, tree = rng.integers(-3, 4, 2), tree_of(seed, graph, pool, cuts)
     arrays = splits.arrays_of(tree)
     count = len(list(tree.leaves()))
-    proof = TreeProof(*arrays, np.ones((count, 1), np.int32), (read,), bool(seed % 3), taps=taps_of(tree))
+    bare = TreeProof(*arrays, np.ones((count, 1), np.int32), (read,), bool(seed % 3), taps=taps_of(tree))
+    lost = sum(len(leaf.losers(graph)) for leaf in leaves(graph, low, high, bare))
+    proof = replace(bare, pulls=(rng.integers(0, 1 << 20, lost) * rng.integers(0, 2, lost)).astype(np.int32))
     found = replayed(graph, Model(fused=bool(seed % 2)), (low, high), proof, [(row[None], (Fraction(0),))])
     return graph, read, low, high, row, list(found)
 
@@ -118,7 +126,7 @@ def test_long_hunt(start: int) -> None:
 def test_winners_help() -> None:
     """A side of a cut is bounded better than the whole."""
     better = 0
-    for seed in range(6):
+    for seed in range(12):
         *_, found = bounds_of(seed)
         *_, (whole,) = bounds_of(seed, 0)
         better += any(e.margins is None or e.margins[0] > whole.margins[0] + Fraction(1, 1000) for e in found)
@@ -142,7 +150,8 @@ def test_ties_lie_on_some_leaf() -> None:
     for tap in range(3):
         _, part = tree.divide(part, Cut(pool, 0, 0.0, tap))
     box = np.float32([1, 1, 0]), np.float32([1, 1, 0])
-    proof = TreeProof(*splits.arrays_of(tree), np.ones((4, 1), np.int32), taps=taps_of(tree))
+    pulls = np.int32([5, 0, 7, 1 << 20, 0, 0])  # of two losers on each of three leaves
+    proof = TreeProof(*splits.arrays_of(tree), np.ones((4, 1), np.int32), taps=taps_of(tree), pulls=pulls)
     found = list(replayed(graph, Model(), box, proof, [(np.array([[1]]), (Fraction(0),))]))
     assert found[0].margins is not None
     assert abs(found[0].margins[0] - 1) < Fraction(1, 10**6)
@@ -179,7 +188,13 @@ def padding_wins(m: pytest.MonkeyPatch) -> None:
     m.setattr(splits, "_inside", lambda window, cell: {k: n for n, k in enumerate(right(window, cell))})
 
 
-@pytest.mark.parametrize("plant", [losers_only, all_are_lowered, padding_wins])
+def pulls_turned(m: pytest.MonkeyPatch) -> None:
+    """Multipliers of the other sign."""
+    right = batch.Batch._pull
+    m.setattr(batch.Batch, "_pull", lambda self, walk, i, b: right(self, walk, i, -b))
+
+
+@pytest.mark.parametrize("plant", [losers_only, all_are_lowered, padding_wins, pulls_turned])
 def test_planted_mistakes_are_caught(monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
     plant(monkeypatch)
     assert any(escapes(seed) for seed in range(30))
@@ -218,3 +233,27 @@ def test_winners_of_the_wrong_kind_are_refused() -> None:
     ):
         with pytest.raises(ReplayError, match=why):
             root.margins(Leaves(*box, winners=winners), [(np.ones((1, 4), int), (Fraction(0),))])
+    good = {1: np.ones((3, 1, 1, 4), dtype=bool)}
+    for pulls, why in (
+        ({1: -np.ones((3, 1, 1, 1, 4), int)}, "whole, not negative"),
+        ({1: np.ones((3, 1, 1, 4), int)}, "whole, not negative"),
+        ({0: np.ones((3, 1, 1, 1, 4), int)}, "has no winners"),
+    ):
+        with pytest.raises(ReplayError, match=why):
+            root.margins(Leaves(*box, winners=good, pulls=pulls), [(np.ones((1, 4), int), (Fraction(0),))])
+
+
+def test_what_a_search_divides_by_winners_has_a_certificate() -> None:
+    rng = np.random.default_rng(0)
+    w, b = rng.normal(size=(3, 1, 3, 3)).astype(np.float32) / 3, rng.normal(size=3).astype(np.float32) / 3
+    v = rng.normal(size=(3, 27)).astype(np.float32) / 3
+    pool = lambda x: sg.max_pool(sg.conv(w, b, x), (2, 2), stride=2)
+    graph = sg.trace(lambda x: sg.linear(v, None, sg.flatten(pool(x), 1)), (1, 1, 8, 8))
+    x = np.random.default_rng(0).normal(size=(1, 1, 8, 8)).astype(np.float32)
+    asked = x, int(np.argmax(graph(x.astype(float)))), 0.0837
+    verdict = certify(graph, asked, seconds=1e9)
+    cuts = [cut for case in verdict.trees for _, tree in case for cut in tree.cuts if cut is not None]
+    assert any(cut.tap is not None for cut in cuts)
+    certificate = prove(graph, asked, trees=verdict.trees, seconds=1e9)
+    assert "taps" in json.loads(certificate.text)["cases"][0]["trees"][0]
+    assert check(certificate, graph, asked).margin > 0

@@ -246,7 +246,7 @@ def weight(rng: Random, data: Data, arrays: Data) -> None:
 
 
 def multiplier(rng: Random, data: Data, arrays: Data) -> None:
-    given = array(rng, data, arrays, "multipliers")
+    given = array(rng, data, arrays, rng.choice(["multipliers", "pulls"]))
     usual = [0, 1, 2**10, 2**18, 2**20, 2**21, 2**25, 2**31 - 1]
     value = rng.choice([*usual, *(-v for v in usual)])
     if rng.random() < 0.5:

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..graph.graph import INPUT, Graph
 from ..scalar import Array
-from ..window import Window
+from ..window import Window, scatter_add
 from .bends import NOWHERE, ONE, read
 from .fixed import COEFFICIENT, Bound, Coefficients, bits, from_floats
 from .lines import Range
@@ -54,6 +54,8 @@ class Leaves:
     multipliers   node -> (of low, of high), each (leaves, alternatives, *shape) whole >= 0 over 2**MULTIPLIERS
     winners       max_pool -> (taps, leaves, *shape) of bool: which taps of its windows cuts let win, in the order of
                   the window's relation (specgrad.proof.tree says what the winner is)
+    pulls         max_pool -> (taps, leaves, alternatives, *shape) whole >= 0 over 2**MULTIPLIERS: b of x_t - x_j >= 0
+                  for every other tap j of a window that only t may win
     """
 
     low: Array
@@ -63,6 +65,7 @@ class Leaves:
     slopes: Mapping[int, Array] = field(default_factory=dict)
     multipliers: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
     winners: Mapping[int, Array] = field(default_factory=dict)
+    pulls: Mapping[int, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.low)
@@ -71,8 +74,8 @@ class Leaves:
         pairs = ({i: (a[which], b[which]) for i, (a, b) in d.items()} for d in (self.confined, self.multipliers))
         confined, multipliers = pairs
         weights, slopes = ({i: a[which] for i, a in d.items()} for d in (self.weights, self.slopes))
-        winners = {i: a[:, which] for i, a in self.winners.items()}
-        return Leaves(self.low[which], self.high[which], confined, weights, slopes, multipliers, winners)
+        winners, pulls = ({i: a[:, which] for i, a in d.items()} for d in (self.winners, self.pulls))
+        return Leaves(self.low[which], self.high[which], confined, weights, slopes, multipliers, winners, pulls)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +201,12 @@ def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> N
             raise ReplayError(f"multipliers of node {i} must be whole, not negative, of {shape}")
     for i, may_win in leaves.winners.items():
         _check_winners(root, i, may_win, count)
+    for i, b in leaves.pulls.items():
+        if i not in leaves.winners:
+            raise ReplayError(f"node {i} has no winners")
+        taps, _, *sizes = leaves.winners[i].shape
+        if not _are_whole(b) or b.shape != (taps, count, len(alternatives), *sizes):
+            raise ReplayError(f"multipliers of taps of node {i} must be whole, not negative, one per tap and window")
     for i, pair in leaves.confined.items():
         if any(e.shape != (count, *root.graph.nodes[i].shape) or np.isnan(e).any() for e in pair):
             raise ReplayError(f"cuts of node {i} must be numbers, of {(count, *root.graph.nodes[i].shape)}")
@@ -244,12 +253,18 @@ class Batch:
 
     def win(self, i: int, may_win: Array) -> None:
         """What is left of the ranges that a max_pool reads; where no tap of a window may win, there is no execution."""
-        inside = read(np.zeros((1, *self.layers[self.layers[i].sources[0][0]].node.shape), np.int64), self._window(i))
-        may_win = may_win & (inside > NOWHERE)
+        inside = self._inside(i)
+        may_win = may_win & inside
         none = ~may_win.any(0)
         self.empty = self.empty | none.reshape(self.count, -1).any(1)
-        self.ranges.winners[i] = may_win | (none & (inside > NOWHERE))  # an empty leaf needs lines all the same
+        self.ranges.winners[i] = may_win | (none & inside)  # an empty leaf needs lines all the same
         self._set(self.layers[i].sources[0][0], *self.ranges.won(i))
+
+    def _inside(self, i: int) -> Array:
+        """(taps, 1, *shape): whether a window reads a cell there, and not padding."""
+        ((source, _),) = self.layers[i].sources
+        nothing = np.zeros((1, *self.layers[source].node.shape), np.int64)
+        return np.asarray(read(nothing, self._window(i)) > NOWHERE)
 
     def _window(self, i: int) -> Window:
         window: Window = self.layers[i].node.params["window"]
@@ -316,6 +331,8 @@ class Batch:
         }
         for i, pair in leaves.multipliers.items():
             self._push(walk, i, [b[:, k].reshape(self.count, -1) for b in pair])
+        for i, given in leaves.pulls.items():
+            self._pull(walk, i, given[:, :, k])
         bound = walk.lower()
         limit = [sum((w * v for w, v in zip(each, limits, strict=True)), Fraction(0)) for each in weights]
         least = [int(n) * Fraction(2) ** -int(p) for n, p in zip(bound.numerators, bound.places, strict=True)]
@@ -342,3 +359,14 @@ class Batch:
             pushed = Coefficients(b.astype(np.int64) >> extra[:, None], MULTIPLIERS - extra)
             pushed.into(walk.bound, -side * np.broadcast_to(end, b.shape), self.layers[i].places)
             walk.put(i, Coefficients(side * pushed.a, pushed.places))
+
+    def _pull(self, walk: Walk, i: int, b: Array) -> None:
+        """Take b*(x_t - x_j) away, which is not negative, for the winner t of a window and its other taps j."""
+        may_win, ((source, _),) = self.ranges.winners[i], self.layers[i].sources
+        alone = may_win & (may_win.sum(0) == 1)
+        others = np.where(alone.any(0) & self._inside(i) & ~alone, b, 0)
+        x = np.zeros((self.count, *self.layers[source].node.shape), np.int64)
+        for t, tap in enumerate(self._window(i).taps()):
+            outs = (..., *tap.outs)
+            scatter_add(x, tap.ins, others[t][outs] - np.where(alone[t], others.sum(0), 0)[outs])
+        walk.put(source, Coefficients(x.reshape(self.count, -1), np.full(self.count, MULTIPLIERS)))

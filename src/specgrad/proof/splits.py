@@ -52,6 +52,8 @@ class TreeProof:
     slopes        relu -> (changed parts, alternatives, *shape): of its lower lines
     anew          parts on whose own box of inputs the network is bounded anew, for what lies below them
     taps          per cut: the tap of a winner, by its place in the kernel, or NO_TAP; nothing where all have none
+    pulls         whole, per leaf, per alternative, per cut whose tap wins there from the root down: multipliers of the
+                  other taps that its window reads, in the order of the kernel
     """
 
     nodes: Array
@@ -65,6 +67,7 @@ class TreeProof:
     slopes: Mapping[int, Array] = field(default_factory=dict)
     anew: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     taps: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    pulls: Array = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 Way = tuple[Any, Cut, int] | None  # the way to the part above, the cut there, and the side of it
@@ -101,6 +104,11 @@ class Leaf:
     def winners(self) -> list[tuple[Cut, int]]:
         """Those of windows."""
         return [(cut, side) for cut, side in self.path() if cut.tap is not None]
+
+    def losers(self, graph: Graph) -> list[tuple[Cut, int]]:
+        """Per cut whose tap wins here, the other taps of its window: their places in the window's relation."""
+        won = ((cut, taps_inside(graph.nodes[cut.node], cut.cell)) for cut, side in self.winners() if not side)
+        return [(cut, t) for cut, inside in won for tap, t in inside.items() if tap != cut.tap]
 
     def words(self, graph: Graph) -> str:
         """The way to it as a person reads it."""
@@ -294,23 +302,29 @@ def replayed(
 
 @dataclass(frozen=True, eq=False)
 class _Given:
-    """A leaf with what the proof gives for it. multipliers: (alternatives, cuts of nodes above it)."""
+    """A leaf with what the proof gives for it.
+
+    multipliers   (alternatives, cuts of nodes above it)
+    pulls         (alternatives, taps that lose on it)
+    """
 
     leaf: Leaf
     weights: Array
     multipliers: Array
+    pulls: Array
 
 
 def _given(
     graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], only: Collection[int] | None
 ) -> Iterator[_Given]:
-    at = 0
+    at = past = 0
     for number, leaf in enumerate(leaves(graph, *box, proof)):
-        count = len(leaf.sides(graph)) * len(rows)
-        pulls = proof.multipliers[at : at + count].astype(np.int64).reshape(len(rows), -1)
-        at += count
+        first, last = at, past
+        at, past = at + len(leaf.sides(graph)) * len(rows), past + len(leaf.losers(graph)) * len(rows)
         if only is None or leaf.part in only:
-            yield _Given(leaf, proof.weights[number].astype(np.int64), pulls)
+            given = proof.multipliers[first:at], proof.pulls[last:past]
+            each = (numbers.astype(np.int64).reshape(len(rows), -1) for numbers in given)
+            yield _Given(leaf, proof.weights[number].astype(np.int64), *each)
 
 
 def _check(
@@ -319,15 +333,17 @@ def _check(
     """Sizes and signs of everything that is given by leaf, once the leaves are known to cover the box."""
     if len(proof.points) != len(proof.cells) or len(proof.taps) not in (0, len(proof.cells)):
         raise ReplayError("a tree needs a cell and a point per cut, and a tap where winners are cut")
-    count = cut = 0
+    count = cut = lost = 0
     for leaf in leaves(graph, *box, proof):
         on_step()
-        count, cut = count + 1, cut + len(leaf.sides(graph))
+        count, cut, lost = count + 1, cut + len(leaf.sides(graph)), lost + len(leaf.losers(graph))
     columns = sum(len(limits) for _, limits in rows)
     if proof.weights.shape != (count, columns):
         raise ReplayError(f"the weights of a tree must be of shape {(count, columns)}: leaves and rows")
     if proof.multipliers.shape != (cut * len(rows),):
         raise ReplayError("a tree needs a multiplier per leaf, alternative and cut of a node above the leaf")
+    if proof.pulls.shape != (lost * len(rows),):
+        raise ReplayError("a tree needs a multiplier per leaf, alternative and tap that loses to a winner there")
     _check_signs(proof)
     if not all(w.any(axis=1).all() for w in _by_alternative(proof.weights, rows).values()):
         raise ReplayError("the weights of an alternative are all 0 at a leaf, so nothing excludes it there")
@@ -343,7 +359,7 @@ def _check_parts(parts: Array, proof: TreeProof, what: str) -> None:
 
 
 def _check_signs(proof: TreeProof) -> None:
-    if (proof.weights < 0).any() or (proof.multipliers < 0).any():
+    if any((given < 0).any() for given in (proof.weights, proof.multipliers, proof.pulls)):
         raise ReplayError("weights and multipliers must not be negative")
 
 
@@ -405,7 +421,20 @@ def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Map
         {i: slopes[records].astype(np.int64) for i, slopes in proof.slopes.items()} if records[0] >= 0 else {},
         {i: (shaped(i, both[0]), shaped(i, both[1])) for i, both in pushed.items()},
         _winners(graph, [given.leaf for given in some]),
+        _pulls(graph, some, len(weights)),
     )
+
+
+def _pulls(graph: Graph, some: Sequence[_Given], alternatives: int) -> dict[int, Array]:
+    """Multipliers of taps that lose."""
+    every: dict[int, Array] = {}
+    for n, given in enumerate(some):
+        for k, (cut, t) in enumerate(given.leaf.losers(graph)):
+            shape = graph.nodes[cut.node].shape
+            taps = sum(1 for _ in graph.nodes[cut.node].params["window"].taps())
+            b = every.setdefault(cut.node, np.zeros((taps, len(some), alternatives, *shape), np.int64))
+            b.reshape(taps, len(some), alternatives, -1)[t, n, :, cut.cell] += given.pulls[:, k]
+    return every
 
 
 def _winners(graph: Graph, some: Sequence[Leaf]) -> dict[int, Array]:

@@ -7,8 +7,8 @@ its reference (outer), or by node of a layer's exact map inside that layer (inne
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -250,14 +250,13 @@ class Ranges:
             low, high = (end.reshape(-1, *self.layers[source].node.shape) for end in self.values(source))
             lines = MaxLines.on(here.node.params["window"], low, high, self.winners.get(i))
             down = self.layers[source].places - here.places
-            top = -moved(-lines.top, down)
             least, most = (
                 (end + side).reshape(1, *here.node.shape)
                 for end, side in zip((here.low, here.high), (-here.error, here.error), strict=True)
             )
-            kept = np.where(top <= most - least, lines.kept, 0)  # more than that does not fit beside other cells
-            flat = np.clip(np.where(lines.kept > kept, most, top), least, most)  # no maximum is above `most`
-            self._pools[i] = MaxLines(lines.winner, kept, np.where(kept > 0, top, flat))
+            top = -moved(-lines.top, down)
+            slope = np.where(top < most, lines.slope, 0)  # no maximum is above `most`
+            self._pools[i] = replace(lines, slope=slope, top=np.clip(top, least, most))
         return self._pools[i]
 
     def curve(self, i: int) -> CurveLines:
@@ -342,15 +341,16 @@ class Walk:
                 self.put(source, y.scaled(a, here.affine.places), inside)
         else:
             ((source, _),) = here.sources
-            self.put(source, self._bend(i, here, source, y))
+            for coefficients in self._bend(i, here, source, y):
+                self.put(source, coefficients)
 
-    def _bend(self, i: int, here: Cells, source: int, y: Coefficients) -> Coefficients:
+    def _bend(self, i: int, here: Cells, source: int, y: Coefficients) -> Sequence[Coefficients]:
+        size, read = taken(self.ranges.span(source), self.leaf), self.layers[source].places
         if here.node.op.name == "max_pool":
-            return self.ranges.max_pool(i).of(self.leaf).through(here.node, y, self.bound, here.places)
+            return self.ranges.max_pool(i).of(self.leaf).through(here.node, y, self.bound, size, read, here.places)
         if here.node.op.name in CURVES:
-            size, read = taken(self.ranges.span(source), self.leaf), self.layers[source].places
-            return self.ranges.curve(i).of(self.leaf).through(y, self.bound, size, read, here.places)
+            return (self.ranges.curve(i).of(self.leaf).through(y, self.bound, size, read, here.places),)
         lines = self.ranges.relu(i).of(self.leaf)
         if i in self.slopes:
             lines = lines.with_slopes(self.slopes[i])
-        return lines.through(y, self.bound, self.layers[source].places)
+        return (lines.through(y, self.bound, read),)

@@ -19,6 +19,7 @@ from .unknown import share_of
 
 Progress = Callable[[str, int, int], None]
 BATCH, FIRST_STEPS, STEPS = 64, 40, 15
+LAST_STEPS, LAST_DECAY = 100, 0.93  # where nothing else is left to cut
 MOST, CELLS = 1024, 1 << 17  # problems of small networks at once: each step has a price of its own
 
 
@@ -160,7 +161,7 @@ def branch(
     trees = [Tree() for _ in rows]
     problems, bounds = bounder.optimised(bounder.start(rows), FIRST_STEPS, targets)
     first, count, splitter, size = bounds.clone(), len(rows), Splitter(bounder), _batch(bounder)
-    todo = Open(problems, bounds, torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.int64))
+    todo = Open(problems, bounds, torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.int64), bounds != bounds)
     is_open = ~(bounds >= targets)  # a NaN proves nothing
     proven = torch.where(is_open, torch.inf, bounds)  # per row: the least bound of problems that are closed
     todo, stuck = todo.chosen(is_open), todo.chosen(torch.zeros(len(rows), dtype=torch.bool))
@@ -168,6 +169,18 @@ def branch(
         order = (todo.bounds - targets[todo.row]).argsort(descending=True)
         batch, rest = todo.chosen(order[:size]), todo.chosen(order[size:])
         number, cell = splitter.choose(batch.problems)
+        last = ((number < 0) | (number == splitter.axis)) & ~batch.refined
+        if bool(last.any()):  # no kink and no winner is left: layers once more, and multipliers by smaller steps
+            refined, batch = batch.chosen(last), batch.chosen(~last)
+            number, cell = number[~last], cell[~last]
+            some, alive = bounder.renew(refined.problems)
+            some, lower = bounder.optimised(some, LAST_STEPS, targets[refined.row], LAST_DECAY)
+            lower = torch.maximum(lower, refined.bounds)
+            lower = torch.where(alive, lower, torch.fmax(lower, targets[refined.row]))
+            is_open = ~(lower >= targets[refined.row])
+            proven.scatter_reduce_(0, refined.row[~is_open], lower[~is_open], "amin")
+            refined = replace(refined, problems=some, bounds=lower, refined=torch.ones_like(is_open))
+            rest = Open.joined([rest, refined.chosen(is_open)])
         if bool((number < 0).any()):  # nothing left to cut, and still open: rounding, or relaxations of other kinds
             stuck = Open.joined([stuck, batch.chosen(number < 0)])
             batch, cell, number = batch.chosen(number >= 0), cell[number >= 0], number[number >= 0]
@@ -182,7 +195,7 @@ def branch(
             count += len(halves)
             is_open = ~(lower >= targets[row])
             proven.scatter_reduce_(0, row[~is_open], lower[~is_open], "amin")
-            rest = Open.joined([rest, Open(halves, lower, row, part).chosen(is_open)])
+            rest = Open.joined([rest, Open(halves, lower, row, part, torch.zeros_like(is_open)).chosen(is_open)])
         todo = rest
         if progress is not None:
             progress("branch and bound", count - len(todo.row) - len(stuck.row), count)
@@ -195,19 +208,24 @@ def branch(
 
 @dataclass(frozen=True, eq=False)
 class Open:
-    """Problems that are not settled: their bounds, the row each is about, and its part of that row's tree."""
+    """Problems that are not settled: their bounds, the row each is about, and its part of that row's tree.
+
+    refined   whether its multipliers are as good as many small steps make them
+    """
 
     problems: Problems
     bounds: Tensor
     row: Tensor
     part: Tensor
+    refined: Tensor
 
     def chosen(self, index: Tensor) -> Open:
-        return Open(self.problems.chosen(index), self.bounds[index], self.row[index], self.part[index])
+        tensors = (getattr(self, name)[index] for name in ("bounds", "row", "part", "refined"))
+        return Open(self.problems.chosen(index), *tensors)
 
     @staticmethod
     def joined(parts: Sequence[Open]) -> Open:
-        tensors = (torch.cat([getattr(p, name) for p in parts]) for name in ("bounds", "row", "part"))
+        tensors = (torch.cat([getattr(p, name) for p in parts]) for name in ("bounds", "row", "part", "refined"))
         return Open(Problems.joined([p.problems for p in parts]), *tensors)
 
 

@@ -17,6 +17,10 @@ from .estimate import QuickLines, flat
 from .maxima import Maximum
 from .subproblems import Bounder, Problems, kinks
 
+FAR = (
+    2.0**-10
+)  # what a line gives away at one end alone counts this much: the cut is there to be made, if nothing better is
+
 
 class Choice(Protocol):
     """Cuts of one kind at the cells of one node; boxes[k] and cells[k] say where."""
@@ -44,7 +48,7 @@ class Kink:
     point: float
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
-        """A line is off by what it is off at the kink, or at the nearer end of the range."""
+        """A line is off by what it is off at the kink, or at the nearer end of the range; or at the other, a little."""
         ends = self.bounder.ends(problems, self.z)
         inside = (ends[0] < self.point) & (ends[1] > self.point)
         low, high = (end.float() for end in ends)
@@ -58,7 +62,7 @@ class Kink:
         values = [apply(node.op, x, **node.params) for x in points]
         under = [f - (down * x + below) for f, x in zip(values, points, strict=True)]
         over = [up * x + above - f for f, x in zip(values, points, strict=True)]
-        lost = [torch.maximum(kink, torch.minimum(*far)) for kink, *far in (under, over)]
+        lost = [torch.maximum(kink, torch.minimum(*far)) + FAR * torch.maximum(*far) for kink, *far in (under, over)]
         return flat(torch.where(inside, positive * lost[0] - negative * lost[1], 0.0))
 
     def _pooled(self, seen: Mapping[int, Tensor]) -> Tensor:

@@ -34,6 +34,7 @@ LARGEST = 1 << 23  # numbers of M and L together: from there on layer by layer i
 RATE, DECAY = 0.1, 0.97  # of the steps on slopes, which lie in 0..1
 MULTIPLIERS = 0.3  # of the steps on multipliers, in mean sizes of the coefficients of their relu
 LOWER = 1e-3  # what a lower line gives away counts this much in the choice of a cell
+LITTLE = 0.01  # of the largest gain, added to all of them
 KEPT = 0.9  # problems that are done leave a batch when this share of it is left
 
 
@@ -239,15 +240,16 @@ class Folded:
 
     # --- which cell to split ----------------------------------------------------------------------------------------
 
-    def split(self, objectives: Objectives, sign: Tensor, chosen: Tensor, scores: Tensor, tried: int) -> Tensor:
-        """Of the cells with the best scores: the one whose two sides' worse bound is best; -1 where none is open."""
-        top = scores.topk(min(tried, self.count), 1)
+    def split(self, objectives: Objectives, sign: Tensor, better: Better, tried: int) -> Tensor:
+        """Of the cells with the best scores: the one whose sides gain most, as a product; -1 where none is open."""
+        top = better.scores.topk(min(tried, self.count), 1)
         gains = []
-        for k in range(top.indices.shape[1]):
-            cell = top.indices[:, k : k + 1]
-            t = chosen.scatter(1, cell, 0.0)
+        for cell in top.indices.unsqueeze(2).unbind(1):
+            t = better.chosen.scatter(1, cell, 0.0)
             sides = [self.bound(objectives, sign.scatter(1, cell, s), t).bound for s in (-1.0, 1.0)]
-            gains.append(torch.where(top.values[:, k] > 0, torch.minimum(*sides), -torch.inf))
-        best = torch.stack(gains, 1).argmax(1, keepdim=True)
+            gains.append(torch.stack(sides, 1) - better.bound.unsqueeze(1))
+        both = torch.stack(gains, 1).clamp(min=0)
+        value = (both + LITTLE * both.amax((1, 2), keepdim=True)).prod(2)  # so that one side alone counts too
+        best = torch.where(top.values > 0, value, -1.0).argmax(1, keepdim=True)
         cell = top.indices.gather(1, best)[:, 0]
         return torch.where(top.values.gather(1, best)[:, 0] > 0, cell, -1)

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from ...proof.tree import Cut, Tree
 from .branch_and_bound import FIRST_STEPS, Outcome, Progress, branch
-from .folded import Folded, Objectives, can_fold
+from .folded import Better, Folded, Objectives, can_fold
 from .folded_bounds import FoldedBounds
 from .subproblems import Bounder
 from .unknown import share_of
 
-STEPS, TRIED = 6, 4
+STEPS, TRIED = 6, 8
 NUMBERS, FEWEST, MOST = 1 << 20, 64, 2048  # numbers of a batch that caches like; problems of a batch
 ABOVE = 1.01  # of what rounding cost at the root: it costs nearly the same everywhere
 
@@ -58,6 +58,10 @@ class Open:
 
     def __len__(self) -> int:
         return len(self.row)
+
+    @property
+    def better(self) -> Better:
+        return Better(self.bound, self.chosen, self.scores)
 
     def take(self, index: Tensor | slice) -> Open:
         return Open(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
@@ -113,7 +117,7 @@ class _Search:
         todo.push(root.take(is_open))
         while len(todo) and time.monotonic() < deadline and count < most:
             batch = todo.pop(self.size)
-            cell = self.folded.split(self._objectives(batch), batch.sign.float(), batch.chosen, batch.scores, TRIED)
+            cell = self.folded.split(self._objectives(batch), batch.sign.float(), batch.better, TRIED)
             stuck.append(batch.take(cell < 0))  # nothing left to split, and still open: rounding
             batch, cell = batch.take(cell >= 0), cell[cell >= 0]
             if len(batch):

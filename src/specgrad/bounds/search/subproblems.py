@@ -27,6 +27,7 @@ from torch import Tensor
 from ...graph.graph import Graph
 from ...graph.run import bind_inputs
 from ...op import apply
+from ...ops.elementwise import SIGN
 from ...properties.property import Case
 from ...rounding import ledger
 from ...rounding.arithmetic import Arithmetic
@@ -149,8 +150,13 @@ class Problems:
 
 
 def kinks(layer: Cell) -> tuple[float, ...]:
-    """Where a function may be cut: at its kinks as float32 numbers; a cut beside a kink holds as well."""
+    """Where a function may be cut: at its kinks as float32 numbers; a cut beside a kink holds as well.
+
+    sign is cut at 0, where it is 0: -1 or 0 on one side, 0 or 1 on the other.
+    """
     curve = layer.node.op.curve
+    if layer.node.op is SIGN:
+        return (0.0,)
     points = () if curve is None else (float(np.float32(float(k))) for k in curve.kinks(layer.node.params))
     return tuple(c for c in points if math.isfinite(c))
 
@@ -321,7 +327,11 @@ class Bounder:
             pushed[z] = pushed[z] + m if z in pushed else m
             constant = _down(constant + _down(terms.sum(1) - self.state.own(z) * sizes))
         seeds |= {z: -p.unsqueeze(1) for z, p in pushed.items()}
-        lower: Tensor = backward(self._state(problems), seeds)[:, 0]
+        state = self._state(problems)
+        lower: Tensor = backward(state, seeds)[:, 0]
+        if any(state.fold(i) is not None for i in state.layers):  # slopes were looked for in the network as it is
+            apart = replace(state, folds=dict.fromkeys(state.layers))
+            lower = torch.fmax(lower, backward(apart, seeds)[:, 0])
         lower = torch.where(constant == 0, lower, _down(lower + constant))
         if problems.at != self.output:  # a reference, which the subproblem is about
             return lower
@@ -363,14 +373,16 @@ class Bounder:
         multipliers = {z: problems.multipliers[z] for z in problems.cut_nodes}
         return dict(problems.slopes), multipliers, {i: problems.pulls[i] for i in self.decided(problems)}
 
-    def optimised(self, problems: Problems, steps: int, targets: Tensor) -> tuple[Problems, Tensor]:
+    def optimised(
+        self, problems: Problems, steps: int, targets: Tensor, decay: float = DECAY
+    ) -> tuple[Problems, Tensor]:
         """Better slopes and multipliers, and their rigorous bounds; stops when every bound reaches its target."""
         lines = self.lines(problems)
         slopes, multipliers, pulls = chosen = tuple(
             {k: v.clone().requires_grad_(True) for k, v in some.items()} for some in self._chosen(problems)
         )
         allowed = {z: problems.allowed(z) for z in multipliers}
-        adam = Adam([v for some in chosen for v in some.values()], RATE, DECAY)
+        adam = Adam([v for some in chosen for v in some.values()], RATE, decay)
         best, kept = torch.full((len(problems),), -torch.inf), problems
         for step in range(steps + 1):
             lower = self.estimate(problems, lines, (slopes, multipliers, pulls))
