@@ -214,7 +214,9 @@ def test_halves_hold_every_float32_number_once() -> None:
 
 
 def cut(first: float, last: float) -> list[tuple[float, float]]:
-    """The two parts of a box of one input; none where it is one number."""
+    """The two parts of a box of one input; none where it is one number, which nobody cuts."""
+    if first == last:
+        return []
     low, high = (torch.full((1, 1), end, dtype=torch.float64) for end in (first, last))
     nothing = torch.zeros((1, 1), dtype=torch.float64)
     slopes = torch.ones((1, 1, 1), dtype=torch.float64)

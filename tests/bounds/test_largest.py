@@ -47,6 +47,33 @@ def test_both_ends_meet_the_exact_eps_of_a_linear_classifier(seed: int) -> None:
     assert np.delete(point.y, label).max() >= point.y[label]
 
 
+@pytest.mark.parametrize("norm", ["1", "2"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_both_ends_meet_the_exact_eps_of_a_ball(seed: int, norm: str) -> None:
+    """The distance to a plane a.x = 0 is gap / abs(a) in the dual norm: of 1 the largest abs(a_i), of 2 the root."""
+    graph, x, label, _ = classifier(seed)
+    w = graph.constants[next(iter(graph.constants))].astype(float)
+    y = w @ x.astype(float)
+    ends = []
+    for j in set(range(3)) - {label}:
+        a = w[label] - w[j]
+        ends.append((y[label] - y[j]) / (np.abs(a).max() if norm == "1" else np.sqrt((a * a).sum())))
+    exact = min(ends)
+    answer = largest_eps(graph, x, label, norm=norm, seconds=ENDS)
+    assert exact * 0.98 <= answer.proven < exact
+    assert exact * 0.99999 <= answer.broken <= exact * 1.02
+    away = np.array([float(p) for p in answer.counterexample.point]) - x
+    size = np.abs(away).sum() if norm == "1" else np.sqrt((away * away).sum())
+    assert abs(size - float(answer.broken)) < 1e-12
+
+
+def test_limits_of_a_ball_that_holds_everything() -> None:
+    graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1], [1, -1]]), None, x), (2,))
+    answer = largest_eps(graph, np.float32([1, 0.5]), 0, low=Fraction(1, 4), high=1, norm="1")
+    assert (answer.broken, answer.reason) == (None, "that is every input between low and high")
+    assert answer.proven >= Fraction(5, 4)  # the farthest corner is (1/4, 1)
+
+
 def test_a_wrong_label_is_broken_at_zero() -> None:
     graph, x, label, _ = classifier(1)
     answer = largest_eps(graph, x, (label + 1) % 3)
@@ -98,7 +125,7 @@ def test_ends_that_pass_each_other_are_an_error(monkeypatch) -> None:
     assert (broken.verdict, holds.verdict) == ("counterexample", "holds")
     for order in ([broken, holds], [holds, broken]):
         search = module._Search(graph, x, label, np.inf, False, None)
-        search.options = {"low": None, "high": None, "arithmetic": None}
+        search.options = {"low": None, "high": None, "norm": "inf", "arithmetic": None}
         verdicts = iter(order)
         monkeypatch.setattr(module, "certify", lambda *a, _next=verdicts, **k: next(_next))
         search._try(exact * 4)

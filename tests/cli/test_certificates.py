@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import specgrad as sg
+
 pytest.importorskip("typer")
 pytest.importorskip("flint")
 pytest.importorskip("torch")
@@ -87,6 +89,29 @@ def test_the_largest_eps(place: Path, run) -> None:
     assert all(words in out for words in ("proven eps: 0.49", "broken eps: 0.50", "gap: 0.0"))
 
 
+@pytest.mark.parametrize("norm", ["1", "2"])
+def test_the_largest_eps_of_a_ball(place: Path, run, norm: str) -> None:
+    """The distance is 1/2 in every norm, straight along X_1."""
+    code, out, _ = run(f"certify net.onnx {NEAR} --largest --norm {norm} --seconds 20 --json")
+    data = json.loads(out)
+    assert code == 0
+    assert 0.49 < data["proven"] < 0.5 <= data["broken"] < 0.51
+
+
+def test_several_inputs_one_file_each(place: Path, run) -> None:
+    """y = (x + z, x - z) around x = 1, z = 1/2: z may move by 1/2."""
+    sg.save(sg.trace(lambda x, z: sg.concat([x + z, x - z], 0), (1,), (1,)), "two.json")
+    np.save("z.npy", np.float32([0.5]))
+    np.save("one_cell.npy", np.float32([1.0]))
+    around = "certify two.json --input one_cell.npy --input z.npy --label 0"
+    assert run(f"{around} --eps 0.49")[0] == 0
+    assert run(f"{around} --eps 0.51")[0] == 1
+    data = json.loads(run(f"{around} --largest --norm 2 --seconds 20 --json")[1])
+    assert 0.49 < data["proven"] < 0.5 <= data["broken"] < 0.51
+    code, _, err = run(f"{around} --input z.npy --eps 0.49")
+    assert (code, "x must hold arrays x, z" in err) == (3, True)
+
+
 @pytest.mark.parametrize("rest", ["p.vnnlib --largest", f"{NEAR} --largest --vnncomp out.txt", "--largest --label 0"])
 def test_largest_needs_an_input_and_a_label(place: Path, run, rest: str) -> None:
     assert run(f"certify net.onnx {rest}")[0] == 3
@@ -99,7 +124,9 @@ def test_the_norm_of_eps(place: Path, run, norm: str) -> None:
     assert run(f"certify net.onnx {NEAR} --norm {norm} --eps 0.51")[0] == 1
 
 
-@pytest.mark.parametrize("rest", ["--norm 3", "--norm 2 --largest", "--norm 1 --certificate new.json"])
+@pytest.mark.parametrize(
+    "rest", ["--norm 3", "--norm 2 --largest --certificate new.json", "--norm 1 --certificate new.json"]
+)
 def test_what_knows_boxes_alone_says_so(place: Path, run, rest: str) -> None:
     code, _, err = run(f"certify net.onnx {NEAR} --eps 0.25 {rest}")
     assert (code, "--norm" in err) == (3, True)

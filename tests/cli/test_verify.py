@@ -189,6 +189,71 @@ def test_capabilities_are_one_per_line(run) -> None:
     assert answers["onnx-element-types"] == ["float32"]
 
 
+HEADS = {
+    "one": "(declare-network f (declare-input X %(kind)s [1, 2]) (declare-output Y %(kind)s [1, 2]))",
+    "several": "(declare-network f (declare-input P float32 [1, 2]) (declare-input Q float32 [1, 2])"
+    " (declare-output R float32 [1, 2]) (declare-output S float32 [1, 2]))",
+    "equal": "(declare-network f (declare-input X float32 [1, 2]) (declare-output Y float32 [1, 2]))"
+    " (declare-network g (equal-to f) (declare-input A float32 [1, 2]) (declare-output B float32 [1, 2]))",
+}
+HEADS |= {"isomorphic": HEADS["equal"].replace("equal-to", "isomorphic-to")}
+HEADS |= {"any": HEADS["equal"].replace("(equal-to f) ", "")}
+
+
+def within(*names: str) -> str:
+    return "".join(f"(assert (>= {n}[0,{i}] 0.0)) (assert (<= {n}[0,{i}] 1.0))" for n in names for i in range(2))
+
+
+@pytest.mark.parametrize(
+    ("theory", "head", "asked", "files"),
+    [
+        ("SIO SNET SNC BND", "one", within("X") + "(assert (>= Y[0,0] 1.9))", "net"),
+        ("OUTC", "one", within("X") + "(assert (>= Y[0,0] Y[0,1])) (assert (>= Y[0,1] 0.5))", "net"),
+        ("LIN", "one", within("X") + "(assert (>= (+ Y[0,0] (* 2.0 Y[0,1])) 2.5))", "net"),
+        ("MNC", "one", within("X") + "(assert (>= Y[0,0] (+ X[0,0] 0.5))) (assert (<= X[0,1] X[0,0]))", "net"),
+        ("MIO", "several", within("P", "Q") + "(assert (>= (+ R[0,0] S[0,1]) 1.5)) (assert (<= Q[0,0] 0.25))", "two"),
+        ("MENET", "equal", within("X", "A") + "(assert (>= Y[0,0] (+ B[0,0] 1.0)))", "net"),
+        ("MINET", "isomorphic", within("X", "A") + "(assert (>= Y[0,0] (+ B[0,0] 1.0)))", "net net"),
+        ("MNET", "any", within("X", "A") + "(assert (>= Y[0,0] (+ B[0,0] 1.0)))", "net net"),
+    ],
+)
+def test_each_theory_that_supports_names_is_answered(theory, head, asked, files, queries, run) -> None:
+    """relu(x0 + x1), relu(x0 - x1), or of several inputs p + q, p - q: sat, which the checker confirms, and unsat."""
+    import specgrad as sg
+    from specgrad.interop import to_onnx
+
+    answers = json.loads(run("supports --json")[1])["supports"]
+    assert set(theory.split()) <= {line for lines in answers.values() for line in lines}
+    onnx.save(to_onnx(sg.trace(lambda p, q: (p + q, p - q), (1, 2), (1, 2))), "two.onnx")
+    given = {name: f"{file}.onnx" for name, file in zip("fg", files.split(), strict=False)}
+    networks = " ".join(f"--network {name}={file}" for name, file in given.items())
+    text = "(vnnlib-version <2.0>) " + HEADS[head] % {"kind": "float32"}
+    Path("q.vnnlib").write_text(text + asked)
+    code, out, err = run(f"verify q.vnnlib {networks} --timeout 20")
+    assert (code, err) == (1, "")
+    assert check(Path("q.vnnlib"), out, {name: Path(file) for name, file in given.items()}) < 1e-6
+    Path("q.vnnlib").write_text(
+        text + asked + ("(assert (>= Y[0,0] 9.0))" if head != "several" else "(assert (>= R[0,0] 9.0))")
+    )
+    assert run(f"verify q.vnnlib {networks} --timeout 20") == (0, "unsat\n", "")
+
+
+def test_cells_that_are_real_are_rounded_and_it_says_so(queries, run) -> None:
+    text = "(vnnlib-version <2.0>) " + HEADS["one"] % {"kind": "real"} + within("X") + "(assert (>= Y[0,0] 3.0))"
+    Path("real.vnnlib").write_text(text)
+    code, out, err = run("verify real.vnnlib --network f=net.onnx")
+    said = "the query declares real cells; unsat is about the float32 numbers that they are rounded to"
+    assert (code, out, err) == (0, "unsat\n", f"specgrad: {said}\n")
+    assert json.loads(run("verify real.vnnlib --network f=net.onnx --json")[1])["notes"] == [said]
+
+
+def test_certify_of_several_networks_names_the_command_that_takes_them(queries, run) -> None:
+    text = "(vnnlib-version <2.0>) " + HEADS["isomorphic"] + within("X", "A") + "(assert (>= Y[0,0] B[0,1]))"
+    Path("pair.vnnlib").write_text(text)
+    code, _, err = run("certify net.onnx pair.vnnlib")
+    assert (code, "specgrad verify --network NAME=FILE" in err) == (3, True)
+
+
 PAIR = """(vnnlib-version <2.0>)
 (declare-network f (declare-input X float32 [1, 2]) (declare-output Y float32 [1, 2]))
 (declare-network g (%s f) (declare-input A float32 [1, 2]) (declare-output B float32 [1, 2])) ; two runs of one network

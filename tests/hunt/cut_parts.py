@@ -43,6 +43,7 @@ BENDS: dict[str, Callable[[Any, Random], Any]] = {
     "abs": lambda x, _: sg.abs(x),
     "clamp": lambda x, rng: sg.clamp(x, rng.choice((-1, -0.3)), rng.choice((0.5, 1))),
     "relu6": lambda x, _: sg.relu6(x * 4),
+    "sign": lambda x, _: sg.sign(x) + x * 0.5,
     "hardswish": lambda x, _: sg.hardswish(x * 3),
     "maximum": lambda x, _: sg.maximum(x, 1 - x),
     "minimum": lambda x, rng: sg.minimum(x, rng.choice((0.5, 0.1, 0))),
@@ -92,7 +93,7 @@ def draw(seed: int, kind: str | None = None) -> Net:
 # --- a random tree ----------------------------------------------------------------------------------------------------
 
 
-def _candidates(bounder: Bounder, problems: Problems, box: int) -> list[tuple[Cut, ...]]:
+def _candidates(bounder: Bounder, problems: Problems, box: int, rng: Random) -> list[tuple[Cut, ...]]:
     """What may be cut in one problem, by kind."""
     every = []
     for i, z in bounder.kinked.items():
@@ -102,12 +103,18 @@ def _candidates(bounder: Bounder, problems: Problems, box: int) -> list[tuple[Cu
     for i, left in problems.left.items():
         several = left[box] & (left[box].sum(0) > 1)
         every.append(tuple(Cut(i, w, tap=t) for t, w in torch.nonzero(several).tolist()))
+    for x in bounder.renewed[:1]:
+        first, last = problems.known[x][box].reshape(2, -1).numpy()
+        points_ = [np.float32(rng.choice((0.25, 0.5, 0.5)) * (b - a) + a) for a, b in zip(first, last, strict=True)]
+        every.append(tuple(Cut(x, c, float(p)) for c, p in enumerate(points_) if first[c] <= p < last[c]))
     return [cuts for cuts in every if cuts]
 
 
 def entered(problems: Problems, box: int, cut: Cut, side: int) -> Problems:
     """A problem with one more cut."""
     at = torch.tensor([box])
+    if cut.node in problems.known and cut.node not in problems.limits:
+        return problems.halved(cut.node, at, torch.tensor([cut.cell]), torch.tensor([cut.at]), side)
     if cut.tap is None:
         return problems.cut(cut.node, at, torch.tensor([cut.cell]), cut.at, side)
     lost = torch.arange(problems.left[cut.node].shape[1])[None] == cut.tap
@@ -121,7 +128,7 @@ def random_tree(bounder: Bounder, row: np.ndarray, rng: Random) -> tuple[Problem
         halves = [problems, problems]
         ways: list[list[Path]] = [[], []]
         for box, path in enumerate(paths):
-            kinds = _candidates(bounder, problems, box)
+            kinds = _candidates(bounder, problems, box, rng)
             cut = rng.choice(rng.choice(kinds)) if kinds else None
             for side in (0, 1):
                 if cut is not None:
@@ -180,6 +187,10 @@ def winner(graph: Graph, cut: Cut, values: Sequence[Any]) -> int:
     return -max(each)[1]
 
 
+def _above(graph: Graph, cut: Cut, v: Any) -> bool:
+    return bool(v > Fraction(cut.at) if graph.nodes[cut.node].op is INPUT else v >= Fraction(cut.at))
+
+
 def lies_in(graph: Graph, path: Path, values: Sequence[Any]) -> bool:
     """Whether an execution with these references lies in a part."""
     for cut, side in path:
@@ -187,7 +198,7 @@ def lies_in(graph: Graph, path: Path, values: Sequence[Any]) -> bool:
             inside = (winner(graph, cut, values) == cut.tap) == (side == 0)
         else:
             v = values[cut.node].reshape(-1)[cut.cell]
-            inside = v >= Fraction(cut.at) if side else v <= Fraction(cut.at)
+            inside = _above(graph, cut, v) if side else v <= Fraction(cut.at)
         if not inside:
             return False
     return True
@@ -203,7 +214,10 @@ def may_lie_in(graph: Graph, path: Path, values: Mapping[int, Any], apart: Mappi
         return v - 2 * d, v + 2 * d
 
     for cut, side in path:
-        if cut.tap is None:
+        if graph.nodes[cut.node].op is INPUT:
+            v = values[cut.node].reshape(-1)[cut.cell]
+            possible = v > cut.at if side else v <= cut.at
+        elif cut.tap is None:
             low, high = ends((cut.node, cut.cell))
             possible = high >= cut.at if side else low <= cut.at
         else:
@@ -229,6 +243,7 @@ class Findings:
     uncovered: int = 0
     cuts: int = 0
     winners: int = 0
+    axes: int = 0
 
 
 def exact_values(graph: Graph, x: np.ndarray) -> list[Any]:
@@ -262,12 +277,16 @@ def hunt(seeds: Sequence[int], inputs: int = 12, kind: str | None = None) -> Fin
             continue  # whole weights may all be 0
         row = rng.integers(-2, 3, 2).astype(float)
         problems, paths = random_tree(bounder, row, Random(seed))
+        alive = torch.ones(len(paths), dtype=torch.bool)
+        if seed % 3:
+            problems, alive = bounder.renew(problems)
         bounds = [bounder.lower(with_random_numbers(problems, rng)), bounder.lower(problems)]
         bounds.append(bounder.optimised(problems, 6, torch.full((len(paths),), torch.inf))[1])
-        best = torch.stack(bounds).amax(0).tolist()
+        best = torch.where(alive, torch.stack(bounds).amax(0), torch.inf).tolist()
         found.networks, found.parts = found.networks + 1, found.parts + len(paths)
         cuts = {cut for path in paths for cut, _ in path}
         found.cuts, found.winners = found.cuts + len(cuts), found.winners + sum(c.tap is not None for c in cuts)
+        found.axes += sum(net.graph.nodes[c.node].op is INPUT for c in cuts)
         for x in points(net, rng, inputs):
             _exact(net, paths, best, row, x, found)
         for x in points(net, rng, 4):

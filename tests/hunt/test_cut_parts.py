@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,21 +12,22 @@ torch = pytest.importorskip("torch")
 import cut_parts  # noqa: E402
 from cut_parts import BENDS, hunt  # noqa: E402
 from specgrad.bounds.search.maxima import Maximum  # noqa: E402
-from specgrad.bounds.search.subproblems import Problems  # noqa: E402
+from specgrad.bounds.search.subproblems import Bounder, Problems  # noqa: E402
 
 
 def test_parts_cover_executions_and_their_bounds_hold() -> None:
     found = hunt(range(40))
     assert (found.escapes, found.uncovered) == (0, 0)
     assert found.winners > 50
-    assert found.cuts - found.winners > 50
+    assert found.axes > 50
+    assert found.cuts - found.winners - found.axes > 50
 
 
 @pytest.mark.parametrize("kind", BENDS)
 def test_every_kind_alone(kind: str) -> None:
     found = hunt(range(100, 103), kind=kind)
     assert (found.escapes, found.uncovered) == (0, 0)
-    assert found.cuts > 0
+    assert found.cuts > found.axes > 0
 
 
 @pytest.mark.slow
@@ -46,6 +48,27 @@ def test_a_wrong_side_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Problems.cut
     monkeypatch.setattr(Problems, "cut", lambda self, z, b, c, point, side: original(self, z, b, c, point, 1 - side))
     assert is_caught("abs")
+
+
+def test_a_wrong_half_of_an_input_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Problems.halved
+    monkeypatch.setattr(
+        Problems, "halved", lambda self, x, b, c, points, side: original(self, x, b, c, points, 1 - side)
+    )
+    assert is_caught("relu")
+
+
+def test_layers_that_are_bounded_again_on_another_box_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows of one part is taken for what follows of another."""
+    original = Bounder.renew
+
+    def wrong(self: Bounder, problems: Problems) -> Any:
+        new, alive = original(self, problems)
+        x = self.renewed[0]
+        return replace(new, known={z: v if z == x else v.flip(0) for z, v in new.known.items()}), alive
+
+    monkeypatch.setattr(Bounder, "renew", wrong)
+    assert is_caught("relu")
 
 
 def test_a_multiplier_of_the_wrong_sign_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from executor import FUNCTIONS, Setting, execute
 from program import Program
 from specgrad.proof.batch import SLOPES, Batch, Leaves, Root
 from specgrad.proof.lines import Range, max_lines, relu_lines
-from specgrad.proof.numbers import cells, rational, rationals
+from specgrad.proof.numbers import cells, rational, rationals, zeros
 from specgrad.proof.replay import Model, Replay
 from steered import aims
 
@@ -174,10 +174,10 @@ class Exact(Replay):
 
 
 def _winners(node: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One tap each, by loops over the windows."""
+    """One tap each, by loops over the windows: the largest middle below, the largest upper end above."""
     window = node.params["window"]
     taps = list(window.taps())
-    lower, upper = (np.zeros((len(taps), *node.shape), dtype=int) for _ in range(2))
+    lower, upper = zeros((len(taps), *node.shape)), zeros((len(taps), *node.shape))
     inside: dict[tuple[int, ...], list[tuple[int, Any, Any]]] = {}
     numbers = np.arange(np.prod(node.shape)).reshape(node.shape)
     for t, tap in enumerate(taps):
@@ -185,11 +185,13 @@ def _winners(node: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, 
         for cell, a, b in read:
             inside.setdefault(np.unravel_index(cell, node.shape), []).append((t, a, b))
     for cell, seen in inside.items():
-        t, a, b = max(seen, key=lambda each: (each[1], -each[0]))
-        beyond = max([rational(0), *(v - a for u, _, v in seen if u != t)])
-        lower[(t, *cell)] = 1
-        upper[(t, *cell)] = int(2 * max(v for _, _, v in seen) > a + b + 2 * beyond)
-    return rationals(lower), rationals(upper)
+        t, *_ = max(seen, key=lambda each: (each[1] + each[2], -each[0]))
+        least = max(a for _, a, _ in seen)
+        lower[(t, *cell)] = rational(1)
+        k, a, b = max(seen, key=lambda each: (each[2], -each[0]))
+        top = max([least, *(v for u, _, v in seen if u != k)])
+        upper[(k, *cell)] = (b - top) / (b - a) if a < b else rational(0)
+    return lower, upper
 
 
 # --- executions -------------------------------------------------------------------------------------------------------

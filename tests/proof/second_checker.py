@@ -48,9 +48,7 @@ Ends = list[tuple[Fraction, Fraction]]
 class Box:
     """A network on the whole box: ranges of references, their errors, and how far values are apart from them."""
 
-    def __init__(
-        self, net: Network, low: Any, high: Any, arithmetic: Any, tighten: list[int], lines: Any = None
-    ) -> None:
+    def __init__(self, net: Network, box: Ends, arithmetic: Any, tighten: list[int], lines: Any = None) -> None:
         self.net, self.fused, self.lines = net, arithmetic["execution"] == "fused", lines or {}
         self.unit = Fraction(1, 2**24 if arithmetic["rounding"] == "nearest" else 2**23)
         count = len(net.nodes)
@@ -63,7 +61,6 @@ class Box:
         self.flat: list[list[frozenset[Any]]] = [[] for _ in range(count)]
         self.above: list[frozenset[int]] = [frozenset()] * count  # nodes of the region, this one among them
         self.ranges: list[Ends] = []
-        box = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(low.flat, high.flat, strict=True)]
         ranges = self.narrowed(box, [], tighten, None)
         require(ranges is not None, "a range of the whole box is empty")
         self.ranges = ranges or []
@@ -176,23 +173,31 @@ class Box:
                 window = any(n.kind == "max" and n.argument == i for n in self.net.nodes)
                 for c, (lo, hi) in enumerate(ends):
                     if window or lo < 0 < hi:
-                        least = self.lower({i: {c: ONE}}, ZERO, ranges)
-                        most = -self.lower({i: {c: -ONE}}, ZERO, ranges)
+                        least = max(self.lower({i: {c: ONE}}, ZERO, ranges, short=s) for s in (True, False))
+                        most = -max(self.lower({i: {c: -ONE}}, ZERO, ranges, short=s) for s in (True, False))
                         ends[c] = max(lo, down(least)), min(hi, up(most))
                         if ends[c][0] > ends[c][1]:
                             return None
         return ranges
 
     def lower(
-        self, forms: dict[int, dict[int, Fraction]], total: Fraction, ranges: list[Ends], slopes: Any = None
+        self,
+        forms: dict[int, dict[int, Fraction]],
+        total: Fraction,
+        ranges: list[Ends],
+        slopes: Any = None,
+        short: bool = False,
     ) -> Fraction:
-        """A lower bound of total + sum of coefficients times references, from the last node back to the inputs."""
+        """A lower bound of total + sum of coefficients times references, from the last node back to the inputs.
+
+        short   to the next relus and max_pools alone, whose ranges are known
+        """
         forms = {i: dict(form) for i, form in forms.items()}
         while forms:
             i = max(forms)
             form, node = forms.pop(i), self.net.nodes[i]
             for cell, a in form.items():
-                if node.kind == "input":
+                if node.kind == "input" or (short and node.kind in ("relu", "max")):
                     total += min(a * ranges[i][cell][0], a * ranges[i][cell][1])
                     continue
                 total -= abs(a) * self.error[i][cell]
@@ -281,15 +286,16 @@ class Leaf:
     box: Ends
     cuts: list[tuple[int, int, int, Fraction]]  # node, cell, side, point
     parts: list[int]  # from the root down
+    boxes: list[Ends]  # of these parts
 
 
 def cover(net: Network, box: Ends, nodes: Iterable[int], cells: list[int], points: Any) -> list[Leaf]:
     """Leaves of the tree, which hold every execution on the box."""
-    stack, leaves, used = [Leaf(box, [], [])], [], 0
+    stack, leaves, used = [Leaf(box, [], [], [])], [], 0
     for part, i in enumerate(nodes):
         require(bool(stack), "parts are left over")
         at = stack.pop()
-        at = Leaf(at.box, at.cuts, [*at.parts, part])
+        at = Leaf(at.box, at.cuts, [*at.parts, part], [*at.boxes, at.box])
         if i == -1:
             leaves.append(at)
             continue
@@ -307,9 +313,9 @@ def cover(net: Network, box: Ends, nodes: Iterable[int], cells: list[int], point
             after = Fraction(float(np.nextafter(np.float32(p), np.float32(np.inf))))
             sides = [[*at.box], [*at.box]]
             sides[0][cell], sides[1][cell] = (low, point), (after, high)
-            stack += [Leaf(sides[1], at.cuts, at.parts), Leaf(sides[0], at.cuts, at.parts)]
+            stack += [Leaf(side, at.cuts, at.parts, at.boxes) for side in reversed(sides)]
         else:
-            stack += [Leaf(at.box, [*at.cuts, (i, cell, side, point)], at.parts) for side in (1, -1)]
+            stack += [Leaf(at.box, [*at.cuts, (i, cell, side, point)], at.parts, at.boxes) for side in (1, -1)]
     require(not stack and used == len(cells), "parts are missing, or cuts are left over")
     return leaves
 
@@ -340,7 +346,7 @@ class Certificate:
             self.arithmetic["execution"] in ("fused", "node") and self.arithmetic["rounding"] in ("nearest", "any"),
             "another arithmetic",
         )
-        self.cases = data["cases"]
+        self.cases, self.roots = data["cases"], {}
         require(isinstance(self.cases, list) and len(self.cases) > 0, "no cases")
 
     def array(self, name: Any, dtype: str, shape: Any = None) -> Any:
@@ -361,6 +367,7 @@ class Certificate:
         shape = self.net.nodes[self.net.input].shape
         low, high = (self.array(case[k], "<f4", shape) for k in ("low", "high"))
         require(bool(np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()), "no box")
+        box = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(low.flat, high.flat, strict=True)]
         alternatives, margins = case["alternatives"], {}
         require(isinstance(alternatives, list) and len(alternatives) > 0, "no alternatives")
         for k, each in enumerate(alternatives):
@@ -380,7 +387,7 @@ class Certificate:
             )
             each["limits"] = [fraction(v) for v in each["limits"]]
             if "tree" not in each:
-                margins[k] = self.whole(low, high, each)
+                margins[k] = self.whole(box, each)
         trees = case.get("trees", [])
         for t, tree in enumerate(trees):
             mine = [
@@ -389,7 +396,7 @@ class Certificate:
                 if "tree" in each and type(each["tree"]) is int and each["tree"] == t
             ]
             require(len(mine) > 0, "a tree that no alternative has")
-            margins.update(zip(mine, self.tree(low, high, tree, [alternatives[k] for k in mine]), strict=True))
+            margins.update(zip(mine, self.tree(box, tree, [alternatives[k] for k in mine]), strict=True))
         require(len(margins) == len(alternatives), "an alternative without a proof")
         require(all(m > 0 for m in margins.values()), f"a margin is not positive: {float(min(margins.values()))}")
         return [margins[k] for k in range(len(alternatives))]
@@ -406,7 +413,13 @@ class Certificate:
         )
         return data
 
-    def whole(self, low: Any, high: Any, each: Any) -> Fraction:
+    def root(self, box: Ends, tighten: list[int]) -> Box:
+        key = tuple(box), tuple(tighten)
+        if key not in self.roots:
+            self.roots[key] = Box(self.net, box, self.arithmetic, tighten)
+        return self.roots[key]
+
+    def whole(self, box: Ends, each: Any) -> Fraction:
         require(not each["pieces"], "vectors of pieces: the page does not say what they mean")
         weights, lines = each["weights"], {}
         require(
@@ -429,26 +442,24 @@ class Certificate:
                 "slopes of another shape",
             )
             lines[int(key)] = found
-        box = Box(self.net, low, high, self.arithmetic, self.tightened(each["tighten"]), lines)
+        box = Box(self.net, box, self.arithmetic, self.tightened(each["tighten"]), lines)
         return box.margin(each["rows"], each["limits"], weights, box.ranges)
 
-    def tree(self, low: Any, high: Any, tree: Any, alternatives: list[Any]) -> list[Fraction]:
-        entries(tree, "nodes cells points weights multipliers changed slopes tighten narrow", "a tree")
+    def tree(self, box: Ends, tree: Any, alternatives: list[Any]) -> list[Fraction]:
+        entries(tree, "nodes cells points weights multipliers changed slopes tighten anew narrow", "a tree")
         require(type(tree["narrow"]) is int and tree["narrow"] in (0, 1), "narrow is 0 or 1")
         numbers = {
             k: ([] if tree[k] is None else self.array(tree[k], "<i4").ravel().tolist())
-            for k in ("nodes", "cells", "multipliers", "changed")
+            for k in ("nodes", "cells", "multipliers", "changed", "anew")
         }
         points = [] if tree["points"] is None else list(self.array(tree["points"], "<f4").ravel())
         require(len(points) == len(numbers["cells"]), "points and cells differ in number")
         tighten = self.tightened(tree["tighten"])
-        root = Box(self.net, low, high, self.arithmetic, tighten)
-        leaves = cover(self.net, root.ranges[self.net.input], numbers["nodes"], numbers["cells"], points)
+        leaves = cover(self.net, box, numbers["nodes"], numbers["cells"], points)
         rows = sum(len(each["rows"]) for each in alternatives)
         weights = self.array(tree["weights"], "<i4", (len(leaves), rows))
         require(
-            sum(len(alternatives) * len(leaf.cuts) for leaf in leaves) == len(numbers["multipliers"])
-            or not numbers["multipliers"],
+            sum(len(alternatives) * len(leaf.cuts) for leaf in leaves) == len(numbers["multipliers"]),
             "another number of multipliers",
         )
         require(
@@ -456,10 +467,9 @@ class Certificate:
             "a weight or multiplier is negative",
         )
         changed, slopes = numbers["changed"], {}
-        require(
-            changed == sorted(set(changed)) and all(0 <= p < len(numbers["nodes"]) for p in changed),
-            "changed names no parts in order",
-        )
+        for named in (changed, numbers["anew"]):
+            inside = all(0 <= p < len(numbers["nodes"]) for p in named)
+            require(named == sorted(set(named)) and inside, "changed or anew names no parts in order")
         for key, name in tree["slopes"].items():
             require(
                 key.isdecimal() and int(key) < len(self.net.nodes) and self.net.nodes[int(key)].kind == "relu",
@@ -472,6 +482,8 @@ class Certificate:
         margins: list[list[Fraction]] = [[] for _ in alternatives]
         at = 0
         for leaf, weight in zip(leaves, weights, strict=True):
+            above = [n for n, p in enumerate(leaf.parts) if p in numbers["anew"]]
+            root = self.root(box if not above else leaf.boxes[above[-1]], tighten)
             ranges = root.narrowed(leaf.box, leaf.cuts, tighten if tree["narrow"] else [], root.ranges)
             own = [changed.index(p) for p in leaf.parts if p in changed]
             first = 0

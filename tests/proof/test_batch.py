@@ -433,13 +433,24 @@ def cuts_of_the_other_side(m: pytest.MonkeyPatch) -> None:
 
 
 def no_constant_of_max_pool(m: pytest.MonkeyPatch) -> None:
-    original = walk.MaxLines.on
+    original = walk.Ranges.max_pool
 
-    def wrong(window: Any, low: Any, high: Any) -> Any:
-        lines = original(window, low, high)
+    def wrong(self: Any, i: int) -> Any:
+        lines = original(self, i)
         return replace(lines, top=lines.top * 0)
 
-    m.setattr(walk.MaxLines, "on", staticmethod(wrong))
+    m.setattr(walk.Ranges, "max_pool", wrong)
+
+
+def no_feet_of_max_pool(m: pytest.MonkeyPatch) -> None:
+    """The line above begins at 0, and not at the lower end."""
+    original = walk.Ranges.max_pool
+
+    def wrong(self: Any, i: int) -> Any:
+        lines = original(self, i)
+        return replace(lines, feet=lines.feet * 0)
+
+    m.setattr(walk.Ranges, "max_pool", wrong)
 
 
 def no_constant_of_relu(m: pytest.MonkeyPatch) -> None:
@@ -457,6 +468,7 @@ PLANTED: list[tuple[Change, Change]] = [
     (as_usual, multipliers_of_the_other_side),
     (as_usual, cuts_of_the_other_side),
     (as_usual, no_constant_of_max_pool),
+    (as_usual, no_feet_of_max_pool),
     (as_usual, no_constant_of_relu),
 ]
 

@@ -27,10 +27,12 @@ from specgrad.proof import curves  # noqa: E402
 from specgrad.proof.api import check  # noqa: E402
 from specgrad.proof.certificate import SCALE, Proof, encode  # noqa: E402
 from specgrad.proof.certificate import check as check_bytes  # noqa: E402
-from specgrad.proof.execution import ExecutionError, Executions, executions  # noqa: E402
+from specgrad.proof.execution import FUNCTIONS as FUNCTION_NAMES  # noqa: E402
+from specgrad.proof.execution import MEASURED, ExecutionError, Executions, executions, optimistic  # noqa: E402
 from specgrad.proof.numbers import ReplayError, rational  # noqa: E402
 from specgrad.proof.replay import Slopes  # noqa: E402
 from specgrad.rounding import Arithmetic  # noqa: E402
+from specgrad.rounding.ulps import ANY  # noqa: E402
 
 DIGITS = 150  # of mpmath, which shares nothing with the balls of the checker
 
@@ -325,11 +327,29 @@ def test_assumptions_are_named_or_refused() -> None:
     with pytest.raises(ReplayError, match="the arithmetic declares no error of tanh"):
         check_bytes(text, packed, graph, statement)
     text, packed = certificate(graph, statement, Arithmetic(ulps={"tanh": 2.5}))
-    found = check_bytes(text, packed, graph, statement)
+    with pytest.raises(
+        ReplayError, match="tanh is declared off by at most 5/2 u of the result, and was measured with 8 u"
+    ):
+        check_bytes(text, packed, graph, statement)
+    found = check_bytes(text, packed, graph, statement, assume=True)
     assert found.arithmetic.functions == {"tanh": (Fraction(5, 2), "y")}
     assert "tanh is off by at most 5/2 u of the result, u = 2**-24" in str(found)
     assert found.to_json()["arithmetic"]["functions"] == {"tanh": ["5/2", "y"]}
     assert found.margin > check_bytes(*certificate(graph, statement), graph, statement).margin
+
+
+def test_measured_errors_are_those_of_rounding() -> None:
+    """Two tables, written apart; and one of them with less is a claim that nobody measured."""
+    assert set(MEASURED) == set(FUNCTION_NAMES)
+    for name, (units, kind) in MEASURED.items():
+        given = ANY[name] if isinstance(ANY[name], tuple) else (ANY[name], "y")
+        assert (units, kind) == (Fraction(str(given[0])), given[1])
+        assert optimistic(Executions(functions={name: (units, kind)})) == ""
+        assert name in optimistic(Executions(functions={name: (units - Fraction(1, 100), kind)}))
+        other = {"y": "1", "1": "y", "x": "y"}[kind]  # where nothing says which of the two is larger
+        assert name in optimistic(Executions(functions={name: (units + 100, other)}))
+    assert optimistic(Executions(functions={"tanh": (Fraction(8), "1+y")})) == ""
+    assert "tanh" in optimistic(Executions(functions={"tanh": (Fraction(7), "1+y")}))
 
 
 @pytest.mark.parametrize(

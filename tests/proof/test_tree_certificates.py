@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
+import second_checker as second
 import specgrad as sg
+from second_network import Network
 from specgrad.bounds import certify
 from specgrad.bounds.search.prove import NoCertificateError, prove
 from specgrad.proof import check
@@ -127,3 +130,11 @@ def test_parts_that_are_none_are_refused(parts: list[int]) -> None:
     given = graph, (np.float32([0]), np.float32([2])), proof, [(np.array([[1]]), (Fraction(0),))], executions(None)
     with pytest.raises(ReplayError, match="parts that are bounded anew must be parts of the tree, in order"):
         list(proven_leaves(*given, lambda: None))
+
+
+def test_a_second_checker_bounds_the_same_parts_anew(tmp_path: Path) -> None:
+    graph, statement = far()
+    certificate = prove(graph, statement, trees=((((0,), Tree()),),), seconds=1e9)
+    sg.save(graph, tmp_path / "net.json")
+    ((theirs,),) = second.checked(Network(*second.load(tmp_path / "net.json")), certificate.text, certificate.packed)
+    assert 0 < theirs < Fraction(1, 1000)

@@ -47,6 +47,7 @@ from specgrad.properties.property import Alternative, Case, Property
 
 SECONDS = 60.0
 KINKS = 0.0, -0.25, 0.5  # of relu; of clamp
+P, C = [[1, -0.5], [0.75, 1], [-0.5, 0.25]], [0.25, -0.5, 0.125]
 Data = dict[str, Any]
 
 
@@ -62,10 +63,23 @@ def clamped() -> tuple[sg.Graph, Any]:
     return graph, lambda x, lift: product(V, [kept(z, lift) for z in product(W, x, B, lift)], NONE, lift)
 
 
+def largest() -> tuple[sg.Graph, Any]:
+    """linear - max_pool - linear on 2 inputs: windows of two and of three cells, with padding."""
+    w, b, v = np.float32(P), np.float32(C), np.float32(V)
+    pool = lambda z: sg.max_pool(sg.reshape(z, (1, 3)), (3,), stride=1, padding=1)
+    graph = sg.trace(lambda x: sg.linear(v, None, sg.reshape(pool(sg.linear(w, b, x)), (3,))), (2,))
+    maxima = lambda z: [max(z[:2]), max(z), max(z[1:])]
+    return graph, lambda x, lift: product(V, maxima(product(P, x, C, lift)), NONE, lift)
+
+
+SUBJECTS = {"c": clamped, "w": largest}
+
+
 def tree_of(rng: Random, graph: Any, kinds: str) -> Tree:
-    """A few cuts: of inputs at numbers of few digits inside (-1, 1), of hidden cells at kinks."""
+    """A few cuts: of inputs at numbers of few digits inside (-1, 1), of hidden cells at kinks, of winners."""
     (x,) = graph.input_positions
-    (z,) = next(n for n in graph.nodes if n.op.name in ("relu", "clamp")).operands()
+    pool = next((i for i, n in enumerate(graph.nodes) if n.op.name == "max_pool"), -1)
+    (z,) = next(n for n in graph.nodes if n.op.name in ("relu", "clamp", "max_pool")).operands()
     kinks = KINKS[:1] if any(n.op.name == "relu" for n in graph.nodes) else KINKS[1:]
     tree, boxes = Tree(), {0: [(-64, 64), (-64, 64)]}  # in 64ths
     hidden: dict[int, set[int]] = {0: set()}
@@ -74,7 +88,10 @@ def tree_of(rng: Random, graph: Any, kinds: str) -> Tree:
         box, seen, kind = boxes.pop(part), hidden.pop(part), rng.choice(kinds)
         cell = rng.randrange(2)
         point = rng.randrange(*box[cell])
-        below, above = tree.divide(part, Cut(x, cell, point / 64) if kind == "i" else Cut(z, cell, rng.choice(kinks)))
+        window = rng.randrange(3)
+        tap = rng.choice(((1, 2), (0, 1, 2), (0, 1))[window])
+        cuts = {"i": Cut(x, cell, point / 64), "n": Cut(z, cell, rng.choice(kinks)), "w": Cut(pool, window, 0.0, tap)}
+        below, above = tree.divide(part, cuts[kind])
         boxes[below], boxes[above] = list(box), list(box)
         hidden[below], hidden[above] = {*seen, cell}, {*seen, cell}
         if kind == "i":
@@ -86,7 +103,7 @@ def tree_of(rng: Random, graph: Any, kinds: str) -> Tree:
 
 def subject(seed: int, kinds: str) -> Subject:
     """y0 - y1 and y0 are bounded from below on -1..1, barely, by one tree."""
-    graph, run = clamped() if kinds[-1] == "c" else dense()
+    graph, run = SUBJECTS.get(kinds[-1], dense)()
     rng, limits = Random(seed), [Fraction(-1000)] * 2
     tree = tree_of(rng, graph, kinds.strip("c"))
     for _ in range(2):
@@ -95,13 +112,15 @@ def subject(seed: int, kinds: str) -> Subject:
         statement = Property(2, 2, (Case((Fraction(-1),) * 2, (Fraction(1),) * 2, alternatives),))
         ((proof, proven),) = prove_by_trees(graph, statement, ((((0, 1), tree),),), refine=False)
         margins = [a.margin for a in proven.alternatives]
-        limits = [round(v + m - Fraction(1, 100), 6) for v, m in zip(limits, margins, strict=True)]
+        limits = [
+            round(v + m - Fraction(1, 50 if kinds[-1] == "c" else 100), 6) for v, m in zip(limits, margins, strict=True)
+        ]
     text, packed = encode(graph, [proof])
     return Subject(graph, run, statement, read_json(text), {name: a.copy() for name, a in read_arrays(packed).items()})
 
 
 def subjects() -> list[Subject]:
-    return [subject(seed, kinds) for seed, kinds in enumerate(["i", "n", "in", "inc", "nc", "in"])]
+    return [subject(seed, kinds) for seed, kinds in enumerate(["i", "n", "in", "i", "n", "in", "nc", "inc", "w", "iw"])]
 
 
 # --- what is true -----------------------------------------------------------------------------------------------------
@@ -111,6 +130,9 @@ def corners(low: list[Fraction], high: list[Fraction]) -> list[list[Fraction]]:
     """Where lines meet: a.x = c of hidden cells and of the border, inside the box."""
     cells = zip(W, B, strict=True)
     lines = [([Fraction(v) for v in row], Fraction(kink) - Fraction(b)) for row, b in cells for kink in KINKS]
+    each = [[Fraction(v) for v in (*row, b)] for row, b in zip(P, C, strict=True)]
+    for (a, b, c), (d, e, f) in itertools.combinations(each, 2):  # where two cells tie
+        lines.append(([a - d, b - e], f - c))
     lines += [([Fraction(int(k == j)) for k in range(2)], end[j]) for end in (low, high) for j in range(2)]
     meets = []
     for ((a, b), c), ((d, e), f) in itertools.combinations(lines, 2):
@@ -206,13 +228,25 @@ def place_of_cut(rng: Random, data: Data, arrays: Data) -> None:
     given[rng.randrange(len(given))] = rng.choice([-2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 99, 2**31 - 1])
 
 
+def winner(rng: Random, data: Data, arrays: Data) -> None:
+    """Another tap, a cut that is none of a winner, or no taps at all."""
+    entry = tree_entry(rng, data)
+    given = arrays[entry["taps"]] = arrays[entry["taps"]].copy()
+    if rng.random() < 0.1:
+        del entry["taps"]
+    elif rng.random() < 0.8:
+        given[rng.randrange(len(given))] = rng.choice([-2, -1, 0, 1, 2, 3, 9])
+    else:
+        arrays[entry["taps"]] = given[: rng.randrange(len(given))]
+
+
 def weight(rng: Random, data: Data, arrays: Data) -> None:
     given = array(rng, data, arrays, "weights")
     given.reshape(-1)[rng.randrange(given.size)] = rng.choice([0, 1, 2, 7, 2**30, -1, -7])
 
 
 def multiplier(rng: Random, data: Data, arrays: Data) -> None:
-    given = array(rng, data, arrays, "multipliers")
+    given = array(rng, data, arrays, rng.choice(["multipliers", "pulls"]))
     usual = [0, 1, 2**10, 2**18, 2**20, 2**21, 2**25, 2**31 - 1]
     value = rng.choice([*usual, *(-v for v in usual)])
     if rng.random() < 0.5:
@@ -281,7 +315,7 @@ def numbers(rng: Random, data: Data, arrays: Data) -> None:
 
 
 Change = Callable[[Random, Data, Data], None]
-OFTEN: list[Change] = [leaf_missing, point, place_of_cut, swapped, multiplier]
+OFTEN: list[Change] = [leaf_missing, point, place_of_cut, swapped, multiplier, winner]
 PROVE: list[Change] = [*OFTEN * 3, pruned, weight, slope, changed_part, bounded_anew, flags, limit, box]  # too much
 BREAK: list[Change] = [dtype, shape, rename, junk, junk, moved, deleted, added, numbers]
 

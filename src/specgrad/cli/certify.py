@@ -17,7 +17,7 @@ from ..files import write_whole
 from ..scalar import Array
 from . import screen
 from .assignment import Counterexample, check_counterexample, vnncomp_text, write_counterexample
-from .models import as_graph, load_model, only_shape, read_array
+from .models import as_graph, load_model, only_shape, read_array, shapes_of
 from .outcome import CANNOT_TELL, CODES, say, write
 from .output import Force, Html, Json, check_certificate_files, check_file, is_report, is_vnncomp, writing
 from .shapes import Shapes
@@ -25,6 +25,10 @@ from .shapes import Shapes
 SHOWN = 20  # alternatives of a case
 Statement = Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, or .vnnlib.gz.")]
 Around = Annotated[Path | None, typer.Option("--input", help="A .npy file: the input to stay around.")]
+AroundEach = Annotated[
+    list[Path] | None,
+    typer.Option("--input", help="A .npy file: the input to stay around. One per input, in order, of several."),
+]
 Label = Annotated[int | None, typer.Option(help="The output that must stay the largest.")]
 Eps = Annotated[str | None, typer.Option(help="How far every cell may move: 0.01 or 2/255.")]
 Low = Annotated[str | None, typer.Option(help="No cell moves below this.")]
@@ -45,7 +49,7 @@ def register_certify(app: typer.Typer) -> None:
 def certify(
     model: Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")],
     statement: Statement = None,
-    x: Around = None,
+    x: AroundEach = None,
     label: Label = None,
     eps: Eps = None,
     norm: Norm = "inf",
@@ -88,14 +92,15 @@ def certify(
         raise typer.BadParameter("--html reports on one property; --largest tries many")
     if largest and (vnncomp or counterexample) is not None:
         raise typer.BadParameter("--vnncomp and --counterexample answer one property; --largest tries many")
-    _check_norm(norm, {"--largest": largest, "--splits": splits, "--certificate": certificate, "--html": html})
-    asked = _statement(statement, x, label, eps if eps is not None or not largest else "1/256")
+    _check_norm(norm, {"--splits": splits, "--certificate": certificate, "--html": html})
+    files = x or []
+    asked = _statement(statement, files, label, eps if eps is not None or not largest else "1/256")
     if largest and statement is not None:
         raise typer.BadParameter("--largest goes with --input and --label, not with a property file")
     loaded = load_model(model)
-    network = loaded if isinstance(loaded, str) else as_graph(loaded, [x] if x is not None else [], shape or [])
+    network = loaded if isinstance(loaded, str) else as_graph(loaded, files, shape or [])
     limits: dict[str, Any] = {"low": number_of("--low", low), "high": number_of("--high", high)}
-    limits["shape"] = only_shape(loaded, x, shape or []) if isinstance(loaded, str) else None
+    limits["shape"] = _shape(loaded, files, shape or []) if isinstance(loaded, str) else None
     options = {**limits, "arithmetic": Arithmetic(execution=execution, operands=operands)}
     if norm != "inf":
         options["norm"] = norm
@@ -104,6 +109,13 @@ def certify(
     raise typer.Exit(
         _run_one(model, network, asked, options, seconds, vnncomp, counterexample, certificate, splits, html, as_json)
     )
+
+
+def _shape(model: str, files: Sequence[Path], texts: Sequence[str]) -> Any:
+    """Of the only input, or of each by its name."""
+    if len(files) > 1:
+        return shapes_of(model, files, texts)
+    return only_shape(model, files[0] if files else None, texts)
 
 
 def _check_norm(norm: str, others: dict[str, Any]) -> None:
@@ -176,7 +188,7 @@ def _figures(verdict: Any, network: Any, asked: Any, options: dict[str, Any]) ->
 
     limits = {k: v for k, v in options.items() if k != "arithmetic"}
     graph, question = graph_and_property(network, asked, **limits)
-    original = asked[0] if isinstance(asked, tuple) else None
+    original = cells_of(asked[0]) if isinstance(asked, tuple) else None
     return figures_of(verdict, graph, question, original=original, arithmetic=options["arithmetic"])
 
 
@@ -251,13 +263,16 @@ def check_certificate(
     high: High = None,
     shape: Shapes = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit.")] = 60,
+    assume_functions: Annotated[
+        bool, typer.Option(help="Accept errors of exp, tanh, ... below the measured ones; your runtime must keep them.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Replay a certificate of a property in exact arithmetic. Exit codes: 0 valid, 1 refused, 2 out of time."""
     from ..proof.certificate import OutOfTimeError, check_file
     from ..proof.numbers import ReplayError
 
-    asked = _statement(statement, x, label, eps)
+    asked = _statement(statement, [] if x is None else [x], label, eps)
     if not certificate.is_file():
         raise typer.BadParameter(f"no file {certificate}")
     graph, notes = _network(model, asked, x, shape or [])
@@ -267,7 +282,7 @@ def check_certificate(
         "property": str(statement or f"within {eps} of {x}, cell by cell, output {label} stays the largest"),
     }
     try:
-        checked = check_file(certificate, graph, question, seconds=seconds, files=files)
+        checked = check_file(certificate, graph, question, seconds=seconds, files=files, assume=assume_functions)
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
         colour, reason = "yellow" if verdict == "unknown" else "red", str(error)
@@ -332,9 +347,9 @@ def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequ
         screen.line(console, f"note: {note}")
 
 
-def _statement(file: Path | None, x: Path | None, label: int | None, eps: str | None) -> Any:
-    """A file, or (x, label, eps)."""
-    around = {"--input": x, "--label": label, "--eps": eps}
+def _statement(file: Path | None, x: Sequence[Path], label: int | None, eps: str | None) -> Any:
+    """A file, or (x, label, eps); of several inputs x is a tuple."""
+    around = {"--input": x or None, "--label": label, "--eps": eps}
     given = [name for name, value in around.items() if value is not None]
     if file is not None:
         if given:
@@ -342,10 +357,16 @@ def _statement(file: Path | None, x: Path | None, label: int | None, eps: str | 
         if not file.exists():
             raise typer.BadParameter(f"no file {file}")
         return file
-    if x is None or label is None or eps is None:
+    if not x or label is None or eps is None:
         missing = ", ".join(name for name in around if name not in given)
         raise typer.BadParameter(f"give a property file, or --input, --label and --eps; missing: {missing}")
-    return _read(x), label, number_of("--eps", eps)
+    arrays = tuple(map(_read, x))
+    return arrays[0] if len(arrays) == 1 else arrays, label, number_of("--eps", eps)
+
+
+def cells_of(x: Any) -> Array:
+    """One array, or the cells of several one after the other."""
+    return np.concatenate([a.ravel() for a in x]) if isinstance(x, tuple) else x
 
 
 def _read(path: Path) -> Array:

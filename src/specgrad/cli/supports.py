@@ -49,10 +49,10 @@ ANSWERS: dict[str, Callable[[], list[str]]] = {
     "onnx-operators": onnx_operators,
     "vnnlib-versions": vnnlib_versions,
     "hidden-node-theories": lambda: ["NH"],
-    "multiple-input-output-theories": lambda: ["SIO"],
-    "multiple-network-theories": lambda: ["SNET"],
-    "multiple-node-comparison-theories": lambda: ["SNC"],
-    "arithmetic-complexity-theories": lambda: ["BND", "OUTC"],
+    "multiple-input-output-theories": lambda: ["SIO", "MIO"],
+    "multiple-network-theories": lambda: ["SNET", "MENET", "MINET", "MNET"],
+    "multiple-node-comparison-theories": lambda: ["SNC", "MNC"],
+    "arithmetic-complexity-theories": lambda: ["BND", "OUTC", "LIN"],
     "optimised-disjunctive-reasoning": lambda: ["false"],
     "serialise-assignments": serialise_assignments,
 }
@@ -77,9 +77,11 @@ def supports(
             "--multiple-inputs-output-theories",  # so the standard's own example has it
         ),
     ] = False,
-    networks: Annotated[bool, _flag("SNET: one network; MNET: several.", "--multiple-network-theories")] = False,
+    networks: Annotated[
+        bool, _flag("SNET: one; MENET, MINET: equal, isomorphic; MNET: any.", "--multiple-network-theories")
+    ] = False,
     comparisons: Annotated[
-        bool, _flag("SNC: a comparison is about one node.", "--multiple-node-comparison-theories")
+        bool, _flag("SNC: a comparison is about one node; MNC: or several.", "--multiple-node-comparison-theories")
     ] = False,
     arithmetic: Annotated[
         bool,

@@ -38,6 +38,7 @@ from .outcome import CODES, say, tell
 from .output import Force, Json, check_file, check_folder, writing
 from .supports import supports
 
+REAL = "the query declares real cells; unsat is about the float32 numbers that they are rounded to"
 DISAGREES = "PyTorch computes a counterexample that ONNX Runtime does not confirm"
 Networks = Annotated[
     list[str] | None,
@@ -67,6 +68,7 @@ def verify(
     """Answer a VNN-LIB query as its standard asks solvers to: unsat, sat with an assignment, unknown or timed-out."""
     need("torch", "verify needs")
     from ..bounds.search.query import certify_query
+    from ..properties.assignment import declared
     from ..rounding import Arithmetic
 
     import_module("torch")  # outside the clock
@@ -84,8 +86,10 @@ def verify(
     answer, reason = _answer(verdict, time.monotonic() - start >= timeout)
     values = assigned(verdict, query) if answer == "sat" else ()
     data = _as_json(query, files, verdict, reason, values, time.monotonic() - start)
+    if answer == "unsat" and any(t.kind == "real" for n in declared(query) for t in (*n.inputs, *n.outputs)):
+        data["notes"] = [*data.get("notes", ()), REAL]
     say("verify", answer, data, as_json, lambda: _show(answer, values if serialise is None else (), query))
-    for said in () if as_json else [reason, *(() if verdict is None else verdict.notes)]:
+    for said in () if as_json else [reason, *data.get("notes", ())]:
         if said:
             tell(sys.stderr, printable(f"specgrad: {said}"))
     if answer == "sat":

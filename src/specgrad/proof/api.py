@@ -52,12 +52,14 @@ def check(
     low: Any = None,
     high: Any = None,
     seconds: float = SECONDS,
+    assume: bool = False,
 ) -> Checked:
     """Replay a certificate in exact arithmetic; a ReplayError says why it proves nothing.
 
     certificate   the object, or the path of its .json file
     graph         the network; its constants are rounded to float32, as they are deployed
     statement     the property that it must be a certificate of: see `stated`
+    assume        functions may be declared more accurate than they were measured (specgrad.proof.execution.MEASURED)
 
     >>> import specgrad as sg
     >>> from specgrad.bounds import prove
@@ -75,4 +77,4 @@ def check(
     deployed = deployed_graph(graph)
     given = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)
     question = stated(statement, deployed, low=low, high=high)
-    return check_bytes(given.text, given.packed, deployed, question, seconds=seconds)
+    return check_bytes(given.text, given.packed, deployed, question, seconds=seconds, assume=assume)

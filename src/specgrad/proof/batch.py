@@ -23,7 +23,8 @@ import numpy as np
 
 from ..graph.graph import INPUT, Graph
 from ..scalar import Array
-from .bends import ONE
+from ..window import Window, scatter_add
+from .bends import NOWHERE, ONE, read
 from .fixed import COEFFICIENT, Bound, Coefficients, bits, from_floats
 from .lines import Range
 from .numbers import ReplayError, rational, rationals
@@ -51,6 +52,10 @@ class Leaves:
     slopes        relu -> (leaves, alternatives, *shape) whole numbers from 0 to SLOPES: of the lower line, for margins
                   alone; without them, and for what narrows, it is 1 where high > -low and else 0, on the leaf's ranges
     multipliers   node -> (of low, of high), each (leaves, alternatives, *shape) whole >= 0 over 2**MULTIPLIERS
+    winners       max_pool -> (taps, leaves, *shape) of bool: which taps of its windows cuts let win, in the order of
+                  the window's relation (specgrad.proof.tree says what the winner is)
+    pulls         max_pool -> (taps, leaves, alternatives, *shape) whole >= 0 over 2**MULTIPLIERS: b of x_t - x_j >= 0
+                  for every other tap j of a window that only t may win
     """
 
     low: Array
@@ -59,6 +64,8 @@ class Leaves:
     weights: Mapping[int, Array] = field(default_factory=dict)
     slopes: Mapping[int, Array] = field(default_factory=dict)
     multipliers: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    winners: Mapping[int, Array] = field(default_factory=dict)
+    pulls: Mapping[int, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.low)
@@ -67,7 +74,8 @@ class Leaves:
         pairs = ({i: (a[which], b[which]) for i, (a, b) in d.items()} for d in (self.confined, self.multipliers))
         confined, multipliers = pairs
         weights, slopes = ({i: a[which] for i, a in d.items()} for d in (self.weights, self.slopes))
-        return Leaves(self.low[which], self.high[which], confined, weights, slopes, multipliers)
+        winners, pulls = ({i: a[:, which] for i, a in d.items()} for d in (self.winners, self.pulls))
+        return Leaves(self.low[which], self.high[which], confined, weights, slopes, multipliers, winners, pulls)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +154,14 @@ class Root(Replay):
         """The leaves with their ranges."""
         batch = Batch(self, len(leaves))
         batch.enter(leaves)
-        for i in sorted({*(self.tighten if narrow else ()), *leaves.confined}):
+        pools = {i: self.graph.nodes[i].operands()[0] for i in leaves.winners}
+        for i in sorted({*(self.tighten if narrow else ()), *leaves.confined, *pools.values()}):
             if i in leaves.confined:
                 batch.confine(i, leaves.confined[i])
             if narrow and i in self.tighten:
                 batch.narrow(i)
+            for pool in (k for k, source in pools.items() if source == i):
+                batch.win(pool, leaves.winners[pool])
         return batch
 
 
@@ -188,9 +199,26 @@ def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> N
         shape = (count, len(alternatives), *root.graph.nodes[i].shape)
         if any(not _are_whole(b) or b.shape != shape for b in pair):
             raise ReplayError(f"multipliers of node {i} must be whole, not negative, of {shape}")
+    for i, may_win in leaves.winners.items():
+        _check_winners(root, i, may_win, count)
+    for i, b in leaves.pulls.items():
+        if i not in leaves.winners:
+            raise ReplayError(f"node {i} has no winners")
+        taps, _, *sizes = leaves.winners[i].shape
+        if not _are_whole(b) or b.shape != (taps, count, len(alternatives), *sizes):
+            raise ReplayError(f"multipliers of taps of node {i} must be whole, not negative, one per tap and window")
     for i, pair in leaves.confined.items():
         if any(e.shape != (count, *root.graph.nodes[i].shape) or np.isnan(e).any() for e in pair):
             raise ReplayError(f"cuts of node {i} must be numbers, of {(count, *root.graph.nodes[i].shape)}")
+
+
+def _check_winners(root: Root, i: int, may_win: Array, count: int) -> None:
+    if not 0 <= i < len(root.ranges) or root.graph.nodes[i].op.name != "max_pool" or root.ranges[i].constant:
+        raise ReplayError(f"node {i} is no max_pool")
+    node = root.graph.nodes[i]
+    shape = sum(1 for _ in node.params["window"].taps()), count, *node.shape
+    if may_win.dtype != bool or may_win.shape != shape:
+        raise ReplayError(f"winners of node {i} must be true or false, of {shape}")
 
 
 def _are_whole(x: Array) -> bool:
@@ -222,6 +250,25 @@ class Batch:
             at = from_floats(np.where(np.isfinite(cut), cut, 0.0), self.layers[i].places, up)
             sides.append(np.where(np.isfinite(cut), at, end))
         self._set(i, *sides)
+
+    def win(self, i: int, may_win: Array) -> None:
+        """What is left of the ranges that a max_pool reads; where no tap of a window may win, there is no execution."""
+        inside = self._inside(i)
+        may_win = may_win & inside
+        none = ~may_win.any(0)
+        self.empty = self.empty | none.reshape(self.count, -1).any(1)
+        self.ranges.winners[i] = may_win | (none & inside)  # an empty leaf needs lines all the same
+        self._set(self.layers[i].sources[0][0], *self.ranges.won(i))
+
+    def _inside(self, i: int) -> Array:
+        """(taps, 1, *shape): whether a window reads a cell there, and not padding."""
+        ((source, _),) = self.layers[i].sources
+        nothing = np.zeros((1, *self.layers[source].node.shape), np.int64)
+        return np.asarray(read(nothing, self._window(i)) > NOWHERE)
+
+    def _window(self, i: int) -> Window:
+        window: Window = self.layers[i].node.params["window"]
+        return window
 
     def _set(self, i: int, low: Array, high: Array) -> None:
         """Narrow a range; it stays inside the root's, and where nothing is left there is no execution."""
@@ -284,6 +331,8 @@ class Batch:
         }
         for i, pair in leaves.multipliers.items():
             self._push(walk, i, [b[:, k].reshape(self.count, -1) for b in pair])
+        for i, given in leaves.pulls.items():
+            self._pull(walk, i, given[:, :, k])
         bound = walk.lower()
         limit = [sum((w * v for w, v in zip(each, limits, strict=True)), Fraction(0)) for each in weights]
         least = [int(n) * Fraction(2) ** -int(p) for n, p in zip(bound.numerators, bound.places, strict=True)]
@@ -310,3 +359,14 @@ class Batch:
             pushed = Coefficients(b.astype(np.int64) >> extra[:, None], MULTIPLIERS - extra)
             pushed.into(walk.bound, -side * np.broadcast_to(end, b.shape), self.layers[i].places)
             walk.put(i, Coefficients(side * pushed.a, pushed.places))
+
+    def _pull(self, walk: Walk, i: int, b: Array) -> None:
+        """Take b*(x_t - x_j) away, which is not negative, for the winner t of a window and its other taps j."""
+        may_win, ((source, _),) = self.ranges.winners[i], self.layers[i].sources
+        alone = may_win & (may_win.sum(0) == 1)
+        others = np.where(alone.any(0) & self._inside(i) & ~alone, b, 0)
+        x = np.zeros((self.count, *self.layers[source].node.shape), np.int64)
+        for t, tap in enumerate(self._window(i).taps()):
+            outs = (..., *tap.outs)
+            scatter_add(x, tap.ins, others[t][outs] - np.where(alone[t], others.sum(0), 0)[outs])
+        walk.put(source, Coefficients(x.reshape(self.count, -1), np.full(self.count, MULTIPLIERS)))

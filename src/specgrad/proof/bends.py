@@ -6,10 +6,14 @@ For a coefficient a of relu(z), l <= z <= u, l < 0 < u, any c in these limits gi
     a < 0     c*z - c*l      where c <= a*u/(u - l): what is left, a*relu(z) - c*z + c*l, is concave in z; at l it is 0,
                              at u it is a*u - c*(u - l) >= 0
 
-so rounding c down is all that whole numbers ask for. For the largest of several cells x, with w any of them,
+so rounding c down is all that whole numbers ask for. Let x be several cells of which the largest is one of W (all, or
+those that cuts let win), w the cell of W with the largest middle, k the one with the largest upper end, and T the
+largest of the upper ends of W but k's, and of its lower ends. For a coefficient a of max x
 
     a >= 0    a*x_w
-    a < 0     a*x_w + a*max(0, max_{j != w} u_j - l_w),  or  a*max_j u_j
+    a < 0     c*x_k - c*l_k + a*T    where c <= a*(u_k - T)/(u_k - l_k): max x <= max(x_k, T), and what is left,
+                                     a*max(x_k, T) - c*x_k + c*l_k - a*T, is concave in x_k; at l_k it is 0, at u_k
+                                     a*(u_k - T) - c*(u_k - l_k) >= 0
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import numpy as np
 from ..graph.graph import Node
 from ..scalar import Array
 from ..window import Window, scatter_add
-from .fixed import Bound, Coefficients
+from .fixed import Bound, Coefficients, shortened
 
 PLACES = 20  # of slopes
 ONE = 1 << PLACES
@@ -68,38 +72,54 @@ class ReluLines:
 
 @dataclass(frozen=True, eq=False)
 class MaxLines:
-    """Per leaf (leaves, *shape): which tap is w, whether a < 0 keeps x_w (1) or not (0), and the constant beside it."""
+    """Per leaf (leaves, *shape): the taps w and k, a slope over ONE for coefficients < 0, and T; feet l of all x."""
 
     winner: Array
-    kept: Array
+    other: Array
+    slope: Array
     top: Array
+    feet: Array
 
     @staticmethod
-    def on(window: Window, low: Array, high: Array) -> MaxLines:
-        """For ranges (leaves, *shape of x): w has the largest lower end; of both lines, the lower one at its middle."""
+    def on(window: Window, low: Array, high: Array, may_win: Array | None = None) -> MaxLines:
+        """For ranges (leaves, *shape of x).
+
+        may_win   (taps, leaves, *shape) of bool, at least one in every window; None: all
+        """
         lows, highs = (read(end, window) for end in (low, high))
-        winner = lows.argmax(0)
-        is_winner = np.arange(len(lows)).reshape(-1, *(1,) * winner.ndim) == winner
-        least, most = lows.max(0), highs.max(0)
-        other = np.where(is_winner, NOWHERE, highs).max(0)
-        beyond = np.maximum(other - least, 0)
-        flat = 2 * most <= least + np.where(is_winner, highs, NOWHERE).max(0) + 2 * beyond
-        return MaxLines(winner, np.where(flat, 0, 1), np.where(flat, most, beyond))
+        if may_win is not None:
+            lows, highs = (np.where(may_win, end, NOWHERE) for end in (lows, highs))
+        other = highs.argmax(0)
+        is_other = np.arange(len(lows)).reshape(-1, *(1,) * other.ndim) == other
+        most, least = highs.max(0), np.where(is_other, lows, NOWHERE).max(0)
+        top = np.maximum(np.where(is_other, NOWHERE, highs).max(0), lows.max(0))
+        slope = -((top - most) * ONE // np.maximum(most - least, 1))  # rounded up
+        return MaxLines((lows + highs).argmax(0), other, slope, top, low)
 
     def of(self, leaf: Array) -> MaxLines:
-        return MaxLines(*(taken(v, leaf) for v in (self.winner, self.kept, self.top)))
+        return MaxLines(*(taken(v, leaf) for v in (self.winner, self.other, self.slope, self.top, self.feet)))
 
-    def through(self, node: Node, y: Coefficients, bound: Bound, places: int) -> Coefficients:
-        """Coefficients of x from those of its largest; `top` is over 2**places."""
+    def through(
+        self, node: Node, y: Coefficients, bound: Bound, size: Array, read: int, places: int
+    ) -> tuple[Coefficients, Coefficients]:
+        """Coefficients of x from those of its largest, by lines below and above; `top` is over 2**places.
+
+        size   not below the sum of the absolute values of x, over 2**read
+        """
         window: Window = node.params["window"]
         a = y.a.reshape(-1, *node.shape)
         Coefficients(np.minimum(y.a, 0), y.places).into(bound, self.top.reshape(len(self.top), -1), places)
-        kept = np.where(a < 0, a * self.kept, a)
-        x = np.zeros((len(a), *node.shape[: len(node.shape) - window.rank], *window.size), dtype=np.int64)
+        lead = node.shape[: len(node.shape) - window.rank]
+        x = np.zeros((2, len(a), *lead, *window.size), dtype=np.int64)
+        steep = (np.minimum(a, 0) * self.slope) >> PLACES
         for t, tap in enumerate(window.taps()):
             here = (..., *tap.outs)
-            scatter_add(x, tap.ins, np.where(self.winner[here] == t, kept[here], 0))
-        return Coefficients(x.reshape(len(a), -1), y.places)
+            scatter_add(x[0], tap.ins, np.where(self.winner[here] == t, np.maximum(a, 0)[here], 0))
+            scatter_add(x[1], tap.ins, np.where(self.other[here] == t, steep[here], 0))
+        below, above = (y.scaled(part.reshape(len(a), -1), 0) for part in x)
+        above = shortened(above, bound, 2 * size, read)  # times x - l
+        above.into(bound, -self.feet.reshape(len(self.feet), -1), read)
+        return below, above
 
 
 def contested(window: Window, low: Array, high: Array) -> Array:

@@ -33,7 +33,7 @@ from ..graph.graph import Graph
 from ..graph.save import to_json
 from ..properties.property import Case, Property, as_float, towards_zero
 from ..scalar import Array
-from .execution import ExecutionError, Executions, assumed, deployment, executions
+from .execution import ExecutionError, Executions, assumed, deployment, executions, optimistic
 from .numbers import ReplayError, rational, rationals
 from .read import (
     MOST_BYTES,
@@ -324,13 +324,14 @@ def check_file(
     *,
     seconds: float = SECONDS,
     files: Mapping[str, str] | None = None,
+    assume: bool = False,
 ) -> Checked:
     """Read a certificate and replay it for this network; a ReplayError says why it proves nothing.
 
     A file that cannot be read is an OSError: nothing was refused then.
     """
     path = Path(path)
-    checked = check(*read_files(path), graph, statement, seconds=seconds)
+    checked = check(*read_files(path), graph, statement, seconds=seconds, assume=assume)
     return Checked(checked.network, checked.cases, checked.arithmetic, {**(files or {}), "certificate": path.name})
 
 
@@ -350,12 +351,20 @@ def _bytes(path: Path, most: int) -> bytes:
 
 
 def check(
-    text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, seconds: float = SECONDS
+    text: bytes,
+    packed: bytes,
+    graph: Graph,
+    statement: Property | None = None,
+    *,
+    seconds: float = SECONDS,
+    assume: bool = False,
 ) -> Checked:
     """Replay a certificate given as the bytes of its files.
 
     statement   the property that it must be a certificate of; without one, of whatever it states
     seconds     how long the replay may take
+    assume      functions (exp, tanh, ...) may be declared more accurate than they were measured: what is proven is then
+                proven of such runtimes alone
     """
     deadline = Deadline(seconds)
     data = _read(text)
@@ -364,6 +373,8 @@ def check(
     if data["network"] != network_digest(graph):
         raise ReplayError("the network is not the one that the certificate was written for")
     arithmetic = _arithmetic(data["arithmetic"], graph)
+    if not assume and (said := optimistic(arithmetic)):
+        raise ReplayError(f"{said}; if your runtime is that accurate, say so (`assume`, --assume-functions)")
     arrays = read_arrays(packed)
     trees = data["version"] == VERSION
     cases = [_case(case, arrays, graph, trees) for case in several(data["cases"], "the cases")]

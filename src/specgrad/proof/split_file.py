@@ -14,6 +14,7 @@ from .read import entries, named, position, shown
 from .splits import TreeProof
 
 TREE_KEYS = {"nodes", "cells", "points", "weights", "tighten", "narrow", "multipliers", "changed", "slopes", "anew"}
+WINNERS = "taps", "pulls"  # of trees that cut by winners of windows, and of no others
 NONE = np.zeros(0, np.int32)
 
 
@@ -27,13 +28,16 @@ def tree_entry(proof: TreeProof, name: str, kept: Callable[[str, Array], str]) -
     entry |= {key: given(key, getattr(proof, key).astype(np.int32)) for key in ("nodes", "cells", "weights")}
     entry |= {key: given(key, getattr(proof, key).astype(np.int32)) for key in ("multipliers", "changed", "anew")}
     entry["points"] = given("points", proof.points.astype(np.float32))
+    if proof.taps.size:
+        entry |= {key: given(key, getattr(proof, key).astype(np.int32)) for key in WINNERS}
     entry["slopes"] = {str(i): kept(f"{name}.slopes.{i}", s.astype(np.int16)) for i, s in proof.slopes.items()}
     return entry
 
 
 def read_tree(data: Any, arrays: Mapping[str, Array], graph: Graph) -> TreeProof:
     """A tree whose arrays have the right types; whether they fit each other, `splits.replayed` says."""
-    entries(data, TREE_KEYS, "a tree")
+    with_winners = isinstance(data, dict) and WINNERS[0] in data
+    entries(data, TREE_KEYS | set(WINNERS) if with_winners else TREE_KEYS, "a tree")
     if type(data["narrow"]) is not int or data["narrow"] not in (0, 1):
         raise ReplayError(f"narrow must be 0 or 1; got {shown(data['narrow'])}")
 
@@ -55,7 +59,17 @@ def read_tree(data: Any, arrays: Mapping[str, Array], graph: Graph) -> TreeProof
         flat("changed", np.int32),
         slopes,
         flat("anew", np.int32),
+        _taps(named(arrays, data["taps"], np.int32)) if with_winners else NONE,
+        flat("pulls", np.int32) if with_winners else NONE,
     )
+
+
+def _taps(array: Array) -> Array:
+    if array.ndim != 1 or (array < 0).all() or (array < -1).any():
+        raise ReplayError(
+            "taps of a tree must be places in a kernel, and -1 for other cuts; without winners there are none"
+        )
+    return array
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ has both sides of its cut. Sides of a cut (specgrad.proof.tree):
 
     input    [low, p] and [the next float32 number after p, high], for low <= p < high
     node     its reference is at most p, or at least p
+    winner   of a window of a max_pool: it is this tap, or another
 
 What a leaf proves says specgrad.proof.batch. Roundings are those of the whole box, or of the box of a part above the
 leaf on which the network is bounded anew: each part is a property of its own.
@@ -13,15 +14,18 @@ leaf on which the network is bounded anew: each part is a property of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..graph.graph import CONSTANT, INPUT, Graph
+from ..graph.graph import CONSTANT, INPUT, Graph, Node
 from ..scalar import Array
+from ..window import Window
 from .batch import SLOPES, Alternative, Root
 from .batch import Leaves as Packed
 from .numbers import ReplayError
@@ -29,6 +33,7 @@ from .replay import Model
 from .tree import Cut, Tree
 
 LEAF = -1  # stands for a node where a part is not cut
+NO_TAP = -1
 BATCH = 256  # leaves that are replayed at once
 MOST_WORDS = 12  # cuts on a way that are written out
 
@@ -46,6 +51,9 @@ class TreeProof:
     changed       parts that have slopes of their own, which everything below them has too
     slopes        relu -> (changed parts, alternatives, *shape): of its lower lines
     anew          parts on whose own box of inputs the network is bounded anew, for what lies below them
+    taps          per cut: the tap of a winner, by its place in the kernel, or NO_TAP; nothing where all have none
+    pulls         whole, per leaf, per alternative, per cut whose tap wins there from the root down: multipliers of the
+                  other taps that its window reads, in the order of the kernel
     """
 
     nodes: Array
@@ -58,6 +66,8 @@ class TreeProof:
     changed: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     slopes: Mapping[int, Array] = field(default_factory=dict)
     anew: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    taps: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    pulls: Array = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 Way = tuple[Any, Cut, int] | None  # the way to the part above, the cut there, and the side of it
@@ -87,8 +97,18 @@ class Leaf:
         return steps[::-1]
 
     def sides(self, graph: Graph) -> list[tuple[Cut, int]]:
-        """Those of nodes: inputs have their box."""
-        return [(cut, side) for cut, side in self.path() if graph.nodes[cut.node].op is not INPUT]
+        """Those at points of nodes: inputs have their box."""
+        cuts = ((cut, side) for cut, side in self.path() if graph.nodes[cut.node].op is not INPUT)
+        return [(cut, side) for cut, side in cuts if cut.tap is None]
+
+    def winners(self) -> list[tuple[Cut, int]]:
+        """Those of windows."""
+        return [(cut, side) for cut, side in self.path() if cut.tap is not None]
+
+    def losers(self, graph: Graph) -> list[tuple[Cut, int]]:
+        """Per cut whose tap wins here, the other taps of its window: their places in the window's relation."""
+        won = ((cut, taps_inside(graph.nodes[cut.node], cut.cell)) for cut, side in self.winners() if not side)
+        return [(cut, t) for cut, inside in won for tap, t in inside.items() if tap != cut.tap]
 
     def words(self, graph: Graph) -> str:
         """The way to it as a person reads it."""
@@ -101,6 +121,9 @@ class Leaf:
 
 def _said(graph: Graph, cut: Cut, side: int) -> str:
     node = graph.nodes[cut.node]
+    if cut.tap is not None:
+        text = f"node {cut.node} ({node.name}), window {cut.cell}: tap {cut.tap}"
+        return f"{text} {'does not win' if side else 'wins'}"
     if node.op is INPUT:
         return f"X_{cut.cell} {'>' if side else '<='} {np.float32(cut.at)}"
     return f"node {cut.node} ({node.name}), cell {cut.cell} {'>=' if side else '<='} {np.float32(cut.at)}"
@@ -118,6 +141,14 @@ def arrays_of(tree: Tree) -> tuple[Array, Array, Array]:
     made = [cut for cut in cuts if cut is not None]
     nodes = np.array([LEAF if cut is None else cut.node for cut in cuts], np.int32)
     return nodes, np.array([c.cell for c in made], np.int32), np.array([c.at for c in made], np.float32)
+
+
+def taps_of(tree: Tree) -> Array:
+    """Its taps, as a TreeProof has them."""
+    made = [cut for _, cut in tree.preorder() if cut is not None]
+    if all(cut.tap is None for cut in made):
+        return np.zeros(0, np.int32)
+    return np.array([NO_TAP if cut.tap is None else cut.tap for cut in made], np.int32)
 
 
 # --- coverage ---------------------------------------------------------------------------------------------------------
@@ -138,6 +169,7 @@ def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[
     changed, made = {part: k for k, part in enumerate(proof.changed.tolist())}, 0
     anew = set(proof.anew.tolist())
     cells, points = proof.cells.tolist(), proof.points.tolist()
+    taps = [None if t == NO_TAP else t for t in proof.taps.tolist()] or [None] * len(cells)
     todo = [Leaf(0, low, high)]
     for part, node in enumerate(proof.nodes.tolist()):
         if not todo:
@@ -151,7 +183,7 @@ def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[
             continue
         if made == len(cells):
             raise ReplayError(f"the tree has {len(cells)} cuts, and more parts that are cut")
-        todo += reversed(_sides(graph, here, Cut(node, cells[made], points[made])))
+        todo += reversed(_sides(graph, here, Cut(node, cells[made], points[made], taps[made])))
         made += 1
     if todo:
         raise ReplayError(f"the tree lacks parts: {len(todo)} sides of cuts are missing")
@@ -169,6 +201,8 @@ def _sides(graph: Graph, here: Leaf, cut: Cut) -> tuple[Leaf, Leaf]:
     if not np.isfinite(point):
         raise ReplayError(f"part {here.part} is cut at {cut.at}, which is no number")
     below, above = (replace(here, way=(here.way, cut, side)) for side in (0, 1))
+    if cut.tap is not None:
+        _check_tap(here, node, cut)
     if node.op is not INPUT:
         return below, above
     first, last = here.low.reshape(-1)[cut.cell], here.high.reshape(-1)[cut.cell]
@@ -179,6 +213,35 @@ def _sides(graph: Graph, here: Leaf, cut: Cut) -> tuple[Leaf, Leaf]:
     high.reshape(-1)[cut.cell] = point
     low.reshape(-1)[cut.cell] = np.nextafter(point, np.float32(np.inf))
     return replace(below, high=high), replace(above, low=low)
+
+
+def _check_tap(here: Leaf, node: Node, cut: Cut) -> None:
+    """Whether a window reads this tap, and not padding in its place."""
+    if node.op.name != "max_pool" or cut.at != 0:
+        text = f"part {here.part} is cut by the winner of node {node.name}"
+        raise ReplayError(f"{text}; a max_pool has winners, and the point of such a cut is 0")
+    if cut.tap not in taps_inside(node, cut.cell):
+        text = f"part {here.part} is cut by tap {cut.tap} of window {cut.cell} of node {node.name}"
+        raise ReplayError(f"{text}, which has no such tap, or padding there")
+
+
+def taps_inside(node: Node, cell: int) -> dict[int, int]:
+    """The taps that a window reads, by their place in the kernel: their place in the window's relation.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.max_pool(x, (3,), padding=1), (1, 4))
+    >>> [taps_inside(graph.nodes[-1], cell) for cell in range(2)]
+    [{1: 1, 2: 2}, {0: 0, 1: 1}]
+    """
+    window: Window = node.params["window"]
+    return _inside(window, cell % math.prod(window.out))
+
+
+@lru_cache(maxsize=1 << 14)
+def _inside(window: Window, cell: int) -> dict[int, int]:
+    here = np.arange(math.prod(window.out)).reshape(window.out)
+    taps = enumerate(window.taps())
+    return {window.number(tap.position): t for t, tap in taps if (here[tap.outs] == cell).any()}
 
 
 # --- what leaves prove ------------------------------------------------------------------------------------------------
@@ -239,40 +302,48 @@ def replayed(
 
 @dataclass(frozen=True, eq=False)
 class _Given:
-    """A leaf with what the proof gives for it. multipliers: (alternatives, cuts of nodes above it)."""
+    """A leaf with what the proof gives for it.
+
+    multipliers   (alternatives, cuts of nodes above it)
+    pulls         (alternatives, taps that lose on it)
+    """
 
     leaf: Leaf
     weights: Array
     multipliers: Array
+    pulls: Array
 
 
 def _given(
     graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], only: Collection[int] | None
 ) -> Iterator[_Given]:
-    at = 0
+    at = past = 0
     for number, leaf in enumerate(leaves(graph, *box, proof)):
-        count = len(leaf.sides(graph)) * len(rows)
-        pulls = proof.multipliers[at : at + count].astype(np.int64).reshape(len(rows), -1)
-        at += count
+        first, last = at, past
+        at, past = at + len(leaf.sides(graph)) * len(rows), past + len(leaf.losers(graph)) * len(rows)
         if only is None or leaf.part in only:
-            yield _Given(leaf, proof.weights[number].astype(np.int64), pulls)
+            given = proof.multipliers[first:at], proof.pulls[last:past]
+            each = (numbers.astype(np.int64).reshape(len(rows), -1) for numbers in given)
+            yield _Given(leaf, proof.weights[number].astype(np.int64), *each)
 
 
 def _check(
     graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], on_step: Callable[[], None]
 ) -> None:
     """Sizes and signs of everything that is given by leaf, once the leaves are known to cover the box."""
-    if len(proof.points) != len(proof.cells):
-        raise ReplayError("a tree needs a cell and a point per cut")
-    count = cut = 0
+    if len(proof.points) != len(proof.cells) or len(proof.taps) not in (0, len(proof.cells)):
+        raise ReplayError("a tree needs a cell and a point per cut, and a tap where winners are cut")
+    count = cut = lost = 0
     for leaf in leaves(graph, *box, proof):
         on_step()
-        count, cut = count + 1, cut + len(leaf.sides(graph))
+        count, cut, lost = count + 1, cut + len(leaf.sides(graph)), lost + len(leaf.losers(graph))
     columns = sum(len(limits) for _, limits in rows)
     if proof.weights.shape != (count, columns):
         raise ReplayError(f"the weights of a tree must be of shape {(count, columns)}: leaves and rows")
     if proof.multipliers.shape != (cut * len(rows),):
         raise ReplayError("a tree needs a multiplier per leaf, alternative and cut of a node above the leaf")
+    if proof.pulls.shape != (lost * len(rows),):
+        raise ReplayError("a tree needs a multiplier per leaf, alternative and tap that loses to a winner there")
     _check_signs(proof)
     if not all(w.any(axis=1).all() for w in _by_alternative(proof.weights, rows).values()):
         raise ReplayError("the weights of an alternative are all 0 at a leaf, so nothing excludes it there")
@@ -288,7 +359,7 @@ def _check_parts(parts: Array, proof: TreeProof, what: str) -> None:
 
 
 def _check_signs(proof: TreeProof) -> None:
-    if (proof.weights < 0).any() or (proof.multipliers < 0).any():
+    if any((given < 0).any() for given in (proof.weights, proof.multipliers, proof.pulls)):
         raise ReplayError("weights and multipliers must not be negative")
 
 
@@ -349,4 +420,32 @@ def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Map
         weights,
         {i: slopes[records].astype(np.int64) for i, slopes in proof.slopes.items()} if records[0] >= 0 else {},
         {i: (shaped(i, both[0]), shaped(i, both[1])) for i, both in pushed.items()},
+        _winners(graph, [given.leaf for given in some]),
+        _pulls(graph, some, len(weights)),
     )
+
+
+def _pulls(graph: Graph, some: Sequence[_Given], alternatives: int) -> dict[int, Array]:
+    """Multipliers of taps that lose."""
+    every: dict[int, Array] = {}
+    for n, given in enumerate(some):
+        for k, (cut, t) in enumerate(given.leaf.losers(graph)):
+            shape = graph.nodes[cut.node].shape
+            taps = sum(1 for _ in graph.nodes[cut.node].params["window"].taps())
+            b = every.setdefault(cut.node, np.zeros((taps, len(some), alternatives, *shape), np.int64))
+            b.reshape(taps, len(some), alternatives, -1)[t, n, :, cut.cell] += given.pulls[:, k]
+    return every
+
+
+def _winners(graph: Graph, some: Sequence[Leaf]) -> dict[int, Array]:
+    """Which taps cuts let win: one of a window, or all but those that do not."""
+    every = [leaf.winners() for leaf in some]
+    may_win: dict[int, Array] = {}
+    for n, cuts in enumerate(every):
+        for cut, side in cuts:
+            node = graph.nodes[cut.node]
+            taps = sum(1 for _ in node.params["window"].taps())
+            mask = may_win.setdefault(cut.node, np.ones((taps, len(some), *node.shape), dtype=bool))
+            is_tap = np.arange(taps) == taps_inside(node, cut.cell)[cut.tap or 0]
+            mask.reshape(taps, len(some), -1)[:, n, cut.cell] &= ~is_tap if side else is_tap
+    return may_win

@@ -7,15 +7,15 @@ its reference (outer), or by node of a layer's exact map inside that layer (inne
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..graph.graph import INPUT, Node
 from ..scalar import Array
 from .affine import Affine, places_for
-from .bends import MaxLines, ReluLines, contested, read, taken
+from .bends import NOWHERE, MaxLines, ReluLines, contested, read, taken
 from .curves import CURVES
 from .fixed import Bound, Coefficients, joined, moved, nearest, products, upward
 from .numbers import cells, larger, rational, rationals, total, zeros
@@ -156,6 +156,7 @@ class Ranges:
         self._pools: dict[int, MaxLines] = {}
         self._curves: dict[int, CurveLines] = {}
         self._values: dict[int, tuple[Array, Array]] = {}
+        self.winners: dict[int, Array] = {}  # max_pool -> (taps, leaves, *shape): which may win
 
     def narrowed(self, i: int, low: Array, high: Array) -> None:
         self._ends[i] = low, high
@@ -177,18 +178,40 @@ class Ranges:
                 low, high = self.curve(i).least, self.curve(i).most
             else:
                 down = self.layers[source].places - here.places
-                low, high = (self._chosen(here.node, end) for end in self.values(source))
+                low, high = self.values(source)
+                low, high = self._chosen(here.node, low), self._chosen(here.node, high, self.winners.get(i))
                 low, high = moved(low, down), -moved(-high, down)
             self._values[i] = np.maximum(low - here.error, here.low), np.minimum(high + here.error, here.high)
         return self._values[i]
 
-    def _chosen(self, node: Node, x: Array) -> Array:
+    def _chosen(self, node: Node, x: Array, may_win: Array | None = None) -> Array:
         if node.op.name == "relu":
             return np.maximum(x, 0)
         (source,) = node.operands()
         shape = self.layers[source].node.shape
-        largest = read(x.reshape(-1, *shape), node.params["window"]).max(0)
-        return np.asarray(largest.reshape(len(x), -1))
+        every = read(x.reshape(-1, *shape), node.params["window"])
+        largest = (every if may_win is None else np.where(may_win, every, NOWHERE)).max(0)
+        return np.asarray(largest.reshape(len(largest), -1))
+
+    def won(self, i: int) -> tuple[Array, Array]:
+        """Ends of what max_pool i reads, given which taps may win: none is above the largest of these, and a tap that
+        wins alone is at least every lower end."""
+        here, may_win = self.layers[i], self.winners[i]
+        ((source, _),) = here.sources
+        low, high = (
+            np.array(np.broadcast_to(end, (may_win.shape[1], end.shape[1]))).reshape(
+                -1, *self.layers[source].node.shape
+            )
+            for end in self.values(source)
+        )
+        window, shape = here.node.params["window"], (may_win.shape[1], self.layers[source].size)
+        floor, roof = read(low, window).max(0), np.where(may_win, read(high, window), NOWHERE).max(0)
+        alone = may_win & (may_win.sum(0) == 1)
+        for t, tap in enumerate(window.taps()):
+            ins, outs = (..., *tap.ins), (..., *tap.outs)
+            high[ins] = np.minimum(high[ins], roof[outs])
+            low[ins] = np.where(alone[t][outs], np.maximum(low[ins], floor[outs]), low[ins])
+        return low.reshape(shape), high.reshape(shape)
 
     def is_open(self, i: int, low: Array, high: Array) -> Array:
         """Cells (leaves, cells) of node i whose ranges matter to what bends and reads it, or reads a relu of it."""
@@ -225,16 +248,15 @@ class Ranges:
             here = self.layers[i]
             ((source, _),) = here.sources
             low, high = (end.reshape(-1, *self.layers[source].node.shape) for end in self.values(source))
-            lines = MaxLines.on(here.node.params["window"], low, high)
+            lines = MaxLines.on(here.node.params["window"], low, high, self.winners.get(i))
             down = self.layers[source].places - here.places
-            top = -moved(-lines.top, down)
             least, most = (
                 (end + side).reshape(1, *here.node.shape)
                 for end, side in zip((here.low, here.high), (-here.error, here.error), strict=True)
             )
-            kept = np.where(top <= most - least, lines.kept, 0)  # more than that does not fit beside other cells
-            flat = np.clip(np.where(lines.kept > kept, most, top), least, most)  # no maximum is above `most`
-            self._pools[i] = MaxLines(lines.winner, kept, np.where(kept > 0, top, flat))
+            top = -moved(-lines.top, down)
+            slope = np.where(top < most, lines.slope, 0)  # no maximum is above `most`
+            self._pools[i] = replace(lines, slope=slope, top=np.clip(top, least, most))
         return self._pools[i]
 
     def curve(self, i: int) -> CurveLines:
@@ -319,15 +341,16 @@ class Walk:
                 self.put(source, y.scaled(a, here.affine.places), inside)
         else:
             ((source, _),) = here.sources
-            self.put(source, self._bend(i, here, source, y))
+            for coefficients in self._bend(i, here, source, y):
+                self.put(source, coefficients)
 
-    def _bend(self, i: int, here: Cells, source: int, y: Coefficients) -> Coefficients:
+    def _bend(self, i: int, here: Cells, source: int, y: Coefficients) -> Sequence[Coefficients]:
+        size, read = taken(self.ranges.span(source), self.leaf), self.layers[source].places
         if here.node.op.name == "max_pool":
-            return self.ranges.max_pool(i).of(self.leaf).through(here.node, y, self.bound, here.places)
+            return self.ranges.max_pool(i).of(self.leaf).through(here.node, y, self.bound, size, read, here.places)
         if here.node.op.name in CURVES:
-            size, read = taken(self.ranges.span(source), self.leaf), self.layers[source].places
-            return self.ranges.curve(i).of(self.leaf).through(y, self.bound, size, read, here.places)
+            return (self.ranges.curve(i).of(self.leaf).through(y, self.bound, size, read, here.places),)
         lines = self.ranges.relu(i).of(self.leaf)
         if i in self.slopes:
             lines = lines.with_slopes(self.slopes[i])
-        return lines.through(y, self.bound, self.layers[source].places)
+        return (lines.through(y, self.bound, read),)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+LEAST = 1e-8  # added to the size of a gradient, so that none is divided by 0
+
 
 class Adam:
     """Step k = 0, 1, ... is rate * decay**k long."""
@@ -26,4 +28,4 @@ class Adam:
             if g is not None:
                 m.lerp_(g, 0.1)
                 v.mul_(0.999).addcmul_(g, g, value=0.001)
-                p.addcdiv_(m, (v / (1 - 0.999**self.count)).sqrt_().add_(1e-8), value=rate)
+                p.addcdiv_(m, (v / (1 - 0.999**self.count)).sqrt_().add_(LEAST), value=rate)

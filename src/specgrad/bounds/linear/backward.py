@@ -258,13 +258,19 @@ class State:
         lower = torch.where((low < 0) & (high > 0), self.slopes[i].clamp(0, 1), lines.lower_slope)
         return lines._replace(lower_slope=lower)
 
-    def _moved(self, i: int, layer: Relaxed, lines: Lines) -> Lines:
-        """What is computed may be made of both lines (Cell.between), so our own roundings are those of the larger."""
+    def _moved(self, i: int, layer: Relaxed, lines: Lines, cells: Tensor | None = None) -> Lines:
+        """What is computed may be made of both lines (Cell.between), so our own roundings are those of the larger.
+
+        cells   lines are given of these flat cells alone, as (boxes, cells)
+        """
         source, own = layer.sources[0], self.own(i)
-        charge = self.charge(source)
+        charge, size, error = (
+            v if cells is None else v.flatten(1)[:, cells]
+            for v in (self.charge(source), self.size(source), self.errors[i])
+        )
         steep = torch.maximum(lines.lower_slope.abs(), lines.upper_slope.abs())
-        rounded = layer.through(steep, own * (self.size(source) + charge))
-        rounded = rounded + own * torch.maximum(lines.lower.abs(), lines.upper.abs()) + self.errors[i]
+        rounded = layer.through(steep, own * (size + charge))
+        rounded = rounded + own * torch.maximum(lines.lower.abs(), lines.upper.abs()) + error
         down, up = ((layer.through(slope, charge) + rounded) * SUMS for slope in (lines.lower_slope, lines.upper_slope))
         return Lines(lines.lower_slope, lines.lower - down, lines.upper_slope, lines.upper + up)
 

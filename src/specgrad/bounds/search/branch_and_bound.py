@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from ...proof.tree import Cut, Tree
 from ..linear.network import Forward
-from .cuts import choices
+from .cuts import Axis, choices
 from .estimate import QuickLines
 from .subproblems import Bounder, Problems
 from .unknown import share_of
 
 Progress = Callable[[str, int, int], None]
 BATCH, FIRST_STEPS, STEPS = 64, 40, 15
+LAST_STEPS, LAST_DECAY = 100, 0.93  # where nothing else is left to cut
 MOST, CELLS = 1024, 1 << 17  # problems of small networks at once: each step has a price of its own
 
 
@@ -60,6 +61,7 @@ class Splitter:
 
     def __init__(self, bounder: Bounder, tried: int = 3) -> None:
         self.bounder, self.tried, self.choices = bounder, tried, choices(bounder)
+        self.axis = next((k for k, choice in enumerate(self.choices) if isinstance(choice, Axis)), -1)
 
     def choose(self, problems: Problems) -> tuple[Tensor, Tensor]:
         """(which of the choices, which flat cell) per problem; -1 where nothing is left to cut."""
@@ -72,6 +74,10 @@ class Splitter:
             top = score.topk(min(self.tried, score.shape[1]), 1)
             candidates.append((top.values, torch.full_like(top.indices, k), top.indices))
         values, numbers, cells = (torch.cat(c, 1) for c in zip(*candidates, strict=True))
+        # Inputs only where nothing else is left: by one score for both, safenlp 4061 (30 inputs) was open after as many
+        # problems as kinks alone need to settle it (34,009).
+        other = (numbers != self.axis) & (values > 0)
+        values = torch.where((numbers == self.axis) & other.any(1, keepdim=True), 0.0, values)
         order = values.argsort(1, descending=True)[:, : 2 * self.tried]
         values, numbers, cells = (t.gather(1, order) for t in (values, numbers, cells))
         each = range(values.shape[1])
@@ -101,6 +107,17 @@ class Splitter:
             boxes = torch.nonzero(number == k)[:, 0]
             problems = self.choices[k].divided(problems, boxes, cell[boxes], side)
         return problems
+
+    def renewed(self, problems: Problems, number: Tensor) -> tuple[Problems, Tensor]:
+        """Every layer bounded again where an input was cut; and which problems hold an execution."""
+        alive, mine = torch.ones(len(problems), dtype=torch.bool), number == self.axis
+        if not bool(mine.any()):
+            return problems, alive
+        new, alive[mine] = self.bounder.renew(problems.chosen(mine))
+        known = {z: v.clone() for z, v in problems.known.items()}
+        for z, v in known.items():
+            v[mine] = new.known[z]
+        return replace(problems, known=known), alive
 
     def cuts(self, problems: Problems, number: Tensor, cell: Tensor) -> list[Cut]:
         each = enumerate(zip(number.tolist(), cell.tolist(), strict=True))
@@ -144,7 +161,7 @@ def branch(
     trees = [Tree() for _ in rows]
     problems, bounds = bounder.optimised(bounder.start(rows), FIRST_STEPS, targets)
     first, count, splitter, size = bounds.clone(), len(rows), Splitter(bounder), _batch(bounder)
-    todo = Open(problems, bounds, torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.int64))
+    todo = Open(problems, bounds, torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.int64), bounds != bounds)
     is_open = ~(bounds >= targets)  # a NaN proves nothing
     proven = torch.where(is_open, torch.inf, bounds)  # per row: the least bound of problems that are closed
     todo, stuck = todo.chosen(is_open), todo.chosen(torch.zeros(len(rows), dtype=torch.bool))
@@ -152,6 +169,18 @@ def branch(
         order = (todo.bounds - targets[todo.row]).argsort(descending=True)
         batch, rest = todo.chosen(order[:size]), todo.chosen(order[size:])
         number, cell = splitter.choose(batch.problems)
+        last = ((number < 0) | (number == splitter.axis)) & ~batch.refined
+        if bool(last.any()):  # no kink and no winner is left: layers once more, and multipliers by smaller steps
+            refined, batch = batch.chosen(last), batch.chosen(~last)
+            number, cell = number[~last], cell[~last]
+            some, alive = bounder.renew(refined.problems)
+            some, lower = bounder.optimised(some, LAST_STEPS, targets[refined.row], LAST_DECAY)
+            lower = torch.maximum(lower, refined.bounds)
+            lower = torch.where(alive, lower, torch.fmax(lower, targets[refined.row]))
+            is_open = ~(lower >= targets[refined.row])
+            proven.scatter_reduce_(0, refined.row[~is_open], lower[~is_open], "amin")
+            refined = replace(refined, problems=some, bounds=lower, refined=torch.ones_like(is_open))
+            rest = Open.joined([rest, refined.chosen(is_open)])
         if bool((number < 0).any()):  # nothing left to cut, and still open: rounding, or relaxations of other kinds
             stuck = Open.joined([stuck, batch.chosen(number < 0)])
             batch, cell, number = batch.chosen(number >= 0), cell[number >= 0], number[number >= 0]
@@ -159,12 +188,14 @@ def branch(
             made = splitter.cuts(batch.problems, number, cell)
             halves = Problems.joined([splitter.divided(batch.problems, number, cell, side) for side in (0, 1)])
             row, part = torch.cat([batch.row] * 2), _entered(trees, batch, made)
+            halves, alive = splitter.renewed(halves, torch.cat([number] * 2))
             halves, lower = bounder.optimised(halves, STEPS, targets[row])
             lower = torch.maximum(lower, torch.cat([batch.bounds] * 2))
+            lower = torch.where(alive, lower, torch.fmax(lower, targets[row]))  # no execution: anything holds
             count += len(halves)
             is_open = ~(lower >= targets[row])
             proven.scatter_reduce_(0, row[~is_open], lower[~is_open], "amin")
-            rest = Open.joined([rest, Open(halves, lower, row, part).chosen(is_open)])
+            rest = Open.joined([rest, Open(halves, lower, row, part, torch.zeros_like(is_open)).chosen(is_open)])
         todo = rest
         if progress is not None:
             progress("branch and bound", count - len(todo.row) - len(stuck.row), count)
@@ -177,19 +208,24 @@ def branch(
 
 @dataclass(frozen=True, eq=False)
 class Open:
-    """Problems that are not settled: their bounds, the row each is about, and its part of that row's tree."""
+    """Problems that are not settled: their bounds, the row each is about, and its part of that row's tree.
+
+    refined   whether its multipliers are as good as many small steps make them
+    """
 
     problems: Problems
     bounds: Tensor
     row: Tensor
     part: Tensor
+    refined: Tensor
 
     def chosen(self, index: Tensor) -> Open:
-        return Open(self.problems.chosen(index), self.bounds[index], self.row[index], self.part[index])
+        tensors = (getattr(self, name)[index] for name in ("bounds", "row", "part", "refined"))
+        return Open(self.problems.chosen(index), *tensors)
 
     @staticmethod
     def joined(parts: Sequence[Open]) -> Open:
-        tensors = (torch.cat([getattr(p, name) for p in parts]) for name in ("bounds", "row", "part"))
+        tensors = (torch.cat([getattr(p, name) for p in parts]) for name in ("bounds", "row", "part", "refined"))
         return Open(Problems.joined([p.problems for p in parts]), *tensors)
 
 

@@ -286,14 +286,15 @@ class _Run:
         return [k for k in open_ if not margins[k] > 0]
 
     def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> Verdict:
-        """Where inputs are few they are split; elsewhere relus, and inputs where no relu is left to split."""
+        """Where inputs are few they alone are split; elsewhere kinks and winners, and inputs where none is left."""
         start, count, settled, share, alone = time.monotonic(), 0, False, 0.0, False
         worst: OpenPart | None = None
         trees: list[tuple[tuple[int, ...], Tree]] = []
         counterexample: Counterexample | None = None
         if len(case.low) > FEW_INPUTS:
             outcome = self._search(root, rows)
-            count, settled, worst, share = outcome.problems, outcome.settled, _open_part(case, outcome), outcome.share
+            count, settled, share = outcome.problems, outcome.settled, outcome.share
+            worst = _open_part(case, outcome, self.graph.input_positions[0])
             trees = [((k,), tree) for k, tree in zip(open_, outcome.trees, strict=True)]
             for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):
                 margins[k] = max(margins[k], _margin(bound, limit))
@@ -358,7 +359,7 @@ class _Run:
         return Boxes(root, *_tensors(rows), owner)
 
     def _search(self, root: Any, rows: list[_Row]) -> Any:
-        """Relu splits for the row that is nearest to excluding each alternative."""
+        """Cuts for the row that is nearest to excluding each alternative."""
         from .branch_and_bound import narrowed
         from .folded_search import search
 
@@ -367,11 +368,19 @@ class _Run:
         return search(bounder, stacked, targets, seconds=self._left(), progress=self.progress)
 
 
-def _open_part(case: Case, outcome: Any) -> OpenPart | None:
-    """Of relu splits: the open part whose margin is least, of all rows."""
+def _open_part(case: Case, outcome: Any, x: int) -> OpenPart | None:
+    """Of a search by cuts: the open part whose margin is least, of all rows; x is the input's position."""
     parts = [(w[1], tree.path(w[0])) for w, tree in zip(outcome.worst, outcome.trees, strict=True) if w is not None]
-    low, high = (np.ravel(end).tolist() for end in case.outer())
-    return min((OpenPart(low, high, path, margin) for margin, path in parts), key=lambda p: p.margin, default=None)
+    if not parts:
+        return None
+    margin, path = min(parts, key=lambda part: part[0])
+    low, high = (np.ravel(end).astype(np.float32) for end in case.outer())
+    for cut, side in path:
+        if cut.node == x and side:
+            low[cut.cell] = max(low[cut.cell], np.nextafter(np.float32(cut.at), np.float32(np.inf)))
+        elif cut.node == x:
+            high[cut.cell] = min(high[cut.cell], np.float32(cut.at))
+    return OpenPart(low.tolist(), high.tolist(), path, margin)
 
 
 def _margin(bound: float, limit: Fraction) -> float:

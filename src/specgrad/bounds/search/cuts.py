@@ -1,4 +1,4 @@
-"""Where a subproblem may be cut, what a cut promises, and the two problems that it makes: kinks, and winners."""
+"""Where a subproblem may be cut, what a cut promises, and the two problems that it makes: kinks, winners, inputs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from ..linear.relaxations import Lines, largest
 from .estimate import QuickLines, flat
 from .maxima import Maximum
 from .subproblems import Bounder, Problems, kinks
+
+FAR = (
+    2.0**-10
+)  # what a line gives away at one end alone counts this much: the cut is there to be made, if nothing better is
 
 
 class Choice(Protocol):
@@ -44,7 +48,7 @@ class Kink:
     point: float
 
     def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
-        """A line is off by what it is off at the kink, or at the nearer end of the range."""
+        """A line is off by what it is off at the kink, or at the nearer end of the range; or at the other, a little."""
         ends = self.bounder.ends(problems, self.z)
         inside = (ends[0] < self.point) & (ends[1] > self.point)
         low, high = (end.float() for end in ends)
@@ -58,7 +62,7 @@ class Kink:
         values = [apply(node.op, x, **node.params) for x in points]
         under = [f - (down * x + below) for f, x in zip(values, points, strict=True)]
         over = [up * x + above - f for f, x in zip(values, points, strict=True)]
-        lost = [torch.maximum(kink, torch.minimum(*far)) for kink, *far in (under, over)]
+        lost = [torch.maximum(kink, torch.minimum(*far)) + FAR * torch.maximum(*far) for kink, *far in (under, over)]
         return flat(torch.where(inside, positive * lost[0] - negative * lost[1], 0.0))
 
     def _pooled(self, seen: Mapping[int, Tensor]) -> Tensor:
@@ -103,7 +107,7 @@ class Winner:
     def _apart(self, lines: QuickLines, middle: Tensor) -> Tensor:
         """How far both lines are from each other at the middle, (boxes, windows)."""
         down, below, up, above = lines.others[self.i]
-        slope = (up - down).reshape(self.maximum.taps, down.shape[1], -1).movedim(0, 1)
+        slope = flat(up - down, 2).movedim(0, 1)
         return (slope * middle.float()).sum(1) + flat(above - below)
 
     @property
@@ -149,11 +153,43 @@ class Winner:
         return Cut(self.i, cell, tap=int(lost[0].float().argmax()))
 
 
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """An input, cut at its middle. Half a box is better by about abs(A_j)*w_j/2 once its layers are bounded again."""
+
+    bounder: Bounder
+    x: int
+
+    def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
+        first, last = self._ends(problems)
+        a = flat(seen[self.x]).abs() if self.x in seen else torch.zeros_like(first)
+        return torch.where(first < last, a * (last - first) / 2, 0.0)
+
+    def _ends(self, problems: Problems) -> Ends:
+        first, last = flat(problems.known[self.x], 2).unbind(1)
+        return first, last
+
+    def _points(self, problems: Problems, boxes: Tensor, cells: Tensor) -> Tensor:
+        """Middles, below the last number."""
+        first, last = (end[boxes, cells] for end in self._ends(problems))
+        before = torch.nextafter(last, torch.full_like(last, -torch.inf))
+        return torch.minimum(torch.maximum(first / 2 + last / 2, first), before)
+
+    def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
+        return lines  # inputs are compared with inputs alone, by their scores
+
+    def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
+        return problems.halved(self.x, boxes, cells, self._points(problems, boxes, cells), side)
+
+    def cut(self, problems: Problems, box: int, cell: int) -> Cut:
+        return Cut(self.x, cell, float(self._points(problems, torch.tensor([box]), torch.tensor([cell]))))
+
+
 def choices(bounder: Bounder) -> list[Choice]:
-    """Every kink of every function that has one inside a range, and every maximum whose winner is open."""
+    """Every maximum whose winner is open, every kink inside a range; and inputs, where there are any of these."""
     every: list[Choice] = [Winner(bounder, i) for i in bounder.maxima]
     for i, z in bounder.kinked.items():
         layer = bounder.state.layers[i]
         assert isinstance(layer, Cell)
         every += [Kink(bounder, i, z, point) for point in kinks(layer)]
-    return every
+    return every + [Axis(bounder, x) for x in bounder.renewed[:1] if every]

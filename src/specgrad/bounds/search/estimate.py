@@ -17,19 +17,23 @@ from ..linear.relaxations import Lines
 LARGEST_MATRIX = 1 << 23  # cells of a linear layer that is kept as one matrix
 
 
-def flat(x: Tensor) -> Tensor:
-    """(boxes, cells); a node may have no axes."""
-    return x.reshape(len(x), -1)
+def flat(x: Tensor, lead: int = 1) -> Tensor:
+    """(boxes, cells), or more axes in front: a node may have no axes, and there may be no boxes."""
+    return x.reshape(*x.shape[:lead], math.prod(x.shape[lead:]))
 
 
 @dataclass(frozen=True, eq=False)
 class QuickLines:
-    """Of bent functions: the room of their lower slope and where it begins, the upper line. Of others: their lines."""
+    """Of bent functions: the room of their lower slope and where it begins, the upper line. Of others: their lines.
+
+    inputs   middles and radii of inputs that are cut
+    """
 
     bent: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
     others: Mapping[int, Lines]
     ends: Mapping[int, Ends]
     left: Mapping[int, Tensor] = field(default_factory=dict)
+    inputs: Mapping[int, Any] = field(default_factory=dict)
     fast: bool = False
 
     def box(self, i: int) -> Ends:
@@ -51,7 +55,7 @@ class QuickLines:
         values = single if old is None else (torch.zeros_like(single[0]), *single[::2], single[3])
         parts = [t.expand(count, *t.shape[1:]).clone() for t in (old or self.others[i])]
         for part, value in zip(parts, values, strict=True):
-            part.view(count, -1)[boxes, cells] = value
+            flat(part)[boxes, cells] = value
         if old is None:
             return replace(self, others={**self.others, i: Lines(*parts)})
         return replace(self, bent={**self.bent, i: (parts[0], parts[1], parts[2], parts[3])})
@@ -66,7 +70,7 @@ class QuickLines:
             shape = (len(old), left.shape[1], *old.shape[2:]) if taps else (left.shape[1], *old.shape[1:])
             part = old.expand(shape).clone()
             at = (..., boxes, cells)
-            part.view(*shape[: 2 if taps else 1], -1)[at] = value.float()
+            flat(part, 2 if taps else 1)[at] = value.float()
             parts.append(part)
         return replace(self, others={**self.others, i: Lines(*parts)})
 
@@ -108,7 +112,12 @@ class Quick:
                 )
             else:
                 others[i] = Lines(*(t.float() for t in lines))
-        return QuickLines(of_bent, others, self.state.ends, left)
+        inputs = {
+            i: (flat(low / 2 + high / 2).float(), flat(high / 2 - low / 2).float())
+            for i, (low, high) in split_ends.items()
+            if i in self.inputs
+        }
+        return QuickLines(of_bent, others, {**self.state.ends, **split_ends}, left, inputs)
 
     def lower(
         self,
@@ -126,6 +135,9 @@ class Quick:
         def step(i: int, a: Tensor) -> tuple[Any, float]:
             if seen is not None and i not in self.linear:
                 seen[i] = a.detach()
+            if i in lines.inputs:
+                middle, reach = lines.inputs[i]
+                return (flat(a) * middle).sum(1) - (flat(a).abs() * reach).sum(1), 0.0
             if i in self.inputs:
                 middle, reach = self.inputs[i]
                 return flat(a) @ middle - flat(a).abs() @ reach, 0.0

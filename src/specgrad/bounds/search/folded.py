@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..linear.adam import LEAST
 from ..linear.backward import State, descend
 from ..linear.layers import Cell, Linear, Opaque
 from .estimate import Quick
@@ -33,6 +34,7 @@ LARGEST = 1 << 23  # numbers of M and L together: from there on layer by layer i
 RATE, DECAY = 0.1, 0.97  # of the steps on slopes, which lie in 0..1
 MULTIPLIERS = 0.3  # of the steps on multipliers, in mean sizes of the coefficients of their relu
 LOWER = 1e-3  # what a lower line gives away counts this much in the choice of a cell
+LITTLE = 0.01  # of the largest gain, added to all of them
 KEPT = 0.9  # problems that are done leave a batch when this share of it is left
 
 
@@ -122,10 +124,10 @@ class Folded:
 
     def _units(self, z: int, cells: Tensor) -> Objectives:
         """Open cells as objectives."""
+        if not len(cells):
+            return Objectives(torch.zeros((0, len(self.moving))), torch.zeros((0, self.count)), torch.zeros(0))
         size = math.prod(self.state.layers[z].node.shape)
         parts = [self.objectives(z, torch.nn.functional.one_hot(c, size).float()) for c in cells.split(ROWS)]
-        if not parts:
-            return self.objectives(z, torch.zeros((0, size)))
         each = ([getattr(p, name) for p in parts] for name in ("inputs", "cells", "constant"))
         return Objectives(*map(torch.cat, each))
 
@@ -214,7 +216,7 @@ class Folded:
             second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
             n = step + 1
             length = DECAY**step / (1 - 0.9**n) * math.sqrt(1 - 0.999**n)
-            chosen = torch.addcdiv(chosen, first * rate, second.sqrt().add_(1e-8), value=length).clamp_(min=0)
+            chosen = torch.addcdiv(chosen, first * rate, second.sqrt().add_(LEAST), value=length).clamp_(min=0)
             chosen = torch.where(sign == 0, chosen.clamp(max=1), chosen)
         return Better(best, kept, self._scores(signs, kept, above))
 
@@ -238,15 +240,16 @@ class Folded:
 
     # --- which cell to split ----------------------------------------------------------------------------------------
 
-    def split(self, objectives: Objectives, sign: Tensor, chosen: Tensor, scores: Tensor, tried: int) -> Tensor:
-        """Of the cells with the best scores: the one whose two sides' worse bound is best; -1 where none is open."""
-        top = scores.topk(min(tried, self.count), 1)
+    def split(self, objectives: Objectives, sign: Tensor, better: Better, tried: int) -> Tensor:
+        """Of the cells with the best scores: the one whose sides gain most, as a product; -1 where none is open."""
+        top = better.scores.topk(min(tried, self.count), 1)
         gains = []
-        for k in range(top.indices.shape[1]):
-            cell = top.indices[:, k : k + 1]
-            t = chosen.scatter(1, cell, 0.0)
+        for cell in top.indices.unsqueeze(2).unbind(1):
+            t = better.chosen.scatter(1, cell, 0.0)
             sides = [self.bound(objectives, sign.scatter(1, cell, s), t).bound for s in (-1.0, 1.0)]
-            gains.append(torch.where(top.values[:, k] > 0, torch.minimum(*sides), -torch.inf))
-        best = torch.stack(gains, 1).argmax(1, keepdim=True)
+            gains.append(torch.stack(sides, 1) - better.bound.unsqueeze(1))
+        both = torch.stack(gains, 1).clamp(min=0)
+        value = (both + LITTLE * both.amax((1, 2), keepdim=True)).prod(2)  # so that one side alone counts too
+        best = torch.where(top.values > 0, value, -1.0).argmax(1, keepdim=True)
         cell = top.indices.gather(1, best)[:, 0]
         return torch.where(top.values.gather(1, best)[:, 0] > 0, cell, -1)

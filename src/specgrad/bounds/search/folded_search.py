@@ -1,7 +1,7 @@
 """Branch and bound on the open relus of a folded network: float32 chooses and divides, rigorous bounds close.
 
 A problem is a few numbers per open cell, so many fit into a batch. What a float32 bound takes for closed is bounded
-rigorously (Bounder.lower), in the same batch, and stays open where that fails; nothing else is bounded twice.
+rigorously (folded_bounds), in the same batch, and stays open where that fails; nothing else is bounded twice.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from torch import Tensor
 
 from ...proof.tree import Cut, Tree
 from .branch_and_bound import FIRST_STEPS, Outcome, Progress, branch
-from .folded import Folded, Objectives, can_fold
-from .subproblems import Bounder, Problems
+from .folded import Better, Folded, Objectives, can_fold
+from .folded_bounds import FoldedBounds
+from .subproblems import Bounder
+from .unknown import share_of
 
-STEPS, TRIED = 10, 4
+STEPS, TRIED = 6, 8
 NUMBERS, FEWEST, MOST = 1 << 20, 64, 2048  # numbers of a batch that caches like; problems of a batch
 ABOVE = 1.01  # of what rounding cost at the root: it costs nearly the same everywhere
 
@@ -56,6 +58,10 @@ class Open:
 
     def __len__(self) -> int:
         return len(self.row)
+
+    @property
+    def better(self) -> Better:
+        return Better(self.bound, self.chosen, self.scores)
 
     def take(self, index: Tensor | slice) -> Open:
         return Open(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
@@ -95,6 +101,7 @@ class _Search:
         self.bounder, self.rows, self.targets = bounder, rows, targets
         self.folded = Folded(bounder.state, bounder.quick)
         self.objectives: Objectives = self.folded.objectives(bounder.output, rows.float())
+        self.rigorous = FoldedBounds(bounder, self.folded)
         self.trees = [Tree() for _ in rows]
         self.goals = torch.full((len(rows),), torch.inf)
         self.proven = torch.full((len(rows),), torch.inf, dtype=torch.float64)
@@ -103,14 +110,14 @@ class _Search:
     def run(self, deadline: float, most: int, progress: Progress | None) -> Outcome:
         root = self._root()
         first = self._lower(root)
-        self.goals = (self.targets + ABOVE * (root.bound.double() - first).abs().max()).float()
+        self.goals = (self.targets + ABOVE * (root.bound.double() - first).abs()).float()
         is_open = ~(first >= self.targets)  # a NaN proves nothing
         self.proven = torch.where(is_open, torch.inf, first)
         todo, stuck, count = Stack(), list[Open](), len(self.rows)
         todo.push(root.take(is_open))
         while len(todo) and time.monotonic() < deadline and count < most:
             batch = todo.pop(self.size)
-            cell = self.folded.split(self._objectives(batch), batch.sign.float(), batch.chosen, batch.scores, TRIED)
+            cell = self.folded.split(self._objectives(batch), batch.sign.float(), batch.better, TRIED)
             stuck.append(batch.take(cell < 0))  # nothing left to split, and still open: rounding
             batch, cell = batch.take(cell >= 0), cell[cell >= 0]
             if len(batch):
@@ -122,7 +129,9 @@ class _Search:
         left = Open.joined([root.take(slice(0, 0)), *todo.parts, *stuck])
         bounds = torch.where(torch.isin(torch.arange(len(first)), left.row), first, self.proven)
         worst = [self._worst(left.take(left.row == k), k) for k in range(len(first))]
-        return Outcome(torch.maximum(first, bounds), count, not len(left), self.trees, worst)
+        open_share = sum(share_of(tree, left.part[left.row == k].tolist()) for k, tree in enumerate(self.trees))
+        share = 1 - open_share / len(self.trees)
+        return Outcome(torch.maximum(first, bounds), count, not len(left), self.trees, worst, share)
 
     def _root(self) -> Open:
         shape, folded = (len(self.rows), self.folded.count), self.folded
@@ -165,19 +174,8 @@ class _Search:
 
     def _lower(self, problems: Open) -> Tensor:
         """Rigorous bounds."""
-        return torch.cat([self.bounder.lower(self._whole(p)) for p in _chunks(problems, self.size)])
-
-    def _whole(self, problems: Open) -> Problems:
-        """The same problems over all cells of the network."""
-        whole = self.bounder.start(self.rows[problems.row])
-        for (i, z, cells), span in zip(self.folded.relus, self.folded.spans, strict=True):
-            if len(cells):
-                sign, chosen = problems.sign[:, span], problems.chosen[:, span]
-                below, above = (torch.where(sign == s, 0.0, -s * torch.inf) for s in (1, -1))
-                whole.limits[z].flatten(2)[:, :, cells] = torch.stack([below, above], 1)
-                whole.slopes[i].flatten(1)[:, cells] = torch.where(sign == 0, chosen, 0.0)
-                whole.multipliers[z].flatten(1)[:, cells] = sign * chosen
-        return whole
+        parts = (problems.take(slice(k, k + self.size)) for k in range(0, len(problems), self.size))
+        return torch.cat([self.rigorous.lower(self.rows[p.row], p.sign, p.chosen) for p in parts])
 
     def _worst(self, mine: Open, row: int) -> tuple[int, float] | None:
         if not len(mine):
@@ -185,7 +183,3 @@ class _Search:
         k = int(mine.bound.argmin())
         worst = mine.take(slice(k, k + 1))
         return int(worst.part), float(self._lower(worst)) - float(self.targets[row])
-
-
-def _chunks(problems: Open, size: int) -> list[Open]:
-    return [problems.take(slice(k, k + size)) for k in range(0, len(problems), size)]

@@ -136,7 +136,8 @@ def networks_of(interface: Interface, models: Mapping[str, Any]) -> list[tuple[s
     if sorted(models) != sorted(needed):
         given = ", ".join(models) or "none"
         equal = "".join(f"; {n} is equal to {m}" for n, m in interface.models.items())
-        raise ParameterError("certify", f"the property needs networks {', '.join(needed)}; got {given}{equal}")
+        how = "; certify takes {name: model}, and specgrad verify --network NAME=FILE for each"
+        raise ParameterError("certify", f"the property needs networks {', '.join(needed)}; got {given}{equal}{how}")
 
     def model(name: str) -> Any:
         while name in interface.models:

@@ -7,7 +7,7 @@ each other: one moves up where `certify` proves, the other down to where a count
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from fractions import Fraction
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError, SpecgradError
+from ...properties.ball import size_above
 from .attack import Counterexample
 from .certify import Verdict, certify
 
@@ -31,7 +32,8 @@ class Largest:
     """Both ends of the search.
 
     proven           no input within this eps breaks the property, for every execution; None: not even x is proven
-    broken           the distance of the nearest counterexample that was found; None: none was
+    broken           the distance of the nearest counterexample that was found (a root is rounded up, by 2**-64 of it at
+                     most); None: none was
     verdict          what `certify` said at `proven`
     counterexample   the one at `broken`, run in float32
     certificate      with certificates=True: the proof at `proven`
@@ -111,15 +113,16 @@ def largest_eps(
     seconds: float = 300.0,
     low: Any = None,
     high: Any = None,
+    norm: str = "inf",
     arithmetic: Any = None,
-    shape: Sequence[int] | None = None,
+    shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     certificates: bool = False,
     first: Any = FIRST,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Largest:
-    """How far may every cell of x move while the label's output stays the largest? A proven eps and a broken one.
+    """How far may x move while the label's output stays the largest? A proven eps and a broken one.
 
-    model, x, label, low, high, arithmetic, shape   as for `certify`
+    model, x, label, low, high, norm, arithmetic, shape   as for `certify`; of several inputs, x holds an array for each
     seconds        for everything
     certificates   count as proven only what has a certificate, and give it
     first          the eps to begin with
@@ -129,11 +132,15 @@ def largest_eps(
     >>> answer = largest_eps(graph, np.float32([1.0, 0.5]), 0)      # y_0 - y_1 = 2*x_1 > 0 for eps < 0.5
     >>> 0.49 < answer.proven < 0.5 <= answer.broken < 0.51
     True
+    >>> both = sg.trace(lambda x, z: sg.linear(np.float32([[1, 1], [0, 0]]), None, sg.concat([x, z], 0)), (1,), (1,))
+    >>> answer = largest_eps(both, {"x": [0.5], "z": [0.5]}, 0, norm="1")      # x + z > 0 for eps < 1
+    >>> 0.99 < answer.proven < 1 <= answer.broken < 1.01
+    True
     """
     if not Fraction(first) > 0:
         raise ParameterError("largest_eps", f"first must be larger than 0; got {first}", rule="P5")
-    search = _Search(model, np.asarray(x), label, time.monotonic() + seconds, certificates, progress)
-    search.options = {"low": low, "high": high, "arithmetic": arithmetic, "shape": shape}
+    search = _Search(model, x, label, time.monotonic() + seconds, certificates, progress)
+    search.options = {"low": low, "high": high, "norm": norm, "arithmetic": arithmetic, "shape": shape}
     search.run(_few_digits(Fraction(first)) or FIRST)
     return search.answer()
 
@@ -219,8 +226,7 @@ class _Search:
         """The counterexample's own distance, exactly, which may be less than the eps that was tried."""
         point = verdict.counterexample
         assert point is not None
-        cells = zip(point.point, np.ravel(self.x).tolist(), strict=True)
-        distance = max((abs(a - Fraction(b)) for a, b in cells), default=Fraction(0))
+        distance = size_above([at - cell for at, cell in self._cells(point)], self.options["norm"])
         if self.low_end is not None and distance <= self.low_end[0]:
             where = f"a counterexample at {shown(distance)}, where {shown(self.low_end[0])} is proven"
             raise SpecgradError("largest_eps", f"{where}: one of them is false; please report it")
@@ -256,12 +262,25 @@ class _Search:
         return high is not None and high[0] - self._proven() <= CLOSE * high[0]
 
     def _is_everything(self, eps: Fraction) -> bool:
-        """Whether a larger eps is the same box: every cell is at both limits."""
+        """Whether a larger eps is the same set: everything between the limits is as near."""
         low, high = self.options["low"], self.options["high"]
         if low is None or high is None:
             return False
-        cells = [Fraction(v) for v in np.ravel(self.x).tolist()]
-        return all(c - eps <= Fraction(low) and c + eps >= Fraction(high) for c in cells)
+        arrays = self.x.values() if isinstance(self.x, Mapping) else _each(self.x)
+        cells = [Fraction(v) for a in arrays for v in np.ravel(a).tolist()]
+        farthest = [max(c - Fraction(low), Fraction(high) - c) for c in cells]
+        return size_above(farthest, self.options["norm"]) <= eps
+
+    def _cells(self, point: Counterexample) -> Iterator[tuple[Fraction, Fraction]]:
+        """Cells of a counterexample's point, each beside that of x."""
+        if isinstance(self.x, Mapping):
+            pairs = [(point.exact[name], array) for name, array in self.x.items()] if point.exact else []
+            pairs = pairs or [(np.array(point.point, dtype=object), array) for array in self.x.values()]
+        else:
+            pairs = [(np.array(point.point, dtype=object), np.concatenate([np.ravel(a) for a in _each(self.x)]))]
+        for exact, array in pairs:
+            for at, cell in zip(np.ravel(exact), np.ravel(array).tolist(), strict=True):
+                yield at, Fraction(cell)
 
     def answer(self) -> Largest:
         proven, verdict, certificate = self.low_end or (None, None, None)
@@ -270,3 +289,8 @@ class _Search:
         if self.low_end is not None and self._is_everything(self._proven()):
             reason = "that is every input between low and high"
         return Largest(proven, broken, verdict, point, certificate, tuple(self.tried.items()), reason)
+
+
+def _each(x: Any) -> Sequence[Any]:
+    """The arrays of several inputs, or of one."""
+    return list(x) if isinstance(x, tuple) else [x]

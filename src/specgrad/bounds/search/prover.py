@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -16,8 +17,10 @@ from ...op import apply
 from ...proof.certificate import SCALE, CaseProof, Excluded, OpenAlternativeError, Proof, Proven, check_case, encode
 from ...proof.curves import CHORD, CURVES
 from ...proof.execution import executions
+from ...proof.numbers import ReplayError
 from ...proof.pieces import VECTOR_PLACES
 from ...proof.replay import Slopes
+from ...proof.splits import TreeProof
 from ...proof.tree import Tree
 from ...properties.property import Alternative, Case, Property, as_float
 from ...rounding.arithmetic import Arithmetic
@@ -88,28 +91,42 @@ def _case_by_trees(
     low, high, forward = _walked(graph, case, _options(arithmetic))
     todo = [(list(numbers), tree) for numbers, tree in given]
     alone = sorted(set(range(len(case.alternatives))) - {k for numbers, _ in todo for k in numbers})
-    whole, said = _whole_box(forward, case, alone), dict[int, Excluded]()
+    proofs, by_tree, said = list[TreeProof](), dict[int, int](), dict[int, Excluded]()
+    for numbers, proof, each in _one_leaf(forward, case, alone, arithmetic, deadline):
+        said |= zip(numbers, each, strict=True)
+        by_tree |= dict.fromkeys(numbers, len(proofs))
+        proofs.append(proof)
+    whole = _whole_box(forward, case, [k for k in alone if k not in said])
     while whole:
         try:
             proven = check_case(graph, CaseProof(low, high, tuple(whole.values())), executions(arithmetic), deadline)
-            said = dict(zip(whole, proven.alternatives, strict=True))
+            said |= zip(whole, proven.alternatives, strict=True)
             break
         except OpenAlternativeError as error:
             if not refine:
                 raise
             todo.append(([list(whole)[error.alternative]], Tree()))
             del whole[todo[-1][0][0]]
-    proofs, by_tree = [], dict[int, int]()
-    for n, (numbers, tree) in enumerate(todo):
+    for numbers, tree in todo:
         prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)
         proof, each = prover.proof(tree, deadline, step, refine)
+        said |= zip(numbers, each, strict=True)
+        by_tree |= dict.fromkeys(numbers, len(proofs))
         proofs.append(proof)
-        said |= dict(zip(numbers, each, strict=True))
-        by_tree |= dict.fromkeys(numbers, n)
     numbered = enumerate(case.alternatives)
     alternatives = tuple(whole[k] if k in whole else (a.rows, a.limits, by_tree[k]) for k, a in numbered)
     proven = Proven(low, high, tuple(said[k] for k in range(len(alternatives))))
     return CaseProof(low, high, alternatives, tuple(proofs)), proven
+
+
+def _one_leaf(
+    forward: Forward, case: Case, numbers: Sequence[int], arithmetic: Any, deadline: Callable[[], None]
+) -> Iterator[tuple[list[int], TreeProof, list[Excluded]]]:
+    """Proofs on the whole box in whole numbers; none where they have no rule for a node, which rationals may have."""
+    if numbers:
+        with suppress(ReplayError):
+            prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)
+            yield from prover.one_leaf(deadline)
 
 
 def _boxes(forward: Forward, case: Case, numbers: Sequence[int]) -> Boxes:

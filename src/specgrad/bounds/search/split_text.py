@@ -7,6 +7,7 @@
     {"input": 3, "at": 0.25, "below": TREE, "above": TREE}               x[3] <= 0.25, and above it
     {"relu": 0, "cell": 7, "below": TREE, "above": TREE}                 what the first relu reads, cell 7: <= 0, >= 0
     {"node": "hidden", "cell": 7, "at": 1, "below": TREE, "above": TREE}
+    {"max_pool": "pooled", "cell": 2, "tap": 0, "below": TREE, "above": TREE}   tap 0 wins in window 2, or another
 
 Cells are flat positions, points are rounded to float32. Nothing of the text is believed: a tree says where to cut, and
 both sides of every cut are proven.
@@ -24,14 +25,21 @@ import numpy as np
 
 from ...errors import SpecgradError
 from ...graph.graph import CONSTANT, Graph
+from ...proof.splits import taps_inside
 from ...proof.tree import Cut, Tree
 from ...properties.property import Property
 
 Splits = tuple[tuple[tuple[tuple[int, ...], Tree], ...], ...]
 FORMAT, VERSION = "specgrad-splits", 1
 MOST_BYTES = 1 << 28
+MOST_DIGITS = 1000  # of a number, and of its exponent
 SIDES = {"below", "above"}
-KINDS = {"input": {"input", "at"}, "relu": {"relu", "cell", "at"}, "node": {"node", "cell", "at"}}
+KINDS = {
+    "input": {"input", "at"},
+    "relu": {"relu", "cell", "at"},
+    "node": {"node", "cell", "at"},
+    "max_pool": {"max_pool", "cell", "tap"},
+}
 
 
 class SplitsError(SpecgradError, ValueError):
@@ -63,7 +71,7 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
     ((0,), [Cut(node=0, cell=1, at=0.5, tap=None), None, Cut(node=1, cell=0, at=0.0, tap=None)])
     """
     try:
-        data = json.loads(text, parse_float=Fraction, parse_constant=_no_number, object_pairs_hook=_once)
+        data = json.loads(text, parse_float=_decimal, parse_constant=_no_number, object_pairs_hook=_once)
     except RecursionError:
         raise SplitsError("the tree is nested too deeply") from None
     except ValueError as error:
@@ -77,6 +85,18 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
         raise SplitsError(f"cases must be a list of {len(question.cases)}, as many as the property has")
     reader = _Reader(graph)
     return tuple(_case(case, k, len(question.cases[k].alternatives), reader) for k, case in enumerate(cases))
+
+
+def _decimal(text: str) -> Fraction:
+    """Exactly; 1e999999999 would take a gigabyte.
+
+    >>> _decimal("2.5e-1")
+    Fraction(1, 4)
+    """
+    _, _, exponent = text.lower().partition("e")
+    if len(text) > MOST_DIGITS or abs(int(exponent or 0)) > MOST_DIGITS:
+        raise SplitsError(f"a number has over {MOST_DIGITS} digits, or such an exponent: {text[:20]}")
+    return Fraction(text)
 
 
 def _no_number(text: str) -> Any:
@@ -116,7 +136,7 @@ class _Reader:
         for i, node in enumerate(graph.nodes):
             if node.op is not CONSTANT:
                 self.names.setdefault(node.name, []).append(i)
-        self.places: dict[str, Callable[[Any], int]] = {"relu": self._relu, "node": self._node}
+        self.places: dict[str, Callable[[Any], int]] = {"relu": self._relu, "node": self._node, "max_pool": self._node}
 
     def tree(self, data: Any) -> Tree:
         tree, todo = Tree(), [(0, data)]
@@ -130,12 +150,26 @@ class _Reader:
     def _cut(self, entry: Any) -> Cut:
         kind = next((k for k in KINDS if isinstance(entry, dict) and k in entry), None)
         if kind is None or not entry.keys() >= SIDES or not entry.keys() <= KINDS[kind] | SIDES:
-            raise SplitsError(f"a tree is null, or has below, above and one of {', '.join(KINDS)} (with cell and at)")
+            raise SplitsError(
+                f"a tree is null, or has below, above and one of {', '.join(KINDS)} (with cell and at or tap)"
+            )
         if kind == "input":
             (node,) = self.graph.input_positions
             return Cut(node, self._cell(node, entry["input"], "input"), self._point(entry.get("at")))
         node = self.places[kind](entry[kind])
+        if kind == "max_pool":
+            return self._winner(node, self._cell(node, entry.get("cell"), "cell"), entry.get("tap"))
         return Cut(node, self._cell(node, entry.get("cell"), "cell"), self._point(entry.get("at", 0)))
+
+    def _winner(self, node: int, cell: int, tap: Any) -> Cut:
+        if self.graph.nodes[node].op.name != "max_pool":
+            raise SplitsError(f"node {self.graph.nodes[node].name} is no max_pool, which has winners")
+        inside = taps_inside(self.graph.nodes[node], cell)
+        if type(tap) is not int or tap not in inside:
+            raise SplitsError(
+                f"tap must be one of {', '.join(map(str, inside))}, which window {cell} reads; got {tap!r:.40}"
+            )
+        return Cut(node, cell, 0.0, tap)
 
     def _relu(self, given: Any) -> int:
         if type(given) is not int or not 0 <= given < len(self.relus):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from torch import Tensor
 from ...graph.graph import Graph
 from ...graph.run import bind_inputs
 from ...op import apply
+from ...ops.elementwise import SIGN
 from ...properties.property import Case
 from ...rounding import ledger
 from ...rounding.arithmetic import Arithmetic
@@ -40,9 +42,12 @@ from ..linear.network import Forward
 from ..linear.relaxations import Lines
 from ..linear.tighten import walk
 from .estimate import Quick, QuickLines, flat
+from .inputs import Boxes
+from .kept import outward
 from .maxima import maxima, quantised
 
 Chosen = tuple[Mapping[int, Tensor], Mapping[int, Tensor], Mapping[int, Tensor]]  # slopes, multipliers, pulls
+FEW_INPUTS, FEW_CELLS = 64, 4096  # where layers are bounded again when an input is cut
 RATE, DECAY = 0.097, 0.97  # of the steps on slopes, which lie in 0..1; multipliers take the same steps
 
 
@@ -68,7 +73,7 @@ def input_ball(case: Case) -> InputBall | None:
     return InputBall(case.ball.norm, torch.from_numpy(outer[0]), outer[1])
 
 
-PARTS = ("limits", "slopes", "multipliers", "left", "pulls")
+PARTS = ("limits", "slopes", "multipliers", "left", "pulls", "known")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +86,7 @@ class Problems:
     multipliers   node -> (boxes, *shape): m, positive for z >= least, negative for z <= most (beta)
     left          maximum -> (boxes, taps, windows): which taps may win
     pulls         maximum -> (boxes, taps, windows): b, not negative, of taps that have lost (maxima.py)
+    known         node -> (boxes, 2, *shape): ends of the inputs after their cuts, and what follows of other nodes
     """
 
     at: int
@@ -90,6 +96,7 @@ class Problems:
     multipliers: Mapping[int, Tensor]
     left: Mapping[int, Tensor]
     pulls: Mapping[int, Tensor]
+    known: Mapping[int, Tensor]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -115,10 +122,17 @@ class Problems:
     def cut(self, z: int, boxes: Tensor, cells: Tensor, point: float, side: int) -> Problems:
         """cells[k] of node z at a point in boxes[k]: what is at most the point (side 0), or at least (side 1)."""
         limits, end = self.limits[z].clone(), 1 - side
-        each = limits.view(len(limits), 2, -1)
+        each = flat(limits, 2)
         nearer = torch.maximum if side else torch.minimum
         each[boxes, end, cells] = nearer(each[boxes, end, cells], each.new_tensor(point))
         return replace(self, limits={**self.limits, z: limits})
+
+    def halved(self, x: int, boxes: Tensor, cells: Tensor, points: Tensor, side: int) -> Problems:
+        """Input cells[k] of boxes[k]: the numbers up to points[k] (side 0), or the float32 numbers after it."""
+        known = self.known[x].clone()
+        new = torch.nextafter(points, torch.full_like(points, torch.inf)) if side else points
+        flat(known, 2)[boxes, 1 - side, cells] = new
+        return replace(self, known={**self.known, x: known})
 
     def allowed(self, z: int) -> Ends:
         """The least and the greatest multiplier of every cell: none where its side is not cut."""
@@ -136,8 +150,13 @@ class Problems:
 
 
 def kinks(layer: Cell) -> tuple[float, ...]:
-    """Where a function may be cut: at its kinks as float32 numbers; a cut beside a kink holds as well."""
+    """Where a function may be cut: at its kinks as float32 numbers; a cut beside a kink holds as well.
+
+    sign is cut at 0, where it is 0: -1 or 0 on one side, 0 or 1 on the other.
+    """
     curve = layer.node.op.curve
+    if layer.node.op is SIGN:
+        return (0.0,)
     points = () if curve is None else (float(np.float32(float(k))) for k in curve.kinks(layer.node.params))
     return tuple(c for c in points if math.isfinite(c))
 
@@ -206,15 +225,62 @@ class Bounder:
         below = {i: m for i, m in self.maxima.items() if i < at}
         left = {i: m.inside.expand(len(rows), *m.inside.shape).clone() for i, m in below.items()}
         pulls = {i: torch.zeros(v.shape) for i, v in left.items()}
-        return Problems(at, rows, limits, slopes, multipliers, left, pulls)
+        known = {} if at != self.output else {i: self._root_ends(i, len(rows)) for i in self.renewed}
+        return Problems(at, rows, limits, slopes, multipliers, left, pulls, known)
+
+    def _root_ends(self, i: int, count: int) -> Tensor:
+        ends = torch.stack([outward(end, side)[0] for end, side in zip(self.state.ends[i], (-1, 1), strict=True)])
+        return ends.expand(count, *ends.shape).clone()
+
+    @cached_property
+    def renewed(self) -> list[int]:
+        """The input, which may be cut, and what is bounded again where it is: of small networks with few inputs."""
+        inputs = [i for i in self.graph.input_positions if i in self.state.layers]
+        if len(inputs) != 1:
+            return []
+        is_small = len(self.state.ends[inputs[0]][0].flatten()) <= FEW_INPUTS
+        cells = sum(len(layer.cells) for layer in self._boxes.narrowed) if is_small else FEW_CELLS + 1
+        return inputs + ([layer.node for layer in self._boxes.narrowed] if cells <= FEW_CELLS else [])
+
+    @cached_property
+    def _boxes(self) -> Boxes:
+        rows = torch.zeros((1, math.prod(self.graph.nodes[self.output].shape)), dtype=torch.float64)
+        return Boxes(self.forward, rows, torch.zeros(1, dtype=torch.float64), [0])
+
+    def renew(self, problems: Problems) -> tuple[Problems, Tensor]:
+        """Problems whose inputs were cut, with every layer bounded again; and which of them hold an execution."""
+        if len(self.renewed) < 2:
+            return problems, torch.ones(len(problems), dtype=torch.bool)
+        layers, count = self._boxes.narrowed, len(problems)
+        x, ends = self.renewed[0], {layer.node: self.ends(problems, layer.node) for layer in self._boxes.narrowed}
+        before = [torch.cat([flat(ends[n.node][k])[:, n.cells] for n in layers], 1) for k in (0, 1)]
+        low, high = (flat(end) for end in self.ends(problems, x))
+        parts = [torch.arange(count)[k : k + self._boxes.batch] for k in range(0, count, self._boxes.batch)]
+        renewed = [self._boxes.bounds(low[k], high[k], (before[0][k], before[1][k])) for k in parts]
+        alive, after = torch.cat([n[2] for n in renewed]), [torch.cat([n[4][k] for n in renewed]) for k in (0, 1)]
+        known = dict(problems.known)
+        for n in layers:
+            new = known[n.node].clone()
+            for k, side in ((0, -1), (1, 1)):
+                flat(new, 2)[:, k, n.cells] = outward(after[k][:, n.columns], side)
+            known[n.node] = new
+        return replace(problems, known=known), alive
 
     # --- rigorous ---------------------------------------------------------------------------------------------------
 
     def ends(self, problems: Problems, z: int) -> Ends:
         """The box of a node that is cut, in every problem."""
         low, high = self.state.ends[z]
-        least, most = problems.limits[z].to(low).unbind(1)
-        return torch.maximum(low, least), torch.minimum(high, most)
+        for part in (problems.limits, problems.known):
+            if z in part:
+                least, most = part[z].to(low).unbind(1)
+                low, high = torch.maximum(low, least), torch.minimum(high, most)
+        return low, high
+
+    def all_ends(self, problems: Problems) -> dict[int, Ends]:
+        """Of every node whose box may be narrower in some problem."""
+        changed = {z for z, v in problems.known.items() if bool((v != self._root_ends(z, 1)).any())}
+        return {z: self.ends(problems, z) for z in {*problems.limits, *changed}}
 
     def left(self, problems: Problems) -> dict[int, Tensor]:
         """Of maxima that are cut: which taps may win, as layers take it."""
@@ -232,7 +298,7 @@ class Bounder:
 
     def _state(self, problems: Problems) -> State:
         """The root's state with the problems' boxes and slopes."""
-        ends = {**self.state.ends, **{z: self.ends(problems, z) for z in problems.limits}}
+        ends = {**self.state.ends, **self.all_ends(problems)}
         state = replace(self.state, ends=ends, kept_lines={}, left=self.left(problems))
         for i, share in problems.slopes.items():
             layer = state.layers[i]
@@ -261,7 +327,11 @@ class Bounder:
             pushed[z] = pushed[z] + m if z in pushed else m
             constant = _down(constant + _down(terms.sum(1) - self.state.own(z) * sizes))
         seeds |= {z: -p.unsqueeze(1) for z, p in pushed.items()}
-        lower: Tensor = backward(self._state(problems), seeds)[:, 0]
+        state = self._state(problems)
+        lower: Tensor = backward(state, seeds)[:, 0]
+        if any(state.fold(i) is not None for i in state.layers):  # slopes were looked for in the network as it is
+            apart = replace(state, folds=dict.fromkeys(state.layers))
+            lower = torch.fmax(lower, backward(apart, seeds)[:, 0])
         lower = torch.where(constant == 0, lower, _down(lower + constant))
         if problems.at != self.output:  # a reference, which the subproblem is about
             return lower
@@ -283,7 +353,7 @@ class Bounder:
 
     def lines(self, problems: Problems) -> QuickLines:
         """What stays fixed while slopes and multipliers are looked for."""
-        return self.quick.lines({z: self.ends(problems, z) for z in problems.limits}, self.bent, self.left(problems))
+        return self.quick.lines(self.all_ends(problems), self.bent, self.left(problems))
 
     def estimate(
         self, problems: Problems, lines: QuickLines, chosen: Chosen | None = None, seen: dict[int, Tensor] | None = None
@@ -303,14 +373,16 @@ class Bounder:
         multipliers = {z: problems.multipliers[z] for z in problems.cut_nodes}
         return dict(problems.slopes), multipliers, {i: problems.pulls[i] for i in self.decided(problems)}
 
-    def optimised(self, problems: Problems, steps: int, targets: Tensor) -> tuple[Problems, Tensor]:
+    def optimised(
+        self, problems: Problems, steps: int, targets: Tensor, decay: float = DECAY
+    ) -> tuple[Problems, Tensor]:
         """Better slopes and multipliers, and their rigorous bounds; stops when every bound reaches its target."""
         lines = self.lines(problems)
         slopes, multipliers, pulls = chosen = tuple(
             {k: v.clone().requires_grad_(True) for k, v in some.items()} for some in self._chosen(problems)
         )
         allowed = {z: problems.allowed(z) for z in multipliers}
-        adam = Adam([v for some in chosen for v in some.values()], RATE, DECAY)
+        adam = Adam([v for some in chosen for v in some.values()], RATE, decay)
         best, kept = torch.full((len(problems),), -torch.inf), problems
         for step in range(steps + 1):
             lower = self.estimate(problems, lines, (slopes, multipliers, pulls))

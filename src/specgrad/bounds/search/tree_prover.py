@@ -8,22 +8,23 @@ proves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import torch
 
+from ...graph.graph import Graph
 from ...proof.batch import MULTIPLIERS, SLOPES, bent
 from ...proof.certificate import Excluded, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
 from ...proof.execution import executions
-from ...proof.numbers import ReplayError
 from ...proof.splits import Excluded as ProvenLeaf
-from ...proof.splits import Leaf, TreeProof, arrays_of, leaves
+from ...proof.splits import Leaf, TreeProof, arrays_of, leaves, taps_inside, taps_of
 from ...proof.tree import Cut, Tree
+from ...proof.walk import BENT
 from ...properties.property import Case, as_float
 from ...scalar import Array
 from ..linear.network import Forward
@@ -47,6 +48,7 @@ class Hint:
     weights: Array
     multipliers: Array
     slopes: Mapping[int, Array] = field(default_factory=dict)
+    pulls: Array = field(default_factory=lambda: NOTHING)
 
 
 class TreeProver:
@@ -76,8 +78,6 @@ class TreeProver:
 
         An OpenLeafError names the worst leaf of the tree as it was given, where the proof does not come to an end.
         """
-        if any(cut is not None and cut.tap is not None for cut in tree.cuts):
-            raise ReplayError("the search divided by winners of a maximum, and certificates have no such cuts")
         hints: dict[int, Hint] = {}
         tree, proven, anew = deepcopy(tree), dict[int, tuple[Fraction, ...] | None](), set[int]()
         worst: OpenLeafError | None = None
@@ -111,6 +111,36 @@ class TreeProver:
         whole = self._whole(tree, range(len(tree.cuts)), hints, anew, set(tree.leaves()))
         return whole, self._said([proven[part] for part, cut in tree.preorder() if cut is None])
 
+    def one_leaf(self, deadline: Callable[[], None]) -> Iterator[tuple[list[int], TreeProof, list[Excluded]]]:
+        """Proofs on the whole box of the alternatives that have one: by the checker's own slopes, then by better ones.
+
+        In whole numbers, which are many times as fast as rationals.
+        """
+        deep = behind_bends(self.graph)
+        if not deep:  # one way back per alternative: rationals are as fast
+            return
+        (leaf,) = leaves(self.graph, *self.box, TreeProof(*arrays_of(Tree()), NOTHING))
+        roots, left = roots_of(self.graph, self.box, self.arithmetic, deadline), list(range(len(self.rows)))
+        for optimised in (False, True):
+            (hint,) = self._cut_hints(b"", [leaf]) if optimised else self._hints([leaf])
+            proof = replace(self._whole(Tree(), [0], {0: hint}, (), ()), narrow=False, tighten=deep)
+            given = self.graph, self.box, proof, self.rows, self.arithmetic, deadline
+            (each,) = proven_leaves(*given, roots=roots)
+            margins = each.margins or ()
+            good = [k for k in left if margins and margins[k] > 0]
+            if good:
+                said = self._said([each.margins])
+                yield [self.numbers[k] for k in good], self._of(proof, good), [said[k] for k in good]
+            if not (left := [k for k in left if k not in good]):
+                return
+
+    def _of(self, proof: TreeProof, some: Sequence[int]) -> TreeProof:
+        """What a proof of one leaf says of some alternatives."""
+        owner = [k for k, (_, limits) in enumerate(self.rows) for _ in limits]
+        columns = [n for n, k in enumerate(owner) if k in some]
+        slopes = {i: s[:, list(some)] for i, s in proof.slopes.items()}
+        return replace(proof, weights=proof.weights[:, columns], slopes=slopes)
+
     def _error(self, each: ProvenLeaf) -> OpenLeafError:
         assert each.margins is not None
         least = min(each.margins)
@@ -128,8 +158,9 @@ class TreeProver:
     ) -> TreeProof:
         """A tree with what is known of its leaves, which have other names; enters hints for those asked about."""
         arrays = arrays_of(tree)
+        bare = TreeProof(*arrays, NOTHING, taps=taps_of(tree))
         parts = [part for part, cut in tree.preorder() if cut is None]
-        every = dict(zip(parts, leaves(self.graph, *self.box, TreeProof(*arrays, NOTHING)), strict=True))
+        every = dict(zip(parts, leaves(self.graph, *self.box, bare), strict=True))
         fresh = [part for part in parts if names[part] in asked and names[part] not in hints]
         for k in range(0, len(fresh), self.boxes.batch):
             some = fresh[k : k + self.boxes.batch]
@@ -147,12 +178,17 @@ class TreeProver:
             np.array([number for number, _ in changed], np.int32),
             {i: np.stack([slopes.get(i, self._none(i)) for _, slopes in changed]).astype(np.int16) for i in relus},
             np.array([number for number, (part, _) in enumerate(tree.preorder()) if names[part] in anew], np.int32),
+            taps_of(tree),
+            np.concatenate([hint.pulls.ravel() for _, hint in mine]).astype(np.int32),
         )
 
     def _blank(self, leaf: Leaf) -> Hint:
         """Of a leaf that nobody asks about."""
         weights = np.ones(sum(len(limits) for _, limits in self.rows), np.int64)
-        return Hint(weights, np.zeros((len(self.rows), len(leaf.sides(self.graph))), np.int64))
+        none = (
+            np.zeros((len(self.rows), n), np.int64) for n in (len(leaf.sides(self.graph)), len(leaf.losers(self.graph)))
+        )
+        return Hint(weights, next(none), pulls=next(none))
 
     def _none(self, relu: int) -> Array:
         """Slopes of a relu that is settled on a leaf's box."""
@@ -161,8 +197,8 @@ class TreeProver:
     def _hints(self, some: Sequence[Leaf]) -> list[Hint]:
         """What the float bounds know of leaves."""
         sides = [leaf.sides(self.graph) for leaf in some]
-        plain = [n for n, cuts in enumerate(sides) if not cuts]
-        cut = [n for n, cuts in enumerate(sides) if cuts]
+        cut = [n for n, leaf in enumerate(some) if sides[n] or leaf.winners()]
+        plain = sorted({*range(len(some))} - {*cut})
         hints: dict[int, Hint] = {}
         if plain:
             weights = self._weights([some[n] for n in plain])
@@ -173,28 +209,32 @@ class TreeProver:
         for n in cut:
             boxes.setdefault(some[n].low.tobytes() + some[n].high.tobytes(), []).append(n)
         for key, mine in boxes.items():
-            made = self._cut_hints(key, some[mine[0]], [sides[n] for n in mine])
+            made = self._cut_hints(key, [some[n] for n in mine])
             hints |= zip(mine, made, strict=True)
         return [hints[n] for n in range(len(some))]
 
-    def _cut_hints(self, key: bytes, leaf: Leaf, sides: Sequence[Sequence[tuple[Cut, int]]]) -> list[Hint]:
+    def _cut_hints(self, key: bytes, some: Sequence[Leaf]) -> list[Hint]:
         """Slopes and multipliers of leaves of one box of inputs, for the row that is nearest to excluding there."""
         if key not in self._bounders:
-            self._bounders = {key: self._bounder(leaf)}
+            self._bounders = {key: self._bounder(some[0])}
         bounder, chosen = self._bounders[key]
         each = torch.from_numpy(
             np.stack([rows[n] for (rows, _), n in zip(self.rows, chosen, strict=True)]).astype(float)
         )
         limits = [as_float(limits[n]) for (_, limits), n in zip(self.rows, chosen, strict=True)]
         count = len(self.rows)
-        problems = bounder.start(each.repeat(len(sides), 1))
-        for n, cuts in enumerate(sides):
-            for cut, side in cuts:
-                if cut.tap is None and cut.node in problems.limits:
-                    boxes = torch.arange(n * count, (n + 1) * count)
-                    problems = problems.cut(cut.node, boxes, torch.full_like(boxes, cut.cell), cut.at, side)
-        problems, _ = bounder.optimised(problems, STEPS, torch.tensor(limits * len(sides), dtype=torch.float64))
-        return [self._cut_hint(problems, n * count, cuts, chosen) for n, cuts in enumerate(sides)]
+        problems = bounder.start(each.repeat(len(some), 1))
+        for n, leaf in enumerate(some):
+            boxes = torch.arange(n * count, (n + 1) * count)
+            for cut, side in leaf.path():
+                cells = torch.full_like(boxes, cut.cell)
+                if cut.tap is not None and cut.node in problems.left:
+                    lost = torch.arange(problems.left[cut.node].shape[1]) == cut.tap
+                    problems = problems.without(cut.node, boxes, cells, lost if side else ~lost)
+                elif cut.tap is None and cut.node in problems.limits:
+                    problems = problems.cut(cut.node, boxes, cells, cut.at, side)
+        problems, _ = bounder.optimised(problems, STEPS, torch.tensor(limits * len(some), dtype=torch.float64))
+        return [self._cut_hint(problems, n * count, leaf, chosen) for n, leaf in enumerate(some)]
 
     def _bounder(self, leaf: Leaf) -> tuple[Bounder, list[int]]:
         """Float bounds on a leaf's box, and the row of every alternative that is nearest to excluding it there."""
@@ -208,8 +248,8 @@ class TreeProver:
             chosen.append(int(np.argmax(margins)))
         return Bounder(forward), chosen
 
-    def _cut_hint(self, problems: Problems, at: int, cuts: Sequence[tuple[Cut, int]], chosen: Sequence[int]) -> Hint:
-        mine = slice(at, at + len(self.rows))
+    def _cut_hint(self, problems: Problems, at: int, leaf: Leaf, chosen: Sequence[int]) -> Hint:
+        mine, cuts = slice(at, at + len(self.rows)), leaf.sides(self.graph)
         weights = [np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in zip(self.rows, chosen, strict=True)]
         pulls = np.zeros((len(self.rows), len(cuts)), np.int64)
         for k, (cut, side) in enumerate(cuts):
@@ -217,14 +257,23 @@ class TreeProver:
             later = any(c == cut and s == side for c, s in cuts[k + 1 :])
             if limits is not None and not later and limits[at].flatten(1)[1 - side, cut.cell] == cut.at:
                 m = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double()
-                b = (m if side else -m).clamp(min=0).numpy()
-                pulls[:, k] = np.minimum(np.rint(b * 2.0**MULTIPLIERS), np.iinfo(np.int32).max).astype(np.int64)
+                pulls[:, k] = _places(m if side else -m)
         slopes = {
             i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPES).astype(np.int64)
             for i, s in problems.slopes.items()
             if self.graph.nodes[i].op.name == "relu"
         }
-        return Hint(np.concatenate(weights), pulls, slopes)
+        return Hint(np.concatenate(weights), pulls, slopes, self._lost(problems, mine, leaf))
+
+    def _lost(self, problems: Problems, mine: slice, leaf: Leaf) -> Array:
+        """Multipliers of taps that lose, at the last cut that says so."""
+        losers = leaf.losers(self.graph)
+        pulls = np.zeros((len(self.rows), len(losers)), np.int64)
+        for k, (cut, t) in enumerate(losers):
+            if cut.node in problems.pulls and (cut, t) not in losers[k + 1 :]:
+                inside = {place: tap for tap, place in taps_inside(self.graph.nodes[cut.node], cut.cell).items()}
+                pulls[:, k] = _places(problems.pulls[cut.node][mine, inside[t], cut.cell])
+        return pulls
 
     def _weights(self, some: Sequence[Leaf]) -> Array:
         """Per leaf and row: one row where that excludes its alternative, several together elsewhere."""
@@ -244,7 +293,11 @@ class TreeProver:
         return weights
 
     def _refine(self, tree: Tree, open_: Sequence[tuple[int, Leaf]]) -> None:
-        """Cut every open leaf across the input that promises most."""
+        """Cut every open leaf by who wins a window that is cut already, or across the input that promises most."""
+        for part, leaf in open_:
+            if (winner := undecided(self.graph, leaf)) is not None:
+                tree.divide(part, winner)
+        open_ = [(part, leaf) for part, leaf in open_ if part not in tree.firsts]
         for k in range(0, len(open_), self.boxes.batch):
             some = open_[k : k + self.boxes.batch]
             low, high = _tensors([leaf for _, leaf in some])
@@ -304,6 +357,31 @@ def _common(tree: Tree, parts: Collection[int]) -> set[int]:
             way.append(tree.parents[way[-1]])
         ways.setdefault(way[min(NEAR, len(way) - 1)], []).append(way[::-1])
     return {max(set.intersection(*map(set, several)), key=several[0].index) for several in ways.values()}
+
+
+def undecided(graph: Graph, leaf: Leaf) -> Cut | None:
+    """By the first tap that may win a window of which another has lost: the search's lines have gaps between taps."""
+    left: dict[tuple[int, int], set[int]] = {}
+    for cut, side in leaf.winners():
+        taps = left.setdefault((cut.node, cut.cell), set(taps_inside(graph.nodes[cut.node], cut.cell)))
+        taps &= taps - {cut.tap} if side and cut.tap is not None else {cut.tap}
+    place = next((place for place, taps in left.items() if len(taps) > 1), None)
+    return None if place is None else Cut(*place, 0.0, min(left[place]))
+
+
+def _places(b: torch.Tensor) -> Array:
+    """Multipliers as a file has them: whole, not negative."""
+    most = np.iinfo(np.int32).max
+    return np.minimum(np.rint(b.double().clamp(min=0).numpy() * 2.0**MULTIPLIERS), most).astype(np.int64)
+
+
+def behind_bends(graph: Graph) -> tuple[int, ...]:
+    """What bends reads and another bend feeds: of the rest, intervals are as good as backward bounds on a whole box."""
+    behind: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        if node.op.name in BENT or behind & set(node.operands()):
+            behind.add(i)
+    return tuple(i for i in bent(graph) if i in behind)
 
 
 def _can_be_cut(leaf: Leaf) -> bool:
