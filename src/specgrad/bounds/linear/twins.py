@@ -6,7 +6,9 @@ Where z_j = s*z_i but for rounding, s = 1 or -1, relu(z_j) is relu(z_i), or relu
 
 has one relu left to relax: abs(z) and the sum x = relu(x) - relu(-x) lose nothing to it. Cells are computed apart, so
 both have errors of their own: references z_i = w.x + e_i and z_j = s*w.x + e_j with abs(e) <= E give
-abs(z_j - s*z_i) <= E_i + E_j, and relu moves by no more than what it reads.
+abs(z_j - s*z_i) <= E_i + E_j, and relu moves by no more than what it reads. With t = w.x itself in the linear term,
+
+    a_j*relu(z_j) >= a_j*relu(-t) - abs(a_j)*E_j >= a_j*(relu(z_i) - t) - abs(a_j)*(E_i + E_j).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ...rounding.ledger import SUMS
 from .layers import Ends, Layer, Linear
 
 MOST = 1 << 22  # weights of a layer that is looked through
@@ -105,7 +108,7 @@ class Fold(NamedTuple):
     """How objectives of one relu are taken together.
 
     apart   per pair: what may lie between z_gone and sign*z_kept
-    price   per cell, (1, *shape): what abs(a) costs: being taken for another, the linear term's errors, our roundings
+    price   per cell, (1, *shape): what abs(a) costs: being taken for another, and our roundings
     """
 
     twins: Twins
@@ -135,15 +138,15 @@ class Fold(NamedTuple):
 
 
 def fold_of(state: Network, i: int, twins: Twins) -> Fold:
-    """The source is reached through lines, which pay for `bent` alone: `linear` is paid for here."""
+    """The source is reached through lines, which pay for `bent` alone; `linear` is of what has no error."""
     kept, gone, _ = twins
     source = state.layers[i].sources[0]
     charge, size = state.charge(source).flatten(), state.sizes[source].flatten()
     own = 4 * (state.own(i) + state.own(source)) * size  # sums of as many terms as there are cells, twice
-    apart = 2 * (charge[kept] + charge[gone])
+    apart = (charge[kept] + charge[gone]) * SUMS
     price = torch.zeros_like(charge)
     price[kept] = own[kept]
-    price[gone] = 2 * charge[kept] + apart + own[kept]
+    price[gone] = apart + own[kept]
     return Fold(twins, apart, price.reshape(state.sizes[source].shape))
 
 
