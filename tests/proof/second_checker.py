@@ -1,4 +1,4 @@
-"""A second checker of certificates, written from docs/reference/certificate.md alone: slow, exact, no line of ours.
+"""A second checker of certificates, begun from docs/reference/certificate.md alone: slow, exact, no line of ours.
 
     python tests/proof/second_checker.py net.json certificate.json
 

@@ -107,7 +107,8 @@ def compared(seeds: range, folder: Path) -> Counter[str]:
             ours = "valid"
         except ReplayError:
             ours = "refused"
-        if ours == "valid" and isinstance(said := margins(net, text, packed, OWN), str):
+        said = margins(net, text, packed, OWN) if ours == "valid" else ""
+        if ours == "valid" and isinstance(said, str) and "the entries" not in said:  # it has no winners
             ends[f"alarm: {seed}: {said}"] += 1
         ends[ours] += 1
     return ends
