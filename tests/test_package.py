@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BUILD = "import sys, hatchling.build as b; print(b.build_wheel(sys.argv[1]), b.build_sdist(sys.argv[1]))"
 HIDDEN = re.compile(
-    r"__pycache__|\.(?:pyc|so|onnx|egg-info)\b|/\.(?!ci/|github/|gitignore|pre-commit)|/(?:\.venv|dist|out)/"
+    r"__pycache__|\.(?:pyc|so|egg-info)\b|(?<!/keras/same|keras/depth|/keras/flat)\.onnx\b|/\.(?!ci/|github/|gitignore|pre-commit)|/(?:\.venv|dist|out)/"
 )
 
 

@@ -63,7 +63,6 @@ def least(graph: sg.Graph, cells: int, runs: int = 800) -> Fraction:
     return min(found)
 
 
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_execution_that_multiplies_out_is_below_what_holds(name: str) -> None:
     cells, network = NETWORKS[name]

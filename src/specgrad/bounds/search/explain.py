@@ -94,7 +94,7 @@ def _values(root: Forward, inside: int, corner: Tensor) -> dict[int, Tensor]:
     given = {inside: corner.numpy().reshape(root.graph.nodes[inside].shape)}
 
     def seen(node: Any, value: Any) -> None:
-        values[numbers[id(node)]] = torch.from_numpy(np.asarray(value, dtype=float))
+        values[numbers[id(node)]] = torch.from_numpy(np.array(value, dtype=float))
 
     evaluate(root.graph, given, seen)
     return values
