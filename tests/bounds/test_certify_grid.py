@@ -297,7 +297,7 @@ def test_bounds_that_are_too_high_are_seen(monkeypatch: pytest.MonkeyPatch) -> N
 def test_inputs_that_cannot_be_cut_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A box of one input is not settled because it has no halves."""
     original = inputs.Split
-    planted = lambda x, settled, *rest, stuck=False: original(x, settled or stuck, *rest, stuck=stuck)  # noqa: E731
+    planted = lambda x, settled, *rest, stuck=False: original(x, settled or stuck, *rest, stuck=stuck)
     monkeypatch.setattr(inputs, "Split", planted)
     with pytest.raises(AssertionError):
         sum(len(examined(seed)) for seed in range(60))
