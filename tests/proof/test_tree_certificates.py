@@ -44,6 +44,23 @@ def test_what_needs_splits_has_a_certificate(seed: int) -> None:
             assert sum(c * v for c, v in zip(row, y, strict=True)) - limit >= a.margin > 0
 
 
+def test_an_output_without_axes_has_a_certificate() -> None:
+    """NumPy makes a bare number of an array of rank 0."""
+    weights = [[1, 1], [1, -1], [-1, 2]]
+    graph = sg.trace(lambda x: sg.sum(sg.max_pool(sg.linear(np.float32(weights), None, x), (2,), stride=1)), (2,))
+    assert graph.nodes[-1].shape == ()
+    limit = Fraction(-7, 10)
+    box = (Fraction(-1),) * 2, (Fraction(1),) * 2
+    statement = Property(2, 1, (Case(*box, (Alternative(np.array([[1.0]]), (limit,)),)),))
+    (proof,) = check(prove(graph, statement), graph, statement).cases[0].alternatives
+    assert proof.leaves > 1
+    rng = Random(0)
+    for _ in range(500):
+        x = [Fraction(rng.uniform(-1, 1)) for _ in range(2)]
+        a, b, c = (sum(w * v for w, v in zip(row, x, strict=True)) for row in weights)
+        assert max(a, b) + max(b, c) - limit >= proof.margin > 0
+
+
 def test_a_tree_may_be_cut_further_by_the_prover() -> None:
     graph, statement, _ = proven(0)
     whole = ((((0, 1), Tree()),),)  # one leaf, which is not enough

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..scalar import Array
-from .numbers import ReplayError
+from .numbers import ReplayError, cells
 
 COEFFICIENT, COLUMN, CELLS = 26, 34, 36  # bits: see above
 MOST = 60  # bits of a bound
@@ -45,12 +45,14 @@ def halved(a: Array, times: Array) -> Array:
 
 def nearest(x: Array, places: int) -> Array:
     """Rationals times 2**places, to the nearest whole number; 62 bits must hold them."""
-    return _int64([((_lifted(v, places) * 2 + _floor(v, places)) // (2 * _floor(v, places))) for v in x.flat], x.shape)
+    return _int64(
+        [((_lifted(v, places) * 2 + _floor(v, places)) // (2 * _floor(v, places))) for v in cells(x).flat], np.shape(x)
+    )
 
 
 def upward(x: Array, places: int) -> Array:
     """Rationals times 2**places, to the next whole number not below."""
-    return _int64([-(-_lifted(v, places) // _floor(v, places)) for v in x.flat], x.shape)
+    return _int64([-(-_lifted(v, places) // _floor(v, places)) for v in cells(x).flat], np.shape(x))
 
 
 def _lifted(v: Any, places: int) -> int:
