@@ -189,7 +189,7 @@ UNKNOWN = _object(
     "unknown after a search: how far it came, and what would help",
     problems=_count("sub-problems that were bounded"),
     rate=_number("of them per second"),
-    settled=_or_null(_number(""), "the share of the question that is settled, each cut halving it"),
+    settled=_or_null(_number(""), "the share of the box of inputs that is settled; null: not known"),
     seconds_more=_or_null(_number(""), "if what is left is like what is settled; null: nobody can say"),
     margin=_or_null(_number(""), "of the open part that is farthest from proven: not above 0"),
     box=_list(

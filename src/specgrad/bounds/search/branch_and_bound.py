@@ -15,7 +15,6 @@ from ..linear.network import Forward
 from .cuts import Axis, choices
 from .estimate import QuickLines
 from .subproblems import Bounder, Problems
-from .unknown import share_of
 
 Progress = Callable[[str, int, int], None]
 BATCH, FIRST_STEPS, STEPS = 64, 40, 15
@@ -133,7 +132,6 @@ class Outcome:
 
     trees   how every row's executions were divided
     worst   per row: the number of the open part whose margin is least, and that margin; None where none is open
-    share   of all rows' executions that is settled, each cut halving it
     """
 
     bounds: Tensor
@@ -141,7 +139,6 @@ class Outcome:
     settled: bool
     trees: list[Tree]
     worst: list[tuple[int, float] | None]
-    share: float = 0.0
 
 
 def branch(
@@ -202,8 +199,7 @@ def branch(
     left = Open.joined([todo, stuck])
     least = proven.scatter_reduce(0, left.row, left.bounds, "amin")
     worst = [_worst(left, k, float(targets[k])) for k in range(len(rows))]
-    share = 1 - sum(share_of(tree, left.part[left.row == k].tolist()) for k, tree in enumerate(trees)) / len(trees)
-    return Outcome(torch.maximum(first, least), count, not len(left.row), trees, worst, share)
+    return Outcome(torch.maximum(first, least), count, not len(left.row), trees, worst)
 
 
 @dataclass(frozen=True, eq=False)

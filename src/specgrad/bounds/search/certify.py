@@ -287,13 +287,14 @@ class _Run:
 
     def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> Verdict:
         """Where inputs are few they alone are split; elsewhere kinks and winners, and inputs where none is left."""
-        start, count, settled, share, alone = time.monotonic(), 0, False, 0.0, False
+        start, count, settled, alone = time.monotonic(), 0, False, False
+        share: float | None = None  # halves of a box are halves; sides of a kink are as large as they are
         worst: OpenPart | None = None
         trees: list[tuple[tuple[int, ...], Tree]] = []
         counterexample: Counterexample | None = None
         if len(case.low) > FEW_INPUTS:
             outcome = self._search(root, rows)
-            count, settled, share = outcome.problems, outcome.settled, outcome.share
+            count, settled = outcome.problems, outcome.settled
             worst = _open_part(case, outcome, self.graph.input_positions[0])
             trees = [((k,), tree) for k, tree in zip(open_, outcome.trees, strict=True)]
             for k, bound, (_, limit) in zip(open_, outcome.bounds.tolist(), rows, strict=True):

@@ -18,7 +18,6 @@ from .branch_and_bound import FIRST_STEPS, Outcome, Progress, branch
 from .folded import Better, Folded, Objectives, can_fold
 from .folded_bounds import FoldedBounds
 from .subproblems import Bounder
-from .unknown import share_of
 
 STEPS, TRIED = 6, 8
 NUMBERS, FEWEST, MOST = 1 << 20, 64, 2048  # numbers of a batch that caches like; problems of a batch
@@ -129,9 +128,7 @@ class _Search:
         left = Open.joined([root.take(slice(0, 0)), *todo.parts, *stuck])
         bounds = torch.where(torch.isin(torch.arange(len(first)), left.row), first, self.proven)
         worst = [self._worst(left.take(left.row == k), k) for k in range(len(first))]
-        open_share = sum(share_of(tree, left.part[left.row == k].tolist()) for k, tree in enumerate(self.trees))
-        share = 1 - open_share / len(self.trees)
-        return Outcome(torch.maximum(first, bounds), count, not len(left), self.trees, worst, share)
+        return Outcome(torch.maximum(first, bounds), count, not len(left), self.trees, worst)
 
     def _root(self) -> Open:
         shape, folded = (len(self.rows), self.folded.count), self.folded

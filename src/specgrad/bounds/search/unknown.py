@@ -19,7 +19,7 @@ class Unknown:
     """Where a search ended.
 
     problems  sub-problems that were bounded; seconds that it took
-    settled   the share of the question that is settled, each cut halving it; None: not known
+    settled   the share of the box of inputs that is settled; None: not known, as where kinks are cut
     part      the open part whose margin is least
     inside    the node that is the input, in cuts of that part
     rounding  whether its bound would do if nothing were rounded
