@@ -3,7 +3,6 @@
     python benchmarks/families.py --seconds 60                  # all, into families.jsonl; goes on where it ended
     python benchmarks/families.py acasxu cersyve --seconds 60 --again
     python benchmarks/families.py --here --seconds 10           # in this process, seconds of CPU: on a shared machine
-    python benchmarks/families.py verivital --certificates      # one for whatever linear bounds prove, checked
     python benchmarks/families.py --speed                       # boxes per second one by one and in batches: splits.py
     python tools/make_families.py                               # docs/guide/families.md from the record
 
@@ -21,7 +20,6 @@ import json
 import os
 import resource
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -129,7 +127,6 @@ def run_here(instance: Instance, seconds: float) -> dict[str, Any]:
     try:
         signal.setitimer(signal.ITIMER_PROF, 5 + 1.1 * seconds)
         verdict = certify_query(instance.files[1], {"N": str(instance.files[0])}, seconds=seconds)
-        signal.setitimer(signal.ITIMER_PROF, 0)
         text, reason = vnncomp_text(verdict, instance.files[1]), verdict.reason
     except SpecgradError as error:
         text, reason = "refused\n", str(error)
@@ -200,33 +197,6 @@ def run(families: list[str], seconds: float, path: Path, again: bool, here: bool
     return not any(map(is_wrong, rows))
 
 
-def certificates(families: list[str], execution: str) -> None:
-    """Write a certificate for every instance, in memory; how many the checker accepts, and its time."""
-    from specgrad.bounds.search.certify import graph_and_property
-    from specgrad.bounds.search.prover import certificate
-    from specgrad.proof.certificate import check
-    from specgrad.proof.numbers import ReplayError
-    from specgrad.rounding import Arithmetic
-
-    times, sizes, chosen = [], [0], [i for i in instances(families) if i.files is not None]
-    for instance in chosen:
-        assert instance.files is not None
-        graph, question = graph_and_property(*instance.files)
-        text, arrays = certificate(graph, question, Arithmetic(execution=execution))
-        start = time.perf_counter()
-        try:
-            check(text, arrays, graph, question)
-        except ReplayError as error:
-            print(f"{instance.network:20s} {instance.property:20s} no certificate: {error}", flush=True)
-            continue
-        times.append(time.perf_counter() - start)
-        sizes.append(len(text) + len(arrays))
-    count = f"{len(times)} certificates of {len(chosen)} instances"
-    print(f"{count}, float32 {execution}, {max(sizes) / 2**20:.1f} MiB at most")
-    if times:
-        print(f"checked in {statistics.median(times):.2f} s (median), {max(times):.2f} s (most)")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", help="default: all")
@@ -234,16 +204,12 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--again", action="store_true", help="run what is recorded too")
     parser.add_argument("--here", action="store_true", help="in this process, by its CPU time")
-    parser.add_argument("--certificates", action="store_true")
-    parser.add_argument("--execution", choices=("fused", "node"), default="fused", help="of --certificates")
     parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
     if options.speed:
         import splits
 
         splits.main()
-    elif options.certificates:
-        certificates(options.families, options.execution)
     elif not run(options.families, options.seconds, options.record, options.again, options.here):
         sys.exit(1)
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 
-from families import instances
 from specgrad.bounds.search.branch_and_bound import branch, narrowed
-from specgrad.bounds.search.certify import _Run, _tensors
+from specgrad.bounds.search.certify import _tensors
 from specgrad.bounds.search.folded_search import _Search
-from specgrad.bounds.search.question import question_of
+from splits import prepared
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from pace import slower
@@ -28,13 +27,9 @@ CHOSEN = (("oval21", "wide_kw-img4720"), ("oval21", "deep_kw-img5533"), ("safenl
 SIZES = ((1, 60), (8, 300), (64, 1000), (4096, 2000))  # problems at once, and of each search
 
 
-def prepared(family: str, statement: str) -> tuple[Any, Any, Any]:
+def narrow(family: str, statement: str) -> tuple[Any, Any, Any]:
     """What relu splits begin with: narrowed boxes, open rows and their targets."""
-    chosen = next(i for i in instances([family]) if i.files and statement in i.property)
-    assert chosen.files is not None
-    asked = question_of(*map(str, chosen.files), low=None, high=None, norm="inf", shape=None)
-    run = _Run(asked, time.monotonic() + 3600, None)
-    _, margins, nearest, root, _ = run._bounded(asked.stated.cases[0])
+    _, _, margins, nearest, root = prepared(family, "", statement)
     rows, targets = _tensors([nearest[k] for k, margin in enumerate(margins) if not margin > 0])
     return narrowed(root, time.monotonic() + 3600), rows, targets
 
@@ -42,7 +37,7 @@ def prepared(family: str, statement: str) -> tuple[Any, Any, Any]:
 def main() -> None:
     torch.set_num_threads(1)
     for name in CHOSEN:
-        bounder, rows, targets = prepared(*name)
+        bounder, rows, targets = narrow(*name)
         with torch.no_grad():
             folded = _Search(bounder, rows, targets).folded
         cells = sum(bounder.state.ends[z][0].numel() for _, z, _ in folded.relus)

@@ -28,14 +28,13 @@ CHOSEN = (("acasxu", "4_8", "prop_1"), ("linearizenn", "AllInOne_30_30", ""), ("
 CACHED = ("pull", "factors", "constant", "thin", "matrix", "convolution", "in_single")
 
 
-def prepared(family: str, network: str, statement: str) -> tuple[Any, Any, Any]:
-    """A run, the case that its linear bounds leave open, and their walk."""
+def prepared(family: str, network: str, statement: str) -> tuple[Any, ...]:
+    """A run, and what its linear bounds of the first case leave open: the case, margins, nearest rows, their walk."""
     chosen = next(i for i in instances([family]) if i.files and network in i.network and statement in i.property)
     assert chosen.files is not None
     asked = question_of(*map(str, chosen.files), low=None, high=None, norm="inf", shape=None)
     run = _Run(asked, time.monotonic() + 3600, None)
-    case, _, _, root, _ = run._bounded(asked.stated.cases[0])
-    return run, case, root
+    return run, *run._bounded(asked.stated.cases[0])[:4]
 
 
 def batched(run: Any, case: Any, root: Any, seconds: float) -> None:
@@ -121,9 +120,9 @@ def precisions(run: Any, case: Any, root: Any, seconds: float) -> None:
 def main(seconds: float = 8.0) -> None:
     for name in CHOSEN:
         print(" ".join(name).strip(), flush=True)
-        prepared_run = prepared(*name)
-        batched(*prepared_run, seconds)
-        precisions(*prepared_run, seconds)
+        run, case, _, _, root = prepared(*name)
+        batched(run, case, root, seconds)
+        precisions(run, case, root, seconds)
 
 
 if __name__ == "__main__":

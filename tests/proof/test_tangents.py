@@ -154,8 +154,8 @@ def heights_rounded_up(m: pytest.MonkeyPatch) -> None:
 
 
 def ends_rounded_inward(m: pytest.MonkeyPatch) -> None:
-    right = tangents._down
-    m.setattr(tangents, "_down", lambda x, places: -right(-x, places))
+    right = tangents.down
+    m.setattr(tangents, "down", lambda x, places: -right(-x, places))
 
 
 def one_side_for_both(m: pytest.MonkeyPatch) -> None:

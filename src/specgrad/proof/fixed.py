@@ -45,22 +45,17 @@ def halved(a: Array, times: Array) -> Array:
 
 def nearest(x: Array, places: int) -> Array:
     """Rationals times 2**places, to the nearest whole number; 62 bits must hold them."""
-    return _int64(
-        [((_lifted(v, places) * 2 + _floor(v, places)) // (2 * _floor(v, places))) for v in cells(x).flat], np.shape(x)
-    )
+    return _int64([(down(v, places + 1) + 1) // 2 for v in cells(x).flat], np.shape(x))
 
 
 def upward(x: Array, places: int) -> Array:
     """Rationals times 2**places, to the next whole number not below."""
-    return _int64([-(-_lifted(v, places) // _floor(v, places)) for v in cells(x).flat], np.shape(x))
+    return _int64([-down(-v, places) for v in cells(x).flat], np.shape(x))
 
 
-def _lifted(v: Any, places: int) -> int:
-    return int(v.p) << max(0, places)
-
-
-def _floor(v: Any, places: int) -> int:
-    return int(v.q) << max(0, -places)
+def down(v: Any, places: int) -> int:
+    """A rational times 2**places, to the next whole number not above."""
+    return (int(v.p) << max(0, places)) // (int(v.q) << max(0, -places))
 
 
 def _int64(cells: list[int], shape: tuple[int, ...]) -> Array:

@@ -26,7 +26,7 @@ from ..graph.graph import Node
 from ..scalar import Array
 from .bends import taken
 from .curves import Curve, of, steepest
-from .fixed import MOST, Bound, Coefficients, moved, shortened
+from .fixed import MOST, Bound, Coefficients, down, moved, shortened
 from .numbers import ReplayError, rational
 
 GRID = 12  # binary places of the grid's points, or as many as cells and numbers ask for
@@ -96,7 +96,7 @@ class Table:
         self.lowest = LOWEST.get(node.op.name)
         self._values: dict[int, tuple[int, int]] = {}
         self._slopes: list[dict[int, tuple[int, int]]] = [{} for _ in self.f.signs]
-        self.bends = [(_down(b, grid), -_down(-b, grid), _ends(self.f.value(b), places)) for b in self.f.bends]
+        self.bends = [(down(b, grid), -down(-b, grid), _ends(self.f.value(b), places)) for b in self.f.bends]
 
     @staticmethod
     def on(node: Node, low: Array, high: Array, read: int, places: int) -> Table:
@@ -132,14 +132,10 @@ def _looked_up(
 
 def _ends(given: tuple[Any, Any], places: int) -> tuple[int, int]:
     """Rationals times 2**places, rounded outward."""
-    low, high = _down(given[0], places), -_down(-given[1], places)
+    low, high = down(given[0], places), -down(-given[1], places)
     if low <= -(1 << MOST) or high >= 1 << MOST:
         raise ReplayError("a function is too large for lines on leaves")
     return low, high
-
-
-def _down(x: Any, places: int) -> int:
-    return (int(x.p) << max(0, places)) // (int(x.q) << max(0, -places))
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -150,10 +146,10 @@ def curve_lines(table: Table, low: Array, high: Array, read: int, least: Array, 
 
     least, most   (cells), over the node's places: ends that f has in any case
     """
-    down = read - table.grid
-    first, last = np.minimum(low, high) >> down, -(-np.maximum(low, high) >> down)
-    below, flat = _Side(table, 1, first, last).best(down, least, most)
-    above, roof = _Side(table, -1, first, last).best(down, -most, -least)
+    shift = read - table.grid
+    first, last = np.minimum(low, high) >> shift, -(-np.maximum(low, high) >> shift)
+    below, flat = _Side(table, 1, first, last).best(shift, least, most)
+    above, roof = _Side(table, -1, first, last).best(shift, -most, -least)
     above = Lines(-above.slope, above.point, -above.height)
     return CurveLines(below, above, flat, -roof, table.slopes)
 
@@ -182,14 +178,14 @@ class _Side:
         low, high = self.table.derivatives(j, self.convex)
         return (low, high) if self.sign > 0 else (-high, -low)
 
-    def best(self, down: int, least: Array, most: Array) -> tuple[Lines, Array]:
+    def best(self, shift: int, least: Array, most: Array) -> tuple[Lines, Array]:
         """The line that is highest at the middle, and the highest one without a slope."""
         slope = np.zeros_like(self.first)
         flat = height = np.maximum(self.height(slope, self._bottom()), least)
         for s, t in self._tries():
             h = self.height(s, t)
             slope, height = np.where(h > height, s, slope), np.maximum(h, height)
-        return Lines(slope, self.middle << down, np.minimum(height, most)), flat
+        return Lines(slope, self.middle << shift, np.minimum(height, most)), flat
 
     def height(self, s: Array, t: Array | None) -> Array:
         """h of the line s*(x - middle) + h, by the rule at the top of this file; t: a point of the convex piece."""
@@ -217,7 +213,7 @@ class _Side:
         if self.convex is None:
             return None
         if self.table.lowest is not None:
-            return self._clipped(np.full_like(self.first, _down(self.table.lowest, self.table.grid)))
+            return self._clipped(np.full_like(self.first, down(self.table.lowest, self.table.grid)))
         return self._clipped(self.first if self.sign > 0 else self.last)
 
     def _clipped(self, t: Array) -> Array:

@@ -301,13 +301,9 @@ class _Run:
                 margins[k] = max(margins[k], _margin(bound, limit))
         if not settled and self._left():
             outcome = self._split(case, root)
-            counterexample, settled, worst, share = (
-                outcome.counterexample,
-                outcome.settled,
-                outcome.worst,
-                outcome.share,
-            )
-            count, trees, alone = count + outcome.problems, [(tuple(open_), outcome.tree)], outcome.stuck
+            counterexample, settled, worst = outcome.counterexample, outcome.settled, outcome.worst
+            share, alone = outcome.share, outcome.stuck
+            count, trees = count + outcome.problems, [(tuple(open_), outcome.tree)]
         self.stages["branch"] = time.monotonic() - start
         if counterexample is not None:
             return replace(self._broken(case, counterexample), problems=count)

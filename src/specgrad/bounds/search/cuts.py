@@ -17,9 +17,7 @@ from .estimate import QuickLines, flat
 from .maxima import Maximum
 from .subproblems import Bounder, Problems, kinks
 
-FAR = (
-    2.0**-10
-)  # what a line gives away at one end alone counts this much: the cut is there to be made, if nothing better is
+FAR = 2.0**-10  # of what a line gives away at one end alone: a cut to be made if nothing better is there
 
 
 class Choice(Protocol):
