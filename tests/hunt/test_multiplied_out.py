@@ -21,6 +21,7 @@ from specgrad.bounds import certify
 from specgrad.bounds.linear import network as forward
 from specgrad.bounds.linear.network import Forward
 from specgrad.bounds.search.prove import prove
+from specgrad.bounds.search.subproblems import root_forward
 from specgrad.proof import replay
 from specgrad.proof.certificate import check
 from specgrad.properties.property import Alternative, Case, Property
@@ -105,3 +106,20 @@ def test_one_value_for_all_cells_is_a_mistake_that_is_caught(
     assert certify(graph, claim, seconds=60).verdict == "holds"
     proof = prove(graph, claim, seconds=60)
     assert check(proof.text, proof.packed, graph, claim).margin > 0
+
+
+def test_what_nobody_carries_is_a_mistake_that_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kernel read is no error of it where one that follows carries it: so that one must."""
+    cells, network = NETWORKS["two products"]
+    graph = sg.trace(network, (cells,))
+    claim = stays_above(cells, least(graph, cells))
+    monkeypatch.setattr(Forward, "_terms", lambda self, sources, inside, read: [None for _ in sources])
+    assert certify(graph, claim, seconds=60).verdict == "holds"
+
+
+def test_what_was_read_is_charged_once() -> None:
+    """Two products in a row are off by what the first one read, not by twice that."""
+    networks = (lambda x: once(copied(x))), NETWORKS["two products"][1]
+    roots = [root_forward(sg.trace(network, (1,)), np.array([0.5]), np.array([1.0])) for network in networks]
+    one, two = (sum(float(error.max()) for error in root.state.errors.values()) for root in roots)
+    assert 0.1 < two < 1.1 * one

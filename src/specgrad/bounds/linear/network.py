@@ -257,7 +257,7 @@ class Forward:
         read = self.merged if repeats else self.inside
         nothing, carried = np.zeros(node.shape), self.carried(node, self._terms(sources, inside, read))
         self.merged[i] = carried if repeats else self.carried(node, self._terms(sources, inside, self.merged))
-        if i in self.read_apart:
+        if i in self.read_apart or (node.op.kernel and self._is_multiplied_out(i)):
             self.inside[i] = self.merged[i]
             self.deviation[i] = self.merged[i] + error
             return nothing
@@ -272,6 +272,19 @@ class Forward:
         else:
             self.deviation[i] = self.inside[i] + error
         return common
+
+    def _is_multiplied_out(self, i: int) -> bool:
+        """Whether the only sum that reads a kernel reads its cells several times, and so carries what it read itself.
+
+        Then it is no error of the kernel too: it counts as computed anew for every reader, which holds of any node.
+        """
+        while self.state.readers[i] == 1 and i in self.summed:
+            i = next(j for j, n in enumerate(self.graph.nodes) if i in n.operands())
+            if self._readers(self.graph.nodes[i]) > 1:
+                return True
+            if self.graph.nodes[i].op.kernel:
+                return False
+        return False
 
     def _terms(self, sources: Sequence[int], inside: Sequence[int], read: dict[int, Array]) -> list[Array | None]:
         return [read[a] if a in inside else self.deviation.get(a) for a in sources]
