@@ -187,7 +187,7 @@ def read_apart(graph: Graph, run: Context) -> frozenset[int]:
     >>> w, run = np.ones((2, 2), np.float32), Context(Arithmetic(), evaluator("numpy"))
     >>> halves = sg.trace(lambda x: (lambda y: y[:1] * 2 + y[1:] * 3)(sg.linear(w, None, x)), (2,))
     >>> twice = sg.trace(lambda x: (lambda y: y * 2 + y * 3)(sg.linear(w, None, x)), (2,))
-    >>> rows = sg.trace(lambda x: sg.broadcast(sg.linear(w, None, x) * 2, (3,)), (2,))
+    >>> rows = sg.trace(lambda x: sg.broadcast(sg.linear(w, None, x) * 2, (3, 2)), (2,))
     >>> [[g.nodes[i].op.name for i in sorted(read_apart(g, run)) if g.nodes[i].args] for g in (halves, twice, rows)]
     [[], ['contract'], ['contract', 'mul']]
     """
