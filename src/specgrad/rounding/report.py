@@ -189,7 +189,7 @@ def read_apart(graph: Graph, run: Context) -> frozenset[int]:
     >>> twice = sg.trace(lambda x: (lambda y: y * 2 + y * 3)(sg.linear(w, None, x)), (2,))
     >>> rows = sg.trace(lambda x: sg.broadcast(sg.linear(w, None, x) * 2, (3, 2)), (2,))
     >>> [[g.nodes[i].op.name for i in sorted(read_apart(g, run)) if g.nodes[i].args] for g in (halves, twice, rows)]
-    [[], ['contract'], ['contract', 'mul']]
+    [[], ['contract'], ['contract', 'mul', 'reshape']]
     """
     reads = [np.zeros(node.shape, int) for node in graph.nodes]
     linear: set[int] = set()
