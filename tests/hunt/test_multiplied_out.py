@@ -82,17 +82,18 @@ def test_no_execution_that_multiplies_out_is_below_what_holds(name: str) -> None
     assert check(proof.text, proof.packed, graph, far).margin < 20 + seen
 
 
-def _one_cell(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Forward, "_readers", lambda self, node: 1)
-    patch.setattr(replay, "spread", lambda node, size: 1)
-
-
-def _one_node(patch: pytest.MonkeyPatch) -> None:
+def one_node(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(forward, "read_apart", lambda graph, rules: frozenset())
     patch.setattr(replay, "read_apart", lambda graph: set())
 
 
-MISTAKES = [("two products", _one_cell), ("two readers", _one_node), ("side by side", _one_node)]
+def one_cell(patch: pytest.MonkeyPatch) -> None:
+    one_node(patch)
+    patch.setattr(forward, "most_readers", lambda graph, i: 1)
+    patch.setattr(replay, "spread", lambda node, size: 1)
+
+
+MISTAKES = [("two products", one_cell), ("two readers", one_node), ("side by side", one_node)]
 
 
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES)
