@@ -93,3 +93,49 @@ Proof.
   intros N O T. unfold reads, place, size. destruct (_ <? _) eqn:E; [|reflexivity]. apply Z.ltb_lt in E.
   pose proof (adaptive_cell n m o N O). replace (within 0 n _) with true; [reflexivity|]. symmetry. apply within_spec. lia.
 Qed.
+
+(** What a call gives, as an axis; None: refused by [W1], [W2] or [C2]. *)
+Definition positive n k s e lo hi := (1 <=? n) && (1 <=? k) && (1 <=? s) && (1 <=? e) && (0 <=? lo) && (0 <=? hi).
+Definition strided_axis n k s e lo hi (ceil : bool) :=
+  let m := if ceil then ceil_out n k s e lo hi else floor_out n k s e lo hi in
+  if positive n k s e lo hi && (1 <=? m) then Some (Strided n k s e lo hi m) else None.
+Definition same_axis n k s e (upper : bool) :=
+  let total := same_total n k s e in
+  let less := total / 2 in
+  if upper then strided_axis n k s e less (total - less) false else strided_axis n k s e (total - less) less false.
+(** The axis along which conv_transpose reads backwards: it has n output positions over the cells that it gives. *)
+Definition transposed_axis n k s e lo hi more :=
+  let size := transposed_size n k s e lo hi more in
+  if positive n k s e lo hi && (0 <=? more) && (more <? Z.max s e) && (1 <=? size) then Some (Strided size k s e lo hi n) else None.
+Definition adaptive_axis n m := if (1 <=? n) && (1 <=? m) then Some (Adaptive n m) else None.
+
+(** [W2] A call is refused exactly if a size is wrong or no window fits. *)
+Theorem strided_axis_refused n k s e lo hi ceil : strided_axis n k s e lo hi ceil = None <->
+  ~ (1 <= n /\ 1 <= k /\ 1 <= s /\ 1 <= e /\ 0 <= lo /\ 0 <= hi /\
+     span k e <= n + lo + hi + (if ceil then s - 1 else 0)).
+Proof.
+  unfold strided_axis. destruct (positive n k s e lo hi) eqn:P; unfold positive in P.
+  - rewrite !andb_true_iff, !Z.leb_le in P. destruct P as (((((N & K) & S) & E) & L) & H). simpl.
+    pose proof (floor_out_positive n k s e lo hi S). pose proof (ceil_out_positive n k s e lo hi S N L).
+    destruct ceil; (destruct (1 <=? _) eqn:M; [apply Z.leb_le in M | apply Z.leb_gt in M]); split; try easy; intuition lia.
+  - split; [|reflexivity]. intros _ (N & K & S & E & L & H & _).
+    repeat rewrite (proj2 (Z.leb_le _ _)) in P by assumption. discriminate.
+Qed.
+(** [same] It is never refused, and has ceil(n/s) positions. *)
+Theorem same_axis_out n k s e upper : 1 <= n -> 1 <= k -> 1 <= s -> 1 <= e ->
+  exists a, same_axis n k s e upper = Some a /\ out a = ceil_div n s.
+Proof.
+  intros N K S E. unfold same_axis. set (total := same_total n k s e).
+  assert (0 <= total) by (unfold total, same_total; lia).
+  assert (0 <= total / 2 <= total) by (pose proof (Z.div_mod total 2); pose proof (Z.mod_pos_bound total 2); lia).
+  assert (1 <= ceil_div n s) by (apply below_ceil; lia).
+  destruct upper; unfold strided_axis; rewrite (same_out n k s e) by (fold total; lia);
+    (replace (positive _ _ _ _ _ _) with true by (symmetry; unfold positive; rewrite !andb_true_iff, !Z.leb_le; lia));
+    rewrite (proj2 (Z.leb_le _ _)) by assumption; eexists; split; reflexivity.
+Qed.
+(** [W1] What is accepted has at least one position and one cell. *)
+Theorem axes_not_empty n k s e lo hi ceil a : strided_axis n k s e lo hi ceil = Some a -> 1 <= out a /\ 1 <= size a /\ 1 <= kernel a.
+Proof.
+  unfold strided_axis, positive. destruct (_ && _) eqn:P; [|discriminate]. intros [= <-].
+  rewrite !andb_true_iff, !Z.leb_le in P. unfold out, size, kernel. tauto.
+Qed.
