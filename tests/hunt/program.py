@@ -2,7 +2,8 @@
 
 A node that is linear with constants is `inline` (multiplied out into whoever reads it), computed `once`, or computed in
 `copies` that readers choose from; others are computed once or in copies. Convolutions and matrix products are computed
-once. In the model "node" every layer's result is stored, once, and only nodes of one layer are merged.
+once, or multiplied out into sums of which each is computed once. In the model "node" every layer's result is stored,
+once, and only nodes of one layer are merged.
 """
 
 from __future__ import annotations
@@ -52,12 +53,20 @@ def draw_modes(program: Program, model: str, rng: Random) -> list[str]:
         node = graph.nodes[i]
         if node.op in (INPUT, CONSTANT):
             continue
-        repeated = node.op.name not in ONCE or has_one_use(program, modes, i)
+        repeated = node.op.name not in ONCE or is_multiplied_out(program, modes, i)
         if program.inlinable(i, model) and repeated and rng.random() < inline:
             modes[i] = "inline"
         elif node.op.name not in ONCE and rng.random() < copies:
             modes[i] = "copies"
     return _small_enough(program, modes)
+
+
+def is_multiplied_out(program: Program, modes: list[str], i: int) -> bool:
+    """Whether every sum that a node would be multiplied out into is computed once; there may be several of them."""
+    return all(
+        modes[r] == "once" or (modes[r] == "inline" and is_multiplied_out(program, modes, r))
+        for r in program.readers[i]
+    )
 
 
 def has_one_use(program: Program, modes: list[str], i: int) -> bool:

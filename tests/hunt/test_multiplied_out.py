@@ -1,6 +1,7 @@
 """A convolution or matrix product that is multiplied out into several cells is computed by nobody.
 
-Each of these cells may read other copies of what it reads: y0 - y1 of two equal cells is then not 0.
+Each of these cells, of one node or of two, may read other copies of what it reads: y0 - y1 of two equal cells is then
+not 0.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import specgrad as sg
 from executor import Setting, execute
 from program import Program
 from specgrad.bounds import certify
+from specgrad.bounds.linear import network as forward
 from specgrad.bounds.linear.network import Forward
 from specgrad.bounds.search.prove import prove
 from specgrad.proof import replay
@@ -43,6 +45,9 @@ NETWORKS: dict[str, tuple[int, Callable[[Any], Any]]] = {
         1,
         lambda x: sg.avg_pool(sg.linear(np.ones((3, 1), np.float32), None, copied(x)), (2,), stride=1),
     ),
+    "two readers": (1, lambda x: (lambda a: sg.concat([once(a), once(a)], 0))(once(copied(x)))),
+    "side by side": (1, lambda x: (lambda a: sg.concat([a, a], 0))(once(copied(x)))),
+    "through a sum": (1, lambda x: (lambda a: sg.concat([once(a), once(a)], 0))(sg.add(once(copied(x)), BIG / BIG))),
     "repeated": (3, lambda x: sg.broadcast(sg.linear(np.float32([[1, 1e6, -1e6]]), None, x), (2,))),
 }
 
@@ -76,12 +81,27 @@ def test_no_execution_that_multiplies_out_is_below_what_holds(name: str) -> None
     assert check(proof.text, proof.packed, graph, far).margin < 20 + seen
 
 
-def test_one_value_for_all_cells_is_a_mistake_that_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    cells, network = NETWORKS["two products"]
+def _one_cell(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Forward, "_readers", lambda self, node: 1)
+    patch.setattr(replay, "spread", lambda node, size: 1)
+
+
+def _one_node(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(forward, "read_apart", lambda graph, rules: frozenset())
+    patch.setattr(replay, "read_apart", lambda graph: set())
+
+
+MISTAKES = [("two products", _one_cell), ("two readers", _one_node), ("side by side", _one_node)]
+
+
+@pytest.mark.parametrize(("name", "mistake"), MISTAKES)
+def test_one_value_for_all_cells_is_a_mistake_that_is_caught(
+    name: str, mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, network = NETWORKS[name]
     graph = sg.trace(network, (cells,))
     claim = stays_above(cells, least(graph, cells))
-    monkeypatch.setattr(Forward, "_readers", lambda self, node: 1)
-    monkeypatch.setattr(replay, "spread", lambda node, size: 1)
+    mistake(monkeypatch)
     assert certify(graph, claim, seconds=60).verdict == "holds"
     proof = prove(graph, claim, seconds=60)
     assert check(proof.text, proof.packed, graph, claim).margin > 0

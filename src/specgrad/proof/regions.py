@@ -77,6 +77,37 @@ def summed_later(graph: Graph) -> set[int]:
     return positions
 
 
+def read_apart(graph: Graph) -> set[int]:
+    """Positions of which a cell is read more than once, by a linear node among others: each may multiply it out.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.relu(x) + x[:1] + x[1:], (2,))
+    >>> halves = sg.trace(lambda x: x[:1] + x[1:], (2,))
+    >>> read_apart(graph), read_apart(halves)
+    ({0}, set())
+    """
+    reads: dict[int, list[Any]] = {}
+    linear: set[int] = set()
+    for node in graph.nodes:
+        given = [a for a in node.args if not isinstance(a, NumberArg)]
+        for a in given:
+            reads.setdefault(a, []).append(node.params["ranges"] if node.op.name == "slice" else None)
+        linear |= set(given) if is_linear(node) else set()
+    for p in graph.output_positions:
+        reads.setdefault(p, []).append(None)
+    return {i for i in linear if _meet(reads[i])}
+
+
+def _meet(reads: Sequence[Any]) -> bool:
+    """Whether two of these slices, None being all, may have a cell in common: no axis keeps them apart."""
+    for k, a in enumerate(reads):
+        for b in reads[:k]:
+            axes = () if a is None or b is None else zip(a, b, strict=True)
+            if not any(p[1] <= q[0] or q[1] <= p[0] for p, q in axes):
+                return True
+    return False
+
+
 def is_layout(node: Node) -> bool:
     return node.op.name in LAYOUT
 

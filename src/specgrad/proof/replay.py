@@ -49,7 +49,7 @@ from .numbers import (
     total,
     zeros,
 )
-from .regions import CELLWISE, KERNELS, Met, begins, is_layout, joined, roundings, spread, summed_later
+from .regions import CELLWISE, KERNELS, Met, begins, is_layout, joined, read_apart, roundings, spread, summed_later
 from .regions import CONSTANT as FIXED
 
 SCALE = 1 << 10  # of slopes and points that nobody gave
@@ -133,6 +133,7 @@ class Replay:
         self._adjoints: dict[int, Graph] = {}
         self._known_lines: dict[int, tuple[Array, tuple[Array, Array]]] = {}
         self._summed = summed_later(graph) if self.model.fused else set()
+        self._read_apart = read_apart(graph) if self.model.fused else set()
         self.ranges: list[Range] = []
         (self.output,) = graph.output_positions
         for i, node in enumerate(graph.nodes):
@@ -285,6 +286,10 @@ class Replay:
         if not self.model.fused:
             return Range(low, high, ends, error=error, sum=s)
         nothing = zeros(node.shape)
+        if i in self._read_apart:
+            merged = outward(s.merged, 1)
+            s = replace(s, apart=merged, merged=merged)
+            return Range(low, high, ends, error=nothing, apart=merged + error, sum=s)
         if node.op.name in KERNELS:  # computed once: what it reads apart, it has read
             s, read = replace(s, apart=nothing, merged=outward(s.merged, 1)), outward(s.apart, 1)
             own = (read, error) if i in self._summed else (read + error, nothing)

@@ -176,6 +176,29 @@ def summed_later(graph: Graph, run: Context) -> frozenset[int]:
     return frozenset(positions)
 
 
+def read_apart(graph: Graph, run: Context) -> frozenset[int]:
+    """Nodes with a cell that is read more than once, by a linear node among others: each may multiply it out by itself.
+
+    >>> import specgrad as sg
+    >>> w, run = np.ones((2, 2), np.float32), Context(Arithmetic(), evaluator("numpy"))
+    >>> halves = sg.trace(lambda x: (lambda y: y[:1] * 2 + y[1:] * 3)(sg.linear(w, None, x)), (2,))
+    >>> twice = sg.trace(lambda x: (lambda y: y * 2 + y * 3)(sg.linear(w, None, x)), (2,))
+    >>> [[g.nodes[i].op.name for i in read_apart(g, run)] for g in (halves, twice)]
+    [[], ['contract']]
+    """
+    reads = [np.zeros(node.shape, int) for node in graph.nodes]
+    linear: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        ranges = node.params["ranges"] if node.op.name == "slice" else ()
+        for a in node.operands():
+            reads[a][tuple(slice(*r) for r in ranges)] += 1
+        if continues_region(graph, i, run):
+            linear |= set(node.operands())
+    for p in graph.output_positions:
+        reads[p] += 1
+    return frozenset(i for i in linear - run.stored_nodes if np.max(reads[i], initial=0) > 1)
+
+
 def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:
     """The ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:

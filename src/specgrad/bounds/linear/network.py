@@ -7,7 +7,8 @@ have several values, each within its `deviation` of the reference:
     convolution, matrix product     is computed once. The reference is its value where nothing linear follows it, else
                                     its exact map. Deviations of what it reads, through absolute weights, are its error;
                                     of a later sum too, whose cells read one cell of it several times: it may be
-                                    multiplied out into each of them, and each may read other values
+                                    multiplied out into each of them, and each may read other values. Where several
+                                    nodes read a cell, and one of them is linear, its values are apart by that at once
     the rest of its region          the reference is the exact map; the region's rounding is a deviation of the result
     relu, max_pool, functions       the reference is the function of the reference; deviations pass as far as the
                                     function is steep, or jumps (specgrad.bounds.linear.deviation)
@@ -33,7 +34,7 @@ from ...rounding.ledger import MOST, RANGE, SINGLE_FLUSH
 from ...rounding.linear import magnitude, stored_error, underflow
 from ...rounding.numbers import exact_error
 from ...rounding.region import leaf
-from ...rounding.report import continues_region, node_ball, summed_later
+from ...rounding.report import continues_region, node_ball, read_apart, summed_later
 from ...scalar import Array
 from ..ibp import REAL, checked, is_unbounded
 from .backward import SUMS, State
@@ -87,7 +88,9 @@ class Forward:
         self.state = State(len(self.graph.nodes), readers=read, budget=self.budget)
         self._faster = self.state.faster()
         self._parallel = {state.fast: state.two_sided() for state in (self.state, self._faster)}
-        self.summed = summed_later(self.graph, self.rules) if self.rules.arithmetic.fused else frozenset()
+        fused = self.rules.arithmetic.fused
+        self.summed = summed_later(self.graph, self.rules) if fused else frozenset()
+        self.read_apart = read_apart(self.graph, self.rules) if fused else frozenset()
 
     @property
     def layers(self) -> dict[int, Layer]:
@@ -254,6 +257,10 @@ class Forward:
         read = self.merged if repeats else self.inside
         nothing, carried = np.zeros(node.shape), self.carried(node, self._terms(sources, inside, read))
         self.merged[i] = carried if repeats else self.carried(node, self._terms(sources, inside, self.merged))
+        if i in self.read_apart:
+            self.inside[i] = self.merged[i]
+            self.deviation[i] = self.merged[i] + error
+            return nothing
         once = node.op.kernel or i in self.rules.stored_nodes
         common, self.inside[i] = (carried, nothing) if once else (nothing, carried)
         if once and i not in self.summed:
