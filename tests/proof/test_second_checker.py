@@ -148,12 +148,9 @@ def test_a_checker_that_takes_the_wrong_side_is_seen(tmp_path: Path, monkeypatch
 def test_one_value_for_all_readers_is_refused_by_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The false proof of ERRATA.md, planted again in ours: matrix products that are multiplied out."""
     import test_multiplied_out as out
-    from specgrad.bounds.linear.network import Forward
-    from specgrad.proof import replay
 
     graph, claim = sg.trace(out.NETWORKS["two products"][1], (1,)), out.stays_above(1, Fraction(-1, 1000))
-    monkeypatch.setattr(Forward, "_readers", lambda self, node: 1)
-    monkeypatch.setattr(replay, "spread", lambda node, size: 1)
+    out.one_cell(monkeypatch)
     proof = prove(graph, claim, seconds=60)
     check(proof.text, proof.packed, graph, claim)
     assert "not positive" in margins(network(graph, tmp_path), proof.text, proof.packed)
