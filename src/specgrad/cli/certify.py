@@ -266,10 +266,13 @@ def check_certificate(
     assume_functions: Annotated[
         bool, typer.Option(help="Accept errors of exp, tanh, ... below the measured ones; your runtime must keep them.")
     ] = False,
+    proven: Annotated[
+        bool, typer.Option("--proven", help="Also ask the checker that is proven in Coq (make -C verified builds it).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Replay a certificate of a property in exact arithmetic. Exit codes: 0 valid, 1 refused, 2 out of time."""
-    from ..proof.certificate import OutOfTimeError, check_file
+    from ..proof.certificate import OutOfTimeError, check_file, read_files
     from ..proof.numbers import ReplayError
 
     asked = _statement(statement, [] if x is None else [x], label, eps)
@@ -281,8 +284,16 @@ def check_certificate(
         "network": model,
         "property": str(statement or f"within {eps} of {x}, cell by cell, output {label} stays the largest"),
     }
+    if proven:
+        _proven_checker()
+    checkers = ["specgrad's replay, in Python"]
     try:
         checked = check_file(certificate, graph, question, seconds=seconds, files=files, assume=assume_functions)
+        if proven:
+            from ..proof.proven import WHO, check_proven
+
+            check_proven(*read_files(certificate), graph, question, seconds=seconds)
+            checkers.append(WHO)
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
         colour, reason = "yellow" if verdict == "unknown" else "red", str(error)
@@ -292,10 +303,20 @@ def check_certificate(
     say(
         "check-certificate",
         "valid",
-        checked.to_json(notes),
+        checked.to_json(notes) | {"checkers": checkers},
         as_json,
-        lambda: show_checked(Console(), checked, notes),
+        lambda: show_checked(Console(), checked, notes, checkers),
     )
+
+
+def _proven_checker() -> None:
+    """It is asked for, so it must be there."""
+    from ..proof.proven import NoCheckerError, program
+
+    try:
+        program()
+    except NoCheckerError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _network(model: str, asked: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
@@ -322,12 +343,14 @@ def _question(asked: Any, graph: Any, limits: Any) -> Any:
     return robustness(x, label, eps, outputs, **limits)
 
 
-def show_checked(console: Console, checked: Any, notes: Sequence[str]) -> None:
+def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers: Sequence[str]) -> None:
     """What is proven, of which network, on which box, for which executions."""
     from ..properties.property import towards_zero
 
     line = partial(screen.line, console)
     line(("valid", "bold green"), f"  least margin {towards_zero(checked.margin):.6g}, exactly")
+    for checker in checkers:
+        line(f"accepted by {checker}")
     line(f"network: {checked.files['network']}, digest {checked.network}")
     line(f"property: {checked.files['property']}")
     for k, case in enumerate(checked.cases):

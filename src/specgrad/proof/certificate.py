@@ -371,6 +371,15 @@ def check(
                 proven of such runtimes alone
     """
     deadline = Deadline(seconds)
+    arithmetic, cases = stated(text, packed, graph, statement, assume=assume)
+    proven = tuple(check_case(graph, case, arithmetic, deadline) for case in cases)
+    return Checked(network_digest(graph), proven, arithmetic)
+
+
+def stated(
+    text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, assume: bool = False
+) -> tuple[Executions, list[CaseProof]]:
+    """What it says, and of which executions, if it is about this network and property; nothing is proven yet."""
     data = _read(text)
     if data["arrays"] != digest(packed):
         raise ReplayError("the arrays are not those that the certificate was written with")
@@ -384,8 +393,7 @@ def check(
     cases = [_case(case, arrays, graph, trees) for case in several(data["cases"], "the cases")]
     if statement is not None:
         _compare(cases, statement)
-    proven = tuple(check_case(graph, case, arithmetic, deadline) for case in cases)
-    return Checked(data["network"], proven, arithmetic)
+    return arithmetic, cases
 
 
 def _read(text: bytes) -> dict[str, Any]:
