@@ -193,3 +193,23 @@ def test_what_bends_otherwise_is_refused() -> None:
     with pytest.raises(ReplayError, match="no rule for node"):
         Cells(graph, np.float32([0, 0]), np.float32([1, 1]))
     assert question.MULTIPLIER == 1 << 20
+
+
+def thirds(x: Any) -> Any:
+    """A mean of three between two layers: coefficients that are no number over a power of two."""
+    y = sg.avg_pool(sg.relu(x), (3,), stride=(1,))
+    return sg.linear(np.float32([[1, -0.5], [-1, 0.25]]), None, sg.reshape(y, (2,)))
+
+
+@needed
+@pytest.mark.parametrize(("below", "holds"), [(Fraction(1, 100), True), (Fraction(0), False)])
+def test_means_of_three(below: Fraction, holds: bool) -> None:
+    """On one point the least output is known: 1/3 - 1/6."""
+    graph = deployed_graph(sg.trace(thirds, (1, 1, 4)))
+    point = tuple(map(Fraction, (0, 0, 1, -1)))
+    alternative = Alternative(np.array([[1.0, 0.0]]), (Fraction(1, 6) - Fraction(1, 100),))
+    proof = prove(graph, Property(4, 2, (Case(point, point, (alternative,)),)))
+    data = json.loads(proof.text)
+    data["cases"][0]["alternatives"][0]["limits"] = [str(Fraction(1, 6) - below)]
+    data.pop("digest")
+    assert accepted(sealed(data, proof.packed), proof.packed, graph) == holds
