@@ -131,6 +131,15 @@ def test_mutants_of_trees_are_refused_or_true() -> None:
     assert ends["valid", "valid"] > 5
 
 
+@needed
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_many_mutants_are_refused_or_true(part: int) -> None:
+    seeds = range(1000 * (part + 1), 1000 * (part + 2))
+    for maker in (certificate_mutants, tree_mutants):
+        assert compared(maker.subjects(), maker.mutant, seeds)["valid", "valid"] > 20
+
+
 # --- without the program ----------------------------------------------------------------------------------------------
 
 
@@ -186,6 +195,15 @@ def test_cells_are_the_network(seed: int) -> None:
     outputs = [values[c - 1] for c in net.output.ravel().tolist()]
     exact = np.asarray(sg.trace(pooled, (1, 1, 6))(x.astype(np.float64))).ravel()
     assert outputs == [Fraction(v) for v in exact.tolist()]
+
+
+def test_divisors_in_a_row_are_refused() -> None:
+    """A runtime may multiply them beforehand, which is outside of what is proven; one divisor is inside."""
+    box = np.float32([0, 0]), np.float32([1, 1])
+    three, five = np.float32([3, 3]), np.float32([5, 5])
+    assert Cells(deployed_graph(sg.trace(lambda x: x / three * five, (2,))), *box).cells[-1].blurred
+    with pytest.raises(ReplayError, match="combined divisors"):
+        Cells(deployed_graph(sg.trace(lambda x: x / three * five / five, (2,))), *box)
 
 
 def test_what_bends_otherwise_is_refused() -> None:

@@ -149,6 +149,7 @@ class Cells:
         self.taps: dict[int, Array] = {}  # max_pool -> (taps, *shape): the tap is read inside
         self._forms: dict[int, Array] = {}
         self._mets: dict[int, Met] = {}
+        self._divided: set[int] = set()  # linear nodes whose region divides by constants before them
         self._known = {i: _exact(a, graph.nodes[i].name) for i, a in graph.constants.items()}
         self._summed, self._apart, self._ends = summed_later(graph), read_apart(graph), (low, high)
         self._wanted = self._needed(wanted)
@@ -230,6 +231,11 @@ class Cells:
             form = _objects([Formal("mark", v, mark) if isinstance(v, Formal) else v for v in form.flat], node.shape)
         self._forms[i] = form
         self._mets[i] = self._met(i, node, shapes, fixed)
+        divided = any(a in self._divided for a in node.operands())
+        if node.op.name == "div" and divided:
+            raise ReplayError(f"node {node.name} divides again: the proven checker has no combined divisors")
+        if node.op.name == "div" or divided:
+            self._divided.add(i)
         if i in self._wanted:
             self.numbers[i] = self._sums(i, node, form)
 
