@@ -122,3 +122,46 @@ def additions(window: Window) -> list[Add]:
 def anchor_strides(window: Window) -> list[int]:
     """How far apart the first cells of neighbouring windows stand in a plane, per axis."""
     return [apart * s for apart, s in zip(flat_strides(window.size), window.steps().stride, strict=True)]
+
+
+# --- taps as slices of the bare input ---------------------------------------------------------------------------------
+
+
+class Write(NamedTuple):
+    """What a tap writes to the cells of one residue: of these outputs, to these places among the cells."""
+
+    tap: int
+    outs: slice
+    places: slice
+
+
+class Cells(NamedTuple):
+    """The cells of one residue of the stride, how many they are, and who writes there: no two residues overlap."""
+
+    where: slice
+    cells: int
+    writes: list[Write]
+
+
+def whole_tap(axis: Strided) -> int | None:
+    """The first tap that every output reads inside the input; None if there is none."""
+    return next((t for t in range(axis.kernel) if axis.tap(t)[0] == slice(0, axis.out)), None)
+
+
+def written(axis: Strided) -> list[Cells]:
+    """The adjoint of reading taps, by residues.
+
+    >>> [(c.where, [w.tap for w in c.writes]) for c in written(Strided(8, 3, 2, 1, 1, 1, 4))]
+    [(slice(0, 8, 2), [1]), (slice(1, 8, 2), [0, 2])]
+    """
+    groups = []
+    for residue in range(min(axis.stride, axis.size)):
+        cells = len(range(residue, axis.size, axis.stride))
+        writes = []
+        for tap in range(axis.kernel):
+            outs, ins = axis.tap(tap)
+            if outs.stop > outs.start and ins.start % axis.stride == residue:
+                first = ins.start // axis.stride
+                writes.append(Write(tap, outs, slice(first, first + outs.stop - outs.start)))
+        groups.append(Cells(slice(residue, axis.size, axis.stride), cells, writes))
+    return groups

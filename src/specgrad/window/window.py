@@ -271,6 +271,12 @@ class Window:
         """[A1] For every output: the taps inside the padded extent."""
         return self._product(lambda a: a.counted)
 
+    def counts(self, padded: bool) -> list[Array]:
+        """Per axis the taps of every output inside the input, or (padded) the extent; `inside` is their product."""
+        budget(max(self.out, default=1), MOST_TAPS, "outputs along an axis", self.axes)
+        kinds = [a.counted if padded and isinstance(a, Strided) else a.inside for a in self.axes]
+        return [np.array([count(o) for o in range(n)]) for count, n in zip(kinds, self.out, strict=True)]
+
     def _product(self, count: Callable[[Axis], Callable[[int], int]]) -> Array:
         budget(math.prod(self.out), MOST_OUTPUTS, "outputs", self.axes)
         budget(max(self.out, default=1), MOST_TAPS, "outputs along an axis", self.axes)

@@ -19,7 +19,7 @@ from ...proof.curves import CHORD, CURVES
 from ...proof.execution import executions
 from ...proof.numbers import ReplayError
 from ...proof.pieces import VECTOR_PLACES
-from ...proof.replay import Slopes
+from ...proof.replay import ALWAYS_BENT, Slopes
 from ...proof.splits import TreeProof
 from ...proof.tree import Tree
 from ...properties.property import Alternative, Case, Property, as_float
@@ -159,7 +159,7 @@ def _whole_box(
 
 def _read_by_lines(graph: Graph) -> list[int]:
     """What a relu reads, or a function that bends."""
-    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in CURVES]
+    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in ALWAYS_BENT]
 
 
 def _proof(forward: Forward, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]) -> Proof:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,27 +18,32 @@ from . import doubling
 from .doubling import DOUBLING_TYPES
 from .max_pool import (
     ADAPTIVE_AVG,
+    CHANNELS_AVG,
     NATIVE_AVG,
+    NATIVE_AVG_STRIDED,
     WORTH_AVG,
     Unary,
     doubles,
     is_adaptive,
+    is_channels_last,
+    kept_layout,
     native_time,
     on_planes,
 )
 from .rules import ours
+from .slices import Slices, fits
 
 
 def _counts(window: Window, divisor: Any) -> Any:
     """One number where every window has the same divisor, else an array of shape `out`."""
     if divisor not in ("padded", "inside"):
         return number(divisor)
-    counts = (window.counted() if divisor == "padded" else window.inside()).astype(int)
-    low, high = int(counts.min()), int(counts.max())
-    return low if low == high and low else counts
+    axes = window.counts(divisor == "padded")
+    low, high = (math.prod(int(of(n)) for n in axes) for of in (np.min, np.max))
+    return low if low == high and low else functools.reduce(np.multiply.outer, axes)
 
 
-def _divider(window: Window, divisor: Any) -> Plan:
+def _divider(window: Window, divisor: Any) -> Callable[[Tensor], Tensor]:
     counts = _counts(window, divisor)
     if not hasattr(counts, "shape"):
         return (lambda t: t) if counts == 1 else lambda t: t / counts
@@ -105,18 +113,26 @@ def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
         traceable = on_planes(x, window.rank, lambda t: ADAPTIVE_AVG[window.rank](t, window.out))
     else:
         traceable = lambda t: divide(_matrix_products(t, window, transpose=False))
-    if not doubles(window) or (native is not None and native_time(x, window, NATIVE_AVG) < WORTH_AVG):
+    params = {"window": window, "divisor": divisor}
+    if not doubles(window):
+        return _sliced("avg_pool", params, x, native is not None, divide, traceable)
+    if native is not None and native_time(x, window, NATIVE_AVG) < WORTH_AVG:
         return traceable
     fast = lambda t: divide(doubling.dense_sum(t, window))
     counts = _counts(window, divisor)
     if not hasattr(counts, "shape"):
         fast = lambda t: doubling.dense_sum(t, window, 1 / counts)
-    return _where_doubling("avg_pool", {"window": window, "divisor": divisor}, fast, traceable)
+    plan = _where_doubling("avg_pool", params, fast, traceable)
+
+    def dense(t: Tensor, wide: Window) -> Tensor:
+        return divide(doubling.dense_sum(t, wide).movedim(-1, 1)).movedim(1, -1)
+
+    return plan if native is None else kept_layout(x, window, plan, traceable, dense, CHANNELS_AVG)
 
 
 def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
     divide = _divider(window, divisor)
-    traceable = lambda t: _matrix_products(divide(t), window, transpose=True)
+    traceable: Plan = lambda t: _matrix_products(divide(t), window, transpose=True)
     native = window.native()
     if window.rank == 2 and native is not None and _native_avg(window, divisor) is not None:
         rule = None if divisor in ("padded", "inside") else divisor
@@ -128,7 +144,10 @@ def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
             return gx
 
         traceable = on_planes(gy, 2, backward)
-    back = window.adjoint() if doubles(window) else None
+    params = {"window": window, "divisor": divisor}
+    if not doubles(window):
+        return _sliced("avg_spread", params, gy, window.rank == 2, divide, traceable)
+    back = window.adjoint()
     if back is None or (window.rank == 2 and native_time(gy, window, NATIVE_AVG) < WORTH_AVG):
         return traceable
     counts = _counts(window, divisor)
@@ -136,9 +155,29 @@ def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
         fast = lambda t: doubling.dense_sum(divide(t), back)
     else:
         fast = lambda t: doubling.dense_sum(t, back, 1 / counts)
-    return _where_doubling("avg_spread", {"window": window, "divisor": divisor}, fast, traceable)
+    plan = _where_doubling("avg_spread", params, fast, traceable)
+    return lambda t: traceable(t) if window.rank == 2 and is_channels_last(t, 2) else plan(t)
 
 
 def _where_doubling(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan:
     doubled = ours(name, params, fast, traceable)
     return lambda t: doubled(t) if t.dtype in DOUBLING_TYPES and t.numel() else traceable(t)
+
+
+def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, divide: Plan, traceable: Plan) -> Plan:
+    """By slices on contiguous memory of the CPU, where that is faster."""
+    window = params["window"]
+    time = native_time(x, window, NATIVE_AVG_STRIDED) if native else math.inf
+    planes = math.prod(x[: len(x) - window.rank])
+    if type(planes) is not int or not fits(window):
+        return traceable
+    slices = Slices(window)
+    if slices.time(planes, back=name == "avg_spread") > time:
+        return traceable
+    counts = _counts(window, params["divisor"])
+    if name == "avg_pool":
+        fast = (lambda t: divide(slices.total(t))) if hasattr(counts, "shape") else lambda t: slices.total(t, counts)
+    else:
+        fast = (lambda t: slices.evenly(divide(t))) if hasattr(counts, "shape") else lambda t: slices.evenly(t, counts)
+    plan = _where_doubling(name, params, fast, traceable)
+    return lambda t: plan(t) if t.is_contiguous() else traceable(t)

@@ -12,18 +12,14 @@ from torch import Tensor
 
 from ...window import Adaptive, Shape, Window
 from ..base import Plan
-from . import doubling, smooth
+from . import doubling, relabel, smooth
 from .doubling import DOUBLING_TYPES, dual_level_open
 from .rules import eager, ours
+from .slices import Slices, fits
 
 Unary = Callable[[Tensor], Tensor]
 
 MAX_POOL = {1: torch.max_pool1d, 2: torch.max_pool2d, 3: torch.max_pool3d}
-MAX_WITH_INDEX: dict[int, Callable[..., tuple[Tensor, Tensor]]] = {
-    1: torch.max_pool1d_with_indices,
-    2: torch.ops.aten.max_pool2d_with_indices,
-    3: torch.ops.aten.max_pool3d_with_indices,
-}
 ADAPTIVE_MAX: dict[int, Plan] = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
 ADAPTIVE_AVG: dict[int, Callable[..., Tensor]] = {
     1: F.adaptive_avg_pool1d,
@@ -34,6 +30,12 @@ ADAPTIVE_AVG: dict[int, Callable[..., Tensor]] = {
 # Where doubling beats the native maximum on the CPU (benchmarks/torch_ops.py): every axis at stride 1, a window of at
 # least two cells. Rank 1 without a gradient is fast natively up to here.
 DOUBLING_FROM_1D = 9
+# The native operator at strides above 1, and from which total a winner by planes as channels is worth its copies: by
+# itself, and as a function on the tape.
+NATIVE_STRIDED, NATIVE_AVG_STRIDED = (18.0, 2.6), (10.0, 1.0)
+WORTH_INDEX, WORTH_INDEX_GRAD = 3e5, 1e6
+# The native operators at stride 1 on channels_last, and what doubling takes per cell.
+CHANNELS_MAX, CHANNELS_AVG, CHANNELS_DOUBLED = (2.0, 0.3), (1.0, 0.14), 9.0
 # Nanoseconds that the native operator takes, per output cell and per tap of it, and from which total ours is worth its
 # set-up: maximum without and with a gradient, average.
 NATIVE_MAX, NATIVE_AVG = (25.0, 0.65), (10.0, 0.42)
@@ -102,7 +104,7 @@ def winner_line(x: Shape, *, window: Window) -> Plan:
     general: Unary
     rank, native = window.rank, _native_max(window)
     if native is not None:
-        nd = MAX_WITH_INDEX[rank]
+        nd = relabel.WITH_INDEX[rank]
         general = on_planes(x, rank, lambda t: nd(t, *native)[1])
     elif is_adaptive(window):
         general = on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out, True)[1])
@@ -110,7 +112,8 @@ def winner_line(x: Shape, *, window: Window) -> Plan:
         window.check_walk()
         general = lambda t: _winner_by_taps(t, window)
     if not doubles(window):
-        return lambda t: general(t.detach())
+        pair = _relabelled(x, window, native)
+        return lambda t: pair(t.detach())[1] if pair is not None and _at_hand(t) else general(t.detach())
 
     def plan(t: Tensor) -> Tensor:
         t = t.detach()
@@ -139,6 +142,33 @@ def native_time(x: Shape, window: Window, cost: tuple[float, float]) -> float:
     return math.prod(lead) * math.prod(window.out) * (cost[0] + cost[1] * window.taps_count)
 
 
+def is_channels_last(t: Tensor, rank: int) -> bool:
+    """A layout that the native operators know and keep; what is contiguous too counts as that."""
+    layout = relabel.LAYOUT.get(rank)
+    return layout is not None and t.ndim == rank + 2 and not t.is_contiguous() and t.is_contiguous(memory_format=layout)
+
+
+def by_channels(t: Tensor, window: Window, f: Callable[[Tensor, Window], Tensor]) -> Tensor:
+    """f of a channels_last tensor as it lies in memory: channels are one more axis, with windows of one cell."""
+    wide = Window((*window.axes, Window.single(t.shape[1])))
+    return f(t.movedim(1, -1), wide).movedim(-1, 1)
+
+
+def _at_hand(t: Tensor) -> bool:
+    """Contiguous memory of the CPU: channels_last is fast natively, and stays what it is."""
+    return eager(t) and t.device.type == "cpu" and t.is_contiguous()
+
+
+def _relabelled(x: Shape, window: Window, native: tuple[Any, ...] | None) -> Plan | None:
+    """Maximum and winner of a strided window, where planes as channels are worth the copies."""
+    planes = math.prod(x[: len(x) - window.rank])
+    if native is None or type(planes) is not int or not relabel.enough(planes, window):
+        return None
+    if native_time(x, window, NATIVE_STRIDED) < WORTH_INDEX:
+        return None
+    return lambda t: relabel.max_and_index(t, window, native)
+
+
 def max_pool_line(x: Shape, *, window: Window) -> Plan:
     traceable: Unary
     rank, native = window.rank, _native_max(window)
@@ -151,10 +181,60 @@ def max_pool_line(x: Shape, *, window: Window) -> Plan:
         index = winner_line(x, window=window)
         read = take_line(x, (), rank=rank, empty=window.has_empty)
         traceable = lambda t: read(t, index(t))
-    if not doubles(window) or (rank == 1 and native is not None and window.kernel[0] < DOUBLING_FROM_1D):
+    if rank == 1 and native is not None and window.kernel[0] < DOUBLING_FROM_1D:
         return traceable
+    if not doubles(window):
+        return _sliced_max(x, window, traceable, native)
     time = native_time(x, window, NATIVE_MAX) if native is not None else math.inf
-    return traceable if time < WORTH_MAX else _doubled_max(window, traceable, time >= WORTH_MAX_GRAD)
+    if time < WORTH_MAX:
+        return traceable
+    plan = _doubled_max(window, traceable, time >= WORTH_MAX_GRAD)
+    return plan if native is None else kept_layout(x, window, plan, traceable, doubling.dense_max, CHANNELS_MAX)
+
+
+def kept_layout(
+    x: Shape,
+    window: Window,
+    plan: Plan,
+    native: Plan,
+    dense: Callable[[Tensor, Window], Tensor],
+    cost: tuple[float, float],
+) -> Plan:
+    """channels_last to the native operator, or where that is slow and no gradient is asked for to doubling."""
+    doubled = cost[0] + cost[1] * window.taps_count > CHANNELS_DOUBLED and native_time(x, window, cost) > WORTH_MAX
+
+    def kept(t: Tensor) -> Any:
+        if not is_channels_last(t, window.rank):
+            return plan(t)
+        taped = (torch.is_grad_enabled() and t.requires_grad) or dual_level_open()
+        if doubled and not taped and eager(t) and t.device.type == "cpu" and t.dtype in DOUBLING_TYPES and t.numel():
+            return by_channels(t, window, dense)
+        return native(t)
+
+    return kept
+
+
+def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, ...] | None) -> Plan:
+    """Values by slices, with a gradient by planes as channels, each from where it wins."""
+    slices = Slices(window) if fits(window) else None
+    planes = math.prod(x[: len(x) - window.rank])
+    if type(planes) is not int:
+        return traceable
+    time = native_time(x, window, NATIVE_STRIDED) if native is not None else math.inf
+    if slices is not None and slices.time(planes) > time:
+        slices = None
+    pair = _relabelled(x, window, native) if time >= WORTH_INDEX_GRAD else None
+    if slices is None and pair is None:
+        return traceable
+
+    def plan(t: Tensor) -> Tensor:
+        if not _at_hand(t) or not t.numel():
+            return traceable(t)
+        if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
+            return traceable(t) if pair is None else _indexed_on_tape(t, window, pair)
+        return traceable(t) if slices is None or t.dtype not in DOUBLING_TYPES else slices.maximum(t)
+
+    return plan
 
 
 def _doubled_max(window: Window, traceable: Unary, with_gradient: bool) -> Plan:
@@ -169,20 +249,20 @@ def _doubled_max(window: Window, traceable: Unary, with_gradient: bool) -> Plan:
             return traceable(t)
         if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
             if with_gradient and t.dtype is torch.float32 and not t.detach().sum().isnan():
-                return _packed_on_tape(t, window)
+                return _indexed_on_tape(t, window, lambda v: doubling.packed_winner(v, window))
             return traceable(t)
         return values(t)
 
     return plan
 
 
-class _PackedMax(torch.autograd.Function):
+class _IndexedMax(torch.autograd.Function):
     """max_pool that keeps the winner's position for both derivative modes."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, window: Window) -> Any:
-        y, index = doubling.packed_winner(x, window)
-        ctx.window, ctx.shape = window, x.shape
+    def forward(ctx: Any, x: Tensor, window: Window, pair: Plan) -> Any:
+        y, index = pair(x)
+        ctx.window = window
         ctx.save_for_backward(index)
         ctx.save_for_forward(index)
         return y
@@ -190,29 +270,26 @@ class _PackedMax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
         (index,) = ctx.saved_tensors
-        window = ctx.window
-        native = _native_max(window)
-        if window.rank == 2 and native is not None and not gy.requires_grad:
-            g, i = (planes(t, 2) for t in (gy, index))
-            like = gy.new_empty(1).expand(g.shape[0], 1, *window.size)
-            gx = torch.ops.aten.max_pool2d_with_indices_backward(g, like, *native, i)
-            return gx.view(ctx.shape), None
-        return put_line(gy.shape, index.shape, size=window.size, empty=window.has_empty)(gy, index), None
+        return put_line(gy.shape, index.shape, size=ctx.window.size, empty=ctx.window.has_empty)(gy, index), None, None
 
     @staticmethod
-    def jvp(ctx: Any, dx: Any, _: Any) -> Any:
+    def jvp(ctx: Any, dx: Any, *_: Any) -> Any:
         (index,) = ctx.saved_tensors
         return take_line(dx.shape, index.shape, rank=ctx.window.rank, empty=ctx.window.has_empty)(dx, index)
 
 
-_packed_on_tape: Callable[..., Tensor] = _PackedMax.apply
+_indexed_on_tape: Callable[..., Tensor] = _IndexedMax.apply
 
 
 def max_and_winner(x: Shape, *, window: Window) -> Plan:
     """Both at once, for graphs that use both."""
     values, index = max_pool_line(x, window=window), winner_line(x, window=window)
+    pair = None if doubles(window) else _relabelled(x, window, _native_max(window))
 
     def plan(t: Tensor) -> tuple[Tensor, Tensor]:
+        if pair is not None and _at_hand(t) and not t.requires_grad and not dual_level_open():
+            both: tuple[Tensor, Tensor] = pair(t)
+            return both
         packs = doubles(window) and eager(t) and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel()
         if packs and not t.requires_grad and not t.sum().isnan():
             return doubling.packed_winner(t, window)
@@ -241,6 +318,9 @@ def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Plan:
     lead = gy[: len(gy) - rank]
 
     def plan(g: Tensor, index: Tensor) -> Tensor:
+        natively = not empty and rank in (1, 2, 3) and g.dtype in DOUBLING_TYPES and g.numel()
+        if natively and eager(g) and g.device.type == "cpu" and not g.requires_grad and not dual_level_open():
+            return relabel.put(g, index, size)
         values, where = g.flatten(g.ndim - rank), index.flatten(index.ndim - rank)
         if empty:
             values, where = torch.where(where < 0, 0, values), where.clamp(min=0)
