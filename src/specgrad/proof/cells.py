@@ -18,7 +18,19 @@ import numpy as np
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..scalar import Array
 from .numbers import ReplayError
-from .regions import CELLWISE, KERNELS, Met, begins, is_layout, is_linear, joined, roundings, spread, summed_later
+from .regions import (
+    CELLWISE,
+    KERNELS,
+    Met,
+    begins,
+    is_layout,
+    is_linear,
+    joined,
+    read_apart,
+    roundings,
+    spread,
+    summed_later,
+)
 from .regions import CONSTANT as FIXED
 
 Dyadic = tuple[int, int]  # m * 2**e
@@ -125,7 +137,7 @@ class Cells:
         self._forms: dict[int, Array] = {}
         self._mets: dict[int, Met] = {}
         self._known = {i: _exact(a, graph.nodes[i].name) for i, a in graph.constants.items()}
-        self._summed, self._ends = summed_later(graph), (low, high)
+        self._summed, self._apart, self._ends = summed_later(graph), read_apart(graph), (low, high)
         self._wanted = self._needed(wanted)
         for i, node in enumerate(graph.nodes):
             self._visit(i, node)
@@ -199,9 +211,9 @@ class Cells:
             self._known[i] = np.asarray(node.op.spec(*values, **node.params))
             return
         form = np.asarray(node.op.spec(*values, **node.params))
-        readers = spread(node, math.prod(node.shape)) > 1
-        if node.op.name in KERNELS or readers:  # computed once: so is what it reads; else each reader has its own
-            mark = node.op.name in KERNELS
+        apart = i in self._apart
+        if node.op.name in KERNELS or spread(node, math.prod(node.shape)) > 1 or apart:
+            mark = node.op.name in KERNELS and not apart  # computed once: so is what it reads; else by each reader
             form = _objects([Formal("mark", v, mark) if isinstance(v, Formal) else v for v in form.flat], node.shape)
         self._forms[i] = form
         self._mets[i] = self._met(i, node, shapes, fixed)
@@ -209,7 +221,7 @@ class Cells:
             self.numbers[i] = self._sums(i, node, form)
 
     def _sums(self, i: int, node: Node, form: Array) -> Array:
-        once = node.op.name in KERNELS and i not in self._summed
+        once = node.op.name in KERNELS and i not in self._summed | self._apart
         numbers = []
         for v in form.flat:
             given = v if isinstance(v, Formal) else Formal("number", Fraction(v))
