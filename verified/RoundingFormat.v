@@ -279,6 +279,14 @@ Proof.
       pose proof tiny_pos. rewrite Rabs_left in Hy; lra.
 Qed.
 
+(* Rounded either way, subnormal numbers kept. *)
+Theorem directed_operation_near_kept x y : directed_operation emin prec False x y -> near (2 * u) (smallest emin) x y.
+Proof.
+  intros O. apply between_near. induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | |]; try contradiction.
+  - apply directed_between; auto using between_self.
+  - apply directed_between; auto.
+Qed.
+
 (* Rounded either way, subnormal numbers kept or flushed: twice the unit roundoff. *)
 Theorem directed_operation_near flush x y : directed_operation emin prec flush x y -> near (2 * u) (tiny emin prec) x y.
 Proof.
