@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -191,3 +192,24 @@ def test_a_folded_network_names_the_cells_of_the_whole() -> None:
         z, cell = folded.position(k)
         assert bool(bounder.unstable(z).flatten()[cell])
         assert float(bounder.state.ends[z][0].flatten()[cell]) == pytest.approx(float(folded.low[k]), rel=1e-6)
+
+
+def least_and_proven(seed: int) -> tuple[float, float]:
+    """The least value of a row at some inputs and what its search proves, with a relu after the output."""
+    rng = np.random.default_rng(seed)
+    w, v = (rng.normal(size=s).astype(np.float32) for s in ((6, 4), (2, 6)))
+
+    def function(x: Any) -> Any:
+        y = sg.linear(v, None, sg.relu(sg.linear(w, None, x)))
+        return y, sg.relu(y)
+
+    graph = sg.trace(function, (4,))
+    graph = replace(graph, outputs=graph.outputs[:1], single=True)
+    bounder, row = Bounder(root_forward(graph, -np.ones(4), np.ones(4))), np.array([[1.0, -1.0]])
+    seen = min(float(row[0] @ graph(x)) for x in rng.uniform(-1, 1, (200, 4)).astype(np.float32).astype(float))
+    targets = torch.full((1,), seen + 0.1, dtype=torch.float64)
+    return seen, float(search(bounder, torch.from_numpy(row), targets, seconds=5.0, most=40).bounds[0])
+
+
+def test_a_relu_after_the_output_takes_nothing_from_its_objective() -> None:
+    assert all(proven <= seen for seen, proven in map(least_and_proven, range(3)))

@@ -38,7 +38,8 @@ def search(
 
     most   how many subproblems may be bounded
     """
-    if not can_fold(bounder.state):
+    reads_output = max(bounder.state.layers) > bounder.output  # a relu after it would take the place of its objective
+    if reads_output or not can_fold(bounder.state):
         return branch(bounder, rows, targets, seconds=seconds, most=most, progress=progress)
     deadline = time.monotonic() + seconds
     with torch.no_grad():

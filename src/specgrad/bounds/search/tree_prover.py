@@ -224,15 +224,21 @@ class TreeProver:
         limits = [as_float(limits[n]) for (_, limits), n in zip(self.rows, chosen, strict=True)]
         count = len(self.rows)
         problems = bounder.start(each.repeat(len(some), 1))
+        points: dict[
+            tuple[int, float, int], list[tuple[int, int]]
+        ] = {}  # many leaves at once: each cut is a copy of all
         for n, leaf in enumerate(some):
             boxes = torch.arange(n * count, (n + 1) * count)
             for cut, side in leaf.path():
-                cells = torch.full_like(boxes, cut.cell)
                 if cut.tap is not None and cut.node in problems.left:
                     lost = torch.arange(problems.left[cut.node].shape[1]) == cut.tap
+                    cells = torch.full_like(boxes, cut.cell)
                     problems = problems.without(cut.node, boxes, cells, lost if side else ~lost)
                 elif cut.tap is None and cut.node in problems.limits:
-                    problems = problems.cut(cut.node, boxes, cells, cut.at, side)
+                    points.setdefault((cut.node, cut.at, side), []).extend((b, cut.cell) for b in boxes.tolist())
+        for (node, at, side), where in points.items():
+            box, cell = torch.tensor(where).unbind(1)
+            problems = problems.cut(node, box, cell, at, side)
         problems, _ = bounder.optimised(problems, STEPS, torch.tensor(limits * len(some), dtype=torch.float64))
         return [self._cut_hint(problems, n * count, leaf, chosen) for n, leaf in enumerate(some)]
 
