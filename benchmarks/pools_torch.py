@@ -52,10 +52,13 @@ def main() -> None:
     parser.add_argument("--grid", action="store_true")
     torch.set_num_threads(1)
     if parser.parse_args().grid:
-        shapes = [(1, 4, 8, 8), (1, 16, 32, 32), (2, 16, 32, 32), (1, 64, 56, 56), (4, 64, 56, 56), (1, 3, 224, 224)]
-        print(table(list(rows(shapes, [(2, 2, 0), (3, 2, 1), (3, 3, 0), (5, 2, 2), (7, 7, 0), (3, 1, 1)], 0.06))))
+        shapes = [(1, 4, 8, 8), (1, 16, 32, 32), (2, 32, 32, 32), (1, 64, 56, 56), (1, 3, 224, 224)]
+        measured = rows(shapes, [(2, 2, 0), (3, 2, 1), (5, 2, 2), (7, 7, 0), (3, 1, 1)], 0.05)
     else:
-        print(table(list(rows([(8, 64, 112, 112)], [(2, 2, 0), (3, 2, 1)], 0.7))))
+        measured = rows([(8, 64, 112, 112)], [(2, 2, 0), (3, 2, 1)], 0.7)
+    print(table([]))
+    for row in measured:
+        print(table([row]).splitlines()[-1], flush=True)
 
 
 if __name__ == "__main__":

@@ -64,33 +64,59 @@ Proof.
   - destruct (shares_facts _ _ _ Hv A) as [E [S [L [N W]]]]. repeat split; auto; lia.
 Qed.
 
+Section Average.
+Variables (op : R -> R -> Prop) (u lost : R).
+Hypothesis u_nonneg : 0 <= u.
+Hypothesis lost_nonneg : 0 <= lost.
+Hypothesis op_near : forall x z, op x z -> near u lost x z.
+
+Lemma average_error v xs t y : 1 <= Rabs v -> average v xs t -> computed u 0 op t y ->
+  let n := (length xs + 1)%nat in
+  Rabs (y - sum xs / v) <= growth n u * (sum (map Rabs xs) / Rabs v) + INR (2 * (n + 1)) * lost * (1 + u) ^ n.
+Proof.
+  intros Hv A C n. destruct (average_facts _ _ _ Hv A) as [E [S [L [[N O] _]]]]. rewrite <- E, <- S.
+  eapply Rle_trans; [apply (alone_error u lost u_nonneg lost_nonneg op op_near t y L C)|].
+  apply Rplus_le_compat.
+  - apply Rmult_le_compat_r; [apply size_nonneg | now apply growth_mono].
+  - apply Rmult_le_compat; [apply Rmult_le_pos; auto using pos_INR | | | now apply pow_le_pow].
+    + pose proof (one_le_pow u u_nonneg (roundings t)); lra.
+    + apply Rmult_le_compat_r; [assumption|]. apply le_INR. unfold n. lia.
+Qed.
+
+(* No partial result above the sum of absolute values, undivided: `widening`. *)
+Theorem average_no_overflow v xs t y b : 1 <= Rabs v -> average v xs t -> computed u 0 op t y ->
+  let n := (length xs + 1)%nat in
+  (sum (map Rabs xs) + INR (2 * (n + 1)) * lost) * (1 + u) ^ n <= b ->
+  computed u 0 (fun x z => op x z /\ Rabs z <= b) t y.
+Proof.
+  intros Hv A C n Hb. destruct (average_facts _ _ _ Hv A) as [_ [_ [L [[N O] W]]]].
+  apply (alone_no_overflow u lost u_nonneg lost_nonneg op op_near); auto.
+  unfold reached. eapply reached_mono; [exact u_nonneg | exact lost_nonneg | now apply widest_nonneg | | | |exact Hb]; try lia.
+  rewrite W. lra.
+Qed.
+End Average.
+
+Lemma twice n : INR (2 * n) = INR n * 2.
+Proof. rewrite mult_INR. simpl. ring. Qed.
+
 (* k cells: growth(k + 1, u) of the average of absolute values, and (k + 2)*2*tiny*(1 + u)^(k + 1). *)
 Theorem float32_average v xs t y : 1 <= Rabs v -> average v xs t -> computed u32 0 operation32 t y ->
   let n := (length xs + 1)%nat in
   Rabs (y - sum xs / v) <= growth n u32 * (sum (map Rabs xs) / Rabs v) + INR (n + 1) * (2 * tiny32) * (1 + u32) ^ n.
 Proof.
-  intros Hv A C n. destruct (average_facts _ _ _ Hv A) as [E [S [L [[N O] _]]]].
-  pose proof u32_range as [Hu _]. pose proof tiny32_range as [Ht _]. rewrite <- E, <- S.
-  eapply Rle_trans; [apply (alone_error u32 tiny32 Hu Ht operation32 operation32_near t y L C)|].
-  apply Rplus_le_compat.
-  - apply Rmult_le_compat_r; [apply size_nonneg | now apply growth_mono].
-  - apply Rmult_le_compat; [apply Rmult_le_pos; auto using pos_INR | | | now apply pow_le_pow].
-    + pose proof (one_le_pow u32 Hu (roundings t)); lra.
-    + rewrite <- Rmult_assoc. apply Rmult_le_compat_r; [assumption|].
-      replace (INR (n + 1) * 2) with (INR (2 * (n + 1))) by (rewrite mult_INR; simpl; ring). apply le_INR. unfold n. lia.
+  intros Hv A C n. rewrite <- (Rmult_assoc (INR (n + 1))), <- twice.
+  exact (average_error _ _ _ (proj1 u32_range) (proj1 tiny32_range) operation32_near v xs t y Hv A C).
 Qed.
 
-(* No partial result above the sum of absolute values, undivided: `widening`. *)
-Theorem float32_average_no_overflow v xs t y b : 1 <= Rabs v -> average v xs t -> computed u32 0 operation32 t y ->
+(* Rounded either way. *)
+Theorem float32_average_directed v xs t y : 1 <= Rabs v -> average v xs t -> computed (2 * u32) 0 directed32 t y ->
   let n := (length xs + 1)%nat in
-  (sum (map Rabs xs) + INR (2 * (n + 1)) * tiny32) * (1 + u32) ^ n <= b ->
-  computed u32 0 (fun x z => operation32 x z /\ Rabs z <= b) t y.
+  Rabs (y - sum xs / v) <=
+    growth n (2 * u32) * (sum (map Rabs xs) / Rabs v) + INR (n + 1) * (2 * tiny32) * (1 + 2 * u32) ^ n.
 Proof.
-  intros Hv A C n Hb. destruct (average_facts _ _ _ Hv A) as [_ [_ [L [[N O] W]]]].
-  pose proof u32_range as [Hu _]. pose proof tiny32_range as [Ht _].
-  apply (alone_no_overflow u32 tiny32 Hu Ht operation32 operation32_near); auto.
-  unfold reached. eapply reached_mono; [exact Hu | exact Ht | now apply widest_nonneg | | | |exact Hb]; try lia.
-  rewrite W. lra.
+  intros Hv A C n. rewrite <- (Rmult_assoc (INR (n + 1))), <- twice.
+  assert (Hu : 0 <= 2 * u32) by (pose proof u32_range; lra).
+  exact (average_error _ _ _ Hu (proj1 tiny32_range) directed32_near v xs t y Hv A C).
 Qed.
 
 (* Where the reciprocal of the divisor is normal, it is a constant formed with one rounding. *)

@@ -103,7 +103,7 @@ def test_winners_of_planes_as_channels(planes: int, rank: int, k: int, s: int, p
     assert torch.equal(relabel.put(gy, index, window.size), torch.autograd.grad(want[0], t, gy)[0])
 
 
-LARGE = {(2, 2, 0): (2, 16, 64, 64), (3, 2, 1): (2, 17, 63, 65), (5, 3, 2): (2, 16, 66, 90)}
+LARGE = {(2, 2, 0): (6, 16, 64, 64), (3, 2, 1): (6, 17, 63, 65), (5, 3, 2): (8, 16, 66, 90)}
 
 
 @pytest.fixture(params=list(LARGE))
@@ -169,3 +169,20 @@ def test_gradient_graphs_take_them(given: Any) -> None:
     t = x.clone().requires_grad_()
     (want,) = torch.autograd.grad(F.max_pool2d(t, k, s, p).sum(), t)
     assert torch.equal(sg.compile(graph, "torch", "grad")(x), want)
+
+
+@pytest.mark.parametrize("pool", ["max_pool", "avg_pool"])
+@pytest.mark.parametrize("k", [2, 3, 9])
+def test_channels_last_stays_so_at_stride_1(pool: str, k: int) -> None:
+    """At k9 by doubling, on memory as it lies; with a gradient natively."""
+    draw = np.random.default_rng(k).choice([-0.0, 0.0, 1.0, 2.0, -3.0], (2, 16, 40, 41)).astype(np.float32)
+    x = torch.from_numpy(draw).contiguous(memory_format=torch.channels_last)
+    bare = {"max_pool": F.max_pool2d, "avg_pool": F.avg_pool2d}[pool](x, k, 1, k // 2)
+    for t in (x, x.clone().requires_grad_()):
+        y = getattr(sg, pool)(t, (k, k), stride=1, padding=k // 2)
+        assert y.is_contiguous(memory_format=torch.channels_last)
+        torch.testing.assert_close(y.detach(), bare, rtol=0 if pool == "max_pool" else 1e-5, atol=1e-6)
+        if pool == "max_pool":
+            assert same_bits(y.detach(), bare)
+    (gx,) = torch.autograd.grad(y.sum(), t)
+    assert gx.is_contiguous(memory_format=torch.channels_last)

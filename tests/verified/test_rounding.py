@@ -6,7 +6,6 @@ prove that no execution of the cell is further off; and must fail to, by the sam
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rocq
 import specgrad as sg
 from specgrad.graph.graph import Graph
 from specgrad.proof.replay import growth as replayed_growth
 from specgrad.rounding import Arithmetic, radius
-
-THEOREMS = Path(__file__).parents[2] / "verified"
-FILES = [f"Rounding{name}" for name in ("Tree", "Region", "Format", "Sums", "Alone", "Float32", "Operators")]
-
-pytestmark = pytest.mark.skipif(
-    shutil.which("coqc") is None or not THEOREMS.is_dir(), reason="needs coqc, and verified/ of a checkout"
-)
 
 HEAD = """
 From Coq Require Import Reals Psatz Lia ZArith List Permutation.
@@ -66,8 +59,8 @@ def _cell(monomials: Sequence[Sequence[float]]) -> str:
     return "[" + "; ".join(f"[{'; '.join(f'Times {_number(Fraction(f))}' for f in m)}]" for m in monomials) + "]"
 
 
-def _radius(graph: Graph, *inputs: np.ndarray, flush: bool = True) -> tuple[Fraction, int]:
-    report = radius(graph, *inputs, arithmetic=Arithmetic(flush=flush))
+def _radius(graph: Graph, *inputs: np.ndarray, flush: bool = True, rounding: str = "nearest") -> tuple[Fraction, int]:
+    report = radius(graph, *inputs, arithmetic=Arithmetic(flush=flush, rounding=rounding))
     return Fraction(float(report.outputs.radius.ravel()[0])), report.roundings
 
 
@@ -78,16 +71,18 @@ def _scaled(numbers: Sequence[float], scale: float) -> np.ndarray:
 W, X, B = (5, -7, 11), (1, -2, 3), 13
 
 
-def _sum(scale: float, flush: bool) -> Question:
+def _sum(scale: float, flush: bool = True, rounding: str = "nearest") -> Question:
     w, x, b = _scaled(W, 1), _scaled(X, scale), _scaled([B], scale)
     graph = sg.trace(lambda v: sg.conv(w[None, None], b, v), (1, 3))
-    given, roundings = _radius(graph, x[None], flush=flush)
+    given, roundings = _radius(graph, x[None], flush=flush, rounding=rounding)
     assert roundings == 4  # three products and a bias
     cell = _cell([*zip(w.tolist(), x.tolist(), strict=True), (float(b[0]),)])
-    operation, theorem = ("operation32", "float32_sum") if flush else ("operation32_kept", "float32_sum_kept")
-    goal = f"forall c t y, dot c t -> Permutation c {cell} -> computed u32 0 {operation} t y -> "
+    kept, either = "" if flush else "_kept", rounding == "any"
+    unit, operation = ("(2 * u32)", f"directed32{kept}") if either else ("u32", f"operation32{kept}")
+    theorem = f"float32_sum{'_directed' if either else ''}{kept}"
+    goal = f"forall c t y, dot c t -> Permutation c {cell} -> computed {unit} 0 {operation} t y -> "
     proof = f"intros c t y D P C. eapply Rle_trans; [apply ({theorem} _ _ _ _ D P C)"
-    proof += "|]." if flush else "; [rewrite u32_value; simpl; lra]|]."
+    proof += "; [rewrite u32_value; simpl; lra]|]." if theorem == "float32_sum_kept" else "|]."
     return Question(goal + f"Rabs (y - cell_exact {cell}) <= {{radius}}", proof, given)
 
 
@@ -135,9 +130,11 @@ def _checker(digits: int, unit: str) -> Question:
 
 SMALL = 2.0**-105  # here flushing costs more than rounding; every number is normal
 QUESTIONS = {
-    "conv": lambda: _sum(1.0, True),
-    "conv, small": lambda: _sum(SMALL, True),
-    "conv, subnormal numbers kept": lambda: _sum(2.0**-125, False),
+    "conv": lambda: _sum(1.0),
+    "conv, small": lambda: _sum(SMALL),
+    "conv, subnormal numbers kept": lambda: _sum(2.0**-125, flush=False),
+    "conv, rounded either way": lambda: _sum(SMALL, rounding="any"),
+    "conv, rounded either way and kept": lambda: _sum(2.0**-125, flush=False, rounding="any"),
     "avg_pool": lambda: _average(1.0),
     "avg_pool, small": lambda: _average(SMALL),
     "add": lambda: _add(1.0),
@@ -150,42 +147,30 @@ LARGER = {"region, small": Fraction(1, 4)}  # one number of the code stands for 
 CLOSE = 1 - Fraction(1, 10**7)
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the compiled theorems are: in verified/ after `make`, else compiled here."""
-    stamps = [(THEOREMS / f"{f}.v", THEOREMS / f"{f}.vo") for f in FILES]
-    if all(vo.exists() and vo.stat().st_mtime > v.stat().st_mtime for v, vo in stamps):
-        return THEOREMS
-    folder = tmp_path_factory.mktemp("theorems")
-    for name in FILES:
-        shutil.copy(THEOREMS / f"{name}.v", folder)
-        ran = _coqc(folder, f"{name}.v", folder)
-        if "Cannot find a physical path bound to logical path" in ran.stderr:
-            pytest.skip("needs Flocq")
-        assert ran.returncode == 0, ran.stderr
-    return folder
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    rocq.make("RoundingOperators.vo")
 
 
-def _coqc(folder: Path, file: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = ["coqc", "-R", str(folder), "Specgrad", file]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+def _asked(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "asked.v").write_text(HEAD + text)
+    command = ["coqc", "-R", str(rocq.VERIFIED), "Specgrad", "asked.v"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_rocq_proves_every_radius_and_no_smaller_one(library: Path, tmp_path: Path) -> None:
+def test_rocq_proves_every_radius_and_no_smaller_one(tmp_path: Path) -> None:
     asked = {name: make() for name, make in QUESTIONS.items()}
     proven = [f"(* {name} *)\n" + q.text(Fraction(1), False) for name, q in asked.items()]
     refused = [f"(* {name}, less *)\n" + q.text(LARGER.get(name, CLOSE), True) for name, q in asked.items()]
-    (tmp_path / "asked.v").write_text(HEAD + "\n".join(proven + refused))
-    ran = _coqc(library, "asked.v", tmp_path)
+    ran = _asked("\n".join(proven + refused), tmp_path)
     assert ran.returncode == 0, ran.stderr
 
 
-def test_a_rounding_too_few_is_not_proven(library: Path, tmp_path: Path) -> None:
+def test_a_rounding_too_few_is_not_proven(tmp_path: Path) -> None:
     """Planted: the radius of the sum without its bias."""
-    q = _sum(1.0, True)
+    q = _sum(1.0)
     size = sum(abs(w * x) for w, x in zip(W, X, strict=True)) + B
     planted = Question(q.goal, q.proof, ((1 + Fraction(1, 2**24)) ** 3 - 1) * size)
-    (tmp_path / "planted.v").write_text(HEAD + planted.text(Fraction(1), False))
-    ran = _coqc(library, "planted.v", tmp_path)
+    ran = _asked(planted.text(Fraction(1), False), tmp_path)
     assert ran.returncode != 0
     assert "No applicable tactic" in ran.stderr  # of lra: the numbers are in the way

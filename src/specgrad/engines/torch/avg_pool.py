@@ -18,12 +18,15 @@ from . import doubling
 from .doubling import DOUBLING_TYPES
 from .max_pool import (
     ADAPTIVE_AVG,
+    CHANNELS_AVG,
     NATIVE_AVG,
     NATIVE_AVG_STRIDED,
     WORTH_AVG,
     Unary,
     doubles,
     is_adaptive,
+    is_channels_last,
+    kept_layout,
     native_time,
     on_planes,
 )
@@ -40,7 +43,7 @@ def _counts(window: Window, divisor: Any) -> Any:
     return low if low == high and low else functools.reduce(np.multiply.outer, axes)
 
 
-def _divider(window: Window, divisor: Any) -> Plan:
+def _divider(window: Window, divisor: Any) -> Callable[[Tensor], Tensor]:
     counts = _counts(window, divisor)
     if not hasattr(counts, "shape"):
         return (lambda t: t) if counts == 1 else lambda t: t / counts
@@ -119,12 +122,17 @@ def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
     counts = _counts(window, divisor)
     if not hasattr(counts, "shape"):
         fast = lambda t: doubling.dense_sum(t, window, 1 / counts)
-    return _where_doubling("avg_pool", params, fast, traceable)
+    plan = _where_doubling("avg_pool", params, fast, traceable)
+
+    def dense(t: Tensor, wide: Window) -> Tensor:
+        return divide(doubling.dense_sum(t, wide).movedim(-1, 1)).movedim(1, -1)
+
+    return plan if native is None else kept_layout(x, window, plan, traceable, dense, CHANNELS_AVG)
 
 
 def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
     divide = _divider(window, divisor)
-    traceable = lambda t: _matrix_products(divide(t), window, transpose=True)
+    traceable: Plan = lambda t: _matrix_products(divide(t), window, transpose=True)
     native = window.native()
     if window.rank == 2 and native is not None and _native_avg(window, divisor) is not None:
         rule = None if divisor in ("padded", "inside") else divisor
@@ -147,7 +155,8 @@ def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
         fast = lambda t: doubling.dense_sum(divide(t), back)
     else:
         fast = lambda t: doubling.dense_sum(t, back, 1 / counts)
-    return _where_doubling("avg_spread", params, fast, traceable)
+    plan = _where_doubling("avg_spread", params, fast, traceable)
+    return lambda t: traceable(t) if window.rank == 2 and is_channels_last(t, 2) else plan(t)
 
 
 def _where_doubling(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan:
@@ -163,7 +172,7 @@ def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, divide: P
     if type(planes) is not int or not fits(window):
         return traceable
     slices = Slices(window)
-    if slices.time(planes) > time:
+    if slices.time(planes, back=name == "avg_spread") > time:
         return traceable
     counts = _counts(window, params["divisor"])
     if name == "avg_pool":

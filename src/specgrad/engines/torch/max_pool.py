@@ -33,7 +33,9 @@ DOUBLING_FROM_1D = 9
 # The native operator at strides above 1, and from which total a winner by planes as channels is worth its copies: by
 # itself, and as a function on the tape.
 NATIVE_STRIDED, NATIVE_AVG_STRIDED = (18.0, 2.6), (10.0, 1.0)
-WORTH_INDEX, WORTH_INDEX_GRAD = 1e5, 3e5
+WORTH_INDEX, WORTH_INDEX_GRAD = 3e5, 1e6
+# The native operators at stride 1 on channels_last, and what doubling takes per cell.
+CHANNELS_MAX, CHANNELS_AVG, CHANNELS_DOUBLED = (2.0, 0.3), (1.0, 0.14), 9.0
 # Nanoseconds that the native operator takes, per output cell and per tap of it, and from which total ours is worth its
 # set-up: maximum without and with a gradient, average.
 NATIVE_MAX, NATIVE_AVG = (25.0, 0.65), (10.0, 0.42)
@@ -140,6 +142,18 @@ def native_time(x: Shape, window: Window, cost: tuple[float, float]) -> float:
     return math.prod(lead) * math.prod(window.out) * (cost[0] + cost[1] * window.taps_count)
 
 
+def is_channels_last(t: Tensor, rank: int) -> bool:
+    """A layout that the native operators know and keep; what is contiguous too counts as that."""
+    layout = relabel.LAYOUT.get(rank)
+    return layout is not None and t.ndim == rank + 2 and not t.is_contiguous() and t.is_contiguous(memory_format=layout)
+
+
+def by_channels(t: Tensor, window: Window, f: Callable[[Tensor, Window], Tensor]) -> Tensor:
+    """f of a channels_last tensor as it lies in memory: channels are one more axis, with windows of one cell."""
+    wide = Window((*window.axes, Window.single(t.shape[1])))
+    return f(t.movedim(1, -1), wide).movedim(-1, 1)
+
+
 def _at_hand(t: Tensor) -> bool:
     """Contiguous memory of the CPU: channels_last is fast natively, and stays what it is."""
     return eager(t) and t.device.type == "cpu" and t.is_contiguous()
@@ -172,7 +186,32 @@ def max_pool_line(x: Shape, *, window: Window) -> Plan:
     if not doubles(window):
         return _sliced_max(x, window, traceable, native)
     time = native_time(x, window, NATIVE_MAX) if native is not None else math.inf
-    return traceable if time < WORTH_MAX else _doubled_max(window, traceable, time >= WORTH_MAX_GRAD)
+    if time < WORTH_MAX:
+        return traceable
+    plan = _doubled_max(window, traceable, time >= WORTH_MAX_GRAD)
+    return plan if native is None else kept_layout(x, window, plan, traceable, doubling.dense_max, CHANNELS_MAX)
+
+
+def kept_layout(
+    x: Shape,
+    window: Window,
+    plan: Plan,
+    native: Plan,
+    dense: Callable[[Tensor, Window], Tensor],
+    cost: tuple[float, float],
+) -> Plan:
+    """channels_last to the native operator, or where that is slow and no gradient is asked for to doubling."""
+    doubled = cost[0] + cost[1] * window.taps_count > CHANNELS_DOUBLED and native_time(x, window, cost) > WORTH_MAX
+
+    def kept(t: Tensor) -> Any:
+        if not is_channels_last(t, window.rank):
+            return plan(t)
+        taped = (torch.is_grad_enabled() and t.requires_grad) or dual_level_open()
+        if doubled and not taped and eager(t) and t.device.type == "cpu" and t.dtype in DOUBLING_TYPES and t.numel():
+            return by_channels(t, window, dense)
+        return native(t)
+
+    return kept
 
 
 def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, ...] | None) -> Plan:
