@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from executor import Setting, execute
+from pairs import executed
 from program import Program
 from specgrad.bounds import certify
 from specgrad.bounds.linear import network as forward
@@ -64,7 +64,7 @@ def least(graph: sg.Graph, cells: int, runs: int = 800) -> Fraction:
     program, rng, found = Program(graph), Random(1), []
     for _ in range(runs):
         x = np.float32([rng.uniform(0.5, 1) for _ in range(cells)])
-        versions = execute(program, [x], Setting(), rng).values[graph.output_positions[0]]
+        versions = executed(program, x, rng).values[graph.output_positions[0]]
         found += [Fraction(y[0]) - Fraction(y[1]) for y in versions]
     return min(found)
 

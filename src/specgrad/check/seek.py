@@ -48,6 +48,8 @@ def _tried(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Iterator
             cells = torch.cat([y.reshape(-1) for y in leaves(both(*given))])
             at = int(cells.detach().abs().argmax())
             yield float(cells.detach()[at].abs()), tuple(xs)
+            if not cells.requires_grad:  # steps alone: no gradient leads anywhere
+                break
             (cells[at] * cells.detach()[at].sign()).backward()
             reach = 1 - step / STEPS
             xs = [_moved(x, g.grad, *e, reach) for x, g, e in zip(xs, given, ends, strict=True)]

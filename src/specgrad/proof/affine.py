@@ -96,9 +96,9 @@ class Affine:
         count = cells(self._read(ones))
         whole = cells(run_spec(self.node.op, [ones, *fixed[1:]], self.node.params))
         share = cells(whole / np.where(count == 0, rational(1), count))
-        self.places = COLUMN - 1 - int(max(self._spread(np.abs(share)[None]).flat)).bit_length()
+        self.places = COLUMN - 1 - int(max(self._spread(cells(np.abs(share))[None]).flat)).bit_length()
         weight = nearest(share, self.places)
-        assert int(self._spread(np.abs(weight)[None]).max()) <= 1 << COLUMN
+        assert int(self._spread(np.asarray(np.abs(weight))[None]).max()) <= 1 << COLUMN
         changed = np.abs(share - rationals(weight) * rational(2) ** -self.places)
         self.off = cells(changed * self._read(sizes[0]))
         self.back = lambda a: (self._spread(a.reshape(-1, *self.node.shape) * weight).reshape(len(a), -1),)

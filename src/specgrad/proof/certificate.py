@@ -249,7 +249,7 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
     arrays: dict[str, Array] = {}
 
     def kept(name: str, array: Array) -> str:
-        arrays[name] = np.ascontiguousarray(array)
+        arrays[name] = np.ascontiguousarray(array).reshape(array.shape)  # which makes an axis where there is none
         return name
 
     written: list[dict[str, Any]] = []

@@ -98,7 +98,7 @@ def window_max(x: Array, window: Window) -> Array:
 
 
 def relu_lines(node: Node, x: Range, lower: Array, upper: Array) -> tuple[Array, tuple[Array, Array]]:
-    if (lower > 1).any():
+    if any(s > 1 for s in lower.flat):
         raise ReplayError(f"the lower slopes of node {node.name} must not be above 1")
     zero, one = rational(0), rational(1)
     low, high = x.ends

@@ -295,16 +295,16 @@ class Replay:
         if i in self._read_apart:
             merged = outward(s.merged, 1)
             s = replace(s, apart=merged, merged=merged)
-            return Range(low, high, ends, error=nothing, apart=merged + error, sum=s)
+            return Range(low, high, ends, error=nothing, apart=cells(merged + error), sum=s)
         if node.op.name in KERNELS:  # computed once: what it reads apart, it has read
             s, read = replace(s, apart=nothing, merged=outward(s.merged, 1)), outward(s.apart, 1)
-            own = (read, error) if i in self._summed else (read + error, nothing)
+            own = (read, error) if i in self._summed else (cells(read + error), nothing)
             return Range(low, high, ends, error=own[0], apart=own[1], sum=s)
         return Range(
             low,
             high,
             ends,
-            apart=self._layout_apart(node, s.apart + error),
+            apart=self._layout_apart(node, cells(s.apart + error)),
             sum=replace(s, apart=outward(s.apart, 1), merged=outward(s.merged, 1)),
         )
 
@@ -332,7 +332,7 @@ class Replay:
         """What is known of a node when its reference lies in low..high; other values lie within `apart` of it."""
         r = self.ranges[i]
         apart = zeros(low.shape) if r.apart is None else r.apart
-        return replace(r, low=larger(r.low, low - apart), high=-larger(-r.high, -high - apart), ends=(low, high))
+        return replace(r, low=larger(r.low, low - apart), high=cells(-larger(-r.high, -high - apart)), ends=(low, high))
 
     # --- backward: linear functions -----------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ class Replay:
         """
         start = self.output if at is None else at
         shape = self.graph.nodes[start].shape
-        outer: dict[int, Array] = {start: row.reshape(shape)}  # coefficients of values
+        outer: dict[int, Array] = {start: cells(row).reshape(shape)}  # coefficients of values
         inner: dict[int, Array] = {}  # by node: coefficients of a layer's exact map, inside that layer
         bound, apart = rational(0), self.ranges[start].apart
         if at is None and apart is not None:
@@ -421,7 +421,7 @@ class Replay:
                 raise ReplayError(f"the slopes of node {node.name} must be whole, not negative, of {taps + node.shape}")
         if signed:
             return curve_lines(node, x, given.lower, given.upper, given.scale)
-        lower, upper = (rationals(s) * rational(1, given.scale) for s in (given.lower, given.upper))
+        lower, upper = (cells(rationals(s) * rational(1, given.scale)) for s in (given.lower, given.upper))
         return relu_lines(node, x, lower, upper) if not taps else max_lines(node, x, lower, upper)
 
     def _through_linear(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:

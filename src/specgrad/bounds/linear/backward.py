@@ -265,7 +265,7 @@ class State:
         """
         source, own = layer.sources[0], self.own(i)
         charge, size, error = (
-            v if cells is None else v.flatten(1)[:, cells]
+            v if cells is None else v.reshape(len(v), -1)[:, cells]
             for v in (self.charge(source), self.size(source), self.errors[i])
         )
         steep = torch.maximum(lines.lower_slope.abs(), lines.upper_slope.abs())

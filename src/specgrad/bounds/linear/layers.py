@@ -153,7 +153,7 @@ class Linear(Layer):
     def matrix(self) -> Tensor:
         """What every cell multiplies the cells of its only source by, (cells, sources): exact, being single terms."""
         one = torch.eye(self.node_cells, dtype=torch.float64).reshape(1, -1, *self.node.shape)
-        return Linear.dense(self, one)[0].detach()[0].flatten(1)
+        return Linear.dense(self, one)[0].detach().reshape(self.node_cells, math.prod(self.args[self.varying[0]]))
 
     @cached_property
     def thin(self) -> Thin | None:
@@ -179,7 +179,7 @@ class Linear(Layer):
             return [a if f is None else a * f for f in self.factors]
         if self.thin is not None:
             (shape,) = (self.args[k] for k in self.varying)
-            return [self.thin.pulled(a.flatten(2)).reshape(*a.shape[:2], *shape)]
+            return [self.thin.pulled(a.reshape(*a.shape[:2], -1)).reshape(*a.shape[:2], *shape)]
         return self.dense(a)
 
     def dense(self, a: Tensor) -> list[Tensor]:

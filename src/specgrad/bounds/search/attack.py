@@ -172,7 +172,8 @@ def _descend(
         x = projected(case, torch.minimum(torch.maximum(x, low), high)).detach().requires_grad_(True)
         distance = aims.distance(network.batch(x))
         counterexample = _confirm(network, case, x.detach(), distance.detach())
-        if counterexample is not None or not pace or time.monotonic() > deadline:
+        leads_nowhere = not distance.requires_grad  # steps alone: sign, a comparison
+        if counterexample is not None or not pace or leads_nowhere or time.monotonic() > deadline:
             return counterexample
         (slope,) = torch.autograd.grad(distance.sum(), x)
         x = x - steepest(case, slope, high - low) * pace

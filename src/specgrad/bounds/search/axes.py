@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..linear.backward import Parts, State
 from ..linear.layers import Cell
+from .estimate import flat
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Losses:
             return
         shape = (len(self.low), cells, self.low.shape[1])
         known = self.slopes.setdefault(node, torch.zeros(shape))  # float32: nothing is proven by them
-        lower, upper = slopes.flatten(2).abs().expand(len(some), -1, -1).chunk(2, 1)
+        lower, upper = flat(slopes, 2).abs().expand(len(some), -1, -1).chunk(2, 1)
         known[some[:, None], where] = (lower + upper).float()
 
     def lose(self, i: int, part: Parts, state: State) -> None:
@@ -56,5 +57,5 @@ class Losses:
         gap = (lines.upper_slope - lines.lower_slope) * (low / 2 + high / 2) + lines.upper - lines.lower
         width = self.slopes[layer.sources[0]] * (self.high - self.low)[:, None].float()
         share = (width / width.sum(2, keepdim=True)).nan_to_num(0.0, 0.0, 0.0).to(gap)
-        lost = part.whole.flatten(2).abs() * gap.clamp(min=0).flatten(1)[:, None]
+        lost = flat(part.whole, 2).abs() * flat(gap.clamp(min=0))[:, None]
         self.by_input += lost @ share

@@ -27,7 +27,7 @@ from torch import Tensor
 from ..linear.adam import LEAST
 from ..linear.backward import State, descend
 from ..linear.layers import Cell, Linear, Opaque
-from .estimate import Quick
+from .estimate import Quick, flat
 
 ROWS = 256  # that are folded at once
 LARGEST = 1 << 23  # numbers of M and L together: from there on layer by layer is faster
@@ -141,13 +141,13 @@ class Folded:
         def step(i: int, a: Tensor) -> tuple[Tensor | float, float]:
             if i in inputs:
                 middle, reach = self.quick.inputs[i]
-                inputs[i] = a.flatten(1) * reach
-                return a.flatten(1) @ middle, 0.0
+                inputs[i] = flat(a) * reach
+                return flat(a) @ middle, 0.0
             if i in self.quick.linear:
                 pulled, constant = self.quick.linear[i](a)
             else:
                 _, z, open_ = self.relus[self.numbers[i]]
-                cells[:, self.spans[self.numbers[i]]] = a.flatten(1)[:, open_]
+                cells[:, self.spans[self.numbers[i]]] = flat(a)[:, open_]
                 low = self.state.ends[z][0]
                 pulled, constant = [a * (low >= 0)], 0.0
             for s, part in zip(self.state.layers[i].sources, pulled, strict=True):

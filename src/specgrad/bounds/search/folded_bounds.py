@@ -16,6 +16,7 @@ from ..linear import relaxations as relax
 from ..linear.backward import backward
 from ..linear.layers import Cell
 from ..linear.relaxations import Lines
+from .estimate import flat
 from .folded import Folded
 from .subproblems import Bounder
 
@@ -30,7 +31,7 @@ class FoldedBounds:
             layer = self.state.layers[i]
             assert isinstance(layer, Cell)
             self.root[i] = self.state._moved(i, layer, layer.lines(self.state.ends[z]))
-            self.ends[i] = [end.flatten(1)[:, cells] for end in self.state.ends[z]]
+            self.ends[i] = [flat(end)[:, cells] for end in self.state.ends[z]]
 
     @torch.no_grad()
     def lower(self, rows: Tensor, sign: Tensor, chosen: Tensor) -> Tensor:

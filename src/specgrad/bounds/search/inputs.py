@@ -36,6 +36,7 @@ from ..linear.readers import open_cells, readers_of
 from ..linear.twins import unread
 from .attack import Counterexample, DeployedNetwork, confirmed_of
 from .axes import Losses
+from .estimate import flat
 from .kept import Kept
 from .unknown import at_work, share_of
 
@@ -102,8 +103,7 @@ class Boxes:
     def whole(self) -> Ends:
         """The ends of all cells that are narrowed, (1, columns), on the whole box."""
         ends = [
-            [e.flatten(1)[:, n.cells] for n in self.narrowed for e in (self.root.state.ends[n.node][k],)]
-            for k in (0, 1)
+            [flat(e)[:, n.cells] for n in self.narrowed for e in (self.root.state.ends[n.node][k],)] for k in (0, 1)
         ]
         low, high = (torch.cat(e, 1) if e else torch.zeros((1, 0), dtype=torch.float64) for e in ends)
         return low, high
@@ -148,7 +148,7 @@ class Boxes:
 
         lower = self._proven(backward(state, self._seeds(self.output, self.rows[None], len(low)), told), self.slack)
         if self.input in slopes:
-            a = slopes[self.input].flatten(2).expand(len(low), len(self.rows), -1)
+            a = flat(slopes[self.input], 2).expand(len(low), len(self.rows), -1)
         else:
             a = torch.zeros((len(low), len(self.rows), low.shape[1]), dtype=low.dtype)
         return (lower - self.targets).expand(len(low), -1), a, alive, state, kept, losses.by_input
@@ -165,10 +165,10 @@ class Boxes:
     def _narrow(self, layer: Narrowed, ends: Mapping[int, Ends], kept: Ends, losses: Losses) -> tuple[Ends, Tensor]:
         """The box of a node on every box of inputs, entered in `kept`; False where nothing is left of it."""
         i, cells, shape = layer.node, layer.cells, self.root.graph.nodes[layer.node].shape
-        low, high = (end.flatten(1).expand(len(kept[0]), -1).clone() for end in self.root.state.ends[i])
+        low, high = (flat(end).expand(len(kept[0]), -1).clone() for end in self.root.state.ends[i])
         low[:, cells], high[:, cells] = (k[:, layer.columns] for k in kept)
         open_ = open_cells(layer.readers, *(e.reshape(-1, *shape).numpy() for e in (low, high)))
-        mask = torch.from_numpy(open_).flatten(1)[:, cells]
+        mask = flat(torch.from_numpy(open_))[:, cells]
         for some, count in self._chunks(mask.sum(1)):
             where = cells[mask[some].byte().topk(count, 1).indices]
             one = torch.zeros((len(some), count, low.shape[1]), dtype=torch.float64).scatter_(2, where[..., None], 1.0)

@@ -29,6 +29,7 @@ from ...properties.property import Case, as_float
 from ...scalar import Array
 from ..linear.network import Forward
 from ..linear.tighten import output_ends
+from .estimate import flat
 from .inputs import Boxes, Open
 from .subproblems import Bounder, Problems, root_forward
 
@@ -261,8 +262,8 @@ class TreeProver:
         for k, (cut, side) in enumerate(cuts):
             limits = problems.limits.get(cut.node) if cut.tap is None else None
             later = any(c == cut and s == side for c, s in cuts[k + 1 :])
-            if limits is not None and not later and limits[at].flatten(1)[1 - side, cut.cell] == cut.at:
-                m = problems.multipliers[cut.node].flatten(1)[mine, cut.cell].double()
+            if limits is not None and not later and flat(limits[at])[1 - side, cut.cell] == cut.at:
+                m = flat(problems.multipliers[cut.node])[mine, cut.cell].double()
                 pulls[:, k] = _places(m if side else -m)
         slopes = {
             i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPES).astype(np.int64)

@@ -24,6 +24,7 @@ from ...properties.property import Alternative, Case, as_float
 from ...scalar import Array
 from ..linear.backward import Parts, backward
 from ..linear.network import Forward
+from .estimate import flat
 
 STEPS = 45
 LEAST = 1e-12  # of a weight, so that the next step is finite
@@ -128,7 +129,7 @@ def _lines(root: Forward, case: Case, alternative: Alternative) -> tuple[Tensor,
     seeds = {output: rows.reshape(1, rows.shape[1], *root.graph.nodes[output].shape)}
     lower = backward(root.state, seeds, told)[0] - root.slack(output, rows)[0]
     low, high = (torch.from_numpy(np.ravel(end)) for end in case.outer())
-    a = slopes[inside][0].flatten(1) if slopes else torch.zeros((rows.shape[1], len(low)), dtype=torch.float64)
+    a = flat(slopes[inside][0]) if slopes else torch.zeros((rows.shape[1], len(low)), dtype=torch.float64)
     radius = (high - low) / 2
     limits = torch.tensor([as_float(limit) for limit in alternative.limits], dtype=torch.float64)
     return lower - limits + a.abs() @ radius, a, radius
