@@ -131,6 +131,15 @@ def test_mutants_of_trees_are_refused_or_true() -> None:
     assert ends["valid", "valid"] > 5
 
 
+@needed
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_many_mutants_are_refused_or_true(part: int) -> None:
+    seeds = range(1000 * (part + 1), 1000 * (part + 2))
+    for maker in (certificate_mutants, tree_mutants):
+        assert compared(maker.subjects(), maker.mutant, seeds)["valid", "valid"] > 20
+
+
 # --- without the program ----------------------------------------------------------------------------------------------
 
 
@@ -188,8 +197,37 @@ def test_cells_are_the_network(seed: int) -> None:
     assert outputs == [Fraction(v) for v in exact.tolist()]
 
 
+def test_divisors_in_a_row_are_refused() -> None:
+    """A runtime may multiply them beforehand, which is outside of what is proven; one divisor is inside."""
+    box = np.float32([0, 0]), np.float32([1, 1])
+    three, five = np.float32([3, 3]), np.float32([5, 5])
+    assert Cells(deployed_graph(sg.trace(lambda x: x / three * five, (2,))), *box).cells[-1].blurred
+    with pytest.raises(ReplayError, match="combined divisors"):
+        Cells(deployed_graph(sg.trace(lambda x: x / three * five / five, (2,))), *box)
+
+
 def test_what_bends_otherwise_is_refused() -> None:
     graph = deployed_graph(sg.trace(lambda x: sg.tanh(x), (2,)))
     with pytest.raises(ReplayError, match="no rule for node"):
         Cells(graph, np.float32([0, 0]), np.float32([1, 1]))
     assert question.MULTIPLIER == 1 << 20
+
+
+def thirds(x: Any) -> Any:
+    """A mean of three between two layers: coefficients that are no number over a power of two."""
+    y = sg.avg_pool(sg.relu(x), (3,), stride=(1,))
+    return sg.linear(np.float32([[1, -0.5], [-1, 0.25]]), None, sg.reshape(y, (2,)))
+
+
+@needed
+@pytest.mark.parametrize(("below", "holds"), [(Fraction(1, 100), True), (Fraction(0), False)])
+def test_means_of_three(below: Fraction, holds: bool) -> None:
+    """On one point the least output is known: 1/3 - 1/6."""
+    graph = deployed_graph(sg.trace(thirds, (1, 1, 4)))
+    point = tuple(map(Fraction, (0, 0, 1, -1)))
+    alternative = Alternative(np.array([[1.0, 0.0]]), (Fraction(1, 6) - Fraction(1, 100),))
+    proof = prove(graph, Property(4, 2, (Case(point, point, (alternative,)),)))
+    data = json.loads(proof.text)
+    data["cases"][0]["alternatives"][0]["limits"] = [str(Fraction(1, 6) - below)]
+    data.pop("digest")
+    assert accepted(sealed(data, proof.packed), proof.packed, graph) == holds

@@ -34,6 +34,7 @@ from .regions import (
 from .regions import CONSTANT as FIXED
 
 Dyadic = tuple[int, int]  # m * 2**e
+BLUR = -120  # numbers that are none over a power of two are rounded to this many places
 PLAIN = {"reshape", "permute", "slice"}  # every cell is a cell of the argument
 
 
@@ -49,6 +50,17 @@ def dyadic(x: Fraction) -> Dyadic:
         return 0, 0
     up = (x.numerator & -x.numerator).bit_length() - 1
     return x.numerator >> up, up - (x.denominator.bit_length() - 1)
+
+
+def rounded(x: Fraction) -> tuple[Dyadic, bool]:
+    """The same, within 2**BLUR; whether it is another number.
+
+    >>> rounded(Fraction(3, 4)), rounded(Fraction(1, 3))[1]
+    (((3, -2), False), True)
+    """
+    if x.denominator & (x.denominator - 1):
+        return dyadic(Fraction(round(x * 2**-BLUR), 2**-BLUR)), True
+    return dyadic(x), False
 
 
 class Formal:
@@ -85,12 +97,12 @@ class Formal:
     def __truediv__(self, other: Any) -> Any:
         return self * (1 / Fraction(other))
 
-    def products(self) -> Iterator[tuple[Dyadic, int, int | None, bool]]:
+    def products(self) -> Iterator[tuple[Fraction, int, int | None, bool]]:
         """Per product: its number, e with 2**e at least that of its factors made at least 1, its cell, whether shared.
 
         >>> both = (Formal("cell", 7) * 3 + Formal("cell", 8)) * Fraction(1, 2) + 5
         >>> list(both.products())
-        [((3, -1), 2, 7, False), ((1, -1), 0, 8, False), ((5, 0), 3, None, False)]
+        [(Fraction(3, 2), 2, 7, False), (Fraction(1, 2), 0, 8, False), (Fraction(5, 1), 3, None, False)]
         """
         todo: list[tuple[Formal, Fraction, int, bool | None]] = [(self, Fraction(1), 0, None)]
         while todo:
@@ -102,9 +114,9 @@ class Formal:
             elif at.kind == "mark":
                 todo.append((at.a, factor, wide, at.b if mark is None else mark))
             elif at.kind == "cell":
-                yield dyadic(factor), wide, at.a, bool(mark)
+                yield factor, wide, at.a, bool(mark)
             else:
-                yield dyadic(factor * at.a), wide + _bits(at.a), None, False
+                yield factor * at.a, wide + _bits(at.a), None, False
 
 
 def _bits(f: Fraction) -> int:
@@ -120,6 +132,7 @@ class Cell:
     sources: tuple[int, ...] = ()
     ends: tuple[Fraction, Fraction] | None = None
     products: tuple[tuple[Dyadic, int | None, bool], ...] = ()
+    blurred: bool = False  # some number is rounded
     roundings: int = 0
     spread: int = 0  # a power of two
     once: bool = False
@@ -136,6 +149,7 @@ class Cells:
         self.taps: dict[int, Array] = {}  # max_pool -> (taps, *shape): the tap is read inside
         self._forms: dict[int, Array] = {}
         self._mets: dict[int, Met] = {}
+        self._divided: set[int] = set()  # linear nodes whose region divides by constants before them
         self._known = {i: _exact(a, graph.nodes[i].name) for i, a in graph.constants.items()}
         self._summed, self._apart, self._ends = summed_later(graph), read_apart(graph), (low, high)
         self._wanted = self._needed(wanted)
@@ -217,6 +231,11 @@ class Cells:
             form = _objects([Formal("mark", v, mark) if isinstance(v, Formal) else v for v in form.flat], node.shape)
         self._forms[i] = form
         self._mets[i] = self._met(i, node, shapes, fixed)
+        divided = any(a in self._divided for a in node.operands())
+        if node.op.name == "div" and divided:
+            raise ReplayError(f"node {node.name} divides again: the proven checker has no combined divisors")
+        if node.op.name == "div" or divided:
+            self._divided.add(i)
         if i in self._wanted:
             self.numbers[i] = self._sums(i, node, form)
 
@@ -225,11 +244,13 @@ class Cells:
         numbers = []
         for v in form.flat:
             given = v if isinstance(v, Formal) else Formal("number", Fraction(v))
-            products, wide = [], 0
-            for (m, e), bits, source, shared in given.products():
+            products, wide, blurred = [], 0, False
+            for number, bits, source, shared in given.products():
+                (m, e), changed = rounded(number)
                 products.append(((m, e), source, shared))
-                wide = max(wide, bits - max(0, m.bit_length() - 1 + e if m > 0 else (-m).bit_length() - 1 + e))
-            numbers.append(self._new(Cell("sum", (), None, tuple(products), self._mets[i].total, max(0, wide), once)))
+                wide, blurred = max(wide, bits - max(0, abs(m).bit_length() - 1 + e)), blurred or changed
+            sums = tuple(products), blurred, self._mets[i].total, wide, once
+            numbers.append(self._new(Cell("sum", (), None, *sums)))
         return np.array(numbers, dtype=np.int64).reshape(node.shape)
 
     def _value(self, node: Node, arg: int | NumberArg) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..graph.graph import Graph
 from ..scalar import Array
-from .cells import Cell, Cells, Dyadic, dyadic
+from .cells import BLUR, Cell, Cells, Dyadic, dyadic
 from .certificate import SCALE, CaseProof, Proof
 from .execution import Executions
 from .numbers import ReplayError
@@ -63,7 +63,8 @@ class Question:
         if cell.kind == "max":
             return [3, len(cell.sources), *cell.sources]
         each = [(self._number(w), source or 0, int(shared)) for w, source, shared in cell.products]
-        head = [1, cell.roundings, self._number((1, cell.spread)), int(cell.once), len(each)]
+        blur = self._number((1, BLUR) if cell.blurred else (0, 0))
+        head = [1, blur, cell.roundings, self._number((1, cell.spread)), int(cell.once), len(each)]
         return [*head, *(part for product in each for part in product)]
 
     def _rows(self, alternatives: Sequence[Alternative]) -> list[Any]:

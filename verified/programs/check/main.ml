@@ -7,7 +7,7 @@
    numbers         count, then m e of each: m * 2^e; from here on numbers go by their place in this list
    cells           count, then each; cells are numbered from 1 on in this order
                      0 low high
-                     1 roundings spread once, count, then weight source shared of each product; source 0: a constant
+                     1 blur roundings spread once, count, then weight source shared of each product; source 0: a constant
                      2 source
                      3 count, then sources
    slopes          count of tables, then of each: count, then cell, count, below..., count, above...
@@ -54,8 +54,8 @@ let question unit =
     match int () with
     | 0 -> let low = number () in let high = number () in (k, Input (low, high))
     | 1 ->
-        let roundings = big () in let spread = number () in let once = flag () in let terms = several product in
-        (k, Sum { terms; roundings; spread; once })
+        let blur = number () in let roundings = big () in let spread = number () in let once = flag () in let terms = several product in
+        (k, Sum { terms; blur; roundings; spread; once })
     | 2 -> (k, Relu (cell ()))
     | 3 -> (match several cell with x :: xs -> (k, Max (x, xs)) | [] -> failwith "a maximum of nothing")
     | n -> failwith (Printf.sprintf "no kind %d of cells" n) in
