@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,10 +64,16 @@ def test_nothing_is_admitted() -> None:
 
 def test_every_theorem_is_listed() -> None:
     """`make -C verified assumptions` lists them."""
-    assert sorted(assumed()) == sorted(t.name for t in theorems())
+    assert assumed().keys() ^ {t.name for t in theorems()} == set()
 
 
-@pytest.mark.parametrize("path", LISTS, ids=lambda p: p.stem)
+def _listed(path: Path) -> Any:
+    """Of theorems about reals and floats Coq walks through their whole libraries, each time: seconds per theorem."""
+    short = path.stem in WINDOWS and not path.stem.startswith("Smooth")
+    return pytest.param(path, id=path.stem, marks=[] if short else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("path", [_listed(path) for path in LISTS])
 def test_the_list_is_what_coq_says(path: Path, tmp_path: Path) -> None:
     source, built = VERIFIED / f"{path.stem}.v", VERIFIED / f"{path.stem}.vo"
     if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
