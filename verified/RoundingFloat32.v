@@ -14,6 +14,7 @@ Definition smallest32 : R := smallest (-149).
 Definition operation32 : R -> R -> Prop := operation (-149) 24 True.
 Definition operation32_kept : R -> R -> Prop := operation (-149) 24 False.
 Definition directed32 : R -> R -> Prop := directed_operation (-149) 24 True.
+Definition directed32_kept : R -> R -> Prop := directed_operation (-149) 24 False.
 
 Lemma u32_value : u32 = / 2 ^ 24.
 Proof. unfold u32, unit_roundoff. simpl. lra. Qed.
@@ -36,6 +37,9 @@ Lemma operation32_kept_near x y : operation32_kept x y -> near u32 (kept (-149) 
 Proof. apply operation_near; lia. Qed.
 Lemma directed32_near x y : directed32 x y -> near (2 * u32) tiny32 x y.
 Proof. apply directed_operation_near; lia. Qed.
+
+Lemma directed32_kept_near x y : directed32_kept x y -> near (2 * u32) smallest32 x y.
+Proof. apply directed_operation_near_kept; lia. Qed.
 
 (* --- factors ------------------------------------------------------------------------------------------------------ *)
 
@@ -185,13 +189,12 @@ Proof.
 Qed.
 End AnyOrder.
 
-(* `underflow` of specgrad.rounding.linear, flushed: (n + 1)*2*tiny*(1 + u)^n. *)
-Lemma flushed_sum (op : R -> R -> Prop) u c c' t y : 0 <= u -> (forall x z, op x z -> near u tiny32 x z) ->
+(* `underflow` of specgrad.rounding.linear: (n + 1)*2*lost*(1 + u)^n, lost = tiny where numbers may be flushed. *)
+Lemma lossy_sum (op : R -> R -> Prop) u lost c c' t y : 0 <= u -> 0 <= lost -> (forall x z, op x z -> near u lost x z) ->
   dot c' t -> Permutation c' c -> computed u 0 op t y ->
-  Rabs (y - cell_exact c) <= growth (length c) u * cell_size c + INR (length c + 1) * (2 * tiny32) * (1 + u) ^ length c.
+  Rabs (y - cell_exact c) <= growth (length c) u * cell_size c + INR (length c + 1) * (2 * lost) * (1 + u) ^ length c.
 Proof.
-  intros Hu Hop D P C. pose proof tiny32_range as [Ht _].
-  eapply Rle_trans; [apply (any_order op u tiny32 Hu Ht Hop c c' t y D P C)|].
+  intros Hu Hl Hop D P C. eapply Rle_trans; [apply (any_order op u lost Hu Hl Hop c c' t y D P C)|].
   apply Rplus_le_compat_l. apply Rmult_le_compat_r; [pose proof (one_le_pow u Hu (length c)); lra|].
   rewrite <- Rmult_assoc. apply Rmult_le_compat_r; [assumption|].
   replace (INR (length c + 1) * 2) with (INR (2 * (length c + 1))) by (rewrite mult_INR; simpl; ring). apply le_INR. lia.
@@ -200,15 +203,22 @@ Qed.
 Theorem float32_sum c c' t y : dot c' t -> Permutation c' c -> computed u32 0 operation32 t y ->
   Rabs (y - cell_exact c) <=
     growth (length c) u32 * cell_size c + INR (length c + 1) * (2 * tiny32) * (1 + u32) ^ length c.
-Proof. apply flushed_sum; [apply u32_range | apply operation32_near]. Qed.
+Proof. apply lossy_sum; [apply u32_range | apply tiny32_range | apply operation32_near]. Qed.
 
 (* Rounded either way. *)
 Theorem float32_sum_directed c c' t y : dot c' t -> Permutation c' c -> computed (2 * u32) 0 directed32 t y ->
   Rabs (y - cell_exact c) <=
     growth (length c) (2 * u32) * cell_size c + INR (length c + 1) * (2 * tiny32) * (1 + 2 * u32) ^ length c.
-Proof. apply flushed_sum; [pose proof u32_range; lra | apply directed32_near]. Qed.
+Proof. apply lossy_sum; [pose proof u32_range; lra | apply tiny32_range | apply directed32_near]. Qed.
 
-(* The same, subnormal numbers kept: (n + 1)*smallest*(1 + u)^n, for up to 2^24 terms. *)
+Theorem float32_sum_directed_kept c c' t y : dot c' t -> Permutation c' c -> computed (2 * u32) 0 directed32_kept t y ->
+  Rabs (y - cell_exact c) <=
+    growth (length c) (2 * u32) * cell_size c + INR (length c + 1) * (2 * smallest32) * (1 + 2 * u32) ^ length c.
+Proof.
+  apply lossy_sum; [pose proof u32_range; lra | apply Rlt_le, smallest_pos | apply directed32_kept_near].
+Qed.
+
+(* To nearest, subnormal numbers kept: (n + 1)*smallest*(1 + u)^n, for up to 2^24 terms. *)
 Theorem float32_sum_kept c c' t y : dot c' t -> Permutation c' c -> computed u32 0 operation32_kept t y ->
   INR (length c) * u32 <= 1 ->
   Rabs (y - cell_exact c) <=

@@ -302,6 +302,12 @@ def apply(op: Op, *args: Value, **params: Any) -> Value:
     return run_spec(op, args, params)
 
 
+def of_engine(name: str, x: Value, y: Value) -> Callable[..., Value | None] | None:
+    """What an engine has of its own for two tensors of one type, under this name."""
+    table = _composites.get(type(x))
+    return table.get(name) if table is not None and type(y) is type(x) else None
+
+
 def _recorder(args: Sequence[Value]) -> Handler | None:
     """A graph variable among tensors of an engine records, wherever it stands: `tensor * x` is `x * tensor`."""
     recorders: Iterator[Handler] = (type(a).__specgrad_apply__ for a in args if hasattr(type(a), "__specgrad_apply__"))

@@ -382,7 +382,7 @@ class Network:
         return found
 
     def read_apart(self) -> set[int]:
-        """Nodes with a cell that is read more than once, by a linear node among others."""
+        """Nodes with a cell that is read more than once, by a linear node among others; and what only they read."""
         reads: dict[int, list[Any]] = {self.output: [None]}
         for row in self.rows:
             for a in row.get("args", ()):
@@ -395,7 +395,13 @@ class Network:
             for a in row["args"]
             if isinstance(a, int)
         }
-        return {i for i in linear if any(_meet(p, q) for p, q in itertools.combinations(reads[i], 2))}
+        apart: set[int] = set()
+        for i in sorted(linear, reverse=True):
+            users = [j for j, row in enumerate(self.rows) if i in row.get("args", ())]
+            twice = any(_meet(p, q) for p, q in itertools.combinations(reads[i], 2))
+            if twice or all(j in apart or (self.nodes[j].kind == "linear" and self.nodes[j].spread > 1) for j in users):
+                apart.add(i)
+        return apart
 
     def taps(self, params: Any, inner: tuple[int, ...], shape: tuple[int, ...]) -> Any:
         d = len(params["window"]["window"])

@@ -230,6 +230,9 @@ def differs(asked: Question, answer: str) -> str | None:
     theirs = read(answer)
     if asked.parts is None or theirs is None:
         return None if asked.parts is theirs else f"refused by {'us' if asked.parts is None else 'the reference'} alone"
+    bias = "conv" in asked.line and len(asked.parts) == 4
+    if len(theirs) != len(asked.parts) + bias:
+        return f"{len(asked.parts)} and {len(theirs)} parts"
     for k, (our_part, their_part) in enumerate(zip(asked.parts, theirs, strict=False)):
         if our_part[0] != their_part[0]:
             return f"part {k}: shapes {our_part[0]} and {their_part[0]}"

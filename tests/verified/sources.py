@@ -28,4 +28,4 @@ def theorems() -> list[Theorem]:
                 named.append(Theorem(f"{path.stem}.{found['name']}", rules))
             elif not found["kind"]:
                 rules = frozenset(a or b for a, b in LABEL.findall(found["comment"]))
-    return [t for t in named if not t.name.startswith("Assumptions.")]
+    return named

@@ -57,6 +57,20 @@ def test_questions_are_of_every_kind() -> None:
     assert any(-1 in w for w in winners)
 
 
+def test_every_difference_is_seen() -> None:
+    """One digit, one part, one shape, a refusal."""
+    asked = question(5)
+    (right,) = ask("reference", [asked.line])
+    assert differs(asked, right) is None
+    assert asked.parts is not None
+    parts = right.split(";")
+    shape, cells = parts[-1].split("|")
+    digit = "1" if not cells.endswith("1") else "2"
+    wrong = [";".join(parts[:-1]), f"{right};1|0", "refused", "error: no operator"]
+    wrong += [right[:-1] + digit, ";".join([*parts[:-1], f"{shape},1|{cells}"])]
+    assert all(differs(asked, answer) for answer in wrong)
+
+
 def last_winner(v, best):
     return np.asarray(v >= best, dtype=bool)
 

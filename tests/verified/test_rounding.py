@@ -77,14 +77,12 @@ def _sum(scale: float, flush: bool = True, rounding: str = "nearest") -> Questio
     given, roundings = _radius(graph, x[None], flush=flush, rounding=rounding)
     assert roundings == 4  # three products and a bias
     cell = _cell([*zip(w.tolist(), x.tolist(), strict=True), (float(b[0]),)])
-    unit, operation, theorem = "u32", "operation32", "float32_sum"
-    if rounding == "any":
-        unit, operation, theorem = "(2 * u32)", "directed32", "float32_sum_directed"
-    elif not flush:
-        operation, theorem = "operation32_kept", "float32_sum_kept"
+    kept, either = "" if flush else "_kept", rounding == "any"
+    unit, operation = ("(2 * u32)", f"directed32{kept}") if either else ("u32", f"operation32{kept}")
+    theorem = f"float32_sum{'_directed' if either else ''}{kept}"
     goal = f"forall c t y, dot c t -> Permutation c {cell} -> computed {unit} 0 {operation} t y -> "
     proof = f"intros c t y D P C. eapply Rle_trans; [apply ({theorem} _ _ _ _ D P C)"
-    proof += "|]." if flush else "; [rewrite u32_value; simpl; lra]|]."
+    proof += "; [rewrite u32_value; simpl; lra]|]." if theorem == "float32_sum_kept" else "|]."
     return Question(goal + f"Rabs (y - cell_exact {cell}) <= {{radius}}", proof, given)
 
 
@@ -136,6 +134,7 @@ QUESTIONS = {
     "conv, small": lambda: _sum(SMALL),
     "conv, subnormal numbers kept": lambda: _sum(2.0**-125, flush=False),
     "conv, rounded either way": lambda: _sum(SMALL, rounding="any"),
+    "conv, rounded either way and kept": lambda: _sum(2.0**-125, flush=False, rounding="any"),
     "avg_pool": lambda: _average(1.0),
     "avg_pool, small": lambda: _average(SMALL),
     "add": lambda: _add(1.0),

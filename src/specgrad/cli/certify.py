@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from .output import Force, Html, Json, check_certificate_files, check_file, is_r
 from .shapes import Shapes
 
 SHOWN = 20  # alternatives of a case
+SMALLER = "a smaller --eps may hold; --largest searches the largest one that does"
 Statement = Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, or .vnnlib.gz.")]
 Around = Annotated[Path | None, typer.Option("--input", help="A .npy file: the input to stay around.")]
 AroundEach = Annotated[
@@ -71,12 +73,18 @@ def certify(
         Path | None, typer.Option(help="Prove it by a tree of cuts that another tool found: a .json file. No search.")
     ] = None,
     html: Html = None,
+    networks: Annotated[list[str] | None, typer.Option("--network", hidden=True)] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Prove a property for every float32 execution of a class, or find an input that breaks it."""
     from ..rounding import Arithmetic
 
+    if networks:
+        raise typer.BadParameter(
+            "certify takes one network, before the property: specgrad certify net.onnx query.vnnlib. A query about "
+            "several goes to specgrad verify query.vnnlib --network NAME=FILE --network NAME=FILE"
+        )
     if certificate is not None or splits is not None:
         need("flint", "certificates need")
         need("safetensors", "certificates need")
@@ -142,6 +150,8 @@ def _run_one(
 ) -> int:
     """One verdict; what was asked for and is not there makes a yes a "cannot tell"."""
     verdict, made = _answered(network, asked, options, seconds, splits, as_json)
+    if verdict.verdict == "unknown" and isinstance(asked, tuple) and asked[2] > 0:
+        verdict = replace(verdict, reason="; ".join(filter(None, (verdict.reason, SMALLER))))
     if not as_json:
         write(lambda: show_verdict(Console(), model, verdict))
     reason = None if certificate is None or made is not None else "only what holds has one"

@@ -17,7 +17,7 @@ import numpy as np
 from .. import scalar
 from ..curve import Curve, always, at_most
 from ..errors import ShapeError
-from ..op import Case, Op, Value, apply, composite, is_literal, number_of, register, shape_of
+from ..op import Case, Op, Value, apply, composite, is_literal, number_of, of_engine, register, shape_of
 from ..scalar import Array, Number
 from ..window import Shape, identical
 from ..window.box import same_cell
@@ -139,6 +139,9 @@ DIV = binary(
 def broadcast_binary(op: Op, x: Value, y: Value) -> Value:
     if identical(getattr(x, "shape", ("none",)), getattr(y, "shape", ("no other",))):
         return apply(op, x, y)
+    native = of_engine(op.name, x, y)
+    if native is not None and (z := native(x, y)) is not None:
+        return z
     if is_literal(x) and is_literal(y):
         x = np.asarray(x)
     return apply(op, *broadcast_together(op.name, x, y))

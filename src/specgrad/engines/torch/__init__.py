@@ -7,7 +7,8 @@ from ...errors import need
 need("torch", "the PyTorch engine needs")
 
 from .compile import enable_torch_compile
-from .table import COMPOSITES, ENGINE, TABLE, run
+from .composites import COMPOSITES
+from .table import ENGINE, TABLE, run
 
 __all__ = ["COMPOSITES", "ENGINE", "TABLE", "enable_torch_compile", "run"]
 

@@ -20,10 +20,11 @@ from ...graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
 from ...graph.run import Binder, bind_inputs
 from ...graph.tree import Tree, leaves, transform
 from ..base import number, refuse_integers
+from .composites import SHORT
 from .doubling import dual_level_open
 from .max_pool import max_and_winner
 from .rules import INTEGERS
-from .table import ENGINE, SHORT
+from .table import ENGINE
 
 
 def _function(name: str, plan: Any) -> Any:

@@ -8,23 +8,20 @@ and torch.compile only plain, traceable PyTorch operators are used.
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...ops.compose import cross_entropy
 from ...ops.order import running
 from ...scalar import Number
 from ...window import OPEN_SIZES, Shape
 from ..base import Engine, Plan, number
 from . import doubling
 from .avg_pool import avg_pool_line, avg_spread_line
-from .conv import contract_line, conv_line, conv_transpose_line, conv_weight_line, linear
+from .conv import contract_line, conv_line, conv_transpose_line, conv_weight_line
 from .max_pool import amax_line, last_writer_line, max_pool_line, put_line, take_line, winner_line
 from .resize import resize_line, resize_spread_line
 from .rules import INTEGERS, ours
@@ -214,29 +211,6 @@ TABLE: dict[str, Any] = {
     "smooth_max_pool": smooth_max_pool_line,
     "smooth_pull": smooth_pull_line,
     "smooth_push": smooth_push_line,
-}
-
-_composed: Callable[..., Tensor] = inspect.unwrap(cross_entropy)
-
-
-def _cross_entropy(x: Tensor, labels: Tensor, *, reduction: Any = "mean") -> Tensor:
-    """The composition; under autocast in float32, as PyTorch does for its own."""
-    if not (isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type) and x.dtype in SHORT):
-        return _composed(x, labels, reduction=reduction)
-    with torch.autocast(x.device.type, enabled=False):
-        return _composed(x.float(), labels, reduction=reduction)
-
-
-SHORT = (torch.bfloat16, torch.float16)
-
-# Compositions for which PyTorch has one operator.
-COMPOSITES: dict[str, Plan] = {
-    "cross_entropy": _cross_entropy,
-    "softmax": lambda x, axis=-1: F.softmax(x, axis),
-    "log_softmax": lambda x, axis=-1: F.log_softmax(x, axis),
-    "linear": linear,
-    "layer_norm": lambda x, shape, weight=None, bias=None, *, eps=1e-5: F.layer_norm(x, shape, weight, bias, eps),
-    "group_norm": lambda x, groups, weight=None, bias=None, *, eps=1e-5: F.group_norm(x, groups, weight, bias, eps),
 }
 
 ENGINE = Engine("torch", Tensor, TABLE, INTEGERS, lambda i, x: torch.from_numpy(i.astype("int64")).to(x.device))

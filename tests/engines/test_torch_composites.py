@@ -1,0 +1,105 @@
+"""Compositions that are one PyTorch operator: values and derivatives of the composition over NumPy, refusals kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import specgrad as sg
+from specgrad.engines.torch import composites
+
+RNG = np.random.default_rng(7)
+X, Y = RNG.normal(size=(2, 3, 4, 5)), RNG.normal(size=(2, 3, 4, 5))
+PER_CHANNEL = [RNG.normal(size=3), RNG.uniform(0.5, 2, size=3), RNG.normal(size=3), RNG.normal(size=3)]
+LABELS = RNG.integers(0, 3, (2, 4, 5))
+
+CALLS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
+    "batch_norm": (lambda x, m, v, w, b: sg.batch_norm(x, m, v, w, b), [X, *PER_CHANNEL]),
+    "batch_norm bare": (lambda x, m, v: sg.batch_norm(x, m, v), [X, *PER_CHANNEL[:2]]),
+    "batch_norm last": (lambda x, m, v: sg.batch_norm(x, m, v, channel=-1), [X[..., :3], *PER_CHANNEL[:2]]),
+    "mse_loss": (lambda x, y: sg.mse_loss(x, y), [X, Y]),
+    "mse_loss sum": (lambda x, y: sg.mse_loss(x, y, reduction="sum"), [X, Y]),
+    "gelu tanh": (lambda x: sg.gelu(x, "tanh"), [X]),
+    "upsample 2": (lambda x: sg.upsample_nearest(x, (2, 4)), [X]),
+    "upsample 3": (lambda x: sg.upsample_nearest(x, (3, 3)), [X]),
+    "upsample one axis": (lambda x: sg.upsample_nearest(x, 2, rank=1), [X]),
+    "add": (lambda x, v: sg.add(x, v), [X, X[0, :, :1, :1]]),
+    "mul": (lambda x, v: sg.mul(x, v), [X, X[0, 0]]),
+    "div": (lambda x, v: sg.div(x, v), [X, 2 + abs(X[:1])]),
+    "sub": (lambda v, x: sg.sub(v, x), [X[0, :1], X]),
+}
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+@pytest.mark.parametrize("grads", ["all", "first"])
+def test_values_and_gradients(name: str, grads: str) -> None:
+    """`first`: batch_norm's own kernel, which has no derivative in mean and var."""
+    call, arrays = CALLS[name]
+    graph = sg.trace(call, *arrays)
+    tensors = [torch.tensor(a, requires_grad=grads == "all" or i == 0) for i, a in enumerate(arrays)]
+    y = call(*tensors)
+    np.testing.assert_allclose(y.detach().numpy(), graph(*arrays), rtol=1e-12, atol=1e-13)
+    gy = np.random.default_rng(1).normal(size=y.shape)
+    _, *wanted = sg.vjp(graph)(*arrays, gy)
+    given = [t for t in tensors if t.requires_grad]
+    for g, want in zip(torch.autograd.grad(y, given, torch.tensor(gy)), wanted, strict=False):
+        np.testing.assert_allclose(g.numpy(), want, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy(reduction: Any) -> None:
+    graph = sg.trace(lambda x, n: sg.cross_entropy(x, n, reduction=reduction), X, LABELS)
+    x = torch.tensor(X, requires_grad=True)
+    y = sg.cross_entropy(x, torch.tensor(LABELS), reduction=reduction)
+    np.testing.assert_allclose(y.detach().numpy(), graph(X, LABELS), rtol=1e-12)
+    (gx,) = torch.autograd.grad(y.sum(), x)
+    (_, want, *_) = sg.vjp(graph, "x")(X, LABELS, np.ones(y.shape))
+    np.testing.assert_allclose(gx.numpy(), want, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("label", [-1, -100, 3])
+@pytest.mark.parametrize("shape", [(2,), (2, 4)])
+def test_labels_outside_are_refused(label: int, shape: tuple[int, ...]) -> None:
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        sg.cross_entropy(torch.zeros(2, 3, *shape[1:]), torch.full(shape, label))
+
+
+def test_refusals_are_those_of_the_compositions() -> None:
+    x = torch.zeros(2, 3, 4)
+    with pytest.raises(sg.ShapeError, match=r"batch_norm \[C1\]: mean must have shape \(3,\)"):
+        sg.batch_norm(x, torch.zeros(2), torch.ones(3))
+    with pytest.raises(sg.ShapeError, match="mse_loss: shapes must be equal"):
+        sg.mse_loss(x, torch.zeros(3, 4))
+    with pytest.raises(sg.ParameterError, match="reduction must be"):
+        sg.mse_loss(x, x, reduction="batchmean")
+    with pytest.raises(sg.ParameterError, match="approximate must be"):
+        sg.gelu(x, "erf")
+    with pytest.raises(sg.ShapeError, match="upsample_nearest"):
+        sg.upsample_nearest(x, (0, 2))
+    with pytest.raises(sg.ShapeError):
+        sg.mul(x, torch.zeros(5))
+    with pytest.raises(sg.ScalarError, match="int64"):
+        sg.mul(x, torch.zeros(4, dtype=torch.int64))
+
+
+def test_the_native_operators_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    for name in ("batch_norm", "cross_entropy", "mse_loss", "gelu", "interpolate"):
+        real = getattr(torch.nn.functional, name)
+        note = lambda *a, real=real, name=name, **k: (taken.append(name), real(*a, **k))[1]
+        monkeypatch.setattr(composites.F, name, note)
+    for name in ("batch_norm", "mse_loss", "gelu tanh", "upsample 2"):
+        call, arrays = CALLS[name]
+        call(*map(torch.tensor, arrays))
+    sg.cross_entropy(torch.tensor(X), torch.tensor(LABELS))
+    assert set(taken) == {"batch_norm", "cross_entropy", "mse_loss", "gelu", "interpolate"}
+
+
+def test_a_kernel_that_passes_over_labels_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F.cross_entropy's own default: -100 counts nothing."""
+    monkeypatch.setattr(composites, "NO_LABEL", -100)
+    assert torch.isfinite(sg.cross_entropy(torch.zeros(2, 3), torch.tensor([1, -100])))
