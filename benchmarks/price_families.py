@@ -9,8 +9,9 @@ real     exact arithmetic on the file's weights: bounds count our own rounding a
 node     every float32 execution that stores every layer
 fused    every float32 execution that may merge layers: what `certify` answers for
 
-One process, one thread; CPU seconds for each search, and again for each width: load does not decide them. A width is that of the outputs'
-linear bounds on the box of the first case, over the width for real arithmetic; the median of the outputs.
+One process, one thread; CPU seconds for each search, and again for each width: load does not decide them. A width is
+that of the outputs' linear bounds on the box of the first case, over the width for real arithmetic; the median of the
+outputs.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ROOMS = "laws graph engines interop check rounding properties proof bounds hunt attacks cli same scale safety"
+ROOMS = "laws graph engines interop check rounding properties proof bounds hunt attacks cli same scale safety verified"
 for name in ROOMS.split():
     sys.path.insert(0, str(HERE / name))
 sys.path.insert(0, str(HERE))

@@ -47,7 +47,7 @@ Proof.
   unfold gather_along, gather, cells. rewrite sum_flat_map, sum_mul_l. apply sum_ext; intros t _.
   destruct (reads_all w o t); simpl; ring.
 Qed.
-(** The sum of the taps inside the input, times the share of one tap. *)
+(** [A1] The sum of the taps inside the input, times the share of one tap. *)
 Theorem avg_pool_value d w x o : avg_pool (share d w) w x o = mul num (share d w o) (sum num (cells w o) x).
 Proof. apply (gather_cells w x o (share d w o)). Qed.
 

@@ -123,7 +123,7 @@ Qed.
 
 (* References exist: each cell's from those before it. *)
 Definition update (f : key -> R) (k : key) (v : R) (j : key) : R := if key_dec k j then v else f j.
-Lemma line_agrees f g read : forall ps n, (forall j, In j (sources (Sum (Sums ps 0 zero false))) -> f j = g j) -> mixed f read n ps = mixed g read n ps.
+Lemma line_agrees f g read : forall ps n, (forall j, In j (sources (Sum (Sums ps zero 0 zero false))) -> f j = g j) -> mixed f read n ps = mixed g read n ps.
 Proof.
   induction ps as [|p ps IH]; intros n H; simpl; auto. simpl in H. rewrite (IH (S n)) by (intros; apply H, in_or_app; auto).
   destruct (source p); auto. destruct (shared p); auto. rewrite H; auto. now left.

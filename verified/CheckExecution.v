@@ -6,13 +6,14 @@ Open Scope R_scope.
 
 (* A cell is an input, a sum of products (a region of linear nodes, multiplied out), a relu or a maximum of other cells.
    source     None: the weight is an additive constant
+   blur       coefficients of the network are within this of the weights: 0, or more where they are no number m * 2^e (a mean of 9)
    shared     all copies of the cell read one value here: the product belongs to a convolution or a matrix product, which is
               computed once. Otherwise every copy may read another
    roundings  R: no monomial meets more roundings
    spread     no monomial's constants, each made at least 1, have a product above spread * max(1, abs weight)
    once       the sum itself is computed once: all its readers see one value *)
 Record term := Term { weight : number; source : option key; shared : bool }.
-Record sums := Sums { terms : list term; roundings : Z; spread : number; once : bool }.
+Record sums := Sums { terms : list term; blur : number; roundings : Z; spread : number; once : bool }.
 Inductive cell := Input (low high : number) | Sum (s : sums) | Relu (x : key) | Max (x : key) (xs : list key).
 Definition network := list (key * cell).
 
@@ -25,7 +26,7 @@ Variable fetched : key -> nat -> R.                (* what a sum read at its n-t
 
 (* The monomials of a tree are the products of the cell, whichever values of its sources they read. *)
 Definition matches (s : sums) (read : R) (p : term) (m : monomial) : Prop :=
-  coef m = real (weight p) /\ wide m <= real (spread s) * Rmax 1 (Rabs (real (weight p))) /\
+  Rabs (coef m - real (weight p)) <= real (blur s) /\ wide m <= real (spread s) * Rmax 1 (Rabs (real (weight p))) /\
   match source p with
   | None => vars m = []
   | Some j => exists v, vars m = [(j, v)] /\ (shared p = true -> v = read)

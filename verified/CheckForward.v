@@ -19,7 +19,7 @@ Fixpoint furthest (far : deviations) (ks : list key) : option number :=
 Definition bounded (unit : number) (g : known) (x : cell) : option (number * number * number * number) :=
   match x with
   | Input l h => Some (l, h, zero, zero)
-  | Sum s => if negative (spread s) then None else match measured (facts g) (aparts g) (spread s) (terms s) with
+  | Sum s => if negative (spread s) || negative (blur s) then None else match measured (facts g) (aparts g) (blur s) (spread s) (terms s) with
     | None => None
     | Some t => match rounding_error unit s t with
       | None => None
@@ -99,13 +99,13 @@ Proof.
   - eauto.
 Qed.
 
-Lemma computes_ok g k s t r : in_range (facts g) -> near (aparts g) -> 0 <= real (spread s) ->
-  measured (facts g) (aparts g) (spread s) (terms s) = Some t -> rounding_error unit s t = Some r ->
+Lemma computes_ok g k s t r : in_range (facts g) -> near (aparts g) -> 0 <= real (spread s) -> 0 <= real (blur s) ->
+  measured (facts g) (aparts g) (blur s) (spread s) (terms s) = Some t -> rounding_error unit s t = Some r ->
   forall v m, computes net (real unit) stored fetched k s v m ->
   Rabs (v - mixed ref (fetched k) 0 (terms s)) <= real (drift t) + real r /\ m <= real float32_max.
 Proof.
-  intros I N W E R v m [a [[U [G [L [ms [P M]]]]] [H V]]].
-  destruct (measured_trees (facts g) (aparts g) ref holds I N s (fetched k) 0 (terms s) ms t E W M) as [X [Y Z]].
+  intros I N W Bl E R v m [a [[U [G [L [ms [P M]]]]] [H V]]].
+  destruct (measured_trees (facts g) (aparts g) ref holds I N s (fetched k) 0 (terms s) ms t E W Bl M) as [X [Y Z]].
   { intros b j w Hb Hw. apply H. apply vars_reads with b; auto. eapply Permutation_in; [apply Permutation_sym|]; eauto. }
   destruct (any_tree a v m U V) as [A B]. destruct (bounds a) as [C [D _]].
   unfold exact, magnitude, width in *.
@@ -163,8 +163,9 @@ Proof.
     intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? ? ? ? J | ? ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
     rewrite Rk, Rminus_diag_eq, Rabs_R0, real_zero by auto. lra.
   - destruct (negative (spread s)) eqn:Sp; [discriminate | apply not_negative in Sp].
-    destruct (measured _ _ _ _) as [t|] eqn:T; [|discriminate]. destruct (rounding_error unit s t) as [r|] eqn:R; [|discriminate].
-    pose proof (computes_ok g k s t r I N Sp T R) as C.
+    destruct (negative (blur s)) eqn:Bl; [discriminate | apply not_negative in Bl]. cbn [orb] in E.
+    destruct (measured _ _ _ _ _) as [t|] eqn:T; [|discriminate]. destruct (rounding_error unit s t) as [r|] eqn:R; [|discriminate].
+    pose proof (computes_ok g k s t r I N Sp Bl T R) as C.
     pose proof (measured_line _ _ ref I s _ _ T) as Li.
     pose proof (measured_mixed _ _ ref holds N s (fetched k) 0 _ _ T (fun i p j => X3 k s i p j K)) as Mi.
     assert (safe (k, Sum s)) by (intros v m Hv; now apply (C v m)).

@@ -13,20 +13,20 @@ Record measure := Measure { least : number; most : number; total_size : number; 
 Definition one_or (x : number) := larger one x.
 Section Check.
 Variables (facts : ranges) (aparts : deviations).
-Fixpoint measured (wider : number) (ps : list term) : option measure :=
+Fixpoint measured (dim wider : number) (ps : list term) : option measure :=
   match ps with
   | [] => Some (Measure zero zero zero zero zero zero)
-  | p :: ps => match measured wider ps with
+  | p :: ps => match measured dim wider ps with
     | None => None
-    | Some t => let w := weight p in let a := size w in let wide := mul wider (one_or a) in
+    | Some t => let w := weight p in let a := size w in let b := add a dim in let wide := mul wider (one_or a) in
       match source p with
-      | None => Some (Measure (add (least t) w) (add (most t) w) (add (total_size t) a) (add (total_width t) wide) (off t) (drift t))
+      | None => Some (Measure (add (least t) w) (add (most t) w) (add (total_size t) b) (add (total_width t) wide) (off t) (add (drift t) dim))
       | Some j => match get j facts, get j aparts with
-        | Some (l, h), Some d => let big := add (larger (size l) (size h)) d in let far := mul a d in
+        | Some (l, h), Some d => let big := add (larger (size l) (size h)) d in let far := mul a d in let dims := mul dim big in
           let below := negative w in
           Some (Measure (add (least t) (mul w (if below then h else l))) (add (most t) (mul w (if below then l else h)))
-            (add (total_size t) (mul a big)) (add (total_width t) (mul wide (one_or big)))
-            (if shared p then add (off t) far else off t) (if shared p then drift t else add (drift t) far))
+            (add (total_size t) (mul b big)) (add (total_width t) (mul wide (one_or big)))
+            (if shared p then add (off t) far else off t) (add (if shared p then drift t else add (drift t) far) dims))
         | _, _ => None
         end
       end
@@ -93,10 +93,10 @@ Qed.
 Lemma largest_end l h x : l <= x <= h -> Rabs x <= Rmax (Rabs l) (Rabs h).
 Proof. intros H. unfold Rmax, Rabs. repeat destruct Rcase_abs; destruct Rle_dec; lra. Qed.
 
-Lemma measured_line s ps t : measured facts aparts (spread s) ps = Some t -> real (least t) <= line ps <= real (most t).
+Lemma measured_line s ps t : measured facts aparts (blur s) (spread s) ps = Some t -> real (least t) <= line ps <= real (most t).
 Proof.
   revert t. induction ps as [|p ps IH]; simpl; intros t; [intros [= <-]; simpl; rewrite real_zero; lra|].
-  destruct (measured _ _ _ ps) as [u|]; [|discriminate]. specialize (IH u eq_refl).
+  destruct (measured _ _ _ _ ps) as [u|]; [|discriminate]. specialize (IH u eq_refl).
   destruct (source p) as [j|]; [|intros [= <-]; simpl; rewrite !real_add; lra].
   destruct (get j facts) as [[l h]|] eqn:F; [|discriminate]. destruct (get j aparts) as [d|]; [|discriminate].
   intros [= <-]; simpl. rewrite !real_add. pose proof (ends (weight p) l h (ref j) (in_range _ _ _ F)). lra.
@@ -107,12 +107,12 @@ Proof. intros. replace v with ((v - x) + x) by ring. pose proof (Rabs_triang (v 
 Lemma weighted w d x y : Rabs (x - y) <= d -> Rabs (w * x - w * y) <= Rabs w * d.
 Proof. intros. rewrite <- Rmult_minus_distr_l, Rabs_mult. apply Rmult_le_compat_l; auto using Rabs_pos. Qed.
 
-Lemma measured_mixed s read n ps t : measured facts aparts (spread s) ps = Some t ->
+Lemma measured_mixed s read n ps t : measured facts aparts (blur s) (spread s) ps = Some t ->
   (forall i p j, nth_error ps i = Some p -> shared p = true -> source p = Some j -> holds j (read (n + i)%nat)) ->
   Rabs (mixed read n ps - line ps) <= real (off t).
 Proof.
   revert n t. induction ps as [|p ps IH]; simpl; intros n t; [intros [= <-] _; simpl; rewrite real_zero, Rminus_0_r, Rabs_R0; lra|].
-  destruct (measured _ _ _ ps) as [u|]; [|discriminate]. intros E H.
+  destruct (measured _ _ _ _ ps) as [u|]; [|discriminate]. intros E H.
   assert (I : Rabs (mixed read (S n) ps - line ps) <= real (off u)).
   { apply IH; auto. intros i q j Hi. replace (S n + i)%nat with (n + S i)%nat by lia. now apply H. }
   destruct (source p) as [j|] eqn:S; [|injection E as <-; simpl; match goal with |- Rabs ?e <= _ => replace e with (mixed read (Datatypes.S n) ps - line ps) by ring end; auto].
@@ -126,30 +126,39 @@ Proof.
   - match goal with |- Rabs ?e <= _ => replace e with (mixed read (Datatypes.S n) ps - line ps) by ring end. auto.
 Qed.
 
-Lemma measured_trees s read n ps ms t : measured facts aparts (spread s) ps = Some t ->
-  0 <= real (spread s) -> all_match s read n ps ms -> (forall m k v, In m ms -> In (k, v) (vars m) -> holds k v) ->
+Lemma blurred c w b x : Rabs (c - w) <= b -> Rabs (c * x - w * x) <= b * Rabs x.
+Proof. intros. rewrite <- Rmult_minus_distr_r, Rabs_mult. apply Rmult_le_compat_r; auto using Rabs_pos. Qed.
+Lemma blurred_size c w b : Rabs (c - w) <= b -> Rabs c <= Rabs w + b.
+Proof. intros. replace c with ((c - w) + w) by ring. pose proof (Rabs_triang (c - w) w). lra. Qed.
+
+Lemma measured_trees s read n ps ms t : measured facts aparts (blur s) (spread s) ps = Some t ->
+  0 <= real (spread s) -> 0 <= real (blur s) -> all_match s read n ps ms -> (forall m k v, In m ms -> In (k, v) (vars m) -> holds k v) ->
   Rabs (CheckTrees.sum value_of ms - mixed read n ps) <= real (drift t) /\
   CheckTrees.sum size_of ms <= real (total_size t) /\ CheckTrees.sum width_of ms <= real (total_width t).
 Proof.
-  intros E W. revert n t ms E. induction ps as [|p ps IH]; intros n t [|m ms] E M V; try contradiction.
+  intros E W Bl. revert n t ms E. induction ps as [|p ps IH]; intros n t [|m ms] E M V; try contradiction.
   { injection E as <-; simpl. rewrite real_zero, Rminus_0_r, Rabs_R0. lra. }
   cbn [all_match] in M. destruct M as [[C [D Q]] M]. cbn [measured] in E.
-  destruct (measured _ _ _ ps) as [u|]; [|discriminate].
+  destruct (measured _ _ _ _ ps) as [u|]; [|discriminate].
   destruct (IH (S n) u ms eq_refl M) as [I1 [I2 I3]]; [intros; eapply V; [right|]; eauto|]. clear IH.
-  cbn [CheckTrees.sum mixed]. destruct (source p) as [j|] eqn:S.
+  cbn [CheckTrees.sum mixed]. set (rest := CheckTrees.sum value_of ms - mixed read (S n) ps) in *. pose proof (blurred_size _ _ _ C) as Cs.
+  destruct (source p) as [j|] eqn:S.
   - destruct Q as [v [Q Same]]. assert (Hv : holds j v) by (apply (V m); [now left | rewrite Q; now left]).
     destruct (get j facts) as [[l h]|] eqn:F; [|discriminate]. destruct (get j aparts) as [d|] eqn:A; [|discriminate].
     injection E as <-; simpl. pose proof (near _ _ _ A Hv) as N. pose proof (largest_end _ _ _ (in_range _ _ _ F)) as L.
-    pose proof (near_size _ _ _ _ N L) as B. assert (X1 : value_of m = real (weight p) * v) by (unfold value_of; rewrite Q, C; simpl; ring).
-    assert (X2 : size_of m = Rabs (real (weight p)) * Rabs v) by (unfold size_of; rewrite Q, C; simpl; ring).
+    pose proof (near_size _ _ _ _ N L) as B.
+    assert (X1 : value_of m = coef m * v) by (unfold value_of; rewrite Q; simpl; ring).
+    assert (X2 : size_of m = Rabs (coef m) * Rabs v) by (unfold size_of; rewrite Q; simpl; ring).
     assert (X3 : width_of m = wide m * Rmax 1 (Rabs v)) by (unfold width_of; rewrite Q; simpl; ring).
-    rewrite X1, X2, X3. unfold one_or. autorewrite with real. split; [|split].
+    rewrite X1, X2, X3. unfold one_or. rewrite !real_add. autorewrite with real.
+    pose proof (blurred _ _ _ v C) as Cv. pose proof (Rmult_le_compat_l _ _ _ Bl B) as Bb. split; [|split].
     + destruct (shared p) eqn:P.
-      * rewrite (Same eq_refl). match goal with |- Rabs ?e <= _ => replace e with (CheckTrees.sum value_of ms - mixed read (Datatypes.S n) ps) by ring end. auto.
-      * rewrite real_add, real_mul, real_size. pose proof (weighted (real (weight p)) _ _ _ N) as X.
-        match goal with |- Rabs ?e <= _ => replace e with ((real (weight p) * v - real (weight p) * ref j) + (CheckTrees.sum value_of ms - mixed read (Datatypes.S n) ps)) by ring end.
+      * rewrite <- (Same eq_refl). match goal with |- Rabs ?e <= _ => replace e with ((coef m * v - real (weight p) * v) + rest) by (unfold rest; ring) end.
         eapply Rle_trans; [apply Rabs_triang|]. lra.
-    + pose proof (Rmult_le_compat_l _ _ _ (Rabs_pos (real (weight p))) B). lra.
+      * rewrite real_add, real_mul, real_size. pose proof (weighted (real (weight p)) _ _ _ N) as X.
+        match goal with |- Rabs ?e <= _ => replace e with ((coef m * v - real (weight p) * v) + ((real (weight p) * v - real (weight p) * ref j) + rest)) by (unfold rest; ring) end.
+        eapply Rle_trans; [apply Rabs_triang|]. pose proof (Rabs_triang (real (weight p) * v - real (weight p) * ref j) rest). lra.
+    + assert (Rabs (coef m) * Rabs v <= (Rabs (real (weight p)) + real (blur s)) * (Rmax (Rabs (real l)) (Rabs (real h)) + real d)) by (apply Rmult_le_compat; auto using Rabs_pos). lra.
     + assert (Rmax 1 (Rabs v) <= Rmax 1 (Rmax (Rabs (real l)) (Rabs (real h)) + real d)).
       { apply Rmax_lub; [apply Rmax_l|]. eapply Rle_trans; [exact B | apply Rmax_r]. }
       pose proof (Rmax_l 1 (Rabs v)) as one_v.
@@ -158,10 +167,11 @@ Proof.
         - apply Rmult_le_compat_r; lra.
         - apply Rmult_le_compat_l; auto. apply Rmult_le_pos; auto. pose proof (Rmax_l 1 (Rabs (real (weight p)))). lra. }
       lra.
-  - injection E as <-; simpl. assert (X1 : value_of m = real (weight p)) by (unfold value_of; rewrite Q, C; simpl; ring).
-    assert (X2 : size_of m = Rabs (real (weight p))) by (unfold size_of; rewrite Q, C; simpl; ring).
+  - injection E as <-; simpl. assert (X1 : value_of m = coef m) by (unfold value_of; rewrite Q; simpl; ring).
+    assert (X2 : size_of m = Rabs (coef m)) by (unfold size_of; rewrite Q; simpl; ring).
     assert (X3 : width_of m = wide m) by (unfold width_of; rewrite Q; simpl; ring).
     rewrite X1, X2, X3. unfold one_or. autorewrite with real. split; [|split; lra].
-    match goal with |- Rabs ?e <= _ => replace e with (CheckTrees.sum value_of ms - mixed read (Datatypes.S n) ps) by ring end. auto.
+    match goal with |- Rabs ?e <= _ => replace e with ((coef m - real (weight p)) + rest) by (unfold rest; ring) end.
+    eapply Rle_trans; [apply Rabs_triang|]. lra.
 Qed.
 End Meaning.

@@ -31,7 +31,7 @@ Proof.
     rewrite IHk by congruence; destruct j; auto.
 Qed.
 Lemma key_dec (k j : key) : {k = j} + {k <> j}.
-Proof. decide equality. Qed.
+Proof. decide equality. Defined.
 
 (* The sum of a_k * f k over all entries. *)
 Definition coefficient (a : option number) : R := match a with None => 0 | Some x => real x end.

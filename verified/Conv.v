@@ -105,7 +105,7 @@ Local Infix "[+]" := (add num) (at level 50, left associativity).
 Variables (batch groups cin cout : Z) (w : list axis).
 Local Notation W := (conv_window batch groups cin cout w).
 
-(** conv_transpose is the adjoint of conv (law 5). *)
+(** Law 5: conv_transpose is the adjoint of conv. *)
 Theorem conv_transpose_adjoint_of_conv weights x gy :
   inner num (outs W) gy (conv num batch groups cin cout w weights (nothing num) x) =
   inner num (ins W) (conv_transpose num batch groups cin cout w weights (nothing num) gy) x.
@@ -150,7 +150,7 @@ Lemma gather_plus v (f g : list Z -> list Z -> F) x y o :
 Proof.
   unfold gather_along, gather. rewrite <- !sum_plus. apply sum_ext; intros t _. destruct (reads_all v o t); ring.
 Qed.
-(** The tangent is what changes to first order: the rest is a product of changes. *)
+(** Law 2: the tangent of conv is what changes to first order; the rest is a product of changes. *)
 Theorem conv_expansion weights bias x dweights dbias dx o :
   conv num batch groups cin cout w (fun j => weights j [+] dweights j) (fun c => bias c [+] dbias c) (fun i => x i [+] dx i) o =
   conv num batch groups cin cout w weights bias x o [+] conv_jvp num batch groups cin cout w weights x dweights dbias dx o

@@ -101,7 +101,7 @@ Proof.
   - rewrite (pick num same _ same_spec (positions_nodup _)) by now apply in_all. unfold f, tie_reads.
     destruct (greatest _ _ _); [|ring]. rewrite (proj2 (same_spec (b :: p) (b :: p)) eq_refl). ring.
 Qed.
-(** There is a maximiser: "split" divides by a number that is not 0. *)
+(** [first] There is a maximiser: "split" divides by a number that is not 0. *)
 Theorem maximisers_some x b i : weak_order less -> global_winner x b = Some i -> In i (maximisers x (global_max x b) b).
 Proof.
   intros O H. unfold maximisers, global_max. rewrite H. apply filter_In. split; [eapply first_winner_in; eauto|].

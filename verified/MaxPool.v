@@ -15,15 +15,15 @@ Context {F I : Type} (less : F -> F -> bool) (x : I -> F).
 Definition choose best i := match best with None => Some i | Some j => if less (x j) (x i) then Some i else Some j end.
 Definition first_winner (l : list I) := fold_left choose l None.
 
-(** [first] The winner is the first of the greatest: what comes before is less, what comes after is not greater. *)
+(** i stands first among the greatest of l: what comes before is less, what comes after is not greater. *)
 Definition is_first l i := exists before after, l = before ++ i :: after /\
   (forall j, In j before -> less (x j) (x i) = true) /\ (forall j, In j after -> less (x i) (x j) = false).
-Theorem first_winner_none l : first_winner l = None <-> l = [].
+Lemma first_winner_none l : first_winner l = None <-> l = [].
 Proof.
   unfold first_winner. destruct l as [|i l] using rev_ind; [easy|]. rewrite fold_left_app. simpl.
   split; [|intros H; now apply app_eq_nil in H]. destruct (fold_left choose l None); simpl; [|discriminate]. now destruct (less _ _).
 Qed.
-Theorem first_winner_first l i : weak_order less -> first_winner l = Some i -> is_first l i.
+Lemma first_winner_first l i : weak_order less -> first_winner l = Some i -> is_first l i.
 Proof.
   intros (R & T & N). revert i. induction l as [|a l IH] using rev_ind; [discriminate|]. intros i.
   unfold first_winner. rewrite fold_left_app. fold (first_winner l). simpl.
@@ -36,13 +36,13 @@ Proof.
   - apply first_winner_none in E. subst l. intros [= <-]. exists [], []. easy.
 Qed.
 (** No tap is greater. *)
-Theorem first_winner_greatest l i j : weak_order less -> first_winner l = Some i -> In j l -> less (x i) (x j) = false.
+Lemma first_winner_greatest l i j : weak_order less -> first_winner l = Some i -> In j l -> less (x i) (x j) = false.
 Proof.
   intros O H J. destruct (first_winner_first l i O H) as (b & c & -> & B & C). destruct O as (R & T & _).
   apply in_app_iff in J. destruct J as [J | [<- | J]]; [|apply R | now apply C].
   destruct (less (x i) (x j)) eqn:E; [|reflexivity]. rewrite <- (R (x i)). symmetry. eapply T; eauto.
 Qed.
-Theorem first_winner_in l i : weak_order less -> first_winner l = Some i -> In i l.
+Lemma first_winner_in l i : weak_order less -> first_winner l = Some i -> In i l.
 Proof. intros O H. destruct (first_winner_first l i O H) as (b & c & -> & _). auto with datatypes. Qed.
 End Winner.
 
@@ -84,7 +84,7 @@ Proof.
   apply take_put_adjoint. intros o i _ H. apply first_winner_in in H; [|exact order].
   apply in_cells in H. destruct H as (t & _ & H). now apply reads_all_inside in H.
 Qed.
-(** The value is one of the inside taps, and none is greater; 0 where there is none. *)
+(** [first] The value is one of the inside taps, and none is greater. *)
 Theorem max_pool_greatest w x o : cells w o <> [] -> exists i, winner w x o = Some i /\ In i (cells w o) /\
   max_pool w x o = x i /\ (forall j, In j (cells w o) -> less (max_pool w x o) (x j) = false).
 Proof.
@@ -92,8 +92,10 @@ Proof.
   - exists i. repeat split; [eapply first_winner_in; eauto |]. intros j. eapply first_winner_greatest; eauto.
   - apply first_winner_none in E. contradiction.
 Qed.
+(** [first] The winner is the first of the greatest inside taps. *)
 Theorem max_pool_first w x o i : winner w x o = Some i -> is_first less x (cells w o) i.
 Proof. now apply first_winner_first. Qed.
+(** [first] Without an inside tap: no winner, value 0, tangent 0, and nothing is passed back. *)
 Theorem max_pool_empty w x dx gy o : cells w o = [] ->
   winner w x o = None /\ max_pool w x o = zero num /\ max_pool_jvp w x dx o = zero num /\
   (forall i, put [o] (winner w x) gy i = zero num).

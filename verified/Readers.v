@@ -114,7 +114,7 @@ Proof.
       * symmetry. apply sum_zeros; intros os _. now apply sum_zeros.
 Qed.
 
-(** Read backwards axis by axis or all at once: the same sum. *)
+(** Law 1: read backwards axis by axis or all at once, the same sum. *)
 Theorem scatter_along_scatter w weight gy i :
   scatter_along w weight gy i = scatter num (outs w) (taps w) same (reads_all w) weight gy i.
 Proof. apply readers_all. Qed.

@@ -34,7 +34,7 @@ Proof.
   - destruct H as [-> | H]; [rewrite (proj2 (same_spec j j) eq_refl) in E; discriminate|]. rewrite IH by auto. ring.
 Qed.
 
-(** Law 1 of the contract: <gy, gather x> = <scatter gy, x>. *)
+(** Law 1: <gy, gather x> = <scatter gy, x>. *)
 Theorem adjoint x gy : sum num outs (fun o => gy o * gather x o) = sum num ins (fun i => scatter gy i * x i).
 Proof.
   transitivity (sum num ins (fun i => sum num outs (fun o => sum num taps (fun t =>

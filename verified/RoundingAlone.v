@@ -16,6 +16,7 @@ Inductive alone : tree -> Prop :=
   | alone_fma r s c : alone c -> alone (Fma (Leaf r) (Leaf s) c)
   | alone_div a v k : alone a -> 1 <= Rabs v -> alone (Div a v k)
   | alone_times a v k : alone a -> Rabs v <= 1 -> alone (Mul a (Const v k))
+  | alone_fma_times a v k c : alone a -> Rabs v <= 1 -> alone c -> alone (Fma a (Const v k) c)
   | alone_store a : alone a -> alone (Store a).
 
 Fixpoint operations (t : tree) : nat :=
@@ -33,6 +34,7 @@ Fixpoint operations (t : tree) : nat :=
 Fixpoint widest (t : tree) : R :=
   match t with
   | Add a b | Sub a b => widest a + widest b
+  | Fma a (Const _ _) c => widest a + widest c
   | Fma a b c => size a * size b + widest c
   | Neg a | Div a _ _ | Store a | Mul a (Const _ _) => widest a
   | _ => size t
@@ -142,6 +144,9 @@ Proof.
     + now apply formed_inv.
   - eapply within_step; eauto; [apply (exact_le_size (Mul a (Const v k)))|]. simpl. rewrite Nat.add_0_r.
     apply within_times; auto using size_nonneg, exact_le_size.
+  - eapply within_step; eauto; [apply (exact_le_size (Fma a (Const v k) c))|]. simpl. rewrite Nat.add_0_r.
+    apply within_sum; auto using size_nonneg, within_times, exact_le_size.
+    apply Rmult_le_pos; auto using size_nonneg, Rabs_pos.
   - eapply within_step; eauto. apply exact_le_size.
 Qed.
 
@@ -156,6 +161,7 @@ Proof.
   intros A; induction A; simpl; try lra; try pose proof (size_nonneg a).
   - unfold Rdiv. apply T; auto. rewrite <- Rinv_1. apply Rinv_le_contravar; lra.
   - apply T; auto.
+  - apply Rplus_le_compat; auto.
 Qed.
 
 Lemma widest_nonneg t : alone t -> 0 <= widest t.

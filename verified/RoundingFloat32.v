@@ -14,6 +14,7 @@ Definition smallest32 : R := smallest (-149).
 Definition operation32 : R -> R -> Prop := operation (-149) 24 True.
 Definition operation32_kept : R -> R -> Prop := operation (-149) 24 False.
 Definition directed32 : R -> R -> Prop := directed_operation (-149) 24 True.
+Definition directed32_kept : R -> R -> Prop := directed_operation (-149) 24 False.
 
 Lemma u32_value : u32 = / 2 ^ 24.
 Proof. unfold u32, unit_roundoff. simpl. lra. Qed.
@@ -36,6 +37,9 @@ Lemma operation32_kept_near x y : operation32_kept x y -> near u32 (kept (-149) 
 Proof. apply operation_near; lia. Qed.
 Lemma directed32_near x y : directed32 x y -> near (2 * u32) tiny32 x y.
 Proof. apply directed_operation_near; lia. Qed.
+
+Lemma directed32_kept_near x y : directed32_kept x y -> near (2 * u32) smallest32 x y.
+Proof. apply directed_operation_near_kept; lia. Qed.
 
 (* --- factors ------------------------------------------------------------------------------------------------------ *)
 
@@ -150,35 +154,34 @@ Lemma dot_widest c t : dot c t -> widest t = size t.
 Proof. intros H; induction H; simpl; rewrite ?IHdot, ?IHdot1, ?IHdot2; reflexivity. Qed.
 
 Section AnyOrder.
-Variables (op : R -> R -> Prop) (lost : R).
+Variables (op : R -> R -> Prop) (u lost : R).
+Hypothesis Hu : 0 <= u.
 Hypothesis lost_nonneg : 0 <= lost.
-Hypothesis op_near : forall x z, op x z -> near u32 lost x z.
+Hypothesis op_near : forall x z, op x z -> near u lost x z.
 
-Let Hu : 0 <= u32 := proj1 u32_range.
-
-Lemma any_order c c' t y : dot c' t -> Permutation c' c -> computed u32 0 op t y ->
-  Rabs (y - cell_exact c) <= growth (length c) u32 * cell_size c + INR (2 * length c - 1) * lost * (1 + u32) ^ length c.
+Lemma any_order c c' t y : dot c' t -> Permutation c' c -> computed u 0 op t y ->
+  Rabs (y - cell_exact c) <= growth (length c) u * cell_size c + INR (2 * length c - 1) * lost * (1 + u) ^ length c.
 Proof.
   intros D P C. rewrite <- (Permutation_length P). unfold cell_exact, cell_size.
   rewrite <- !(total_permutation _ _ _ P), <- (dot_expands _ _ D).
-  change (Rabs (y - cell_exact (expand t)) <= growth (length (expand t)) u32 * cell_size (expand t)
-    + INR (2 * length (expand t) - 1) * lost * (1 + u32) ^ length (expand t)).
+  change (Rabs (y - cell_exact (expand t)) <= growth (length (expand t)) u * cell_size (expand t)
+    + INR (2 * length (expand t) - 1) * lost * (1 + u) ^ length (expand t)).
   rewrite expand_exact, expand_size. rewrite (dot_expands _ _ D).
   destruct (dot_operations _ _ D) as [_ Ho]. pose proof (dot_roundings _ _ D) as Hr.
-  eapply Rle_trans; [apply (alone_error u32 lost Hu lost_nonneg op op_near); eauto using dot_alone|].
+  eapply Rle_trans; [apply (alone_error u lost Hu lost_nonneg op op_near); eauto using dot_alone|].
   apply Rplus_le_compat.
   - apply Rmult_le_compat_r; [apply size_nonneg | now apply growth_mono].
   - apply Rmult_le_compat; [apply Rmult_le_pos; auto using pos_INR | | | now apply pow_le_pow].
-    + pose proof (one_le_pow u32 Hu (roundings t)); lra.
+    + pose proof (one_le_pow u Hu (roundings t)); lra.
     + apply Rmult_le_compat_r; [assumption | now apply le_INR].
 Qed.
 
 (* (1 + u)^n * size below the largest number, up to what underflow can add: no overflow, in any order. *)
-Lemma any_order_no_overflow c c' t y b : dot c' t -> Permutation c' c -> computed u32 0 op t y ->
-  (cell_size c + INR (2 * length c - 1) * lost) * (1 + u32) ^ length c <= b ->
-  computed u32 0 (fun x z => op x z /\ Rabs z <= b) t y.
+Lemma any_order_no_overflow c c' t y b : dot c' t -> Permutation c' c -> computed u 0 op t y ->
+  (cell_size c + INR (2 * length c - 1) * lost) * (1 + u) ^ length c <= b ->
+  computed u 0 (fun x z => op x z /\ Rabs z <= b) t y.
 Proof.
-  intros D P C Hb. apply (alone_no_overflow u32 lost Hu lost_nonneg op op_near); eauto using dot_alone.
+  intros D P C Hb. apply (alone_no_overflow u lost Hu lost_nonneg op op_near); eauto using dot_alone.
   revert Hb. rewrite <- (Permutation_length P). unfold cell_size. rewrite <- (total_permutation _ _ _ P).
   rewrite <- (dot_expands _ _ D) at 1. fold (cell_size (expand t)). rewrite expand_size, <- (dot_widest _ _ D).
   destruct (dot_operations _ _ D) as [_ Ho]. pose proof (dot_roundings _ _ D) as Hr.
@@ -186,19 +189,36 @@ Proof.
 Qed.
 End AnyOrder.
 
-(* `underflow` of specgrad.rounding.linear, flushed: (n + 1)*2*tiny*(1 + u)^n. *)
-Theorem float32_sum c c' t y : dot c' t -> Permutation c' c -> computed u32 0 operation32 t y ->
-  Rabs (y - cell_exact c) <=
-    growth (length c) u32 * cell_size c + INR (length c + 1) * (2 * tiny32) * (1 + u32) ^ length c.
+(* `underflow` of specgrad.rounding.linear: (n + 1)*2*lost*(1 + u)^n, lost = tiny where numbers may be flushed. *)
+Lemma lossy_sum (op : R -> R -> Prop) u lost c c' t y : 0 <= u -> 0 <= lost -> (forall x z, op x z -> near u lost x z) ->
+  dot c' t -> Permutation c' c -> computed u 0 op t y ->
+  Rabs (y - cell_exact c) <= growth (length c) u * cell_size c + INR (length c + 1) * (2 * lost) * (1 + u) ^ length c.
 Proof.
-  intros D P C. pose proof tiny32_range as [Ht _]. pose proof u32_range as [Hu _].
-  eapply Rle_trans; [apply (any_order operation32 tiny32 Ht operation32_near c c' t y D P C)|].
-  apply Rplus_le_compat_l. apply Rmult_le_compat_r; [pose proof (one_le_pow u32 Hu (length c)); lra|].
+  intros Hu Hl Hop D P C. eapply Rle_trans; [apply (any_order op u lost Hu Hl Hop c c' t y D P C)|].
+  apply Rplus_le_compat_l. apply Rmult_le_compat_r; [pose proof (one_le_pow u Hu (length c)); lra|].
   rewrite <- Rmult_assoc. apply Rmult_le_compat_r; [assumption|].
   replace (INR (length c + 1) * 2) with (INR (2 * (length c + 1))) by (rewrite mult_INR; simpl; ring). apply le_INR. lia.
 Qed.
 
-(* The same, subnormal numbers kept: (n + 1)*smallest*(1 + u)^n, for up to 2^24 terms. *)
+Theorem float32_sum c c' t y : dot c' t -> Permutation c' c -> computed u32 0 operation32 t y ->
+  Rabs (y - cell_exact c) <=
+    growth (length c) u32 * cell_size c + INR (length c + 1) * (2 * tiny32) * (1 + u32) ^ length c.
+Proof. apply lossy_sum; [apply u32_range | apply tiny32_range | apply operation32_near]. Qed.
+
+(* Rounded either way. *)
+Theorem float32_sum_directed c c' t y : dot c' t -> Permutation c' c -> computed (2 * u32) 0 directed32 t y ->
+  Rabs (y - cell_exact c) <=
+    growth (length c) (2 * u32) * cell_size c + INR (length c + 1) * (2 * tiny32) * (1 + 2 * u32) ^ length c.
+Proof. apply lossy_sum; [pose proof u32_range; lra | apply tiny32_range | apply directed32_near]. Qed.
+
+Theorem float32_sum_directed_kept c c' t y : dot c' t -> Permutation c' c -> computed (2 * u32) 0 directed32_kept t y ->
+  Rabs (y - cell_exact c) <=
+    growth (length c) (2 * u32) * cell_size c + INR (length c + 1) * (2 * smallest32) * (1 + 2 * u32) ^ length c.
+Proof.
+  apply lossy_sum; [pose proof u32_range; lra | apply Rlt_le, smallest_pos | apply directed32_kept_near].
+Qed.
+
+(* To nearest, subnormal numbers kept: (n + 1)*smallest*(1 + u)^n, for up to 2^24 terms. *)
 Theorem float32_sum_kept c c' t y : dot c' t -> Permutation c' c -> computed u32 0 operation32_kept t y ->
   INR (length c) * u32 <= 1 ->
   Rabs (y - cell_exact c) <=
@@ -206,7 +226,7 @@ Theorem float32_sum_kept c c' t y : dot c' t -> Permutation c' c -> computed u32
 Proof.
   intros D P C Hn. pose proof u32_range as [Hu _]. pose proof (smallest_pos (-149)) as Hs.
   assert (Hk : 0 <= kept (-149) 24) by (pose proof (kept_ge (-149) 24); lra).
-  eapply Rle_trans; [apply (any_order operation32_kept _ Hk operation32_kept_near c c' t y D P C)|].
+  eapply Rle_trans; [apply (any_order operation32_kept u32 _ Hu Hk operation32_kept_near c c' t y D P C)|].
   apply Rplus_le_compat_l. apply Rmult_le_compat_r; [pose proof (one_le_pow u32 Hu (length c)); lra|].
   unfold kept. fold u32. fold smallest32 in *. rewrite plus_INR. simpl (INR 1).
   assert (INR (2 * length c - 1) <= 2 * INR (length c)).

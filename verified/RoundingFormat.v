@@ -19,14 +19,16 @@ Definition directed emin prec rnd : R -> R := round radix2 (FLT_exp emin prec) r
 (* What an operation, with the exact result x, may leave behind.
    operation_wider    a format at least as wide, of which nothing is stored; or the format itself
    operation_stored   a format of more than twice as many bits, stored at once in the format at hand
-   operation_flushed  either of them, with a subnormal result, which counts as zero here or where it is read *)
+   operation_flushed  either of them, with a subnormal result, which counts as zero here or where it is read
+   operation_tiny     a result that counts as zero because it is subnormal before it is rounded *)
 Inductive operation (emin prec : Z) (flush : Prop) (x : R) : R -> Prop :=
   | operation_wider emin' prec' choice : (prec <= prec')%Z -> (emin' + prec' <= emin + prec)%Z ->
       operation emin prec flush x (nearest emin' prec' choice x)
   | operation_stored emin' prec' choice choice' : (2 * prec < prec')%Z -> (emin' + prec' <= emin + prec)%Z ->
       operation emin prec flush x (nearest emin prec choice' (nearest emin' prec' choice x))
   | operation_flushed y : flush -> operation emin prec flush x y -> Rabs y < tiny emin prec ->
-      operation emin prec flush x 0.
+      operation emin prec flush x 0
+  | operation_tiny : flush -> Rabs x < tiny emin prec -> operation emin prec flush x 0.
 
 (* Rounded either way, any number of times, each time to the format or a wider one. *)
 Inductive directed_operation (emin prec : Z) (flush : Prop) (x : R) : R -> Prop :=
@@ -35,7 +37,8 @@ Inductive directed_operation (emin prec : Z) (flush : Prop) (x : R) : R -> Prop 
   | directed_again emin' prec' rnd y : Valid_rnd rnd -> (prec <= prec')%Z -> (emin' + prec' <= emin + prec)%Z ->
       directed_operation emin prec flush x y -> directed_operation emin prec flush x (directed emin' prec' rnd y)
   | directed_flushed y : flush -> directed_operation emin prec flush x y -> Rabs y < tiny emin prec ->
-      directed_operation emin prec flush x 0.
+      directed_operation emin prec flush x 0
+  | directed_tiny : flush -> Rabs x < tiny emin prec -> directed_operation emin prec flush x 0.
 
 Section Format.
 Variables emin prec : Z.
@@ -170,6 +173,7 @@ Proof.
   - apply nearest_ge; auto.
   - apply nearest_ge; [lia | lia |]. apply nearest_ge; auto; lia.
   - exfalso. apply (Rlt_irrefl (Rabs y)). eapply Rlt_le_trans; [eassumption | auto].
+  - exfalso. lra.
 Qed.
 
 Lemma near_mono lost lost' x y : lost <= lost' -> near u lost x y -> near u lost' x y.
@@ -177,17 +181,18 @@ Proof. intros H [N | [N N']]; [now left | right; split; [lra | assumption]]. Qed
 
 (* Subnormal numbers kept. *)
 Theorem operation_near x y : operation emin prec False x y -> near u (kept emin prec) x y.
-Proof. intros O; destruct O; [now apply wider_near | now apply stored_near | contradiction]. Qed.
+Proof. intros O; destruct O; [now apply wider_near | now apply stored_near | contradiction | contradiction]. Qed.
 
 (* Subnormal numbers kept or flushed to zero. *)
 Theorem operation_near_flushed flush x y : operation emin prec flush x y -> near u (tiny emin prec) x y.
 Proof.
-  intros O; destruct O as [? ? ? H H' | ? ? ? ? H H' | y F O H].
+  intros O; destruct O as [? ? ? H H' | ? ? ? ? H H' | y F O H | F H].
   - eapply near_mono; [apply kept_le_tiny | now apply wider_near].
   - eapply near_mono; [apply kept_le_tiny | now apply stored_near].
   - right. rewrite Rminus_0_l, Rabs_Ropp, Rabs_R0. split; [|lra].
     destruct (Rle_or_lt (tiny emin prec) (Rabs x)) as [Hx | Hx]; [|lra].
     pose proof (operation_ge _ _ _ O Hx). lra.
+  - right. rewrite Rminus_0_l, Rabs_Ropp, Rabs_R0. lra.
 Qed.
 
 (* A constant that stays normal: its rounding counts as one, in a numerator and in a denominator. *)
@@ -261,7 +266,7 @@ Lemma directed_ge flush x y : directed_operation emin prec flush x y -> tiny emi
 Proof.
   intros O Hx. assert (T : generic_format radix2 (FLT_exp emin prec) (tiny emin prec))
     by (apply generic_format_FLT_bpow; [exact prec_pos | lia]).
-  induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | y F O IH Hy].
+  induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | y F O IH Hy | F Ht]; [| | | exfalso; lra].
   - apply directed_between; auto using between_self.
   - apply directed_between; auto.
   - exfalso. destruct (Rle_or_lt 0 x) as [S | S].
@@ -274,6 +279,14 @@ Proof.
       pose proof tiny_pos. rewrite Rabs_left in Hy; lra.
 Qed.
 
+(* Rounded either way, subnormal numbers kept. *)
+Theorem directed_operation_near_kept x y : directed_operation emin prec False x y -> near (2 * u) (smallest emin) x y.
+Proof.
+  intros O. apply between_near. induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | |]; try contradiction.
+  - apply directed_between; auto using between_self.
+  - apply directed_between; auto.
+Qed.
+
 (* Rounded either way, subnormal numbers kept or flushed: twice the unit roundoff. *)
 Theorem directed_operation_near flush x y : directed_operation emin prec flush x y -> near (2 * u) (tiny emin prec) x y.
 Proof.
@@ -282,7 +295,8 @@ Proof.
   destruct (Rle_or_lt (tiny emin prec) (Rabs x)) as [Hx | Hx].
   - apply W, between_near. eapply directed_ge; eassumption.
   - assert (D : (down x <= y <= up x) \/ y = 0).
-    { clear W. induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | y F O IH Hy]; [left | | now right].
+    { clear W. induction O as [emin' prec' rnd Hv Hp Hr | emin' prec' rnd y Hv Hp Hr O IH | y F O IH Hy | F Ht];
+        [left | | now right | now right].
       - apply directed_between; auto using between_self.
       - destruct IH as [IH | ->]; [left; now apply directed_between | right].
         apply round_0; exact Hv. }

@@ -58,7 +58,7 @@ Proof.
     rewrite <- (ln_exp (m * beta)), <- ln_mult, (Rmult_comm m); [|apply exp_pos | exact L].
     apply ln_le; [now apply exps_pos|]. rewrite Rmult_comm. now apply exps_all.
 Qed.
-(** The weights of one window sum to 1, and none is negative, for any beta. *)
+(** Law 5: the weights of one window sum to 1, and none is negative, for any beta. *)
 Theorem softmax_sums_to_one beta l : l <> [] -> total l (softmax beta l) = 1.
 Proof.
   intros E. pose proof (exps_pos beta l E). unfold softmax, Rdiv.
@@ -78,7 +78,7 @@ Proof. apply window_adjoint. Qed.
 
 (** The order of the reals is one that max_pool's theorems speak of. *)
 Definition less_R (a b : R) : bool := if Rlt_dec a b then true else false.
-Theorem reals_ordered : weak_order less_R.
+Lemma reals_ordered : weak_order less_R.
 Proof.
   unfold less_R. repeat split; intros; repeat match goal with
     | H : context [Rlt_dec ?a ?b] |- _ => destruct (Rlt_dec a b) | |- context [Rlt_dec ?a ?b] => destruct (Rlt_dec a b) end; 
@@ -86,7 +86,7 @@ Proof.
 Qed.
 Lemma not_less_R a b : less_R a b = false -> b <= a.
 Proof. unfold less_R. destruct (Rlt_dec a b); [discriminate | lra]. Qed.
-(** With padded taps left out, smooth_max_pool lies within ln(taps)/beta of max_pool. *)
+(** Law 5: with padded taps left out, smooth_max_pool lies within ln(taps)/beta of max_pool. *)
 Theorem smooth_max_pool_near_max_pool beta w x o : 0 < beta -> cells w o <> [] ->
   max_pool reals less_R w x o <= smooth_max_pool false beta w x o <=
   max_pool reals less_R w x o + ln (INR (length (cells w o))) / beta.

@@ -54,10 +54,10 @@ Definition ins w := positions (map size w).
 Definition outs w := positions (map out w).
 Definition taps w := positions (map kernel w).
 
-(** Every tap reads inside the input, or is padded. [W1] *)
 Lemma within_spec low high i : within low high i = true <-> low <= i < high.
 Proof. unfold within. rewrite andb_true_iff, Z.leb_le, Z.ltb_lt. reflexivity. Qed.
 
+(** [W1] What a tap reads lies inside the input. *)
 Theorem reads_inside a o t i : reads a o t = Some i -> 0 <= i < size a.
 Proof.
   unfold reads. destruct (place a o t) as [j|]; [|discriminate].
@@ -80,6 +80,7 @@ Proof.
     + intros H. inversion H as [|i m q r Hi Hq]; subst. exists i. split; [now apply in_range|]. apply in_map, IH, Hq.
 Qed.
 
+(** [W1] So it is of any product of axes. *)
 Theorem reads_all_inside w o t i : reads_all w o t = Some i -> In i (ins w).
 Proof.
   unfold ins. rewrite in_positions. revert o t i. induction w as [|a w IH]; intros [|o os] [|t ts] i; simpl; try discriminate.

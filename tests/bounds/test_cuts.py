@@ -72,3 +72,30 @@ def test_a_part_that_cannot_be_cut_does_not_end_the_search() -> None:
 def _both(z: Any) -> Any:
     """(z0, -z0, z1, -z1)."""
     return sg.linear(np.float32([[1, 0], [-1, 0], [0, 1], [0, -1]]), None, z)
+
+
+def test_outputs_that_do_not_vary_are_not_cut() -> None:
+    """relu(x - 10) is 0 on 0..1: a search has its bounds at once; certify says that rounding decides, not the box."""
+    w, b = np.ones((1, 1), np.float32), np.full(1, -10.0, np.float32)
+    graph = sg.trace(lambda x: sg.linear(w, None, sg.relu(sg.linear(w, b, x))), (1, 1))
+    bounder = Bounder(root_forward(graph, np.zeros((1, 1)), np.ones((1, 1))))
+    rows = torch.ones((2, 1), dtype=torch.float64)
+    outcome = branch(bounder, rows, torch.tensor([-1.0, 1.0], dtype=torch.float64), seconds=1)
+    assert not outcome.settled
+    assert (outcome.bounds.abs() < 1e-6).all()
+    assert branch(bounder, rows[:1], torch.tensor([-1.0], dtype=torch.float64), seconds=1).settled
+    never = Alternative(np.array([[1.0]]), (Fraction(-1, 10**40),))  # y <= -1e-40: flushed numbers decide
+    verdict = certify(graph, Property(1, 1, (Case((Fraction(0),), (Fraction(1),), (never,)),)), seconds=2)
+    assert (verdict.verdict, "outputs vary by rounding alone" in verdict.reason) == ("unknown", True), verdict
+
+
+def test_searches_say_their_rate() -> None:
+    """Where kinks are cut, as where inputs are."""
+    graph = sg.trace(lambda x: sg.abs(_maps(3, 4)(x)), (INPUTS,))
+    bounder, said = Bounder(root_forward(graph, -np.ones(INPUTS), np.ones(INPUTS))), list[str]()
+    row = torch.tensor([[1.0, 1.0, -1.0, -1.0]], dtype=torch.float64)
+    branch(
+        bounder, row, torch.zeros(1, dtype=torch.float64), seconds=1e9, most=9, progress=lambda s, *_: said.append(s)
+    )
+    assert said
+    assert all(s.startswith("branch and bound, worst -") and s.endswith("/s") for s in said), said

@@ -130,3 +130,35 @@ def test_the_norm_of_eps(place: Path, run, norm: str) -> None:
 def test_what_knows_boxes_alone_says_so(place: Path, run, rest: str) -> None:
     code, _, err = run(f"certify net.onnx {NEAR} --eps 0.25 {rest}")
     assert (code, "--norm" in err) == (3, True)
+
+
+def test_functions_better_than_measured_are_assumed_or_refused(place: Path, run) -> None:
+    """A certificate that declares tanh off by 2 units, of which 8 were measured."""
+    from specgrad.bounds import prove
+    from specgrad.rounding import Arithmetic
+
+    graph = sg.trace(lambda x: sg.tanh(sg.linear(np.float32([[1, 1], [1, -1]]), None, x)), (1, 2))
+    sg.save(graph, place / "curved.json")
+    asked = (np.load("one.npy"), 0, 0.25)
+    prove(graph, asked, arithmetic=Arithmetic(ulps={"tanh": 2.0})).save(place / "better.json")
+    command = f"check-certificate better.json curved.json {NEAR} --eps 1/4"
+    code, out, _ = run(command)
+    assert (code, "tanh is declared off by at most 2 u of the result, and was measured with 8 u" in out) == (1, True)
+    assert "--assume-functions" in out
+    code, out, _ = run(f"{command} --assume-functions")
+    assert (code, "a computed tanh is off by at most 2 u of the result" in out) == (0, True)
+    code, out, _ = run(f"{command} --assume-functions --json")
+    assert (code, json.loads(out)["arithmetic"]["functions"]) == (0, {"tanh": ["2", "y"]})
+
+
+def test_unknown_says_what_may_hold(place: Path, run) -> None:
+    """At the border: x_1 down to 0 gives two equal outputs, and rounding decides."""
+    code, out, _ = run(f"certify net.onnx {NEAR} --eps 4999999/10000000 --seconds 1 --json")
+    data = json.loads(out)
+    assert (code, data["verdict"]) == (2, "unknown")
+    assert data["reason"].endswith("a smaller --eps may hold; --largest searches the largest one that does")
+
+
+def test_networks_of_a_query_belong_to_verify(place: Path, run) -> None:
+    code, _, err = run("certify p.vnnlib --network N=net.onnx")
+    assert (code, "certify takes one network, before the property" in err, "specgrad verify" in err) == (3, True, True)

@@ -97,3 +97,59 @@ def test_files_that_are_no_text(place: Path, run) -> None:
     command = written(place, SIGN).replace(" --eps 49/100", " --largest")
     code, _, err = run(command)
     assert (code, "--splits proves one property" in err) == (3, True)
+
+
+# --- winners of windows -----------------------------------------------------------------------------------------------
+
+POOLED = "--input two.npy --label 0 --eps 1/4"
+TAP = {"max_pool": "pool", "cell": 0, "tap": 0, "below": None, "above": None}
+
+
+@pytest.fixture
+def pooled(place: Path) -> Path:
+    """y = max(x_0, x_1), (x_0 + x_1)/2 - 1/2: the maximum is larger, whoever wins."""
+    import specgrad as sg
+
+    half = np.full((1, 2), 0.5, np.float32)
+
+    def net(x: Any) -> Any:
+        pool = sg.max_pool(sg.reshape(x, (1, 2)), (2,))
+        return sg.concat([pool, sg.sub(sg.linear(half, None, x), np.float32([[0.5]]))], 1)
+
+    graph = sg.trace(net, (1, 2))
+    sg.save(graph, place / "pooled.json")
+    np.save("two.npy", np.array([[1, 0.75]], np.float32))
+    return place
+
+
+def by_winner(pooled: Path, **changed: Any) -> str:
+    position = next(
+        i
+        for i, node in enumerate(json.loads((pooled / "pooled.json").read_text())["nodes"])
+        if node["op"] == "max_pool"
+    )
+    tree = {**TAP, "max_pool": position, **changed}
+    return written(pooled, tree).replace(f"net.onnx {NEAR}", f"pooled.json {POOLED}")
+
+
+def test_a_tree_of_winners_is_proven(pooled: Path, run) -> None:
+    code, out, _ = run(f"{by_winner(pooled)} --certificate new.json --json")
+    assert (code, json.loads(out)["verdict"]) == (0, "holds")
+    code, out, _ = run(f"check-certificate new.json pooled.json {POOLED} --json")
+    assert (code, json.loads(out)["cases"][0]["alternatives"][0]["leaves"]) == (0, 2)
+    assert "taps" in json.loads((pooled / "new.json").read_text())["cases"][0]["trees"][0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "why"),
+    [
+        ({"tap": 2}, 3, "tap must be one of 0, 1, which window 0 reads; got 2"),
+        ({"tap": "x"}, 3, "tap"),
+        ({"cell": 7}, 3, "cell"),
+        ({"max_pool": 0}, 3, "max_pool"),
+        ({"max_pool": "none"}, 3, "must be the name of one node"),
+    ],
+)
+def test_what_is_no_winner_is_refused(pooled: Path, run, changed: dict, code: int, why: str) -> None:
+    got, out, err = run(by_winner(pooled, **changed))
+    assert (got, why in (err or out)) == (code, True), (got, out, err)

@@ -24,6 +24,7 @@ import numpy as np
 
 from floats import FORMATS, WIDE, Format, Machine, rounded
 from program import Program, draw_modes, has_one_use
+from smooth_maxima import smooth_maximum
 from specgrad.graph.graph import CONSTANT, INPUT, Node, NumberArg
 from specgrad.op import run_spec
 from sums import Found, Met, Summand, add_up
@@ -44,6 +45,7 @@ class Setting:
 
 FUNCTIONS = {
     "exp": (lambda x: math.exp(x) if x < 700 else math.inf, 6.0, "y"),
+    "log": (lambda x: math.log(x) if x > 0 else -math.inf, 5.0, "y"),
     "tanh": (math.tanh, 8.0, "y"),
     "sigmoid": (lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0, 2.0, "1"),
     "hardswish": (lambda x: x * min(max(x + 3, 0), 6) / 6, 3.5, "x"),
@@ -161,6 +163,9 @@ class Execution:
             return [float(x) if x > 0 else self.unit.mul(float(x), slope) for x in args[0].flat]
         if name in FUNCTIONS:
             return [self._function(name, float(x)) for x in args[0].flat]
+        if name == "smooth_max_pool":
+            beta = self._literal(Fraction(node.params["beta"]))
+            return smooth_maximum(node, args[0], self.unit, self.rng, beta, self._function)
         if name == "clamp":
             return self._clamped(args[0], **node.params)
         if not node.op.exact:

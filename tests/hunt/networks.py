@@ -323,6 +323,23 @@ def curved(d: Draw) -> Any:
     return net, (d.array(4) / 4,)
 
 
+def smoothed(d: Draw) -> Any:
+    """Smooth maxima of values that copies may have rounded differently, near each other and far apart."""
+    beta, stride = d.rng.choice((1, 2.5, -1, 0.1, 20, -0.3)), d.rng.choice((1, 2))
+    padded, padding = d.rng.choice(("zero", "ignore")), d.rng.choice((0, 1))
+    w, v = d.array(2, 1, 2) / 2, d.array(2, 2, 2) / 2
+    level = np.float32(d.rng.choice((0, 0, 1, 30, -1000)))
+
+    def net(x: Any) -> Any:
+        y = sg.conv(w, None, x, padding=1) + level
+        y = sg.smooth_max_pool(y, (2,), beta=beta, stride=stride, padding=padding, padded=padded)
+        z = sg.relu(y) if d.rng.random() < 0.3 else y * 0.5
+        z = sg.conv(v, None, z - level, padding=1)
+        return d.rng.choice((lambda: z, lambda: sg.smooth_max_pool(z, (3,), beta=beta, stride=1), lambda: sg.tanh(z)))()
+
+    return net, (d.array(1, 1, 5) / 2,)
+
+
 def bent(d: Draw) -> Any:
     low, high, slope = d.rng.uniform(-1, 0), d.rng.uniform(0.1, 1), d.rng.choice((0.01, 0.1, -0.3))
 
@@ -394,7 +411,7 @@ KINDS: dict[str, Callable[[Draw], Any]] = {
 }  # fmt: skip
 
 
-CURVED = {"curved": curved}
+CURVED = {"curved": curved, "smoothed": smoothed}
 """What rationals have no functions for."""
 
 MIRRORED = {"mirrored": mirrored}

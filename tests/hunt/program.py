@@ -44,10 +44,10 @@ class Program:
         return i in self.formulas and i not in self.values and (model == "fused" or same_layer)
 
 
-def draw_modes(program: Program, model: str, rng: Random) -> list[str]:
-    """inline, once or copies, per node."""
+def draw_modes(program: Program, model: str, rng: Random, shares: Sequence[float] = (0.0, 0.5, 1.0)) -> list[str]:
+    """inline, once or copies, per node; shares are those of nodes that are inline, and in copies, where they may be."""
     graph = program.graph
-    inline, copies = rng.choice((0.0, 0.5, 1.0)), rng.choice((0.0, 0.5, 1.0)) if model == "fused" else 0.0
+    inline, copies = rng.choice(shares), rng.choice(shares) if model == "fused" else 0.0
     modes = ["once"] * len(graph.nodes)
     for i in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[i]
@@ -56,7 +56,7 @@ def draw_modes(program: Program, model: str, rng: Random) -> list[str]:
         repeated = node.op.name not in ONCE or is_multiplied_out(program, modes, i)
         if program.inlinable(i, model) and repeated and rng.random() < inline:
             modes[i] = "inline"
-        elif node.op.name not in ONCE and rng.random() < copies:
+        elif node.op.name not in ONCE and rng.random() < (copies if i not in graph.output_positions else copies / 2):
             modes[i] = "copies"
     return _small_enough(program, modes)
 

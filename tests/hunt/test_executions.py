@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,14 +61,19 @@ def test_long_hunt_of_replays(model: str) -> None:
     assert found.networks >= 250
 
 
+def ways(kind: str, in_bounds: int, in_replays: int) -> tuple[tuple[Any, str, int], ...]:
+    """How many networks of a kind are hunted, by which hunt."""
+    return (hunt, kind, in_bounds), (hunt_replay, kind, in_replays)
+
+
 @pytest.mark.parametrize("name", ["float32", "float32 either way"])
 @pytest.mark.parametrize("model", MODELS)
 def test_no_execution_of_functions_leaves_a_bound(name: str, model: str) -> None:
     """tanh, exp and their kin, as far off as is declared: of 12 networks in float bounds, of 20 in replays."""
     pytest.importorskip("flint")
     setting = setting_of(name, model)
-    for hunted, count in ((hunt, 12), (hunt_replay, 20)):
-        found = hunted(((seed, network(seed, kind="curved")) for seed in range(count)), setting, executions=3)
+    for hunted, kind, count in (*ways("curved", 12, 20), *ways("smoothed", 12, 12)):
+        found = hunted(((seed, network(seed, kind=kind)) for seed in range(count)), setting, executions=3)
         assert not found.escapes, str(found)
         assert found.networks >= 10
 
@@ -76,11 +82,11 @@ def test_no_execution_of_functions_leaves_a_bound(name: str, model: str) -> None
 @pytest.mark.parametrize("name", ["float32", "float32 either way"])
 @pytest.mark.parametrize("model", MODELS)
 def test_long_hunt_of_functions(name: str, model: str) -> None:
-    """1,000 networks over both models and roundings, each in float bounds and in a replay."""
+    """1,000 networks over both models and roundings, and as many with smooth maxima, in float bounds and replays."""
     pytest.importorskip("flint")
     setting = setting_of(name, model)
-    for hunted in (hunt, hunt_replay):
-        found = hunted(((seed, network(seed, kind="curved")) for seed in range(1000, 1250)), setting, executions=6)
+    for hunted, kind, count in (*ways("curved", 250, 250), *ways("smoothed", 250, 250)):
+        found = hunted(((1000 + n, network(1000 + n, kind=kind)) for n in range(count)), setting, executions=6)
         print(name, model, found)
         assert not found.escapes, str(found)
 

@@ -21,6 +21,7 @@ from specgrad.bounds import certify
 from specgrad.bounds.linear import network as forward
 from specgrad.bounds.linear.network import Forward
 from specgrad.bounds.search.prove import prove
+from specgrad.bounds.search.subproblems import root_forward
 from specgrad.proof import replay
 from specgrad.proof.certificate import check
 from specgrad.properties.property import Alternative, Case, Property
@@ -81,17 +82,18 @@ def test_no_execution_that_multiplies_out_is_below_what_holds(name: str) -> None
     assert check(proof.text, proof.packed, graph, far).margin < 20 + seen
 
 
-def _one_cell(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Forward, "_readers", lambda self, node: 1)
-    patch.setattr(replay, "spread", lambda node, size: 1)
-
-
-def _one_node(patch: pytest.MonkeyPatch) -> None:
+def one_node(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(forward, "read_apart", lambda graph, rules: frozenset())
     patch.setattr(replay, "read_apart", lambda graph: set())
 
 
-MISTAKES = [("two products", _one_cell), ("two readers", _one_node), ("side by side", _one_node)]
+def one_cell(patch: pytest.MonkeyPatch) -> None:
+    one_node(patch)
+    patch.setattr(forward, "most_readers", lambda graph, i: 1)
+    patch.setattr(replay, "spread", lambda node, size: 1)
+
+
+MISTAKES = [("two products", one_cell), ("two readers", one_node), ("side by side", one_node)]
 
 
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES)
@@ -105,3 +107,20 @@ def test_one_value_for_all_cells_is_a_mistake_that_is_caught(
     assert certify(graph, claim, seconds=60).verdict == "holds"
     proof = prove(graph, claim, seconds=60)
     assert check(proof.text, proof.packed, graph, claim).margin > 0
+
+
+def test_what_nobody_carries_is_a_mistake_that_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kernel read is no error of it where one that follows carries it: so that one must."""
+    cells, network = NETWORKS["two products"]
+    graph = sg.trace(network, (cells,))
+    claim = stays_above(cells, least(graph, cells))
+    monkeypatch.setattr(Forward, "_terms", lambda self, sources, inside, read: [None for _ in sources])
+    assert certify(graph, claim, seconds=60).verdict == "holds"
+
+
+def test_what_was_read_is_charged_once() -> None:
+    """Two products in a row are off by what the first one read, not by twice that."""
+    networks = (lambda x: once(copied(x))), NETWORKS["two products"][1]
+    roots = [root_forward(sg.trace(network, (1,)), np.array([0.5]), np.array([1.0])) for network in networks]
+    one, two = (sum(float(error.max()) for error in root.state.errors.values()) for root in roots)
+    assert 0.1 < two < 1.1 * one

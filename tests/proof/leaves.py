@@ -92,6 +92,23 @@ def curved(seed: int) -> sg.Graph:
     return sg.trace(net, (1, 3))
 
 
+def smoothed(seed: int) -> sg.Graph:
+    """Smooth maxima of any sharpness, overlapping, padded in both ways, one after the other and beside a relu."""
+    rng = np.random.default_rng(seed)
+    beta, second = float(rng.choice((0.1, 1, 3, -2, 20))), float(rng.choice((0.7, -1, 5)))
+    padded = ("zero", "ignore")[seed % 2]
+    w, last = rng.normal(size=(2, 1, 2)).astype(np.float32), rng.normal(size=(2, 8)).astype(np.float32)
+
+    def net(x: Any) -> Any:
+        y = sg.conv(w, None, x, padding=1)
+        y = sg.smooth_max_pool(y, (2,), beta=beta, stride=1, padding=seed // 2 % 2, padded=padded)
+        z = sg.sub(y, sg.relu(y)) if seed % 3 == 0 else sg.mul(y, 0.75)
+        z = sg.smooth_max_pool(z[:, :, :4], (3,), beta=second, stride=1, padding=1, padded=padded)
+        return sg.linear(last, None, sg.flatten(z, 1))
+
+    return sg.trace(net, (1, 1, 4))
+
+
 def network(seed: int) -> sg.Graph:
     return dense(seed) if seed % 2 else pooled(seed // 2)
 

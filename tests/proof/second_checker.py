@@ -4,11 +4,13 @@
 
 net.json is the saved graph, with its .safetensors beside it. It answers "valid", with the margins, or why not. All
 numbers are fractions; ranges and slopes of its own are rounded outward to some binary places, so that they stay short.
-Where the page leaves something open it takes the reading that proves less. It has relu, max_pool, linear operators.
+Where the page leaves something open it takes the reading that proves less. Constants that are computed, and numbers of
+a program's text that float32 lacks, are refused.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 import sys
@@ -16,14 +18,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from second_functions import Curve, curve_error, smooth_error, smooth_planes, smooth_value
 from second_network import (
     CHOICE,
     LARGEST,
-    LAYOUT,
     ONE,
     TINY,
     ZERO,
@@ -43,23 +45,55 @@ from second_network import (
 
 
 Ends = list[tuple[Fraction, Fraction]]
+Winners = dict[tuple[int, int], set[int]]  # window of a max_pool: taps that may win, by their place in the kernel
+SMOOTH = ("curve", "smooth")
+CELLWISE = ("add", "sub", "mul", "div", "neg")
+
+
+class Part(NamedTuple):
+    """What is counted of a part of a region that begins at one place and ends at the node at hand."""
+
+    before: int
+    coefficient: int
+    ways: int
+    inputs: int
+    cells: int
+    others: int
+    nodes: int
+
+    @property
+    def terms(self) -> int:
+        return min(self.inputs, self.cells) + self.others
+
+
+def _besides(parts: dict[int, Part], start: int) -> tuple[int, int]:
+    """What another argument adds to a part: terms from the same place, and from elsewhere."""
+    if start not in parts:
+        return 0, max((p.terms for p in parts.values()), default=1)
+    elsewhere = max((p.terms for s, p in parts.items() if s != start), default=0)
+    return parts[start].inputs, max(elsewhere, parts[start].others)
 
 
 class Box:
     """A network on the whole box: ranges of references, their errors, and how far values are apart from them."""
 
-    def __init__(self, net: Network, box: Ends, arithmetic: Any, tighten: list[int], lines: Any = None) -> None:
+    def __init__(
+        self, net: Network, box: Ends, arithmetic: Any, tighten: list[int], lines: Any = None, pieces: Any = None
+    ) -> None:
         self.net, self.fused, self.lines = net, arithmetic["execution"] == "fused", lines or {}
+        self.arithmetic, self.pieces, self.read_apart = arithmetic, pieces or {}, net.read_apart()
+        self.curves = {i: Curve(node) for i, node in enumerate(net.nodes) if node.kind == "curve"}
         self.unit = Fraction(1, 2**24 if arithmetic["rounding"] == "nearest" else 2**23)
         count = len(net.nodes)
+        self.drawn: dict[Any, Any] = {}
         self.error: list[list[Fraction]] = [[] for _ in range(count)]
         self.apart: list[list[Fraction]] = [[] for _ in range(count)]
         self.off: list[list[Fraction]] = [[] for _ in range(count)]  # what a merged sum reads, from the reference
         self.drift: list[list[Fraction]] = [[] for _ in range(count)]  # what is read after the last stored result
         self.size: list[list[Fraction]] = [[] for _ in range(count)]
         self.wide: list[list[Fraction]] = [[] for _ in range(count)]
-        self.flat: list[list[frozenset[Any]]] = [[] for _ in range(count)]
-        self.above: list[frozenset[int]] = [frozenset()] * count  # nodes of the region, this one among them
+        self.met = [0] * count  # R
+        self.parts: list[dict[int, Part]] = [{} for _ in range(count)]
         self.ranges: list[Ends] = []
         ranges = self.narrowed(box, [], tighten, None)
         require(ranges is not None, "a range of the whole box is empty")
@@ -75,13 +109,14 @@ class Box:
             passed = read if node.kind == "relu" else [max([read[c] for _, c in t], default=ZERO) for t in node.taps]
             lost = [p + CHOICE for p in passed]
             self.error[i], self.apart[i] = ([ZERO] * node.size, lost) if self.fused else (lost, [ZERO] * node.size)
+        elif node.kind in SMOOTH:
+            self.function_errors(i, ranges)
         elif node.kind == "linear":
             inside = [self.fused and nodes[a].kind == "linear" for a in range(len(nodes))]
             largest = {
                 a: [max(abs(lo), abs(hi)) + d for (lo, hi), d in zip(ranges[a], self.apart[a], strict=True)]
                 for a in self.read(i)
             }
-            self.above[i] = frozenset({i}).union(*(self.above[a] for a in self.read(i) if inside[a]))
             for terms, fixed in zip(node.sums, node.constants, strict=True):
                 self.size[i].append(
                     abs(fixed) + sum(abs(f) * (self.size[a][c] if inside[a] else largest[a][c]) for a, c, f, _ in terms)
@@ -90,8 +125,6 @@ class Box:
                     max(ONE, abs(fixed))
                     + sum(w * (self.wide[a][c] if inside[a] else max(ONE, largest[a][c])) for a, c, _, w in terms)
                 )
-                known = [self.flat[a][c] if inside[a] else frozenset({(a, c)}) for a, c, _, _ in terms]
-                self.flat[i].append(frozenset({(i, "bias")} if fixed else ()).union(*known))
                 self.off[i].append(
                     sum((abs(f) * (self.off[a][c] if inside[a] else self.apart[a][c]) for a, c, f, _ in terms), ZERO)
                 )
@@ -100,49 +133,110 @@ class Box:
                 )
             e = self.rounding(i)
             self.error[i] = [up(v) for v in (self.off[i] if node.stored else [ZERO] * node.size)] if self.fused else e
-            if node.stored:  # computed once; a reader that merges it reads other copies
+            if i in self.read_apart:  # each reader may multiply it out, and read other copies
+                self.drift[i], self.error[i] = self.off[i], [ZERO] * node.size if self.fused else e
+            elif node.stored:  # computed once; a reader that merges it reads other copies
                 self.off[i], self.drift[i] = [2 * v for v in self.off[i]], [ZERO] * node.size
             self.apart[i] = (
                 [up(a + b) for a, b in zip(e, self.drift[i], strict=True)] if self.fused else [ZERO] * node.size
             )
+
+    def function_errors(self, i: int, ranges: list[Ends]) -> None:
+        """Of a function of one cell, or a smooth maximum: what a runtime errs by, and what copies carry through."""
+        node = self.net.nodes[i]
+        moved = self.apart[node.argument]
+        read = [(lo - d, hi + d) for (lo, hi), d in zip(ranges[node.argument], moved, strict=True)]
+        errors, carried = [], []
+        for c in range(node.size):
+            lo, hi = self.image(i, c, read)
+            y = max(abs(lo), abs(hi))
+            if node.kind == "curve":
+                x = max(map(abs, read[c]))
+                errors.append(curve_error(node, self.arithmetic, self.unit, x, y))
+                carried.append(self.curves[i].steepest(*read[c]) * moved[c])
+            else:
+                errors.append(smooth_error(node, self.arithmetic, self.unit, c, read, y))
+                carried.append(max([moved[k] for _, k in node.taps[c]], default=ZERO))
+            require(y + errors[-1] <= LARGEST, f"node {i} may overflow")
+        off = [up(a + b) for a, b in zip(errors, carried, strict=True)]
+        self.error[i], self.apart[i] = ([ZERO] * node.size, off) if self.fused else (off, [ZERO] * node.size)
+
+    def image(self, i: int, c: int, read: Ends) -> tuple[Fraction, Fraction]:
+        """Ends of a function's cell."""
+        node = self.net.nodes[i]
+        if node.kind == "curve":
+            return self.curves[i].image(*read[c])
+        beta, ends = Fraction(node.params["beta"]), [read[k] for _, k in node.taps[c]]
+        sign, padded = 1 if beta > 0 else -1, self.padded(i, c)
+        each = [smooth_value([sign * e[n] for e in ends], padded, abs(beta)) for n in (0, 1)]
+        return (each[0][0], each[1][1]) if sign > 0 else (-each[0][1], -each[1][0])
+
+    def padded(self, i: int, c: int) -> int:
+        node = self.net.nodes[i]
+        return node.all_taps - len(node.taps[c]) if node.params["padded"] == "zero" else 0
 
     def read(self, i: int) -> set[int]:
         node = self.net.nodes[i]
         return {node.argument} if node.argument >= 0 else {a for terms in node.sums for a, *_ in terms}
 
     def rounding(self, i: int) -> list[Fraction]:
-        """e of every cell, with R = n + 2 for a sum with its bias, and elsewhere a count that is surely not."""
-        nodes = self.net.nodes
-        long = {a: max(map(len, nodes[a].sums)) for a in self.above[i] if not self.is_layout(a)}
-        others = [a for a in long if nodes[a].stored or long[a] > 1 or nodes[a].op not in ("add", "sub")]
-        if not long:
-            r = 0
-        elif len(long) == 1:
-            r = max(long.values()) + any(nodes[i].constants)
-        elif len(others) <= 1 and len(long) == 2:
-            r = max(long.values()) + 2
-        else:
-            r = sum(2 * n + 2 for n in long.values()) + max(map(len, self.flat[i]))
+        """e of every cell."""
+        r = self.counted(i)
         require(r * self.unit < 1, "too many roundings")
         gamma, found = r * self.unit / (1 - r * self.unit), []
         for size, wide in zip(self.size[i], self.wide[i], strict=True):
             require(wide * (1 + gamma) <= LARGEST, f"node {i} may overflow")
-            found.append(up(gamma * size + 2 * (2 * r + 1) * wide * TINY) if long else ZERO)
+            found.append(up(gamma * size + 2 * (2 * r + 1) * wide * TINY) if r else ZERO)
         return found
 
-    def is_layout(self, i: int) -> bool:
-        return self.net.nodes[i].op in LAYOUT
+    def counted(self, i: int) -> int:
+        """R of a linear node; parts go by where they begin."""
+        node, nodes = self.net.nodes[i], self.net.nodes
+        given = {
+            a: (self.met[a], self.parts[a])
+            if self.fused and nodes[a].kind == "linear"
+            else (0, {a: Part(0, 0, 1, 1, nodes[a].size, 0, 0)})
+            for a in node.reads
+        }
+        given |= {-1: (0, {})} if node.adds_constants else {}
+        own, most = node.own, max((met for met, _ in given.values()), default=0)
+        parts: dict[int, Part] = {}
+        total = most + own
+        for k, (a, (_, mine)) in enumerate(given.items()):
+            often = own + 1 if own and k == 0 and node.op not in CELLWISE else 1
+            for start, p in mine.items():
+                new = Part(*p)._replace(ways=p.ways * node.spread)
+                if own:
+                    inputs, others = p.inputs * often, p.others * often
+                    for b, (_, theirs) in given.items():
+                        if b != a:
+                            again = own + 1 if node.op not in CELLWISE and list(given).index(b) == 0 else 1
+                            shared, rest = _besides(theirs, start)
+                            inputs, others = inputs + shared * again, others + rest * again
+                    formed = p.coefficient + (min(own, p.ways + 2) if p.nodes else 0)
+                    new = Part(p.before, formed, new.ways, min(inputs, p.cells), p.cells, others, p.nodes + 1)
+                    merges = any(q.nodes for b, (_, t) in given.items() if b != a for q in t.values())
+                    total = max(total, new.before + new.coefficient + new.terms if new.nodes > 1 or merges else 0)
+                old = parts.get(start)
+                parts[start] = new if old is None else Part(*map(max, old, new))
+        if own and parts:
+            parts[i] = Part(total, 0, 1, 1, node.size, 0, 0)
+        require(len(parts) <= 64 and total < 1 << 22, "a region is too long")
+        self.met[i], self.parts[i] = total, parts
+        return total
 
-    def interval(self, i: int, ranges: list[Ends]) -> Ends:
+    def interval(self, i: int, ranges: list[Ends], winners: Winners) -> Ends:
         node = self.net.nodes[i]
-        if node.kind == "relu":
+        if node.kind in SMOOTH:
+            ends = [self.image(i, c, ranges[node.argument]) for c in range(node.size)]
+        elif node.kind == "relu":
             ends = [(max(ZERO, lo), max(ZERO, hi)) for lo, hi in ranges[node.argument]]
         elif node.kind == "max":
             read = ranges[node.argument]
-            ends = [
-                (max([read[c][0] for _, c in t], default=ZERO), max([read[c][1] for _, c in t], default=ZERO))
-                for t in node.taps
-            ]
+            ends = []
+            for n, taps in enumerate(node.taps):
+                least = max([read[c][0] for _, c in taps], default=ZERO)
+                ends.append((least, max([read[c][1] for _, c in self.contenders(i, n, winners)], default=ZERO)))
         else:
             ends = []
             for terms, fixed in zip(node.sums, node.constants, strict=True):
@@ -150,14 +244,37 @@ class Box:
                 ends.append((fixed + sum(b[0] for b in both), fixed + sum(b[1] for b in both)))
         return [(down(lo - e), up(hi + e)) for (lo, hi), e in zip(ends, self.error[i], strict=True)]
 
-    def narrowed(self, box: Ends, cuts: Any, tighten: list[int], root: list[Ends] | None) -> list[Ends] | None:
+    def contenders(self, i: int, cell: int, winners: Winners) -> list[tuple[int, int]]:
+        """The taps of a window that may be its winner."""
+        taps = self.net.nodes[i].taps[cell]
+        return [(t, c) for t, c in taps if t in winners[i, cell]] if (i, cell) in winners else taps
+
+    def won(self, i: int, ends: Ends, winners: Winners) -> None:
+        """What winners say of node i, which max_pools read."""
+        for (pool, cell), _ in winners.items():
+            if self.net.nodes[pool].argument == i:
+                mine = self.contenders(pool, cell, winners)
+                roof = max([ends[c][1] for _, c in mine], default=None)
+                floor = max(ends[c][0] for _, c in self.net.nodes[pool].taps[cell])
+                for _, c in self.net.nodes[pool].taps[cell] if roof is not None else ():
+                    ends[c] = ends[c][0], min(ends[c][1], roof)
+                if len(mine) == 1:
+                    c = mine[0][1]
+                    ends[c] = max(ends[c][0], floor), ends[c][1]
+
+    def narrowed(
+        self, box: Ends, cuts: Any, tighten: list[int], root: list[Ends] | None, winners: Winners | None = None
+    ) -> list[Ends] | None:
         """Ranges of all nodes on a part of the box, or nothing where one is empty."""
+        self.winners = winners = winners or {}
+        if any(not self.contenders(i, cell, winners) for i, cell in winners):
+            return None
         ranges: list[Ends] = []
         for i, node in enumerate(self.net.nodes):
             if root is None:
                 self.errors(i, ranges)
             kept = root is not None and node.kind == "linear"  # linear nodes keep the whole box's range until narrowed
-            ends = box if node.kind == "input" else [] if node.kind == "constant" else self.interval(i, ranges)
+            ends = box if node.kind == "input" else [] if node.kind == "constant" else self.interval(i, ranges, winners)
             if root is not None and kept:
                 ends = [*root[i]]
             elif root is not None:
@@ -170,7 +287,7 @@ class Box:
             if any(lo > hi for lo, hi in ends):
                 return None
             if i in tighten:
-                window = any(n.kind == "max" and n.argument == i for n in self.net.nodes)
+                window = any(n.kind in ("max", *SMOOTH) and n.argument == i for n in self.net.nodes)
                 for c, (lo, hi) in enumerate(ends):
                     if window or lo < 0 < hi:
                         least = max(self.lower({i: {c: ONE}}, ZERO, ranges, short=s) for s in (True, False))
@@ -178,6 +295,9 @@ class Box:
                         ends[c] = max(lo, down(least)), min(hi, up(most))
                         if ends[c][0] > ends[c][1]:
                             return None
+            self.won(i, ends, winners)
+            if any(lo > hi for lo, hi in ends):
+                return None
         return ranges
 
     def lower(
@@ -197,21 +317,64 @@ class Box:
             i = max(forms)
             form, node = forms.pop(i), self.net.nodes[i]
             for cell, a in form.items():
-                if node.kind == "input" or (short and node.kind in ("relu", "max")):
+                if node.kind == "input" or (short and node.kind != "linear"):
                     total += min(a * ranges[i][cell][0], a * ranges[i][cell][1])
                     continue
                 total -= abs(a) * self.error[i][cell]
+                if i in self.pieces and not short:
+                    continue
                 if node.kind == "linear":
                     terms, fixed = [(p, c, f) for p, c, f, _ in node.sums[cell]], node.constants[cell]
                 else:
-                    line = self.relu_line if node.kind == "relu" else self.max_line
+                    line = {"relu": self.relu_line, "max": self.max_line}.get(node.kind, self.function_line)
                     terms, fixed = line(i, cell, a > 0, ranges, slopes)
                 total += a * fixed
                 for p, c, f in terms:
                     if f:
                         before = forms.setdefault(p, {})
                         before[c] = before.get(c, ZERO) + a * f
+            if i in self.pieces and not short:
+                total += self.by_pieces(i, form, forms, ranges)
         return total
+
+    def by_pieces(self, i: int, form: dict[int, Fraction], forms: Any, ranges: list[Ends]) -> Fraction:
+        """A relu of a convolution, position by position: m.x into the forms, and the constant."""
+        position, total = self.net.nodes[i].argument, ZERO
+        conv = self.net.nodes[position]
+        require(bool(conv.patches), f"relu {i} reads no convolution of at most 6 cells")
+        given = self.pieces[i]
+        require(given.shape == (len(conv.patches), len(conv.patches[0][0])), f"vectors of relu {i} have another shape")
+        (x,) = {a for terms in conv.sums for a, *_ in terms}
+        for (cells, weights, mine), vector in zip(conv.patches, given, strict=True):
+            m = [Fraction(int(v), 2**20) for v in vector]
+            box = [(ZERO, ZERO) if c is None else ranges[x][c] for c in cells]
+            each = [(form[c], w, conv.constants[c]) for w, c in zip(weights, mine, strict=True) if form.get(c)]
+            total += min(_piece_least(half, each, m) for half in _halves(box))
+            total -= sum((abs(form.get(c, ZERO)) * self.error[position][c] for c in mine), ZERO)
+            for c, v in zip(cells, m, strict=True):
+                if c is not None and v:
+                    before = forms.setdefault(x, {})
+                    before[c] = before.get(c, ZERO) + v
+        return total
+
+    def function_line(self, i: int, cell: int, below: bool, ranges: list[Ends], slopes: Any) -> Any:
+        node = self.net.nodes[i]
+        x = node.argument
+        if node.kind == "curve":
+            given = int(self.lines[i][0 if below else 1].flat[cell]) if i in self.lines else None
+            key = i, below, given, *ranges[x][cell]
+            if key not in self.drawn:
+                self.drawn[key] = self.curves[i].line(*ranges[x][cell], -1 if below else 1, given)
+            s, c = self.drawn[key]
+            return [(x, cell, s)], c
+        taps = [c for _, c in node.taps[cell]]
+        ends = [ranges[x][c] for c in taps]
+        key = i, self.padded(i, cell), *ends
+        if key not in self.drawn:
+            lows, highs = ([e[n] for e in ends] for n in (0, 1))
+            self.drawn[key] = smooth_planes(lows, highs, self.padded(i, cell), Fraction(node.params["beta"]))
+        s, c = self.drawn[key][0 if below else 1]
+        return [(x, k, v) for k, v in zip(taps, s, strict=True)], c
 
     def relu_line(self, i: int, cell: int, below: bool, ranges: list[Ends], slopes: Any) -> Any:
         x = self.net.nodes[i].argument
@@ -246,11 +409,7 @@ class Box:
                 f"a slope of padding in max_pool {i}",
             )
         else:
-            best = max(ends, key=lambda c: ends[c][0])
-            beyond = max([ZERO, *(ends[c][1] - ends[best][0] for c in ends if c != best)])
-            most = max(hi for _, hi in ends.values())
-            flat = not below and 2 * most <= sum(ends[best]) + 2 * beyond
-            s = {c: Fraction(int(c == best and not flat)) for c in ends}
+            return self.own_max_line(i, cell, below, ends)
         terms = [(node.argument, c, v) for c, v in s.items()]
         if below:
             return terms, ZERO
@@ -260,8 +419,26 @@ class Box:
         ]
         return terms, max(each)
 
+    def own_max_line(self, i: int, cell: int, below: bool, ends: dict[int, tuple[Fraction, Fraction]]) -> Any:
+        """Below the tap with the largest middle; above T + s*(x_k - l_k)."""
+        mine, x = [c for _, c in self.contenders(i, cell, self.winners)], self.net.nodes[i].argument
+        if below:
+            return [(x, max(mine, key=lambda c: sum(ends[c])), ONE)], ZERO
+        k = max(mine, key=lambda c: ends[c][1])
+        low, high = ends[k]
+        top = max([ends[c][1] for c in mine if c != k] + [ends[c][0] for c in mine])
+        s = up((high - top) / (high - low), 40) if high > low else ZERO
+        return [(x, k, s)], top - s * low
+
     def margin(
-        self, rows: Any, limits: Any, weights: Any, ranges: list[Ends], bent: Any = (), slopes: Any = None
+        self,
+        rows: Any,
+        limits: Any,
+        weights: Any,
+        ranges: list[Ends],
+        bent: Any = (),
+        slopes: Any = None,
+        pulls: Any = (),
     ) -> Fraction:
         """A lower bound of w.(rows.y - limits) less multipliers times what is >= 0 on the part."""
         out, total = self.net.output, ZERO
@@ -275,7 +452,32 @@ class Box:
             form[cell] = form.get(cell, ZERO) - b * side
             low, high = ranges[position][cell]
             total += b * max(low, point) if side > 0 else -b * min(high, point)
+        for (source, winner, loser), b in pulls:
+            form = forms.setdefault(source, {})
+            form[winner], form[loser] = form.get(winner, ZERO) - b, form.get(loser, ZERO) + b
         return self.lower(forms, total, ranges, slopes)
+
+
+def _halves(box: Ends) -> Iterable[Ends]:
+    return itertools.product(*([(lo, (lo + hi) / 2), ((lo + hi) / 2, hi)] if lo < hi else [(lo, hi)] for lo, hi in box))
+
+
+def _piece_least(box: Ends, each: Any, m: list[Fraction]) -> Fraction:
+    """Of lines of sum a*relu(w.x + b), less m.x, on a box."""
+    rest, total = [-v for v in m], ZERO
+    for a, w, b in each:
+        ends = [sorted((f * lo, f * hi)) for f, (lo, hi) in zip(w, box, strict=True)]
+        low, high = (b + sum(e[n] for e in ends) for n in (0, 1))
+        if low >= 0 or high <= 0:
+            s, k = a if low >= 0 else ZERO, ZERO
+        elif a >= 0:
+            s, k = a if high > -low else ZERO, ZERO
+        else:
+            s = down(a * high / (high - low), 64)
+            k = min(-s * low, (a - s) * high)
+        total += s * b + k
+        rest = [r + s * f for r, f in zip(rest, w, strict=True)]
+    return total + sum(min(r * lo, r * hi) for r, (lo, hi) in zip(rest, box, strict=True))
 
 
 # --- certificates -----------------------------------------------------------------------------------------------------
@@ -287,35 +489,57 @@ class Leaf:
     cuts: list[tuple[int, int, int, Fraction]]  # node, cell, side, point
     parts: list[int]  # from the root down
     boxes: list[Ends]  # of these parts
+    wins: list[tuple[int, int, int, bool]]  # window of a max_pool, tap, whether it wins
+
+    def winners(self, net: Network) -> Winners:
+        """Which taps are left."""
+        left: Winners = {}
+        for i, cell, tap, is_winner in self.wins:
+            mine = left.setdefault((i, cell), {t for t, _ in net.nodes[i].taps[cell]})
+            left[i, cell] = mine & {tap} if is_winner else mine - {tap}
+        return left
+
+    def losers(self, net: Network) -> list[tuple[int, int, int]]:
+        """(what the max_pool reads, cell of the winner, cell of another tap) per cut whose tap wins."""
+        found = []
+        for i, cell, tap, is_winner in self.wins:
+            taps = dict(net.nodes[i].taps[cell])
+            found += [(net.nodes[i].argument, taps[tap], c) for t, c in sorted(taps.items()) if is_winner and t != tap]
+        return found
 
 
-def cover(net: Network, box: Ends, nodes: Iterable[int], cells: list[int], points: Any) -> list[Leaf]:
+def cover(net: Network, box: Ends, nodes: Iterable[int], cells: list[int], points: Any, taps: list[int]) -> list[Leaf]:
     """Leaves of the tree, which hold every execution on the box."""
-    stack, leaves, used = [Leaf(box, [], [], [])], [], 0
+    stack, leaves, used = [Leaf(box, [], [], [], [])], [], 0
     for part, i in enumerate(nodes):
         require(bool(stack), "parts are left over")
         at = stack.pop()
-        at = Leaf(at.box, at.cuts, [*at.parts, part], [*at.boxes, at.box])
+        at = Leaf(at.box, at.cuts, [*at.parts, part], [*at.boxes, at.box], at.wins)
         if i == -1:
             leaves.append(at)
             continue
         require(0 <= i < len(net.nodes) and used < len(cells), "a cut of no node, or without its cell")
-        cell, p, node = cells[used], points[used], net.nodes[i]
+        cell, p, tap, node = cells[used], points[used], taps[used] if taps else -1, net.nodes[i]
         used += 1
         require(
             0 <= cell < node.size and bool(np.isfinite(p)) and node.kind != "constant",
             "a cut of no cell, or at no number",
         )
         point = Fraction(float(p))
-        if node.kind == "input":
+        if tap != -1:
+            require(node.kind == "max" and p == 0 and tap in dict(node.taps[cell]), "a cut by no tap of a window")
+            both = [[*at.wins, (i, cell, tap, is_winner)] for is_winner in (False, True)]
+            stack += [Leaf(at.box, at.cuts, at.parts, at.boxes, wins) for wins in both]
+        elif node.kind == "input":
             low, high = at.box[cell]
             require(low <= point < high, "a cut of an input outside its part")
             after = Fraction(float(np.nextafter(np.float32(p), np.float32(np.inf))))
             sides = [[*at.box], [*at.box]]
             sides[0][cell], sides[1][cell] = (low, point), (after, high)
-            stack += [Leaf(side, at.cuts, at.parts, at.boxes) for side in reversed(sides)]
+            stack += [Leaf(side, at.cuts, at.parts, at.boxes, at.wins) for side in reversed(sides)]
         else:
-            stack += [Leaf(at.box, [*at.cuts, (i, cell, side, point)], at.parts, at.boxes) for side in (1, -1)]
+            both = [[*at.cuts, (i, cell, side, point)] for side in (1, -1)]
+            stack += [Leaf(at.box, cuts, at.parts, at.boxes, at.wins) for cuts in both]
     require(not stack and used == len(cells), "parts are missing, or cuts are left over")
     return leaves
 
@@ -327,7 +551,7 @@ class Certificate:
         data = json.loads(text)
         require(canonical(data) + b"\n" == text, "the text is not canonical")
         entries(data, "format version network arithmetic cases arrays digest", "the certificate")
-        require(data["format"] == "specgrad-certificate" and data["version"] in (2, 3), "another format or version")
+        require(data["format"] == "specgrad-certificate" and data["version"] in (2, 4), "another format or version")
         self.version, self.arithmetic = data["version"], data["arithmetic"]
         sealed = data.pop("digest")
         require(
@@ -336,7 +560,9 @@ class Certificate:
         )
         require(data["arrays"] == digest(packed), "the digest of the arrays does not fit")
         require(data["network"] == net.digest, "it is about another network")
-        entries(self.arithmetic, "dtype operands accumulate execution depth rounding flush", "arithmetic")
+        keys = "dtype operands accumulate execution depth rounding flush"
+        entries(self.arithmetic, keys + " functions" * ("functions" in self.arithmetic), "arithmetic")
+        self.functions()
         usual = {"dtype": "float32", "operands": None, "accumulate": None, "depth": None, "flush": True}
         require(
             all(self.arithmetic[k] == v and type(self.arithmetic[k]) is type(v) for k, v in usual.items()),
@@ -348,6 +574,13 @@ class Certificate:
         )
         self.cases, self.roots = data["cases"], {}
         require(isinstance(self.cases, list) and len(self.cases) > 0, "no cases")
+
+    def functions(self) -> None:
+        """What is declared, of functions that are computed alone, from one unit on."""
+        used = {f for n in self.net.nodes for f in (("exp", "log") if n.kind == "smooth" else (n.op,))}
+        for name, (units, kind) in self.arithmetic.get("functions", {}).items():
+            require(name in used and kind in ("y", "1", "x", "1+y"), f"functions declare {name} without need")
+            require(Fraction(units) >= 1 and str(Fraction(units)) == units, f"{name} has no units")
 
     def array(self, name: Any, dtype: str, shape: Any = None) -> Any:
         require(isinstance(name, str) and name in self.arrays, f"no array {str(name)[:40]}")
@@ -363,7 +596,7 @@ class Certificate:
         return [self.case(case) for case in self.cases]
 
     def case(self, case: Any) -> list[Fraction]:
-        entries(case, "low high alternatives" + " trees" * (self.version == 3), "a case")
+        entries(case, "low high alternatives" + " trees" * (self.version == 4), "a case")
         shape = self.net.nodes[self.net.input].shape
         low, high = (self.array(case[k], "<f4", shape) for k in ("low", "high"))
         require(bool(np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()), "no box")
@@ -373,7 +606,7 @@ class Certificate:
         for k, each in enumerate(alternatives):
             keys = (
                 "rows limits tree"
-                if self.version == 3 and "tree" in each
+                if self.version == 4 and "tree" in each
                 else "rows limits weights slopes tighten pieces"
             )
             entries(each, keys, "an alternative")
@@ -420,8 +653,10 @@ class Certificate:
         return self.roots[key]
 
     def whole(self, box: Ends, each: Any) -> Fraction:
-        require(not each["pieces"], "vectors of pieces: the page does not say what they mean")
-        weights, lines = each["weights"], {}
+        weights, lines, pieces = each["weights"], {}, {}
+        for key, name in each["pieces"].items():
+            require(key.isdecimal() and self.net.nodes[int(key)].kind == "relu", "vectors of no relu")
+            pieces[int(key)] = self.array(name, "<i4")
         require(
             len(weights) == len(each["rows"]) and all(type(w) is int and w >= 0 for w in weights) and any(weights),
             "no weights",
@@ -430,8 +665,8 @@ class Certificate:
             require(key.isdecimal() and int(key) < len(self.net.nodes), "slopes of no node")
             node = self.net.nodes[int(key)]
             require(
-                node.kind in ("relu", "max") and isinstance(names, list) and len(names) == 2,
-                "slopes of no relu or max_pool",
+                node.kind in ("relu", "max", "curve") and isinstance(names, list) and len(names) == 2,
+                "slopes of no relu, max_pool or curve",
             )
             found = [self.array(name, "<i2") for name in names]
             require(
@@ -442,11 +677,12 @@ class Certificate:
                 "slopes of another shape",
             )
             lines[int(key)] = found
-        box = Box(self.net, box, self.arithmetic, self.tightened(each["tighten"]), lines)
+        box = Box(self.net, box, self.arithmetic, self.tightened(each["tighten"]), lines, pieces)
         return box.margin(each["rows"], each["limits"], weights, box.ranges)
 
     def tree(self, box: Ends, tree: Any, alternatives: list[Any]) -> list[Fraction]:
-        entries(tree, "nodes cells points weights multipliers changed slopes tighten anew narrow", "a tree")
+        keys = "nodes cells points weights multipliers changed slopes tighten anew narrow"
+        entries(tree, keys + " taps pulls" * ("taps" in tree), "a tree")
         require(type(tree["narrow"]) is int and tree["narrow"] in (0, 1), "narrow is 0 or 1")
         numbers = {
             k: ([] if tree[k] is None else self.array(tree[k], "<i4").ravel().tolist())
@@ -455,7 +691,14 @@ class Certificate:
         points = [] if tree["points"] is None else list(self.array(tree["points"], "<f4").ravel())
         require(len(points) == len(numbers["cells"]), "points and cells differ in number")
         tighten = self.tightened(tree["tighten"])
-        leaves = cover(self.net, box, numbers["nodes"], numbers["cells"], points)
+        taps, pulls = (
+            [] if tree.get(k) is None else self.array(tree[k], "<i4").ravel().tolist() for k in ("taps", "pulls")
+        )
+        require("taps" not in tree or (len(taps) == len(points) and min(taps) >= -1 < max(taps)), "taps of no cuts")
+        leaves = cover(self.net, box, numbers["nodes"], numbers["cells"], points, taps)
+        require(all(b >= 0 for b in pulls), "a multiplier is negative")
+        lost = sum(len(alternatives) * len(leaf.losers(self.net)) for leaf in leaves)
+        require(lost == len(pulls), "another number of multipliers of taps")
         rows = sum(len(each["rows"]) for each in alternatives)
         weights = self.array(tree["weights"], "<i4", (len(leaves), rows))
         require(
@@ -480,11 +723,12 @@ class Certificate:
             )
             require(bool(((slopes[int(key)] >= 0) & (slopes[int(key)] <= 1024)).all()), "a slope is not from 0 to 1024")
         margins: list[list[Fraction]] = [[] for _ in alternatives]
-        at = 0
+        at = past = 0
         for leaf, weight in zip(leaves, weights, strict=True):
             above = [n for n, p in enumerate(leaf.parts) if p in numbers["anew"]]
             root = self.root(box if not above else leaf.boxes[above[-1]], tighten)
-            ranges = root.narrowed(leaf.box, leaf.cuts, tighten if tree["narrow"] else [], root.ranges)
+            winners, losers = leaf.winners(self.net), leaf.losers(self.net)
+            ranges = root.narrowed(leaf.box, leaf.cuts, tighten if tree["narrow"] else [], root.ranges, winners)
             own = [changed.index(p) for p in leaf.parts if p in changed]
             first = 0
             for k, each in enumerate(alternatives):
@@ -497,9 +741,13 @@ class Certificate:
                         for cut, b in zip(leaf.cuts, numbers["multipliers"][at : at + len(leaf.cuts)], strict=True)
                     ]
                     at += len(leaf.cuts)
+                pulled = zip(losers, pulls[past : past + len(losers)], strict=True)
+                lose, past = [(k3, Fraction(b, 2**20)) for k3, b in pulled], past + len(losers)
                 if ranges is not None:
                     mine = {i: s[own[-1], k] for i, s in slopes.items()} if own else None
-                    margins[k].append(root.margin(each["rows"], each["limits"], used.tolist(), ranges, bent, mine))
+                    margins[k].append(
+                        root.margin(each["rows"], each["limits"], used.tolist(), ranges, bent, mine, lose)
+                    )
         require(bool(margins[0]), "no leaf holds an execution")
         return [min(each) for each in margins]
 

@@ -16,7 +16,8 @@ import numpy as np
 ZERO, ONE = Fraction(0), Fraction(1)
 TINY, CHOICE = Fraction(1, 2**126), Fraction(1, 2**60)  # lost to underflow; by a choice
 LARGEST = (2 - Fraction(1, 2**23)) * 2**127
-LAYOUT = ("reshape", "permute", "slice", "broadcast", "pad")
+CURVES = ("exp", "tanh", "sigmoid", "hardswish", "leaky_relu", "abs", "clamp", "relu6")
+LAYOUT = ("reshape", "permute", "slice", "broadcast", "pad", "concat", "neg")
 
 
 class RefusedError(Exception):
@@ -82,12 +83,18 @@ def fraction(text: Any) -> Fraction:
     return value
 
 
+def _meet(a: Any, b: Any) -> bool:
+    """Whether two slices may have a cell in common; None is all."""
+    apart = a is not None and b is not None and any(p[1] <= q[0] or q[1] <= p[0] for p, q in zip(a, b, strict=True))
+    return not apart
+
+
 # --- the network ------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Node:
-    """kind: input, constant, linear, relu or max. Sums: (argument, cell, factor, widest factor) per cell."""
+    """kind: input, constant, linear, relu, max, curve, smooth. Sums: (argument, cell, factor, widest) per cell."""
 
     kind: str
     op: str
@@ -97,6 +104,16 @@ class Node:
     taps: list[list[tuple[int, int]]] = field(default_factory=list)  # of max: (number of the tap, cell read)
     values: Any = None
     argument: int = -1
+    params: Any = field(default_factory=dict)
+    plane: tuple[int, ...] = ()  # of smooth: the axes that windows run over, in the argument
+    all_taps: int = 0  # padded ones too
+    pads: bool = False
+    own: int = 0  # roundings of a linear node
+    spread: int = 1  # the most of its cells that read one cell
+    reads: tuple[int, ...] = ()  # arguments of a linear node that are no constants
+    adds_constants: bool = False  # one that is a term: of add, sub, concat, a bias
+    patches: list[tuple[list[int | None], list[list[Fraction]], list[int]]] = field(default_factory=list)
+    """of conv: per position the cells that it reads (None: padding), weights per channel, its own cells per channel"""
 
     @property
     def size(self) -> int:
@@ -151,21 +168,67 @@ class Network:
             return Node("constant", op, shape, values=values.reshape(shape))
         arguments = [a if isinstance(a, int) else self.number(a) for a in row["args"]]
         read = [self.nodes[a] for a in arguments if isinstance(a, int)]
-        if op in LAYOUT:
+        if op in LAYOUT and op not in ("concat", "neg"):
             cells = self.layout(op, read[0].shape, params)
             require(cells.shape == shape, f"layout of node {i} is not understood")
             if read[0].kind == "constant":
                 values = np.append(read[0].values.ravel(), ZERO)[cells]
                 return Node("constant", op, shape, values=values)
             sums = [[(arguments[0], int(c), ONE, ONE)] if c >= 0 else [] for c in cells.flat]
-            return Node("linear", op, shape, sums, [ZERO] * len(sums))
+            spread = len(sums) if op == "broadcast" else 1
+            return Node("linear", op, shape, sums, [ZERO] * len(sums), spread=spread, reads=(arguments[0],))
         if op == "relu":
             return Node("relu", op, shape, argument=arguments[0])
         if op == "max_pool":
             return Node("max", op, shape, argument=arguments[0], taps=self.taps(params, read[0].shape, shape))
-        require(op in ("add", "sub", "neg", "mul", "contract", "conv", "avg_pool"), f"no rule for operator {op}")
+        if op in CURVES:
+            return Node("curve", op, shape, argument=arguments[0], params=params)
+        if op == "smooth_max_pool":
+            taps, axes = self.taps(params, read[0].shape, shape), params["window"]["window"]
+            count, inner = math.prod(a["kernel"] for a in axes), read[0].shape[-len(axes) :]
+            pads = any(len(t) < count for t in taps)
+            return Node("smooth", op, shape, argument=arguments[0], taps=taps, params=params, plane=inner,
+                        all_taps=count, pads=pads)  # fmt: skip
+        require(
+            op in ("add", "sub", "neg", "mul", "contract", "conv", "avg_pool", "concat", "sum"),
+            f"no rule for operator {op}",
+        )
         sums, constants = getattr(self, op)(arguments, params, shape)
-        return Node("linear", op, shape, sums, constants)
+        patches = self.patches(arguments, params, shape) if op == "conv" else []
+        reads = tuple(dict.fromkeys(a for a in arguments if not self.is_constant(a)))
+        own, spread = self.own(op, arguments, params), self.spread(op, params, len(sums))
+        terms = arguments if op in ("add", "sub", "concat") else arguments[2:] if op == "conv" else []
+        adds = any(map(self.is_constant, terms))
+        return Node("linear", op, shape, sums, constants, own=own, spread=spread, reads=reads, adds_constants=adds,
+                    patches=patches)  # fmt: skip
+
+    def own(self, op: str, arguments: Any, params: Any) -> int:
+        """The most roundings that a term meets in a node, in any order."""
+        shapes = [() if isinstance(a, Fraction) else self.nodes[a].shape for a in arguments]
+        if op == "contract":
+            reads, written = params["spec"].split("->")
+            sizes = {
+                k: n for text, s in zip(reads.split(","), shapes, strict=True) for k, n in zip(text, s, strict=True)
+            }
+            return math.prod(n for k, n in sizes.items() if k not in written)
+        if op == "conv":
+            return math.prod(shapes[1][1:]) + len(shapes) - 2
+        if op == "avg_pool":
+            return math.prod(a["kernel"] for a in params["window"]["window"]) + 1
+        if op == "sum":
+            return max(0, math.prod(shapes[0][k] for k in params["axes"]) - 1)
+        return int(op in ("add", "sub", "mul"))
+
+    def spread(self, op: str, params: Any, cells: int) -> int:
+        if op in ("conv", "contract"):
+            return cells
+        if op != "avg_pool":
+            return 1
+        most = 1
+        for a in params["window"]["window"]:
+            read = [a["stride"] * o + a["dilation"] * t - a["lo"] for o in range(a["out"]) for t in range(a["kernel"])]
+            most *= max(read.count(c) for c in range(a["size"]))
+        return most
 
     def number(self, data: Any) -> Fraction:
         value = data["number"]
@@ -220,6 +283,27 @@ class Network:
 
     def neg(self, arguments: Any, params: Any, shape: Any) -> Any:
         return self.add(arguments, params, shape, (-1, -1))
+
+    def concat(self, arguments: Any, params: Any, shape: Any) -> Any:
+        require(all(isinstance(a, int) for a in arguments), "numbers side by side")
+        read = [
+            np.array([*((a, c) for c in range(self.nodes[a].size)), None], dtype=object)[:-1].reshape(
+                self.nodes[a].shape
+            )
+            for a in arguments
+        ]
+        cells = np.concatenate(read, axis=params["axis"])
+        require(cells.shape == shape, "concat is not understood")
+        fixed = [self.is_constant(a) for a, _ in cells.flat]
+        sums = [[] if f else [(a, c, ONE, ONE)] for f, (a, c) in zip(fixed, cells.flat, strict=True)]
+        return sums, [self.value(a, c) if f else ZERO for f, (a, c) in zip(fixed, cells.flat, strict=True)]
+
+    def sum(self, arguments: Any, params: Any, shape: Any) -> Any:
+        (x,) = arguments
+        inner, axes = self.nodes[x].shape, tuple(params["axes"])
+        kept = [k for k in range(len(inner)) if k not in axes]
+        cells = np.arange(math.prod(inner)).reshape(inner).transpose(*kept, *axes).reshape(math.prod(shape), -1)
+        return [[(x, int(c), ONE, ONE) for c in row] for row in cells], [ZERO] * len(cells)
 
     def mul(self, arguments: Any, params: Any, shape: Any) -> Any:
         (a,) = (
@@ -277,6 +361,47 @@ class Network:
                 )
         biases = [self.value(b[0], int(o)) for o in np.indices(numbers.shape)[1].ravel()] if b else [ZERO] * len(sums)
         return sums, biases
+
+    def patches(self, arguments: Any, params: Any, shape: tuple[int, ...]) -> Any:
+        """What every position of a convolution in one group reads, in the order of channels and taps."""
+        x, w, *_ = arguments
+        inner, weights, d = self.nodes[x].shape, self.nodes[w].values, len(params["window"]["window"])
+        if params["groups"] != 1 or weights[0].size > 6 or len(inner) != d + 2:
+            return []
+        read, numbers = (np.arange(math.prod(s)).reshape(s) for s in (inner, shape))
+        each: dict[Any, dict[int, Any]] = {}
+        for out, t, at in windows(params, shape, inner[-d:]):
+            each.setdefault(out, {})[t] = at
+        rows, found = [list(row) for row in weights.reshape(len(weights), -1)], []
+        for n in range(shape[0]):
+            for out, taps in each.items():
+                cells = [
+                    None if at is None else int(read[(n, k, *at)]) for k in range(inner[1]) for at in taps.values()
+                ]
+                found.append((cells, rows, [int(numbers[(n, o, *out)]) for o in range(shape[1])]))
+        return found
+
+    def read_apart(self) -> set[int]:
+        """Nodes with a cell that is read more than once, by a linear node among others; and what only they read."""
+        reads: dict[int, list[Any]] = {self.output: [None]}
+        for row in self.rows:
+            for a in row.get("args", ()):
+                if isinstance(a, int):
+                    reads.setdefault(a, []).append(row["params"]["ranges"] if row["op"] == "slice" else None)
+        linear = {
+            a
+            for row, node in zip(self.rows, self.nodes, strict=True)
+            if node.kind == "linear"
+            for a in row["args"]
+            if isinstance(a, int)
+        }
+        apart: set[int] = set()
+        for i in sorted(linear, reverse=True):
+            users = [j for j, row in enumerate(self.rows) if i in row.get("args", ())]
+            twice = any(_meet(p, q) for p, q in itertools.combinations(reads[i], 2))
+            if twice or all(j in apart or (self.nodes[j].kind == "linear" and self.nodes[j].spread > 1) for j in users):
+                apart.add(i)
+        return apart
 
     def taps(self, params: Any, inner: tuple[int, ...], shape: tuple[int, ...]) -> Any:
         d = len(params["window"]["window"])

@@ -535,3 +535,21 @@ def test_dense_networks_have_matrices() -> None:
     finally:
         affine.MATRIX = affine_matrix
     assert (before[0] == again.back(a)[0]).all()
+
+
+def differ(seed: int) -> bool:
+    """Whether a product with a matrix of few numbers is another than the one over Python's integers."""
+    rng = np.random.default_rng(seed)
+    rows, columns = rng.integers(1, 40, 2).tolist()
+    matrix = rng.integers(-(2**30), 2**30, (rows, columns)) * (
+        rng.random((rows, columns)) < rng.choice([0, 0.02, 0.06])
+    )
+    a = rng.integers(-(2**25), 2**25, (int(rng.integers(1, 4)), rows))
+    expected = [[sum(int(v) * int(m) for v, m in zip(row, c, strict=True)) for c in matrix.T] for row in a]
+    return bool(affine._product(matrix)(a).tolist() != expected)
+
+
+def test_what_is_0_may_be_left_out_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(map(differ, range(200)))
+    monkeypatch.setattr(affine.np, "nonzero", lambda m, whole=np.nonzero: whole(m > 0))  # negative weights are left out
+    assert any(map(differ, range(200)))

@@ -276,8 +276,9 @@ def test_forged_certificates_are_refused() -> None:
         (lambda d: first(d)["slopes"].popitem(), "are missing"),
         (lambda d: first(d).pop("tighten"), "an alternative has the entries"),
         (lambda d: d["cases"][0].update(low="nothing"), "array 'nothing' is missing"),
-        (lambda d: d.update(version=4), "format and version must be"),
+        (lambda d: d.update(version=5), "format and version must be"),
         (lambda d: d.update(version=True), "version 1 is no longer accepted"),
+        (lambda d: d.update(version=3), "version 3 is no longer accepted: its trees do not say .*; certify again"),
         (lambda d: d.update(version=1), "counted rounding node by node, and runtimes merge nodes"),
         (lambda d: d.update(note=""), "a certificate has the entries"),
     ):

@@ -34,7 +34,7 @@ SEEDS = range(3)
 def test_what_needs_splits_has_a_certificate(seed: int) -> None:
     graph, statement, certificate = proven(seed)
     checked = check(certificate, graph, statement)
-    assert json.loads(certificate.text)["version"] == 3
+    assert json.loads(certificate.text)["version"] == 4
     assert any(a.leaves > 1 for a in checked.cases[0].alternatives)
     rng = Random(seed)
     for a in checked.cases[0].alternatives:

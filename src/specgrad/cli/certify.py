@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from .output import Force, Html, Json, check_certificate_files, check_file, is_r
 from .shapes import Shapes
 
 SHOWN = 20  # alternatives of a case
+SMALLER = "a smaller --eps may hold; --largest searches the largest one that does"
 Statement = Annotated[Path | None, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, or .vnnlib.gz.")]
 Around = Annotated[Path | None, typer.Option("--input", help="A .npy file: the input to stay around.")]
 AroundEach = Annotated[
@@ -71,12 +73,18 @@ def certify(
         Path | None, typer.Option(help="Prove it by a tree of cuts that another tool found: a .json file. No search.")
     ] = None,
     html: Html = None,
+    networks: Annotated[list[str] | None, typer.Option("--network", hidden=True)] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Prove a property for every float32 execution of a class, or find an input that breaks it."""
     from ..rounding import Arithmetic
 
+    if networks:
+        raise typer.BadParameter(
+            "certify takes one network, before the property: specgrad certify net.onnx query.vnnlib. A query about "
+            "several goes to specgrad verify query.vnnlib --network NAME=FILE --network NAME=FILE"
+        )
     if certificate is not None or splits is not None:
         need("flint", "certificates need")
         need("safetensors", "certificates need")
@@ -142,6 +150,8 @@ def _run_one(
 ) -> int:
     """One verdict; what was asked for and is not there makes a yes a "cannot tell"."""
     verdict, made = _answered(network, asked, options, seconds, splits, as_json)
+    if verdict.verdict == "unknown" and isinstance(asked, tuple) and asked[2] > 0:
+        verdict = replace(verdict, reason="; ".join(filter(None, (verdict.reason, SMALLER))))
     if not as_json:
         write(lambda: show_verdict(Console(), model, verdict))
     reason = None if certificate is None or made is not None else "only what holds has one"
@@ -266,10 +276,13 @@ def check_certificate(
     assume_functions: Annotated[
         bool, typer.Option(help="Accept errors of exp, tanh, ... below the measured ones; your runtime must keep them.")
     ] = False,
+    proven: Annotated[
+        bool, typer.Option("--proven", help="Also ask the checker that is proven in Coq (make -C verified builds it).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Replay a certificate of a property in exact arithmetic. Exit codes: 0 valid, 1 refused, 2 out of time."""
-    from ..proof.certificate import OutOfTimeError, check_file
+    from ..proof.certificate import OutOfTimeError, check_file, read_files
     from ..proof.numbers import ReplayError
 
     asked = _statement(statement, [] if x is None else [x], label, eps)
@@ -281,8 +294,16 @@ def check_certificate(
         "network": model,
         "property": str(statement or f"within {eps} of {x}, cell by cell, output {label} stays the largest"),
     }
+    if proven:
+        _proven_checker()
+    checkers = ["specgrad's replay, in Python"]
     try:
         checked = check_file(certificate, graph, question, seconds=seconds, files=files, assume=assume_functions)
+        if proven:
+            from ..proof.proven import WHO, check_proven
+
+            check_proven(*read_files(certificate), graph, question, seconds=seconds)
+            checkers.append(WHO)
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
         colour, reason = "yellow" if verdict == "unknown" else "red", str(error)
@@ -292,10 +313,20 @@ def check_certificate(
     say(
         "check-certificate",
         "valid",
-        checked.to_json(notes),
+        checked.to_json(notes) | {"checkers": checkers},
         as_json,
-        lambda: show_checked(Console(), checked, notes),
+        lambda: show_checked(Console(), checked, notes, checkers),
     )
+
+
+def _proven_checker() -> None:
+    """It is asked for, so it must be there."""
+    from ..proof.proven import NoCheckerError, program
+
+    try:
+        program()
+    except NoCheckerError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _network(model: str, asked: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
@@ -322,12 +353,14 @@ def _question(asked: Any, graph: Any, limits: Any) -> Any:
     return robustness(x, label, eps, outputs, **limits)
 
 
-def show_checked(console: Console, checked: Any, notes: Sequence[str]) -> None:
+def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers: Sequence[str]) -> None:
     """What is proven, of which network, on which box, for which executions."""
     from ..properties.property import towards_zero
 
     line = partial(screen.line, console)
     line(("valid", "bold green"), f"  least margin {towards_zero(checked.margin):.6g}, exactly")
+    for checker in checkers:
+        line(f"accepted by {checker}")
     line(f"network: {checked.files['network']}, digest {checked.network}")
     line(f"property: {checked.files['property']}")
     for k, case in enumerate(checked.cases):

@@ -532,6 +532,7 @@ SCHEMAS: dict[str, Schema] = {
                 "all boxes of the property",
             ),
             "margin": _number("the least margin, rounded towards 0"),
+            "checkers": _list(_text("which one"), "those that accepted it; with --proven also the one proven in Coq"),
             "arithmetic": _map({}, "the executions, as the certificate states them"),
             "deployment": DEPLOYMENT,
             "notes": NOTES,

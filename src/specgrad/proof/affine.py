@@ -28,6 +28,7 @@ UNSCALED = ("add", "sub", "neg", "reshape", "permute", "slice", "pad", "concat",
 DIVIDED = ("avg_pool", "div")  # each result is a sum of cells times a number of its own
 WINDOWED = ("conv", "conv_transpose")  # their specifications take any leading axes
 MATRIX, WINDOWED_MATRIX = 1 << 22, 1 << 16  # cells of a matrix that is kept
+SPARSE = 16  # of so many cells of a matrix at most one is not 0: then the others are left out
 
 Back = Callable[[Array], Sequence[Array]]  # (rows, cells of y) -> per varying argument (rows, its cells)
 
@@ -146,7 +147,8 @@ class Affine:
             self.back = lambda a: (a * weight,)
         elif cells <= (WINDOWED_MATRIX if name in WINDOWED else MATRIX):
             matrices = self._one_by_one(scaled, np.eye(self.size, dtype=np.int64))
-            self.back = lambda a: [a @ m for m in matrices]
+            products = [_product(m) for m in matrices]
+            self.back = lambda a: [product(a) for product in products]
         elif name in WINDOWED and self.varying == [0]:
             self.back = lambda a: [
                 x.reshape(len(a), -1) for x in self._adjoint(scaled, a.reshape(-1, *self.node.shape))
@@ -167,6 +169,27 @@ class Affine:
     @cached_property
     def _graph(self) -> Graph:
         return adjoint(self.node.op, self.shapes, self.node.params, self.varying)
+
+
+def _product(matrix: Array) -> Callable[[Array], Array]:
+    """a -> a @ matrix.
+
+    >>> matrix = np.zeros((3, 20), dtype=np.int64)
+    >>> matrix[1, 4], matrix[2, 4], matrix[0, 19] = 5, 7, 1
+    >>> _product(matrix)(np.array([[2, 1, 10]]))[0, [3, 4, 19]].tolist()
+    [0, 75, 2]
+    """
+    columns, rows = np.nonzero(matrix.T)
+    if not len(rows) or len(rows) * SPARSE > matrix.size:
+        return lambda a: a @ matrix
+    weights, (read, starts) = matrix[rows, columns], np.unique(columns, return_index=True)
+
+    def product(a: Array) -> Array:
+        x = np.zeros((len(a), matrix.shape[1]), dtype=a.dtype)
+        x[:, read] = np.add.reduceat(a[:, rows] * weights, starts, axis=1)
+        return x
+
+    return product
 
 
 def on_int64(graph: Graph, args: Sequence[Array]) -> list[Array]:

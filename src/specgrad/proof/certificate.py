@@ -10,8 +10,8 @@ the rest of the library, and no float code.
     proof       per alternative: weights >= 0, not all 0, and slopes such that weights.(rows.y - limits) > 0 by linear
                 bounds; or a tree of cuts with such weights at every leaf (specgrad.proof.splits)
 
-docs/reference/certificate.md is the format. Version 3 has trees, version 2 none. Version 1 counted rounding node by
-node, while runtimes merge nodes; it is refused.
+docs/reference/certificate.md is the format. Version 4 has trees, version 2 none. Version 1 counted rounding node by
+node, while runtimes merge nodes, and version 3 had trees without `anew`; both are refused.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ from .split_file import at, by_node, computed, read_tree, tree_entry
 from .splits import Excluded as ProvenLeaf
 from .splits import Leaf, Roots, TreeProof, replayed
 
-FORMAT, WITHOUT_TREES, VERSION = "specgrad-certificate", 2, 3
+FORMAT, WITHOUT_TREES, VERSION = "specgrad-certificate", 2, 4
+OLD = {
+    1: "it counted rounding node by node, and runtimes merge nodes",
+    3: "its trees do not say where rounding is counted anew, and a product that several nodes read was one value",
+}
 SCALE = 1 << 10  # slopes are whole numbers over this
 SECONDS = 60.0
 KEYS = {"format", "version", "network", "arithmetic", "cases", "arrays", "digest"}
@@ -367,6 +371,15 @@ def check(
                 proven of such runtimes alone
     """
     deadline = Deadline(seconds)
+    arithmetic, cases = stated(text, packed, graph, statement, assume=assume)
+    proven = tuple(check_case(graph, case, arithmetic, deadline) for case in cases)
+    return Checked(network_digest(graph), proven, arithmetic)
+
+
+def stated(
+    text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, assume: bool = False
+) -> tuple[Executions, list[CaseProof]]:
+    """What it says, and of which executions, if it is about this network and property; nothing is proven yet."""
     data = _read(text)
     if data["arrays"] != digest(packed):
         raise ReplayError("the arrays are not those that the certificate was written with")
@@ -380,17 +393,15 @@ def check(
     cases = [_case(case, arrays, graph, trees) for case in several(data["cases"], "the cases")]
     if statement is not None:
         _compare(cases, statement)
-    proven = tuple(check_case(graph, case, arithmetic, deadline) for case in cases)
-    return Checked(data["network"], proven, arithmetic)
+    return arithmetic, cases
 
 
 def _read(text: bytes) -> dict[str, Any]:
     """The JSON part, if every byte of it is as we write it and its digest is right."""
     data = read_json(text)
-    if isinstance(data, dict) and data.get("format") == FORMAT and data.get("version") == 1:
-        raise ReplayError(
-            "version 1 is no longer accepted: it counted rounding node by node, and runtimes merge nodes; certify again"
-        )
+    old = data.get("version") if isinstance(data, dict) and data.get("format") == FORMAT else None
+    if isinstance(old, int) and old in OLD:
+        raise ReplayError(f"version {int(old)} is no longer accepted: {OLD[old]}; certify again")
     entries(data, KEYS, "a certificate")
     known = type(data["version"]) is int and data["version"] in (WITHOUT_TREES, VERSION)
     if data["format"] != FORMAT or not known:

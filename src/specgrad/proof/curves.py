@@ -349,11 +349,11 @@ def computed_error(node: Node, functions: Functions, x: Range, digits: int) -> C
     """
     name, unit = node.op.name, rational(1, 1 << digits)
     if name == "leaky_relu":
-        slope = abs(_normal(node, node.params["slope"]))
+        slope = abs(normal(node, node.params["slope"]))
         off = ZERO if slope in (0, 1) else slope * unit * (2 + unit)
         return lambda size: cells(x.largest * off + rational(1, 1 << LOST))
     if name in ("clamp", "relu6", "abs"):
-        limits = [abs(_normal(node, v)) * unit for v in node.params.values() if v is not None and not _is_float32(v)]
+        limits = [abs(normal(node, v)) * unit for v in node.params.values() if v is not None and not _is_float32(v)]
         return lambda size: cells(size * 0 + max(limits, default=ZERO) + rational(1, 1 << LOST))
     if name not in functions:
         raise ReplayError(f"the arithmetic declares no error of {name}, which node {node.name} computes")
@@ -368,7 +368,7 @@ def computed_error(node: Node, functions: Functions, x: Range, digits: int) -> C
     return error
 
 
-def _normal(node: Node, number: Any) -> Any:
+def normal(node: Node, number: Any) -> Any:
     """A number that float32 rounds to one of its own, which is not subnormal unless it is 0."""
     exact = _number(number)
     if exact != 0 and not rational(1, 1 << 120) < abs(exact) < 1 << 120:

@@ -80,8 +80,10 @@ def summed_later(graph: Graph) -> set[int]:
 def read_apart(graph: Graph) -> set[int]:
     """Positions of which a cell is read more than once, by a linear node among others: each may multiply it out.
 
+    Those too that nobody reads but such nodes, or linear ones with several cells that read one: they carry all of it.
+
     >>> import specgrad as sg
-    >>> graph = sg.trace(lambda x: sg.relu(x) + x[:1] + x[1:], (2,))
+    >>> graph = sg.trace(lambda x: sg.relu(x)[:1] + x[:1] + x[1:], (2,))
     >>> halves = sg.trace(lambda x: x[:1] + x[1:], (2,))
     >>> read_apart(graph), read_apart(halves)
     ({0}, set())
@@ -95,7 +97,16 @@ def read_apart(graph: Graph) -> set[int]:
         linear |= set(given) if is_linear(node) else set()
     for p in graph.output_positions:
         reads.setdefault(p, []).append(None)
-    return {i for i in linear if _meet(reads[i])}
+    apart: set[int] = set()
+    for i in sorted(linear, reverse=True):
+        users = [j for j, node in enumerate(graph.nodes) if i in node.operands()]
+        if _meet(reads[i]) or all(j in apart or _repeats(graph.nodes[j]) for j in users):
+            apart.add(i)
+    return apart
+
+
+def _repeats(node: Node) -> bool:
+    return is_linear(node) and spread(node, math.prod(node.shape)) > 1
 
 
 def _meet(reads: Sequence[Any]) -> bool:

@@ -51,6 +51,8 @@ from .numbers import (
 )
 from .regions import CELLWISE, KERNELS, Met, begins, is_layout, joined, read_apart, roundings, spread, summed_later
 from .regions import CONSTANT as FIXED
+from .smooth import SMOOTH, smooth_lines, through_smooth
+from .smooth import ranged as smooth_ranged
 
 SCALE = 1 << 10  # of slopes and points that nobody gave
 SMALLEST = 126  # 2**-126 is its smallest normal number
@@ -161,14 +163,18 @@ class Replay:
             window, apart = node.params["window"], self._apart_of(args[0])
             most = None if apart is None else window_max(apart, window)
             return chosen(window_max(args[0].low, window), window_max(args[0].high, window), most)
-        if node.op.name in CURVES:
+        if node.op.name in CURVES or node.op.name == SMOOTH:
             return self._curve(node, args[0])
         return self._linear(i, node, args)
 
     def _curve(self, node: Node, x: Range) -> Range:
         if x.constant:
             raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
-        r = ranged(node, x, self._apart_of(x), computed_error(node, self.model.functions, x, self.model.digits))
+        functions, digits = self.model.functions, self.model.digits
+        if node.op.name == SMOOTH:
+            r = smooth_ranged(node, x, self._apart_of(x), functions, digits)
+        else:
+            r = ranged(node, x, self._apart_of(x), computed_error(node, functions, x, digits))
         if (r.largest > LARGEST).any():
             raise ReplayError(f"node {node.name} may overflow in float32")
         return r
@@ -311,7 +317,7 @@ class Replay:
 
     def _tightened(self, i: int) -> Range:
         """Backward bounds of every cell whose reference may have either sign, or that a curve reads."""
-        r, curved = self.ranges[i], any(n.op.name in CURVES for n in self.graph.nodes if i in n.operands())
+        r, curved = self.ranges[i], any(n.op.name in ALWAYS_BENT for n in self.graph.nodes if i in n.operands())
         low, high = r.ends[0].copy(), r.ends[1].copy()
         for cell in np.ndindex(low.shape):
             if low[cell] < 0 < high[cell] or (curved and low[cell] < high[cell]):
@@ -394,6 +400,12 @@ class Replay:
     def _lines(self, i: int, node: Node, x: Range) -> tuple[Any, Any]:
         """The lower and upper lines: slopes and intercepts; the lower ones of relu and max_pool have none."""
         given = self.slopes.get(i)
+        if node.op.name == SMOOTH:
+            if given is not None:
+                raise ReplayError(
+                    f"node {node.name} is a smooth maximum: its planes are the checker's own, not the file's"
+                )
+            return smooth_lines(node, x)
         if given is None and node.op.name in CURVES:
             given = Slopes(*natural_points(node, x, SCALE), SCALE)
         if given is None:
@@ -424,7 +436,12 @@ class Replay:
         return total(a * offset)
 
 
-THROUGH: Mapping[str, Callable[..., tuple[Array, Any]]] = {"relu": through_relu, "max_pool": through_max}
+THROUGH: Mapping[str, Callable[..., tuple[Array, Any]]] = {
+    "relu": through_relu,
+    "max_pool": through_max,
+    SMOOTH: through_smooth,
+}
+ALWAYS_BENT = (*CURVES, SMOOTH)  # wherever what they read lies
 
 
 def _add(by_position: dict[int, Array], position: Any, coefficients: Array) -> None:

@@ -290,7 +290,7 @@ def replayed(
     only    parts that a prover asks about; a checker asks about all
     roots   what a prover keeps from one call to the next, of the same graph, box, model and nodes to tighten
     """
-    _check(graph, box, proof, rows, on_step)
+    check_tree(graph, box, proof, rows, on_step)
     roots = roots or Roots(graph, box, model, on_step)
     for some in _batches(_given(graph, box, proof, rows, only)):
         weights = _by_alternative(np.stack([given.weights for given in some]), rows)
@@ -327,7 +327,7 @@ def _given(
             yield _Given(leaf, proof.weights[number].astype(np.int64), *each)
 
 
-def _check(
+def check_tree(
     graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], on_step: Callable[[], None]
 ) -> None:
     """Sizes and signs of everything that is given by leaf, once the leaves are known to cover the box."""

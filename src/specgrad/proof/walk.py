@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from .curves import CURVES
 from .fixed import Bound, Coefficients, joined, moved, nearest, products, upward
 from .numbers import cells, larger, rational, rationals, total, zeros
 from .replay import Replay
+from .smooth import SMOOTH, SmoothLines
 from .tangents import CurveLines, Table, curve_lines
 
 CHOSEN = ("relu", "max_pool")
-BENT = (*CHOSEN, *CURVES)
+BENT = (*CHOSEN, *CURVES, SMOOTH)
 SUM = 33  # bits of the sum of a node's numbers, of 36 that are allowed: some are added to others
 
 
@@ -63,6 +65,7 @@ class Layers:
         self._cells: dict[int, Cells] = {}
         self._affine: dict[int, Affine] = {}
         self._tables: dict[tuple[int, int, int], Table] = {}
+        self.planes: dict[tuple[int, int], dict[Any, Any]] = {}  # of smooth maxima, by node and places of what is read
 
     def __getitem__(self, i: int) -> Cells:
         if i not in self._cells:
@@ -155,6 +158,7 @@ class Ranges:
         self._relus: dict[int, ReluLines] = {}
         self._pools: dict[int, MaxLines] = {}
         self._curves: dict[int, CurveLines] = {}
+        self._smooth: dict[int, SmoothLines] = {}
         self._values: dict[int, tuple[Array, Array]] = {}
         self.winners: dict[int, Array] = {}  # max_pool -> (taps, leaves, *shape): which may win
 
@@ -176,6 +180,8 @@ class Ranges:
             ((source, _),) = here.sources
             if here.node.op.name in CURVES:
                 low, high = self.curve(i).least, self.curve(i).most
+            elif here.node.op.name == SMOOTH:
+                low, high = self.smooth(i).least, self.smooth(i).most
             else:
                 down = self.layers[source].places - here.places
                 low, high = self.values(source)
@@ -221,7 +227,7 @@ class Ranges:
             if node.op.name == "relu":
                 either |= (low < 0) & (high > 0)
                 either |= self.is_open(k, np.maximum(low, 0), np.maximum(high, 0))
-            elif node.op.name in CURVES:
+            elif node.op.name in CURVES or node.op.name == SMOOTH:
                 either |= low < high
             else:
                 shape = (-1, *self.layers.replay.graph.nodes[i].shape)
@@ -267,6 +273,16 @@ class Ranges:
             outer = here.low[0] - here.error, here.high[0] + here.error
             self._curves[i] = curve_lines(self.layers.table(i), *ends, read, *outer)
         return self._curves[i]
+
+    def smooth(self, i: int) -> SmoothLines:
+        """Planes of a smooth maximum on every leaf."""
+        if i not in self._smooth:
+            here, ((source, _),) = self.layers[i], self.layers[i].sources
+            read = self.layers[source].places
+            known = self.layers.planes.setdefault((i, read), {})
+            outer = here.low[0] - here.error, here.high[0] + here.error
+            self._smooth[i] = SmoothLines.on(here.node, *self.values(source), read, here.places, outer, known)
+        return self._smooth[i]
 
 
 class Walk:
@@ -350,6 +366,8 @@ class Walk:
             return self.ranges.max_pool(i).of(self.leaf).through(here.node, y, self.bound, size, read, here.places)
         if here.node.op.name in CURVES:
             return (self.ranges.curve(i).of(self.leaf).through(y, self.bound, size, read, here.places),)
+        if here.node.op.name == SMOOTH:
+            return (self.ranges.smooth(i).of(self.leaf).through(y, self.bound, size, read, here.places),)
         lines = self.ranges.relu(i).of(self.leaf)
         if i in self.slopes:
             lines = lines.with_slopes(self.slopes[i])

@@ -80,10 +80,11 @@ def _both(a: Any, b: float) -> Any:
 
 
 def underflow(arithmetic: Arithmetic, count: int | Array, stores: int) -> Array:
-    """What `count` operations can lose below the smallest normal number."""
-    lost = 2 * arithmetic.inner.tiny if arithmetic.flush else arithmetic.inner.smallest
+    """What `count` products and as many sums can lose below the smallest normal number; to nearest, half a step each."""
+    inner = arithmetic.inner
+    lost = 2 * inner.tiny if arithmetic.flush else (1 + inner.directed) * inner.smallest
     stored = stores * (arithmetic.tiny if arithmetic.flush else arithmetic.format.smallest)
-    inside = np.where(np.equal(count, 0), 0.0, (count + 1) * lost * (1 + growth(count, arithmetic.inner.u)))
+    inside = np.where(np.equal(count, 0), 0.0, (count + 1) * lost * (1 + growth(count, inner.u)))
     return np.asarray(inside + stored)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -179,12 +180,16 @@ def summed_later(graph: Graph, run: Context) -> frozenset[int]:
 def read_apart(graph: Graph, run: Context) -> frozenset[int]:
     """Nodes with a cell that is read more than once, by a linear node among others: each may multiply it out by itself.
 
+    Those too that nobody reads but such nodes, or nodes of which several cells read one: they carry all that is apart,
+    and what is read below need not count as one error besides.
+
     >>> import specgrad as sg
     >>> w, run = np.ones((2, 2), np.float32), Context(Arithmetic(), evaluator("numpy"))
     >>> halves = sg.trace(lambda x: (lambda y: y[:1] * 2 + y[1:] * 3)(sg.linear(w, None, x)), (2,))
     >>> twice = sg.trace(lambda x: (lambda y: y * 2 + y * 3)(sg.linear(w, None, x)), (2,))
-    >>> [[g.nodes[i].op.name for i in read_apart(g, run)] for g in (halves, twice)]
-    [[], ['contract']]
+    >>> rows = sg.trace(lambda x: sg.broadcast(sg.linear(w, None, x) * 2, (3, 2)), (2,))
+    >>> [[g.nodes[i].op.name for i in sorted(read_apart(g, run)) if g.nodes[i].args] for g in (halves, twice, rows)]
+    [[], ['contract'], ['contract', 'mul', 'reshape']]
     """
     reads = [np.zeros(node.shape, int) for node in graph.nodes]
     linear: set[int] = set()
@@ -196,7 +201,21 @@ def read_apart(graph: Graph, run: Context) -> frozenset[int]:
             linear |= set(node.operands())
     for p in graph.output_positions:
         reads[p] += 1
-    return frozenset(i for i in linear - run.stored_nodes if np.max(reads[i], initial=0) > 1)
+    apart: set[int] = set()
+    for i in sorted(linear - run.stored_nodes, reverse=True):
+        users = [j for j, node in enumerate(graph.nodes) if i in node.operands()]
+        if np.max(reads[i], initial=0) > 1 or all(j in apart or most_readers(graph, j) > 1 for j in users):
+            apart.add(i)
+    return frozenset(apart)
+
+
+def most_readers(graph: Graph, i: int) -> int:
+    """The most cells of node i that read one cell of an argument."""
+    node = graph.nodes[i]
+    if node.op.readers is None:
+        return math.prod(node.shape)
+    shapes = (() if isinstance(a, NumberArg) else graph.nodes[a].shape for a in node.args)
+    return node.op.readers(*shapes, **node.params)
 
 
 def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:

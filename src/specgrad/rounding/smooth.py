@@ -67,7 +67,8 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     low = _window_top(run, mirrored.low, window)
     zero = params["padded"] == "zero" and window.pads_anything
     top = _plane_top(mirrored, window, 0.0 if zero else -np.inf)
-    depth = np.clip(b * (top - (np.maximum(low, 0.0) if zero else low)), 0.0, _deepest(arithmetic))
+    holds_zero = zero & (window.inside() < window.taps_count)  # windows inside the plane have no padded tap
+    depth = np.clip(b * (top - np.where(holds_zero, np.maximum(low, 0.0), low)), 0.0, _deepest(arithmetic))
     units = _units(arithmetic, window, z, depth) + 4 * b * (np.abs(value) + carried)
     lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
     error = (_all_orders(arithmetic, units, z, depth) + lost) / b + arithmetic.tiny

@@ -82,14 +82,12 @@ let average w part ins outs x dx gy =
   answer
     [ show outs (avg_pool rational part w x); show outs (avg_pool rational part w dx); show ins (avg_pool_vjp rational part w gy) ]
 
-let maximum w ins outs x dx gy winners =
+let maximum w ins outs x dx gy =
   let win = worked_out outs (winner less w x) in
   let flat o = match win o with None -> Big.minus_one | Some i -> ravel (List.tl ins) (List.tl i) in
   let index = show_shape outs ^ "|" ^ join "," (fun o -> Big.to_string (flat o)) (positions outs) in
-  answer
-    ([ show outs (take rational win x) ]
-    @ (if winners then [ index ] else [])
-    @ [ show outs (take rational win dx); show ins (put rational (positions outs) win gy) ])
+  let gx = put rational (positions outs) win gy in
+  answer [ show outs (take rational win x); index; show outs (take rational win dx); show ins gx ]
 
 let over_all get f =
   let lead, sizes = (Big.of_string (get "lead"), List.map Big.of_string (split ',' (get "sizes"))) in
@@ -109,7 +107,7 @@ let solve operator get =
             match get "divisor" with "padded" -> Padded | "inside" -> Inside | d -> By (Q.of_string d)
           in
           average w (share rational divisor w))
-  | "max_pool" -> pool get (fun w ins outs x dx gy -> maximum w ins outs x dx gy true)
+  | "max_pool" -> pool get maximum
   | "global_avg" ->
       over_all get (fun lead sizes ins x dx gy ->
           let mean x = one_each lead (global_avg rational sizes x) in
@@ -123,7 +121,10 @@ let solve operator get =
           match get "ties" with
           | "first" ->
               let w = one_cell lead sizes in
-              maximum w ins (List.map out w) x dx (fun p -> gy [ List.hd p ]) false
+              let win = worked_out (List.map out w) (winner less w x) in
+              let at x p = take rational win x (cell_of (List.hd p) sizes) in
+              let gx = put rational (positions (List.map out w)) win (fun o -> gy [ List.hd o ]) in
+              answer [ show [ lead ] (at x); show [ lead ] (at dx); show ins gx ]
           | ("all" | "split") as name ->
               let rule = if name = "all" then All else Split in
               let m = one_each lead (global_max rational less sizes x) in

@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ...graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from ...graph.graph import CONSTANT, INPUT, Graph, Node
 from ...rounding.ball import SLACK, Ball, Expansion, hull
 from ...rounding.context import Context, at_least_1
 from ...rounding.ledger import MOST, RANGE, SINGLE_FLUSH
 from ...rounding.linear import magnitude, stored_error, underflow
 from ...rounding.numbers import exact_error
 from ...rounding.region import leaf
-from ...rounding.report import continues_region, node_ball, read_apart, summed_later
+from ...rounding.report import continues_region, most_readers, node_ball, read_apart, summed_later
 from ...scalar import Array
 from ..ibp import REAL, checked, is_unbounded
 from .backward import SUMS, State
@@ -251,7 +251,7 @@ class Forward:
         if not isinstance(layer, Linear | Bilinear) or node.op.transcendental:
             self.deviation[i] = moved(self.rules, node, self.balls, self.deviation, i) + error
             return np.zeros(node.shape)
-        sources, repeats = self._sources(node), self._readers(node) > 1
+        sources, repeats = self._sources(node), most_readers(self.graph, i) > 1
         values = [self.deviation.get(a) for a in sources]
         inside = [a for a in sources if a >= 0 and self.continues(a, i)]
         read = self.merged if repeats else self.inside
@@ -275,14 +275,6 @@ class Forward:
 
     def _terms(self, sources: Sequence[int], inside: Sequence[int], read: dict[int, Array]) -> list[Array | None]:
         return [read[a] if a in inside else self.deviation.get(a) for a in sources]
-
-    def _readers(self, node: Node) -> int:
-        """The most cells of a node that read one cell of an argument."""
-        if node.op.readers is None:
-            return math.prod(node.shape)
-        return node.op.readers(
-            *(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args), **node.params
-        )
 
     def _sources(self, node: Node) -> list[int]:
         return [a if isinstance(a, int) else -1 for a in node.args]

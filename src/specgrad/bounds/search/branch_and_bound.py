@@ -12,9 +12,11 @@ from torch import Tensor
 
 from ...proof.tree import Cut, Tree
 from ..linear.network import Forward
+from ..linear.tighten import output_ends
 from .cuts import Axis, choices
 from .estimate import QuickLines
 from .subproblems import Bounder, Problems
+from .unknown import at_work
 
 Progress = Callable[[str, int, int], None]
 BATCH, FIRST_STEPS, STEPS = 64, 40, 15
@@ -154,7 +156,12 @@ def branch(
 
     most   how many subproblems may be bounded
     """
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
+    deadline = begun + seconds
+    if bounder.output not in bounder.state.layers:  # nothing varies but by rounding, so nothing can be cut
+        fixed = output_ends(bounder.forward, rows.numpy())[0]
+        least = torch.as_tensor(np.asarray(fixed), dtype=torch.float64)
+        return Outcome(least, len(rows), bool((least >= targets).all()), [Tree() for _ in rows], [None] * len(rows))
     trees = [Tree() for _ in rows]
     problems, bounds = bounder.optimised(bounder.start(rows), FIRST_STEPS, targets)
     first, count, splitter, size = bounds.clone(), len(rows), Splitter(bounder), _batch(bounder)
@@ -195,7 +202,9 @@ def branch(
             rest = Open.joined([rest, Open(halves, lower, row, part, torch.zeros_like(is_open)).chosen(is_open)])
         todo = rest
         if progress is not None:
-            progress("branch and bound", count - len(todo.row) - len(stuck.row), count)
+            worst_open = float((todo.bounds - targets[todo.row]).min()) if len(todo.row) else None
+            said = at_work("branch and bound", worst_open, count, begun)
+            progress(said, count - len(todo.row) - len(stuck.row), count)
     left = Open.joined([todo, stuck])
     least = proven.scatter_reduce(0, left.row, left.bounds, "amin")
     worst = [_worst(left, k, float(targets[k])) for k in range(len(rows))]

@@ -36,6 +36,7 @@ _Row = tuple[Array, Fraction]  # row.y > limit excludes an alternative
 QUICK = Effort(starts=1, steps=20)
 FEW_INPUTS = 16  # splitting inputs pays where there are this few
 ONE_INPUT = "the box holds one input alone, and rounding decides there"
+NOTHING_VARIES = "the outputs vary by rounding alone, whatever the input, and that decides"
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +262,8 @@ class _Run:
             reason = f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
             return margins, nearest, None, reason
         if self.graph.output_positions[0] not in root.layers:  # nothing varies, so nothing can be split
-            return margins, nearest, None, ONE_INPUT
+            low, high = case.outer()
+            return margins, nearest, None, ONE_INPUT if (low == high).all() else NOTHING_VARIES
         return margins, nearest, root, ""
 
     def _margins(self, case: Case, root: Any) -> tuple[list[float], list[_Row]]:

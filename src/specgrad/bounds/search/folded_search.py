@@ -18,6 +18,7 @@ from .branch_and_bound import FIRST_STEPS, Outcome, Progress, branch
 from .folded import Better, Folded, Objectives, can_fold
 from .folded_bounds import FoldedBounds
 from .subproblems import Bounder
+from .unknown import at_work
 
 STEPS, TRIED = 6, 8
 NUMBERS, FEWEST, MOST = 1 << 20, 64, 2048  # numbers of a batch that caches like; problems of a batch
@@ -107,7 +108,7 @@ class _Search:
         self.size = max(FEWEST, min(MOST, NUMBERS // (self.folded.matrix.shape[1] + 8 * self.folded.count + 1)))
 
     def run(self, deadline: float, most: int, progress: Progress | None) -> Outcome:
-        root = self._root()
+        begun, root = time.monotonic(), self._root()
         first = self._lower(root)
         self.goals = (self.targets + ABOVE * (root.bound.double() - first).abs()).float()
         is_open = ~(first >= self.targets)  # a NaN proves nothing
@@ -124,7 +125,8 @@ class _Search:
                 count += len(halves)
                 todo.push(self._unsettled(halves))
             if progress is not None:
-                progress("branch and bound", count - len(todo) - sum(map(len, stuck)), count)
+                said = at_work("branch and bound", None, count, begun)
+                progress(said, count - len(todo) - sum(map(len, stuck)), count)
         left = Open.joined([root.take(slice(0, 0)), *todo.parts, *stuck])
         bounds = torch.where(torch.isin(torch.arange(len(first)), left.row), first, self.proven)
         worst = [self._worst(left.take(left.row == k), k) for k in range(len(first))]

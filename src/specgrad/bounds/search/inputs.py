@@ -37,7 +37,7 @@ from ..linear.twins import unread
 from .attack import Counterexample, DeployedNetwork, confirmed_of
 from .axes import Losses
 from .kept import Kept
-from .unknown import share_of
+from .unknown import at_work, share_of
 
 Progress = Callable[[str, int, int], None]
 BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of a node, all boxes together
@@ -311,9 +311,8 @@ def split_inputs(
         size = max(1, size // 2) if spent > LONG else min(boxes.batch, 2 * size) if spent < SHORT else size
         if progress is not None:
             left = len(low) + len(late) + len(alone)
-            said = f", worst {float(order.min()):.3g}" if len(order) else ""
-            rate = f", {count / (time.monotonic() - begun):.3g}/s" if time.monotonic() > begun else ""
-            progress(f"input splits{said}{rate}", len(tree.cuts) + 1 - left, len(tree.cuts) + 1)
+            said = at_work("input splits", float(order.min()) if len(order) else None, count, begun)
+            progress(said, len(tree.cuts) + 1 - left, len(tree.cuts) + 1)
     if len(alone):
         return Split(None, False, count, tree, *alone.said(tree), stuck=True)
     return Split(None, True, count, tree, None, 1.0)

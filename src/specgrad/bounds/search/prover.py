@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +22,7 @@ from ...proof.curves import CHORD, CURVES
 from ...proof.execution import executions
 from ...proof.numbers import ReplayError
 from ...proof.pieces import VECTOR_PLACES
-from ...proof.replay import Slopes
+from ...proof.replay import ALWAYS_BENT, Slopes
 from ...proof.splits import TreeProof
 from ...proof.tree import Tree
 from ...properties.property import Alternative, Case, Property, as_float
@@ -29,9 +32,10 @@ from ..linear import relaxations as relax
 from ..linear.layers import Cell, Taps, tensor
 from ..linear.network import Forward
 from ..linear.tighten import output_ends
+from .attack import DeployedNetwork
 from .certify import target
 from .deployed import deployed_graph
-from .inputs import Boxes
+from .inputs import Boxes, split_inputs
 from .pieces import piecewise
 from .subproblems import Bounder, root_forward
 from .tree_prover import Step, TreeProver
@@ -108,7 +112,17 @@ def _case_by_trees(
             todo.append(([list(whole)[error.alternative]], Tree()))
             del whole[todo[-1][0][0]]
     for numbers, tree in todo:
-        prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)
+        boxes = _boxes(
+            forward, case, numbers
+        )  # which have no folds, as the checker: it is slow to say what they closed
+        if (
+            refine
+            and any(map(forward.state.fold, forward.layers))
+            and all(cut is None or cut.node == boxes.input for cut in tree.cuts)
+        ):
+            some = replace(case, alternatives=tuple(case.alternatives[k] for k in numbers))
+            tree = split_inputs(DeployedNetwork(graph), some, boxes, math.inf, lambda *_: deadline()).tree
+        prover = TreeProver(forward, case, numbers, boxes, arithmetic)
         proof, each = prover.proof(tree, deadline, step, refine)
         said |= zip(numbers, each, strict=True)
         by_tree |= dict.fromkeys(numbers, len(proofs))
@@ -130,6 +144,9 @@ def _one_leaf(
 
 
 def _boxes(forward: Forward, case: Case, numbers: Sequence[int]) -> Boxes:
+    """Bounds as the checker knows them: without relus that are others."""
+    forward = copy(forward)
+    forward.state = replace(forward.state, folds=dict.fromkeys(forward.layers), kept_lines={})
     some = [case.alternatives[k] for k in numbers]
     rows = torch.from_numpy(np.concatenate([a.rows for a in some]))
     targets = torch.tensor([target(limit) for a in some for limit in a.limits], dtype=torch.float64)
@@ -159,7 +176,7 @@ def _whole_box(
 
 def _read_by_lines(graph: Graph) -> list[int]:
     """What a relu reads, or a function that bends."""
-    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in CURVES]
+    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in ALWAYS_BENT]
 
 
 def _proof(forward: Forward, alternative: Alternative, common: Mapping[int, Slopes], deep: tuple[int, ...]) -> Proof:

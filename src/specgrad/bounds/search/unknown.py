@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -93,6 +94,17 @@ class Unknown:
 
 def _short(x: float) -> str:
     return f"{x:,.0f}" if x >= 10 else f"{x:.2g}"
+
+
+def at_work(name: str, worst: float | None, count: int, begun: float) -> str:
+    """What a search says while it goes on: the worst open margin, and subproblems per second.
+
+    >>> at_work("input splits", -0.125, 0, time.monotonic() + 9)
+    'input splits, worst -0.125'
+    """
+    said = "" if worst is None else f", worst {worst:.3g}"
+    seconds = time.monotonic() - begun
+    return f"{name}{said}" + (f", {count / seconds:.3g}/s" if seconds > 0 else "")
 
 
 def share_of(tree: Tree, parts: Iterable[int]) -> float:

@@ -1,0 +1,207 @@
+"""A certificate as a question to the checker that is proven in verified/: verified/programs/check/main.ml reads it.
+
+What is proven is what is written here: the network's cells, the box and the alternatives. Cuts, weights, slopes and
+multipliers are only hints; whatever they are, the checker is sound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..graph.graph import Graph
+from ..scalar import Array
+from .cells import BLUR, Cell, Cells, Dyadic, dyadic
+from .certificate import SCALE, CaseProof, Proof
+from .execution import Executions
+from .numbers import ReplayError
+from .splits import LEAF, NO_TAP, TreeProof, check_tree, leaves
+
+MULTIPLIER = 1 << 20
+Hints = Mapping[int, tuple[Sequence[Fraction], Sequence[Fraction]]]  # cell -> slopes below and above
+Alternative = tuple[Array, Sequence[Fraction]]
+
+
+class Question:
+    """One case of a certificate; `text` is the question."""
+
+    def __init__(self, graph: Graph, case: CaseProof, arithmetic: Executions) -> None:
+        self.graph, self.case, self.unit = graph, case, -24 if arithmetic.rounding == "nearest" else -23
+        self._numbers: dict[Dyadic, int] = {}
+        self._tables: list[list[Any]] = [[0]]  # the first is empty
+        self._sets: list[list[Any]] = [[0]]
+        for number, tree in enumerate(case.trees):
+            mine = [case.alternatives[k][:2] for k in case.by(number)]
+            check_tree(graph, (case.low, case.high), tree, mine, lambda: None)
+        proofs = [p for _, _, p in case.alternatives if isinstance(p, Proof)]
+        wanted = {i for p in proofs for i in p.tighten} | {i for t in case.trees for i in t.tighten}
+        wanted |= {int(i) for t in case.trees for i in t.nodes if i != LEAF}
+        self.net = Cells(graph, case.low, case.high, wanted - set(graph.input_positions))
+        self.text = self._written()
+
+    def _written(self) -> str:
+        cells = [self._cell(cell) for cell in self.net.cells]
+        groups = [*self._whole_boxes(), *self._trees()]
+        numbers = [part for number in self._numbers for part in number]
+        words: list[Any] = [self.unit, len(self._numbers), *numbers, len(cells), *_flat(cells)]
+        words += [len(self._tables), *_flat(self._tables), len(self._sets), *_flat(self._sets)]
+        return " ".join(map(str, [*words, len(groups), *_flat(groups)])) + "\n"
+
+    def _number(self, x: Fraction | Dyadic) -> int:
+        """Its place in the list of numbers."""
+        return self._numbers.setdefault(x if isinstance(x, tuple) else dyadic(x), len(self._numbers))
+
+    def _cell(self, cell: Cell) -> list[Any]:
+        if cell.ends is not None:
+            return [0, *map(self._number, cell.ends)]
+        if cell.kind == "relu":
+            return [2, *cell.sources]
+        if cell.kind == "max":
+            return [3, len(cell.sources), *cell.sources]
+        each = [(self._number(w), source or 0, int(shared)) for w, source, shared in cell.products]
+        blur = self._number((1, BLUR) if cell.blurred else (0, 0))
+        head = [1, blur, cell.roundings, self._number((1, cell.spread)), int(cell.once), len(each)]
+        return [*head, *(part for product in each for part in product)]
+
+    def _rows(self, alternatives: Sequence[Alternative]) -> list[Any]:
+        """Rows times a common denominator of the limits."""
+        words: list[Any] = [len(alternatives)]
+        outputs = self.net.output.ravel().tolist()
+        for rows, limits in alternatives:
+            scale = math.lcm(*(limit.denominator for limit in limits))
+            words.append(len(limits))
+            for row, limit in zip(rows, limits, strict=True):
+                some = [(cell, int(c) * scale) for cell, c in zip(outputs, row, strict=True) if c]
+                words += [len(some), *(w for cell, c in some for w in (cell, self._number(Fraction(c))))]
+                words.append(self._number(limit * scale))
+        return words
+
+    def _table(self, hints: Hints) -> int:
+        words: list[Any] = [len(hints)]
+        for cell, sides in hints.items():
+            words.append(cell)
+            for side in sides:
+                words += [len(side), *map(self._number, side)]
+        self._tables.append(words)
+        return len(self._tables) - 1
+
+    def _set(self, tighten: Iterable[int]) -> int:
+        """Cells of nodes, and whether to narrow them whatever their signs: a maximum reads them."""
+        words: list[Any] = []
+        for i in tighten:
+            cells = self.net._cells_of(i).ravel().tolist()
+            words += [part for cell in cells for part in (cell, int(self._contested(i)))]
+        self._sets.append([len(words) // 2, *words])
+        return len(self._sets) - 1
+
+    def _contested(self, i: int) -> bool:
+        readers = [k for k, n in enumerate(self.graph.nodes) if i in n.operands()]
+        return any(
+            self.graph.nodes[k].op.name == "max_pool" or (self.graph.nodes[k].op.name == "relu" and self._contested(k))
+            for k in readers
+        )
+
+    # --- proofs on the whole box ------------------------------------------------------------------------------------
+
+    def _whole_boxes(self) -> list[list[Any]]:
+        """Alternatives that have one set of slopes are a group."""
+        by_key: dict[Any, list[Any]] = {}
+        for rows, limits, proof in self.case.alternatives:
+            if isinstance(proof, Proof):
+                slopes = tuple(sorted((i, s.lower.tobytes(), s.upper.tobytes()) for i, s in proof.slopes.items()))
+                by_key.setdefault((proof.tighten, slopes), []).append((rows, limits, proof))
+        groups = []
+        for some in by_key.values():
+            first: Proof = some[0][2]
+            lines = self._table(self._slopes(first))
+            words = [*self._rows([(rows, limits) for rows, limits, _ in some]), 2, self._set(first.tighten), lines, 0]
+            for _, _, proof in some:
+                words += [len(proof.weights), *(self._number(Fraction(w)) for w in proof.weights), lines, 0]
+            groups.append(words)
+        return groups
+
+    def _slopes(self, proof: Proof) -> Hints:
+        hints: dict[int, tuple[Sequence[Fraction], Sequence[Fraction]]] = {}
+        for i, slopes in proof.slopes.items():
+            node, name = self.graph.nodes[i], self.graph.nodes[i].op.name
+            taps = len(self.net.taps[i]) if i in self.net.taps else 1
+            if name not in ("relu", "max_pool"):
+                raise ReplayError(f"the proven checker has no slopes of node {node.name} ({name})")
+            inside = (
+                self.net.taps[i].reshape(taps, -1) if i in self.net.taps else np.ones((1, math.prod(node.shape)), bool)
+            )
+            sides = []
+            for side in (slopes.lower, slopes.upper):
+                if side.size != inside.size or (side < 0).any():
+                    raise ReplayError(
+                        f"the slopes of node {node.name} must be whole, not negative, one per cell and tap"
+                    )
+                sides.append(side.reshape(taps, -1))
+            for cell, below, above, read in zip(
+                self.net.numbers[i].ravel().tolist(), *(s.T for s in sides), inside.T, strict=True
+            ):
+                pair = (tuple(Fraction(int(v), SCALE) for v in s[read]) for s in (below, above))
+                hints[cell] = tuple(pair)  # type: ignore[assignment]
+        return hints
+
+    # --- proofs by cuts ---------------------------------------------------------------------------------------------
+
+    def _trees(self) -> list[list[Any]]:
+        groups = []
+        for number, tree in enumerate(self.case.trees):
+            mine = [self.case.alternatives[k][:2] for k in self.case.by(number)]
+            groups.append([*self._rows(mine), *self._tree(tree, mine)])
+        return groups
+
+    def _tree(self, tree: TreeProof, alternatives: Sequence[Alternative]) -> list[Any]:
+        """Parts in preorder, as they stand in the file."""
+        if any(t != NO_TAP for t in tree.taps.tolist()):
+            raise ReplayError("the proven checker has no cuts by winners of windows")
+        again = self._set(tree.tighten)
+        tables: dict[tuple[int, int], int] = {}
+        anew, words = set(tree.anew.tolist()), [2, again, 0]
+        given, made, at, leaf_number = leaves(self.graph, self.case.low, self.case.high, tree), 0, 0, 0
+        for part, i in enumerate(tree.nodes.tolist()):
+            if part in anew:
+                words += [2, again, 0]
+            if i != LEAF:
+                point = Fraction(float(tree.points[made]))
+                words += [1, int(self.net._cells_of(i).ravel()[tree.cells[made]]), self._number(point)]
+                made += 1
+                continue
+            leaf = next(given)
+            words += [2, again, 0, 0] if tree.narrow and tree.tighten else [0]
+            sides, first = leaf.sides(self.graph), 0
+            for k, (rows, _) in enumerate(alternatives):
+                weights = tree.weights[leaf_number, first : first + len(rows)].tolist()
+                first += len(rows)
+                words += [len(weights), *(self._number(Fraction(w)) for w in weights)]
+                if (leaf.changed, k) not in tables:
+                    tables[leaf.changed, k] = self._lower(tree, leaf.changed, k) if leaf.changed >= 0 else 0
+                words.append(tables[leaf.changed, k])
+                some = tree.multipliers[at : at + len(sides)].tolist()
+                at += len(sides)
+                pulls = [(cut, b if side else -b) for (cut, side), b in zip(sides, some, strict=True) if b]
+                words.append(len(pulls))
+                for cut, b in pulls:
+                    words += [
+                        int(self.net._cells_of(cut.node).ravel()[cut.cell]),
+                        self._number(Fraction(b, MULTIPLIER)),
+                    ]
+            leaf_number += 1
+        return words
+
+    def _lower(self, tree: TreeProof, changed: int, alternative: int) -> int:
+        hints: dict[int, tuple[Sequence[Fraction], Sequence[Fraction]]] = {}
+        for i, slopes in tree.slopes.items():
+            cells, lower = self.net.numbers[i].ravel().tolist(), slopes[changed, alternative].ravel().tolist()
+            hints |= {cell: ((Fraction(s, SCALE),), ()) for cell, s in zip(cells, lower, strict=True)}
+        return self._table(hints)
+
+
+def _flat(lists: Iterable[Sequence[Any]]) -> list[Any]:
+    return [word for words in lists for word in words]

@@ -1,0 +1,63 @@
+"""check-certificate --proven: both checkers speak, or a plain word where the proven one is not installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("flint")
+pytest.importorskip("torch")
+pytest.importorskip("onnx")
+
+from specgrad.proof import proven
+
+NEAR = "--input one.npy --label 0 --eps 1/100"
+
+
+@pytest.fixture
+def certified(folder: Path, run) -> str:
+    np.save("one.npy", np.array([[1, 0.5]], np.float32))
+    assert run(f"certify net.onnx {NEAR} --certificate new.json")[0] == 0
+    return f"check-certificate new.json net.onnx {NEAR} --proven"
+
+
+def said(path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program in the checker's place."""
+    program = path / "checker"
+    program.write_text(f"#!/bin/sh\ncat > /dev/null\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv(proven.VARIABLE, str(program))
+
+
+def test_an_absent_program_is_named(certified: str, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(proven.VARIABLE, "/no/such/program")
+    code, _, err = run(certified)
+    assert (code, "make -C verified" in err) == (3, True)
+
+
+@pytest.mark.parametrize(("script", "code"), [("echo yes", 0), ("echo no", 1), ("exit 2", 1)])
+def test_its_answer_decides(certified: str, run, script: str, code: int, monkeypatch, folder: Path) -> None:
+    said(folder, script, monkeypatch)
+    ended, out, _ = run(f"{certified} --json")
+    assert ended == code
+    data = json.loads(out)
+    if code == 0:
+        assert data["checkers"] == ["specgrad's replay, in Python", proven.WHO]
+    else:
+        assert "the proven checker" in data["reason"]
+
+
+def test_out_of_time_is_no_verdict(certified: str, run, monkeypatch, folder: Path) -> None:
+    said(folder, "sleep 30", monkeypatch)
+    code, out, _ = run(f"{certified} --seconds 5")
+    assert (code, "did not end within 5 s" in out) == (2, True)
+
+
+@pytest.mark.skipif(not proven.BUILT.is_file(), reason="verified/bin/check is not built (make -C verified)")
+def test_the_program_accepts(certified: str, run) -> None:
+    code, out, _ = run(certified)
+    assert (code, "accepted by the checker extracted from its proof" in out) == (0, True)

@@ -1,0 +1,233 @@
+"""The checker that is extracted from its proof: it accepts what ours accepts, and nothing that is false.
+
+make -C verified && python -m pytest tests/proof/test_proven.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flint")
+pytest.importorskip("safetensors")
+pytest.importorskip("torch")
+
+import certificate_mutants
+import specgrad as sg
+import tree_mutants
+import tree_subjects
+from certificate_mutants import Subject, contradicted
+from specgrad.bounds.search.prove import prove
+from specgrad.proof import proven, question
+from specgrad.proof.cells import Cells
+from specgrad.proof.certificate import Checked, Excluded, Proven, check, network_digest, sealed, stated
+from specgrad.proof.network import deployed_graph
+from specgrad.proof.numbers import ReplayError
+from specgrad.properties.property import Alternative, Case, Property
+
+try:
+    proven.program()
+    built = True
+except proven.NoCheckerError:
+    built = False
+needed = pytest.mark.skipif(not built, reason="verified/bin/check is not built (make -C verified)")
+
+
+def checked(text: bytes, packed: bytes, graph: sg.Graph, statement: Any = None, *, seconds: float = 60.0) -> Checked:
+    """As `check`, by the proven checker; it grants no margins, so they are 1."""
+    proven.check_proven(text, packed, graph, statement, seconds=seconds)
+    arithmetic, cases = stated(text, packed, graph, statement)
+    found = []
+    for case in cases:
+        each = [Excluded(tuple(map(tuple, r.tolist())), limits, Fraction(1)) for r, limits, _ in case.alternatives]
+        found.append(Proven(case.low, case.high, tuple(each)))
+    return Checked(network_digest(graph), tuple(found), arithmetic)
+
+
+def accepted(*args: Any, **named: Any) -> bool:
+    try:
+        checked(*args, **named)
+    except ReplayError:
+        return False
+    return True
+
+
+# --- what it accepts --------------------------------------------------------------------------------------------------
+
+
+@needed
+@pytest.mark.parametrize("seed", range(2))
+def test_it_accepts_trees_that_certify_found(seed: int) -> None:
+    graph, statement, proof = tree_subjects.proven(seed)
+    assert accepted(proof.text, proof.packed, graph, statement)
+
+
+def pooled(x: Any) -> Any:
+    """A residual sum, windows with padding, a mean, and a second layer."""
+    rng = np.random.default_rng(3)
+    w, v = (np.float32(rng.integers(-8, 9, (2, c, 3)) / 8) for c in (1, 2))
+    r = sg.relu(sg.conv(w, np.float32([0.25, -0.5]), x, padding=1))
+    z = sg.relu(sg.conv(v, None, r, padding=1) + r)
+    m = sg.avg_pool(sg.max_pool(z, (2,), stride=(1,)), (2,), stride=(1,))
+    return sg.linear(np.float32(rng.integers(-8, 9, (2, 8)) / 8), np.float32([2, -1]), sg.reshape(m, (8,)))
+
+
+@needed
+def test_it_accepts_and_refuses_by_the_limit() -> None:
+    """Sums of layers, windows and means: a limit that the network reaches is refused, one far below is accepted."""
+    graph = deployed_graph(sg.trace(pooled, (1, 1, 6)))
+    x = np.float32([0.5, -0.25, 0.75, 0, 1, -1]).reshape(1, 1, 6)
+    reached = Fraction(float(np.asarray(graph(x)).ravel()[0]))
+    ends = [tuple(Fraction(float(v)) + d for v in x.ravel()) for d in (Fraction(-1, 64), Fraction(1, 64))]
+    alternative = Alternative(np.array([[1.0, 0.0]]), (reached - 3,))
+    proof = prove(graph, Property(6, 2, (Case(*ends, (alternative,)),)))
+    assert accepted(proof.text, proof.packed, graph)
+    data = json.loads(proof.text)
+    data["cases"][0]["alternatives"][0]["limits"] = [str(reached)]
+    data.pop("digest")
+    assert not accepted(sealed(data, proof.packed), proof.packed, graph)
+
+
+# --- mutants ----------------------------------------------------------------------------------------------------------
+
+
+def compared(subjects: list[Subject], mutant: Any, seeds: range) -> Counter[tuple[str, str]]:
+    """How both checkers end; what the proven one accepts is true."""
+    ends: Counter[tuple[str, str]] = Counter()
+    for seed in seeds:
+        rng, subject = Random(seed), subjects[seed % len(subjects)]
+        text, packed = mutant(rng, subject)
+        said = []
+        for checker in (check, checked):
+            try:
+                found = checker(text, packed, subject.graph, seconds=60.0)
+            except ReplayError:
+                said.append("refused")
+                continue
+            said.append("valid")
+            assert not contradicted(found, subject.run, Random(seed)), seed
+        ends[said[0], said[1]] += 1
+    return ends
+
+
+@needed
+def test_mutants_are_refused_or_true() -> None:
+    ends = compared(certificate_mutants.subjects(), certificate_mutants.mutant, range(150))
+    assert ends["refused", "refused"] > 40
+    assert ends["valid", "valid"] > 5
+
+
+@needed
+def test_mutants_of_trees_are_refused_or_true() -> None:
+    ends = compared(tree_mutants.subjects(), tree_mutants.mutant, range(100))
+    assert ends["refused", "refused"] > 20
+    assert ends["valid", "valid"] > 5
+
+
+@needed
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_many_mutants_are_refused_or_true(part: int) -> None:
+    seeds = range(1000 * (part + 1), 1000 * (part + 2))
+    for maker in (certificate_mutants, tree_mutants):
+        assert compared(maker.subjects(), maker.mutant, seeds)["valid", "valid"] > 20
+
+
+# --- without the program ----------------------------------------------------------------------------------------------
+
+
+def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(proven.VARIABLE, str(tmp_path / "none"))
+    with pytest.raises(proven.NoCheckerError, match="make -C verified"):
+        proven.program()
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("exit 3", "code 3"), ("echo maybe", "maybe"), ("echo yes; echo yes", "code 0"), ("sleep 9", "did not end")],
+)
+def test_a_program_that_answers_otherwise_proves_nothing(
+    script: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "check"
+    program.write_text(f"#!/bin/sh\ncat > /dev/null\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv(proven.VARIABLE, str(program))
+    graph, statement, proof = tree_subjects.proven(0)
+    with pytest.raises(ReplayError, match=words):
+        proven.check_proven(proof.text, proof.packed, graph, statement, seconds=1)
+
+
+# --- the cells --------------------------------------------------------------------------------------------------------
+
+
+def evaluated(net: Cells, x: list[Fraction]) -> list[Fraction]:
+    """Every cell over rationals, by loops of our own."""
+    values: list[Fraction] = []
+    inputs = iter(x)
+    for cell in net.cells:
+        if cell.kind == "input":
+            values.append(next(inputs))
+        elif cell.kind == "sum":
+            total = Fraction(0)
+            for (m, e), source, _ in cell.products:
+                total += m * Fraction(2) ** e * (values[source - 1] if source else 1)
+            values.append(total)
+        else:
+            values.append(max([Fraction(0)] * (cell.kind == "relu") + [values[c - 1] for c in cell.sources]))
+    return values
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cells_are_the_network(seed: int) -> None:
+    """Multiplied out, they compute what float64 computes on numbers that it adds exactly."""
+    graph = deployed_graph(sg.trace(pooled, (1, 1, 6)))
+    x = np.random.default_rng(seed).integers(-16, 17, (1, 1, 6)) / 16
+    net = Cells(graph, np.float32(x), np.float32(x))
+    values = evaluated(net, [Fraction(v) for v in x.ravel().tolist()])
+    outputs = [values[c - 1] for c in net.output.ravel().tolist()]
+    exact = np.asarray(sg.trace(pooled, (1, 1, 6))(x.astype(np.float64))).ravel()
+    assert outputs == [Fraction(v) for v in exact.tolist()]
+
+
+def test_divisors_in_a_row_are_refused() -> None:
+    """A runtime may multiply them beforehand, which is outside of what is proven; one divisor is inside."""
+    box = np.float32([0, 0]), np.float32([1, 1])
+    three, five = np.float32([3, 3]), np.float32([5, 5])
+    assert Cells(deployed_graph(sg.trace(lambda x: x / three * five, (2,))), *box).cells[-1].blurred
+    with pytest.raises(ReplayError, match="combined divisors"):
+        Cells(deployed_graph(sg.trace(lambda x: x / three * five / five, (2,))), *box)
+
+
+def test_what_bends_otherwise_is_refused() -> None:
+    graph = deployed_graph(sg.trace(lambda x: sg.tanh(x), (2,)))
+    with pytest.raises(ReplayError, match="no rule for node"):
+        Cells(graph, np.float32([0, 0]), np.float32([1, 1]))
+    assert question.MULTIPLIER == 1 << 20
+
+
+def thirds(x: Any) -> Any:
+    """A mean of three between two layers: coefficients that are no number over a power of two."""
+    y = sg.avg_pool(sg.relu(x), (3,), stride=(1,))
+    return sg.linear(np.float32([[1, -0.5], [-1, 0.25]]), None, sg.reshape(y, (2,)))
+
+
+@needed
+@pytest.mark.parametrize(("below", "holds"), [(Fraction(1, 100), True), (Fraction(0), False)])
+def test_means_of_three(below: Fraction, holds: bool) -> None:
+    """On one point the least output is known: 1/3 - 1/6."""
+    graph = deployed_graph(sg.trace(thirds, (1, 1, 4)))
+    point = tuple(map(Fraction, (0, 0, 1, -1)))
+    alternative = Alternative(np.array([[1.0, 0.0]]), (Fraction(1, 6) - Fraction(1, 100),))
+    proof = prove(graph, Property(4, 2, (Case(point, point, (alternative,)),)))
+    data = json.loads(proof.text)
+    data["cases"][0]["alternatives"][0]["limits"] = [str(Fraction(1, 6) - below)]
+    data.pop("digest")
+    assert accepted(sealed(data, proof.packed), proof.packed, graph) == holds

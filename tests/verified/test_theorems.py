@@ -1,0 +1,120 @@
+"""What is proven stands on the axioms of Coq's real numbers alone; the contract and the theorems name each other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocq import VERIFIED, make
+from sources import Theorem, theorems
+from specgrad.rulebook import PAGES, rules
+
+LISTS = sorted((VERIFIED / "assumptions").glob("*.txt"))
+REALS = {
+    "ClassicalDedekindReals.sig_not_dec",
+    "ClassicalDedekindReals.sig_forall_dec",
+    "FunctionalExtensionality.functional_extensionality_dep",
+    "Classical_Prop.classic",
+}
+"""What Coq's own library of real numbers assumes (exp and ln need the last)."""
+WINDOWS = [
+    "Window",
+    "Sizes",
+    "Readers",
+    "Relation",
+    "Conv",
+    "AvgPool",
+    "MaxPool",
+    "GlobalPool",
+    "SmoothMax",
+    "SmoothDerivative",
+    "Dual",
+    "Laws",
+]
+"""Files about rules of the contract."""
+PROVEN = re.compile(r"`([A-Z]\w+\.[\w']+)`")
+UNPROVEN = re.compile(r"\b(Admitted|admit|Axiom|Axioms|Conjecture|Parameter|Parameters|Unset Guard Checking)\b")
+
+
+def assumed() -> dict[str, set[str]]:
+    """Theorems as File.theorem, with their axioms."""
+    listed = {}
+    for path in LISTS:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            name, _, axioms = line.partition(":")
+            listed[f"{path.stem}.{name}"] = set(axioms.split()) - {"none"}
+    return listed
+
+
+def test_nothing_is_assumed_but_the_reals() -> None:
+    assert {name: axioms - REALS for name, axioms in assumed().items() if axioms - REALS} == {}
+    ours = {n: a for n, a in assumed().items() if n.split(".")[0] in WINDOWS and not n.startswith("Smooth")}
+    assert not any(ours.values()), "what holds over any ring needs no axiom at all"
+
+
+def test_nothing_is_admitted() -> None:
+    for path in VERIFIED.glob("*.v"):
+        text = re.sub(r"\(\*.*?\*\)", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert not UNPROVEN.search(text), path.name
+    assert UNPROVEN.search("Proof. admit. Admitted.")
+
+
+def test_every_theorem_is_listed() -> None:
+    """`make -C verified assumptions` lists them."""
+    assert assumed().keys() ^ {t.name for t in theorems()} == set()
+
+
+def _listed(path: Path) -> Any:
+    """Of theorems about reals and floats Coq walks through their whole libraries, each time: seconds per theorem."""
+    short = path.stem in WINDOWS and not path.stem.startswith("Smooth")
+    return pytest.param(path, id=path.stem, marks=[] if short else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("path", [_listed(path) for path in LISTS])
+def test_the_list_is_what_coq_says(path: Path, tmp_path: Path) -> None:
+    source, built = VERIFIED / f"{path.stem}.v", VERIFIED / f"{path.stem}.vo"
+    if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
+        pytest.skip("the theorems are not built: make -C verified")
+    make(f"ASSUMPTIONS={tmp_path}", f"{tmp_path}/{path.name}")
+    assert (tmp_path / path.name).read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+
+
+# --- the contract and the theorems --------------------------------------------------------------------------------
+
+
+def page() -> str:
+    return next(p for p in PAGES if p.exists()).read_text(encoding="utf-8")
+
+
+def named_by_contract(page: str, texts: dict[str, str]) -> dict[str, set[str]]:
+    """Rules and laws with the theorems that they name; "" for the text before the rules."""
+    laws = re.findall(r"^(\d)\. (.*?)(?=^\d\. |\Z)", page.partition("## Laws")[2], re.DOTALL | re.MULTILINE)
+    parts = {**texts, **{f"Law {n}": text for n, text in laws}, "": page.partition('<a id="W1"></a>')[0]}
+    return {label: set(PROVEN.findall(text)) for label, text in parts.items() if PROVEN.search(text)}
+
+
+def mismatches(named: dict[str, set[str]], proven: list[Theorem]) -> set[tuple[str, str]]:
+    """(rule, theorem) that only one of the two sides knows."""
+    theirs = {(rule, t.name) for t in proven for rule in t.rules or {""}}
+    return theirs ^ {(rule, name) for rule, names in named.items() for name in names}
+
+
+def ours() -> list[Theorem]:
+    return [t for t in theorems() if t.name.split(".")[0] in WINDOWS]
+
+
+def test_contract_and_theorems_name_each_other() -> None:
+    assert mismatches(named_by_contract(page(), rules()), ours()) == set()
+
+
+def test_a_name_that_is_missing_on_one_side_is_seen() -> None:
+    named = named_by_contract(page(), rules())
+    assert mismatches(named | {"W2": named["W2"] - {"Sizes.floor_out_counts"}}, ours()) == {
+        ("W2", "Sizes.floor_out_counts")
+    }
+    assert ("W3", "Sizes.gone") in mismatches(named | {"W3": {*named["W3"], "Sizes.gone"}}, ours())
+    moved = [t._replace(rules=frozenset({"A1"})) if t.name == "Sizes.same_out" else t for t in ours()]
+    assert mismatches(named, moved) == {("A1", "Sizes.same_out"), ("same", "Sizes.same_out")}
