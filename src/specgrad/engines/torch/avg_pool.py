@@ -43,12 +43,11 @@ def _counts(window: Window, divisor: Any) -> Any:
     return low if low == high and low else functools.reduce(np.multiply.outer, axes)
 
 
-def _divider(window: Window, divisor: Any) -> Callable[[Tensor], Tensor]:
-    counts = _counts(window, divisor)
+def _divider(counts: Any) -> Callable[[Tensor], Tensor]:
     if not hasattr(counts, "shape"):
         return (lambda t: t) if counts == 1 else lambda t: t / counts
-    empty, safe = counts == 0, counts.clip(min=1)
-    any_empty = bool(empty.any())
+    any_empty = not counts.all()
+    empty, safe = (counts == 0, counts.clip(min=1)) if any_empty else (counts, counts)
 
     def divide(t: Tensor) -> Tensor:  # tensors are made per call: a plan may outlive the tracer that asked for it
         y = t / torch.from_numpy(safe).to(t)
@@ -105,7 +104,8 @@ def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor
 
 
 def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
-    divide = _divider(window, divisor)
+    counts = _counts(window, divisor)
+    divide = _divider(counts)
     native = _native_avg(window, divisor)
     if native is not None:
         traceable = on_planes(x, window.rank, native)
@@ -115,11 +115,10 @@ def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
         traceable = lambda t: divide(_matrix_products(t, window, transpose=False))
     params = {"window": window, "divisor": divisor}
     if not doubles(window):
-        return _sliced("avg_pool", params, x, native is not None, divide, traceable)
+        return _sliced("avg_pool", params, x, native is not None, counts, traceable)
     if native is not None and native_time(x, window, NATIVE_AVG) < WORTH_AVG:
         return traceable
     fast = lambda t: divide(doubling.dense_sum(t, window))
-    counts = _counts(window, divisor)
     if not hasattr(counts, "shape"):
         fast = lambda t: doubling.dense_sum(t, window, 1 / counts)
     plan = _where_doubling("avg_pool", params, fast, traceable)
@@ -131,7 +130,8 @@ def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
 
 
 def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
-    divide = _divider(window, divisor)
+    counts = _counts(window, divisor)
+    divide = _divider(counts)
     traceable: Plan = lambda t: _matrix_products(divide(t), window, transpose=True)
     native = window.native()
     if window.rank == 2 and native is not None and _native_avg(window, divisor) is not None:
@@ -146,11 +146,10 @@ def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
         traceable = on_planes(gy, 2, backward)
     params = {"window": window, "divisor": divisor}
     if not doubles(window):
-        return _sliced("avg_spread", params, gy, window.rank == 2, divide, traceable)
+        return _sliced("avg_spread", params, gy, window.rank == 2, counts, traceable)
     back = window.adjoint()
     if back is None or (window.rank == 2 and native_time(gy, window, NATIVE_AVG) < WORTH_AVG):
         return traceable
-    counts = _counts(window, divisor)
     if hasattr(counts, "shape"):
         fast = lambda t: doubling.dense_sum(divide(t), back)
     else:
@@ -164,7 +163,7 @@ def _where_doubling(name: str, params: dict[str, Any], fast: Plan, traceable: Pl
     return lambda t: doubled(t) if t.dtype in DOUBLING_TYPES and t.numel() else traceable(t)
 
 
-def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, divide: Plan, traceable: Plan) -> Plan:
+def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: Any, traceable: Plan) -> Plan:
     """By slices on contiguous memory of the CPU, where that is faster."""
     window = params["window"]
     time = native_time(x, window, NATIVE_AVG_STRIDED) if native else math.inf
@@ -174,7 +173,7 @@ def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, divide: P
     slices = Slices(window)
     if slices.time(planes, back=name == "avg_spread") > time:
         return traceable
-    counts = _counts(window, params["divisor"])
+    divide = _divider(counts)
     if name == "avg_pool":
         fast = (lambda t: divide(slices.total(t))) if hasattr(counts, "shape") else lambda t: slices.total(t, counts)
     else:
