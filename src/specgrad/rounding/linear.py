@@ -80,7 +80,7 @@ def _both(a: Any, b: float) -> Any:
 
 
 def underflow(arithmetic: Arithmetic, count: int | Array, stores: int) -> Array:
-    """What `count` products and as many sums can lose below the smallest normal number; to nearest, half a step each."""
+    """What `count` products and as many sums can lose to underflow at most; to nearest, half a step each."""
     inner = arithmetic.inner
     lost = 2 * inner.tiny if arithmetic.flush else (1 + inner.directed) * inner.smallest
     stored = stores * (arithmetic.tiny if arithmetic.flush else arithmetic.format.smallest)
