@@ -11,11 +11,13 @@ Record row := Row { coefs : list (key * number); limit : number }.
 Definition alternative := list row.
 
 (* A proof on a part of all executions. Cut: the reference of a cell is at most p, or at least p. Anew: bound all cells again
-   on what is known here. Leaf: per alternative weights of its rows, slopes, and multipliers of what is known of cells. *)
-Record reason := Reason { weights : list number; slopes : trie hint; pulls : list (key * number) }.
+   on what is known here. Win: the reference of maximum k is that of cell t, or it is not. Leaf: per alternative weights of its
+   rows, slopes, multipliers of what is known of cells, and of maxima less cells that they read. *)
+Record reason := Reason { weights : list number; slopes : trie hint; pulls : list (key * number); leads : list (key * key * number) }.
 Inductive plan :=
   | Leaf (reasons : list reason)
   | Cut (k : key) (p : number) (below above : plan)
+  | Win (k t : key) (yes no : plan)
   | Anew (tight : trie bool) (lines : trie hint) (next : plan).
 
 Definition sources (x : cell) : list key :=
@@ -59,45 +61,79 @@ Fixpoint pulled (g : ranges) (ps : list (key * number)) (f : state) : option sta
     | Some (l, h) => pulled g ps (add_at k (neg b) (fst f), add (snd f) (mul b (if negative b then h else l)))
     end
   end.
-Definition excluded (g : known) (rows : alternative) (r : reason) : bool :=
+Fixpoint maxima (net : network) (m : trie (list key)) : trie (list key) :=
+  match net with [] => m | (k, x) :: net => maxima net (put k (Some (contenders x)) m) end.
+Definition is_in (k : key) (ks : list key) : bool := if in_dec key_dec k ks then true else false.
+Fixpoint led (m : trie (list key)) (ps : list (key * key * number)) (f : state) : option state :=
+  match ps with
+  | [] => Some f
+  | (k, j, b) :: ps => match get k m with
+    | None => None
+    | Some ks => if negative b || negb (is_in j ks) then None else led m ps (add_at j b (add_at k (neg b) (fst f)), snd f)
+    end
+  end.
+Definition excluded (m : trie (list key)) (g : known) (rows : alternative) (r : reason) : bool :=
   match objective (weights r) rows (Empty, zero) with
   | None => false
   | Some (f, c) => match charge f (fun k => get k (aparts g)) with
     | None => false
     | Some d => match pulled (facts g) (pulls r) (f, sub c d) with
       | None => false
-      | Some (f, c) => match back (facts g) (slopes r) (entries g) f c with None => false | Some b => positive b end
+      | Some f => match led m (leads r) f with
+        | None => false
+        | Some (f, c) => match back (facts g) (slopes r) (entries g) f c with None => false | Some b => positive b end
+        end
       end
     end
   end.
-Fixpoint all_excluded (g : known) (alts : list alternative) (rs : list reason) : bool :=
+Fixpoint all_excluded (m : trie (list key)) (g : known) (alts : list alternative) (rs : list reason) : bool :=
   match alts, rs with
   | [], [] => true
-  | a :: alts, r :: rs => excluded g a r && all_excluded g alts rs
+  | a :: alts, r :: rs => excluded m g a r && all_excluded m g alts rs
   | _, _ => false
   end.
 Definition with_range (g : known) (k : key) (l h : number) : known :=
-  Known (put k (Some (l, h)) (facts g)) (aparts g) (entries g) (void g || negb (at_most l h)).
+  Known (put k (Some (l, h)) (facts g)) (aparts g) (entries g) (void g || negb (at_most l h)) (among g).
+Fixpoint contested (k : key) (es : list entry) : option (key * list key) :=
+  match es with
+  | [] => None
+  | (i, x, _) :: es => if key_dec i k then match x with Max j js => Some (j, js) | _ => None end else contested k es
+  end.
+Definition others (t : key) (ks : list key) : list key := filter (fun i => if key_dec i t then false else true) ks.
+Definition with_winners (g : known) (k : key) (ks : list key) (r : key) (rs : list key) : known :=
+  let es := map (fun e : entry => if key_dec (fst (fst e)) k then (k, Max r rs, snd e) else e) (entries g) in
+  let w := put k (Some (r, rs)) (among g) in
+  match get k (facts g) with
+  | None => Known (facts g) (aparts g) es (void g) w
+  | Some (l, h) =>
+      let (l, h) := met (facts g) r rs l h in
+      Known (put k (Some (l, h)) (won (facts g) l h ks r rs)) (aparts g) es (void g || negb (at_most l h)) w
+  end.
 
 Section Program.
-Variables (net : network) (unit : number).
+Variables (net : network) (unit : number) (m : trie (list key)).
 Fixpoint prove (alts : list alternative) (p : plan) (g : known) : bool :=
   if void g then true else
   match p with
-  | Leaf rs => all_excluded g alts rs
+  | Leaf rs => all_excluded m g alts rs
   | Cut k p below above => match get k (facts g) with
     | None => false
     | Some (l, h) => prove alts below (with_range g k l (smaller h p)) && prove alts above (with_range g k (larger l p) h)
     end
-  | Anew tight lines next => match forward unit tight lines (facts g) net with None => false | Some g => prove alts next g end
-  end.
-Definition check (groups : list (list alternative * plan)) : bool :=
-  ordered net Empty &&
-  match forward unit Empty Empty Empty net with
-  | None => false
-  | Some g => forallb (fun ap => prove (fst ap) (snd ap) g) groups
+  | Win k t yes no => match contested k (entries g) with
+    | None => false
+    | Some (j, js) => prove alts yes (with_winners g k (j :: js) t []) &&
+        match others t (j :: js) with [] => true | r :: rs => prove alts no (with_winners g k (j :: js) r rs) end
+    end
+  | Anew tight lines next => match forward unit tight lines (facts g) (among g) net with None => false | Some g => prove alts next g end
   end.
 End Program.
+Definition check (net : network) (unit : number) (groups : list (list alternative * plan)) : bool :=
+  ordered net Empty &&
+  match forward unit Empty Empty Empty Empty net with
+  | None => false
+  | Some g => let m := maxima net Empty in forallb (fun ap => prove net unit m (fst ap) (snd ap) g) groups
+  end.
 
 (* --- what it means --- *)
 Definition row_value (y : key -> R) (cs : list (key * number)) : R := CheckTrees.sum (fun kc => real (snd kc) * y (fst kc)) cs.
@@ -157,6 +193,8 @@ Hypothesis unique : forall k x y, In (k, x) net -> In (k, y) net -> x = y.
 Hypothesis executed : execution net (real unit) stored fetched.
 Hypothesis reference : forall k x, In (k, x) net -> ref k = reference_of stored fetched ref k x.
 Let fine := ok net unit stored fetched ref.
+Variable m : trie (list key).
+Hypothesis greatest : forall k ks, get k m = Some ks -> forall j, In j ks -> ref j <= ref k.
 
 Lemma total_row (y : key -> R) w cs : forall f, total (add_row w cs f) y = total f y + real w * row_value y cs.
 Proof.
@@ -190,7 +228,15 @@ Proof.
   unfold meaning; simpl. rewrite total_add, real_add, real_neg. pose proof (ends b l h (ref k) (I _ _ _ G)). lra.
 Qed.
 
-Lemma excluded_ok g rows r y : fine g -> excluded g rows r = true -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
+Lemma led_ok ps : forall f f', led m ps f = Some f' -> meaning ref f' <= meaning ref f.
+Proof.
+  induction ps as [|[[k j] b] ps IH]; intros f f'; simpl; [intros [= <-]; lra|].
+  destruct (get k m) as [ks|] eqn:G; [|discriminate]. destruct (negative b) eqn:B; [discriminate|]. apply not_negative in B.
+  unfold is_in. destruct (in_dec key_dec j ks) as [H|]; [|discriminate]. simpl. intros E. apply IH in E. eapply Rle_trans; [exact E|].
+  unfold meaning; simpl. rewrite !total_add, real_neg. pose proof (Rmult_le_compat_l _ _ _ B (greatest _ _ G _ H)). lra.
+Qed.
+
+Lemma excluded_ok g rows r y : fine g -> excluded m g rows r = true -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
 Proof.
   intros [I [N [E _]]] X Y H. unfold excluded in X.
   set (z := fun k => if in_dec key_dec k (read_by rows) then y k else ref k).
@@ -204,11 +250,12 @@ Proof.
   destruct (charge f _) as [d|] eqn:C; [|discriminate]. apply (charge_ok f _ z ref) in C.
   2: { intros k a G. unfold z. destruct (in_dec key_dec k (read_by rows)) as [Hk|_]; [eapply Rle_trans; [apply (N k a _ G), Y, Hk | apply Rle_abs]|].
        rewrite Rminus_diag_eq, Rabs_R0 by auto. apply Rabs_pos. }
-  destruct (pulled _ _ _) as [[f1 c1]|] eqn:P; [|discriminate]. apply (pulled_ok (facts g) I) in P.
+  destruct (pulled _ _ _) as [[f0 c0]|] eqn:P; [|discriminate]. apply (pulled_ok (facts g) I) in P.
+  destruct (led _ _ _) as [[f1 c1]|] eqn:L; [|discriminate]. apply led_ok in L.
   destruct (back _ _ _ f1 c1) as [b|] eqn:B; [|discriminate]. apply (back_ok _ _ ref I _ E) in B. apply positive_real in X.
   unfold meaning in *; simpl in *. rewrite real_sub, real_zero in *. lra.
 Qed.
-Lemma all_excluded_ok g y : fine g -> forall alts rs, all_excluded g alts rs = true ->
+Lemma all_excluded_ok g y : fine g -> forall alts rs, all_excluded m g alts rs = true ->
   forall rows, In rows alts -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
 Proof.
   intros O. induction alts as [|a alts IH]; intros [|r rs] E rows H; simpl in *; try tauto; try discriminate.
@@ -216,20 +263,59 @@ Proof.
 Qed.
 Lemma with_range_ok g k l h : fine g -> real l <= ref k <= real h -> fine (with_range g k l h).
 Proof.
-  intros [I [N [E V]]] R. split; [|split; [auto | split; auto]]; simpl.
-  - intros j p q G. destruct (key_dec k j) as [<-|D]; [rewrite get_put_same in G; injection G as <- <-; auto | rewrite get_put_other in G by auto; eauto].
+  intros [I [N [E [V W]]]] R. split; [|split; [auto | split; [auto | split; auto]]]; simpl.
+  - now apply put_in_range.
   - rewrite V. simpl. destruct (at_most l h) eqn:A; auto. apply not_at_most in A. lra.
 Qed.
-Lemma prove_ok y alts p : forall g, fine g -> prove net unit alts p g = true ->
+Lemma contested_ok k es j js : Forall (entry_ok ref) es -> contested k es = Some (j, js) -> ref k = largest (ref j) (map ref js).
+Proof.
+  induction 1 as [|[[i x] e] es E _ IH]; simpl; [discriminate|]. destruct (key_dec i k) as [<-|]; auto.
+  destruct x; try discriminate. intros [= -> ->]. exact E.
+Qed.
+Lemma largest_is v vs w : (forall x, In x (v :: vs) -> x <= w) -> In w (v :: vs) -> w = largest v vs.
+Proof.
+  intros A H. destruct (largest_fold vs v) as [B [C D]]. apply Rle_antisym.
+  - destruct H as [<-|H]; auto.
+  - apply A. destruct D as [->|D]; [now left | now right].
+Qed.
+Lemma with_winners_ok g k ks r rs : fine g -> (forall j, In j ks -> ref j <= ref k) -> ref k = largest (ref r) (map ref rs) ->
+  fine (with_winners g k ks r rs).
+Proof.
+  intros [I [N [E [V W]]]] A M. unfold with_winners. set (es := map _ _). set (w := put k _ _).
+  assert (Es : Forall (entry_ok ref) es).
+  { unfold es. clear - E M. induction E as [|[[i x] e] l He _ IH]; simpl; constructor; auto. destruct (key_dec i k) as [<-|]; auto. }
+  assert (Ww : maximal ref w).
+  { intros i a b G. unfold w in G. destruct (key_dec k i) as [<-|D]; [rewrite get_put_same in G; injection G as <- <-; auto | rewrite get_put_other in G by auto; eauto]. }
+  destruct (get k (facts g)) as [[l h]|] eqn:G; [|exact (conj I (conj N (conj Es (conj V Ww))))].
+  destruct (met (facts g) r rs l h) as [l1 h1] eqn:B. apply (met_ok ref _ k) in B; auto.
+  split; [|split; [auto | split; [auto | split; auto]]]; simpl.
+  - apply put_in_range; auto. eapply won_ok; eauto.
+  - rewrite V. simpl. destruct (at_most l1 h1) eqn:Q; auto. apply not_at_most in Q. lra.
+Qed.
+Lemma prove_ok y alts p : forall g, fine g -> prove net unit m alts p g = true ->
   forall rows, In rows alts -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
 Proof.
-  induction p as [rs | k p below IHb above IHa | tight lines next IH]; intros g O; pose proof O as [I [_ [_ V]]]; simpl; rewrite V.
+  induction p as [rs | k p below IHb above IHa | k t yes IHy no IHn | tight lines next IH]; intros g O; pose proof O as [I [_ [Es [V W]]]]; cbn [prove]; rewrite V.
   - now apply all_excluded_ok.
   - destruct (get k (facts g)) as [[l h]|] eqn:G; [|discriminate]. intros E. apply andb_prop in E as [E F]. specialize (I _ _ _ G).
     destruct (Rle_dec (ref k) (real p)) as [L|L].
     + apply (IHb (with_range g k l (smaller h p))); auto. apply with_range_ok; auto. rewrite real_smaller. split; [lra | apply Rmin_glb; lra].
     + apply (IHa (with_range g k (larger l p) h)); auto. apply with_range_ok; auto. rewrite real_larger. split; [apply Rmax_lub; lra | lra].
-  - destruct (forward _ _ _ _ _) as [g1|] eqn:F; [|discriminate]. intros E. apply (IH g1); auto.
+  - destruct (contested k (entries g)) as [[j js]|] eqn:C; [|discriminate]. intros E. apply andb_prop in E as [E F].
+    apply (contested_ok _ _ _ _ Es) in C. destruct (largest_fold (map ref js) (ref j)) as [L1 [L2 L3]]. rewrite <- C in *.
+    assert (A : forall i, In i (j :: js) -> ref i <= ref k) by (intros i [<-|H]; auto; apply L2; now apply in_map).
+    destruct (Req_EM_T (ref k) (ref t)) as [Y|Y].
+    + apply (IHy (with_winners g k (j :: js) t [])); auto. now apply with_winners_ok.
+    + assert (exists u, In u (others t (j :: js)) /\ ref u = ref k) as [u [Hu Eu]].
+      { assert (exists u, In u (j :: js) /\ ref u = ref k) as [u [Hu Eu]].
+        { destruct L3 as [L3|L3]; [exists j; split; [now left | auto]|]. apply in_map_iff in L3 as [u [Eu Hu]]. exists u. split; [now right | auto]. }
+        exists u. split; auto. apply filter_In. split; auto. destruct (key_dec u t) as [->|]; auto. }
+      assert (B : forall i, In i (others t (j :: js)) -> ref i <= ref k) by (intros i H; apply A; now apply filter_In in H).
+      destruct (others t (j :: js)) as [|r rs]; [destruct Hu|]. apply (IHn (with_winners g k (j :: js) r rs)); auto.
+      apply with_winners_ok; auto. apply largest_is.
+      * intros x H. change (ref r :: map ref rs) with (map ref (r :: rs)) in H. apply in_map_iff in H as [i [<- H]]. auto.
+      * rewrite <- Eu. change (ref r :: map ref rs) with (map ref (r :: rs)). now apply in_map.
+  - destruct (forward _ _ _ _ _ _) as [g1|] eqn:F; [|discriminate]. intros E. apply (IH g1); auto.
     apply (forward_ok net unit stored fetched ref) in F as [F _]; auto.
 Qed.
 End Reference.
@@ -245,9 +331,14 @@ Proof.
   unfold check. intros C stored fetched X. apply andb_prop in C as [O C].
   destruct (references net unit stored fetched net Empty (fun _ => 0) O) as [ref [_ Ref]].
   pose proof (ordered_unique net unit stored fetched net Empty O) as U.
-  destruct (forward _ _ _ _ _) as [g|] eqn:F; [|discriminate].
-  apply (forward_ok net unit stored fetched ref) in F as [F S]; auto; [|intros k l h G; discriminate].
+  destruct (forward _ _ _ _ _ _) as [g|] eqn:F; [|discriminate].
+  apply (forward_ok net unit stored fetched ref) in F as [F S]; auto; [|intros k l h G; discriminate | intros k l h G; discriminate].
+  assert (Top : forall part seen, incl part net -> (forall k ks, get k seen = Some ks -> forall j, In j ks -> ref j <= ref k) ->
+    forall k ks, get k (maxima part seen) = Some ks -> forall j, In j ks -> ref j <= ref k).
+  { induction part as [|[k x] part IH]; intros seen P H; simpl; auto. apply IH; [intros a Ha; apply P; now right|].
+    intros j ks G. destruct (key_dec k j) as [<-|D]; [|rewrite get_put_other in G by auto; eauto].
+    rewrite get_put_same in G. injection G as <-. apply (below_maximum net unit stored fetched ref Ref k x). apply P. now left. }
   split.
   - intros [k [s [v [m [K [Cm L]]]]]]. rewrite Forall_forall in S. specialize (S _ K v m Cm). simpl in S. lra.
-  - intros alts p rows y Hp Hr Y. rewrite forallb_forall in C. specialize (C _ Hp). eapply prove_ok; eauto.
+  - intros alts p rows y Hp Hr Y. rewrite forallb_forall in C. specialize (C _ Hp). eapply prove_ok; eauto. apply Top; [apply incl_refl | intros k ks G; discriminate].
 Qed.

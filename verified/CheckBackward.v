@@ -19,10 +19,10 @@ Fixpoint add_terms (a : number) (ps : list term) (f : state) : state :=
   | p :: ps => let v := mul a (weight p) in
     add_terms a ps match source p with None => (fst f, add (snd f) v) | Some j => (add_at j v (fst f), snd f) end
   end.
-(* hi/(hi - lo), about: any slope will do *)
+(* hi/(hi - lo), rounded up, though any slope will do *)
 Definition steep (hi lo : number) : number :=
   let d := sub hi lo in let e := Z.min (exponent hi) (exponent d) in
-  Number (Z.div (Z.shiftl (shifted hi e) 20) (shifted d e) + 1) (-20).
+  Number (- Z.div (- Z.shiftl (shifted hi e) 20) (shifted d e)) (-20).
 
 Definition relu_line (a l h : number) (given : option hint) : option (number * number) :=    (* slope, constant *)
   if negb (negative l) then Some (one, zero) else if at_most h zero then Some (zero, zero)
@@ -30,7 +30,7 @@ Definition relu_line (a l h : number) (given : option hint) : option (number * n
     let s := match given with Some (_, s :: _) => s | _ => steep h l end in
     if negative s then None else Some (s, larger (neg (mul s l)) (sub h (mul s h)))
   else
-    let s := match given with Some (s :: _, _) => s | _ => if at_most (neg l) h then one else zero end in
+    let s := match given with Some (s :: _, _) => s | _ => if at_most h (neg l) then zero else one end in
     if negb (negative s) && at_most s one then Some (s, zero) else None.
 
 Record tap := Tap { at_key : key; lower : number; upper : number }.
@@ -53,6 +53,7 @@ Fixpoint best (f : tap -> number) (t : tap) (ts : list tap) : tap :=
   match ts with [] => t | u :: us => best f (if at_most (f u) (f t) then t else u) us end.
 (* the tap with the largest upper end, with the slope that meets the others *)
 Definition default_above (t : tap) (ts : list tap) : list number :=
+  if Nat.eqb (length ts) 0 then [one] else
   let b := best upper t ts in
   let others := map (fun u => if key_dec (at_key u) (at_key b) then lower u else upper u) (t :: ts) in
   let rest := fold_left larger others (lower b) in
@@ -66,7 +67,7 @@ Definition max_line (a : number) (t : tap) (ts : list tap) (given : option hint)
     | None => None
     end
   else
-    let ss := match given with Some (ss, _) => ss | None => one_hot (at_key (best lower t ts)) one (t :: ts) end in
+    let ss := match given with Some (ss, _) => ss | None => one_hot (at_key (best (fun u => add (lower u) (upper u)) t ts)) one (t :: ts) end in
     let s := fold_right add zero ss in
     if all_nonneg ss && Nat.eqb (length ss) (S (length ts)) && at_most s one && at_most one s then Some (ss, zero) else None.
 Fixpoint add_taps (a : number) (ss : list number) (ts : list tap) (f : form) : form :=

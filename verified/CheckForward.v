@@ -6,8 +6,9 @@ Import ListNotations.
 Open Scope R_scope.
 
 (* --- the program --- *)
-(* void: a range is empty, so no execution is left *)
-Record known := Known { facts : ranges; aparts : deviations; entries : list entry; void : bool }.
+(* void: a range is empty, so no execution is left. among: a maximum is that of these cells alone, the first and others *)
+Definition remaining := trie (key * list key).
+Record known := Known { facts : ranges; aparts : deviations; entries : list entry; void : bool; among : remaining }.
 
 Definition tiny_number := power (-126).
 Fixpoint furthest (far : deviations) (ks : list key) : option number :=
@@ -43,20 +44,38 @@ Definition narrow (g : ranges) (lines : trie hint) (es : list entry) (k : key) (
   | Some a, Some b => Some (larger l (down a), smaller h (neg (down b)))
   | _, _ => None
   end.
+(* Where a maximum of some cells lies; then no cell that it reads is above it, and the only one left is not below. *)
+Definition met (f : ranges) (r : key) (rs : list key) (l h : number) : number * number :=
+  match taps f (r :: rs) with
+  | Some (t :: ts) => (larger l (lower (best lower t ts)), smaller h (upper (best upper t ts)))
+  | _ => (l, h)
+  end.
+Fixpoint lowered (h : number) (ks : list key) (f : ranges) : ranges :=
+  match ks with
+  | [] => f
+  | k :: ks => lowered h ks match get k f with None => f | Some (p, q) => put k (Some (p, smaller q h)) f end
+  end.
+Definition won (f : ranges) (l h : number) (ks : list key) (r : key) (rs : list key) : ranges :=
+  let f := lowered h ks f in
+  match rs, get r f with [], Some (p, q) => put r (Some (larger p l, q)) f | _, _ => f end.
+Definition contenders (x : cell) : list key := match x with Max j js => j :: js | _ => [] end.
 Definition visit (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (kx : key * cell) : option known :=
   let (k, x) := kx in
   match bounded unit g x with
   | None => None
   | Some (l, h, e, d) =>
       let (l, h) := match get k (facts g) with None => (l, h) | Some (p, q) => (larger l p, smaller h q) end in
-      let es := (k, x, e) :: entries g in
+      let (l, h) := match get k (among g) with None => (l, h) | Some (r, rs) => met (facts g) r rs l h end in
+      let es := (k, match get k (among g) with None => x | Some (r, rs) => Max r rs end, e) :: entries g in
       let ends := match get k tight with
         | Some always => if always || (negative l && positive h) then narrow (facts g) lines es k l h else Some (l, h)
         | None => Some (l, h)
         end in
       match ends with
       | None => None
-      | Some (l, h) => Some (Known (put k (Some (l, h)) (facts g)) (put k (Some d) (aparts g)) es (void g || negb (at_most l h)))
+      | Some (l, h) =>
+          let f := match get k (among g) with None => facts g | Some (r, rs) => won (facts g) l h (contenders x) r rs end in
+          Some (Known (put k (Some (l, h)) f) (put k (Some d) (aparts g)) es (void g || negb (at_most l h)) (among g))
       end
   end.
 Fixpoint visits (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (net : network) : option known :=
@@ -64,8 +83,8 @@ Fixpoint visits (unit : number) (tight : trie bool) (lines : trie hint) (g : kno
   | [] => Some g
   | kx :: net => match visit unit tight lines g kx with None => None | Some g => visits unit tight lines g net end
   end.
-Definition forward unit tight lines (given : ranges) (net : network) : option known :=
-  visits unit tight lines (Known given Empty [] false) net.
+Definition forward unit tight lines (given : ranges) (among : remaining) (net : network) : option known :=
+  visits unit tight lines (Known given Empty [] false among) net.
 
 (* --- what it means --- *)
 Section Meaning.
@@ -85,7 +104,8 @@ Hypothesis reference : forall k x, In (k, x) net -> ref k = reference_of k x.
 
 Definition in_range (f : ranges) := forall k l h, get k f = Some (l, h) -> real l <= ref k <= real h.
 Definition near (f : deviations) := forall k d v, get k f = Some d -> holds k v -> Rabs (v - ref k) <= real d.
-Definition ok (g : known) := in_range (facts g) /\ near (aparts g) /\ Forall (entry_ok ref) (entries g) /\ void g = false.
+Definition maximal (w : remaining) := forall k r rs, get k w = Some (r, rs) -> ref k = largest (ref r) (map ref rs).
+Definition ok (g : known) := in_range (facts g) /\ near (aparts g) /\ Forall (entry_ok ref) (entries g) /\ void g = false /\ maximal (among g).
 Definition safe (kx : key * cell) :=
   match snd kx with Sum s => forall v m, computes net (real unit) stored fetched (fst kx) s v m -> m <= real float32_max | _ => True end.
 
@@ -155,6 +175,19 @@ Proof.
   - specialize (B b (or_introl eq_refl)) as Bb. intros u [<-|[<-|H]]; try lra. apply B. now right.
 Qed.
 
+Lemma best_ends f k j js t ts : in_range f -> ref k = largest (ref j) (map ref js) -> taps f (j :: js) = Some (t :: ts) ->
+  real (lower (best lower t ts)) <= ref k <= real (upper (best upper t ts)).
+Proof.
+  intros I Rk T. destruct (largest_fold (map ref js) (ref j)) as [L1 [L2 L3]].
+  destruct (taps_ok f ref I _ _ T) as [M B]. injection M as M1 M2. rewrite <- Rk in *.
+  destruct (best_ok lower ts t) as [A1 A2]. destruct (best_ok upper ts t) as [B1 B2]. split.
+  - specialize (B _ A1) as Bl. apply Rle_trans with (ref (at_key (best lower t ts))); [lra|].
+    destruct A1 as [A1|A1]; [rewrite <- A1, M1; auto|]. apply L2. rewrite <- M2, map_map. now apply (in_map (fun t => ref (at_key t))).
+  - destruct L3 as [L3|L3].
+    + rewrite L3, <- M1. eapply Rle_trans; [apply B; now left|]. apply B2. now left.
+    + rewrite <- M2, map_map in L3. apply in_map_iff in L3 as [u [Eu Hu]]. rewrite <- Eu. eapply Rle_trans; [apply B; now right|]. apply B2. now right.
+Qed.
+
 Lemma bounded_ok g k x l h e d : In (k, x) net -> ok g -> bounded unit g x = Some (l, h, e, d) ->
   real l <= ref k <= real h /\ entry_ok ref (k, x, e) /\ (forall v, holds k v -> Rabs (v - ref k) <= real d) /\ safe (k, x).
 Proof.
@@ -197,7 +230,7 @@ Proof.
     eapply Rle_trans; [apply Rabs_triang|]. pose proof (relu_near w (ref j)). pose proof (N _ _ _ A Hw).
     pose proof (up_ge (add a tiny_number)) as Ua. unfold tiny_number in *. rewrite real_add, real_power in Ua. fold tiny in Ua. lra.
   - destruct (taps (facts g) (j :: js)) as [[|t ts]|] eqn:T; try discriminate. destruct (furthest _ _) as [a|] eqn:A; [|discriminate].
-    injection E as <- <- <- <-. destruct (largest_fold (map ref js) (ref j)) as [L1 [L2 L3]].
+    injection E as <- <- <- <-.
     assert (Near : forall v, holds k v -> Rabs (v - ref k) <= real (up (add a tiny_number))).
     { intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? ? ? ? J | ? j' js' w ws e' J Hw Hws He]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
       injection Q as <- <-. rewrite Rk. replace (largest w ws + e' - largest (ref j) (map ref js)) with ((largest w ws - largest (ref j) (map ref js)) + e') by ring.
@@ -208,13 +241,7 @@ Proof.
         induction Hws; simpl; constructor; [apply Fu'; [now left | auto] | apply IHHws; intros; apply Fu'; [now right | auto]]. }
       pose proof (up_ge (add a tiny_number)) as Ua. unfold tiny_number in *. rewrite real_add, real_power in Ua. fold tiny in Ua. lra. }
     split; [|split; [exact Rk | split; [exact Near | exact Logic.I]]].
-    destruct (taps_ok (facts g) ref I _ _ T) as [M B]. injection M as M1 M2. rewrite <- Rk in *.
-    destruct (best_ok lower ts t) as [A1 A2]. destruct (best_ok upper ts t) as [B1 B2]. split.
-    + specialize (B _ A1) as Bl. apply Rle_trans with (ref (at_key (best lower t ts))); [lra|].
-      destruct A1 as [A1|A1]; [rewrite <- A1, M1; auto|]. apply L2. rewrite <- M2, map_map. now apply (in_map (fun t => ref (at_key t))).
-    + destruct L3 as [L3|L3].
-      * rewrite L3, <- M1. eapply Rle_trans; [apply B; now left|]. apply B2. now left.
-      * rewrite <- M2, map_map in L3. apply in_map_iff in L3 as [u [Eu Hu]]. rewrite <- Eu. eapply Rle_trans; [apply B; now right|]. apply B2. now right.
+    eapply best_ends; eauto.
 Qed.
 
 Lemma total_unit k a : total (unit_form k a) ref = real a * ref k.
@@ -228,21 +255,52 @@ Proof.
   autorewrite with real in *. pose proof (down_le a). pose proof (down_le b). split; [apply Rmax_lub; lra | apply Rmin_glb; lra].
 Qed.
 
+Lemma put_in_range f k l h : in_range f -> real l <= ref k <= real h -> in_range (put k (Some (l, h)) f).
+Proof.
+  intros I R j p q G. destruct (key_dec k j) as [<-|D]; [rewrite get_put_same in G; injection G as <- <-; auto | rewrite get_put_other in G by auto; eauto].
+Qed.
+Lemma met_ok f k r rs l h p q : in_range f -> ref k = largest (ref r) (map ref rs) -> met f r rs l h = (p, q) ->
+  real l <= ref k <= real h -> real p <= ref k <= real q.
+Proof.
+  intros I M. unfold met. destruct (taps f (r :: rs)) as [[|t ts]|] eqn:T; try (intros [= <- <-]; auto; fail).
+  intros [= <- <-] H. pose proof (best_ends f k r rs t ts I M T). rewrite real_larger, real_smaller.
+  split; [apply Rmax_lub; lra | apply Rmin_glb; lra].
+Qed.
+Lemma won_ok f k l h ks r rs : in_range f -> real l <= ref k <= real h -> (forall j, In j ks -> ref j <= ref k) ->
+  ref k = largest (ref r) (map ref rs) -> in_range (won f l h ks r rs).
+Proof.
+  intros I R A M. unfold won. assert (L : in_range (lowered h ks f)).
+  { revert f I. induction ks as [|j ks IH]; intros f I; simpl; auto. apply IH; [intros; apply A; now right|].
+    destruct (get j f) as [[p q]|] eqn:G; auto. apply put_in_range; auto. specialize (I _ _ _ G). specialize (A j (or_introl eq_refl)).
+    rewrite real_smaller. split; [lra | apply Rmin_glb; lra]. }
+  destruct rs; auto. destruct (get r _) as [[p q]|] eqn:G; auto. apply put_in_range; auto. specialize (L _ _ _ G). simpl in M.
+  rewrite real_larger. split; [apply Rmax_lub; lra | lra].
+Qed.
+Lemma below_maximum k x : In (k, x) net -> forall i, In i (contenders x) -> ref i <= ref k.
+Proof.
+  intros K i. pose proof (reference k x K) as Rk. destruct x as [l h | s | j | j js]; simpl in *; try tauto.
+  rewrite Rk. destruct (largest_fold (map ref js) (ref j)) as [A [B _]]. intros [<-|H]; auto. apply B. now apply in_map.
+Qed.
+
 Lemma visit_ok tight lines g kx g' : In kx net -> ok g -> visit unit tight lines g kx = Some g' -> ok g' /\ safe kx.
 Proof.
   destruct kx as [k x]. intros K O. unfold visit. destruct (bounded unit g x) as [[[[l h] e] d]|] eqn:B; [|discriminate].
-  destruct (bounded_ok g k x l h e d K O B) as [Rg [En [Nr Sf]]]. destruct O as [I [N [F V]]].
-  destruct (match get k (facts g) with None => (l, h) | Some (p, q) => (larger l p, smaller h q) end) as [l1 h1] eqn:C.
-  assert (R1 : real l1 <= ref k <= real h1).
+  destruct (bounded_ok g k x l h e d K O B) as [Rg [En [Nr Sf]]]. destruct O as [I [N [F [V W]]]].
+  destruct (match get k (facts g) with None => (l, h) | Some (p, q) => (larger l p, smaller h q) end) as [l0 h0] eqn:C.
+  assert (R0 : real l0 <= ref k <= real h0).
   { destruct (get k (facts g)) as [[p q]|] eqn:G; injection C as <- <-; auto. specialize (I _ _ _ G). rewrite real_larger, real_smaller.
     split; [apply Rmax_lub; lra | apply Rmin_glb; lra]. }
-  set (es := (k, x, e) :: entries g). assert (Es : Forall (entry_ok ref) es) by (constructor; auto).
+  destruct (match get k (among g) with None => (l0, h0) | Some (r, rs) => met (facts g) r rs l0 h0 end) as [l1 h1] eqn:C1.
+  assert (R1 : real l1 <= ref k <= real h1).
+  { destruct (get k (among g)) as [[r rs]|] eqn:G; [eapply met_ok; eauto | injection C1 as <- <-; auto]. }
+  set (es := (k, _, e) :: entries g). assert (Es : Forall (entry_ok ref) es).
+  { constructor; auto. destruct (get k (among g)) as [[r rs]|] eqn:G; auto. exact (W _ _ _ G). }
   set (ends := match get k tight with Some _ => _ | None => _ end). destruct ends as [[l2 h2]|] eqn:D; [|discriminate]. intros [= <-].
   assert (R2 : real l2 <= ref k <= real h2).
   { unfold ends in D. destruct (get k tight) as [always|]; [|injection D as <- <-; auto].
     destruct (always || _); [|injection D as <- <-; auto]. eapply narrow_ok; eauto. }
-  split; [|auto]. split; [|split; [|split]]; simpl; auto.
-  - intros j p q G. destruct (key_dec k j) as [<-|Nk]; [rewrite get_put_same in G; injection G as <- <-; auto | rewrite get_put_other in G by auto; eauto].
+  split; [|auto]. split; [|split; [|split; [|split]]]; simpl; auto.
+  - apply put_in_range; auto. destruct (get k (among g)) as [[r rs]|] eqn:G; auto. eapply won_ok; eauto. now apply below_maximum.
   - intros j a v G. destruct (key_dec k j) as [<-|Nk]; [rewrite get_put_same in G; injection G as <-; auto | rewrite get_put_other in G by auto; eauto].
   - rewrite V. simpl. destruct (at_most l2 h2) eqn:A; auto. apply not_at_most in A. lra.
 Qed.
@@ -253,9 +311,9 @@ Proof.
   destruct (visit_ok tight lines g kx g1) as [O1 S]; auto; [apply P; now left|].
   destruct (IH (fun a H => P a (or_intror H)) g1 g' O1 E). auto.
 Qed.
-Theorem forward_ok tight lines given g : in_range given -> forward unit tight lines given net = Some g -> ok g /\ Forall safe net.
+Theorem forward_ok tight lines given among g : in_range given -> maximal among -> forward unit tight lines given among net = Some g -> ok g /\ Forall safe net.
 Proof.
-  intros I E. apply (visits_ok tight lines net (incl_refl _) _ _) in E; auto.
-  split; [auto|]. split; [|split; auto]; simpl; auto. intros k d v G. simpl in G. discriminate.
+  intros I W E. apply (visits_ok tight lines net (incl_refl _) _ _) in E; auto.
+  split; [auto|]. split; [|split; [|split]]; simpl; auto. intros k d v G. simpl in G. discriminate.
 Qed.
 End Meaning.

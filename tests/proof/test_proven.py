@@ -19,6 +19,8 @@ pytest.importorskip("flint")
 pytest.importorskip("safetensors")
 pytest.importorskip("torch")
 
+from safetensors.numpy import save
+
 import certificate_mutants
 import specgrad as sg
 import tree_mutants
@@ -95,12 +97,26 @@ def test_it_accepts_and_refuses_by_the_limit() -> None:
     assert not accepted(sealed(data, proof.packed), proof.packed, graph)
 
 
+@needed
+@pytest.mark.parametrize("kinds", ["w", "iw"])
+def test_it_has_cuts_by_winners(kinds: str) -> None:
+    """Of windows with padding, with multipliers of taps that lose; a limit that is reached is refused."""
+    found = (tree_mutants.subject(seed, kinds) for seed in range(20))
+    subject = next(s for s in found if s.arrays.get("0.tree.0.pulls", np.zeros(1)).any())
+    packed = save(subject.arrays)
+    assert accepted(sealed(subject.data, packed), packed, subject.graph)
+    middle = subject.run([Fraction(0)] * 2, Fraction)
+    subject.data["cases"][0]["alternatives"][1]["limits"] = [str(middle[0])]
+    assert not accepted(sealed(subject.data, packed), packed, subject.graph)
+
+
 # --- mutants ----------------------------------------------------------------------------------------------------------
 
 
-def compared(subjects: list[Subject], mutant: Any, seeds: range) -> Counter[tuple[str, str]]:
-    """How both checkers end; what the proven one accepts is true."""
+def compared(subjects: list[Subject], mutant: Any, seeds: range) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """How both checkers end, and why the proven one refuses what ours accepts; what it accepts is true."""
     ends: Counter[tuple[str, str]] = Counter()
+    alone, reasons = [], []  # type: list[str], list[str]
     for seed in seeds:
         rng, subject = Random(seed), subjects[seed % len(subjects)]
         text, packed = mutant(rng, subject)
@@ -108,27 +124,32 @@ def compared(subjects: list[Subject], mutant: Any, seeds: range) -> Counter[tupl
         for checker in (check, checked):
             try:
                 found = checker(text, packed, subject.graph, seconds=60.0)
-            except ReplayError:
+            except ReplayError as error:
                 said.append("refused")
+                reasons.append(str(error))
                 continue
             said.append("valid")
             assert not contradicted(found, subject.run, Random(seed)), seed
         ends[said[0], said[1]] += 1
-    return ends
+        if said == ["valid", "refused"]:
+            alone.append(reasons[-1])
+    return ends, alone
 
 
 @needed
 def test_mutants_are_refused_or_true() -> None:
-    ends = compared(certificate_mutants.subjects(), certificate_mutants.mutant, range(150))
+    ends, _ = compared(certificate_mutants.subjects(), certificate_mutants.mutant, range(150))
     assert ends["refused", "refused"] > 40
     assert ends["valid", "valid"] > 5
 
 
 @needed
 def test_mutants_of_trees_are_refused_or_true() -> None:
-    ends = compared(tree_mutants.subjects(), tree_mutants.mutant, range(100))
+    """Multipliers count as much as in ours: these mutants state all that ours grants, less 1e-9."""
+    ends, alone = compared(tree_mutants.subjects(), tree_mutants.mutant, range(100))
     assert ends["refused", "refused"] > 20
-    assert ends["valid", "valid"] > 5
+    assert ends["valid", "valid"] > 20
+    assert all("no rule for node clamp" in why for why in alone)
 
 
 @needed
@@ -137,7 +158,7 @@ def test_mutants_of_trees_are_refused_or_true() -> None:
 def test_many_mutants_are_refused_or_true(part: int) -> None:
     seeds = range(1000 * (part + 1), 1000 * (part + 2))
     for maker in (certificate_mutants, tree_mutants):
-        assert compared(maker.subjects(), maker.mutant, seeds)["valid", "valid"] > 20
+        assert compared(maker.subjects(), maker.mutant, seeds)[0]["valid", "valid"] > 20
 
 
 # --- without the program ----------------------------------------------------------------------------------------------

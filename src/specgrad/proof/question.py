@@ -19,7 +19,7 @@ from .cells import BLUR, Cell, Cells, Dyadic, dyadic
 from .certificate import SCALE, CaseProof, Proof
 from .execution import Executions
 from .numbers import ReplayError
-from .splits import LEAF, NO_TAP, TreeProof, check_tree, leaves
+from .splits import LEAF, NO_TAP, TreeProof, check_tree, leaves, taps_inside
 
 MULTIPLIER = 1 << 20
 Hints = Mapping[int, tuple[Sequence[Fraction], Sequence[Fraction]]]  # cell -> slopes below and above
@@ -72,7 +72,7 @@ class Question:
         words: list[Any] = [len(alternatives)]
         outputs = self.net.output.ravel().tolist()
         for rows, limits in alternatives:
-            scale = math.lcm(*(limit.denominator for limit in limits))
+            scale = _scale(limits)
             words.append(len(limits))
             for row, limit in zip(rows, limits, strict=True):
                 some = [(cell, int(c) * scale) for cell, c in zip(outputs, row, strict=True) if c]
@@ -120,7 +120,7 @@ class Question:
             lines = self._table(self._slopes(first))
             words = [*self._rows([(rows, limits) for rows, limits, _ in some]), 2, self._set(first.tighten), lines, 0]
             for _, _, proof in some:
-                words += [len(proof.weights), *(self._number(Fraction(w)) for w in proof.weights), lines, 0]
+                words += [len(proof.weights), *(self._number(Fraction(w)) for w in proof.weights), lines, 0, 0]
             groups.append(words)
         return groups
 
@@ -159,24 +159,26 @@ class Question:
 
     def _tree(self, tree: TreeProof, alternatives: Sequence[Alternative]) -> list[Any]:
         """Parts in preorder, as they stand in the file."""
-        if any(t != NO_TAP for t in tree.taps.tolist()):
-            raise ReplayError("the proven checker has no cuts by winners of windows")
         again = self._set(tree.tighten)
         tables: dict[tuple[int, int], int] = {}
         anew, words = set(tree.anew.tolist()), [2, again, 0]
-        given, made, at, leaf_number = leaves(self.graph, self.case.low, self.case.high, tree), 0, 0, 0
+        given, made, at, past, leaf_number = leaves(self.graph, self.case.low, self.case.high, tree), 0, 0, 0, 0
         for part, i in enumerate(tree.nodes.tolist()):
             if part in anew:
                 words += [2, again, 0]
             if i != LEAF:
-                point = Fraction(float(tree.points[made]))
-                words += [1, int(self.net._cells_of(i).ravel()[tree.cells[made]]), self._number(point)]
+                cell, tap = int(tree.cells[made]), int(tree.taps[made]) if len(tree.taps) else NO_TAP
+                if tap == NO_TAP:
+                    words += [1, self._at(i, cell), self._number(Fraction(float(tree.points[made])))]
+                else:
+                    words += [3, self._at(i, cell), self._tap(i, cell, taps_inside(self.graph.nodes[i], cell)[tap])]
                 made += 1
                 continue
             leaf = next(given)
             words += [2, again, 0, 0] if tree.narrow and tree.tighten else [0]
-            sides, first = leaf.sides(self.graph), 0
-            for k, (rows, _) in enumerate(alternatives):
+            sides, losers, first = leaf.sides(self.graph), leaf.losers(self.graph), 0
+            for k, (rows, limits) in enumerate(alternatives):
+                unit = Fraction(_scale(limits), MULTIPLIER)  # of multipliers: rows are scaled
                 weights = tree.weights[leaf_number, first : first + len(rows)].tolist()
                 first += len(rows)
                 words += [len(weights), *(self._number(Fraction(w)) for w in weights)]
@@ -188,12 +190,25 @@ class Question:
                 pulls = [(cut, b if side else -b) for (cut, side), b in zip(sides, some, strict=True) if b]
                 words.append(len(pulls))
                 for cut, b in pulls:
-                    words += [
-                        int(self.net._cells_of(cut.node).ravel()[cut.cell]),
-                        self._number(Fraction(b, MULTIPLIER)),
-                    ]
+                    words += [self._at(cut.node, cut.cell), self._number(b * unit)]
+                lost = [
+                    (*o, b) for o, b in zip(losers, tree.pulls[past : past + len(losers)].tolist(), strict=True) if b
+                ]
+                past += len(losers)
+                words.append(len(lost))
+                for cut, t, b in lost:
+                    pair = self._at(cut.node, cut.cell), self._tap(cut.node, cut.cell, t)
+                    words += [*pair, self._number(b * unit)]
             leaf_number += 1
         return words
+
+    def _at(self, i: int, cell: int) -> int:
+        return int(self.net._cells_of(i).ravel()[cell])
+
+    def _tap(self, i: int, cell: int, t: int) -> int:
+        """The cell that a window reads at a tap, by its place in the window's relation."""
+        inside = sorted(taps_inside(self.graph.nodes[i], cell).values())
+        return self.net.cells[self._at(i, cell) - 1].sources[inside.index(t)]
 
     def _lower(self, tree: TreeProof, changed: int, alternative: int) -> int:
         hints: dict[int, tuple[Sequence[Fraction], Sequence[Fraction]]] = {}
@@ -201,6 +216,10 @@ class Question:
             cells, lower = self.net.numbers[i].ravel().tolist(), slopes[changed, alternative].ravel().tolist()
             hints |= {cell: ((Fraction(s, SCALE),), ()) for cell, s in zip(cells, lower, strict=True)}
         return self._table(hints)
+
+
+def _scale(limits: Sequence[Fraction]) -> int:
+    return math.lcm(*(limit.denominator for limit in limits))
 
 
 def _flat(lists: Iterable[Sequence[Any]]) -> list[Any]:

@@ -14,8 +14,9 @@
    tightened       count of sets, then of each: count, then cell always
    groups          count, then of each: alternatives: count, then rows: count, then count, cell coefficient ..., limit
                    and a plan:
-                     0, per alternative: count, weights..., table, count, cell multiplier ...
+                     0, per alternative: count, weights..., table, count, cell multiplier ..., count, maximum cell multiplier ...
                      1 cell point, plan below, plan above
+                     3 maximum cell, plan where they are equal, plan where not
                      2 set table, plan *)
 open Extracted
 
@@ -64,16 +65,18 @@ let question unit =
     let k = cell () in let below = several number in let above = several number in (k, (below, above))))) in
   let sets = counted (fun () -> table (counted (fun () -> let k = cell () in let always = flag () in (k, always)))) in
   let pair () = let k = cell () in let c = number () in (k, c) in
+  let lead () = let k = cell () in let j = cell () in let b = number () in ((k, j), b) in
   let row () = let coefs = several pair in let limit = number () in { coefs; limit } in
   let group () =
     let alternatives = several (fun () -> several row) in
     let reason _ =
-      let weights = several number in let slopes = tables.(int ()) in let pulls = several pair in
-      { weights; slopes; pulls } in
+      let weights = several number in let slopes = tables.(int ()) in let pulls = several pair in let leads = several lead in
+      { weights; slopes; pulls; leads } in
     let rec plan () = match int () with
       | 0 -> Leaf (List.map reason alternatives)
       | 1 -> let k = cell () in let p = number () in let below = plan () in let above = plan () in Cut (k, p, below, above)
       | 2 -> let set = sets.(int ()) in let lines = tables.(int ()) in Anew (set, lines, plan ())
+      | 3 -> let k = cell () in let t = cell () in let yes = plan () in let no = plan () in Win (k, t, yes, no)
       | n -> failwith (Printf.sprintf "no kind %d of plans" n) in
     let p = plan () in
     (alternatives, p) in
