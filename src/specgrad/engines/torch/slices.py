@@ -18,6 +18,7 @@ from ...window.axis import Strided
 from .doubling import first_maximum, has_negative_zero
 
 CHUNK_BYTES = 1 << 21
+MOST_TAPS = 64  # of an axis: planning walks them, and beyond a few the native kernel is faster
 # Nanoseconds of a call, and per tap and cell that a pass leaves: where rows are joined and where neighbours are; and
 # how much longer the way back takes. On the safe side: the native operator is never slower than itself.
 SET_UP, ROW, COLUMN, BACK = 300e3, 0.6, 1.7, 1.6
@@ -103,8 +104,9 @@ class Line:
 
 
 def fits(window: Window) -> bool:
-    """Every axis is strided, and all windows read one of its taps inside the input."""
-    return all(isinstance(a, Strided) and passes.whole_tap(a) is not None for a in window.axes)
+    """Every axis is strided with few taps (a slice each), and all windows read one of them inside the input."""
+    few = all(isinstance(a, Strided) and a.kernel <= MOST_TAPS for a in window.axes)
+    return few and all(passes.whole_tap(a) is not None for a in window.axes if isinstance(a, Strided))
 
 
 class Slices:
