@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,30 @@ def _since(start: float) -> float:
     return round(time.process_time() - start, 2)
 
 
+def alone(script: str, record: Path, instance: Instance, seconds: float, ended: str) -> dict[str, Any]:
+    """The row of an instance that a script measures in a process of its own (`--one`), as it was recorded.
+
+    ended   the field that says how a process died
+    """
+    command = [sys.executable, script, "--one", json.dumps(instance.key), "--seconds", str(seconds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    row = dict(zip(("family", "network", "property"), instance.key, strict=True)) | {"limit": seconds}
+    row |= json.loads(done.stdout) if done.returncode == 0 else {ended: f"ended by {done.returncode}"}
+    row["pace"] = round(slower(), 1)
+    with record.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    return row
+
+
+def print_one(key: str, seconds: float, measured: Callable[[Instance, float], dict[str, Any]]) -> None:
+    """What `alone` reads."""
+    import torch
+
+    torch.set_num_threads(1)
+    chosen = tuple(json.loads(key))
+    print(json.dumps(measured(next(i for i in instances([chosen[0]]) if i.key == chosen), seconds)))
+
+
 def run(families: list[str], seconds: float, again: bool) -> None:
     """Whatever is not recorded with at least as much time, or has no certificate yet, if asked for again."""
     known = recorded(RECORD)
@@ -71,13 +96,7 @@ def run(families: list[str], seconds: float, again: bool) -> None:
         row = known.get(instance.key)
         if row is not None and not again and row["limit"] >= seconds:
             continue
-        command = [sys.executable, __file__, "--one", json.dumps(instance.key), "--seconds", str(seconds)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        row = dict(zip(("family", "network", "property"), instance.key, strict=True)) | {"limit": seconds}
-        row |= json.loads(done.stdout) if done.returncode == 0 else {"verdict": f"ended by {done.returncode}"}
-        row["pace"] = round(slower(), 1)
-        with RECORD.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        row = alone(__file__, RECORD, instance, seconds, "verdict")
         short = {name: value for name, value in row.items() if name not in ("family", "network", "property", "limit")}
         print(f"{k + 1}/{len(chosen)} {row['family']} {row['network']} {row['property']} {short}", flush=True)
 
@@ -127,11 +146,7 @@ def main() -> int:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        import torch
-
-        torch.set_num_threads(1)
-        key = tuple(json.loads(given.one))
-        print(json.dumps(measured(next(i for i in instances([key[0]]) if i.key == key), given.seconds)))
+        print_one(given.one, given.seconds, measured)
         return 0
     if not given.table:
         run(given.families, given.seconds, given.again)

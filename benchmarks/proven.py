@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,10 +20,9 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
-from certificates import FAMILIES  # noqa: E402 - the line above says where
+from certificates import FAMILIES, alone, print_one  # noqa: E402 - the line above says where
 from certificates import RECORD as CERTIFICATES  # noqa: E402
 from families import Instance, instances, recorded  # noqa: E402
-from pace import slower  # noqa: E402
 
 RECORD, TABLE = HERE / "proven.jsonl", HERE / "proven.txt"
 
@@ -70,14 +68,7 @@ def run(families: list[str], seconds: float) -> None:
     for instance in instances(families):
         if instance.files is None or instance.key in known or "check" not in holds.get(instance.key, {}):
             continue
-        command = [sys.executable, __file__, "--one", json.dumps(instance.key), "--seconds", str(seconds)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        row = dict(zip(("family", "network", "property"), instance.key, strict=True)) | {"limit": seconds}
-        row |= json.loads(done.stdout) if done.returncode == 0 else {"none": f"ended by {done.returncode}"}
-        row["pace"] = round(slower(), 1)
-        with RECORD.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row), flush=True)
+        print(json.dumps(alone(__file__, RECORD, instance, seconds, "none")), flush=True)
 
 
 def table() -> str:
@@ -109,11 +100,7 @@ def main() -> int:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        import torch
-
-        torch.set_num_threads(1)
-        key = tuple(json.loads(given.one))
-        print(json.dumps(measured(next(i for i in instances([key[0]]) if i.key == key), given.seconds)))
+        print_one(given.one, given.seconds, measured)
         return 0
     if not given.table:
         run(given.families, given.seconds)

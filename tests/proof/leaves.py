@@ -229,3 +229,9 @@ def least(given: Case, leaf: int, runs: int, seed: int = 0) -> tuple[Fraction, l
         found += [sum(int(r) * Fraction(v) for r, v in zip(given.row, y, strict=True)) for y in run.values[output]]
         all_runs.append(run)
     return min(found), all_runs
+
+
+def below(seed: int, runs: int, of: Callable[[int], sg.Graph]) -> list[int]:
+    """Leaves on which some execution lies below the bound."""
+    given = case(seed, width=(0.0, 0.4, 2.0)[seed % 3], hints=bool(seed % 2), of=of)
+    return [n for n, b in enumerate(given.bounds()) if least(given, n, runs)[0] < b]

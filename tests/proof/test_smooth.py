@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 
 from claims import hunt_replay  # noqa: E402
 from executor import Setting  # noqa: E402
-from leaves import case, least, smoothed  # noqa: E402
+from leaves import below, case, smoothed  # noqa: E402
 from networks import Network, network  # noqa: E402
 from specgrad.bounds import certify, prove  # noqa: E402
 from specgrad.proof import smooth  # noqa: E402
@@ -161,22 +161,16 @@ def test_what_is_refused() -> None:
 # --- executions -------------------------------------------------------------------------------------------------------
 
 
-def below(seed: int, runs: int) -> list[int]:
-    """Leaves on which some execution lies below the bound."""
-    given = case(seed, width=(0.0, 0.4, 2.0)[seed % 3], hints=bool(seed % 2), of=smoothed)
-    return [n for n, b in enumerate(given.bounds()) if least(given, n, runs)[0] < b]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_no_execution_lies_below_the_bound_of_a_leaf(seed: int) -> None:
-    assert below(seed, 3) == []
+    assert below(seed, 3, smoothed) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 1000, 100))
 def test_long_hunt(start: int) -> None:
     for seed in range(2000 + start, 2100 + start):
-        assert below(seed, 6) == [], seed
+        assert below(seed, 6, smoothed) == [], seed
 
 
 def test_leaves_are_as_good_as_the_whole_box_over_rationals() -> None:
@@ -249,7 +243,7 @@ def test_wrong_planes_are_caught(monkeypatch: pytest.MonkeyPatch, plant: Any) ->
 @pytest.mark.parametrize("plant", [more_entropy, chords_of_each_tap], ids=lambda f: f.__name__)
 def test_wrong_planes_show_on_leaves(monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
     plant(monkeypatch)
-    assert any(below(seed, 6) for seed in range(40))
+    assert any(below(seed, 6, smoothed) for seed in range(40))
 
 
 def no_error(*given: Any) -> Any:

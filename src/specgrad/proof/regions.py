@@ -98,10 +98,12 @@ def read_apart(graph: Graph) -> set[int]:
     for p in graph.output_positions:
         reads.setdefault(p, []).append(None)
     apart: set[int] = set()
-    for i in sorted(linear, reverse=True):
-        users = [j for j, node in enumerate(graph.nodes) if i in node.operands()]
-        if _meet(reads[i]) or all(j in apart or _repeats(graph.nodes[j]) for j in users):
+    not_carried: set[int] = set()  # by some reader
+    for i in reversed(range(len(graph.nodes))):
+        if i in linear and (_meet(reads[i]) or i not in not_carried):
             apart.add(i)
+        if i not in apart and not _repeats(graph.nodes[i]):
+            not_carried.update(graph.nodes[i].operands())
     return apart
 
 

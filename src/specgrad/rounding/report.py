@@ -201,11 +201,14 @@ def read_apart(graph: Graph, run: Context) -> frozenset[int]:
             linear |= set(node.operands())
     for p in graph.output_positions:
         reads[p] += 1
-    apart: set[int] = set()
-    for i in sorted(linear - run.stored_nodes, reverse=True):
-        users = [j for j, node in enumerate(graph.nodes) if i in node.operands()]
-        if np.max(reads[i], initial=0) > 1 or all(j in apart or most_readers(graph, j) > 1 for j in users):
+    apart, candidates = set[int](), linear - run.stored_nodes
+    not_carried: set[int] = set()  # by some reader
+    for i in reversed(range(len(graph.nodes))):
+        if i in candidates and (np.max(reads[i], initial=0) > 1 or i not in not_carried):
             apart.add(i)
+        operands = linear & set(graph.nodes[i].operands())
+        if operands and i not in apart and most_readers(graph, i) <= 1:
+            not_carried |= operands
     return frozenset(apart)
 
 
