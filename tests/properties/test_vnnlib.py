@@ -12,6 +12,7 @@ import pytest
 
 from competition import SHARED, needs_shared
 from formulas import cases_of, formula, true, written
+from specgrad import ParameterError
 from specgrad.properties.property import Case, PropertyError, robustness
 from specgrad.properties.vnnlib import read, read_text
 
@@ -101,11 +102,23 @@ def test_robustness() -> None:
         ([np.inf], 0.1),
         ([0.0], np.nan),
         ([0.0], np.inf),
-        ([0.0], -1),
-        ([0.0], -(Fraction(10) ** 400)),
     ):
-        with pytest.raises(PropertyError, match="x must be finite and eps finite and not negative"):
+        with pytest.raises(ParameterError, match="must be one finite number"):
             robustness(x, 0, eps, 3)
+    for below in (-1, -(Fraction(10) ** 400)):
+        with pytest.raises(PropertyError, match="eps must not be negative"):
+            robustness([0.0], 0, below, 3)
+    for limit in (np.zeros(2), [0, 0], np.nan, np.inf, "a"):
+        with pytest.raises(ParameterError, match="low must be one finite number"):
+            robustness([0.0], 0, 0.1, 3, low=limit)
+
+
+def test_numbers_of_a_question_are_taken_exactly() -> None:
+    """A third is no float; a limit may be any one number, and an infinite one is none."""
+    third, tenth = Fraction(1, 3), Fraction(1, 10)
+    case = robustness([third], 0, "0.1", 2, low=-np.inf, high=np.float32(0.5)).cases[0]
+    assert (case.low, case.high) == ((third - tenth,), (third + tenth,))
+    assert robustness([third], 0, 1, 2, high=np.float32(0.5)).cases[0].high == (Fraction(1, 2),)
 
 
 def test_an_input_is_in_the_box_or_not() -> None:

@@ -31,6 +31,7 @@ from ..errors import SpecgradError, quoted
 from ..scalar import Array
 from .ball import NORMS, Ball, size_above
 from .interface import Interface
+from .number import exactly, limit
 
 LARGEST_FLOAT32 = ((1 << 24) - 1) << 104
 MOST_ENTRIES = 1 << 25  # of the rows of all alternatives: inequalities x outputs, 8 bytes each
@@ -211,22 +212,19 @@ def robustness(
     >>> len(robust.cases[0].alternatives)
     2
     """
-    if (
-        not np.isfinite(np.asarray(x, dtype=float)).all()
-        or not (isinstance(eps, Fraction) or math.isfinite(eps))
-        or eps < 0
-    ):
-        raise PropertyError(f"x must be finite and eps finite and not negative; got eps={eps}")
-    cells = [Fraction(float(v)) for v in np.ravel(np.asarray(x))]
-    radius = Fraction(eps)
+    radius = exactly("robustness", "eps", eps)
+    least, most = limit("robustness", "low", low, -1), limit("robustness", "high", high, 1)
+    if radius < 0:
+        raise PropertyError(f"eps must not be negative; got {eps}")
+    cells = [exactly("robustness", "a cell of x", v) for v in np.ravel(np.asarray(x))]
     if type(label) is not int or not 0 <= label < outputs:
         raise PropertyError(f"label must be one of 0..{outputs - 1}; got {label}")
     if outputs == 1:
         raise PropertyError("the only output is always the largest, so there is nothing to prove")
     if norm not in NORMS:
         raise PropertyError(f"norm must be one of {', '.join(NORMS)}; got {norm!r}")
-    lowest = [c - radius if low is None else max(c - radius, Fraction(low)) for c in cells]
-    highest = [c + radius if high is None else min(c + radius, Fraction(high)) for c in cells]
+    lowest = [c - radius if least is None else max(c - radius, least) for c in cells]
+    highest = [c + radius if most is None else min(c + radius, most) for c in cells]
     if any(a > b for a, b in zip(lowest, highest, strict=True)):
         raise PropertyError("x lies outside low..high by more than eps")
     refuse_wide(outputs - 1, outputs)

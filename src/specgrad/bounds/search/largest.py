@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import ParameterError, SpecgradError
 from ...properties.ball import size_above
+from ...properties.number import exactly, limit
 from .attack import Counterexample
 from .certify import Verdict, certify
 
@@ -137,11 +138,13 @@ def largest_eps(
     >>> 0.99 < answer.proven < 1 <= answer.broken < 1.01
     True
     """
-    if not Fraction(first) > 0:
+    begin = exactly("largest_eps", "first", first)
+    if begin <= 0:
         raise ParameterError("largest_eps", f"first must be larger than 0; got {first}", rule="P5")
     search = _Search(model, x, label, time.monotonic() + seconds, certificates, progress)
-    search.options = {"low": low, "high": high, "norm": norm, "arithmetic": arithmetic, "shape": shape}
-    search.run(_few_digits(Fraction(first)) or FIRST)
+    least, most = limit("largest_eps", "low", low, -1), limit("largest_eps", "high", high, 1)
+    search.options = {"low": least, "high": most, "norm": norm, "arithmetic": arithmetic, "shape": shape}
+    search.run(_few_digits(begin) or FIRST)
     return search.answer()
 
 
@@ -268,7 +271,7 @@ class _Search:
             return False
         arrays = self.x.values() if isinstance(self.x, Mapping) else _each(self.x)
         cells = [Fraction(v) for a in arrays for v in np.ravel(a).tolist()]
-        farthest = [max(c - Fraction(low), Fraction(high) - c) for c in cells]
+        farthest = [max(c - low, high - c) for c in cells]
         return size_above(farthest, self.options["norm"]) <= eps
 
     def _cells(self, point: Counterexample) -> Iterator[tuple[Fraction, Fraction]]:

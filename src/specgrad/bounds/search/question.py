@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -50,6 +51,9 @@ def question_of(
 ) -> Question:
     """The question that arguments of `certify` ask."""
     around = isinstance(statement, tuple)
+    if not isinstance(statement, tuple | Property | str | os.PathLike):
+        text = f"a statement is a Property, a file, or (x, label, eps); got {type(statement).__name__}"
+        raise ParameterError("certify", text, rule="P5")
     stated: Any = statement if around or isinstance(statement, Property) else read(statement)
     if not around and (low is not None or high is not None):
         raise ParameterError("certify", "low and high go with (x, label, eps); a property has its own bounds")
@@ -69,6 +73,8 @@ def question_of(
 
 
 def _around(network: Network, stated: Around, limits: dict[str, Any]) -> Property:
+    if len(stated) != 3:
+        raise ParameterError("certify", f"a tuple is (x, label, eps); got {len(stated)} entries", rule="P5")
     x, label, eps = stated
     cells = cells_of(x, network.graph)
     if is_plain(network.graph) and (positions := another_position(cells, label, eps, network.graph, **limits)):

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...errors import ParameterError, UnsupportedError, need
+from ...properties.number import exactly
 from ...rounding import Arithmetic
 from ...scalar import Array
 from ..record_file import RecordFile, digest_of
@@ -153,7 +154,7 @@ def preserve(
     """
     need("torch", "preserve needs")
     asked, used = replace(parse(decision), axis=axis), arithmetic or Arithmetic()
-    width = None if eps is None else Fraction(eps)
+    width = None if eps is None else exactly("preserve", "eps", eps)
     if width is not None and (width < 0 or used.dtype != "float32"):
         text = f"eps must not be negative, and goes with float32; got eps={eps}, dtype={used.dtype!r}"
         raise ParameterError("preserve", text, rule="P5")
