@@ -7,7 +7,7 @@ of planes stays in the cache, and so does the scratch: fresh pages cost more tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -66,17 +66,21 @@ class Line:
         self.axis = -1 - behind
         self.pairs = behind == 0 and len(self.cells) == 2 and self.cells[0][1] == self.cells[1][1]
 
-    def reduced(self, x: Tensor, out: Tensor, join: Join) -> Tensor:
-        """The taps joined two by two, the earlier as the first argument."""
-        so_far = x[self.taps[self.first].ins]
+    def views(self, x: Tensor) -> list[Tensor]:
+        """What the taps read, in the order in which they are joined."""
+        return [x[self.taps[t].ins] for t in (self.first, *self.rest)]
+
+    def joined(self, views: Sequence[Tensor], out: Tensor, join: Join) -> Tensor:
+        """The taps two by two, the earlier as the first argument."""
+        so_far = views[0]
         if not self.rest:
             return out.copy_(so_far)
-        for t in self.rest:
+        for t, part in zip(self.rest, views[1:], strict=True):
             tap = self.taps[t]
             if not tap.whole and so_far is not out:
                 so_far = out.copy_(so_far)
-            pair = (so_far[tap.outs], x[tap.ins])
-            join(*(pair if t > self.first else pair[::-1]), out=out[tap.outs])
+            before, to = (so_far, out) if tap.whole else (so_far[tap.outs], out[tap.outs])
+            join(*((before, part) if t > self.first else (part, before)), out=to)
             so_far = out
         return out
 
@@ -126,55 +130,60 @@ class Slices:
         cells = (math.prod(shape) * len(line.taps) * (ROW, COLUMN)[line.axis == -1] for line, shape in passes)
         return SET_UP + planes * sum(cells) * (BACK if back else 1)
 
-    def _chunks(self, planes: int, x: Tensor) -> Iterator[tuple[int, int]]:
-        count = max(1, CHUNK_BYTES // (math.prod(self.window.size) * x.element_size()))
-        return ((start, min(start + count, planes)) for start in range(0, planes, count))
+    def _chunk(self, x: Tensor) -> int:
+        return max(1, CHUNK_BYTES // (math.prod(self.window.size) * x.element_size()))
 
     def _output(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = x.new_empty((*x.shape[: x.ndim - self.rank], *self.window.out))
         return x.contiguous().view(-1, *self.window.size), y.view(-1, *self.window.out), y
 
-    def _passes(self, x: Tensor, out: Tensor, rows_first: bool, join: Join, scratch: Scratch) -> None:
-        lines = self.lines if rows_first else self.lines[::-1]
-        shapes = self.rows_first if rows_first else self.last_first
-        for line, shape in zip(lines[:-1], shapes, strict=False):
-            x = line.reduced(x, scratch((line.axis, "to"), (x.shape[0], *shape), x.dtype), join)
-        lines[-1].reduced(x, out, join)
+    def _chunks(self, planes: Tensor, out: Tensor, join: Join) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows joined first, chunk by chunk. A view costs what joining a few thousand cells does: few are made."""
+        count, first, last = self._chunk(planes), self.lines[0], self.lines[-1]
+        scratch: dict[int, list[tuple[Tensor, list[Tensor]]]] = {}  # by planes: what a pass writes, the next one reads
+        reads = zip(*(view.split(count) for view in first.views(planes)), strict=True)
+        for part, to, views in zip(planes.split(count), out.split(count), reads, strict=True):
+            if len(part) not in scratch:
+                empty = [part.new_empty((len(part), *shape)) for shape in self.rows_first[:-1]]
+                scratch[len(part)] = [(e, line.views(e)) for e, line in zip(empty, self.lines[1:], strict=True)]
+            for line, (between, following) in zip(self.lines, scratch[len(part)], strict=False):
+                line.joined(views, between, join)
+                views = following
+            last.joined(views, to, join)
+            yield part, to
 
     def maximum(self, x: Tensor) -> Tensor:
         """NaN propagates; of +0 and -0, either of which torch.maximum returns, the first in its window is."""
         (planes, out, y), scratch = self._output(x), Scratch()
-        for start, stop in self._chunks(len(planes), x):
-            part, to = planes[start:stop], out[start:stop]
-            self._passes(part, to, True, torch.maximum, scratch)
-            if not _lowest(to, scratch) > 0 and has_negative_zero(part):
-                self._passes(part, to, False, first_maximum, scratch)
+        for part, to in self._chunks(planes, out, torch.maximum):
+            if int(torch.count_nonzero(to)) < to.numel() and has_negative_zero(part):
+                self._last_first(part, to, scratch)
         return y
+
+    def _last_first(self, x: Tensor, out: Tensor, scratch: Scratch) -> None:
+        for line, shape in zip(self.lines[:0:-1], self.last_first, strict=False):
+            to = scratch(line.axis, (len(x), *shape), x.dtype)
+            x = line.joined(line.views(x), to, first_maximum)
+        self.lines[0].joined(self.lines[0].views(x), out, first_maximum)
 
     def total(self, x: Tensor, divisor: float | None = None) -> Tensor:
         """The sum over every window, divided."""
-        (planes, out, y), scratch = self._output(x), Scratch()
-        for start, stop in self._chunks(len(planes), x):
-            self._passes(planes[start:stop], out[start:stop], True, torch.add, scratch)
+        planes, out, y = self._output(x)
+        for _, to in self._chunks(planes, out, torch.add):
             if divisor is not None:
-                out[start:stop].div_(divisor)  # while it is in the cache
+                to.div_(divisor)  # while it is in the cache
         return y
 
     def evenly(self, g: Tensor, divisor: float | None = None) -> Tensor:
         """g, divided, added to every cell of its window: the adjoint of `total`."""
         gx = g.new_empty((*g.shape[: g.ndim - self.rank], *self.window.size))
         planes, out, scratch = g.contiguous().view(-1, *self.window.out), gx.view(-1, *self.window.size), Scratch()
-        for start, stop in self._chunks(len(planes), gx):
-            part = planes[start:stop]
+        count = self._chunk(gx)
+        for part, whole in zip(planes.split(count), out.split(count), strict=True):
             if divisor is not None:
                 part = torch.div(part, divisor, out=scratch("part", part.shape, g.dtype))
             for i, line in enumerate(self.lines):
-                shape = (stop - start, *self.window.size[: i + 1], *self.window.out[i + 1 :])
-                to = out[start:stop] if i == self.rank - 1 else scratch((line.axis, "to"), shape, g.dtype)
+                shape = (len(whole), *self.window.size[: i + 1], *self.window.out[i + 1 :])
+                to = whole if i == self.rank - 1 else scratch(line.axis, shape, g.dtype)
                 part = line.spread(part, to, scratch)
         return gx
-
-
-def _lowest(y: Tensor, scratch: Scratch) -> float:
-    """The lowest abs(y), or NaN: only a maximum that is 0 may have the wrong sign."""
-    return float(torch.abs(y, out=scratch("low", y.shape, y.dtype)).amin())
