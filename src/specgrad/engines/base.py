@@ -23,7 +23,12 @@ MOST_PLANS = 8192  # then start anew: a long run over many shapes must not grow 
 
 
 def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argument") -> NoReturn:
-    """[P6] Machine integers wrap and truncate; NumPy's are exact numbers to us, and an engine has none."""
+    """[P6] Machine integers wrap and truncate; NumPy's are exact numbers to us, and an engine has none.
+
+    Complex numbers have no order, and no rule of ours means them.
+    """
+    if "complex" in str(dtype):
+        raise ScalarError(operator, f"cannot compute with dtype {dtype}; give floats or exact numbers")
     text = f"{what} has dtype {dtype}, which wraps and truncates on {engine}; pass floats, or NumPy integers, which"
     raise ScalarError(operator, f"{text} are exact", rule="P6")
 
@@ -34,7 +39,7 @@ def number(value: Any) -> Any:
 
 
 class Engine:
-    """One engine: its name, its tensor type, its table, and the types of its integers (bool among them).
+    """One engine: its name, its tensor type, its table, and the types that are no numbers: integers, bool, complex.
 
     positions(i, x)    an index that is a NumPy array (which cells a padding reads), where x is
     """

@@ -18,7 +18,7 @@ from ...window import Shape, Window
 from ..base import Plan, number, refuse_integers
 from . import pool as jax_pool
 from .mesh import adjoint, aligned, struct_like
-from .table import ENGINE, INTEGERS
+from .table import ENGINE, NOT_NUMBERS
 
 Array = jax.Array
 
@@ -146,7 +146,7 @@ class CompiledOpen:
 def checked(node: Node, value: Any) -> Any:
     """[P6] Numbers must be floats here; a bare Python number takes the type of what it meets."""
     dtype = getattr(value, "dtype", None)
-    if node.kind == "real" and dtype in INTEGERS and not getattr(value, "weak_type", False):
+    if node.kind == "real" and dtype in NOT_NUMBERS and not getattr(value, "weak_type", False):
         refuse_integers("graph", "jax", dtype, f"input {node.name}")
     return value
 

@@ -199,6 +199,7 @@ def _cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
 def _last_writer(i: Array, *, rank: int, cells: int) -> Array:
     """The largest position that names a cell is its last writer."""
     where = _planes(i, rank)
+    _positions("last_writer", where, cells, True)
     position = lax.broadcasted_iota(where.dtype, where.shape, 1)
     target = _dropped(where, cells)
     last = jnp.full((where.shape[0], cells + 1), -1, where.dtype).at[_rows(where), target].max(position)
@@ -309,5 +310,6 @@ class JaxEngine(Engine):
 
 
 INTEGERS = frozenset(np.dtype(t) for t in ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64))))
-ENGINE = JaxEngine("jax", jax.Array, TABLE, INTEGERS, lambda i, x: jnp.asarray(i))
+NOT_NUMBERS = INTEGERS | {np.dtype("complex64"), np.dtype("complex128")}
+ENGINE = JaxEngine("jax", jax.Array, TABLE, NOT_NUMBERS, lambda i, x: jnp.asarray(i))
 run = ENGINE.run

@@ -11,14 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...ops import activation, compose
+from ...errors import ShapeError
+from ...ops import activation, compose, contract
 from ..base import Plan
-from .conv import linear
 from .doubling import dual_level_open
-from .rules import INTEGERS, eager
+from .max_pool import is_channels_last
+from .relabel import LAYOUT
+from .rules import NOT_NUMBERS, eager
 
 SHORT = (torch.bfloat16, torch.float16)
-NO_LABEL = -(2**62)  # F.cross_entropy passes over one label; -100 and every other that is outside is an error
+NO_LABEL = -(2**62)  # F.cross_entropy passes over one label, always; every other that is outside is its error
+NOTHING_LOST = 4.0  # abs(mean) / deviation up to which E[x*x] - E[x]**2 keeps its digits
 
 
 def _formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -27,6 +30,7 @@ def _formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
 
 
 _batch_norm, _cross_entropy = _formula(compose.batch_norm), _formula(compose.cross_entropy)
+_linear, _softmax, _log_softmax = (_formula(f) for f in (contract.linear, compose.softmax, compose.log_softmax))
 _mse_loss, _gelu, _upsample = _formula(compose.mse_loss), _formula(activation.gelu), _formula(compose.upsample_nearest)
 
 
@@ -52,18 +56,27 @@ def batch_norm(
 
 def cross_entropy(x: Any, labels: Any, *, reduction: Any = "mean") -> Tensor:
     """F.cross_entropy; under autocast in float32, as PyTorch does for its own."""
-    if isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type) and x.dtype in SHORT:
+    if isinstance(x, Tensor) and x.dtype in SHORT and torch.is_autocast_enabled(x.device.type):
         with torch.autocast(x.device.type, enabled=False):
             return cross_entropy(x.float(), labels, reduction=reduction)
     if _alike(x) and isinstance(labels, Tensor) and labels.dtype == torch.int64 and x.ndim and x.numel():
         axis = min(x.ndim - 1, 1)
         if labels.shape == (*x.shape[:axis], *x.shape[axis + 1 :]) and reduction in ("mean", "sum", "none"):
+            _refuse_ignored(labels)
             return F.cross_entropy(x, labels, reduction=reduction, ignore_index=NO_LABEL)
     return _cross_entropy(x, labels, reduction=reduction)
 
 
+def _refuse_ignored(labels: Tensor) -> None:
+    if labels.device.type != "cpu":
+        torch._assert_async((labels != NO_LABEL).all())  # no wait for the device
+    elif int(labels.min()) == NO_LABEL:
+        raise ShapeError("cross_entropy", f"label {NO_LABEL} is no class")
+
+
 def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Tensor:
-    if _alike(x, target) and target is not None and x.shape == target.shape and reduction in ("mean", "sum", "none"):
+    fits = _alike(x, target) and target is not None and x.shape == target.shape and x.numel()
+    if fits and reduction in ("mean", "sum", "none"):
         return F.mse_loss(x, target, reduction=reduction)
     return _mse_loss(x, target, reduction=reduction)
 
@@ -83,11 +96,47 @@ def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = 
     return _upsample(x, factor, rank=rank)
 
 
+def linear(w: Any, b: Any, x: Any) -> Tensor:
+    """F.linear, which takes vectors for w and whatever broadcasts for b."""
+    fits = isinstance(x, Tensor) and x.is_floating_point() and x.ndim and isinstance(w, Tensor) and w.ndim == 2
+    if fits and (b is None or b.shape == w.shape[:1]):
+        return F.linear(x, w, b)
+    return _linear(w, b, x)
+
+
+def softmax(x: Any, axis: int = -1) -> Tensor:
+    return F.softmax(x, axis) if _has_cells(x, axis) else _softmax(x, axis)
+
+
+def log_softmax(x: Any, axis: int = -1) -> Tensor:
+    return F.log_softmax(x, axis) if _has_cells(x, axis) else _log_softmax(x, axis)
+
+
+def _has_cells(x: Any, axis: Any) -> bool:
+    return x.is_floating_point() and type(axis) is int and -x.ndim <= axis < x.ndim and x.shape[axis] > 0
+
+
+def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
+    """F.group_norm; on channels_last its kernel takes E[x*x] - E[x]**2 for the variance, of which nothing may be left.
+
+    So the means and deviations that it found decide: where digits were lost, or where nobody can look, x is copied
+    to contiguous memory, whose kernel subtracts the mean first.
+    """
+    if not is_channels_last(x, x.ndim - 2):
+        return F.group_norm(x.contiguous(), groups, weight, bias, eps)
+    if eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
+        n, c, *sizes = x.shape
+        y, mean, inverse = torch.native_group_norm(x, weight, bias, n, c, math.prod(sizes), groups, eps)
+        if bool((mean * inverse).detach().abs().amax() <= NOTHING_LOST):  # written so that NaN fails
+            return y
+    return F.group_norm(x.contiguous(), groups, weight, bias, eps).contiguous(memory_format=LAYOUT[x.ndim - 2])
+
+
 def _pair(f: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor | None]:
     """PyTorch's own broadcasting; None where the general way must say what is wrong."""
 
     def call(a: Tensor, b: Tensor) -> Tensor | None:
-        if a.dtype in INTEGERS or b.dtype in INTEGERS:
+        if a.dtype in NOT_NUMBERS or b.dtype in NOT_NUMBERS:
             return None
         try:
             return f(a, b)
@@ -110,9 +159,9 @@ COMPOSITES: dict[str, Plan] = {
     "mse_loss": mse_loss,
     "gelu": gelu,
     "upsample_nearest": upsample_nearest,
-    "softmax": lambda x, axis=-1: F.softmax(x, axis),
-    "log_softmax": lambda x, axis=-1: F.log_softmax(x, axis),
+    "softmax": softmax,
+    "log_softmax": log_softmax,
     "linear": linear,
     "layer_norm": lambda x, shape, weight=None, bias=None, *, eps=1e-5: F.layer_norm(x, shape, weight, bias, eps),
-    "group_norm": lambda x, groups, weight=None, bias=None, *, eps=1e-5: F.group_norm(x, groups, weight, bias, eps),
+    "group_norm": group_norm,
 }

@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...window import Shape, Window
-from ..base import Plan, refuse_integers
+from ..base import Plan
 from .doubling import accumulate, pad_or_crop
-from .rules import INTEGERS
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -171,10 +170,3 @@ def contract_line(x: Shape, z: Shape, *, spec: str) -> Plan:
     if len(b) == 2 and b[1] == a[-1] and out == a[:-1] + b[0]:
         return F.linear
     return lambda t, u: torch.einsum(spec, t, u)
-
-
-def linear(w: Tensor, b: Tensor | None, x: Tensor) -> Tensor:
-    for t in (x, w):
-        if getattr(t, "dtype", None) in INTEGERS:
-            refuse_integers("linear", "torch", t.dtype)
-    return F.linear(x, w, b)

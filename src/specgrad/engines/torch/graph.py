@@ -22,8 +22,8 @@ from ...graph.tree import Tree, leaves, transform
 from ..base import number, refuse_integers
 from .composites import SHORT
 from .doubling import dual_level_open
-from .max_pool import max_and_winner
-from .rules import INTEGERS
+from .max_pool import max_and_winner, put_line
+from .rules import NOT_NUMBERS
 from .table import ENGINE
 
 
@@ -79,7 +79,12 @@ class _Lowering:
         shapes = tuple(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args)
         if i in self.paired:
             return self._half_of_pair(node, shapes)
-        plan = below_maximum if _is_shift(self.graph, node) else ENGINE.plan(node.op, shapes, node.params)
+        if _is_shift(self.graph, node):
+            plan: Any = below_maximum
+        elif _puts_at_winners(self.graph, node):
+            plan = put_line(*shapes, **node.params, known=True)
+        else:
+            plan = ENGINE.plan(node.op, shapes, node.params)
         return self.fx.call_function(_function(node.op.name, plan), self._args(node))
 
     def _half_of_pair(self, node: Node, shapes: tuple[Any, ...]) -> Any:
@@ -114,6 +119,14 @@ def _max_with_winner(graph: Graph) -> set[int]:
         if node.op.name in ("max_pool", "winner"):
             pairs.setdefault((node.args, node.params["window"]), []).append(i)
     return {i for members in pairs.values() if len(members) == 2 for i in members}
+
+
+def _puts_at_winners(graph: Graph, node: Node) -> bool:
+    """Positions that a winner of a window of the same sizes has computed need no check."""
+    if node.op.name != "put" or not _is(node.args[1], graph, "winner"):
+        return False
+    window = graph.nodes[node.args[1]].params["window"]
+    return bool(window.size == node.params["size"] and window.has_empty == node.params["empty"])
 
 
 # --- batch normalisation: PyTorch has one kernel for what the graph says in several nodes ---------------------------
@@ -304,7 +317,7 @@ def of_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
 
 def of_numbers(x: Tensor, name: str) -> Tensor:
     """[P6] x itself; integers are refused, for they would wrap and truncate."""
-    if getattr(x, "dtype", None) in INTEGERS:
+    if getattr(x, "dtype", None) in NOT_NUMBERS:
         refuse_integers("graph", "torch", x.dtype, f"input {name}")
     return x
 

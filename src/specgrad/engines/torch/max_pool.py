@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...errors import ShapeError
 from ...window import Adaptive, Shape, Window
 from ..base import Plan
 from . import doubling, relabel, smooth
@@ -270,7 +271,8 @@ class _IndexedMax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
         (index,) = ctx.saved_tensors
-        return put_line(gy.shape, index.shape, size=ctx.window.size, empty=ctx.window.has_empty)(gy, index), None, None
+        put = put_line(gy.shape, index.shape, size=ctx.window.size, empty=ctx.window.has_empty, known=True)
+        return put(gy, index), None, None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, *_: Any) -> Any:
@@ -301,11 +303,20 @@ def max_and_winner(x: Shape, *, window: Window) -> Plan:
     return plan
 
 
+def _check_range(name: str, index: Tensor, cells: int, empty: bool) -> None:
+    """Positions that somebody gave, where they can be read; elsewhere PyTorch's own gather and scatter refuse."""
+    if eager(index) and index.device.type == "cpu" and index.numel():
+        low, (least, most) = -1 if empty else 0, (int(end) for end in torch.aminmax(index))
+        if least < low or most >= cells:
+            raise ShapeError(name, f"indices must lie in {low}..{cells - 1}; got {least}..{most}")
+
+
 def take_line(x: Shape, i: Shape, *, rank: int, empty: bool) -> Plan:
     def plan(t: Tensor, index: Tensor) -> Tensor:
         flat, where = t.flatten(t.ndim - rank), index.flatten(index.ndim - rank)
         if not empty:
             return flat.gather(-1, where).view(index.shape)
+        _check_range("take", where, flat.shape[-1], empty)
         if not flat.shape[-1]:
             return t.new_zeros(index.shape)
         return torch.where(where < 0, 0, flat.gather(-1, where.clamp(min=0))).view(index.shape)
@@ -313,13 +324,23 @@ def take_line(x: Shape, i: Shape, *, rank: int, empty: bool) -> Plan:
     return plan
 
 
-def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Plan:
+def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = False) -> Plan:
+    """`known`: the positions are winners that we have computed. The native kernel writes wherever it is told."""
     rank, cells = len(size), math.prod(size)
     lead = gy[: len(gy) - rank]
 
     def plan(g: Tensor, index: Tensor) -> Tensor:
+        if not known:
+            _check_range("put", index, cells, empty)
         natively = not empty and rank in (1, 2, 3) and g.dtype in DOUBLING_TYPES and g.numel()
-        if natively and eager(g) and g.device.type == "cpu" and not g.requires_grad and not dual_level_open():
+        if (
+            natively
+            and eager(g)
+            and eager(index)
+            and g.device.type == "cpu"
+            and not g.requires_grad
+            and not dual_level_open()
+        ):
             return relabel.put(g, index, size)
         values, where = g.flatten(g.ndim - rank), index.flatten(index.ndim - rank)
         if empty:
@@ -332,6 +353,7 @@ def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool) -> Plan:
 
 def last_writer_line(i: Shape, *, rank: int, cells: int) -> Plan:
     def plan(index: Tensor) -> Tensor:
+        _check_range("last_writer", index, cells, True)
         flat = index.flatten(index.ndim - rank)
         order = torch.arange(flat.shape[-1], device=index.device).expand(flat.shape)
         last = torch.full((*flat.shape[:-1], cells + 1), -1, device=index.device)

@@ -71,3 +71,4 @@ INTEGERS = frozenset(
     {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
     | {torch.int8, torch.int16, torch.int32, torch.int64}
 )
+NOT_NUMBERS = INTEGERS | {torch.complex32, torch.complex64, torch.complex128}

@@ -24,7 +24,7 @@ from .avg_pool import avg_pool_line, avg_spread_line
 from .conv import contract_line, conv_line, conv_transpose_line, conv_weight_line
 from .max_pool import amax_line, last_writer_line, max_pool_line, put_line, take_line, winner_line
 from .resize import resize_line, resize_spread_line
-from .rules import INTEGERS, ours
+from .rules import NOT_NUMBERS, ours
 from .smooth import smooth_max_pool_line, smooth_pull_line, smooth_push_line
 
 
@@ -213,6 +213,6 @@ TABLE: dict[str, Any] = {
     "smooth_push": smooth_push_line,
 }
 
-ENGINE = Engine("torch", Tensor, TABLE, INTEGERS, lambda i, x: torch.from_numpy(i.astype("int64")).to(x.device))
+ENGINE = Engine("torch", Tensor, TABLE, NOT_NUMBERS, lambda i, x: torch.from_numpy(i.astype("int64")).to(x.device))
 OPEN_SIZES.add(torch.SymInt)
 run = ENGINE.run
