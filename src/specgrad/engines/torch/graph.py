@@ -20,6 +20,7 @@ from ...graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
 from ...graph.run import Binder, bind_inputs
 from ...graph.tree import Tree, leaves, transform
 from ..base import number, refuse_integers
+from .backward import Call, backward_calls, per_channel
 from .composites import SHORT
 from .doubling import dual_level_open
 from .max_pool import max_and_winner, put_line
@@ -43,8 +44,8 @@ class _Lowering:
         self.fx = fx.Graph()
         self.values: list[Any] = []
         self.norms = _batch_norms(graph)
-        self.paired = _max_with_winner(graph)
-        self.pairs: dict[Any, Any] = {}
+        self.calls = backward_calls(graph) | _max_with_winner(graph)
+        self.given: dict[int, Any] = {}
 
     def lower(self, *, standalone: bool = False) -> fx.Graph:
         """Flat in and flat out; standalone: with checked inputs, and results in the graph's structure."""
@@ -72,13 +73,13 @@ class _Lowering:
         return tuple(number(a.value) if isinstance(a, NumberArg) else self.values[a] for a in node.args)
 
     def _call(self, i: int, node: Node) -> Any:
+        if i in self.calls:
+            return self._part(i, self.calls[i])
         if i in self.norms:
             x, mean, var, weight, bias, eps = self.norms[i]
             args = [None if p is None else self.values[p] for p in (x, mean, var, weight, bias)]
             return self.fx.call_function(batch_norm, (*args, eps))
         shapes = tuple(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args)
-        if i in self.paired:
-            return self._half_of_pair(node, shapes)
         if _is_shift(self.graph, node):
             plan: Any = below_maximum
         elif _puts_at_winners(self.graph, node):
@@ -87,12 +88,16 @@ class _Lowering:
             plan = ENGINE.plan(node.op, shapes, node.params)
         return self.fx.call_function(_function(node.op.name, plan), self._args(node))
 
-    def _half_of_pair(self, node: Node, shapes: tuple[Any, ...]) -> Any:
-        key = (node.args, node.params["window"])
-        if key not in self.pairs:
-            plan = max_and_winner(*shapes, window=node.params["window"])
-            self.pairs[key] = self.fx.call_function(_function("max_and_winner", plan), self._args(node))
-        return self.fx.call_function(operator.getitem, (self.pairs[key], 1 if node.op.name == "winner" else 0))
+    def _part(self, i: int, call: Call) -> Any:
+        """All results are taken at once: the tuple would keep every one of them alive."""
+        if i not in self.given:
+            result = self.fx.call_function(_function(call.name, call.plan), tuple(self.values[a] for a in call.args))
+            parts = enumerate(call.gives) if len(call.gives) > 1 else ()
+            self.given[i] = result
+            self.given.update(
+                (p, self.fx.call_function(operator.getitem, (result, k))) for k, p in parts if p is not None
+            )
+        return self.given[i]
 
 
 def _identifiers(names: list[str]) -> list[str]:
@@ -112,13 +117,19 @@ def _identifiers(names: list[str]) -> list[str]:
     return list(identifiers)
 
 
-def _max_with_winner(graph: Graph) -> set[int]:
+def _max_with_winner(graph: Graph) -> dict[int, Call]:
     """max_pool and winner nodes of the same value and window: one call computes both."""
-    pairs: dict[Any, list[int]] = {}
+    pairs: dict[Any, dict[str, int]] = {}
     for i, node in enumerate(graph.nodes):
         if node.op.name in ("max_pool", "winner"):
-            pairs.setdefault((node.args, node.params["window"]), []).append(i)
-    return {i for members in pairs.values() if len(members) == 2 for i in members}
+            pairs.setdefault((node.args, node.params["window"]), {})[node.op.name] = i
+    calls = {}
+    for (args, window), at in pairs.items():
+        if len(at) == 2:
+            plan = max_and_winner(graph.nodes[args[0]].shape, window=window)
+            call = Call("max_and_winner", plan, args, (at["max_pool"], at["winner"]))
+            calls.update(dict.fromkeys(at.values(), call))
+    return calls
 
 
 def _puts_at_winners(graph: Graph, node: Node) -> bool:
@@ -130,18 +141,6 @@ def _puts_at_winners(graph: Graph, node: Node) -> bool:
 
 
 # --- batch normalisation: PyTorch has one kernel for what the graph says in several nodes ---------------------------
-
-
-def _per_channel(graph: Graph, position: Arg, like: Node) -> int | None:
-    """The (C,) vector v behind broadcast(reshape(v)) along axis 1; None if it is anything else."""
-    if not _is(position, graph, "broadcast") or len(like.shape) < 2:
-        return None
-    vector = graph.nodes[position].args[0]
-    if not isinstance(vector, int) or graph.nodes[vector].shape != (1, like.shape[1], *(1,) * (len(like.shape) - 2)):
-        return None
-    while _is(vector, graph, "reshape"):
-        vector = graph.nodes[vector].args[0]
-    return vector if isinstance(vector, int) and graph.nodes[vector].shape == (like.shape[1],) else None
 
 
 def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -164,12 +163,12 @@ def _batch_norms(graph: Graph) -> dict[int, tuple[int, int, int, int, int, float
     for i, node in enumerate(graph.nodes):
         if node.op.name != "add" or not _is(node.args[0], graph, "mul"):
             continue
-        product, bias = graph.nodes[node.args[0]], _per_channel(graph, node.args[1], node)
-        scale = _per_channel(graph, product.args[1], node)
+        product, bias = graph.nodes[node.args[0]], per_channel(graph, node.args[1], node.shape)
+        scale = per_channel(graph, product.args[1], node.shape)
         if bias is None or scale is None or not _is(product.args[0], graph, "sub") or not _is(scale, graph, "div"):
             continue
         centred, quotient = graph.nodes[product.args[0]], graph.nodes[scale]
-        mean, weight = _per_channel(graph, centred.args[1], node), quotient.args[0]
+        mean, weight = per_channel(graph, centred.args[1], node.shape), quotient.args[0]
         root = quotient.args[1]
         inner = graph.nodes[root].args[0] if _is(root, graph, "sqrt") else None
         if mean is None or not isinstance(weight, int) or not _is(inner, graph, "add"):
