@@ -30,12 +30,12 @@ class Row:
 
 
 def compare(
-    bare: Work, ours: Work, *, budget: float = 1.5, least: int = 5, inner: int | None = None
+    bare: Work, ours: Work, *, budget: float = 1.5, least: int = 5, inner: int | None = None, sample: float = 2e-3
 ) -> tuple[float, float]:
-    """The smallest CPU seconds of each, taking turns until the budget is spent. Short work is repeated inside."""
+    """The smallest CPU seconds of each, taking turns until the budget is spent. Short work is repeated to a sample."""
     bare()
     ours()
-    inner = inner or max(1, int(2e-3 / max(1e-7, _once(ours, 1))))
+    inner = inner or max(1, int(sample / max(1e-7, _once(ours, 1))))
     best = [float("inf"), float("inf")]
     spent, turn = 0.0, 0
     gc.collect()
