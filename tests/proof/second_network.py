@@ -214,7 +214,8 @@ class Network:
         if op == "conv":
             return math.prod(shapes[1][1:]) + len(shapes) - 2
         if op == "avg_pool":
-            return math.prod(a["kernel"] for a in params["window"]["window"]) + 1
+            taps = math.prod(a["kernel"] for a in params["window"]["window"])
+            return taps + (1 if abs(taps if isinstance(params["divisor"], str) else params["divisor"]) <= 256 else 2)
         if op == "sum":
             return max(0, math.prod(shapes[0][k] for k in params["axes"]) - 1)
         return int(op in ("add", "sub", "mul"))

@@ -63,9 +63,13 @@ def _case(rng: Random, transpose: bool) -> Case:
     return (x,), {"window": win, "divisor": rng.choice(("padded", "inside", 3, -2))}
 
 
-def _divisions(divisor: Divisor) -> int:
+HELD = 256  # every format holds the whole numbers up to here; bfloat16 has 8 bits
+
+
+def _divisions(window: Window, divisor: Divisor) -> int:
     """/k, *(1/k) or /kh/kw, after one addition less than there are taps; one more for a divisor that is rounded."""
-    return 1 if isinstance(divisor, str) or int(divisor) == divisor else 2
+    k: Any = window.taps_count if isinstance(divisor, str) else abs(divisor)
+    return 1 if k <= HELD and k == int(k) else 2
 
 
 AVG_POOL: Op = register(
@@ -78,7 +82,7 @@ AVG_POOL: Op = register(
         linear="all",
         divides=True,
         readers=lambda x, *, window, divisor: window.covers,
-        roundings=lambda x, *, window, divisor: window.taps_count + _divisions(divisor),
+        roundings=lambda x, *, window, divisor: window.taps_count + _divisions(window, divisor),
         magnitude=lambda x, *, window, divisor: abs(_avg_spec(x, window=window, divisor=divisor)),
         reach=lambda x, *, window, divisor: window.reach(),
         box=pooled,
@@ -95,7 +99,7 @@ AVG_SPREAD: Op = register(
         linear="all",
         divides=True,
         reads="transpose",
-        roundings=lambda x, *, window, divisor: window.covers + _divisions(divisor),
+        roundings=lambda x, *, window, divisor: window.covers + _divisions(window, divisor),
         magnitude=lambda x, *, window, divisor: abs(_spread_spec(x, window=window, divisor=divisor)),
     )
 )

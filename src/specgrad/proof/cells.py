@@ -256,9 +256,10 @@ class Cells:
     def _value(self, node: Node, arg: int | NumberArg) -> Any:
         if not isinstance(arg, NumberArg):
             return self._known[arg] if arg in self._known else self._forms[arg]
-        if float(np.float32(arg.value)) != float(arg.value):
+        meant, near = Fraction(arg.value), float(np.float32(float(arg.value)))
+        if not math.isfinite(near) or Fraction(near) != meant:
             raise ReplayError(f"node {node.name} has a number that float32 lacks")
-        return Fraction(float(arg.value))
+        return meant
 
     def _met(self, i: int, node: Node, shapes: Sequence[tuple[int, ...]], fixed: Sequence[bool]) -> Met:
         """As specgrad.proof.replay counts it."""

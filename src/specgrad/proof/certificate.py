@@ -257,7 +257,7 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
     for c, case in enumerate(cases):
         rows = []
         for a, (matrix, limits, proof) in enumerate(case.alternatives):
-            exact = [[int(v) for v in row] for row in matrix.tolist()]
+            exact = [[_whole(v) for v in row] for row in matrix.tolist()]
             if isinstance(proof, int):
                 rows.append({"rows": exact, "limits": [str(v) for v in limits], "tree": proof})
                 continue
@@ -277,6 +277,12 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
     data = {"format": FORMAT, "version": version, "network": network_digest(graph), "cases": written}
     data["arithmetic"] = executions(arithmetic).of({n.op.name for n in graph.nodes}).to_json()
     return sealed(data, packed), packed
+
+
+def _whole(value: Any) -> int:
+    if value != int(value):
+        raise ReplayError(f"rows of a certificate hold whole numbers; got {value}: multiply rows and limits")
+    return int(value)
 
 
 def sealed(data: Mapping[str, Any], packed: bytes) -> bytes:
@@ -581,7 +587,7 @@ def _compare_case(proof: CaseProof, case: Case) -> None:
         raise ReplayError("the certificate's box does not hold the property's")
     if not case.alternatives:
         raise ReplayError("the property has a case without alternatives, so there is nothing to prove")
-    stated = [(a.rows.astype(int).tolist(), a.limits) for a in case.alternatives]
+    stated = [(a.rows.tolist(), a.limits) for a in case.alternatives]  # compared as numbers: 1.9 is no 1
     proven = [(rows.tolist(), limits) for rows, limits, _ in proof.alternatives]
     for rows, limits in stated:
         if (rows, limits) not in proven:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,11 @@ FAR = 1 << 100  # numbers of float32 that no partial result can make subnormal o
 
 def number(value: Any, name: str) -> Range:
     """A number of the program's text: itself where float32 holds it, else rounded once."""
-    exact = objects([rational(*float(value).as_integer_ratio())], ())
+    meant = Fraction(value)
+    exact = objects([rational(meant.numerator, meant.denominator)], ())
     with np.errstate(over="ignore"):
-        held = float(np.float32(value)) == float(value)
+        near = float(np.float32(float(value)))
+    held = math.isfinite(near) and Fraction(near) == meant
     if not held:
         _far_from_limits(name, exact)
     return replace(known(exact), formed=0 if held else 1)

@@ -31,10 +31,15 @@ def _contracted(shapes: Shapes, p: Mapping[str, Any]) -> int:
     return math.prod(n for c, n in extents.items() if c not in out)
 
 
+HELD = 256  # whole numbers up to here are never rounded
+
+
 def _averaged(shapes: Shapes, p: Mapping[str, Any]) -> int:
-    """One addition less than taps, and a division, which may be a product with its reciprocal, or one per axis."""
-    whole = isinstance(p["divisor"], str) or p["divisor"] == int(p["divisor"])
-    return int(math.prod(p["window"].kernel)) + (1 if whole else 2)
+    """One addition less than taps; a division, which may be a product with its reciprocal, or one per axis; and one
+    rounding more of a divisor that float32 may lack."""
+    taps = int(math.prod(p["window"].kernel))
+    divisor = taps if isinstance(p["divisor"], str) else abs(p["divisor"])
+    return taps + (1 if divisor <= HELD and divisor == int(divisor) else 2)
 
 
 Rule = Callable[[Shapes, Mapping[str, Any]], int]

@@ -117,7 +117,7 @@ def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, coun
     return rounded(run, value, carried, size, met, most, near, alone)
 
 
-DIVISIONS = 2  # of an average: by its divisor, or two of them, or a product with a reciprocal
+DIVISIONS = 3  # of an average: its divisor may be rounded, then its reciprocal, then the product
 
 
 def counted(
