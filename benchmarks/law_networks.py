@@ -9,9 +9,10 @@ compiled        to_torch(from_torch(module, x))
 torch.compile   torch.compile of that, against torch.compile of the module
 gradient graph  sg.grad of the mean square in all parameters, compiled, against torch.autograd.grad
 
-One thread, CPU time, both sides in turn, the smallest of each. Bare is the module as published: its activations work in
-place where it says so. Batch normalisation is in inference form on both sides. Values are compared before they are
-timed. Memory is the peak that PyTorch's allocator reports during one step, above what was there before.
+One thread, CPU time, both sides in turn, the smallest of each. Bare is the module as published, whose activations work
+in place where it says so; only beside eager they do not, for our functions refuse inplace=True and the row compares the
+same calls. Batch normalisation is in inference form on both sides. Values are compared before they are timed. Memory is
+the peak that PyTorch's allocator reports during one step, above what was there before.
 Needs torchvision's definitions: benchmarks/zoo.py.
 """
 
@@ -227,6 +228,9 @@ def works(network: str, size: str, mode: str, layout: str) -> dict[str, tuple[Wo
     if mode == "gradient graph":
         compiled = sg.compile(_gradient_graph(network, size), "torch")
         return {"step": _checked(_step(bare, x, parameters), _forward(compiled, x, *parameters))}
+    if mode == "eager":
+        for part in bare.modules():
+            vars(part).update({"inplace": False} if hasattr(part, "inplace") else {})
     ours, own = (Eager(bare), parameters) if mode == "eager" else _twin(bare, network, size, layout)
     if mode == "torch.compile":
         torch._dynamo.reset()

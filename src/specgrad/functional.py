@@ -44,6 +44,8 @@ def _check_rank(operator: str, x: Value, rank: int) -> None:
 
 def _tuple(value: Any, rank: int) -> Any:
     """A number or a single entry stands for every axis; the operator refuses what is no int."""
+    if type(value) is tuple and len(value) == rank:
+        return value
     values = tuple(value) if hasattr(value, "__iter__") else (value,)
     return values * rank if len(values) == 1 else values
 
@@ -353,7 +355,8 @@ def batch_norm(
     eps: Number = 1e-5,
 ) -> Value:
     """torch.nn.functional.batch_norm in inference form; momentum has no effect there, as in PyTorch."""
-    _refuse("batch_norm", training=(training, False))
+    if training is not False:
+        _refuse("batch_norm", training=(training, False))
     return compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
 
 

@@ -308,10 +308,20 @@ def of_engine(name: str, x: Value, y: Value) -> Callable[..., Value | None] | No
     return table.get(name) if table is not None and type(y) is type(x) else None
 
 
+def engine_function(name: str, x: Value) -> Callable[..., Value | None] | None:
+    """What the engine of a tensor has of its own under this name."""
+    table = _composites.get(type(x))
+    return None if table is None else table.get(name)
+
+
 def _recorder(args: Sequence[Value]) -> Handler | None:
     """A graph variable among tensors of an engine records, wherever it stands: `tensor * x` is `x * tensor`."""
-    recorders: Iterator[Handler] = (type(a).__specgrad_apply__ for a in args if hasattr(type(a), "__specgrad_apply__"))
-    return next(recorders, None)
+    for a in args:
+        kind = type(a)
+        if kind not in _composites and hasattr(kind, "__specgrad_apply__"):
+            recorder: Handler = kind.__specgrad_apply__
+            return recorder
+    return None
 
 
 def run_spec(op: Op, args: Sequence[Any], params: Params) -> Array:

@@ -104,3 +104,22 @@ def test_a_kernel_that_passes_over_labels_is_noticed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(composites, "NO_LABEL", -100)
     monkeypatch.setattr(composites, "_refuse_ignored", lambda labels: None)
     assert torch.isfinite(sg.cross_entropy(torch.zeros(2, 3), torch.tensor([1, -100])))
+
+
+@pytest.mark.parametrize("setting", ["stride", "padding", "dilation"])
+@pytest.mark.parametrize("value", [True, 1.0, (1, True), (1.0, 1)])
+def test_a_remembered_convolution_is_not_found_by_what_only_equals_its_settings(setting: str, value: Any) -> None:
+    x, w = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
+    for known in (1, (1, 1)):
+        sg.conv(w, None, x, **{setting: known})
+    with pytest.raises(sg.ParameterError):
+        sg.conv(w, None, x, **{setting: value})
+
+
+def test_a_remembered_convolution_refuses_integers_and_takes_other_types() -> None:
+    x, w = torch.randint(-4, 5, (1, 2, 5, 5)).float(), torch.randint(-4, 5, (3, 2, 3, 3)).float()
+    expected = sg.conv(w.numpy(), None, x.numpy(), padding=1)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):  # small whole numbers: exact in all of them
+        assert (sg.conv(w.to(dtype), None, x.to(dtype), padding=1).double().numpy() == expected).all()
+    with pytest.raises(sg.ScalarError):
+        sg.conv(w.long(), None, x.long(), padding=1)

@@ -13,11 +13,14 @@ from torch import Tensor
 
 from ...errors import ShapeError
 from ...ops import activation, compose, contract
-from ..base import Plan
+from ...ops.conv import CONV, conv_window
+from ...window import are_ints
+from ..base import MOST_PLANS, Plan
 from .doubling import dual_level_open
 from .max_pool import is_channels_last
 from .relabel import LAYOUT
-from .rules import NOT_NUMBERS, eager
+from .rules import NOT_NUMBERS, PLAIN, eager
+from .table import ENGINE
 
 SHORT = (torch.bfloat16, torch.float16)
 NO_LABEL = -(2**62)  # F.cross_entropy passes over one label, always; every other that is outside is its error
@@ -38,18 +41,19 @@ def _alike(x: Any, *others: Any) -> bool:
     """Plain tensors of one floating type, outside of tracers; None is none."""
     if not isinstance(x, Tensor) or not x.is_floating_point() or not eager(x):
         return False
-    return all(o is None or (isinstance(o, Tensor) and o.dtype == x.dtype) for o in others)
+    dtype = x.dtype
+    return all(o is None or (isinstance(o, Tensor) and o.dtype == dtype) for o in others)
 
 
 def batch_norm(
     x: Any, mean_: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5, channel: int = 1
 ) -> Tensor:
     """F.batch_norm, which has no derivative in mean and var, takes no eps below 0 and channels on axis 1."""
-    rest = (mean_, var, weight, bias)
-    fits = channel == 1 and _alike(x, *rest) and x.ndim > 1 and x.numel() and eps >= 0 and not dual_level_open()
-    if fits and not (mean_.requires_grad or var.requires_grad):
-        channels = (x.shape[1],)
-        if all(v is None or v.shape == channels for v in rest):
+    fits = channel == 1 and _alike(x, mean_, var, weight, bias) and x.ndim > 1 and x.numel() and eps >= 0
+    if fits and not (mean_.requires_grad or var.requires_grad or dual_level_open()):
+        channels = x.shape[1:2]
+        stored = mean_.shape == channels and var.shape == channels
+        if stored and (weight is None or weight.shape == channels) and (bias is None or bias.shape == channels):
             return F.batch_norm(x, mean_, var, weight, bias, False, 0.0, float(eps))
     return _batch_norm(x, mean_, var, weight, bias, eps=eps, channel=channel)
 
@@ -82,7 +86,8 @@ def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Tensor:
 
 
 def gelu(x: Any, approximate: str = "none") -> Tensor:
-    return F.gelu(x, approximate="tanh") if approximate == "tanh" and _alike(x) else _gelu(x, approximate)
+    known = approximate in ("none", "tanh")
+    return F.gelu(x, approximate=approximate) if known and _alike(x) else _gelu(x, approximate)
 
 
 def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = None) -> Tensor:
@@ -132,6 +137,34 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     return F.group_norm(x.contiguous(), groups, weight, bias, eps).contiguous(memory_format=LAYOUT[x.ndim - 2])
 
 
+_settled: dict[tuple[Any, ...], Plan] = {}
+
+
+def conv(w: Any, b: Any, x: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> Tensor | None:
+    """The plan of an earlier call with these shapes, types and settings; None where the general way must look."""
+    plain = type(x) in PLAIN and type(w) in PLAIN and (b is None or type(b) in PLAIN)
+    if not plain or torch.compiler.is_compiling() or torch._C._is_tracing():
+        return None
+    if type(groups) is not int or not (are_ints(stride) and are_ints(padding) and are_ints(dilation)):
+        return None  # 2.0 and True are refused, and would find what stands under 2 and 1
+    shapes = (x.shape, w.shape) if b is None else (x.shape, w.shape, b.shape)
+    key = (shapes, x.dtype, w.dtype, b if b is None else b.dtype, stride, padding, dilation, groups)
+    try:
+        plan = _settled.get(key)
+    except TypeError:  # a tracer's open sizes
+        return None
+    if plan is None:
+        if any(t.dtype in NOT_NUMBERS for t in (x, w, b) if t is not None):
+            return None
+        win = conv_window(*shapes[:2], stride, padding, dilation, groups)
+        plan = ENGINE.plan(CONV, shapes, {"window": win, "groups": groups})
+        if len(_settled) >= MOST_PLANS:
+            _settled.clear()
+        _settled[key] = plan
+    y: Tensor = plan(x, w) if b is None else plan(x, w, b)
+    return y
+
+
 def _pair(f: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor | None]:
     """PyTorch's own broadcasting; None where the general way must say what is wrong."""
 
@@ -155,6 +188,7 @@ PAIRS: dict[str, Plan] = {
 COMPOSITES: dict[str, Plan] = {
     **PAIRS,
     "batch_norm": batch_norm,
+    "conv": conv,
     "cross_entropy": cross_entropy,
     "mse_loss": mse_loss,
     "gelu": gelu,
