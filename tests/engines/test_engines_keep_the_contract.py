@@ -118,3 +118,23 @@ def test_group_norm_of_channels_last_far_from_zero(far: float, rank: int, how: s
         (wanted,) = torch.autograd.grad((call(exact) * k).sum(), exact)
         np.testing.assert_allclose(gx.numpy(), wanted.numpy(), atol=100 * 50 * u)
     np.testing.assert_allclose(y.detach().numpy(), want, atol=50 * u)
+
+
+# --- statistics of a batch, written out -------------------------------------------------------------------------------
+
+
+def test_gradients_of_a_compiled_batch_norm_under_vmap() -> None:
+    """F.batch_norm has no derivative in the mean and variance that the graph computes, and refused."""
+
+    def net(x: Any) -> Any:
+        m = sg.mean(x, (0, 2))
+        c = sg.sub(x, sg.reshape(m, (1, 3, 1)))
+        return sg.batch_norm(x, m, sg.mean(sg.mul(c, c), (0, 2)), np.ones(3), np.zeros(3))
+
+    module = sg.compile(sg.trace(net, (4, 3, 5)), "torch")
+    x, k = torch.randn(2, 2, 4, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    own = lambda t: torch.nn.functional.batch_norm(t, None, None, torch.ones(3).double(), None, True)
+    found, wanted = (
+        torch.func.grad(lambda t, f=f: (torch.vmap(f)(t) * k).sum())(x) for f in (module, lambda t: own(t))
+    )
+    torch.testing.assert_close(found, wanted)

@@ -174,9 +174,9 @@ def _batch_norms(graph: Graph) -> dict[int, tuple[int, int, int, int, int, float
         if mean is None or not isinstance(weight, int) or not _is(inner, graph, "add"):
             continue
         (var, eps), x = graph.nodes[inner].args, centred.args[0]
-        if (
-            isinstance(x, int) and isinstance(var, int) and isinstance(eps, NumberArg) and eps.value >= 0
-        ):  # PyTorch takes no other
+        if not (isinstance(var, int) and all(graph.nodes[p].op in (INPUT, CONSTANT) for p in (mean, var))):
+            continue  # of a batch: transforms hide requires_grad, and the kernel has no derivative there
+        if isinstance(x, int) and isinstance(eps, NumberArg) and eps.value >= 0:  # PyTorch takes no other
             norms[i] = (x, mean, var, weight, bias, float(eps.value))
     return norms
 
