@@ -21,6 +21,7 @@ from .max_pool import is_channels_last
 from .relabel import LAYOUT
 from .rules import NOT_NUMBERS, PLAIN, eager
 from .table import ENGINE
+from .whole import global_avg_pool, global_max_pool
 
 SHORT = (torch.bfloat16, torch.float16)
 NO_LABEL = -(2**62)  # F.cross_entropy passes over one label, always; every other that is outside is its error
@@ -193,6 +194,8 @@ COMPOSITES: dict[str, Plan] = {
     "mse_loss": mse_loss,
     "gelu": gelu,
     "upsample_nearest": upsample_nearest,
+    "global_max_pool": global_max_pool,
+    "global_avg_pool": global_avg_pool,
     "softmax": softmax,
     "log_softmax": log_softmax,
     "linear": linear,

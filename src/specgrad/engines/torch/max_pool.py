@@ -15,7 +15,7 @@ from ...window import Adaptive, Shape, Window
 from ..base import Plan
 from . import doubling, relabel, smooth
 from .doubling import DOUBLING_TYPES, dual_level_open
-from .rules import eager, ours
+from .rules import eager
 from .slices import Slices, fits
 
 Unary = Callable[[Tensor], Tensor]
@@ -77,6 +77,11 @@ def is_adaptive(window: Window) -> bool:
     return window.rank <= 3 and whole and any(isinstance(a, Adaptive) for a in window.axes)
 
 
+def is_global(window: Window) -> bool:
+    """One window of everything, which PyTorch's adaptive maximum takes faster than its strided one."""
+    return window.rank <= 3 and window.taps_count > 1 and window.kernel == window.size and not window.pads_anything
+
+
 def _winner_by_taps(x: Tensor, window: Window) -> Tensor:
     """First winner by pairs of value and position, axis by axis from the last: for any window and type."""
     bare = window.unpadded()
@@ -104,10 +109,10 @@ def _axis_taps(x: Tensor, window: Window, axis: int) -> list[Tensor]:
 def winner_line(x: Shape, *, window: Window) -> Plan:
     general: Unary
     rank, native = window.rank, _native_max(window)
-    if native is not None:
+    if native is not None and not is_global(window):
         nd = relabel.WITH_INDEX[rank]
         general = on_planes(x, rank, lambda t: nd(t, *native)[1])
-    elif is_adaptive(window):
+    elif is_adaptive(window) or native is not None:
         general = on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out, True)[1])
     else:
         window.check_walk()
@@ -173,6 +178,8 @@ def _relabelled(x: Shape, window: Window, native: tuple[Any, ...] | None) -> Pla
 def max_pool_line(x: Shape, *, window: Window) -> Plan:
     traceable: Unary
     rank, native = window.rank, _native_max(window)
+    if native is not None and is_global(window):
+        return on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out))
     if native is not None:
         nd, (kernel, stride, padding, dilation, ceil) = MAX_POOL[rank], native
         traceable = on_planes(x, rank, lambda t: nd(t, kernel, stride, padding, dilation, ceil))
@@ -362,23 +369,3 @@ def last_writer_line(i: Shape, *, rank: int, cells: int) -> Plan:
         return torch.where(stays, flat, -1).view(index.shape)
 
     return plan
-
-
-def amax_line(x: Shape, *, axes: Shape, ties: str) -> Plan:
-    if not axes:
-        return lambda t: t
-    if ties == "split":
-        return lambda t: torch.amax(t, axes)
-    params = {"axes": axes, "ties": ties}
-    return ours("amax", params, lambda t: torch.amax(t, axes), lambda t: _all_winners(t, axes))
-
-
-def _all_winners(t: Tensor, axes: Shape) -> Tensor:
-    """amax whose derivative is the sum over the maximisers, in traceable operators."""
-    y = t.detach().amax(axes, keepdim=True)
-    wins = (t.detach() == y) | t.detach().isnan()
-    count = wins.sum(axes).to(t)
-    split = torch.where(wins, t, 0).sum(axes)
-    # The value is y; the derivative that of the sum. Infinities cancel to NaN, so they take the value alone.
-    moved = split - split.detach()
-    return y.squeeze(axes) + torch.where(count.isfinite() & split.isfinite(), moved, 0)

@@ -141,7 +141,7 @@ class Slices:
         """Rows joined first, chunk by chunk. A view costs what joining a few thousand cells does: few are made."""
         count, first, last = self._chunk(planes), self.lines[0], self.lines[-1]
         scratch: dict[int, list[tuple[Tensor, list[Tensor]]]] = {}  # by planes: what a pass writes, the next one reads
-        reads = zip(*(view.split(count) for view in first.views(planes)), strict=True)
+        reads: Iterator[Sequence[Tensor]] = zip(*(view.split(count) for view in first.views(planes)), strict=True)
         for part, to, views in zip(planes.split(count), out.split(count), reads, strict=True):
             if len(part) not in scratch:
                 empty = [part.new_empty((len(part), *shape)) for shape in self.rows_first[:-1]]

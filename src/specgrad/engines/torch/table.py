@@ -22,10 +22,11 @@ from ..base import Engine, Plan, number
 from . import doubling
 from .avg_pool import avg_pool_line, avg_spread_line
 from .conv import contract_line, conv_line, conv_transpose_line, conv_weight_line
-from .max_pool import amax_line, last_writer_line, max_pool_line, put_line, take_line, winner_line
+from .max_pool import last_writer_line, max_pool_line, put_line, take_line, winner_line
 from .resize import resize_line, resize_spread_line
 from .rules import NOT_NUMBERS, ours
 from .smooth import smooth_max_pool_line, smooth_pull_line, smooth_push_line
+from .whole import amax_line
 
 
 def _always(f: Plan) -> Any:
@@ -59,8 +60,9 @@ def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Plan:
 
 
 def _softplus(x: Shape, *, beta: Number) -> Plan:
+    """PyTorch returns x above a threshold: here one from which on that is the rounded value, and 1 its slope."""
     b = float(beta)
-    return lambda t: torch.logaddexp(t * b, t.new_zeros(())) / b
+    return lambda t: F.softplus(t, b, 40.0 if t.dtype == torch.float64 else 20.0)
 
 
 def _sign(t: Tensor) -> Tensor:

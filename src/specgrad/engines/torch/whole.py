@@ -1,0 +1,100 @@
+"""Maxima and means over whole axes."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...ops import avg_pool, max_pool
+from ...window import Shape
+from ..base import Plan
+from .doubling import dual_level_open
+from .rules import eager
+
+_global_max: Callable[..., Tensor] = inspect.unwrap(max_pool.global_max_pool)
+_global_avg: Callable[..., Tensor] = inspect.unwrap(avg_pool.global_avg_pool)
+
+
+class _EveryWinner(torch.autograd.Function):
+    """amax that gives every maximiser the whole cotangent; the tangent is the sum over them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axes: Shape) -> Any:
+        y = torch.amax(x, axes, keepdim=True)
+        ctx.axes = axes
+        ctx.save_for_backward(x, y)
+        ctx.save_for_forward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gy: Any) -> Any:
+        return torch.where(_wins(*ctx.saved_tensors), gy, 0), None
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Any, _: Any) -> Any:
+        return torch.where(_wins(*ctx.saved_tensors), dx, 0).sum(ctx.axes, keepdim=True)
+
+
+def _wins(x: Tensor, y: Tensor) -> Tensor:
+    """[P1] A NaN is the maximum wherever it is, and equal to nothing; there are few y to look through."""
+    x, y = x.detach(), y.detach()
+    return (x == y) | (x != x) if bool(y.isnan().any()) else x == y
+
+
+_every_winner: Callable[..., Tensor] = _EveryWinner.apply
+
+
+def _traceable(t: Tensor, axes: Shape) -> Tensor:
+    """The same in traceable operators, axes kept."""
+    y = t.detach().amax(axes, keepdim=True)
+    wins = (t.detach() == y) | t.detach().isnan()
+    split = torch.where(wins, t, 0).sum(axes, keepdim=True)
+    # The value is y; the derivative that of the sum. Infinities cancel to NaN, so they take the value alone.
+    return y + torch.where(split.isfinite(), split - split.detach(), 0)
+
+
+def _amax(t: Tensor, axes: Shape, ties: str) -> Tensor:
+    """Axes kept."""
+    if ties == "split":
+        return torch.amax(t, axes, keepdim=True)
+    if not eager(t):
+        return _traceable(t, axes)
+    if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
+        return _every_winner(t, axes) if t.device.type == "cpu" else _traceable(t, axes)
+    return torch.amax(t, axes, keepdim=True)
+
+
+def amax_line(x: Shape, *, axes: Shape, ties: str) -> Plan:
+    if not axes:
+        return lambda t: t
+    if ties == "split":
+        return lambda t: torch.amax(t, axes)
+    return lambda t: _amax(t, axes, ties).squeeze(axes)
+
+
+def _spatial(x: Any, rank: Any) -> Shape | None:
+    """The last axes of a plain tensor of floats; None where the composition must say what is wrong."""
+    if type(rank) is not int or not isinstance(x, Tensor) or not x.is_floating_point() or not 1 <= rank <= x.ndim:
+        return None
+    return None if 0 in x.shape[x.ndim - rank :] or not eager(x) else tuple(range(-rank, 0))
+
+
+def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "all") -> Tensor:
+    axes = _spatial(x, rank)
+    if axes is None or ties not in ("all", "split"):
+        return _global_max(x, rank=rank, keepdims=keepdims, ties=ties)
+    y = _amax(x, axes, ties)
+    return y if keepdims else y.squeeze(axes)
+
+
+def global_avg_pool(x: Any, *, rank: int, keepdims: bool = True) -> Tensor:
+    axes = _spatial(x, rank)
+    if axes is None:
+        return _global_avg(x, rank=rank, keepdims=keepdims)
+    y: Tensor = x.sum(axes, keepdim=keepdims) / math.prod(x.shape[x.ndim - rank :])
+    return y

@@ -1,0 +1,140 @@
+"""Pools over whole axes and softplus on PyTorch: values and derivatives of the specification, layouts kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.autograd.forward_ad as fwd
+import torch.nn.functional as F
+
+import specgrad as sg
+
+TIES = np.random.default_rng(3).choice([-0.0, 1.0, 2.0, -np.inf, np.nan], (3, 4, 5, 6), p=[0.3, 0.3, 0.3, 0.09, 0.01])
+TIES[0, 0], TIES[0, 1, 2, 3], TIES[0, 2] = -np.inf, np.nan, 2.0
+GY = np.random.default_rng(4).integers(-9, 9, (3, 4, 1, 1)).astype(float)
+DX = np.random.default_rng(5).integers(-9, 9, TIES.shape).astype(float)
+LAYOUTS = [torch.contiguous_format, torch.channels_last]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ties", ["all", "split"])
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_global_max_pool(ties: Any, keepdims: bool, layout: Any) -> None:
+    """torch.amax gives nothing to a NaN when ties are split: those cells are left out there."""
+    pool: Any = lambda t: sg.global_max_pool(t, rank=2, ties=ties, keepdims=keepdims)
+    given = TIES if ties == "all" else np.where(np.isnan(TIES), 3.0, TIES)
+    gy = GY if keepdims else GY[..., 0, 0]
+    graph = sg.trace(pool, given)
+    x = torch.tensor(given).contiguous(memory_format=layout).requires_grad_()
+    assert np.array_equal(pool(x.detach()), graph(given), equal_nan=True)
+    (gx,) = torch.autograd.grad(pool(x), x, torch.tensor(gy))
+    _, want = sg.vjp(graph)(given, gy)
+    np.testing.assert_allclose(gx.numpy(), want, rtol=1e-14)
+    assert gx.is_contiguous(memory_format=layout)
+    with fwd.dual_level():
+        tangent = fwd.unpack_dual(pool(fwd.make_dual(x.detach(), torch.tensor(DX)))).tangent
+    np.testing.assert_allclose(tangent.numpy(), sg.jvp(graph)(given, DX)[1], rtol=1e-14)
+
+
+def test_second_derivatives_of_all_winners() -> None:
+    x = torch.tensor([[1.0, 3.0, 3.0]], requires_grad=True)
+    y = sg.global_max_pool(x, rank=1).pow(3).sum()
+    (first,) = torch.autograd.grad(y, x, create_graph=True)
+    assert first.tolist() == [[0.0, 27.0, 27.0]]
+    (second,) = torch.autograd.grad(first[0, 1], x)
+    assert second.tolist() == [[0.0, 18.0, 18.0]]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_first_winner_of_everything(layout: Any) -> None:
+    """-0 and +0 tie, so the sign is that of the first."""
+    x = torch.tensor(np.where(np.isnan(TIES), -0.0, -abs(TIES))).contiguous(memory_format=layout).requires_grad_()
+    pool: Any = lambda t: sg.global_max_pool(t, rank=2, ties="first")
+    graph = sg.trace(pool, x.detach().numpy())
+    y, where = F.max_pool2d(x.detach().contiguous(), (5, 6), return_indices=True)
+    assert torch.equal(pool(x), y)
+    assert torch.equal(pool(x).signbit(), y.signbit())
+    assert torch.equal(sg.max_pool(x, (5, 6), return_indices=True)[1], where)
+    (gx,) = torch.autograd.grad(pool(x), x, torch.tensor(GY))
+    assert np.array_equal(gx, sg.vjp(graph)(x.detach().numpy(), GY)[1])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_global_avg_pool(keepdims: bool, layout: Any) -> None:
+    x = torch.tensor(DX).contiguous(memory_format=layout).requires_grad_()
+    y = sg.global_avg_pool(x, rank=2, keepdims=keepdims)
+    np.testing.assert_allclose(y.detach().numpy(), DX.mean((2, 3), keepdims=keepdims), rtol=1e-15)
+    (gx,) = torch.autograd.grad(y.sum(), x)
+    np.testing.assert_allclose(gx.numpy(), np.full(DX.shape, 1 / 30), rtol=1e-15)
+
+
+def test_refusals_are_those_of_the_compositions() -> None:
+    x = torch.zeros(2, 3)
+    for pool in (sg.global_max_pool, sg.global_avg_pool):
+        for rank in (0, 3, True):
+            with pytest.raises(sg.ShapeError, match="rank must lie in"):
+                pool(x, rank=rank)
+        with pytest.raises(sg.ShapeError, match="empty"):
+            pool(torch.zeros(2, 0), rank=1)
+    with pytest.raises(sg.ParameterError, match="ties must be"):
+        sg.global_max_pool(x, rank=1, ties="last")  # type: ignore[arg-type]
+
+
+# --- softplus -------------------------------------------------------------------------------------------------------
+
+EDGES = [
+    -1e4,
+    -104.0,
+    -88.0,
+    -20.0,
+    -1.0,
+    0.0,
+    1e-30,
+    1.0,
+    12.5,
+    16.6,
+    17.4,
+    19.99,
+    20.01,
+    36.1,
+    39.99,
+    40.01,
+    700.0,
+    1e4,
+]
+
+
+def softplus_is_exact(f: Any, dtype: torch.dtype, beta: float) -> bool:
+    """Value and slope within 2 units of 1 + y and of 1, computed in NumPy's widest type without a threshold."""
+    x = torch.tensor([e / beta for e in EDGES], dtype=dtype, requires_grad=True)
+    y = f(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    z = x.detach().double().numpy().astype(np.longdouble) * beta
+    small = np.exp(-abs(z))
+    value, sigmoid = (np.maximum(z, 0) + np.log1p(small)) / beta, np.where(z < 0, small, 1) / (1 + small)
+    unit = 2 * torch.finfo(dtype).eps
+    error = abs(y.detach().double().numpy() - value) / (1 + value)
+    return bool((error <= unit).all() and (abs(slope.double().numpy() - sigmoid) <= unit).all())
+
+
+@pytest.mark.parametrize("beta", [1, 2, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_softplus_at_its_edges(dtype: torch.dtype, beta: float) -> None:
+    assert softplus_is_exact(lambda t: sg.softplus(t, beta), dtype, beta)
+
+
+def test_a_threshold_too_low_is_noticed() -> None:
+    assert not softplus_is_exact(lambda t: F.softplus(t), torch.float64, 1)
+    assert not softplus_is_exact(lambda t: F.softplus(t, 1, 12), torch.float32, 1)
+
+
+def test_softplus_of_what_is_not_finite() -> None:
+    x = torch.tensor([np.inf, -np.inf, np.nan], requires_grad=True)
+    y = sg.softplus(x)
+    np.testing.assert_array_equal(y.detach(), [np.inf, 0.0, np.nan])
+    (gx,) = torch.autograd.grad(y.sum(), x)
+    np.testing.assert_array_equal(gx, [1.0, 0.0, np.nan])
