@@ -1,7 +1,7 @@
 (* The checker of certificates, and its theorem: if it answers true, no execution overflows, and none has outputs in any of
    the excluded sets. *)
 From Coq Require Import Reals ZArith List Lra Bool.
-From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckExecution CheckSums CheckBackward CheckForward.
+From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums CheckBackward CheckForward.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -24,7 +24,7 @@ Definition sources (x : cell) : list key :=
   match x with
   | Input _ _ => []
   | Sum s => flat_map (fun p => match source p with None => [] | Some j => [j] end) (terms s)
-  | Relu j => [j]
+  | Relu j | Bend j _ => [j]
   | Max j js => j :: js
   end.
 Definition is_some {A} (o : option A) : bool := match o with None => false | Some _ => true end.
@@ -166,10 +166,11 @@ Proof.
 Qed.
 Lemma reference_agrees f g k x : (forall j, In j (sources x) -> f j = g j) -> reference_of stored fetched f k x = reference_of stored fetched g k x.
 Proof.
-  destruct x as [l h|s|j|j js]; simpl; intros H; auto.
+  destruct x as [l h|s|j|j js|j b]; simpl; intros H; auto.
   - destruct (once s); auto. now apply line_agrees.
   - now rewrite H by auto.
   - rewrite H by auto. f_equal. apply map_ext_in. auto.
+  - now rewrite H by auto.
 Qed.
 Lemma references part : forall seen f, ordered part seen = true ->
   exists g, (forall j, get j seen <> None -> g j = f j) /\ forall k x, In (k, x) part -> g k = reference_of stored fetched g k x.
@@ -339,6 +340,8 @@ Proof.
     intros j ks G. destruct (key_dec k j) as [<-|D]; [|rewrite get_put_other in G by auto; eauto].
     rewrite get_put_same in G. injection G as <-. apply (below_maximum net unit stored fetched ref Ref k x). apply P. now left. }
   split.
-  - intros [k [s [v [m [K [Cm L]]]]]]. rewrite Forall_forall in S. specialize (S _ K v m Cm). simpl in S. lra.
+  - rewrite Forall_forall in S. intros [[k [s [v [m [K [Cm L]]]]]] | [k [j [f [v [K [V L]]]]]]].
+    + specialize (S _ K v m Cm). simpl in S. lra.
+    + specialize (S _ K v V). simpl in S. lra.
   - intros alts p rows y Hp Hr Y. rewrite forallb_forall in C. specialize (C _ Hp). eapply prove_ok; eauto. apply Top; [apply incl_refl | intros k ks G; discriminate].
 Qed.

@@ -1,7 +1,7 @@
 (* A lower bound of a linear function of references: from the last cell back to the inputs, each cell replaced by a line of
    what it reads. Any slopes that are given make valid lines; without, the checker has its own. *)
 From Coq Require Import Reals ZArith List Lra Bool.
-From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckExecution CheckSums.
+From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -93,6 +93,10 @@ Definition step (k : key) (x : cell) (e a : number) (f : form) (c : number) : op
       end
     | _ => None
     end
+  | Bend j b => match get j facts with
+    | None => None
+    | Some (l, h) => let (s, d) := bent_line b a l h (get k lines) in Some (add_at j (mul a s) f, add c (mul a d))
+    end
   end.
 Fixpoint back (es : list entry) (f : form) (c : number) : option number :=
   match es with
@@ -116,6 +120,7 @@ Definition linked (k : key) (x : cell) (e : number) : Prop :=
   | Sum s => Rabs (ref k - line ref (terms s)) <= real e
   | Relu j => ref k = Rmax 0 (ref j)
   | Max j js => ref k = largest (ref j) (map ref js)
+  | Bend j f => ref k = bent_at f (ref j)
   end.
 Definition entry_ok (e : entry) : Prop := linked (fst (fst e)) (snd (fst e)) (snd e).
 
@@ -229,7 +234,7 @@ Qed.
 Lemma step_ok k x e a f c f' c' : linked k x e -> step facts lines k x e a f c = Some (f', c') ->
   meaning (f', c') <= total f ref + real a * ref k + real c.
 Proof.
-  intros K. unfold step. destruct x as [l h | s | j | j js].
+  intros K. unfold step. destruct x as [l h | s | j | j js | j g].
   - destruct (get k facts) as [[p q]|] eqn:G; [|discriminate]. intros [= <- <-]. unfold meaning; simpl. rewrite real_add.
     pose proof (ends a p q (ref k) (in_range _ _ _ G)). lra.
   - intros [= E]. rewrite <- E, add_terms_meaning. unfold meaning; simpl. autorewrite with real.
@@ -242,6 +247,9 @@ Proof.
     destruct (max_line a t ts _) as [[ss b]|] eqn:E; [|discriminate]. intros [= <- <-]. unfold meaning; cbn [fst snd].
     rewrite add_taps_meaning, real_add, real_mul. simpl in K. injection M as M1 M2.
     pose proof (max_line_ok _ _ _ _ _ _ E B) as L. rewrite M1, M2, <- K in L. lra.
+  - destruct (get j facts) as [[p q]|] eqn:G; [|discriminate]. destruct (bent_line g a p q _) as [s b] eqn:E.
+    intros [= <- <-]. unfold meaning; simpl. rewrite total_add, real_add, !real_mul. simpl in K. rewrite K.
+    pose proof (bent_line_ok _ _ _ _ _ _ _ (ref j) E (in_range _ _ _ G)). lra.
 Qed.
 
 Theorem back_ok es : Forall entry_ok es -> forall f c b, back facts lines es f c = Some b -> real b <= total f ref + real c.

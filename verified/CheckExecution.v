@@ -1,10 +1,11 @@
 (* Networks cell by cell, and what an execution of one is: the class *fused*, with the roundings R of every sum stated. *)
 From Coq Require Import Reals ZArith List Permutation Lra.
-From Specgrad Require Import CheckNumber CheckTrie CheckTrees.
+From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend.
 Import ListNotations.
 Open Scope R_scope.
 
-(* A cell is an input, a sum of products (a region of linear nodes, multiplied out), a relu or a maximum of other cells.
+(* A cell is an input, a sum of products (a region of linear nodes, multiplied out), a relu or a maximum of other cells, or a
+   function of one cell that is straight between kinks.
    source     None: the weight is an additive constant
    blur       coefficients of the network are within this of the weights: 0, or more where they are no number m * 2^e (a mean of 9)
    shared     all copies of the cell read one value here: the product belongs to a convolution or a matrix product, which is
@@ -14,7 +15,7 @@ Open Scope R_scope.
    once       the sum itself is computed once: all its readers see one value *)
 Record term := Term { weight : number; source : option key; shared : bool }.
 Record sums := Sums { terms : list term; blur : number; roundings : Z; spread : number; once : bool }.
-Inductive cell := Input (low high : number) | Sum (s : sums) | Relu (x : key) | Max (x : key) (xs : list key).
+Inductive cell := Input (low high : number) | Sum (s : sums) | Relu (x : key) | Max (x : key) (xs : list key) | Bend (x : key) (f : bent).
 Definition network := list (key * cell).
 
 Definition largest (v : R) (vs : list R) : R := fold_left Rmax vs v.
@@ -50,7 +51,9 @@ Inductive value : key -> R -> Prop :=
       (forall j w, In (j, w) (reads t) -> value j w) -> evals t v m -> value k v
   | value_relu k j v e : In (k, Relu j) net -> value j v -> Rabs e <= tiny -> value k (Rmax 0 v + e)
   | value_max k j js v vs e : In (k, Max j js) net -> value j v -> Forall2 value js vs -> Rabs e <= tiny ->
-      value k (largest v vs + e).
+      value k (largest v vs + e)
+  | value_bend k j f v e : In (k, Bend j f) net -> value j v -> Rabs e <= real (relative f) * Rabs v + real (absolute f) ->
+      value k (bent_at f v + e).
 
 Definition computes (k : key) (s : sums) (v m : R) : Prop :=
   exists t, tree_of k s t /\ (forall j w, In (j, w) (reads t) -> value j w) /\ evals t v m.
@@ -61,7 +64,8 @@ Definition execution : Prop :=
   (forall k s n p j, In (k, Sum s) net -> nth_error (terms s) n = Some p -> shared p = true -> source p = Some j ->
      value j (fetched k n)).
 
-(* No number that any cell rounds exceeds the largest float32 number: so nothing overflows, and rounding with unbounded
+(* Otherwise no number that any cell rounds exceeds the largest float32 number: so nothing overflows, and rounding with unbounded
    exponents, as above, is rounding to float32. *)
-Definition overflows (most : R) : Prop := exists k s v m, In (k, Sum s) net /\ computes k s v m /\ most < m.
+Definition overflows (most : R) : Prop :=
+  (exists k s v m, In (k, Sum s) net /\ computes k s v m /\ most < m) \/ (exists k j f v, In (k, Bend j f) net /\ value k v /\ most < Rabs v).
 End Execution.

@@ -1,7 +1,7 @@
 (* Ranges, errors and deviations of all cells in order, on what is known of an execution so far. *)
 From Coq Require Import Reals ZArith List Permutation Lra Bool.
 From Flocq Require Import Core.
-From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckExecution CheckSums CheckBackward.
+From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums CheckBackward.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -35,6 +35,15 @@ Definition bounded (unit : number) (g : known) (x : cell) : option (number * num
     end
   | Max j js => match taps (facts g) (j :: js), furthest (aparts g) (j :: js) with
     | Some (t :: ts), Some d => Some (lower (best lower t ts), upper (best upper t ts), zero, up (add d tiny_number))
+    | _, _ => None
+    end
+  | Bend j f => match get j (facts g), get j (aparts g) with
+    | Some (l, h), Some d =>
+        let p := down (lowest f zero l h) in let q := up (highest f zero l h) in
+        let off := add (mul (relative f) (add (larger (size l) (size h)) d)) (absolute f) in
+        let far := up (add (mul (steepest f (sub l d) (add h d)) d) off) in
+        if in_order (turns f) && negb (negative (relative f)) && at_most (add (larger (size p) (size q)) far) float32_max
+        then Some (p, q, zero, far) else None
     | _, _ => None
     end
   end.
@@ -99,6 +108,7 @@ Definition reference_of (k : key) (x : cell) : R :=
   | Sum s => if once s then stored k else mixed ref (fetched k) 0 (terms s)
   | Relu j => Rmax 0 (ref j)
   | Max j js => largest (ref j) (map ref js)
+  | Bend j f => bent_at f (ref j)
   end.
 Hypothesis reference : forall k x, In (k, x) net -> ref k = reference_of k x.
 
@@ -107,7 +117,11 @@ Definition near (f : deviations) := forall k d v, get k f = Some d -> holds k v 
 Definition maximal (w : remaining) := forall k r rs, get k w = Some (r, rs) -> ref k = largest (ref r) (map ref rs).
 Definition ok (g : known) := in_range (facts g) /\ near (aparts g) /\ Forall (entry_ok ref) (entries g) /\ void g = false /\ maximal (among g).
 Definition safe (kx : key * cell) :=
-  match snd kx with Sum s => forall v m, computes net (real unit) stored fetched (fst kx) s v m -> m <= real float32_max | _ => True end.
+  match snd kx with
+  | Sum s => forall v m, computes net (real unit) stored fetched (fst kx) s v m -> m <= real float32_max
+  | Bend _ _ => forall v, holds (fst kx) v -> Rabs v <= real float32_max
+  | _ => True
+  end.
 
 Lemma vars_reads t m k v : In m (expand t) -> In (k, v) (vars m) -> In (k, v) (reads t).
 Proof.
@@ -191,9 +205,9 @@ Qed.
 Lemma bounded_ok g k x l h e d : In (k, x) net -> ok g -> bounded unit g x = Some (l, h, e, d) ->
   real l <= ref k <= real h /\ entry_ok ref (k, x, e) /\ (forall v, holds k v -> Rabs (v - ref k) <= real d) /\ safe (k, x).
 Proof.
-  intros K [I [N _]] E. destruct executed as [X1 [X2 X3]]. pose proof (reference k x K) as Rk. unfold bounded in E. destruct x as [a b | s | j | j js]; simpl in Rk.
+  intros K [I [N _]] E. destruct executed as [X1 [X2 X3]]. pose proof (reference k x K) as Rk. unfold bounded in E. destruct x as [a b | s | j | j js | j f]; simpl in Rk.
   - injection E as <- <- <- <-. split; [rewrite Rk; now apply X1|]. split; [exact Logic.I|]. split; [|exact Logic.I].
-    intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? ? ? ? J | ? ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
+    intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? ? ? ? J | ? ? ? ? ? ? J | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
     rewrite Rk, Rminus_diag_eq, Rabs_R0, real_zero by auto. lra.
   - destruct (negative (spread s)) eqn:Sp; [discriminate | apply not_negative in Sp].
     destruct (negative (blur s)) eqn:Bl; [discriminate | apply not_negative in Bl]. cbn [orb] in E.
@@ -210,14 +224,14 @@ Proof.
         eapply Rle_trans; [apply Rabs_triang|]. lra. }
       split; [|split; [exact Ek|split; auto]].
       * pose proof (down_le (sub (least t) e1)). pose proof (up_ge (add (most t) e1)). rewrite real_sub, real_add in *. apply Rabs_le_inv in Ek. lra.
-      * intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J Of | ? ? ? ? J | ? ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
+      * intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J Of | ? ? ? ? J | ? ? ? ? ? ? J | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
         -- rewrite Rk, Rminus_diag_eq, Rabs_R0, real_zero by auto. lra.
         -- injection Q as <-. congruence.
     + injection E as <- <- <- <-. set (e1 := up (off t)) in *. pose proof (up_ge (off t)) as Ue. fold e1 in Ue.
       assert (Ek : Rabs (ref k - line ref (terms s)) <= real e1) by (rewrite Rk; lra).
       split; [|split; [exact Ek|split; auto]].
       * pose proof (down_le (sub (least t) e1)). pose proof (up_ge (add (most t) e1)). rewrite real_sub, real_add in *. apply Rabs_le_inv in Ek. lra.
-      * intros v V. inversion V as [? ? ? J | ? ? J Ot | ? s' t' v' m J Of Tr Re Ev | ? ? ? ? J | ? ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
+      * intros v V. inversion V as [? ? ? J | ? ? J Ot | ? s' t' v' m J Of Tr Re Ev | ? ? ? ? J | ? ? ? ? ? ? J | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
         -- injection Q as <-. congruence.
         -- injection Q as <-. rewrite Rk. pose proof (up_ge (add (drift t) r)) as Ud. rewrite real_add in Ud.
            destruct (C v m) as [Cv _]; [exists t'; auto|]. lra.
@@ -225,14 +239,14 @@ Proof.
     injection E as <- <- <- <-. pose proof (I _ _ _ F) as B. rewrite !real_larger, real_zero. split.
     { rewrite Rk. split; apply Rle_max_compat_l; lra. }
     split; [exact Rk|]. split; [|exact Logic.I].
-    intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? j' w e' J Hw He | ? ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
+    intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? j' w e' J Hw He | ? ? ? ? ? ? J | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
     injection Q as <-. rewrite Rk. replace (Rmax 0 w + e' - Rmax 0 (ref j)) with ((Rmax 0 w - Rmax 0 (ref j)) + e') by ring.
     eapply Rle_trans; [apply Rabs_triang|]. pose proof (relu_near w (ref j)). pose proof (N _ _ _ A Hw).
     pose proof (up_ge (add a tiny_number)) as Ua. unfold tiny_number in *. rewrite real_add, real_power in Ua. fold tiny in Ua. lra.
   - destruct (taps (facts g) (j :: js)) as [[|t ts]|] eqn:T; try discriminate. destruct (furthest _ _) as [a|] eqn:A; [|discriminate].
     injection E as <- <- <- <-.
     assert (Near : forall v, holds k v -> Rabs (v - ref k) <= real (up (add a tiny_number))).
-    { intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? ? ? ? J | ? j' js' w ws e' J Hw Hws He]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
+    { intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? ? ? ? J | ? j' js' w ws e' J Hw Hws He | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
       injection Q as <- <-. rewrite Rk. replace (largest w ws + e' - largest (ref j) (map ref js)) with ((largest w ws - largest (ref j) (map ref js)) + e') by ring.
       eapply Rle_trans; [apply Rabs_triang|]. pose proof (furthest_ok _ _ N _ A) as Fu.
       assert (Rabs (largest w ws - largest (ref j) (map ref js)) <= real a).
@@ -242,6 +256,27 @@ Proof.
       pose proof (up_ge (add a tiny_number)) as Ua. unfold tiny_number in *. rewrite real_add, real_power in Ua. fold tiny in Ua. lra. }
     split; [|split; [exact Rk | split; [exact Near | exact Logic.I]]].
     eapply best_ends; eauto.
+  - destruct (get j (facts g)) as [[p q]|] eqn:F; [|discriminate]. destruct (get j (aparts g)) as [a|] eqn:A; [|discriminate].
+    set (low := down _) in E. set (high := up (highest _ _ _ _)) in E. set (far := up (add _ _)) in E.
+    destruct (in_order (turns f)) eqn:O; [|discriminate]. destruct (negative (relative f)) eqn:Rl; [discriminate | apply not_negative in Rl].
+    destruct (at_most _ _) eqn:M; [|discriminate]. apply at_most_real in M. simpl in E. injection E as <- <- <- <-. pose proof (I _ _ _ F) as B.
+    assert (Rg : real low <= ref k <= real high).
+    { rewrite Rk. pose proof (lowest_ok f zero p q _ B) as L. pose proof (highest_ok f zero p q _ B) as H.
+      pose proof (down_le (lowest f zero p q)) as Dl. pose proof (up_ge (highest f zero p q)) as Uh. fold low in Dl. fold high in Uh.
+      rewrite real_zero in L, H. lra. }
+    assert (Near : forall v, holds k v -> Rabs (v - ref k) <= real far).
+    { intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? ? ? ? J | ? ? ? ? ? ? J | ? j' f' w e' J Hw He]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
+      injection Q as <- <-. pose proof (N _ _ _ A Hw) as Nw. pose proof (near_size _ _ _ _ Nw (largest_end _ _ _ B)) as Sw.
+      pose proof (Rabs_le_inv _ _ Nw) as Iw. pose proof (Rabs_pos (w - ref j)).
+      assert (St : Rabs (bent_at f w - bent_at f (ref j)) <= real (steepest f (sub p a) (add q a)) * Rabs (w - ref j)).
+      { apply steepest_ok; auto; rewrite real_sub, real_add; lra. }
+      rewrite Rk. replace (bent_at f w + e' - bent_at f (ref j)) with ((bent_at f w - bent_at f (ref j)) + e') by ring.
+      eapply Rle_trans; [apply Rabs_triang|]. eapply Rle_trans; [|apply up_ge]. autorewrite with real.
+      pose proof (Rmult_le_compat_l _ _ _ Rl Sw).
+      assert (real (steepest f (sub p a) (add q a)) * Rabs (w - ref j) <= real (steepest f (sub p a) (add q a)) * real a); [|lra].
+      apply Rmult_le_compat_l; [apply steepest_pos | exact Nw]. }
+    split; [exact Rg|]. split; [exact Rk|]. split; [exact Near|]. simpl. intros v V. specialize (Near v V).
+    rewrite real_add, real_larger, !real_size in M. pose proof (near_size _ _ _ _ Near (largest_end _ _ _ Rg)). lra.
 Qed.
 
 Lemma total_unit k a : total (unit_form k a) ref = real a * ref k.
@@ -278,7 +313,7 @@ Proof.
 Qed.
 Lemma below_maximum k x : In (k, x) net -> forall i, In i (contenders x) -> ref i <= ref k.
 Proof.
-  intros K i. pose proof (reference k x K) as Rk. destruct x as [l h | s | j | j js]; simpl in *; try tauto.
+  intros K i. pose proof (reference k x K) as Rk. destruct x as [l h | s | j | j js | j f]; simpl in *; try tauto.
   rewrite Rk. destruct (largest_fold (map ref js) (ref j)) as [A [B _]]. intros [<-|H]; auto. apply B. now apply in_map.
 Qed.
 

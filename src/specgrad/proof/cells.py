@@ -1,4 +1,5 @@
-"""A network cell by cell, as the checker that is proven in verified/ reads it: inputs, sums of products, relus, maxima.
+"""A network cell by cell, as the checker that is proven in verified/ reads it: inputs, sums of products, relus, maxima,
+and functions that are straight between kinks.
 
 Linear nodes between two nodes that bend are a region. Each cell of a region is multiplied out into products of numbers
 and a cell that the region reads, by running the operators' own specifications on formal sums. `roundings` is the R of
@@ -17,6 +18,7 @@ import numpy as np
 
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..scalar import Array
+from .kinked import Kinked, kinked
 from .numbers import ReplayError
 from .regions import (
     CELLWISE,
@@ -126,7 +128,7 @@ def _bits(f: Fraction) -> int:
 
 @dataclass(frozen=True)
 class Cell:
-    """kind: "input" (ends), "sum", "relu" or "max" (sources). Cells go by number, from 1 on."""
+    """kind: "input" (ends), "sum", "relu", "max" (sources) or "bend" (function). Cells go by number, from 1 on."""
 
     kind: str
     sources: tuple[int, ...] = ()
@@ -136,15 +138,17 @@ class Cell:
     roundings: int = 0
     spread: int = 0  # a power of two
     once: bool = False
+    function: Kinked | None = None
 
 
 class Cells:
     """All cells of a network on a box, in order. `numbers[i]`: those of node i, in its shape, where it has some.
 
     wanted   linear nodes that a proof speaks of: they have cells too
+    unit     e: roundings are relative to 2**e
     """
 
-    def __init__(self, graph: Graph, low: Array, high: Array, wanted: Collection[int] = ()) -> None:
+    def __init__(self, graph: Graph, low: Array, high: Array, wanted: Collection[int] = (), unit: int = -24) -> None:
         self.graph, self.cells, self.numbers = graph, [], {}  # type: Graph, list[Cell], dict[int, Array]
         self.taps: dict[int, Array] = {}  # max_pool -> (taps, *shape): the tap is read inside
         self._forms: dict[int, Array] = {}
@@ -152,6 +156,7 @@ class Cells:
         self._divided: set[int] = set()  # linear nodes whose region divides by constants before them
         self._known = {i: _exact(a, graph.nodes[i].name) for i, a in graph.constants.items()}
         self._summed, self._apart, self._ends = summed_later(graph), read_apart(graph), (low, high)
+        self._unit = Fraction(2) ** unit
         self._wanted = self._needed(wanted)
         for i, node in enumerate(graph.nodes):
             self._visit(i, node)
@@ -183,6 +188,9 @@ class Cells:
             self._maximum(i, node)
         elif is_linear(node):
             self._linear(i, node)
+        elif (f := kinked(node, self._unit)) is not None:
+            read = self._cells_of(node.operands()[0]).ravel().tolist()
+            self._has(i, [self._new(Cell("bend", (c,), function=f)) for c in read])
         else:
             raise ReplayError(f"the proven checker has no rule for node {node.name} ({node.op.name})")
 

@@ -17,7 +17,9 @@ from ..graph.graph import Graph
 from ..scalar import Array
 from .cells import BLUR, Cell, Cells, Dyadic, dyadic
 from .certificate import SCALE, CaseProof, Proof
+from .curves import CURVES
 from .execution import Executions
+from .kinked import KINKED
 from .numbers import ReplayError
 from .splits import LEAF, NO_TAP, TreeProof, check_tree, leaves, taps_inside
 
@@ -40,7 +42,7 @@ class Question:
         proofs = [p for _, _, p in case.alternatives if isinstance(p, Proof)]
         wanted = {i for p in proofs for i in p.tighten} | {i for t in case.trees for i in t.tighten}
         wanted |= {int(i) for t in case.trees for i in t.nodes if i != LEAF}
-        self.net = Cells(graph, case.low, case.high, wanted - set(graph.input_positions))
+        self.net = Cells(graph, case.low, case.high, wanted - set(graph.input_positions), self.unit)
         self.text = self._written()
 
     def _written(self) -> str:
@@ -62,6 +64,10 @@ class Question:
             return [2, *cell.sources]
         if cell.kind == "max":
             return [3, len(cell.sources), *cell.sources]
+        if cell.function is not None:
+            f = cell.function
+            head = [4, *cell.sources, *map(self._number, (f.start, f.rise, f.relative, f.absolute)), len(f.turns)]
+            return [*head, *(self._number(x) for turn in f.turns for x in turn)]
         each = [(self._number(w), source or 0, int(shared)) for w, source, shared in cell.products]
         blur = self._number((1, BLUR) if cell.blurred else (0, 0))
         head = [1, blur, cell.roundings, self._number((1, cell.spread)), int(cell.once), len(each)]
@@ -90,7 +96,7 @@ class Question:
         return len(self._tables) - 1
 
     def _set(self, tighten: Iterable[int]) -> int:
-        """Cells of nodes, and whether to narrow them whatever their signs: a maximum reads them."""
+        """Cells of nodes, and whether to narrow them whatever their signs: a maximum or a function reads them."""
         words: list[Any] = []
         for i in tighten:
             cells = self.net._cells_of(i).ravel().tolist()
@@ -101,7 +107,8 @@ class Question:
     def _contested(self, i: int) -> bool:
         readers = [k for k, n in enumerate(self.graph.nodes) if i in n.operands()]
         return any(
-            self.graph.nodes[k].op.name == "max_pool" or (self.graph.nodes[k].op.name == "relu" and self._contested(k))
+            self.graph.nodes[k].op.name in ("max_pool", *CURVES)
+            or (self.graph.nodes[k].op.name == "relu" and self._contested(k))
             for k in readers
         )
 
@@ -129,14 +136,14 @@ class Question:
         for i, slopes in proof.slopes.items():
             node, name = self.graph.nodes[i], self.graph.nodes[i].op.name
             taps = len(self.net.taps[i]) if i in self.net.taps else 1
-            if name not in ("relu", "max_pool"):
+            if name not in ("relu", "max_pool") and name not in KINKED:
                 raise ReplayError(f"the proven checker has no slopes of node {node.name} ({name})")
             inside = (
                 self.net.taps[i].reshape(taps, -1) if i in self.net.taps else np.ones((1, math.prod(node.shape)), bool)
             )
             sides = []
             for side in (slopes.lower, slopes.upper):
-                if side.size != inside.size or (side < 0).any():
+                if side.size != inside.size or ((side < 0).any() and name not in KINKED):
                     raise ReplayError(
                         f"the slopes of node {node.name} must be whole, not negative, one per cell and tap"
                     )

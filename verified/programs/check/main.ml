@@ -10,6 +10,7 @@
                      1 blur roundings spread once, count, then weight source shared of each product; source 0: a constant
                      2 source
                      3 count, then sources
+                     4 source, start rise relative absolute, count, then kink turn of each: CheckBend.v says what they are
    slopes          count of tables, then of each: count, then cell, count, below..., count, above...
    tightened       count of sets, then of each: count, then cell always
    groups          count, then of each: alternatives: count, then rows: count, then count, cell coefficient ..., limit
@@ -59,6 +60,10 @@ let question unit =
         (k, Sum { terms; blur; roundings; spread; once })
     | 2 -> (k, Relu (cell ()))
     | 3 -> (match several cell with x :: xs -> (k, Max (x, xs)) | [] -> failwith "a maximum of nothing")
+    | 4 ->
+        let x = cell () in let start = number () in let rise = number () in let relative = number () in let absolute = number () in
+        let turns = several (fun () -> let kink = number () in let turn = number () in (kink, turn)) in
+        (k, Bend (x, { start; rise; turns; relative; absolute }))
     | n -> failwith (Printf.sprintf "no kind %d of cells" n) in
   let net = Array.to_list (Array.init count described) in
   let tables = counted (fun () -> table (counted (fun () ->
