@@ -351,7 +351,8 @@ def computed_error(node: Node, functions: Functions, x: Range, digits: int) -> C
     if name == "leaky_relu":
         slope = abs(normal(node, node.params["slope"]))
         off = ZERO if slope in (0, 1) else slope * unit * (2 + unit)
-        return lambda size: cells(x.largest * off + rational(1, 1 << LOST))
+        lost = rational(1, 1 << LOST) * max(slope, ONE)  # it multiplies what is flushed
+        return lambda size: cells(x.largest * off + lost)
     if name in ("clamp", "relu6", "abs"):
         limits = [abs(normal(node, v)) * unit for v in node.params.values() if v is not None and not _is_float32(v)]
         return lambda size: cells(size * 0 + max(limits, default=ZERO) + rational(1, 1 << LOST))

@@ -34,10 +34,10 @@ class Kinked:
 
 
 def _leaky(node: Node, unit: Fraction) -> Kinked:
-    """The slope is rounded, and one product."""
+    """The slope is rounded, and one product; what it reads may be flushed, which the slope multiplies."""
     slope = _number(node, node.params["slope"])
     off = ZERO if abs(slope) in (0, 1) else abs(slope) * unit * (2 + unit)
-    return Kinked(ZERO, slope, ((ZERO, ONE - slope),), off, TINY)
+    return Kinked(ZERO, slope, ((ZERO, ONE - slope),), off, TINY * _power_above(1 + abs(slope)))
 
 
 def _clamp(node: Node, unit: Fraction) -> Kinked:
@@ -46,8 +46,7 @@ def _clamp(node: Node, unit: Fraction) -> Kinked:
     least, most = (None if v is None else _number(node, v) for v in (low, high))
     if least is not None and most is not None and least > most:
         raise ReplayError(f"node {node.name} has its lower limit above the upper one")
-    turns = () if least is None else ((least, ONE),)
-    turns += () if most is None else ((most, -ONE),)
+    turns = tuple((kink, turn) for kink, turn in ((least, ONE), (most, -ONE)) if kink is not None)
     off = max((abs(v) * unit for v in (least, most) if v is not None and not _is_float32(v)), default=ZERO)
     start, rise = (ZERO, ONE) if least is None else (least, ZERO)
     return Kinked(start, rise, turns, ZERO, off + TINY)
@@ -73,6 +72,10 @@ def _number(node: Node, number: Any) -> Fraction:
     if exact and not Fraction(1, FAR) < abs(exact) < FAR:
         raise ReplayError(f"the number {number} in node {node.name} is too large or small for float32")
     return exact
+
+
+def _power_above(x: Fraction) -> int:
+    return 1 << max(0, (-(-x.numerator // x.denominator) - 1).bit_length())
 
 
 def _is_float32(number: Fraction) -> bool:
