@@ -303,9 +303,19 @@ def apply(op: Op, *args: Value, **params: Any) -> Value:
 
 
 def of_engine(name: str, x: Value, y: Value) -> Callable[..., Value | None] | None:
-    """What an engine has of its own for two tensors of one type, under this name."""
-    table = _composites.get(type(x))
-    return table.get(name) if table is not None and type(y) is type(x) else None
+    """What an engine has of its own for two tensors of one type, or for one and a plain number, under this name."""
+    table = _composites.get(type(y if type(x) in PLAIN_NUMBERS else x))
+    if table is None or not (type(y) is type(x) or _plain(x) or _plain(y)):
+        return None
+    return table.get(name)
+
+
+PLAIN_NUMBERS = (float, int)
+
+
+def _plain(x: Value) -> bool:
+    """A number that every engine takes as it is; longer integers become floats first."""
+    return type(x) is float or (type(x) is int and abs(x) < 2**31)
 
 
 def engine_function(name: str, x: Value) -> Callable[..., Value | None] | None:

@@ -31,7 +31,46 @@ CALLS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "mul": (lambda x, v: sg.mul(x, v), [X, X[0, 0]]),
     "div": (lambda x, v: sg.div(x, v), [X, 2 + abs(X[:1])]),
     "sub": (lambda v, x: sg.sub(v, x), [X[0, :1], X]),
+    "add number": (lambda x: sg.add(3, x), [X]),
+    "div number": (lambda x: sg.div(0.7, x), [2 + abs(X)]),
+    "sub long number": (lambda x: sg.sub(x, 2**31 + 1), [X]),
+    "maximum": (lambda x, v: sg.maximum(x, v), [X, X[0, :, :1, :1]]),
+    "maximum ties": (lambda x: sg.maximum(x, 1), [np.array([0.0, 1.0, 2.0])]),
+    "minimum number": (lambda x: sg.minimum(0.5, x), [X]),
+    "greater": (lambda x, v: sg.add(sg.greater(x, v), sg.mul(v, x)), [X, X[0, :, :1, :1]]),
+    "greater_equal number": (lambda x: sg.mul(sg.greater_equal(0, x), x), [X]),
+    "equal": (lambda x, v: sg.add(sg.equal(x, v), sg.mul(v, x)), [X, X[0, :, :1, :1]]),
+    "fmod": (lambda x, v: sg.fmod(x, v), [X, 0.3 + abs(X[0])]),
+    "mean": (lambda x: sg.mean(x), [X]),
+    "mean axes": (lambda x: sg.mean(x, (-1, 1), keepdims=True), [X]),
+    "mean of no axes": (lambda x: sg.mean(x, ()), [X]),
+    "global_avg_pool": (lambda x: sg.global_avg_pool(x, rank=2), [X]),
+    "matmul": (lambda x, z: sg.matmul(x, z), [X, RNG.normal(size=(5, 2))]),
+    "matmul broadcast": (lambda x, z: sg.matmul(x, z), [X, RNG.normal(size=(3, 5, 2))]),
+    "matmul of a vector": (lambda v, x: sg.matmul(v, x), [X[0, 0, :, 0], X]),
+    "matmul by a vector": (lambda x, v: sg.matmul(x, v), [X, X[0, 0, 0]]),
 }
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: sg.mean(torch.zeros(0, 3)), "no cells to average"),
+        (lambda: sg.mean(torch.ones(2, 3), (0, 0)), "named twice"),
+        (lambda: sg.mean(torch.ones(2, 3), (1, -1)), "named twice"),
+        (lambda: sg.mean(torch.ones(2, 3), 2), "axis"),
+        (lambda: sg.mean(torch.ones(2, 3, dtype=torch.int64)), "int64"),
+        (lambda: sg.matmul(torch.ones(2, 3), torch.ones(2, 3)), "inner sizes differ"),
+        (lambda: sg.matmul(torch.ones(()), torch.ones(3)), "at least one axis"),
+        (lambda: sg.matmul(torch.ones(2, 2, dtype=torch.int32), torch.ones(2, 2, dtype=torch.int32)), "int32"),
+        (lambda: sg.add(torch.ones(2, dtype=torch.int64), 0.5), "int64"),
+        (lambda: sg.maximum(1, torch.ones(2, dtype=torch.bool)), "bool"),
+        (lambda: sg.maximum(torch.ones(2, 3), torch.ones(2)), "do not broadcast"),
+    ],
+)
+def test_what_is_wrong_is_still_said(call: Callable[[], Any], says: str) -> None:
+    with pytest.raises(sg.SpecgradError, match=says):
+        call()
 
 
 @pytest.mark.parametrize("name", list(CALLS))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import ShapeError
-from ...ops import activation, compose, contract
+from ...ops import activation, compose, contract, elementwise
 from ...ops.conv import CONV, conv_window
 from ...window import are_ints
 from ..base import MOST_PLANS, Plan
@@ -20,7 +20,7 @@ from .doubling import dual_level_open
 from .max_pool import is_channels_last
 from .relabel import LAYOUT
 from .rules import NOT_NUMBERS, PLAIN, eager
-from .table import ENGINE
+from .table import ENGINE, TABLE
 from .whole import global_avg_pool, global_max_pool
 
 SHORT = (torch.bfloat16, torch.float16)
@@ -35,6 +35,7 @@ def _formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
 
 _batch_norm, _cross_entropy = _formula(compose.batch_norm), _formula(compose.cross_entropy)
 _linear, _softmax, _log_softmax = (_formula(f) for f in (contract.linear, compose.softmax, compose.log_softmax))
+_matmul, _mean = _formula(contract.matmul), _formula(elementwise.mean)
 _mse_loss, _gelu, _upsample = _formula(compose.mse_loss), _formula(activation.gelu), _formula(compose.upsample_nearest)
 
 
@@ -166,31 +167,51 @@ def conv(w: Any, b: Any, x: Any, stride: Any, padding: Any, dilation: Any, group
     return y
 
 
-def _pair(f: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor | None]:
-    """PyTorch's own broadcasting; None where the general way must say what is wrong."""
+def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Tensor:
+    """torch.mean, where there are cells to average and the axes are plain and not named twice."""
+    if _alike(x) and x.ndim and x.numel():
+        n = x.ndim
+        at = tuple(range(n)) if axes is None else (axes,) if type(axes) is int else axes
+        plain = type(at) in (tuple, list) and at and all(type(a) is int and -n <= a < n for a in at)
+        if plain and len({a % n for a in at}) == len(at):
+            return torch.mean(x, at, keepdim=bool(keepdims))
+    return _mean(x, axes, keepdims=keepdims)
 
-    def call(a: Tensor, b: Tensor) -> Tensor | None:
-        if a.dtype in NOT_NUMBERS or b.dtype in NOT_NUMBERS:
+
+def matmul(x: Any, z: Any) -> Tensor:
+    """torch.matmul, whose broadcasting is NumPy's; the formula says what is wrong where it refuses."""
+    if z is not None and _alike(x, z):
+        try:
+            return torch.matmul(x, z)
+        except RuntimeError:
+            pass
+    return _matmul(x, z)
+
+
+def _pair(line: Plan) -> Callable[[Any, Any], Tensor | None]:
+    """PyTorch's own broadcasting, of numbers too; None where the general way must say what is wrong."""
+
+    def call(a: Any, b: Any) -> Tensor | None:
+        if getattr(a, "dtype", None) in NOT_NUMBERS or getattr(b, "dtype", None) in NOT_NUMBERS:
             return None
         try:
-            return f(a, b)
+            result: Tensor = line(a, b)
         except RuntimeError:
             return None
+        return result
 
     return call
 
 
-PAIRS: dict[str, Plan] = {
-    "add": _pair(lambda a, b: a + b),
-    "sub": _pair(lambda a, b: a - b),
-    "mul": _pair(lambda a, b: a * b),
-    "div": _pair(lambda a, b: a / b),
-}
+_OF_TWO = ("add", "sub", "mul", "div", "maximum", "minimum", "greater", "greater_equal", "equal", "fmod")
+PAIRS: dict[str, Plan] = {name: _pair(TABLE[name]((), ())) for name in _OF_TWO}
 COMPOSITES: dict[str, Plan] = {
     **PAIRS,
     "batch_norm": batch_norm,
     "conv": conv,
     "cross_entropy": cross_entropy,
+    "matmul": matmul,
+    "mean": mean,
     "mse_loss": mse_loss,
     "gelu": gelu,
     "upsample_nearest": upsample_nearest,
