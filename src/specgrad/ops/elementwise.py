@@ -137,11 +137,11 @@ DIV = binary(
 
 
 def broadcast_binary(op: Op, x: Value, y: Value) -> Value:
-    if identical(getattr(x, "shape", ("none",)), getattr(y, "shape", ("no other",))):
-        return apply(op, x, y)
     native = of_engine(op.name, x, y)
     if native is not None and (z := native(x, y)) is not None:
         return z
+    if identical(getattr(x, "shape", ("none",)), getattr(y, "shape", ("no other",))):
+        return apply(op, x, y)
     if is_literal(x) and is_literal(y):
         x = np.asarray(x)
     return apply(op, *broadcast_together(op.name, x, y))
