@@ -1,7 +1,10 @@
-"""Measure both engines and write docs/guide/performance.md with its plot.
+"""Write docs/guide/performance.md, its page of all rows and its plot, from what has been measured.
 
-python benchmarks/report.py               # everything, about a quarter of an hour on a quiet machine
-python benchmarks/report.py --engine torch
+python benchmarks/report.py                  # write the pages from benchmarks/results
+python benchmarks/report.py --measure torch  # measure first where an algorithm of ours is faster, about five minutes
+
+The rows of the law come from benchmarks/law.py, those of networks from benchmarks/law_networks.py and
+law_networks_jax.py.
 """
 
 from __future__ import annotations
@@ -9,13 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import law
 from measure import Row, table
 
 ROOT = Path(__file__).parents[1]
 STORE = Path(__file__).parent / "results"
+GUIDE = ROOT / "docs" / "guide"
+NETWORKS = {"PyTorch": "law_networks.jsonl", "JAX": "law_networks_jax.jsonl"}
+ENGINES = {"torch": "PyTorch", "jax": "JAX"}
+
+
+# --- where an algorithm of ours is faster -------------------------------------------------------------------------
 
 
 def measure_torch() -> dict[str, Any]:
@@ -23,41 +34,118 @@ def measure_torch() -> dict[str, Any]:
 
     import torch_ops
 
-    grid = torch_ops.never_slower()
-    return {
-        "version": torch.__version__,
-        "faster": _progress(torch_ops.faster(False)),
-        "windows": torch_ops.large_windows(),
-        "grid": len(grid),
-        "slow": [vars(r) for r in torch_ops.too_slow(grid)],
-        "networks": [vars(r) for r in torch_ops.networks()],
-    }
+    faster = [vars(r) for r in torch_ops.faster(False)]
+    return {"version": torch.__version__, "faster": faster, "windows": torch_ops.large_windows()}
 
 
 def measure_jax() -> dict[str, Any]:
     import jax
 
-    import bare_networks_jax
     import jax_ops
 
     rows = []
     for row in jax_ops.ROWS:
         _, _, bare, ours = jax_ops.measure(row)
         target = "" if row.target is None else f"{row.target:g}x"
-        rows.append(Row(f"{row.name} forward + backward", bare / 1e3, ours / 1e3, target))
-        print(f"{row.name}: {rows[-1].speedup:.2f}x", flush=True)
-    name, bare, ours = bare_networks_jax.steps()
-    seconds = jax_ops.smallest([(bare, ()), (ours, ())])
-    rows.append(Row(name, *seconds, "4x"))
-    return {"version": jax.__version__, "faster": [vars(r) for r in rows]}
+        rows.append(vars(Row(f"{row.name} forward + backward", bare / 1e3, ours / 1e3, target)))
+    return {"version": jax.__version__, "faster": rows}
 
 
-def _progress(rows: Any) -> list[dict[str, Any]]:
-    found = []
-    for row in rows:
-        found.append(vars(row))
-        print(f"{row.name}: {row.speedup:.2f}x (demanded {row.target})", flush=True)
-    return found
+# --- the law ------------------------------------------------------------------------------------------------------
+
+
+def cause(row: law.Row, rows: dict[tuple[str, ...], law.Row]) -> str:
+    """The fixed cost of a call, if the tiny tensor pays most of the same; else the work on the cells."""
+    tiny = rows.get(law.key(row | {"size": "tiny"}))
+    more = row["ours"] - row["bare"]
+    fixed = tiny is not None and "ours" in tiny and tiny["ours"] - tiny["bare"] > 0.6 * more
+    return "fixed cost" if fixed else "the work"
+
+
+def counts(rows: list[law.Row]) -> str:
+    timed = [r for r in rows if "ours" in r]
+    slow, par = [r for r in timed if law.over(r)], sum(map(law.at_par, timed))
+    apart = sum(not r["same_layout"] for r in timed)
+    return (
+        f"{len(timed)} rows: {par} at or above 0.95x, {len(timed) - par - len(slow)} below it within 5 us, "
+        f"{len(slow)} over the limit; {apart} whose result or gradient has another layout than the bare one; "
+        f"{len(rows) - len(timed)} that could not be measured."
+    )
+
+
+def law_table(rows: list[law.Row], causes: dict[tuple[str, ...], law.Row] | None = None) -> str:
+    head = "| call | size | layout | type | direction | bare, us | ours, us | ratio |" + (" cause |" if causes else "")
+    lines = [head, "|---" * (head.count("|") - 1) + "|"]
+    for r in rows:
+        cells = [r["case"], r["size"], r["layout"], r["dtype"], r["direction"]]
+        if "error" in r:
+            cells += ["", "", f"`{r['error']}`"]
+        else:
+            cells += [f"{r['bare'] * 1e6:.1f}", f"{r['ours'] * 1e6:.1f}", f"{r['bare'] / r['ours']:.2f}x"]
+        lines.append(f"| {' | '.join(cells)} |" + (f" {cause(r, causes)} |" if causes else ""))
+    return "\n".join(lines)
+
+
+def covered(rows: list[law.Row]) -> str:
+    parts = [sorted({r[k] for r in rows}) for k in ("size", "layout", "dtype", "direction")]
+    return f"{len({r['case'] for r in rows})} calls; " + "; ".join(", ".join(p) for p in parts)
+
+
+def law_section(engine: str) -> str:
+    rows = law.read(engine)
+    if not rows:
+        return f"No row has been measured: `python benchmarks/law.py --engine {engine}`."
+    listed = list(rows.values())
+    slow = sorted((r for r in listed if law.over(r)), key=lambda r: r["bare"] / r["ours"])
+    why = Counter(cause(r, rows) for r in slow)
+    said = "; ".join(f"{n} by {w}" for w, n in why.most_common())
+    worst = f"The slowest first, of {len(slow)} ({said}):\n\n{law_table(slow[:30], rows)}" if slow else ""
+    return (
+        f"{counts(listed)}\n\nMeasured: {covered(listed)}.\n\n{worst}\n\nAll rows: [every call](performance_rows.md)."
+    )
+
+
+def rows_page() -> str:
+    parts = [
+        "# Every call against the bare framework\n\nWritten by `python benchmarks/report.py` from what "
+        "`python benchmarks/law.py`\nmeasured; see [Performance](performance.md). The losing rows first."
+    ]
+    for engine, title in ENGINES.items():
+        rows = law.read(engine)
+        losing = sorted((r for r in rows.values() if law.over(r)), key=lambda r: r["bare"] / r["ours"])
+        broken = [r for r in rows.values() if "error" in r]
+        rest = [r for r in rows.values() if not law.over(r) and "error" not in r]
+        parts.append(f"## {title}\n\n{counts(list(rows.values()))}")
+        parts += [f"### {title}: over the limit\n\n{law_table(losing, rows)}"] if losing else []
+        parts += [f"### {title}: not measured\n\n{law_table(broken)}"] if broken else []
+        parts += [f"### {title}: within it\n\n{law_table(rest)}"] if rest else []
+    return "\n\n".join(parts) + "\n"
+
+
+# --- networks -----------------------------------------------------------------------------------------------------
+
+
+def network_section(title: str) -> str:
+    path = STORE / NETWORKS[title]
+    if not path.exists():
+        return "Not measured."
+    keys = ("network", "size", "mode", "direction", "layout")
+    found = {
+        tuple(r.get(k, "") for k in keys): r for r in map(json.loads, path.read_text().splitlines()) if "ours" in r
+    }
+    rows = sorted(found.values(), key=lambda r: r["bare"] / r["ours"])
+    good = sum(r["bare"] / r["ours"] >= law.RATIO for r in rows)
+    lines = [f"{len(rows)} rows, {good} at or above 0.95x; the slowest first.", ""]
+    lines += [
+        "| network | size | mode | direction | layout | bare, ms | ours, ms | ratio | memory, MB |",
+        "|---" * 9 + "|",
+    ]
+    for r in rows:
+        cells = [str(r.get(k, "")) for k in keys]
+        memory = f"{r['ours_mb']:.0f} / {r['bare_mb']:.0f}" if r.get("bare_mb") else ""
+        cells += [f"{r['bare'] * 1e3:.3g}", f"{r['ours'] * 1e3:.3g}", f"{r['bare'] / r['ours']:.2f}x", memory]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 # --- the page -----------------------------------------------------------------------------------------------------
@@ -70,16 +158,43 @@ def rows(data: list[dict[str, Any]]) -> list[Row]:
 def page(torch: dict[str, Any], jax: dict[str, Any]) -> str:
     windows = "\n".join(f"| {k}x{k} | {ns:.2f} |" for k, ns in torch["windows"])
     growth = torch["windows"][-1][1] / torch["windows"][0][1]
-    slow = table(rows(torch["slow"])) if torch["slow"] else "None."
     return f"""# Performance
 
-Measured by `python benchmarks/report.py` on {platform.machine()}, PyTorch {torch["version"]} and JAX
-{jax["version"]}: one thread, CPU time; both sides interleaved in one process, the smallest run of each. "Bare" is the
-framework's own best single call for the same work.
+Written by `python benchmarks/report.py` on {platform.machine()}, PyTorch {torch["version"]} and JAX {jax["version"]}:
+one thread, CPU time; both sides interleaved in one process, the smallest run of each. "Bare" is the framework's own
+best single call for the same work, or its plainest spelling.
+
+## Never slower: every public call
+
+`python benchmarks/law.py` holds every public function that the framework also has against the framework's own, values
+and layouts compared before the clock starts. The limit is bare / 0.95 + 5 us; a row over it is measured again, up to
+four times. The cause "fixed cost" says that a tiny tensor pays most of the same: arguments read in Python, or several
+operators where the framework has one. A function with neither a row nor a reason fails a test
+(`tests/engines/test_law.py`).
+
+### PyTorch, eager
+
+{law_section("torch")}
+
+### JAX, both sides jitted
+
+{law_section("jax")}
+
+## Whole networks
+
+### PyTorch
+
+{network_section("PyTorch")}
+
+### JAX
+
+{network_section("JAX")}
+
+## Where an algorithm of ours is faster
 
 ![Speed-up over the bare framework](performance.png)
 
-## PyTorch
+### PyTorch
 
 {table(rows(torch["faster"]))}
 
@@ -89,16 +204,7 @@ Large windows, `max_pool` at stride 1 on 4x16x256x256; from the smallest to the 
 |---|---|
 {windows}
 
-Never slower: {torch["grid"]} ordinary calls (ResNet-50, U-Net and MobileNet shapes). Over the limit (5 us more below
-250 us, 2 % above; a row over it is measured again, up to four times): {len(torch["slow"])}.
-
-{slow}
-
-Whole networks, compiled graph against bare PyTorch:
-
-{table(rows(torch["networks"]))}
-
-## JAX
+### JAX
 
 {table(rows(jax["faster"]))}
 
@@ -128,22 +234,22 @@ def plot(torch: dict[str, Any], jax: dict[str, Any]) -> None:
         axis.set_title(f"{title}: speed-up over the bare framework (red: demanded)", fontsize=11)
         axis.tick_params(axis="y", labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
-    fig.savefig(ROOT / "docs" / "guide" / "performance.png", dpi=110)
+    fig.savefig(GUIDE / "performance.png", dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--engine", choices=("torch", "jax", "none"), help="measure one engine, keep the other's last figures"
-    )
-    engine = parser.parse_args().engine
+    parser.add_argument("--measure", nargs="*", choices=("torch", "jax"), default=[], help="what to measure first")
+    asked = parser.parse_args().measure
     STORE.mkdir(exist_ok=True)
     for name, measure in (("torch", measure_torch), ("jax", measure_jax)):
-        if engine in (None, name):
+        if name in asked:
             (STORE / f"{name}.json").write_text(json.dumps(measure(), indent=1) + "\n")
     torch, jax = (json.loads((STORE / f"{n}.json").read_text()) for n in ("torch", "jax"))
-    (ROOT / "docs" / "guide" / "performance.md").write_text(page(torch, jax))
-    plot(torch, jax)
+    (GUIDE / "performance.md").write_text(page(torch, jax))
+    (GUIDE / "performance_rows.md").write_text(rows_page())
+    if asked:
+        plot(torch, jax)
 
 
 if __name__ == "__main__":

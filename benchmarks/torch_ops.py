@@ -1,4 +1,4 @@
-"""PyTorch: ours against the bare framework's best single call.
+"""PyTorch: where an algorithm of ours is faster than the bare framework's best single call; all calls: law.py.
 
 python benchmarks/torch_ops.py            # everything, about five minutes
 python benchmarks/torch_ops.py --quick    # a few rows
@@ -7,9 +7,7 @@ python benchmarks/torch_ops.py --quick    # a few rows
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +18,6 @@ from measure import Row, compare, table
 from specgrad import window
 from specgrad.op import REGISTRY, apply
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 torch.set_num_threads(1)
 SHAPE = (8, 64, 128, 128)
 
@@ -117,85 +114,6 @@ def large_windows() -> list[tuple[int, float]]:
     return found
 
 
-# --- never slower -----------------------------------------------------------------------------------------------------
-
-
-CONVOLUTIONS = (  # batch, channels in and out, size, kernel, stride
-    (1, 3, 64, 224, 7, 2), (1, 64, 64, 56, 1, 1), (1, 64, 64, 56, 3, 1), (1, 64, 256, 56, 1, 1),
-    (1, 256, 128, 56, 1, 1), (1, 128, 128, 56, 3, 2), (1, 128, 512, 28, 1, 1), (1, 512, 256, 28, 1, 1),
-    (1, 256, 256, 28, 3, 2), (1, 256, 1024, 14, 1, 1), (1, 1024, 512, 14, 1, 1), (1, 512, 512, 14, 3, 2),
-    (1, 512, 2048, 7, 1, 1), (1, 3, 64, 128, 3, 1), (1, 64, 128, 64, 3, 1), (1, 128, 256, 32, 3, 1),
-    (1, 256, 512, 16, 3, 1), (1, 128, 64, 64, 3, 1), (8, 3, 64, 64, 7, 2), (8, 64, 64, 16, 3, 1),
-    (1, 16, 16, 32, 5, 1), (1, 16, 16, 32, 5, 2), (1, 16, 16, 32, 2, 2), (1, 16, 16, 32, 4, 4), (1, 16, 16, 32, 6, 1),
-)  # fmt: skip
-
-
-def grid() -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
-    """Ordinary calls, as ResNet-50, U-Net and MobileNet make them."""
-    for n, c, o, size, k, s in CONVOLUTIONS:
-        x, w, b = tensor(n, c, size, size), tensor(o, c, k, k), tensor(o)
-        p = k // 2
-        yield (
-            f"conv {n}x{c}x{size}x{size} to {o}, k{k} s{s}",
-            lambda x=x, w=w, b=b, s=s, p=p: F.conv2d(x, w, b, s, p),
-            lambda x=x, w=w, b=b, s=s, p=p: sg.conv(w, b, x, stride=s, padding=p),
-        )
-    for c, size, s in ((32, 112, 1), (96, 112, 2), (144, 56, 1), (192, 28, 1), (384, 14, 1), (576, 14, 2), (960, 7, 1)):
-        x, w = tensor(1, c, size, size), tensor(c, 1, 3, 3)
-        yield (
-            f"depthwise {c}x{size}x{size} k3 s{s}",
-            lambda x=x, w=w, s=s, c=c: F.conv2d(x, w, None, s, 1, 1, c),
-            lambda x=x, w=w, s=s, c=c: sg.conv(w, None, x, stride=s, padding=1, groups=c),
-        )
-    for c, size in ((64, 8), (128, 16), (256, 32)):
-        x, w = tensor(1, c, size, size), tensor(c, c // 2, 2, 2)
-        yield (
-            f"conv_transpose {c}x{size}x{size} k2 s2",
-            lambda x=x, w=w: F.conv_transpose2d(x, w, None, 2),
-            lambda x=x, w=w: sg.conv_transpose(w, None, x, stride=2),
-        )
-    for c, size in ((64, 112), (64, 56), (16, 32), (4, 8)):
-        x = tensor(1, c, size, size)
-        for k, s in ((2, 2), (3, 2), (3, 1), (5, 1), (7, 7)):
-            yield (
-                f"max_pool {c}x{size}x{size} k{k} s{s}",
-                lambda x=x, k=k, s=s: F.max_pool2d(x, k, s, k // 2),
-                lambda x=x, k=k, s=s: sg.max_pool(x, (k, k), stride=s, padding=k // 2),
-            )
-        for k, s in ((2, 2), (3, 1), (7, 7)):
-            yield (
-                f"avg_pool {c}x{size}x{size} k{k} s{s}",
-                lambda x=x, k=k, s=s: F.avg_pool2d(x, k, s),
-                lambda x=x, k=k, s=s: sg.avg_pool(x, (k, k), stride=s),
-            )
-
-
-def never_slower() -> list[Row]:
-    """A row over the limit is measured again, up to four times: a shared machine disturbs single measurements."""
-    rows = []
-    with torch.no_grad():
-        for name, bare, ours in grid():
-            row = Row(name, *compare(bare, ours, budget=0.4))
-            for _ in range(4):
-                if too_slow([row]):
-                    again = compare(bare, ours, budget=0.8)
-                    row = Row(name, min(row.bare, again[0]), min(row.ours, again[1]))
-            rows.append(row)
-    return rows
-
-
-def too_slow(rows: list[Row]) -> list[Row]:
-    """More than 1.02x from 250 us on, or more than 5 us more below."""
-    return [r for r in rows if r.ours > (1.02 * r.bare if r.bare >= 250e-6 else r.bare + 5e-6)]
-
-
-def networks() -> list[Row]:
-    """A compiled graph against the same network in bare PyTorch, forward and training step."""
-    from bare_networks import pairs
-
-    return [Row(name, *compare(bare, ours, budget=4)) for name, bare, ours in pairs()]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
@@ -207,11 +125,6 @@ def main() -> None:
     print(table(rows))
     for k, ns in large_windows():
         print(f"max_pool {k}x{k}: {ns:.2f} ns per element")
-    grid_rows = never_slower()
-    slow = too_slow(grid_rows)
-    print(f"never slower: {len(grid_rows)} configurations, {len(slow)} over the limit")
-    print(table(slow or sorted(grid_rows, key=lambda r: r.speedup)[:5]))
-    print(table(networks()))
 
 
 if __name__ == "__main__":
