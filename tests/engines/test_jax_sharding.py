@@ -20,6 +20,9 @@ DEVICES = 4
 CASES: dict[str, Callable[[Any, Any], Any]] = {
     "conv": lambda w, x: sg.conv(w, None, x, padding=1),
     "conv stride": lambda w, x: sg.conv(w, None, x, stride=2),
+    "conv 1x1": lambda w, x: sg.conv(w[:, :, :1, :1], None, x),
+    "conv 1x1, few cells": lambda w, x: sg.conv(w[:, :, :1, :1], None, x[:, :, :2, :2]),
+    "conv groups": lambda w, x: sg.conv(w[:, :2], None, x, padding=1, groups=2),
     "conv_transpose": lambda w, x: sg.conv_transpose(w, None, x, stride=2),
     "avg_pool": lambda w, x: sg.avg_pool(x, (3, 3), stride=2, padding=1) * w[0, 0, 0, 0],
     "max_pool": lambda w, x: sg.max_pool(x, (3, 3), stride=1) * w[0, 0, 0, 0],

@@ -22,7 +22,7 @@ from jax import lax
 
 from ...window import Shape, Strided, Window
 from ...window.passes import Phase, Step, phase, steps
-from .mesh import adjoint, struct_like, unsplit
+from .mesh import adjoint, is_split, struct_like, unsplit
 from .pool import on_cpu, pad_axis, summed_in_float32
 
 Array = jax.Array
@@ -73,16 +73,17 @@ def _native(
 
 @summed_in_float32
 def _shifted(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
-    """One input channel per group: a sum of shifted slices, each times its weight; no matrix product at all."""
-    n, c, rank = x.shape[0], x.shape[1], len(how)
-    multiple = w.shape[0] // c
-    weights = w.reshape((c, multiple, *w.shape[2:]))
-    terms = [
-        jnp.expand_dims(v, 2) * weights[(..., *t)].reshape((c, multiple) + (1,) * rank)
-        for t, v in _taps(x, w.shape[2:], how)
-    ]
+    """Few inputs per output: a sum of shifted slices, each times its weight; no matrix product at all."""
+    n, each, rank = x.shape[0], w.shape[1], len(how)
+    weights = w.reshape((groups, w.shape[0] // groups, *w.shape[1:], *(1,) * rank))
+
+    def term(v: Array, t: Shape, i: int) -> Array:
+        read = v.reshape((n, groups, each, *v.shape[2:]))[:, :, i]
+        return read[:, :, None] * weights[(slice(None), slice(None), i, *t)]
+
+    terms = [term(v, t, i) for t, v in _taps(x, w.shape[2:], how) for i in range(each)]
     y = functools.reduce(jnp.add, terms)
-    return y.reshape((n, c * multiple, *y.shape[3:]))
+    return y.reshape((n, w.shape[0], *y.shape[3:]))
 
 
 def _split(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
@@ -91,13 +92,52 @@ def _split(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     return jnp.concatenate([correlate(a, b, how, 1) for a, b in parts], axis=1)
 
 
-def _pointwise(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
-    """A kernel of one tap: a matrix product per sample, the weight repeated over the batch."""
-    x = _padded(x, how)[(..., *(slice(None, None, s.stride) for s in how))]
-    n, c, *outs = x.shape
-    weights = jnp.broadcast_to(w.reshape(w.shape[:2]), (n, *w.shape[:2]))
-    y = jnp.matmul(weights, x.reshape((n, c, math.prod(outs))), precision=EXACT)
+def _grouped_columns(x: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
+    """(N, groups, channels of a group * taps, outputs): what each group reads."""
+    stacked = jnp.stack([v for _, v in _taps(x, kernel, how)], axis=2)
+    n, c, taps, *outs = stacked.shape
+    return stacked.reshape((n, groups, c // groups * taps, math.prod(outs)))
+
+
+@summed_in_float32
+def _batched(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """One matrix product per sample and group, all of them one operation of XLA."""
+    if is_split(x):  # whose type does not follow these reshapes
+        return _split(x, w, how, groups)
+    outs, n = _outs(x.shape, w.shape[2:], how), x.shape[0]
+    shape = (n, groups, w.shape[0] // groups, math.prod(w.shape[1:]))
+    weights = jnp.broadcast_to(w.reshape(shape[1:]), shape)
+    y = jnp.matmul(weights, _grouped_columns(x, w.shape[2:], how, groups), precision=EXACT)
     return y.reshape((n, w.shape[0], *outs))
+
+
+def _read_by_one(x: Array, how: Sequence[Step]) -> Array:
+    """(N, C, outputs): what a kernel of one tap reads."""
+    x = _padded(x, how)[(..., *(slice(None, None, s.stride) for s in how))]
+    return x.reshape((*x.shape[:2], math.prod(x.shape[2:])))
+
+
+def _pointwise(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+    """A kernel of one tap: a matrix product.
+
+    Per sample, the weight repeated over the batch; or one product for the batch, whose result is turned. The weight is
+    repeated where it is much smaller than the result that it spares to turn.
+    """
+    outs, n = _outs(x.shape, w.shape[2:], how), x.shape[0]
+    x, weight = _read_by_one(x, how), w.reshape(w.shape[:2])
+    if (n == 1 or MUCH_SMALLER * w.shape[1] <= math.prod(outs)) and not is_split(x):
+        y = jnp.matmul(jnp.broadcast_to(weight, (n, *weight.shape)), x, precision=EXACT)
+    else:
+        y = jnp.swapaxes(lax.dot_general(weight, x, (((1,), (1,)), ((), ())), precision=EXACT), 0, 1)
+    return y.reshape((n, w.shape[0], *outs))
+
+
+def _weight_pointwise(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+    """The weight of one tap: a matrix product summed over samples and cells, whose order is left to XLA."""
+    cotangents = gy.reshape((*gy.shape[:2], math.prod(gy.shape[2:])))
+    cells = (((0, 2), (0, 2)), ((), ()))
+    gw = lax.dot_general(cotangents, _read_by_one(x, how), cells, precision=EXACT, out_sharding=unsplit(x))
+    return gw.reshape((gy.shape[1], x.shape[1], *kernel))
 
 
 def _column_matrix(x: Array, kernel: Shape, how: Sequence[Step]) -> Array:
@@ -142,11 +182,18 @@ def _folded(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     return jnp.moveaxis(y.reshape((x.shape[0], y.shape[0] // x.shape[0], *y.shape[1:])), 1, 2)
 
 
-def _is_depthwise(x: Shape, w: Shape, groups: int, outs: Shape) -> bool:
-    return groups > 1 and w[1] == 1 and math.prod(w[2:]) <= 81
+MUCH_SMALLER = 4  # times: benchmarks/jax_ops.py, rows conv 1x1
+MOST_TERMS = 81  # of a sum of shifted slices: from 144 on a matrix product is quicker
+MOST_PARTS = 4  # groups that are convolutions of their own: each of them costs XLA 0.2 s to compile
 
 
-def _is_few(x: Shape, w: Shape, groups: int, outs: Shape) -> bool:
+def _is_short(w: Shape, groups: int, how: Sequence[Step]) -> bool:
+    """Few inputs per output; slices with gaps, which XLA reads cell by cell, only where no product could share them."""
+    dense = all(s.stride == 1 for s in how[-1:])
+    return groups > 1 and math.prod(w[1:]) <= MOST_TERMS and (dense or w[1] == 1)
+
+
+def _is_few(x: Shape, w: Shape, outs: Shape) -> bool:
     """So few outputs per weight that moving the weight costs most: at most half a row of columns per filter.
 
     Also where XLA leaves its fast path: the input has fewer cells than the kernel along some axis.
@@ -157,21 +204,25 @@ def _is_few(x: Shape, w: Shape, groups: int, outs: Shape) -> bool:
 Lowering = Callable[[Array, Array, Sequence[Step], int], Array]
 
 # What beats XLA's CPU convolution, first match first; each line is measured in benchmarks/jax_ops.py under its name.
-FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Shape], bool], Lowering], ...] = (
-    ("depthwise", _is_depthwise, _shifted),
-    ("groups", lambda x, w, groups, outs: groups > 1, _split),
-    ("1x1", lambda x, w, groups, outs: set(w[2:]) == {1}, _pointwise),
-    ("few cells, input smaller than kernel", _is_few, _columns),
-    ("conv3d and above", lambda x, w, groups, outs: len(w) > 4, _folded),
+FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Sequence[Step]], bool], Lowering], ...] = (
+    ("depthwise, groups=32", lambda x, w, groups, how: _is_short(w, groups, how), _shifted),
+    ("groups=2", lambda x, w, groups, how: 1 < groups <= MOST_PARTS, _split),
+    ("groups=32 wide", lambda x, w, groups, how: groups > 1, _batched),
+    ("1x1", lambda x, w, groups, how: set(w[2:]) == {1}, _pointwise),
+    (
+        "few cells, input smaller than kernel",
+        lambda x, w, groups, how: _is_few(x, w, _outs(x, w[2:], how)),
+        _columns,
+    ),
+    ("conv3d and above", lambda x, w, groups, how: len(w) > 4, _folded),
 )
 
 
 def correlate(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     """sum over i, t of w[o,i,t] * x[n,i,s*p+e*t-lo], for x (N, C, *spatial) and w (O, C/groups, *kernel)."""
-    outs = _outs(x.shape, w.shape[2:], how)
     if 0 in x.shape:
-        return jnp.zeros((x.shape[0], w.shape[0], *outs), x.dtype)
-    faster = (lowering for _, fits, lowering in FASTER if fits(x.shape, w.shape, groups, outs))
+        return jnp.zeros((x.shape[0], w.shape[0], *_outs(x.shape, w.shape[2:], how)), x.dtype)
+    faster = (lowering for _, fits, lowering in FASTER if fits(x.shape, w.shape, groups, how))
     return (next(faster, _native) if on_cpu() else _native)(x, w, how, groups)
 
 
@@ -210,9 +261,7 @@ def _transposed(x: Array, w: Array, window: Window, groups: int) -> Array:
 
 def _is_few_back(x: Shape, w: Shape, window: Window) -> bool:
     """As `_is_few`, of the convolution whose adjoint this is; and XLA's cliff is at the cells of x."""
-    return _is_few((x[0], w[1], *window.size), w, 1, window.out) or any(
-        n < k for n, k in zip(x[2:], w[2:], strict=True)
-    )
+    return _is_few((x[0], w[1], *window.size), w, window.out) or any(n < k for n, k in zip(x[2:], w[2:], strict=True))
 
 
 def _columns_back(x: Array, w: Array, window: Window) -> Array:
@@ -283,12 +332,17 @@ def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
 
 
 def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
-    if groups > 1 and x.shape[1] == groups and on_cpu():
-        return _weight_depthwise(x, gy, kernel, how)
+    each = x.shape[1] // groups
+    if on_cpu() and _is_short((gy.shape[1], each, *kernel), groups, how):
+        return _weight_shifted(x, gy, kernel, how, groups)
+    if on_cpu() and groups > MOST_PARTS and not is_split(x):
+        return _weight_batched(x, gy, kernel, how, groups)
     if groups > 1:
         parts = zip(jnp.split(x, groups, axis=1), jnp.split(gy, groups, axis=1), strict=True)
         return jnp.concatenate([_weight(a, g, kernel, how, 1) for a, g in parts])
-    if on_cpu() and (set(kernel) == {1} or _is_few(x.shape, (gy.shape[1], x.shape[1], *kernel), 1, gy.shape[2:])):
+    if on_cpu() and set(kernel) == {1}:
+        return _weight_pointwise(x, gy, kernel, how)
+    if on_cpu() and _is_few(x.shape, (gy.shape[1], x.shape[1], *kernel), gy.shape[2:]):
         return _weight_columns(x, gy, kernel, how)
     return _weight_folded(x, gy, kernel, how) if on_cpu() and len(kernel) > 2 else _weight_native(x, gy, how)
 
@@ -301,13 +355,26 @@ def _weight_native(x: Array, gy: Array, how: Sequence[Step]) -> Array:
 
 
 @summed_in_float32
-def _weight_depthwise(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
-    """One input channel per group: a sum of products per tap."""
-    n, c = x.shape[:2]
-    grouped = gy.reshape((n, c, gy.shape[1] // c, *gy.shape[2:]))
-    rows = (0, *range(3, grouped.ndim - 1))  # rows first: XLA adds up a row of its own one cell after the other
-    taps = [jnp.sum(jnp.expand_dims(v, 2) * grouped, axis=rows).sum(-1) for _, v in _taps(x, kernel, how)]
-    return jnp.stack(taps, axis=-1).reshape((gy.shape[1], 1, *kernel))
+def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
+    """As `_shifted`: a sum of products per tap."""
+    n, each = x.shape[0], x.shape[1] // groups
+    grouped = gy.reshape((n, groups, gy.shape[1] // groups, 1, *gy.shape[2:]))
+    rows = (0, *range(4, grouped.ndim - 1))  # rows first: XLA adds up a row of its own one cell after the other
+
+    def products(v: Array) -> Array:
+        return jnp.sum(v.reshape((n, groups, 1, each, *v.shape[2:])) * grouped, axis=rows).sum(-1)
+
+    taps = [products(v) for _, v in _taps(x, kernel, how)]
+    return jnp.stack(taps, axis=-1).reshape((gy.shape[1], each, *kernel))
+
+
+@summed_in_float32
+def _weight_batched(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
+    """As `_batched`: one matrix product per sample and group."""
+    n, each = x.shape[0], x.shape[1] // groups
+    rows = gy.reshape((n, groups, gy.shape[1] // groups, math.prod(gy.shape[2:])))
+    gw = jnp.einsum("ngoc,ngtc->ngot", rows, _grouped_columns(x, kernel, how, groups), precision=EXACT)
+    return jnp.sum(gw, axis=0).reshape((gy.shape[1], each, *kernel))
 
 
 def _weight_columns(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
