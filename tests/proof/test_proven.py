@@ -32,6 +32,7 @@ from specgrad.proof.cells import Cells
 from specgrad.proof.certificate import Checked, Excluded, Proven, check, network_digest, sealed, stated
 from specgrad.proof.network import deployed_graph
 from specgrad.proof.numbers import ReplayError
+from specgrad.proof.replay import Replay
 from specgrad.properties.property import Alternative, Case, Property
 
 try:
@@ -151,6 +152,17 @@ def test_functions_with_kinks_are_the_operators(name: str) -> None:
     net = Cells(graph, np.float32([-9]), np.float32([9]))
     for x in (Fraction(-0.4), Fraction(0), Fraction(3, 4), Fraction(6), *(Fraction(k, 7) for k in range(-50, 51))):
         assert evaluated(net, [x])[-1] == own(x)
+
+
+def test_a_steep_slope_multiplies_what_is_flushed() -> None:
+    """Of -2^-130 a leaky_relu of slope 2^100 is -2^-30, and 0 where subnormal numbers are flushed."""
+    graph = deployed_graph(sg.trace(lambda x: sg.leaky_relu(x, 2.0**100), (1,)))
+    x = np.float32([-(2.0**-130)])
+    r = Replay(graph, x, x, {}).ranges[-1]
+    assert r.low[0] <= 0 <= r.high[0]
+    f = Cells(graph, x, x).cells[-1].function
+    assert f is not None
+    assert f.relative * Fraction(2) ** -130 + f.absolute >= Fraction(2) ** -30
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------
