@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..op import shape_of
 from ..scalar import Array
 from ..window import Guard, OpenWindow, Shape, Size, asked_again, size_at, symbols_in, window_at
 from .node import CONSTANT, INPUT, Node, NumberArg, Program
-from .tree import Tree, leaves, match, transform, walk
+from .tree import Tree, at_path, leaves, match, paths, transform, walk
 
 Step = tuple[str, Any, tuple[tuple[str, Any], ...]]  # a derivative by name, its wrt, its options
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
@@ -43,6 +44,37 @@ class PerGraph(Generic[Made]):
                 self.known.clear()
             self.known[graph] = self.make(graph)
         return self.known[graph]
+
+
+class PerSize(Generic[Made]):
+    """What is made of the graph at each size met, looked up by the open sizes of the arguments alone.
+
+    Whoever calls what was made must check the arguments: nothing else of them is looked at where their sizes are known.
+    """
+
+    def __init__(self, graph: Any, make: Callable[[Any], Made], *, first: int = 0) -> None:
+        self.fitted: Callable[[tuple[Any, ...]], Any] = partial(graph.fitted, first=first)
+        self.made = PerGraph(make)
+        self.known: dict[tuple[int, ...], Made] = {}
+        program = graph.open.program
+        self.axes = [
+            (number, keys, axis)
+            for number, tree in enumerate(program.inputs[first:])
+            for keys, position in paths(tree)
+            for axis, n in enumerate(program.nodes[position].shape)
+            if isinstance(n, Size)
+        ]
+
+    def __call__(self, args: tuple[Any, ...]) -> Made:
+        try:
+            key = tuple(at_path(args[number], keys).shape[axis] for number, keys, axis in self.axes)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return self.made(self.fitted(args))
+        if key not in self.known:
+            if len(self.known) >= MOST_BOUND:
+                self.known.clear()
+            self.known[key] = self.made(self.fitted(args))
+        return self.known[key]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ShapeError, SpecgradError
 from ..op import Value, apply, shape_of
 from .node import CONSTANT, INPUT, Node, Program, bind
-from .tree import Tree, match, transform
+from .tree import Tree, at_path, match, paths, transform
 
 Observer = Callable[[Node, Value], None]
 
@@ -71,7 +71,7 @@ class Binder:
         self.leaves = [
             (number, keys, graph.nodes[position].shape)
             for number, tree in enumerate(graph.inputs)
-            for keys, position in _keys(tree, ())
+            for keys, position in paths(tree)
         ]
         self.branches = [(n, keys, size) for n, tree in enumerate(graph.inputs) for keys, size in _sizes(tree, ())]
 
@@ -80,10 +80,10 @@ class Binder:
         values = []
         try:
             for number, keys, size in self.branches:
-                if len(_at(args[number], keys)) != size:  # an entry that the graph does not know
+                if len(at_path(args[number], keys)) != size:  # an entry that the graph does not know
                     raise TypeError
             for number, keys, shape in self.leaves:
-                value = _at(args[number], keys)
+                value = at_path(args[number], keys)
                 if value.shape != shape:
                     raise TypeError
                 values.append(value)
@@ -95,26 +95,12 @@ class Binder:
         return values
 
 
-def _at(value: Any, keys: tuple[Any, ...]) -> Any:
-    for key in keys:
-        value = value[key]
-    return value
-
-
 def _sizes(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
     """Every branch of a structure with the number of its entries."""
     if isinstance(tree, dict | tuple):
         yield keys, len(tree)
         for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
             yield from _sizes(child, (*keys, key))
-
-
-def _keys(tree: Tree, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
-    if isinstance(tree, dict | tuple):
-        for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _keys(child, (*keys, key))
-    else:
-        yield keys, tree
 
 
 def call(graph: Program, args: tuple[Any, ...], observe: Observer | None = None) -> Any:

@@ -61,6 +61,25 @@ def at(tree: Tree, path: str) -> Tree:
     return tree
 
 
+def paths(tree: Tree, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every leaf with the keys that lead to it, for `at_path`.
+
+    >>> list(paths({"a": (1, 2)}))
+    [(('a', 0), 1), (('a', 1), 2)]
+    """
+    if not is_branch(tree):
+        yield keys, tree
+        return
+    for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield from paths(child, (*keys, key))
+
+
+def at_path(value: Any, keys: tuple[Any, ...]) -> Any:
+    for key in keys:
+        value = value[key]
+    return value
+
+
 def match(pattern: Tree, tree: Tree, path: str) -> Iterator[tuple[str, Any, Any]]:
     """Leaves of `pattern` with what stands at the same place in `tree`; the structures must agree."""
     if not is_branch(pattern):

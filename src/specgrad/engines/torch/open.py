@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from ...errors import ParameterError
+from ...errors import ParameterError, SpecgradError
 from ...graph.graph import Graph
-from ...graph.open import PerGraph
+from ...graph.open import PerGraph, PerSize
 from ...graph.tree import Tree
 from ...window import Shape
 from .graph import Compiled, module_of, of_numbers, place_constants
@@ -21,7 +21,10 @@ class OpenCompiled(Compiled):
 
     def __init__(self, graph: Graph, parameters: Tree | None = None) -> None:
         super().__init__(graph, parameters)
-        self._others: PerGraph[Compiled] = PerGraph(self._other)
+        self._others = self._programs()
+
+    def _programs(self) -> PerSize[Compiled]:
+        return PerSize(self.graph, self._other, first=1 if self._owns else 0)
 
     def _other(self, bound: Graph) -> Compiled:
         other = Compiled(bound)
@@ -30,13 +33,25 @@ class OpenCompiled(Compiled):
         return other
 
     def forward(self, *args: Any) -> Any:
-        first = 1 if self._owns else 0
-        other = self._others(self.graph.fitted(args, first=first))
-        values = other._bind(args)
+        other = self._others(args)
+        try:
+            values = other._bind(args)
+        except SpecgradError:
+            self._others.fitted(args)  # says it in the words of the open graph
+            raise
         for i, name in other._numbers:
             of_numbers(values[i], name)
+        self._share(other)
         own = [getattr(self, name) for name in self._own]
-        return self._structured(functional_call(other.graph_module, self._constants(other.graph), (*own, *values)))
+        return self._structured(other.graph_module(*own, *values))
+
+    def _share(self, other: Compiled) -> None:
+        """Our constants are those of the other program, as long as nobody moves or replaces ours."""
+        ours = self.graph_module._buffers
+        shared = other.__dict__.get("_shared", ())
+        if len(shared) != len(ours) or any(a is not b for a, b in zip(shared, ours.values(), strict=True)):
+            other.graph_module._buffers.update(self._constants(other.graph))
+            other.__dict__["_shared"] = tuple(ours.values())
 
     def _constants(self, bound: Graph) -> dict[str, Any]:
         """Ours, under the attributes of the program at other sizes; nodes are known by their names at all sizes."""
@@ -50,7 +65,7 @@ class OpenCompiled(Compiled):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._others = PerGraph(self._other)
+        self._others = self._programs()
 
 
 class OpenModule(nn.Module):
