@@ -10,6 +10,7 @@ law_networks_jax.py.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import platform
 from collections import Counter
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import law
+from law_cases import CASES
 from measure import Row, table
 
 ROOT = Path(__file__).parents[1]
@@ -91,18 +93,23 @@ def covered(rows: list[law.Row]) -> str:
     return f"{len({r['case'] for r in rows})} calls; " + "; ".join(", ".join(p) for p in parts)
 
 
+def possible(engine: str) -> int:
+    """How many rows the law has for this engine, measured or not."""
+    bare = importlib.import_module(f"law_{engine}")
+    return sum(len(bare.variants(case)) for name, case in CASES.items() if name in bare.BARE)
+
+
 def law_section(engine: str) -> str:
     rows = law.read(engine)
     if not rows:
-        return f"No row has been measured: `python benchmarks/law.py --engine {engine}`."
+        return f"None of {possible(engine)} rows has been measured: `python benchmarks/law.py --engine {engine}`."
     listed = list(rows.values())
     slow = sorted((r for r in listed if law.over(r)), key=lambda r: r["bare"] / r["ours"])
     why = Counter(cause(r, rows) for r in slow)
     said = "; ".join(f"{n} by {w}" for w, n in why.most_common())
     worst = f"The slowest first, of {len(slow)} ({said}):\n\n{law_table(slow[:30], rows)}" if slow else ""
-    return (
-        f"{counts(listed)}\n\nMeasured: {covered(listed)}.\n\n{worst}\n\nAll rows: [every call](performance_rows.md)."
-    )
+    known = f"Measured are {len(rows)} of {possible(engine)} rows: {covered(listed)}."
+    return f"{counts(listed)}\n\n{known}\n\n{worst}\n\nAll rows: [every call](performance_rows.md)."
 
 
 def rows_page() -> str:
