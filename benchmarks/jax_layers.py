@@ -203,8 +203,8 @@ class Ours(Given):
 
     def norm(self, x: Value) -> Value:
         scale, shift = (sg.reshape(v, (v.shape[0], *(1,) * self.rank)) for v in self.take(2))
-        centred = x - sg.mean(x, axis=1, keepdims=True)
-        return centred / sg.sqrt(sg.mean(centred**2, axis=1, keepdims=True) + 1e-5) * scale + shift
+        centred = x - sg.mean(x, 1, keepdims=True)
+        return centred / sg.sqrt(sg.mean(centred**2, 1, keepdims=True) + 1e-5) * scale + shift
 
     def act(self, x: Value, name: str) -> Value:
         return getattr(sg, name)(x)
