@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import scalar
 from ..errors import ShapeError
-from ..op import Case, Op, Value, apply, register, shape_of
+from ..op import Case, Op, Value, apply, of_engine, register, shape_of
 from ..scalar import Array
 from ..window import Shape
 from ..window.box import BoxRule, linked
@@ -154,6 +154,9 @@ def take_along(x: Value, i: Value, *, axis: int) -> Value:
     """
     rank = len(shape_of(x))
     at = axis_of("take_along", axis, rank)
+    native = of_engine("take_along", x, i)
+    if native is not None and (y := native(x, i, axis=at)) is not None:
+        return y
     order = [a for a in range(rank) if a != at] + [at]
     back = [*range(at), rank - 1, *range(at, rank - 1)]
     return permute(take(permute(x, order), permute(i, order), rank=1, empty=False), back)
@@ -167,4 +170,7 @@ def roll(x: Value, shift: int, *, axis: int) -> Value:
     """
     at = axis_of("roll", axis, len(shape_of(x)))
     n = shape_of(x)[at]
+    native = of_engine("roll", x, shift)
+    if native is not None and (y := native(x, shift, axis=at)) is not None:
+        return y
     return x if n < 2 or shift % n == 0 else gather(x, (np.arange(n) - shift) % n, axis=at)

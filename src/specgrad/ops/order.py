@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import scalar
 from ..errors import ShapeError
-from ..op import Case, Op, Value, apply, register, shape_of
+from ..op import Case, Op, Value, apply, of_engine, register, shape_of
 from ..scalar import Array
 from ..window import Shape, int_of
 from ..window.box import BoxRule, others
@@ -141,6 +141,10 @@ def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Val
     (array([3., 3.]), array([0, 2]))
     """
     at, k = axis_of("topk", axis, len(shape_of(x))), int_of("topk", "k", k)
+    native = of_engine("topk", x, k)
+    if native is not None and (both := native(x, k, axis=at, largest=bool(largest))) is not None:
+        values, index = both
+        return values, index
     values = apply(TOP, x, axis=at, k=k, largest=bool(largest))
     return values, apply(TOP_INDEX, x, axis=at, k=k, largest=bool(largest), last=False)
 

@@ -18,6 +18,7 @@ from ...window import are_ints
 from ..base import MOST_PLANS, Plan
 from .doubling import dual_level_open
 from .max_pool import is_channels_last
+from .natives import NATIVES, nearest_is_exact
 from .relabel import LAYOUT
 from .rules import NOT_NUMBERS, PLAIN, eager
 from .table import ENGINE, TABLE
@@ -93,13 +94,13 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
 
 
 def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = None) -> Tensor:
-    """F.interpolate for factors that are powers of two: it multiplies positions by 1/factor in floats."""
+    """F.interpolate, which multiplies positions by 1/factor in floats, where that gives the right cells."""
     factors = (factor,) * (rank or 0) if isinstance(factor, int) else tuple(factor)
-    exact = len(factors) in (1, 2, 3) and all(type(f) is int and f > 0 and f & (f - 1) == 0 for f in factors)
-    if exact and _alike(x) and rank in (None, len(factors)) and x.ndim == len(factors) + 2 and x.numel():
-        sizes = [n * f for n, f in zip(x.shape[2:], factors, strict=True)]
-        if math.prod(sizes) < 2**24:
-            return F.interpolate(x, sizes, mode="nearest")
+    known = len(factors) in (1, 2, 3) and all(type(f) is int and f > 0 for f in factors)
+    if known and _alike(x) and rank in (None, len(factors)) and x.ndim == len(factors) + 2 and x.numel():
+        pairs = list(zip(x.shape[2:], factors, strict=True))
+        if all(nearest_is_exact(n, f) for n, f in pairs):
+            return F.interpolate(x, [n * f for n, f in pairs], mode="nearest")
     return _upsample(x, factor, rank=rank)
 
 
@@ -207,6 +208,7 @@ _OF_TWO = ("add", "sub", "mul", "div", "maximum", "minimum", "greater", "greater
 PAIRS: dict[str, Plan] = {name: _pair(TABLE[name]((), ())) for name in _OF_TWO}
 COMPOSITES: dict[str, Plan] = {
     **PAIRS,
+    **NATIVES,
     "batch_norm": batch_norm,
     "conv": conv,
     "cross_entropy": cross_entropy,

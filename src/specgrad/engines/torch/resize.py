@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ...ops.resize import axes_resized
+from ...ops.resize import Axes, axes_resized
 from ...window import Resized, Shape
 from ..base import Plan
+from .rules import eager
+
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+WIDE = (torch.float32, torch.float64)
 
 
 def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | None]]:
@@ -24,15 +30,38 @@ def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | No
 
 def resize_line(x: Shape, **params: Any) -> Plan:
     lines = axes_resized([x[a] for a in params["axes"]], **params)
+    native = _native(x, lines)
 
-    def plan(t: Tensor) -> Tensor:
+    def general(t: Tensor) -> Tensor:
         for axis, line in lines:
             parts = [(t.index_select(axis, i), w) for i, w in _taps(t, axis, line)]
             products = [part if w is None else part * w for part, w in parts]
             t = products[0] if len(products) == 1 else products[0] + products[1]
         return t
 
-    return plan
+    def plan(t: Tensor) -> Tensor:
+        if native is None or t.dtype not in WIDE or not t.numel() or t.device.type != "cpu" or not eager(t):
+            return general(t)
+        y = native(t)
+        return y if math.isfinite(y.detach().sum().item()) else general(t)
+
+    return general if native is None else plan
+
+
+def _native(x: Shape, lines: Axes) -> Plan | None:
+    """F.interpolate where its coordinates are exact in floats: by powers of two.
+
+    Of finite numbers, says the plan: our weight of 0 at the end makes NaN of an infinity, where PyTorch's kernel reads
+    the last cell twice, with weights that are not 0.
+    """
+    rank = len(x) - 2
+    axes, kinds = [a for a, _ in lines], {(line.where, line.how) for _, line in lines}
+    if rank not in LINEAR or axes != [*range(2, len(x))] or kinds != {("half_pixel", "linear")}:
+        return None
+    if not all(line.step * line.out == line.n and line.floats_are_exact for _, line in lines):
+        return None
+    sizes, mode = tuple(line.out for _, line in lines), LINEAR[rank]
+    return lambda t: F.interpolate(t, sizes, mode=mode)
 
 
 def resize_spread_line(gy: Shape, *, cells: Shape, **params: Any) -> Plan:

@@ -23,8 +23,9 @@ from . import doubling
 from .avg_pool import avg_pool_line, avg_spread_line
 from .conv import contract_line, conv_line, conv_transpose_line, conv_weight_line
 from .max_pool import last_writer_line, max_pool_line, put_line, take_line, winner_line
+from .order import top_index_line, top_line
 from .resize import resize_line, resize_spread_line
-from .rules import NOT_NUMBERS, ours
+from .rules import NOT_NUMBERS, eager, ours
 from .smooth import smooth_max_pool_line, smooth_pull_line, smooth_push_line
 from .whole import amax_line
 
@@ -66,7 +67,11 @@ def _softplus(x: Shape, *, beta: Number) -> Plan:
 
 
 def _sign(t: Tensor) -> Tensor:
-    return torch.where(t.isnan(), t.detach(), torch.sign(t.detach()))
+    """torch.sign gives 0 for NaN; a sum that is none shows that there is none."""
+    t = t.detach()
+    if eager(t) and t.device.type == "cpu" and not math.isnan(t.sum().item()):
+        return torch.sign(t)
+    return torch.where(t.isnan(), t, torch.sign(t))
 
 
 def _clamp(x: Shape, *, low: Any, high: Any) -> Plan:
@@ -77,7 +82,7 @@ def _clamp(x: Shape, *, low: Any, high: Any) -> Plan:
 def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Plan:
     def plan(t: Any, s: Any, z: Any) -> Tensor:
         like = next(v for v in (t, s, z) if isinstance(v, Tensor))
-        q = torch.round(_tensor_like(t, like) / s).detach() + z
+        q = (_tensor_like(t, like) / s).detach().round_() + z
         return q if low is None and high is None else torch.clamp(q, low, high)
 
     return plan
@@ -93,20 +98,6 @@ def _root(x: Shape, *, exponent: Number) -> Plan:
     return ours("root", {"exponent": exponent}, lambda t: torch.pow(t, e), traceable)
 
 
-def _top_index(x: Shape, *, axis: int, k: int, largest: bool, last: bool) -> Plan:
-    def plan(t: Tensor) -> Tensor:
-        t = t.detach().flip(axis) if last else t.detach()
-        order = t.sort(dim=axis, descending=largest, stable=True).indices.narrow(axis, 0, k)
-        return x[axis] - 1 - order if last else order
-
-    return plan
-
-
-def _top(x: Shape, *, axis: int, k: int, largest: bool) -> Plan:
-    index = _top_index(x, axis=axis, k=k, largest=largest, last=False)
-    return lambda t: t.gather(axis, index(t))
-
-
 def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Plan:
     flip: Plan = lambda t, a: t.flip(a)
     return lambda t: running(t, axis, exclusive, reverse, torch.cumsum, flip, torch.cat, torch.zeros_like)
@@ -114,7 +105,16 @@ def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Plan:
 
 def _gather(x: Shape, i: Shape, *, axis: int) -> Plan:
     shape, cells = (*x[:axis], *i, *x[axis + 1 :]), x[axis]
-    return lambda t, index: t.index_select(axis, _from_start(index, cells)).reshape(shape)
+
+    def plan(t: Tensor, index: Tensor) -> Tensor:
+        if index.ndim == 1 and t.device.type == "cpu" and eager(t) and eager(index):
+            try:
+                return t.index_select(axis, index)
+            except (IndexError, RuntimeError):
+                pass  # positions from the end, or outside
+        return t.index_select(axis, _from_start(index, cells)).reshape(shape)
+
+    return plan
 
 
 def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
@@ -202,8 +202,8 @@ TABLE: dict[str, Any] = {
     "take": take_line,
     "put": put_line,
     "last_writer": last_writer_line,
-    "top": _top,
-    "top_index": _top_index,
+    "top": top_line,
+    "top_index": top_index_line,
     "cumsum": _cumsum,
     "resize": resize_line,
     "resize_spread": resize_spread_line,
