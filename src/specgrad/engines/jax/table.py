@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -133,14 +134,37 @@ def _put(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
     return flat.reshape((*gy.shape[: gy.ndim - len(size)], *size))
 
 
+MOST_RUNS = 6  # slices instead of a gather: benchmarks/law.py, rows roll and pad reflect
+
+
+def _runs(i: Array, cells: int) -> list[tuple[int, int]] | None:
+    """Known positions as (first, count) of runs of neighbours; None where they are not known, or are many runs."""
+    if isinstance(i, jax.core.Tracer) or i.ndim != 1 or not i.size:
+        return None
+    at = np.asarray(i)
+    at = np.where(at < 0, at + cells, at)
+    starts = [0, *(np.flatnonzero(np.diff(at) != 1) + 1).tolist(), len(at)]
+    if len(starts) - 1 > MOST_RUNS or at.min() < 0 or at.max() >= cells:
+        return None
+    return [(int(at[a]), b - a) for a, b in pairwise(starts)]
+
+
 def _gather(x: Array, i: Array, *, axis: int) -> Any:
     if not x.shape[axis]:
         return jnp.zeros(x.shape[:axis] + i.shape + x.shape[axis + 1 :], x.dtype)
+    runs = _runs(i, x.shape[axis])
+    if runs is not None:  # whose transpose is a sum of padded slices, where that of a gather sets single cells
+        return lax.concatenate([lax.slice_in_dim(x, p, p + count, axis=axis) for p, count in runs], axis)
     at, factor = _positions("gather", _from_start(i, x.shape[axis]), x.shape[axis], False)
     return (jnp.take(x, at, axis=axis) * _beside(factor, x.ndim - axis - 1)).astype(x.dtype)
 
 
 def _scatter(gy: Array, i: Array, *, axis: int, size: int) -> Array:
+    runs = _runs(i, size)
+    if runs is not None:
+        parts = jnp.split(gy, np.cumsum([count for _, count in runs])[:-1], axis=axis)
+        placed = zip(parts, runs, strict=True)
+        return reduce(jnp.add, [jax_pool.pad_axis(v, axis, p, size - p - count) for v, (p, count) in placed])
     at, factor = _positions("scatter", _from_start(i, size), size, False)
     lead, tail = gy.shape[:axis], gy.shape[axis + i.ndim :]
     values = (gy * _beside(factor, len(tail))).astype(gy.dtype).reshape((*lead, i.size, *tail))
@@ -180,10 +204,23 @@ def _resize_spread(gy: Array, *, cells: Shape, **params: Any) -> Array:
     return gy
 
 
+def _order(x: Array, axis: int, k: int, largest: bool) -> Array:
+    """Positions of the first k in order, equal cells by position; NaN is the largest.
+
+    JAX's own search for the largest takes a fiftieth of a sort. Its order is that of bits, in which -0 is less than 0
+    and NaNs differ: both are made one first.
+    """
+    if not largest:
+        return lax.slice_in_dim(jnp.lexsort((x, jnp.isnan(x)), axis=axis), 0, k, axis=axis)
+    if k == 1:
+        return jnp.argmax(x, axis=axis, keepdims=True)
+    one_zero = jnp.where(x == 0, jnp.zeros((), x.dtype), x)
+    one_nan = jnp.where(jnp.isnan(x), jnp.asarray(math.nan, x.dtype), one_zero)
+    return jnp.moveaxis(lax.top_k(jnp.moveaxis(one_nan, axis, -1), k)[1], -1, axis)
+
+
 def _top_index(x: Array, *, axis: int, k: int, largest: bool, last: bool) -> Array:
-    x = lax.stop_gradient(jnp.flip(x, axis) if last else x)
-    keys = (-x, ~jnp.isnan(x)) if largest else (x, jnp.isnan(x))
-    order = lax.slice_in_dim(jnp.lexsort(keys, axis=axis), 0, k, axis=axis)
+    order = _order(lax.stop_gradient(jnp.flip(x, axis) if last else x), axis, k, largest)
     return x.shape[axis] - 1 - order if last else order
 
 
@@ -311,5 +348,13 @@ class JaxEngine(Engine):
 
 INTEGERS = frozenset(np.dtype(t) for t in ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64))))
 NOT_NUMBERS = INTEGERS | {np.dtype("complex64"), np.dtype("complex128")}
-ENGINE = JaxEngine("jax", jax.Array, TABLE, NOT_NUMBERS, lambda i, x: jnp.asarray(i))
+
+
+def _known(i: np.ndarray[Any, Any], x: Array) -> Array:
+    """Positions that are known stay known inside jit, where JAX would make them a value of the program."""
+    with jax.ensure_compile_time_eval():
+        return jnp.asarray(i)
+
+
+ENGINE = JaxEngine("jax", jax.Array, TABLE, NOT_NUMBERS, _known)
 run = ENGINE.run
