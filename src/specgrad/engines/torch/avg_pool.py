@@ -15,7 +15,7 @@ from torch import Tensor
 from ...window import Adaptive, Shape, Window
 from ..base import Plan, number
 from . import doubling
-from .doubling import DOUBLING_TYPES
+from .doubling import DOUBLING_TYPES, dual_level_open
 from .max_pool import (
     ADAPTIVE_AVG,
     CHANNELS_AVG,
@@ -32,6 +32,9 @@ from .max_pool import (
 )
 from .rules import ours
 from .slices import Slices, fits
+
+# Nanoseconds that a function of ours on the tape takes more than a native one, there and back.
+ON_TAPE = 100e3
 
 
 def _counts(window: Window, divisor: Any) -> Any:
@@ -171,7 +174,8 @@ def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: A
     if type(planes) is not int or not fits(window):
         return traceable
     slices = Slices(window)
-    if slices.time(planes, back=name == "avg_spread") > time:
+    gain = time - slices.time(planes, back=name == "avg_spread")
+    if gain < 0:
         return traceable
     divide = _divider(counts)
     if name == "avg_pool":
@@ -179,4 +183,7 @@ def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: A
     else:
         fast = (lambda t: slices.evenly(divide(t))) if hasattr(counts, "shape") else lambda t: slices.evenly(t, counts)
     plan = _where_doubling(name, params, fast, traceable)
-    return lambda t: plan(t) if t.is_contiguous() else traceable(t)
+    if gain >= ON_TAPE:
+        return lambda t: plan(t) if t.is_contiguous() else traceable(t)
+    taped: Callable[[Tensor], bool] = lambda t: (torch.is_grad_enabled() and t.requires_grad) or dual_level_open()
+    return lambda t: plan(t) if t.is_contiguous() and not taped(t) else traceable(t)
