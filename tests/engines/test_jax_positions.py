@@ -73,3 +73,19 @@ def test_the_reverse_of_known_runs_sets_no_single_cells(around: Any) -> None:
     program = jax.make_jaxpr(jax.grad(lambda t: jnp.sum(around(t) ** 2)))(jnp.ones((2, 5)))
     assert "scatter" not in str(program)
     assert "gather" not in str(program)
+
+
+@pytest.mark.parametrize("size", [8, 9, 3, 40])  # 40: more readers of a cell than are collected one by one
+@pytest.mark.parametrize("how", ["linear", "floor"])
+def test_the_reverse_of_resize_is_its_transposed_matrix(size: int, how: str) -> None:
+    gy = np.random.default_rng(1).standard_normal((2, size, 3))
+    matrix = sg.resize(np.eye(4), (size,), axes=(0,), how=how)
+    _, pullback = jax.vjp(jax.jit(lambda t: sg.resize(t, (size,), axes=(1,), how=how)), jnp.zeros((2, 4, 3)))
+    (slope,) = pullback(jnp.asarray(gy, jnp.float32))
+    np.testing.assert_allclose(slope, np.einsum("oc,noa->nca", matrix, gy), rtol=1e-5, atol=1e-5)
+
+
+def test_an_infinite_cotangent_stays_in_its_cells() -> None:
+    gy = jnp.asarray([[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf]])
+    _, pullback = jax.vjp(lambda t: sg.resize(t, (8,), axes=(1,)), jnp.zeros((1, 4)))
+    assert pullback(gy)[0].tolist()[0][:2] == [0.0, 0.0]

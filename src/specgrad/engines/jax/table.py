@@ -195,12 +195,41 @@ def _resize(x: Array, **params: Any) -> Array:
     return x
 
 
+MOST_READERS = 8  # of one cell: takes instead of scatters; benchmarks/law.py, row resize
+
+
+def _readers(line: Resized) -> tuple[Any, Any, Any]:
+    """The taps from the other side, per round and cell: an output that reads it, its weight, and if there is one."""
+    linear_taps = line.how == "linear"
+    cells = np.concatenate(line.cells if linear_taps else line.cells[:1])
+    weights = np.concatenate(line.weights) if linear_taps else np.ones(line.out)
+    order, counts = np.argsort(cells, kind="stable"), np.bincount(cells, minlength=line.n)
+    rounds = np.arange(len(cells)) - np.repeat(np.cumsum(counts) - counts, counts)
+    outs, shares, there = (np.zeros((counts.max(), line.n), t) for t in (np.int32, np.float64, np.bool_))
+    at = rounds, cells[order]
+    outs[at], shares[at], there[at] = order % line.out, weights[order], True
+    return outs, shares, there
+
+
+def _spread(gy: Array, axis: int, line: Resized) -> Array:
+    """Each cell collects from its readers; where those are many, each output adds to its cells."""
+    readers = _readers(line)
+    if len(readers[0]) <= MOST_READERS:
+        beside = (line.n, *(1,) * (gy.ndim - axis - 1))
+        terms = [
+            jnp.where(there.reshape(beside), jnp.take(gy, i, axis=axis) * jnp.asarray(w.reshape(beside), gy.dtype), 0)
+            for i, w, there in zip(*readers, strict=True)
+        ]
+        return reduce(jnp.add, terms)
+    y = jnp.zeros((*gy.shape[:axis], line.n, *gy.shape[axis + 1 :]), gy.dtype)
+    for i, w in _resize_taps(gy, axis, line):
+        y = y.at[(*[slice(None)] * axis, i)].add(gy * w)
+    return y
+
+
 def _resize_spread(gy: Array, *, cells: Shape, **params: Any) -> Array:
     for axis, line in reversed(axes_resized(cells, **params)):
-        y = jnp.zeros((*gy.shape[:axis], line.n, *gy.shape[axis + 1 :]), gy.dtype)
-        for i, w in _resize_taps(gy, axis, line):
-            y = y.at[(*[slice(None)] * axis, i)].add(gy * w)
-        gy = y
+        gy = _spread(gy, axis, line)
     return gy
 
 
@@ -326,8 +355,8 @@ TABLE: dict[str, Lowering] = {
     "top": ours("top", _top),
     "top_index": _simple(_top_index),
     "cumsum": _simple(_cumsum),
-    "resize": _simple(_resize),
-    "resize_spread": _simple(_resize_spread),
+    "resize": linear("resize", _resize, leading=()),
+    "resize_spread": linear("resize_spread", _resize_spread, leading=()),
     "gather": _simple(_gather),
     "scatter": _simple(_scatter),
     "amax": ours("amax", _amax),
