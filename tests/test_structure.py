@@ -26,6 +26,7 @@ FLOORS = [
     "page",
     "scalar",
     "window",
+    "settled",
     "op",
     "ops",
     "graph",

@@ -24,6 +24,7 @@ from .op import Value, shape_of
 from .ops import activation, avg_pool, compose, contract, conv, elementwise, max_pool, smooth_pool
 from .ops.resize import resize
 from .scalar import Number
+from .settled import settled
 
 Size = int | Sequence[int]
 
@@ -54,7 +55,7 @@ def _named(name: str, like: str) -> Callable[[Callable[..., Value]], Callable[..
     def rename(fn: Callable[..., Value]) -> Callable[..., Value]:
         fn.__name__ = fn.__qualname__ = name
         fn.__doc__ = f"torch.nn.functional.{name}; see specgrad.{like}."
-        return fn
+        return settled(fn)
 
     return rename
 
@@ -218,7 +219,7 @@ def _smooth_max_pool(rank: int) -> Callable[..., Value]:
 
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = f"specgrad.smooth_max_pool over {rank} axes, in the manner of max_pool{rank}d; PyTorch has none."
-    return fn
+    return settled(fn)
 
 
 def _adaptive_avg(rank: int) -> Callable[..., Value]:
@@ -280,41 +281,48 @@ max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool(1), _max_unpool(2), _max_
 # --- activations ------------------------------------------------------------------------------------------------
 
 
+@settled
 def relu(input: Value, inplace: bool = False) -> Value:
     """torch.nn.functional.relu."""
     _refuse("relu", inplace=(inplace, False))
     return activation.relu(input)
 
 
+@settled
 def relu6(input: Value, inplace: bool = False) -> Value:
     """torch.nn.functional.relu6."""
     _refuse("relu6", inplace=(inplace, False))
     return activation.relu6(input)
 
 
+@settled
 def leaky_relu(input: Value, negative_slope: Number = 0.01, inplace: bool = False) -> Value:
     """torch.nn.functional.leaky_relu."""
     _refuse("leaky_relu", inplace=(inplace, False))
     return activation.leaky_relu(input, negative_slope)
 
 
+@settled
 def hardswish(input: Value, inplace: bool = False) -> Value:
     """torch.nn.functional.hardswish."""
     _refuse("hardswish", inplace=(inplace, False))
     return activation.hardswish(input)
 
 
+@settled
 def silu(input: Value, inplace: bool = False) -> Value:
     """torch.nn.functional.silu."""
     _refuse("silu", inplace=(inplace, False))
     return activation.silu(input)
 
 
+@settled
 def gelu(input: Value, approximate: str = "none") -> Value:
     """torch.nn.functional.gelu."""
     return activation.gelu(input, approximate)
 
 
+@settled
 def softplus(input: Value, beta: Number = 1, threshold: Number | None = 20) -> Value:
     """torch.nn.functional.softplus with its switch to x where beta*x > threshold; threshold=None never switches."""
     y = activation.softplus(input, beta)
@@ -326,11 +334,13 @@ def softplus(input: Value, beta: Number = 1, threshold: Number | None = 20) -> V
 sigmoid, tanh = activation.sigmoid, activation.tanh
 
 
+@settled
 def softmax(input: Value, dim: int) -> Value:
     """torch.nn.functional.softmax; dim must be said."""
     return compose.softmax(input, dim)
 
 
+@settled
 def log_softmax(input: Value, dim: int) -> Value:
     """torch.nn.functional.log_softmax; dim must be said."""
     return compose.log_softmax(input, dim)
@@ -339,11 +349,13 @@ def log_softmax(input: Value, dim: int) -> Value:
 # --- layers and losses ------------------------------------------------------------------------------------------
 
 
+@settled
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """torch.nn.functional.linear."""
     return contract.linear(weight, bias, input)
 
 
+@settled
 def batch_norm(
     input: Value,
     running_mean: Value,
@@ -360,6 +372,7 @@ def batch_norm(
     return compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
 
 
+@settled
 def layer_norm(
     input: Value,
     normalized_shape: Sequence[int],
@@ -371,6 +384,7 @@ def layer_norm(
     return compose.layer_norm(input, normalized_shape, weight, bias, eps=eps)
 
 
+@settled
 def group_norm(
     input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: Number = 1e-5
 ) -> Value:
@@ -378,6 +392,7 @@ def group_norm(
     return compose.group_norm(input, num_groups, weight, bias, eps=eps)
 
 
+@settled
 def cross_entropy(
     input: Value,
     target: Value,
@@ -400,6 +415,7 @@ def cross_entropy(
     return compose.cross_entropy(input, target, reduction=reduction)
 
 
+@settled
 def mse_loss(
     input: Value, target: Value, size_average: None = None, reduce: None = None, reduction: Any = "mean"
 ) -> Value:
@@ -414,6 +430,7 @@ def mse_loss(
 PADDING_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
+@settled
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Value:
     """torch.nn.functional.pad, every mode: pairs (lo, hi) from the last axis backwards."""
     if mode not in PADDING_MODES:
@@ -424,6 +441,7 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Number 
     return compose.pad(input, pairs[::-1], value=0 if value is None else value, mode=PADDING_MODES[mode])
 
 
+@settled
 def interpolate(
     input: Value,
     size: Size | None = None,

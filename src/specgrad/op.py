@@ -22,6 +22,7 @@ from . import scalar
 from .curve import Curve
 from .errors import ParameterError, ShapeError, UnsupportedError
 from .scalar import Array, Number
+from .settled import CALLERS, Caller, noted, settled
 from .window import OPEN_SIZES, Shape
 from .window.box import BoxRule, unsplit
 from .window.reach import Reach
@@ -219,12 +220,14 @@ def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
             if handler is None:
                 continue
             if type(a) in _composites and _recorder(values) is None:
-                return _composites[type(a)].get(name, fn)(*args, **kwargs)  # one operator of the engine for the whole
+                line = _composites[type(a)].get(name)
+                native = None if line is None else line(*args, **kwargs)  # one operator of the engine for the whole
+                return fn(*args, **kwargs) if native is None else noted(native, *args, **kwargs)
             with scope(name, composite=True):
                 return fn(*args, **kwargs)
         return fn(*args, **kwargs)
 
-    return wrapped
+    return settled(wrapped)
 
 
 # --- the registry -----------------------------------------------------------------------------------------------
@@ -270,7 +273,8 @@ def shape_of(x: Any) -> Shape:
 # --- dispatch ---------------------------------------------------------------------------------------------------
 
 Handler = Callable[[Op, Sequence[Value], Params], Value]
-Engine = tuple[Handler, dict[str, Callable[..., Value]]]  # one operator, and compositions that it has in one piece
+Engine = tuple[Handler, dict[str, Callable[..., Value]], Caller | None]
+"""One operator; compositions that the engine has in one piece; who remembers public calls."""
 FINDERS: list[Callable[[type], Engine | None]] = []
 """Who may know a type of tensor; engines enter themselves here."""
 _handlers: dict[type, Handler | None] = {np.ndarray: None, int: None, float: None, list: None, Fraction: None}
@@ -282,7 +286,9 @@ def _find_handler(kind: type) -> Handler | None:
     handler: Handler | None = getattr(kind, "__specgrad_apply__", None)
     if handler is None:
         for engine in filter(None, (find(kind) for find in FINDERS)):
-            handler, _composites[kind] = engine
+            handler, _composites[kind], caller = engine
+            if caller is not None:
+                CALLERS[kind] = caller
             break
     _handlers[kind] = handler
     return handler
@@ -316,12 +322,6 @@ PLAIN_NUMBERS = (float, int)
 def _plain(x: Value) -> bool:
     """A number that every engine takes as it is; longer integers become floats first."""
     return type(x) is float or (type(x) is int and abs(x) < 2**31)
-
-
-def engine_function(name: str, x: Value) -> Callable[..., Value | None] | None:
-    """What the engine of a tensor has of its own under this name."""
-    table = _composites.get(type(x))
-    return None if table is None else table.get(name)
 
 
 def _recorder(args: Sequence[Value]) -> Handler | None:

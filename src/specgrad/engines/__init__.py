@@ -24,7 +24,7 @@ def engine_of(kind: type) -> Engine | None:
     if not names:
         return None
     engine = import_module(f".{names[0]}", __name__)
-    return engine.run, getattr(engine, "COMPOSITES", {})
+    return engine.run, getattr(engine, "COMPOSITES", {}), getattr(engine, "call", None)
 
 
 FINDERS.append(engine_of)

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import ScalarError, UnsupportedError
 from ..op import Op, Params, is_literal
 from ..scalar import Array, as_float
+from ..settled import RECORDER, noted
 from ..window import Shape, whole
 
 Plan = Callable[..., Any]
@@ -36,6 +37,14 @@ def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argu
 def number(value: Any) -> Any:
     """A Python number as an engine takes it: whole ones as they are where 32 bits hold them, all others as floats."""
     return value if isinstance(value, int) and abs(value) < 2**31 else as_float(value)
+
+
+def key_of(op: Op, shapes: Sequence[Shape], params: Params) -> tuple[Any, ...]:
+    """0.0 and -0.0 are equal, and other values: where one is a parameter its sign is told as well."""
+    for v in params.values():
+        if type(v) is float and v == 0:
+            return (op, *shapes, *params, *params.values(), str(params))
+    return (op, *shapes, *params, *params.values())
 
 
 class Engine:
@@ -61,10 +70,12 @@ class Engine:
 
     def plan(self, op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
         """The function that computes this operator on these shapes."""
-        key = (op, *shapes, *params, *params.values())
+        key = key_of(op, shapes, params)
         try:
             plan = self._plans.get(key)
         except TypeError:  # torch.compile has left sizes open: they stay so, in a plan that nobody keeps
+            if (recorder := RECORDER.get()) is not None:
+                recorder.complete = False
             return self._made(op, [tuple(s) for s in shapes], params)
         return self._lower(key, op, shapes, params) if plan is None else plan
 
@@ -96,16 +107,16 @@ class Engine:
                 self._check_integers(op, args)
             shapes.append(a.shape)
         try:
-            plan = self._plans.get((op, *shapes, *params, *params.values()))
+            plan = self._plans.get(key_of(op, shapes, params))
         except TypeError:
             plan = None
-        return (plan or self.plan(op, shapes, params))(*args)
+        return noted(plan or self.plan(op, shapes, params), *args)
 
     def _run_with_numbers(self, op: Op, args: Sequence[Any], params: Params) -> Any:
         args = self._with_positions(op, args)
         self._check_integers(op, args)
         shapes = [a.shape if isinstance(a, self.tensor) else self._number_shape(op, a) for a in args]
-        return self.plan(op, shapes, params)(*(number(a) if type(a) in (int, Fraction) else a for a in args))
+        return noted(self.plan(op, shapes, params), *(number(a) if type(a) in (int, Fraction) else a for a in args))
 
     def _with_positions(self, op: Op, args: Sequence[Any]) -> Sequence[Any]:
         like = next((a for a in args if isinstance(a, self.tensor)), None)

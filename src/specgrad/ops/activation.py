@@ -18,6 +18,7 @@ from ..curve import Curve, always, at_most
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Value, apply, composite, number_of
 from ..scalar import Array, Number
+from ..settled import settled
 from .elementwise import add, div, greater, greater_equal, mul, neg, number_cases, power, select, sub, unary
 
 
@@ -73,6 +74,7 @@ LEAKY_RELU = unary(
 )
 
 
+@settled
 def leaky_relu(x: Value, slope: Number = 0.01) -> Value:
     """x where x > 0, else slope*x; the derivative at 0 is `slope` ([K1])."""
     return apply(LEAKY_RELU, x, slope=number_of(slope))
@@ -110,6 +112,7 @@ CLAMP = unary(
 )
 
 
+@settled
 def clamp(x: Value, low: Number | None = None, high: Number | None = None) -> Value:
     """min(max(x, low), high); the derivative passes at both ends ([K1])."""
     if low is not None and high is not None and low > high:
@@ -221,6 +224,7 @@ SOFTPLUS = unary(
 )
 
 
+@settled
 def softplus(x: Value, beta: Number = 1) -> Value:
     """log(1 + exp(beta*x)) / beta, beta > 0. PyTorch switches to x above beta*x = 20; we never do."""
     if not beta > 0:

@@ -19,6 +19,7 @@ from .. import scalar, window
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
+from ..settled import settled
 from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
 from ..window.box import pooled
 from . import cases
@@ -105,6 +106,7 @@ AVG_SPREAD: Op = register(
 )
 
 
+@settled
 def avg_pool(
     x: Value,
     kernel: PerAxis,
@@ -145,6 +147,7 @@ def adaptive_output(name: str, x: Shape, output: Any, rank: int | None) -> Shape
     return tuple(n if m is None else k for n, m, k in zip(sizes, output, given, strict=True))
 
 
+@settled
 def adaptive_avg_pool(x: Value, output: PerAxis, *, rank: int | None = None) -> Value:
     """The mean over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
 

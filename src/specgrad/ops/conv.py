@@ -19,8 +19,9 @@ import numpy as np
 
 from .. import scalar, window
 from ..errors import ParameterError, ShapeError
-from ..op import Case, Op, Value, apply, engine_function, register, shape_of
+from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array
+from ..settled import settled
 from ..window import Padding, PerAxis, Shape, Tap, Window
 from ..window.box import BoxRule, over_window
 from ..window.reach import Reach
@@ -355,6 +356,7 @@ def transpose_window(
     )
 
 
+@settled
 def conv(
     w: Value,
     b: Value | None,
@@ -375,16 +377,13 @@ def conv(
     >>> conv(np.array([[[1.0, 2.0]]]), None, np.array([[1.0, 10.0, 100.0]]))
     array([[ 21., 210.]])
     """
-    of_engine = engine_function("conv", x)
-    y = None if of_engine is None else of_engine(w, b, x, stride, padding, dilation, groups)
-    if y is not None:
-        return y
     win = conv_window(shape_of(x), shape_of(w), stride, padding, dilation, groups)
     if b is None:
         return apply(CONV, x, w, window=win, groups=groups)
     return apply(CONV, x, w, b, window=win, groups=groups)
 
 
+@settled
 def conv_transpose(
     w: Value,
     b: Value | None,

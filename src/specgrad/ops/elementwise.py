@@ -19,6 +19,7 @@ from ..curve import Curve, always, at_most
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, composite, is_literal, number_of, of_engine, register, shape_of
 from ..scalar import Array, Number
+from ..settled import noted, settled
 from ..window import Shape, identical
 from ..window.box import same_cell
 from ..window.reach import CELL, Reach
@@ -138,7 +139,7 @@ DIV = binary(
 
 def broadcast_binary(op: Op, x: Value, y: Value) -> Value:
     native = of_engine(op.name, x, y)
-    if native is not None and (z := native(x, y)) is not None:
+    if native is not None and (z := noted(native, x, y)) is not None:
         return z
     if identical(getattr(x, "shape", ("none",)), getattr(y, "shape", ("no other",))):
         return apply(op, x, y)
@@ -252,6 +253,7 @@ SELECT = register(
 )
 
 
+@settled
 def select(c: Value, a: Value, b: Value) -> Value:
     """a where c is not 0, else b; what is not selected is not touched, be it inf or NaN.
 
@@ -426,6 +428,7 @@ POWER = unary(
 )
 
 
+@settled
 def power(x: Value, exponent: Number) -> Value:
     """x**exponent for a number exponent; over rationals the exponent must be whole, or x a square for halves.
 

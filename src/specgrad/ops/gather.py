@@ -14,6 +14,7 @@ from .. import scalar
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, of_engine, register, shape_of
 from ..scalar import Array
+from ..settled import noted, settled
 from ..window import Shape
 from ..window.box import BoxRule, linked
 from ..window.reach import CELL, Reach
@@ -123,6 +124,7 @@ SCATTER: Op = register(
 )
 
 
+@settled
 def gather(x: Value, i: Value, *, axis: int = 0) -> Value:
     """y[a, p, b] = x[a, i[p], b]: the axes of i stand where `axis` was.
 
@@ -136,6 +138,7 @@ def gather(x: Value, i: Value, *, axis: int = 0) -> Value:
     return apply(GATHER, x, i, axis=axis_of("gather", axis, len(shape_of(x))))
 
 
+@settled
 def scatter(gy: Value, i: Value, *, axis: int = 0, size: int) -> Value:
     """The adjoint of gather: cell c of an axis of `size` cells receives the sum of gy[a, p, b] over i[p] = c.
 
@@ -145,6 +148,7 @@ def scatter(gy: Value, i: Value, *, axis: int = 0, size: int) -> Value:
     return apply(SCATTER, gy, i, axis=axis, size=size)
 
 
+@settled
 def take_along(x: Value, i: Value, *, axis: int) -> Value:
     """y[a, p, b] = x[a, i[a, p, b], b]: one position per output cell, from 0 on (numpy.take_along_axis).
 
@@ -162,6 +166,7 @@ def take_along(x: Value, i: Value, *, axis: int) -> Value:
     return permute(take(permute(x, order), permute(i, order), rank=1, empty=False), back)
 
 
+@settled
 def roll(x: Value, shift: int, *, axis: int) -> Value:
     """Every cell `shift` positions further along an axis, around its end: y[p] = x[(p - shift) mod n].
 
@@ -171,6 +176,6 @@ def roll(x: Value, shift: int, *, axis: int) -> Value:
     at = axis_of("roll", axis, len(shape_of(x)))
     n = shape_of(x)[at]
     native = of_engine("roll", x, shift)
-    if native is not None and (y := native(x, shift, axis=at)) is not None:
+    if native is not None and (y := noted(native, x, shift, axis=at)) is not None:
         return y
     return x if n < 2 or shift % n == 0 else gather(x, (np.arange(n) - shift) % n, axis=at)

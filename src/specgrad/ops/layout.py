@@ -16,6 +16,7 @@ from .. import scalar
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
+from ..settled import settled
 from ..window import Repeated, Shape, any_open, identical, indices, int_of, is_one, resolve_padding, size_of
 from ..window.box import BoxRule, linked, padded, reduced, repeated, reshaped, same_cell, sliced
 from ..window.reach import CELL, Reach, backwards, strided
@@ -79,6 +80,7 @@ FILL = register(
 )
 
 
+@settled
 def fill(x: Value, value: Number) -> Value:
     """`value` in every cell, with the shape and the scalar type of x.
 
@@ -121,6 +123,7 @@ RESHAPE = register(
 )
 
 
+@settled
 def reshape(x: Value, shape: Sequence[int]) -> Value:
     """The same cells, in row-major order, under another shape; one entry may be -1.
 
@@ -138,6 +141,7 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
     return x if identical(new, old) else apply(RESHAPE, x, shape=new)
 
 
+@settled
 def flatten(x: Value, start: int = 0, end: int = -1) -> Value:
     """Axes start..end (both included) as one.
 
@@ -189,6 +193,7 @@ PERMUTE = register(
 )
 
 
+@settled
 def permute(x: Value, order: Sequence[int]) -> Value:
     """Axes in another order: output axis a is input axis order[a].
 
@@ -256,6 +261,7 @@ SLICE = register(
 )
 
 
+@settled
 def slice_(x: Value, *ranges: Any) -> Value:
     """Python slices (or None for all), one per axis from the first; steps must be positive.
 
@@ -325,6 +331,7 @@ PAD = register(
 )
 
 
+@settled
 def unpad(x: Value, padding: Any, *, rank: int | None = None) -> Value:
     """Remove lo/hi cells from the last axes: y[p] = x[p + lo]; the transpose is zero padding.
 
@@ -459,6 +466,7 @@ BROADCAST = register(
 )
 
 
+@settled
 def broadcast(x: Value, shape: Sequence[int]) -> Value:
     """NumPy's rule: axes align at the end, size 1 and missing axes repeat.
 
@@ -537,6 +545,7 @@ SUM = register(
 )
 
 
+@settled
 def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
     """The sum over axes (None: all).
 

@@ -24,6 +24,7 @@ from .. import scalar, window
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
+from ..settled import settled
 from ..window import Padding, PerAxis, Shape, Window, mapped
 from ..window.box import BoxRule, linked, pooled, reduced
 from ..window.relation import CELL
@@ -188,6 +189,7 @@ PUT: Op = register(
 )
 
 
+@settled
 def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
     """y[p] = x[i[p]] with the last `rank` axes of x counted flat; 0 where i[p] = -1, which empty=False refuses.
 
@@ -197,6 +199,7 @@ def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
     return apply(TAKE, x, i, rank=rank, empty=empty)
 
 
+@settled
 def put(gy: Value, i: Value, *, size: Shape, empty: bool = True) -> Value:
     """The adjoint of take: cell c of an array of `size` receives the sum of gy[p] over i[p] = c.
 
@@ -245,6 +248,7 @@ MAX_POOL = register(
 )
 
 
+@settled
 def max_pool(
     x: Value,
     kernel: PerAxis,
@@ -278,6 +282,7 @@ def _pooled(x: Value, win: Window, return_indices: bool) -> Value:
     return (y, apply(WINNER, x, window=win)) if return_indices else y
 
 
+@settled
 def adaptive_max_pool(x: Value, output: PerAxis, *, return_indices: bool = False, rank: int | None = None) -> Value:
     """The maximum over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
 

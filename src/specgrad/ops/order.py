@@ -20,6 +20,7 @@ from .. import scalar
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, of_engine, register, shape_of
 from ..scalar import Array
+from ..settled import settled
 from ..window import Shape, int_of
 from ..window.box import BoxRule, others
 from ..window.reach import CELL, Reach
@@ -131,6 +132,7 @@ TOP: Op = register(
 )
 
 
+@settled
 def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
     """The k largest cells along an axis, the largest first, and where they stand; of equal ones the first comes first.
 
@@ -149,6 +151,7 @@ def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Val
     return values, apply(TOP_INDEX, x, axis=at, k=k, largest=bool(largest), last=False)
 
 
+@settled
 def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
     """Where the largest cell along an axis stands: the first of equal ones, or the last. NaN is larger than all ([P1]).
 
@@ -163,6 +166,7 @@ def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
     return y if keepdims else reshape(y, shape[:at] + shape[at + 1 :])
 
 
+@settled
 def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
     """Where the smallest cell along an axis stands: the first of equal ones, or the last; a NaN before all others.
 
@@ -227,6 +231,7 @@ CUMSUM: Op = register(
 )
 
 
+@settled
 def cumsum(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Value:
     """y[p] = sum of x[q] over q <= p along an axis; exclusive: q < p; reverse: from the other end.
 

@@ -15,6 +15,7 @@ from .. import scalar
 from ..errors import ParameterError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
+from ..settled import settled
 from ..window import Shape
 from ..window.box import same_cell
 from . import cases
@@ -91,6 +92,7 @@ def _along(name: str, x: Value, parameter: Value, axis: int | None) -> Value:
     return reshape(parameter, given + (1,) * after)
 
 
+@settled
 def quantize(
     x: Value,
     scale: Value,

@@ -21,6 +21,7 @@ from .. import scalar
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array, Number
+from ..settled import settled
 from ..window import Resized, Shape, identical, resized, whole
 from ..window.box import BoxRule
 from ..window.box import resized as resized_boxes
@@ -166,6 +167,7 @@ RESIZE_SPREAD: Op = register(
 )
 
 
+@settled
 def resize(
     x: Value,
     sizes: Sequence[int] | None = None,

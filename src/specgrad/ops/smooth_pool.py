@@ -20,6 +20,7 @@ from .. import scalar, window
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
+from ..settled import settled
 from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
 from ..window.box import pooled
 from . import cases
@@ -195,6 +196,7 @@ PUSH = register(
 )
 
 
+@settled
 def smooth_max_pool(
     x: Value,
     kernel: PerAxis,

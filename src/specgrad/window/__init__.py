@@ -31,7 +31,7 @@ from .arguments import (
 )
 from .axis import Adaptive, Axis, Strided
 from .border import border
-from .cache import OPEN_SIZES, are_ints, remembered, whole
+from .cache import OPEN_SIZES, remembered, whole
 from .opened import OpenWindow
 from .patch import Patch
 from .reach import Reach
@@ -73,7 +73,6 @@ __all__ = [
     "Window",
     "adaptive",
     "any_open",
-    "are_ints",
     "asked_again",
     "border",
     "identical",

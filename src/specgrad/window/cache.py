@@ -32,11 +32,6 @@ def _plain(value: Any) -> bool:
     return True
 
 
-def are_ints(value: Any) -> bool:
-    """An int, or a tuple of ints and of such tuples; True and 1.0, which equal an int, are none."""
-    return type(value) is int or (type(value) is tuple and _plain(value))
-
-
 def remembered(*shapes: int) -> Callable[[Callable[..., Built]], Callable[..., Built]]:
     """Cache by arguments and their types; lists, open sizes and what only equals an int do without.
 

@@ -6,11 +6,12 @@ from ...errors import need
 
 need("torch", "the PyTorch engine needs")
 
+from .calls import call
 from .compile import enable_torch_compile
 from .composites import COMPOSITES
 from .table import ENGINE, TABLE, run
 
-__all__ = ["COMPOSITES", "ENGINE", "TABLE", "enable_torch_compile", "run"]
+__all__ = ["COMPOSITES", "ENGINE", "TABLE", "call", "enable_torch_compile", "run"]
 
 if "torch._dynamo" in sys.modules:  # last: it calls operators, which look for `run` here
     enable_torch_compile()

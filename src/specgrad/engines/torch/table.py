@@ -56,8 +56,15 @@ def _select(c: Shape, a: Shape, b: Shape) -> Plan:
 
 
 def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Plan:
-    index = tuple(slice(*r) for r in ranges)
+    index = tuple(slice(None) if r == (0, n, 1) else slice(*r) for r, n in zip(ranges, x, strict=True))
     return lambda t: t[index]
+
+
+def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Plan:
+    if any(gap for _, _, gap in widths):
+        return lambda t: doubling.embed(t, widths)
+    pads = doubling.spatial_pads(tuple((lo, hi) for lo, hi, _ in widths))
+    return lambda t: F.pad(t, pads)
 
 
 def _softplus(x: Shape, *, beta: Number) -> Plan:
@@ -142,7 +149,7 @@ TABLE: dict[str, Any] = {
     "reshape": lambda x, *, shape: lambda t: t.reshape(shape),
     "permute": lambda x, *, order: lambda t: t.permute(order),
     "slice": _slice,
-    "pad": lambda x, *, widths: lambda t: doubling.embed(t, widths),
+    "pad": _pad,
     "concat": lambda *shapes, axis: lambda *ts: torch.cat(ts, axis),
     "broadcast": lambda x, *, shape: lambda t: t.expand(shape),
     "sum": lambda x, *, axes: (lambda t: t.sum(axes)) if axes else (lambda t: t),
