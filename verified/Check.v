@@ -72,7 +72,7 @@ Fixpoint led (m : trie (list key)) (ps : list (key * key * number)) (f : state) 
     | Some ks => if negative b || negb (is_in j ks) then None else led m ps (add_at j b (add_at k (neg b) (fst f)), snd f)
     end
   end.
-Definition excluded (m : trie (list key)) (g : known) (rows : alternative) (r : reason) : bool :=
+Definition excluded (made : rows) (m : trie (list key)) (g : known) (rows : alternative) (r : reason) : bool :=
   match objective (weights r) rows (Empty, zero) with
   | None => false
   | Some (f, c) => match charge f (fun k => get k (aparts g)) with
@@ -81,15 +81,15 @@ Definition excluded (m : trie (list key)) (g : known) (rows : alternative) (r : 
       | None => false
       | Some f => match led m (leads r) f with
         | None => false
-        | Some (f, c) => match back (facts g) (slopes r) (entries g) f c with None => false | Some b => positive b end
+        | Some (f, c) => match back made (facts g) (slopes r) (entries g) f c with None => false | Some b => positive b end
         end
       end
     end
   end.
-Fixpoint all_excluded (m : trie (list key)) (g : known) (alts : list alternative) (rs : list reason) : bool :=
+Fixpoint all_excluded (made : rows) (m : trie (list key)) (g : known) (alts : list alternative) (rs : list reason) : bool :=
   match alts, rs with
   | [], [] => true
-  | a :: alts, r :: rs => excluded m g a r && all_excluded m g alts rs
+  | a :: alts, r :: rs => excluded made m g a r && all_excluded made m g alts rs
   | _, _ => false
   end.
 Definition with_range (g : known) (k : key) (l h : number) : known :=
@@ -111,11 +111,11 @@ Definition with_winners (g : known) (k : key) (ks : list key) (r : key) (rs : li
   end.
 
 Section Program.
-Variables (net : network) (unit : number) (m : trie (list key)).
+Variables (net : network) (made : rows) (unit : number) (m : trie (list key)).
 Fixpoint prove (alts : list alternative) (p : plan) (g : known) : bool :=
   if void g then true else
   match p with
-  | Leaf rs => all_excluded m g alts rs
+  | Leaf rs => all_excluded made m g alts rs
   | Cut k p below above => match get k (facts g) with
     | None => false
     | Some (l, h) => prove alts below (with_range g k l (smaller h p)) && prove alts above (with_range g k (larger l p) h)
@@ -125,14 +125,15 @@ Fixpoint prove (alts : list alternative) (p : plan) (g : known) : bool :=
     | Some (j, js) => prove alts yes (with_winners g k (j :: js) t []) &&
         match others t (j :: js) with [] => true | r :: rs => prove alts no (with_winners g k (j :: js) r rs) end
     end
-  | Anew tight lines next => match forward unit tight lines (facts g) (among g) net with None => false | Some g => prove alts next g end
+  | Anew tight lines next => match forward made unit tight lines (facts g) (among g) net with None => false | Some g => prove alts next g end
   end.
 End Program.
 Definition check (net : network) (unit : number) (groups : list (list alternative * plan)) : bool :=
   ordered net Empty &&
-  match forward unit Empty Empty Empty Empty net with
+  let made := rows_of net Empty in
+  match forward made unit Empty Empty Empty Empty net with
   | None => false
-  | Some g => let m := maxima net Empty in forallb (fun ap => prove net unit m (fst ap) (snd ap) g) groups
+  | Some g => let m := maxima net Empty in forallb (fun ap => prove net made unit m (fst ap) (snd ap) g) groups
   end.
 
 (* --- what it means --- *)
@@ -155,6 +156,17 @@ Proof.
   induction part as [|[j z] part IH]; intros seen O k x y; simpl in *; [tauto|]. apply andb_prop in O as [_ O].
   intros [E|H] [F|G]; try congruence; [injection E as <- <- | injection F as <- <- | eapply IH; eauto];
     eapply ordered_fresh in O; eauto; rewrite get_put_same in O; discriminate.
+Qed.
+
+Lemma rows_of_ok ref part : forall t, (forall k x y, In (k, x) net -> In (k, y) net -> x = y) -> incl part net ->
+  (forall k s r, In (k, Sum s) net -> get k t = Some r -> meaning ref r = line ref (terms s)) ->
+  forall k s r, In (k, Sum s) net -> get k (rows_of part t) = Some r -> meaning ref r = line ref (terms s).
+Proof.
+  intros t U. revert t. induction part as [|[j x] part IH]; intros t P T; simpl; auto.
+  assert (P' : incl part net) by (intros a H; apply P; now right). destruct x as [l h|s'|i|i is|i b]; try exact (IH t P' T). apply (IH _ P').
+  intros k s r K. destruct (key_dec j k) as [<-|D]; [rewrite get_put_same | rewrite get_put_other; eauto].
+  pose proof (U _ _ _ K (P _ (or_introl eq_refl))) as E. injection E as ->. intros [= <-].
+  rewrite add_terms_meaning. unfold meaning; simpl. autorewrite with real. ring.
 Qed.
 
 (* References exist: each cell's from those before it. *)
@@ -193,7 +205,9 @@ Variable ref : key -> R.
 Hypothesis unique : forall k x y, In (k, x) net -> In (k, y) net -> x = y.
 Hypothesis executed : execution net (real unit) stored fetched.
 Hypothesis reference : forall k x, In (k, x) net -> ref k = reference_of stored fetched ref k x.
-Let fine := ok net unit stored fetched ref.
+Variable made : rows.
+Hypothesis rows_made : forall k s r, In (k, Sum s) net -> get k made = Some r -> meaning ref r = line ref (terms s).
+Let fine := ok net made unit stored fetched ref.
 Variable m : trie (list key).
 Hypothesis greatest : forall k ks, get k m = Some ks -> forall j, In j ks -> ref j <= ref k.
 
@@ -237,7 +251,7 @@ Proof.
   unfold meaning; simpl. rewrite !total_add, real_neg. pose proof (Rmult_le_compat_l _ _ _ B (greatest _ _ G _ H)). lra.
 Qed.
 
-Lemma excluded_ok g rows r y : fine g -> excluded m g rows r = true -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
+Lemma excluded_ok g rows r y : fine g -> excluded made m g rows r = true -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
 Proof.
   intros [I [N [E _]]] X Y H. unfold excluded in X.
   set (z := fun k => if in_dec key_dec k (read_by rows) then y k else ref k).
@@ -253,10 +267,10 @@ Proof.
        rewrite Rminus_diag_eq, Rabs_R0 by auto. apply Rabs_pos. }
   destruct (pulled _ _ _) as [[f0 c0]|] eqn:P; [|discriminate]. apply (pulled_ok (facts g) I) in P.
   destruct (led _ _ _) as [[f1 c1]|] eqn:L; [|discriminate]. apply led_ok in L.
-  destruct (back _ _ _ f1 c1) as [b|] eqn:B; [|discriminate]. apply (back_ok _ _ ref I _ E) in B. apply positive_real in X.
+  destruct (back _ _ _ _ f1 c1) as [b|] eqn:B; [|discriminate]. apply (back_ok _ _ _ ref I _ E) in B. apply positive_real in X.
   unfold meaning in *; simpl in *. rewrite real_sub, real_zero in *. lra.
 Qed.
-Lemma all_excluded_ok g y : fine g -> forall alts rs, all_excluded m g alts rs = true ->
+Lemma all_excluded_ok g y : fine g -> forall alts rs, all_excluded made m g alts rs = true ->
   forall rows, In rows alts -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
 Proof.
   intros O. induction alts as [|a alts IH]; intros [|r rs] E rows H; simpl in *; try tauto; try discriminate.
@@ -268,7 +282,7 @@ Proof.
   - now apply put_in_range.
   - rewrite V. simpl. destruct (at_most l h) eqn:A; auto. apply not_at_most in A. lra.
 Qed.
-Lemma contested_ok k es j js : Forall (entry_ok ref) es -> contested k es = Some (j, js) -> ref k = largest (ref j) (map ref js).
+Lemma contested_ok k es j js : Forall (entry_ok made ref) es -> contested k es = Some (j, js) -> ref k = largest (ref j) (map ref js).
 Proof.
   induction 1 as [|[[i x] e] es E _ IH]; simpl; [discriminate|]. destruct (key_dec i k) as [<-|]; auto.
   destruct x; try discriminate. intros [= -> ->]. exact E.
@@ -283,7 +297,7 @@ Lemma with_winners_ok g k ks r rs : fine g -> (forall j, In j ks -> ref j <= ref
   fine (with_winners g k ks r rs).
 Proof.
   intros [I [N [E [V W]]]] A M. unfold with_winners. set (es := map _ _). set (w := put k _ _).
-  assert (Es : Forall (entry_ok ref) es).
+  assert (Es : Forall (entry_ok made ref) es).
   { unfold es. clear - E M. induction E as [|[[i x] e] l He _ IH]; simpl; constructor; auto. destruct (key_dec i k) as [<-|]; auto. }
   assert (Ww : maximal ref w).
   { intros i a b G. unfold w in G. destruct (key_dec k i) as [<-|D]; [rewrite get_put_same in G; injection G as <- <-; auto | rewrite get_put_other in G by auto; eauto]. }
@@ -293,7 +307,7 @@ Proof.
   - apply put_in_range; auto. eapply won_ok; eauto.
   - rewrite V. simpl. destruct (at_most l1 h1) eqn:Q; auto. apply not_at_most in Q. lra.
 Qed.
-Lemma prove_ok y alts p : forall g, fine g -> prove net unit m alts p g = true ->
+Lemma prove_ok y alts p : forall g, fine g -> prove net made unit m alts p g = true ->
   forall rows, In rows alts -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
 Proof.
   induction p as [rs | k p below IHb above IHa | k t yes IHy no IHn | tight lines next IH]; intros g O; pose proof O as [I [_ [Es [V W]]]]; cbn [prove]; rewrite V.
@@ -316,8 +330,8 @@ Proof.
       apply with_winners_ok; auto. apply largest_is.
       * intros x H. change (ref r :: map ref rs) with (map ref (r :: rs)) in H. apply in_map_iff in H as [i [<- H]]. auto.
       * rewrite <- Eu. change (ref r :: map ref rs) with (map ref (r :: rs)). now apply in_map.
-  - destruct (forward _ _ _ _ _ _) as [g1|] eqn:F; [|discriminate]. intros E. apply (IH g1); auto.
-    apply (forward_ok net unit stored fetched ref) in F as [F _]; auto.
+  - destruct (forward _ _ _ _ _ _ _) as [g1|] eqn:F; [|discriminate]. intros E. apply (IH g1); auto.
+    apply (forward_ok net _ unit stored fetched ref) in F as [F _]; auto.
 Qed.
 End Reference.
 End Meaning.
@@ -332,8 +346,9 @@ Proof.
   unfold check. intros C stored fetched X. apply andb_prop in C as [O C].
   destruct (references net unit stored fetched net Empty (fun _ => 0) O) as [ref [_ Ref]].
   pose proof (ordered_unique net unit stored fetched net Empty O) as U.
-  destruct (forward _ _ _ _ _ _) as [g|] eqn:F; [|discriminate].
-  apply (forward_ok net unit stored fetched ref) in F as [F S]; auto; [|intros k l h G; discriminate | intros k l h G; discriminate].
+  set (made := rows_of net Empty) in *. pose proof (fun k s r => rows_of_ok net ref net Empty U (incl_refl _) ltac:(intros; discriminate) k s r) as Made. fold made in Made.
+  destruct (forward _ _ _ _ _ _ _) as [g|] eqn:F; [|discriminate].
+  apply (forward_ok net _ unit stored fetched ref) in F as [F S]; auto; [|intros k l h G; discriminate | intros k l h G; discriminate].
   assert (Top : forall part seen, incl part net -> (forall k ks, get k seen = Some ks -> forall j, In j ks -> ref j <= ref k) ->
     forall k ks, get k (maxima part seen) = Some ks -> forall j, In j ks -> ref j <= ref k).
   { induction part as [|[k x] part IH]; intros seen P H; simpl; auto. apply IH; [intros a Ha; apply P; now right|].

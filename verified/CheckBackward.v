@@ -19,6 +19,23 @@ Fixpoint add_terms (a : number) (ps : list term) (f : state) : state :=
   | p :: ps => let v := mul a (weight p) in
     add_terms a ps match source p with None => (fst f, add (snd f) v) | Some j => (add_at j v (fst f), snd f) end
   end.
+(* a form times a, added to another: in one walk through both *)
+Definition add_part (a : number) (x y : option number) : option number :=
+  match x, y with None, _ => y | Some x, None => Some (mul a x) | Some x, Some y => Some (add y (mul a x)) end.
+Fixpoint add_form (a : number) (t f : form) {struct t} : form :=
+  match t, f with
+  | Empty, _ => f
+  | Fork h e o, Empty => Fork (add_part a h None) (add_form a e Empty) (add_form a o Empty)
+  | Fork h e o, Fork h' e' o' => Fork (add_part a h h') (add_form a e e') (add_form a o o')
+  end.
+(* sums as forms and constants, which are made once for all that is asked about a network *)
+Definition rows := trie state.
+Fixpoint rows_of (net : network) (t : rows) : rows :=
+  match net with
+  | [] => t
+  | (k, Sum s) :: net => rows_of net (put k (Some (add_terms one (terms s) (Empty, zero))) t)
+  | _ :: net => rows_of net t
+  end.
 (* hi/(hi - lo), rounded up, though any slope will do *)
 Definition steep (hi lo : number) : number :=
   let d := sub hi lo in let e := Z.min (exponent hi) (exponent d) in
@@ -74,11 +91,14 @@ Fixpoint add_taps (a : number) (ss : list number) (ts : list tap) (f : form) : f
   match ss, ts with s :: ss, t :: ts => add_taps a ss ts (add_at (at_key t) (mul a s) f) | _, _ => f end.
 
 Section Back.
-Variables (facts : ranges) (lines : trie hint).
+Variables (made : rows) (facts : ranges) (lines : trie hint).
 Definition step (k : key) (x : cell) (e a : number) (f : form) (c : number) : option state :=
   match x with
   | Input _ _ => match get k facts with None => None | Some (l, h) => Some (f, add c (mul a (if negative a then h else l))) end
-  | Sum s => Some (add_terms a (terms s) (f, sub c (mul (size a) e)))
+  | Sum _ => match get k made with
+    | None => None
+    | Some (t, b) => Some (add_form a t f, add (sub c (mul (size a) e)) (mul a b))
+    end
   | Relu j => match get j facts with
     | None => None
     | Some (l, h) => match relu_line a l h (get k lines) with
@@ -110,20 +130,27 @@ End Back.
 
 (* --- what it means --- *)
 Section Meaning.
-Variables (facts : ranges) (lines : trie hint) (ref : key -> R).
+Variables (made : rows) (facts : ranges) (lines : trie hint) (ref : key -> R).
 Hypothesis in_range : forall k l h, get k facts = Some (l, h) -> real l <= ref k <= real h.
 
+Definition meaning (f : state) : R := total (fst f) ref + real (snd f).
 (* what is known of a cell's reference *)
 Definition linked (k : key) (x : cell) (e : number) : Prop :=
   match x with
   | Input _ _ => True
-  | Sum s => Rabs (ref k - line ref (terms s)) <= real e
+  | Sum s => Rabs (ref k - line ref (terms s)) <= real e /\ forall r, get k made = Some r -> meaning r = line ref (terms s)
   | Relu j => ref k = Rmax 0 (ref j)
   | Max j js => ref k = largest (ref j) (map ref js)
   | Bend j f => ref k = bent_at f (ref j)
   end.
 Definition entry_ok (e : entry) : Prop := linked (fst (fst e)) (snd (fst e)) (snd e).
 
+Lemma add_part_real a x y : coefficient (add_part a x y) = coefficient y + real a * coefficient x.
+Proof. destruct x, y; simpl; autorewrite with real; ring. Qed.
+Lemma total_add_form a t : forall f r, total (add_form a t f) r = total f r + real a * total t r.
+Proof.
+  induction t as [|h e He o Ho]; intros [|h' e' o'] r; cbn [add_form total]; try ring; rewrite add_part_real, He, Ho; simpl; ring.
+Qed.
 Lemma mantissa_zero v : mantissa v = 0%Z -> real v = 0.
 Proof. intros H. unfold real. rewrite H. ring. Qed.
 Lemma total_add k v f : total (add_at k v f) ref = total f ref + real v * ref k.
@@ -131,7 +158,6 @@ Proof.
   unfold add_at. destruct (Z.eqb_spec (mantissa v) 0) as [H|_]; [rewrite (mantissa_zero _ H); ring|].
   rewrite total_put. destruct (get k f); simpl; [rewrite real_add|]; ring.
 Qed.
-Definition meaning (f : state) : R := total (fst f) ref + real (snd f).
 Lemma add_terms_meaning a ps : forall f, meaning (add_terms a ps f) = meaning f + real a * line ref ps.
 Proof.
   induction ps as [|p ps IH]; intros f; simpl; [ring|]. rewrite IH. unfold meaning.
@@ -231,13 +257,14 @@ Proof.
     specialize (W T). apply Rmult_le_compat_l; auto. replace (real (fold_right add zero zs)) with 1 in W by lra. lra.
 Qed.
 
-Lemma step_ok k x e a f c f' c' : linked k x e -> step facts lines k x e a f c = Some (f', c') ->
+Lemma step_ok k x e a f c f' c' : linked k x e -> step made facts lines k x e a f c = Some (f', c') ->
   meaning (f', c') <= total f ref + real a * ref k + real c.
 Proof.
   intros K. unfold step. destruct x as [l h | s | j | j js | j g].
   - destruct (get k facts) as [[p q]|] eqn:G; [|discriminate]. intros [= <- <-]. unfold meaning; simpl. rewrite real_add.
     pose proof (ends a p q (ref k) (in_range _ _ _ G)). lra.
-  - intros [= E]. rewrite <- E, add_terms_meaning. unfold meaning; simpl. autorewrite with real.
+  - destruct K as [K M]. destruct (get k made) as [[t b]|]; [|discriminate]. specialize (M _ eq_refl). unfold meaning in M; simpl in M.
+    intros [= <- <-]. unfold meaning; simpl. rewrite total_add_form. autorewrite with real. replace (total t ref) with (line ref (terms s) - real b) by lra.
     assert (real a * (line ref (terms s) - ref k) <= Rabs (real a) * real e); [|lra].
     eapply Rle_trans; [apply Rle_abs|]. rewrite Rabs_mult. apply Rmult_le_compat_l; [apply Rabs_pos|]. rewrite Rabs_minus_sym. exact K.
   - destruct (get j facts) as [[p q]|] eqn:G; [|discriminate]. destruct (relu_line a p q _) as [[s b]|] eqn:E; [|discriminate].
@@ -252,11 +279,11 @@ Proof.
     pose proof (bent_line_ok _ _ _ _ _ _ _ (ref j) E (in_range _ _ _ G)). lra.
 Qed.
 
-Theorem back_ok es : Forall entry_ok es -> forall f c b, back facts lines es f c = Some b -> real b <= total f ref + real c.
+Theorem back_ok es : Forall entry_ok es -> forall f c b, back made facts lines es f c = Some b -> real b <= total f ref + real c.
 Proof.
   induction 1 as [|[[k x] e] es K _ IH]; intros f c b; simpl.
   - destruct f; [intros [= <-]; simpl; lra | discriminate].
-  - destruct (get k f) as [a|] eqn:G; [|apply IH]. destruct (step _ _ k x e a _ c) as [[f' c']|] eqn:S; [|discriminate].
+  - destruct (get k f) as [a|] eqn:G; [|apply IH]. destruct (step _ _ _ k x e a _ c) as [[f' c']|] eqn:S; [|discriminate].
     intros B. apply IH in B. apply (step_ok _ _ _ _ _ _ _ _ K) in S. unfold meaning in S; simpl in S.
     rewrite total_put, G in S. simpl in S. pose proof (down_le c'). lra.
 Qed.

@@ -48,8 +48,8 @@ Definition bounded (unit : number) (g : known) (x : cell) : option (number * num
     end
   end.
 Definition unit_form (k : key) (a : number) : form := put k (Some a) Empty.
-Definition narrow (g : ranges) (lines : trie hint) (es : list entry) (k : key) (l h : number) : option (number * number) :=
-  match back g lines es (unit_form k one) zero, back g lines es (unit_form k (neg one)) zero with
+Definition narrow (made : rows) (g : ranges) (lines : trie hint) (es : list entry) (k : key) (l h : number) : option (number * number) :=
+  match back made g lines es (unit_form k one) zero, back made g lines es (unit_form k (neg one)) zero with
   | Some a, Some b => Some (larger l (down a), smaller h (neg (down b)))
   | _, _ => None
   end.
@@ -68,7 +68,7 @@ Definition won (f : ranges) (l h : number) (ks : list key) (r : key) (rs : list 
   let f := lowered h ks f in
   match rs, get r f with [], Some (p, q) => put r (Some (larger p l, q)) f | _, _ => f end.
 Definition contenders (x : cell) : list key := match x with Max j js => j :: js | _ => [] end.
-Definition visit (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (kx : key * cell) : option known :=
+Definition visit (made : rows) (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (kx : key * cell) : option known :=
   let (k, x) := kx in
   match bounded unit g x with
   | None => None
@@ -77,7 +77,7 @@ Definition visit (unit : number) (tight : trie bool) (lines : trie hint) (g : kn
       let (l, h) := match get k (among g) with None => (l, h) | Some (r, rs) => met (facts g) r rs l h end in
       let es := (k, match get k (among g) with None => x | Some (r, rs) => Max r rs end, e) :: entries g in
       let ends := match get k tight with
-        | Some always => if always || (negative l && positive h) then narrow (facts g) lines es k l h else Some (l, h)
+        | Some always => if always || (negative l && positive h) then narrow made (facts g) lines es k l h else Some (l, h)
         | None => Some (l, h)
         end in
       match ends with
@@ -87,19 +87,20 @@ Definition visit (unit : number) (tight : trie bool) (lines : trie hint) (g : kn
           Some (Known (put k (Some (l, h)) f) (put k (Some d) (aparts g)) es (void g || negb (at_most l h)) (among g))
       end
   end.
-Fixpoint visits (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (net : network) : option known :=
+Fixpoint visits (made : rows) (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (net : network) : option known :=
   match net with
   | [] => Some g
-  | kx :: net => match visit unit tight lines g kx with None => None | Some g => visits unit tight lines g net end
+  | kx :: net => match visit made unit tight lines g kx with None => None | Some g => visits made unit tight lines g net end
   end.
-Definition forward unit tight lines (given : ranges) (among : remaining) (net : network) : option known :=
-  visits unit tight lines (Known given Empty [] false among) net.
+Definition forward made unit tight lines (given : ranges) (among : remaining) (net : network) : option known :=
+  visits made unit tight lines (Known given Empty [] false among) net.
 
 (* --- what it means --- *)
 Section Meaning.
-Variables (net : network) (unit : number) (stored : key -> R) (fetched : key -> nat -> R) (ref : key -> R).
+Variables (net : network) (made : rows) (unit : number) (stored : key -> R) (fetched : key -> nat -> R) (ref : key -> R).
 Let holds := value net (real unit) stored fetched.
 Hypothesis unique : forall k x y, In (k, x) net -> In (k, y) net -> x = y.
+Hypothesis rows_made : forall k s r, In (k, Sum s) net -> get k made = Some r -> meaning ref r = line ref (terms s).
 Hypothesis executed : execution net (real unit) stored fetched.
 
 Definition reference_of (k : key) (x : cell) : R :=
@@ -115,7 +116,7 @@ Hypothesis reference : forall k x, In (k, x) net -> ref k = reference_of k x.
 Definition in_range (f : ranges) := forall k l h, get k f = Some (l, h) -> real l <= ref k <= real h.
 Definition near (f : deviations) := forall k d v, get k f = Some d -> holds k v -> Rabs (v - ref k) <= real d.
 Definition maximal (w : remaining) := forall k r rs, get k w = Some (r, rs) -> ref k = largest (ref r) (map ref rs).
-Definition ok (g : known) := in_range (facts g) /\ near (aparts g) /\ Forall (entry_ok ref) (entries g) /\ void g = false /\ maximal (among g).
+Definition ok (g : known) := in_range (facts g) /\ near (aparts g) /\ Forall (entry_ok made ref) (entries g) /\ void g = false /\ maximal (among g).
 Definition safe (kx : key * cell) :=
   match snd kx with
   | Sum s => forall v m, computes net (real unit) stored fetched (fst kx) s v m -> m <= real float32_max
@@ -203,7 +204,7 @@ Proof.
 Qed.
 
 Lemma bounded_ok g k x l h e d : In (k, x) net -> ok g -> bounded unit g x = Some (l, h, e, d) ->
-  real l <= ref k <= real h /\ entry_ok ref (k, x, e) /\ (forall v, holds k v -> Rabs (v - ref k) <= real d) /\ safe (k, x).
+  real l <= ref k <= real h /\ entry_ok made ref (k, x, e) /\ (forall v, holds k v -> Rabs (v - ref k) <= real d) /\ safe (k, x).
 Proof.
   intros K [I [N _]] E. destruct executed as [X1 [X2 X3]]. pose proof (reference k x K) as Rk. unfold bounded in E. destruct x as [a b | s | j | j js | j f]; simpl in Rk.
   - injection E as <- <- <- <-. split; [rewrite Rk; now apply X1|]. split; [exact Logic.I|]. split; [|exact Logic.I].
@@ -222,14 +223,14 @@ Proof.
       assert (Ek : Rabs (ref k - line ref (terms s)) <= real e1).
       { rewrite Rk. replace (stored k - line ref (terms s)) with ((stored k - mixed ref (fetched k) 0 (terms s)) + (mixed ref (fetched k) 0 (terms s) - line ref (terms s))) by ring.
         eapply Rle_trans; [apply Rabs_triang|]. lra. }
-      split; [|split; [exact Ek|split; auto]].
+      split; [|split; [split; [exact Ek | intros; eapply rows_made; eauto]|split; auto]].
       * pose proof (down_le (sub (least t) e1)). pose proof (up_ge (add (most t) e1)). rewrite real_sub, real_add in *. apply Rabs_le_inv in Ek. lra.
       * intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J Of | ? ? ? ? J | ? ? ? ? ? ? J | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
         -- rewrite Rk, Rminus_diag_eq, Rabs_R0, real_zero by auto. lra.
         -- injection Q as <-. congruence.
     + injection E as <- <- <- <-. set (e1 := up (off t)) in *. pose proof (up_ge (off t)) as Ue. fold e1 in Ue.
       assert (Ek : Rabs (ref k - line ref (terms s)) <= real e1) by (rewrite Rk; lra).
-      split; [|split; [exact Ek|split; auto]].
+      split; [|split; [split; [exact Ek | intros; eapply rows_made; eauto]|split; auto]].
       * pose proof (down_le (sub (least t) e1)). pose proof (up_ge (add (most t) e1)). rewrite real_sub, real_add in *. apply Rabs_le_inv in Ek. lra.
       * intros v V. inversion V as [? ? ? J | ? ? J Ot | ? s' t' v' m J Of Tr Re Ev | ? ? ? ? J | ? ? ? ? ? ? J | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
         -- injection Q as <-. congruence.
@@ -281,12 +282,12 @@ Qed.
 
 Lemma total_unit k a : total (unit_form k a) ref = real a * ref k.
 Proof. unfold unit_form. rewrite total_put. simpl. destruct k; simpl; ring. Qed.
-Lemma narrow_ok f lines es k l h p q : in_range f -> Forall (entry_ok ref) es -> narrow f lines es k l h = Some (p, q) ->
+Lemma narrow_ok f lines es k l h p q : in_range f -> Forall (entry_ok made ref) es -> narrow made f lines es k l h = Some (p, q) ->
   real l <= ref k <= real h -> real p <= ref k <= real q.
 Proof.
-  intros I E. unfold narrow. destruct (back f lines es (unit_form k one) zero) as [a|] eqn:A; [|discriminate].
-  destruct (back f lines es (unit_form k (neg one)) zero) as [b|] eqn:B; [|discriminate]. intros [= <- <-] H.
-  apply (back_ok f lines ref I es E) in A. apply (back_ok f lines ref I es E) in B. rewrite total_unit in *.
+  intros I E. unfold narrow. destruct (back made f lines es (unit_form k one) zero) as [a|] eqn:A; [|discriminate].
+  destruct (back made f lines es (unit_form k (neg one)) zero) as [b|] eqn:B; [|discriminate]. intros [= <- <-] H.
+  apply (back_ok made f lines ref I es E) in A. apply (back_ok made f lines ref I es E) in B. rewrite total_unit in *.
   autorewrite with real in *. pose proof (down_le a). pose proof (down_le b). split; [apply Rmax_lub; lra | apply Rmin_glb; lra].
 Qed.
 
@@ -317,7 +318,7 @@ Proof.
   rewrite Rk. destruct (largest_fold (map ref js) (ref j)) as [A [B _]]. intros [<-|H]; auto. apply B. now apply in_map.
 Qed.
 
-Lemma visit_ok tight lines g kx g' : In kx net -> ok g -> visit unit tight lines g kx = Some g' -> ok g' /\ safe kx.
+Lemma visit_ok tight lines g kx g' : In kx net -> ok g -> visit made unit tight lines g kx = Some g' -> ok g' /\ safe kx.
 Proof.
   destruct kx as [k x]. intros K O. unfold visit. destruct (bounded unit g x) as [[[[l h] e] d]|] eqn:B; [|discriminate].
   destruct (bounded_ok g k x l h e d K O B) as [Rg [En [Nr Sf]]]. destruct O as [I [N [F [V W]]]].
@@ -328,7 +329,7 @@ Proof.
   destruct (match get k (among g) with None => (l0, h0) | Some (r, rs) => met (facts g) r rs l0 h0 end) as [l1 h1] eqn:C1.
   assert (R1 : real l1 <= ref k <= real h1).
   { destruct (get k (among g)) as [[r rs]|] eqn:G; [eapply met_ok; eauto | injection C1 as <- <-; auto]. }
-  set (es := (k, _, e) :: entries g). assert (Es : Forall (entry_ok ref) es).
+  set (es := (k, _, e) :: entries g). assert (Es : Forall (entry_ok made ref) es).
   { constructor; auto. destruct (get k (among g)) as [[r rs]|] eqn:G; auto. exact (W _ _ _ G). }
   set (ends := match get k tight with Some _ => _ | None => _ end). destruct ends as [[l2 h2]|] eqn:D; [|discriminate]. intros [= <-].
   assert (R2 : real l2 <= ref k <= real h2).
@@ -339,14 +340,14 @@ Proof.
   - intros j a v G. destruct (key_dec k j) as [<-|Nk]; [rewrite get_put_same in G; injection G as <-; auto | rewrite get_put_other in G by auto; eauto].
   - rewrite V. simpl. destruct (at_most l2 h2) eqn:A; auto. apply not_at_most in A. lra.
 Qed.
-Lemma visits_ok tight lines part : incl part net -> forall g g', ok g -> visits unit tight lines g part = Some g' -> ok g' /\ Forall safe part.
+Lemma visits_ok tight lines part : incl part net -> forall g g', ok g -> visits made unit tight lines g part = Some g' -> ok g' /\ Forall safe part.
 Proof.
   induction part as [|kx part IH]; intros P g g' O; simpl; [intros [= <-]; auto|].
-  destruct (visit unit tight lines g kx) as [g1|] eqn:V; [|discriminate]. intros E.
+  destruct (visit made unit tight lines g kx) as [g1|] eqn:V; [|discriminate]. intros E.
   destruct (visit_ok tight lines g kx g1) as [O1 S]; auto; [apply P; now left|].
   destruct (IH (fun a H => P a (or_intror H)) g1 g' O1 E). auto.
 Qed.
-Theorem forward_ok tight lines given among g : in_range given -> maximal among -> forward unit tight lines given among net = Some g -> ok g /\ Forall safe net.
+Theorem forward_ok tight lines given among g : in_range given -> maximal among -> forward made unit tight lines given among net = Some g -> ok g /\ Forall safe net.
 Proof.
   intros I W E. apply (visits_ok tight lines net (incl_refl _) _ _) in E; auto.
   split; [auto|]. split; [|split; [|split]]; simpl; auto. intros k d v G. simpl in G. discriminate.

@@ -13,7 +13,8 @@ Definition power e := Number 1 e.
 
 Definition shifted (x : number) (e : Z) : Z := Z.shiftl (mantissa x) (exponent x - e).   (* e <= exponent x *)
 Definition add x y :=
-  if Z.leb (exponent x) (exponent y) then Number (mantissa x + shifted y (exponent x)) (exponent x)
+  if Z.eqb (exponent x) (exponent y) then Number (mantissa x + mantissa y) (exponent x)      (* as the rest, sooner *)
+  else if Z.leb (exponent x) (exponent y) then Number (mantissa x + shifted y (exponent x)) (exponent x)
   else Number (shifted x (exponent y) + mantissa y) (exponent y).
 Definition neg x := Number (- mantissa x) (exponent x).
 Definition sub x y := add x (neg y).
@@ -50,7 +51,8 @@ Lemma real_power e : real (power e) = bpow radix2 e.
 Proof. unfold real; simpl; lra. Qed.
 Lemma real_add x y : real (add x y) = real x + real y.
 Proof.
-  unfold add. destruct (Z.leb_spec (exponent x) (exponent y)).
+  unfold add. destruct (Z.eqb_spec (exponent x) (exponent y)) as [E|_]; [unfold real; simpl; rewrite <- E, plus_IZR; ring|].
+  destruct (Z.leb_spec (exponent x) (exponent y)).
   - rewrite <- (shifted_real y (exponent x)) by lia. unfold real at 1 2; simpl. rewrite plus_IZR. ring.
   - rewrite <- (shifted_real x (exponent y)) by lia. unfold real at 1 2; simpl. rewrite plus_IZR. ring.
 Qed.

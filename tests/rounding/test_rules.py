@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import specgrad as sg
+from specgrad.bounds import Box, crown, ibp
 from specgrad.op import REGISTRY, Op
 from specgrad.rounding import FORMATS, ULPS, Arithmetic, local_radius, radius
 
@@ -264,3 +265,15 @@ def test_every_registered_operator_has_a_rule() -> None:
 
     assert set(RULES) <= set(REGISTRY)
     assert set(ULPS["torch"]) <= set(REGISTRY)
+
+
+@pytest.mark.parametrize("slope", [2.0**100, -(2.0**100)])
+def test_a_steep_slope_multiplies_what_is_flushed(slope: float) -> None:
+    """Of -2^-130 a leaky_relu is -slope*2^-130, and 0 where subnormal numbers are flushed: all bounds hold both."""
+    graph = sg.trace(lambda x: sg.leaky_relu(x, slope), (1,))
+    x = np.float32([-(2.0**-130)])
+    ball = radius(graph, x).outputs
+    boxes = [bounds(graph, Box(x, x)).outputs for bounds in (ibp, crown)]
+    for low, high in [(ball.low, ball.high), *((box.low, box.high) for box in boxes)]:
+        assert low[0] <= min(0, -slope * 2.0**-130)
+        assert high[0] >= max(0, -slope * 2.0**-130)

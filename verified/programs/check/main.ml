@@ -37,14 +37,22 @@ let big () = Big.of_string (word ())
 let counted read = let n = int () in if n < 0 then failwith "a count is negative" else Array.init n (fun _ -> read ())
 let several read = Array.to_list (counted read)
 
-let rec key n = if n = 1 then Here else if n land 1 = 0 then Even (key (n / 2)) else Odd (key (n / 2))
+(* Cells get different keys, whichever. Neighbours stand together: the high digits of their numbers come first, as many for all,
+   then the low ones, so that a run of cells fills a part of a trie. *)
+let low = 64
+let rec inner n = if n = 1 then Here else if n land 1 = 0 then Even (inner (n / 2)) else Odd (inner (n / 2))
+let key count n =
+  let rec outer k bits = if bits = 0 then inner (n mod low + 1) else
+    if (k lsr (bits - 1)) land 1 = 0 then Even (outer k (bits - 1)) else Odd (outer k (bits - 1)) in
+  let rec width k = if k = 0 then 0 else 1 + width (k / 2) in
+  outer (n / low) (width (count / low))
 let table entries = Array.fold_left (fun t (k, v) -> put k (Some v) t) Empty entries
 
 let question unit =
   let numbers = counted (fun () -> let m = big () in let e = big () in { mantissa = m; exponent = e }) in
   let number () = numbers.(int ()) in
   let count = int () in
-  let keys = Array.init (count + 1) (fun n -> if n = 0 then Here else key n) in
+  let keys = Array.init (count + 1) (fun n -> key count n) in
   let some = Array.map (fun k -> Some k) keys in
   let cell () = match int () with n when n >= 1 && n <= count -> keys.(n) | n -> failwith (Printf.sprintf "no cell %d" n) in
   let source () = match int () with 0 -> None | n when n >= 1 && n <= count -> some.(n) | n -> failwith (Printf.sprintf "no cell %d" n) in
