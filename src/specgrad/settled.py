@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, ParamSpec, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 Program = Callable[..., Any]  # of the tensors among a call's arguments, in their order
 Caller = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -20,17 +20,21 @@ CALLERS: dict[type, Caller] = {}
 """Who remembers calls whose first argument has this type; engines enter themselves here."""
 
 P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
-def settled(fn: Callable[P, Any]) -> Callable[P, Any]:
+def settled(fn: Callable[P, Result]) -> Callable[P, Result]:
     """A public function of tensors and settings: what it comes to is decided by shapes, types and settings alone."""
 
     caller_of = CALLERS.get
 
     @wraps(fn)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         caller = caller_of(type(args[0])) if args else None
-        return fn(*args, **kwargs) if caller is None else caller(fn, args, kwargs)
+        if caller is None:
+            return fn(*args, **kwargs)
+        result: Result = caller(fn, args, kwargs)
+        return result
 
     return call
 

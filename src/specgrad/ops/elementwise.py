@@ -230,6 +230,10 @@ def _select_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
     return apply(SELECT, args[0], 0 if da is None else da, 0 if db is None else db)
 
 
+def _select_vjp(gy: Value, y: Value, args: Any) -> tuple[None, Value, Value]:
+    return None, select(args[0], gy, 0), select(args[0], 0, gy)
+
+
 def _select_case(rng: Random) -> Case:
     (a, b), _ = number_cases(2)(rng)
     return (cases.numbers(rng, a.shape, low=0, denominators=(3,)), a, b), {}
@@ -241,7 +245,7 @@ SELECT = register(
         shape=lambda c, a, b: same_shape("select")(c, a, b),
         spec=_select_spec,
         jvp=_select_jvp,
-        vjp=lambda gy, y, args: (None, select(args[0], gy, 0), select(args[0], 0, gy)),
+        vjp=_select_vjp,
         cases=_select_case,
         linear=((1, 2),),
         monotone=(1, 2),

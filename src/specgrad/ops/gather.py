@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -90,13 +91,21 @@ def _gather_box(x: Shape, i: Shape, *, axis: int) -> BoxRule:
     return linked([Cell()] * (len(x) + len(i) - 1), links, [x, i], {"axis": axis})
 
 
+def _gather_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, None]:
+    return scatter(gy, args[1], axis=axis, size=shape_of(args[0])[axis]), None
+
+
+def _scatter_vjp(gy: Value, y: Value, args: Any, *, axis: int, size: int) -> tuple[Value, None]:
+    return gather(gy, args[1], axis=axis), None
+
+
 GATHER: Op = register(
     Op(
         name="gather",
         shape=_gather_shape,
         spec=_gather_spec,
         jvp=lambda y, args, dargs, *, axis: None if dargs[0] is None else apply(GATHER, dargs[0], args[1], axis=axis),
-        vjp=lambda gy, y, args, *, axis: (scatter(gy, args[1], axis=axis, size=shape_of(args[0])[axis]), None),
+        vjp=_gather_vjp,
         cases=_gather_case,
         box=_gather_box,
         linear=((0,),),
@@ -113,7 +122,7 @@ SCATTER: Op = register(
         shape=_scatter_shape,
         spec=_scatter_spec,
         jvp=lambda y, args, dargs, **p: None if dargs[0] is None else apply(SCATTER, dargs[0], args[1], **p),
-        vjp=lambda gy, y, args, *, axis, size: (gather(gy, args[1], axis=axis), None),
+        vjp=_scatter_vjp,
         cases=_scatter_case,
         linear=((0,),),
         monotone=(0,),

@@ -106,12 +106,16 @@ def _reshape_case(rng: Random) -> Case:
     return (x,), {"shape": (1, *shape)}
 
 
+def _reshape_vjp(gy: Value, y: Value, args: Any, **_: Any) -> tuple[Value]:
+    return (reshape(gy, shape_of(args[0])),)
+
+
 RESHAPE = register(
     Op(
         name="reshape",
         shape=_reshape_shape,
         spec=lambda x, *, shape: np.reshape(x, shape),
-        vjp=lambda gy, y, args, **_: (reshape(gy, shape_of(args[0])),),
+        vjp=_reshape_vjp,
         cases=_reshape_case,
         box=reshaped,
         linear="all",
@@ -177,12 +181,16 @@ def _permute_box(x: Shape, *, order: Shape) -> BoxRule:
     return linked([Cell()] * len(x), [[order.index(a) for a in range(len(x))]], [x], {"order": order})
 
 
+def _permute_vjp(gy: Value, y: Value, args: Any, *, order: Shape) -> tuple[Value]:
+    return (permute(gy, tuple(np.argsort(order).tolist())),)
+
+
 PERMUTE = register(
     Op(
         name="permute",
         shape=_permute_shape,
         spec=lambda x, *, order: np.transpose(x, order),
-        vjp=lambda gy, y, args, *, order: (permute(gy, tuple(np.argsort(order).tolist())),),
+        vjp=_permute_vjp,
         cases=_permute_case,
         box=_permute_box,
         linear="all",

@@ -172,13 +172,17 @@ def _put_jvp(y: Value, args: Any, dargs: Any, **params: Any) -> Value | None:
     return None if dargs[0] is None else apply(PUT, dargs[0], args[1], **params)
 
 
+def _put_vjp(gy: Value, y: Value, args: Any, *, size: Shape, empty: bool) -> tuple[Value, None]:
+    return take(gy, args[1], rank=len(size), empty=empty), None
+
+
 PUT: Op = register(
     Op(
         name="put",
         shape=_put_shape,
         spec=_put_spec,
         jvp=_put_jvp,
-        vjp=lambda gy, y, args, *, size, empty: (take(gy, args[1], rank=len(size), empty=empty), None),
+        vjp=_put_vjp,
         cases=lambda rng: _index_case(rng, transpose=True),
         linear=((0,),),
         monotone=(0,),
