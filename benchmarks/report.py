@@ -162,6 +162,12 @@ def rows(data: list[dict[str, Any]]) -> list[Row]:
     return [Row(**r) for r in data]
 
 
+def compiled_kernels() -> str:
+    lines = (Path(__file__).parent / "compiled_kernels.txt").read_text().splitlines()
+    found = [line.removesuffix("  |") for line in lines if line.startswith(("| ours", "| compiled"))]
+    return "\n".join(["| max_pool | bare, ms | this, ms | speed-up |", "|---" * 4 + "|", *found])
+
+
 def page(torch: dict[str, Any], jax: dict[str, Any]) -> str:
     windows = "\n".join(f"| {k}x{k} | {ns:.2f} |" for k, ns in torch["windows"])
     growth = torch["windows"][-1][1] / torch["windows"][0][1]
@@ -214,6 +220,16 @@ Large windows, `max_pool` at stride 1 on 4x16x256x256; from the smallest to the 
 ### JAX
 
 {table(rows(jax["faster"]))}
+
+### Compiled kernels, tried and dropped
+
+`python benchmarks/compiled_kernels.py`: `max_pool` with its winners as bytes, written as plain tensor expressions and
+compiled by torch.compile (inductor), against the bare operator; beside it ours, on the same windows. Values
+and gradients agree bit for bit. An option would have had to beat ours 1.3 times in both directions. In every row it is
+slower than ours, with a gradient mostly slower than the bare operator; and the first result of a shape takes 20 to 80
+seconds. So there is no such option.
+
+{compiled_kernels()}
 
 Which algorithm stands behind a line, and where it is chosen: `src/specgrad/engines/`.
 """
