@@ -142,3 +142,17 @@ def test_autocast_is_seen_at_each_call() -> None:
     with torch.autocast("cpu"):
         assert F.cross_entropy(x, labels).dtype == torch.float32
     assert F.cross_entropy(x, labels).dtype == torch.bfloat16
+
+
+def test_a_step_that_has_no_answer_for_these_values_is_not_the_answer() -> None:
+    """PyTorch's own addition gives up where devices differ; the general way must then say what is wrong."""
+    x = torch.ones(3)
+    assert sg.add(x, torch.ones(3)).tolist() == [2, 2, 2]
+    with pytest.raises(RuntimeError, match="meta"):
+        sg.add(x, torch.ones(3, device="meta"))
+
+
+def test_a_refusal_names_itself_alone() -> None:
+    with pytest.raises(sg.ScalarError) as caught:
+        sg.relu(torch.ones(3, dtype=torch.int32))
+    assert caught.value.__context__ is None

@@ -32,19 +32,21 @@ class Recorder:
             RECORDER.reset(token)
         if y is not None:
             words = [self._word(a) for a in args] + [f"{k}={self._word(a)}" for k, a in given.items()]
-            step = f"f{len(self._lines)}"
+            step = f"f{len(self._lines) // 2}"
             self._scope[step] = f
-            self._lines.append(f"{self._name(y)} = {step}({', '.join(words)})")
+            name = self._name(y)
+            self._lines.append(f"{name} = {step}({', '.join(words)})")
+            self._lines.append(f"if {name} is None: return None")  # no answer for these values: as at the first call
         return y
 
     def program(self, result: Any) -> Program | None:
-        """The steps as one function; None where they do not tell all."""
+        """The steps as one function, which gives None where a step has no answer; None where they do not tell all."""
         words = [self._word(r, of_call=True) for r in (result if type(result) is tuple else (result,))]
         if not self.complete:
             return None
         inputs = ", ".join(self._inputs)
         scope = self._scope
-        if self._lines == [f"{words[0]} = f0({inputs})"] and type(result) is not tuple:
+        if self._lines[::2] == [f"{words[0]} = f0({inputs})"] and type(result) is not tuple:
             scope["program"] = scope["f0"]
         else:
             given = f"({', '.join(words)},)" if type(result) is tuple else words[0]

@@ -43,12 +43,17 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
             words.append(name)
             _describe(kwargs[name], words, tensors)
         key = tuple(words)
-        program = _programs[key]
-    except KeyError:
-        return _first(key, fn, args, kwargs, tensors)
+        program = _programs.get(key, _unseen)
     except TypeError:  # an argument that is no plain setting
         return fn(*args, **kwargs)
-    return fn(*args, **kwargs) if program is None else program(*tensors)
+    if program is _unseen:  # not by KeyError: what is refused below would name it too
+        return _first(key, fn, args, kwargs, tensors)
+    y = None if program is None else program(*tensors)
+    return fn(*args, **kwargs) if y is None else y
+
+
+def _unseen(*_: Tensor) -> None:
+    """Stands for the program of a call that has none yet."""
 
 
 PLAIN = frozenset({int, bool, str, type(None)})
