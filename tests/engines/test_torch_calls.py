@@ -11,6 +11,7 @@ import torch
 import specgrad as sg
 import specgrad.functional as F
 from specgrad.engines.torch import calls
+from specgrad.settled import noted, settled
 
 
 @pytest.fixture(autouse=True)
@@ -145,14 +146,20 @@ def test_autocast_is_seen_at_each_call() -> None:
 
 
 def test_a_step_that_has_no_answer_for_these_values_is_not_the_answer() -> None:
-    """PyTorch's own addition gives up where devices differ; the general way must then say what is wrong."""
-    x = torch.ones(3)
-    assert sg.add(x, torch.ones(3)).tolist() == [2, 2, 2]
-    with pytest.raises(RuntimeError, match="meta"):
-        sg.add(x, torch.ones(3, device="meta"))
+    """A native function may give up on some values; what was noted is then not what the call comes to."""
+
+    @settled
+    def root(x: Any) -> Any:
+        y = noted(lambda t: torch.sqrt(t) if t.min() >= 0 else None, x)
+        return torch.zeros_like(x) if y is None else noted(lambda t: t + 0, y)
+
+    for first in (4.0, -4.0):
+        calls._programs.clear()
+        for value in (first, 4.0, -4.0, 4.0):
+            assert root(torch.full((2,), value)).tolist() == [2 * (value > 0)] * 2
 
 
 def test_a_refusal_names_itself_alone() -> None:
     with pytest.raises(sg.ScalarError) as caught:
-        sg.relu(torch.ones(3, dtype=torch.int32))
+        sg.max_pool(torch.ones(3, dtype=torch.int32), (2,))
     assert caught.value.__context__ is None

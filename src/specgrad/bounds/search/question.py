@@ -51,10 +51,13 @@ def question_of(
 ) -> Question:
     """The question that arguments of `certify` ask."""
     around = isinstance(statement, tuple)
-    if not isinstance(statement, tuple | Property | str | os.PathLike):
+    if isinstance(statement, tuple | Property):
+        stated: Any = statement
+    elif isinstance(statement, str | os.PathLike):
+        stated = read(os.fspath(statement))
+    else:
         text = f"a statement is a Property, a file, or (x, label, eps); got {type(statement).__name__}"
         raise ParameterError("certify", text, rule="P5")
-    stated: Any = statement if around or isinstance(statement, Property) else read(statement)
     if not around and (low is not None or high is not None):
         raise ParameterError("certify", "low and high go with (x, label, eps); a property has its own bounds")
     if not around and norm != "inf":
