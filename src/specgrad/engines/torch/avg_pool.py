@@ -77,7 +77,14 @@ def _native_avg(window: Window, divisor: Any) -> Unary | None:
     return lambda t: nd(t, kernel, stride, padding, ceil, True, divisor)
 
 
-AVG_POOL: dict[int, Callable[..., Tensor]] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+def _avg_pool3d(t: Tensor, *how: Any) -> Tensor:
+    """F.avg_pool3d; on a CPU it has no kernel for half types, whose sums are then those of float32, rounded once."""
+    if t.dtype in (torch.float16, torch.bfloat16) and t.device.type == "cpu":
+        return F.avg_pool3d(t.float(), *how).to(t.dtype)
+    return F.avg_pool3d(t, *how)
+
+
+AVG_POOL: dict[int, Callable[..., Tensor]] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: _avg_pool3d}
 
 
 def _matrix_products(t: Tensor, window: Window, transpose: bool) -> Tensor:
