@@ -222,7 +222,7 @@ def mapped(operator: str, shape: Shape, spatial: Shape) -> Shape:
     return lead
 
 
-@remembered(1)
+@remembered(1, 2)
 def adaptive(operator: str, shape: Shape, output: Shape) -> Window:
     """`output` cells over the last axes; an axis that divides evenly is an ordinary strided one.
 
