@@ -15,7 +15,7 @@ from torch import Tensor
 from ...window import Adaptive, Shape, Window
 from ..base import Plan, number
 from . import doubling
-from .doubling import DOUBLING_TYPES, dual_level_open
+from .doubling import DOUBLING_TYPES, on_tape
 from .max_pool import (
     ADAPTIVE_AVG,
     CHANNELS_AVG,
@@ -30,7 +30,7 @@ from .max_pool import (
     native_time,
     on_planes,
 )
-from .rules import ours
+from .rules import SHORT, ours
 from .slices import Slices, fits
 
 # Nanoseconds that a function of ours on the tape takes more than a native one, there and back.
@@ -79,7 +79,7 @@ def _native_avg(window: Window, divisor: Any) -> Unary | None:
 
 def _avg_pool3d(t: Tensor, *how: Any) -> Tensor:
     """F.avg_pool3d; on a CPU it has no kernel for half types, whose sums are then those of float32, rounded once."""
-    if t.dtype in (torch.float16, torch.bfloat16) and t.device.type == "cpu":
+    if t.dtype in SHORT and t.device.type == "cpu":
         return F.avg_pool3d(t.float(), *how).to(t.dtype)
     return F.avg_pool3d(t, *how)
 
@@ -192,5 +192,4 @@ def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: A
     plan = _where_doubling(name, params, fast, traceable)
     if gain >= ON_TAPE:
         return lambda t: plan(t) if t.is_contiguous() else traceable(t)
-    taped: Callable[[Tensor], bool] = lambda t: (torch.is_grad_enabled() and t.requires_grad) or dual_level_open()
-    return lambda t: plan(t) if t.is_contiguous() and not taped(t) else traceable(t)
+    return lambda t: plan(t) if t.is_contiguous() and not on_tape(t) else traceable(t)

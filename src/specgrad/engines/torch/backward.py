@@ -23,7 +23,7 @@ from ...op import REGISTRY
 from ...window import Shape
 from ..base import Plan, number
 from .conv import conv_line, conv_transpose_line, conv_weight_line
-from .doubling import dual_level_open
+from .doubling import on_tape
 
 aten = torch.ops.aten
 
@@ -66,7 +66,7 @@ def _users(graph: Graph) -> dict[int, list[int]]:
 
 def differentiated(*ts: Tensor) -> bool:
     """Whether a derivative is taken through this call: not all backward operators have one, nor a batching rule."""
-    if (torch.is_grad_enabled() and any(t.requires_grad for t in ts)) or dual_level_open():
+    if on_tape(*ts):
         return True
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 

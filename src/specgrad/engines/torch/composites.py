@@ -6,7 +6,6 @@ derivative is wanted, what the labels are, whether autocast is on) that function
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,22 +21,16 @@ from .doubling import dual_level_open
 from .max_pool import is_channels_last
 from .natives import NATIVES, nearest_is_exact
 from .relabel import LAYOUT
-from .rules import NOT_NUMBERS, eager
+from .rules import NOT_NUMBERS, SHORT, eager, formula
 from .table import TABLE
 from .whole import global_avg_pool, global_max_pool
 
-SHORT = (torch.bfloat16, torch.float16)
 NO_LABEL = -(2**62)  # F.cross_entropy passes over one label, always; every other that is outside is its error
 NOTHING_LOST = 4.0  # abs(mean) / deviation up to which E[x*x] - E[x]**2 keeps its digits
 
 
-def _formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
-    plain: Callable[..., Tensor] = inspect.unwrap(f)
-    return plain
-
-
-_batch_norm, _cross_entropy = _formula(compose.batch_norm), _formula(compose.cross_entropy)
-_matmul = _formula(contract.matmul)
+_batch_norm, _cross_entropy = formula(compose.batch_norm), formula(compose.cross_entropy)
+_matmul = formula(contract.matmul)
 
 
 def _alike(x: Any, *others: Any) -> bool:

@@ -82,6 +82,11 @@ def dual_level_open() -> bool:
     return torch.autograd.forward_ad._current_level >= 0
 
 
+def on_tape(*ts: Tensor) -> bool:
+    """Whether PyTorch takes a derivative through what is computed of these, backwards or forwards."""
+    return (torch.is_grad_enabled() and any(t.requires_grad for t in ts)) or dual_level_open()
+
+
 def plain() -> bool:
     """Eager PyTorch outside torch.func, torch.compile and dual levels: in-place algorithms may run."""
     return not (

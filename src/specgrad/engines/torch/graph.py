@@ -21,10 +21,9 @@ from ...graph.run import Binder, bind_inputs
 from ...graph.tree import Tree, leaves, transform
 from ..base import number, refuse_integers
 from .backward import Call, backward_calls, per_channel
-from .composites import SHORT
 from .doubling import dual_level_open
 from .max_pool import max_and_winner, put_line
-from .rules import NOT_NUMBERS
+from .rules import NOT_NUMBERS, SHORT
 from .table import ENGINE
 
 

@@ -14,7 +14,7 @@ from ...errors import ShapeError
 from ...window import Adaptive, Shape, Window
 from ..base import Plan
 from . import doubling, relabel, smooth
-from .doubling import DOUBLING_TYPES, dual_level_open
+from .doubling import DOUBLING_TYPES, dual_level_open, on_tape
 from .rules import eager
 from .slices import Slices, fits
 
@@ -214,7 +214,7 @@ def kept_layout(
     def kept(t: Tensor) -> Any:
         if not is_channels_last(t, window.rank):
             return plan(t)
-        taped = (torch.is_grad_enabled() and t.requires_grad) or dual_level_open()
+        taped = on_tape(t)
         if doubled and not taped and eager(t) and t.device.type == "cpu" and t.dtype in DOUBLING_TYPES and t.numel():
             return by_channels(t, window, dense)
         return native(t)
@@ -238,7 +238,7 @@ def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, .
     def plan(t: Tensor) -> Tensor:
         if not _at_hand(t) or not t.numel():
             return traceable(t)
-        if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
+        if on_tape(t):
             return traceable(t) if pair is None else _indexed_on_tape(t, window, pair)
         return traceable(t) if slices is None or t.dtype not in DOUBLING_TYPES else slices.maximum(t)
 
@@ -255,7 +255,7 @@ def _doubled_max(window: Window, traceable: Unary, with_gradient: bool) -> Plan:
     def plan(t: Tensor) -> Tensor:
         if not eager(t) or t.device.type != "cpu" or t.dtype not in DOUBLING_TYPES or not t.numel():
             return traceable(t)
-        if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
+        if on_tape(t):
             if with_gradient and t.dtype is torch.float32 and not t.detach().sum().isnan():
                 return _indexed_on_tape(t, window, lambda v: doubling.packed_winner(v, window))
             return traceable(t)

@@ -6,7 +6,6 @@ take, where its result is not decided by the contract (equal cells, positions th
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -20,16 +19,10 @@ from ...ops import compose, max_pool, whole
 from ...window.resize import LARGEST_EXACT
 from ..base import Plan
 from .order import topk
-from .rules import eager
+from .rules import eager, formula
 
-
-def _formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
-    plain: Callable[..., Tensor] = inspect.unwrap(f)
-    return plain
-
-
-_trunc, _mod, _pad = _formula(whole.trunc), _formula(whole.mod), _formula(compose.pad)
-_amax, _amin, _max_unpool = (_formula(f) for f in (max_pool.amax, max_pool.amin, max_pool.max_unpool))
+_trunc, _mod, _pad = formula(whole.trunc), formula(whole.mod), formula(compose.pad)
+_amax, _amin, _max_unpool = (formula(f) for f in (max_pool.amax, max_pool.amin, max_pool.max_unpool))
 
 
 def _numbers(x: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,9 +11,16 @@ from torch import Tensor
 
 from ...op import REGISTRY
 from ..base import Plan
-from .doubling import dual_level_open
+from .doubling import on_tape
 
 PLAIN = (Tensor, torch.nn.Parameter)
+SHORT = (torch.bfloat16, torch.float16)
+
+
+def formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
+    """A composition itself, without the look for an operator that the engine has for the whole of it."""
+    plain: Callable[..., Tensor] = inspect.unwrap(f)
+    return plain
 
 
 def eager(t: Tensor) -> bool:
@@ -60,7 +69,7 @@ def ours(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan
     def plan(*args: Tensor) -> Any:
         if not eager(args[0]) or args[0].device.type != "cpu":
             return traceable(*args)
-        if (torch.is_grad_enabled() and any(a.requires_grad for a in args)) or dual_level_open():
+        if on_tape(*args):
             return _recorded(name, params, fast, *args)
         return fast(*args)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +12,10 @@ from torch import Tensor
 from ...ops import avg_pool, max_pool
 from ...window import Shape
 from ..base import Plan
-from .doubling import dual_level_open
-from .rules import eager
+from .doubling import on_tape
+from .rules import eager, formula
 
-_global_max: Callable[..., Tensor] = inspect.unwrap(max_pool.global_max_pool)
-_global_avg: Callable[..., Tensor] = inspect.unwrap(avg_pool.global_avg_pool)
+_global_max, _global_avg = formula(max_pool.global_max_pool), formula(avg_pool.global_avg_pool)
 
 
 class _EveryWinner(torch.autograd.Function):
@@ -64,7 +62,7 @@ def _amax(t: Tensor, axes: Shape, ties: str) -> Tensor:
         return torch.amax(t, axes, keepdim=True)
     if not eager(t):
         return _traceable(t, axes)
-    if (torch.is_grad_enabled() and t.requires_grad) or dual_level_open():
+    if on_tape(t):
         return _every_winner(t, axes) if t.device.type == "cpu" else _traceable(t, axes)
     return torch.amax(t, axes, keepdim=True)
 
