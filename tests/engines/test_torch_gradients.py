@@ -50,6 +50,9 @@ EXACT: dict[str, Call] = {
         [numbers(2, 2, 3, 2, 2), numbers(2), numbers(1, 2, 4, 3, 3)],
     ),
     "one sample": (lambda w, b, x: sg.conv(w, b, x), [numbers(4, 3, 3, 3), numbers(4), numbers(3, 6, 5)]),
+    "a batch of one": (lambda w, b, x: sg.conv(w, b, x), [numbers(4, 3, 3, 3), numbers(4), numbers(1, 3, 6, 5)]),
+    "one position": (lambda w, b, x: sg.conv(w, b, x), [numbers(4, 3, 3, 3), numbers(4), numbers(2, 3, 3, 3)]),
+    "one column": (lambda w, b, x: sg.conv(w, b, x), [numbers(4, 3, 3, 3), numbers(4), numbers(1, 3, 5, 3)]),
     "transposed": (
         lambda w, b, x: sg.conv_transpose(w, b, x, stride=2, padding=1, output_padding=1),
         [numbers(4, 3, 3, 3), numbers(3), numbers(2, 4, 4, 5)],
@@ -89,6 +92,9 @@ CLOSE: dict[str, Call] = {
     },
     "batch_norm": (sg.batch_norm, [numbers(2, 3, 4, 5), *per_channel()]),
     "batch_norm of rows": (sg.batch_norm, [numbers(4, 3), *per_channel()]),
+    "batch_norm of a batch of one": (sg.batch_norm, [numbers(1, 3, 4, 5), *per_channel()]),
+    "batch_norm of one column": (sg.batch_norm, [numbers(2, 3, 4, 1), *per_channel()]),
+    "batch_norm of a pixel": (sg.batch_norm, [numbers(1, 3, 1, 1), *per_channel()]),
     "batch_norm without bias": (lambda x, m, v, w: sg.batch_norm(x, m, v, w), [numbers(2, 3, 4), *per_channel()[:3]]),
     "batch_norm bare": (lambda x, m, v: sg.batch_norm(x, m, v), [numbers(2, 3, 4), *per_channel()[:2]]),
     "batch_norm last": (
@@ -263,6 +269,14 @@ def test_the_native_operators_are_called() -> None:
     assert count["convolution_backward"] == 2  # the first layer's input has no cotangent
     assert [count[f"{name}_backward"] for name in ("relu", "relu6", "silu", "batch_norm")] == [1, 1, 1, 1]
     assert not count["select"] + count["greater_equal"] + count["sigmoid"]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 3, 4, 5), (2, 3, 4, 1), (4, 3)])
+def test_sums_of_any_batch_go_to_the_native_operators(shape: tuple[int, ...]) -> None:
+    """Rules do not sum along axes of size 1: a batch of one has other nodes, and the same operator."""
+    derivative, _ = pulled_back((sg.batch_norm, [numbers(*shape), *per_channel()]))
+    called = [getattr(n.target, "__name__", "") for n in sg.compile(derivative, "torch").graph_module.graph.nodes]
+    assert called.count("batch_norm_backward") == 1
 
 
 def test_what_a_rule_reads_is_kept_once() -> None:

@@ -155,8 +155,24 @@ def per_channel(graph: Graph, position: Arg, shape: Shape) -> int | None:
     return vector if graph.nodes[vector].shape == (shape[1],) else None
 
 
-def _sums_channels(node: Node, ndim: int) -> bool:
-    return node.op.name == "sum" and tuple(node.params["axes"]) == (0, *range(2, ndim))
+def _sums_channels(node: Node, shape: Shape) -> bool:
+    """Whether it leaves one number per channel. Rules do not sum along axes of size 1, as that of a batch of one."""
+    others = {k for k, size in enumerate(shape) if k != 1 and size != 1}
+    return node.op.name == "sum" and others <= set(node.params["axes"]) and 1 not in node.params["axes"]
+
+
+def _with_sums(plan: Plan, graph: Graph, *sums: int | None) -> Plan:
+    """Its last results, a number per channel each, in the shapes of the nodes `sums`: (C,), or with axes of size 1."""
+    shapes = [None if p is None or len(graph.nodes[p].shape) == 1 else graph.nodes[p].shape for p in sums]
+    if not any(shapes):
+        return plan
+
+    def shaped(*ts: Tensor) -> Any:
+        results = plan(*ts)
+        behind = (r if s is None else r.view(s) for r, s in zip(results[-len(shapes) :], shapes, strict=True))
+        return (*results[: -len(shapes)], *behind)
+
+    return shaped
 
 
 def _normalisations(graph: Graph, users: dict[int, list[int]], taken: dict[int, Call]) -> Iterator[Call]:
@@ -166,7 +182,7 @@ def _normalisations(graph: Graph, users: dict[int, list[int]], taken: dict[int, 
         scaled, dotted, summed = [], [], []
         for i in (i for i in read_by if i not in taken):
             node = graph.nodes[i]
-            if _sums_channels(node, len(shape)):
+            if _sums_channels(node, shape):
                 summed.append(i)
             elif node.op.name == "mul" and node.args[0] == g and len(shape) > 1:
                 other = node.args[1]
@@ -175,12 +191,13 @@ def _normalisations(graph: Graph, users: dict[int, list[int]], taken: dict[int, 
                     scaled.append((i, scale))
                 elif isinstance(other, int) and graph.nodes[other].op.name == "sub":
                     x, mean = graph.nodes[other].args[0], per_channel(graph, graph.nodes[other].args[1], shape)
-                    sums = [k for k in users[i] if _sums_channels(graph.nodes[k], len(shape))]
+                    sums = [k for k in users[i] if _sums_channels(graph.nodes[k], shape)]
                     if len(sums) == 1 and isinstance(x, int) and graph.nodes[x].shape == shape and mean is not None:
                         dotted.append((sums[0], x, mean))
         for (gx, scale), (dot, x, mean) in zip(scaled, dotted, strict=False):
             total = summed.pop() if summed else None
-            yield Call("batch_norm_backward", batch_norm_backward, (g, x, scale, mean), (gx, dot, total))
+            plan = _with_sums(batch_norm_backward, graph, dot, total)
+            yield Call("batch_norm_backward", plan, (g, x, scale, mean), (gx, dot, total))
 
 
 def batch_norm_backward(g: Tensor, x: Tensor, scale: Tensor, mean: Tensor) -> Any:
@@ -224,13 +241,13 @@ def _convolution(
             same = node.params == graph.nodes[gw].params and node.shape == graph.nodes[x].shape
             if same and graph.nodes[node.args[1]].shape == graph.nodes[gw].shape:
                 gx, w = i, node.args[1]
-        elif _sums_channels(node, window.rank + 2):
+        elif _sums_channels(node, graph.nodes[gy].shape):
             gb = i
     shapes = [graph.nodes[p].shape for p in (gy, x, gw)]
     plan = convolution_backward(*shapes, window=window, groups=groups, transposed=transposed)
     if plan is None or gx is None:
         return None
-    return Call("convolution_backward", plan(gb is not None), (gy, x, w), (gx, gw, gb))
+    return Call("convolution_backward", _with_sums(plan(gb is not None), graph, gb), (gy, x, w), (gx, gw, gb))
 
 
 def convolution_backward(

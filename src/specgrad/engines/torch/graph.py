@@ -7,6 +7,7 @@ import keyword
 import operator
 import unicodedata
 from collections.abc import Collection
+from dataclasses import replace
 from types import FunctionType
 from typing import Any, TypeGuard
 
@@ -78,6 +79,11 @@ class _Lowering:
             x, mean, var, weight, bias, eps = self.norms[i]
             args = [None if p is None else self.values[p] for p in (x, mean, var, weight, bias)]
             return self.fx.call_function(batch_norm, (*args, eps))
+        if node.op.name == "reshape":
+            node = self._only_reshape(node)
+            source = node.operands()[0]
+            if self.graph.nodes[source].shape == node.shape:
+                return self.values[source]
         shapes = tuple(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args)
         if _is_shift(self.graph, node):
             plan: Any = below_maximum
@@ -86,6 +92,12 @@ class _Lowering:
         else:
             plan = ENGINE.plan(node.op, shapes, node.params)
         return self.fx.call_function(_function(node.op.name, plan), self._args(node))
+
+    def _only_reshape(self, node: Node) -> Node:
+        """It, of what the reshapes before it read: derivatives have chains of them, and each call costs its price."""
+        while (before := self.graph.nodes[node.operands()[0]]).op is node.op:
+            node = replace(node, args=before.args)
+        return node
 
     def _part(self, i: int, call: Call) -> Any:
         """All results are taken at once: the tuple would keep every one of them alive."""
