@@ -131,6 +131,42 @@ def test_a_quotient_by_a_stored_reciprocal(dtype: str) -> None:
         assert ball.contains(product.to(kind).double().numpy()).all()
 
 
+NONE = {"float32": 1e39, "float16": 1e5, "bfloat16": 1e39}  # a number that rounds to none of the format
+OVER = {
+    "smooth_max_pool": lambda x, k: sg.smooth_max_pool(x, (2,), beta=k),
+    "its derivative": lambda x, k: sg.vjp(sg.trace(lambda v: sg.smooth_max_pool(v, (2,), beta=k), (2,)))(x, x[:1])[1],
+    "softplus": sg.softplus,
+}
+
+
+@pytest.mark.parametrize("dtype", NONE)
+@pytest.mark.parametrize("name", OVER)
+def test_nothing_is_known_of_a_parameter_that_overflows(name: str, dtype: str) -> None:
+    """beta*x is an ordinary number, and every engine has NaN."""
+    for beta in (NONE[dtype], FORMATS[dtype].smallest / 8):
+        graph = sg.trace(lambda x, beta=beta: OVER[name](x, beta), (2,))
+        with np.errstate(all="ignore"):
+            ball = radius(graph, np.float64([0, 2.0**-10]), arithmetic=Arithmetic(dtype)).outputs
+        assert np.isinf(ball.radius).all()
+
+
+def test_a_slope_next_to_1_is_rounded() -> None:
+    """float64 lacks 1 + 2**-60 too; rounded up it is 1 + 2**-23."""
+    graph = sg.trace(lambda x: sg.leaky_relu(x, 1 + Fraction(1, 2**60)), (1,))
+    ball = radius(graph, np.float32([-1]), arithmetic=Arithmetic(rounding="any")).outputs
+    assert ball.contains(np.float32([-1 - 2.0**-23])).all()
+    assert radius(graph, np.float32([-1])).outputs.radius > 0  # the exact value is not -1
+
+
+@pytest.mark.parametrize("exponent", [2**24 + 1, Fraction(2**60 + 1, 2**59)])
+def test_an_exponent_that_is_rounded_may_be_odd_or_not(exponent: Any) -> None:
+    """NumPy in float32 has 2**24, so that (-1)**(2**24 + 1) is 1."""
+    graph = sg.trace(lambda x: sg.power(x, exponent), (2,))
+    ball = radius(graph, np.float32([-1, 1.0000001]), arithmetic=Arithmetic(rounding="any")).outputs
+    assert np.isinf(ball.radius[0])
+    assert np.isfinite(ball.radius[1])
+
+
 def test_a_fraction_is_stored_too() -> None:
     """1/3 is no number of any format, nor of the float64 that computes the value."""
     for arithmetic in (Arithmetic("real"), Arithmetic("float32")):

@@ -125,6 +125,11 @@ class Context:
         rounded = np.where(np.isfinite(value) & (np.abs(value) > form.largest), np.inf, rounded)
         return self.flushed(Ball(value, rounded + reference))
 
+    def normal(self, number: Any) -> bool:
+        """Whether the format has a normal number for this one, so that a rounding of it is a factor 1 + d."""
+        ball = self.stored(number)
+        return bool(np.isfinite(ball.radius) & (ball.least >= self.arithmetic.tiny))
+
     def flushed(self, ball: Ball) -> Ball:
         """The ball after subnormal numbers may have become zero."""
         if not self.arithmetic.flush or ball.value.dtype.kind == "i":

@@ -95,18 +95,20 @@ def function_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     value, low, high = image(run, op, x, params)
     size = np.maximum(np.abs(low), np.abs(high))
     scale = _scale(kind, x, size, params)
-    room = _curve(op).room * float(params.get("beta", 1))  # an intermediate result of this many x
-    units_here = (units + _scaled_by(params)) * scale + (size if arithmetic.inner is not arithmetic.format else 0.0)
-    units_here = np.where(room * x.size <= arithmetic.largest, units_here, np.inf)
+    beta = params.get("beta", 1)
+    room = _curve(op).room * float(beta)  # an intermediate result of this many x
+    units_here = (units + _scaled_by(run.stored(beta))) * scale
+    units_here = units_here + (size if arithmetic.inner is not arithmetic.format else 0.0)
+    units_here = np.where((room * x.size <= arithmetic.largest) & run.normal(beta), units_here, np.inf)
     return poisoned(_declared(run, value, low, high, units_here, scale), args)
 
 
-def _scaled_by(params: Params) -> float:
+def _scaled_by(beta: Ball) -> float:
     """Units for softplus(beta*x)/beta: beta is stored, twice used, and both products are rounded.
 
     With z = beta*x, two roundings of z cost 2u*abs(z)*sigmoid(z)/beta <= 2u*(y + 0.28/beta); two of the quotient 2u*y.
     """
-    return 0.0 if abs(math.frexp(float(params.get("beta", 1)))[0]) == 0.5 else 4.0  # a power of two only shifts
+    return 0.0 if beta.is_exact and math.frexp(float(beta.value))[0] == 0.5 else 4.0  # a power of two only shifts
 
 
 def _declared(run: Context, value: Array, low: Array, high: Array, units: Array, scale: Array) -> Ball:
@@ -128,27 +130,31 @@ def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ba
     stores = int(arithmetic.inner is not arithmetic.format)
     error = stored_error(arithmetic, size, 1, stores) + underflow(arithmetic, 1, 1) + reference_error(size, 2)
     error = np.where(size + error <= arithmetic.largest, error + bent, np.inf)
-    multiplied = (x.low < 0) & (float(slope.value) not in (0.0, 1.0, -1.0))
+    multiplied = (x.low < 0) & (not slope.is_exact or float(slope.value) not in (0.0, 1.0, -1.0))
     radius = (between(value, low, high).radius + np.where(multiplied, error, 0.0)) * SLACK
     return poisoned(finished(run, value, radius), args)
 
 
 def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """x**e: a chain of products for whole and half exponents, the declared error of `power` for others."""
-    (x,), e = args, float(params["exponent"])
-    whole = e == int(e)
+    """x**e: a chain of products for whole and half exponents, the declared error of `power` for others.
+
+    Of an exponent that is rounded nobody knows whether it is odd, or 0, so that x must be positive.
+    """
+    (x,), e, exponent = args, float(params["exponent"]), run.stored(params["exponent"])
+    whole = exponent.is_exact and e == int(e)
     value, low, high = image(run, op, x, params)
     size = np.maximum(np.abs(low), np.abs(high))
     bound, root = (run.arithmetic.ulp_bound(name)[0] for name in ("power", "sqrt"))
     units: Array = np.full(size.shape, max(bound, _steps(e, root)))
-    if 2 * e != int(2 * e):  # the exponent itself is rounded: x**(e*d) = exp(e*d*log(x)), abs(d) <= u
+    if not exponent.is_exact:  # x**(e + d) = x**e * exp(d*log(x))
         steep = np.maximum(np.abs(np.log(x.low)), np.abs(np.log(x.high)))
-        units = units + abs(e) * steep * (1 + run.arithmetic.u)  # u <= (1 + u)*log(1 + u)
+        off = float(exponent.radius) / max(run.arithmetic.u, REFERENCE.u)
+        units = units + off * steep * (1 + run.arithmetic.u)  # u <= (1 + u)*log(1 + u)
     error = growth(units, run.arithmetic.u) / run.arithmetic.u if run.arithmetic.u else units
     ball = _declared(run, value, low, high, error * size, size * (1 + units))
     domain = (x.low > 0) | whole if e >= 0 else (x.least > 0)
     safe = domain & ((e >= 0) | (size <= run.arithmetic.format.largest_divisor))  # 1 / x**n with a normal x**n
-    radius = np.where(safe | ((e > 0) & (x.value == 0) & (x.radius == 0)), ball.radius, np.inf)
+    radius = np.where(safe | ((exponent.low > 0) & (x.value == 0) & (x.radius == 0)), ball.radius, np.inf)
     return poisoned(finished(run, ball.value, radius), args)
 
 

@@ -73,7 +73,7 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
     error = (_all_orders(arithmetic, units, z, depth) + lost) / b + arithmetic.tiny
     fits = (z <= arithmetic.largest) & (np.abs(value) + carried + error <= arithmetic.largest)
-    fits = fits & (window.taps_count <= arithmetic.largest) & ~_lost(x, window)
+    fits = fits & (window.taps_count <= arithmetic.largest) & ~_lost(x, window) & run.normal(params["beta"])
     return finished(run, value, np.where(fits, (carried + error) * SLACK, np.inf))
 
 
@@ -114,7 +114,7 @@ def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     plain, widest, units, lost = _sums(run, x, y, v, params["window"], abs(beta), pull)
     error = _log_unit(run.arithmetic) * units + lost
     error = np.where(widest + error <= run.arithmetic.largest, error, np.inf)
-    error = np.where(_lost(x, params["window"]), np.inf, error)
+    error = np.where(_lost(x, params["window"]) | (not run.normal(params["beta"])), np.inf, error)
     carried = np.zeros(value.shape) if all(a.is_exact for a in args) else widest - plain + SPREAD * REFERENCE.u * units
     return finished(run, value, (np.maximum(carried, 0.0) + error) * SLACK)
 
