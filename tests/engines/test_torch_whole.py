@@ -138,3 +138,17 @@ def test_softplus_of_what_is_not_finite() -> None:
     np.testing.assert_array_equal(y.detach(), [np.inf, 0.0, np.nan])
     (gx,) = torch.autograd.grad(y.sum(), x)
     np.testing.assert_array_equal(gx, [1.0, 0.0, np.nan])
+
+
+@pytest.mark.parametrize("rule", [{}, {"count_include_pad": False}, {"divisor": 5}])
+@pytest.mark.parametrize(
+    ("kernel", "padding"), [((3, 4), (0, 0)), ((3, 4), (1, 0)), ((5, 6), (1, 1)), ((3, 3), (0, 0))]
+)
+def test_a_window_of_the_whole_plane_is_a_mean(rule: Any, kernel: tuple[int, ...], padding: tuple[int, ...]) -> None:
+    """And its adjoint; windows that read less, or have several outputs, are not."""
+    call = lambda x: sg.avg_pool(x, kernel, padding=padding, **rule)
+    x = np.random.default_rng(0).integers(-9, 9, (2, 3, 3, 4)).astype(float)
+    back = sg.vjp(sg.trace(call, x))
+    gy = np.ones(np.shape(call(x)))
+    for given, want in zip(sg.compile(back, "torch")(*map(torch.tensor, (x, gy))), back(x, gy), strict=True):
+        np.testing.assert_allclose(given.numpy(), want, rtol=1e-15)

@@ -113,8 +113,20 @@ def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor
     return total
 
 
+def _reads_all(window: Window) -> bool:
+    """Whether its only output reads every cell: then it is a mean, which PyTorch computes far faster than a pool."""
+    if not window.rank or window.out != (1,) * window.rank or 0 in window.size:
+        return False
+    return all(int(n[0]) == size for n, size in zip(window.counts(False), window.size, strict=True))
+
+
 def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
     counts = _counts(window, divisor)
+    if _reads_all(window):
+        axes = tuple(range(-window.rank, 0))
+        if counts == math.prod(window.size):
+            return lambda t: t.mean(axes, keepdim=True)
+        return lambda t: t.sum(axes, keepdim=True) / counts
     divide = _divider(counts)
     native = _native_avg(window, divisor)
     if native is not None:
@@ -141,6 +153,8 @@ def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
 
 def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
     counts = _counts(window, divisor)
+    if _reads_all(window):
+        return lambda t: t.expand(*t.shape[: t.ndim - window.rank], *window.size) / counts
     divide = _divider(counts)
     traceable: Plan = lambda t: _matrix_products(divide(t), window, transpose=True)
     native = window.native()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -94,5 +93,5 @@ def global_avg_pool(x: Any, *, rank: int, keepdims: bool = True) -> Tensor:
     axes = _spatial(x, rank)
     if axes is None:
         return _global_avg(x, rank=rank, keepdims=keepdims)
-    y: Tensor = x.sum(axes, keepdim=keepdims) / math.prod(x.shape[x.ndim - rank :])
+    y: Tensor = x.mean(axes, keepdim=keepdims)
     return y
