@@ -6,6 +6,7 @@ The numbers are those on which operators of the same name differ: NaN, infinitie
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,56 @@ def test_max_unpool_with_empty_windows_and_wrong_positions() -> None:
         sg.max_unpool(y, torch.tensor([[[2, 4]]]), (2,))
 
 
+SHORT = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("dtype", SHORT)
+def test_half_types_are_moved_and_added_up_exactly(dtype: Any, kept: Any) -> None:
+    """Small whole numbers: every sum of them is exact, so the specification's values are the only right ones."""
+    numbers = RNG.integers(-8, 9, SHAPE).astype(float)
+    x = given(numbers, dtype, kept).requires_grad_()
+    i = np.broadcast_to(np.arange(192).reshape(12, 16)[1::2, 1::2], SHAPE).copy()
+    twice = i.copy()
+    twice[0, 0, 0, 0] = twice[0, 0, 0, 1]
+    calls: list[tuple[Call, np.ndarray]] = [
+        (lambda v, at: sg.max_unpool(v, at, (2, 2)), i),
+        (lambda v, at: sg.max_unpool(v, at, (2, 2)), twice),
+        (lambda v, at: sg.put(v, at, size=(12, 16), empty=False), twice),
+        (lambda v, at: sg.scatter(v, at, axis=1, size=4), np.array([3, 0, 3])),
+        (lambda v, at: sg.scatter(v, at, axis=1, size=4), np.array([-1, 0, 1])),
+    ]
+    for call, at in calls:
+        want = call(numbers, at)
+        y = call(x, torch.tensor(at))
+        assert np.array_equal(y.detach().float().numpy(), want)
+        gy = np.random.default_rng(3).integers(-8, 9, want.shape).astype(float)
+        (gx,) = torch.autograd.grad(y, x, torch.tensor(gy, dtype=dtype))
+        assert np.array_equal(gx.float().numpy(), sg.vjp(sg.trace(partial(call, at=at), numbers))(numbers, gy)[1])
+        assert np.array_equal(call(x.detach(), torch.tensor(at)).float().numpy(), want)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_wrong_positions_are_refused(rank: int) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        for taped in (False, True):
+            x = torch.ones(2, 3, 4, dtype=dtype, requires_grad=taped)
+            for wrong in (-1, 12**rank):
+                at = torch.full((2, 3, 4), wrong)
+                with pytest.raises(sg.ShapeError, match="indices must lie in"):
+                    sg.put(x, at, size=(12,) * rank, empty=False)
+
+
+def test_a_root_has_the_slope_of_the_specification() -> None:
+    """At 0 it is 0 ([K1]); above it PyTorch's own runs."""
+    for low in (0.0, 0.25):
+        x = np.array([[low, low, 1.0, 3.0, 4.0, 4.0]])
+        t = torch.tensor(x, requires_grad=True)
+        (gx,) = torch.autograd.grad(sg.lp_pool(t, (2,)).sum(), t)
+        pooled = lambda v: sg.lp_pool(v, (2,))
+        np.testing.assert_allclose(gx.numpy(), sg.vjp(sg.trace(pooled, x))(x, np.ones((1, 3)))[1], rtol=1e-14)
+
+
 # --- between cells -------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +268,36 @@ def test_bilinear(sizes: tuple[int, int], dtype: Any, kept: Any) -> None:
     np.testing.assert_allclose(gx.numpy(), wanted, rtol=10 * tight, atol=100 * tight)
     odd = given(ODD, dtype, kept)
     np.testing.assert_allclose(call(odd).numpy(), call(odd.numpy()), rtol=tight, atol=tight)
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("dtype", SHORT)
+def test_bilinear_of_half_types_is_rounded_once(dtype: Any, kept: Any) -> None:
+    call: Call = lambda v: sg.resize(v, (12, 4), axes=(2, 3))
+    unit = torch.finfo(dtype).eps / 2
+    x = given(RNG.normal(size=SHAPE), dtype, kept).requires_grad_()
+    numbers = x.detach().double().numpy()
+    y = call(x)
+    assert (np.abs(y.detach().double().numpy() - call(numbers)) <= 1.01 * unit * call(np.abs(numbers))).all()
+    gy = torch.tensor(RNG.normal(size=y.shape), dtype=dtype)
+    (gx,) = torch.autograd.grad(y, x, gy)
+    back: Call = lambda g: sg.vjp(sg.trace(call, numbers))(numbers, g)[1]
+    wanted, size = back(gy.double().numpy()), back(gy.double().abs().numpy())
+    assert (np.abs(gx.double().numpy() - wanted) <= 1.01 * unit * size).all()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert call(x).dtype == dtype
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("dtype", [*TYPES, *SHORT])
+def test_bilinear_of_infinities_at_the_ends_and_inside(dtype: Any, kept: Any) -> None:
+    for at in [(0, 0), (2, 3), (5, 3), (2, 7), (5, 7)]:
+        for odd in (np.inf, -np.inf, np.nan):
+            numbers = np.ones(SHAPE)
+            numbers[(0, 1, *at)] = odd
+            want = sg.resize(numbers, (12, 16), axes=(2, 3))
+            got = sg.resize(given(numbers, dtype, kept), (12, 16), axes=(2, 3)).double().numpy()
+            assert np.array_equal(got, want, equal_nan=True), (at, odd)
 
 
 def test_a_given_step_is_kept() -> None:
@@ -275,4 +356,4 @@ def test_who_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     sg.resize(torch.ones(1, 1, 4, 4), (7, 8))
     sg.upsample_nearest(torch.ones(1, 1, 4, 4), (3, 3))
     assert seen == ["bilinear", "nearest"]
-    assert composites.COMPOSITES["trunc"](torch.ones(1)) is natives.trunc
+    assert composites.COMPOSITES["trunc"](torch.ones(1)) is torch.trunc

@@ -168,7 +168,7 @@ def take_along(x: Value, i: Value, *, axis: int) -> Value:
     rank = len(shape_of(x))
     at = axis_of("take_along", axis, rank)
     native = of_engine("take_along", x, i)
-    if native is not None and (y := native(x, i, axis=at)) is not None:
+    if native is not None and (y := noted(native, x, i, axis=at)) is not None:
         return y
     order = [a for a in range(rank) if a != at] + [at]
     back = [*range(at), rank - 1, *range(at, rank - 1)]

@@ -14,9 +14,9 @@ import numpy as np
 
 from .. import scalar
 from ..errors import ParameterError, ShapeError
-from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
+from ..op import Case, Op, Value, apply, is_literal, number_of, of_engine, register, shape_of
 from ..scalar import Array, Number
-from ..settled import settled
+from ..settled import noted, settled
 from ..window import Repeated, Shape, any_open, identical, indices, int_of, is_one, resolve_padding, size_of
 from ..window.box import BoxRule, linked, padded, reduced, repeated, reshaped, same_cell, sliced
 from ..window.reach import CELL, Reach, backwards, strided
@@ -562,6 +562,9 @@ def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = 
     """
     shape = shape_of(x)
     positions = axes_of("sum", axes, len(shape))
+    native = of_engine("sum", x, 0) if keepdims and positions else None
+    if native is not None and (y := noted(native, x, positions)) is not None:
+        return y
     y = apply(SUM, x, axes=positions) if positions else x
     return keep_axes(y, shape, positions) if keepdims else y
 

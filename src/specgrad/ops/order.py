@@ -20,7 +20,7 @@ from .. import scalar
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, of_engine, register, shape_of
 from ..scalar import Array
-from ..settled import settled
+from ..settled import noted, settled
 from ..window import Shape, int_of
 from ..window.box import BoxRule, others
 from ..window.reach import CELL, Reach
@@ -143,10 +143,9 @@ def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Val
     (array([3., 3.]), array([0, 2]))
     """
     at, k = axis_of("topk", axis, len(shape_of(x))), int_of("topk", "k", k)
-    native = of_engine("topk", x, k)
-    if native is not None and (both := native(x, k, axis=at, largest=bool(largest))) is not None:
-        values, index = both
-        return values, index
+    native, read = of_engine("top_index", x, k), of_engine("top_read", x, k)
+    if native and read and (index := noted(native, x, k, axis=at, largest=bool(largest))) is not None:
+        return noted(read, x, index, axis=at), index
     values = apply(TOP, x, axis=at, k=k, largest=bool(largest))
     return values, apply(TOP_INDEX, x, axis=at, k=k, largest=bool(largest), last=False)
 

@@ -19,7 +19,7 @@ from ...ops import compose, contract
 from ..base import Plan
 from .doubling import dual_level_open
 from .max_pool import is_channels_last
-from .natives import NATIVES, nearest_is_exact
+from .natives import CALLS, LINES, nearest_is_exact, reduced_axes
 from .relabel import LAYOUT
 from .rules import NOT_NUMBERS, SHORT, eager, formula
 from .table import TABLE
@@ -91,7 +91,7 @@ def _or_in_float32(loss: Plan) -> Plan:
 
 def _labelled(x: Tensor, labels: Tensor, *, reduction: str = "mean") -> Tensor:
     _refuse_ignored(labels)
-    return F.cross_entropy(x, labels, reduction=reduction, ignore_index=NO_LABEL)
+    return F.cross_entropy(x, labels, None, None, NO_LABEL, None, reduction)
 
 
 def _refuse_ignored(labels: Tensor) -> None:
@@ -158,22 +158,16 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     if eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
         n, c, *sizes = x.shape
         y, mean, inverse = torch.native_group_norm(x, weight, bias, n, c, math.prod(sizes), groups, eps)
-        if bool((mean * inverse).detach().abs().amax() <= NOTHING_LOST):  # written so that NaN fails
+        if (mean.detach() * inverse.detach()).abs_().amax().item() <= NOTHING_LOST:  # written so that NaN fails
             return y
     return F.group_norm(x.contiguous(), groups, weight, bias, eps).contiguous(memory_format=LAYOUT[x.ndim - 2])
 
 
 def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Plan | None:
     """torch.mean, where there are cells to average and the axes are plain and not named twice."""
-    if not _alike(x) or not x.ndim or not x.numel():
-        return None
-    n, keep = x.ndim, bool(keepdims)
-    at = tuple(range(n)) if axes is None else (axes,) if type(axes) is int else axes
-    plain = type(at) in (tuple, list) and at and all(type(a) is int and -n <= a < n for a in at)
-    if not plain or len({a % n for a in at}) < len(at):
-        return None
-    at = tuple(at)
-    return lambda x, axes=None, *, keepdims=False: torch.mean(x, at, keep)
+    at = reduced_axes(x, axes) if _alike(x) and x.numel() else None
+    keep = bool(keepdims)
+    return None if at is None else lambda x, axes=None, **_: torch.mean(x, at, keep)
 
 
 def matmul(x: Any, z: Any) -> Plan | None:
@@ -212,9 +206,8 @@ _OF_TWO = ("add", "sub", "mul", "div", "maximum", "minimum", "greater", "greater
 PAIRS: dict[str, Plan] = {name: _pair(TABLE[name]((), ())) for name in _OF_TWO}
 COMPOSITES: dict[str, Callable[..., Any]] = {
     **PAIRS,
-    **NATIVES,
-    **{name: _as_it_is(NATIVES[name]) for name in ("trunc", "mod", "amax", "amin", "max_unpool")},
-    "pad": lambda *_, mode="constant", **__: None if mode == "constant" else NATIVES["pad"],
+    **CALLS,
+    **LINES,
     "batch_norm": batch_norm,
     "cross_entropy": cross_entropy,
     "matmul": matmul,
@@ -222,8 +215,8 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "mse_loss": mse_loss,
     "gelu": gelu,
     "upsample_nearest": upsample_nearest,
-    "global_max_pool": _as_it_is(global_max_pool),
-    "global_avg_pool": _as_it_is(global_avg_pool),
+    "global_max_pool": global_max_pool,
+    "global_avg_pool": global_avg_pool,
     "softmax": softmax,
     "log_softmax": log_softmax,
     "linear": linear,

@@ -337,19 +337,19 @@ def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = Fal
     lead = gy[: len(gy) - rank]
 
     def plan(g: Tensor, index: Tensor) -> Tensor:
-        if not known:
-            _check_range("put", index, cells, empty)
-        natively = not empty and rank in (1, 2, 3) and g.dtype in DOUBLING_TYPES and g.numel()
-        if (
-            natively
-            and eager(g)
-            and eager(index)
-            and g.device.type == "cpu"
-            and not g.requires_grad
-            and not dual_level_open()
-        ):
+        at_hand = not empty and g.numel() and g.device.type == "cpu" and eager(g) and eager(index)
+        if at_hand and 1 <= rank <= 3 and g.dtype in DOUBLING_TYPES and not on_tape(g):
+            if not known:
+                _check_range("put", index, cells, empty)
             return relabel.put(g, index, size)
         values, where = g.flatten(g.ndim - rank), index.flatten(index.ndim - rank)
+        if at_hand:
+            try:
+                return values.new_zeros((*lead, cells)).scatter_add_(-1, where, values).view(lead + size)
+            except RuntimeError:
+                pass  # positions outside
+        if not known:
+            _check_range("put", index, cells, empty)
         if empty:
             values, where = torch.where(where < 0, 0, values), where.clamp(min=0)
         out = values.new_zeros((*lead, cells))

@@ -6,6 +6,7 @@ take, where its result is not decided by the contract (equal cells, positions th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -15,14 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...ops import compose, max_pool, whole
+from ...ops import max_pool, whole
+from ...window import Shape
 from ...window.resize import LARGEST_EXACT
 from ..base import Plan
-from .order import topk
-from .rules import eager, formula
+from .max_pool import is_channels_last
+from .order import top_index
+from .relabel import LAYOUT
+from .rules import SHORT, eager, formula, ours
 
-_trunc, _mod, _pad = formula(whole.trunc), formula(whole.mod), formula(compose.pad)
-_amax, _amin, _max_unpool = (formula(f) for f in (max_pool.amax, max_pool.amin, max_pool.max_unpool))
+_mod, _max_unpool = formula(whole.mod), formula(max_pool.max_unpool)
 
 
 def _numbers(x: Any) -> bool:
@@ -46,8 +49,8 @@ def _is_axis(axis: Any, x: Tensor) -> bool:
 # --- cells ---------------------------------------------------------------------------------------------------------
 
 
-def trunc(x: Any) -> Tensor:
-    return torch.trunc(x) if _numbers(x) else _trunc(x)
+def trunc(x: Any) -> Plan | None:
+    return torch.trunc if _numbers(x) else None
 
 
 def mod(x: Any, y: Any) -> Tensor:
@@ -65,22 +68,27 @@ def mod(x: Any, y: Any) -> Tensor:
 # --- along an axis -------------------------------------------------------------------------------------------------
 
 
-def _axes(x: Any, axes: Any) -> tuple[int, ...] | None:
+def reduced_axes(x: Any, axes: Any) -> tuple[int, ...] | None:
     """Axes as PyTorch's reductions take them, at least one, none named twice."""
+    if type(axes) not in (type(None), int, tuple, list):
+        return None
     at = tuple(range(x.ndim)) if axes is None else (axes,) if type(axes) is int else tuple(axes)
     known = at and all(_is_axis(a, x) for a in at) and len({a % x.ndim for a in at}) == len(at)
     return at if known else None
 
 
-def _reduced(native: Callable[..., Tensor], formula: Callable[..., Tensor]) -> Plan:
-    def plan(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Tensor:
-        if ties == "split" and _numbers(x) and type(axes) in (type(None), int, tuple, list):
-            at = _axes(x, axes)
-            if at is not None:
-                return native(x, at, keepdim=bool(keepdims))
-        return formula(x, axes, keepdims=keepdims, ties=ties)
+def _reduced(native: Callable[..., Tensor]) -> Callable[..., Plan | None]:
+    def line(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Plan | None:
+        at = reduced_axes(x, axes) if ties == "split" and _numbers(x) else None
+        keep = bool(keepdims)
+        return None if at is None else lambda x, axes=None, **_: native(x, at, keepdim=keep)
 
-    return plan
+    return line
+
+
+def kept_sum(x: Any, axes: Shape) -> Tensor | None:
+    """With the axes kept: PyTorch does both at once."""
+    return torch.sum(x, axes, keepdim=True) if _numbers(x) else None
 
 
 def take_along(x: Any, i: Any, *, axis: Any) -> Tensor | None:
@@ -105,9 +113,9 @@ def roll(x: Any, shift: Any, *, axis: Any) -> Tensor | None:
 MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
-def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Tensor:
+def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Plan | None:
     flat = _native_widths(x, widths, mode) if mode in MODES and type(value) is int and not value else None
-    return _pad(x, widths, value=value, mode=mode) if flat is None else F.pad(x, flat, MODES[mode])
+    return None if flat is None else lambda x, *_, **__: F.pad(x, flat, MODES[mode])
 
 
 def _native_widths(x: Any, widths: Any, mode: str) -> list[int] | None:
@@ -144,54 +152,66 @@ def nearest_is_exact(n: int, factor: int) -> bool:
 
 # --- back to windows -----------------------------------------------------------------------------------------------
 
-WIDE = (torch.float32, torch.float64)
-UNPOOL: dict[int, Plan] = {2: torch._C._nn.max_unpool2d, 3: torch._C._nn.max_unpool3d}
-
 
 def max_unpool(
     x: Any, indices: Any, kernel: Any, *, stride: Any = None, padding: Any = 0, output: Any = None, rank: Any = None
-) -> Tensor:
-    y = _unpooled(x, indices, kernel, stride, padding, output, rank)
-    if y is not None:
-        return y
-    return _max_unpool(x, indices, kernel, stride=stride, padding=padding, output=output, rank=rank)
-
-
-def _unpooled(x: Any, i: Any, kernel: Any, stride: Any, padding: Any, output: Any, rank: Any) -> Tensor | None:
-    """PyTorch's own, unless a position comes twice: which value stays is open there, and the other has a gradient."""
-    if not _at_hand(x) or not _positions(i) or i.shape != x.shape:
+) -> Plan | None:
+    """Values moved, unless a position comes twice: then the last one stays, and alone has a gradient."""
+    if not _numbers(x) or not _positions(indices) or indices.shape != x.shape:
         return None
-    size = _unpooled_size(x, kernel, stride, padding, rank) if output is None else output
-    if size is None or not all(type(n) is int and n > 0 for n in size) or not len(size) < x.ndim <= len(size) + 2:
+    known = _unpooled_size(x, kernel, stride, padding, rank)
+    size = known if known is None or output is None else tuple(output)
+    if known is None or size is None or len(size) != len(known) or not all(type(n) is int and n > 0 for n in size):
         return None
-    d = len(size)
-    try:
-        if d == 1:
-            y = UNPOOL[2](x.unsqueeze(-1), i.unsqueeze(-1), (*size, 1)).squeeze(-1)
-        elif d == 2:
-            y = UNPOOL[2](x, i, size)
-        else:
-            y = UNPOOL[3](x, i, size, (1,) * d, (0,) * d)
-    except RuntimeError:  # positions outside, and those of empty windows
-        return None
-    return y if _all_apart(y.detach(), i, d) else None
+    how = {"stride": stride, "padding": padding, "output": output, "rank": rank}
+    d, layout = len(size), LAYOUT.get(len(size))
+    move = _moving(size)
+
+    def plan(x: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
+        where = indices.flatten(-d)
+        if x.device.type != "cpu" or indices.device.type != "cpu" or not _all_apart(where, math.prod(size)):
+            return _max_unpool(x, indices, kernel, **how)
+        y: Tensor = move(x, where)
+        return y.contiguous(memory_format=layout) if layout and is_channels_last(x, d) else y
+
+    return plan
 
 
-def _all_apart(y: Tensor, i: Tensor, rank: int) -> bool:
-    """Whether no position of a plane comes twice: as many cells are written as there are positions.
+ROWS = 128  # of bytes that are added up: no more than a byte can count
 
-    If no value is 0, signs tell it, and add up exactly; torch.count_nonzero takes ten times as long.
+
+def _all_apart(where: Tensor, cells: int) -> bool:
+    """Whether all positions lie in 0..cells-1 and none of a row comes twice: as many cells are marked as there are.
+
+    Marks are bytes, added up eight in a word: PyTorch counts them one by one, and compares floats no faster.
     """
-    if y.dtype in WIDE and y.numel() < 2**24 and int(torch.sign(y).square_().sum()) == i.numel():
-        return True
-    marks = torch.zeros(y.shape, dtype=torch.uint8).flatten(-rank)
-    marks.scatter_(-1, i.flatten(-rank), 1)
-    return int(torch.count_nonzero(marks)) == i.numel()
+    count = where.shape[:-1].numel() * cells
+    words = -(-count // (8 * ROWS)) * ROWS
+    marks = torch.zeros(8 * words, dtype=torch.uint8)
+    try:
+        marks[:count].view(*where.shape[:-1], cells).scatter_(-1, where, torch.ones_like(where, dtype=torch.uint8))
+    except RuntimeError:
+        return False
+    return int(marks.view(torch.int64).view(ROWS, -1).sum(0).view(torch.uint8).sum()) == where.numel()
+
+
+def _moving(size: Shape) -> Plan:
+    """(x, where) -> x at these positions, which are all apart, and zeros elsewhere."""
+    d, cells = len(size), math.prod(size)
+    written: Plan = lambda v, at: v.new_zeros((*v.shape[:-1], cells)).scatter_(-1, at, v)
+    by_bits: Plan = lambda v, at: written(v.view(torch.int16), at).view(v.dtype)  # PyTorch moves half types one by one
+    short = ours("put", {"size": (cells,), "empty": False}, by_bits, written)
+
+    def plan(x: Tensor, where: Tensor) -> Tensor:
+        y: Tensor = (short if x.dtype in SHORT else written)(x.flatten(-d), where)
+        return y.view(*x.shape[: x.ndim - d], *size)
+
+    return plan
 
 
 def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any) -> tuple[int, ...] | None:
     d = len(kernel) if type(kernel) is tuple else rank
-    if type(d) is not int or d not in (1, 2, 3) or rank not in (None, d) or x.ndim < d:
+    if type(d) is not int or rank not in (None, d) or not 1 <= d <= x.ndim:
         return None
     given = [(v,) * d if type(v) is int else v for v in (kernel, kernel if stride is None else stride, padding)]
     if not all(type(v) is tuple and len(v) == d and all(type(n) is int for n in v) for v in given):
@@ -201,14 +221,18 @@ def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any)
     return tuple((n - 1) * s - 2 * p + k for n, k, s, p in zip(x.shape[x.ndim - d :], *given, strict=True))
 
 
-NATIVES: dict[str, Plan] = {
-    "trunc": trunc,
-    "mod": mod,
-    "amax": _reduced(torch.amax, _amax),
-    "amin": _reduced(torch.amin, _amin),
-    "topk": topk,
+CALLS: dict[str, Plan] = {
+    "sum": kept_sum,
+    "top_index": top_index,
+    "top_read": lambda x, i, *, axis: x.gather(axis, i),
     "take_along": take_along,
     "roll": roll,
+}
+LINES: dict[str, Callable[..., Plan | None]] = {
+    "trunc": trunc,
+    "mod": lambda *_: mod,
+    "amax": _reduced(torch.amax),
+    "amin": _reduced(torch.amin),
     "pad": pad,
     "max_unpool": max_unpool,
 }

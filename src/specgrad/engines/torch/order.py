@@ -37,12 +37,12 @@ def top_line(x: Shape, *, axis: int, k: int, largest: bool) -> Plan:
     return lambda t: t.gather(axis, index(t))
 
 
-def topk(x: Any, k: Any, *, axis: int, largest: bool) -> tuple[Tensor, Tensor] | None:
-    """Both at once; None where the operators, one by one, say what is wrong."""
+def top_index(x: Any, k: Any, *, axis: int, largest: bool) -> Tensor | None:
+    """Positions for topk, which reads the values there; None where the operators say what is wrong."""
     if not x.is_floating_point() or not 0 <= k <= x.shape[axis]:
         return None
-    i = top_index_line(x.shape, axis=axis, k=k, largest=largest, last=False)(x)
-    return x.gather(axis, i), i
+    i: Tensor = top_index_line(x.shape, axis=axis, k=k, largest=largest, last=False)(x)
+    return i
 
 
 def _stable(t: Tensor, axis: int, k: int, largest: bool, last: bool) -> Tensor:

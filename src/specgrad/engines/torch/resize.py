@@ -12,10 +12,9 @@ from torch import Tensor
 from ...ops.resize import Axes, axes_resized
 from ...window import Resized, Shape
 from ..base import Plan
-from .rules import eager
+from .rules import SHORT, eager
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
-WIDE = (torch.float32, torch.float64)
 
 
 def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | None]]:
@@ -30,7 +29,7 @@ def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | No
 
 def resize_line(x: Shape, **params: Any) -> Plan:
     lines = axes_resized([x[a] for a in params["axes"]], **params)
-    native = _native(x, lines)
+    axes, native = [a for a, _ in lines], _native(x, lines)
 
     def general(t: Tensor) -> Tensor:
         for axis, line in lines:
@@ -40,19 +39,24 @@ def resize_line(x: Shape, **params: Any) -> Plan:
         return t
 
     def plan(t: Tensor) -> Tensor:
-        if native is None or t.dtype not in WIDE or not t.numel() or t.device.type != "cpu" or not eager(t):
+        if native is None or not t.numel() or t.device.type != "cpu" or not eager(t):
             return general(t)
-        y = native(t)
-        return y if math.isfinite(y.detach().sum().item()) else general(t)
+        if t.dtype in SHORT and torch.is_autocast_enabled("cpu"):  # it would give float32
+            return general(t)
+        return native(t) if _finite_at_the_ends(t.detach(), axes) else general(t)
 
     return general if native is None else plan
+
+
+def _finite_at_the_ends(t: Tensor, axes: list[int]) -> bool:
+    return all(math.isfinite(t.select(a, -1).sum().item()) for a in axes)  # a sum that overflows says no: slower, right
 
 
 def _native(x: Shape, lines: Axes) -> Plan | None:
     """F.interpolate where its coordinates are exact in floats: by powers of two.
 
-    Of finite numbers, says the plan: our weight of 0 at the end makes NaN of an infinity, where PyTorch's kernel reads
-    the last cell twice, with weights that are not 0.
+    Half types are summed in float32 there, and rounded once. Of a last cell that is finite, says the plan: beyond it
+    our weight of 0 makes NaN of an infinity, where PyTorch's kernel reads the cell twice, with weights that are not 0.
     """
     rank = len(x) - 2
     axes, kinds = [a for a, _ in lines], {(line.where, line.how) for _, line in lines}

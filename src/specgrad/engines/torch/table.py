@@ -22,6 +22,7 @@ from ..base import Engine, Plan, number
 from . import doubling
 from .avg_pool import avg_pool_line, avg_spread_line
 from .conv import contract_line, conv_line, conv_transpose_line, conv_weight_line
+from .doubling import on_tape
 from .max_pool import last_writer_line, max_pool_line, put_line, take_line, winner_line
 from .order import top_index_line, top_line
 from .resize import resize_line, resize_spread_line
@@ -87,10 +88,16 @@ def _clamp(x: Shape, *, low: Any, high: Any) -> Plan:
 
 
 def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Plan:
+    open_ends = low is None and high is None
+
     def plan(t: Any, s: Any, z: Any) -> Tensor:
         like = next(v for v in (t, s, z) if isinstance(v, Tensor))
-        q = (_tensor_like(t, like) / s).detach().round_() + z
-        return q if low is None and high is None else torch.clamp(q, low, high)
+        q = (_tensor_like(t, like) / s).detach().round_()
+        if isinstance(z, Tensor):
+            q = q + z
+            return q if open_ends else torch.clamp(q, low, high)
+        q.add_(z)  # a zero too: it makes +0 of -0
+        return q if open_ends else torch.clamp_(q, low, high)
 
     return plan
 
@@ -102,7 +109,15 @@ def _root(x: Shape, *, exponent: Number) -> Plan:
         flat = t.detach() == 0
         return torch.where(flat, 0, torch.pow(torch.where(flat, 1, t), e))
 
-    return ours("root", {"exponent": exponent}, lambda t: torch.pow(t, e), traceable)
+    plan = ours("root", {"exponent": exponent}, lambda t: torch.pow(t, e), traceable)
+
+    def native_above_zero(t: Tensor) -> Tensor:
+        """PyTorch's own slope is infinite at 0, and right above it; written so that NaN fails."""
+        above = eager(t) and t.device.type == "cpu" and t.numel() and on_tape(t) and t.detach().amin().item() > 0
+        y: Tensor = torch.pow(t, e) if above else plan(t)
+        return y
+
+    return native_above_zero
 
 
 def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Plan:
@@ -128,6 +143,11 @@ def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
     lead, tail = gy[:axis], gy[axis + len(i) :]
 
     def plan(g: Tensor, index: Tensor) -> Tensor:
+        if index.ndim == 1 and g.numel() and g.device.type == "cpu" and eager(g) and eager(index):
+            try:
+                return g.new_zeros((*lead, size, *tail)).index_add_(axis, index, g)
+            except (IndexError, RuntimeError):
+                pass  # positions from the end, or outside
         at = _from_start(index, size)
         return g.new_zeros((*lead, size, *tail)).index_add(axis, at, g.reshape((*lead, at.shape[0], *tail)))
 

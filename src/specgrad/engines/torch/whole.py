@@ -8,13 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ops import avg_pool, max_pool
 from ...window import Shape
 from ..base import Plan
 from .doubling import on_tape
-from .rules import eager, formula
-
-_global_max, _global_avg = formula(max_pool.global_max_pool), formula(avg_pool.global_avg_pool)
+from .rules import eager
 
 
 class _EveryWinner(torch.autograd.Function):
@@ -81,17 +78,15 @@ def _spatial(x: Any, rank: Any) -> Shape | None:
     return None if 0 in x.shape[x.ndim - rank :] or not eager(x) else tuple(range(-rank, 0))
 
 
-def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "all") -> Tensor:
+def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "all") -> Plan | None:
     axes = _spatial(x, rank)
     if axes is None or ties not in ("all", "split"):
-        return _global_max(x, rank=rank, keepdims=keepdims, ties=ties)
-    y = _amax(x, axes, ties)
-    return y if keepdims else y.squeeze(axes)
+        return None
+    if keepdims:
+        return lambda x, **_: _amax(x, axes, ties)
+    return lambda x, **_: _amax(x, axes, ties).squeeze(axes)
 
 
-def global_avg_pool(x: Any, *, rank: int, keepdims: bool = True) -> Tensor:
-    axes = _spatial(x, rank)
-    if axes is None:
-        return _global_avg(x, rank=rank, keepdims=keepdims)
-    y: Tensor = x.mean(axes, keepdim=keepdims)
-    return y
+def global_avg_pool(x: Any, *, rank: int, keepdims: bool = True) -> Plan | None:
+    axes, keep = _spatial(x, rank), bool(keepdims)
+    return None if axes is None or not x.numel() else lambda x, **_: torch.mean(x, axes, keep)
