@@ -1,7 +1,7 @@
 (* The checker of certificates, and its theorem: if it answers true, no execution overflows, and none has outputs in any of
    the excluded sets. *)
 From Coq Require Import Reals ZArith List Lra Bool.
-From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums CheckBackward CheckForward.
+From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums CheckBackward CheckPieces CheckForward.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -12,8 +12,9 @@ Definition alternative := list row.
 
 (* A proof on a part of all executions. Cut: the reference of a cell is at most p, or at least p. Anew: bound all cells again
    on what is known here. Win: the reference of maximum k is that of cell t, or it is not. Leaf: per alternative weights of its
-   rows, slopes, multipliers of what is known of cells, and of maxima less cells that they read. *)
-Record reason := Reason { weights : list number; slopes : trie hint; pulls : list (key * number); leads : list (key * key * number) }.
+   rows, slopes, multipliers of what is known of cells, and of maxima less cells that they read, and relus that are bounded together,
+   by the cell where the way back meets them. *)
+Record reason := Reason { weights : list number; slopes : trie hint; pulls : list (key * number); leads : list (key * key * number); joint : trie group }.
 Inductive plan :=
   | Leaf (reasons : list reason)
   | Cut (k : key) (p : number) (below above : plan)
@@ -81,7 +82,7 @@ Definition excluded (made : rows) (m : trie (list key)) (g : known) (rows : alte
       | None => false
       | Some f => match led m (leads r) f with
         | None => false
-        | Some (f, c) => match back made (facts g) (slopes r) (entries g) f c with None => false | Some b => positive b end
+        | Some (f, c) => match back made (facts g) (slopes r) (jumps made (facts g) (entries g) (joint r)) (entries g) f c with None => false | Some b => positive b end
         end
       end
     end
@@ -267,7 +268,7 @@ Proof.
        rewrite Rminus_diag_eq, Rabs_R0 by auto. apply Rabs_pos. }
   destruct (pulled _ _ _) as [[f0 c0]|] eqn:P; [|discriminate]. apply (pulled_ok (facts g) I) in P.
   destruct (led _ _ _) as [[f1 c1]|] eqn:L; [|discriminate]. apply led_ok in L.
-  destruct (back _ _ _ _ f1 c1) as [b|] eqn:B; [|discriminate]. apply (back_ok _ _ _ ref I _ E) in B. apply positive_real in X.
+  destruct (back _ _ _ _ _ f1 c1) as [b|] eqn:B; [|discriminate]. apply (back_ok _ _ _ ref I _ _ E (jumps_ok made (facts g) ref I (entries g) (joint r) E)) in B. apply positive_real in X.
   unfold meaning in *; simpl in *. rewrite real_sub, real_zero in *. lra.
 Qed.
 Lemma all_excluded_ok g y : fine g -> forall alts rs, all_excluded made m g alts rs = true ->

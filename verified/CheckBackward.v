@@ -92,6 +92,7 @@ Fixpoint add_taps (a : number) (ss : list number) (ts : list tap) (f : form) : f
 
 Section Back.
 Variables (made : rows) (facts : ranges) (lines : trie hint).
+Variable jump : key -> option (state -> option state).              (* at cell k, some cells together: CheckPieces.v *)
 Definition step (k : key) (x : cell) (e a : number) (f : form) (c : number) : option state :=
   match x with
   | Input _ _ => match get k facts with None => None | Some (l, h) => Some (f, add c (mul a (if negative a then h else l))) end
@@ -121,9 +122,12 @@ Definition step (k : key) (x : cell) (e a : number) (f : form) (c : number) : op
 Fixpoint back (es : list entry) (f : form) (c : number) : option number :=
   match es with
   | [] => match f with Empty => Some c | Fork _ _ _ => None end
-  | (k, x, e) :: es => match get k f with
-    | None => back es f c
-    | Some a => match step k x e a (put k None f) c with Some (f, c) => back es f (down c) | None => None end
+  | (k, x, e) :: es => match match jump k with None => Some (f, c) | Some j => j (f, c) end with
+    | None => None
+    | Some (f, c) => match get k f with
+      | None => back es f c
+      | Some a => match step k x e a (put k None f) c with Some (f, c) => back es f (down c) | None => None end
+      end
     end
   end.
 End Back.
@@ -279,11 +283,16 @@ Proof.
     pose proof (bent_line_ok _ _ _ _ _ _ _ (ref j) E (in_range _ _ _ G)). lra.
 Qed.
 
-Theorem back_ok es : Forall entry_ok es -> forall f c b, back made facts lines es f c = Some b -> real b <= total f ref + real c.
+Theorem back_ok jump es : Forall entry_ok es -> (forall k j s s', jump k = Some j -> j s = Some s' -> meaning s' <= meaning s) ->
+  forall f c b, back made facts lines jump es f c = Some b -> real b <= total f ref + real c.
 Proof.
-  induction 1 as [|[[k x] e] es K _ IH]; intros f c b; simpl.
-  - destruct f; [intros [= <-]; simpl; lra | discriminate].
-  - destruct (get k f) as [a|] eqn:G; [|apply IH]. destruct (step _ _ _ k x e a _ c) as [[f' c']|] eqn:S; [|discriminate].
+  intros E J. induction E as [|[[k x] e] es K _ IH]; intros f0 c0 b; simpl.
+  - destruct f0; [intros [= <-]; simpl; lra | discriminate].
+  - assert (M : forall f c, match jump k with None => Some (f0, c0) | Some j => j (f0, c0) end = Some (f, c) -> meaning (f, c) <= meaning (f0, c0)).
+    { intros f c. destruct (jump k) as [j|] eqn:A; [now apply (J k) | intros [= <- <-]; lra]. }
+    destruct (match jump k with None => _ | Some j => _ end) as [[f c]|]; [|discriminate]. specialize (M _ _ eq_refl).
+    unfold meaning in M; simpl in M. intros B. eapply Rle_trans; [|exact M]. revert B. destruct (get k f) as [a|] eqn:G; [|apply IH].
+    destruct (step _ _ _ k x e a _ c) as [[f' c']|] eqn:S; [|discriminate].
     intros B. apply IH in B. apply (step_ok _ _ _ _ _ _ _ _ K) in S. unfold meaning in S; simpl in S.
     rewrite total_put, G in S. simpl in S. pose proof (down_le c'). lra.
 Qed.

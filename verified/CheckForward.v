@@ -49,7 +49,7 @@ Definition bounded (unit : number) (g : known) (x : cell) : option (number * num
   end.
 Definition unit_form (k : key) (a : number) : form := put k (Some a) Empty.
 Definition narrow (made : rows) (g : ranges) (lines : trie hint) (es : list entry) (k : key) (l h : number) : option (number * number) :=
-  match back made g lines es (unit_form k one) zero, back made g lines es (unit_form k (neg one)) zero with
+  match back made g lines (fun _ => None) es (unit_form k one) zero, back made g lines (fun _ => None) es (unit_form k (neg one)) zero with
   | Some a, Some b => Some (larger l (down a), smaller h (neg (down b)))
   | _, _ => None
   end.
@@ -285,9 +285,9 @@ Proof. unfold unit_form. rewrite total_put. simpl. destruct k; simpl; ring. Qed.
 Lemma narrow_ok f lines es k l h p q : in_range f -> Forall (entry_ok made ref) es -> narrow made f lines es k l h = Some (p, q) ->
   real l <= ref k <= real h -> real p <= ref k <= real q.
 Proof.
-  intros I E. unfold narrow. destruct (back made f lines es (unit_form k one) zero) as [a|] eqn:A; [|discriminate].
-  destruct (back made f lines es (unit_form k (neg one)) zero) as [b|] eqn:B; [|discriminate]. intros [= <- <-] H.
-  apply (back_ok made f lines ref I es E) in A. apply (back_ok made f lines ref I es E) in B. rewrite total_unit in *.
+  intros I E. unfold narrow. destruct (back made f lines (fun _ => None) es (unit_form k one) zero) as [a|] eqn:A; [|discriminate].
+  destruct (back made f lines (fun _ => None) es (unit_form k (neg one)) zero) as [b|] eqn:B; [|discriminate]. intros [= <- <-] H.
+  apply (back_ok made f lines ref I _ es E) in A; [|discriminate]. apply (back_ok made f lines ref I _ es E) in B; [|discriminate]. rewrite total_unit in *.
   autorewrite with real in *. pose proof (down_le a). pose proof (down_le b). split; [apply Rmax_lub; lra | apply Rmin_glb; lra].
 Qed.
 

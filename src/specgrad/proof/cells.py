@@ -208,7 +208,7 @@ class Cells:
         if i in self.numbers:
             return self.numbers[i]
         if node.op.name not in PLAIN:
-            raise ReplayError(f"node {node.name} is a constant")
+            raise ReplayError(f"node {node.name} has no cells: it is a constant, or a part of a sum")
         return np.asarray(node.op.spec(self._cells_of(node.operands()[0]), **node.params))
 
     def _maximum(self, i: int, node: Node) -> None:

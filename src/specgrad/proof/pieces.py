@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.graph import Node
+from ..graph.graph import Graph, Node
 from ..scalar import Array
 from ..window import Window, scatter_add
 from .lines import Range
@@ -96,26 +96,23 @@ class Cut:
 
 def cut(conv: Node, weight: Array, bias: Array | None, x: Range) -> Cut:
     """Of a convolution of few cells in one group, given its weights and the range of what it reads."""
-    window: Window = conv.params["window"]
-    cells = math.prod(weight.shape[1:])
-    if conv.op.name != "conv" or conv.params["groups"] != 1 or cells > MOST_CELLS:
-        raise ReplayError(f"node {conv.name} is no convolution of at most {MOST_CELLS} cells in one group")
     bias = zeros(weight.shape[:1]) if bias is None else bias
     kx, kw = places_of(np.concatenate([x.low.ravel(), x.high.ravel()])), places_of(np.append(weight, bias))
-    low, high = (_read(whole(end, kx), window) for end in (x.low, x.high))
+    low, high = (read(whole(end, kx), conv) for end in (x.low, x.high))
+    cells = low.shape[1]
     quarters = np.array(list(itertools.product((1, 3), repeat=cells)), dtype=object)
     middle, reach = 4 * low[:, None] + quarters * (high - low)[:, None], (high - low)[:, None]  # over 2**(kx + 2)
     rows = whole(weight.reshape(len(weight), cells), kw)
     offset = whole(bias, kw)
     z = _product(middle, rows.T) + (offset << (kx + 2))
     r = _product(reach, np.abs(rows).T)
-    return Cut(window, x.low.shape, rows, offset, kw, kx + 2 + kw, middle, reach, z - r, z + r)
+    return Cut(conv.params["window"], x.low.shape, rows, offset, kw, kx + 2 + kw, middle, reach, z - r, z + r)
 
 
-def vectors(given: Array, name: str, cut: Cut) -> Array:
-    """m as exact numbers, if the array is one."""
-    if given.shape != cut.reach[:, 0].shape or given.dtype.kind != "i":
-        raise ReplayError(f"the vectors of node {name} must be whole, of {cut.reach[:, 0].shape}")
+def vectors(given: Array, name: str, shape: tuple[int, ...]) -> Array:
+    """m as exact numbers, if the array is one: of (positions, cells)."""
+    if given.shape != shape or given.dtype.kind != "i":
+        raise ReplayError(f"the vectors of node {name} must be whole, of {shape}")
     return np.asarray(rationals(given) * rational(1, 1 << VECTOR_PLACES))
 
 
@@ -124,8 +121,21 @@ def positions(a: Array) -> Array:
     return np.moveaxis(a, 1, -1).reshape(-1, a.shape[1])
 
 
-def _read(x: Array, window: Window) -> Array:
-    """(batch, channels, *size) as (positions, cells); 0 in the padding."""
+def behind(graph: Graph, relu: Node) -> tuple[int, int]:
+    """Positions of the convolution that a relu reads, and of what that reads."""
+    if relu.op.name == "relu":
+        (position,) = relu.operands()
+        conv = graph.nodes[position]
+        if conv.op.name == "conv" and isinstance(conv.args[0], int):
+            return position, conv.args[0]
+    raise ReplayError(f"node {relu.name} is no relu of a convolution by itself")
+
+
+def read(x: Array, conv: Node) -> Array:
+    """(batch, channels, *size) as (positions, cells), for few cells in one group; 0 in the padding."""
+    window: Window = conv.params["window"]
+    if conv.params["groups"] != 1 or x.shape[1] * math.prod(window.kernel) > MOST_CELLS:
+        raise ReplayError(f"node {conv.name} is no convolution of at most {MOST_CELLS} cells in one group")
     batch, channels = x.shape[:2]
     patches = np.full((batch, channels, *window.out, math.prod(window.kernel)), 0, dtype=object)
     for tap in window.taps():

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..graph.graph import Graph
 from ..scalar import Array
+from . import pieces
 from .cells import BLUR, Cell, Cells, Dyadic, dyadic
 from .certificate import SCALE, CaseProof, Proof
 from .curves import CURVES
@@ -35,6 +36,7 @@ class Question:
         self.graph, self.case, self.unit = graph, case, -24 if arithmetic.rounding == "nearest" else -23
         self._numbers: dict[Dyadic, int] = {}
         self._tables: list[list[Any]] = [[0]]  # the first is empty
+        self._vectors: list[list[Any]] = [[0]]
         self._sets: list[list[Any]] = [[0]]
         for number, tree in enumerate(case.trees):
             mine = [case.alternatives[k][:2] for k in case.by(number)]
@@ -50,7 +52,8 @@ class Question:
         groups = [*self._whole_boxes(), *self._trees()]
         numbers = [part for number in self._numbers for part in number]
         words: list[Any] = [self.unit, len(self._numbers), *numbers, len(cells), *_flat(cells)]
-        words += [len(self._tables), *_flat(self._tables), len(self._sets), *_flat(self._sets)]
+        for lists in (self._tables, self._vectors, self._sets):
+            words += [len(lists), *_flat(lists)]
         return " ".join(map(str, [*words, len(groups), *_flat(groups)])) + "\n"
 
     def _number(self, x: Fraction | Dyadic) -> int:
@@ -127,7 +130,8 @@ class Question:
             lines = self._table(self._slopes(first))
             words = [*self._rows([(rows, limits) for rows, limits, _ in some]), 2, self._set(first.tighten), lines, 0]
             for _, _, proof in some:
-                words += [len(proof.weights), *(self._number(Fraction(w)) for w in proof.weights), lines, 0, 0]
+                words += [len(proof.weights), *(self._number(Fraction(w)) for w in proof.weights)]
+                words += [lines, 0, 0, self._together(proof)]
             groups.append(words)
         return groups
 
@@ -154,6 +158,23 @@ class Question:
                 pair = (tuple(Fraction(int(v), SCALE) for v in s[read]) for s in (below, above))
                 hints[cell] = tuple(pair)  # type: ignore[assignment]
         return hints
+
+    def _together(self, proof: Proof) -> int:
+        """Per position the relus of all channels, which are met at the last of them, what they read, and the vector."""
+        if not proof.pieces:
+            return 0
+        groups: list[list[Any]] = []
+        for i, given in proof.pieces.items():
+            node = self.graph.nodes[i]
+            conv, source = pieces.behind(self.graph, node)
+            reads = pieces.read(self.net._cells_of(source), self.graph.nodes[conv])
+            vectors = pieces.vectors(given, node.name, reads.shape)
+            relus = pieces.positions(self.net.numbers[i]).tolist()
+            for some, cells, m in zip(relus, reads.tolist(), vectors.tolist(), strict=True):
+                inside = [(c, self._number(Fraction(int(v.p), int(v.q)))) for c, v in zip(cells, m, strict=True) if c]
+                groups.append([max(some), len(some), *some, len(inside), *(w for pair in inside for w in pair)])
+        self._vectors.append([len(groups), *_flat(groups)])
+        return len(self._vectors) - 1
 
     # --- proofs by cuts ---------------------------------------------------------------------------------------------
 
@@ -206,6 +227,7 @@ class Question:
                 for cut, t, b in lost:
                     pair = self._at(cut.node, cut.cell), self._tap(cut.node, cut.cell, t)
                     words += [*pair, self._number(b * unit)]
+                words.append(0)  # no vectors
             leaf_number += 1
         return words
 

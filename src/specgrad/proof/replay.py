@@ -364,10 +364,9 @@ class Replay:
 
     def _through_pieces(self, node: Node, a: Array, given: Array, outer: dict[int, Array]) -> Any:
         """Replace a relu and the convolution that it reads by what the convolution reads."""
-        position = node.operands()[0] if node.op.name == "relu" else None
-        conv = None if position is None else self.graph.nodes[position]
-        source = conv.args[0] if conv is not None and conv.op.name == "conv" else None
-        if conv is None or position is None or not isinstance(source, int) or self._inside(conv, source):
+        position, source = pieces.behind(self.graph, node)
+        conv = self.graph.nodes[position]
+        if self._inside(conv, source):
             raise ReplayError(f"node {node.name} is no relu of a convolution by itself")
         args = [self._argument(conv, g) for g in conv.args]
         if not all(r.constant for r in args[1:]) or args[0].constant:
@@ -375,7 +374,9 @@ class Replay:
         if position not in self.cuts:
             self.cuts[position] = pieces.cut(conv, args[1].low, args[2].low if len(args) > 2 else None, args[0])
         cut, z = self.cuts[position], self.ranges[position]
-        coefficients, constant = cut.through(pieces.positions(a), pieces.vectors(given, node.name, cut))
+        coefficients, constant = cut.through(
+            pieces.positions(a), pieces.vectors(given, node.name, cut.reach[:, 0].shape)
+        )
         _add(outer, source, coefficients)
         reaches = np.where(z.ends[1] > 0, z.error, rational(0))  # relu changes no more than what it reads
         return constant - total(np.abs(a) * reaches)

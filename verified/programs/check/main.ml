@@ -12,10 +12,12 @@
                      3 count, then sources
                      4 source, start rise relative absolute, count, then kink turn of each: CheckBend.v says what they are
    slopes          count of tables, then of each: count, then cell, count, below..., count, above...
+   vectors         count of tables, then of each: count, then cell, count, relus..., count, cell number ...: CheckPieces.v
    tightened       count of sets, then of each: count, then cell always
    groups          count, then of each: alternatives: count, then rows: count, then count, cell coefficient ..., limit
                    and a plan:
-                     0, per alternative: count, weights..., table, count, cell multiplier ..., count, maximum cell multiplier ...
+                     0, per alternative: count, weights..., table, count, cell multiplier ..., count, maximum cell multiplier ...,
+                       table of vectors
                      1 cell point, plan below, plan above
                      3 maximum cell, plan where they are equal, plan where not
                      2 set table, plan *)
@@ -76,15 +78,18 @@ let question unit =
   let net = Array.to_list (Array.init count described) in
   let tables = counted (fun () -> table (counted (fun () ->
     let k = cell () in let below = several number in let above = several number in (k, (below, above))))) in
-  let sets = counted (fun () -> table (counted (fun () -> let k = cell () in let always = flag () in (k, always)))) in
   let pair () = let k = cell () in let c = number () in (k, c) in
+  let joints = counted (fun () -> table (counted (fun () ->
+    let k = cell () in let relus = several cell in let vector = several pair in (k, { relus; vector })))) in
+  let sets = counted (fun () -> table (counted (fun () -> let k = cell () in let always = flag () in (k, always)))) in
   let lead () = let k = cell () in let j = cell () in let b = number () in ((k, j), b) in
   let row () = let coefs = several pair in let limit = number () in { coefs; limit } in
   let group () =
     let alternatives = several (fun () -> several row) in
     let reason _ =
       let weights = several number in let slopes = tables.(int ()) in let pulls = several pair in let leads = several lead in
-      { weights; slopes; pulls; leads } in
+      let joint = joints.(int ()) in
+      { weights; slopes; pulls; leads; joint } in
     let rec plan () = match int () with
       | 0 -> Leaf (List.map reason alternatives)
       | 1 -> let k = cell () in let p = number () in let below = plan () in let above = plan () in Cut (k, p, below, above)
