@@ -129,9 +129,9 @@ class Question:
             first: Proof = some[0][2]
             lines = self._table(self._slopes(first))
             words = [*self._rows([(rows, limits) for rows, limits, _ in some]), 2, self._set(first.tighten), lines, 0]
-            for _, _, proof in some:
+            for _, limits, proof in some:
                 words += [len(proof.weights), *(self._number(Fraction(w)) for w in proof.weights)]
-                words += [lines, 0, 0, self._together(proof)]
+                words += [lines, 0, 0, self._together(proof, _scale(limits))]
             groups.append(words)
         return groups
 
@@ -159,7 +159,7 @@ class Question:
                 hints[cell] = tuple(pair)  # type: ignore[assignment]
         return hints
 
-    def _together(self, proof: Proof) -> int:
+    def _together(self, proof: Proof, scale: int) -> int:
         """Per position the relus of all channels, which are met at the last of them, what they read, and the vector."""
         if not proof.pieces:
             return 0
@@ -168,7 +168,7 @@ class Question:
             node = self.graph.nodes[i]
             conv, source = pieces.behind(self.graph, node)
             reads = pieces.read(self.net._cells_of(source), self.graph.nodes[conv])
-            vectors = pieces.vectors(given, node.name, reads.shape)
+            vectors = pieces.vectors(given, node.name, reads.shape) * scale  # rows are scaled
             relus = pieces.positions(self.net.numbers[i]).tolist()
             for some, cells, m in zip(relus, reads.tolist(), vectors.tolist(), strict=True):
                 inside = [(c, self._number(Fraction(int(v.p), int(v.q)))) for c, v in zip(cells, m, strict=True) if c]
