@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -88,7 +88,7 @@ class Net:
             total = total + lift(self.row[c * len(self.reads) + position]) * max(lift(0), z + lift(b))
         return total
 
-    def output(self, x: list[float], lift: Callable[[Any], Any]) -> float:
+    def output(self, x: Sequence[float], lift: Callable[[Any], Any]) -> float:
         cells = [lift(v) for v in x]
         return float(sum((self.at(p, cells, lift) for p in range(len(self.reads))), lift(0)))
 
