@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import specgrad as sg
 from evaluated import is_kept
-from false_sames import hunt, pairs
+from false_sames import hunt, pairs, same
 from specgrad.errors import SpecgradError
 from specgrad.same import constants, framing, layout, linear, rules, sums
 
@@ -19,6 +20,33 @@ def test_no_false_same() -> None:
     assert false == []
     assert counts["spelling", True] > counts["spelling", False]  # the rules do see through spellings
     assert counts["fault", False] > 4 * counts["fault", True]  # a fault may be none: a bias of zeros dropped
+
+
+@pytest.mark.quick
+def test_no_false_same_of_weights_that_are_not_multiplied_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of over CELLS numbers are kept with their factors beside them: here, all of them are."""
+    monkeypatch.setattr(constants, "CELLS", 3)
+    w, s = np.float32([[1, 2, 3], [4, 5, 6], [7, 8, 9]]), np.float32([3, 5, 7])
+    before, behind, twice = (
+        sg.trace(f, (3,))
+        for f in (
+            lambda x: sg.linear(w, None, x / s),
+            lambda x: sg.linear(w, None, x) / s,
+            lambda x: sg.linear(w, None, x / s * 7) / 7,
+        )
+    )
+    assert not same(before, behind)
+    assert same(before, twice)
+    assert hunt(range(25))[0] == []
+
+
+@pytest.mark.quick
+def test_wide_numbers_are_no_float64() -> None:
+    """A long double next to 1, and integers that only unsigned types hold."""
+    next_to_1 = np.nextafter(np.longdouble(1), np.longdouble(2))
+    for a, b in ((next_to_1, np.float64(1)), (np.uint64(2**64 - 1), np.int64(-1))):
+        keys = [constants.Constant(np.full((2, 2), v)).key() for v in (a, b)]
+        assert keys[0] != keys[1]
 
 
 @pytest.mark.slow

@@ -61,8 +61,7 @@ class Constant:
 
     def key(self) -> Any:
         """Equal for equal numbers; different keys do not say that the numbers differ."""
-        factors = () if self.factors is None else _cells_key(self.factors)
-        return self.shape, _cells_key(self.array), factors
+        return _cells_key(self.array), None if self.factors is None else _cells_key(self.factors)
 
     def ends(self) -> tuple[Array, Array]:
         """Floats below and above every number."""
@@ -76,15 +75,16 @@ class Constant:
 
 
 def _cells_key(array: Array) -> Any:
-    """Numbers that float64 holds by their bits, -0 as 0; all others one by one."""
-    if array.dtype.kind in "iu":
-        return "integers", array.astype(np.int64).tobytes()
+    """The shape, and numbers that float64 holds by their bits, -0 as 0; all others one by one, or as they are."""
     if array.dtype == object:
         as_floats = [_as_float(v) for v in array.flat]
         if None in as_floats:
-            return tuple(array.flat)
-        array = np.array(as_floats, dtype=float)
-    return (array.astype(np.float64) + 0.0).tobytes()
+            return array.shape, tuple(array.flat)
+        array = np.array(as_floats, dtype=float).reshape(array.shape)
+    wide = np.promote_types(array.dtype, np.int64 if array.dtype.kind in "iu" else np.float64)  # loses no digit
+    if array.dtype == np.uint64:
+        wide = array.dtype  # NumPy would go on in float64
+    return array.shape, wide.str, (array.astype(wide) + wide.type(0)).tobytes()
 
 
 def _as_float(x: Any) -> float | None:
