@@ -154,6 +154,8 @@ def _functional() -> dict[str, Callable[..., Any]]:
     pools = ("max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "max_unpool")
     how |= dict.fromkeys(pools, (2,))
     found = {f"functional.{n}{r}d": _with(getattr(F, f"{n}{r}d"), *a) for n, a in how.items() for r in (1, 2, 3)}
+    for name in ("functional.avg_pool3d", "functional.lp_pool3d"):  # PyTorch has no such kernel for half types
+        found[name] = lambda a, f=found[name]: f(a) if a.dtype == torch.float32 else f(a.float()).to(a.dtype)
     same = [
         "relu",
         "relu6",
@@ -188,6 +190,21 @@ def _with(f: Callable[..., Any], *how: Any) -> Callable[..., Any]:
 BARE = _curves() | _pairs() | _layout() | _reductions() | _products() | _pools() | _functional()
 NONE = {"sg.normal_pdf": "torch.distributions.Normal.log_prob makes objects and checks values"}
 """Cases for which PyTorch has no function."""
+_ENDS = "the last cells of each axis are summed: beyond an infinite one PyTorch's weights are others"
+_APART = "positions are marked and counted: where one comes twice PyTorch leaves open which value stays"
+PRICE = {
+    "sg.sign": "a sum is taken to see that no cell is NaN, of which torch.sign makes 0",
+    "sg.topk": "one cell more is found, and neighbours are compared: torch.topk leaves the order of equal cells open",
+    "sg.quantize": "the zero point is added: it makes +0 of -0",
+    "sg.cross_entropy": "the least label is read: F.cross_entropy ignores one, always, and we refuse what is no class",
+    "sg.group_norm": "on channels_last means are held against deviations: where they are large the kernel loses digits",
+    **dict.fromkeys(("sg.resize", "functional.interpolate"), _ENDS),
+    "sg.put": "positions are read first: the kernel writes wherever it is told",
+    "sg.max_unpool": _APART,
+    **{f"functional.max_unpool{rank}d": _APART for rank in (1, 2, 3)},
+}
+PRICE |= {f"functional.{name}": PRICE[f"sg.{name}"] for name in ("cross_entropy", "group_norm")}
+"""What the contract asks for beyond the bare call, by function: work that a losing row pays."""
 
 
 # --- one row ------------------------------------------------------------------------------------------------------

@@ -64,6 +64,16 @@ def cause(row: law.Row, rows: dict[tuple[str, ...], law.Row]) -> str:
     return "fixed cost" if fixed else "the work"
 
 
+def prices(engine: str, slow: list[law.Row]) -> str:
+    """What the contract asks for beyond the bare call, of the functions that lose."""
+    known: dict[str, str] = getattr(importlib.import_module(f"law_{engine}"), "PRICE", {})
+    losing = {CASES[r["case"]].function for r in slow if r["case"] in CASES}
+    lines = [f"- `{name}`: {why}." for name, why in known.items() if name in losing]
+    return (
+        "\n".join(["The contract asks for more than the bare call, and these pay for it:\n", *lines]) if lines else ""
+    )
+
+
 def counts(rows: list[law.Row]) -> str:
     timed = [r for r in rows if "ours" in r]
     slow, par = [r for r in timed if law.over(r)], sum(map(law.at_par, timed))
@@ -110,7 +120,9 @@ def law_section(engine: str) -> str:
     said = "; ".join(f"{n} by {w}" for w, n in why.most_common())
     worst = f"The slowest first, of {len(slow)} ({said}):\n\n{law_table(slow[:30], rows)}" if slow else ""
     known = f"Measured are {len(rows)} of {possible(engine)} rows: {covered(listed)}."
-    return f"{counts(listed)}\n\n{known}\n\n{worst}\n\nAll rows: [every call](performance_rows.md)."
+    paid = prices(engine, slow)
+    parts = [counts(listed), known, worst, paid, "All rows: [every call](performance_rows.md)."]
+    return "\n\n".join(part for part in parts if part)
 
 
 def rows_page() -> str:

@@ -157,6 +157,9 @@ def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
     >>> argmax(np.array([[1.0, 5.0, 5.0], [2.0, 0.0, 1.0]]))
     array([1, 0])
     """
+    native = None if last else of_engine("argmax", x, 0)
+    if native is not None and (y := noted(native, x, axis, keepdims)) is not None:
+        return y
     shape = shape_of(x)
     at = axis_of("argmax", axis, len(shape))
     if not shape[at]:
@@ -172,6 +175,9 @@ def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
     >>> argmin(np.array([1.0, 0.0, 0.0]))
     array(1)
     """
+    native = None if last else of_engine("argmin", x, 0)
+    if native is not None and (y := noted(native, x, axis, keepdims)) is not None:
+        return y
     return argmax(neg(x), axis, keepdims=keepdims, last=last)
 
 

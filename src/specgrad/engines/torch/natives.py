@@ -91,6 +91,15 @@ def kept_sum(x: Any, axes: Shape) -> Tensor | None:
     return torch.sum(x, axes, keepdim=True) if _numbers(x) else None
 
 
+def _place(native: Callable[..., Tensor]) -> Plan:
+    """The first of equal cells, and a NaN before all others, says torch.argmax; so does torch.argmin."""
+
+    def call(x: Any, axis: Any, keepdims: Any) -> Tensor | None:
+        return native(x, axis, bool(keepdims)) if _at_hand(x) and _is_axis(axis, x) else None
+
+    return call
+
+
 def take_along(x: Any, i: Any, *, axis: Any) -> Tensor | None:
     """torch.gather, which takes indices of fewer cells on other axes too."""
     if not _at_hand(x) or not _positions(i) or not _is_axis(axis, x) or i.ndim != x.ndim:
@@ -223,6 +232,8 @@ def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any)
 
 CALLS: dict[str, Plan] = {
     "sum": kept_sum,
+    "argmax": _place(torch.argmax),
+    "argmin": _place(torch.argmin),
     "top_index": top_index,
     "top_read": lambda x, i, *, axis: x.gather(axis, i),
     "take_along": take_along,
