@@ -125,13 +125,16 @@ def zero_if_empty(y: Array, window: Window, value: int = 0) -> Array:
 
 
 def summed_in_float32(f: Callable[..., Array]) -> Callable[..., Array]:
-    """f, whose first arguments are arrays; sums of shorter floats (bfloat16) are kept in float32 and rounded once."""
+    """f, whose first arguments are arrays; sums of shorter floats (bfloat16) are kept in float32 and rounded once.
+
+    Its transpose too, where JAX makes it.
+    """
 
     @functools.wraps(f)
     def run(x: Array, *args: Any, **params: Any) -> Array:
-        if x.dtype.itemsize >= 4:
+        if x.dtype.itemsize >= 4 or not jnp.issubdtype(x.dtype, jnp.floating):
             return f(x, *args, **params)
-        wide = [a.astype(jnp.float32) if isinstance(a, jax.Array) else a for a in args]
+        wide = [a.astype(jnp.float32) if isinstance(a, jax.Array) and a.dtype == x.dtype else a for a in args]
         return f(x.astype(jnp.float32), *wide, **params).astype(x.dtype)
 
     return run

@@ -39,6 +39,11 @@ def _simple(function: Callable[..., Array]) -> Lowering:
 # --- elementwise ------------------------------------------------------------------------------------------------
 
 
+def _summing(function: Callable[..., Array]) -> Lowering:
+    """Sums, or has a sum as its transpose. XLA adds bfloat16 in bfloat16, where 256 + 1 = 256."""
+    return _simple(jax_pool.summed_in_float32(function))
+
+
 def _mask(test: Callable[[Any, Any], Array]) -> Lowering:
     return _simple(lambda a, b: test(a, b).astype(jnp.result_type(a, b)))
 
@@ -295,7 +300,7 @@ TABLE: dict[str, Lowering] = {
     "slice": _simple(lambda x, *, ranges: lax.slice(x, *zip(*ranges, strict=True)) if ranges else x),
     "pad": _simple(_pad),
     "concat": _simple(lambda *xs, axis: lax.concatenate(xs, axis)),
-    "broadcast": _simple(lambda x, *, shape: jnp.broadcast_to(x, shape)),
+    "broadcast": _summing(lambda x, *, shape: jnp.broadcast_to(x, shape)),
     "sum": _simple(lambda x, *, axes: jnp.sum(x, axis=axes)),
     # arithmetic
     "add": _simple(jnp.add),
@@ -349,16 +354,16 @@ TABLE: dict[str, Lowering] = {
     "avg_spread": linear("avg_spread", jax_pool.avg_spread, leading=(0,)),
     "max_pool": lambda x, *, window: partial(jax_pool.max_pool, window=window),
     "winner": lambda x, *, window: partial(jax_pool.winner, window=window),
-    "take": _simple(_take),
-    "put": _simple(_put),
+    "take": _summing(_take),
+    "put": _summing(_put),
     "last_writer": _simple(_last_writer),
     "top": ours("top", _top),
     "top_index": _simple(_top_index),
-    "cumsum": _simple(_cumsum),
-    "resize": linear("resize", _resize, leading=()),
-    "resize_spread": linear("resize_spread", _resize_spread, leading=()),
-    "gather": _simple(_gather),
-    "scatter": _simple(_scatter),
+    "cumsum": _summing(_cumsum),
+    "resize": linear("resize", jax_pool.summed_in_float32(_resize), leading=()),
+    "resize_spread": linear("resize_spread", jax_pool.summed_in_float32(_resize_spread), leading=()),
+    "gather": _summing(_gather),
+    "scatter": _summing(_scatter),
     "amax": ours("amax", _amax),
     "smooth_max_pool": ours("smooth_max_pool", jax_pool.smooth_max),
     "smooth_pull": linear("smooth_pull", jax_pool.smooth_pull, leading=(0, 1, 2)),
