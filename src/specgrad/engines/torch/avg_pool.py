@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...window import Adaptive, Shape, Window
+from ...window.axis import Strided
 from ..base import Plan, number
 from . import doubling
 from .doubling import DOUBLING_TYPES, on_tape
@@ -120,7 +121,34 @@ def _reads_all(window: Window) -> bool:
     return all(int(n[0]) == size for n, size in zip(window.counts(False), window.size, strict=True))
 
 
+MOST_ADDED = 4  # in a half type, beyond which digits are lost that the result has
+
+
+def _wide(window: Window, plan: Plan) -> Plan:
+    """Half types by way of float32 on a CPU where many windows read a cell: PyTorch's kernels add their cotangents in
+    the half type, and of 33x33 windows three quarters are lost. It is faster, too, but for small channels_last ones.
+    """
+    readers = math.prod(-(-a.kernel // a.stride) if isinstance(a, Strided) else 2 for a in window.axes)
+    if readers <= MOST_ADDED:
+        return plan
+
+    def wide(t: Tensor) -> Tensor:
+        half = t.dtype in SHORT and t.device.type == "cpu" and (on_tape(t) or t.is_contiguous())
+        y: Tensor = plan(t.float()).to(t.dtype) if half else plan(t)
+        return y
+
+    return wide
+
+
 def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
+    return _wide(window, _avg_pool(x, window, divisor))
+
+
+def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
+    return _wide(window, _avg_spread(gy, window, divisor))
+
+
+def _avg_pool(x: Shape, window: Window, divisor: Any) -> Plan:
     counts = _counts(window, divisor)
     if _reads_all(window):
         axes = tuple(range(-window.rank, 0))
@@ -151,7 +179,7 @@ def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
     return plan if native is None else kept_layout(x, window, plan, traceable, dense, CHANNELS_AVG)
 
 
-def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
+def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Plan:
     counts = _counts(window, divisor)
     if _reads_all(window):
         return lambda t: t.expand(*t.shape[: t.ndim - window.rank], *window.size) / counts
