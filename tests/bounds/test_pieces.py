@@ -216,3 +216,19 @@ def test_what_does_not_fit_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(pieces, "MOST_CELLS", 3)
     assert not fits(forward.state, relu, 1)
     assert piecewise(forward, torch.eye(2), torch.ones(2), np.inf).tolist() == [-np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (1, 1, 1, 2)])
+def test_pieces_are_for_one_batch_axis(shape: tuple[int, ...]) -> None:
+    """Another axis was taken for the channels: a replay said 63.9 where 16 is reached, and bounds ended in an error."""
+    w, b = np.ones((4, 1, 2), np.float32), np.full(4, 5, np.float32)
+    row = np.ones((1, 4), np.float32)
+    graph = deployed_graph(
+        sg.trace(lambda x: sg.linear(row, None, sg.reshape(sg.relu(sg.conv(w, b, x)), (1, 4))), shape)
+    )
+    relu = next(i for i, n in enumerate(graph.nodes) if n.op.name == "relu")
+    low = np.full(shape, -0.5, np.float32)
+    with pytest.raises(ReplayError, match="one batch axis"):
+        Replay(graph, low, -low, {}).lower(rationals([1]), vectors={relu: np.zeros((1, 2), np.int32)})
+    forward = root_forward(graph, low, -low)
+    assert piecewise(forward, torch.ones((1, 1), dtype=torch.float64), torch.ones(1), np.inf).item() == -np.inf

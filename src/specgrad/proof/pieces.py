@@ -134,6 +134,8 @@ def behind(graph: Graph, relu: Node) -> tuple[int, int]:
 def read(x: Array, conv: Node) -> Array:
     """(batch, channels, *size) as (positions, cells), for few cells in one group; 0 in the padding."""
     window: Window = conv.params["window"]
+    if x.ndim != 2 + len(window.out):
+        raise ReplayError(f"pieces need one batch axis; what node {conv.name} reads has the shape {x.shape}")
     if conv.params["groups"] != 1 or x.shape[1] * math.prod(window.kernel) > MOST_CELLS:
         raise ReplayError(f"node {conv.name} is no convolution of at most {MOST_CELLS} cells in one group")
     batch, channels = x.shape[:2]

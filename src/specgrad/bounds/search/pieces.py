@@ -111,11 +111,13 @@ class Pieces(Joint):
 
 
 def fits(state: State, relu: int, rows: int) -> bool:
-    """Whether a relu reads a convolution of few cells in one group, small enough to be cut."""
+    """Whether a relu reads a convolution of few cells in one group, on one batch axis, small enough to be cut."""
     if state.layers[relu].node.op.name != "relu":
         return False
     conv = state.layers.get(state.layers[relu].sources[0])
     if not isinstance(conv, Linear) or conv.node.op.name != "conv" or conv.varying != [0]:
+        return False
+    if len(conv.node.shape) != 2 + len(conv.node.params["window"].out):
         return False
     cells = int(conv.args[1][0].numel())
     terms = rows * math.prod(conv.node.shape) * 2**cells
