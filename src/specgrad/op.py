@@ -211,6 +211,7 @@ def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
     """Mark a composition: while tracing, its nodes form one layer with the function's name."""
 
     name = fn.__name__
+    ours = fn.__module__.startswith(f"{__package__}.")  # engines know our compositions by name, and no others
 
     @wraps(fn)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Value:
@@ -220,7 +221,7 @@ def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
             if handler is None:
                 continue
             if type(a) in _composites and _recorder(values) is None:
-                line = _composites[type(a)].get(name)
+                line = _composites[type(a)].get(name) if ours else None
                 native = None if line is None else line(*args, **kwargs)  # one operator of the engine for the whole
                 return fn(*args, **kwargs) if native is None else noted(native, *args, **kwargs)
             with scope(name, composite=True):

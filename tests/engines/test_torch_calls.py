@@ -163,3 +163,13 @@ def test_a_refusal_names_itself_alone() -> None:
     with pytest.raises(sg.ScalarError) as caught:
         sg.max_pool(torch.ones(3, dtype=torch.int32), (2,))
     assert caught.value.__context__ is None
+
+
+def test_a_composition_of_the_user_is_not_taken_for_ours_of_that_name() -> None:
+    @sg.composite
+    def softmax(x: Any) -> Any:
+        return sg.softmax(sg.mul(x, 3), -1)
+
+    x = torch.tensor([1.0, 2.0, 3.0])
+    for _ in range(2):
+        torch.testing.assert_close(softmax(x), torch.softmax(3 * x, -1))
