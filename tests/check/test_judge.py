@@ -47,6 +47,19 @@ def test_a_nan_leaves_the_other_cells_as_exact_as_they_were() -> None:
     assert Fraction(ball.value[1]) == Fraction(float(c[1])) ** 2
 
 
+def test_an_allowance_is_that_of_the_number_which_it_is_about() -> None:
+    """clamp(inf, 0, 0.7) is 0.7, which float32 rounds; in the place of inf stood -10,000, of which nothing is rounded.
+
+    What no number can stand for is open: clamp(inf, 0, 123456.7) is more than any that was tried.
+    """
+    inputs = [np.array([np.inf, -np.inf, 0.5])]
+    for high, kind in ((0.7, "rounding"), (123456.7, "cannot tell")):
+        graph = sg.trace(lambda x, high=high: sg.clamp(x, 0, high), (3,))
+        (ball,) = balls(graph, inputs, Arithmetic(execution="node"))
+        assert compare("y", np.float32([high, 0, 0.5]), ball).kind == kind
+        assert compare("y", np.float32([high, 0, 0.6]), ball).kind == "differs"
+
+
 def test_an_open_position_excuses_itself_alone() -> None:
     ball = Ball(np.array([3, 5]), np.array([np.inf, 0.0]))
     assert compare("i", np.array([4, 5]), ball).kind == "cannot tell"

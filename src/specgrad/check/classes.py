@@ -25,7 +25,7 @@ from ..rounding.ways import Operands, Results, Sums, Toward, Winograd, shortened
 from ..rounding.winograd import TILES
 from ..scalar import Array
 from .faults import usual_faults
-from .judge import FAR_BELOW, Verdict, compare, worst
+from .judge import Verdict, compare, stand_ins, worst
 from .noise import is_usual
 from .seen import Seen
 
@@ -231,7 +231,7 @@ def _balls(
     seen: Seen, graph: Graph, given: Sequence[Array], arithmetic: Arithmetic, way: Way | None = None
 ) -> list[Ball]:
     """NaN and infinities take their value from the specification alone, as in `judge.balls`."""
-    finite = [np.where(np.isnan(a), 0.0, np.where(np.isinf(a), FAR_BELOW, a)) for a in given]
+    finite = [stand_ins(a) for a in given]
     per_output = leaves(radius(graph, *finite, arithmetic=arithmetic, backend=seen.backend, way=way).outputs)[
         -len(seen.got) :
     ]

@@ -79,7 +79,7 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 MULTIPLY_ADD = ("conv", "conv_transpose", "linear", "add", "mul")
-FAR_BELOW = -1.0e4  # stands for -inf where only the width of the allowance is asked
+FAR = 1.0e4  # stands for an infinity where only the width of the allowance is asked
 
 
 def _is_exact_in(question: Question, arithmetic: Arithmetic) -> bool:
@@ -112,19 +112,32 @@ def balls(
     backend: str = "numpy",
     formats: Mapping[str, str] | None = None,
 ) -> list[Ball]:
-    """Value and allowance of every result. NaN and infinities take their value from the specification alone."""
-    finite = [np.where(np.isnan(a), 0.0, np.where(np.isinf(a), FAR_BELOW, a)) for a in given]
+    """Value and allowance of every result. NaN and infinities take their value from the specification alone.
+
+    The allowance is that of numbers in their place. Where those give another number, it says nothing of this one.
+    """
+    finite = [stand_ins(a) for a in given]
     report = radius(graph, *finite, arithmetic=arithmetic, backend=backend, formats=formats)
     per_result: list[Ball] = leaves(report.outputs)
     if any((a != f).any() for a, f in zip(given, finite, strict=True)):
         values = in_float64(graph)(*given)
         values = values if isinstance(values, tuple) else (values,)
         open_ = _loosely_read(graph, given)
-        per_result = [
-            replace(ball, value=v, radius=np.where(open_, np.inf, ball.radius))
-            for ball, v in zip(per_result, values, strict=True)
-        ]
+        per_result = [_of_true_inputs(ball, v, open_) for ball, v in zip(per_result, values, strict=True)]
     return per_result
+
+
+def stand_ins(x: Array) -> Array:
+    """Numbers in place of NaN and infinities."""
+    return np.where(np.isnan(x), 0.0, np.where(np.isinf(x), np.copysign(FAR, x), x))
+
+
+def _of_true_inputs(ball: Ball, value: Array, open_: Array) -> Ball:
+    """The ball of the stand-ins where it holds the value too; the value itself where that is no number."""
+    if ball.value.dtype.kind == "i":
+        return replace(ball, value=value, radius=np.where(open_, np.inf, ball.radius))
+    other = np.isfinite(value) & ~ball.contains(value)
+    return replace(ball, value=value, radius=np.where(open_ | other, np.inf, ball.radius))
 
 
 def _loosely_read(graph: Graph, given: Sequence[Array]) -> Array:
