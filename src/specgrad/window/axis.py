@@ -39,6 +39,15 @@ class Strided:
     most_readers = most_taps
 
     @property
+    def overlap(self) -> int:
+        """How many windows read one cell, at most: taps of a cell lie stride / gcd(stride, dilation) apart.
+
+        >>> [Strided(9, 3, stride, 1, 0, 0, 1).overlap for stride in (1, 2, 3)]
+        [3, 2, 1]
+        """
+        return -(-self.kernel * math.gcd(self.stride, self.dilation) // self.stride)
+
+    @property
     def span(self) -> int:
         """Cells from the first tap to the last."""
         return self.dilation * (self.kernel - 1) + 1

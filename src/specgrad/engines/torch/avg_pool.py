@@ -128,7 +128,7 @@ def _wide(window: Window, plan: Plan) -> Plan:
     """Half types by way of float32 on a CPU where many windows read a cell: PyTorch's kernels add their cotangents in
     the half type, and of 33x33 windows three quarters are lost. It is faster, too, but for small channels_last ones.
     """
-    readers = math.prod(-(-a.kernel // a.stride) if isinstance(a, Strided) else 2 for a in window.axes)
+    readers = math.prod(a.overlap if isinstance(a, Strided) else a.most_readers for a in window.axes)
     if readers <= MOST_ADDED:
         return plan
 
