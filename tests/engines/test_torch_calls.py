@@ -173,3 +173,47 @@ def test_a_composition_of_the_user_is_not_taken_for_ours_of_that_name() -> None:
     x = torch.tensor([1.0, 2.0, 3.0])
     for _ in range(2):
         torch.testing.assert_close(softmax(x), torch.softmax(3 * x, -1))
+
+
+def test_names_and_places_of_arguments_are_one_call() -> None:
+    x = whole(1, 2, 6, 6)
+    expected = F.max_pool2d(x, 2, 2)
+    known = len(calls._programs)
+    for y in (F.max_pool2d(input=x, kernel_size=2, stride=2), F.max_pool2d(x, stride=2, kernel_size=2)):
+        assert torch.equal(y, expected)
+    assert len(calls._programs) == known > 0
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        F.max_pool2d(x, 2, step=2)
+
+
+def test_both_results_of_a_call_are_remembered() -> None:
+    for _ in range(3):
+        x = torch.randn(3, 5, dtype=torch.float64)
+        values, index = sg.topk(x, 2)
+        expected = sg.topk(x.numpy(), 2)
+        assert (values.numpy() == expected[0]).all()
+        assert (index.numpy() == expected[1]).all()
+    tied = torch.tensor([[1.0, 7.0, 7.0, 7.0, 0.0]]).double().expand(3, 5)
+    assert sg.topk(tied, 2)[1].tolist() == [[1, 2]] * 3
+    assert calls._nothing not in calls._programs.values()
+
+
+@pytest.mark.parametrize("threshold", [20, -3.0, 40, 1000.0])
+@pytest.mark.parametrize("beta", [1, 0.5, 3.0])
+def test_softplus_with_its_switch(beta: float, threshold: float) -> None:
+    """Values of the composition over NumPy and its slope; above 40, where PyTorch's exp overflows, the composition."""
+    values = [-90.0, -4.0, -0.0, 0.0, 1.5, 19.0, 21.0, 39.0, 41.0, 90.0, 800.0]
+    for _ in range(2):
+        x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+        y = F.softplus(x, beta, threshold)
+        expected = torch.from_numpy(F.softplus(x.detach().numpy(), beta, threshold))
+        torch.testing.assert_close(y.detach(), expected, rtol=1e-12, atol=1e-15)
+        (slope,) = torch.autograd.grad(y.sum(), x)
+        above = x.detach() * beta > threshold
+        torch.testing.assert_close(slope, torch.where(above, 1.0, torch.sigmoid(beta * x.detach())))
+    assert F.softplus(torch.tensor([float("nan")]), beta, threshold).isnan().all()
+    with pytest.raises(sg.ScalarError):
+        F.softplus(torch.tensor([1]), beta, threshold)
+    for refused in (0, -2.0):
+        with pytest.raises(sg.ParameterError, match="beta must be positive"):
+            F.softplus(torch.ones(1), refused, threshold)

@@ -391,3 +391,28 @@ def test_differs_infinite_weight_meets_padding() -> None:
     np.testing.assert_array_equal(sg.conv(w, None, x, padding=1), [[[1, np.inf, np.inf]]])
     native = sg.conv(torch.from_numpy(w), None, torch.from_numpy(x), padding=1)
     np.testing.assert_array_equal(native, [[[np.nan, np.inf, np.inf]]])
+
+
+GRADIENTS_IN_BATCHES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "avg_pool": lambda x: sg.avg_pool(x, (3, 3), stride=1, padding=1),
+    "avg_pool strided": lambda x: sg.avg_pool(x, (2, 2)),
+    "max_pool": lambda x: sg.max_pool(x, (4, 4), stride=1, padding=3),
+    "lp_pool": lambda x: sg.lp_pool(x, (3, 3), p=3, stride=1),
+    "smooth_max_pool": lambda x: sg.smooth_max_pool(x, (2, 2), beta=2),
+    "smooth_max_pool stride 1": lambda x: sg.smooth_max_pool(x, (3, 3), beta=2, stride=1),
+    "smooth_max_pool far": lambda x: sg.smooth_max_pool(x, (2, 2), beta=500, stride=1),
+    "adaptive_avg_pool": lambda x: sg.adaptive_avg_pool(x, (4, 5)),
+    "global_max_pool": lambda x: sg.global_max_pool(x, rank=2),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS_IN_BATCHES)
+@pytest.mark.parametrize("size", [6, 112])  # ours and PyTorch's own algorithms
+def test_gradients_of_several_cotangents_at_once(name: str, size: int) -> None:
+    """torch.autograd.grad(is_grads_batched=True) has a vmap of its own, older than torch.func's."""
+    x = torch.rand(1, 8, size, size, dtype=torch.float64).add_(0.1).requires_grad_()
+    y = GRADIENTS_IN_BATCHES[name](x)
+    gys = torch.rand(3, *y.shape, dtype=torch.float64)
+    one_by_one = [torch.autograd.grad(y, x, gy, retain_graph=True)[0] for gy in gys]
+    (together,) = torch.autograd.grad(y, x, gys, is_grads_batched=True)
+    torch.testing.assert_close(together, torch.stack(one_by_one))

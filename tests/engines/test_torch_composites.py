@@ -111,6 +111,11 @@ def test_refusals_are_those_of_the_compositions() -> None:
     x = torch.zeros(2, 3, 4)
     with pytest.raises(sg.ShapeError, match=r"batch_norm \[C1\]: mean must have shape \(3,\)"):
         sg.batch_norm(x, torch.zeros(2), torch.ones(3))
+    for x_, zero in ((x, torch.zeros(3)), (x.numpy(), torch.zeros(3).numpy())):
+        with pytest.raises(sg.ShapeError, match=r"mean must have shape \(3,\); got None"):
+            sg.batch_norm(x_, None, None)
+        with pytest.raises(sg.ShapeError, match=r"var must have shape \(3,\); got None"):
+            sg.batch_norm(x_, zero, None)
     with pytest.raises(sg.ShapeError, match="mse_loss: shapes must be equal"):
         sg.mse_loss(x, torch.zeros(3, 4))
     with pytest.raises(sg.ParameterError, match="reduction must be"):

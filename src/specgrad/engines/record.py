@@ -16,6 +16,7 @@ class Recorder:
         self.complete = True
         self._kept: list[Any] = []  # alive: nothing else gets the identity of one of them
         self._names: dict[int, str] = {}
+        self._steps: list[tuple[list[str], list[str], bool]] = []  # what each is given, what it gives, if several
         self._lines: list[str] = []
         self._scope: dict[str, Any] = {}
         for t in tensors:
@@ -32,11 +33,13 @@ class Recorder:
             RECORDER.reset(token)
         if y is not None:
             words = [self._word(a) for a in args] + [f"{k}={self._word(a)}" for k, a in given.items()]
-            step = f"f{len(self._lines) // 2}"
+            names = [self._name(t) for t in (y if type(y) is tuple else (y,))]
+            step = f"f{len(self._steps)}"
             self._scope[step] = f
-            name = self._name(y)
-            self._lines.append(f"{name} = {step}({', '.join(words)})")
-            self._lines.append(f"if {name} is None: return None")  # no answer for these values: as at the first call
+            self._steps.append((words, names, type(y) is tuple))
+            self._lines.append(f"y = {step}({', '.join(words)})")
+            self._lines.append("if y is None: return None")  # no answer for these values: as at the first call
+            self._lines.append(f"{', '.join(names)} = y")
         return y
 
     def program(self, result: Any) -> Program | None:
@@ -44,13 +47,13 @@ class Recorder:
         words = [self._word(r, of_call=True) for r in (result if type(result) is tuple else (result,))]
         if not self.complete:
             return None
-        inputs = ", ".join(self._inputs)
-        scope = self._scope
-        if self._lines[::2] == [f"{words[0]} = f0({inputs})"] and type(result) is not tuple:
+        scope, several = self._scope, type(result) is tuple
+        if self._steps == [(self._inputs, words, several)]:
             scope["program"] = scope["f0"]
         else:
-            given = f"({', '.join(words)},)" if type(result) is tuple else words[0]
-            exec("\n    ".join([f"def program({inputs}):", *self._lines, f"return {given}"]), scope)
+            head = f"def program({', '.join(self._inputs)}):"
+            tail = f"return ({', '.join(words)},)" if several else f"return {words[0]}"
+            exec("\n    ".join([head, *self._lines, tail]), scope)
         program: Program = scope["program"]
         return program
 
@@ -85,4 +88,6 @@ def frozen(value: Any) -> Any:
         return value
     if kind in (tuple, list):
         return kind(frozen(v) for v in value)
+    if isinstance(value, tuple) and all(type(v) is int for v in value):
+        return tuple(value)  # a shape, of a type of its own
     raise TypeError(kind)

@@ -172,9 +172,11 @@ def batch_norm(
     """
     shape = shape_of(x)
     rank = len(shape) - 1 - axis_of("batch_norm", channel, len(shape))
+    wanted = (shape[channel],)
     for name, v in (("mean", mean_), ("var", var), ("weight", weight), ("bias", bias)):
-        if v is not None and shape_of(v) != (shape[channel],):
-            raise ShapeError("batch_norm", f"{name} must have shape ({shape[channel]},); got {shape_of(v)}", rule="C1")
+        if shape_of(v) != wanted and (v is not None or name in ("mean", "var")):
+            given = None if v is None else shape_of(v)
+            raise ShapeError("batch_norm", f"{name} must have shape ({wanted[0]},); got {given}", rule="C1")
     scale = div(1 if weight is None else weight, sqrt(add(var, eps)))
     y = mul(sub(x, _per_channel(mean_, rank)), _per_channel(scale, rank))
     return y if bias is None else add(y, _per_channel(bias, rank))

@@ -1,102 +1,124 @@
-"""Public calls on plain eager tensors, found again by shapes, types and settings."""
+"""Public calls on plain eager tensors, found again by shapes, types and settings.
+
+The types of a call's arguments say how it is described; that is written out once as a function of the arguments, so
+that finding a call again is one tuple and one look into a dictionary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Size, Tensor
 from torch.nn import Parameter
 
-from ...settled import RECORDER, Program
+from ...settled import RECORDER, Form, Program
 from ..base import MOST_PLANS
 from ..record import Recorder
+from .doubling import watched
 
-_compiling, _tracing = torch.compiler.is_compiling, torch._C._is_tracing
-_transformed, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+Key = tuple[Any, ...]
 _recorder = RECORDER.get
-_programs: dict[tuple[Any, ...], Program | None] = {}
+_programs: dict[Key, Program] = {}
+_forms: dict[tuple[Any, ...], int] = {}
 
 
-def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """fn(*args, **kwargs), by what an earlier call with these shapes, types and settings came to."""
-    if (
-        _compiling()  # first: torch.compile reads it as a constant and cannot trace the others
-        or _tracing()
-        or _transformed()
-        or _modes()
-        or _recorder() is not None  # the outermost call is recorded
-    ):
-        return fn(*args, **kwargs)
-    words: list[Any] = [fn]
-    tensors: list[Tensor] = []
-    try:
-        for a in args:
-            kind = type(a)
-            if kind is Tensor or kind is Parameter:  # written out: most arguments are tensors
-                tensors.append(a)
-                words += (a.shape, a.dtype)
-            else:
-                _describe(a, words, tensors)
-        for name in kwargs:
-            words.append(name)
-            _describe(kwargs[name], words, tensors)
-        key = tuple(words)
-        program = _programs.get(key, _unseen)
-    except TypeError:  # an argument that is no plain setting
-        return fn(*args, **kwargs)
-    if program is _unseen:  # not by KeyError: what is refused below would name it too
-        return _first(key, fn, args, kwargs, tensors)
-    y = None if program is None else program(*tensors)
-    return fn(*args, **kwargs) if y is None else y
+def call(form: Form, values: tuple[Any, ...]) -> Any:
+    """The first call of a form: the next ones are described by a function of their own."""
+    if watched() or _recorder() is not None or any(k not in READABLE for k in form.kinds):
+        return form.general(values)
+    run = form.known[form.kinds] = _reader(form)
+    return run(*values)
 
 
-def _unseen(*_: Tensor) -> None:
-    """Stands for the program of a call that has none yet."""
+# --- descriptions ---------------------------------------------------------------------------------------------------
 
-
-PLAIN = frozenset({int, bool, str, type(None)})
+PLAIN = frozenset({int, bool, str, type(None), Size})
 INTS = frozenset((int,) * n for n in range(8))
+TENSORS = frozenset({Tensor, Parameter})
+CONTAINERS = frozenset({tuple, list, slice})
+READABLE = PLAIN | TENSORS | CONTAINERS | {float}
+
+SOURCE = """
+def run({given}):
+    if watched() or recorder() is not None:  # the outermost call is recorded
+        return fn({spelled})
+    tensors = {tensors}
+    try:
+        key = ({words},)
+    except TypeError:  # an argument that is no plain setting
+        return fn({spelled})
+    program = programs.get(key)
+    y = first(form, key, tensors, ({given},)) if program is None else program(*tensors)
+    return fn({spelled}) if y is None else y
+"""
 
 
-def _describe(value: Any, words: list[Any], tensors: list[Tensor]) -> None:
-    """Words that tell this value from every other: 1 from 1.0 and True, 0.0 from -0.0, a list from a tuple."""
+def _reader(form: Form) -> Program:
+    given = [f"a{i}" for i in range(len(form.kinds))]
+    plain = len(given) - len(form.keywords)
+    pairs = list(zip(given, form.kinds, strict=True))
+    tensors = ", ".join(name for name, kind in pairs if kind in TENSORS)
+    holds = any(kind in CONTAINERS for kind in form.kinds)  # they may hold tensors too
+    source = SOURCE.format(
+        given=", ".join(given),
+        spelled=", ".join(given[:plain] + [f"{k}={a}" for k, a in zip(form.keywords, given[plain:], strict=True)]),
+        tensors=f"[{tensors}]" if holds else f"({tensors},)",
+        words=", ".join(["number", *(_words(name, kind) for name, kind in pairs)]),
+    )
+    number = _forms.setdefault((form.fn, *form.kinds), len(_forms))
+    scope: dict[str, Any] = {"form": form, "fn": form.fn, "number": number, "programs": _programs}
+    scope |= {"watched": watched, "recorder": _recorder, "inside": _inside, "first": _first}
+    exec(source, scope)
+    run: Program = scope["run"]
+    return run
+
+
+def _words(name: str, kind: type) -> str:
+    """What tells this argument from every other of its type: 0.0 from -0.0, a tensor elsewhere from one on the CPU."""
+    if kind in TENSORS:
+        return f"{name}.shape, {name}.dtype, {name}.is_cpu"
+    if kind in CONTAINERS:
+        return f"inside({name}, tensors)"
+    return f"{name} or str({name})" if kind is float else name
+
+
+def _inside(value: Any, tensors: list[Tensor]) -> Any:
+    """Words for what a container holds: 1 told from 1.0 and True, a list from a tuple; its tensors are noted."""
     kind = type(value)
+    if kind is tuple and tuple(map(type, value)) in INTS:
+        return value
     if kind in PLAIN:
-        words += (kind, value)
-    elif kind is tuple and (kinds := tuple(map(type, value))) in INTS:
-        words += (kinds, value)
-    elif kind is Tensor or kind is Parameter:
-        tensors.append(value)
-        words += (value.shape, value.dtype)
-    elif kind is float:
-        words += (kind, value or str(value))
-    elif kind is tuple or kind is list:
-        words += (kind, len(value))
-        for v in value:
-            _describe(v, words, tensors)
-    elif kind is slice:
-        words.append(kind)
-        for v in (value.start, value.stop, value.step):
-            _describe(v, words, tensors)
-    else:
+        return kind, value
+    if kind is float:
+        return kind, value or str(value)
+    if kind is tuple or kind is list:
+        return kind, *(_inside(v, tensors) for v in value)
+    if kind is slice:
+        return kind, *(_inside(v, tensors) for v in (value.start, value.stop, value.step))
+    if kind not in TENSORS:
         raise TypeError(kind)
+    tensors.append(value)
+    return value.shape, value.dtype, value.is_cpu
 
 
-def _first(
-    key: tuple[Any, ...], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]
-) -> Any:
+# --- the first call of a description --------------------------------------------------------------------------------
+
+
+def _first(form: Form, key: Key, tensors: list[Tensor], values: tuple[Any, ...]) -> Any:
     """A refusal leaves no entry; nor does a call with one tensor in two places, which looks like a call with two."""
     if len({id(t) for t in tensors}) < len(tensors):
-        return fn(*args, **kwargs)
+        return form.general(values)
     recorder = Recorder(Tensor, tensors)
     token = RECORDER.set(recorder)
     try:
-        y = fn(*args, **kwargs)
+        y = form.general(values)
     finally:
         RECORDER.reset(token)
     if len(_programs) >= MOST_PLANS:
         _programs.clear()
-    _programs[key] = recorder.program(y)
+    _programs[key] = recorder.program(y) or _nothing
     return y
+
+
+def _nothing(*_: Tensor) -> None:
+    """The program of a call that cannot be told in full."""

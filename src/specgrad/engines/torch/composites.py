@@ -45,7 +45,9 @@ def batch_norm(
     x: Any, mean_: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5, channel: int = 1
 ) -> Plan | None:
     """F.batch_norm, which has no derivative in mean and var, takes no eps below 0 and channels on axis 1."""
-    if channel != 1 or not _alike(x, mean_, var, weight, bias) or x.ndim < 2 or not x.numel() or not eps >= 0:
+    if channel != 1 or mean_ is None or var is None or not eps >= 0:
+        return None
+    if not _alike(x, mean_, var, weight, bias) or x.ndim < 2 or not x.numel():
         return None
     channels, small = x.shape[1:2], float(eps)
     if any(t.shape != channels for t in (mean_, var, weight, bias) if t is not None):

@@ -25,6 +25,13 @@ def last_axes(where: tuple[slice, ...]) -> tuple[EllipsisType | slice, ...]:
     return (..., *where)
 
 
+def cells(t: Tensor, where: tuple[slice, ...]) -> Tensor:
+    """These cells of the last axes; all of them are t itself, for a view of everything has no rule in old vmap."""
+    sizes = t.shape[t.ndim - len(where) :]
+    whole = all(s.indices(n) == (0, n, 1) for s, n in zip(where, sizes, strict=True))
+    return t if whole else t[last_axes(where)]
+
+
 def spatial_pads(pads: tuple[tuple[int, int], ...]) -> list[int]:
     """(lo, hi) per axis in F.pad's order, from the last axis backwards."""
     return [n for pair in reversed(pads) for n in pair]
@@ -60,7 +67,8 @@ def embed(t: Tensor, widths: tuple[tuple[int, int, int], ...]) -> Tensor:
     first = t.ndim - len(widths)
     for axis, (_, _, gap) in enumerate(widths, first):
         if gap and t.shape[axis] > 1:
-            wide = F.pad(t.movedim(axis, -1).unsqueeze(-1), (0, gap)).flatten(-2)
+            wide = F.pad(t.movedim(axis, -1).unsqueeze(-1), (0, gap))
+            wide = wide.reshape(*wide.shape[:-2], wide.shape[-2] * wide.shape[-1])
             t = wide[..., : wide.shape[-1] - gap].movedim(-1, axis)
     return F.pad(t, spatial_pads(tuple((lo, hi) for lo, hi, _ in widths)))
 
@@ -87,15 +95,25 @@ def on_tape(*ts: Tensor) -> bool:
     return (torch.is_grad_enabled() and any(t.requires_grad for t in ts)) or dual_level_open()
 
 
+_compiling, _recording = torch.compiler.is_compiling, torch._C._is_tracing
+_transformed, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+_included, _OLD_VMAP = torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_key_parse("VmapMode")
+
+
+def watched() -> bool:
+    """Inside torch.compile, torch.jit.trace, torch.func or a dispatch mode: somebody sees every operator."""
+    # torch.compile reads the first as a constant and cannot trace the others
+    return _compiling() or _recording() or _transformed() or _modes() > 0
+
+
+def traced() -> bool:
+    """Watched, or in autograd's own vmap of gradients: values cannot be looked at, nor memory be written."""
+    return watched() or _included(_OLD_VMAP)
+
+
 def plain() -> bool:
-    """Eager PyTorch outside torch.func, torch.compile and dual levels: in-place algorithms may run."""
-    return not (
-        torch.compiler.is_compiling()  # first: torch.compile reads it as a constant and cannot trace the others
-        or torch._C._is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack()
-        or dual_level_open()
-    )
+    """Eager PyTorch outside of tracers and dual levels: in-place algorithms may run."""
+    return not (traced() or dual_level_open())
 
 
 def _chunks(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tuple[int, int]]:

@@ -342,7 +342,7 @@ def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = Fal
             if not known:
                 _check_range("put", index, cells, empty)
             return relabel.put(g, index, size)
-        values, where = g.flatten(g.ndim - rank), index.flatten(index.ndim - rank)
+        values, where = (t.reshape(*lead, math.prod(i[len(lead) :])) for t in (g, index))  # flatten has no old vmap
         if at_hand:
             try:
                 return values.new_zeros((*lead, cells)).scatter_add_(-1, where, values).view(lead + size)

@@ -65,6 +65,16 @@ def mod(x: Any, y: Any) -> Tensor:
     return _mod(x, y)
 
 
+MOST_SOFT = 40  # the exp of more may overflow
+
+
+def softplus(x: Any, beta: Any, threshold: Any) -> Tensor | None:
+    """F.softplus, which takes the exp of all that is not above the threshold."""
+    known = type(x) is not float and type(x) is not int and x.is_floating_point()
+    known = known and all(type(v) in (int, float) for v in (beta, threshold))
+    return F.softplus(x, beta, threshold) if known and 0 < beta < math.inf and threshold <= MOST_SOFT else None
+
+
 # --- along an axis -------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +241,7 @@ def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any)
 
 
 CALLS: dict[str, Plan] = {
+    "softplus": softplus,
     "sum": kept_sum,
     "argmax": _place(torch.argmax),
     "argmin": _place(torch.argmin),

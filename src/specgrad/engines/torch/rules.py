@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...op import REGISTRY
 from ..base import Plan
-from .doubling import on_tape
+from .doubling import on_tape, traced
 
 PLAIN = (Tensor, torch.nn.Parameter)
 SHORT = (torch.bfloat16, torch.float16)
@@ -24,17 +24,11 @@ def formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
 
 
 def eager(t: Tensor) -> bool:
-    """Not inside torch.func, torch.compile or another tracer: our algorithms may run, on PyTorch's tape or on duals.
+    """Not inside a tracer: our algorithms may run, on PyTorch's tape or on duals.
 
     A tensor of a type of its own (FakeTensor, one of another library) has no memory to read: not for them.
     """
-    return not (
-        torch.compiler.is_compiling()  # first: torch.compile reads it as a constant and cannot trace the others
-        or type(t) not in PLAIN
-        or torch._C._is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack()
-    )
+    return not traced() and type(t) in PLAIN
 
 
 class _Recorded(torch.autograd.Function):

@@ -18,7 +18,7 @@ from ...op import REGISTRY
 from ...scalar import Number
 from ...window import Shape, Window
 from ..base import Plan
-from .doubling import DOUBLING_TYPES, accumulate, dense_sum, dual_level_open, padded
+from .doubling import DOUBLING_TYPES, accumulate, cells, dense_sum, dual_level_open, padded
 from .rules import eager, ours
 
 TINY = 1e-28  # float32 keeps its precision in sums and reciprocals down to here
@@ -86,16 +86,16 @@ def pull_by_taps(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float) -> T
     """sum_t exp(beta*(x_t - y)) * v_t, tap by tap."""
     total = torch.zeros_like(y)
     for tap in win.taps():
-        ins, outs = (..., *tap.ins), (..., *tap.outs)
-        total = accumulate(total, tap.outs, torch.exp((x[ins] - y[outs]) * beta) * v[ins])
+        part = torch.exp((cells(x, tap.ins) - cells(y, tap.outs)) * beta) * cells(v, tap.ins)
+        total = accumulate(total, tap.outs, part)
     return total
 
 
 def push_by_taps(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float) -> Tensor:
     total = torch.zeros_like(x)
     for tap in win.taps():
-        ins, outs = (..., *tap.ins), (..., *tap.outs)
-        total = accumulate(total, tap.ins, torch.exp((x[ins] - y[outs]) * beta) * g[outs])
+        part = torch.exp((cells(x, tap.ins) - cells(y, tap.outs)) * beta) * cells(g, tap.outs)
+        total = accumulate(total, tap.ins, part)
     return total
 
 
@@ -173,8 +173,9 @@ def cotangent(x: Tensor, gy: Tensor, win: Window, beta: float, rule: str) -> Ten
     z, m, s = _weights(x, win, beta, rule)
     total = torch.zeros_like(x)
     for tap in win.taps():
-        here, there = (..., *tap.outs), (..., *tap.ins)
-        total[there] += torch.exp(z[there] - m[here]) / s[here] * gy[here]
+        here = (..., *tap.outs)
+        part = torch.exp(z[(..., *tap.ins)] - m[here]) / s[here] * cells(gy, tap.outs)
+        total = accumulate(total, tap.ins, part)
     return total
 
 
