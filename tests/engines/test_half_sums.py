@@ -23,6 +23,7 @@ PLANES, VECTOR = RNG.uniform(0.5, 1.5, (4, 3, 40, 40)), RNG.uniform(0.5, 1.5, 3)
 # Each of (planes, vector), which it reads so that hundreds of cotangents meet in one cell.
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "mul per channel": lambda x, v: sg.mul(x, sg.reshape(v, (3, 1, 1))),
+    "div per channel": lambda x, v: sg.div(x, sg.reshape(v, (3, 1, 1))),
     "add per channel": lambda x, v: sg.add(x, sg.reshape(v, (3, 1, 1))),
     "batch_norm": lambda x, v: sg.batch_norm(x, v, v, v, v),
     "conv with bias": lambda x, v: sg.conv(sg.broadcast(sg.reshape(v, (3, 1, 1, 1)), (3, 3, 1, 1)), v, x),

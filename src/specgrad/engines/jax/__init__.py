@@ -4,6 +4,7 @@ from ...errors import need
 
 need("jax", "the JAX engine needs")
 
+from .composites import COMPOSITES
 from .table import ENGINE, TABLE, run
 
-__all__ = ["ENGINE", "TABLE", "run"]
+__all__ = ["COMPOSITES", "ENGINE", "TABLE", "run"]

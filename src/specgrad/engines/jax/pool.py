@@ -124,8 +124,8 @@ def zero_if_empty(y: Array, window: Window, value: int = 0) -> Array:
     return jnp.where(nonempty(window), y, jnp.asarray(value, y.dtype)) if window.has_empty else y
 
 
-def summed_in_float32(f: Callable[..., Array]) -> Callable[..., Array]:
-    """f, whose first arguments are arrays; sums of shorter floats (bfloat16) are kept in float32 and rounded once.
+def rounded_once(f: Callable[..., Array]) -> Callable[..., Array]:
+    """f, whose first arguments are arrays; on shorter floats (bfloat16) it works in float32, and rounds once.
 
     Its transpose too, where JAX makes it.
     """
@@ -363,12 +363,12 @@ def _divide(x: Array, window: Window, divisor: Divisor) -> Array:
     return quotient if counts.all() else jnp.where(counts == 0, jnp.zeros((), x.dtype), quotient)
 
 
-@summed_in_float32
+@rounded_once
 def avg_pool(x: Array, window: Window, divisor: Divisor) -> Array:
     return _divide(window_sum(x, window), window, divisor)
 
 
-@summed_in_float32
+@rounded_once
 def avg_spread(gy: Array, window: Window, divisor: Divisor) -> Array:
     return window_spread(_divide(gy, window, divisor), window)
 

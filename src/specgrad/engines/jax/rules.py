@@ -29,7 +29,7 @@ from .mesh import aligned, aval_like, traced_aval
 Array = jax.Array
 
 
-def _as_arrays(args: Sequence[Any]) -> list[Array]:
+def as_arrays(args: Sequence[Any]) -> list[Array]:
     """Python numbers in the scalar type of the arrays they meet."""
     dtype = jnp.result_type(*args)
     return [jnp.asarray(a, dtype) if is_literal(a) else a for a in args]
@@ -50,7 +50,7 @@ def _with_tangent(op: Op, plan: Plan, params: Params) -> Plan:
         return y, jnp.zeros_like(y) if dy is None else aligned([dy, y])[0]
 
     run.defjvp(rule, symbolic_zeros=True)
-    return lambda *args: run(*_as_arrays(args))
+    return lambda *args: run(*as_arrays(args))
 
 
 def ours(name: str, function: Callable[..., Array]) -> Lowering:

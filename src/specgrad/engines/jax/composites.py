@@ -1,0 +1,123 @@
+"""Compositions for which JAX has one function, or one that XLA runs in fewer passes; else the composition runs.
+
+A line looks at shapes, types and settings, and gives the function to call; None where the composition must say what
+is wrong. Shorter floats (bfloat16) are worked on in float32, and the result is rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ...ops.layout import axes_of
+from ...window import Shape
+from ..base import Plan
+from .pool import rounded_once
+from .reduce import smallest
+from .table import NOT_NUMBERS, quotient
+
+Array = jax.Array
+
+
+def _floats(*values: Any) -> bool:
+    """Arrays of one floating type; None is none."""
+    given = [v for v in values if v is not None]
+    if not all(isinstance(v, jax.Array) and v.dtype not in NOT_NUMBERS for v in given):
+        return False
+    return len({v.dtype for v in given}) == 1
+
+
+def _has_cells(x: Any, axis: Any) -> bool:
+    return _floats(x) and type(axis) is int and -x.ndim <= axis < x.ndim and x.shape[axis] > 0
+
+
+def softmax(x: Any, axis: int = -1) -> Plan | None:
+    return rounded_once(jax.nn.softmax) if _has_cells(x, axis) else None
+
+
+def log_softmax(x: Any, axis: int = -1) -> Plan | None:
+    return rounded_once(jax.nn.log_softmax) if _has_cells(x, axis) else None
+
+
+def gelu(x: Any, approximate: str = "none") -> Plan | None:
+    """The tanh formula; the other one is an operator."""
+    known = approximate == "tanh" and _floats(x)
+    return rounded_once(lambda x, approximate: jax.nn.gelu(x, approximate=True)) if known else None
+
+
+def amin(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Plan | None:
+    if not _floats(x) or ties not in ("all", "split"):
+        return None
+    at = axes_of("amin", axes, x.ndim)
+    if any(x.shape[a] == 0 for a in at):
+        return None
+    y = partial(smallest, axes=at, ties=ties)
+    return lambda x, *_, **__: jnp.expand_dims(y(x), at) if keepdims else y(x)
+
+
+def _standard(x: Array, eps: float) -> Array:
+    """(x - mean) / sqrt(var + eps) along the last axis; the mean is subtracted first, and the root divided by once."""
+    centred = x - jnp.mean(x, -1, keepdims=True)
+    return centred * (1 / jnp.sqrt(jnp.mean(centred * centred, -1, keepdims=True) + eps))
+
+
+def _normalised(x: Array, lead: Shape, weight: Array | None, bias: Array | None, eps: Any) -> Array:
+    """Over all but the leading axes; weight and bias as they broadcast with x."""
+    y = _standard(x.reshape((*lead, math.prod(x.shape) // math.prod(lead))), float(eps)).reshape(x.shape)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Plan | None:
+    tail = tuple(shape)
+    fits = _floats(x, weight, bias) and x.size and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
+    if not fits or any(v is not None and v.shape != tail for v in (weight, bias)):
+        return None
+    lead = x.shape[: x.ndim - len(tail)]
+    run = rounded_once(lambda x, weight, bias: _normalised(x, lead, weight, bias, eps))
+    return lambda x, shape, weight=None, bias=None, **_: run(x, weight, bias)
+
+
+def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Plan | None:
+    fits = _floats(x, weight, bias) and x.ndim >= 2 and x.size and groups >= 1 and x.shape[1] % groups == 0
+    if not fits or any(v is not None and v.shape != x.shape[1:2] for v in (weight, bias)):
+        return None
+    lead, each = (x.shape[0], groups), (x.shape[1], *(1,) * (x.ndim - 2))
+
+    def beside(v: Array | None) -> Array | None:
+        return None if v is None else v.reshape(each)
+
+    run = rounded_once(lambda x, weight, bias: _normalised(x, lead, beside(weight), beside(bias), eps))
+    return lambda x, groups, weight=None, bias=None, **_: run(x, weight, bias)
+
+
+def _pair(line: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Array | None]:
+    """JAX's own broadcasting of two arrays; None where the general way must say what is wrong."""
+
+    def call(a: Any, b: Any) -> Array | None:
+        if not _floats(a, b):
+            return None
+        try:
+            jnp.broadcast_shapes(a.shape, b.shape)
+        except ValueError:
+            return None
+        return line(a, b)
+
+    return call
+
+
+COMPOSITES: dict[str, Callable[..., Any]] = {
+    "div": _pair(rounded_once(quotient)),  # whose divisor XLA inverts before it is broadcast
+    "amin": amin,
+    "gelu": gelu,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "layer_norm": layer_norm,
+    "group_norm": group_norm,
+}
+"""Operators of two: the call itself. Compositions: (*args, **kwargs) -> a function of the same arguments, or None."""
