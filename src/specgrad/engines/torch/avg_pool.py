@@ -32,7 +32,7 @@ from .max_pool import (
     on_planes,
 )
 from .rules import SHORT, ours
-from .slices import Slices, fits
+from .slices import FEW_TAPS, Slices, fits
 
 # Nanoseconds that a function of ours on the tape takes more than a native one, there and back.
 ON_TAPE = 100e3
@@ -220,7 +220,7 @@ def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: A
     window = params["window"]
     time = native_time(x, window, NATIVE_AVG_STRIDED) if native else math.inf
     planes = math.prod(x[: len(x) - window.rank])
-    if type(planes) is not int or not fits(window):
+    if type(planes) is not int or not fits(window) or (native and max(window.kernel) > FEW_TAPS):
         return traceable
     slices = Slices(window)
     gain = time - slices.time(planes, back=name == "avg_spread")

@@ -16,7 +16,7 @@ from ..base import Plan
 from . import doubling, relabel, smooth
 from .doubling import DOUBLING_TYPES, dual_level_open, on_tape
 from .rules import eager
-from .slices import Slices, fits
+from .slices import FEW_TAPS, Slices, fits
 
 Unary = Callable[[Tensor], Tensor]
 
@@ -35,6 +35,7 @@ DOUBLING_FROM_1D = 9
 # itself, and as a function on the tape.
 NATIVE_STRIDED, NATIVE_AVG_STRIDED = (18.0, 2.6), (10.0, 1.0)
 WORTH_INDEX, WORTH_INDEX_GRAD = 3e5, 1e6
+MOST_RELABELLED = 36  # taps of a window, beyond which the native gradient is faster
 # The native operators at stride 1 on channels_last, and what doubling takes per cell.
 CHANNELS_MAX, CHANNELS_AVG, CHANNELS_DOUBLED = (2.0, 0.3), (1.0, 0.14), 9.0
 # Nanoseconds that the native operator takes, per output cell and per tap of it, and from which total ours is worth its
@@ -224,14 +225,16 @@ def kept_layout(
 
 def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, ...] | None) -> Plan:
     """Values by slices, with a gradient by planes as channels, each from where it wins."""
-    slices = Slices(window) if fits(window) else None
+    few = native is None or max(window.kernel) <= FEW_TAPS
+    slices = Slices(window) if few and fits(window) else None
     planes = math.prod(x[: len(x) - window.rank])
     if type(planes) is not int:
         return traceable
     time = native_time(x, window, NATIVE_STRIDED) if native is not None else math.inf
     if slices is not None and slices.time(planes) > time:
         slices = None
-    pair = _relabelled(x, window, native) if time >= WORTH_INDEX_GRAD else None
+    few = native is None or window.taps_count <= MOST_RELABELLED
+    pair = _relabelled(x, window, native) if few and time >= WORTH_INDEX_GRAD else None
     if slices is None and pair is None:
         return traceable
 

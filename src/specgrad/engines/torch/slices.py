@@ -18,7 +18,9 @@ from ...window.axis import Strided
 from .doubling import first_maximum, has_negative_zero
 
 CHUNK_BYTES = 1 << 21
-MOST_TAPS = 64  # of an axis: planning walks them, and beyond a few the native kernel is faster
+MOST_TAPS = 64  # of an axis: planning walks them
+# Of an axis, up to which slices beat a native operator: in large windows few of its branches are surprises.
+FEW_TAPS = 8
 # Nanoseconds of a call, and per tap and cell that a pass leaves: where rows are joined and where neighbours are; and
 # how much longer the way back takes. On the safe side: the native operator is never slower than itself.
 SET_UP, ROW, COLUMN, BACK = 300e3, 0.6, 1.7, 1.6
