@@ -75,7 +75,7 @@ def settled(fn: Callable[P, Result]) -> Callable[P, Result]:
         kinds=", ".join(f"*map(__type, {p.name})" if p.name in many else f"__type({p.name})" for p in parameters),
         values=", ".join(f"*{p.name}" if p.name in many else p.name for p in parameters),
     )
-    exec(source, scope)
+    exec(compile(source, f"{__file__} for {fn.__name__}", "exec"), scope)  # ours, where errors look for the user's line
     call: Callable[P, Result] = wraps(fn)(scope["call"])
     return call
 

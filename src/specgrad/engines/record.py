@@ -53,7 +53,7 @@ class Recorder:
         else:
             head = f"def program({', '.join(self._inputs)}):"
             tail = f"return ({', '.join(words)},)" if several else f"return {words[0]}"
-            exec("\n    ".join([head, *self._lines, tail]), scope)
+            exec(compile("\n    ".join([head, *self._lines, tail]), f"{__file__} program", "exec"), scope)
         program: Program = scope["program"]
         return program
 

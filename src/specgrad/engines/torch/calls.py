@@ -68,7 +68,7 @@ def _reader(form: Form) -> Program:
     number = _forms.setdefault((form.fn, *form.kinds), len(_forms))
     scope: dict[str, Any] = {"form": form, "fn": form.fn, "number": number, "programs": _programs}
     scope |= {"watched": watched, "recorder": _recorder, "inside": _inside, "first": _first}
-    exec(source, scope)
+    exec(compile(source, f"{__file__} for {form.fn.__name__}", "exec"), scope)
     run: Program = scope["run"]
     return run
 
