@@ -213,8 +213,12 @@ def works(case: Case, row: dict[str, str]) -> tuple[Work, Work, bool]:
     wrt = [i for i, g in enumerate(given) if g.kind in ("real", "positive", "distinct")]
     back = row["direction"] != "forward"
     sides = [_work(f, arrays, wrt, back) for f in (BARE[case.name], case.ours)]
-    for bare, ours in zip(*(jax.tree.leaves(side()) for side in sides), strict=True):
-        expected, found = np.asarray(bare, np.float64), np.asarray(ours, np.float64)
+    sides[0]()  # what JAX does not take is said here
+    # XLA adds bfloat16 in bfloat16, where 256 + 1 = 256: in the gradient of a bias, bare values are wrong.
+    wide = [a.astype(jnp.float32) if a.dtype == jnp.bfloat16 else a for a in arrays]
+    wanted = _work(BARE[case.name], wide, wrt, back)
+    for want, ours in zip(*(jax.tree.leaves(run()) for run in (wanted, sides[1])), strict=True):
+        expected, found = np.asarray(want, np.float64), np.asarray(ours, np.float64)
         near = CLOSE[row["dtype"]]
         np.testing.assert_allclose(found, expected, rtol=near, atol=near * max(1.0, float(np.abs(expected).max())))
     return sides[0], sides[1], True
