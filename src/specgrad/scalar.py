@@ -219,7 +219,13 @@ def exact(x: Any) -> Array:
     array([Fraction(1, 2), Fraction(2, 1)], dtype=object)
     """
     a = np.asarray(x)
-    return _objects([Fraction(v.item() if isinstance(v, np.generic) else v) for v in a.flat], a.shape)
+    return _objects([_rational(v) for v in a.flat], a.shape)
+
+
+def _rational(v: Any) -> Fraction:
+    """A number as it is; a long double is none of Python's numbers, but knows its own."""
+    v = v.item() if isinstance(v, np.generic) else v
+    return Fraction(*v.as_integer_ratio()) if isinstance(v, np.longdouble) else Fraction(v)
 
 
 def balls(x: Any) -> Array:
@@ -228,7 +234,7 @@ def balls(x: Any) -> Array:
     from flint import arb, fmpq
 
     def ball(v: Any) -> Any:
-        q = Fraction(v.item() if isinstance(v, np.generic) else v)
+        q = _rational(v)
         return arb(fmpq(q.numerator, q.denominator))
 
     a = np.asarray(x)

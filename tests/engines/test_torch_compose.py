@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -283,6 +284,18 @@ def test_smooth_max_is_stable_for_any_finite_argument() -> None:
     y.sum().backward()
     assert torch.isfinite(x.grad).all()
     torch.testing.assert_close(x.grad.sum(), torch.tensor(4.0))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_tangents_of_smooth_max_far_from_zero(layout: Any) -> None:
+    """Weights come from x alone there, and the tangent lies in memory as the value does, which PyTorch asks."""
+    x, dx = (torch.randn(2, 4, 4, 3, generator=torch.Generator().manual_seed(k), dtype=torch.float64) for k in (0, 1))
+    x = (x + 100).to(memory_format=layout)
+    _, got = jvp(lambda t: sg.smooth_max_pool(t, (2, 2), beta=3.0, stride=1), (x,), (dx,))
+    taps, moved = (np.lib.stride_tricks.sliding_window_view(t.numpy(), (2, 2), (2, 3)) for t in (x, dx))
+    weights = np.exp(3 * (taps - taps.max((-1, -2), keepdims=True)))
+    wanted = (weights * moved).sum((-1, -2)) / weights.sum((-1, -2))
+    np.testing.assert_allclose(got.numpy(), wanted, rtol=0, atol=1e-12)
 
 
 def test_smooth_max_memory() -> None:

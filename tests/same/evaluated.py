@@ -64,8 +64,8 @@ class Evaluation:
             args.append(self.constant(atom.weights))
         if atom.op == "window_sum":
             return run_spec(sg.REGISTRY["avg_pool"], args, {"window": atom.params[0], "divisor": 1})
-        named = atom.op in NAMED and not (atom.params and isinstance(atom.params[0], tuple) and atom.op == "max_pool")
-        params = dict(zip(NAMED[atom.op], atom.params, strict=True)) if named else dict(atom.params)
+        stands = all(isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in atom.params)  # no rule did
+        params = dict(atom.params if stands else zip(NAMED[atom.op], atom.params, strict=True))
         return balls(run_spec(sg.REGISTRY[atom.op], args, params))  # zeros around no cell at all are Fractions
 
 

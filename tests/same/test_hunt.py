@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import specgrad as sg
 from evaluated import is_kept
 from false_sames import hunt, pairs, same
+from lowered import lower
+from specgrad.check.compare import compare
 from specgrad.errors import SpecgradError
 from specgrad.same import constants, framing, layout, linear, rules, sums
 
@@ -47,6 +50,42 @@ def test_wide_numbers_are_no_float64() -> None:
     for a, b in ((next_to_1, np.float64(1)), (np.uint64(2**64 - 1), np.int64(-1))):
         keys = [constants.Constant(np.full((2, 2), v)).key() for v in (a, b)]
         assert keys[0] != keys[1]
+
+
+@pytest.mark.quick
+def test_long_doubles_are_multiplied_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 + 2**-60 times 2 or 3 is not 2 or 3, of small arrays and of those that are not multiplied out."""
+    x = np.longdouble(1) + np.longdouble(2) ** -60
+    if x == 1:
+        pytest.skip("long doubles are float64 here")
+    exactly = 1 + Fraction(1, 2**60)
+    assert sg.exact(x).item() == exactly
+    for cells in (constants.CELLS, 3):
+        lower(monkeypatch, {"same.constants:CELLS": cells})
+        for s in (1, 2, 3):
+            wide, narrow = (
+                sg.trace(lambda v, w=w, s=s: sg.linear(w, None, v) * s, (3,))
+                for w in (np.full((3, 3), x), np.ones((3, 3)))
+            )
+            assert not same(wide, narrow)
+            assert same(wide, wide)
+            assert compare(wide, narrow).verdict == "differs"
+    low, high = constants.Constant(np.full((2, 2), x)).ends()
+    assert (low < high).all()
+    assert Fraction(low[0, 0]) <= exactly <= Fraction(high[0, 0])
+
+
+LOWERED = [(1, 1), (6, 10), (2**17, 1)]
+
+
+@pytest.mark.parametrize(("cells", "work"), LOWERED)
+def test_no_false_same_where_little_is_computed(cells: int, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made for large weights: no constant goes through them, and few arrays are exact numbers."""
+    lower(monkeypatch, {"same.constants:CELLS": cells, "same.linear:WORK": work})
+    false, counts = hunt(range(8))
+    assert false == []
+    assert counts["spelling", True]
+    assert all(is_kept([a, b], seed) for seed in range(4) for _, a, b in pairs(seed))
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from ..window import Shape
 from .surd import Surd, interval, square_root
 
 CELLS = 2**17  # of an array that is computed with exactly
+FLOATS = ("float16", "float32", "float64")  # whose numbers float64 holds; of long doubles and integers it may lack some
 
 
 class TooManyError(ScalarError):
@@ -41,7 +42,7 @@ class Constant:
         """All of them as exact numbers."""
         if self.array.size > CELLS:
             raise TooManyError("constant", f"{self.array.size} cells are more than {CELLS}")
-        cells = _only_exact(self.array) if self.array.dtype == object else exact(self.array)
+        cells = exact_numbers(self.array)
         return cells if self.factors is None else np.asarray(cells * self.factors, dtype=object)
 
     def times(self, factors: Array) -> Constant:
@@ -65,7 +66,8 @@ class Constant:
 
     def ends(self) -> tuple[Array, Array]:
         """Floats below and above every number."""
-        low, high = interval(self.array) if self.array.dtype == object else (self.array.astype(float),) * 2
+        held = self.array.dtype.name in FLOATS
+        low, high = (self.array.astype(float),) * 2 if held else interval(exact_numbers(self.array))
         if self.factors is None:
             return low, high
         first, last = interval(self.factors)
@@ -101,7 +103,7 @@ def _as_float(x: Any) -> float | None:
 def _exact_product(array: Array, factors: Array) -> Constant | None:
     """The product in float64 where that is exact: both factors split in halves (Dekker), and no rest remains."""
     near = [_as_float(v) for v in factors.flat]
-    if None in near or array.dtype == object:
+    if None in near or array.dtype.name not in FLOATS:
         return None
     a, b = array.astype(float), np.array(near, dtype=float).reshape(factors.shape)
     with np.errstate(all="ignore"):
@@ -150,6 +152,10 @@ def exact_cells(array: Array) -> Array:
         raise TooManyError("constant", f"{array.size} cells are more than {CELLS}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ScalarError("constant", "infinities and NaN are no exact numbers")
+    return exact_numbers(array)
+
+
+def exact_numbers(array: Array) -> Array:
     return exact(array) if array.dtype != object else _only_exact(array)
 
 

@@ -158,10 +158,10 @@ def _window_max(z: Tensor, win: Window, outside: float) -> Tensor:
     return z
 
 
-def tangent(x: Tensor, dx: Tensor, win: Window, beta: float, rule: str) -> Tensor:
-    """Softmax-weighted sum of tangents, stable for every finite x."""
+def tangent(x: Tensor, dx: Tensor, win: Window, beta: float, rule: str, like: Tensor) -> Tensor:
+    """Softmax-weighted sum of tangents, stable for every finite x; in memory as `like`, for PyTorch asks that."""
     z, m, s = _weights(x, win, beta, rule)
-    total = torch.zeros_like(m)
+    total = torch.zeros_like(like)
     for tap in win.taps():
         here, there = (..., *tap.outs), (..., *tap.ins)
         total[here] += torch.exp(z[there] - m[here]) / s[here] * dx[there]
@@ -210,7 +210,8 @@ class _Smooth(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, dx: Any, _: Any) -> Any:
         op, params = REGISTRY["smooth_max_pool"], ctx.params
-        return _Smooth._derivative(ctx, dx, tangent, lambda x, y, d: op.tangent(y, (x,), (d,), params))
+        stable = lambda *given: tangent(*given, like=ctx.saved_tensors[1])
+        return _Smooth._derivative(ctx, dx, stable, lambda x, y, d: op.tangent(y, (x,), (d,), params))
 
 
 _smooth_on_tape: Callable[..., Tensor] = _Smooth.apply
