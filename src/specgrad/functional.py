@@ -20,11 +20,11 @@ from typing import Any
 
 from . import window
 from .errors import ParameterError, ShapeError
-from .op import Value, of_engine, shape_of
+from .op import Value, by_engine, shape_of
 from .ops import activation, avg_pool, compose, contract, conv, elementwise, max_pool, smooth_pool
 from .ops.resize import resize
 from .scalar import Number
-from .settled import noted, settled
+from .settled import settled
 
 Size = int | Sequence[int]
 
@@ -325,8 +325,7 @@ def gelu(input: Value, approximate: str = "none") -> Value:
 @settled
 def softplus(input: Value, beta: Number = 1, threshold: Number | None = 20) -> Value:
     """torch.nn.functional.softplus with its switch to x where beta*x > threshold; threshold=None never switches."""
-    native = of_engine("softplus", input, beta)
-    if native is not None and (whole := noted(native, input, beta, threshold)) is not None:
+    if (whole := by_engine("softplus", input, beta, threshold=threshold)) is not None:
         return whole
     y = activation.softplus(input, beta)
     if threshold is None:

@@ -309,12 +309,19 @@ def apply(op: Op, *args: Value, **params: Any) -> Value:
     return run_spec(op, args, params)
 
 
-def of_engine(name: str, x: Value, y: Value) -> Callable[..., Value | None] | None:
-    """What an engine has of its own for two tensors of one type, or for one and a plain number, under this name."""
+def by_engine(name: str, x: Value, *other: Value, **settings: Any) -> Value | None:
+    """What an engine makes of one tensor, two of its own, or one and a plain number, by this name; None: nothing.
+
+    Its line looks at shapes, types and settings, and gives the function to call, or None: the general way must run.
+    """
+    y = other[0] if other else x
     table = _composites.get(type(y if type(x) in PLAIN_NUMBERS else x))
-    if table is None or not (type(y) is type(x) or _plain(x) or _plain(y)):
+    if table is None or name not in table:
         return None
-    return table.get(name)
+    if not (type(y) is type(x) or _plain(x) or _plain(y) or _composites.get(type(y)) is table):
+        return None
+    native = table[name](x, *other, **settings)
+    return None if native is None else noted(native, x, *other, **settings)
 
 
 PLAIN_NUMBERS = (float, int)

@@ -17,7 +17,6 @@ class Recorder:
         self._kept: list[Any] = []  # alive: nothing else gets the identity of one of them
         self._names: dict[int, str] = {}
         self._steps: list[tuple[list[str], list[str], bool]] = []  # what each is given, what it gives, if several
-        self._lines: list[str] = []
         self._scope: dict[str, Any] = {}
         for t in tensors:
             self._name(t)
@@ -34,12 +33,8 @@ class Recorder:
         if y is not None:
             words = [self._word(a) for a in args] + [f"{k}={self._word(a)}" for k, a in given.items()]
             names = [self._name(t) for t in (y if type(y) is tuple else (y,))]
-            step = f"f{len(self._steps)}"
-            self._scope[step] = f
+            self._scope[f"f{len(self._steps)}"] = f
             self._steps.append((words, names, type(y) is tuple))
-            self._lines.append(f"y = {step}({', '.join(words)})")
-            self._lines.append("if y is None: return None")  # no answer for these values: as at the first call
-            self._lines.append(f"{', '.join(names)} = y")
         return y
 
     def program(self, result: Any) -> Program | None:
@@ -51,11 +46,21 @@ class Recorder:
         if self._steps == [(self._inputs, words, several)]:
             scope["program"] = scope["f0"]
         else:
-            head = f"def program({', '.join(self._inputs)}):"
-            tail = f"return ({', '.join(words)},)" if several else f"return {words[0]}"
-            exec(compile("\n    ".join([head, *self._lines, tail]), f"{__file__} program", "exec"), scope)
+            exec(compile(self._source(words, several), f"{__file__} program", "exec"), scope)
         program: Program = scope["program"]
         return program
+
+    def _source(self, words: list[str], several: bool) -> str:
+        lines = [f"def program({', '.join(self._inputs)}):"]
+        for number, (given, names, many) in enumerate(self._steps):
+            call = f"f{number}({', '.join(given)})"
+            if number == len(self._steps) - 1 and (names, many) == (words, several):
+                return "\n    ".join([*lines, f"return {call}"])
+            lines.append(f"y = {call}")
+            lines.append("if y is None: return None")  # no answer for these values: as at the first call
+            lines.append(f"{', '.join(names)} = y")
+        lines.append(f"return ({', '.join(words)},)" if several else f"return {words[0]}")
+        return "\n    ".join(lines)
 
     def _name(self, t: Any) -> str:
         """A new name; a tensor that has one already may be another tensor at the next call."""

@@ -47,6 +47,7 @@ RELU = unary(
 )
 
 
+@settled
 def relu(x: Value) -> Value:
     """max(x, 0); relu'(0) = 0 ([K1]), and a NaN passes its cotangent, as in PyTorch.
 
@@ -90,6 +91,7 @@ RELU6 = unary(
 )
 
 
+@settled
 def relu6(x: Value) -> Value:
     """min(max(x, 0), 6); the derivative is 0 at both kinks ([K1])."""
     return apply(RELU6, x)
@@ -136,6 +138,7 @@ HARDSWISH = unary(
 )
 
 
+@settled
 def hardswish(x: Value) -> Value:
     """x * relu6(x + 3) / 6; the derivative is 0 at -3 and 1 at 3 ([K1])."""
     return apply(HARDSWISH, x)
@@ -153,6 +156,7 @@ TANH = unary(
 )
 
 
+@settled
 def tanh(x: Value) -> Value:
     """The hyperbolic tangent."""
     return apply(TANH, x)
@@ -175,6 +179,7 @@ SIGMOID = unary(
 )
 
 
+@settled
 def sigmoid(x: Value) -> Value:
     """1 / (1 + exp(-x)), stable for every x.
 
@@ -198,6 +203,7 @@ SILU = unary(
 )
 
 
+@settled
 def silu(x: Value) -> Value:
     """x * sigmoid(x)."""
     return apply(SILU, x)
@@ -275,11 +281,13 @@ GELU = unary(
 )
 
 
+@settled
 def normal_pdf(x: Value) -> Value:
     """exp(-x*x/2) / sqrt(2*pi): the slope of `normal_cdf`."""
     return apply(NORMAL_PDF, x)
 
 
+@settled
 def normal_cdf(x: Value) -> Value:
     """(1 + erf(x / sqrt(2))) / 2."""
     return apply(NORMAL_CDF, x)

@@ -17,9 +17,9 @@ import numpy as np
 from .. import scalar
 from ..curve import Curve, always, at_most
 from ..errors import ShapeError
-from ..op import Case, Op, Value, apply, composite, is_literal, number_of, of_engine, register, shape_of
+from ..op import Case, Op, Value, apply, by_engine, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
-from ..settled import noted, settled
+from ..settled import settled
 from ..window import Shape, identical
 from ..window.box import same_cell
 from ..window.reach import CELL, Reach
@@ -138,8 +138,7 @@ DIV = binary(
 
 
 def broadcast_binary(op: Op, x: Value, y: Value) -> Value:
-    native = of_engine(op.name, x, y)
-    if native is not None and (z := noted(native, x, y)) is not None:
+    if (z := by_engine(op.name, x, y)) is not None:
         return z
     if identical(getattr(x, "shape", ("none",)), getattr(y, "shape", ("no other",))):
         return apply(op, x, y)
@@ -359,31 +358,37 @@ ABS = unary(
 )
 
 
+@settled
 def neg(x: Value) -> Value:
     """-x."""
     return apply(NEG, x)
 
 
+@settled
 def exp(x: Value) -> Value:
     """e**x."""
     return apply(EXP, x)
 
 
+@settled
 def log(x: Value) -> Value:
     """The natural logarithm; log(0) = -inf, NaN below."""
     return apply(LOG, x)
 
 
+@settled
 def sqrt(x: Value) -> Value:
     """The square root; exact for rationals that are squares, refused for other rationals."""
     return apply(SQRT, x)
 
 
+@settled
 def sign(x: Value) -> Value:
     """-1, 0 or 1; NaN for NaN. The derivative is zero."""
     return apply(SIGN, x)
 
 
+@settled
 def abs_(x: Value) -> Value:
     """The absolute value; abs'(0) = 0 ([K1])."""
     return apply(ABS, x)
@@ -518,6 +523,7 @@ STOP_GRADIENT = register(
 )
 
 
+@settled
 def stop_gradient(x: Value) -> Value:
     """x itself, as a constant to every derivative."""
     return apply(STOP_GRADIENT, x)

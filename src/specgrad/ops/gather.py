@@ -13,9 +13,9 @@ import numpy as np
 
 from .. import scalar
 from ..errors import ShapeError
-from ..op import Case, Op, Value, apply, of_engine, register, shape_of
+from ..op import Case, Op, Value, apply, by_engine, register, shape_of
 from ..scalar import Array
-from ..settled import noted, settled
+from ..settled import settled
 from ..window import Shape
 from ..window.box import BoxRule, linked
 from ..window.reach import CELL, Reach
@@ -167,8 +167,7 @@ def take_along(x: Value, i: Value, *, axis: int) -> Value:
     """
     rank = len(shape_of(x))
     at = axis_of("take_along", axis, rank)
-    native = of_engine("take_along", x, i)
-    if native is not None and (y := noted(native, x, i, axis=at)) is not None:
+    if (y := by_engine("take_along", x, i, axis=at)) is not None:
         return y
     order = [a for a in range(rank) if a != at] + [at]
     back = [*range(at), rank - 1, *range(at, rank - 1)]
@@ -184,7 +183,6 @@ def roll(x: Value, shift: int, *, axis: int) -> Value:
     """
     at = axis_of("roll", axis, len(shape_of(x)))
     n = shape_of(x)[at]
-    native = of_engine("roll", x, shift)
-    if native is not None and (y := noted(native, x, shift, axis=at)) is not None:
+    if (y := by_engine("roll", x, shift, axis=at)) is not None:
         return y
     return x if n < 2 or shift % n == 0 else gather(x, (np.arange(n) - shift) % n, axis=at)

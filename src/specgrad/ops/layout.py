@@ -14,9 +14,9 @@ import numpy as np
 
 from .. import scalar
 from ..errors import ParameterError, ShapeError
-from ..op import Case, Op, Value, apply, is_literal, number_of, of_engine, register, shape_of
+from ..op import Case, Op, Value, apply, by_engine, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
-from ..settled import noted, settled
+from ..settled import settled
 from ..window import Repeated, Shape, any_open, identical, indices, int_of, is_one, resolve_padding, size_of
 from ..window.box import BoxRule, linked, padded, reduced, repeated, reshaped, same_cell, sliced
 from ..window.reach import CELL, Reach, backwards, strided
@@ -432,7 +432,11 @@ def concat(xs: Sequence[Value], axis: int) -> Value:
     >>> concat([np.zeros((1, 2)), np.ones((1, 3))], axis=1)
     array([[0., 0., 1., 1., 1.]])
     """
-    xs = tuple(xs)
+    return _concat(axis, *xs)
+
+
+@settled
+def _concat(axis: int, *xs: Value) -> Value:
     if not xs:
         raise ShapeError("concat", "needs at least one value")
     return apply(CONCAT, *xs, axis=axis_of("concat", axis, len(shape_of(xs[0]))))
@@ -562,8 +566,7 @@ def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = 
     """
     shape = shape_of(x)
     positions = axes_of("sum", axes, len(shape))
-    native = of_engine("sum", x, 0) if keepdims and positions else None
-    if native is not None and (y := noted(native, x, positions)) is not None:
+    if keepdims and positions and (y := by_engine("sum", x, axes=positions)) is not None:
         return y
     y = apply(SUM, x, axes=positions) if positions else x
     return keep_axes(y, shape, positions) if keepdims else y

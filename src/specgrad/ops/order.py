@@ -18,9 +18,9 @@ import numpy as np
 
 from .. import scalar
 from ..errors import ShapeError
-from ..op import Case, Op, Value, apply, of_engine, register, shape_of
+from ..op import Case, Op, Value, apply, by_engine, register, shape_of
 from ..scalar import Array
-from ..settled import noted, settled
+from ..settled import settled
 from ..window import Shape, int_of
 from ..window.box import BoxRule, others
 from ..window.reach import CELL, Reach
@@ -143,9 +143,9 @@ def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Val
     (array([3., 3.]), array([0, 2]))
     """
     at, k = axis_of("topk", axis, len(shape_of(x))), int_of("topk", "k", k)
-    native, read = of_engine("top_index", x, k), of_engine("top_read", x, k)
-    if native and read and (index := noted(native, x, k, axis=at, largest=bool(largest))) is not None:
-        return noted(read, x, index, axis=at), index
+    if (both := by_engine("topk", x, k, axis=at, largest=bool(largest))) is not None:
+        values, index = both
+        return values, index
     values = apply(TOP, x, axis=at, k=k, largest=bool(largest))
     return values, apply(TOP_INDEX, x, axis=at, k=k, largest=bool(largest), last=False)
 
@@ -157,8 +157,7 @@ def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
     >>> argmax(np.array([[1.0, 5.0, 5.0], [2.0, 0.0, 1.0]]))
     array([1, 0])
     """
-    native = None if last else of_engine("argmax", x, 0)
-    if native is not None and (y := noted(native, x, axis, keepdims)) is not None:
+    if not last and (y := by_engine("argmax", x, axis=axis, keepdims=keepdims)) is not None:
         return y
     shape = shape_of(x)
     at = axis_of("argmax", axis, len(shape))
@@ -175,8 +174,7 @@ def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
     >>> argmin(np.array([1.0, 0.0, 0.0]))
     array(1)
     """
-    native = None if last else of_engine("argmin", x, 0)
-    if native is not None and (y := noted(native, x, axis, keepdims)) is not None:
+    if not last and (y := by_engine("argmin", x, axis=axis, keepdims=keepdims)) is not None:
         return y
     return argmax(neg(x), axis, keepdims=keepdims, last=last)
 

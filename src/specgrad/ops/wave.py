@@ -8,6 +8,7 @@ from typing import Any
 from .. import scalar
 from ..curve import Curve, at_most
 from ..op import Value, apply
+from ..settled import settled
 from .elementwise import mul, neg, unary
 
 
@@ -32,6 +33,7 @@ COS = unary(
 )
 
 
+@settled
 def sin(x: Value) -> Value:
     """The sine of x in radians; NaN for infinities. The derivative is cos(x).
 
@@ -42,6 +44,7 @@ def sin(x: Value) -> Value:
     return apply(SIN, x)
 
 
+@settled
 def cos(x: Value) -> Value:
     """The cosine of x in radians; NaN for infinities. The derivative is -sin(x).
 

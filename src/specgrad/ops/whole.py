@@ -14,6 +14,7 @@ import numpy as np
 from .. import scalar
 from ..op import Case, Op, Value, apply, composite, is_literal
 from ..scalar import Array
+from ..settled import settled
 from . import cases
 from .elementwise import (
     add,
@@ -49,6 +50,7 @@ CEIL = _step("ceil")
 ROUND = _step("round")
 
 
+@settled
 def floor(x: Value) -> Value:
     """The largest whole number that is not above x; NaN and infinities stay. The derivative is zero ([K1]).
 
@@ -58,6 +60,7 @@ def floor(x: Value) -> Value:
     return apply(FLOOR, x)
 
 
+@settled
 def ceil(x: Value) -> Value:
     """The smallest whole number that is not below x; NaN and infinities stay. The derivative is zero ([K1]).
 
@@ -67,6 +70,7 @@ def ceil(x: Value) -> Value:
     return apply(CEIL, x)
 
 
+@settled
 def round_(x: Value) -> Value:
     """The nearest whole number, the even one of two; NaN and infinities stay. The derivative is zero ([K1]).
 

@@ -96,19 +96,19 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     return lambda x, groups, weight=None, bias=None, **_: run(x, weight, bias)
 
 
-def _pair(line: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Array | None]:
+def _pair(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Plan | None]:
     """JAX's own broadcasting of two arrays; None where the general way must say what is wrong."""
 
-    def call(a: Any, b: Any) -> Array | None:
+    def line(a: Any, b: Any) -> Plan | None:
         if not _floats(a, b):
             return None
         try:
             jnp.broadcast_shapes(a.shape, b.shape)
         except ValueError:
             return None
-        return line(a, b)
+        return call
 
-    return call
+    return line
 
 
 COMPOSITES: dict[str, Callable[..., Any]] = {
@@ -120,4 +120,4 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "layer_norm": layer_norm,
     "group_norm": group_norm,
 }
-"""Operators of two: the call itself. Compositions: (*args, **kwargs) -> a function of the same arguments, or None."""
+"""(*args, **kwargs) -> a function of the same arguments, or None: the general way."""

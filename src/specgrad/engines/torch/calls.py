@@ -6,6 +6,7 @@ that finding a call again is one tuple and one look into a dictionary.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from torch import Size, Tensor
@@ -34,6 +35,7 @@ def call(form: Form, values: tuple[Any, ...]) -> Any:
 
 PLAIN = frozenset({int, bool, str, type(None), Size})
 INTS = frozenset((int,) * n for n in range(8))
+ENDS = frozenset(product((int, type(None)), repeat=3))  # of a slice
 TENSORS = frozenset({Tensor, Parameter})
 CONTAINERS = frozenset({tuple, list, slice})
 READABLE = PLAIN | TENSORS | CONTAINERS | {float}
@@ -42,13 +44,13 @@ SOURCE = """
 def run({given}):
     if watched() or recorder() is not None:  # the outermost call is recorded
         return fn({spelled})
-    tensors = {tensors}
+    {noted}
     try:
         key = ({words},)
     except TypeError:  # an argument that is no plain setting
         return fn({spelled})
     program = programs.get(key)
-    y = first(form, key, tensors, ({given},)) if program is None else program(*tensors)
+    y = first(form, key, [{tensors}], ({given},)) if program is None else program({tensors})
     return fn({spelled}) if y is None else y
 """
 
@@ -62,7 +64,8 @@ def _reader(form: Form) -> Program:
     source = SOURCE.format(
         given=", ".join(given),
         spelled=", ".join(given[:plain] + [f"{k}={a}" for k, a in zip(form.keywords, given[plain:], strict=True)]),
-        tensors=f"[{tensors}]" if holds else f"({tensors},)",
+        noted=f"tensors = [{tensors}]" if holds else "",
+        tensors="*tensors" if holds else tensors,
         words=", ".join(["number", *(_words(name, kind) for name, kind in pairs)]),
     )
     number = _forms.setdefault((form.fn, *form.kinds), len(_forms))
@@ -94,7 +97,8 @@ def _inside(value: Any, tensors: list[Tensor]) -> Any:
     if kind is tuple or kind is list:
         return kind, *(_inside(v, tensors) for v in value)
     if kind is slice:
-        return kind, *(_inside(v, tensors) for v in (value.start, value.stop, value.step))
+        ends = value.start, value.stop, value.step
+        return kind, *(ends if tuple(map(type, ends)) in ENDS else (_inside(v, tensors) for v in ends))
     if kind not in TENSORS:
         raise TypeError(kind)
     tensors.append(value)

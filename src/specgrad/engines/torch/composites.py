@@ -19,7 +19,7 @@ from ...ops import compose, contract
 from ..base import Plan
 from .doubling import dual_level_open
 from .max_pool import is_channels_last
-from .natives import CALLS, LINES, nearest_is_exact, reduced_axes
+from .natives import LINES, nearest_is_exact, reduced_axes
 from .relabel import LAYOUT
 from .rules import NOT_NUMBERS, SHORT, eager, formula
 from .table import TABLE
@@ -205,10 +205,9 @@ def _as_it_is(call: Plan) -> Callable[..., Plan]:
 
 
 _OF_TWO = ("add", "sub", "mul", "div", "maximum", "minimum", "greater", "greater_equal", "equal", "fmod")
-PAIRS: dict[str, Plan] = {name: _pair(TABLE[name]((), ())) for name in _OF_TWO}
+PAIRS = {name: _as_it_is(_pair(TABLE[name]((), ()))) for name in _OF_TWO}
 COMPOSITES: dict[str, Callable[..., Any]] = {
     **PAIRS,
-    **CALLS,
     **LINES,
     "batch_norm": batch_norm,
     "cross_entropy": cross_entropy,
@@ -225,5 +224,5 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "layer_norm": _as_it_is(layer_norm),
     "group_norm": _as_it_is(group_norm),
 }
-"""Operators of two, and what our functions ask for by name: the call itself. Compositions: (*args, **kwargs) -> a
-function of the same arguments, settled by their shapes and types, or None: the formula."""
+"""Compositions, operators of two, and what our functions ask for by name: (*args, **kwargs) -> a function of the same
+arguments, settled by their shapes and types, or None: the general way."""

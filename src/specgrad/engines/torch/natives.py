@@ -21,7 +21,7 @@ from ...window import Shape
 from ...window.resize import LARGEST_EXACT
 from ..base import Plan
 from .max_pool import is_channels_last
-from .order import top_index
+from .order import topk
 from .relabel import LAYOUT
 from .rules import SHORT, eager, formula, ours
 
@@ -53,26 +53,32 @@ def trunc(x: Any) -> Plan | None:
     return torch.trunc if _numbers(x) else None
 
 
-def mod(x: Any, y: Any) -> Tensor:
+def mod(x: Any, y: Any) -> Plan | None:
     """torch.remainder; for its derivative in y, floor(x/y), the composition asks fmod."""
-    number = type(y) is float or (type(y) is int and abs(y) < 2**31)
-    alike = isinstance(y, Tensor) and not y.requires_grad and isinstance(x, Tensor) and y.dtype == x.dtype
-    if _numbers(x) and (number or alike):
-        try:
-            return torch.remainder(x, y)
-        except RuntimeError:
-            pass  # shapes that do not broadcast
-    return _mod(x, y)
+    if not _numbers(x):
+        return None
+    if type(y) is float or (type(y) is int and abs(y) < 2**31):
+        return torch.remainder
+    return _remainder if isinstance(y, Tensor) and y.dtype == x.dtype else None
+
+
+def _remainder(x: Tensor, y: Tensor) -> Tensor:
+    if y.requires_grad:
+        return _mod(x, y)
+    try:
+        return torch.remainder(x, y)
+    except RuntimeError:  # shapes that do not broadcast
+        return _mod(x, y)
 
 
 MOST_SOFT = 40  # the exp of more may overflow
 
 
-def softplus(x: Any, beta: Any, threshold: Any) -> Tensor | None:
+def softplus(x: Any, beta: Any, *, threshold: Any) -> Plan | None:
     """F.softplus, which takes the exp of all that is not above the threshold."""
-    known = type(x) is not float and type(x) is not int and x.is_floating_point()
-    known = known and all(type(v) in (int, float) for v in (beta, threshold))
-    return F.softplus(x, beta, threshold) if known and 0 < beta < math.inf and threshold <= MOST_SOFT else None
+    known = isinstance(x, Tensor) and x.is_floating_point() and all(type(v) in (int, float) for v in (beta, threshold))
+    fits = known and 0 < beta < math.inf and threshold <= MOST_SOFT
+    return (lambda x, beta, *, threshold: F.softplus(x, beta, threshold)) if fits else None
 
 
 # --- along an axis -------------------------------------------------------------------------------------------------
@@ -96,35 +102,40 @@ def _reduced(native: Callable[..., Tensor]) -> Callable[..., Plan | None]:
     return line
 
 
-def kept_sum(x: Any, axes: Shape) -> Tensor | None:
+def kept_sum(x: Any, *, axes: Shape) -> Plan | None:
     """With the axes kept: PyTorch does both at once."""
-    return torch.sum(x, axes, keepdim=True) if _numbers(x) else None
+    return (lambda x, *, axes: torch.sum(x, axes, True)) if _numbers(x) else None
 
 
-def _place(native: Callable[..., Tensor]) -> Plan:
+def _place(native: Callable[..., Tensor]) -> Callable[..., Plan | None]:
     """The first of equal cells, and a NaN before all others, says torch.argmax; so does torch.argmin."""
 
-    def call(x: Any, axis: Any, keepdims: Any) -> Tensor | None:
-        return native(x, axis, bool(keepdims)) if _at_hand(x) and _is_axis(axis, x) else None
+    def line(x: Any, *, axis: Any, keepdims: Any) -> Plan | None:
+        keep = bool(keepdims)
+        return (lambda x, **_: native(x, axis, keep)) if _at_hand(x) and _is_axis(axis, x) else None
 
-    return call
+    return line
 
 
-def take_along(x: Any, i: Any, *, axis: Any) -> Tensor | None:
-    """torch.gather, which takes indices of fewer cells on other axes too."""
+def take_along(x: Any, i: Any, *, axis: Any) -> Plan | None:
+    """torch.gather, which takes indices of fewer cells on other axes too; it refuses positions outside."""
     if not _at_hand(x) or not _positions(i) or not _is_axis(axis, x) or i.ndim != x.ndim:
         return None
     if any(a != axis % x.ndim and n != m for a, (n, m) in enumerate(zip(x.shape, i.shape, strict=True))):
         return None
-    try:
-        return torch.gather(x, axis, i)
-    except RuntimeError:
-        return None
+
+    def plan(x: Tensor, i: Tensor, *, axis: int) -> Tensor | None:
+        try:
+            return torch.gather(x, axis, i)
+        except RuntimeError:
+            return None
+
+    return plan
 
 
-def roll(x: Any, shift: Any, *, axis: Any) -> Tensor | None:
+def roll(x: Any, shift: Any, *, axis: Any) -> Plan | None:
     fits = _numbers(x) and type(shift) is int and _is_axis(axis, x) and shift % x.shape[axis]
-    return torch.roll(x, shift, axis) if fits else None
+    return (lambda x, shift, *, axis: torch.roll(x, shift, axis)) if fits else None
 
 
 # --- around and between cells --------------------------------------------------------------------------------------
@@ -240,19 +251,16 @@ def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any)
     return tuple((n - 1) * s - 2 * p + k for n, k, s, p in zip(x.shape[x.ndim - d :], *given, strict=True))
 
 
-CALLS: dict[str, Plan] = {
+LINES: dict[str, Callable[..., Plan | None]] = {
     "softplus": softplus,
     "sum": kept_sum,
     "argmax": _place(torch.argmax),
     "argmin": _place(torch.argmin),
-    "top_index": top_index,
-    "top_read": lambda x, i, *, axis: x.gather(axis, i),
+    "topk": topk,
     "take_along": take_along,
     "roll": roll,
-}
-LINES: dict[str, Callable[..., Plan | None]] = {
     "trunc": trunc,
-    "mod": lambda *_: mod,
+    "mod": mod,
     "amax": _reduced(torch.amax),
     "amin": _reduced(torch.amin),
     "pad": pad,

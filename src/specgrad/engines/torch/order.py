@@ -26,8 +26,8 @@ def top_index_line(x: Shape, *, axis: int, k: int, largest: bool, last: bool) ->
                 if largest or not bool(t.sum().isnan())
                 else _stable(t, axis, k, largest, last)
             )
-        i = _decided(t, axis, k, largest)
-        return _stable(t, axis, k, largest, last) if i is None else i
+        both = _decided(t, axis, k, largest)
+        return _stable(t, axis, k, largest, last) if both is None else both[1]
 
     return plan
 
@@ -37,12 +37,24 @@ def top_line(x: Shape, *, axis: int, k: int, largest: bool) -> Plan:
     return lambda t: t.gather(axis, index(t))
 
 
-def top_index(x: Any, k: Any, *, axis: int, largest: bool) -> Tensor | None:
-    """Positions for topk, which reads the values there; None where the operators say what is wrong."""
+def topk(x: Any, k: Any, *, axis: int, largest: bool) -> Plan | None:
+    """Values and positions at once; None where the operators say what is wrong."""
     if not x.is_floating_point() or not 0 <= k <= x.shape[axis]:
         return None
-    i: Tensor = top_index_line(x.shape, axis=axis, k=k, largest=largest, last=False)(x)
-    return i
+    index = top_index_line(x.shape, axis=axis, k=k, largest=largest, last=False)
+    looks = k > 1 and x.numel() and x.device.type == "cpu"
+
+    def plan(t: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        if not looks or not eager(t):
+            i = index(t)
+        else:
+            both = _decided(t, axis, k, largest)
+            if both is not None:
+                return both
+            i = _stable(t.detach(), axis, k, largest, last=False)
+        return t.gather(axis, i), i
+
+    return plan
 
 
 def _stable(t: Tensor, axis: int, k: int, largest: bool, last: bool) -> Tensor:
@@ -51,10 +63,11 @@ def _stable(t: Tensor, axis: int, k: int, largest: bool, last: bool) -> Tensor:
     return t.shape[axis] - 1 - order if last else order
 
 
-def _decided(t: Tensor, axis: int, k: int, largest: bool) -> Tensor | None:
+def _decided(t: Tensor, axis: int, k: int, largest: bool) -> tuple[Tensor, Tensor] | None:
     """torch.topk leaves the order of equal cells open: one cell more than asked for shows whether there are any."""
     more = min(k + 1, t.shape[axis])
     values, i = torch.topk(t, more, axis, largest)
-    if bool((values.narrow(axis, 1, more - 1) == values.narrow(axis, 0, more - 1)).any()):
+    seen = values.detach()
+    if (seen.narrow(axis, 1, more - 1) == seen.narrow(axis, 0, more - 1)).any().item():
         return None  # NaNs are never equal, and their order is open
-    return i if more == k else i.narrow(axis, 0, k).contiguous()
+    return (values, i) if more == k else (values.narrow(axis, 0, k).contiguous(), i.narrow(axis, 0, k).contiguous())
