@@ -180,6 +180,18 @@ class Window:
         return any(a.has_empty for a in self.axes)
 
     @property
+    def reads_all(self) -> bool:
+        """Whether there is one output, and it reads every cell.
+
+        >>> from specgrad.window import strided
+        >>> strided("max_pool", (3,), (4,), padding=((0, 1),)).reads_all
+        True
+        """
+        if not self.rank or self.out != (1,) * self.rank or 0 in self.size:
+            return False
+        return all(a.inside(0) == a.size for a in self.axes)
+
+    @property
     def covers(self) -> int:
         """An upper bound on the (output, tap) pairs that read one input cell."""
         return math.prod(min(a.most_readers, a.out) for a in self.axes)

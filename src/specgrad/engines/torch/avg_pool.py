@@ -73,9 +73,19 @@ def _native_avg(window: Window, divisor: Any) -> Unary | None:
     if divisor in ("padded", "inside"):
         include = divisor == "padded"
         return lambda t: nd(t, kernel, stride, padding, ceil, include)
-    if window.rank == 1 or not isinstance(divisor, int):
+    if not isinstance(divisor, int):
         return None
-    return lambda t: nd(t, kernel, stride, padding, ceil, True, divisor)
+    if window.rank > 1:
+        return lambda t: nd(t, kernel, stride, padding, ceil, True, divisor)
+    row = (
+        (1, *kernel),
+        (1, *stride),
+        (0, *padding),
+        ceil,
+        True,
+        divisor,
+    )  # a line as one row: avg_pool1d has no divisor
+    return lambda t: F.avg_pool2d(t.unsqueeze(-2), *row).squeeze(-2)
 
 
 def _avg_pool3d(t: Tensor, *how: Any) -> Tensor:
@@ -114,13 +124,6 @@ def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor
     return total
 
 
-def _reads_all(window: Window) -> bool:
-    """Whether its only output reads every cell: then it is a mean, which PyTorch computes far faster than a pool."""
-    if not window.rank or window.out != (1,) * window.rank or 0 in window.size:
-        return False
-    return all(int(n[0]) == size for n, size in zip(window.counts(False), window.size, strict=True))
-
-
 MOST_ADDED = 4  # in a half type, beyond which digits are lost that the result has
 
 
@@ -150,7 +153,7 @@ def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
 
 def _avg_pool(x: Shape, window: Window, divisor: Any) -> Plan:
     counts = _counts(window, divisor)
-    if _reads_all(window):
+    if window.reads_all:  # a mean, which PyTorch computes far faster than a pool
         axes = tuple(range(-window.rank, 0))
         if counts == math.prod(window.size):
             return lambda t: t.mean(axes, keepdim=True)
@@ -160,7 +163,8 @@ def _avg_pool(x: Shape, window: Window, divisor: Any) -> Plan:
     if native is not None:
         traceable = on_planes(x, window.rank, native)
     elif is_adaptive(window) and divisor == "inside":
-        traceable = on_planes(x, window.rank, lambda t: ADAPTIVE_AVG[window.rank](t, window.out))
+        adaptive, out = ADAPTIVE_AVG[window.rank], window.out
+        traceable = on_planes(x, window.rank, lambda t: adaptive(t, out))
     else:
         traceable = lambda t: divide(_matrix_products(t, window, transpose=False))
     params = {"window": window, "divisor": divisor}
@@ -181,7 +185,7 @@ def _avg_pool(x: Shape, window: Window, divisor: Any) -> Plan:
 
 def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Plan:
     counts = _counts(window, divisor)
-    if _reads_all(window):
+    if window.reads_all:
         return lambda t: t.expand(*t.shape[: t.ndim - window.rank], *window.size) / counts
     divide = _divider(counts)
     traceable: Plan = lambda t: _matrix_products(divide(t), window, transpose=True)

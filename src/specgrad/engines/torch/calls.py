@@ -95,7 +95,7 @@ def _inside(value: Any, tensors: list[Tensor]) -> Any:
     if kind is float:
         return kind, value or str(value)
     if kind is tuple or kind is list:
-        return kind, *(_inside(v, tensors) for v in value)
+        return kind, *[_inside(v, tensors) for v in value]
     if kind is slice:
         ends = value.start, value.stop, value.step
         return kind, *(ends if tuple(map(type, ends)) in ENDS else (_inside(v, tensors) for v in ends))

@@ -65,7 +65,7 @@ def batch_norm(
     ) -> Tensor:
         if mean_.requires_grad or var.requires_grad or dual_level_open():
             return _batch_norm(x, mean_, var, weight, bias, eps=eps)
-        return F.batch_norm(x, mean_, var, weight, bias, False, 0.0, small)
+        return torch.batch_norm(x, weight, bias, mean_, var, False, 0.0, small, torch.backends.cudnn.enabled)
 
     return plan
 
@@ -96,10 +96,13 @@ def _labelled(x: Tensor, labels: Tensor, *, reduction: str = "mean") -> Tensor:
     return F.cross_entropy(x, labels, None, None, NO_LABEL, None, reduction)
 
 
+FEW = 16  # numbers, which Python reads faster than PyTorch
+
+
 def _refuse_ignored(labels: Tensor) -> None:
-    if labels.device.type != "cpu":
+    if not labels.is_cpu:
         torch._assert_async((labels != NO_LABEL).all())  # no wait for the device
-    elif int(labels.min()) == NO_LABEL:
+    elif (min(labels.flatten().tolist()) if labels.numel() <= FEW else labels.min().item()) == NO_LABEL:
         raise ShapeError("cross_entropy", f"label {NO_LABEL} is no class")
 
 
@@ -134,11 +137,11 @@ def linear(w: Any, b: Any, x: Any) -> Plan | None:
 
 
 def softmax(x: Any, axis: int = -1) -> Plan | None:
-    return (lambda x, axis=-1: F.softmax(x, axis)) if _has_cells(x, axis) else None
+    return (lambda x, axis=-1: torch.softmax(x, axis)) if _has_cells(x, axis) else None
 
 
 def log_softmax(x: Any, axis: int = -1) -> Plan | None:
-    return (lambda x, axis=-1: F.log_softmax(x, axis)) if _has_cells(x, axis) else None
+    return (lambda x, axis=-1: torch.log_softmax(x, axis)) if _has_cells(x, axis) else None
 
 
 def _has_cells(x: Any, axis: Any) -> bool:
@@ -160,9 +163,16 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     if eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
         n, c, *sizes = x.shape
         y, mean, inverse = torch.native_group_norm(x, weight, bias, n, c, math.prod(sizes), groups, eps)
-        if (mean.detach() * inverse.detach()).abs_().amax().item() <= NOTHING_LOST:  # written so that NaN fails
+        if _nothing_lost((mean.detach() * inverse.detach()).view(-1)):
             return y
     return F.group_norm(x.contiguous(), groups, weight, bias, eps).contiguous(memory_format=LAYOUT[x.ndim - 2])
+
+
+def _nothing_lost(ratios: Tensor) -> bool:
+    """Written so that NaN fails."""
+    if ratios.numel() <= FEW:
+        return all(abs(r) <= NOTHING_LOST for r in ratios.tolist())
+    return bool(ratios.abs_().amax().item() <= NOTHING_LOST)
 
 
 def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Plan | None:

@@ -92,7 +92,12 @@ def dual_level_open() -> bool:
 
 def on_tape(*ts: Tensor) -> bool:
     """Whether PyTorch takes a derivative through what is computed of these, backwards or forwards."""
-    return (torch.is_grad_enabled() and any(t.requires_grad for t in ts)) or dual_level_open()
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
+    for t in ts:
+        if t.requires_grad:
+            return torch.is_grad_enabled()
+    return False
 
 
 _compiling, _recording = torch.compiler.is_compiling, torch._C._is_tracing

@@ -78,9 +78,18 @@ def is_adaptive(window: Window) -> bool:
     return window.rank <= 3 and whole and any(isinstance(a, Adaptive) for a in window.axes)
 
 
-def is_global(window: Window) -> bool:
-    """One window of everything, which PyTorch's adaptive maximum takes faster than its strided one."""
-    return window.rank <= 3 and window.taps_count > 1 and window.kernel == window.size and not window.pads_anything
+# The native maximum along a line takes several outputs at once: of so few, with so many taps, it is the slower one.
+FEW_ON_A_LINE, MANY_TAPS = 2, 64
+
+
+def _by_adaptive(window: Window) -> bool:
+    """One window of everything, or few large ones that cut a line into parts: PyTorch's adaptive maximum is faster."""
+    if window.reads_all:
+        return window.taps_count > 1
+    if window.rank > 1 or window.out[0] > FEW_ON_A_LINE or window.kernel[0] <= MANY_TAPS:
+        return False
+    steps = window.steps()
+    return steps.stride == window.kernel and steps.dilation == (1,) and not window.pads_anything
 
 
 def _winner_by_taps(x: Tensor, window: Window) -> Tensor:
@@ -110,11 +119,12 @@ def _axis_taps(x: Tensor, window: Window, axis: int) -> list[Tensor]:
 def winner_line(x: Shape, *, window: Window) -> Plan:
     general: Unary
     rank, native = window.rank, _native_max(window)
-    if native is not None and not is_global(window):
+    if native is not None and not _by_adaptive(window):
         nd = relabel.WITH_INDEX[rank]
         general = on_planes(x, rank, lambda t: nd(t, *native)[1])
     elif is_adaptive(window) or native is not None:
-        general = on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out, True)[1])
+        adaptive, out = ADAPTIVE_MAX[rank], window.out
+        general = on_planes(x, rank, lambda t: adaptive(t, out, True)[1])
     else:
         window.check_walk()
         general = lambda t: _winner_by_taps(t, window)
@@ -179,13 +189,14 @@ def _relabelled(x: Shape, window: Window, native: tuple[Any, ...] | None) -> Pla
 def max_pool_line(x: Shape, *, window: Window) -> Plan:
     traceable: Unary
     rank, native = window.rank, _native_max(window)
-    if native is not None and is_global(window):
-        return on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out))
+    adaptive, out = ADAPTIVE_MAX.get(rank), window.out
+    if native is not None and adaptive is not None and _by_adaptive(window):
+        return on_planes(x, rank, lambda t: adaptive(t, out))
     if native is not None:
         nd, (kernel, stride, padding, dilation, ceil) = MAX_POOL[rank], native
         traceable = on_planes(x, rank, lambda t: nd(t, kernel, stride, padding, dilation, ceil))
-    elif is_adaptive(window):
-        traceable = on_planes(x, rank, lambda t: ADAPTIVE_MAX[rank](t, window.out))
+    elif adaptive is not None and is_adaptive(window):
+        traceable = on_planes(x, rank, lambda t: adaptive(t, out))
     else:
         index = winner_line(x, window=window)
         read = take_line(x, (), rank=rank, empty=window.has_empty)
@@ -233,8 +244,8 @@ def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, .
     time = native_time(x, window, NATIVE_STRIDED) if native is not None else math.inf
     if slices is not None and slices.time(planes) > time:
         slices = None
-    few = native is None or window.taps_count <= MOST_RELABELLED
-    pair = _relabelled(x, window, native) if few and time >= WORTH_INDEX_GRAD else None
+    worth = time >= WORTH_INDEX_GRAD and (native is None or window.taps_count <= MOST_RELABELLED)
+    pair = _relabelled(x, window, native) if worth else None
     if slices is None and pair is None:
         return traceable
 

@@ -24,6 +24,7 @@ from .max_pool import is_channels_last
 from .order import topk
 from .relabel import LAYOUT
 from .rules import SHORT, eager, formula, ours
+from .table import quantized
 
 _mod, _max_unpool = formula(whole.mod), formula(max_pool.max_unpool)
 
@@ -138,6 +139,22 @@ def roll(x: Any, shift: Any, *, axis: Any) -> Plan | None:
     return (lambda x, shift, *, axis: torch.roll(x, shift, axis)) if fits else None
 
 
+def broadcast(x: Any, *, shape: Shape) -> Plan | None:
+    """Tensor.expand, which sets axes in front too."""
+    known = _numbers(x) and all(type(n) is int for n in shape) and tuple(x.shape) != shape
+    ends = zip(reversed(x.shape), reversed(shape), strict=False)
+    return (lambda x, *, shape: x.expand(shape)) if known and all(n in (1, m) for n, m in ends) else None
+
+
+def quantize(x: Any, scale: Any, *, zero_point: Any, low: Any, high: Any) -> Plan | None:
+    """By one scale, which PyTorch spreads by itself."""
+    one = not isinstance(scale, Tensor) or (scale.dtype == x.dtype and scale.numel() == 1 and scale.ndim <= x.ndim)
+    ends = all(type(end) in (int, type(None)) for end in (low, high)) and (None in (low, high) or low <= high)
+    if not _numbers(x) or not one or not ends or type(zero_point) is not int or abs(zero_point) >= 2**31:
+        return None
+    return lambda x, scale, *, zero_point, low, high: quantized(x, scale, zero_point, low, high)
+
+
 # --- around and between cells --------------------------------------------------------------------------------------
 
 MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
@@ -194,20 +211,26 @@ def max_unpool(
     if known is None or size is None or len(size) != len(known) or not all(type(n) is int and n > 0 for n in size):
         return None
     how = {"stride": stride, "padding": padding, "output": output, "rank": rank}
-    d, layout = len(size), LAYOUT.get(len(size))
-    move = _moving(size)
+    d, layout, cells = len(size), LAYOUT.get(len(size)), math.prod(size)
+    move, written = _moving(size), _written(size) if x.ndim == d + 2 else None
 
     def plan(x: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
         where = indices.flatten(-d)
-        if x.device.type != "cpu" or indices.device.type != "cpu" or not _all_apart(where, math.prod(size)):
+        if not x.is_cpu or not indices.is_cpu or not _all_apart(where, cells):
             return _max_unpool(x, indices, kernel, **how)
-        y: Tensor = move(x, where)
-        return y.contiguous(memory_format=layout) if layout and is_channels_last(x, d) else y
+        by_channels = is_channels_last(x, d)
+        y: Tensor
+        if written is not None and (by_channels or x.dtype not in SHORT):
+            y = written(x, indices)
+            return y
+        y = move(x, where)
+        return y.contiguous(memory_format=layout) if layout and by_channels else y
 
     return plan
 
 
 ROWS = 128  # of bytes that are added up: no more than a byte can count
+FEW_MARKS = 1 << 12  # which are counted as they are
 
 
 def _all_apart(where: Tensor, cells: int) -> bool:
@@ -217,12 +240,24 @@ def _all_apart(where: Tensor, cells: int) -> bool:
     """
     count = where.shape[:-1].numel() * cells
     words = -(-count // (8 * ROWS)) * ROWS
-    marks = torch.zeros(8 * words, dtype=torch.uint8)
     try:
+        if count <= FEW_MARKS:
+            marks = torch.zeros((*where.shape[:-1], cells), dtype=torch.uint8).scatter_(-1, where, 1)
+            return torch.count_nonzero(marks).item() == where.numel()
+        marks = torch.zeros(8 * words, dtype=torch.uint8)
         marks[:count].view(*where.shape[:-1], cells).scatter_(-1, where, torch.ones_like(where, dtype=torch.uint8))
     except RuntimeError:
         return False
     return int(marks.view(torch.int64).view(ROWS, -1).sum(0).view(torch.uint8).sum()) == where.numel()
+
+
+def _written(size: Shape) -> Plan | None:
+    """PyTorch's own max_unpool, which needs no copy; in three dimensions it asks for a stride that it does not use."""
+    if len(size) == 2:
+        return lambda x, at: torch.ops.aten.max_unpool2d(x, at, size)
+    if len(size) == 3:
+        return lambda x, at: torch.ops.aten.max_unpool3d(x, at, size, (1, 1, 1), (0, 0, 0))
+    return None
 
 
 def _moving(size: Shape) -> Plan:
@@ -259,6 +294,8 @@ LINES: dict[str, Callable[..., Plan | None]] = {
     "topk": topk,
     "take_along": take_along,
     "roll": roll,
+    "broadcast": broadcast,
+    "quantize": quantize,
     "trunc": trunc,
     "mod": mod,
     "amax": _reduced(torch.amax),

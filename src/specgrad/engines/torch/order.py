@@ -17,8 +17,8 @@ def top_index_line(x: Shape, *, axis: int, k: int, largest: bool, last: bool) ->
     native = torch.argmax if largest else torch.argmin
 
     def plan(t: Tensor) -> Tensor:
-        t = t.detach()
-        if last or not t.numel() or not k or not eager(t) or t.device.type != "cpu":
+        t = t.detach() if t.requires_grad else t
+        if last or not k or not t.is_cpu or not t.numel() or not eager(t):
             return _stable(t, axis, k, largest, last)
         if k == 1:
             return (
@@ -26,8 +26,8 @@ def top_index_line(x: Shape, *, axis: int, k: int, largest: bool, last: bool) ->
                 if largest or not bool(t.sum().isnan())
                 else _stable(t, axis, k, largest, last)
             )
-        both = _decided(t, axis, k, largest)
-        return _stable(t, axis, k, largest, last) if both is None else both[1]
+        i = _decided(t, axis, k, largest)
+        return _stable(t, axis, k, largest, last) if i is None else i
 
     return plan
 
@@ -42,16 +42,9 @@ def topk(x: Any, k: Any, *, axis: int, largest: bool) -> Plan | None:
     if not x.is_floating_point() or not 0 <= k <= x.shape[axis]:
         return None
     index = top_index_line(x.shape, axis=axis, k=k, largest=largest, last=False)
-    looks = k > 1 and x.numel() and x.device.type == "cpu"
 
     def plan(t: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        if not looks or not eager(t):
-            i = index(t)
-        else:
-            both = _decided(t, axis, k, largest)
-            if both is not None:
-                return both
-            i = _stable(t.detach(), axis, k, largest, last=False)
+        i: Tensor = index(t)
         return t.gather(axis, i), i
 
     return plan
@@ -63,11 +56,10 @@ def _stable(t: Tensor, axis: int, k: int, largest: bool, last: bool) -> Tensor:
     return t.shape[axis] - 1 - order if last else order
 
 
-def _decided(t: Tensor, axis: int, k: int, largest: bool) -> tuple[Tensor, Tensor] | None:
+def _decided(t: Tensor, axis: int, k: int, largest: bool) -> Tensor | None:
     """torch.topk leaves the order of equal cells open: one cell more than asked for shows whether there are any."""
     more = min(k + 1, t.shape[axis])
     values, i = torch.topk(t, more, axis, largest)
-    seen = values.detach()
-    if (seen.narrow(axis, 1, more - 1) == seen.narrow(axis, 0, more - 1)).any().item():
+    if (values.narrow(axis, 1, more - 1) == values.narrow(axis, 0, more - 1)).any().item():
         return None  # NaNs are never equal, and their order is open
-    return (values, i) if more == k else (values.narrow(axis, 0, k).contiguous(), i.narrow(axis, 0, k).contiguous())
+    return i if more == k else torch.narrow_copy(i, axis, 0, k)

@@ -39,17 +39,23 @@ def resize_line(x: Shape, **params: Any) -> Plan:
         return t
 
     def plan(t: Tensor) -> Tensor:
-        if native is None or not t.numel() or t.device.type != "cpu" or not eager(t):
+        if native is None or not t.numel() or not t.is_cpu or not eager(t):
             return general(t)
         if t.dtype in SHORT and torch.is_autocast_enabled("cpu"):  # it would give float32
             return general(t)
-        return native(t) if _finite_at_the_ends(t.detach(), axes) else general(t)
+        return native(t) if _finite_at_the_ends(t.detach() if t.requires_grad else t, axes) else general(t)
 
     return general if native is None else plan
 
 
+FEW_CELLS = 1 << 12  # which are summed sooner than their ends are found
+
+
 def _finite_at_the_ends(t: Tensor, axes: list[int]) -> bool:
-    return all(math.isfinite(t.select(a, -1).sum().item()) for a in axes)  # a sum that overflows says no: slower, right
+    """Of all cells, where they are few; a sum that overflows says no: slower, right."""
+    if t.numel() <= FEW_CELLS:
+        return math.isfinite(t.sum().item())
+    return all(math.isfinite(t.select(a, -1).sum().item()) for a in axes)
 
 
 def _native(x: Shape, lines: Axes) -> Plan | None:

@@ -23,12 +23,15 @@ def formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
     return plain
 
 
-def eager(t: Tensor) -> bool:
+def eager(*ts: Tensor) -> bool:
     """Not inside a tracer: our algorithms may run, on PyTorch's tape or on duals.
 
     A tensor of a type of its own (FakeTensor, one of another library) has no memory to read: not for them.
     """
-    return not traced() and type(t) in PLAIN
+    for t in ts:
+        if type(t) not in PLAIN:
+            return False
+    return not traced()
 
 
 class _Recorded(torch.autograd.Function):

@@ -65,7 +65,7 @@ def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Plan:
     if any(gap for _, _, gap in widths):
         return lambda t: doubling.embed(t, widths)
     pads = doubling.spatial_pads(tuple((lo, hi) for lo, hi, _ in widths))
-    return lambda t: F.pad(t, pads)
+    return lambda t: torch.constant_pad_nd(t, pads)
 
 
 def _softplus(x: Shape, *, beta: Number) -> Plan:
@@ -76,8 +76,8 @@ def _softplus(x: Shape, *, beta: Number) -> Plan:
 
 def _sign(t: Tensor) -> Tensor:
     """torch.sign gives 0 for NaN; a sum that is none shows that there is none."""
-    t = t.detach()
-    if eager(t) and t.device.type == "cpu" and not math.isnan(t.sum().item()):
+    t = t.detach() if t.requires_grad else t
+    if t.is_cpu and eager(t) and not math.isnan(t.sum().item()):
         return torch.sign(t)
     return torch.where(t.isnan(), t, torch.sign(t))
 
@@ -88,18 +88,20 @@ def _clamp(x: Shape, *, low: Any, high: Any) -> Plan:
 
 
 def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Plan:
-    open_ends = low is None and high is None
-
     def plan(t: Any, s: Any, z: Any) -> Tensor:
-        like = next(v for v in (t, s, z) if isinstance(v, Tensor))
-        q = (_tensor_like(t, like) / s).detach().round_()
-        if isinstance(z, Tensor):
-            q = q + z
-            return q if open_ends else torch.clamp(q, low, high)
-        q.add_(z)  # a zero too: it makes +0 of -0
-        return q if open_ends else torch.clamp_(q, low, high)
+        if not isinstance(t, Tensor):
+            t = _tensor_like(t, s if isinstance(s, Tensor) else z)
+        return quantized(t, s, z, low, high)
 
     return plan
+
+
+def quantized(t: Tensor, s: Any, z: Any, low: int | None, high: int | None) -> Tensor:
+    q = (t / s).detach().round_()
+    q = q + z if isinstance(z, Tensor) else q.add_(z)  # a zero too: it makes +0 of -0
+    if low is None and high is None:
+        return q
+    return torch.clamp(q, low, high) if isinstance(z, Tensor) else torch.clamp_(q, low, high)
 
 
 def _root(x: Shape, *, exponent: Number) -> Plan:
@@ -126,10 +128,10 @@ def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Plan:
 
 
 def _gather(x: Shape, i: Shape, *, axis: int) -> Plan:
-    shape, cells = (*x[:axis], *i, *x[axis + 1 :]), x[axis]
+    shape, cells, line = (*x[:axis], *i, *x[axis + 1 :]), x[axis], len(i) == 1
 
     def plan(t: Tensor, index: Tensor) -> Tensor:
-        if index.ndim == 1 and t.device.type == "cpu" and eager(t) and eager(index):
+        if line and t.is_cpu and eager(t, index):
             try:
                 return t.index_select(axis, index)
             except (IndexError, RuntimeError):
@@ -140,16 +142,17 @@ def _gather(x: Shape, i: Shape, *, axis: int) -> Plan:
 
 
 def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
-    lead, tail = gy[:axis], gy[axis + len(i) :]
+    lead, tail, line = gy[:axis], gy[axis + len(i) :], len(i) == 1
+    shape = (*lead, size, *tail)
 
     def plan(g: Tensor, index: Tensor) -> Tensor:
-        if index.ndim == 1 and g.numel() and g.device.type == "cpu" and eager(g) and eager(index):
+        if line and g.is_cpu and g.numel() and eager(g, index):
             try:
-                return g.new_zeros((*lead, size, *tail)).index_add_(axis, index, g)
+                return g.new_zeros(shape).index_add_(axis, index, g)
             except (IndexError, RuntimeError):
                 pass  # positions from the end, or outside
         at = _from_start(index, size)
-        return g.new_zeros((*lead, size, *tail)).index_add(axis, at, g.reshape((*lead, at.shape[0], *tail)))
+        return g.new_zeros(shape).index_add(axis, at, g.reshape((*lead, at.shape[0], *tail)))
 
     return plan
 
