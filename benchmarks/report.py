@@ -68,7 +68,10 @@ def prices(engine: str, slow: list[law.Row]) -> str:
     """What the contract asks for beyond the bare call, of the functions that lose."""
     known: dict[str, str] = getattr(importlib.import_module(f"law_{engine}"), "PRICE", {})
     losing = {CASES[r["case"]].function for r in slow if r["case"] in CASES}
-    lines = [f"- `{name}`: {why}." for name, why in known.items() if name in losing]
+    who: dict[str, list[str]] = {}
+    for name in (n for n in known if n in losing):
+        who.setdefault(known[name], []).append(f"`{name}`")
+    lines = [f"- {', '.join(names)}: {why}." for why, names in who.items()]
     return (
         "\n".join(["The contract asks for more than the bare call, and these pay for it:\n", *lines]) if lines else ""
     )

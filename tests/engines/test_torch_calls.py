@@ -11,6 +11,7 @@ import torch
 import specgrad as sg
 import specgrad.functional as F
 from specgrad.engines.torch import calls
+from specgrad.ops import elementwise
 from specgrad.settled import noted, settled
 
 
@@ -217,3 +218,16 @@ def test_softplus_with_its_switch(beta: float, threshold: float) -> None:
     for refused in (0, -2.0):
         with pytest.raises(sg.ParameterError, match="beta must be positive"):
             F.softplus(torch.ones(1), refused, threshold)
+
+
+def test_a_slice_is_told_from_three_numbers() -> None:
+    words = [calls._inside([v], []) for v in (slice(1, 2, 3), (1, 2, 3), slice(True, 2, 3), slice(1.0, 2, 3), slice(2))]
+    assert len(set(words)) == len(words)
+
+
+def test_a_parameter_beside_a_tensor_runs_the_operator_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = torch.ones(2, 3), torch.nn.Parameter(torch.ones(3))
+    sg.relu(w)
+    monkeypatch.setattr(elementwise, "broadcast_together", None)
+    assert torch.equal(sg.add(x, w), x + w)
+    assert torch.equal(sg.mul(w, x), w * x)

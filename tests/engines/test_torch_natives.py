@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import specgrad as sg
-from specgrad.engines.torch import composites, natives, order
+from specgrad.engines.torch import composites, natives, order, whole
 
 RNG = np.random.default_rng(11)
 SHAPE = (2, 3, 6, 8)
@@ -325,6 +325,17 @@ def test_where_repeating_by_a_float_is_exact() -> None:
 # --- the checks see --------------------------------------------------------------------------------------------------
 
 
+def test_positions_that_come_twice_at_every_size_of_the_count() -> None:
+    """Few marks are counted as they are, many eight in a word: both see one that comes twice, and one outside."""
+    for planes in (1, natives.FEW_MARKS // 64 + 1):
+        where = torch.arange(64).repeat(planes, 1)
+        assert natives._all_apart(where, 64)
+        for wrong in (62, 64, -1):
+            other = where.clone()
+            other[-1, -1] = wrong
+            assert not natives._all_apart(other, 64)
+
+
 def test_without_the_look_at_equal_cells_topk_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(1, 1, 64, 64)
     want = sg.topk(x.numpy(), 3)[1]
@@ -332,6 +343,14 @@ def test_without_the_look_at_equal_cells_topk_is_found_out(monkeypatch: pytest.M
     blind: Call = lambda t, axis, k, largest: torch.topk(t, k, axis, largest).indices
     monkeypatch.setattr(order, "_decided", blind)
     assert not np.array_equal(sg.topk(x, 3)[1], want)
+
+
+def test_without_the_count_of_winners_a_tie_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    pooled: Call = lambda x: torch.autograd.grad(sg.global_max_pool(x, rank=1).sum(), x)[0].tolist()
+    x = torch.tensor([[1.0, 3.0, 3.0], [5.0, 4.0, 0.0]], requires_grad=True)
+    assert pooled(x) == [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
+    monkeypatch.setattr(whole, "_all_alone", lambda *_: True)
+    assert pooled(x) == [[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]
 
 
 def test_without_the_count_of_positions_unpooling_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,40 @@ def test_second_derivatives_of_all_winners() -> None:
     assert second.tolist() == [[0.0, 18.0, 18.0]]
 
 
+@pytest.mark.parametrize("steps", [(100, 1, 200), (100, 1, 100), (1, 1, 101), (1, 2, 200), (90, 1, 190)])
+def test_few_long_windows_on_a_line(steps: tuple[int, int, int]) -> None:
+    """Side by side, one alone, overlapping, interleaved: the first of equal cells, and NaN."""
+    (stride, dilation, n), kernel = steps, 100
+    rng = np.random.default_rng(6)
+    for odd in ([-0.0, 0.0, -1.0], [1.0, 2.0, -np.inf], [np.inf, 1.0, 3.0]):
+        numbers = rng.choice(odd, (2, 3, n))
+        numbers[1, 2, n // 3] = np.nan
+        how: Any = {"stride": stride, "dilation": dilation, "return_indices": True}
+        want, where = sg.max_pool(numbers, (kernel,), **how)
+        x = torch.tensor(numbers, requires_grad=True)
+        y, i = sg.max_pool(x, (kernel,), **how)
+        assert np.array_equal(y.detach(), want, equal_nan=True)
+        assert np.array_equal(i, where)
+        (gx,) = torch.autograd.grad(y.sum(), x)
+        counted = np.zeros_like(numbers)
+        np.put_along_axis(counted, where[..., :1], 1.0, -1)
+        for o in range(1, where.shape[-1]):
+            at = where[..., o : o + 1]
+            np.put_along_axis(counted, at, np.take_along_axis(counted, at, -1) + 1, -1)
+        assert np.array_equal(gx, counted)
+
+
+@pytest.mark.parametrize(("divisor", "ceil"), [(1, False), (3, True), (7, False)])
+def test_a_line_averaged_by_a_divisor(divisor: int, ceil: bool) -> None:
+    numbers = np.random.default_rng(7).integers(-9, 9, (2, 3, 11)).astype(float)
+    call: Any = lambda v: sg.avg_pool(v, (3,), stride=2, padding=1, ceil=ceil, divisor=divisor)
+    x = torch.tensor(numbers, requires_grad=True)
+    np.testing.assert_allclose(call(x).detach().numpy(), call(numbers), rtol=1e-14)
+    (gx,) = torch.autograd.grad(call(x).sum(), x)
+    want = sg.vjp(sg.trace(call, numbers))(numbers, np.ones_like(call(numbers)))[1]
+    np.testing.assert_allclose(gx.numpy(), want, rtol=1e-14)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_first_winner_of_everything(layout: Any) -> None:
     """-0 and +0 tie, so the sign is that of the first."""

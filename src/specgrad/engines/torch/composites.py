@@ -179,7 +179,11 @@ def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Plan | None:
     """torch.mean, where there are cells to average and the axes are plain and not named twice."""
     at = reduced_axes(x, axes) if _alike(x) and x.numel() else None
     keep = bool(keepdims)
-    return None if at is None else lambda x, axes=None, **_: torch.mean(x, at, keep)
+    if at is None:
+        return None
+    if len(at) == x.ndim and not keep:  # of all axes without their names: the gradient is then one step
+        return lambda x, *_, **__: torch.mean(x)
+    return lambda x, axes=None, **_: torch.mean(x, at, keep)
 
 
 def matmul(x: Any, z: Any) -> Plan | None:

@@ -127,6 +127,13 @@ def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Plan:
     return lambda t: running(t, axis, exclusive, reverse, torch.cumsum, flip, torch.cat, torch.zeros_like)
 
 
+def _sum(x: Shape, *, axes: Shape) -> Plan:
+    """Of all axes without their names: the gradient is then one step."""
+    if not axes:
+        return lambda t: t
+    return torch.sum if len(axes) == len(x) else lambda t: t.sum(axes)
+
+
 def _gather(x: Shape, i: Shape, *, axis: int) -> Plan:
     shape, cells, line = (*x[:axis], *i, *x[axis + 1 :]), x[axis], len(i) == 1
 
@@ -175,7 +182,7 @@ TABLE: dict[str, Any] = {
     "pad": _pad,
     "concat": lambda *shapes, axis: lambda *ts: torch.cat(ts, axis),
     "broadcast": lambda x, *, shape: lambda t: t.expand(shape),
-    "sum": lambda x, *, axes: (lambda t: t.sum(axes)) if axes else (lambda t: t),
+    "sum": _sum,
     # arithmetic
     "add": _always(lambda a, b: a + b),
     "sub": _always(lambda a, b: a - b),
