@@ -194,13 +194,13 @@ _ENDS = "the last cells of each axis are summed: beyond an infinite one PyTorch'
 _APART = "positions are marked and counted: where one comes twice PyTorch leaves open which value stays"
 PRICE = {
     "sg.sign": "a sum is taken to see that no cell is NaN, of which torch.sign makes 0",
-    "sg.global_max_pool": "winners are counted, or held against the maximum: every one of them gets the whole cotangent",
+    "sg.global_max_pool": "winners are counted, or kept: every one of them gets the whole cotangent",
     "sg.topk": "one cell more is found, and neighbours are compared: torch.topk leaves the order of equal cells open",
     "sg.quantize": "the zero point is added: it makes +0 of -0",
     "sg.cross_entropy": "the least label is read: F.cross_entropy ignores one, always, and we refuse what is no class",
     "sg.group_norm": "on channels_last means are held against deviations: where they are large the kernel loses digits",
     **dict.fromkeys(("sg.resize", "functional.interpolate"), _ENDS),
-    "sg.avg_pool": "half types go by way of float32 where many windows read a cell: the kernel adds cotangents in theirs",
+    "sg.avg_pool": "half types go through float32 where many windows read a cell: the kernel sums gradients in them",
     "functional.adaptive_avg_pool3d": "half types are averaged in float32, and rounded once",
     "sg.put": "positions are read first: the kernel writes wherever it is told",
     "sg.max_unpool": _APART,
