@@ -61,6 +61,9 @@ def settled(fn: Callable[P, Result]) -> Callable[P, Result]:
 
     def first(kinds: Kinds, values: tuple[Any, ...]) -> Any:
         form = Form(fn, kinds, keywords, known)
+        if _nobody_remembers(kinds):
+            known[kinds] = (lambda *v: form.general(v)) if keywords else fn
+            return form.general(values)
         for kind in kinds:
             caller = CALLERS.get(kind)
             if caller is not None:
@@ -78,6 +81,13 @@ def settled(fn: Callable[P, Result]) -> Callable[P, Result]:
     exec(compile(source, f"{__file__} for {fn.__name__}", "exec"), scope)  # ours, where errors look for the user's line
     call: Callable[P, Result] = wraps(fn)(scope["call"])
     return call
+
+
+def _nobody_remembers(kinds: Kinds) -> bool:
+    """A graph variable among the arguments, or none that an engine could know."""
+    if any(hasattr(kind, "__specgrad_apply__") for kind in kinds):
+        return True
+    return all(kind.__module__ in ("builtins", "numpy", "fractions") for kind in kinds)
 
 
 def _given(parameters: Sequence[Parameter]) -> str:

@@ -257,6 +257,14 @@ def _cdf_spec(x: Array) -> Array:
     return np.asarray(erfc(x.astype(float)), dtype=x.dtype)
 
 
+def _cdf_slope(x: Value, y: Value, t: Value) -> Value:
+    return mul(t, normal_pdf(x))
+
+
+def _gelu_slope(x: Value, y: Value, t: Value) -> Value:
+    return mul(t, add(normal_cdf(x), mul(x, normal_pdf(x))))
+
+
 NORMAL_PDF = unary(
     "normal_pdf",
     _pdf_spec,
@@ -267,7 +275,7 @@ NORMAL_PDF = unary(
 NORMAL_CDF = unary(
     "normal_cdf",
     _cdf_spec,
-    lambda x, y, t: mul(t, normal_pdf(x)),
+    _cdf_slope,
     monotone=(0,),
     transcendental=True,
     curve=Curve(steepest=at_most(0.399), curvature=at_most(0.242)),
@@ -275,7 +283,7 @@ NORMAL_CDF = unary(
 GELU = unary(
     "gelu",
     lambda x: x * _cdf_spec(x),
-    lambda x, y, t: mul(t, add(normal_cdf(x), mul(x, normal_pdf(x)))),
+    _gelu_slope,
     transcendental=True,
     curve=Curve(steepest=at_most(1.13), curvature=at_most(0.798), turning=always(-0.7517915246935645)),
 )

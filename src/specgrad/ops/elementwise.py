@@ -107,11 +107,25 @@ ADD = binary(
     monotone=(0, 1),
     roundings=lambda *_: 1,
 )
+
+
+def _sub_jvp(y: Value, args: Any, dargs: Any) -> Value | None:
+    return add_tangents(dargs[0], None if dargs[1] is None else neg(dargs[1]))
+
+
+def _sub_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
+    return gy, neg(gy)
+
+
+def _div_vjp(gy: Value, y: Value, args: Any) -> tuple[Value, Value]:
+    return div(gy, args[1]), neg(div(mul(gy, y), args[1]))
+
+
 SUB = binary(
     "sub",
     operator.sub,
-    lambda y, args, dargs: add_tangents(dargs[0], None if dargs[1] is None else neg(dargs[1])),
-    lambda gy, y, args: (gy, neg(gy)),
+    _sub_jvp,
+    _sub_vjp,
     linear="all",
     monotone=(0,),
     roundings=lambda *_: 1,
@@ -129,7 +143,7 @@ DIV = binary(
     "div",
     operator.truediv,
     _div_jvp,
-    lambda gy, y, args: (div(gy, args[1]), neg(div(mul(gy, y), args[1]))),
+    _div_vjp,
     linear=((0,),),
     roundings=lambda *_: 2,  # a / b, or a * (1 / b)
     divides=True,
@@ -304,7 +318,15 @@ def _above_0(xp: Any, low: Any) -> Any:
     return xp.where(low > 0, low, xp.zeros_like(low))
 
 
-NEG = unary("neg", lambda x: np.asarray(-x), lambda x, y, t: neg(t), linear="all", exact=True)
+def _opposite(x: Value, y: Value, t: Value) -> Value:
+    return neg(t)
+
+
+def _by_sign(x: Value, y: Value, t: Value) -> Value:
+    return mul(t, sign(x))
+
+
+NEG = unary("neg", lambda x: np.asarray(-x), _opposite, linear="all", exact=True)
 EXP = unary(
     "exp",
     lambda x: scalar.apply("exp", x),
@@ -352,7 +374,7 @@ SIGN = unary("sign", _sign_spec, lambda x, y, t: None, monotone=(0,), exact=True
 ABS = unary(
     "abs",
     lambda x: np.asarray(abs(x)),
-    lambda x, y, t: mul(t, sign(x)),
+    _by_sign,
     exact=True,
     curve=Curve(steepest=at_most(1.0), kinks=always((0,)), turning=always(0.0)),
 )

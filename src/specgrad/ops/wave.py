@@ -17,17 +17,25 @@ def _sine_at_most(xp: Any, low: Any, high: Any, _: Any) -> Any:
     return 1.001 * xp.maximum(abs(low), abs(high)).clip(max=1.0)
 
 
+def _sine_slope(x: Value, y: Value, t: Value) -> Value:
+    return mul(t, cos(x))
+
+
+def _cosine_slope(x: Value, y: Value, t: Value) -> Value:
+    return neg(mul(t, sin(x)))
+
+
 SIN = unary(
     "sin",
     lambda x: scalar.apply("sin", x),
-    lambda x, y, t: mul(t, cos(x)),
+    _sine_slope,
     transcendental=True,
     curve=Curve(steepest=at_most(1.0), curvature=_sine_at_most, peak=math.pi / 2),
 )
 COS = unary(
     "cos",
     lambda x: scalar.apply("cos", x),
-    lambda x, y, t: neg(mul(t, sin(x))),
+    _cosine_slope,
     transcendental=True,
     curve=Curve(steepest=_sine_at_most, curvature=at_most(1.0), peak=0.0),
 )

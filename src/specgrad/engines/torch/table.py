@@ -97,7 +97,7 @@ def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int
 
 
 def quantized(t: Tensor, s: Any, z: Any, low: int | None, high: int | None) -> Tensor:
-    q = (t / s).detach().round_()
+    q: Tensor = (t / s).detach().round_()
     q = q + z if isinstance(z, Tensor) else q.add_(z)  # a zero too: it makes +0 of -0
     if low is None and high is None:
         return q
