@@ -13,6 +13,7 @@ import torch
 
 import specgrad as sg
 from enclosed import check, rounded
+from specgrad.bounds import Box, crown, ibp
 from specgrad.op import REGISTRY, apply
 from specgrad.ops.activation import normal_pdf
 from specgrad.ops.elementwise import equal, greater, greater_equal
@@ -148,6 +149,28 @@ def test_nothing_is_known_of_a_parameter_that_overflows(name: str, dtype: str) -
         with np.errstate(all="ignore"):
             ball = radius(graph, np.float64([0, 2.0**-10]), arithmetic=Arithmetic(dtype)).outputs
         assert np.isinf(ball.radius).all()
+
+
+@pytest.mark.parametrize("dtype", NONE)
+@pytest.mark.parametrize("name", ["smooth_max_pool", "softplus"])
+def test_nothing_is_known_of_a_quotient_whose_reciprocal_may_be_flushed(name: str, dtype: str) -> None:
+    """(beta*y) * (1/beta) is 0 where 1/beta is subnormal and counts as 0; of a normal 1/beta it is y."""
+    most = 1 / FORMATS[dtype].tiny
+    for beta, known in ((most, True), (most * 1.5, False)):
+        graph = sg.trace(lambda x, beta=beta: OVER[name](x, beta), (2,))
+        x = np.float64([0.25, 0.5])
+        ball, box = radius(graph, x, arithmetic=Arithmetic(dtype)).outputs, Box(x, x)
+        assert np.isfinite(ball.radius).all() == known
+        bounds = [ibp(graph, box, arithmetic=Arithmetic(dtype)), crown(graph, (box,), arithmetic=Arithmetic(dtype))]
+        assert [bool(np.isfinite(b.outputs.high).all()) for b in bounds] == [known, known]
+
+
+@pytest.mark.parametrize("beta", [1e38, 3e38])
+def test_softplus_of_a_large_beta_on_jax(beta: float) -> None:
+    """XLA multiplies by 1/beta, which it flushes to 0."""
+    jnp = pytest.importorskip("jax.numpy")
+    got = sg.softplus(jnp.asarray([-1.0, 0.25, 0.5], dtype="float32"), beta)
+    assert np.asarray(got).tolist() == [0.0, 0.25, 0.5]
 
 
 def test_a_slope_next_to_1_is_rounded() -> None:

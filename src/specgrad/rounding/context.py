@@ -130,6 +130,10 @@ class Context:
         ball = self.stored(number)
         return bool(np.isfinite(ball.radius) & (ball.least >= self.arithmetic.tiny))
 
+    def divides(self, number: Any) -> bool:
+        """Whether its reciprocal is normal too: a quotient may be a product with that, and a subnormal one be 0."""
+        return self.normal(number) and bool(self.stored(number).size * self.arithmetic.tiny <= 1)
+
     def flushed(self, ball: Ball) -> Ball:
         """The ball after subnormal numbers may have become zero."""
         if not self.arithmetic.flush or ball.value.dtype.kind == "i":

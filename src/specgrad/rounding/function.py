@@ -99,7 +99,7 @@ def function_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     room = _curve(op).room * float(beta)  # an intermediate result of this many x
     units_here = (units + _scaled_by(run.stored(beta))) * scale
     units_here = units_here + (size if arithmetic.inner is not arithmetic.format else 0.0)
-    units_here = np.where((room * x.size <= arithmetic.largest) & run.normal(beta), units_here, np.inf)
+    units_here = np.where((room * x.size <= arithmetic.largest) & run.divides(beta), units_here, np.inf)
     return poisoned(_declared(run, value, low, high, units_here, scale), args)
 
 

@@ -73,7 +73,7 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
     error = (_all_orders(arithmetic, units, z, depth) + lost) / b + arithmetic.tiny
     fits = (z <= arithmetic.largest) & (np.abs(value) + carried + error <= arithmetic.largest)
-    fits = fits & (window.taps_count <= arithmetic.largest) & ~_lost(x, window) & run.normal(params["beta"])
+    fits = fits & (window.taps_count <= arithmetic.largest) & ~_lost(x, window) & run.divides(params["beta"])
     return finished(run, value, np.where(fits, (carried + error) * SLACK, np.inf))
 
 

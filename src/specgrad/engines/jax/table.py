@@ -79,8 +79,8 @@ def _sigmoid(x: Array) -> Array:
 
 @rounded_once
 def _softplus(x: Array, *, beta: Number) -> Array:
-    z = x * float(beta)
-    return (jnp.maximum(z, 0) + jnp.log1p(jnp.exp(-jnp.abs(z)))) / float(beta)
+    """max(z, 0) / beta is max(x, 0): XLA multiplies by 1/beta, and flushes that of a large one to 0."""
+    return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x * float(beta)))) / float(beta)
 
 
 @jax.custom_jvp

@@ -210,7 +210,7 @@ class _Smooth(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, dx: Any, _: Any) -> Any:
         op, params = REGISTRY["smooth_max_pool"], ctx.params
-        stable = lambda *given: tangent(*given, like=ctx.saved_tensors[1])
+        stable = lambda x, d, win, beta, padded: tangent(x, d, win, beta, padded, like=ctx.saved_tensors[1])
         return _Smooth._derivative(ctx, dx, stable, lambda x, y, d: op.tangent(y, (x,), (d,), params))
 
 
