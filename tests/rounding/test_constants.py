@@ -165,6 +165,28 @@ def test_nothing_is_known_of_a_quotient_whose_reciprocal_may_be_flushed(name: st
         assert [bool(np.isfinite(b.outputs.high).all()) for b in bounds] == [known, known]
 
 
+FARTHEST: dict[str, tuple[Any, list[float], list[float]]] = {
+    "smooth_max_pool": (lambda x: sg.smooth_max_pool(x, (2,), beta=1.2e-38), [3e38, -3e38], [1.6e38, -1.6e38]),
+    "its derivative": (
+        lambda x: sg.vjp(sg.trace(lambda v: sg.smooth_max_pool(v, (2,), beta=-1e-37), (2,)))(x, x[:1])[1],
+        [3.4e38, -1e37],
+        [1.6e38, -1e37],
+    ),
+    "gelu": (sg.gelu, [2e38, 1.0], [1.6e38, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", FARTHEST)
+def test_nothing_is_known_of_a_partial_result_that_overflows(name: str) -> None:
+    """x - m before beta*(x - m), x*(1 + erf) before its half: PyTorch has another number, or infinity."""
+    call, far, near = FARTHEST[name]
+    graph = sg.trace(call, (2,))
+    assert np.isinf(radius(graph, np.float32(far)).outputs.radius).any()
+    ball = radius(graph, np.float32(near)).outputs
+    assert np.isfinite(ball.radius).all()
+    assert ball.contains(call(torch.tensor(np.float32(near))).double().numpy()).all()
+
+
 @pytest.mark.parametrize("beta", [1e38, 3e38])
 def test_softplus_of_a_large_beta_on_jax(beta: float) -> None:
     """XLA multiplies by 1/beta, which it flushes to 0."""

@@ -285,8 +285,8 @@ GELU = unary(
     lambda x: x * _cdf_spec(x),
     _gelu_slope,
     transcendental=True,
-    curve=Curve(steepest=at_most(1.13), curvature=at_most(0.798), turning=always(-0.7517915246935645)),
-)
+    curve=Curve(steepest=at_most(1.13), curvature=at_most(0.798), turning=always(-0.7517915246935645), room=2.0),
+)  # room: x * (1 + erf(...)) may be halved last
 
 
 @settled

@@ -51,6 +51,11 @@ def _plane_top(x: Ball, window: Window, floor: float) -> Array:
     return np.asarray(np.max(x.high, axis=axes, keepdims=True, initial=floor))
 
 
+def _plane_size(x: Ball, window: Window) -> Array:
+    """The largest absolute value of every plane."""
+    return _plane_top(Ball(x.size, np.zeros(x.shape)), window, 0.0)
+
+
 def _window_top(run: Context, x: Array, window: Window) -> Array:
     return run.evaluate(MAX_POOL, [x], {"window": window})
 
@@ -73,6 +78,8 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
     error = (_all_orders(arithmetic, units, z, depth) + lost) / b + arithmetic.tiny
     fits = (z <= arithmetic.largest) & (np.abs(value) + carried + error <= arithmetic.largest)
+    size = _plane_size(x, window)  # a difference of two cells, or of a cell and a result, that overflows is no shift
+    fits = fits & (size + np.maximum(size, np.abs(value) + carried) <= arithmetic.largest)
     fits = fits & (window.taps_count <= arithmetic.largest) & ~_lost(x, window) & run.divides(params["beta"])
     return finished(run, value, np.where(fits, (carried + error) * SLACK, np.inf))
 
@@ -113,7 +120,8 @@ def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     pull = op.name == "smooth_pull"
     plain, widest, units, lost = _sums(run, x, y, v, params["window"], abs(beta), pull)
     error = _log_unit(run.arithmetic) * units + lost
-    error = np.where(widest + error <= run.arithmetic.largest, error, np.inf)
+    apart = sum(_plane_size(a, params["window"]) for a in (x, y))  # x - y is computed before beta*(x - y)
+    error = np.where((widest + error <= run.arithmetic.largest) & (apart <= run.arithmetic.largest), error, np.inf)
     error = np.where(_lost(x, params["window"]) | (not run.normal(params["beta"])), np.inf, error)
     carried = np.zeros(value.shape) if all(a.is_exact for a in args) else widest - plain + SPREAD * REFERENCE.u * units
     return finished(run, value, (np.maximum(carried, 0.0) + error) * SLACK)
