@@ -42,10 +42,10 @@ class Strided:
     def overlap(self) -> int:
         """How many windows read one cell, at most: taps of a cell lie stride / gcd(stride, dilation) apart.
 
-        >>> [Strided(9, 3, stride, 1, 0, 0, 1).overlap for stride in (1, 2, 3)]
+        >>> [Strided(9, 3, stride, 1, 0, 0, 3).overlap for stride in (1, 2, 3)]
         [3, 2, 1]
         """
-        return -(-self.kernel * math.gcd(self.stride, self.dilation) // self.stride)
+        return min(self.out, -(-self.kernel * math.gcd(self.stride, self.dilation) // self.stride))
 
     @property
     def span(self) -> int:
@@ -231,6 +231,7 @@ class Adaptive:
     def most_readers(self) -> int:
         return min(self.out, -(-self.out // self.size) + 1)
 
+    overlap = most_readers
     counted = inside
     has_empty = False
     pads = (0, 0)

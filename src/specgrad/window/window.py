@@ -196,6 +196,11 @@ class Window:
         """An upper bound on the (output, tap) pairs that read one input cell."""
         return math.prod(min(a.most_readers, a.out) for a in self.axes)
 
+    @property
+    def overlap(self) -> int:
+        """How many windows read one input cell, at most; `covers` is a looser count, by which roundings are claimed."""
+        return math.prod(a.overlap for a in self.axes)
+
     def taps(self) -> Iterator[Tap]:
         """Every tap that some output reads inside the input, in row-major order; too many are refused before."""
         self.check_walk()

@@ -26,7 +26,7 @@ from ...ops.order import running
 from ...ops.resize import axes_resized
 from ...scalar import Number
 from ...window import Resized, Shape
-from ..base import Engine, Lowering
+from ..base import Engine, Lowering, Plan
 from . import conv as jax_conv
 from . import pool as jax_pool
 from .pool import rounded_once
@@ -315,6 +315,11 @@ def _pad(x: Array, *, widths: Sequence[tuple[int, int, int]]) -> Array:
 
 # --- the table --------------------------------------------------------------------------------------------------
 
+def _smooth_max_pool(x: Shape, **params: Any) -> Plan:
+    """Rounded outside of its derivatives: exp(beta*(x - y)) needs the y that was not."""
+    return rounded_once(ours("smooth_max_pool", jax_pool.smooth_max)(x, **params))
+
+
 TABLE: dict[str, Lowering] = {
     # layout
     "fill": _simple(lambda x, *, value: jnp.full_like(x, float(value))),
@@ -388,7 +393,7 @@ TABLE: dict[str, Lowering] = {
     "gather": _summing(_gather),
     "scatter": _summing(_scatter),
     "amax": _simple(largest),
-    "smooth_max_pool": ours("smooth_max_pool", jax_pool.smooth_max),
+    "smooth_max_pool": _smooth_max_pool,
     "smooth_pull": linear("smooth_pull", jax_pool.smooth_pull, leading=(0, 1, 2)),
     "smooth_push": linear("smooth_push", jax_pool.smooth_push, leading=(0, 1, 2)),
 }

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...window import Adaptive, Shape, Window
-from ...window.axis import Strided
 from ..base import Plan, number
 from . import doubling
 from .doubling import DOUBLING_TYPES, on_tape
@@ -31,7 +30,7 @@ from .max_pool import (
     native_time,
     on_planes,
 )
-from .rules import SHORT, ours
+from .rules import MOST_ADDED, SHORT, ours, rounded_once
 from .slices import FEW_TAPS, Slices, fits
 
 # Nanoseconds that a function of ours on the tape takes more than a native one, there and back.
@@ -124,31 +123,19 @@ def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor
     return total
 
 
-MOST_ADDED = 4  # in a half type, beyond which digits are lost that the result has
-
-
-def _wide(window: Window, plan: Plan) -> Plan:
-    """Half types by way of float32 on a CPU where many windows read a cell: PyTorch's kernels add their cotangents in
-    the half type, and of 33x33 windows three quarters are lost. It is faster, too, but for small channels_last ones.
-    """
-    readers = math.prod(a.overlap if isinstance(a, Strided) else a.most_readers for a in window.axes)
-    if readers <= MOST_ADDED:
+def _summed_in_float32(window: Window, plan: Plan) -> Plan:
+    """Half types on a CPU where many windows read a cell. It is faster, too, but for small channels_last ones."""
+    if window.overlap <= MOST_ADDED:
         return plan
-
-    def wide(t: Tensor) -> Tensor:
-        half = t.dtype in SHORT and t.device.type == "cpu" and (on_tape(t) or t.is_contiguous())
-        y: Tensor = plan(t.float()).to(t.dtype) if half else plan(t)
-        return y
-
-    return wide
+    return rounded_once(plan, lambda t: t.device.type == "cpu" and (on_tape(t) or t.is_contiguous()))
 
 
 def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
-    return _wide(window, _avg_pool(x, window, divisor))
+    return _summed_in_float32(window, _avg_pool(x, window, divisor))
 
 
 def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
-    return _wide(window, _avg_spread(gy, window, divisor))
+    return _summed_in_float32(window, _avg_spread(gy, window, divisor))
 
 
 def _avg_pool(x: Shape, window: Window, divisor: Any) -> Plan:

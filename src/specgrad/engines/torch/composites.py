@@ -17,11 +17,11 @@ from torch import Tensor
 from ...errors import ShapeError
 from ...ops import compose, contract
 from ..base import Plan
-from .doubling import dual_level_open
+from .doubling import dual_level_open, on_tape
 from .max_pool import is_channels_last
 from .natives import LINES, nearest_is_exact, reduced_axes
 from .relabel import LAYOUT
-from .rules import NOT_NUMBERS, SHORT, eager, formula
+from .rules import NOT_NUMBERS, SHORT, eager, formula, rounded_once
 from .table import TABLE
 from .whole import global_avg_pool, global_max_pool
 
@@ -149,7 +149,13 @@ def _has_cells(x: Any, axis: Any) -> bool:
 
 
 def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
+    """F.layer_norm, whose kernel on a CPU adds cotangents of weight and bias in the half type."""
+    if x.dtype in SHORT and on_tape(*(v for v in (weight, bias) if v is not None)):
+        return _layer_norm_in_float32(x, shape, weight, bias, eps)
     return F.layer_norm(x, shape, weight, bias, eps)
+
+
+_layer_norm_in_float32: Plan = rounded_once(F.layer_norm)
 
 
 def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:

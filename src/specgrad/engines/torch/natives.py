@@ -20,10 +20,11 @@ from ...ops import max_pool, whole
 from ...window import Shape
 from ...window.resize import LARGEST_EXACT
 from ..base import Plan
+from .doubling import on_tape
 from .max_pool import is_channels_last
 from .order import topk
 from .relabel import LAYOUT
-from .rules import SHORT, eager, formula, ours
+from .rules import SHORT, eager, formula, ours, rounded_once
 from .table import quantized
 
 _mod, _max_unpool = formula(whole.mod), formula(max_pool.max_unpool)
@@ -162,7 +163,10 @@ MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Plan | None:
     flat = _native_widths(x, widths, mode) if mode in MODES and type(value) is int and not value else None
-    return None if flat is None else lambda x, *_, **__: F.pad(x, flat, MODES[mode])
+    if flat is None:
+        return None
+    padded = rounded_once(lambda x: F.pad(x, flat, MODES[mode]), on_tape)  # cotangents of an edge meet in one cell
+    return lambda x, *_, **__: padded(x)
 
 
 def _native_widths(x: Any, widths: Any, mode: str) -> list[int] | None:

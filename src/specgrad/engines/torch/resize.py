@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...ops.resize import Axes, axes_resized
+from ...ops.resize import Axes, axes_resized, most_readers
 from ...window import Resized, Shape
 from ..base import Plan
-from .rules import SHORT, eager
+from .doubling import on_tape
+from .rules import MOST_ADDED, SHORT, eager, rounded_once
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
@@ -45,7 +46,10 @@ def resize_line(x: Shape, **params: Any) -> Plan:
             return general(t)
         return native(t) if _finite_at_the_ends(t.detach() if t.requires_grad else t, axes) else general(t)
 
-    return general if native is None else plan
+    if native is None:
+        return rounded_once(general)
+    many = math.prod(most_readers(line) for _, line in lines) > MOST_ADDED
+    return rounded_once(plan, lambda t: many and on_tape(t) or not eager(t))
 
 
 FEW_CELLS = 1 << 12  # which are summed sooner than their ends are found
@@ -85,4 +89,4 @@ def resize_spread_line(gy: Shape, *, cells: Shape, **params: Any) -> Plan:
             g = y
         return g
 
-    return plan
+    return rounded_once(plan)

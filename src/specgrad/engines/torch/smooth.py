@@ -19,7 +19,7 @@ from ...scalar import Number
 from ...window import Shape, Window
 from ..base import Plan
 from .doubling import DOUBLING_TYPES, accumulate, cells, dense_sum, dual_level_open, padded
-from .rules import eager, ours
+from .rules import eager, ours, rounded_once
 
 TINY = 1e-28  # float32 keeps its precision in sums and reciprocals down to here
 DEEPEST = math.log(TINY)
@@ -227,18 +227,18 @@ def smooth_max_pool_line(x: Shape, *, window: Window, beta: Number, padded: str)
             return _smooth_on_tape(t, params)
         return smooth(t, window, float(beta), padded, on_cpu and t.dtype in DOUBLING_TYPES)
 
-    return plan
+    return rounded_once(plan)
 
 
 def smooth_pull_line(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Plan:
     b = float(beta)
     fast = lambda t, u, v: pull(t, u, v, window, b, t.dtype in DOUBLING_TYPES)
     slow = lambda t, u, v: pull_by_taps(t, u, v, window, b)
-    return ours("smooth_pull", {"window": window, "beta": beta}, fast, slow)
+    return rounded_once(ours("smooth_pull", {"window": window, "beta": beta}, fast, slow))
 
 
 def smooth_push_line(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Plan:
     b, back = float(beta), window.adjoint()
     fast = lambda t, u, g: push(t, u, g, window, b, back if t.dtype in DOUBLING_TYPES else None)
     slow = lambda t, u, g: push_by_taps(t, u, g, window, b)
-    return ours("smooth_push", {"window": window, "beta": beta}, fast, slow)
+    return rounded_once(ours("smooth_push", {"window": window, "beta": beta}, fast, slow))

@@ -26,7 +26,7 @@ from .doubling import on_tape
 from .max_pool import last_writer_line, max_pool_line, put_line, take_line, winner_line
 from .order import top_index_line, top_line
 from .resize import resize_line, resize_spread_line
-from .rules import NOT_NUMBERS, eager, ours
+from .rules import NOT_NUMBERS, eager, ours, rounded_once
 from .smooth import smooth_max_pool_line, smooth_pull_line, smooth_push_line
 from .whole import amax_line
 
@@ -145,7 +145,7 @@ def _gather(x: Shape, i: Shape, *, axis: int) -> Plan:
                 pass  # positions from the end, or outside
         return t.index_select(axis, _from_start(index, cells)).reshape(shape)
 
-    return plan
+    return rounded_once(plan, lambda t: _added_in_its_type(t) and on_tape(t))
 
 
 def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
@@ -161,7 +161,12 @@ def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
         at = _from_start(index, size)
         return g.new_zeros(shape).index_add(axis, at, g.reshape((*lead, at.shape[0], *tail)))
 
-    return plan
+    return rounded_once(plan, _added_in_its_type)
+
+
+def _added_in_its_type(t: Tensor) -> bool:
+    """Whether index_add on a CPU adds half types as they are: all but tables of rows, which may be large."""
+    return t.ndim != 2
 
 
 def _from_start(index: Tensor, cells: int) -> Tensor:
