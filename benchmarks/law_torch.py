@@ -202,7 +202,7 @@ PRICE = {
     **dict.fromkeys(("sg.resize", "functional.interpolate"), _ENDS),
     "sg.avg_pool": "half types go through float32 where many windows read a cell: the kernel sums gradients in them",
     "functional.adaptive_avg_pool3d": "half types are averaged in float32, and rounded once",
-    "sg.layer_norm": "half types take gradients by way of float32: PyTorch's of weight and bias stop at 256 in bfloat16",
+    "sg.layer_norm": "half types take gradients in float32: PyTorch's of weight and bias stop at 256 in bfloat16",
     "sg.put": "positions are read first: the kernel writes wherever it is told",
     "sg.max_unpool": _APART,
     **{f"functional.max_unpool{rank}d": _APART for rank in (1, 2, 3)},
@@ -235,7 +235,7 @@ def variants(case: Case) -> list[dict[str, str]]:
 
 
 def works(case: Case, row: dict[str, str]) -> tuple[Work, Work, bool]:
-    """Both sides, after ours was found to be the bare one's in float64, and whether the layout of the results is the same."""
+    """Both sides, after ours was found to be the bare one's in float64, and whether results have the same layout."""
     given = [tensor(g, i, row["dtype"], row["layout"]) for i, g in enumerate(case.given[row["size"]])]
     back = row["direction"] != "forward"
     if not back:

@@ -89,7 +89,9 @@ def worst(call: Callable[[Any, Any], Any], found: list[np.ndarray]) -> float:
     return max(float(abs(a - want).max() / (abs(want).max() + 1e-9)) for a, want in pairs)
 
 
-@pytest.mark.parametrize("name, compiled", [(name, True) for name in CALLS] + [(name, False) for name in list(CALLS)[:6]])
+@pytest.mark.parametrize(
+    ("name", "compiled"), [(name, True) for name in CALLS] + [(name, False) for name in list(CALLS)[:6]]
+)
 def test_sums_on_jax_are_kept_in_float32(name: str, compiled: bool) -> None:
     assert worst(CALLS[name], on_jax(CALLS[name], jnp.bfloat16, compiled)) < 2e-2
 

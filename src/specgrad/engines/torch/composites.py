@@ -151,7 +151,8 @@ def _has_cells(x: Any, axis: Any) -> bool:
 def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
     """F.layer_norm, whose kernel on a CPU adds cotangents of weight and bias in the half type."""
     if x.dtype in SHORT and on_tape(*(v for v in (weight, bias) if v is not None)):
-        return _layer_norm_in_float32(x, shape, weight, bias, eps)
+        wide: Tensor = _layer_norm_in_float32(x, shape, weight, bias, eps)
+        return wide
     return F.layer_norm(x, shape, weight, bias, eps)
 
 

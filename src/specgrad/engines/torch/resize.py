@@ -49,7 +49,7 @@ def resize_line(x: Shape, **params: Any) -> Plan:
     if native is None:
         return rounded_once(general)
     many = math.prod(most_readers(line) for _, line in lines) > MOST_ADDED
-    return rounded_once(plan, lambda t: many and on_tape(t) or not eager(t))
+    return rounded_once(plan, lambda t: (many and on_tape(t)) or not eager(t))
 
 
 FEW_CELLS = 1 << 12  # which are summed sooner than their ends are found
