@@ -7,13 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
+from onnx import helper, numpy_helper
 from onnxruntime import quantization
 
 from quantised import DATA, Calibration, data, float_model, model, numpy_runtime
+from specgrad.bounds import Box, ibp
 from specgrad.check import audit
 from specgrad.check.runtimes import RUNTIMES
+from specgrad.interop import from_onnx
 
 MISTAKES = {
     "half away from zero": "first",
@@ -153,3 +158,39 @@ def test_other_runtimes(tmp_path: Path) -> None:
         ("openvino-f32", "QOperator", "refuses"),
     ):
         assert audit(quantised(tmp_path, form), name, DATA).verdict == verdict
+
+
+def between_quantised_values(bias: float) -> onnx.ModelProto:
+    """A 1x1 convolution with a float32 bias; at 0 its value is the bias, in units of 1/128."""
+    numbers = {"xs": np.float32(2**-5), "w": np.int8([[[[64]]]]), "ws": np.float32(2**-6), "ys": np.float32(2**-7)}
+    numbers |= {"z": np.int8(0), "b": np.float32([bias])}
+    nodes = [
+        helper.make_node(op, given, [made], name=made)
+        for op, given, made in (
+            ("QuantizeLinear", ["x", "xs", "z"], "q"),
+            ("DequantizeLinear", ["q", "xs", "z"], "d"),
+            ("DequantizeLinear", ["w", "ws", "z"], "v"),
+            ("Conv", ["d", "v", "b"], "conv"),
+            ("QuantizeLinear", ["conv", "ys", "z"], "e"),
+            ("DequantizeLinear", ["e", "ys", "z"], "y"),
+        )
+    ]
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 1, 1, 1)) for name in "xy"]
+    stored = [numpy_helper.from_array(np.asarray(v), name) for name, v in numbers.items()]
+    graph = helper.make_graph(nodes, "quantised", ends[:1], ends[1:], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_a_bias_that_a_runtime_quantises_is_found() -> None:
+    """ONNX Runtime rounds 32.51 to a multiple of 1/16, 32.5, which is then stored as 32; the exact value is 33."""
+    x = np.zeros((1, 1, 1, 1), np.float32)
+    file = between_quantised_values(32.51 / 128)
+    box = ibp(from_onnx(file), Box(x, x)).outputs
+    assert 32.9 / 128 < box.low.item() <= 33 / 128 <= box.high.item()
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    kept = onnxruntime.InferenceSession(file.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    assert kept.run(None, {"x": x})[0].item() == 33 / 128
+    found = audit(file, "onnxruntime", [x])
+    assert (found.verdict, found.first.name) == ("differs", "conv")
+    assert audit(between_quantised_values(32.5 / 128), "onnxruntime", [x]).verdict in ("exact", "rounding")

@@ -165,6 +165,14 @@ def test_nothing_is_known_of_a_quotient_whose_reciprocal_may_be_flushed(name: st
         assert [bool(np.isfinite(b.outputs.high).all()) for b in bounds] == [known, known]
 
 
+def test_zero_times_a_reciprocal_that_overflows_is_no_number() -> None:
+    """float16 has no 1/6e-8, and has 1/3e-5; JAX multiplies, and has NaN."""
+    for divisor, known in ((6e-8, False), (3e-5, True)):
+        for call in (lambda x, k=divisor: x / k, lambda x, k=divisor: sg.quantize(x, k, 3)):
+            ball = radius(sg.trace(call, (1,)), np.zeros(1), arithmetic=Arithmetic("float16")).outputs
+            assert np.isfinite(ball.radius).all() == known
+
+
 FARTHEST: dict[str, tuple[Any, list[float], list[float]]] = {
     "smooth_max_pool": (lambda x: sg.smooth_max_pool(x, (2,), beta=1.2e-38), [3e38, -3e38], [1.6e38, -1.6e38]),
     "its derivative": (

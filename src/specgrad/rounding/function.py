@@ -173,7 +173,8 @@ def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     carried = np.where(part.carried == 0, 0.0, part.carried / b.least)
     carried = carried + np.where(b.radius == 0, 0.0, part.least_size / np.abs(b.value) * b.radius / b.least)
     carried = carried + np.where(b.size > form.largest_divisor, part.size * form.tiny, 0.0)  # a subnormal reciprocal
-    known = (b.least >= form.tiny) | ((part.size == 0) & (b.least > 0))
+    finite = b.least * form.largest >= 1  # 0 times a reciprocal that overflows is NaN
+    known = (b.least >= form.tiny) | ((part.size == 0) & finite)
     divisor = b.expansion.count if b.expansion is not None else Count()
     met = counted(run, op, [part.count, divisor], group, 2, value.size)
     most = np.asarray(part.most * np.maximum(at_least_1(b.size), at_least_1(1 / b.least)))
