@@ -1,0 +1,148 @@
+"""Thresholds by size, lowered: the branches that large networks take are hunted on small ones.
+
+Bounds, counts of roundings and engines choose among algorithms that must all be right; hunters' networks are too small
+for most of them. Here every choice is forced, and the hunts are those that run without.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agreement import Case, check_adjoint, check_derivatives, check_special, check_value
+from claims import MODELS
+from executor import Setting
+from hunt import Drawn, hunted, hunted_gradient, hunted_two_sided
+from lowered import lower
+from slices import slices
+from specgrad.op import REGISTRY
+from test_counts import shortfalls
+
+pytest.importorskip("torch")
+
+LINEAR = {
+    "one row at a time": {"tighten:CHUNK": 1, "patches:CELLS": 1, "patches:CACHED": 1},
+    "phases of small arrays": {"local:PHASED": 1},
+    "one phase": {"local:PHASED": 1, "local:MOST_PHASES": 1},
+    "no matrices": {"convolve:LARGEST": 0},
+    "matrices": {"convolve:PRODUCTS": 1e30},
+    "points": {"convolve:POINTS": 1e30, "convolve:LARGEST": 0},
+    "stripes": {"convolve:PRODUCTS": 1e30, "convolve:LARGEST": 0},
+    "float32": {"network:SINGLE_BOXES": 0.0, "convolve:GAIN": 0.0},
+    "no twins, nothing thin": {"twins:MOST": 1, "thin:MOST": 1},
+    "short passes": {"tighten:RUNGS": (1, 2), "tighten:WIDE": 0.0, "tighten:WORTHWHILE": 0.0},
+}
+BOUNDS = {name: {f"bounds.linear.{k}": v for k, v in values.items()} for name, values in LINEAR.items()}
+BOUNDS |= {"few fronts": {"rounding.region:MOST_FRONTS": 1}, "cell by cell": {"rounding.context:LARGE": 1e-30}}
+LAYERS = ((), (Drawn.conv, Drawn.conv_transpose, Drawn.joined, Drawn.activation))
+
+
+@pytest.mark.parametrize("seeds", slices(2, 40))
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds(name: str, seeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lower(monkeypatch, BOUNDS[name])
+    for seed in seeds:
+        for layers in LAYERS:
+            assert not hunted(5000 + seed, 2, 2, layers)
+        assert not hunted_two_sided(5000 + seed, 2, 2)
+        assert not hunted_gradient(5000 + seed, 2, 2)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("model", MODELS)
+def test_counts_of_roundings(model: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fronts that are joined count at least as much as each of them."""
+    pytest.importorskip("flint")
+    lower(monkeypatch, {"rounding.region:MOST_FRONTS": most})
+    problems, compared = shortfalls(range(28), replace(Setting(), model=model), 2)
+    assert not problems
+    assert compared > 100
+
+
+# --- engines --------------------------------------------------------------------------------------------------------
+
+SLOW = (1e15, 1e15)  # what the native operator is said to take
+POOL = dict.fromkeys(("NATIVE_STRIDED", "NATIVE_AVG_STRIDED", "NATIVE_MAX", "NATIVE_AVG", "CHANNELS_MAX"), SLOW)
+POOL |= {"CHANNELS_AVG": SLOW, "CHANNELS_DOUBLED": 0.0, "DOUBLING_FROM_1D": 1}
+POOL |= dict.fromkeys(("WORTH_INDEX", "WORTH_INDEX_GRAD", "WORTH_MAX", "WORTH_MAX_GRAD", "WORTH_AVG"), 0.0)
+OURS: dict[str, Any] = {f"max_pool:{k}": v for k, v in POOL.items()}
+OURS |= {"avg_pool:ON_TAPE": 0.0} | {f"slices:{k}": 0.0 for k in ("SET_UP", "ROW", "COLUMN", "BACK")}
+CHUNKS = {f"{module}:CHUNK_BYTES": 1 for module in ("doubling", "slices", "relabel")}
+TORCH: dict[str, dict[str, Any]] = {
+    "ours": OURS,
+    "in chunks": {**OURS, **CHUNKS, "relabel:CHANNELS": 2},
+    "as channels": {**OURS, **CHUNKS, "relabel:CHANNELS": 1, "max_pool:MOST_RELABELLED": 10**6},
+    "by slices": {**OURS, "max_pool:MOST_RELABELLED": 0, "slices:FEW_TAPS": 10**6},
+    "few taps": {**OURS, "slices:MOST_TAPS": 1, "slices:FEW_TAPS": 0},
+    "far": {"natives:ROWS": 2, "natives:MOST_SOFT": 0, "smooth:FAR": 0.0},
+    "near": {"smooth:FAR": 1e9},
+}
+WINDOWED = ("sum", "avg_pool", "winner", "max_pool", "amax", "conv", "conv_transpose", "smooth_max_pool")
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("name", TORCH)
+def test_torch(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specgrad.engines.torch.table import ENGINE
+
+    lower(monkeypatch, {f"engines.torch.{k}": v for k, v in TORCH[name].items()})
+    monkeypatch.setattr(ENGINE, "_plans", {})
+    side = torch_side(layout)
+    for operator in WINDOWED:
+        for seed in range(4):
+            rng = Random(f"lowered/{operator}/{seed}")
+            op, case = REGISTRY[operator], Case.draw(REGISTRY[operator], rng, np.float32)
+            check_value(side, case)
+            if op.kind != "index":
+                case = Case.draw(op, rng, np.float32 if seed % 2 else np.float64)
+                check_derivatives(side, case, rng)
+                check_adjoint(side, case, rng)
+            if operator in ("max_pool", "winner", "amax"):
+                check_special(side, op, rng)
+
+
+def torch_side(layout: str) -> Any:
+    import torch
+
+    from test_torch_engine import TorchSide
+
+    class ChannelsLast(TorchSide):
+        def tensors(self, op: Any, args: list, grad: bool = False) -> list[torch.Tensor]:
+            formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+            found = [torch.tensor(a) for a in args]
+            found = [t.contiguous(memory_format=formats[t.ndim]) if t.ndim in formats else t for t in found]
+            return [t.requires_grad_(grad and i not in op.index_args) for i, t in enumerate(found)]
+
+    return ChannelsLast() if layout == "channels_last" else TorchSide()
+
+
+# --- the lowering can be seen ---------------------------------------------------------------------------------------
+
+
+def test_a_constant_is_lowered_wherever_it_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    homes = [importlib.import_module(f"specgrad.engines.torch.{name}") for name in ("max_pool", "avg_pool")]
+    lower(monkeypatch, {"engines.torch.max_pool:WORTH_AVG": 0.5})
+    assert [home.WORTH_AVG for home in homes] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", ["stripes", "matrices"])
+def test_the_way_is_the_one_that_was_forced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a mistake in it is caught: half of what goes through a convolution."""
+    from specgrad.bounds.linear.convolve import Convolution
+
+    lower(monkeypatch, BOUNDS[name])
+    ways, through = set(), Convolution._through
+
+    def planted(self: Any, a: Any, single: bool, back: bool) -> Any:
+        ways.add(self.way(single))
+        y = through(self, a, single, back)
+        return y / 2 if self.way(single) == name.replace("matrices", "matrix") else y
+
+    monkeypatch.setattr(Convolution, "_through", planted)
+    assert any(hunted(seed, 8, 8, [Drawn.conv, Drawn.activation]) for seed in range(12))
+    assert name.replace("matrices", "matrix") in ways
