@@ -260,8 +260,10 @@ def test_low_precision_stays_low(dtype: Any) -> None:
 LOWERINGS = {  # data, weight, stride, groups; on CPU each takes a way of its own
     "sums of slices": ((3, 12, 6, 5), (18, 2, 3, 3), 1, 6),
     "sums of slices with gaps": ((3, 6, 6, 5), (12, 1, 3, 3), 2, 6),
+    "sums of slices of long rows": ((1, 12, 3, 33), (12, 6, 3, 3), 1, 2),
     "a convolution per group": ((2, 24, 6, 5), (8, 12, 3, 3), 2, 2),
     "a product per sample and group": ((2, 60, 6, 5), (10, 12, 3, 3), 1, 5),
+    "a product per sample and group, for many filters of few inputs": ((2, 10, 6, 5), (30, 2, 3, 3), 1, 5),
     "a product per sample and group, with gaps": ((2, 10, 6, 5), (15, 2, 3, 3), 2, 5),
     "one tap, many cells": ((3, 2, 6, 5), (4, 2, 1, 1), 1, 1),
     "one tap, few cells": ((3, 16, 3, 3), (5, 16, 1, 1), 2, 1),
@@ -269,21 +271,34 @@ LOWERINGS = {  # data, weight, stride, groups; on CPU each takes a way of its ow
 
 
 @pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("name", LOWERINGS)
-def test_every_lowering_of_conv_equals_the_specification(name: str, transposed: bool) -> None:
+def test_every_lowering_of_conv_equals_the_specification(name: str, dilation: int, transposed: bool) -> None:
     """Integers: bit for bit, values and both gradients, against graphs that NumPy runs."""
     data, weight, stride, groups = LOWERINGS[name]
-    w, pad = integers(weight, 1), weight[-1] // 2
+    w, pad = integers(weight, 1), weight[-1] // 2 * dilation
     if transposed:
         data = (data[0], weight[0], 4, 3)
     f = sg.conv_transpose if transposed else sg.conv
     x = integers(data, 0)
-    net = lambda w, x: (f(w, None, x, stride=stride, padding=pad, groups=groups) ** 2).sum()
+    net = lambda w, x: (f(w, None, x, stride=stride, padding=pad, dilation=dilation, groups=groups) ** 2).sum()
     graph = sg.grad(sg.trace(net, w.shape, x.shape), (0, 1), value=True)
     want = sg.tree.leaves(graph(w.astype(np.int64).astype(object), x.astype(np.int64).astype(object)))
     got = sg.tree.leaves(compile_graph(graph)(jnp.asarray(w), jnp.asarray(x)))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(np.asarray(a, np.float64), np.asarray(b, np.float64))
+
+
+def test_programs_of_grouped_convolutions_stay_short() -> None:
+    """XLA's time grows with the program: no line per tap in gradients of weights, none per channel in wide groups."""
+
+    def lines(channels: int, groups: int, k: int, wanted: int) -> int:
+        w, x = jnp.ones((channels, channels // groups, k, k)), jnp.ones((1, channels, 14, 14))
+        loss = lambda w, x: sg.conv(w, None, x, padding=k // 2, groups=groups).sum()
+        return len(jax.jit(jax.grad(loss, wanted)).lower(w, x).as_text().splitlines())
+
+    assert lines(16, 16, 7, 0) == lines(16, 16, 3, 0)
+    assert lines(64, 8, 3, 1) < lines(16, 8, 3, 1)
 
 
 def test_empty_batches_and_rank_five() -> None:

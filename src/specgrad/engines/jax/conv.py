@@ -35,6 +35,17 @@ def _padded(x: Array, how: Sequence[Step]) -> Array:
     return x
 
 
+def _written(x: Array, how: Sequence[Step]) -> Array:
+    """x with its padding, in memory: XLA would compute both anew in every slice that is read from them."""
+    written: Array = lax.optimization_barrier(_padded(x, how))
+    return written
+
+
+def _unpadded(how: Sequence[Step]) -> list[Step]:
+    """The same steps over what is padded already."""
+    return [Step(s.stride, s.dilation, 0, 0) for s in how]
+
+
 def _outs(x: Shape, kernel: Shape, how: Sequence[Step]) -> Shape:
     """Output sizes."""
     return tuple(s.out(n, k) for n, k, s in zip(x[len(x) - len(how) :], kernel, how, strict=True))
@@ -75,6 +86,7 @@ def _native(
 def _shifted(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     """Few inputs per output: a sum of shifted slices, each times its weight; no matrix product at all."""
     n, each, rank = x.shape[0], w.shape[1], len(how)
+    x, how = _written(x, how), _unpadded(how)
     weights = w.reshape((groups, w.shape[0] // groups, *w.shape[1:], *(1,) * rank))
 
     def term(v: Array, t: Shape, i: int) -> Array:
@@ -98,11 +110,11 @@ def _grouped_columns(x: Array, kernel: Shape, how: Sequence[Step], groups: int) 
     XLA compiles a row of 3 taps and a column of 3 in less time than 9 at once: benchmarks/grouped_compile_jax.py.
     """
     n, c = x.shape[:2]
-    for i, (k, step) in enumerate(zip(kernel, how, strict=True)):
+    x = _written(x, how)
+    for i, (k, step) in enumerate(zip(kernel, _unpadded(how), strict=True)):
         at = 2 + 2 * i  # behind the taps and the outputs of the axes before
         out = step.out(x.shape[at], k)
-        padded = pad_axis(x, at, step.before, step.after)
-        x = jnp.stack([lax.slice_in_dim(padded, *step.slice(t, out), axis=at) for t in range(k)], axis=2 + i)
+        x = jnp.stack([lax.slice_in_dim(x, *step.slice(t, out), axis=at) for t in range(k)], axis=2 + i)
     return x.reshape((n, groups, c // groups * math.prod(kernel), math.prod(x.shape[2 + len(kernel) :])))
 
 
@@ -190,14 +202,20 @@ def _folded(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
 
 
 MUCH_SMALLER = 4  # times: benchmarks/jax_ops.py, rows conv 1x1
-MOST_TERMS = 81  # of a sum of shifted slices: from 144 on a matrix product is quicker
+MOST_TERMS = 81  # of a sum of shifted slices: each costs XLA 6 ms to compile
+MOST_SHARED = 4  # filters of a group: what more of them read is better gathered once, for a matrix product,
+LONG_ROW = 32  # except in long rows, of which few are at the processor at a time: columns would go to memory and back
 MOST_PARTS = 4  # groups that are convolutions of their own: each of them costs XLA 0.2 s to compile
 
 
-def _is_short(w: Shape, groups: int, how: Sequence[Step]) -> bool:
-    """Few inputs per output; slices with gaps, which XLA reads cell by cell, only where no product could share them."""
+def _is_short(w: Shape, groups: int, how: Sequence[Step], row: int) -> bool:
+    """Few inputs per output, and few outputs that could share them or long rows: benchmarks/grouped_compile_jax.py.
+
+    Slices with gaps, which XLA reads cell by cell, only where no product could share them.
+    """
+    few = w[0] // groups <= MOST_SHARED or row >= LONG_ROW
     dense = all(s.stride == 1 for s in how[-1:])
-    return groups > 1 and math.prod(w[1:]) <= MOST_TERMS and (dense or w[1] == 1)
+    return groups > 1 and math.prod(w[1:]) <= MOST_TERMS and few and (dense or w[1] == 1)
 
 
 def _is_few(x: Shape, w: Shape, outs: Shape) -> bool:
@@ -212,7 +230,7 @@ Lowering = Callable[[Array, Array, Sequence[Step], int], Array]
 
 # What beats XLA's CPU convolution, first match first; each line is measured in benchmarks/jax_ops.py under its name.
 FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Sequence[Step]], bool], Lowering], ...] = (
-    ("depthwise, groups=32", lambda x, w, groups, how: _is_short(w, groups, how), _shifted),
+    ("depthwise, groups=32", lambda x, w, groups, how: _is_short(w, groups, how, x[-1]), _shifted),
     ("groups=2", lambda x, w, groups, how: 1 < groups <= MOST_PARTS, _split),
     ("groups=32 wide", lambda x, w, groups, how: groups > 1, _batched),
     ("1x1", lambda x, w, groups, how: set(w[2:]) == {1}, _pointwise),
@@ -340,7 +358,7 @@ def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
 
 def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
     each = x.shape[1] // groups
-    if on_cpu() and _is_short((gy.shape[1], each, *kernel), groups, how):
+    if on_cpu() and _is_short((gy.shape[1], each, *kernel), groups, how, x.shape[-1]):
         return _weight_shifted(x, gy, kernel, how, groups)
     if on_cpu() and groups > MOST_PARTS and not is_split(x):
         return _weight_batched(x, gy, kernel, how, groups)
@@ -363,16 +381,23 @@ def _weight_native(x: Array, gy: Array, how: Sequence[Step]) -> Array:
 
 @rounded_once
 def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
-    """As `_shifted`: a sum of products per tap."""
+    """As `_shifted`: a sum of products per tap, one tap after the other, for they share nothing.
+
+    A loop is compiled once, and keeps the products of one tap: benchmarks/grouped_compile_jax.py.
+    """
     n, each = x.shape[0], x.shape[1] // groups
+    x, spans = _written(x, how), [(out - 1) * s.stride + 1 for out, s in zip(gy.shape[2:], how, strict=True)]
     grouped = gy.reshape((n, groups, gy.shape[1] // groups, 1, *gy.shape[2:]))
     rows = (0, *range(4, grouped.ndim - 1))  # rows first: XLA adds up a row of its own one cell after the other
 
-    def products(v: Array) -> Array:
+    def products(first: Array) -> Array:
+        v = lax.dynamic_slice(x, (0, 0, *first), (*x.shape[:2], *spans))
+        v = v[(..., *(slice(None, None, s.stride) for s in how))]
         return jnp.sum(v.reshape((n, groups, 1, each, *v.shape[2:])) * grouped, axis=rows).sum(-1)
 
-    taps = [products(v) for _, v in _taps(x, kernel, how)]
-    return jnp.stack(taps, axis=-1).reshape((gy.shape[1], each, *kernel))
+    firsts = itertools.product(*(range(0, k * s.dilation, s.dilation) for k, s in zip(kernel, how, strict=True)))
+    taps = lax.map(products, jnp.asarray(list(firsts)))
+    return jnp.moveaxis(taps, 0, -1).reshape((gy.shape[1], each, *kernel))
 
 
 @rounded_once
