@@ -70,7 +70,7 @@ def _reader(form: Form) -> Program:
     )
     number = _forms.setdefault((form.fn, *form.kinds), len(_forms))
     scope: dict[str, Any] = {"form": form, "fn": form.fn, "number": number, "programs": _programs}
-    scope |= {"watched": watched, "recorder": _recorder, "inside": _inside, "first": _first}
+    scope |= {"watched": watched, "recorder": _recorder, "inside": _inside, "ends": _ends, "first": _first}
     exec(compile(source, f"{__file__} for {form.fn.__name__}", "exec"), scope)
     run: Program = scope["run"]
     return run
@@ -81,28 +81,31 @@ def _words(name: str, kind: type) -> str:
     if kind in TENSORS:
         return f"{name}.shape, {name}.dtype, {name}.is_cpu"
     if kind in CONTAINERS:
-        return f"inside({name}, tensors)"
+        return f"ends({name}, tensors)" if kind is slice else f"inside({name}, tensors)"
     return f"{name} or str({name})" if kind is float else name
 
 
 def _inside(value: Any, tensors: list[Tensor]) -> Any:
     """Words for what a container holds: 1 told from 1.0 and True, a list from a tuple; its tensors are noted."""
     kind = type(value)
-    if kind is tuple and tuple(map(type, value)) in INTS:
-        return value
+    if kind is tuple or kind is list:
+        whole = kind is tuple and tuple(map(type, value)) in INTS
+        return value if whole else (kind, *[_inside(v, tensors) for v in value])
     if kind in PLAIN:
         return kind, value
     if kind is float:
         return kind, value or str(value)
-    if kind is tuple or kind is list:
-        return kind, *[_inside(v, tensors) for v in value]
     if kind is slice:
-        ends = value.start, value.stop, value.step
-        return kind, *(ends if tuple(map(type, ends)) in ENDS else (_inside(v, tensors) for v in ends))
+        return kind, *_ends(value, tensors)
     if kind not in TENSORS:
         raise TypeError(kind)
     tensors.append(value)
     return value.shape, value.dtype, value.is_cpu
+
+
+def _ends(value: slice, tensors: list[Tensor]) -> tuple[Any, ...]:
+    ends = value.start, value.stop, value.step
+    return ends if tuple(map(type, ends)) in ENDS else tuple(_inside(v, tensors) for v in ends)
 
 
 # --- the first call of a description --------------------------------------------------------------------------------

@@ -205,19 +205,21 @@ def _product(x: Tensor, z: Tensor) -> Tensor:
         return _matmul(x, z)
 
 
-def _pair(line: Plan) -> Callable[[Any, Any], Tensor | None]:
+def _pair(native: Plan) -> Callable[[Any, Any], Plan | None]:
     """PyTorch's own broadcasting, of numbers too; None where the general way must say what is wrong."""
 
     def call(a: Any, b: Any) -> Tensor | None:
-        if getattr(a, "dtype", None) in NOT_NUMBERS or getattr(b, "dtype", None) in NOT_NUMBERS:
-            return None
         try:
-            result: Tensor = line(a, b)
+            result: Tensor = native(a, b)
         except RuntimeError:
             return None
         return result
 
-    return call
+    def line(a: Any, b: Any) -> Plan | None:
+        wrong = getattr(a, "dtype", None) in NOT_NUMBERS or getattr(b, "dtype", None) in NOT_NUMBERS
+        return None if wrong else call
+
+    return line
 
 
 def _as_it_is(call: Plan) -> Callable[..., Plan]:
@@ -226,7 +228,7 @@ def _as_it_is(call: Plan) -> Callable[..., Plan]:
 
 
 _OF_TWO = ("add", "sub", "mul", "div", "maximum", "minimum", "greater", "greater_equal", "equal", "fmod")
-PAIRS = {name: _as_it_is(_pair(TABLE[name]((), ()))) for name in _OF_TWO}
+PAIRS = {name: _pair(TABLE[name]((), ())) for name in _OF_TWO}
 COMPOSITES: dict[str, Callable[..., Any]] = {
     **PAIRS,
     **LINES,

@@ -351,14 +351,18 @@ def take_line(x: Shape, i: Shape, *, rank: int, empty: bool) -> Plan:
     return plan
 
 
+FEW_WRITTEN = 1 << 12  # cells, for which scatter_add_ is sooner there than the kernel that needs a look at positions
+
+
 def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = False) -> Plan:
     """`known`: the positions are winners that we have computed. The native kernel writes wherever it is told."""
     rank, cells = len(size), math.prod(size)
     lead = gy[: len(gy) - rank]
 
     def plan(g: Tensor, index: Tensor) -> Tensor:
-        at_hand = not empty and g.numel() and g.device.type == "cpu" and eager(g) and eager(index)
-        if at_hand and 1 <= rank <= 3 and g.dtype in DOUBLING_TYPES and not on_tape(g):
+        at_hand = not empty and g.is_cpu and g.numel() and eager(g, index)
+        many = at_hand and g.numel() > FEW_WRITTEN
+        if many and 1 <= rank <= 3 and g.dtype in DOUBLING_TYPES and not on_tape(g):
             if not known:
                 _check_range("put", index, cells, empty)
             return relabel.put(g, index, size)
