@@ -217,6 +217,7 @@ def max_unpool(
     how = {"stride": stride, "padding": padding, "output": output, "rank": rank}
     d, layout, cells = len(size), LAYOUT.get(len(size)), math.prod(size)
     move, written = _moving(size), _written(size) if x.ndim == d + 2 else None
+    few = x.numel() <= FEW_MARKS
 
     def plan(x: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
         where = indices.flatten(-d)
@@ -224,7 +225,7 @@ def max_unpool(
             return _max_unpool(x, indices, kernel, **how)
         by_channels = is_channels_last(x, d)
         y: Tensor
-        if written is not None and (by_channels or x.dtype not in SHORT):
+        if written is not None and (by_channels or few or x.dtype not in SHORT):
             y = written(x, indices)
             return y
         y = move(x, where)
