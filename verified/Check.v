@@ -1,7 +1,7 @@
 (* The checker of certificates, and its theorem: if it answers true, no execution overflows, and none has outputs in any of
    the excluded sets. *)
 From Coq Require Import Reals ZArith List Lra Bool.
-From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums CheckBackward CheckPieces CheckForward.
+From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums CheckBackward CheckPieces CheckLayers CheckForward.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -11,7 +11,7 @@ Record row := Row { coefs : list (key * number); limit : number }.
 Definition alternative := list row.
 
 (* A proof on a part of all executions. Cut: the reference of a cell is at most p, or at least p. Anew: bound all cells again
-   on what is known here. Win: the reference of maximum k is that of cell t, or it is not. Leaf: per alternative weights of its
+   on what is known here. Either: the first proves it, or the second. Win: the reference of maximum k is that of cell t, or it is not. Leaf: per alternative weights of its
    rows, slopes, multipliers of what is known of cells, and of maxima less cells that they read, and relus that are bounded together,
    by the cell where the way back meets them. *)
 Record reason := Reason { weights : list number; slopes : trie hint; pulls : list (key * number); leads : list (key * key * number); joint : trie group }.
@@ -19,15 +19,9 @@ Inductive plan :=
   | Leaf (reasons : list reason)
   | Cut (k : key) (p : number) (below above : plan)
   | Win (k t : key) (yes no : plan)
-  | Anew (tight : trie bool) (lines : trie hint) (next : plan).
+  | Anew (tight : trie bool) (lines : trie hint) (next : plan)
+  | Either (one other : plan).
 
-Definition sources (x : cell) : list key :=
-  match x with
-  | Input _ _ => []
-  | Sum s => flat_map (fun p => match source p with None => [] | Some j => [j] end) (terms s)
-  | Relu j | Bend j _ => [j]
-  | Max j js => j :: js
-  end.
 Definition is_some {A} (o : option A) : bool := match o with None => false | Some _ => true end.
 Fixpoint ordered (net : network) (seen : trie bool) : bool :=
   match net with
@@ -73,7 +67,9 @@ Fixpoint led (m : trie (list key)) (ps : list (key * key * number)) (f : state) 
     | Some ks => if negative b || negb (is_in j ks) then None else led m ps (add_at j b (add_at k (neg b) (fst f)), snd f)
     end
   end.
-Definition excluded (made : rows) (m : trie (list key)) (g : known) (rows : alternative) (r : reason) : bool :=
+Definition at_once (layers : trie layer) facts es (gs : trie group) : key -> option (state -> option state) :=
+  let pieces := jumps facts es gs in fun k => match pieces k with None => layered layers facts k | some => some end.
+Definition excluded (m : trie (list key)) (g : known) (rows : alternative) (r : reason) : bool :=
   match objective (weights r) rows (Empty, zero) with
   | None => false
   | Some (f, c) => match charge f (fun k => get k (aparts g)) with
@@ -82,19 +78,19 @@ Definition excluded (made : rows) (m : trie (list key)) (g : known) (rows : alte
       | None => false
       | Some f => match led m (leads r) f with
         | None => false
-        | Some (f, c) => match back made (facts g) (slopes r) (jumps made (facts g) (entries g) (joint r)) (entries g) f c with None => false | Some b => positive b end
+        | Some (f, c) => match back (facts g) (slopes r) (at_once (layers g) (facts g) (entries g) (joint r)) (entries g) f c with None => false | Some b => positive b end
         end
       end
     end
   end.
-Fixpoint all_excluded (made : rows) (m : trie (list key)) (g : known) (alts : list alternative) (rs : list reason) : bool :=
+Fixpoint all_excluded (m : trie (list key)) (g : known) (alts : list alternative) (rs : list reason) : bool :=
   match alts, rs with
   | [], [] => true
-  | a :: alts, r :: rs => excluded made m g a r && all_excluded made m g alts rs
+  | a :: alts, r :: rs => excluded m g a r && all_excluded m g alts rs
   | _, _ => false
   end.
 Definition with_range (g : known) (k : key) (l h : number) : known :=
-  Known (put k (Some (l, h)) (facts g)) (aparts g) (entries g) (void g || negb (at_most l h)) (among g).
+  Known (put k (Some (l, h)) (facts g)) (aparts g) (entries g) (void g || negb (at_most l h)) (among g) (layers g).
 Fixpoint contested (k : key) (es : list entry) : option (key * list key) :=
   match es with
   | [] => None
@@ -105,18 +101,18 @@ Definition with_winners (g : known) (k : key) (ks : list key) (r : key) (rs : li
   let es := map (fun e : entry => if key_dec (fst (fst e)) k then (k, Max r rs, snd e) else e) (entries g) in
   let w := put k (Some (r, rs)) (among g) in
   match get k (facts g) with
-  | None => Known (facts g) (aparts g) es (void g) w
+  | None => Known (facts g) (aparts g) es (void g) w (layers g)
   | Some (l, h) =>
       let (l, h) := met (facts g) r rs l h in
-      Known (put k (Some (l, h)) (won (facts g) l h ks r rs)) (aparts g) es (void g || negb (at_most l h)) w
+      Known (put k (Some (l, h)) (won (facts g) l h ks r rs)) (aparts g) es (void g || negb (at_most l h)) w (layers g)
   end.
 
 Section Program.
-Variables (net : network) (made : rows) (unit : number) (m : trie (list key)).
+Variables (net : network) (made : rows) (runs : trie nat) (unit : number) (m : trie (list key)).
 Fixpoint prove (alts : list alternative) (p : plan) (g : known) : bool :=
   if void g then true else
   match p with
-  | Leaf rs => all_excluded made m g alts rs
+  | Leaf rs => all_excluded m g alts rs
   | Cut k p below above => match get k (facts g) with
     | None => false
     | Some (l, h) => prove alts below (with_range g k l (smaller h p)) && prove alts above (with_range g k (larger l p) h)
@@ -126,15 +122,16 @@ Fixpoint prove (alts : list alternative) (p : plan) (g : known) : bool :=
     | Some (j, js) => prove alts yes (with_winners g k (j :: js) t []) &&
         match others t (j :: js) with [] => true | r :: rs => prove alts no (with_winners g k (j :: js) r rs) end
     end
-  | Anew tight lines next => match forward made unit tight lines (facts g) (among g) net with None => false | Some g => prove alts next g end
+  | Either p q => prove alts p g || prove alts q g
+  | Anew tight lines next => match forward made runs unit tight lines (facts g) (among g) net with None => false | Some g => prove alts next g end
   end.
 End Program.
 Definition check (net : network) (unit : number) (groups : list (list alternative * plan)) : bool :=
   ordered net Empty &&
-  let made := rows_of net Empty in
-  match forward made unit Empty Empty Empty Empty net with
+  let made := rows_of net Empty in let runs := runs_of net [] [] Empty in
+  match forward made runs unit Empty Empty Empty Empty net with
   | None => false
-  | Some g => let m := maxima net Empty in forallb (fun ap => prove net made unit m (fst ap) (snd ap) g) groups
+  | Some g => let m := maxima net Empty in forallb (fun ap => prove net made runs unit m (fst ap) (snd ap) g) groups
   end.
 
 (* --- what it means --- *)
@@ -206,9 +203,9 @@ Variable ref : key -> R.
 Hypothesis unique : forall k x y, In (k, x) net -> In (k, y) net -> x = y.
 Hypothesis executed : execution net (real unit) stored fetched.
 Hypothesis reference : forall k x, In (k, x) net -> ref k = reference_of stored fetched ref k x.
-Variable made : rows.
+Variables (made : rows) (runs : trie nat).
 Hypothesis rows_made : forall k s r, In (k, Sum s) net -> get k made = Some r -> meaning ref r = line ref (terms s).
-Let fine := ok net made unit stored fetched ref.
+Let fine := ok net unit stored fetched ref.
 Variable m : trie (list key).
 Hypothesis greatest : forall k ks, get k m = Some ks -> forall j, In j ks -> ref j <= ref k.
 
@@ -252,9 +249,15 @@ Proof.
   unfold meaning; simpl. rewrite !total_add, real_neg. pose proof (Rmult_le_compat_l _ _ _ B (greatest _ _ G _ H)). lra.
 Qed.
 
-Lemma excluded_ok g rows r y : fine g -> excluded made m g rows r = true -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
+Lemma at_once_ok ls f es gs : in_range ref f -> all_layers_ok ref ls -> Forall (entry_ok ref) es ->
+  forall k j s s', at_once ls f es gs k = Some j -> j s = Some s' -> meaning ref s' <= meaning ref s.
 Proof.
-  intros [I [N [E _]]] X Y H. unfold excluded in X.
+  intros I L E k j s s'. unfold at_once. destruct (jumps _ _ _ k) as [p|] eqn:J; [|now apply (layered_ok f ref I ls L k)].
+  intros [= <-]. now apply (jumps_ok f ref I es gs E k).
+Qed.
+Lemma excluded_ok g rows r y : fine g -> excluded m g rows r = true -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
+Proof.
+  intros [I [N [E [_ [_ Ls]]]]] X Y H. unfold excluded in X.
   set (z := fun k => if in_dec key_dec k (read_by rows) then y k else ref k).
   assert (Same : forall r, In r rows -> row_value z (coefs r) = row_value y (coefs r)).
   { intros q Hq. assert (J : forall k c, In (k, c) (coefs q) -> In k (read_by rows)).
@@ -268,10 +271,10 @@ Proof.
        rewrite Rminus_diag_eq, Rabs_R0 by auto. apply Rabs_pos. }
   destruct (pulled _ _ _) as [[f0 c0]|] eqn:P; [|discriminate]. apply (pulled_ok (facts g) I) in P.
   destruct (led _ _ _) as [[f1 c1]|] eqn:L; [|discriminate]. apply led_ok in L.
-  destruct (back _ _ _ _ _ f1 c1) as [b|] eqn:B; [|discriminate]. apply (back_ok _ _ _ ref I _ _ E (jumps_ok made (facts g) ref I (entries g) (joint r) E)) in B. apply positive_real in X.
+  destruct (back _ _ _ _ f1 c1) as [b|] eqn:B; [|discriminate]. apply (back_ok _ _ ref I _ _ E (at_once_ok _ _ _ (joint r) I Ls E)) in B. apply positive_real in X.
   unfold meaning in *; simpl in *. rewrite real_sub, real_zero in *. lra.
 Qed.
-Lemma all_excluded_ok g y : fine g -> forall alts rs, all_excluded made m g alts rs = true ->
+Lemma all_excluded_ok g y : fine g -> forall alts rs, all_excluded m g alts rs = true ->
   forall rows, In rows alts -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
 Proof.
   intros O. induction alts as [|a alts IH]; intros [|r rs] E rows H; simpl in *; try tauto; try discriminate.
@@ -279,11 +282,11 @@ Proof.
 Qed.
 Lemma with_range_ok g k l h : fine g -> real l <= ref k <= real h -> fine (with_range g k l h).
 Proof.
-  intros [I [N [E [V W]]]] R. split; [|split; [auto | split; [auto | split; auto]]]; simpl.
+  intros [I [N [E [V [W Y]]]]] R. split; [|split; [auto | split; [auto | split; [|split; auto]]]]; simpl.
   - now apply put_in_range.
   - rewrite V. simpl. destruct (at_most l h) eqn:A; auto. apply not_at_most in A. lra.
 Qed.
-Lemma contested_ok k es j js : Forall (entry_ok made ref) es -> contested k es = Some (j, js) -> ref k = largest (ref j) (map ref js).
+Lemma contested_ok k es j js : Forall (entry_ok ref) es -> contested k es = Some (j, js) -> ref k = largest (ref j) (map ref js).
 Proof.
   induction 1 as [|[[i x] e] es E _ IH]; simpl; [discriminate|]. destruct (key_dec i k) as [<-|]; auto.
   destruct x; try discriminate. intros [= -> ->]. exact E.
@@ -297,21 +300,21 @@ Qed.
 Lemma with_winners_ok g k ks r rs : fine g -> (forall j, In j ks -> ref j <= ref k) -> ref k = largest (ref r) (map ref rs) ->
   fine (with_winners g k ks r rs).
 Proof.
-  intros [I [N [E [V W]]]] A M. unfold with_winners. set (es := map _ _). set (w := put k _ _).
-  assert (Es : Forall (entry_ok made ref) es).
+  intros [I [N [E [V [W Y]]]]] A M. unfold with_winners. set (es := map _ _). set (w := put k _ _).
+  assert (Es : Forall (entry_ok ref) es).
   { unfold es. clear - E M. induction E as [|[[i x] e] l He _ IH]; simpl; constructor; auto. destruct (key_dec i k) as [<-|]; auto. }
   assert (Ww : maximal ref w).
   { intros i a b G. unfold w in G. destruct (key_dec k i) as [<-|D]; [rewrite get_put_same in G; injection G as <- <-; auto | rewrite get_put_other in G by auto; eauto]. }
-  destruct (get k (facts g)) as [[l h]|] eqn:G; [|exact (conj I (conj N (conj Es (conj V Ww))))].
+  destruct (get k (facts g)) as [[l h]|] eqn:G; [|exact (conj I (conj N (conj Es (conj V (conj Ww Y)))))].
   destruct (met (facts g) r rs l h) as [l1 h1] eqn:B. apply (met_ok ref _ k) in B; auto.
-  split; [|split; [auto | split; [auto | split; auto]]]; simpl.
+  split; [|split; [auto | split; [auto | split; [|split; auto]]]]; simpl.
   - apply put_in_range; auto. eapply won_ok; eauto.
   - rewrite V. simpl. destruct (at_most l1 h1) eqn:Q; auto. apply not_at_most in Q. lra.
 Qed.
-Lemma prove_ok y alts p : forall g, fine g -> prove net made unit m alts p g = true ->
+Lemma prove_ok y alts p : forall g, fine g -> prove net made runs unit m alts p g = true ->
   forall rows, In rows alts -> (forall k, In k (read_by rows) -> holds k (y k)) -> ~ outputs_in y rows.
 Proof.
-  induction p as [rs | k p below IHb above IHa | k t yes IHy no IHn | tight lines next IH]; intros g O; pose proof O as [I [_ [Es [V W]]]]; cbn [prove]; rewrite V.
+  induction p as [rs | k p below IHb above IHa | k t yes IHy no IHn | tight lines next IH | p IHp q IHq]; intros g O; pose proof O as [I [_ [Es [V [W _]]]]]; cbn [prove]; rewrite V.
   - now apply all_excluded_ok.
   - destruct (get k (facts g)) as [[l h]|] eqn:G; [|discriminate]. intros E. apply andb_prop in E as [E F]. specialize (I _ _ _ G).
     destruct (Rle_dec (ref k) (real p)) as [L|L].
@@ -331,8 +334,9 @@ Proof.
       apply with_winners_ok; auto. apply largest_is.
       * intros x H. change (ref r :: map ref rs) with (map ref (r :: rs)) in H. apply in_map_iff in H as [i [<- H]]. auto.
       * rewrite <- Eu. change (ref r :: map ref rs) with (map ref (r :: rs)). now apply in_map.
-  - destruct (forward _ _ _ _ _ _ _) as [g1|] eqn:F; [|discriminate]. intros E. apply (IH g1); auto.
-    apply (forward_ok net _ unit stored fetched ref) in F as [F _]; auto.
+  - destruct (forward _ _ _ _ _ _ _ _) as [g1|] eqn:F; [|discriminate]. intros E. apply (IH g1); auto.
+    apply (forward_ok net _ _ unit stored fetched ref) in F as [F _]; auto.
+  - intros E. apply orb_prop in E as [E|E]; eauto.
 Qed.
 End Reference.
 End Meaning.
@@ -348,8 +352,8 @@ Proof.
   destruct (references net unit stored fetched net Empty (fun _ => 0) O) as [ref [_ Ref]].
   pose proof (ordered_unique net unit stored fetched net Empty O) as U.
   set (made := rows_of net Empty) in *. pose proof (fun k s r => rows_of_ok net ref net Empty U (incl_refl _) ltac:(intros; discriminate) k s r) as Made. fold made in Made.
-  destruct (forward _ _ _ _ _ _ _) as [g|] eqn:F; [|discriminate].
-  apply (forward_ok net _ unit stored fetched ref) in F as [F S]; auto; [|intros k l h G; discriminate | intros k l h G; discriminate].
+  destruct (forward _ _ _ _ _ _ _ _) as [g|] eqn:F; [|discriminate].
+  apply (forward_ok net _ _ unit stored fetched ref) in F as [F S]; auto; [|intros k l h G; discriminate | intros k l h G; discriminate].
   assert (Top : forall part seen, incl part net -> (forall k ks, get k seen = Some ks -> forall j, In j ks -> ref j <= ref k) ->
     forall k ks, get k (maxima part seen) = Some ks -> forall j, In j ks -> ref j <= ref k).
   { induction part as [|[k x] part IH]; intros seen P H; simpl; auto. apply IH; [intros a Ha; apply P; now right|].

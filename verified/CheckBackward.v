@@ -8,8 +8,8 @@ Open Scope R_scope.
 (* --- the program --- *)
 Definition form := trie number.                                     (* coefficients by cell *)
 Definition hint := (list number * list number)%type.                (* slopes below and above; of max one per source *)
-Definition entry := (key * cell * number)%type.                     (* a cell and the error of its reference as a sum *)
 Definition state := (form * number)%type.                           (* a linear function and a constant *)
+Definition entry := (key * cell * (number * state))%type.           (* a cell; how far its reference is from which sum *)
 
 Definition add_at (k : key) (v : number) (f : form) : form :=
   if Z.eqb (mantissa v) 0 then f else put k (Some match get k f with None => v | Some x => add x v end) f.
@@ -91,15 +91,12 @@ Fixpoint add_taps (a : number) (ss : list number) (ts : list tap) (f : form) : f
   match ss, ts with s :: ss, t :: ts => add_taps a ss ts (add_at (at_key t) (mul a s) f) | _, _ => f end.
 
 Section Back.
-Variables (made : rows) (facts : ranges) (lines : trie hint).
-Variable jump : key -> option (state -> option state).              (* at cell k, some cells together: CheckPieces.v *)
-Definition step (k : key) (x : cell) (e a : number) (f : form) (c : number) : option state :=
+Variables (facts : ranges) (lines : trie hint).
+Variable jump : key -> option (state -> option state).              (* at cell k, some cells together: CheckPieces.v, CheckLayers.v *)
+Definition step (k : key) (x : cell) (e : number * state) (a : number) (f : form) (c : number) : option state :=
   match x with
   | Input _ _ => match get k facts with None => None | Some (l, h) => Some (f, add c (mul a (if negative a then h else l))) end
-  | Sum _ => match get k made with
-    | None => None
-    | Some (t, b) => Some (add_form a t f, add (sub c (mul (size a) e)) (mul a b))
-    end
+  | Sum _ => let (d, r) := e in Some (add_form a (fst r) f, add (sub c (mul (size a) d)) (mul a (snd r)))
   | Relu j => match get j facts with
     | None => None
     | Some (l, h) => match relu_line a l h (get k lines) with
@@ -134,15 +131,15 @@ End Back.
 
 (* --- what it means --- *)
 Section Meaning.
-Variables (made : rows) (facts : ranges) (lines : trie hint) (ref : key -> R).
+Variables (facts : ranges) (lines : trie hint) (ref : key -> R).
 Hypothesis in_range : forall k l h, get k facts = Some (l, h) -> real l <= ref k <= real h.
 
 Definition meaning (f : state) : R := total (fst f) ref + real (snd f).
 (* what is known of a cell's reference *)
-Definition linked (k : key) (x : cell) (e : number) : Prop :=
+Definition linked (k : key) (x : cell) (e : number * state) : Prop :=
   match x with
   | Input _ _ => True
-  | Sum s => Rabs (ref k - line ref (terms s)) <= real e /\ forall r, get k made = Some r -> meaning r = line ref (terms s)
+  | Sum _ => Rabs (ref k - meaning (snd e)) <= real (fst e)
   | Relu j => ref k = Rmax 0 (ref j)
   | Max j js => ref k = largest (ref j) (map ref js)
   | Bend j f => ref k = bent_at f (ref j)
@@ -261,15 +258,14 @@ Proof.
     specialize (W T). apply Rmult_le_compat_l; auto. replace (real (fold_right add zero zs)) with 1 in W by lra. lra.
 Qed.
 
-Lemma step_ok k x e a f c f' c' : linked k x e -> step made facts lines k x e a f c = Some (f', c') ->
+Lemma step_ok k x e a f c f' c' : linked k x e -> step facts lines k x e a f c = Some (f', c') ->
   meaning (f', c') <= total f ref + real a * ref k + real c.
 Proof.
   intros K. unfold step. destruct x as [l h | s | j | j js | j g].
   - destruct (get k facts) as [[p q]|] eqn:G; [|discriminate]. intros [= <- <-]. unfold meaning; simpl. rewrite real_add.
     pose proof (ends a p q (ref k) (in_range _ _ _ G)). lra.
-  - destruct K as [K M]. destruct (get k made) as [[t b]|]; [|discriminate]. specialize (M _ eq_refl). unfold meaning in M; simpl in M.
-    intros [= <- <-]. unfold meaning; simpl. rewrite total_add_form. autorewrite with real. replace (total t ref) with (line ref (terms s) - real b) by lra.
-    assert (real a * (line ref (terms s) - ref k) <= Rabs (real a) * real e); [|lra].
+  - destruct e as [d [t b]]. unfold meaning in K; simpl in K. intros [= <- <-]. unfold meaning; simpl. rewrite total_add_form. autorewrite with real.
+    assert (real a * (total t ref + real b - ref k) <= Rabs (real a) * real d); [|lra].
     eapply Rle_trans; [apply Rle_abs|]. rewrite Rabs_mult. apply Rmult_le_compat_l; [apply Rabs_pos|]. rewrite Rabs_minus_sym. exact K.
   - destruct (get j facts) as [[p q]|] eqn:G; [|discriminate]. destruct (relu_line a p q _) as [[s b]|] eqn:E; [|discriminate].
     intros [= <- <-]. unfold meaning; simpl. rewrite total_add, real_add, !real_mul. simpl in K. rewrite K.
@@ -284,7 +280,7 @@ Proof.
 Qed.
 
 Theorem back_ok jump es : Forall entry_ok es -> (forall k j s s', jump k = Some j -> j s = Some s' -> meaning s' <= meaning s) ->
-  forall f c b, back made facts lines jump es f c = Some b -> real b <= total f ref + real c.
+  forall f c b, back facts lines jump es f c = Some b -> real b <= total f ref + real c.
 Proof.
   intros E J. induction E as [|[[k x] e] es K _ IH]; intros f0 c0 b; simpl.
   - destruct f0; [intros [= <-]; simpl; lra | discriminate].
@@ -292,7 +288,7 @@ Proof.
     { intros f c. destruct (jump k) as [j|] eqn:A; [now apply (J k) | intros [= <- <-]; lra]. }
     destruct (match jump k with None => _ | Some j => _ end) as [[f c]|]; [|discriminate]. specialize (M _ _ eq_refl).
     unfold meaning in M; simpl in M. intros B. eapply Rle_trans; [|exact M]. revert B. destruct (get k f) as [a|] eqn:G; [|apply IH].
-    destruct (step _ _ _ k x e a _ c) as [[f' c']|] eqn:S; [|discriminate].
+    destruct (step _ _ k x e a _ c) as [[f' c']|] eqn:S; [|discriminate].
     intros B. apply IH in B. apply (step_ok _ _ _ _ _ _ _ _ K) in S. unfold meaning in S; simpl in S.
     rewrite total_put, G in S. simpl in S. pose proof (down_le c'). lra.
 Qed.

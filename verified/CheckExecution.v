@@ -17,6 +17,13 @@ Record term := Term { weight : number; source : option key; shared : bool }.
 Record sums := Sums { terms : list term; blur : number; roundings : Z; spread : number; once : bool }.
 Inductive cell := Input (low high : number) | Sum (s : sums) | Relu (x : key) | Max (x : key) (xs : list key) | Bend (x : key) (f : bent).
 Definition network := list (key * cell).
+Definition sources (x : cell) : list key :=
+  match x with
+  | Input _ _ => []
+  | Sum s => flat_map (fun p => match source p with None => [] | Some j => [j] end) (terms s)
+  | Relu j | Bend j _ => [j]
+  | Max j js => j :: js
+  end.
 
 Definition largest (v : R) (vs : list R) : R := fold_left Rmax vs v.
 

@@ -1,14 +1,14 @@
 (* Ranges, errors and deviations of all cells in order, on what is known of an execution so far. *)
 From Coq Require Import Reals ZArith List Permutation Lra Bool.
 From Flocq Require Import Core.
-From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums CheckBackward.
+From Specgrad Require Import CheckNumber CheckTrie CheckTrees CheckBend CheckExecution CheckSums CheckBackward CheckLayers.
 Import ListNotations.
 Open Scope R_scope.
 
 (* --- the program --- *)
 (* void: a range is empty, so no execution is left. among: a maximum is that of these cells alone, the first and others *)
 Definition remaining := trie (key * list key).
-Record known := Known { facts : ranges; aparts : deviations; entries : list entry; void : bool; among : remaining }.
+Record known := Known { facts : ranges; aparts : deviations; entries : list entry; void : bool; among : remaining; layers : trie layer }.
 
 Definition tiny_number := power (-126).
 Fixpoint furthest (far : deviations) (ks : list key) : option number :=
@@ -48,8 +48,8 @@ Definition bounded (unit : number) (g : known) (x : cell) : option (number * num
     end
   end.
 Definition unit_form (k : key) (a : number) : form := put k (Some a) Empty.
-Definition narrow (made : rows) (g : ranges) (lines : trie hint) (es : list entry) (k : key) (l h : number) : option (number * number) :=
-  match back made g lines (fun _ => None) es (unit_form k one) zero, back made g lines (fun _ => None) es (unit_form k (neg one)) zero with
+Definition narrow (layers : trie layer) (g : ranges) (lines : trie hint) (es : list entry) (k : key) (l h : number) : option (number * number) :=
+  match back g lines (layered layers g) es (unit_form k one) zero, back g lines (layered layers g) es (unit_form k (neg one)) zero with
   | Some a, Some b => Some (larger l (down a), smaller h (neg (down b)))
   | _, _ => None
   end.
@@ -68,36 +68,43 @@ Definition won (f : ranges) (l h : number) (ks : list key) (r : key) (rs : list 
   let f := lowered h ks f in
   match rs, get r f with [], Some (p, q) => put r (Some (larger p l, q)) f | _, _ => f end.
 Definition contenders (x : cell) : list key := match x with Max j js => j :: js | _ => [] end.
-Definition visit (made : rows) (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (kx : key * cell) : option known :=
+(* which sum a cell is *)
+Definition sum_at (made : rows) (facts : ranges) (k : key) (x : cell) : option state :=
+  match x with
+  | Sum _ => match get k made with None => None | Some (t, c) => Some (pruned t facts c) end
+  | _ => Some (Empty, zero)
+  end.
+Definition visit (made : rows) (runs : trie nat) (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (kx : key * cell) : option known :=
   let (k, x) := kx in
-  match bounded unit g x with
-  | None => None
-  | Some (l, h, e, d) =>
+  match bounded unit g x, sum_at made (facts g) k x with
+  | Some (l, h, e, d), Some r =>
       let (l, h) := match get k (facts g) with None => (l, h) | Some (p, q) => (larger l p, smaller h q) end in
       let (l, h) := match get k (among g) with None => (l, h) | Some (r, rs) => met (facts g) r rs l h end in
-      let es := (k, match get k (among g) with None => x | Some (r, rs) => Max r rs end, e) :: entries g in
+      let es := (k, match get k (among g) with None => x | Some (r, rs) => Max r rs end, (e, r)) :: entries g in
       let ends := match get k tight with
-        | Some always => if always || (negative l && positive h) then narrow made (facts g) lines es k l h else Some (l, h)
+        | Some always => if always || (negative l && positive h) then narrow (layers g) (facts g) lines es k l h else Some (l, h)
         | None => Some (l, h)
         end in
       match ends with
       | None => None
       | Some (l, h) =>
           let f := match get k (among g) with None => facts g | Some (r, rs) => won (facts g) l h (contenders x) r rs end in
-          Some (Known (put k (Some (l, h)) f) (put k (Some d) (aparts g)) es (void g || negb (at_most l h)) (among g))
+          Some (Known (put k (Some (l, h)) f) (put k (Some d) (aparts g)) es (void g || negb (at_most l h)) (among g)
+            (with_layer runs k es (layers g)))
       end
+  | _, _ => None
   end.
-Fixpoint visits (made : rows) (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (net : network) : option known :=
+Fixpoint visits (made : rows) (runs : trie nat) (unit : number) (tight : trie bool) (lines : trie hint) (g : known) (net : network) : option known :=
   match net with
   | [] => Some g
-  | kx :: net => match visit made unit tight lines g kx with None => None | Some g => visits made unit tight lines g net end
+  | kx :: net => match visit made runs unit tight lines g kx with None => None | Some g => visits made runs unit tight lines g net end
   end.
-Definition forward made unit tight lines (given : ranges) (among : remaining) (net : network) : option known :=
-  visits made unit tight lines (Known given Empty [] false among) net.
+Definition forward made runs unit tight lines (given : ranges) (among : remaining) (net : network) : option known :=
+  visits made runs unit tight lines (Known given Empty [] false among Empty) net.
 
 (* --- what it means --- *)
 Section Meaning.
-Variables (net : network) (made : rows) (unit : number) (stored : key -> R) (fetched : key -> nat -> R) (ref : key -> R).
+Variables (net : network) (made : rows) (runs : trie nat) (unit : number) (stored : key -> R) (fetched : key -> nat -> R) (ref : key -> R).
 Let holds := value net (real unit) stored fetched.
 Hypothesis unique : forall k x y, In (k, x) net -> In (k, y) net -> x = y.
 Hypothesis rows_made : forall k s r, In (k, Sum s) net -> get k made = Some r -> meaning ref r = line ref (terms s).
@@ -116,7 +123,7 @@ Hypothesis reference : forall k x, In (k, x) net -> ref k = reference_of k x.
 Definition in_range (f : ranges) := forall k l h, get k f = Some (l, h) -> real l <= ref k <= real h.
 Definition near (f : deviations) := forall k d v, get k f = Some d -> holds k v -> Rabs (v - ref k) <= real d.
 Definition maximal (w : remaining) := forall k r rs, get k w = Some (r, rs) -> ref k = largest (ref r) (map ref rs).
-Definition ok (g : known) := in_range (facts g) /\ near (aparts g) /\ Forall (entry_ok made ref) (entries g) /\ void g = false /\ maximal (among g).
+Definition ok (g : known) := in_range (facts g) /\ near (aparts g) /\ Forall (entry_ok ref) (entries g) /\ void g = false /\ maximal (among g) /\ all_layers_ok ref (layers g).
 Definition safe (kx : key * cell) :=
   match snd kx with
   | Sum s => forall v m, computes net (real unit) stored fetched (fst kx) s v m -> m <= real float32_max
@@ -203,17 +210,21 @@ Proof.
     + rewrite <- M2, map_map in L3. apply in_map_iff in L3 as [u [Eu Hu]]. rewrite <- Eu. eapply Rle_trans; [apply B; now right|]. apply B2. now right.
 Qed.
 
-Lemma bounded_ok g k x l h e d : In (k, x) net -> ok g -> bounded unit g x = Some (l, h, e, d) ->
-  real l <= ref k <= real h /\ entry_ok made ref (k, x, e) /\ (forall v, holds k v -> Rabs (v - ref k) <= real d) /\ safe (k, x).
+Lemma sum_at_ok f k s r : In (k, Sum s) net -> in_range f -> sum_at made f k (Sum s) = Some r -> meaning ref r = line ref (terms s).
 Proof.
-  intros K [I [N _]] E. destruct executed as [X1 [X2 X3]]. pose proof (reference k x K) as Rk. unfold bounded in E. destruct x as [a b | s | j | j js | j f]; simpl in Rk.
+  intros K I. simpl. destruct (get k made) as [[t c]|] eqn:G; [|discriminate]. intros [= <-]. rewrite pruned_ok by exact I. eauto.
+Qed.
+Lemma bounded_ok g k x l h e d r0 : In (k, x) net -> ok g -> bounded unit g x = Some (l, h, e, d) -> sum_at made (facts g) k x = Some r0 ->
+  real l <= ref k <= real h /\ entry_ok ref (k, x, (e, r0)) /\ (forall v, holds k v -> Rabs (v - ref k) <= real d) /\ safe (k, x).
+Proof.
+  intros K [I [N _]] E At. destruct executed as [X1 [X2 X3]]. pose proof (reference k x K) as Rk. unfold bounded in E. destruct x as [a b | s | j | j js | j f]; simpl in Rk.
   - injection E as <- <- <- <-. split; [rewrite Rk; now apply X1|]. split; [exact Logic.I|]. split; [|exact Logic.I].
     intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J | ? ? ? ? J | ? ? ? ? ? ? J | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
     rewrite Rk, Rminus_diag_eq, Rabs_R0, real_zero by auto. lra.
   - destruct (negative (spread s)) eqn:Sp; [discriminate | apply not_negative in Sp].
     destruct (negative (blur s)) eqn:Bl; [discriminate | apply not_negative in Bl]. cbn [orb] in E.
     destruct (measured _ _ _ _ _) as [t|] eqn:T; [|discriminate]. destruct (rounding_error unit s t) as [r|] eqn:R; [|discriminate].
-    pose proof (computes_ok g k s t r I N Sp Bl T R) as C.
+    pose proof (computes_ok g k s t r I N Sp Bl T R) as C. apply (sum_at_ok _ k s r0 K I) in At.
     pose proof (measured_line _ _ ref I s _ _ T) as Li.
     pose proof (measured_mixed _ _ ref holds N s (fetched k) 0 _ _ T (fun i p j => X3 k s i p j K)) as Mi.
     assert (safe (k, Sum s)) by (intros v m Hv; now apply (C v m)).
@@ -223,14 +234,14 @@ Proof.
       assert (Ek : Rabs (ref k - line ref (terms s)) <= real e1).
       { rewrite Rk. replace (stored k - line ref (terms s)) with ((stored k - mixed ref (fetched k) 0 (terms s)) + (mixed ref (fetched k) 0 (terms s) - line ref (terms s))) by ring.
         eapply Rle_trans; [apply Rabs_triang|]. lra. }
-      split; [|split; [split; [exact Ek | intros; eapply rows_made; eauto]|split; auto]].
+      split; [|split; [unfold entry_ok; simpl; rewrite At; exact Ek | split; auto]].
       * pose proof (down_le (sub (least t) e1)). pose proof (up_ge (add (most t) e1)). rewrite real_sub, real_add in *. apply Rabs_le_inv in Ek. lra.
       * intros v V. inversion V as [? ? ? J | ? ? J | ? ? ? ? ? J Of | ? ? ? ? J | ? ? ? ? ? ? J | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
         -- rewrite Rk, Rminus_diag_eq, Rabs_R0, real_zero by auto. lra.
         -- injection Q as <-. congruence.
     + injection E as <- <- <- <-. set (e1 := up (off t)) in *. pose proof (up_ge (off t)) as Ue. fold e1 in Ue.
       assert (Ek : Rabs (ref k - line ref (terms s)) <= real e1) by (rewrite Rk; lra).
-      split; [|split; [split; [exact Ek | intros; eapply rows_made; eauto]|split; auto]].
+      split; [|split; [unfold entry_ok; simpl; rewrite At; exact Ek | split; auto]].
       * pose proof (down_le (sub (least t) e1)). pose proof (up_ge (add (most t) e1)). rewrite real_sub, real_add in *. apply Rabs_le_inv in Ek. lra.
       * intros v V. inversion V as [? ? ? J | ? ? J Ot | ? s' t' v' m J Of Tr Re Ev | ? ? ? ? J | ? ? ? ? ? ? J | ? ? ? ? ? J]; subst; pose proof (unique _ _ _ K J) as Q; try discriminate.
         -- injection Q as <-. congruence.
@@ -282,12 +293,13 @@ Qed.
 
 Lemma total_unit k a : total (unit_form k a) ref = real a * ref k.
 Proof. unfold unit_form. rewrite total_put. simpl. destruct k; simpl; ring. Qed.
-Lemma narrow_ok f lines es k l h p q : in_range f -> Forall (entry_ok made ref) es -> narrow made f lines es k l h = Some (p, q) ->
+Lemma narrow_ok ls f lines es k l h p q : in_range f -> all_layers_ok ref ls -> Forall (entry_ok ref) es -> narrow ls f lines es k l h = Some (p, q) ->
   real l <= ref k <= real h -> real p <= ref k <= real q.
 Proof.
-  intros I E. unfold narrow. destruct (back made f lines (fun _ => None) es (unit_form k one) zero) as [a|] eqn:A; [|discriminate].
-  destruct (back made f lines (fun _ => None) es (unit_form k (neg one)) zero) as [b|] eqn:B; [|discriminate]. intros [= <- <-] H.
-  apply (back_ok made f lines ref I _ es E) in A; [|discriminate]. apply (back_ok made f lines ref I _ es E) in B; [|discriminate]. rewrite total_unit in *.
+  intros I Ls E. unfold narrow. pose proof (layered_ok f ref I ls Ls) as J.
+  destruct (back f lines (layered ls f) es (unit_form k one) zero) as [a|] eqn:A; [|discriminate].
+  destruct (back f lines (layered ls f) es (unit_form k (neg one)) zero) as [b|] eqn:B; [|discriminate]. intros [= <- <-] H.
+  apply (back_ok f lines ref I _ es E J) in A. apply (back_ok f lines ref I _ es E J) in B. rewrite total_unit in *.
   autorewrite with real in *. pose proof (down_le a). pose proof (down_le b). split; [apply Rmax_lub; lra | apply Rmin_glb; lra].
 Qed.
 
@@ -318,10 +330,11 @@ Proof.
   rewrite Rk. destruct (largest_fold (map ref js) (ref j)) as [A [B _]]. intros [<-|H]; auto. apply B. now apply in_map.
 Qed.
 
-Lemma visit_ok tight lines g kx g' : In kx net -> ok g -> visit made unit tight lines g kx = Some g' -> ok g' /\ safe kx.
+Lemma visit_ok tight lines g kx g' : In kx net -> ok g -> visit made runs unit tight lines g kx = Some g' -> ok g' /\ safe kx.
 Proof.
   destruct kx as [k x]. intros K O. unfold visit. destruct (bounded unit g x) as [[[[l h] e] d]|] eqn:B; [|discriminate].
-  destruct (bounded_ok g k x l h e d K O B) as [Rg [En [Nr Sf]]]. destruct O as [I [N [F [V W]]]].
+  destruct (sum_at made (facts g) k x) as [at_k|] eqn:At; [|discriminate].
+  destruct (bounded_ok g k x l h e d at_k K O B At) as [Rg [En [Nr Sf]]]. destruct O as [I [N [F [V [W Y]]]]].
   destruct (match get k (facts g) with None => (l, h) | Some (p, q) => (larger l p, smaller h q) end) as [l0 h0] eqn:C.
   assert (R0 : real l0 <= ref k <= real h0).
   { destruct (get k (facts g)) as [[p q]|] eqn:G; injection C as <- <-; auto. specialize (I _ _ _ G). rewrite real_larger, real_smaller.
@@ -329,27 +342,27 @@ Proof.
   destruct (match get k (among g) with None => (l0, h0) | Some (r, rs) => met (facts g) r rs l0 h0 end) as [l1 h1] eqn:C1.
   assert (R1 : real l1 <= ref k <= real h1).
   { destruct (get k (among g)) as [[r rs]|] eqn:G; [eapply met_ok; eauto | injection C1 as <- <-; auto]. }
-  set (es := (k, _, e) :: entries g). assert (Es : Forall (entry_ok made ref) es).
-  { constructor; auto. destruct (get k (among g)) as [[r rs]|] eqn:G; auto. exact (W _ _ _ G). }
+  set (es := (k, _, (e, at_k)) :: entries g). assert (Es : Forall (entry_ok ref) es).
+  { constructor; auto. destruct (get k (among g)) as [[i rs]|] eqn:G; auto. exact (W _ _ _ G). }
   set (ends := match get k tight with Some _ => _ | None => _ end). destruct ends as [[l2 h2]|] eqn:D; [|discriminate]. intros [= <-].
   assert (R2 : real l2 <= ref k <= real h2).
   { unfold ends in D. destruct (get k tight) as [always|]; [|injection D as <- <-; auto].
     destruct (always || _); [|injection D as <- <-; auto]. eapply narrow_ok; eauto. }
-  split; [|auto]. split; [|split; [|split; [|split]]]; simpl; auto.
+  split; [|auto]. split; [|split; [|split; [|split; [|split]]]]; simpl; auto; [| | |now apply with_layer_ok].
   - apply put_in_range; auto. destruct (get k (among g)) as [[r rs]|] eqn:G; auto. eapply won_ok; eauto. now apply below_maximum.
   - intros j a v G. destruct (key_dec k j) as [<-|Nk]; [rewrite get_put_same in G; injection G as <-; auto | rewrite get_put_other in G by auto; eauto].
   - rewrite V. simpl. destruct (at_most l2 h2) eqn:A; auto. apply not_at_most in A. lra.
 Qed.
-Lemma visits_ok tight lines part : incl part net -> forall g g', ok g -> visits made unit tight lines g part = Some g' -> ok g' /\ Forall safe part.
+Lemma visits_ok tight lines part : incl part net -> forall g g', ok g -> visits made runs unit tight lines g part = Some g' -> ok g' /\ Forall safe part.
 Proof.
   induction part as [|kx part IH]; intros P g g' O; simpl; [intros [= <-]; auto|].
-  destruct (visit made unit tight lines g kx) as [g1|] eqn:V; [|discriminate]. intros E.
+  destruct (visit made runs unit tight lines g kx) as [g1|] eqn:V; [|discriminate]. intros E.
   destruct (visit_ok tight lines g kx g1) as [O1 S]; auto; [apply P; now left|].
   destruct (IH (fun a H => P a (or_intror H)) g1 g' O1 E). auto.
 Qed.
-Theorem forward_ok tight lines given among g : in_range given -> maximal among -> forward made unit tight lines given among net = Some g -> ok g /\ Forall safe net.
+Theorem forward_ok tight lines given among g : in_range given -> maximal among -> forward made runs unit tight lines given among net = Some g -> ok g /\ Forall safe net.
 Proof.
   intros I W E. apply (visits_ok tight lines net (incl_refl _) _ _) in E; auto.
-  split; [auto|]. split; [|split; [|split]]; simpl; auto. intros k d v G. simpl in G. discriminate.
+  split; [auto|]. split; [|split; [|split; [|split]]]; simpl; auto; [intros k d v G | intros k l G]; simpl in G; discriminate.
 Qed.
 End Meaning.

@@ -13,7 +13,8 @@ Definition power e := Number 1 e.
 
 Definition shifted (x : number) (e : Z) : Z := Z.shiftl (mantissa x) (exponent x - e).   (* e <= exponent x *)
 Definition add x y :=
-  if Z.eqb (exponent x) (exponent y) then Number (mantissa x + mantissa y) (exponent x)      (* as the rest, sooner *)
+  if Z.eqb (mantissa x) 0 then y else if Z.eqb (mantissa y) 0 then x else                    (* as the rest, sooner *)
+  if Z.eqb (exponent x) (exponent y) then Number (mantissa x + mantissa y) (exponent x)
   else if Z.leb (exponent x) (exponent y) then Number (mantissa x + shifted y (exponent x)) (exponent x)
   else Number (shifted x (exponent y) + mantissa y) (exponent y).
 Definition neg x := Number (- mantissa x) (exponent x).
@@ -22,7 +23,8 @@ Definition mul x y := Number (mantissa x * mantissa y) (exponent x + exponent y)
 Definition size x := Number (Z.abs (mantissa x)) (exponent x).
 Definition positive x := Z.ltb 0 (mantissa x).                     (* 0 < x *)
 Definition negative x := Z.ltb (mantissa x) 0.
-Definition at_most x y := Z.leb 0 (mantissa (sub y x)).            (* x <= y *)
+Definition at_most x y :=                                          (* x <= y *)
+  if Z.eqb (exponent x) (exponent y) then Z.leb (mantissa x) (mantissa y) else Z.leb 0 (mantissa (sub y x)).
 Definition larger x y := if at_most x y then y else x.
 Definition smaller x y := if at_most x y then x else y.
 
@@ -51,7 +53,9 @@ Lemma real_power e : real (power e) = bpow radix2 e.
 Proof. unfold real; simpl; lra. Qed.
 Lemma real_add x y : real (add x y) = real x + real y.
 Proof.
-  unfold add. destruct (Z.eqb_spec (exponent x) (exponent y)) as [E|_]; [unfold real; simpl; rewrite <- E, plus_IZR; ring|].
+  unfold add. destruct (Z.eqb_spec (mantissa x) 0) as [Z|_]; [unfold real at 2; rewrite Z; ring|].
+  destruct (Z.eqb_spec (mantissa y) 0) as [Z|_]; [unfold real at 3; rewrite Z; ring|].
+  destruct (Z.eqb_spec (exponent x) (exponent y)) as [E|_]; [unfold real; simpl; rewrite <- E, plus_IZR; ring|].
   destruct (Z.leb_spec (exponent x) (exponent y)).
   - rewrite <- (shifted_real y (exponent x)) by lia. unfold real at 1 2; simpl. rewrite plus_IZR. ring.
   - rewrite <- (shifted_real x (exponent y)) by lia. unfold real at 1 2; simpl. rewrite plus_IZR. ring.
@@ -82,11 +86,16 @@ Qed.
 Lemma not_negative x : negative x = false -> 0 <= real x.
 Proof. intros H. apply sign_nonneg. now apply Z.ltb_ge. Qed.
 Lemma at_most_real x y : at_most x y = true -> real x <= real y.
-Proof. intros H. apply Z.leb_le, sign_nonneg in H. rewrite real_sub in H. lra. Qed.
+Proof.
+  unfold at_most. destruct (Z.eqb_spec (exponent x) (exponent y)) as [E|_]; intros H.
+  - apply Z.leb_le, IZR_le in H. unfold real. rewrite E. apply Rmult_le_compat_r; auto. left; apply power_pos.
+  - apply Z.leb_le, sign_nonneg in H. rewrite real_sub in H. lra.
+Qed.
 Lemma not_at_most x y : at_most x y = false -> real y < real x.
 Proof.
-  intros H. apply Z.leb_gt in H. assert (0 < real (neg (sub y x))) by (apply sign_pos; simpl; lia).
-  rewrite real_neg, real_sub in *. lra.
+  unfold at_most. destruct (Z.eqb_spec (exponent x) (exponent y)) as [E|_]; intros H; apply Z.leb_gt in H.
+  - apply IZR_lt in H. unfold real. rewrite E. apply Rmult_lt_compat_r; auto. apply power_pos.
+  - assert (0 < real (neg (sub y x))) by (apply sign_pos; simpl; lia). rewrite real_neg, real_sub in *. lra.
 Qed.
 Lemma real_larger x y : real (larger x y) = Rmax (real x) (real y).
 Proof.

@@ -56,7 +56,7 @@ Fixpoint least_of (ms : list member) (r : list number) (bs : list box) : option 
   end.
 
 Record group := Group { relus : list key; vector : list (key * number) }.          (* the cells x, with m *)
-Definition directory := trie (cell * number).
+Definition directory := trie (cell * (number * state)).
 Fixpoint directory_of (es : list entry) (t : directory) : directory :=
   match es with [] => t | (k, x, e) :: es => directory_of es (put k (Some (x, e)) t) end.
 (* the coefficients of some cells, and what is left of a form without them *)
@@ -66,19 +66,19 @@ Fixpoint taken (ks : list key) (t : form) : list number * form :=
   | k :: ks => let (ws, rest) := taken ks (put k None t) in (match get k t with None => zero | Some w => w end :: ws, rest)
   end.
 Section Step.
-Variables (made : rows) (facts : ranges) (seen : directory).
+Variables (facts : ranges) (seen : directory).
 Fixpoint members (xs ks : list key) (f : form) : option (list member * form) :=
   match ks with
   | [] => Some ([], f)
   | k :: ks => match get k f with
     | None => members xs ks f
     | Some a => match get k seen with
-      | Some (Relu j, _) => match get j seen, get j made with
-        | Some (Sum _, e), Some (t, o) => match taken xs t, members xs ks (put k None f) with
+      | Some (Relu j, _) => match get j seen with
+        | Some (Sum _, (e, (t, o))) => match taken xs t, members xs ks (put k None f) with
           | (ws, Empty), Some (ms, f) => Some (Member a e o ws :: ms, f)
           | _, _ => None
           end
-        | _, _ => None
+        | _ => None
         end
       | _ => None
       end
@@ -94,11 +94,11 @@ Definition together (g : group) (s : state) : option state :=
   | _, _ => None
   end.
 End Step.
-Definition jumps (made : rows) (facts : ranges) (es : list entry) (gs : trie group) : key -> option (state -> option state) :=
+Definition jumps (facts : ranges) (es : list entry) (gs : trie group) : key -> option (state -> option state) :=
   match gs with
   | Empty => fun _ => None
   | _ => let seen := directory_of es Empty in
-      fun k => match get k gs with None => None | Some g => Some (together made facts seen g) end
+      fun k => match get k gs with None => None | Some g => Some (together facts seen g) end
   end.
 
 (* --- what it means --- *)
@@ -155,11 +155,11 @@ Proof.
 Qed.
 
 Section Meaning.
-Variables (made : rows) (facts : ranges) (ref : key -> R).
+Variables (facts : ranges) (ref : key -> R).
 Hypothesis in_range : forall k l h, get k facts = Some (l, h) -> real l <= ref k <= real h.
-Let tabled (t : directory) := forall k x e, get k t = Some (x, e) -> linked made ref k x e.
+Let tabled (t : directory) := forall k x e, get k t = Some (x, e) -> linked ref k x e.
 
-Lemma directory_of_ok es : Forall (entry_ok made ref) es -> forall t, tabled t -> tabled (directory_of es t).
+Lemma directory_of_ok es : Forall (entry_ok ref) es -> forall t, tabled t -> tabled (directory_of es t).
 Proof.
   induction 1 as [|[[k x] e] es K _ IH]; intros t T; simpl; auto. apply IH. intros j y d G.
   destruct (key_dec k j) as [<-|N]; [rewrite get_put_same in G; injection G as <- <-; exact K | rewrite get_put_other in G by auto; now apply T].
@@ -170,34 +170,34 @@ Proof.
   destruct (taken ks (put k None t)) as [us r] eqn:E. intros [= <- <-]. apply IH in E. rewrite total_put in E. simpl in *.
   destruct (get k t); simpl in *; rewrite ?real_zero; lra.
 Qed.
-Lemma members_ok seen xs : tabled seen -> forall ks f ms g, members made seen xs ks f = Some (ms, g) ->
+Lemma members_ok seen xs : tabled seen -> forall ks f ms g, members seen xs ks f = Some (ms, g) ->
   exists zs, Forall2 (off_by (map ref xs)) ms zs /\ total f ref = attained ms zs + total g ref.
 Proof.
   intros T. induction ks as [|k ks IH]; intros f ms g; simpl; [intros [= <- <-]; exists []; split; [constructor | simpl; ring]|].
   destruct (get k f) as [a|] eqn:A; [|apply IH]. destruct (get k seen) as [[[| |j| |] e0]|] eqn:K; try discriminate.
-  destruct (get j seen) as [[[|s| | |] e]|] eqn:J; try discriminate. destruct (get j made) as [[t o]|] eqn:M; [|discriminate].
-  destruct (taken xs t) as [ws [|]] eqn:W; [|discriminate]. destruct (members _ _ _ ks _) as [[ms' g']|] eqn:E; [|discriminate].
-  intros [= <- <-]. destruct (IH _ _ _ E) as [zs [F Q]]. exists (ref j :: zs). apply T in K. apply T in J as [J1 J2]. simpl in K. split.
-  - constructor; auto. unfold off_by; simpl. specialize (J2 _ M). unfold meaning in J2; simpl in J2. apply taken_ok in W. simpl in W.
-    replace (dots ws (map ref xs) + real o) with (line ref (terms s)) by lra. exact J1.
+  destruct (get j seen) as [[[|s| | |] [e [t o]]]|] eqn:J; try discriminate.
+  destruct (taken xs t) as [ws [|]] eqn:W; [|discriminate]. destruct (members _ _ ks _) as [[ms' g']|] eqn:E; [|discriminate].
+  intros [= <- <-]. destruct (IH _ _ _ E) as [zs [F Q]]. exists (ref j :: zs). apply T in K. apply T in J. simpl in K. split.
+  - constructor; auto. unfold off_by; simpl. unfold meaning in J; simpl in J. apply taken_ok in W. simpl in W.
+    replace (dots ws (map ref xs) + real o) with (total t ref + real o) by lra. exact J.
   - rewrite total_put, A in Q. simpl in *. rewrite <- K. lra.
 Qed.
 Lemma weighed_dots ss : forall ts, weighed ref ss ts = dots ss (map ref (map at_key ts)).
 Proof. induction ss as [|s ss IH]; intros [|t ts]; simpl; auto. now rewrite IH. Qed.
 
-Theorem together_ok es g s s' : Forall (entry_ok made ref) es -> together made facts (directory_of es Empty) g s = Some s' ->
+Theorem together_ok es g s s' : Forall (entry_ok ref) es -> together facts (directory_of es Empty) g s = Some s' ->
   meaning ref s' <= meaning ref s.
 Proof.
   intros Es. unfold together. set (xs := map fst _). set (m := map snd _). destruct (taps facts xs) as [ts|] eqn:T; [|discriminate].
-  destruct (members _ _ _ _ _) as [[ms f]|] eqn:M; [|discriminate]. destruct (least_of _ _ _) as [v|] eqn:L; [|discriminate]. intros [= <-].
+  destruct (members _ _ _ _) as [[ms f]|] eqn:M; [|discriminate]. destruct (least_of _ _ _) as [v|] eqn:L; [|discriminate]. intros [= <-].
   destruct (taps_ok facts ref in_range _ _ T) as [K B]. apply members_ok in M as [zs [F Q]]; [|apply directory_of_ok; auto; intros k x e G; discriminate].
   assert (I : inside (map (fun t => (lower t, upper t)) ts) (map ref xs)).
   { rewrite <- K. clear - B. induction ts; simpl; constructor; [apply B; now left | apply IHts; intros; apply B; now right]. }
   destruct (pieces_ok _ _ I) as [p [Ip P]]. pose proof (least_ok _ _ _ _ F _ _ L p Ip P) as V. rewrite dots_neg in V.
   unfold meaning in *; simpl. rewrite add_taps_meaning, weighed_dots, K, real_add, real_one, Q. lra.
 Qed.
-Theorem jumps_ok es gs : Forall (entry_ok made ref) es ->
-  forall k j s s', jumps made facts es gs k = Some j -> j s = Some s' -> meaning ref s' <= meaning ref s.
+Theorem jumps_ok es gs : Forall (entry_ok ref) es ->
+  forall k j s s', jumps facts es gs k = Some j -> j s = Some s' -> meaning ref s' <= meaning ref s.
 Proof.
   intros E k j s s'. unfold jumps. destruct gs as [|h e o]; [discriminate|]. destruct (get k _) as [g|]; [|discriminate].
   intros [= <-]. now apply (together_ok es).

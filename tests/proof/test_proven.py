@@ -26,6 +26,7 @@ import specgrad as sg
 import tree_mutants
 import tree_subjects
 from certificate_mutants import Subject, contradicted
+from proven_program import needed
 from specgrad.bounds.search.prove import prove
 from specgrad.proof import proven, question
 from specgrad.proof.cells import Cells
@@ -34,13 +35,6 @@ from specgrad.proof.network import deployed_graph
 from specgrad.proof.numbers import ReplayError
 from specgrad.proof.replay import Replay
 from specgrad.properties.property import Alternative, Case, Property
-
-try:
-    proven.program()
-    built = True
-except proven.NoCheckerError:
-    built = False
-needed = pytest.mark.skipif(not built, reason="verified/bin/check is not built (make -C verified)")
 
 
 def checked(text: bytes, packed: bytes, graph: sg.Graph, statement: Any = None, *, seconds: float = 60.0) -> Checked:

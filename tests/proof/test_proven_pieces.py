@@ -7,8 +7,6 @@ make -C verified && python -m pytest tests/proof/test_proven_pieces.py
 from __future__ import annotations
 
 import itertools
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
@@ -22,6 +20,7 @@ import pytest
 pytest.importorskip("flint")
 
 import specgrad as sg
+from proven_program import compiled, needed, planted
 from specgrad.proof import pieces, proven
 from specgrad.proof.certificate import CaseProof, Proof
 from specgrad.proof.execution import executions
@@ -30,19 +29,6 @@ from specgrad.proof.numbers import ReplayError, rationals
 from specgrad.proof.question import Question
 from specgrad.proof.replay import Replay
 from specgrad.rounding.arithmetic import Arithmetic
-
-PROGRAM = Path(__file__).parents[2] / "verified" / "programs" / "check"
-try:
-    proven.program()
-    built = True
-except proven.NoCheckerError:
-    built = False
-needed = pytest.mark.skipif(not built, reason="verified/bin/check is not built (make -C verified)")
-compiled = pytest.mark.skipif(
-    not built or not shutil.which("ocamlfind") or not (PROGRAM / "extracted.ml").exists(),
-    reason="the extracted program is not here, or no compiler for it",
-)
-
 
 # --- networks ---------------------------------------------------------------------------------------------------------
 
@@ -225,18 +211,6 @@ def test_cells_that_are_left_out_are_caught(monkeypatch: pytest.MonkeyPatch, tmp
     planted("let (ws, f0) = taken xs t in", "let (ws, _) = taken xs t in let f0 = Empty in", monkeypatch, tmp_path)
     forged(monkeypatch, 0)
     assert false_yes(MANY)
-
-
-def planted(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """The extracted program with a mistake takes the place of the program."""
-    for name in ("big.ml", "extracted.mli", "main.ml"):
-        shutil.copy(PROGRAM / name, folder)
-    text = (PROGRAM / "extracted.ml").read_text()
-    assert text.count(right) == 1, "the program has changed: plant the mistake elsewhere"
-    (folder / "extracted.ml").write_text(text.replace(right, wrong))
-    command = "ocamlfind ocamlopt -w -a -package zarith -linkpkg big.ml extracted.mli extracted.ml main.ml -o check"
-    subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
-    monkeypatch.setenv(proven.VARIABLE, str(folder / "check"))
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

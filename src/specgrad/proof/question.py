@@ -25,6 +25,7 @@ from .numbers import ReplayError
 from .splits import LEAF, NO_TAP, TreeProof, check_tree, leaves, taps_inside
 
 MULTIPLIER = 1 << 20
+DEPTH = 2  # how often a leaf is halved that is not proven, where inputs alone are cut
 Hints = Mapping[int, tuple[Sequence[Fraction], Sequence[Fraction]]]  # cell -> slopes below and above
 Alternative = tuple[Array, Sequence[Fraction]]
 
@@ -202,34 +203,60 @@ class Question:
                     words += [3, self._at(i, cell), self._tap(i, cell, taps_inside(self.graph.nodes[i], cell)[tap])]
                 made += 1
                 continue
-            leaf = next(given)
-            words += [2, again, 0, 0] if tree.narrow and tree.tighten else [0]
+            leaf, reasons = next(given), [0]
             sides, losers, first = leaf.sides(self.graph), leaf.losers(self.graph), 0
             for k, (rows, limits) in enumerate(alternatives):
                 unit = Fraction(_scale(limits), MULTIPLIER)  # of multipliers: rows are scaled
                 weights = tree.weights[leaf_number, first : first + len(rows)].tolist()
                 first += len(rows)
-                words += [len(weights), *(self._number(Fraction(w)) for w in weights)]
+                reasons += [len(weights), *(self._number(Fraction(w)) for w in weights)]
                 if (leaf.changed, k) not in tables:
                     tables[leaf.changed, k] = self._lower(tree, leaf.changed, k) if leaf.changed >= 0 else 0
-                words.append(tables[leaf.changed, k])
+                reasons.append(tables[leaf.changed, k])
                 some = tree.multipliers[at : at + len(sides)].tolist()
                 at += len(sides)
                 pulls = [(cut, b if side else -b) for (cut, side), b in zip(sides, some, strict=True) if b]
-                words.append(len(pulls))
+                reasons.append(len(pulls))
                 for cut, b in pulls:
-                    words += [self._at(cut.node, cut.cell), self._number(b * unit)]
+                    reasons += [self._at(cut.node, cut.cell), self._number(b * unit)]
                 lost = [
                     (*o, b) for o, b in zip(losers, tree.pulls[past : past + len(losers)].tolist(), strict=True) if b
                 ]
                 past += len(losers)
-                words.append(len(lost))
+                reasons.append(len(lost))
                 for cut, t, b in lost:
                     pair = self._at(cut.node, cut.cell), self._tap(cut.node, cut.cell, t)
-                    words += [*pair, self._number(b * unit)]
-                words.append(0)  # no vectors
+                    reasons += [*pair, self._number(b * unit)]
+                reasons.append(0)  # no vectors
+            if tree.narrow and tree.tighten:
+                depth = 0 if sides or losers else DEPTH
+                words += self._halved(tree, again, reasons, leaf.low, leaf.high, depth)
+            else:
+                words += reasons
             leaf_number += 1
         return words
+
+    def _halved(
+        self, tree: TreeProof, again: int, reasons: list[Any], low: Array, high: Array, depth: int
+    ) -> list[Any]:
+        """A leaf; or both halves of it, as its bounds are not Python's: each picks lines by its own ranges."""
+        leaf, widths = [2, again, 0, *reasons], (high.astype(np.float64) - low).ravel() * self._cut_inputs(tree)
+        if not depth or not widths.any():
+            return leaf
+        whole = (self.case.high.astype(np.float64) - self.case.low).ravel()
+        cell = int(np.argmax(widths / np.where(whole > 0, whole, 1)))
+        point = np.float32((float(low.ravel()[cell]) + float(high.ravel()[cell])) / 2)
+        below, above = high.copy(), low.copy()
+        below.flat[cell] = above.flat[cell] = point
+        cut = [1, self._at(self.graph.input_positions[0], cell), self._number(Fraction(float(point)))]
+        halves = (self._halved(tree, again, reasons, *box, depth - 1) for box in ((low, below), (above, high)))
+        return [4, *leaf, *cut, *_flat(halves)]
+
+    def _cut_inputs(self, tree: TreeProof) -> Array:
+        """1 for every input cell that the tree cuts, 0 for others; where it cuts none, 1 for all."""
+        cut = np.zeros(self.case.low.size)
+        cut[tree.cells[tree.nodes[tree.nodes != LEAF] == self.graph.input_positions[0]].astype(np.int64)] = 1
+        return cut if cut.any() else np.ones(self.case.low.size)
 
     def _at(self, i: int, cell: int) -> int:
         return int(self.net._cells_of(i).ravel()[cell])

@@ -20,7 +20,8 @@
                        table of vectors
                      1 cell point, plan below, plan above
                      3 maximum cell, plan where they are equal, plan where not
-                     2 set table, plan *)
+                     2 set table, plan
+                     4 plan, plan *)
 open Extracted
 
 let buffer = Buffer.create 32
@@ -95,11 +96,15 @@ let question unit =
       | 1 -> let k = cell () in let p = number () in let below = plan () in let above = plan () in Cut (k, p, below, above)
       | 2 -> let set = sets.(int ()) in let lines = tables.(int ()) in Anew (set, lines, plan ())
       | 3 -> let k = cell () in let t = cell () in let yes = plan () in let no = plan () in Win (k, t, yes, no)
+      | 4 -> let one = plan () in let other = plan () in Either (one, other)
       | n -> failwith (Printf.sprintf "no kind %d of plans" n) in
     let p = plan () in
     (alternatives, p) in
   let groups = several group in
   check net { mantissa = Big.one; exponent = unit } groups
+
+(* Numbers live for a moment: fewer collections than OCaml has by default. *)
+let () = Gc.set { (Gc.get ()) with Gc.minor_heap_size = 1 lsl 20; space_overhead = 200 }
 
 let () =
   try
