@@ -68,7 +68,7 @@ def test_counts_of_roundings(model: str, most: int, monkeypatch: pytest.MonkeyPa
 
 SLOW = (1e15, 1e15)  # what the native operator is said to take
 POOL = dict.fromkeys(("NATIVE_STRIDED", "NATIVE_AVG_STRIDED", "NATIVE_MAX", "NATIVE_AVG", "CHANNELS_MAX"), SLOW)
-POOL |= {"CHANNELS_AVG": SLOW, "CHANNELS_DOUBLED": 0.0, "DOUBLING_FROM_1D": 1}
+POOL |= {"CHANNELS_AVG": SLOW, "CHANNELS_DOUBLED": 0.0, "DOUBLING_FROM_1D": 1, "FEW_WRITTEN": 0, "MANY_TAPS": 0}
 POOL |= dict.fromkeys(("WORTH_INDEX", "WORTH_INDEX_GRAD", "WORTH_MAX", "WORTH_MAX_GRAD", "WORTH_AVG"), 0.0)
 OURS: dict[str, Any] = {f"max_pool:{k}": v for k, v in POOL.items()}
 OURS |= {"avg_pool:ON_TAPE": 0.0} | {f"slices:{k}": 0.0 for k in ("SET_UP", "ROW", "COLUMN", "BACK")}
@@ -79,7 +79,7 @@ TORCH: dict[str, dict[str, Any]] = {
     "as channels": {**OURS, **CHUNKS, "relabel:CHANNELS": 1, "max_pool:MOST_RELABELLED": 10**6},
     "by slices": {**OURS, "max_pool:MOST_RELABELLED": 0, "slices:FEW_TAPS": 10**6},
     "few taps": {**OURS, "slices:MOST_TAPS": 1, "slices:FEW_TAPS": 0},
-    "far": {"natives:ROWS": 2, "natives:MOST_SOFT": 0, "smooth:FAR": 0.0},
+    "far": {"natives:ROWS": 2, "natives:FEW_MARKS": 0, "natives:MOST_SOFT": 0, "smooth:FAR": 0.0},
     "near": {"smooth:FAR": 1e9},
 }
 WINDOWED = ("sum", "avg_pool", "winner", "max_pool", "amax", "conv", "conv_transpose", "smooth_max_pool")
