@@ -1,4 +1,4 @@
-"""Eight networks over a dozen layers, and three builders of those layers: plain JAX in either layout, and specgrad.
+"""Ten networks over a dozen layers, and three builders of those layers: plain JAX in either layout, and specgrad.
 
 A builder hands out parameters in the order in which layers ask for them. `Shapes` asks without computing: its values
 are shapes, channels first.
@@ -35,6 +35,7 @@ class Layers(Protocol):
     def flat(self, x: Value) -> Value: ...
     def mean(self, x: Value) -> Value: ...
     def add(self, x: Value, y: Value) -> Value: ...
+    def scale(self, x: Value, factors: Value) -> Value: ...
     def concat(self, xs: list[Value]) -> Value: ...
     def channels(self, x: Value) -> int: ...
 
@@ -91,6 +92,10 @@ class Shapes:
 
     def add(self, x: Shape, y: Shape) -> Shape:
         assert x == y
+        return x
+
+    def scale(self, x: Shape, factors: Shape) -> Shape:
+        assert x[:2] == factors
         return x
 
     def concat(self, xs: list[Shape]) -> Shape:
@@ -158,7 +163,7 @@ class Bare(Given):
     def act(self, x: Value, name: str) -> Value:
         if name == "gelu":
             return jax.nn.gelu(x, approximate=False)
-        return getattr(jax.nn, name)(x)
+        return getattr(jax.nn, {"hardswish": "hard_swish", "hardsigmoid": "hard_sigmoid"}.get(name, name))(x)
 
     def max_pool(self, x: Value, k: int, stride: int, pad: int = 0) -> Value:
         window, pads = (self._over(k, 1), self._over(stride, 1)), self._over((pad, pad), (0, 0))
@@ -179,6 +184,9 @@ class Bare(Given):
 
     def add(self, x: Value, y: Value) -> Value:
         return x + y
+
+    def scale(self, x: Value, factors: Value) -> Value:
+        return x * jnp.expand_dims(factors, tuple(range(1, 1 + self.rank) if self.last else range(2, 2 + self.rank)))
 
     def concat(self, xs: list[Value]) -> Value:
         return jnp.concatenate(xs, self.axis)
@@ -207,7 +215,7 @@ class Ours(Given):
         return centred / sg.sqrt(sg.mean(centred**2, 1, keepdims=True) + 1e-5) * scale + shift
 
     def act(self, x: Value, name: str) -> Value:
-        return getattr(sg, name)(x)
+        return sg.relu6(x + 3) / 6 if name == "hardsigmoid" else getattr(sg, name)(x)
 
     def max_pool(self, x: Value, k: int, stride: int, pad: int = 0) -> Value:
         return sg.max_pool(x, (k,) * self.rank, stride=stride, padding=pad)
@@ -227,6 +235,9 @@ class Ours(Given):
 
     def add(self, x: Value, y: Value) -> Value:
         return x + y
+
+    def scale(self, x: Value, factors: Value) -> Value:
+        return x * sg.reshape(factors, (*factors.shape, *(1,) * self.rank))
 
     def concat(self, xs: list[Value]) -> Value:
         return sg.concat(xs, axis=1)
@@ -275,6 +286,43 @@ def mobilenetv2(f: Layers, x: Value) -> Value:
             y = conv_bn(f, y, out, 1)
             x = f.add(x, y) if stride == 1 and c == out else y
     return f.dense(f.mean(conv_bn(f, x, 1280, 1, "relu6")), 1000)
+
+
+def inverted(
+    f: Layers, x: Value, wide: int, out: int, k: int, stride: int, act: str, squeezed: int, gates: tuple[str, str]
+) -> Value:
+    """Expand, depthwise, squeeze and excite (unless `squeezed` is 0), project; with a shortcut where shapes allow."""
+    c = f.channels(x)
+    y = conv_bn(f, x, wide, 1, act) if wide != c else x
+    y = conv_bn(f, y, wide, k, act, stride, wide)
+    if squeezed:
+        y = f.scale(y, f.act(f.dense(f.act(f.dense(f.mean(y), squeezed), gates[0]), wide), gates[1]))
+    y = conv_bn(f, y, out, 1)
+    return f.add(x, y) if stride == 1 and c == out else y
+
+
+def mobilenetv3(f: Layers, x: Value) -> Value:
+    """MobileNetV3-Small."""
+    x = conv_bn(f, x, 16, 3, "hardswish", 2)
+    blocks = (16, 16, 3, 2, "relu", 8), (72, 24, 3, 2, "relu", 0), (88, 24, 3, 1, "relu", 0)
+    blocks += (96, 40, 5, 2, "hardswish", 24), *[(240, 40, 5, 1, "hardswish", 64)] * 2
+    blocks += (120, 48, 5, 1, "hardswish", 32), (144, 48, 5, 1, "hardswish", 40)
+    blocks += (288, 96, 5, 2, "hardswish", 72), *[(576, 96, 5, 1, "hardswish", 144)] * 2
+    for block in blocks:
+        x = inverted(f, x, *block, gates=("relu", "hardsigmoid"))
+    x = f.act(f.dense(f.mean(conv_bn(f, x, 576, 1, "hardswish")), 1024), "hardswish")
+    return f.dense(x, 1000)
+
+
+def efficientnet(f: Layers, x: Value) -> Value:
+    """EfficientNet-B0."""
+    x = conv_bn(f, x, 32, 3, "silu", 2)
+    stages = (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5)
+    for expansion, out, blocks, first, k in (*stages, (6, 192, 4, 2, 5), (6, 320, 1, 1, 3)):
+        for i in range(blocks):
+            c = f.channels(x)
+            x = inverted(f, x, c * expansion, out, k, 1 if i else first, "silu", c // 4, ("silu", "sigmoid"))
+    return f.dense(f.mean(conv_bn(f, x, 1280, 1, "silu")), 1000)
 
 
 def unet(f: Layers, x: Value) -> Value:
@@ -337,6 +385,8 @@ NETWORKS = {
     "ResNet-18": Network(resnet18, IMAGES),
     "ResNet-50": Network(resnet50, IMAGES),
     "MobileNetV2": Network(mobilenetv2, IMAGES),
+    "MobileNetV3": Network(mobilenetv3, IMAGES),
+    "EfficientNet": Network(efficientnet, IMAGES),
     "U-Net": Network(unet, ((4, 3, 64, 64), (1, 3, 160, 160), (1, 3, 224, 224))),
     "DenseNet": Network(densenet, IMAGES),
     "ConvNeXt": Network(convnext, IMAGES),
