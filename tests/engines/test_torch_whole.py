@@ -186,3 +186,15 @@ def test_a_window_of_the_whole_plane_is_a_mean(rule: Any, kernel: tuple[int, ...
     gy = np.ones(np.shape(call(x)))
     for given, want in zip(sg.compile(back, "torch")(*map(torch.tensor, (x, gy))), back(x, gy), strict=True):
         np.testing.assert_allclose(given.numpy(), want, rtol=1e-15)
+
+
+def test_ties_beside_nan() -> None:
+    """A NaN in one row and two largest cells in another count as many equal cells as two rows without either."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        x = rng.choice([0.0, 1.0, 2.0, np.nan], (2, 3), p=[0.4, 0.3, 0.2, 0.1])
+        call: Any = lambda v: sg.amax(v, (1,), ties="all")
+        _, want = sg.vjp(sg.trace(call, x))(x, np.array([1.0, 3.0]))
+        t = torch.tensor(x, requires_grad=True)
+        (got,) = torch.autograd.grad(call(t), t, torch.tensor([1.0, 3.0], dtype=torch.float64))
+        np.testing.assert_array_equal(got.numpy(), want)

@@ -79,7 +79,7 @@ def _sign(t: Tensor) -> Tensor:
     t = t.detach() if t.requires_grad else t
     if t.is_cpu and eager(t) and not math.isnan(t.sum().item()):
         return torch.sign(t)
-    return torch.where(t.isnan(), t, torch.sign(t))
+    return torch.where(t.isnan(), t.detach(), torch.sign(t))  # no tangent from where it is NaN
 
 
 def _clamp(x: Shape, *, low: Any, high: Any) -> Plan:

@@ -66,8 +66,11 @@ FEW_CELLS = 1 << 12  # of which winners are counted sooner than a function of ou
 
 
 def _all_alone(x: Tensor, y: Tensor) -> bool:
-    """Whether no two cells are the largest together, nor a NaN: then PyTorch's derivative is ours."""
-    return torch.count_nonzero(x == y).item() == y.numel()
+    """Whether no two cells are the largest together, nor a NaN: then PyTorch's derivative is ours.
+
+    A NaN equals nothing, and would hide one of two that tie elsewhere: a sum that is a number shows that there is none.
+    """
+    return torch.count_nonzero(x == y).item() == y.numel() and not math.isnan(y.sum().item())
 
 
 def amax_line(x: Shape, *, axes: Shape, ties: str) -> Plan:
