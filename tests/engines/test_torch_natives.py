@@ -5,6 +5,7 @@ The numbers are those on which operators of the same name differ: NaN, infinitie
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -376,3 +377,10 @@ def test_who_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     sg.upsample_nearest(torch.ones(1, 1, 4, 4), (3, 3))
     assert seen == ["bilinear", "nearest"]
     assert composites.COMPOSITES["trunc"](torch.ones(1)) is torch.trunc
+
+
+def test_no_cell_is_read_more_often_than_padding_counts() -> None:
+    for n, lo, hi, mode in itertools.product(range(1, 6), range(6), range(6), ("edge", "reflect", "wrap")):
+        if max(lo, hi) <= {"edge": 6, "reflect": n - 1, "wrap": n}[mode]:
+            read = sg.pad(np.arange(float(n)), ((lo, hi),), mode=mode).astype(int)
+            assert np.bincount(read).max() <= natives._most_read(n, lo, hi, mode)

@@ -24,7 +24,7 @@ from .doubling import on_tape
 from .max_pool import is_channels_last
 from .order import topk
 from .relabel import LAYOUT
-from .rules import SHORT, eager, formula, ours, rounded_once
+from .rules import MOST_ADDED, SHORT, eager, formula, ours, rounded_once
 from .table import quantized
 
 _mod, _max_unpool = formula(whole.mod), formula(max_pool.max_unpool)
@@ -165,8 +165,18 @@ def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Plan 
     flat = _native_widths(x, widths, mode) if mode in MODES and type(value) is int and not value else None
     if flat is None:
         return None
-    padded = rounded_once(lambda x: F.pad(x, flat, MODES[mode]), on_tape)  # cotangents of an edge meet in one cell
+    padded: Plan = lambda x: F.pad(x, flat, MODES[mode])
+    ends = zip(reversed(x.shape), flat[::2], flat[1::2], strict=False)
+    if math.prod(_most_read(n, lo, hi, mode) for n, lo, hi in ends) > MOST_ADDED:
+        padded = rounded_once(padded, on_tape)
     return lambda x, *_, **__: padded(x)
+
+
+def _most_read(n: int, lo: int, hi: int, mode: str) -> int:
+    """How many cells read one of n, at most: all of an edge read one; else those of one side do, or of both."""
+    if mode == "edge":
+        return 1 + (lo + hi if n == 1 else max(lo, hi))
+    return 1 + (lo + hi > 0) + (lo + hi >= n - 1)
 
 
 def _native_widths(x: Any, widths: Any, mode: str) -> list[int] | None:
