@@ -9,6 +9,7 @@ and torch.compile only plain, traceable PyTorch operators are used.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from .doubling import on_tape
 from .max_pool import last_writer_line, max_pool_line, put_line, take_line, winner_line
 from .order import top_index_line, top_line
 from .resize import resize_line, resize_spread_line
-from .rules import NOT_NUMBERS, eager, ours, rounded_once
+from .rules import MOST_ADDED, NOT_NUMBERS, eager, ours, rounded_once
 from .smooth import smooth_max_pool_line, smooth_pull_line, smooth_push_line
 from .whole import amax_line
 
@@ -145,7 +146,8 @@ def _gather(x: Shape, i: Shape, *, axis: int) -> Plan:
                 pass  # positions from the end, or outside
         return t.index_select(axis, _from_start(index, cells)).reshape(shape)
 
-    return rounded_once(plan, lambda t: _added_in_its_type(t) and on_tape(t))
+    often = _meets_often(cells)
+    return rounded_once(plan, lambda t, index: on_tape(t) and often(t, index))
 
 
 def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
@@ -161,12 +163,19 @@ def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
         at = _from_start(index, size)
         return g.new_zeros(shape).index_add(axis, at, g.reshape((*lead, at.shape[0], *tail)))
 
-    return rounded_once(plan, _added_in_its_type)
+    return rounded_once(plan, _meets_often(size))
 
 
-def _added_in_its_type(t: Tensor) -> bool:
-    """Whether index_add on a CPU adds half types as they are: all but tables of rows, which may be large."""
-    return t.ndim != 2
+def _meets_often(cells: int) -> Callable[[Tensor, Tensor], bool]:
+    """Whether index_add on a CPU adds many half types as they are: not in tables of rows, which may be large."""
+
+    def often(t: Tensor, index: Tensor) -> bool:
+        if t.ndim == 2 or index.numel() <= MOST_ADDED:
+            return False
+        known = t.is_cpu and eager(t, index)
+        return not known or int(torch.bincount(index.reshape(-1) % cells).amax()) > MOST_ADDED
+
+    return often
 
 
 def _from_start(index: Tensor, cells: int) -> Tensor:
