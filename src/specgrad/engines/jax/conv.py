@@ -386,7 +386,8 @@ def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], gro
     A loop is compiled once, and keeps the products of one tap: benchmarks/grouped_compile_jax.py.
     """
     n, each = x.shape[0], x.shape[1] // groups
-    x, spans = _written(x, how), [(out - 1) * s.stride + 1 for out, s in zip(gy.shape[2:], how, strict=True)]
+    reads = [[s.slice(t, out) for t in range(k)] for s, k, out in zip(how, kernel, gy.shape[2:], strict=True)]
+    x, spans = _written(x, how), [stop - start for (start, stop, _), *_ in reads]  # the same for every tap
     grouped = gy.reshape((n, groups, gy.shape[1] // groups, 1, *gy.shape[2:]))
     rows = (0, *range(4, grouped.ndim - 1))  # rows first: XLA adds up a row of its own one cell after the other
 
@@ -395,7 +396,7 @@ def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], gro
         v = v[(..., *(slice(None, None, s.stride) for s in how))]
         return jnp.sum(v.reshape((n, groups, 1, each, *v.shape[2:])) * grouped, axis=rows).sum(-1)
 
-    firsts = itertools.product(*(range(0, k * s.dilation, s.dilation) for k, s in zip(kernel, how, strict=True)))
+    firsts = itertools.product(*([start for start, _, _ in taps] for taps in reads))
     taps = lax.map(products, jnp.asarray(list(firsts)))
     return jnp.moveaxis(taps, 0, -1).reshape((gy.shape[1], each, *kernel))
 
