@@ -191,6 +191,7 @@ BARE = _curves() | _pairs() | _layout() | _reductions() | _products() | _pools()
 NONE = {"sg.normal_pdf": "torch.distributions.Normal.log_prob makes objects and checks values"}
 """Cases for which PyTorch has no function."""
 _ENDS = "the last cells of each axis are summed: beyond an infinite one PyTorch's weights are others"
+_ENDS += "; gradients of half types go by way of float32"
 _APART = "positions are marked and counted: where one comes twice PyTorch leaves open which value stays"
 PRICE = {
     "sg.sign": "a sum is taken to see that no cell is NaN, of which torch.sign makes 0",
