@@ -117,3 +117,9 @@ def test_sums_of_smooth_maxima_are_kept_in_float32(run: Any) -> None:
     """A graph's own gradient reads y as it was rounded: exp(x - y) is off by as much as y, about 6 here, was."""
     assert worst(SMOOTH, run(SMOOTH)) < 2e-2
     assert worst(SMOOTH, graph_on_torch(SMOOTH)) < 4e-2
+
+
+@pytest.mark.parametrize("cells", [0, 3])
+def test_positions_outside_are_refused_in_half_types_too(cells: int) -> None:
+    with pytest.raises(IndexError):
+        sg.gather(torch.zeros(cells).bfloat16().requires_grad_(), torch.full((20,), 7))

@@ -313,13 +313,12 @@ def _pad(x: Array, *, widths: Sequence[tuple[int, int, int]]) -> Array:
     return lax.pad(x, jnp.zeros((), x.dtype), widths)
 
 
-# --- the table --------------------------------------------------------------------------------------------------
-
-
 def _smooth_max_pool(x: Shape, **params: Any) -> Plan:
     """Rounded outside of its derivatives: exp(beta*(x - y)) needs the y that was not."""
     return rounded_once(ours("smooth_max_pool", jax_pool.smooth_max)(x, **params))
 
+
+# --- the table --------------------------------------------------------------------------------------------------
 
 TABLE: dict[str, Lowering] = {
     # layout

@@ -76,14 +76,8 @@ def _native_avg(window: Window, divisor: Any) -> Unary | None:
         return None
     if window.rank > 1:
         return lambda t: nd(t, kernel, stride, padding, ceil, True, divisor)
-    row = (
-        (1, *kernel),
-        (1, *stride),
-        (0, *padding),
-        ceil,
-        True,
-        divisor,
-    )  # a line as one row: avg_pool1d has no divisor
+    # A line as one row: avg_pool1d takes no divisor.
+    row = (1, *kernel), (1, *stride), (0, *padding), ceil, True, divisor
     return lambda t: F.avg_pool2d(t.unsqueeze(-2), *row).squeeze(-2)
 
 

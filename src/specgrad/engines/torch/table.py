@@ -170,7 +170,7 @@ def _meets_often(cells: int) -> Callable[[Tensor, Tensor], bool]:
     """Whether index_add on a CPU adds many half types as they are: not in tables of rows, which may be large."""
 
     def often(t: Tensor, index: Tensor) -> bool:
-        if t.ndim == 2 or index.numel() <= MOST_ADDED:
+        if t.ndim == 2 or not cells or index.numel() <= MOST_ADDED:
             return False
         known = t.is_cpu and eager(t, index)
         return not known or int(torch.bincount(index.reshape(-1) % cells).amax()) > MOST_ADDED
