@@ -155,3 +155,48 @@ def test_a_second_checker_bounds_the_same_parts_anew(tmp_path: Path) -> None:
     sg.save(graph, tmp_path / "net.json")
     ((theirs,),) = second.checked(Network(*second.load(tmp_path / "net.json")), certificate.text, certificate.packed)
     assert 0 < theirs < Fraction(1, 1000)
+
+
+# --- outputs that do not vary -----------------------------------------------------------------------------------------
+
+
+def hard_sigmoid() -> sg.Graph:
+    """clamp(x + 3, 0, 6)/6, of which nothing varies from 3 on but its rounding."""
+    one, three = np.float32([[1]]), np.float32([3])
+    return sg.trace(lambda x: sg.clamp(sg.relu(sg.linear(one, three, x)), 0, 6) * np.float32(1 / 6), (1,))
+
+
+def not_above(limit: Fraction, low: int, high: int) -> Property:
+    """Never y <= limit on a box."""
+    return Property(1, 1, (Case((Fraction(low),), (Fraction(high),), (Alternative(np.ones((1, 1)), (limit,)),)),))
+
+
+def cut_at_4(graph: sg.Graph) -> Tree:
+    """Beyond 4 the output is a constant, and there a relu is cut that nothing depends on."""
+    tree = Tree()
+    _, beyond = tree.divide(0, Cut(graph.input_positions[0], 0, 4.0))
+    tree.divide(beyond, Cut(next(n.operands()[0] for n in graph.nodes if n.op.name == "relu"), 0, 0.0))
+    return tree
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_an_output_that_does_not_vary_is_proven_by_its_ball(given: bool) -> None:
+    """float32(1/6)*6 is 1 + 2**-25, and one rounding makes 1 of it."""
+    graph, statement = hard_sigmoid(), not_above(Fraction(1) - Fraction(1, 2**20), 4, 5)
+    tree = Tree()
+    tree.divide(0, Cut(graph.input_positions[0], 0, 4.5))
+    certificate = prove(graph, statement, trees=((((0,), tree),),) if given else None)
+    assert 0 < check(certificate, graph, statement).margin < Fraction(1, 2**19)
+
+
+def test_an_output_that_does_not_vary_at_a_leaf_needs_no_slopes() -> None:
+    graph, statement = hard_sigmoid(), not_above(Fraction(-1, 8), -1, 5)
+    certificate = prove(graph, statement, trees=((((0,), cut_at_4(graph)),),), refine=False)
+    assert check(certificate, graph, statement).cases[0].alternatives[0].leaves == 3
+
+
+def test_an_output_that_does_not_vary_and_is_open_is_said_to_be() -> None:
+    graph, statement = hard_sigmoid(), not_above(1 - Fraction(1, 2**26), 4, 5)
+    for trees in (None, ((((0,), Tree()),),)):
+        with pytest.raises(NoCertificateError, match=r"not excluded|does not prove"):
+            prove(graph, statement, trees=trees, seconds=5)

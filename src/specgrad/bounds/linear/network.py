@@ -237,6 +237,14 @@ class Forward:
         low, high = (end[0].numpy().copy() for end in self.state.ends[i])
         return low, high
 
+    @property
+    def varies(self) -> bool:
+        """Whether every layer is bounded, and the only output depends on the input.
+
+        Where it does not, its ball is all there is to know (`output_ends`): no line, no cut and no slope moves it.
+        """
+        return not self.unbounded and self.graph.output_positions[0] in self.layers
+
     def slack(self, p: int, rows: Tensor) -> Tensor:
         """What rows (boxes, rows, cells) of node p's reference may miss of the values that are computed."""
         return rows_dot(rows.abs(), tensor(self.deviation[p]).reshape(1, -1)) * SUMS

@@ -261,7 +261,7 @@ class _Run:
         if root.unbounded:
             reason = f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
             return margins, nearest, None, reason
-        if self.graph.output_positions[0] not in root.layers:  # nothing varies, so nothing can be split
+        if not root.varies:  # so nothing can be split
             low, high = case.outer()
             return margins, nearest, None, ONE_INPUT if (low == high).all() else NOTHING_VARIES
         return margins, nearest, root, ""
@@ -334,7 +334,7 @@ class _Run:
 
         def rooted(low: Any, high: Any) -> Any:
             smaller = self._root(case, low.numpy(), high.numpy())
-            return self._boxes(case, smaller) if self._varies(smaller) else None
+            return self._boxes(case, smaller) if smaller.varies else None
 
         return split_inputs(self.network, case, self._boxes(case, root), self.deadline, self.progress, rooted)
 
@@ -345,10 +345,6 @@ class _Run:
         shape = self.graph.nodes[self.graph.input_positions[0]].shape
         ends = low.reshape(shape), high.reshape(shape)
         return root_forward(self.graph, *ends, ball=input_ball(case), **self.options)
-
-    def _varies(self, root: Any) -> bool:
-        """Whether a walk bounds every layer, and the output is no constant."""
-        return not root.unbounded and self.graph.output_positions[0] in root.layers
 
     def _boxes(self, case: Case, root: Any) -> Any:
         from .inputs import Boxes

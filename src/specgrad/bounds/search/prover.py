@@ -93,7 +93,8 @@ def _case_by_trees(
     refine: bool,
 ) -> tuple[CaseProof, Proven]:
     low, high, forward = _walked(graph, case, _options(arithmetic))
-    todo = [(list(numbers), tree) for numbers, tree in given]
+    refine = refine and forward.varies
+    todo = [(list(numbers), tree) for numbers, tree in given] if forward.varies else []  # else cuts are of no use
     alone = sorted(set(range(len(case.alternatives))) - {k for numbers, _ in todo for k in numbers})
     proofs, by_tree, said = list[TreeProof](), dict[int, int](), dict[int, Excluded]()
     for numbers, proof, each in _one_leaf(forward, case, alone, arithmetic, deadline):
@@ -137,7 +138,7 @@ def _one_leaf(
     forward: Forward, case: Case, numbers: Sequence[int], arithmetic: Any, deadline: Callable[[], None]
 ) -> Iterator[tuple[list[int], TreeProof, list[Excluded]]]:
     """Proofs on the whole box in whole numbers; none where they have no rule for a node, which rationals may have."""
-    if numbers:
+    if numbers and forward.varies:
         with suppress(ReplayError):
             prover = TreeProver(forward, case, numbers, _boxes(forward, case, numbers), arithmetic)
             yield from prover.one_leaf(deadline)
@@ -185,7 +186,7 @@ def _proof(forward: Forward, alternative: Alternative, common: Mapping[int, Slop
     margins = [b - as_float(limit) for b, limit in zip(bounds, alternative.limits, strict=True)]
     best = int(np.argmax(margins))
     weights = tuple(int(k == best) for k in range(len(margins)))
-    if margins[best] > 0 or forward.graph.output_positions[0] not in forward.layers:
+    if margins[best] > 0 or not forward.varies:
         return Proof(weights, common, deep)
     bounder = Bounder(forward)
     start = bounder.start(torch.from_numpy(alternative.rows[best : best + 1]))

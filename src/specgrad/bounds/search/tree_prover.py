@@ -62,7 +62,7 @@ class TreeProver:
     def __init__(self, forward: Forward, case: Case, numbers: Sequence[int], boxes: Boxes, arithmetic: Any) -> None:
         self.graph, self.boxes, self.numbers, self.arithmetic = forward.graph, boxes, numbers, executions(arithmetic)
         self.forward, self.options = forward, {} if arithmetic is None else {"arithmetic": arithmetic}
-        self._bounders: dict[bytes, tuple[Bounder, list[int]]] = {}
+        self._bounders: dict[bytes, tuple[Bounder | None, list[int]]] = {}
         shape = self.graph.nodes[self.graph.input_positions[0]].shape
         low, high = (end.reshape(shape).astype(np.float32) for end in case.outer())
         self.box = low, high
@@ -183,9 +183,10 @@ class TreeProver:
             np.concatenate([hint.pulls.ravel() for _, hint in mine]).astype(np.int32),
         )
 
-    def _blank(self, leaf: Leaf) -> Hint:
-        """Of a leaf that nobody asks about."""
-        weights = np.ones(sum(len(limits) for _, limits in self.rows), np.int64)
+    def _blank(self, leaf: Leaf, chosen: Sequence[int] | None = None) -> Hint:
+        """Weights alone: of all rows, of a leaf that nobody asks about, or of the chosen one per alternative."""
+        each = [np.ones(len(limits), np.int64) for _, limits in self.rows]
+        weights = np.concatenate(each) if chosen is None else self._chosen(chosen)
         none = (
             np.zeros((len(self.rows), n), np.int64) for n in (len(leaf.sides(self.graph)), len(leaf.losers(self.graph)))
         )
@@ -219,6 +220,8 @@ class TreeProver:
         if key not in self._bounders:
             self._bounders = {key: self._bounder(some[0])}
         bounder, chosen = self._bounders[key]
+        if bounder is None:
+            return [self._blank(leaf, chosen) for leaf in some]
         each = torch.from_numpy(
             np.stack([rows[n] for (rows, _), n in zip(self.rows, chosen, strict=True)]).astype(float)
         )
@@ -243,8 +246,11 @@ class TreeProver:
         problems, _ = bounder.optimised(problems, STEPS, torch.tensor(limits * len(some), dtype=torch.float64))
         return [self._cut_hint(problems, n * count, leaf, chosen) for n, leaf in enumerate(some)]
 
-    def _bounder(self, leaf: Leaf) -> tuple[Bounder, list[int]]:
-        """Float bounds on a leaf's box, and the row of every alternative that is nearest to excluding it there."""
+    def _bounder(self, leaf: Leaf) -> tuple[Bounder | None, list[int]]:
+        """Float bounds on a leaf's box, and the row of every alternative that is nearest to excluding it there.
+
+        There are none where the output does not vary: nothing on the way to it matters.
+        """
         forward = self.forward
         if not (np.array_equal(leaf.low, self.box[0]) and np.array_equal(leaf.high, self.box[1])):
             forward = root_forward(self.graph, leaf.low.astype(float), leaf.high.astype(float), **self.options)
@@ -253,11 +259,10 @@ class TreeProver:
             bounds = output_ends(forward, rows.astype(float))[0]
             margins = [b - as_float(limit) for b, limit in zip(bounds.tolist(), limits, strict=True)]
             chosen.append(int(np.argmax(margins)))
-        return Bounder(forward), chosen
+        return Bounder(forward) if forward.varies else None, chosen
 
     def _cut_hint(self, problems: Problems, at: int, leaf: Leaf, chosen: Sequence[int]) -> Hint:
         mine, cuts = slice(at, at + len(self.rows)), leaf.sides(self.graph)
-        weights = [np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in zip(self.rows, chosen, strict=True)]
         pulls = np.zeros((len(self.rows), len(cuts)), np.int64)
         for k, (cut, side) in enumerate(cuts):
             limits = problems.limits.get(cut.node) if cut.tap is None else None
@@ -270,7 +275,12 @@ class TreeProver:
             for i, s in problems.slopes.items()
             if self.graph.nodes[i].op.name == "relu"
         }
-        return Hint(np.concatenate(weights), pulls, slopes, self._lost(problems, mine, leaf))
+        return Hint(self._chosen(chosen), pulls, slopes, self._lost(problems, mine, leaf))
+
+    def _chosen(self, chosen: Sequence[int]) -> Array:
+        """Weights that take one row of every alternative."""
+        rows = zip(self.rows, chosen, strict=True)
+        return np.concatenate([np.eye(len(limits), dtype=np.int64)[n] for (_, limits), n in rows])
 
     def _lost(self, problems: Problems, mine: slice, leaf: Leaf) -> Array:
         """Multipliers of taps that lose, at the last cut that says so."""
