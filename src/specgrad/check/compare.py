@@ -1,8 +1,8 @@
 """Are two models one function? If not, how far apart are they, and in which layer do they part?
 
 The same: node for node, or by normal forms over exact numbers (specgrad.same). Different: at an input where the proven
-interval of the difference, over real numbers, leaves 0 out. Whether rounding could hide it is said beside it, and is
-never taken for sameness.
+interval of the difference, over real numbers, leaves 0 out; or one lets its callers give more. Whether rounding could
+hide a difference, or make one of two spellings of one function, is said beside the verdict and is never part of it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..bounds import Box
 from ..bounds.box import end_of, numpy_of
 from ..errors import ParameterError, ShapeError, SpecgradError
 from ..graph.graph import Graph
+from ..graph.interface import Interface, interface_of, interfaces_apart, only_one_takes
 from ..graph.run import bind_inputs
 from ..graph.tree import leaves
 from ..rounding import Arithmetic
@@ -27,6 +28,7 @@ from ..same.structure import Weights, first_apart, same_node_for_node, weights_a
 from ..same.terms import Table
 from ..scalar import Array, Number
 from .apart import Apart, apart_at
+from .decisions.execution import MOST_MULTIPLY_ADDS, Executor, multiply_adds
 from .export import first_difference
 from .farthest import Farthest, farthest
 from .model import graph_of, is_file
@@ -35,6 +37,7 @@ from .tolerance import tolerance, words_of
 
 Progress = Callable[[str, int, int], None]
 LISTED = 100_000  # cells of an input that are listed
+NODE_FOR_NODE = "node for node, weights bit for bit"
 STRETCHED = (1.0, 16.0, 1 / 16)  # normal numbers times these are tried where the inputs given show nothing
 
 
@@ -63,6 +66,32 @@ class PointApart:
         return {**data, "allowed": None if math.isnan(self.allowed) else self.allowed}
 
 
+@dataclass(frozen=True)
+class ExecutedApart:
+    """Executions of two spellings of one function that are farther apart than one of the two may be from exact values.
+
+    values      what an execution of the first model gives at an output cell, and one of the second
+    tolerances  no execution of the first, of the second, is farther from the exact value there
+    """
+
+    about: str
+    output: int
+    place: tuple[int, ...]
+    values: tuple[float, float]
+    tolerances: tuple[float, float]
+
+    def sentence(self, words: str) -> str:
+        (a, b), (p, q) = self.values, self.tolerances
+        place = f"output {self.output}[{', '.join(map(str, self.place))}]"
+        ran = f"at {self.about} an execution of the first has {a:.6g} as {place}, one of the second {b:.6g}"
+        return f"not alike as programs ({words}): {ran}; they may be off by {p:.2g} and {q:.2g} there"
+
+    def to_json(self) -> dict[str, Any]:
+        values, tolerances = ([x if math.isfinite(x) else None for x in xs] for xs in (self.values, self.tolerances))
+        where = {"about": self.about, "output": self.output, "place": self.place}
+        return {**where, "values": values, "tolerances": tolerances}
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """What is proven of two models.
@@ -70,6 +99,10 @@ class Comparison:
     verdict    "same": one function over real numbers, at these shapes; "differs": shown at an input, or the models take
                or give different things; "cannot tell": neither was shown
     shown      how: "node for node" or "by rewriting over exact numbers"; of a difference, in words
+    interface  what the models declare differently: names, element types, open sizes, inputs with a default. Where there
+               is anything they are not the same node for node
+    executed   where the same function was shown by rewriting: executions that are farther apart than the tolerance of
+               one of the two models; None: none were seen, or none were looked for
     weights    where the structures agree: the constants that differ the most; None: they do not agree
     points     the inputs that were looked at
     box        where asked for: how far apart on the whole box, exact outputs and executions of `arithmetic`
@@ -80,6 +113,8 @@ class Comparison:
 
     verdict: str
     shown: str
+    interface: tuple[str, ...] = ()
+    executed: ExecutedApart | None = None
     weights: Weights | None = None
     points: tuple[PointApart, ...] = ()
     box: Farthest | None = None
@@ -105,7 +140,9 @@ class Comparison:
         return "\n".join(self.sentences())
 
     def sentences(self) -> list[str]:
-        lines = [f"{self.verdict}: {self.shown}"]
+        lines = [f"{self.verdict}: {self.shown}", *(f"interface: {text}" for text in self.interface)]
+        if self.executed is not None:
+            lines.append(self.executed.sentence(words_of(self.arithmetic)))
         if self.weights is not None and self.verdict != "same":
             w = self.weights
             size = f"{w.distance:.3g} ({w.relative:.2g} of the largest there)"
@@ -132,6 +169,8 @@ class Comparison:
         small = witness is not None and sum(x.size for x in witness.inputs) <= LISTED
         return {
             "shown": self.shown,
+            "interface": list(self.interface),
+            "executed": None if self.executed is None else self.executed.to_json(),
             "weights": weights,
             "points": [p.to_json() for p in self.points],
             "most": self.most,
@@ -179,7 +218,8 @@ def compare(
     seconds     after which no further input is tried, no tolerance is computed, and bounds stay wide
 
     Sameness is proven at the shapes of the inputs, for all real inputs at which both are defined; NaN, infinities and
-    the sign of zero are not compared unless the models are the same node for node.
+    the sign of zero are not compared unless the models are the same node for node. Inputs that have a default have it;
+    models of which only one lets its callers give such an input differ.
 
     >>> import specgrad as sg
     >>> w = np.float32([[1, 2], [3, 4]])
@@ -195,15 +235,18 @@ def compare(
     about = "the input given" if inputs else None if boxes is None else "the middle of the box"
     inputs = inputs or (() if boxes is None else tuple(_middle(each) for each in boxes))
     first, second, given, formats = _graphs(a, b, inputs, arithmetic)
+    declared = _declared(a, first), _declared(b, second)
     boxes = boxes or box_around(given, eps, low, high)
     shapes = {n.name: n.shape for n in (first.nodes[p] for p in first.input_positions)}
     done = _different_ends(first, second)
     if done is None:
         told("normal forms", 1, 4)
-        done, table, form, other = _forms(first, second)
+        done, table, form, other = _forms(first, second, declared)
         run = _Run(first, second, given, about, arithmetic, start, seconds, told)
         if done.verdict != "same":
             done = run.points(done)
+        elif done.shown != NODE_FOR_NODE and not any(formats):
+            done = replace(done, executed=run.executed())
         if boxes is not None and first.real_outputs:
             told("the box", 3, 4)
             rounds = None if any(formats) else arithmetic
@@ -211,7 +254,8 @@ def compare(
             done = run.with_box(done, far)
         if done.verdict == "differs":
             done = replace(done, parts=first_apart(table, form, other), by_value=run.by_value(done))
-    notes = (*done.notes, *_notes(first, second, formats))
+    done = _with_interfaces(done, declared)
+    notes = (*done.notes, *_notes(first, second, formats, declared))
     return replace(done, shapes=shapes, notes=notes, seconds=time.monotonic() - start, arithmetic=arithmetic)
 
 
@@ -279,25 +323,69 @@ def _different_ends(a: Graph, b: Graph) -> Comparison | None:
     return None
 
 
-def _forms(a: Graph, b: Graph) -> tuple[Comparison, Table, Form, Form]:
+Declared = tuple[Interface | None, Interface | None]
+
+
+def _declared(model: Any, graph: Graph) -> Interface | None:
+    """What a model declares, open sizes included; a PyTorch module declares nothing."""
+    if hasattr(model, "state_dict"):
+        return None
+    return interface_of(model if isinstance(model, Graph) else graph)
+
+
+def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:
+    """What only one model lets its callers give is a difference; other names, types and open sizes are said."""
+    first, second = declared
+    if first is None or second is None:
+        return done
+    done = replace(done, interface=interfaces_apart(first, second))
+    more = "; ".join(only_one_takes(first, second))
+    if not more or done.verdict == "differs":
+        return done
+    return replace(done, verdict="differs", shown=f"{more}; at the defaults: {done.verdict}, {done.shown}")
+
+
+def _given(graph: Graph, declared: Interface | None) -> dict[int, str]:
+    """The constants of a graph that callers may give another value, by position."""
+    values: Mapping[str, int] = getattr(graph, "values", {})
+    names = [] if declared is None else [str(name) for name in declared.defaults]
+    return {values[name]: name for name in names if name in values}
+
+
+def _forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, Table, Form, Form]:
     table = Table()
     form, other = normal_form(a, table), normal_form(b, table)
-    if same_node_for_node(a, b):
-        return Comparison("same", "node for node, weights bit for bit"), table, form, other
+    one, two = declared
+    alike = one is None or two is None or not interfaces_apart(one, two)
+    if same_node_for_node(a, b, (_given(a, one), _given(b, two))):
+        shown = NODE_FOR_NODE if alike else "the same operators on the same values, weights bit for bit"
+        return Comparison("same", shown), table, form, other
     if form.outputs == other.outputs:
         return Comparison("same", "by rewriting over exact numbers"), table, form, other
-    return Comparison("cannot tell", "the normal forms differ", weights_apart(table, form, other)), table, form, other
+    return (
+        Comparison("cannot tell", "the normal forms differ", weights=weights_apart(table, form, other)),
+        table,
+        form,
+        other,
+    )
 
 
-def _notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+def _notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]], declared: Declared) -> tuple[str, ...]:
     notes = []
+    if names := sorted({str(name) for each in declared if each is not None for name in each.defaults}):
+        notes.append(f"{', '.join(names)} may be given or left out: what is said holds at the defaults")
     if a.names != b.names:
         notes.append(f"inputs were matched by their order: {', '.join(a.names)} with {', '.join(b.names)}")
-    kinds = [set(f.values()) for f in formats]
+    kinds = [{*f.values(), *_wider(g)} for f, g in zip(formats, (a, b), strict=True)]
     if kinds[0] != kinds[1]:
         said = [", ".join(sorted(k)) or "none" for k in kinds]
-        notes.append(f"formats of fewer digits, which are no part of the meaning: {said[0]} and {said[1]}")
+        notes.append(f"formats other than float32, which are no part of the meaning: {said[0]} and {said[1]}")
     return tuple(notes)
+
+
+def _wider(graph: Graph) -> set[str]:
+    formats: Mapping[str, str] = getattr(graph, "formats", {})
+    return {"float64"} & set(formats.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,6 +461,27 @@ class _Run:
         beyond = any(bool((m > x).any()) for m, x in zip(apart.least, allowed, strict=True))
         return replace(point, within=within if within or beyond else None, allowed=float(allowed[k][place]))
 
+    def executed(self) -> ExecutedApart | None:
+        """Executions of both at the input given, where they are farther apart than one of the two tolerances."""
+        if self.arithmetic.dtype not in ("float32", "float64") or not self.a.real_outputs or self.late():
+            return None
+        if multiply_adds(self.a) + multiply_adds(self.b) > MOST_MULTIPLY_ADDS:
+            return None
+        about, drawn = self._tried()[0]
+        inputs = tuple(x if x.dtype.kind in "iu" else x.astype(self.arithmetic.dtype) for x in drawn)
+        try:
+            values = [self._ran(g, inputs) for g in (self.a, self.b)]
+            if all(np.array_equal(p, q) for p, q in zip(*values, strict=True)):
+                return None
+            both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.left()) for g in (self.a, self.b)]
+        except SpecgradError:
+            return None
+        return _farthest_beyond(about, values, [t.distance for t in both])
+
+    def _ran(self, graph: Graph, inputs: tuple[Array, ...]) -> list[Array]:
+        outputs = Executor(graph, self.arithmetic).run(inputs, {})
+        return [y for p, y in zip(graph.output_positions, outputs, strict=True) if p in graph.real_outputs]
+
     def by_value(self, done: Comparison) -> str | None:
         witness = done.witness
         if witness is None or self.late():
@@ -382,3 +491,19 @@ class _Run:
         except SpecgradError:
             return None
         return None if parted is None else self.a.nodes[parted[0]].group
+
+
+def _farthest_beyond(
+    about: str, values: Sequence[Sequence[Array]], tolerances: Sequence[Sequence[Array]]
+) -> ExecutedApart | None:
+    """The cell where executions are farthest apart, among those where that is more than one of the tolerances."""
+    cells = []
+    for k, (p, q, r, s) in enumerate(zip(*values, *tolerances, strict=True)):
+        with np.errstate(invalid="ignore"):
+            gap = np.where(p == q, 0.0, np.nan_to_num(abs(p - q), nan=np.inf, posinf=np.inf))
+        beyond = np.where(gap > np.minimum(r, s), gap, -1.0)
+        if beyond.max(initial=-1.0) > 0:
+            place = tuple(int(i) for i in np.unravel_index(int(np.argmax(beyond)), beyond.shape))
+            both = ((float(x[place]), float(y[place])) for x, y in ((p, q), (r, s)))
+            cells.append((float(beyond[place]), ExecutedApart(about, k, place, *both)))
+    return max(cells, key=lambda pair: pair[0])[1] if cells else None

@@ -789,6 +789,18 @@ SCHEMAS: dict[str, Schema] = {
         "whether two models are one function over real numbers",
         _choice("same", "differs", "cannot tell"),
         shown=_text("how it was shown, in words"),
+        interface=_list(_text("a sentence"), "names, types, open sizes and inputs with a default that differ"),
+        executed=_or_null(
+            _object(
+                "executions of both that are farther apart than the tolerance of one",
+                about=_text("at which input"),
+                output=_count("the output, counted from 0 among those of numbers"),
+                place=PLACE,
+                values=_list(_or_null(_number(""), "null: not finite"), "what each of the two gave"),
+                tolerances=_list(_or_null(_number(""), "null: unbounded"), "how far each may be from the exact value"),
+            ),
+            "with verdict same: that the spellings are not alike as programs; null: not seen, or not looked for",
+        ),
         weights=_or_null(
             _object(
                 "constants of two networks of one structure",

@@ -12,9 +12,14 @@ from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from .normal import Form
 from .terms import Table
 
+Names = Mapping[int, str]
 
-def fingerprints(graph: Graph, numbers: dict[Any, int]) -> list[int]:
-    """A number per node, equal for nodes that are the same up to names, order and sharing; weights by their bits."""
+
+def fingerprints(graph: Graph, numbers: dict[Any, int], given: Names) -> list[int]:
+    """A number per node, equal for nodes that are the same up to names, order and sharing; weights by their bits.
+
+    given   constants that a caller may give another value, by position: their names tell them apart
+    """
     inputs = {p: k for k, p in enumerate(graph.input_positions)}
     formats: Mapping[str, str] = getattr(graph, "formats", {})
     each: list[int] = []
@@ -24,16 +29,26 @@ def fingerprints(graph: Graph, numbers: dict[Any, int]) -> list[int]:
         elif node.op is CONSTANT:
             array = graph.constants[i]
             bits = tuple(array.flat) if array.dtype == object else array.tobytes()
-            key = ("constant", str(array.dtype), bits)
+            key = ("constant", str(array.dtype), bits, given.get(i))
         else:
-            args = tuple(("number", a.value) if isinstance(a, NumberArg) else ("node", each[a]) for a in node.args)
-            key = (node.op.name, tuple(sorted(node.params.items())), args, formats.get(node.name, "float32"))
+            args = tuple(("number", signed(a.value)) if isinstance(a, NumberArg) else each[a] for a in node.args)
+            params = tuple((name, signed(node.params[name])) for name in sorted(node.params))
+            key = (node.op.name, params, args, formats.get(node.name, "float32"))
         each.append(numbers.setdefault((key, node.shape), len(numbers)))
     return each
 
 
-def same_node_for_node(a: Graph, b: Graph) -> bool:
+def signed(value: Any) -> Any:
+    """A parameter as something to look up: -0.0 is another number than 0.0, though they are equal."""
+    if isinstance(value, tuple):
+        return tuple(signed(v) for v in value)
+    return ("zero", "-") if isinstance(value, float | np.floating) and value == 0 and np.signbit(value) else value
+
+
+def same_node_for_node(a: Graph, b: Graph, given: tuple[Names, Names] = ({}, {})) -> bool:
     """One graph, up to the names of its nodes, their order and what is shared; weights bit for bit.
+
+    given   per graph, the constants that callers may give another value, by position; they must have one name
 
     >>> import specgrad as sg
     >>> first = sg.trace(lambda x: sg.relu(x) + sg.relu(x), (2,))
@@ -42,7 +57,7 @@ def same_node_for_node(a: Graph, b: Graph) -> bool:
     True
     """
     numbers: dict[Any, int] = {}
-    mine, others = (fingerprints(g, numbers) for g in (a, b))
+    mine, others = (fingerprints(g, numbers, names) for g, names in zip((a, b), given, strict=True))
     return [mine[p] for p in a.output_positions] == [others[p] for p in b.output_positions]
 
 

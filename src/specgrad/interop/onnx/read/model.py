@@ -14,6 +14,7 @@ from onnx import TensorProto
 from ....errors import SpecgradError, UnsupportedError
 from ....graph.builder import Var
 from ....graph.graph import Graph, Node
+from ....graph.interface import End, Interface
 from ....window import Shape
 from ..file import DTYPES, FLOATS, NODES, Budget, ModelError, check_shape, extent, shown, tensor, type_name
 from .importer import Importer
@@ -34,6 +35,8 @@ class OnnxGraph(Graph):
 
     values: Mapping[str, int] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
+    interface: Interface | None = None
+    """What the file declares to those who run it; None where parts of it were passed over."""
     unexamined: tuple[Unexamined, ...] = ()
     """Nodes that a partial import passed over: what they read are outputs of the graph, what they give are inputs."""
 
@@ -175,7 +178,31 @@ def import_model(
     inputs = tuple(importer.values[name] for name in (*names, *outside))
     single = len(outputs) == 1 and not passed
     graph = importer.trace.freeze((*names, *outside), inputs, (*outputs, *reads), single)
-    return replace(_with_values(graph, importer, model.graph), unexamined=tuple(passed))
+    interface = None if passed else _interface(importer, model)
+    return replace(_with_values(graph, importer, model.graph), interface=interface, unexamined=tuple(passed))
+
+
+def _interface(importer: Importer, model: onnx.ModelProto) -> Interface:
+    """What callers are told. Before version 4 of the format constants had to stand among the inputs, and were none."""
+    initial = {t.name for t in model.graph.initializer}
+    listed = [i for i in model.graph.input if i.name not in initial or model.ir_version >= 4]
+    inputs = (End(i.name, _type(i), _declared_sizes(i), i.name in initial) for i in listed)
+    outputs = (End(o.name, type_name(importer.types[o.name]).lower()) for o in model.graph.output)
+    return Interface(tuple(inputs), tuple(outputs))
+
+
+def _type(info: onnx.ValueInfoProto) -> str:
+    return type_name(info.type.tensor_type.elem_type).lower()
+
+
+def _declared_sizes(info: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
+    declared = info.type.tensor_type
+    if not declared.HasField("shape"):
+        return None
+    return tuple(
+        int(d.dim_value) if d.HasField("dim_value") else d.dim_param or f"{info.name}[{axis}]"
+        for axis, d in enumerate(declared.shape.dim)
+    )
 
 
 def _run_all(importer: Importer, graph: onnx.GraphProto, opset: int, declared: Declared) -> list[Unexamined]:

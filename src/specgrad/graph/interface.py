@@ -1,0 +1,114 @@
+"""What a model declares to those who call it: names, element types and sizes, and which inputs may be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .graph import Graph
+
+Sizes = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class End:
+    """One input or output, as far as the model says what it is.
+
+    name     None: it has none
+    type     of its elements; None: not declared
+    sizes    per axis: a number, or a text where the size is open; None: not declared
+    default  whether a caller may leave it out, since the model has a value for it
+    """
+
+    name: str | None
+    type: str | None = None
+    sizes: Sizes | None = None
+    default: bool = False
+
+
+@dataclass(frozen=True)
+class Interface:
+    """The inputs and the outputs of a model, in order."""
+
+    inputs: tuple[End, ...]
+    outputs: tuple[End, ...]
+
+    @property
+    def demanded(self) -> tuple[End, ...]:
+        """The inputs that every caller must give."""
+        return tuple(e for e in self.inputs if not e.default)
+
+    @property
+    def defaults(self) -> dict[str | None, End]:
+        """The inputs that a caller may leave out, by name."""
+        return {e.name: e for e in self.inputs if e.default}
+
+
+def interface_of(graph: Graph) -> Interface:
+    """What the file of an imported graph declares; of other graphs, the names and sizes of their inputs.
+
+    >>> import specgrad as sg
+    >>> interface_of(sg.trace(sg.relu, ("N", 3))).inputs
+    (End(name='x', type=None, sizes=('N', 3), default=False),)
+    """
+    declared: Interface | None = getattr(graph, "interface", None)
+    if declared is not None:
+        return declared
+    program = graph if graph.open is None else graph.open.program
+    nodes = [program.nodes[p] for p in program.input_positions]
+    inputs = tuple(End(n.name, None, tuple(s if isinstance(s, int) else str(s) for s in n.shape)) for n in nodes)
+    return Interface(inputs, tuple(End(None) for _ in graph.output_positions))
+
+
+def only_one_takes(a: Interface, b: Interface) -> list[str]:
+    """Inputs with a default that callers may give to one of two models alone."""
+    said = []
+    for which, mine, other in (("first", a, b), ("second", b, a)):
+        others = {e.name for e in other.inputs}
+        names = ", ".join(str(n) for n in mine.defaults if n not in others)
+        said += [f"only the {which} lets its callers give {names}, which has a default"] if names else []
+    return said
+
+
+def interfaces_apart(a: Interface, b: Interface) -> tuple[str, ...]:
+    """Everything that two models declare differently; what one of them leaves unsaid is no difference."""
+    said = [*only_one_takes(a, b)]
+    mine, others = a.demanded, b.demanded
+    names = [[e.name for e in ends] for ends in (mine, others)]
+    if names[0] != names[1] and sorted(map(str, names[0])) == sorted(map(str, names[1])):
+        said.append(f"inputs are declared in another order: {_listed(names[0])} and {_listed(names[1])}")
+        others = tuple(sorted(others, key=lambda e: names[0].index(e.name)))
+    pairs = [*zip(mine, others, strict=False), *((e, b.defaults[n]) for n, e in a.defaults.items() if n in b.defaults)]
+    said += _ends_apart("input", pairs)
+    if _pattern([p for p, _ in pairs]) != _pattern([q for _, q in pairs]) and not _unsaid(pairs):
+        sizes = [", ".join(_sizes(e) for e in ends) for ends in zip(*pairs, strict=True)]
+        said.append(f"inputs are declared with sizes {sizes[0]} and {sizes[1]}")
+    said += _ends_apart("output", list(zip(a.outputs, b.outputs, strict=False)))
+    return tuple(said)
+
+
+def _listed(names: Sequence[str | None]) -> str:
+    return ", ".join(map(str, names))
+
+
+def _ends_apart(what: str, pairs: Sequence[tuple[End, End]]) -> Iterator[str]:
+    for k, (one, other) in enumerate(pairs):
+        if one.name is not None and other.name is not None and one.name != other.name:
+            yield f"{what} {k} is called {one.name} and {other.name}"
+        if one.type is not None and other.type is not None and one.type != other.type:
+            yield f"{what} {one.name or k} is declared as {one.type} and {other.type}"
+
+
+def _unsaid(pairs: Sequence[tuple[End, End]]) -> bool:
+    return any(e.sizes is None for pair in pairs for e in pair)
+
+
+def _pattern(ends: Sequence[End]) -> list[list[Any]]:
+    """Sizes, where open ones are known by where they first stand, not by their names."""
+    seen: dict[str, str] = {}
+    return [[s if isinstance(s, int) else seen.setdefault(s, f"open {len(seen)}") for s in e.sizes or ()] for e in ends]
+
+
+def _sizes(end: End) -> str:
+    return f"({', '.join(map(str, end.sizes or ()))})"

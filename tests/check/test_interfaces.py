@@ -1,0 +1,198 @@
+"""Two models that their callers can tell apart are never "the same, node for node": what sets them apart is said."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specgrad as sg
+from specgrad.check import compare
+
+pytest.importorskip("torch")
+pytest.importorskip("flint")
+onnx = pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+import compared  # noqa: E402
+from specgrad.graph import interface  # noqa: E402
+from specgrad.interop import from_onnx  # noqa: E402
+
+COMPARE = sys.modules["specgrad.check.compare"]
+NODE_FOR_NODE = "node for node, weights bit for bit"
+X = np.random.default_rng(1).normal(size=compared.SHAPE).astype(np.float32)
+info = helper.make_tensor_value_info
+
+
+def may_give_a_weight(model: Any) -> None:
+    model.graph.input.append(info("fcb", TensorProto.FLOAT, (4,)))
+
+
+def double_output(model: Any) -> None:
+    model.graph.node[-1].output[0] = "narrow"
+    model.graph.node.append(helper.make_node("Cast", ["narrow"], ["y"], to=TensorProto.DOUBLE))
+    model.graph.output[0].CopyFrom(info("y", TensorProto.DOUBLE, None))
+
+
+def another_input_name(model: Any) -> None:
+    model.graph.input[0].name = model.graph.node[0].input[0] = "image"
+
+
+def another_output_name(model: Any) -> None:
+    model.graph.output[0].name = model.graph.node[-1].output[0] = "z"
+
+
+def open_batch(model: Any) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+
+
+EDITS: dict[Callable[[Any], None], tuple[str, str]] = {
+    may_give_a_weight: ("differs", "only the second lets its callers give fcb, which has a default"),
+    double_output: ("same", "output y is declared as float and double"),
+    another_input_name: ("same", "input 0 is called x and image"),
+    another_output_name: ("same", "output 0 is called y and z"),
+    open_batch: ("same", "inputs are declared with sizes (1, 2, 6, 6) and (N, 2, 6, 6)"),
+}
+
+
+def changed(edit: Callable[[Any], None]) -> Any:
+    model = compared.original()
+    edit(model)
+    return model
+
+
+def missed() -> list[str]:
+    """The edits that are not said, or that are called the same node for node."""
+    lost = []
+    for edit in EDITS:
+        done = compare(compared.original(), changed(edit), X)
+        if (done.verdict, done.interface) != (EDITS[edit][0], (EDITS[edit][1],)) or NODE_FOR_NODE in done.shown:
+            lost.append(edit.__name__)
+    return lost
+
+
+@pytest.mark.quick
+def test_what_callers_see_is_compared() -> None:
+    assert missed() == []
+    done = compare(compared.original(), compared.original(), X)
+    assert (done.shown, done.interface) == (NODE_FOR_NODE, ())
+
+
+PLANTED: dict[str, tuple[str, Any]] = {
+    "types are not compared": ("_ends_apart", lambda what, pairs: (t for t in ENDS(what, pairs) if "called" in t)),
+    "names are not compared": ("_ends_apart", lambda what, pairs: (t for t in ENDS(what, pairs) if "declared" in t)),
+    "open sizes are not compared": ("_unsaid", lambda pairs: True),
+    "defaults are constants": ("only_one_takes", lambda a, b: []),
+}
+ENDS = interface._ends_apart
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_planted_mistakes_are_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, wrong = PLANTED[mistake]
+    monkeypatch.setattr(interface, name, wrong)
+    if hasattr(COMPARE, name):
+        monkeypatch.setattr(COMPARE, name, wrong)
+    assert missed()
+
+
+def test_a_default_that_only_one_may_replace_is_a_difference_at_other_values() -> None:
+    """The sentence is true: ONNX Runtime takes fcb of the one and refuses it of the other."""
+    ort = pytest.importorskip("onnxruntime")
+    ort.set_default_logger_severity(3)
+    bias = np.full(4, 9, np.float32)
+    sessions = [
+        ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+        for m in (changed(may_give_a_weight), compared.original())
+    ]
+    plain, shifted = (sessions[0].run(None, given)[0] for given in ({"x": X}, {"x": X, "fcb": bias}))
+    assert abs(plain - shifted).max() > 1
+    with pytest.raises(Exception, match="fcb"):
+        sessions[1].run(None, {"x": X, "fcb": bias})
+
+
+def test_before_version_4_constants_stood_among_the_inputs() -> None:
+    old = changed(may_give_a_weight)
+    old.ir_version = 3
+    assert compare(old, compared.original(), X).shown == NODE_FOR_NODE
+
+
+def test_defaults_of_both_are_known_by_their_names() -> None:
+    """Equal arrays, of which callers may replace one: another one in each file."""
+
+    def twice(fed: str) -> Any:
+        nodes = [helper.make_node("MatMul", ["x", "p"], ["t"]), helper.make_node("MatMul", ["t", "q"], ["y"])]
+        arrays = [numpy_helper.from_array(np.eye(2, dtype=np.float32) * 3, name) for name in "pq"]
+        ends = [[info("x", 1, (1, 2)), info("w", 1, (2, 2))], [info("y", 1, (1, 2))]]
+        for part in (*nodes, *arrays):
+            if hasattr(part, "input"):
+                part.input[1] = "w" if part.input[1] == fed else part.input[1]
+            elif part.name == fed:
+                part.name = "w"
+        made = helper.make_graph(nodes, "g", *ends, arrays)
+        return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    alike, crossed = compare(twice("p"), twice("p")), compare(twice("p"), twice("q"))
+    assert alike.shown == NODE_FOR_NODE
+    assert alike.notes == crossed.notes == ("w may be given or left out: what is said holds at the defaults",)
+    assert (crossed.verdict, crossed.shown) == ("same", "by rewriting over exact numbers")
+
+
+def test_what_a_graph_keeps_of_its_file() -> None:
+    """Imported graphs say what their files say; graphs of Python have names and sizes alone, modules nothing."""
+    imported = [from_onnx(m) for m in (compared.original(), changed(double_output))]
+    assert compare(*imported, X).interface == (EDITS[double_output][1],)
+    assert compare(sg.trace(sg.relu, ("N", 2)), sg.trace(sg.relu, (1, 2)), np.ones((1, 2))).interface == (
+        "inputs are declared with sizes (N, 2) and (1, 2)",
+    )
+    a, b = (sg.trace(lambda x, y: x - y, s, t) for s, t in ((("N",), ("N",)), (("N",), ("M",))))
+    assert compare(a, b, np.ones(2), np.ones(2)).interface == ("inputs are declared with sizes (N), (N) and (N), (M)",)
+
+
+def test_inputs_in_another_order_are_said() -> None:
+    a, b = sg.trace(lambda x, y: x - y, (2,), (2,)), sg.trace(lambda y, x: x - y, (2,), (2,))
+    done = compare(a, b)
+    assert (done.verdict, done.interface) == ("same", ("inputs are declared in another order: x, y and y, x",))
+    assert NODE_FOR_NODE not in done.shown
+
+
+def test_the_sign_of_zero_is_no_bit_that_is_passed_over() -> None:
+    a, b = (sg.trace(lambda x, low=low: sg.clamp(x, low), (2,)) for low in (0.0, -0.0))
+    assert compare(a, b).shown == "by rewriting over exact numbers"
+    assert compare(b, b).shown == NODE_FOR_NODE
+
+
+# --- one function, two programs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.quick
+def test_spellings_that_rounding_tears_apart_are_said() -> None:
+    """(x + 1e20) - 1e20 is x, and 0 in float32; so is x * 2**-100 * 2**-100 * 2**100 * 2**100."""
+    x, plain = np.float32([3, -5]), sg.trace(lambda x: x, (2,))
+    small, large = np.float32(2.0**-100), np.float32(2.0**100)
+    lost = sg.trace(lambda x: (x + np.float32(1e20)) - np.float32(1e20), (2,))
+    vanished = sg.trace(lambda x: x * small * small * large * large, (2,))
+    for graph in (lost, vanished):
+        done = compare(graph, plain, x)
+        assert (done.verdict, done.shown) == ("same", "by rewriting over exact numbers")
+        assert done.executed is not None
+        assert (done.executed.values, done.executed.place) == ((0, -5), (1,))
+        assert done.executed.tolerances[1] == 0
+        assert "not alike as programs (float32, fused)" in str(done)
+        assert done.to_json()["executed"]["values"] == [0, -5]
+    assert compare(vanished, plain, x).to_json()["executed"]["tolerances"] == [None, 0.0]
+
+
+def test_spellings_within_the_tolerances_of_both_are_not_said() -> None:
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(5, 7)).astype(np.float32)
+    first = sg.trace(lambda x: sg.relu(sg.linear(w, None, x)) * 2, (1, 7))
+    second = sg.trace(lambda x: sg.clamp(sg.linear(w, None, x), 0) + sg.relu(sg.matmul(x, w.T.copy())), (1, 7))
+    third = sg.trace(lambda x: sg.clamp(sg.matmul(x, w.T.copy()), 0) * 4 / 2, (1, 7))
+    for other in (second, third):
+        done = compare(first, other)
+        assert (done.verdict, done.executed) == ("same", None)
