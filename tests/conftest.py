@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+
+from hypothesis import settings
 
 HERE = Path(__file__).parent
 ROOMS = "laws graph engines interop check rounding properties proof bounds hunt attacks cli same scale safety verified"
 for name in ROOMS.split():
     sys.path.insert(0, str(HERE / name))
 sys.path.insert(0, str(HERE))
+
+
+# What hypothesis draws is the same in every run, as every other case is. Other draws belong to `.ci/slow`, which prints
+# their seed; a test that fails there prints its example, which then becomes a test of its own.
+settings.register_profile("fixed", derandomize=True, database=None)
+settings.register_profile("fresh", max_examples=2000, database=None, print_blob=True)
+settings.load_profile(os.environ.get("SPECGRAD_DRAWS", "fixed"))
 
 
 def pytest_runtest_logreport(report) -> None:

@@ -130,3 +130,28 @@ def _is_step(side: ast.AST, names: set[str]) -> bool:
     if isinstance(side, ast.UnaryOp):
         return _is_step(side.operand, names)
     return isinstance(side, ast.Attribute | ast.Name) and _gives_steps(side, names)
+
+
+# --- taps -------------------------------------------------------------------------------------------------------------
+
+
+def tap_indices(source: str) -> list[int]:
+    """Lines that take a tap's index, or set something before an ellipsis and something behind it in one index.
+
+    With an array of positions behind it and an integer before it, NumPy moves axes.
+    """
+    lines = set()
+    for n in ast.walk(ast.parse(source)):
+        if isinstance(n, ast.Attribute) and n.attr in ("ins", "outs", "_ins", "_outs"):
+            whose = n.value.id if isinstance(n.value, ast.Name) else ""
+            if n.attr.startswith("_") or whose in ("t", "tap"):
+                lines.add(n.lineno)
+        if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Tuple) and not _is_type(n.value):
+            inner = n.slice.elts[1:-1]
+            if any(isinstance(e, ast.Constant) and e.value is ... for e in inner):
+                lines.add(n.lineno)
+    return sorted(lines)
+
+
+def _is_type(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("tuple", "Callable")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import specgrad as sg
 import specgrad.functional as F
@@ -149,7 +151,7 @@ def test_the_schedule_takes_first_what_has_waited_longest(tmp_path: Path) -> Non
     times = {"t.py::a[0]": 20, "t.py::a[1]": 10}
     known = {test: {"when": when, "seconds": 2.0, "outcome": "passed"} for test, when in times.items()}
     record.write_text(json.dumps(known))
-    schedule = schedule_class()(0, (1, 1), record)
+    schedule = schedule_class()(0, (1, 1), record, 7)
     schedule.pytest_collection_modifyitems(items)
     assert [i.nodeid for i in items] == [f"t.py::{n}" for n in ("b[0]", "b[1]", "a[2]", "b[2]", "a[1]", "a[0]")]
     assert "t.py::a" in schedule.table()
@@ -158,14 +160,23 @@ def test_the_schedule_takes_first_what_has_waited_longest(tmp_path: Path) -> Non
         schedule.pytest_runtest_setup(items[0])
     failed = SimpleNamespace(nodeid="t.py::b[0]", when="call", failed=True, duration=3.0, outcome="failed")
     schedule.pytest_runtest_logreport(failed)
-    assert json.loads(record.read_text())["t.py::b[0]"]["outcome"] == "failed"
+    assert json.loads(record.read_text())["t.py::b[0]"].items() >= {"outcome": "failed", "seed": 7}.items()
+    assert "--seed 7" in schedule.table()
     assert schedule.table().splitlines()[2].split() == ["t.py::b", "1/3", "1", "3", "9"]
+
+
+def test_only_the_schedule_draws_afresh() -> None:
+    """A run of the default suite is the same suite every time."""
+    assert settings.get_profile("fixed").derandomize
+    assert settings.get_profile("fixed").database is None
+    assert not settings.get_profile("fresh").derandomize
+    assert settings().derandomize == (os.environ.get("SPECGRAD_DRAWS", "fixed") == "fixed")
 
 
 def test_parts_of_the_schedule_are_all_of_it() -> None:
     found = []
     for k in (1, 2, 3):
         items = [SimpleNamespace(nodeid=f"t.py::a[{i}]") for i in range(10)]
-        schedule_class()(0, (k, 3), Path("none.json")).pytest_collection_modifyitems(items)
+        schedule_class()(0, (k, 3), Path("none.json"), 7).pytest_collection_modifyitems(items)
         found += [i.nodeid for i in items]
     assert sorted(found) == [f"t.py::a[{i}]" for i in range(10)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 import specgrad as sg
-from structure import MODULES, SOURCE, circles, coordinates, dependencies, imported, room_of
+from specgrad.window import Tap
+from structure import MODULES, SOURCE, circles, coordinates, dependencies, imported, room_of, tap_indices
 
 EDGES = dependencies()
+PYTHON = re.compile(r"```python\n(.*?)```", re.S)
 
 FLOORS = [
     "errors",
@@ -156,6 +159,39 @@ def test_what_is_handed_on_is_no_coordinate() -> None:
     text = "def f(x, axis, at):\n    x = pad(x, *axis.pads)\n"
     text += "    if axis.stride > 1:\n        return conv(x[at + 1], axis.stride)"
     assert coordinates(text) == []
+
+
+def test_a_tap_has_no_index() -> None:
+    """Whoever reads or writes what a tap reads asks the tap: `tap.read_inputs(x)`, `tap.write_outputs(y[t], value)`."""
+    assert [f.name for f in dataclasses.fields(Tap) if not f.name.startswith("_")] == ["position"]
+
+
+def test_nobody_indexes_by_a_tap() -> None:
+    root = SOURCE.parents[1]
+    files = [p for folder in ("src", "tests", "benchmarks", "examples") for p in (root / folder).rglob("*.py")]
+    texts = {str(p.relative_to(root)): p.read_text() for p in files if p.parent != SOURCE / "window"}
+    texts |= {f"CONTRIBUTING {k}": t for k, t in enumerate(re.findall(PYTHON, (root / "CONTRIBUTING.md").read_text()))}
+    assert len(texts) > 700
+    assert {name: lines for name, text in texts.items() if (lines := tap_indices(text))} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y[(..., *tap.outs)] += x",
+        "for t in window.taps():\n    y = x[t.ins]",
+        "y = x[(..., *tap._ins)]",
+        "outs = [tap.outs for tap in window.taps()]",
+        "a[(t, ..., *where)] = x",
+        "a[k, ..., cells] = x",
+    ],
+)
+def test_a_planted_index_is_found(text: str) -> None:
+    assert tap_indices(text)
+
+
+def test_what_is_no_tap_may_be_indexed() -> None:
+    assert tap_indices("x[..., cells] = candidates.outs\ny[t][(..., *cells)] = x\nz: tuple[int, ..., str]") == []
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

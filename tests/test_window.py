@@ -47,7 +47,7 @@ def test_taps_are_the_relation(axis: tuple[int, ...], ceil: bool) -> None:
     found = [
         (o, tap.position[0], i)
         for tap in win.taps()
-        for o, i in zip(np.arange(win.out[0])[tap.outs], np.arange(n)[tap.ins], strict=True)
+        for o, i in zip(tap.read_outputs(np.arange(win.out[0])), tap.read_inputs(np.arange(n)), strict=True)
     ]
     inside = [(o, t, s * o + e * t - lo) for t in range(k) for o in range(win.out[0]) if 0 <= s * o + e * t - lo < n]
     assert found == inside

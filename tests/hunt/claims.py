@@ -235,7 +235,7 @@ def _taps_inside(node: Any) -> np.ndarray:
     taps = list(node.params["window"].taps())
     inside = np.zeros((len(taps), *node.shape), dtype=bool)
     for t, tap in enumerate(taps):
-        inside[(t, ..., *tap.outs)] = True
+        tap.write_outputs(inside[t], True)
     return inside
 
 

@@ -281,15 +281,15 @@ def check_open(op: Op, rule, box, lifted, y) -> None:
 
 
 def check_pads(op: Op, params, cut) -> None:
-    """No window is padded where its cells end inside the input."""
+    """A tap that is padding there is padding here: no cell of the input is taken for padding."""
     if "window" not in params or op.reads != "window":
         return
     pairs = zip(cut.args[0][-params["window"].rank :], params["window"].axes, cut.params["window"].axes, strict=True)
     for (first, stop), axis, there in pairs:
-        if there is axis or first == stop - 1:
-            continue  # one cell may stand for none
-        assert first == 0 or there.pads[0] == 0
-        assert stop == axis.size or there.pads[1] <= 0
+        if there is not axis:
+            assert stop - first == there.size
+            read = [i for o in range(there.out) for _, i in there.reads(o)]
+            assert not [i for i in read if not 0 <= i < there.size and 0 <= i + first < axis.size]
 
 
 def check_rates(rule, box, shapes) -> None:
@@ -301,7 +301,7 @@ def check_rates(rule, box, shapes) -> None:
         (size,) = sizes
         (need, _, _), (first, stop) = relation.part(o, p), relation.free(o, p)
         low, high = max(first, 0), min(stop, size)
-        assert low >= high or (need[0] <= low and high <= need[1])
+        assert low >= high or (low <= need[0] and need[1] <= high)
         assert (low, high) != (first, stop) or need == (first, stop)
         step, by = relation.rate.denominator, relation.rate.numerator
         assert relation.free(o + step, p + step) == (first + by, stop + by)

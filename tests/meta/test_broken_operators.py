@@ -25,8 +25,8 @@ def last_winner(x: Any, *, window: Any) -> Any:
     position = np.arange(int(np.prod(window.size))).reshape(window.size)
     index = np.full(y.shape, -1, dtype=np.int64)
     for tap in window.taps():
-        here = (..., *tap.outs)
-        index[here] = np.where(x[(..., *tap.ins)] == y[here], position[tap.ins], index[here])
+        equal = tap.read_inputs(x) == tap.read_outputs(y)
+        tap.write_outputs(index, np.where(equal, tap.read_inputs(position), tap.read_outputs(index)))
     return index
 
 

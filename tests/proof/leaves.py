@@ -198,7 +198,8 @@ def _winners(node: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, 
     inside: dict[tuple[int, ...], list[tuple[int, Any, Any]]] = {}
     numbers = np.arange(np.prod(node.shape)).reshape(node.shape)
     for t, tap in enumerate(taps):
-        read = zip(numbers[(..., *tap.outs)].flat, low[(..., *tap.ins)].flat, high[(..., *tap.ins)].flat, strict=True)
+        ends = (tap.read_inputs(end).flat for end in (low, high))
+        read = zip(tap.read_outputs(numbers).flat, *ends, strict=True)
         for cell, a, b in read:
             inside.setdefault(np.unravel_index(cell, node.shape), []).append((t, a, b))
     for cell, seen in inside.items():

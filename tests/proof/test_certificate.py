@@ -79,7 +79,7 @@ def random_slopes(graph: sg.Graph, rng: np.random.Generator) -> dict[int, Slopes
             taps = list(node.params["window"].taps())
             inside = np.zeros((len(taps), *node.shape), dtype=bool)
             for t, tap in enumerate(taps):
-                inside[(t, ..., *tap.outs)] = True
+                tap.write_outputs(inside[t], True)
             first = np.argmax(inside * rng.uniform(0.5, 1, inside.shape), axis=0)
             lower = (np.arange(len(taps)).reshape(-1, *(1,) * first.ndim) == first) * SCALE
             found[i] = Slopes(lower, rng.integers(0, SCALE, inside.shape) * inside, SCALE)

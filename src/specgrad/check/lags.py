@@ -165,5 +165,5 @@ def only_winner(window: Window, low: Array, high: Array) -> tuple[Array, Array]:
     most = apply(MAX_POOL, low, window=window)
     possible = np.zeros(most.shape, int)
     for tap in window.taps():
-        possible[(..., *tap.outs)] += high[(..., *tap.ins)] >= most[(..., *tap.outs)]
+        tap.add_to_outputs(possible, tap.read_inputs(high) >= tap.read_outputs(most))
     return possible == 1, apply(WINNER, high, window=window)

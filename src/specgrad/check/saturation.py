@@ -130,9 +130,10 @@ def _joined(a: Array, first: int, order: tuple[int, int]) -> Array:
 def _columns(x: Array, zero: float, window: Window, groups: int) -> Array:
     """What every output cell reads, (..., groups, channels, taps, cells); padding holds the zero point."""
     lead = x.shape[: x.ndim - window.rank]
-    read = np.full((*lead, window.taps_count, *window.out), zero)
+    read = np.full((window.taps_count, *lead, *window.out), zero)
     for tap in window.taps():
-        read[(..., window.number(tap.position), *tap.outs)] = x[(..., *tap.ins)]
+        tap.write_outputs(read[window.number(tap.position)], tap.read_inputs(x))
+    read = np.moveaxis(read, 0, len(lead))
     return read.reshape((*lead[:-1], groups, lead[-1] // groups, window.taps_count, -1))
 
 

@@ -20,7 +20,7 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..settled import settled
-from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
+from ..window import Padding, PerAxis, Shape, Window, mapped
 from ..window.box import pooled
 from . import cases
 from .elementwise import ROOT, mean, power
@@ -46,7 +46,7 @@ def _divide(x: Array, win: Window, divisor: Divisor) -> Array:
 def _avg_spec(x: Array, *, window: Window, divisor: Divisor) -> Array:
     y = scalar.zeros(x.shape[: x.ndim - window.rank] + window.out, x)
     for tap in window.taps():
-        y[(..., *tap.outs)] += x[(..., *tap.ins)]
+        tap.add_to_outputs(y, tap.read_inputs(x))
     return _divide(y, window, divisor)
 
 
@@ -54,7 +54,7 @@ def _spread_spec(gy: Array, *, window: Window, divisor: Divisor) -> Array:
     share = _divide(gy, window, divisor)
     gx = scalar.zeros(gy.shape[: gy.ndim - window.rank] + window.size, gy)
     for tap in window.taps():
-        scatter_add(gx, tap.ins, share[(..., *tap.outs)])
+        tap.add_to_inputs(gx, tap.read_outputs(share))
     return gx
 
 

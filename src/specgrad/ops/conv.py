@@ -100,8 +100,8 @@ def _conv_spec(x: Array, w: Array, b: Array | None = None, *, window: Window, gr
     cells = _split(x, groups, window.rank)
     y = scalar.zeros((cells.shape[0], groups, w.shape[0] // groups, *window.out), x)
     for tap, wt in _taps(w, groups, window):
-        read = cells[(..., *tap.ins)]
-        y[(..., *tap.outs)] += (wt @ _cells(read)).reshape(y.shape[:3] + read.shape[3:])
+        read = tap.read_inputs(cells)
+        tap.add_to_outputs(y, (wt @ _cells(read)).reshape(y.shape[:3] + read.shape[3:]))
     return _biased(y.reshape(shape), b, window.rank)
 
 
@@ -200,8 +200,8 @@ def _transpose_spec(x: Array, w: Array, b: Array | None = None, *, window: Windo
     cells = _split(x, groups, window.rank)
     y = scalar.zeros((cells.shape[0], groups, w.shape[1], *window.size), x)
     for tap, wt in _taps(w, groups, window):
-        read = cells[(..., *tap.outs)]
-        y[(..., *tap.ins)] += (np.swapaxes(wt, 1, 2) @ _cells(read)).reshape(y.shape[:3] + read.shape[3:])
+        read = tap.read_outputs(cells)
+        tap.add_to_inputs(y, (np.swapaxes(wt, 1, 2) @ _cells(read)).reshape(y.shape[:3] + read.shape[3:]))
     return _biased(y.reshape(shape), b, window.rank)
 
 
@@ -273,7 +273,7 @@ def _weight_spec(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
     if cells.shape[0] == 0:
         return gw.reshape(shape)
     for tap in window.taps():
-        pairs = _cells(cotangents[(..., *tap.outs)]) @ np.swapaxes(_cells(cells[(..., *tap.ins)]), 2, 3)
+        pairs = _cells(tap.read_outputs(cotangents)) @ np.swapaxes(_cells(tap.read_inputs(cells)), 2, 3)
         at(gw, tap.position)[...] = np.sum(pairs, axis=0)
     return gw.reshape(shape)
 

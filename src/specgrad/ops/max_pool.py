@@ -58,10 +58,10 @@ def _winner_spec(x: Array, *, window: Window) -> Array:
     index = np.full(lead + window.out, -1, dtype=np.int64)
     best = scalar.zeros(lead + window.out, x)
     for tap in window.taps():
-        here, v = (..., *tap.outs), x[(..., *tap.ins)]
-        wins = (index[here] < 0) | _beats(v, best[here])
-        best[here] = np.where(wins, v, best[here])
-        index[here] = np.where(wins, position[tap.ins], index[here])
+        v, so_far, cell = tap.read_inputs(x), tap.read_outputs(best), tap.read_outputs(index)
+        wins = (cell < 0) | _beats(v, so_far)
+        tap.write_outputs(best, np.where(wins, v, so_far))
+        tap.write_outputs(index, np.where(wins, tap.read_inputs(position), cell))
     return index
 
 
@@ -221,9 +221,9 @@ def _max_spec(x: Array, *, window: Window) -> Array:
     y = scalar.zeros(x.shape[: x.ndim - window.rank] + window.out, x)
     seen = np.zeros(window.out, dtype=bool)
     for tap in window.taps():
-        here, v = (..., *tap.outs), x[(..., *tap.ins)]
-        y[here] = np.where(seen[tap.outs], scalar.maximum(y[here], v), v)
-        seen[tap.outs] = True
+        v = tap.read_inputs(x)
+        tap.write_outputs(y, np.where(tap.read_outputs(seen), scalar.maximum(tap.read_outputs(y), v), v))
+        tap.write_outputs(seen, True)
     return y
 
 

@@ -21,7 +21,7 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..settled import settled
-from ..window import Padding, PerAxis, Shape, Window, mapped, scatter_add
+from ..window import Padding, PerAxis, Shape, Window, mapped
 from ..window.box import pooled
 from . import cases
 from .elementwise import add_tangents, mul
@@ -38,9 +38,9 @@ def _pivot(z: Array, win: Window, padded: Padded) -> Array:
     m = scalar.zeros(z.shape[: z.ndim - win.rank] + win.out, z)
     seen = np.zeros(win.out, dtype=bool) if padded == "ignore" else (win.inside() != math.prod(win.kernel))
     for tap in win.taps():
-        here, v = (..., *tap.outs), z[(..., *tap.ins)]
-        m[here] = np.where(seen[tap.outs], scalar.maximum(m[here], v), v)
-        seen[tap.outs] = True
+        v = tap.read_inputs(z)
+        tap.write_outputs(m, np.where(tap.read_outputs(seen), scalar.maximum(tap.read_outputs(m), v), v))
+        tap.write_outputs(seen, True)
     return m if z.dtype == object else np.where(np.isfinite(m), m, 0)
 
 
@@ -54,8 +54,7 @@ def _smooth_spec(x: Array, *, window: Window, beta: Number, padded: Padded) -> A
         weight = scalar.apply("exp", np.where(outside == 0, scalar.zeros((), x), -m))  # never inf * 0
         total = total + weight * (outside if x.dtype == object else outside.astype(x.dtype))
     for tap in window.taps():
-        here = (..., *tap.outs)
-        total[here] += scalar.apply("exp", z[(..., *tap.ins)] - m[here])
+        tap.add_to_outputs(total, scalar.apply("exp", tap.read_inputs(z) - tap.read_outputs(m)))
     empty = np.broadcast_to((window.inside() == 0) & (padded == "ignore"), m.shape)
     safe = np.where(empty, scalar.full((), 1, x), total)
     return np.where(empty, scalar.zeros((), x), (m + scalar.apply("log", safe)) / b)
@@ -72,8 +71,8 @@ def _pull_spec(x: Array, y: Array, v: Array, *, window: Window, beta: Number) ->
     b = scalar.literal(beta, x)
     total = scalar.zeros(y.shape, x)
     for tap in window.taps():
-        here, there = (..., *tap.outs), (..., *tap.ins)
-        total[here] += scalar.apply("exp", (x[there] - y[here]) * b) * v[there]
+        share = scalar.apply("exp", (tap.read_inputs(x) - tap.read_outputs(y)) * b)
+        tap.add_to_outputs(total, share * tap.read_inputs(v))
     return total
 
 
@@ -88,8 +87,8 @@ def _push_spec(x: Array, y: Array, g: Array, *, window: Window, beta: Number) ->
     b = scalar.literal(beta, x)
     gx = scalar.zeros(x.shape, x)
     for tap in window.taps():
-        here, there = (..., *tap.outs), (..., *tap.ins)
-        scatter_add(gx, tap.ins, scalar.apply("exp", (x[there] - y[here]) * b) * g[here])
+        share = scalar.apply("exp", (tap.read_inputs(x) - tap.read_outputs(y)) * b)
+        tap.add_to_inputs(gx, share * tap.read_outputs(g))
     return gx
 
 

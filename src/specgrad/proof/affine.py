@@ -18,7 +18,7 @@ from ..errors import UnsupportedError
 from ..graph.graph import INPUT, Graph, Node
 from ..op import run_spec
 from ..scalar import Array
-from ..window import Window, scatter_add
+from ..window import Window
 from .fixed import COLUMN, nearest
 from .numbers import ReplayError, cells, rational, rationals, zeros
 from .replay import absolute, adjoint
@@ -110,7 +110,7 @@ class Affine:
         window: Window = self.node.params["window"]
         y = zeros(self.node.shape)
         for tap in window.taps():
-            y[(..., *tap.outs)] += x[(..., *tap.ins)]
+            tap.add_to_outputs(y, tap.read_inputs(x))
         return y
 
     def _spread(self, y: Array) -> Array:
@@ -121,7 +121,7 @@ class Affine:
         shape = (len(y), *self.shapes[0])
         x = zeros(shape) if y.dtype == object else np.zeros(shape, dtype=np.int64)
         for tap in window.taps():
-            scatter_add(x, tap.ins, y[(..., *tap.outs)])
+            tap.add_to_inputs(x, tap.read_outputs(y))
         return x
 
     # --- the way back ---------------------------------------------------------------------------------------------

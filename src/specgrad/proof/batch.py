@@ -23,7 +23,7 @@ import numpy as np
 
 from ..graph.graph import INPUT, Graph
 from ..scalar import Array
-from ..window import Window, scatter_add
+from ..window import Window
 from .bends import NOWHERE, ONE, read
 from .fixed import COEFFICIENT, Bound, Coefficients, bits, from_floats
 from .lines import Range
@@ -367,6 +367,5 @@ class Batch:
         others = np.where(alone.any(0) & self._inside(i) & ~alone, b, 0)
         x = np.zeros((self.count, *self.layers[source].node.shape), np.int64)
         for t, tap in enumerate(self._window(i).taps()):
-            outs = (..., *tap.outs)
-            scatter_add(x, tap.ins, others[t][outs] - np.where(alone[t], others.sum(0), 0)[outs])
+            tap.add_to_inputs(x, tap.read_outputs(others[t] - np.where(alone[t], others.sum(0), 0)))
         walk.put(source, Coefficients(x.reshape(self.count, -1), np.full(self.count, MULTIPLIERS)))

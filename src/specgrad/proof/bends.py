@@ -24,7 +24,7 @@ import numpy as np
 
 from ..graph.graph import Node
 from ..scalar import Array
-from ..window import Window, scatter_add
+from ..window import Window
 from .fixed import Bound, Coefficients, shortened
 
 PLACES = 20  # of slopes
@@ -111,11 +111,11 @@ class MaxLines:
         Coefficients(np.minimum(y.a, 0), y.places).into(bound, self.top.reshape(len(self.top), -1), places)
         lead = node.shape[: len(node.shape) - window.rank]
         x = np.zeros((2, len(a), *lead, *window.size), dtype=np.int64)
-        steep = (np.minimum(a, 0) * self.slope) >> PLACES
+        up, steep = np.maximum(a, 0), (np.minimum(a, 0) * self.slope) >> PLACES
         for t, tap in enumerate(window.taps()):
-            here = (..., *tap.outs)
-            scatter_add(x[0], tap.ins, np.where(self.winner[here] == t, np.maximum(a, 0)[here], 0))
-            scatter_add(x[1], tap.ins, np.where(self.other[here] == t, steep[here], 0))
+            wins, is_other = tap.read_outputs(self.winner) == t, tap.read_outputs(self.other) == t
+            tap.add_to_inputs(x[0], np.where(wins, tap.read_outputs(up), 0))
+            tap.add_to_inputs(x[1], np.where(is_other, tap.read_outputs(steep), 0))
         below, above = (y.scaled(part.reshape(len(a), -1), 0) for part in x)
         above = shortened(above, bound, 2 * size, read)  # times x - l
         above.into(bound, -self.feet.reshape(len(self.feet), -1), read)
@@ -131,7 +131,7 @@ def contested(window: Window, low: Array, high: Array) -> Array:
     ).any(0)
     counts = np.zeros(low.shape, dtype=np.int64)
     for t, tap in enumerate(window.taps()):
-        scatter_add(counts, tap.ins, may_win[(t, ..., *tap.outs)].astype(np.int64))
+        tap.add_to_inputs(counts, tap.read_outputs(may_win[t]).astype(np.int64))
     return np.asarray(counts > 0)
 
 
@@ -140,7 +140,7 @@ def read(x: Array, window: Window) -> Array:
     taps = list(window.taps())
     cells = np.full((len(taps), *x.shape[: x.ndim - window.rank], *window.out), NOWHERE, dtype=np.int64)
     for t, tap in enumerate(taps):
-        cells[(t, ..., *tap.outs)] = x[(..., *tap.ins)]
+        tap.write_outputs(cells[t], tap.read_inputs(x))
     return cells
 
 

@@ -216,7 +216,7 @@ class Cells:
         taps = list(window.taps())
         each = np.zeros((len(taps), *node.shape), dtype=np.int64)
         for t, tap in enumerate(taps):
-            each[(t, ..., *tap.outs)] = read[(..., *tap.ins)]
+            tap.write_outputs(each[t], tap.read_inputs(read))
         columns = each.reshape(len(taps), -1).T.tolist()
         if not all(map(any, columns)):
             raise ReplayError(f"a window of node {node.name} reads nothing inside")

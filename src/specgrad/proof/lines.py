@@ -9,7 +9,7 @@ import numpy as np
 
 from ..graph.graph import Node
 from ..scalar import Array
-from ..window import Window, scatter_add
+from ..window import Window
 from .numbers import ReplayError, cells, larger, objects, rational, total, zeros
 from .regions import Met
 
@@ -87,11 +87,9 @@ def chosen(low: Array, high: Array, apart: Array | None) -> Range:
 def window_max(x: Array, window: Window) -> Array:
     largest: Array = np.full((*x.shape[: x.ndim - window.rank], *window.out), None, dtype=object)
     for tap in window.taps():
-        here, read = (..., *tap.outs), x[(..., *tap.ins)]
-        seen = largest[here]
-        largest[here] = objects(
-            [v if s is None or v > s else s for s, v in zip(seen.flat, read.flat, strict=True)], seen.shape
-        )
+        seen, read = tap.read_outputs(largest), tap.read_inputs(x)
+        each = [v if s is None or v > s else s for s, v in zip(seen.flat, read.flat, strict=True)]
+        tap.write_outputs(largest, objects(each, seen.shape))
     if any(v is None for v in largest.flat):
         raise ReplayError("a max_pool window holds padding alone; its maximum is no number")
     return largest
@@ -118,19 +116,17 @@ def max_lines(node: Node, x: Range, lower: Array, upper: Array) -> tuple[Array, 
     taps = list(window.taps())
     simplex, lowest = zeros(node.shape), zeros(node.shape)
     for t, tap in enumerate(taps):
-        here, low = (..., *tap.outs), x.ends[0][(..., *tap.ins)]
-        simplex[here] = simplex[here] + lower[t][here]
-        lowest[here] = lowest[here] + upper[t][here] * low
+        tap.add_to_outputs(simplex, tap.read_outputs(lower[t]))
+        tap.add_to_outputs(lowest, tap.read_outputs(upper[t]) * tap.read_inputs(x.ends[0]))
     if (simplex != 1).any():
         raise ReplayError(f"the lower slopes of node {node.name} must add up to 1 in every window")
     intercept: Array = np.full(node.shape, None, dtype=object)
     for t, tap in enumerate(taps):
-        here, (low, high) = (..., *tap.outs), (end[(..., *tap.ins)] for end in x.ends)
-        s = upper[t][here]
-        reached = larger((1 - s) * high, (1 - s) * low) - (lowest[here] - s * low)
-        seen = intercept[here]
+        (low, high), s = map(tap.read_inputs, x.ends), tap.read_outputs(upper[t])
+        reached = larger((1 - s) * high, (1 - s) * low) - (tap.read_outputs(lowest) - s * low)
+        seen = tap.read_outputs(intercept)
         cells = [v if w is None or v > w else w for w, v in zip(seen.flat, reached.flat, strict=True)]
-        intercept[here] = objects(cells, seen.shape)
+        tap.write_outputs(intercept, objects(cells, seen.shape))
     return lower, (upper, intercept)
 
 
@@ -139,6 +135,6 @@ def through_max(node: Node, a: Array, below: Array, above: tuple[Array, Array]) 
     window: Window = node.params["window"]
     coefficients = zeros((*node.shape[: len(node.shape) - window.rank], *window.size))
     for t, tap in enumerate(window.taps()):
-        here = (..., *tap.outs)
-        scatter_add(coefficients, tap.ins, np.where(a[here] > 0, a[here] * below[t][here], a[here] * slope[t][here]))
+        here, down, up = (tap.read_outputs(v) for v in (a, below[t], slope[t]))
+        tap.add_to_inputs(coefficients, np.where(here > 0, here * down, here * up))
     return coefficients, total(np.where(a < 0, a * intercept, rational(0)))

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..graph.graph import Graph, Node
 from ..scalar import Array
-from ..window import Window, scatter_add
+from ..window import Window
 from .lines import Range
 from .numbers import ReplayError, objects, rational, rationals, zeros
 
@@ -90,7 +90,7 @@ class Cut:
         each = m.reshape(batch, *self.window.out, channels, -1)
         for tap in self.window.taps():
             part = np.moveaxis(each[..., self.window.number(tap.position)], -1, 1)
-            scatter_add(coefficients, tap.ins, part[(..., *tap.outs)])
+            tap.add_to_inputs(coefficients, tap.read_outputs(part))
         return coefficients
 
 
@@ -141,7 +141,7 @@ def read(x: Array, conv: Node) -> Array:
     batch, channels = x.shape[:2]
     patches = np.full((batch, channels, *window.out, math.prod(window.kernel)), 0, dtype=object)
     for tap in window.taps():
-        patches[(..., *tap.outs, window.number(tap.position))] = x[(..., *tap.ins)]
+        tap.write_outputs(patches[..., window.number(tap.position)], tap.read_inputs(x))
     return np.moveaxis(patches, 1, -2).reshape(batch * math.prod(window.out), -1)
 
 

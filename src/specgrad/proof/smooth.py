@@ -72,7 +72,7 @@ class Windows:
         taps = list(win.taps())
         read = np.full((len(taps), *node.shape), -1)
         for t, tap in enumerate(taps):
-            read[(t, ..., *tap.outs)] = source[(..., *tap.ins)]
+            tap.write_outputs(read[t], tap.read_inputs(source))
         flat = read.reshape(len(taps), -1).T
         window, tap_number = np.nonzero(flat >= 0)
         counts = (flat >= 0).sum(1)

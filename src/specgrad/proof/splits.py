@@ -241,7 +241,7 @@ def taps_inside(node: Node, cell: int) -> dict[int, int]:
 def _inside(window: Window, cell: int) -> dict[int, int]:
     here = np.arange(math.prod(window.out)).reshape(window.out)
     taps = enumerate(window.taps())
-    return {window.number(tap.position): t for t, tap in taps if (here[tap.outs] == cell).any()}
+    return {window.number(tap.position): t for t, tap in taps if (tap.read_outputs(here) == cell).any()}
 
 
 # --- what leaves prove ------------------------------------------------------------------------------------------------

@@ -214,9 +214,8 @@ class Ranges:
         floor, roof = read(low, window).max(0), np.where(may_win, read(high, window), NOWHERE).max(0)
         alone = may_win & (may_win.sum(0) == 1)
         for t, tap in enumerate(window.taps()):
-            ins, outs = (..., *tap.ins), (..., *tap.outs)
-            high[ins] = np.minimum(high[ins], roof[outs])
-            low[ins] = np.where(alone[t][outs], np.maximum(low[ins], floor[outs]), low[ins])
+            tap.join_inputs(np.minimum, high, tap.read_outputs(roof))
+            tap.join_inputs(np.maximum, low, tap.read_outputs(np.where(alone[t], floor, NOWHERE)))
         return low.reshape(shape), high.reshape(shape)
 
     def is_open(self, i: int, low: Array, high: Array) -> Array:

@@ -127,9 +127,10 @@ def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     high, floor = open_ends(x)[1], _floor(x, index, window)
     challenged = np.zeros(index.shape, dtype=bool)
     for tap in window.taps():
-        here, top, cell = (..., *tap.outs), high[(..., *tap.ins)], position[tap.ins]
-        first = cell < index[here]
-        challenged[here] |= (cell != index[here]) & ((top > floor[here]) | ((top == floor[here]) & first))
+        top, cell = tap.read_inputs(high), tap.read_inputs(position)
+        chosen, least = tap.read_outputs(index), tap.read_outputs(floor)
+        other = (cell != chosen) & ((top > least) | ((top == least) & (cell < chosen)))
+        tap.write_outputs(challenged, tap.read_outputs(challenged) | other)
     run.leave_open(challenged)
     candidates = _candidates(high, index, floor, challenged, params) if challenged.any() else None
     return Ball(index, np.where(challenged, np.inf, 0.0), candidates)
@@ -181,8 +182,7 @@ def _floor(x: Ball, index: Array, window: Window) -> Array:
     floor = _read(x.low, index, window.rank)
     lost = unknown(x)
     for tap in window.taps() if lost.any() else ():
-        here = floor[(..., *tap.outs)]
-        floor[(..., *tap.outs)] = np.where(lost[(..., *tap.ins)], -np.inf, here)
+        tap.write_outputs(floor, np.where(tap.read_inputs(lost), -np.inf, tap.read_outputs(floor)))
     return floor
 
 
@@ -202,10 +202,9 @@ def _candidates(high: Array, index: Array, floor: Array, challenged: Array, para
     slots = np.arange(index.size).reshape(index.shape)
     outs, cells = [], []
     for tap in window.taps():
-        here = (..., *tap.outs)
-        possible = challenged[here] & (high[(..., *tap.ins)] >= floor[here])
-        outs.append(slots[here][possible])
-        cells.append(np.broadcast_to(position[tap.ins], possible.shape)[possible])
+        possible = tap.read_outputs(challenged) & (tap.read_inputs(high) >= tap.read_outputs(floor))
+        outs.append(tap.read_outputs(slots)[possible])
+        cells.append(np.broadcast_to(tap.read_inputs(position), possible.shape)[possible])
     return Candidates(np.unravel_index(np.concatenate(outs), index.shape), np.concatenate(cells))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from ..op import Op, Params
 from ..ops.max_pool import MAX_POOL
 from ..scalar import Array
-from ..window import Window, scatter_add
+from ..window import Window
 from .arithmetic import REFERENCE, Arithmetic
 from .ball import SLACK, Ball
 from .context import Context
@@ -137,18 +137,20 @@ def _sums(run: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pul
     constant = terms + (window.rank + 1) * (e_exp + 1) + 3
     totals = [np.zeros(y.shape if pull else x.shape) for _ in range(4)]
     for tap in window.taps():
-        outs, ins = (..., *tap.outs), (..., *tap.ins)
-        t, far = b * (x.value[ins] - y.value[outs]), b * (x.high[ins] - y.low[outs])
-        at = ins if pull else outs
-        size = v.size[at]
+        t = b * (tap.read_inputs(x.value) - tap.read_outputs(y.value))
+        far = b * (tap.read_inputs(x.high) - tap.read_outputs(y.low))
+        read = tap.read_inputs if pull else tap.read_outputs
+        size = read(v.size)
         wide = np.exp(far) * size
-        count = constant + 2 * np.maximum(np.abs(t), np.abs(far)) + 2 * b * x.radius[ins] + 4 * deep[outs]
+        count = (
+            constant
+            + 2 * np.maximum(np.abs(t), np.abs(far))
+            + 2 * b * tap.read_inputs(x.radius)
+            + 4 * tap.read_outputs(deep)
+        )
         grown = np.exp(far + unit * count)  # exp(s) - 1 <= s*exp(s) for the sum s of all relative errors
         units = np.where(grown <= run.arithmetic.largest, grown * size * count, np.inf)
-        lost = run.arithmetic.inner.tiny * (1 + np.exp(np.maximum(above[outs], 0.0))) * (size + 1)
-        for total, part in zip(totals, (np.exp(t) * np.abs(v.value[at]), wide, units, lost), strict=True):
-            if pull:
-                total[outs] += part
-            else:
-                scatter_add(total, tap.ins, part)
+        lost = run.arithmetic.inner.tiny * (1 + np.exp(np.maximum(tap.read_outputs(above), 0.0))) * (size + 1)
+        for total, part in zip(totals, (np.exp(t) * np.abs(read(v.value)), wide, units, lost), strict=True):
+            (tap.add_to_outputs if pull else tap.add_to_inputs)(total, part)
     return totals

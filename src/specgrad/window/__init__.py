@@ -51,7 +51,8 @@ from .size import (
     size_at,
     symbols_in,
 )
-from .window import Native, Tap, Window, scatter_add
+from .tap import Tap
+from .window import Native, Window
 
 __all__ = [
     "OPEN_SIZES",
@@ -88,7 +89,6 @@ __all__ = [
     "remembered",
     "resized",
     "resolve_padding",
-    "scatter_add",
     "size_at",
     "size_of",
     "strided",

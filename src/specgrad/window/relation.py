@@ -1,7 +1,8 @@
 """Which input cells an interval of outputs needs along one axis, and the axis that relates just those.
 
     part(o, p)   for outputs [o, p): the cells they need, clipped to the axis; the outputs that the operator on these
-                 cells has, [o, p) among them; and the parameters of the axis there, padded only at the true border
+                 cells has, [o, p) among them; and the parameters of the axis there, where
+                 padding is padding here, too
     free(o, p)   the cells they need on an axis without ends
     open(o, p)   the part on an axis without ends, never padded: where padding is zeros, and zeros stand beyond the ends
     rate         input cells per output cell: outputs moved by its denominator need cells moved by its numerator
@@ -87,11 +88,17 @@ class Windowed:
         return a.stride * o - a.lo, a.stride * (p - 1) - a.lo + a.span
 
     def part(self, o: int, p: int) -> Part:
-        """Windows behind the last cell are counted from one that has it: no relation begins before its cells."""
+        """Windows behind the last cell are counted from one that has it: no relation begins before its cells.
+
+        Windows that end before the first cell, and those that begin behind the last, need none.
+        """
         a = self.axis
-        o = min(o, (a.size - 1 + a.lo) // a.stride)
+        last = (a.size - 1 + a.lo) // a.stride  # window that begins before the end
+        o = min(o, last)
         first, stop = self.free(o, p)
-        low, high = max(first, 0), max(min(stop, a.size), 1)
+        low = self.free(max(o, -((a.span - 1 - a.lo) // a.stride)), p)[0]
+        low = min(max(low, 0), a.size - 1)
+        high = max(low + 1, min(self.free(o, min(p, last + 1))[1], a.size))
         hi = max(0, min(stop, a.size + a.hi) - high)  # [A1] cells beyond the padded extent are not counted
         return Part((low, high), (o, p), Strided(high - low, a.kernel, a.stride, a.dilation, low - first, hi, p - o))
 

@@ -15,6 +15,7 @@ from ..scalar import Array
 from .axis import Axis, Strided, strided_axis
 from .reach import Reach
 from .shape import MOST_OUTPUTS, MOST_PAIRS, MOST_TAPS, Shape, budget
+from .tap import Tap
 
 
 class Native(NamedTuple):
@@ -26,17 +27,6 @@ class Native(NamedTuple):
     ceil: bool
 
 
-class Tap(NamedTuple):
-    """One tap: its position in the kernel, the outputs that read it inside the input, and the inputs they read.
-
-    `outs` and `ins` index the last d axes (after `...`) and correspond one to one.
-    """
-
-    position: Shape
-    outs: tuple[Any, ...]
-    ins: tuple[Any, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Window:
     """The product of its axes: a relation between inputs of shape `size` and outputs of shape `out`.
@@ -46,7 +36,7 @@ class Window:
     >>> w.out
     (3,)
     >>> for tap in w.taps():
-    ...     print(tap.position, tap.outs, tap.ins)
+    ...     print(tap.position, *tap.slices())
     (0,) (slice(1, 3, None),) (slice(1, 4, 2),)
     (1,) (slice(0, 3, None),) (slice(0, 5, 2),)
     (2,) (slice(0, 2, None),) (slice(1, 4, 2),)
@@ -323,14 +313,6 @@ class Window:
         if any(a.out > a.floor_out for a in axes):
             words.append("ceil")
         return " ".join(words)
-
-
-def scatter_add(target: Array, ins: tuple[Any, ...], values: Array) -> None:
-    """target[..., ins] += values, where adaptive cells may name one input cell twice."""
-    if all(isinstance(i, slice) for i in ins):
-        target[(..., *ins)] += values
-    else:
-        np.add.at(target, (..., *ins), values)
 
 
 def _length(outs: Any) -> int:

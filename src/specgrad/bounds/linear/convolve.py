@@ -154,7 +154,8 @@ class Convolution:
         total: Tensor = a.new_zeros((len(a), *planes, channels * width))
         for tap in lead.taps():
             matrix = matrices[lead.number(tap.position)]
-            source, target = (tap.outs, tap.ins) if back else (tap.ins, tap.outs)
+            outs, ins = tap.slices()
+            source, target = (outs, ins) if back else (ins, outs)
             total[(slice(None), *target)] += rows[(slice(None), *source)] @ (matrix if back else matrix.T)
         by_channel: Tensor = total.unflatten(-1, (channels, width))
         return by_channel.movedim(-2, 1)
@@ -174,6 +175,7 @@ def scattered_weights(weights: Tensor, window: Window, groups: int) -> Tensor:
     number_out, number_in = np.arange(outs).reshape(window.out), np.arange(ins).reshape(window.size)
     matrix = torch.zeros((outs, ins, groups, per_group, inputs), dtype=torch.float64)
     for tap in window.taps():
-        o, i = (torch.from_numpy(n[at].ravel()) for n, at in ((number_out, tap.outs), (number_in, tap.ins)))
+        pairs = tap.read_outputs(number_out), tap.read_inputs(number_in)
+        o, i = (torch.from_numpy(numbers.ravel()) for numbers in pairs)
         matrix[o, i] += taps[..., window.number(tap.position)]
     return matrix.permute(2, 3, 0, 4, 1).reshape(groups, per_group * outs, inputs * ins)

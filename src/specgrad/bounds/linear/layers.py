@@ -381,7 +381,7 @@ class Taps(Relaxed):
         position = np.arange(cells).reshape(self.window.size)
         index = np.full((self.window.taps_count, *self.window.out), cells)
         for tap in self.window.taps():
-            index[(self.window.number(tap.position), *tap.outs)] = position[tap.ins]
+            tap.write_outputs(index[self.window.number(tap.position)], tap.read_inputs(position))
         return torch.from_numpy(index)
 
     def read(self, x: Tensor) -> Tensor:
@@ -421,10 +421,10 @@ class Taps(Relaxed):
         boxes = max(len(positive), lines.lower_slope.shape[1])
         total = positive.new_zeros((boxes, *positive.shape[1 : positive.ndim - self.window.rank], *self.window.size))
         for tap in self.window.taps():
-            at, outs = self.window.number(tap.position), tuple(map(_index, tap.outs))
-            down, up = (s[at].unsqueeze(1)[(..., *outs)] for s in (lines.lower_slope, lines.upper_slope))
-            part = torch.addcmul(positive[(..., *outs)] * down, negative[(..., *outs)], up)
-            _accumulate(total, tap.ins, part)
+            at = self.window.number(tap.position)
+            down, up = (tap.read_outputs(s[at].unsqueeze(1)) for s in (lines.lower_slope, lines.upper_slope))
+            part = torch.addcmul(tap.read_outputs(positive) * down, tap.read_outputs(negative), up)
+            tap.add_to_inputs(total, part)
         return total
 
 
@@ -452,18 +452,3 @@ class AxisMax(Relaxed):
         part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
         whole = part.reshape(tuple(self.shape[a] for a in self.axes) + part.shape[1:])
         return whole.movedim(tuple(range(len(self.axes))), tuple(a + 2 for a in self.axes))
-
-
-def _index(i: Any) -> Any:
-    return i if isinstance(i, slice) else torch.from_numpy(i)
-
-
-def _accumulate(total: Tensor, ins: tuple[Any, ...], part: Tensor) -> None:
-    """total[..., ins] += part, where adaptive cells may name one cell twice."""
-    if all(isinstance(i, slice) for i in ins):
-        total[(..., *ins)] += part
-        return
-    sizes = total.shape[total.ndim - len(ins) :]
-    flat = np.ravel_multi_index(np.broadcast_arrays(*ins), sizes).ravel()
-    rows = total.view(*total.shape[: total.ndim - len(ins)], math.prod(sizes))
-    rows.index_add_(rows.ndim - 1, torch.from_numpy(flat), part.flatten(part.ndim - len(ins)))

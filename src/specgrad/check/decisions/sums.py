@@ -128,7 +128,7 @@ def _read(x: Array, node: Node) -> Array:
     taps = list(node.params["window"].taps())
     terms = np.zeros((len(taps), *node.shape))
     for k, tap in enumerate(taps):
-        terms[(k, ..., *tap.outs)] = x[(..., *tap.ins)]
+        tap.write_outputs(terms[k], tap.read_inputs(x))
     return terms
 
 
@@ -154,7 +154,7 @@ def _convolved(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Blo
     w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     w = w if transposed else np.swapaxes(w, 1, 2)  # (groups, in, out, *kernel)
     ins, outs = w.shape[1:3]
-    taps = [(t.position, t.ins, t.outs) if transposed else (t.position, t.outs, t.ins) for t in window.taps()]
+    taps = [t.transposed() if transposed else t for t in window.taps()]
     count = len(taps) * ins + len(b)
     some = max(1, MOST_CELLS // max(1, count * len(x) * math.prod(spatial)))
     for g in range(groups):
@@ -162,10 +162,10 @@ def _convolved(node: Node, args: list[Array], rounded: Rounding) -> Iterator[Blo
             here = slice(first, min(first + some, outs))
             size = here.stop - first
             terms = np.zeros((count, len(x), size, *spatial))
-            for k, (position, to, of) in enumerate(taps):
+            for k, tap in enumerate(taps):
                 for i in range(ins):
-                    weights = w[(g, i, here, *position)].reshape(size, *(1,) * rank)
-                    terms[(k * ins + i, ..., *to)] = weights * x[:, g * ins + i][(slice(None), None, *of)]
+                    weights = w[(g, i, here, *tap.position)].reshape(size, *(1,) * rank)
+                    tap.write_outputs(terms[k * ins + i], weights * tap.read_inputs(x[:, g * ins + i, None]))
             channels = slice(g * outs + first, g * outs + here.stop)
             terms = rounded(terms)
             if b:

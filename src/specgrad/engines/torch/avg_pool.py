@@ -112,7 +112,7 @@ def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor
     total = t.new_zeros(shape)
     rest = tuple(slice(0, n) for n in t.shape[dim + 1 :])
     for tap in window.taps():
-        to, read = (tap.ins, tap.outs) if transpose else (tap.outs, tap.ins)
+        to, read = (tap.transposed() if transpose else tap).slices()
         total = doubling.accumulate(total, to + rest, t[lead + read])
     return total
 

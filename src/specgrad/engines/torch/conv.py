@@ -55,7 +55,8 @@ def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: in
     n, c = x.shape[:2]
     (k,), (out,) = first.kernel, first.out
     padded = pad_or_crop(x, (*first.pads, *((0, 0),) * rest.rank)).movedim(2, 1)  # (N, size, C, *rest)
-    reads = torch.stack([padded[:, tap.ins[0]] for tap in first.unpadded().taps()], 3)  # (N, out, C, k, *rest)
+    read = (tap.slices()[1][0] for tap in first.unpadded().taps())
+    reads = torch.stack([padded[:, cells] for cells in read], 3)  # (N, out, C, k, *rest)
     folded = reads.reshape(n * out, c * k, *rest.size)
     y = conv(folded, w.reshape(w.shape[0], w.shape[1] * k, *rest.kernel), b, rest, groups)
     return y.view(n, out, *y.shape[1:]).movedim(1, 2)
@@ -91,8 +92,9 @@ def _folded_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, group
     y = x.new_zeros((n, *first.size, w.shape[1] * groups, *rest.size))
     for tap in first.taps():
         part = conv_transpose(folded, w[:, :, tap.position[0]], None, rest, groups)
-        part = part.view(n, out, *part.shape[1:])[:, tap.outs[0]]
-        y = accumulate(y, (tap.ins[0], *(slice(0, m) for m in y.shape[2:])), part)
+        (outs,), (ins,) = tap.slices()
+        part = part.view(n, out, *part.shape[1:])[:, outs]
+        y = accumulate(y, (ins, *(slice(0, m) for m in y.shape[2:])), part)
     y = y.movedim(1, 2)
     return y if b is None else y + b.view(-1, *(1,) * win.rank)
 
@@ -118,7 +120,8 @@ def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape
     first, rest = split(win)
     parts = [x.new_zeros((*shape[:2], *rest.kernel))] * first.kernel[0]
     for tap in first.taps():
-        xs, gs = (t.movedim(2, 1)[:, i[0]] for t, i in ((x, tap.ins), (gy, tap.outs)))
+        (outs,), (ins,) = tap.slices()
+        xs, gs = x.movedim(2, 1)[:, ins], gy.movedim(2, 1)[:, outs]
         xs, gs = (t.reshape(-1, *t.shape[2:]) for t in (xs, gs))
         parts[tap.position[0]] = conv_weight(xs, gs, rest, groups)
     return torch.stack(parts, 2)

@@ -44,9 +44,9 @@ class Scratch:
 class Tap(NamedTuple):
     """The outputs that read it inside, all of them or not; what they read, and where among the cells of its residue."""
 
-    outs: Index
+    written: Index
     whole: bool
-    ins: Index
+    read: Index
     places: Index
 
 
@@ -70,7 +70,7 @@ class Line:
 
     def views(self, x: Tensor) -> list[Tensor]:
         """What the taps read, in the order in which they are joined."""
-        return [x[self.taps[t].ins] for t in (self.first, *self.rest)]
+        return [x[self.taps[t].read] for t in (self.first, *self.rest)]
 
     def joined(self, views: Sequence[Tensor], out: Tensor, join: Join) -> Tensor:
         """The taps two by two, the earlier as the first argument."""
@@ -81,7 +81,7 @@ class Line:
             tap = self.taps[t]
             if not tap.whole and so_far is not out:
                 so_far = out.copy_(so_far)
-            before, to = (so_far, out) if tap.whole else (so_far[tap.outs], out[tap.outs])
+            before, to = (so_far, out) if tap.whole else (so_far[tap.written], out[tap.written])
             join(*((before, part) if t > self.first else (part, before)), out=to)
             so_far = out
         return out
@@ -105,7 +105,7 @@ class Line:
         total = scratch(("total", residue), shape, g.dtype).zero_()
         for write in writes:
             tap = self.taps[write.tap]
-            total[tap.places] += g[tap.outs]
+            total[tap.places] += g[tap.written]
         return total
 
 

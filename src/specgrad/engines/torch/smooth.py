@@ -29,7 +29,7 @@ def slices(x: Tensor, win: Window, axis: int) -> list[Tensor]:
     """The taps of one spatial axis of an unpadded window, each as a view with the output's size on that axis."""
     dim = x.ndim - win.rank + axis
     part = Window((win.axes[axis],))
-    return [x[(slice(None),) * dim + tap.ins] for tap in part.taps()]
+    return [x[(slice(None),) * dim + tap.slices()[1]] for tap in part.taps()]
 
 
 def merged(x: Tensor, win: Window, beta: float, ignore: bool, outside: float) -> Tensor:
@@ -86,16 +86,18 @@ def pull_by_taps(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float) -> T
     """sum_t exp(beta*(x_t - y)) * v_t, tap by tap."""
     total = torch.zeros_like(y)
     for tap in win.taps():
-        part = torch.exp((cells(x, tap.ins) - cells(y, tap.outs)) * beta) * cells(v, tap.ins)
-        total = accumulate(total, tap.outs, part)
+        outs, ins = tap.slices()
+        part = torch.exp((cells(x, ins) - cells(y, outs)) * beta) * cells(v, ins)
+        total = accumulate(total, outs, part)
     return total
 
 
 def push_by_taps(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float) -> Tensor:
     total = torch.zeros_like(x)
     for tap in win.taps():
-        part = torch.exp((cells(x, tap.ins) - cells(y, tap.outs)) * beta) * cells(g, tap.outs)
-        total = accumulate(total, tap.ins, part)
+        outs, ins = tap.slices()
+        part = torch.exp((cells(x, ins) - cells(y, outs)) * beta) * cells(g, outs)
+        total = accumulate(total, ins, part)
     return total
 
 
@@ -143,8 +145,7 @@ def _weights(x: Tensor, win: Window, beta: float, rule: str) -> tuple[Tensor, Te
         outside = torch.from_numpy((win.taps_count - win.inside()).astype(float)).to(m)
         total = torch.where(outside > 0, torch.exp(-m) * outside, total)
     for tap in win.taps():
-        here = (..., *tap.outs)
-        total[here] += torch.exp(z[(..., *tap.ins)] - m[here])
+        tap.add_to_outputs(total, torch.exp(tap.read_inputs(z) - tap.read_outputs(m)))
     return z, m, total
 
 
@@ -163,8 +164,8 @@ def tangent(x: Tensor, dx: Tensor, win: Window, beta: float, rule: str, like: Te
     z, m, s = _weights(x, win, beta, rule)
     total = torch.zeros_like(like)
     for tap in win.taps():
-        here, there = (..., *tap.outs), (..., *tap.ins)
-        total[here] += torch.exp(z[there] - m[here]) / s[here] * dx[there]
+        share = torch.exp(tap.read_inputs(z) - tap.read_outputs(m)) / tap.read_outputs(s)
+        tap.add_to_outputs(total, share * tap.read_inputs(dx))
     return total
 
 
@@ -173,9 +174,9 @@ def cotangent(x: Tensor, gy: Tensor, win: Window, beta: float, rule: str) -> Ten
     z, m, s = _weights(x, win, beta, rule)
     total = torch.zeros_like(x)
     for tap in win.taps():
-        here = (..., *tap.outs)
-        part = torch.exp(z[(..., *tap.ins)] - m[here]) / s[here] * cells(gy, tap.outs)
-        total = accumulate(total, tap.ins, part)
+        outs, ins = tap.slices()
+        share = torch.exp(tap.read_inputs(z) - tap.read_outputs(m)) / tap.read_outputs(s)
+        total = accumulate(total, ins, share * cells(gy, outs))
     return total
 
 

@@ -245,7 +245,7 @@ def _smooth_max_pool(w: Writer, node: Node, args: list[str], shapes: list[Shape]
     x = w.padded(x, window.pads, window.rank + 2, 0 if padded == "zero" else -math.inf)
     taps = []
     for tap in window.unpadded().taps():
-        starts, stops, steps = zip(*((s.start, s.stop, s.step) for s in tap.ins), strict=True)
+        starts, stops, steps = zip(*((s.start, s.stop, s.step) for s in tap.slices()[1]), strict=True)
         axes = range(2, window.rank + 2)
         taps.append(w.emit("Slice", x, *map(w.ints, (starts, stops, axes, steps))))
     y = w.emit("ReduceLogSumExp", w.joined(taps, 1), w.ints([1]), keepdims=1)
