@@ -29,13 +29,14 @@ The exit code says the same as `verdict`:
 | 1 | differs, other arithmetic, crashes, counterexample, refused, findings, broken, sat | no |
 | 2 | cannot tell, refuses, times out, unknown, not offered, not examined, unbounded, not proven, unfinished, crashed, undecided, timed-out | cannot tell |
 | 3 | error | usage, a file that cannot be read, a package that is missing |
-| 4 | error | anything unexpected; `--debug` shows where |
+| 4 | error | anything unexpected, a worker of ours that gave no answer included; `--debug` shows where |
+| 128 + n | cannot tell, if anything is printed | signal n ended the command: 143 after SIGTERM, 129 after SIGHUP; an interrupt (SIGINT) is 2 |
 
 Two things beside the verdict: `holds` ends with 2 where a certificate was asked for and there is none; an audit with
 `--whole` ends with 2 where a layer could not be examined. A reader who closes the pipe early (`specgrad show net.onnx |
 head -1`) changes neither the code nor the files.
 
-An object of 2, 3 or 4 that is no answer of the command has the schema `specgrad/error/1`.
+Only a verdict ends a command with 0 or 1. An object that is no answer of the command has the schema `specgrad/error/1`.
 
 Without `--json`, tables are plain text with full lines where the output is a pipe or a file. In a window they have
 colours; a narrow window gets a block per row. No number is cut or folded.

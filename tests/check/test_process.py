@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from specgrad.process import Process
+from pace import stretched
+from planted_workers import PLANTED, plant
+from specgrad.process import Process, WorkerError
+from specgrad.process import process as processes
 
 
 def test_arrays_come_back_as_they_are() -> None:
@@ -25,6 +31,10 @@ def test_arrays_come_back_as_they_are() -> None:
         ("def run(): import sys; sys.exit(3)", "refuses", "SystemExit: 3"),
         ("def run(): import os; os.abort()", "crashes", "SIGABRT"),
         ("def run(): import os; os._exit(7)", "crashes", "exit code 7"),
+        ("def run(): import os; os._exit(0)", "crashes", "exit code 0"),
+        ("def run(): import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashes", "SIGSEGV"),
+        ("import os; os.abort()\ndef run(): pass", "crashes", "SIGABRT"),
+        ("def run(): return [object()]", "refuses", "no array of numbers"),
         ("def run():\n    import numpy\n    return [numpy.ones(10**9)]", "refuses", "emory"),
         ("def run():\n    while True: pass", "times out", "no answer within 2 s"),
     ],
@@ -48,3 +58,45 @@ def test_our_own_files_do_not_stand_in_for_modules_of_that_name() -> None:
     with Process() as process:
         found = process.run("import html\n\ndef run():\n    return [html.escape('<')]", {})
     assert (found.outcome, str(found.arrays[0])) == ("answers", "&lt;")
+
+
+# --- a worker that ends without an answer is our fault, whatever its exit code ----------------------------------------
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_an_end_outside_the_program_is_ours(name: str, tmp_path: Path, monkeypatch) -> None:
+    """No outcome, which would be a statement about the program."""
+    if "hang" in name:
+        monkeypatch.setattr(processes, "OUR_SECONDS", stretched(3))
+    monkeypatch.setattr(processes, "LAST_SECONDS", stretched(0.5))
+    when, words = plant(name, tmp_path, monkeypatch)
+    with Process() as process, pytest.raises(WorkerError) as found:
+        process.run("def run(): return [1]", {})
+    assert all(text in str(found.value) for text in (when, words, np.__version__)), found.value
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGHUP"])
+def test_a_kill_from_outside_while_the_program_runs_is_not_the_programs(name: str) -> None:
+    """As the kernel does where memory runs out."""
+    kill = f"os.kill(os.getpid(), signal.{name})"
+    program = f"import os, signal, sys\ndef run():\n    print('so far', file=sys.stderr, flush=True)\n    {kill}"
+    with Process() as process:
+        with pytest.raises(WorkerError) as found:
+            process.run(program, {})
+        assert process.run("def run(): return [5]", {}).arrays[0] == 5
+    assert f"{name}, while the runtime ran. Nothing follows about the runtime." in str(found.value)
+    assert "so far" in str(found.value)
+    assert ("memory" in str(found.value)) == (name == "SIGKILL")
+
+
+def test_the_time_is_the_programs_alone() -> None:
+    """Where the limit is nothing at all, what it ends is still the program."""
+    with Process(seconds=0) as process:
+        found = process.run("import time\ndef run(): time.sleep(600)", {})
+    assert (found.outcome, found.reason) == ("times out", "no answer within 0 s")
+
+
+def test_questions_are_written_without_words_that_numpy_learnt_late() -> None:
+    """np.savez has no allow_pickle before NumPy 2.2: it stored an array of that name, and no worker could read it."""
+    assert "savez" not in processes.WORKER.read_text()

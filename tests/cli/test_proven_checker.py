@@ -39,7 +39,7 @@ def test_an_absent_program_is_named(certified: str, run, monkeypatch: pytest.Mon
     assert (code, "make -C verified" in err) == (3, True)
 
 
-@pytest.mark.parametrize(("script", "code"), [("echo yes", 0), ("echo no", 1), ("exit 2", 1)])
+@pytest.mark.parametrize(("script", "code"), [("echo yes", 0), ("echo no", 1), ("exit 2", 4), ("kill -9 $$", 4)])
 def test_its_answer_decides(certified: str, run, script: str, code: int, monkeypatch, folder: Path) -> None:
     said(folder, script, monkeypatch)
     ended, out, _ = run(f"{certified} --json")

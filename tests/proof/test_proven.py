@@ -30,7 +30,7 @@ from proven_program import needed
 from specgrad.bounds.search.prove import prove
 from specgrad.proof import proven, question
 from specgrad.proof.cells import Cells
-from specgrad.proof.certificate import Checked, Excluded, Proven, check, network_digest, sealed, stated
+from specgrad.proof.certificate import Checked, Excluded, OutOfTimeError, Proven, check, network_digest, sealed, stated
 from specgrad.proof.network import deployed_graph
 from specgrad.proof.numbers import ReplayError
 from specgrad.proof.replay import Replay
@@ -221,7 +221,13 @@ def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 @pytest.mark.parametrize(
     ("script", "words"),
-    [("exit 3", "code 3"), ("echo maybe", "maybe"), ("echo yes; echo yes", "code 0"), ("sleep 9", "did not end")],
+    [
+        ("exit 3", "code 3"),
+        ("kill -9 $$", "code -9"),
+        ("echo maybe", "maybe"),
+        ("echo yes; echo yes", "code 0"),
+        ("sleep 9", "did not end"),
+    ],
 )
 def test_a_program_that_answers_otherwise_proves_nothing(
     script: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -231,7 +237,7 @@ def test_a_program_that_answers_otherwise_proves_nothing(
     program.chmod(0o755)
     monkeypatch.setenv(proven.VARIABLE, str(program))
     graph, statement, proof = tree_subjects.proven(0)
-    with pytest.raises(ReplayError, match=words):
+    with pytest.raises(OutOfTimeError if script == "sleep 9" else proven.NoAnswerError, match=words):
         proven.check_proven(proof.text, proof.packed, graph, statement, seconds=1)
 
 

@@ -1,8 +1,7 @@
-"""The commands. Exit codes: 0 yes, 1 no, 2 cannot tell, 3 usage, 4 unexpected; see outcome.py."""
+"""The commands. Exit codes: 0 yes, 1 no, 2 cannot tell, 3 usage, 4 unexpected, 128 + signal; see outcome.py."""
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import traceback
@@ -45,7 +44,7 @@ from .compare import register_compare
 from .evidence import register_evidence
 from .groups import Grouped
 from .models import known_part, load_model, read_array, read_inputs
-from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, silence, tell
+from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, tell
 from .output import Force, Html, Json, check_file, check_folder, is_report, writing
 from .preserve import register_preserve
 from .profile import register_profile
@@ -389,10 +388,7 @@ def main() -> None:
     try:
         code = _run(args) if args else max(_run(["--help"]), USAGE)
         sys.stdout.flush()  # a full disk shows here at the latest
-    except BrokenPipeError:  # `specgrad --help | head -1`: whoever read has seen enough
-        silence(sys.stdout)
-        code = YES
-    except (Exception, KeyboardInterrupt) as error:
+    except BaseException as error:  # Python itself would end with 1, which is "no"
         if "--debug" in sys.argv[1:]:
             tell(sys.stderr, "".join(traceback.format_exception(error)), end="")
         code = report(error, "--json" in args)
@@ -415,11 +411,12 @@ def _run(args: list[str]) -> int:
     """Without typer's own frame, which gives an interrupt another code and an empty line."""
     command = _command()
     try:
-        with command.make_context("specgrad", args) as context:
+        try:
+            context = command.make_context("specgrad", args)
+        except SystemExit as shown:  # typer's --show-completion and --install-completion; no command has begun
+            return USAGE if shown.code else YES
+        with context:
             command.invoke(context)
     except typer.Exit as done:
         return int(done.exit_code)
-    except SystemExit as end:
-        if end.code:  # so rich ends, with 1, where nobody reads any more
-            raise BrokenPipeError(errno.EPIPE, "nobody reads the output") from None
     return YES

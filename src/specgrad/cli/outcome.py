@@ -2,6 +2,9 @@
 
 0 yes    1 no    2 cannot tell: time-out, refusal, interrupt    3 usage, or a file that cannot be read
 4 anything unexpected: a fault of ours, or of the machine; --debug shows where
+128 + n ended by signal n, such as 143 by SIGTERM: no answer
+
+A verdict alone ends a command with 0 or 1; whatever else ends it is an exception, and `ending` says what that means.
 A reader who closes the pipe early changes none of these.
 """
 
@@ -10,9 +13,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any, TextIO
 
 import numpy as np
@@ -23,6 +27,7 @@ from ..errors import SpecgradError, UnsupportedError, printable
 from .schemas import schema_name
 
 YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
+BY_SIGNAL = 128  # and the signal's number, as shells show it
 CODES = {"exact": YES, "rounding": YES, "ok": YES, "holds": YES, "valid": YES, "same": YES, "bounded": YES}
 CODES |= {
     "differs": NO,
@@ -68,12 +73,9 @@ def say(command: str, verdict: str, data: Mapping[str, Any], as_json: bool, show
 
 
 def write(show: Callable[[], None]) -> None:
-    """Onto stdout, at once. A reader who has seen enough (`| head -1`) costs neither the exit code nor the files."""
-    try:
-        show()
-        sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # rich ends so where nobody reads any more
-        silence(sys.stdout)
+    """Onto stdout, at once."""
+    show()
+    sys.stdout.flush()
 
 
 def say_limits() -> None:
@@ -84,12 +86,12 @@ def say_limits() -> None:
 
 def report(error: BaseException, as_json: bool) -> int:
     """One line on stderr, under --json also an object on stdout; the exit code."""
-    code, reason = _meaning(error)
+    code, reason = ending(error)
     line = printable(" ".join(reason.split()))
     tell(sys.stderr, f"specgrad: {line}")
     said = {
         "schema": schema_name("error"),
-        "verdict": "cannot tell" if code == CANNOT_TELL else "error",
+        "verdict": "cannot tell" if code == CANNOT_TELL or code > BY_SIGNAL else "error",
         "reason": line,
     }
     tell(sys.stdout, json.dumps(said, indent=2) if as_json else "", end="\n" if as_json else "")
@@ -109,19 +111,50 @@ def silence(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+class Unread(FileIO):
+    """A stream whose reader may leave (`| head -1`): what is written after that goes nowhere, and is no error."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+
+
 def open_streams() -> None:
-    """A closed stream swallows what is said; one that lacks a letter shows its code."""
+    """A closed stream swallows what is said, and so does one that nobody reads; one that lacks a letter shows its code.
+
+    A full disk remains an error.
+    """
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the end
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    sys.stdout, sys.stderr = _patient(sys.stdout, sys.__stdout__), _patient(sys.stderr, sys.__stderr__)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _meaning(error: BaseException) -> tuple[int, str]:
-    """Whose fault it is, and what to say."""
+def _patient(stream: TextIO, own: TextIO | None) -> TextIO:
+    """The process's own stream, as an Unread one; any other as it is."""
+    if stream is not own or not isinstance(stream, TextIOWrapper):
+        return stream
+    stream.flush()
+    return TextIOWrapper(
+        BufferedWriter(Unread(stream.fileno(), "w", closefd=False)),
+        stream.encoding,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def ending(error: BaseException) -> tuple[int, str]:
+    """The exit code of a command that this ended, and what to say: whose fault it is. Never 0, and never 1."""
     if isinstance(error, typer.Abort | KeyboardInterrupt):
         return CANNOT_TELL, "stopped"
+    if isinstance(error, SystemExit) and error.code == signal.SIGTERM:  # so Ray passes on what the process was sent
+        return BY_SIGNAL + signal.SIGTERM, "stopped by SIGTERM"
+    if isinstance(error, process.WorkerError):
+        return UNEXPECTED, str(error)
     if isinstance(error, UsageError):
         place = f"{error.ctx.command_path.partition(' ')[2]}: ".lstrip(": ") if error.ctx is not None else ""
         return USAGE, f"{place}{error.format_message()}"

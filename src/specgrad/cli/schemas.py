@@ -948,7 +948,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "error": _command(
         "error",
-        "instead of an answer, from any command: exit code 2, 3 or 4",
+        "instead of an answer, from any command: exit code 2 or above",
         _choice("error", "cannot tell"),
         reason=_text("one line, the same as on stderr"),
     ),

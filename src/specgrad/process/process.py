@@ -1,4 +1,11 @@
-"""Another process with a time and a memory limit, so that a runtime's abort is a verdict and not our crash."""
+"""Another process with a time and a memory limit, so that a runtime's abort is a verdict and not our crash.
+
+Whose end it was is decided by where the worker was (worker.py announces it), never by its exit code alone:
+
+    in the program        crashes (a signal of its own fault, an exit), times out: the program's, and an answer
+                          a signal that nobody raises by mistake, such as SIGKILL: the machine's, a WorkerError
+    before it, after it   whatever happens: ours, a WorkerError
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,12 +22,34 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+import numpy as np
+
+from ..errors import printable
 from ..scalar import Array
 from .worker import LIMITS_MEMORY, Frame, encode, read_frame
 
 CANNOT_LIMIT = () if LIMITS_MEMORY else ("memory",)
 """What a worker may use without limit, because this system has no such limit."""
 Outcome = Literal["answers", "refuses", "crashes", "times out"]
+OUR_SECONDS = 300.0
+"""For what is not the program: the start of a worker, the question's way there and the answer's way back."""
+LAST_SECONDS = 5.0
+"""For a worker that writes no more to end: a core may have to be dumped."""
+OWN_FAULTS = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
+"""Signals that a process brings upon itself; any other came from outside."""
+WORKER = Path(__file__).with_name("worker.py")
+MOST_QUOTED = 600
+
+
+class WorkerError(RuntimeError):
+    """A worker gave no answer, and the program that it was to run is not to blame: our fault, or the machine's."""
+
+
+class _SilenceError(Exception):
+    """No frame came. outcome: what that says of a program, if one was running; None: nothing."""
+
+    def __init__(self, outcome: Outcome | None, reason: str) -> None:
+        self.outcome, self.reason = outcome, reason
 
 
 @dataclass(frozen=True)
@@ -44,51 +74,79 @@ class Process:
     def __init__(self, *, seconds: float = 60, megabytes: int = 8192, environment: Mapping[str, str] | None = None):
         self.seconds, self.megabytes, self.environment = seconds, megabytes, environment or {}
         self._worker: Any = None
+        self._said: Any = None
 
     def _start(self) -> Any:
-        path = str(Path(__file__).with_name("worker.py"))
+        self.close()
         tied = threading.current_thread() is threading.main_thread()  # Linux ends a child with its thread, not process
         limits = [str(self.megabytes * 2**20), str(os.getpid()), str(int(tied))]
+        self._said = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open as long as the worker lives
         return subprocess.Popen(
-            [sys.executable, "-P", path, *limits],  # -P: our html.py is not everyone's html
+            [sys.executable, "-P", str(WORKER), *limits],  # -P: our html.py is not everyone's html
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             env={**os.environ, **self.environment},
             start_new_session=True,  # so that what a runtime starts ends with it
         )
 
     def run(self, program: str, arrays: Mapping[str, Array], first: Sequence[Array] = ()) -> Answer:
-        """Execute the program's run(*first, **arrays) over there; the time covers question and answer."""
-        worker = self._worker if self._worker is not None and self._worker.poll() is None else self._start()
-        self._worker = worker
-        data = encode({"program": program, "names": list(arrays)}, [*first, *arrays.values()])
-        with _limited(worker, self.seconds) as over:
-            reply = _exchange(worker, data)
-        if reply is None and over.is_set():
+        """Execute the program's run(*first, **arrays) over there; `seconds` are the program's alone.
+
+        A worker that ends, or hangs, without the program being to blame is a WorkerError.
+        """
+        if self._worker is None or self._worker.poll() is not None:
+            self._worker = self._start()
+        self._said.seek(0)
+        self._said.truncate()  # of what was said at earlier questions nobody asks
+        question = encode({"program": program, "names": list(arrays)}, [*first, *arrays.values()])
+        self._ours("before it called the runtime", "calling", question)
+        try:
+            self._frame(self.seconds, "returned")
+        except _SilenceError as silence:
+            if silence.outcome is None:
+                raise self._fault("while the runtime ran", silence.reason) from None
             self.close()
-            return Answer("times out", reason=f"no answer within {self.seconds:g} s")
-        if reply is None:
-            return self._died(worker)
-        header, results = reply
+            return Answer(silence.outcome, reason=silence.reason)
+        header, results = self._ours("after the runtime had returned", None)
         return Answer("refuses", reason=header["error"]) if "error" in header else Answer("answers", tuple(results))
 
-    def _died(self, worker: Any) -> Answer:
-        """Its code, if it ended by itself; one that lives on has sent something else than an answer."""
+    def _ours(self, when: str, stage: str | None, question: bytes | memoryview = b"") -> Frame:
+        """A frame where no program runs, so that its absence is our fault."""
         try:
-            code = worker.wait(timeout=5)
-            reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        except subprocess.TimeoutExpired:
-            reason = "the answer is not a whole frame"
+            return self._frame(OUR_SECONDS, stage, question)
+        except _SilenceError as silence:
+            raise self._fault(when, silence.reason) from None
+
+    def _frame(self, seconds: float, stage: str | None, question: bytes | memoryview = b"") -> Frame:
+        """The frame of this stage, which comes next, after the question was written."""
+        worker = self._worker
+        with _limited(worker, seconds) as over:
+            frame = _exchange(worker, question)
+        if frame is not None and frame[0].get("now") == stage:
+            return frame
+        raise _SilenceError("times out", f"no answer within {seconds:g} s") if over.is_set() else _ended(worker)
+
+    def _fault(self, when: str, reason: str) -> WorkerError:
+        """What to say of an end that is not the program's: when, how, its last words, and what to do."""
+        _kill(self._worker)
+        self._worker.wait()
+        size = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, size - MOST_QUOTED))
+        words = printable(" ".join(self._said.read().decode(errors="replace").split()))
         self.close()
-        return Answer("crashes", reason=reason)
+        advice = "report it, with this line: it is a fault of specgrad"
+        if reason == "SIGKILL":
+            advice = "is the machine, or its container, out of memory? Free some, or run less at once"
+        text = f"specgrad's worker gave no answer: {reason}, {when}. Nothing follows about the runtime. {advice}"
+        return WorkerError(f"{text} (numpy {np.__version__}; its last words: {words or 'none'})")
 
     def close(self) -> None:
         """End the worker, if there is one."""
         if self._worker is not None:
             _kill(self._worker)
             self._worker.wait()
-            for stream in (self._worker.stdin, self._worker.stdout):
+            for stream in (self._worker.stdin, self._worker.stdout, self._said):
                 _close_quietly(stream)
             self._worker = None
 
@@ -113,14 +171,26 @@ def _close_quietly(stream: Any) -> None:
         stream.close()
 
 
-def _exchange(worker: Any, data: bytes) -> Frame | None:
-    """Question and answer; None if the worker ended before the answer did."""
+def _exchange(worker: Any, question: bytes | memoryview) -> Frame | None:
+    """The question, if there is one, and the next frame; None where the worker ended, or sent something else."""
     try:
-        worker.stdin.write(data)
+        worker.stdin.write(question)
         worker.stdin.flush()
-    except OSError:  # it no longer reads
+        return read_frame(worker.stdout)
+    except (OSError, ValueError):  # it no longer reads; it writes what is not a frame
         return None
-    return read_frame(worker.stdout)
+
+
+def _ended(worker: Any) -> _SilenceError:
+    """By its code, if it ended by itself; one that lives on has sent something else than an answer."""
+    try:
+        code = worker.wait(timeout=LAST_SECONDS)
+    except subprocess.TimeoutExpired:
+        return _SilenceError("crashes", "the answer is not a whole frame")
+    if code >= 0:
+        return _SilenceError("crashes", f"exit code {code}")
+    name = next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
+    return _SilenceError("crashes" if name in OWN_FAULTS else None, name)
 
 
 @contextmanager

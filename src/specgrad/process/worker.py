@@ -1,8 +1,14 @@
 """The process that runs other people's code: reads (program, arrays), answers with arrays or with the error's text.
 
-Run as a script, with numpy alone: `python worker.py BYTES PARENT TIED`. An abort here is an answer to the process that
-started it; when that process ends, however it ends, so does this one.
-A frame is an 8-byte length and an npz archive: a header in JSON, and arrays by number, whatever a model calls them.
+Run as a script, with numpy alone: `python worker.py BYTES PARENT TIED`. When the process that started it ends, however
+it ends, so does this one.
+A frame is an 8-byte length and arrays as np.save writes them: a header in JSON, then the others. To every question
+there are three, so that whoever reads knows where this process was when it died, or hung:
+
+    {"now": "calling"}     the program runs from here on: an abort is the program's
+    {"now": "returned"}    it does not any more
+    {}, or {"error": ...}  the answer
+
 A program is Python text that defines run(*arrays, **arrays) -> list of arrays.
 """
 
@@ -33,42 +39,50 @@ DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 Frame = tuple[dict[str, Any], list[Any]]
 
 
-def encode(header: dict[str, Any], arrays: Sequence[Any]) -> bytes:
-    """One npz archive behind its length."""
-    buffer = io.BytesIO()
-    head = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    np.savez(buffer, head, *arrays, allow_pickle=False)
-    data = buffer.getvalue()
-    return struct.pack("<Q", len(data)) + data
+def encode(header: dict[str, Any], arrays: Sequence[Any]) -> memoryview:
+    """The header and the arrays behind their length."""
+    buffer = io.BytesIO(bytes(8))
+    buffer.seek(8)
+    for array in (np.frombuffer(json.dumps(header).encode(), np.uint8), *arrays):
+        np.save(buffer, array, allow_pickle=False)
+    data = buffer.getbuffer()
+    data[:8] = struct.pack("<Q", len(data) - 8)
+    return data
 
 
 def read_frame(stream: BinaryIO) -> Frame | None:
-    """The next archive; None at the end of the stream, and for whatever is not a whole frame."""
+    """The next frame; None at the end of the stream. Whatever is not a whole frame is a ValueError."""
     head = stream.read(8)
+    if not head:
+        return None
     size = struct.unpack("<Q", head)[0] if len(head) == 8 else MOST_BYTES + 1
     if size > MOST_BYTES:
-        return None
+        raise ValueError("not a whole frame: its length is none")
     data = bytearray()
     while len(data) < size and (chunk := stream.read(min(CHUNK, size - len(data)))):
         data += chunk
+    buffer, arrays = io.BytesIO(data), []
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            first, *arrays = (archive[f"arr_{i}"] for i in range(len(archive.files)))
-        return json.loads(first.tobytes()), arrays
-    except Exception:  # truncated, or not ours: zipfile, numpy and json each have their own words for it
-        return None
+        while buffer.tell() < size:
+            arrays.append(np.load(buffer, allow_pickle=False))
+        return json.loads(arrays[0].tobytes()), arrays[1:]
+    except Exception as error:  # truncated, or not ours: numpy and json each have their own words for it
+        raise ValueError(f"not a whole frame: {type(error).__name__}: {error}") from error
 
 
-def answer(header: dict[str, Any], arrays: Sequence[Any]) -> bytes:
-    """The frame of the results, or of the error in one line. The arrays that have names come last."""
+def call(header: dict[str, Any], arrays: Sequence[Any]) -> Frame:
+    """What the program answers, or its error in one line. The arrays that have names come last."""
     space: dict[str, Any] = {"__name__": "program"}
     first = len(arrays) - len(header["names"])
     try:
         exec(compile(header["program"], "<program>", "exec"), space)
-        results = space["run"](*arrays[:first], **dict(zip(header["names"], arrays[first:], strict=True)))
-        return encode({}, [np.asarray(r) for r in results])
+        given = space["run"](*arrays[:first], **dict(zip(header["names"], arrays[first:], strict=True)))
+        results = [np.asarray(r) for r in given]
+        if any(a.dtype.hasobject for a in results):
+            raise TypeError("a result is no array of numbers")
+        return {}, results
     except BaseException as error:
-        return encode({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]}, [])
+        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]}, []
 
 
 def end_with(parent: int, tied: bool) -> None:
@@ -91,12 +105,20 @@ def main() -> None:
     end_with(parent, bool(tied))
     if LIMITS_MEMORY:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    # The protocol owns the real stdout; whatever a runtime prints goes to stderr, which nobody reads.
+    # The protocol owns the real stdout; whatever a runtime prints goes to stderr, of which the end is kept.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    while (frame := read_frame(sys.stdin.buffer)) is not None:
-        answers.write(answer(*frame))
+
+    def tell(header: dict[str, Any], arrays: Sequence[Any] = ()) -> None:
+        answers.write(encode(header, arrays))
         answers.flush()
+
+    while (question := read_frame(sys.stdin.buffer)) is not None:
+        tell({"now": "calling"})
+        answer = call(*question)
+        tell({"now": "returned"})
+        tell(*answer)
+        del question, answer
 
 
 if __name__ == "__main__":

@@ -29,6 +29,10 @@ class NoCheckerError(SpecgradError, OSError):
         super().__init__("proven", text)
 
 
+class NoAnswerError(RuntimeError):
+    """The program ended without an answer, which says nothing about a certificate: our fault, or the machine's."""
+
+
 def program() -> Path:
     """The path of the program: by the environment variable, or where `make -C verified` puts it."""
     given = os.environ.get(VARIABLE)
@@ -40,7 +44,7 @@ def program() -> Path:
 
 
 def ask(questions: Sequence[Question], seconds: float = 60.0) -> list[bool]:
-    """What the program answers to each."""
+    """What the program answers to each; a program that does not is a NoAnswerError."""
     command, text = [str(program())], "".join(q.text for q in questions)
     try:
         done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=min(seconds, 1e6))
@@ -49,7 +53,7 @@ def ask(questions: Sequence[Question], seconds: float = 60.0) -> list[bool]:
     answers = done.stdout.split()
     if done.returncode or len(answers) != len(questions) or not set(answers) <= {"yes", "no"}:
         said = (done.stderr.strip() or done.stdout.strip())[:200]
-        raise ReplayError(f"the proven checker ended with code {done.returncode}: {said or 'it said nothing'}")
+        raise NoAnswerError(f"the proven checker ended with code {done.returncode}: {said or 'it said nothing'}")
     return [answer == "yes" for answer in answers]
 
 
