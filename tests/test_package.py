@@ -23,6 +23,7 @@ from specgrad.errors import PACKAGES
 pytest.importorskip("hatchling")
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONSTRAINTS = runpy.run_path(str(ROOT / "tools" / "lowest.py"))["constraints"]
 BUILD = "import sys, hatchling.build as b; print(b.build_wheel(sys.argv[1]), b.build_sdist(sys.argv[1]))"
 HIDDEN = re.compile(
     r"__pycache__|\.(?:pyc|so|egg-info)\b|(?<!/keras/same|keras/depth|/keras/flat)\.onnx\b|/\.(?!ci/|github/|gitignore|pre-commit)|/(?:\.venv|dist|out)/"
@@ -193,6 +194,34 @@ def test_the_versions_of_python_that_are_promised_are_tried() -> None:
     assert workflow("release")["jobs"]["try"]["strategy"]["matrix"]["python"] == promised
     tried = re.findall(r"on Python (3\.\d+)", (ROOT / "benchmarks" / "wheel.txt").read_text())
     assert sorted(set(tried)) == promised
+
+
+# --- .ci/lowest -------------------------------------------------------------------------------------------------------
+
+
+def test_the_lowest_versions_are_those_of_pyproject() -> None:
+    """Every package that a user may install with us, read by packaging's own parser; no lower bound is left out."""
+    requirements = pytest.importorskip("packaging.requirements")
+    texts = PROJECT["dependencies"] + [t for extra in PROJECT["optional-dependencies"].values() for t in extra]
+    allowed = {r.name: r for r in map(requirements.Requirement, texts) if r.name != "specgrad"}
+    lowest = dict(line.split("==") for line in CONSTRAINTS(PROJECT))
+    assert lowest.keys() == allowed.keys()
+    for name, requirement in allowed.items():
+        (bound,) = requirement.specifier
+        assert (bound.operator in (">=", "=="), bound.version) == (True, lowest[name]), name
+
+
+@pytest.mark.parametrize("wrong", [["numpy"], ["numpy<3"], ["numpy>=2,<3"], ["numpy>=2", "numpy>=3"]])
+def test_a_dependency_without_one_lowest_version_is_refused(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit, match="one lowest version"):
+        CONSTRAINTS({"name": "us", "dependencies": wrong, "optional-dependencies": {}})
+
+
+def test_ci_runs_the_quick_tests_on_the_lowest_versions() -> None:
+    script = (ROOT / ".ci" / "lowest").read_text()
+    assert "python tools/lowest.py" in script
+    assert script.splitlines()[-1] == "pytest -n 2 -q -m quick"
+    assert any(step.get("run") == "bash .ci/lowest" for step in workflow("ci")["jobs"]["lowest"]["steps"])
 
 
 # --- tools/try_wheel.py and tools/follow_tutorials.py -----------------------------------------------------------------
