@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 TRUST, HUNTERS = (ROOT / "TRUST.md").read_text(), (ROOT / "docs" / "reference" / "hunters.md").read_text()
@@ -58,3 +63,79 @@ def test_claims_point_to_sections_of_hunters() -> None:
     asked = set(re.findall(r"hunters\.md#([\w-]+)\)", TRUST))
     assert len(asked) > 8
     assert asked <= anchors(HUNTERS)
+
+
+# --- what is loaded ---------------------------------------------------------------------------------------------------
+
+COUNT = """
+for module in sys.modules.copy():
+    if module.partition(".")[0] == "specgrad":
+        print("loaded", sys.modules[module].__file__)
+"""
+QUESTION = "specgrad.proof.proven"
+FILES = f"{QUESTION}, specgrad.interop.onnx, specgrad.properties.vnnlib2, specgrad.bounds.search.deployed"
+COMMAND = """
+import sys
+from specgrad.cli.main import main
+sys.argv = ["specgrad", "check-certificate", "c.json", "net.onnx", "p.vnnlib"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+import specgrad.proof.proven
+"""
+
+
+def loaded(program: str, folder: Path = ROOT) -> list[Path]:
+    """The modules of ours that a program has loaded when it ends."""
+    done = subprocess.run([sys.executable, "-c", program + COUNT], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [Path(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("loaded ")]
+
+
+def counted(page: str) -> list[tuple[str, int, int]]:
+    """What, how many modules, how many lines."""
+    section = page.split("## What is loaded")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.*) \| ([\d,]+) \| ([\d,]+) \|$", section, re.MULTILINE)
+    return [(what, *(int(n.replace(",", "")) for n in figures)) for what, *figures in rows]
+
+
+def is_near(row: tuple[str, int, int], paths: Iterable[Path]) -> bool:
+    lines = [len(p.read_text().splitlines()) for p in paths]
+    return all(abs(said - true) <= 0.02 * true for said, true in zip(row[1:], (len(lines), sum(lines)), strict=True))
+
+
+def test_what_is_loaded_is_counted(tmp_path: Path) -> None:
+    """proof/ by itself is a small part of what the command loads: TRUST.md says both."""
+    for package in ("onnx", "torch", "flint", "safetensors", "typer"):
+        pytest.importorskip(package)
+    _certificate(tmp_path)
+    rows = counted(TRUST)
+    paths = [
+        list((ROOT / "src" / "specgrad" / "proof").glob("*.py")),
+        *(loaded(f"import sys, {names}") for names in ("specgrad.proof.certificate", QUESTION, FILES)),
+        loaded(COMMAND, tmp_path),
+        [ROOT / "verified" / "programs" / "check" / "main.ml"],
+    ]
+    assert [row for row, each in zip(rows, paths, strict=True) if not is_near(row, each)] == []
+    assert not is_near(("proof/", 27, 5200), paths[0])
+
+
+def _certificate(folder: Path) -> None:
+    """relu(x) as an ONNX file, a property and its certificate."""
+    import numpy as np
+
+    import specgrad as sg
+    from specgrad.bounds.search.prove import prove
+    from specgrad.interop import from_onnx, to_onnx
+    from specgrad.proof.network import deployed_graph
+    from specgrad.properties.vnnlib import read
+
+    bounds = "(assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= Y_0 3))"
+    (folder / "p.vnnlib").write_text(f"(declare-const X_0 Real) (declare-const Y_0 Real) {bounds}")
+    w = np.ones((1, 1), np.float32)
+    (folder / "net.onnx").write_bytes(to_onnx(sg.trace(lambda x: sg.relu(sg.matmul(x, w)), (1, 1))).SerializeToString())
+    graph = deployed_graph(from_onnx(folder / "net.onnx").at())
+    proof = prove(graph, read(folder / "p.vnnlib"))
+    (folder / "c.json").write_bytes(proof.text)
+    (folder / "c.safetensors").write_bytes(proof.packed)

@@ -126,8 +126,16 @@ Fixpoint prove (alts : list alternative) (p : plan) (g : known) : bool :=
   | Anew tight lines next => match forward made runs unit tight lines (facts g) (among g) net with None => false | Some g => prove alts next g end
   end.
 End Program.
+(* A cell that some execution has: its range is not empty, its sum has a product, and nothing that it may be off by is negative. *)
+Definition proper (x : cell) : bool :=
+  match x with
+  | Input low high => at_most low high
+  | Sum s => match terms s with [] => false | _ => negb (negative (blur s)) && at_most one (spread s) end
+  | Bend _ f => negb (negative (relative f)) && negb (negative (absolute f))
+  | Relu _ | Max _ _ => true
+  end.
 Definition check (net : network) (unit : number) (groups : list (list alternative * plan)) : bool :=
-  ordered net Empty &&
+  ordered net Empty && forallb (fun kx => proper (snd kx)) net &&
   let made := rows_of net Empty in let runs := runs_of net [] [] Empty in
   match forward made runs unit Empty Empty Empty Empty net with
   | None => false
@@ -348,7 +356,7 @@ Theorem check_sound net unit groups : check net unit groups = true ->
   forall alts p rows y, In (alts, p) groups -> In rows alts ->
     (forall k, In k (read_by rows) -> value net (real unit) stored fetched k (y k)) -> ~ outputs_in y rows.
 Proof.
-  unfold check. intros C stored fetched X. apply andb_prop in C as [O C].
+  unfold check. intros C stored fetched X. apply andb_prop in C as [O C]. apply andb_prop in O as [O _].
   destruct (references net unit stored fetched net Empty (fun _ => 0) O) as [ref [_ Ref]].
   pose proof (ordered_unique net unit stored fetched net Empty O) as U.
   set (made := rows_of net Empty) in *. pose proof (fun k s r => rows_of_ok net ref net Empty U (incl_refl _) ltac:(intros; discriminate) k s r) as Made. fold made in Made.

@@ -31,10 +31,13 @@ WINDOWS = [
     "GlobalPool",
     "SmoothMax",
     "SmoothDerivative",
+    "MaxDerivative",
     "Dual",
     "Laws",
 ]
 """Files about rules of the contract."""
+LIMITS = ("Smooth", "MaxDerivative")
+"""Those about real numbers alone: they speak of exp, or of limits."""
 PROVEN = re.compile(r"`([A-Z]\w+\.[\w']+)`")
 UNPROVEN = re.compile(r"\b(Admitted|admit|Axiom|Axioms|Conjecture|Parameter|Parameters|Unset Guard Checking)\b")
 
@@ -51,7 +54,7 @@ def assumed() -> dict[str, set[str]]:
 
 def test_nothing_is_assumed_but_the_reals() -> None:
     assert {name: axioms - REALS for name, axioms in assumed().items() if axioms - REALS} == {}
-    ours = {n: a for n, a in assumed().items() if n.split(".")[0] in WINDOWS and not n.startswith("Smooth")}
+    ours = {n: a for n, a in assumed().items() if n.split(".")[0] in WINDOWS and not n.startswith(LIMITS)}
     assert not any(ours.values()), "what holds over any ring needs no axiom at all"
 
 
@@ -69,7 +72,7 @@ def test_every_theorem_is_listed() -> None:
 
 def _listed(path: Path) -> Any:
     """Of theorems about reals and floats Coq walks through their whole libraries, each time: seconds per theorem."""
-    short = path.stem in WINDOWS and not path.stem.startswith("Smooth")
+    short = path.stem in WINDOWS and not path.stem.startswith(LIMITS)
     return pytest.param(path, id=path.stem, marks=[] if short else [pytest.mark.slow])
 
 

@@ -17,8 +17,8 @@ from .question import Question
 VARIABLE = "SPECGRAD_PROVEN_CHECKER"
 BUILT = Path(__file__).parents[3] / "verified" / "bin" / "check"
 WHO = (
-    "the checker extracted from its proof in Coq (theorem check_sound; trusted: its parser, the network's cells "
-    "multiplied out, extraction, OCaml, Zarith); executions: fused"
+    "the checker extracted from its proof in Coq (theorem check_sound; trusted: what reads the files and multiplies "
+    "the network's cells out, in Python, its parser, extraction, OCaml, Zarith); executions: fused"
 )
 
 
