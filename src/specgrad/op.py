@@ -64,6 +64,9 @@ class Op:
     """(*shapes, **params) -> N with abs(error) <= gamma_N * magnitude."""
     magnitude: Callable[..., Array] | None = None
     """The operator on absolute values, for `roundings`; the specification itself unless said otherwise."""
+    outside: Callable[..., Array] | None = None
+    """(*absolute values, **params) -> per output cell the sum of the factors that may meet a zero which is no cell:
+    padding, and what is stuffed between cells. None: nothing does."""
     kernel: bool = False
     """Sums of products by a kernel of its own, computed once however many read them: convolutions, matrix products."""
     transcendental: bool = False

@@ -353,12 +353,11 @@ class Network:
         numbers = np.arange(math.prod(shape)).reshape(-1, *shape[-d - 1 :])
         sums: list[list[Any]] = [[] for _ in range(math.prod(shape))]
         for out, t, at in windows(params, shape, inner[-d:]):
-            for n, o, k in (
-                itertools.product(range(len(read)), range(shape[-d - 1]), range(own)) if at is not None else ()
-            ):
-                f = kernels[o, k, t]
+            inside = at is not None
+            for n, o, k in itertools.product(range(len(read)), range(shape[-d - 1]), range(own)) if read.size else ():
+                f, cell = kernels[o, k, t], at if inside else (0,) * d  # padding is 0 times a weight, as large as it is
                 sums[int(numbers[(n, o, *out)])].append(
-                    (x, int(read[(n, o // each * own + k, *at)]), f, max(ONE, abs(f)))
+                    (x, int(read[(n, o // each * own + k, *cell)]), f if inside else ZERO, max(ONE, abs(f)))
                 )
         biases = [self.value(b[0], int(o)) for o in np.indices(numbers.shape)[1].ravel()] if b else [ZERO] * len(sums)
         return sums, biases

@@ -73,6 +73,11 @@ def _divisions(window: Window, divisor: Divisor) -> int:
     return 1 if k <= HELD and k == int(k) else 2
 
 
+def _outside(x: Array, *, window: Window, divisor: Any) -> Array:
+    """Every cell of a plane: where an average is a product with a matrix, cells that it does not read are times 0."""
+    return np.asarray(x.sum(tuple(range(x.ndim - window.rank, x.ndim)), keepdims=True))
+
+
 AVG_POOL: Op = register(
     Op(
         name="avg_pool",
@@ -85,6 +90,7 @@ AVG_POOL: Op = register(
         readers=lambda x, *, window, divisor: window.covers,
         roundings=lambda x, *, window, divisor: window.taps_count + _divisions(window, divisor),
         magnitude=lambda x, *, window, divisor: abs(_avg_spec(x, window=window, divisor=divisor)),
+        outside=_outside,
         reach=lambda x, *, window, divisor: window.reach(),
         box=pooled,
     )
@@ -102,6 +108,7 @@ AVG_SPREAD: Op = register(
         reads="transpose",
         roundings=lambda x, *, window, divisor: window.covers + _divisions(window, divisor),
         magnitude=lambda x, *, window, divisor: abs(_spread_spec(x, window=window, divisor=divisor)),
+        outside=_outside,
     )
 )
 

@@ -5,7 +5,8 @@
     conv_weight     the gradient of conv in w: sums gy[o,p] * x[i, s*p+e*t-lo] over batch and p
 
 Each is linear in each argument, and the gradient of one in an argument is another: the family is closed.
-Cells outside the input count 0 and are never multiplied, so an infinite weight meets no padding.
+Cells outside the input count 0 and are never multiplied, so an infinite weight meets no padding. Runtimes do multiply
+them (0 times infinity is NaN): `Op.outside` says which factors.
 """
 
 from __future__ import annotations
@@ -163,6 +164,11 @@ def _window_reach(x: Shape, *_: Shape, window: Window, **__: Any) -> tuple[Reach
     return window.reach()
 
 
+def _conv_outside(x: Array, w: Array, *_: Array, window: Window, groups: int) -> Array:
+    """Every weight of an output channel."""
+    return np.asarray(w.reshape(len(w), -1).sum(1).reshape((-1,) + (1,) * window.rank))
+
+
 def _conv_box(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
     return over_window(windowed, window, w[0], (x, w, *b), {"groups": groups}, zeros=True)
 
@@ -177,6 +183,7 @@ CONV: Op = register(
         cases=_conv_case,
         linear=((0, 2), (1, 2)),
         roundings=_roundings,
+        outside=_conv_outside,
         kernel=True,
         macs=_macs,
         reach=_window_reach,
@@ -228,6 +235,12 @@ def _transpose_reach(x: Shape, *_: Shape, window: Window, groups: int) -> tuple[
     return window.reach_back()
 
 
+def _transpose_outside(x: Array, w: Array, *_: Array, window: Window, groups: int) -> Array:
+    """Every weight of an output channel."""
+    channels = np.swapaxes(_weights(w, groups), 1, 2)
+    return _conv_outside(x, channels.reshape((-1, *channels.shape[2:])), window=window, groups=groups)
+
+
 def _transpose_box(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
     return over_window(transposed, window, w[1] * groups, (x, w, *b), {"groups": groups}, zeros=True)
 
@@ -242,6 +255,7 @@ CONV_TRANSPOSE: Op = register(
         cases=_transpose_case,
         linear=((0, 2), (1, 2)),
         roundings=_transpose_roundings,
+        outside=_transpose_outside,
         kernel=True,
         reads="transpose",
         macs=_macs,
@@ -301,6 +315,14 @@ def _weight_roundings(x: Shape, gy: Shape, *, window: Window, groups: int) -> in
     return math.prod(x[: len(x) - window.rank - 1]) * math.prod(window.out)
 
 
+def _weight_outside(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
+    """Every cotangent of an output channel."""
+    channel = gy.ndim - window.rank - 1
+    return np.asarray(np.moveaxis(gy, channel, 0).reshape(gy.shape[channel], -1).sum(1)).reshape(
+        (-1,) + (1,) * (window.rank + 1)
+    )
+
+
 CONV_WEIGHT: Op = register(
     Op(
         name="conv_weight",
@@ -311,6 +333,7 @@ CONV_WEIGHT: Op = register(
         cases=_weight_case,
         linear=((0,), (1,)),
         roundings=_weight_roundings,
+        outside=_weight_outside,
         kernel=True,
         reads="tap",
         macs=lambda x, gy, *, window, groups: math.prod(gy) * x[len(x) - window.rank - 1] // groups * window.taps_count,

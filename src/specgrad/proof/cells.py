@@ -36,6 +36,7 @@ from .regions import (
 from .regions import CONSTANT as FIXED
 
 Dyadic = tuple[int, int]  # m * 2**e
+HIGHEST = 127  # float32 holds 2**127
 BLUR = -120  # numbers that are none over a power of two are rounded to this many places
 PLAIN = {"reshape", "permute", "slice"}  # every cell is a cell of the argument
 
@@ -153,6 +154,7 @@ class Cells:
         self.taps: dict[int, Array] = {}  # max_pool -> (taps, *shape): the tap is read inside
         self._forms: dict[int, Array] = {}
         self._mets: dict[int, Met] = {}
+        self._folded: dict[int, int] = {}  # linear node -> e: what its region's constants fold to is at most 2**e
         self._divided: set[int] = set()  # linear nodes whose region divides by constants before them
         self._known = {i: _exact(a, graph.nodes[i].name) for i, a in graph.constants.items()}
         self._summed, self._apart, self._ends = summed_later(graph), read_apart(graph), (low, high)
@@ -239,6 +241,7 @@ class Cells:
             form = _objects([Formal("mark", v, mark) if isinstance(v, Formal) else v for v in form.flat], node.shape)
         self._forms[i] = form
         self._mets[i] = self._met(i, node, shapes, fixed)
+        self._fold(i, node, values, shapes, fixed)
         divided = any(a in self._divided for a in node.operands())
         if node.op.name == "div" and divided:
             raise ReplayError(f"node {node.name} divides again: the proven checker has no combined divisors")
@@ -246,6 +249,24 @@ class Cells:
             self._divided.add(i)
         if i in self._wanted:
             self.numbers[i] = self._sums(i, node, form)
+
+    def _fold(self, i: int, node: Node, values: Sequence[Any], shapes: Sequence[Any], fixed: Sequence[bool]) -> None:
+        """Refuse constants that overflow where a runtime folds them, whether or not some cell reads them.
+
+        A weight that meets only padding stands in no cell's sum; but runtimes multiply padding, and 0 times infinity is
+        NaN. As replay bounds partial results, without what varies.
+        """
+        bits = max((self._folded.get(a, 0) for a in node.operands()), default=0) + roundings(node, shapes).bit_length()
+        for k, value in enumerate(values):
+            if fixed[k]:
+                some = [Fraction(v) for v in np.ravel(np.asarray(value, dtype=object)) if v]
+                under = node.op.name == "div" and k == 1
+                bits += max((max(_bits(v), _bits(1 / v) if under else 0) for v in some), default=0)
+        if "divisor" in node.params and not isinstance(node.params["divisor"], str):
+            bits += _bits(1 / Fraction(node.params["divisor"]))
+        if bits >= HIGHEST:
+            raise ReplayError(f"constants folded into node {node.name} may overflow in float32")
+        self._folded[i] = bits
 
     def _sums(self, i: int, node: Node, form: Array) -> Array:
         once = node.op.name in KERNELS and i not in self._summed | self._apart

@@ -13,6 +13,9 @@ Underflow: an operation loses at most the smallest normal number, and so does ea
 R operations and R + 1 factors of its own, and what is lost is multiplied by factors of that term alone. With every
 factor f replaced by max(1, abs(f)) the region's value is `most`: together they lose at most
 (2*R + 1) * tiny * most * (1 + u)**R, and no partial result exceeds most * (1 + u)**R.
+
+Padding is a factor 0, and max(1, 0) = 1: weights that meet only padding count in `most`. Runtimes multiply them, and 0
+times a weight that overflowed, by itself or folded with others, is NaN.
 """
 
 from __future__ import annotations
@@ -114,6 +117,8 @@ def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, coun
     apart = op.name in ("add", "sub") and not run.centred and met.total == 1
     near = np.abs(value) + carried if apart else None
     alone = _alone(parts, size * widening(params)) if _divides_safely(run.arithmetic, params) else None
+    if alone is not None and op.outside is not None and not _all_finite(parts):
+        alone = np.where(np.isfinite(op.outside(*(p.size for p in parts), **params)), alone, np.inf)
     return rounded(run, value, carried, size, met, most, near, alone)
 
 
@@ -173,7 +178,20 @@ def partials(
         largest = max((float(parts[i].most) for i in group or ()), default=1.0)
         return np.asarray(largest * factors * (own + 1) * widening(params))
     wide = [p.size if i in op.index_args else np.broadcast_to(p.most, p.size.shape) for i, p in enumerate(parts)]
-    return np.asarray(magnitude(run, op, wide, params) * widening(params) ** 2)
+    most = np.asarray(magnitude(run, op, wide, params) * widening(params) ** 2)
+    besides = max((_folded(p) for p in parts), default=1.0)
+    if op.outside is not None:
+        return np.asarray(most + op.outside(*wide, **params) * besides)
+    return np.where(most == 0, besides, most)  # a zero that is no cell: pad, avg_spread, ...
+
+
+def _folded(part: Expansion) -> float:
+    """The most that constants of the region, folded into the node's own, can be where they meet a zero."""
+    return float(np.max(part.most, initial=1.0)) if part.count.total else 1.0
+
+
+def _all_finite(parts: Sequence[Expansion]) -> bool:
+    return all(bool(np.isfinite(np.max(p.size, initial=0.0))) for p in parts)
 
 
 def _alone(parts: Sequence[Expansion], largest: Array) -> Array | None:

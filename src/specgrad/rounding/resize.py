@@ -43,8 +43,12 @@ def resize_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     run.leave_open(open_)
     count = op.roundings(x.shape, **params) if op.roundings is not None else 0
     met = counted(run, op, [part.count], (0,), count, value.size, value.size, besides=count)
-    most = np.asarray(part.most * (count + 1)) if part.most.ndim == 0 else state.size
+    most = np.asarray(np.max(part.most, initial=1.0) * (count + 1))
+    most = most if part.most.ndim == 0 else np.maximum(most, state.size)
     alone = None if part.count.total else state.size
+    if not np.isfinite(np.max(x.size, initial=0.0)):  # a product with a matrix, whose zeros meet every cell of the axes
+        whole = np.isfinite(x.size).all(axis=tuple(params["axes"]), keepdims=True)
+        state.carried = np.where(whole, state.carried, np.inf)
     carried = state.carried * SLACK
     if met.total == 0:
         return finished(run, value, carried)

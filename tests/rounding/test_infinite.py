@@ -1,0 +1,49 @@
+"""One cell that is infinite, NaN or beyond the format, in one argument of any operator: engines stay in the radius."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specgrad.op import REGISTRY, apply
+from specgrad.rounding import local_radius
+
+torch = pytest.importorskip("torch")
+PLANTED = (np.inf, -np.inf, 1e39, -1e39, np.nan, 3.4e38)
+
+
+def spoiled(rng: Random, name: str) -> tuple[list[Any], dict[str, Any]]:
+    """A case of an operator with one such number."""
+    op = REGISTRY[name]
+    args, params = op.cases(rng)
+    arrays = [
+        a if not hasattr(a, "shape") else np.array(a, int if i in op.index_args else float) for i, a in enumerate(args)
+    ]
+    real = [a for i, a in enumerate(arrays) if getattr(a, "size", 0) and i not in op.index_args]
+    if real:
+        chosen = rng.choice(real)
+        chosen.flat[rng.randrange(chosen.size)] = rng.choice(PLANTED)
+    return arrays, params
+
+
+def in_float32(x: Any) -> Any:
+    if not isinstance(x, np.ndarray):
+        return x
+    with np.errstate(all="ignore"):
+        return torch.from_numpy(x.astype(np.float32) if x.dtype.kind == "f" else x)
+
+
+@pytest.mark.parametrize("name", [n for n, op in REGISTRY.items() if op.kind == "real"])
+def test_radius_holds_beside_a_cell_that_is_no_number(name: str) -> None:
+    rng, found = Random(f"infinite {name}"), 0
+    for _ in range(25):
+        args, params = spoiled(rng, name)
+        with np.errstate(all="ignore"):
+            ball = local_radius(name, *args, **params)
+        got = apply(REGISTRY[name], *map(in_float32, args), **params).numpy()
+        assert ball.contains(got).all(), (args, params, got, ball)
+        found += ball.value.size
+    assert found
