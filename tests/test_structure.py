@@ -25,6 +25,7 @@ FLOORS = [
     "files",
     "deployment",
     "curve",
+    "ulps",
     "picture",
     "page",
     "scalar",
@@ -99,7 +100,7 @@ def test_properties_imports_errors_and_scalar_only() -> None:
 
 def test_proof_imports_nothing_above_graph() -> None:
     """What must be trusted stands alone: no engine, no rounding, no bound."""
-    allowed = {"errors", "files", "deployment", "scalar", "window", "op", "graph", "properties"}
+    allowed = {"errors", "files", "deployment", "ulps", "scalar", "window", "op", "graph", "properties"}
     assert rooms_read_by("proof") <= allowed
 
 

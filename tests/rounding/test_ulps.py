@@ -1,36 +1,172 @@
-"""The declared errors of functions, against what benchmarks/ulps.py last measured."""
+"""The one table of declared errors of functions: against what was last measured, and alone in the source."""
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from specgrad.rounding import ANY, ULPS, Arithmetic
+from specgrad.rounding import Arithmetic
+from specgrad.ulps import ANY, LIMIT, MADE_OF, MEASURED, ULPS, WRONG, Bound, as_pair, declared
+from structure import MODULES
 
-MEASURED = (Path(__file__).parents[2] / "benchmarks" / "ulps.txt").read_text().splitlines()[3:]
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ENGINES = ("torch", "jax", "numpy")
+SCALES = ("y", "1", "x", "1+y")
 
-
-def size(bound: object) -> float:
-    return bound[0] if isinstance(bound, tuple) else bound
-
-
-@pytest.mark.parametrize("row", MEASURED, ids=lambda r: " ".join(r.split()[:2]))
-def test_declared_bounds_cover_the_measurement(row: str) -> None:
-    name, backend, scale, *cells = row.split()
-    *found, declared = (float(c) for c in cells if c != "-")
-    bound = ULPS[backend][name]
-    assert (size(bound), bound[1] if isinstance(bound, tuple) else "y") == (declared, scale)
-    assert max(found) <= declared
-    assert size(ANY[name]) >= declared
+# --- what was measured ------------------------------------------------------------------------------------------------
 
 
-def test_every_backend_is_measured() -> None:
-    rows = {tuple(r.split()[:2]) for r in MEASURED}
-    assert rows == {(name, backend) for backend, table in ULPS.items() for name in table}
+def engine_rows() -> Iterator[tuple[str, str, float, tuple[float, str]]]:
+    """(runtime, function, the largest measured error, what the text says is declared) of benchmarks/ulps.txt."""
+    for line in (BENCHMARKS / "ulps.txt").read_text().splitlines()[3:]:
+        name, backend, scale, *cells = line.split()
+        *found, bound = (float(c) for c in cells if c != "-")
+        yield backend, name, max(found), (bound, scale)
+
+
+ROW = re.compile(r"(\S+) .* (\S+) at \S+ +(\S+) of (\S+)")
+ENTRIES = {"erf": "normal_cdf", "x**0.75": "power", "x**1.5": "power", "x**-1.25": "power"}
+
+
+def runtime_rows(file: str) -> Iterator[tuple[str, str, float, tuple[float, str] | None]]:
+    """The same of benchmarks/runtime_ulps.py; None: the runtime has no entry, because it is wrong."""
+    for block in (BENCHMARKS / file).read_text().split("\n\n")[1:]:
+        for line in block.splitlines():
+            if found := ROW.match(line):
+                function, measured, bound, scale = found.groups()
+                said = None if bound == "wrong" else (float(bound), scale)
+                yield block.split(":")[0], ENTRIES.get(function, function), float(measured), said
+
+
+RUNTIME_ROWS = [*runtime_rows("runtime_ulps.txt"), *runtime_rows("other_ulps.txt")]
+
+
+def uncovered(tables: Mapping[str, Mapping[str, Bound]], margin: float = 1.1) -> list[tuple[str, str]]:
+    """(runtime, function) whose entry is not what the texts say, or does not cover what was measured."""
+    bad = []
+    for runtime, function, found, said in [*engine_rows(), *RUNTIME_ROWS]:
+        entry = MEASURED[runtime][1].get(function)
+        if said is None:
+            fine = found > LIMIT and entry is None and (runtime, function) in WRONG
+        else:
+            bound, scale = as_pair(tables[runtime][function])
+            needed = found if runtime in ENGINES else found * margin - 0.01
+            fine = (bound, scale) == said and (needed <= bound or found <= 1.0 <= bound)
+        bad += [] if fine else [(runtime, function)]
+    return bad
+
+
+def test_declared_errors_cover_what_was_measured() -> None:
+    assert uncovered(ULPS) == []
+
+
+@pytest.mark.parametrize(
+    ("runtime", "function", "bound"), [("onnxruntime", "sigmoid", (2.0, "1")), ("jax", "exp", 5.0)]
+)
+def test_an_error_declared_too_small_is_caught(runtime: str, function: str, bound: Bound) -> None:
+    assert uncovered({**ULPS, runtime: {**ULPS[runtime], function: bound}}) == [(runtime, function)]
+
+
+def test_every_entry_was_measured() -> None:
+    rows = [*engine_rows(), *RUNTIME_ROWS]
+    entries = {(runtime, function) for runtime, (_, table) in MEASURED.items() for function in table}
+    assert entries <= {(runtime, function) for runtime, function, *_ in rows}
+    assert {runtime for runtime, *_ in rows} == set(MEASURED)
+
+
+def test_versions_are_those_that_were_measured() -> None:
+    text = "".join((BENCHMARKS / f).read_text() for f in ("ulps.txt", "runtime_ulps.txt", "other_ulps.txt"))
+    assert [name for name, (version, _) in MEASURED.items() if version not in text] == []
+
+
+# --- the default ------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_is_the_widest_of_all_runtimes() -> None:
+    for name, table in ULPS.items():
+        for function, bound in table.items():
+            (units, scale), (widest, of) = as_pair(bound), as_pair(ANY[function])
+            assert scale == of, f"{name} declares {function} on another scale"
+            assert units <= widest <= LIMIT
+    assert Arithmetic().ulps == ANY == declared()
+
+
+def test_functions_without_an_entry_follow_from_their_parts_or_are_the_default() -> None:
+    for name, (_, table) in MEASURED.items():
+        for function in ANY.keys() - table.keys():
+            parts, rule = MADE_OF.get(function, ((), None))
+            made = rule(table) if rule is not None and table.keys() >= set(parts) else ANY[function]
+            assert declared(name)[function] == made
+    assert declared("onnxruntime")["silu"] == (as_pair(declared("onnxruntime")["sigmoid"])[0] + 1, "x")
+
+
+def test_what_is_wrong_is_named_of_known_runtimes_and_functions() -> None:
+    assert {name for name, _ in WRONG} <= set(MEASURED)
+    assert {function for _, function in WRONG} <= set(ANY)
 
 
 def test_a_bound_is_a_number_or_a_pair() -> None:
     arithmetic = Arithmetic(ulps={"exp": 2.0, "gelu": (2.5, "x")})
     assert arithmetic.ulp_bound("exp") == (2.0, "y")
     assert arithmetic.ulp_bound("gelu") == (2.5, "x")
+
+
+# --- one table --------------------------------------------------------------------------------------------------------
+
+
+def declares(text: str) -> list[str]:
+    """Functions whose error a source text states: in a mapping by name, or as `ulps=` of something."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            named = [(k.value, v) for k, v in pairs if isinstance(k, ast.Constant) and k.value in ANY]
+            found += [str(name) for name, value in named if _is_bound(value)]
+        elif isinstance(node, ast.keyword) and node.arg == "ulps" and _is_bound(node.value):
+            found.append("ulps=")
+    return found
+
+
+def _is_bound(node: ast.expr) -> bool:
+    """A number, Fraction(...), or a pair of one and a scale."""
+    if isinstance(node, ast.Tuple):
+        return len(node.elts) == 2 and isinstance(node.elts[1], ast.Constant) and node.elts[1].value in SCALES
+    is_fraction = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fraction"
+    return is_fraction or (isinstance(node, ast.Constant) and isinstance(node.value, int | float))
+
+
+def reads_table(text: str) -> bool:
+    """Whether a source text takes entries from the table by another way than `declared`."""
+    return any(
+        isinstance(node, ast.ImportFrom) and {a.name for a in node.names} & {"ANY", "ULPS"}
+        for node in ast.walk(ast.parse(text))
+    )
+
+
+MENTIONS = re.compile("|".join([r"\bulps\b", *(f'"{name}"' for name in ANY)]))
+
+
+def test_no_other_place_declares_an_error_of_a_function() -> None:
+    others = {name: path.read_text() for name, path in MODULES.items() if name != "specgrad.ulps"}
+    others = {name: text for name, text in others.items() if MENTIONS.search(text)}  # parsing all takes long
+    assert {name: found for name, text in others.items() if (found := declares(text))} == {}
+    assert [name for name, text in others.items() if reads_table(text)] == ["specgrad.rounding"]  # which exports it
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'ORT_ULPS: Table = {"exp": 1.5, "sigmoid": (3.5, "1")}',
+        'MEASURED = {"tanh": (Fraction(8), "y")}',
+        'MEASURED = {"exp": Fraction(6)}',
+        'Curve(ulps=(4.0, "y"))',
+    ],
+)
+def test_a_second_table_is_seen(text: str) -> None:
+    assert declares(text)
+    assert reads_table("from ..ulps import ANY")
+    assert not declares('CALLS = {"exp": "torch.exp", "log": torch.log}')

@@ -24,7 +24,7 @@ from .examine import arithmetic_of, merged_arithmetic_of
 from .inputs import QUANTISED, check_floats
 from .judge import SEVERITY, Kind, Verdict, worst
 from .layer import Judging, Layer, backend, operator_of
-from .recorded import RECORDED, run_recorded
+from .recorded import known_faults, recorded_of, run_recorded
 from .reproduce import reproduce
 from .runtimes import Runtime, runtime
 
@@ -149,6 +149,7 @@ def audit_recorded(
     model: Any,
     recorded: Mapping[str, Array],
     *,
+    of: str | None = None,
     accept: Sequence[str] = (),
     whole: bool = False,
     tolerance_seconds: float | None = None,
@@ -160,15 +161,19 @@ def audit_recorded(
                there are, the closer a fault is located. Several points (runs) at once: every array has one more axis in
                front, or a larger batch than the 1 that the file says. Inputs and outputs alone will do: they are judged
                by the tolerance of the whole model, and `Audit.blind` says what cannot be seen
+    of         the runtime that computed them, "onnxruntime", "iree", ...: exp, tanh and their kin then have the errors
+               that are declared of it. None: the largest that was measured of any runtime (`specgrad.ulps`)
     tolerance_seconds   how long proven tolerances may take, all points together: 10 s, or 60 s for outputs alone
     """
     allowed = accepted(accept)
+    device = recorded_of(of)
     points = run_recorded(model, recorded)
+    points = [replace(d, notes=(*d.notes, *known_faults(device, d.graph))) for d in points]
     alone = all(p in (*d.graph.input_positions, *d.graph.output_positions) for d in points for p in d.known)
     if tolerance_seconds is None:
         tolerance_seconds = ALONE_SECONDS if alone else TOLERANCE_SECONDS
     clock = Clock(tolerance_seconds)
-    judging = [Judging(d, RECORDED, allowed, clock, alone) for d in points]
+    judging = [Judging(d, device, allowed, clock, alone) for d in points]
     audited = _judged(judging[0], whole, progress) if len(points) == 1 else _of_points(judging, whole, progress)
     if alone and not _is_bad(audited.verdict):
         return replace(audited, blind=_blind([judge for judge in judging if judge.expected]))

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..process import Answer, Process
-from ..rounding import ANY, Arithmetic
+from ..rounding import Arithmetic
+from ..ulps import declared
 from .classes import renamed
 from .generate import draw
 from .judge import Verdict, judge
@@ -19,8 +20,8 @@ from .seen import Seen
 
 
 def arithmetic_of(runtime: Runtime) -> Arithmetic:
-    """float32 with the accuracy that the runtime's record declares: of one operator, or of one layer that was read."""
-    return Arithmetic("float32", execution="node", flush=runtime.flush, ulps={**ANY, **(runtime.ulps or {})})
+    """float32 with the errors of functions declared of the runtime: of one operator, or of one layer that was read."""
+    return Arithmetic("float32", execution="node", flush=runtime.flush, ulps=declared(runtime.functions))
 
 
 def merged_arithmetic_of(runtime: Runtime) -> Arithmetic:

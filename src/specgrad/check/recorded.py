@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -12,12 +13,14 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..graph.graph import Graph
+from ..op import Op
 from ..process import Answer
 from ..scalar import Array
+from ..ulps import MEASURED, WRONG
 from .deploy import by_layer, declared_by, known_values, real_inputs, whole_file
 from .deployed import Deployed
 from .question import Question
-from .runtimes import NotOffered, Runtime
+from .runtimes import RUNTIMES, NotOffered, Runtime
 
 
 def _nobody(question: Question) -> str:
@@ -25,7 +28,34 @@ def _nobody(question: Question) -> str:
 
 
 RECORDED = Runtime("recorded", (), _nobody, flush=True)
-"""A device that nobody can ask again, with the largest error of functions that any backend has."""
+"""A device that nobody can ask again and nobody named: functions have the largest error that any runtime has."""
+
+
+def recorded_of(name: str | None) -> Runtime:
+    """Return the device that a recording was made on, with the declared errors of functions of the runtime `name`.
+
+    name   a runtime that can be asked (`RUNTIMES`, with :device too) or one that was measured (`specgrad.ulps`); it
+           need not be installed. None: nobody knows which
+    """
+    if name is None:
+        return RECORDED
+    base, _, device = name.partition(":")
+    if base in RUNTIMES:
+        asked = RUNTIMES[base].on(device) if device else RUNTIMES[base]
+        return replace(RECORDED, name=f"recorded of {name}", flush=asked.flush, functions=asked.functions)
+    if name in MEASURED:
+        return replace(RECORDED, name=f"recorded of {name}", functions=name)
+    known = ", ".join(dict.fromkeys((*RUNTIMES, *MEASURED)))
+    raise ParameterError(
+        "recorded", f"unknown runtime {name!r}; known are {known}; without a name the widest error holds"
+    )
+
+
+def known_faults(device: Runtime, graph: Graph) -> tuple[str, ...]:
+    """Return what the runtime is known to get wrong of the functions in the graph, a sentence each."""
+    computed = {n.op.name for n in graph.nodes if isinstance(n.op, Op)}
+    faults = [(f, text) for (name, f), text in WRONG.items() if name == device.functions and f in computed]
+    return tuple(f"{f} is known to be wrong in {MEASURED[str(device.functions)][0]}: {text}" for f, text in faults)
 
 
 def read_recorded(path: Path) -> dict[str, Array]:

@@ -53,6 +53,10 @@ def evidence(
     statement: Annotated[
         list[Path] | None, typer.Option("--property", help="The .vnnlib file that the certificate must prove.")
     ] = None,
+    of: Annotated[
+        str | None,
+        typer.Option(help="The target's runtime, for its errors of exp, tanh, ...; default: the largest measured."),
+    ] = None,
     accept: Annotated[
         list[str] | None, typer.Option(help="An arithmetic beside float32 that layers may have; repeatable.")
     ] = None,
@@ -73,7 +77,7 @@ def evidence(
     if len(certificate or ()) != len(statement or ()):
         raise typer.BadParameter("each --certificate needs its --property, in the same order")
     files = {"recorded": recorded} | ({} if data is None else {"data": data})
-    asked: dict[str, Any] = {"decision": decision, "axis": axis, "accept": accept or (), "seconds": seconds}
+    asked: dict[str, Any] = {"decision": decision, "axis": axis, "accept": accept or (), "seconds": seconds, "of": of}
     asked |= {"box": None if box is None else ends_of(box), "data": None if data is None else read_samples(data, None)}
     asked["certificates"] = list(zip(certificate or (), statement or (), strict=True))
     with screen.progress(as_json) as step:

@@ -36,6 +36,7 @@ from ..graph.show import HEADER, Row, rows
 from ..picture import is_picture
 from ..rulebook import rule as rule_text
 from ..rulebook import rules
+from ..ulps import MEASURED
 from . import screen
 from .accuracy import register_accuracy
 from .campaign import register_campaign
@@ -78,6 +79,10 @@ Accept = Annotated[
 def _runtimes(typed: str) -> list[str]:
     """For a shell that completes."""
     return [name for name in RUNTIMES if name.startswith(typed)]
+
+
+def _measured(typed: str) -> list[str]:
+    return [name for name in dict.fromkeys((*RUNTIMES, *MEASURED)) if name.startswith(typed)]
 
 
 def _operators(typed: str) -> list[str]:
@@ -164,6 +169,14 @@ def audit(
         list[Path] | None,
         typer.Option(help="A black box: an .npy file per output that it gave on --input; nothing else is known."),
     ] = None,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            help="The runtime that computed what was recorded, for its errors of exp, tanh, ...: onnxruntime, iree, "
+            "...; default: the largest of any runtime that was measured.",
+            autocompletion=_measured,
+        ),
+    ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Exit with 2 where a layer could not be examined.")] = False,
     accept: Accept = None,
     html: Html = None,
@@ -181,6 +194,8 @@ def audit(
     if isinstance(loaded, Graph):
         raise ParameterError("audit", "runtimes run no saved graph; write it with specgrad.interop.to_onnx first")
     _check_sources(runtime, recorded, inputs, outputs, shape)
+    if runtime is not None and of is not None:
+        raise typer.BadParameter("--of goes with --recorded and --outputs: --runtime names the runtime")
     options: dict[str, Any] = {"accept": accept or (), "whole": whole, "tolerance_seconds": tolerance_seconds}
     if runtime is None:
         if not isinstance(loaded, str):
@@ -188,7 +203,7 @@ def audit(
         given = [read_array(file) for file in inputs or ()]
         values = read_recorded(recorded) if recorded else named(loaded, given, list(map(read_array, outputs or ())))
         with screen.progress(as_json) as step:
-            audited = audit_recorded(loaded, values, **options, progress=step)
+            audited = audit_recorded(loaded, values, of=of, **options, progress=step)
     else:
         arrays = read_inputs(loaded, inputs or [], shape or [])
         say_limits()

@@ -16,8 +16,8 @@ import numpy as np
 from ..deployment import sentences
 from ..errors import ParameterError
 from ..scalar import Array
+from ..ulps import Bound, as_pair, declared
 from .ledger import GROWTH
-from .ulps import ANY, Bound
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Arithmetic:
     depth        the most roundings that a term of one sum meets, where sums are known to be blocked; None: any order
     rounding     "nearest", or "any": results may be rounded either way
     flush        subnormal operands and results may count as zero; None: yes, but for float16
-    ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.rounding.ULPS`
+    ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.ulps`
 
     >>> Arithmetic("bfloat16", accumulate="float32").u
     0.00390625
@@ -114,7 +114,7 @@ class Arithmetic:
     depth: int | None = None
     rounding: str = "nearest"
     flush: bool | None = None
-    ulps: Mapping[str, Bound] = field(default_factory=lambda: ANY, hash=False)
+    ulps: Mapping[str, Bound] = field(default_factory=declared, hash=False)
 
     def __post_init__(self) -> None:
         if self.flush is None:
@@ -194,7 +194,7 @@ class Arithmetic:
         if bound is None:
             text = f"this arithmetic declares no error for it; give ulps={{{name!r}: units of u}}"
             raise ParameterError(name, text, rule="P5")
-        return bound if isinstance(bound, tuple) else (float(bound), "y")
+        return as_pair(bound)
 
 
 INTEGERS = "int32"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import window
-from ...rounding import ULPS
 from ..generate import pooling_window
 from ..question import Question
 from .record import NotOffered, Runtime, Text, call_text
@@ -176,7 +175,7 @@ JAX = Runtime(
     _program,
     gradients=True,
     flush=True,
-    ulps=ULPS["jax"],
+    functions="jax",
     cost=2,
     environment={"JAX_PLATFORMS": "cpu"},
 )

@@ -10,7 +10,6 @@ import numpy as np
 
 from ...errors import need
 from ...process import session
-from ...rounding.ulps import Table
 from ..question import Question
 from .record import NotOffered, Runtime
 
@@ -200,62 +199,26 @@ def _asking(running: str) -> Callable[[Question], str]:
     return lambda q: _program(q, running)
 
 
-# At least 1.1 times the largest error over 3 million arguments: benchmarks/runtime_ulps.txt.
-ORT_ULPS: Table = {
-    "exp": 1.5,
-    "log": 4.0,
-    "sqrt": 1.0,
-    "tanh": 5.5,
-    "sin": (2.0, "1"),
-    "cos": (2.0, "1"),
-    "sigmoid": (3.5, "1"),
-    "softplus": (1.5, "1+y"),
-    "gelu": (2.0, "x"),
-    "normal_cdf": (1.0, "1"),
-    "hardswish": (2.0, "x"),
-    "power": 1.5,
-}
-VINO_ULPS: Table = {
-    "exp": 7.5,
-    "log": 1.5,
-    "sqrt": 1.0,
-    "tanh": 1.5,
-    "sin": (1.0, "1"),
-    "cos": (1.0, "1"),
-    "sigmoid": (2.0, "1"),
-    "softplus": (7.5, "1+y"),  # down to -6; below that it is wrong
-    "gelu": (6.5, "x"),
-    "normal_cdf": (5.0, "1"),
-    "hardswish": (2.0, "x"),
-    "power": 1.5,
-}
-REFERENCE_ULPS: Table = {
-    "exp": 4.0,
-    "log": 4.5,
-    "sqrt": 1.0,
-    "tanh": 2.0,
-    "sin": (1.5, "1"),
-    "cos": (1.5, "1"),
-    "sigmoid": (2.0, "1"),
-    "softplus": (1.0, "1+y"),
-    "gelu": (2.0, "x"),
-    "normal_cdf": (0.5, "1"),
-    "hardswish": (2.0, "x"),
-    "power": 2.0,
-}
-
 ONNXRUNTIME = Runtime(
     "onnxruntime",
     ("onnxruntime", "onnx"),
     _asking(session.PROGRAM),
     session.PROGRAM,
-    ulps=ORT_ULPS,
+    functions="onnxruntime",
     environment=session.ENVIRONMENT,
     device="CPUExecutionProvider",
     demand="assert {device!r} in onnxruntime.get_available_providers()",  # it would take the CPU without a word
 )
-OPENVINO = Runtime("openvino", ("openvino", "onnx"), _asking(VINO), VINO, flush=True, ulps=VINO_ULPS, device="CPU")
-OPENVINO_F32 = Runtime(
-    "openvino-f32", ("openvino", "onnx"), _asking(VINO_F32), VINO_F32, flush=True, ulps=VINO_ULPS, device="CPU"
+OPENVINO = Runtime(
+    "openvino", ("openvino", "onnx"), _asking(VINO), VINO, flush=True, functions="openvino-f32", device="CPU"
 )
-ONNX_REFERENCE = Runtime("onnx-reference", ("onnx",), _asking(REFERENCE), REFERENCE, ulps=REFERENCE_ULPS)
+OPENVINO_F32 = Runtime(
+    "openvino-f32",
+    ("openvino", "onnx"),
+    _asking(VINO_F32),
+    VINO_F32,
+    flush=True,
+    functions="openvino-f32",
+    device="CPU",
+)
+ONNX_REFERENCE = Runtime("onnx-reference", ("onnx",), _asking(REFERENCE), REFERENCE, functions="onnx-reference")

@@ -28,8 +28,8 @@ class Runtime:
     gradients: bool = False
     flush: bool = False
     """Whether it flushes subnormal numbers to zero."""
-    ulps: Mapping[str, Any] | None = None
-    """Declared accuracy of exp and its kin (benchmarks/runtime_ulps.txt); None: those of rounding.ANY."""
+    functions: str | None = None
+    """Whose exp and kin it has: a name in specgrad.ulps.MEASURED; None: nobody has measured it."""
     cost: int = 1
     """How many times fewer questions to ask: compilation per question is slow."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Runtime:
             program=lambda question: moved(self.program(question)),
             model=moved(self.model),
             flush=True,
-            ulps=None,
+            functions=None,
             device=device,
         )
 

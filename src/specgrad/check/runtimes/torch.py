@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...rounding import ULPS
 from ..question import Question
 from .record import NotOffered, Runtime, Text, call_text
 
@@ -164,5 +163,5 @@ def _compiled(q: Question) -> str:
     return _program(q, "torch._dynamo.reset()\n\n@torch.compile\n")
 
 
-TORCH = Runtime("torch", ("torch",), _program, gradients=True, ulps=ULPS["torch"])
+TORCH = Runtime("torch", ("torch",), _program, gradients=True, functions="torch")
 TORCH_COMPILE = Runtime("torch-compile", ("torch",), _compiled, gradients=True, cost=30)

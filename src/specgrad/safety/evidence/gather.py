@@ -25,7 +25,7 @@ def gather(
     model      an .onnx file
     recorded   what the target computed: inputs and other values, by their names in the file
     files      other files that were read, for their digests
-    asked      data=, decision=, axis=, box=, certificates=, accept=, seconds=, progress= (questions.Asked)
+    asked      data=, decision=, axis=, box=, certificates=, accept=, of=, seconds=, progress= (questions.Asked)
     """
     need("onnx", "evidence needs")
     need("torch", "evidence needs")

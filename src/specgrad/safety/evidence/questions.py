@@ -15,7 +15,7 @@ from ...bounds.search.deployed import at_the_property, deployed_graph, refuse_ot
 from ...check import audit_recorded, preserve, tolerance
 from ...check.decisions.decision import parse
 from ...check.deploy import real_inputs, whole_file
-from ...check.recorded import split_points
+from ...check.recorded import recorded_of, split_points
 from ...errors import SpecgradError, UnsupportedError
 from ...graph.graph import Graph
 from ...interop import from_onnx
@@ -23,7 +23,9 @@ from ...interop.onnx import input_dims
 from ...proof.certificate import OutOfTimeError, check_file, network_digest
 from ...proof.numbers import ReplayError
 from ...properties.vnnlib import read
+from ...rounding import Arithmetic
 from ...scalar import Array, upward
+from ...ulps import declared
 from ..accuracy import accuracy
 from ..box import on_box
 from ..profile import check_profile
@@ -41,6 +43,7 @@ class Asked:
     data           samples whose decisions are asked about
     box            every cell of every input lies between these two
     certificates   pairs of files: a certificate, and the property that it must prove
+    of             the target's runtime, whose errors of exp, tanh, ... are taken; None: the largest of any
     """
 
     model: Path
@@ -51,11 +54,18 @@ class Asked:
     box: tuple[float, float] | None = None
     certificates: Sequence[tuple[Path, Path]] = ()
     accept: Sequence[str] = ()
+    of: str | None = None
     seconds: float = 60.0
     progress: Progress | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         parse(self.decision)  # refused before the work
+        recorded_of(self.of)
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """The executions that tolerances and decisions are asked of: fused, with the functions of the target."""
+        return Arithmetic(ulps=declared(recorded_of(self.of).functions))
 
     @cached_property
     def file(self) -> Any:
@@ -130,7 +140,7 @@ def _number(rule: str) -> int:
 
 def layers(asked: Asked) -> Item:
     question = "Is what the target computed, layer by layer, rounding of what the model says?"
-    result = audit_recorded(str(asked.model), asked.recorded, accept=asked.accept, progress=asked.progress)
+    result = audit_recorded(str(asked.model), asked.recorded, of=asked.of, accept=asked.accept, progress=asked.progress)
     said = dict(result.deployment.get("layers", {}))
     return Item(
         "layers", question, result.verdict, f"{result}.", "replication", "audit", result.to_json(), said, result
@@ -141,7 +151,8 @@ def outputs(asked: Asked) -> Item:
     """Of the recorded outputs, at the recorded inputs: against exact values, by the tolerance of the whole model."""
     question = "How far may outputs be from the exact ones, and how far are the target's?"
     stacked = [np.stack([p[n] for p in asked.points]) for n in asked.inputs]
-    proven = tolerance(str(asked.model), *stacked, points=True, seconds=asked.seconds, progress=asked.progress)
+    options: dict[str, Any] = {"seconds": asked.seconds, "progress": asked.progress}
+    proven = tolerance(str(asked.model), *stacked, arithmetic=asked.arithmetic, points=True, **options)
     sentences, beyond = [proven.sentences()[0]], False
     for name, exact, distance in zip(asked.outputs, proven.exact, proven.distance, strict=True):
         if any(name not in p for p in asked.points):
@@ -170,7 +181,7 @@ def decisions(asked: Asked) -> Item:
     if asked.data is None:
         return Item("decisions", question, NOT_ASKED, "No data were given (--data).", "tolerance")
     options: dict[str, Any] = {"axis": asked.axis, "seconds": asked.seconds, "progress": asked.progress}
-    result = preserve(str(asked.model), asked.data, asked.decision, **options)
+    result = preserve(str(asked.model), asked.data, asked.decision, arithmetic=asked.arithmetic, **options)
     details, said = result.to_json(), result.deployment
     return Item("decisions", question, result.verdict, f"{result}.", "tolerance", "preserve", details, said, result)
 
