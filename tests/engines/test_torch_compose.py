@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, hessian, jvp, vjp, vmap
 
 import specgrad as sg
 from specgrad.engines.torch import enable_torch_compile
-from specgrad.engines.torch.graph import batch_norm
+from specgrad.engines.torch.rewrites import batch_norm
 
 CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max_pool stride 1": lambda x: sg.max_pool(x, (3, 3), stride=1, padding=1),

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import specgrad as sg
-from specgrad.engines.torch import backward
+from specgrad.engines.torch import rewrites
 
 RNG = np.random.default_rng(3)
 
@@ -299,18 +299,18 @@ MISTAKES: dict[str, tuple[str, str, Callable[..., Any]]] = {
 def test_a_wrong_operator_is_noticed(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, case, wrong = MISTAKES[mistake]
     assert worst(EXACT[case]) == 0
-    monkeypatch.setitem(backward.ACTIVATIONS, name, wrong)
+    monkeypatch.setitem(rewrites.ACTIVATIONS, name, wrong)
     assert worst(EXACT[case]) > 0
 
 
 def test_cotangents_of_another_convolution_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group that takes its padding, or its bias, from elsewhere."""
-    right = backward.aten.convolution_backward.default
+    right = rewrites.aten.convolution_backward.default
     wrong = lambda g, x, w, sizes, stride, padding, *rest: right(
         g, x, w, sizes, stride, [p + 1 for p in padding], *rest
     )
     monkeypatch.setattr(
-        backward, "aten", type("aten", (), {"convolution_backward": type("op", (), {"default": wrong})})
+        rewrites, "aten", type("aten", (), {"convolution_backward": type("op", (), {"default": wrong})})
     )
     with pytest.raises((RuntimeError, AssertionError)):
         assert worst(EXACT["conv"]) == 0

@@ -277,3 +277,26 @@ def test_a_steep_slope_multiplies_what_is_flushed(slope: float) -> None:
     for low, high in [(ball.low, ball.high), *((box.low, box.high) for box in boxes)]:
         assert low[0] <= min(0, -slope * 2.0**-130)
         assert high[0] >= max(0, -slope * 2.0**-130)
+
+
+# --- maxima and who is one --------------------------------------------------------------------------------------
+
+
+def test_a_maximum_beside_other_cells_is_compared_with_those() -> None:
+    """x == amax(x) is a question of its own where each maximum stands beside what it was taken of, and only there."""
+    x = np.float32([[1, 5, 2], [9, 0, 3], [4, 7, 8]])
+    turned = sg.trace(lambda x: sg.equal(x, sg.broadcast(sg.reshape(sg.amax(x, 0), (3, 1)), (3, 3))), (3, 3))
+    ball = radius(turned, x).outputs
+    assert (np.abs(turned(x) - ball.value) <= ball.radius).all()
+    assert turned(x).sum() == 1
+
+
+def test_some_of_the_largest_cells_may_be_none() -> None:
+    """The largest cells are at least one; those of them that something else chooses are not."""
+    x = np.float32([[1, 5, 2], [9, 0, 3], [4, 7, 8]])
+    wins = lambda x: sg.equal(x, sg.amax(x, 0, keepdims=True))
+    some = sg.trace(lambda x, c: sg.sum(sg.select(c, wins(x), 0), 0), (3, 3), (3, 3))
+    ball = radius(some, x, np.zeros((3, 3), np.float32)).outputs
+    assert (ball.low <= 0).all()
+    every = sg.trace(lambda x: sg.sum(sg.select(sg.equal(x, x), wins(x), 1), 0), (3, 3))
+    assert (radius(every, x).outputs.low >= 1).all()

@@ -210,7 +210,7 @@ class GraphBuilder:
         positions = tuple(self._arg(op, i, a) for i, a in enumerate(args))
         key = None
         if self._share is not None:
-            items = params.items() if not self._open else ((name, _key(value)) for name, value in params.items())
+            items = ((name, _key(value, self._open)) for name, value in params.items())
             key = (op, tuple(map(repr, positions)), tuple(sorted(items, key=lambda item: item[0])))
             if key in self._share:
                 return Var(self, self._share[key])
@@ -271,8 +271,12 @@ class GraphBuilder:
         error.add_note("  built so far:\n" + table(known, every=self.nodes))
 
 
-def _key(value: Any) -> Any:
-    """A parameter as part of a key: open sizes are compared as they are written."""
+def _key(value: Any, open_sizes: bool) -> Any:
+    """A parameter as part of a key: numbers and open sizes are compared as they are written, 0.0 is not -0.0."""
+    if isinstance(value, int | float | Fraction):
+        return repr(value)
+    if not open_sizes:
+        return value
     return value.key if isinstance(value, OpenWindow) else open_key(value)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+import numpy as np
+
+from ..op import Op
 from .graph import CONSTANT, INPUT, Graph, Node, NumberArg
 
 
@@ -45,3 +48,22 @@ def _moved(node: Node, place: dict[int, int], is_input: bool) -> Node:
     if is_input:
         return Node(INPUT, (), {}, node.shape, node.kind, node.name, node.name)
     return replace(node, args=tuple(a if isinstance(a, NumberArg) else place[a] for a in node.args))
+
+
+def laid_along(graph: Graph, end: int, op: Op, source: int, layout: Collection[Op]) -> tuple[int, ...] | None:
+    """The nodes from a reduction `op` of `source` to `end`, if those only lay it out along the reduced axes again.
+
+    Whether they do is tried: numbers in the place of its results must stand where the reduction was taken.
+    """
+    chain = [end]
+    while graph.nodes[chain[-1]].op in layout:
+        chain += graph.nodes[chain[-1]].operands()
+    at = graph.nodes[chain[-1]]
+    if at.op is not op or at.operands() != (source,):
+        return None
+    shape = graph.nodes[source].shape
+    number = np.arange(float(np.prod(at.shape))).reshape(at.shape)
+    laid = number if len(chain) == 1 else np.asarray(section(graph, end, {chain[-1]})[0](number))
+    kept = tuple(1 if a in at.params["axes"] else n for a, n in enumerate(shape))
+    same = laid.shape == shape and (laid == np.broadcast_to(number.reshape(kept), shape)).all()
+    return tuple(reversed(chain)) if same else None

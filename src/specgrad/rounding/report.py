@@ -12,8 +12,12 @@ import numpy as np
 from ..errors import ParameterError
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ..graph.run import bind_inputs
+from ..graph.section import laid_along
 from ..graph.tree import Tree, transform
 from ..op import REGISTRY, Op, is_literal
+from ..ops.elementwise import EQUAL, SELECT
+from ..ops.layout import BROADCAST, RESHAPE, SUM
+from ..ops.max_pool import AMAX
 from . import choice
 from .arithmetic import INTEGERS, Arithmetic, in_format
 from .ball import Ball
@@ -106,15 +110,17 @@ def _balls(
 
 
 def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
-    """Nodes x == amax(x), as the derivative of a maximum asks: the position of x, and the axes."""
+    """Nodes x == amax(x), as the derivative of a maximum asks: the position of x, and the axes.
+
+    The maximum stands beside the cells that it is taken of; beside others the comparison is an ordinary one.
+    """
     nodes = {}
     for i, node in enumerate(graph.nodes):
-        if node.op.name == "equal" and all(isinstance(a, int) for a in node.args):
+        if node.op is EQUAL and all(isinstance(a, int) for a in node.args):
             x, top = node.operands()
-            while graph.nodes[top].op.name in ("reshape", "broadcast"):
-                (top,) = graph.nodes[top].operands()
-            if graph.nodes[top].op.name == "amax" and graph.nodes[top].args == (x,):
-                nodes[i] = (x, graph.nodes[top].params["axes"])
+            chain = laid_along(graph, top, AMAX, x, (RESHAPE, BROADCAST))
+            if chain is not None:
+                nodes[i] = (x, graph.nodes[chain[0]].params["axes"])
     return nodes
 
 
@@ -245,11 +251,14 @@ def _ends_layer(graph: Graph, i: int) -> bool:
 
 def _counts_largest(graph: Graph, node: Node, run: Context) -> bool:
     """Whether this is the number of largest cells, as _winners of amax asks it: whichever they are, there is one."""
-    if node.op.name != "sum":
+    if node.op is not SUM:
         return False
     chosen = graph.nodes[node.operands()[0]]
-    test = chosen.args[1] if chosen.op.name == "select" else None
-    return isinstance(test, int) and test in run.largest and run.largest[test][1] == node.params["axes"]
+    if chosen.op is not SELECT or chosen.args[1] not in run.largest or chosen.args[2] != NumberArg(1):
+        return False
+    x, axes = run.largest[chosen.args[1]]
+    number = graph.nodes[chosen.args[0]] if isinstance(chosen.args[0], int) else None
+    return axes == node.params["axes"] and number is not None and number.op is EQUAL and number.args == (x, x)
 
 
 def local_radius(

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ...graph.graph import Graph, Node
-from ...graph.section import section
+from ...graph.section import laid_along
 from ...ops.elementwise import DIV, EXP, STOP_GRADIENT, SUB
 from ...ops.layout import BROADCAST, RESHAPE, SUM
 from ...ops.max_pool import AMAX
@@ -61,7 +61,7 @@ def parts_of(graph: Graph, i: int) -> Parts | None:
     if node.op is not DIV or not all(isinstance(a, int) for a in node.args):
         return None
     e, divisor = node.operands()
-    total = _chain(graph, divisor, SUM, e)
+    total = laid_along(graph, divisor, SUM, e, LAYOUT)
     if graph.nodes[e].op is not EXP or total is None or len(graph.nodes[total[0]].params["axes"]) != 1:
         return None
     return _exponentials(graph, e, total)
@@ -90,23 +90,7 @@ def below_maximum(graph: Graph, i: int) -> tuple[int, ...] | None:
     if node.op is not SUB or not all(isinstance(a, int) for a in node.args):
         return None
     x, subtracted = node.operands()
-    return _chain(graph, subtracted, AMAX, x)
-
-
-def _chain(graph: Graph, end: int, op: object, source: int) -> tuple[int, ...] | None:
-    """The nodes from a reduction `op` of `source` to `end`, if those only lay it out along the reduced axes again."""
-    chain = [end]
-    while graph.nodes[chain[-1]].op in LAYOUT:
-        chain += graph.nodes[chain[-1]].operands()
-    at = graph.nodes[chain[-1]]
-    if at.op is not op or at.operands() != (source,):
-        return None
-    shape = graph.nodes[source].shape
-    number = np.arange(float(np.prod(at.shape))).reshape(at.shape)
-    laid = number if len(chain) == 1 else np.asarray(section(graph, end, {chain[-1]})[0](number))
-    kept = tuple(1 if a in at.params["axes"] else n for a, n in enumerate(shape))
-    same = laid.shape == shape and (laid == np.broadcast_to(number.reshape(kept), shape)).all()
-    return tuple(reversed(chain)) if same else None
+    return laid_along(graph, subtracted, AMAX, x, LAYOUT)
 
 
 class Softmax(Relaxed):

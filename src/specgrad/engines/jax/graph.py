@@ -56,7 +56,9 @@ def _search_of(node: Node) -> Search:
 
 
 def _along(graph: Graph, node: Node, window: Window) -> bool:
-    """Whether the cells that a take or put means are those of the window that made its index."""
+    """Whether the cells that a take or put means are those of the window that made its index, none of them missing."""
+    if window.has_empty and not node.params["empty"]:
+        return False  # it refuses the index of an empty window
     if node.op.name == "put":
         return bool(node.params["size"] == window.size)
     x = graph.nodes[node.operands()[0]].shape

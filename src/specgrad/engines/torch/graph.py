@@ -13,7 +13,6 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from ...errors import ParameterError, ShapeError
@@ -21,9 +20,7 @@ from ...graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
 from ...graph.run import Binder, bind_inputs
 from ...graph.tree import Tree, leaves, transform
 from ..base import number, refuse_integers
-from .backward import Call, backward_calls, per_channel
-from .doubling import dual_level_open
-from .max_pool import max_and_winner, put_line
+from .rewrites import Call, reshaped, rewritten
 from .rules import NOT_NUMBERS, SHORT
 from .table import ENGINE
 
@@ -43,8 +40,7 @@ class _Lowering:
         self.places = places
         self.fx = fx.Graph()
         self.values: list[Any] = []
-        self.norms = _batch_norms(graph)
-        self.calls = backward_calls(graph) | _max_with_winner(graph)
+        self.calls = rewritten(graph)
         self.given: dict[int, Any] = {}
 
     def lower(self, *, standalone: bool = False) -> fx.Graph:
@@ -75,34 +71,21 @@ class _Lowering:
     def _call(self, i: int, node: Node) -> Any:
         if i in self.calls:
             return self._part(i, self.calls[i])
-        if i in self.norms:
-            x, mean, var, weight, bias, eps = self.norms[i]
-            args = [None if p is None else self.values[p] for p in (x, mean, var, weight, bias)]
-            return self.fx.call_function(batch_norm, (*args, eps))
-        if node.op.name == "reshape":
-            node = self._only_reshape(node)
-            source = node.operands()[0]
+        if node.op.name == "reshape":  # derivatives have chains of them, and each call costs its price
+            source = reshaped(self.graph, i)
             if self.graph.nodes[source].shape == node.shape:
                 return self.values[source]
+            node = replace(node, args=(source,))
         shapes = tuple(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args)
-        if _is_shift(self.graph, node):
-            plan: Any = below_maximum
-        elif _puts_at_winners(self.graph, node):
-            plan = put_line(*shapes, **node.params, known=True)
-        else:
-            plan = ENGINE.plan(node.op, shapes, node.params)
+        shift = _is_shift(self.graph, node)
+        plan = below_maximum if shift else ENGINE.plan(node.op, shapes, node.params)
         return self.fx.call_function(_function(node.op.name, plan), self._args(node))
-
-    def _only_reshape(self, node: Node) -> Node:
-        """It, of what the reshapes before it read: derivatives have chains of them, and each call costs its price."""
-        while (before := self.graph.nodes[node.operands()[0]]).op is node.op:
-            node = replace(node, args=before.args)
-        return node
 
     def _part(self, i: int, call: Call) -> Any:
         """All results are taken at once: the tuple would keep every one of them alive."""
         if i not in self.given:
-            result = self.fx.call_function(_function(call.name, call.plan), tuple(self.values[a] for a in call.args))
+            args = (*(self.values[a] for a in call.args), *call.numbers)
+            result = self.fx.call_function(_function(call.name, call.plan), args)
             parts = enumerate(call.gives) if len(call.gives) > 1 else ()
             self.given[i] = result
             self.given.update(
@@ -128,71 +111,12 @@ def _identifiers(names: list[str]) -> list[str]:
     return list(identifiers)
 
 
-def _max_with_winner(graph: Graph) -> dict[int, Call]:
-    """max_pool and winner nodes of the same value and window: one call computes both."""
-    pairs: dict[Any, dict[str, int]] = {}
-    for i, node in enumerate(graph.nodes):
-        if node.op.name in ("max_pool", "winner"):
-            pairs.setdefault((node.args, node.params["window"]), {})[node.op.name] = i
-    calls = {}
-    for (args, window), at in pairs.items():
-        if len(at) == 2:
-            plan = max_and_winner(graph.nodes[args[0]].shape, window=window)
-            call = Call("max_and_winner", plan, args, (at["max_pool"], at["winner"]))
-            calls.update(dict.fromkeys(at.values(), call))
-    return calls
-
-
-def _puts_at_winners(graph: Graph, node: Node) -> bool:
-    """Positions that a winner of a window of the same sizes has computed need no check."""
-    if node.op.name != "put" or not _is(node.args[1], graph, "winner"):
-        return False
-    window = graph.nodes[node.args[1]].params["window"]
-    return bool(window.size == node.params["size"] and window.has_empty == node.params["empty"])
-
-
-# --- batch normalisation: PyTorch has one kernel for what the graph says in several nodes ---------------------------
-
-
-def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """PyTorch's kernel, which has no derivative in mean and var; the formula where one is asked for."""
-    if not (mean.requires_grad or var.requires_grad or dual_level_open()):
-        return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
-    shape = (-1, *(1,) * (x.ndim - 2))
-    scale = weight / torch.sqrt(var + eps)
-    return (x - mean.view(shape)) * scale.view(shape) + bias.view(shape)
+# --- softmax and cross_entropy under autocast ---------------------------------------------------------------------
 
 
 def _is(position: Arg | None, graph: Graph, *names: str) -> TypeGuard[int]:
     """Whether an argument is the position of a node of one of these operators."""
     return isinstance(position, int) and graph.nodes[position].op.name in names
-
-
-def _batch_norms(graph: Graph) -> dict[int, tuple[int, int, int, int, int, float]]:
-    """Nodes that end (x - mean) * (weight / sqrt(var + eps)) + bias: their parts, for F.batch_norm."""
-    norms = {}
-    for i, node in enumerate(graph.nodes):
-        if node.op.name != "add" or not _is(node.args[0], graph, "mul"):
-            continue
-        product, bias = graph.nodes[node.args[0]], per_channel(graph, node.args[1], node.shape)
-        scale = per_channel(graph, product.args[1], node.shape)
-        if bias is None or scale is None or not _is(product.args[0], graph, "sub") or not _is(scale, graph, "div"):
-            continue
-        centred, quotient = graph.nodes[product.args[0]], graph.nodes[scale]
-        mean, weight = per_channel(graph, centred.args[1], node.shape), quotient.args[0]
-        root = quotient.args[1]
-        inner = graph.nodes[root].args[0] if _is(root, graph, "sqrt") else None
-        if mean is None or not isinstance(weight, int) or not _is(inner, graph, "add"):
-            continue
-        (var, eps), x = graph.nodes[inner].args, centred.args[0]
-        if not (isinstance(var, int) and all(graph.nodes[p].op in (INPUT, CONSTANT) for p in (mean, var))):
-            continue  # of a batch: transforms hide requires_grad, and the kernel has no derivative there
-        if isinstance(x, int) and isinstance(eps, NumberArg) and eps.value >= 0:  # PyTorch takes no other
-            norms[i] = (x, mean, var, weight, bias, float(eps.value))
-    return norms
-
-
-# --- softmax and cross_entropy under autocast ---------------------------------------------------------------------
 
 
 def _is_shift(graph: Graph, node: Node) -> bool:

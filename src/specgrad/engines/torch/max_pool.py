@@ -14,7 +14,7 @@ from ...errors import ShapeError
 from ...window import Adaptive, Shape, Window
 from ..base import Plan
 from . import doubling, relabel, smooth
-from .doubling import DOUBLING_TYPES, dual_level_open, on_tape
+from .doubling import DOUBLING_TYPES, on_tape
 from .rules import MOST_ADDED, eager, rounded_once
 from .slices import FEW_TAPS, Slices, fits
 
@@ -308,26 +308,6 @@ class _IndexedMax(torch.autograd.Function):
 
 
 _indexed_on_tape: Callable[..., Tensor] = _IndexedMax.apply
-
-
-def max_and_winner(x: Shape, *, window: Window) -> Plan:
-    """Both at once, for graphs that use both."""
-    values, index = max_pool_line(x, window=window), winner_line(x, window=window)
-    pair = None if doubles(window) else _relabelled(x, window, _native_max(window))
-
-    def plan(t: Tensor) -> tuple[Tensor, Tensor]:
-        if pair is not None and _at_hand(t) and not t.requires_grad and not dual_level_open():
-            both: tuple[Tensor, Tensor] = pair(t)
-            return both
-        packs = doubles(window) and eager(t) and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel()
-        if packs and not t.requires_grad and not t.sum().isnan():
-            return doubling.packed_winner(t, window)
-        i = index(t)
-        return (
-            take_line(x, (), rank=window.rank, empty=window.has_empty)(t, i) if not doubles(window) else values(t)
-        ), i
-
-    return plan
 
 
 def _check_range(name: str, index: Tensor, cells: int, empty: bool) -> None:
