@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from random import Random
 
 import numpy as np
 import pytest
 
+import drawn_windows
 import specgrad as sg
 from specgrad.rounding import FORMATS, Arithmetic, radius
 
 pytest.importorskip("torch")
 from networks import KINDS, network
 from specgrad.check.decisions.execution import Executor, slopes
-from specgrad.check.decisions.sums import candidates, in_runs, longest_run, rounding_to
+from specgrad.check.decisions.sums import blocks, candidates, in_runs, longest_run, rounding_to
 from specgrad.graph.tree import leaves
+from specgrad.ops.avg_pool import AVG_POOL
 
 F32 = rounding_to(FORMATS["float32"])
 
@@ -48,6 +51,29 @@ def test_runs_are_sums_of_float32(count: int) -> None:
         joined = [a + b for a, b in zip(pairs[::2], pairs[1::2], strict=False)]
         pairs = joined + pairs[2 * len(joined) :]
     np.testing.assert_array_equal(in_runs(terms.astype(float), 1, F32), pairs[0])
+
+
+def wrong_sums(seeds: range) -> list[int]:
+    """Averages over windows of every kind whose terms do not add up to them, on integers, cell by cell."""
+    wrong = []
+    for seed in seeds:
+        lead, window = drawn_windows.under_axes(Random(seed), empty=True)
+        x = np.random.default_rng(seed).integers(-9, 10, (*lead, *window.size)).astype(float)
+        graph = sg.trace(lambda x, w=window: sg.apply(AVG_POOL, x, window=w, divisor=1), x.shape)
+        ((where, terms),) = blocks(graph.nodes[-1], [x], lambda v: v)
+        total = np.zeros(graph.nodes[-1].shape)
+        total[where] = terms.sum(0)
+        for at in np.ndindex(total.shape):
+            before, place = at[: len(lead)], at[len(lead) :]
+            read = [cell for _, cell in window.reads(place) if cell is not None]
+            if total[at] != sum(x[(*before, *cell)] for cell in read):
+                wrong.append(seed)
+                break
+    return wrong
+
+
+def test_terms_of_averages_are_what_windows_read() -> None:
+    assert wrong_sums(range(60)) == []
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 9, 40, None])

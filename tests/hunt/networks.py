@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import drawn_windows
 import specgrad as sg
 from draw import Draw
 from floats import FORMATS, Format
@@ -262,9 +263,8 @@ def pooled_head(d: Draw) -> Any:
 
     def net(x: Any) -> Any:
         x = sg.relu(x) if d.rng.random() < 0.5 else x
-        if d.rng.random() < 0.5:
-            x = sg.avg_pool(x, (2, 2), stride=d.rng.choice((1, 2)), padding=d.rng.choice((0, 1)),
-                            count_include_pad=d.rng.random() < 0.5)  # fmt: skip
+        if d.rng.random() < 0.75:
+            x = drawn_windows.pooled(d.rng, x, 2, largest=False, empty=True)
         return sg.linear(w, b, pool(x))
 
     return net, (_plane(d, c, 2),)
@@ -330,9 +330,16 @@ def smoothed(d: Draw) -> Any:
     w, v = d.array(2, 1, 2) / 2, d.array(2, 2, 2) / 2
     level = np.float32(d.rng.choice((0, 0, 1, 30, -1000)))
 
+    smooth = sg.REGISTRY["smooth_max_pool"]
+    any_window = d.rng.random() < 0.5
+
     def net(x: Any) -> Any:
         y = sg.conv(w, None, x, padding=1) + level
-        y = sg.smooth_max_pool(y, (2,), beta=beta, stride=stride, padding=padding, padded=padded)
+        if any_window:
+            window = drawn_windows.window(d.rng, y.shape[2:], empty=True, adaptive=False)  # PyTorch has no others
+            y = sg.apply(smooth, y, window=window, beta=beta, padded=padded)
+        else:
+            y = sg.smooth_max_pool(y, (2,), beta=beta, stride=stride, padding=padding, padded=padded)
         z = sg.relu(y) if d.rng.random() < 0.3 else y * 0.5
         z = sg.conv(v, None, z - level, padding=1)
         return d.rng.choice((lambda: z, lambda: sg.smooth_max_pool(z, (3,), beta=beta, stride=1), lambda: sg.tanh(z)))()
@@ -351,14 +358,16 @@ def bent(d: Draw) -> Any:
 
 
 def max_pooled(d: Draw) -> Any:
-    (w, b), c = _conv(d, 2, 2, 2), d.large()
+    """Over windows of every kind."""
+    rank = d.rng.randint(1, 3)
+    w, b, c = d.array(2, 2, *(d.rng.choice((1, 2)),) * rank), d.array(2), d.large()
 
     def net(x: Any) -> Any:
         y = sg.conv(w, b, x, padding=1) + d.rng.choice((c, 0.1))
         y = sg.relu(y) if d.rng.random() < 0.5 else y
-        return sg.max_pool(y, (2, 2), stride=d.rng.choice((1, 2))) - c
+        return drawn_windows.pooled(d.rng, y, rank, largest=True) - c
 
-    return net, (_plane(d, 2, 2),)
+    return net, (d.array(1, 2, *(2,) * rank),)
 
 
 def laid_out(d: Draw) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 from floats import Machine
 from specgrad.graph.graph import Node
+from specgrad.window import Adaptive
 
 DEEPEST = 65.0  # a shift that lies further above a window loses its digits
 Function = Callable[[str, float], float]
@@ -43,11 +44,19 @@ def _taps(plane: np.ndarray, window: Any, position: tuple[int, ...], padded: boo
     """By the definition of a window, one axis after the other; padded taps are 0, or are left out."""
     each = []
     for tap in np.ndindex(*window.kernel):
-        cell = [a.stride * p + a.dilation * t - a.lo for a, p, t in zip(window.axes, position, tap, strict=True)]
+        cell = [_cell(a, p, t) for a, p, t in zip(window.axes, position, tap, strict=True)]
         inside = all(0 <= c < n for c, n in zip(cell, window.size, strict=True))
         if inside or padded:
             each.append(float(plane[tuple(cell)]) if inside else 0.0)
     return each
+
+
+def _cell(axis: Any, p: int, t: int) -> int:
+    """Where tap t of output p reads; -1 where an adaptive cell is shorter than the longest."""
+    if isinstance(axis, Adaptive):
+        first, stop = p * axis.size // axis.out, -(-(p + 1) * axis.size // axis.out)
+        return first + t if first + t < stop else -1
+    return axis.stride * p + axis.dilation * t - axis.lo
 
 
 def _sum(terms: list[float], unit: Machine, rng: Random) -> float:

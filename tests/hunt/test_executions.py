@@ -78,6 +78,20 @@ def test_no_execution_of_functions_leaves_a_bound(name: str, model: str) -> None
         assert found.networks >= 10
 
 
+WINDOWED = (*range(6), 11, 21, 46, 51)
+
+
+@pytest.mark.parametrize("hunted", [hunt, hunt_replay])
+@pytest.mark.parametrize("kind", ["max_pooled", "pooled_head"])
+def test_no_execution_leaves_a_bound_through_windows(kind: str, hunted: Any) -> None:
+    """Of every kind, in float bounds and in replays."""
+    pytest.importorskip("flint")
+    networks = ((seed, network(seed, kind=kind)) for seed in WINDOWED)
+    found = hunted(networks, setting_of("float32", "fused"), executions=1)
+    assert not found.escapes, str(found)
+    assert found.networks >= 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["float32", "float32 either way"])
 @pytest.mark.parametrize("model", MODELS)

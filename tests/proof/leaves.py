@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import drawn_windows
 import specgrad as sg
 from executor import FUNCTIONS, Setting, execute
 from program import Program
@@ -62,6 +63,24 @@ def pooled(seed: int) -> sg.Graph:
     size = sg.trace(features, (1, 1, 3, 4)).nodes[-1].shape[1]
     last = rng.normal(size=(2, size)).astype(np.float32)
     return sg.trace(lambda x: sg.linear(last, None, features(x)), (1, 1, 3, 4))
+
+
+def windowed(seed: int) -> sg.Graph:
+    """A pool over a window of any kind, of inputs or behind scale, shift and relu; perhaps another pool behind it."""
+    rng, numbers = Random(f"windowed/{seed}"), np.random.default_rng(seed)
+    bare = seed % 6 == 4
+    lead, window = drawn_windows.under_axes(rng, alike=bare)
+    shape = (*lead, *window.size)
+    scale, shift = numbers.normal(size=(2, *shape)).astype(np.float32)
+
+    def net(x: Any) -> Any:
+        y = x if bare else sg.add(sg.mul(x, scale), shift)
+        y = drawn_windows.over(rng, sg.relu(y) if seed % 2 else y, window, largest=seed % 3 != 0)
+        again = seed % 4 == 0 and np.prod(y.shape) < 40
+        y = sg.reshape(drawn_windows.pooled(rng, y, window.rank) if again else y, (1, -1))
+        return sg.linear(numbers.normal(size=(2, y.shape[1])).astype(np.float32), None, y)
+
+    return sg.trace(net, shape)
 
 
 KINDS: tuple[Callable[[Any], Any], ...] = (

@@ -399,9 +399,10 @@ class Box:
             return [], ZERO
         ends = {c: ranges[node.argument][c] for _, c in taps}
         if i in self.lines:
-            given = self.lines[i][0 if below else 1].reshape(-1, node.size)[:, cell]
-            s = {c: Fraction(int(given[t]), 1024) for t, c in taps}
-            inside = {t for t, _ in taps}
+            read = sorted({t for each in node.taps for t, _ in each})  # slopes are of taps that some window reads
+            given = self.lines[i][0 if below else 1].reshape(len(read), node.size)[:, cell]
+            s = {c: Fraction(int(given[read.index(t)]), 1024) for t, c in taps}
+            inside = {read.index(t) for t, _ in taps}
             require(all(v >= 0 for v in s.values()) and len(s) == len(taps), f"a slope of max_pool {i} is negative")
             require(not below or sum(s.values()) == 1, f"lower slopes of max_pool {i} do not sum to 1")
             require(

@@ -126,13 +126,40 @@ class Node:
 
 def windows(params: Any, shape: tuple[int, ...], inner: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int, Any]]:
     """(output position, number of the tap, input position or None where it is padding), over the last axes."""
-    axes = params["window"]["window"]
-    require(all(set(a) == {"size", "kernel", "stride", "dilation", "lo", "hi", "out"} for a in axes), "unknown window")
-    for out in itertools.product(*(range(a["out"]) for a in axes)):
-        for t, tap in enumerate(itertools.product(*(range(a["kernel"]) for a in axes))):
-            at = [a["stride"] * o + a["dilation"] * k - a["lo"] for a, o, k in zip(axes, out, tap, strict=True)]
-            inside = all(0 <= i < n for i, n in zip(at, inner, strict=True))
-            yield out, t, tuple(at) if inside else None
+    axes = [axis_reads(a) for a in params["window"]["window"]]
+    require(tuple(a["size"] for a in params["window"]["window"]) == inner, "a window over other sizes")
+    require(tuple(map(len, axes)) == shape[len(shape) - len(inner) :], "a window with other outputs")
+    for out in itertools.product(*(range(len(a)) for a in axes)):
+        each = [a[o] for a, o in zip(axes, out, strict=True)]
+        for t, at in enumerate(itertools.product(*each)):
+            inside = all(i is not None and 0 <= i < n for i, n in zip(at, inner, strict=True))
+            yield out, t, at if inside else None
+
+
+def axis_reads(axis: Any) -> list[list[int | None]]:
+    """Per output, the cell of every tap; None where an adaptive one has fewer taps than the longest."""
+    if set(axis) == {"size", "out"}:
+        n, out = axis["size"], axis["out"]
+        cells = [range(math.floor(Fraction(o * n, out)), math.ceil(Fraction((o + 1) * n, out))) for o in range(out)]
+        most = max(map(len, cells))
+        return [[*each, *[None] * (most - len(each))] for each in cells]
+    require(set(axis) == {"size", "kernel", "stride", "dilation", "lo", "hi", "out"}, "unknown window")
+    s, e, lo = axis["stride"], axis["dilation"], axis["lo"]
+    return [[s * o + e * t - lo for t in range(axis["kernel"])] for o in range(axis["out"])]
+
+
+def extents(params: Any) -> list[int]:
+    """Per output, how many taps read the input or its padding, not what hangs over that."""
+    axes = []
+    for a in params["window"]["window"]:
+        first, stop = -a.get("lo", 0), a["size"] + a.get("hi", 0)
+        axes.append([sum(i is not None and first <= i < stop for i in each) for each in axis_reads(a)])
+    return [math.prod(counts) for counts in itertools.product(*axes)]
+
+
+def taps_of(params: Any) -> int:
+    """Of the whole kernel."""
+    return math.prod(len(axis_reads(a)[0]) for a in params["window"]["window"])
 
 
 class Network:
@@ -185,7 +212,7 @@ class Network:
             return Node("curve", op, shape, argument=arguments[0], params=params)
         if op == "smooth_max_pool":
             taps, axes = self.taps(params, read[0].shape, shape), params["window"]["window"]
-            count, inner = math.prod(a["kernel"] for a in axes), read[0].shape[-len(axes) :]
+            count, inner = taps_of(params), read[0].shape[-len(axes) :]
             pads = any(len(t) < count for t in taps)
             return Node("smooth", op, shape, argument=arguments[0], taps=taps, params=params, plane=inner,
                         all_taps=count, pads=pads)  # fmt: skip
@@ -214,7 +241,7 @@ class Network:
         if op == "conv":
             return math.prod(shapes[1][1:]) + len(shapes) - 2
         if op == "avg_pool":
-            taps = math.prod(a["kernel"] for a in params["window"]["window"])
+            taps = taps_of(params)
             return taps + (1 if abs(taps if isinstance(params["divisor"], str) else params["divisor"]) <= 256 else 2)
         if op == "sum":
             return max(0, math.prod(shapes[0][k] for k in params["axes"]) - 1)
@@ -227,7 +254,7 @@ class Network:
             return 1
         most = 1
         for a in params["window"]["window"]:
-            read = [a["stride"] * o + a["dilation"] * t - a["lo"] for o in range(a["out"]) for t in range(a["kernel"])]
+            read = list(itertools.chain.from_iterable(axis_reads(a)))
             most *= max(read.count(c) for c in range(a["size"]))
         return most
 
@@ -417,8 +444,9 @@ class Network:
 
     def avg_pool(self, arguments: Any, params: Any, shape: Any) -> Any:
         divisor, sums = params["divisor"], []
-        require(divisor == "inside" or isinstance(divisor, int), "no rule for this divisor")
-        for taps in self.taps(params, self.nodes[arguments[0]].shape, shape):
-            by = Fraction(len(taps) if divisor == "inside" else divisor)
-            sums.append([(arguments[0], c, 1 / by, max(by, 1 / by)) for _, c in taps])
+        require(divisor in ("inside", "padded") or isinstance(divisor, int), "no rule for this divisor")
+        counts = itertools.cycle(extents(params))
+        for taps, count in zip(self.taps(params, self.nodes[arguments[0]].shape, shape), counts, strict=False):
+            by = Fraction({"inside": len(taps), "padded": count}.get(divisor, divisor))
+            sums.append([(arguments[0], c, 1 / by, max(abs(by), abs(1 / by))) for _, c in taps])
         return sums, [ZERO] * len(sums)

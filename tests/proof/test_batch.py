@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import drawn_windows
 import specgrad as sg
 
 pytest.importorskip("flint")
 
-from leaves import Case, Exact, case, curved, dense, least, network
+from leaves import Case, Exact, case, curved, dense, least, network, windowed
 from specgrad.proof import affine, batch, bends, fixed, walk
 from specgrad.proof.batch import Leaves, Root
 from specgrad.proof.fixed import shifted
@@ -74,11 +75,40 @@ def test_no_execution_lies_below_a_bound(seed: int) -> None:
     assert escapes(case(seed, hints=False, width=0.0), 2) == 0
 
 
+WINDOWED = (*range(14), 34, 40)
+
+
+def in_parts(seed: int) -> Case:
+    """As many leaves as the first axis is long: exchanged with it they have the right shape."""
+    graph = windowed(seed)
+    parts = max(2, graph.nodes[graph.input_positions[0]].shape[0])
+    return case(seed, width=2.0, of=lambda _: graph, parts=parts)
+
+
+def test_windows_of_every_kind_are_hunted() -> None:
+    graphs = [windowed(seed) for seed in WINDOWED]
+    assert drawn_windows.kinds(graphs, ("max_pool",)) >= drawn_windows.KINDS | drawn_windows.RANKS
+    assert drawn_windows.kinds(graphs, ("avg_pool",)) >= {"adaptive", "overlapping", "padded"}
+
+
+def astray(seed: int) -> bool:
+    """Whether an execution lies below a bound, or a bound is not that over rationals."""
+    given = in_parts(seed)
+    found = losses(replace(given, leaves=Leaves(given.leaves.low, given.leaves.high))) if seed % 4 == 2 else [0.0]
+    return not (0 <= min(found) <= max(found) < SMALL) or escapes(given, 2) > 0
+
+
+@pytest.mark.parametrize("seed", WINDOWED)
+def test_no_execution_lies_below_a_bound_through_windows(seed: int) -> None:
+    assert not astray(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 1000, 100))
 def test_long_hunt(start: int) -> None:
     for seed in range(1000 + start, 1100 + start):
         assert escapes(case(seed, width=(0.0, 0.2, 2.0)[seed % 3]), 6) == 0, seed
+        assert escapes(case(seed, width=(0.0, 0.2, 2.0)[seed % 3], of=windowed), 3) == 0, seed
 
 
 # --- cuts -------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import drawn_windows
+import leaves
 import specgrad as sg
 from competition import VERIVITAL, needs_shared
 from pace import slower, stretched
@@ -92,14 +94,15 @@ def below(graph: sg.Graph, seed: int, width: float = 0.3, model: Model | None = 
     shape = graph.nodes[graph.input_positions[0]].shape
     middle = rng.normal(size=shape)
     low, high = (middle - width).astype(np.float32), (middle + width).astype(np.float32)
-    row = rng.integers(-3, 4, 3)
+    outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
+    row = rng.integers(-3, 4, outputs)
     found = Replay(graph, low, high, random_slopes(graph, rng), model=model).lower(rationals(row))
     bound = Fraction(int(found.p), int(found.q))
     share = rng.uniform(size=(200, *shape))
     share[::2] = np.rint(share[::2])
     x = np.clip((low + share * (high - low)).astype(np.float32), low, high)
     with torch.no_grad():
-        y = torch.func.vmap(sg.compile(graph, "torch"))(torch.from_numpy(x)).numpy().reshape(200, 3)
+        y = torch.func.vmap(sg.compile(graph, "torch"))(torch.from_numpy(x)).numpy().reshape(200, outputs)
     values = [sum(int(r) * Fraction(float(v)) for r, v in zip(row, each, strict=True)) for each in y]
     return sum(v < bound for v in values), float(min(values) - bound)
 
@@ -108,6 +111,13 @@ def test_replays_bound_what_float32_computes() -> None:
     results = [below(network(seed), seed) for seed in range(16)]
     assert all(count == 0 for count, _ in results)
     assert min(distance for _, distance in results) < 10  # or the bounds would say nothing
+
+
+def test_replays_bound_what_float32_computes_through_windows() -> None:
+    """Of every kind: slopes are any, as in a forged certificate."""
+    graphs = [leaves.windowed(seed) for seed in range(16)]
+    assert drawn_windows.kinds(graphs, ("max_pool",)) >= drawn_windows.KINDS | drawn_windows.RANKS
+    assert all(below(graph, seed, width=1.0)[0] == 0 for seed, graph in enumerate(graphs))
 
 
 def test_points_are_bounded_to_rounding() -> None:

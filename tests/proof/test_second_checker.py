@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+import drawn_windows
 import leaves
 import second_checker as second
 import specgrad as sg
+import test_forged_windows
 import tree_mutants as mutants
 import tree_subjects
 from networks import network as random_network
@@ -26,7 +28,7 @@ from second_network import Network, RefusedError
 from specgrad.bounds import certify
 from specgrad.bounds.search.prove import prove
 from specgrad.proof.api import Certificate
-from specgrad.proof.certificate import check, sealed
+from specgrad.proof.certificate import check, encode, sealed
 from specgrad.proof.numbers import ReplayError
 from specgrad.proof.read import read_arrays, read_json
 from specgrad.proof.replay import Model, Replay
@@ -91,6 +93,35 @@ def test_both_accept_proofs_on_whole_boxes_through_windows(seed: int, tmp_path: 
     check(proof.text, proof.packed, given.graph, statement)
     theirs = margins(network(given.graph, tmp_path), proof.text, proof.packed)
     assert isinstance(theirs, list), theirs
+
+
+WINDOWED = range(12)
+
+
+def test_both_have_windows_of_every_kind() -> None:
+    graphs = [leaves.windowed(seed) for seed in WINDOWED]
+    assert drawn_windows.kinds(graphs, ("max_pool",)) >= drawn_windows.KINDS | drawn_windows.RANKS
+
+
+@pytest.mark.parametrize("seed", WINDOWED)
+def test_both_accept_windows_of_every_kind(seed: int, tmp_path: Path) -> None:
+    """On the whole box with slopes of a file, or on the halves of one input; margins are the same but for roundings."""
+    given = leaves.case(seed, width=0.1, of=leaves.windowed)
+    statement = question(given, Fraction(1, 10))
+    proof = by_halves(given.graph, statement) if seed % 2 else on_the_box(given.graph, statement)
+    ours = check(proof.text, proof.packed, given.graph, statement).margins[0][0]
+    theirs = margins(network(given.graph, tmp_path), proof.text, proof.packed)
+    assert isinstance(theirs, list), theirs
+    assert abs(theirs[0][0] - ours) < OWN
+
+
+@pytest.mark.parametrize("forged", [test_forged_windows.whole_box, test_forged_windows.in_a_tree])
+def test_the_second_refuses_forged_windows(forged: Any, tmp_path: Path) -> None:
+    graph, case = forged(test_forged_windows.LARGEST + 2)
+    net = network(graph, tmp_path)
+    assert isinstance(margins(net, *encode(graph, [case])), list)
+    graph, case = forged(2)
+    assert "not positive" in margins(net, *encode(graph, [case]))
 
 
 def question(given: leaves.Case, away: Fraction) -> Property:
@@ -190,6 +221,14 @@ def test_both_count_the_same_roundings(tmp_path: Path) -> None:
     pairs = [pair for graph in graphs for pair in counts(graph, tmp_path)]
     assert len(pairs) > 100
     assert [pair for pair in pairs if pair[0] != pair[1]] == []
+
+
+def test_ours_counts_no_roundings_less_through_windows(tmp_path: Path) -> None:
+    """It takes the taps of a window for the windows that read one cell, which are no more."""
+    pairs = [pair for seed in WINDOWED for pair in counts(leaves.windowed(seed), tmp_path)]
+    assert len(pairs) > 20
+    assert [pair for pair in pairs if pair[0] < pair[1]] == []
+    assert sum(a > b for a, b in pairs) < 5
 
 
 def compared(seeds: range, folder: Path) -> Counter[str]:

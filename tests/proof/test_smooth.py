@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import drawn_windows
 import specgrad as sg
 
 pytest.importorskip("flint")
@@ -119,6 +120,29 @@ def test_windows_without_taps() -> None:
     assert nothing.floor == nothing.roof == nothing.least == nothing.most == 0
     assert zero.floor <= zero.roof < rational(-69, 100)  # -log(4)/2 = -0.693
     assert zero.roof - zero.floor < rational(1, 2**60)
+
+
+def wrong_windows(seeds: range) -> list[int]:
+    """Windows of every kind of which the checker reads other cells than the relation has."""
+    wrong = []
+    for seed in seeds:
+        rng = Random(seed)
+        lead, window = drawn_windows.under_axes(rng, empty=True)
+        params = {"window": window, "beta": 1.0, "padded": rng.choice(("zero", "ignore"))}
+        graph = sg.trace(lambda x, p=params: sg.apply(sg.REGISTRY["smooth_max_pool"], x, **p), (*lead, *window.size))
+        found = smooth.Windows.of(graph.nodes[-1])
+        for n, at in enumerate(np.ndindex(*lead, *window.out)):
+            inside = [cell for _, cell in window.reads(at[len(lead) :]) if cell is not None]
+            read = [np.ravel_multi_index((*at[: len(lead)], *cell), (*lead, *window.size)) for cell in inside]
+            padded = window.taps_count - len(read) if params["padded"] == "zero" else 0
+            if sorted(found.taps(n).tolist()) != sorted(read) or found.padded[n] != padded:
+                wrong.append(seed)
+                break
+    return wrong
+
+
+def test_windows_of_every_kind_are_read_as_the_relation_says() -> None:
+    assert wrong_windows(range(60)) == []
 
 
 # --- roundings --------------------------------------------------------------------------------------------------------

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from dataclasses import replace
 from fractions import Fraction
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+import drawn_windows
 import specgrad as sg
 
 pytest.importorskip("flint")
@@ -27,7 +30,10 @@ from specgrad.proof.numbers import ReplayError
 from specgrad.proof.replay import Model
 from specgrad.proof.splits import TreeProof, leaves, replayed, taps_of
 from specgrad.proof.tree import Cut, Tree
+from specgrad.window import Adaptive
 from steered import values_of
+
+WINDOWED = range(100_000, 100_012)  # windows of every kind, from here on
 
 
 def pooled(seed: int) -> tuple[sg.Graph, int, int]:
@@ -38,7 +44,11 @@ def pooled(seed: int) -> tuple[sg.Graph, int, int]:
 
     def net(x: Any) -> Any:
         y = sg.conv(w, bias, x)
-        y = sg.max_pool(sg.relu(y) if seed % 2 else y, (2, 2), stride=1, padding=((1, 0), (0, 0)))
+        y = sg.relu(y) if seed % 2 else y
+        if seed >= WINDOWED.start:
+            y = drawn_windows.pooled(Random(seed), y, 2, largest=True)
+        else:
+            y = sg.max_pool(y, (2, 2), stride=1, padding=((1, 0), (0, 0)))
         return sg.linear(np.resize(last, (2, int(np.prod(y.shape)))), None, sg.flatten(y, 1))
 
     graph = sg.trace(net, (1, 1, 3, 4))
@@ -74,13 +84,21 @@ def bounds_of(seed: int, cuts: int = 5) -> tuple[Any, ...]:
     return graph, read, low, high, row, list(found)
 
 
+def reads(axis: Any, p: int) -> list[tuple[int, int]]:
+    """(tap, cell) of an output, by the definition."""
+    if isinstance(axis, Adaptive):
+        first, stop = p * axis.size // axis.out, math.ceil((p + 1) * axis.size / axis.out)
+        return list(enumerate(range(first, stop)))
+    return [(t, p * axis.stride + t * axis.dilation - axis.lo) for t in range(axis.kernel)]
+
+
 def winner(node: Any, z: np.ndarray, cell: int) -> tuple[int, float]:
     """The place in the kernel of the first largest tap, by loops; how much larger it is than the next."""
     window = node.params["window"]
     place = np.unravel_index(cell, node.shape)
     seen = []
-    for offset in itertools.product(*map(range, window.kernel)):
-        at = [p * a.stride + o * a.dilation - a.lo for p, o, a in zip(place[2:], offset, window.axes, strict=True)]
+    for steps in itertools.product(*(reads(a, p) for a, p in zip(window.axes, place[2:], strict=True))):
+        offset, at = zip(*steps, strict=True)
         if all(0 <= v < n for v, n in zip(at, z.shape[2:], strict=True)):
             seen.append((float(z[(*place[:2], *at)]), int(np.ravel_multi_index(offset, window.kernel))))
     most = max(v for v, _ in seen)
@@ -111,7 +129,7 @@ def _holds(graph: sg.Graph, leaf: Any, z: np.ndarray) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), *WINDOWED])
 def test_no_point_lies_below_the_bound_of_its_leaf(seed: int) -> None:
     assert escapes(seed) == 0
 
@@ -119,8 +137,13 @@ def test_no_point_lies_below_the_bound_of_its_leaf(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 1000, 100))
 def test_long_hunt(start: int) -> None:
-    for seed in range(3000 + start, 3100 + start):
+    for seed in (*range(3000 + start, 3100 + start), *range(103_000 + start, 103_100 + start)):
         assert escapes(seed) == 0, seed
+
+
+def test_windows_of_every_kind_are_hunted() -> None:
+    graphs = [pooled(seed)[0] for seed in WINDOWED]
+    assert drawn_windows.kinds(graphs) >= drawn_windows.KINDS
 
 
 def test_winners_help() -> None:

@@ -82,9 +82,7 @@ class Formal:
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, Formal):
-            raise ReplayError("the proven checker has no products of two computed values")
-        return Formal("mul", self, Fraction(other))
+        return Formal("mul", self, _number(other))
 
     __rmul__ = __mul__
 
@@ -98,7 +96,7 @@ class Formal:
         return self * -1 + other
 
     def __truediv__(self, other: Any) -> Any:
-        return self * (1 / Fraction(other))
+        return self * (1 / _number(other))
 
     def products(self) -> Iterator[tuple[Fraction, int, int | None, bool]]:
         """Per product: its number, e with 2**e at least that of its factors made at least 1, its cell, whether shared.
@@ -120,6 +118,16 @@ class Formal:
                 yield factor, wide, at.a, bool(mark)
             else:
                 yield factor * at.a, wide + _bits(at.a), None, False
+
+
+def _number(value: Any) -> Fraction:
+    """A number, or a formal sum without cells: specifications add theirs to a zero of what they compute with."""
+    if not isinstance(value, Formal):
+        return Fraction(value)
+    products = list(value.products())
+    if any(f and cell is not None for f, _, cell, _ in products):
+        raise ReplayError("the proven checker has no products of two computed values")
+    return sum((f for f, _, cell, _ in products if cell is None), Fraction(0))
 
 
 def _bits(f: Fraction) -> int:
