@@ -127,7 +127,8 @@ def test_planted_axes_are_numpys() -> None:
     """The plant is what NumPy does."""
     first, _ = adaptive("test", (3,), (2,)).taps()
     y, x, at = np.zeros((2, 2, 2)), np.arange(6).reshape(2, 3), np.array([0, 1])
-    y[0, ..., at] = x[:, at]
+    wrong = (0, ..., at)
+    y[wrong] = x[:, at]
     mine = np.zeros((2, 2, 2))
     written_with_moved_axes(first, mine[0], first.read_inputs(x))
     assert (mine == y).all()
