@@ -114,10 +114,10 @@ class Drawn:
         )
 
     def adaptive(self, x: Any) -> Any:
-        if self.rng.random() < 0.5:
-            return drawn_windows.pooled(self.rng, x, self.rank, empty=True)
-        pool = self.rng.choice((sg.adaptive_avg_pool, sg.adaptive_max_pool))
-        return pool(x, self.ints(1, 2, 3))
+        """To given sizes, or over a window of any kind."""
+        pool, out = self.rng.choice((sg.adaptive_avg_pool, sg.adaptive_max_pool)), self.ints(1, 2, 3)
+        own = Random(f"{x.shape}/{out}")
+        return drawn_windows.pooled(own, x, self.rank, empty=True) if own.random() < 0.5 else pool(x, out)
 
     def whole(self, x: Any) -> Any:
         pool = self.rng.choice((sg.global_avg_pool, sg.global_max_pool))
