@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 from . import window
-from .errors import ParameterError, ShapeError
+from .errors import ParameterError, ShapeError, UnsupportedError
 from .op import Value, by_engine, shape_of
 from .ops import activation, avg_pool, compose, contract, conv, elementwise, max_pool, smooth_pool
 from .ops.resize import resize
@@ -464,6 +464,8 @@ def interpolate(
     scales = None if size is not None else [_factor(f) for f in _tuple(scale_factor, len(sizes))]
     if scales is not None:
         wanted = tuple(math.floor(float(n) * float(f)) for n, f in zip(sizes, scales, strict=True))  # as PyTorch has it
+        if mode == "nearest" and len(sizes) > 1:
+            _refuse_two_rules(sizes, wanted, scales)
         if not mode.startswith("nearest"):  # PyTorch copies an axis that keeps its size, whatever its factor
             scales = [Fraction(1) if m == n else f for m, n, f in zip(wanted, sizes, scales, strict=True)]
     factors = scales or [Fraction(m, n) for m, n in zip(wanted or (), sizes, strict=True) if n]
@@ -473,6 +475,17 @@ def interpolate(
         mode, ("align_corners" if align_corners else "half_pixel", "linear")
     )
     return resize(input, wanted, scales=scales, axes=range(2, 2 + len(sizes)), where=where, how=how)
+
+
+def _refuse_two_rules(sizes: Sequence[int], wanted: Sequence[int], scales: Sequence[Fraction]) -> None:
+    """Of images and volumes, PyTorch reads by size where a factor keeps or doubles the cells, or not: it depends."""
+    for n, m, f in zip(sizes, wanted, scales, strict=True):
+        if m in (n, 2 * n) and any(o * n // m != min(math.floor(o / f), n - 1) for o in range(m)):
+            rules = (
+                f"cell o // {m // n} for output o in small and in channels-last images, floor(o/{float(f):g}) in others"
+            )
+            text = f"scale_factor={float(f):g} makes {m} cells of {n}, where PyTorch reads {rules}"
+            raise UnsupportedError("interpolate", f"{text}; give size={m}, or the factor {m // n}")
 
 
 MODES = {"nearest": 0, "nearest-exact": 0, "linear": 1, "bilinear": 2, "trilinear": 3}

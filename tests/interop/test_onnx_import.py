@@ -438,6 +438,31 @@ def test_weights_can_be_kept_as_safetensors(tmp_path) -> None:
     assert (sg.load(tmp_path / "net.json")(*inputs) == graph(*inputs)).all()
 
 
+UNREAD = [(1, 4, 4, -3), (1, 2, 4, -1), (2, 4, 8, -2), (1, 4, 7, -2), (2, 5, 9, -2), (1, 3, 3, -2), (1, 5, 5, -4)]
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool", "Conv"])
+@pytest.mark.parametrize(("kernel", "stride", "cells", "total"), UNREAD)
+def test_same_padding_of_less_than_nothing(
+    operator: str, kernel: int, stride: int, cells: int, total: int, auto_pad: str
+) -> None:
+    """Runtimes have three answers for pools: refused by name. Conv is read as long as they agree: from cell 0 on."""
+    x = np.arange(cells, dtype=np.float32).reshape(1, 1, cells)
+    given = {"strides": [stride], "auto_pad": auto_pad}
+    if operator == "Conv":
+        model, inputs = one("Conv", [x, np.ones((1, 1, kernel), np.float32)], known=1, **given)
+    else:
+        model, inputs = one(operator, [x], kernel_shape=[kernel], **given)
+    if operator != "Conv" or total < -2:
+        with pytest.raises(sg.SpecgradError, match=rf"auto_pad=SAME pads by {total} cells in all"):
+            from_onnx(model)
+        return
+    ours = from_onnx(model)(x.astype(float)).ravel()
+    assert ours.tolist() == [x[0, 0, o : o + kernel].sum() for o in range(0, cells, stride)]
+    assert runtime(model, inputs)[0].ravel().tolist() == ours.tolist()
+
+
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 PLANE = np.zeros((1, 1, 4, 4), np.float32)

@@ -21,7 +21,9 @@ from onnx import TensorProto, helper, numpy_helper
 import specgrad as sg
 from specgrad import functional as F
 from specgrad.bounds import Box, crown, ibp
+from specgrad.check import audit
 from specgrad.check.judge import balls, compare
+from specgrad.errors import UnsupportedError
 from specgrad.interop import from_onnx, from_torch, to_onnx
 from specgrad.rounding import Arithmetic, ledger, local_radius, radius
 from specgrad.rounding import resize as rules
@@ -225,6 +227,36 @@ def test_differs_gradient_of_nearest_by_a_factor_near_2() -> None:
     graph = sg.vjp(sg.trace(lambda v: F.interpolate(v, scale_factor=2.005), (1, 1, 29)))
     ours = graph(np.zeros((1, 1, 29)), gy.numpy().astype(float))[1]
     assert (read.item(), ours.argmax(), theirs.argmax().item()) == (0, 0, 1)
+
+
+TWO_RULES = [(4, 1.2085), (5, 1.1), (8, 1.1), (10, 1.05), (4, 2.2), (3, 2.3), (29, 2.005)]
+
+
+@pytest.mark.parametrize(("n", "factor"), TWO_RULES)
+def test_nearest_by_two_rules_is_refused(n: int, factor: float) -> None:
+    """PyTorch itself reads two ways, so no graph is right, and no audit may call it wrong."""
+    m = math.floor(n * factor)
+    rows = torch.arange(float(n)).expand(1, 8, 2, n)
+    read = [
+        torch.nn.functional.interpolate(x, scale_factor=(1.0, factor), mode="nearest")[0, 0, 0].tolist()
+        for x in (rows, rows.expand(1, 8, 2, n).repeat(1, 1, 100, 1))
+    ]
+    assert read == [[o * n // m for o in range(m)], [math.floor(o / factor) for o in range(m)]]
+    with pytest.raises(UnsupportedError, match=rf"scale_factor={factor} makes {m} cells of {n}"):
+        F.interpolate(np.zeros((1, 1, 1, n)), scale_factor=(1.0, factor), mode="nearest")
+    module = torch.nn.Upsample(scale_factor=(1.0, factor), mode="nearest").eval()
+    with pytest.raises(UnsupportedError, match="where PyTorch reads cell"):
+        from_torch(module, rows)
+    with pytest.raises(UnsupportedError, match="where PyTorch reads cell"):
+        audit(module, "torch", rows.numpy())
+
+
+@pytest.mark.parametrize("options", [{"scale_factor": (1.0, 2.0)}, {"size": (1, 29)}, {"scale_factor": (1.0, 1.5)}])
+def test_nearest_by_one_rule_is_pytorchs(options: dict[str, Any]) -> None:
+    for n in (4, 29):
+        x = torch.arange(float(n)).reshape(1, 1, 1, n)
+        theirs = torch.nn.functional.interpolate(x, mode="nearest", **options)
+        assert (F.interpolate(x.numpy(), mode="nearest", **options) == theirs.numpy()).all()
 
 
 def test_gradients_of_pytorch_lie_in_the_ball() -> None:

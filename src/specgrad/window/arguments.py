@@ -83,9 +83,14 @@ def _pairs(operator: str, padding: Any, rank: int) -> tuple[tuple[int, int], ...
     return tuple((int(lo), int(hi)) for lo, hi in pairs)
 
 
+def same_total(n: int, k: int, s: int, e: int) -> int:
+    """What ceil(n/s) windows reach beyond n cells; negative where the stride leaves cells behind the last one."""
+    return (-(-n // s) - 1) * s + e * (k - 1) + 1 - n
+
+
 def _same(n: int, k: int, s: int, e: int, upper: bool) -> tuple[int, int]:
     """[same] Padding for out = ceil(n/s); the odd cell goes high (upper) or low."""
-    total = max(0, (-(-n // s) - 1) * s + e * (k - 1) + 1 - n)
+    total = max(0, same_total(n, k, s, e))
     small, large = total // 2, total - total // 2
     return (small, large) if upper else (large, small)
 

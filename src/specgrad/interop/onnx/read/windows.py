@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +25,7 @@ TRANSPOSED = (
 )
 MAXIMA = (
     "Indices (from 8) are flat over N and C, ties go to the first; storage_order from 8, ceil_mode and dilations from "
-    "10; refused: auto_pad=VALID with ceil_mode where ONNX contradicts itself"
+    "10; refused: auto_pad=VALID with ceil_mode where ONNX contradicts itself, auto_pad=SAME of less than 0 cells"
 )
 AUTO_PADS = {"NOTSET": None, "VALID": "valid", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
 
@@ -68,6 +69,24 @@ def _padding(c: Call, rank: int) -> Padding:
     return word
 
 
+AGREED = -2  # Conv pads by 0 in all runtimes down to this; from -3 on ONNX Runtime crops
+
+
+def _refuse_less_than_no_padding(c: Call, kernel: Shape, given: Mapping[str, Any], least: int) -> None:
+    """SAME padding of less than 0 cells, where strides leave cells unread: ONNX has no answer, and runtimes have three.
+
+    least   down to this all runtimes pad by 0
+    """
+    if given["padding"] not in ("same_upper", "same_lower"):
+        return
+    total = min(map(window.same_total, spatial(c), kernel, given["stride"], given["dilation"]))
+    if total < least:
+        text = (
+            f"auto_pad=SAME pads by {total} cells in all, which ONNX does not explain: runtimes pad by 0, crop or fail"
+        )
+        c.refuse(f"{text}; write pads instead")
+
+
 def pool_window(c: Call, like: str = "", version: int = 0) -> Window:
     """The window of a pooling node; an attribute that its version does not have is left for `finish` to refuse.
 
@@ -86,6 +105,7 @@ def pool_window(c: Call, like: str = "", version: int = 0) -> Window:
     if ceil and given["padding"] == "valid" and win != window.strided(c.node.op_type, sizes, kernel, **given):
         text = "auto_pad=VALID with ceil_mode=1: ONNX's text and its shape inference give different sizes here"
         c.refuse(text + f" (input {sizes}, kernel {kernel}); write pads of 0 instead")
+    _refuse_less_than_no_padding(c, kernel, given, 0)
     return win
 
 
@@ -109,8 +129,10 @@ def _conv_parts(c: Call, weight: int = 1) -> tuple[Shape, Shape, int]:
 
 def convolve(c: Call, x: Value, w: Value, b: Value | None, weight: int = 1) -> Value:
     kernel, dilations, groups = _conv_parts(c, weight)
-    strides, padding = _steps(c, "strides", len(kernel)), _padding(c, len(kernel))
-    return conv(w, b, x, stride=strides, padding=padding, dilation=dilations, groups=groups)
+    given: dict[str, Any] = {"stride": _steps(c, "strides", len(kernel)), "padding": _padding(c, len(kernel))}
+    given["dilation"] = dilations
+    _refuse_less_than_no_padding(c, kernel, given, AGREED)
+    return conv(w, b, x, groups=groups, **given)
 
 
 @operator("Conv", 1, 11, 22, note="kernel_shape must agree with the weights; auto_pad and pads not together")
