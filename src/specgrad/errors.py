@@ -76,6 +76,13 @@ class ScalarError(SpecgradError, ArithmeticError):
     """A value the scalar type cannot express or decide: exp of a rational, the larger of two overlapping balls."""
 
 
+class ContradictionError(AssertionError):
+    """Two answers that exclude each other: one of them is false, and that is nobody's fault but ours.
+
+    No SpecgradError, so that nobody on the way takes it for "not known".
+    """
+
+
 # --- optional packages ------------------------------------------------------------------------------------------------
 
 PACKAGES = {

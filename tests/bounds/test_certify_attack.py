@@ -14,8 +14,7 @@ from specgrad.properties.vnnlib import read
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.search.attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on_onnxruntime  # noqa: E402
-from specgrad.bounds.search.joined import Network  # noqa: E402
+from specgrad.bounds.search.attack import DeployedNetwork, Effort, attack  # noqa: E402
 
 
 def region(rows: list[list[int]], limits: list[Fraction | int]) -> Alternative:
@@ -61,17 +60,6 @@ def test_the_deployed_network_decides() -> None:
     found = attack(network, Case(*box, (region([[1]], [0]),)))  # y <= 0
     assert found is not None
     assert found.y.tolist() == [0]
-
-
-def test_confirmed_by_another_runtime() -> None:
-    pytest.importorskip("onnxruntime")
-    graph = absolute_value()
-    case = Case((Fraction(0), Fraction(0)), (Fraction(1), Fraction(1)), (region([[1, 0]], [1]),))
-    found = attack(DeployedNetwork(graph), case)
-    assert found is not None
-    assert confirm_on_onnxruntime([Network("", graph)], None, found, case).confirmed == ("torch", "onnxruntime")
-    wrong = Counterexample(np.float32([0, 1]), found.y, ("torch",), (Fraction(0), Fraction(1)))
-    assert confirm_on_onnxruntime([Network("", graph)], None, wrong, case).confirmed == ("torch",)
 
 
 @needs_shared

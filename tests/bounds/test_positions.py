@@ -112,8 +112,7 @@ def test_verdicts_are_true_at_every_input_of_many() -> None:
 def test_ties_that_are_forgotten_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the closed region in place of the rule, the loser of a tie is a counterexample that no runtime shows."""
     monkeypatch.setattr(positions.Winners, "contains", Alternative.contains)
-    monkeypatch.setattr(positions, "at_positions", lambda question, point: point)
-    monkeypatch.setattr("specgrad.bounds.search.certify.at_positions", lambda question, point: point)
+    monkeypatch.setattr("specgrad.bounds.search.certify.at_positions", lambda question, point, arithmetic: point)
     assert false_answers(range(40))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +47,39 @@ def test_its_answer_decides(certified: str, run, script: str, code: int, monkeyp
     assert ended == code
     data = json.loads(out)
     if code == 0:
-        assert data["checkers"] == ["specgrad's replay, in Python", proven.WHO]
+        digest = sha256(Path("checker").read_bytes()).hexdigest()
+        built = False if proven.BUILT.is_file() else None
+        assert data["program"] == {"path": str(folder / "checker"), "sha256": digest, "is_built": built}
+        assert data["checkers"][0] == "specgrad's replay, in Python"
+        assert data["checkers"][1].startswith(f"the program {folder / 'checker'}, which {proven.VARIABLE} names")
     else:
         assert "the proven checker" in data["reason"]
+
+
+@pytest.mark.parametrize(
+    ("built", "words"),
+    [
+        (None, "is not known: no "),
+        ("#!/bin/sh\necho no\n", "It is not the one that make -C verified has built here, the checker extracted"),
+        ("", "accepted by the checker extracted from its proof in Coq"),
+    ],
+)
+def test_it_is_told_which_program_answers(certified: str, run, built, words, monkeypatch, folder: Path) -> None:
+    """Another program under the variable, where none was built, where another one was, and where it is the same."""
+    said(folder, "echo yes", monkeypatch)
+    monkeypatch.setattr(proven, "BUILT", folder / "built")
+    if built is not None:
+        (folder / "built").write_text(built or (folder / "checker").read_text())
+    code, out, _ = run(certified)
+    told = " ".join(out.split())
+    assert (code, words in told) == (0, True)
+    assert f"(SHA-256 {sha256((folder / 'checker').read_bytes()).hexdigest()})" in told
+
+
+def test_a_program_that_changes_while_it_answers_is_refused(certified: str, run, monkeypatch, folder: Path) -> None:
+    said(folder, 'echo yes; echo "# another" >> "$0"', monkeypatch)
+    code, out, _ = run(certified)
+    assert (code, "was changed while it answered" in out) == (1, True)
 
 
 def test_out_of_time_is_no_verdict(certified: str, run, monkeypatch, folder: Path) -> None:
@@ -61,3 +92,4 @@ def test_out_of_time_is_no_verdict(certified: str, run, monkeypatch, folder: Pat
 def test_the_program_accepts(certified: str, run) -> None:
     code, out, _ = run(certified)
     assert (code, "accepted by the checker extracted from its proof" in out) == (0, True)
+    assert sha256(proven.BUILT.read_bytes()).hexdigest() in "".join(out.split())

@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 
 from ..bounds import Box, crown, ibp
+from ..bounds.exact import BITS, WORK, ball_outputs, outward, work
 from ..errors import MissingPackageError, ScalarError, SpecgradError, need
 from ..graph.builder import Index
-from ..graph.graph import CONSTANT, INPUT, Graph
+from ..graph.graph import Graph
 from ..graph.trace import trace
 from ..graph.tree import leaves, transform
 from ..op import scope
 from ..ops.elementwise import sub
 from ..rounding import radius
-from ..scalar import Array, balls
+from ..scalar import Array
 from .point import REAL
-
-WORK = 2**20  # multiply-adds and cells over balls
-BITS = 200  # of a ball
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +95,7 @@ def _example(graph: Graph, position: int) -> Any:
 
 def apart_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Apart:
     """The difference at one input, each float being the number that it is."""
-    if _work(a) + _work(b) <= WORK:
+    if work(a) + work(b) <= WORK:
         try:
             need("flint", "balls need")
             return _over_balls(a, b, inputs)
@@ -113,51 +111,19 @@ def apart_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Apart:
     return replace(over_box(a, b, tuple(Box(x, x) if x.dtype.kind == "f" else x for x in inputs)), values=values)
 
 
-def _work(graph: Graph) -> int:
-    total = 0
-    for node in graph.nodes:
-        if node.op not in (INPUT, CONSTANT):
-            shapes = [graph.nodes[p].shape if isinstance(p, int) else () for p in node.args]
-            total += node.op.macs(*shapes, **node.params) + int(np.prod(node.shape, dtype=object))
-    return total
-
-
 def _over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> Apart:
     import flint
 
     before, flint.ctx.prec = flint.ctx.prec, BITS
     try:
-        first, second = (_ball_outputs(g, inputs) for g in (a, b))
+        first, second = (ball_outputs(g, inputs) for g in (a, b))
         cells = [[p - q for p, q in zip(x.flat, y.flat, strict=True)] for x, y in zip(first, second, strict=True)]
-        low = tuple(_floats([v.lower() for v in row], x.shape, -np.inf) for row, x in zip(cells, first, strict=True))
-        high = tuple(_floats([v.upper() for v in row], x.shape, np.inf) for row, x in zip(cells, first, strict=True))
+        low = tuple(outward([v.lower() for v in row], x.shape, -np.inf) for row, x in zip(cells, first, strict=True))
+        high = tuple(outward([v.upper() for v in row], x.shape, np.inf) for row, x in zip(cells, first, strict=True))
         values = tuple(np.array([float(v.mid()) for v in x.flat]).reshape(x.shape) for x in first)
     finally:
         flint.ctx.prec = before
     return Apart(*known_ends(low, high), f"balls of {BITS} bits", values)
-
-
-def _ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
-    lifted = replace(graph, constants={p: _lifted(x) for p, x in graph.constants.items()})
-    given = iter(inputs)
-    outputs = lifted(*(transform(lambda _, p: _lifted(next(given)), tree) for tree in graph.inputs))
-    whole = leaves((outputs,) if graph.single else outputs)
-    return [
-        np.asarray(y, dtype=object)
-        for y, p in zip(whole, graph.output_positions, strict=True)
-        if graph.nodes[p].kind == "real"
-    ]
-
-
-def _lifted(x: Array) -> Array:
-    return x if x.dtype.kind == "i" else balls(x)
-
-
-def _floats(numbers: list[Any], shape: tuple[int, ...], side: float) -> Array:
-    """Ends of balls as floats, rounded outward; an exact 0 stays one."""
-    near = np.array([float(v) for v in numbers], dtype=float).reshape(shape)
-    zero = np.array([v == 0 for v in numbers], dtype=bool).reshape(shape)
-    return np.where(zero, 0.0, np.nextafter(near, side))
 
 
 def known_ends(low: tuple[Array, ...], high: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..bounds import Bounds, Box, crown
 from ..bounds.box import box_of
+from ..errors import ContradictionError
 from ..graph.graph import Graph
 from ..graph.run import bind_inputs
 from ..graph.tree import leaves, transform
@@ -154,7 +155,7 @@ def _measured(low: Array, high: Array, near: Array, far: Array) -> tuple[Array, 
     """A value next to the exact one, the distance and what lies between two executions, rounded outward."""
     near, far = np.fmax(near, low), np.fmin(far, high)  # the exact value is between all of them
     if (near > far).any():  # no `assert`: a contradiction is a fault of ours, and must not come out as a small distance
-        raise AssertionError("bounds of one value contradict each other")
+        raise ContradictionError("bounds of one value exclude each other")
     with np.errstate(invalid="ignore", over="ignore"):
         value = np.where(near == far, near, near / 2 + far / 2)
         distance = np.maximum(less(high, np.fmin(near, value)), less(np.fmax(far, value), low))

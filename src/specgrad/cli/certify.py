@@ -13,8 +13,9 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from ..errors import need
+from ..errors import ContradictionError, need
 from ..files import write_whole
+from ..graph.graph import Graph
 from ..scalar import Array
 from . import screen
 from .assignment import Counterexample, check_counterexample, vnncomp_text, write_counterexample
@@ -107,15 +108,18 @@ def certify(
         raise typer.BadParameter("--largest goes with --input and --label, not with a property file")
     loaded = load_model(model)
     network = loaded if isinstance(loaded, str) else as_graph(loaded, files, shape or [])
+    source = None if isinstance(loaded, str | Graph) else loaded
     limits: dict[str, Any] = {"low": number_of("--low", low), "high": number_of("--high", high)}
     limits["shape"] = _shape(loaded, files, shape or []) if isinstance(loaded, str) else None
     options = {**limits, "arithmetic": Arithmetic(execution=execution, operands=operands)}
     if norm != "inf":
         options["norm"] = norm
     if largest:
-        raise typer.Exit(_run_largest(model, network, asked, options, seconds, certificate, as_json))
+        raise typer.Exit(_run_largest(model, network, asked, options, source, seconds, certificate, as_json))
     raise typer.Exit(
-        _run_one(model, network, asked, options, seconds, vnncomp, counterexample, certificate, splits, html, as_json)
+        _run_one(
+            model, network, asked, options, source, seconds, vnncomp, counterexample, certificate, splits, html, as_json
+        )
     )
 
 
@@ -140,6 +144,7 @@ def _run_one(
     network: Any,
     asked: Any,
     options: dict[str, Any],
+    source: Any,
     seconds: float,
     vnncomp: Path | None,
     counterexample: Path | None,
@@ -149,7 +154,7 @@ def _run_one(
     as_json: bool,
 ) -> int:
     """One verdict; what was asked for and is not there makes a yes a "cannot tell"."""
-    verdict, made = _answered(network, asked, options, seconds, splits, as_json)
+    verdict, made = _answered(network, asked, options, source, seconds, splits, as_json)
     if verdict.verdict == "unknown" and isinstance(asked, tuple) and asked[2] > 0:
         verdict = replace(verdict, reason="; ".join(filter(None, (verdict.reason, SMALLER))))
     if not as_json:
@@ -179,7 +184,7 @@ def _run_one(
 
 
 def _answered(
-    network: Any, asked: Any, options: dict[str, Any], seconds: float, splits: Path | None, as_json: bool
+    network: Any, asked: Any, options: dict[str, Any], source: Any, seconds: float, splits: Path | None, as_json: bool
 ) -> tuple[Any, Any]:
     """The verdict, and the certificate that it comes with where a tree was given."""
     from ..bounds.search.certify import certify as run_certify
@@ -188,7 +193,7 @@ def _answered(
     with screen.progress(as_json) as step:
         if splits is not None:
             return second_opinion(network, asked, splits, seconds=seconds, progress=step, **options)
-        return run_certify(network, asked, seconds=seconds, progress=step, **options), None
+        return run_certify(network, asked, seconds=seconds, progress=step, source=source, **options), None
 
 
 def _figures(verdict: Any, network: Any, asked: Any, options: dict[str, Any]) -> Any:
@@ -207,6 +212,7 @@ def _run_largest(
     network: Any,
     asked: Any,
     options: dict[str, Any],
+    source: Any,
     seconds: float,
     certificate: Path | None,
     as_json: bool,
@@ -216,7 +222,7 @@ def _run_largest(
 
     x, label, first = asked
     with_proof = certificate is not None
-    options = {**options, "first": first, "certificates": with_proof}
+    options = {**options, "source": source, "first": first, "certificates": with_proof}
     with screen.progress(as_json) as step:
         answer = largest_eps(network, x, label, seconds=seconds, progress=step, **options)
     reason = "nothing is proven" if with_proof and answer.certificate is None else None
@@ -258,6 +264,8 @@ def _certificate(
         return prove(network, asked, seconds=seconds, progress=step, **options), None
     except NoCertificateError as error:
         return None, str(error)
+    except ContradictionError:  # then the verdict itself is in doubt
+        raise
     except Exception as error:  # the verdict stands, and must be printed
         return None, f"unexpected {type(error).__name__}: {error}"
 
@@ -296,14 +304,14 @@ def check_certificate(
     }
     if proven:
         _proven_checker()
-    checkers = ["specgrad's replay, in Python"]
+    checkers, program = ["specgrad's replay, in Python"], {}
     try:
         checked = check_file(certificate, graph, question, seconds=seconds, files=files, assume=assume_functions)
         if proven:
-            from ..proof.proven import WHO, check_proven
+            from ..proof.proven import check_proven
 
-            check_proven(*read_files(certificate), graph, question, seconds=seconds)
-            checkers.append(WHO)
+            who = check_proven(*read_files(certificate), graph, question, seconds=seconds)
+            checkers, program = [*checkers, str(who)], {"program": who.to_json()}
     except ReplayError as error:
         verdict = "unknown" if isinstance(error, OutOfTimeError) else "refused"
         colour, reason = "yellow" if verdict == "unknown" else "red", str(error)
@@ -313,7 +321,7 @@ def check_certificate(
     say(
         "check-certificate",
         "valid",
-        checked.to_json(notes) | {"checkers": checkers},
+        checked.to_json(notes) | {"checkers": checkers, **program},
         as_json,
         lambda: show_checked(Console(), checked, notes, checkers),
     )
@@ -439,7 +447,9 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
     if answer.reason:
         line(f"why: {answer.reason}")
     if answer.counterexample is not None:
-        line(f"counterexample confirmed by: {', '.join(answer.counterexample.confirmed)} (--json gives the input)")
+        line("who was asked at the counterexample (--json gives the input):")
+        for said in answer.counterexample.said():
+            line(f"  {said}")
     line(f"{len(answer.tried)} values of eps were tried")
     if answer.verdict is not None:
         show_deployment(console, answer.verdict.deployment, answer.verdict.notes)
@@ -452,7 +462,9 @@ def show_verdict(console: Console, model: str, verdict: Any) -> None:
     if verdict.counterexample is not None:
         y = ", ".join(f"{v:.6g}" for v in verdict.counterexample.y[:20])
         line(f"outputs of the counterexample: {y}")
-        line(f"confirmed by: {', '.join(verdict.counterexample.confirmed)} (--json or --vnncomp give the input)")
+        line("who was asked there (--json or --vnncomp give the input):")
+        for said in verdict.counterexample.said():
+            line(f"  {said}")
     elif verdict.verdict == "holds":
         least = min((m for case in verdict.margins for m in case), default=np.inf)
         line(f"least proven margin: {least:.6g}")

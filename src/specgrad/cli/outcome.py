@@ -1,7 +1,7 @@
 """How a command ends: exit codes, one line on stderr, one strict JSON object on stdout.
 
 0 yes    1 no    2 cannot tell: time-out, refusal, interrupt    3 usage, or a file that cannot be read
-4 anything unexpected: a fault of ours, or of the machine; --debug shows where
+4 anything unexpected, two answers that exclude each other: a fault of ours, or of the machine; --debug shows where
 128 + n ended by signal n, such as 143 by SIGTERM: no answer
 
 A verdict alone ends a command with 0 or 1; whatever else ends it is an exception, and `ending` says what that means.
@@ -23,7 +23,7 @@ import numpy as np
 import typer
 
 from .. import process
-from ..errors import SpecgradError, UnsupportedError, printable
+from ..errors import ContradictionError, SpecgradError, UnsupportedError, printable
 from .schemas import schema_name
 
 YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
@@ -161,6 +161,8 @@ def ending(error: BaseException) -> tuple[int, str]:
     if isinstance(error, SpecgradError):
         tail = f" (specgrad explain {error.rule})" if error.rule else ""
         return CANNOT_TELL if isinstance(error, UnsupportedError) else USAGE, f"{error}{tail}"
+    if isinstance(error, ContradictionError):
+        return UNEXPECTED, f"{error}. One of them is false: a fault of specgrad, please report it"
     if isinstance(error, OSError) and error.filename is not None:
         return USAGE, f"{error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError):

@@ -175,11 +175,27 @@ BLIND = _object(
     seen=_count("those whose effect is more than twice what is allowed"),
     hidden=_list(_text("a layer and a fault"), "the others: they could be taken for rounding"),
 )
+ASKED = _list(
+    _object(
+        "a runtime's answer at the counterexample",
+        who=_choice("torch", "module", "onnxruntime"),
+        outcome=_choice("breaks it", "does not break it", "does not count", "no answer"),
+        optional={
+            "y": _list(_number("an output"), "the outputs that it computes"),
+            "reason": _text("why there are none, or why they do not count"),
+        },
+    ),
+    "everybody who was asked: torch (specgrad's engine), module (the PyTorch module that was given), onnxruntime",
+)
 COUNTEREXAMPLE = _object(
     "an input in the property's box that breaks it",
     x={"type": "array", "description": "the input in float32, as the network was run on it: nested lists of its shape"},
     y=_list(_number("an output"), "the outputs there"),
     confirmed=_list(_text("an engine"), "where it was run, and broke the property"),
+    asked=ASKED,
+    exact_outputs_break_it=_or_null(
+        {"type": "boolean"}, "whether the exact outputs break it; null: not known well enough"
+    ),
     optional={
         "point": _list(_text("a decimal"), "where x is rounded: the point of the property, flat and exact"),
         "named": {"type": "object", "description": "of several inputs, outputs or networks: each by its name"},
@@ -488,6 +504,7 @@ SCHEMAS: dict[str, Schema] = {
             "reason": _text("why there is no better answer"),
             "unknown": UNKNOWN,
             "confirmed": _list(_text("an engine"), "where the assignment was run, and satisfies the query"),
+            "asked": ASKED,
             "assignment": _list(
                 _object(
                     "one tensor",
@@ -533,6 +550,14 @@ SCHEMAS: dict[str, Schema] = {
             ),
             "margin": _number("the least margin, rounded towards 0"),
             "checkers": _list(_text("which one"), "those that accepted it; with --proven also the one proven in Coq"),
+            "program": _object(
+                "with --proven: the program that accepted it",
+                path=_text("where it is"),
+                sha256=_text("its digest"),
+                is_built=_or_null(
+                    {"type": "boolean"}, "it is the one that make -C verified has built; null: none is here to compare"
+                ),
+            ),
             "arithmetic": _map({}, "the executions, as the certificate states them"),
             "deployment": DEPLOYMENT,
             "notes": NOTES,

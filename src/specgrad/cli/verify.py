@@ -195,6 +195,7 @@ def _as_json(
         data["unknown"] = verdict.unknown.to_json()
     if values:
         data["confirmed"] = list(verdict.counterexample.confirmed)
+        data["asked"] = [run.to_json() for run in verdict.counterexample.runs]
         data["assignment"] = [
             {"name": a.tensor.name, "type": a.tensor.kind, "shape": a.tensor.shape, "values": a.cells.tolist()}
             | ({"point": a.texts()} if a.is_rounded() else {})

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from ..errors import SpecgradError
 from ..graph.graph import Graph
@@ -20,6 +23,30 @@ WHO = (
     "the checker extracted from its proof in Coq (theorem check_sound; trusted: what reads the files and multiplies "
     "the network's cells out, in Python, its parser, extraction, OCaml, Zarith); executions: fused"
 )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The program that answers: any program may stand where the proven checker should.
+
+    digest     its SHA-256
+    is_built   whether it is, byte for byte, the one that `make -C verified` has built; None: there is none to compare
+    """
+
+    path: Path
+    digest: str
+    is_built: bool | None
+
+    def __str__(self) -> str:
+        named = f"the program {self.path}, which {VARIABLE} names (SHA-256 {self.digest})"
+        if self.is_built:
+            return f"{WHO}; {self.path}, as make -C verified has built it (SHA-256 {self.digest})"
+        if self.is_built is None:
+            return f"{named}. Whether that is {WHO} is not known: no {BUILT} is here to compare it with"
+        return f"{named}. It is not the one that make -C verified has built here, {WHO}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"path": str(self.path), "sha256": self.digest, "is_built": self.is_built}
 
 
 class NoCheckerError(SpecgradError, OSError):
@@ -43,6 +70,17 @@ def program() -> Path:
     return path
 
 
+def asked() -> Asked:
+    """Which program would answer now."""
+    path = program()
+    digest = _digest(path)
+    return Asked(path, digest, digest == _digest(BUILT) if BUILT.is_file() else None)
+
+
+def _digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
 def ask(questions: Sequence[Question], seconds: float = 60.0) -> list[bool]:
     """What the program answers to each; a program that does not is a NoAnswerError."""
     command, text = [str(program())], "".join(q.text for q in questions)
@@ -59,11 +97,15 @@ def ask(questions: Sequence[Question], seconds: float = 60.0) -> list[bool]:
 
 def check_proven(
     text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, seconds: float = 60.0
-) -> None:
-    """Refuse a certificate that the proven checker does not accept: a ReplayError says why."""
+) -> Asked:
+    """Refuse a certificate that the proven checker does not accept: a ReplayError says why. Else, who accepted it."""
+    who = asked()
     arithmetic, cases = stated(text, packed, graph, statement)
     if arithmetic.functions:
         raise ReplayError("the proven checker has no functions such as exp and tanh")
     for k, accepted in enumerate(ask([Question(graph, case, arithmetic) for case in cases], seconds)):
         if not accepted:
             raise ReplayError(f"the proven checker does not accept case {k}")
+    if asked() != who:
+        raise ReplayError(f"the program {who.path} was changed while it answered")
+    return who

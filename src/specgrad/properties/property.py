@@ -79,10 +79,39 @@ class Alternative:
         pairs = enumerate(zip(sums, kept, strict=True))
         return all(total < limit if k in self.strict else total <= limit for k, (total, limit) in pairs)
 
+    def decided(self, low: Sequence[Fraction | None], high: Sequence[Fraction | None]) -> bool | None:
+        """Whether all outputs between two ends lie in the region, or none of them does; None: neither is known.
+
+        An end that is None is not known.
+
+        >>> region, ends = Alternative(np.array([[1.0]]), (Fraction(1),)), (Fraction(0), Fraction(1), Fraction(2))
+        >>> [region.decided([a], [b]) for a in ends for b in ends if a <= b]
+        [True, True, None, True, None, False]
+        """
+        kept = self.limits if self.exact is None else self.exact
+        inside = True
+        for k, (row, top) in enumerate(zip(self.rows, kept, strict=True)):
+            least, most = (_end(row, low, high, side) for side in (-1, 1))
+            if least is not None and (least >= top if k in self.strict else least > top):
+                return False
+            inside &= most is not None and (most < top if k in self.strict else most <= top)
+        return True if inside else None
+
     @staticmethod
     def total(row: Array, values: Sequence[Fraction]) -> Fraction:
         """row.values, exactly."""
         return sum((Fraction(c) * Fraction(values[j]) for j, c in enumerate(row.tolist()) if c), Fraction(0))
+
+
+def _end(row: Array, low: Sequence[Fraction | None], high: Sequence[Fraction | None], side: int) -> Fraction | None:
+    """The least, or the largest, value of row.y for y between the ends; None: not known."""
+    total = Fraction(0)
+    for c, ends in zip(row.tolist(), zip(low, high, strict=True), strict=True):
+        end = ends[int(c * side > 0)]
+        if c and end is None:
+            return None
+        total += Fraction(c) * (end or 0)
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +173,15 @@ class Case:
         """Whether these outputs belong to a counterexample; where the point is given, it is what rows name."""
         values = y if point is None or not self.seen else np.array(self.values(y, point), dtype=object)
         return any(a.contains(values) for a in self.alternatives)
+
+    def decided(
+        self, low: Sequence[Fraction | None], high: Sequence[Fraction | None], point: Sequence[Fraction]
+    ) -> bool | None:
+        """Whether all outputs between two ends belong to a counterexample, or none does; None: neither is known."""
+        count = len(low) - len(self.seen)
+        named = [point[i] for i in self.seen]
+        answers = {a.decided([*low[:count], *named], [*high[:count], *named]) for a in self.alternatives}
+        return True if True in answers else None if None in answers else False
 
 
 @dataclass(frozen=True, eq=False)

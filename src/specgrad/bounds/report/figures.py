@@ -16,6 +16,7 @@ from ..crown import crown
 from ..search.attack import DeployedNetwork
 from ..search.certify import Verdict
 from ..search.positions import of_scores
+from ..search.witnesses import held_run
 from .growth import LayerBounds, layers_of
 from .image import Pair
 from .splits import Worst, figures, part_of, worst_of
@@ -99,4 +100,4 @@ def _pair(verdict: Verdict, graph: Graph, question: Any, original: Any, shape: S
         case = next((c for c in question.cases if c.has(point.point)), question.cases[0])
         original = sum(case.outer()) / 2
     first, second = (np.reshape(np.asarray(a, np.float32), shape) for a in (original, point.x))
-    return Pair(called, first, second, DeployedNetwork(graph).run(first), np.ravel(point.y))
+    return Pair(called, first, second, held_run(DeployedNetwork(graph), first), np.ravel(point.y))

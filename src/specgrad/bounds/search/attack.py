@@ -1,43 +1,75 @@
-"""Counterexamples: projected gradients from several starts, replayed one by one on the deployed float32 network.
+"""Candidates for counterexamples: projected gradients from several starts, replayed one by one on our own engine.
 
-The search runs on PyTorch in batches; what it finds counts only if the same float32 input, alone, run in float32 as it
-would be deployed, gives outputs in one of the property's alternatives, and if a point of the property's box is rounded
-to that input, both compared exactly (specgrad.properties.points).
+The search runs on PyTorch in batches; what it finds is a candidate only if the same float32 input, alone, run in
+float32 as it would be deployed, gives outputs in one of the property's alternatives, and if a point of the property's
+box is rounded to that input, both compared exactly (specgrad.properties.points). Whether a candidate stands, others
+say (specgrad.bounds.search.witnesses).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from ...engines import compile
-from ...errors import SpecgradError, need
 from ...graph.graph import Graph
-from ...process import Process, session
-from ...properties.interface import Interface
 from ...properties.points import decimal_text, point_of, rounded_cells
 from ...properties.property import Alternative, Case, as_float
 from ...scalar import Array
 from .deployed import deployed_graph
-from .joined import Network, outputs_of
 
+SHOWN = 8  # outputs of a run in a line
 INSIDE = 1 - 2.0**-18  # of a ball's radius, so that rounding to float32 does not leave it
 LINEAR: Callable[[float], float] = lambda t: 0.5 * (1 - t)  # steps shrink evenly: far
 GEOMETRIC: Callable[[float], float] = lambda t: 0.5 * 2.0 ** (-14 * t)  # or by halves: near kinks
 
 
 @dataclass(frozen=True, eq=False)
+class Run:
+    """What one runtime computes at an input.
+
+    who      "torch": specgrad's engine, which searches; "module": the PyTorch module that was given; "onnxruntime"
+    y        its outputs, flat; None: it gave none
+    breaks   whether they break the property, as an execution of the class that was asked about
+    reason   why there are no outputs, or why they do not count
+    """
+
+    who: str
+    y: Array | None
+    breaks: bool
+    reason: str = ""
+
+    @property
+    def outcome(self) -> str:
+        if self.reason:
+            return "no answer" if self.y is None else "does not count"
+        return "breaks it" if self.breaks else "does not break it"
+
+    def __str__(self) -> str:
+        if self.y is None:
+            return f"{self.who}: no answer ({self.reason})"
+        y = ", ".join(f"{v:.9g}" for v in self.y[:SHOWN].tolist())
+        return f"{self.who} {self.outcome}: {y}{', ...' if self.y.size > SHOWN else ''}"
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"who": self.who, "outcome": self.outcome}
+        data |= {} if self.y is None else {"y": self.y.tolist()}
+        return data | ({"reason": self.reason} if self.reason else {})
+
+
+@dataclass(frozen=True, eq=False)
 class Counterexample:
-    """An input, the outputs of the deployed network there, and which engines agree that they break the property.
+    """An input, the outputs of the deployed network there, and who was asked whether they break the property.
 
     x       the float32 numbers that the network was run on
     point   the point of the property that they stand for, flat: x itself, or what is rounded to x
+    runs    everybody who was asked, our own engine first
+    exactly whether the exact outputs break it too; None: not known, rounding or a wide enclosure decides
     named   where there are several inputs, outputs or networks: all of them by their names; x and y are then flat, the
             property's variables and values (specgrad.properties.interface)
     exact   then the cells of every input at the point, by its name
@@ -45,8 +77,9 @@ class Counterexample:
 
     x: Array
     y: Array
-    confirmed: tuple[str, ...]
+    runs: tuple[Run, ...]
     point: tuple[Fraction, ...]
+    exactly: bool | None = None
     named: Mapping[str, Array] = field(default_factory=dict)
     exact: Mapping[str, Array] = field(default_factory=dict)
 
@@ -55,8 +88,24 @@ class Counterexample:
         """How many cells of the point are no float32 numbers."""
         return rounded_cells(self.point, self.x)
 
+    @property
+    def confirmed(self) -> tuple[str, ...]:
+        """Whose outputs break the property."""
+        return tuple(r.who for r in self.runs if r.breaks)
+
+    @property
+    def disagree(self) -> tuple[Run, ...]:
+        """Whose outputs do not."""
+        return tuple(r for r in self.runs if r.y is not None and not r.breaks and not r.reason)
+
+    def said(self) -> list[str]:
+        """What everybody who was asked says, and exact arithmetic, a line each."""
+        exact = {True: "break it", False: "do not break it", None: "are not known well enough to tell"}[self.exactly]
+        return [*map(str, self.runs), f"the exact outputs {exact}"]
+
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"x": self.x.tolist(), "y": self.y.tolist(), "confirmed": self.confirmed}
+        data |= {"asked": [r.to_json() for r in self.runs], "exact_outputs_break_it": self.exactly}
         if self.rounded:
             data["point"] = [decimal_text(v) for v in self.point]
         if self.named:
@@ -106,7 +155,7 @@ class Effort:
 
 
 def attack(network: DeployedNetwork, case: Case, effort: Effort | None = None) -> Counterexample | None:
-    """A confirmed counterexample of one case, or None if the search found none.
+    """A candidate for a counterexample of one case, or None if the search found none.
 
     Every alternative is aimed at from the middle of the box and from random points, by signed gradients of
     max_k (rows_k . y - limit_k), with steps that shrink. Inputs stay on float32 numbers that points of the box are
@@ -235,47 +284,4 @@ def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | N
     x = x + np.float32(0)  # no -0.0: points have one zero
     y = network.run(x)
     point = point_of(case, x, y)
-    return None if point is None else Counterexample(x.reshape(network.shape), y, ("torch",), point)
-
-
-def confirm_on_onnxruntime(
-    networks: Sequence[Network], interface: Interface | None, point: Counterexample, case: Case
-) -> Counterexample:
-    """The counterexample by the names of its parts, with one more engine that agrees, if it is there and does.
-
-    Every network is run in a process of its own, from the ONNX file (path or bytes) that it was read from; without one,
-    its graph is written as ONNX.
-    """
-    if interface is not None:
-        exact = interface.named(np.array(point.point, dtype=object), point.y)
-        exact = {t.name: exact[t.name] for t in interface.inputs}
-        point = replace(point, named=interface.named(point.x, point.y), exact=exact)
-    if any(find_spec(package) is None for package in ("onnxruntime", "onnx")):
-        return point
-    interface = interface or Interface(tuple(range(point.x.size)))
-    try:
-        y = outputs_of(networks, interface, point.x, _on_onnxruntime)
-    except SpecgradError:  # what ONNX has no words for is not run there, or gave no answer; the counterexample stands
-        return point
-    return replace(point, confirmed=(*point.confirmed, "onnxruntime")) if case.contains(y, point.point) else point
-
-
-def _on_onnxruntime(network: Network, inputs: Sequence[Array]) -> list[Array]:
-    data, names = _onnx_bytes(network)
-    with Process(environment=session.ENVIRONMENT) as process:
-        answer = process.run(session.PROGRAM, dict(zip(names, inputs, strict=True)), [np.frombuffer(data, np.uint8)])
-    if answer.outcome != "answers":
-        raise SpecgradError("onnxruntime", f"no answer: {answer.outcome}")
-    return list(answer.arrays)
-
-
-def _onnx_bytes(network: Network) -> tuple[bytes, list[str]]:
-    """A whole ONNX file, external data included, and the names of its inputs."""
-    need("onnx", "ONNX files need")
-    from ...interop import to_onnx
-    from ...interop.onnx.file import BYTE_BUDGET, gathered, read_model
-
-    model = network.source
-    loaded = to_onnx(network.graph) if model is None else gathered(*read_model(model, BYTE_BUDGET))
-    initial = {t.name for t in loaded.graph.initializer}
-    return loaded.SerializeToString(), [i.name for i in loaded.graph.input if i.name not in initial]
+    return None if point is None else Counterexample(x.reshape(network.shape), y, (Run("torch", y, True),), point)

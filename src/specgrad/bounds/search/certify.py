@@ -3,7 +3,8 @@
 holds            proven for every execution that `Verdict.deployment` describes, on every input of the property: every
                  float32 number of the smallest float32 box that holds the property's
 counterexample   a point of the property's box, compared exactly, and the nearest float32 numbers, which the deployed
-                 float32 network was run on, and which break the property
+                 float32 network was run on, and which break the property; what is proven of every execution there does
+                 not exclude it, and everybody who could be asked was (specgrad.bounds.search.witnesses)
 unknown          neither, within the time
 """
 
@@ -22,11 +23,11 @@ from ...proof.execution import deployment
 from ...proof.tree import OpenPart, Tree
 from ...properties.property import Alternative, Case, as_float
 from ...scalar import Array
-from .attack import Counterexample, DeployedNetwork, Effort, attack, confirm_on_onnxruntime
-from .joined import Network
+from .attack import Counterexample, DeployedNetwork, Effort, attack
 from .positions import at_positions, of_scores
 from .question import Question, cells_of, graph_and_property, question_of
 from .unknown import Unknown
+from .witnesses import held_run, witnessed
 
 __all__ = ["Verdict", "certify", "graph_and_property", "target"]
 
@@ -36,6 +37,7 @@ _Row = tuple[Array, Fraction]  # row.y > limit excludes an alternative
 QUICK = Effort(starts=1, steps=20)
 FEW_INPUTS = 16  # splitting inputs pays where there are this few
 ONE_INPUT = "the box holds one input alone, and rounding decides there"
+NO_WITNESS = "at the input that was found only specgrad's engine breaks it, and nothing that is proven vouches for that"
 NOTHING_VARIES = "the outputs vary by rounding alone, whatever the input, and that decides"
 
 
@@ -96,12 +98,13 @@ def certify(
     norm: str = "inf",
     shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     arithmetic: Any = None,
+    source: Any = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Try to settle a property of a network, for the network that float32 executes.
 
-    model       a Graph (its weights are constants), an ONNX file, or a PyTorch module; of a property about several
-                networks, one of them per name: {"f": "f.onnx", "g": "g.onnx"}
+    model       a Graph (its weights are constants), an ONNX file, or a PyTorch module (with a property file, give its
+                input's shape); of a property about several networks, one per name: {"f": "f.onnx", "g": "g.onnx"}
     statement   a Property, the path of a VNN-LIB file, or (x, label, eps): no input within eps of x, cell by cell, has
                 another output as large as the label's. Of a network with several inputs, x holds an array for each, by
                 name or in order; outputs are counted one after the other
@@ -110,6 +113,10 @@ def certify(
     shape       of the input, where the model leaves sizes open; else that of x, or what the property's inputs fill, a
                 batch being 1. Of several inputs: a shape per name
     arithmetic  the executions to prove it for; None: float32, fused
+    source      the ONNX file or PyTorch module that a Graph was read from: counterexamples are run on it too
+
+    A counterexample carries everybody's answer: our engine's, the module's that was given, ONNX Runtime's. One that is
+    proven to be none, or a run that no execution can give, is a ContradictionError: a fault of ours, not a verdict.
 
     Weights that a graph holds as float64 or exact numbers are rounded to float32 first, and the verdict says so; a
     model that declares another format is refused.
@@ -124,10 +131,10 @@ def certify(
     """
     need("torch", "certify needs")
     _check_arithmetic(arithmetic)
-    question = question_of(model, statement, low=low, high=high, norm=norm, shape=shape)
+    question = question_of(model, statement, low=low, high=high, norm=norm, shape=shape, source=source)
     searched, asked = of_scores(question.graph, question.stated)
     plain = searched is question.graph
-    part = question if plain else Question((Network("", searched),), searched, asked)
+    part = question if plain else Question((), searched, asked)  # whose scores nobody else is asked for
     run = _Run(part, time.monotonic() + seconds, progress, arithmetic)
     answers = []
     for case in asked.cases:
@@ -135,10 +142,12 @@ def certify(
         if answers[-1].verdict == "counterexample":
             break
     verdict = _joined(answers)
-    notes = (*question.notes, *_rounded(verdict.counterexample))
-    verdict = replace(verdict, deployment=deployment(arithmetic), notes=notes)
+    if verdict.verdict == "unknown" and run.no_witness:
+        verdict = replace(verdict, reason="; ".join(filter(None, (NO_WITNESS, verdict.reason))))
     if not plain and verdict.counterexample is not None:
-        verdict = replace(verdict, counterexample=at_positions(question, verdict.counterexample))
+        verdict = replace(verdict, counterexample=at_positions(question, verdict.counterexample, arithmetic))
+    notes = (*question.notes, *_rounded(verdict.counterexample), *_disagree(verdict.counterexample))
+    verdict = replace(verdict, deployment=deployment(arithmetic), notes=notes)
     if verdict.verdict == "counterexample" and isinstance(statement, tuple):
         x = cells_of(statement[0], question.networks[0].graph)
         return replace(verdict, reason=_at_the_input(run.network, x, statement[1]))
@@ -160,9 +169,17 @@ def _rounded(point: Counterexample | None) -> tuple[str, ...]:
     return (f"{text}: the network was run on the nearest ones",)
 
 
+def _disagree(point: Counterexample | None) -> tuple[str, ...]:
+    """Said where rounding decides: not everybody who was asked breaks the property there."""
+    if point is None or not point.disagree:
+        return ()
+    whose = ", ".join(run.who for run in point.disagree)
+    return (f"at the counterexample rounding decides: {whose} does not break the property there",)
+
+
 def _at_the_input(network: DeployedNetwork, x: Any, label: int) -> str:
     """Said where no search was needed, which mostly means that another label was meant."""
-    largest = int(np.argmax(network.run(np.asarray(x))))
+    largest = int(np.argmax(held_run(network, x)))
     return "" if largest == label else f"at the input itself output {largest} is the largest, not {label}"
 
 
@@ -194,6 +211,7 @@ class _Run:
         self.question, self.deadline, self.progress = question, deadline, progress
         self.graph = graph = question.graph
         self.options = {} if arithmetic is None else {"arithmetic": arithmetic}
+        self.no_witness = False
         self.network = DeployedNetwork(graph)
         self.stages: dict[str, float] = {}
 
@@ -209,7 +227,7 @@ class _Run:
         self.stages = {}
         counterexample = self._attack(case, QUICK)
         if counterexample is not None:
-            return self._broken(case, counterexample)
+            return self._broken(counterexample)
         if not all(len(a.limits) for a in case.alternatives):
             reason = "an alternative says nothing of the outputs, so no bound excludes it"
             return Verdict("unknown", None, ((),), self.stages, 0, reason)
@@ -222,7 +240,7 @@ class _Run:
         rest = replace(case, alternatives=tuple(case.alternatives[k] for k in open_))
         counterexample = self._attack(rest, Effort(starts=8, steps=50, seconds=self._left() / 6, seed=1))
         if counterexample is not None:
-            return self._broken(case, counterexample)
+            return self._broken(counterexample)
         if root is None:
             return Verdict("unknown", None, (tuple(margins),), self.stages, 0, reason)
         return self._branch(rest, root, [nearest[k] for k in open_], margins, open_)
@@ -231,14 +249,20 @@ class _Run:
         self._say("attack")
         start = time.monotonic()
         seconds = min(effort.seconds, self._left())
-        counterexample = attack(self.network, case, replace(effort, seconds=seconds))
+        counterexample = self._witnessed(attack(self.network, case, replace(effort, seconds=seconds)), case)
         self.stages["attack"] = self.stages.get("attack", 0.0) + time.monotonic() - start
         return counterexample
 
-    def _broken(self, case: Case, counterexample: Counterexample) -> Verdict:
-        asked = self.question
-        confirmed = confirm_on_onnxruntime(asked.networks, asked.stated.interface, counterexample, case)
-        return Verdict("counterexample", confirmed, ((),), self.stages, 0)
+    def _witnessed(self, candidate: Counterexample | None, case: Case) -> Counterexample | None:
+        """What stands of a candidate."""
+        if candidate is None:
+            return None
+        counterexample = witnessed(self.question, candidate, case, self.options.get("arithmetic"))
+        self.no_witness |= counterexample is None
+        return counterexample
+
+    def _broken(self, counterexample: Counterexample) -> Verdict:
+        return Verdict("counterexample", counterexample, ((),), self.stages, 0)
 
     def _bounded(self, case: Case) -> tuple[Case, list[float], list[_Row], Any, str]:
         """Linear bounds; once more with rows of an alternative together, where one by one they leave it open."""
@@ -303,12 +327,13 @@ class _Run:
                 margins[k] = max(margins[k], _margin(bound, limit))
         if not settled and self._left():
             outcome = self._split(case, root)
-            counterexample, settled, worst = outcome.counterexample, outcome.settled, outcome.worst
+            counterexample = self._witnessed(outcome.counterexample, case)
+            settled, worst = outcome.settled, outcome.worst
             share, alone = outcome.share, outcome.stuck
             count, trees = count + outcome.problems, [(tuple(open_), outcome.tree)]
         self.stages["branch"] = time.monotonic() - start
         if counterexample is not None:
-            return replace(self._broken(case, counterexample), problems=count)
+            return replace(self._broken(counterexample), problems=count)
         verdict = Verdict("unknown", None, (tuple(margins),), self.stages, count, trees=(tuple(trees),))
         if settled:
             return replace(verdict, verdict="holds")

@@ -28,11 +28,18 @@ from ...scalar import Array
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One network of a question: its name there ("" where it has none), its graph, and the ONNX file it comes from."""
+    """One network of a question: its name there ("" where it has none), its graph, and what it was read from.
+
+    source   an ONNX file (path or bytes), a PyTorch module, or None
+    """
 
     name: str
     graph: Graph
     source: Any = None
+
+    @property
+    def is_module(self) -> bool:
+        return hasattr(self.source, "state_dict")
 
     @property
     def inputs(self) -> list[tuple[int, ...]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ParameterError, SpecgradError
+from ...errors import ContradictionError, ParameterError
 from ...properties.ball import size_above
 from ...properties.number import exactly, limit
 from .attack import Counterexample
@@ -117,13 +117,15 @@ def largest_eps(
     norm: str = "inf",
     arithmetic: Any = None,
     shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    source: Any = None,
     certificates: bool = False,
     first: Any = FIRST,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Largest:
     """How far may x move while the label's output stays the largest? A proven eps and a broken one.
 
-    model, x, label, low, high, norm, arithmetic, shape   as for `certify`; of several inputs, x holds an array for each
+    model, x, label, low, high, norm, arithmetic, shape, source   as for `certify`; of several inputs, x holds an array
+                   for each
     seconds        for everything
     certificates   count as proven only what has a certificate, and give it
     first          the eps to begin with
@@ -144,6 +146,7 @@ def largest_eps(
     search = _Search(model, x, label, time.monotonic() + seconds, certificates, progress)
     least, most = limit("largest_eps", "low", low, -1), limit("largest_eps", "high", high, 1)
     search.options = {"low": least, "high": most, "norm": norm, "arithmetic": arithmetic, "shape": shape}
+    search.source = source
     search.run(_few_digits(begin) or FIRST)
     return search.answer()
 
@@ -157,6 +160,7 @@ class _Search:
     certificates: bool
     progress: Callable[[str, int, int], None] | None
     options: dict[str, Any] = field(default_factory=dict)
+    source: Any = None
     low_end: tuple[Fraction, Verdict, Any] | None = None
     high_end: tuple[Fraction, Counterexample] | None = None
     tried: dict[Fraction, str] = field(default_factory=dict)
@@ -214,7 +218,8 @@ class _Search:
         left = max(0.0, self.deadline - time.monotonic())
         if self.progress is not None:
             self.progress(f"eps {shown(eps)}", len(self.tried), 0)
-        verdict = certify(self.model, (self.x, self.label, eps), seconds=left / PARTS, **self.options)
+        about = {**self.options, "source": self.source}
+        verdict = certify(self.model, (self.x, self.label, eps), seconds=left / PARTS, **about)
         outcome: str = verdict.verdict
         if verdict.counterexample is not None:
             self._broken_by(verdict)
@@ -232,7 +237,7 @@ class _Search:
         distance = size_above([at - cell for at, cell in self._cells(point)], self.options["norm"])
         if self.low_end is not None and distance <= self.low_end[0]:
             where = f"a counterexample at {shown(distance)}, where {shown(self.low_end[0])} is proven"
-            raise SpecgradError("largest_eps", f"{where}: one of them is false; please report it")
+            raise ContradictionError(f"largest_eps: {where}")
         if self.high_end is None or distance < self.high_end[0]:
             self.high_end = distance, point
         if verdict.reason:
@@ -252,7 +257,7 @@ class _Search:
                 return "holds without a certificate"
         if self.high_end is not None and eps >= self.high_end[0]:
             where = f"{shown(eps)} is proven, and there is a counterexample at {shown(self.high_end[0])}"
-            raise SpecgradError("largest_eps", f"{where}: one of them is false; please report it")
+            raise ContradictionError(f"largest_eps: {where}")
         if self.low_end is None or eps > self.low_end[0]:
             self.low_end = eps, verdict, certificate
         return "holds"

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UnsupportedError
+from ...errors import ContradictionError, UnsupportedError
 from ...graph.graph import INPUT, Graph
 from ...graph.section import section
 from ...ops.order import TOP_INDEX
 from ...properties.property import Alternative, Case, Property, refuse_wide, robustness
 from ...scalar import Array
-from .attack import Counterexample, DeployedNetwork, confirm_on_onnxruntime
+from .attack import Counterexample, DeployedNetwork, Run
+from .witnesses import witnessed
 
 FLUSHED = Fraction(1, 2**125)
 MOST_WINNERS = 4096  # ways in which the positions that an alternative speaks of may fall
@@ -57,6 +58,13 @@ class Winners(Alternative):
         if not np.isfinite(scores).all():
             return False
         return all(_first(scores[line], self.last) == k for line, k in zip(self.lines, self.winners, strict=True))
+
+    def decided(self, low: Sequence[Fraction | None], high: Sequence[Fraction | None]) -> bool | None:
+        """Cells that are larger win, whatever the rule of ties; of ties nothing is said."""
+        nothing = (Fraction(0),) * len(self.rows)
+        if Alternative(self.rows, nothing, strict=frozenset(range(len(nothing)))).decided(low, high):
+            return True
+        return None if Alternative(self.rows, nothing).decided(low, high) is not False else False
 
 
 def _first(scores: Array, last: bool) -> int:
@@ -148,15 +156,18 @@ def _satisfies(alternative: Alternative, spoken: Array, fallen: Sequence[int]) -
     return all(total < limit if k in alternative.strict else total <= limit for k, (total, limit) in pairs)
 
 
-def at_positions(question: Any, point: Counterexample) -> Counterexample:
-    """A counterexample of the scores with the positions that the network itself gives there, run on each engine.
+def at_positions(question: Any, point: Counterexample, arithmetic: Any) -> Counterexample:
+    """A counterexample of the scores with the positions that the network itself gives there, run by everybody.
 
     question   a specgrad.bounds.search.question.Question
     """
     y = DeployedNetwork(question.graph).run(point.x)
-    case = next(c for c in question.stated.cases if c.has(point.point) and c.contains(y, point.point))
-    point = replace(point, y=y, confirmed=("torch",))
-    return confirm_on_onnxruntime(question.networks, question.stated.interface, point, case)
+    mine = [c for c in question.stated.cases if c.has(point.point) and c.contains(y, point.point)]
+    whole = replace(point, y=y, runs=(Run("torch", y, True),))
+    counterexample = witnessed(question, whole, mine[0], arithmetic) if mine else None
+    if counterexample is None:
+        raise ContradictionError("the scores break the property at an input, and the positions that they give do not")
+    return replace(counterexample, exactly=point.exactly)
 
 
 def another_position(x: Any, label: int, eps: Any, graph: Graph, **limits: Any) -> Property | None:

@@ -48,6 +48,7 @@ def question_of(
     high: Any = None,
     norm: str = "inf",
     shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    source: Any = None,
 ) -> Question:
     """The question that arguments of `certify` ask."""
     around = isinstance(statement, tuple)
@@ -63,7 +64,7 @@ def question_of(
     if not around and norm != "inf":
         raise ParameterError("certify", "norm goes with (x, label, eps); a property has its own bounds")
     models = _models(model, stated)
-    given = [(n, _graph(m, stated, shape, n), m if _is_file(m) else None) for n, m in models]
+    given = [(n, _graph(m, stated, shape, n), _source(m, source)) for n, m in models]
     networks = tuple(Network(n, deployed_constants(graph), source) for n, graph, source in given)
     if around:
         stated = _around(networks[0], stated, {"low": low, "high": high, "norm": norm})
@@ -118,6 +119,16 @@ def _is_file(model: Any) -> bool:
     return isinstance(model, str | Path | bytes)
 
 
+def _source(model: Any, given: Any) -> Any:
+    """What counterexamples are run on besides our engine: the model itself, or what its graph was read from."""
+    if given is None:
+        return None if isinstance(model, Graph) else model
+    if not isinstance(model, Graph) or not (_is_file(given) or hasattr(given, "state_dict")):
+        text = "source is the ONNX file or PyTorch module that a Graph was read from"
+        raise ParameterError("certify", f"{text}; got {type(given).__name__} for a {type(model).__name__}", rule="P5")
+    return given
+
+
 def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
     """Names and models; one network alone needs no name."""
     interface = stated.interface if isinstance(stated, Property) else None
@@ -140,17 +151,25 @@ def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
         refuse_other_formats(model)
         graph: Graph = from_onnx(model, input_shapes=_open_shapes(model, stated, shape, name))
         return graph.at() if name else at_the_property(graph, stated)
-    if hasattr(model, "state_dict") and isinstance(stated, tuple):
-        import torch
-
+    if hasattr(model, "state_dict") and (isinstance(stated, tuple) or shape is not None):
         from ...interop import from_torch
 
         refuse_other_formats(model)
-        arrays = stated[0] if isinstance(stated[0], tuple) else (stated[0],)
-        traced: Graph = from_torch(model, *(torch.as_tensor(np.asarray(a, np.float32)) for a in arrays))
+        traced: Graph = from_torch(model, *_examples(stated, shape))
         return traced
-    text = "model must be a Graph, an ONNX file, or (with (x, label, eps)) a PyTorch module"
+    text = "model must be a Graph, an ONNX file, or (with (x, label, eps) or shape) a PyTorch module"
     raise ParameterError("certify", f"{text}; got {type(model).__name__}", rule="P5")
+
+
+def _examples(stated: Any, shape: Any) -> list[Any]:
+    """Inputs of a module that have its shapes."""
+    import torch
+
+    if shape is not None:
+        shapes = shape.values() if isinstance(shape, Mapping) else [shape]
+        return [torch.zeros(tuple(s)) for s in shapes]
+    arrays = stated[0] if isinstance(stated[0], tuple) else (stated[0],)
+    return [torch.as_tensor(np.asarray(a, np.float32)) for a in arrays]
 
 
 def _named(graph: Graph, shape: Any) -> dict[str, tuple[int, ...]]:

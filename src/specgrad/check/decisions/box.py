@@ -10,6 +10,7 @@ import numpy as np
 
 from ...bounds import Box, certify
 from ...bounds.search.attack import DeployedNetwork
+from ...bounds.search.witnesses import held_run
 from ...properties.property import Alternative, Case, Property
 from ...scalar import Array
 from .margins import Margins, Question, forward, narrowed
@@ -85,10 +86,10 @@ def _certified(
 
 
 def _shown(question: Question, margins: Margins, x: Array, other: Array) -> list[dict[str, Any]]:
-    """The execution at the sample and the one at the other input, if they decide differently."""
+    """The execution at the sample and the one at the other input, if they decide differently; neither is excluded."""
     network, decision = DeployedNetwork(question.graph), question.decision
-    runs: dict[str, tuple[Array, Array | None]] = {"torch at the sample": (network.run(x), None)}
-    runs["torch at an input within eps"] = network.run(other), other
+    runs: dict[str, tuple[Array, Array | None]] = {"torch at the sample": (held_run(network, x), None)}
+    runs["torch at an input within eps"] = held_run(network, other), other
     decided = [decision.of(np.asarray(y, float).reshape(margins.shape)) for y, _ in runs.values()]
     differs = (decided[0] != decided[1]).reshape(len(decided[0]), -1).any(1)
     if not differs.any():

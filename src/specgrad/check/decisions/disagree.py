@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...errors import ContradictionError
 from ...scalar import Array
 from .decision import Comparisons
 from .execution import Executor, slopes
 from .margins import Margins, Question
-from .runtimes import Runtimes
+from .runtimes import OURS, Runtimes
 
 MOST_AIMS = 4  # comparisons that are driven either way
 HOPELESS = 0.5  # of a margin is left after all that orders can take
@@ -21,12 +22,12 @@ SHOWN = 20  # outputs of an execution that are kept where there are more
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """A concrete execution: who ran it, the outputs, and what they decide."""
+    """A concrete execution: who ran it, the outputs, what they decide, and whether our own code computed them."""
 
     name: str
     outputs: Array
     decision: Array
-    is_real: bool
+    is_ours: bool
 
     def to_json(self, place: int, cells: Array) -> dict[str, object]:
         """What it decided in one place, and the outputs: all of them where they are few, else those that decide."""
@@ -58,8 +59,8 @@ class Disagreement:
             if not np.isfinite(run.outputs).all():
                 continue
             if leaves(margins, run.outputs):
-                if not run.is_real:
-                    raise AssertionError(f"an execution ({run.name}) leaves what is proven: a fault of specgrad")
+                if run.is_ours:
+                    raise ContradictionError(f"{run.name} leaves what is proven of every execution at a sample")
                 outside.append(run.name)
                 continue
             other = [r for r in runs if (r.decision != run.decision).any()]
@@ -68,14 +69,14 @@ class Disagreement:
             runs.append(run)
         return [], outside
 
-    def _made(self, name: str, outputs: Sequence[Array], is_real: bool) -> Execution:
+    def _made(self, name: str, outputs: Sequence[Array], is_ours: bool) -> Execution:
         decided = np.asarray(outputs[self.question.output], np.float64)
-        return Execution(name, decided, self.question.decision.of(decided), is_real)
+        return Execution(name, decided, self.question.decision.of(decided), is_ours)
 
     def _real(self, inputs: Sequence[Array]) -> Iterator[Execution]:
         if self.runtimes is not None:
             for name, outputs in self.runtimes.run(inputs).items():
-                yield self._made(name, outputs, True)
+                yield self._made(name, outputs, name.partition(" ")[0] in OURS)
 
     def _chosen(self, inputs: Sequence[Array], margins: Margins) -> Iterator[Execution]:
         """Every comparison that is open, the nearest first, driven one way and the other."""
@@ -91,7 +92,7 @@ class Disagreement:
             for push, word in ((-1, "against"), (1, "for")):
                 directions = {i: push * s for i, s in steep.items()}
                 name = f"every sum in the order that speaks most {word} {_named(aim)}"
-                run = self._made(name, self.executor.run(inputs, directions), False)
+                run = self._made(name, self.executor.run(inputs, directions), True)
                 yield run
                 if push < 0 and aim.margins(run.outputs.ravel())[0] > HOPELESS * margins.margin[k]:
                     return  # what is farther from turning will not turn either

@@ -36,6 +36,7 @@ def run(model, /, **inputs):
     return results
 """
 KNOWN = ("torch", "onnxruntime", "openvino-f32", "jax")
+OURS = ("torch", "jax")  # run by our engines, not by the model's own file
 PROGRAMS = {"onnxruntime": ONNXRUNTIME, "openvino-f32": RUNTIMES["openvino-f32"].model}
 VARIANTS = {"onnxruntime": ("", " without optimisation"), "openvino-f32": ("",)}
 
