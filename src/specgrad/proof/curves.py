@@ -55,12 +55,21 @@ class Curve:
     slope   an enclosure of f'(x), x lying in piece k: at a kink f has two
     bends   where a piece ends and the next begins, in order
     signs   of the pieces: 1 convex, -1 concave, 0 straight; one more than bends
+
+    Lines on leaves (specgrad.proof.tangents) ask for one convex and one concave piece at most, between whole numbers.
+    tests/proof/test_curve_table.py holds every entry of CURVES against the registered operator.
     """
 
     value: Callable[[Any], Ends]
     slope: Callable[[Any, int], Ends]
     bends: tuple[Any, ...]
     signs: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        bent = [b for k, sign in enumerate(self.signs) if sign for b in self.bends[max(k - 1, 0) : k + 1]]
+        in_order = len(self.signs) == len(self.bends) + 1 and list(self.bends) == sorted(self.bends)
+        if not in_order or any(b.q != 1 for b in bent) or max(map(self.signs.count, (1, -1))) > 1:
+            raise ReplayError(f"pieces {self.signs} with ends {self.bends} are not what lines are drawn by")
 
     @property
     def is_straight(self) -> bool:
@@ -182,6 +191,7 @@ CURVES: dict[str, Callable[[Params], Curve]] = {
     "hardswish": lambda p: Curve(_hardswish, _hardswish_slope, (rational(-3), rational(3)), (0, 1, 0)),
 }
 """By the operator's name, given the node's parameters."""
+OF_ITS_OWN = ("relu",)  # whose lines a certificate names: specgrad.proof.lines
 
 
 # --- the rule ---------------------------------------------------------------------------------------------------------

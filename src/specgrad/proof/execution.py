@@ -77,6 +77,20 @@ COMPUTES = {"smooth_max_pool": ("exp", "log")}  # operators made of other functi
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "hardswish")
 MEASURED = {n: (Fraction(str(units)), kind) for n in FUNCTIONS for units, kind in [as_pair(declared()[n])]}
 """The largest errors that were measured of any runtime: the default of `specgrad.ulps`."""
+REFUSED = {
+    "log": "its argument would have to be shown to be positive",
+    "sqrt": "its argument would have to be shown to be positive; of constants it is computed",
+    "power": "how it bends depends on its exponent",
+    "root": "how it bends depends on its exponent",
+    "silu": "it bends the other way at points that are no rational numbers",
+    "gelu": "it bends the other way at points that are no rational numbers",
+    "softplus": "a certificate has no word for the error of what runtimes compute",
+    "normal_pdf": "it has two convex pieces",
+    "normal_cdf": "a certificate has no word for the error of what runtimes compute",
+    "sin": "it has more pieces than can be named",
+    "cos": "it has more pieces than can be named",
+}
+"""Registered functions of one cell of which a certificate has no lines (specgrad.proof.curves), and why."""
 RELATIVE = {"y": "the result", "1": "1", "x": "the argument", "1+y": "1 + the result"}
 UNITS = re.compile("[1-9][0-9]{0,5}(/[1-9][0-9]{0,5})?")
 
@@ -140,6 +154,12 @@ def optimistic(meant: Executions) -> str:
             words = f"{name} is declared off by at most {units} u of {RELATIVE[kind]}"
             each.append(f"{words}, and was measured with {most} u of {RELATIVE[of]}")
     return "; ".join(each)
+
+
+def no_rule(node: Any) -> str:
+    """Why a certificate cannot have a node of a graph."""
+    text = f"a certificate has no rule for node {node.name}; it has for linear operators, relu and max_pool"
+    return f"{text} ({node.op.name}: {REFUSED[node.op.name]})" if node.op.name in REFUSED else text
 
 
 INPUTS = (

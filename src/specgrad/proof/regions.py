@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import UnsupportedError
 from ..graph.graph import Graph, Node, NumberArg
+from .execution import no_rule
 from .numbers import ReplayError
 
 Shapes = Sequence[tuple[int, ...]]
@@ -63,8 +64,7 @@ CELLWISE = {"add", "sub", "mul", "div", "neg"}
 def roundings(node: Node, shapes: Shapes) -> int:
     rule = ROUNDINGS.get(node.op.name)
     if rule is None:
-        text = f"a certificate has no rule for node {node.name}; it has for linear operators, relu and max_pool"
-        raise UnsupportedError(node.op.name, text)
+        raise UnsupportedError(node.op.name, no_rule(node))
     return rule(shapes, node.params)
 
 

@@ -33,7 +33,7 @@ from ..scalar import Array
 from . import pieces as pieces
 from .constants import computed, is_computed, number
 from .curves import CURVES, computed_error, curve_lines, natural_points, ranged, through_curve
-from .execution import Functions
+from .execution import Functions, no_rule
 from .lines import Range, Sum, chosen, known, max_lines, relu_lines, through_max, through_relu, window_max
 from .numbers import (
     DIGITS,
@@ -232,8 +232,7 @@ class Replay:
         op, varying = node.op, [k for k, a in enumerate(args) if not a.constant]
         groups = [g for g in op.linear_groups(len(args)) if set(varying) <= set(g)]
         if not groups or op.index_args:
-            text = f"a certificate has no rule for node {node.name}; it has for linear operators, relu and max_pool"
-            raise UnsupportedError(op.name, text)
+            raise UnsupportedError(op.name, no_rule(node))
         return varying, groups[0]
 
     def _met(
