@@ -177,7 +177,6 @@ ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     **BY_EITHER,
     "hardswish": aten.hardswish_backward.default,
     "silu": aten.silu_backward.default,
-    "gelu": aten.gelu_backward.default,
 }
 """Of gy, and of x or y: whichever of both the rule reads."""
 
