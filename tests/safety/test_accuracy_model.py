@@ -207,3 +207,10 @@ def test_only_a_softmax_is_taken_for_one() -> None:
     assert not is_one(lambda x: parts(x, 1, 0))
     assert not is_one(lambda x: sg.exp(x) / sg.sum(sg.exp(x), 1, keepdims=True))
     assert not is_one(lambda x: sg.exp(x - sg.amax(x * 2, 1, keepdims=True)) / sg.sum(x, 1, keepdims=True))
+
+    def turned(x: Any) -> Any:
+        """The sums of columns, one beside each row."""
+        z = sg.exp(x - sg.amax(x, 0, keepdims=True))
+        return z / sg.broadcast(sg.reshape(sg.sum(z, 0), (3, 1)), (3, 3))
+
+    assert not is_one(turned)

@@ -16,11 +16,16 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph.graph import Graph
+from ...graph.section import laid_along
+from ...op import Op
+from ...ops.elementwise import STOP_GRADIENT
+from ...ops.layout import BROADCAST, RESHAPE, SUM
+from ...ops.max_pool import AMAX
 from ...rounding import Arithmetic
 from ...rounding.ledger import SLACK
 from ...scalar import Array
 
-MOVED = ("reshape", "broadcast", "stop_gradient")
+MOVED = (RESHAPE, BROADCAST, STOP_GRADIENT)
 
 
 def shifted(graph: Graph, i: int) -> tuple[int, tuple[int, ...]] | None:
@@ -35,22 +40,20 @@ def shifted(graph: Graph, i: int) -> tuple[int, tuple[int, ...]] | None:
     if node.op.name != "div" or not all(isinstance(a, int) for a in node.args):
         return None
     z, s = node.operands()
-    axes = _folds(graph, s, z, "sum")
+    axes = _folds(graph, s, z, SUM)
     if axes is None or graph.nodes[z].op.name != "exp":
         return None
     (d,) = graph.nodes[z].operands()
     if graph.nodes[d].op.name != "sub" or not all(isinstance(a, int) for a in graph.nodes[d].args):
         return None
     x, m = graph.nodes[d].operands()
-    return (d, axes) if _folds(graph, m, x, "amax") == axes else None
+    return (d, axes) if _folds(graph, m, x, AMAX) == axes else None
 
 
-def _folds(graph: Graph, i: int, source: int, name: str) -> tuple[int, ...] | None:
-    """The axes, if node i is the sum, or the largest, of `source`, brought back to its shape."""
-    while graph.nodes[i].op.name in MOVED:
-        (i,) = graph.nodes[i].operands()
-    node = graph.nodes[i]
-    return tuple(node.params["axes"]) if node.op.name == name and node.operands() == (source,) else None
+def _folds(graph: Graph, i: int, source: int, op: Op) -> tuple[int, ...] | None:
+    """The axes, if node i is the sum, or the largest, of `source`, each beside the cells that it is taken of."""
+    chain = laid_along(graph, i, op, source, MOVED)
+    return None if chain is None else tuple(graph.nodes[chain[0]].params["axes"])
 
 
 def grown(error: Array, axes: tuple[int, ...], arithmetic: Arithmetic, rounds: bool) -> Array:
