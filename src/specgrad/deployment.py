@@ -50,6 +50,7 @@ def sentences(
         "merged": MERGED[execution],
         "division": "by a constant may be a product with its rounded reciprocal",
         "algorithms": f"direct sums; {excluded}; normalisation layers by two passes",
-        "rewriting": "quotients and products of computed values are not regrouped, exponentials not combined",
+        "rewriting": "quotients and products of computed values are not regrouped, exponentials not combined; "
+        "constants are not moved across relu, clip, minimum or maximum, nor replaced by others",
         "values": VALUES[execution],
     }

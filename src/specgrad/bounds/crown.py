@@ -128,7 +128,7 @@ def _answer(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) 
     rows = box_like(Box(np.minimum(low, high), np.maximum(low, high)), example) if given else None
     outputs, rules = tree[0] if graph.single else tree, forward.rules
     unbounded = tuple(forward.unbounded)
-    return Bounds(outputs, layers, rows, unbounded, forward.infeasible, rules.roundings, said_of(rules))
+    return Bounds(outputs, layers, rows, unbounded, forward.infeasible, rules.roundings, said_of(rules, graph))
 
 
 def _met(box: Box, low: Array, high: Array) -> Box:

@@ -106,7 +106,9 @@ def _lead(verdict: Verdict) -> str:
         "counterexample": "An input breaks it.",
         "unknown": "Neither proven nor broken.",
     }[verdict.verdict]
-    return f"{said} {escape(verdict.reason)}".rstrip()
+    excluded = verdict.deployment.get("choices", "") if verdict.verdict == "holds" else ""
+    but = f"But {escape(excluded)}. " if excluded else ""
+    return f"{said} {but}{escape(verdict.reason)}".rstrip()
 
 
 def _took(verdict: Verdict) -> str:

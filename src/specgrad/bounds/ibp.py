@@ -15,6 +15,7 @@ import numpy as np
 from ..graph.graph import Graph, Node
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, transform
+from ..proof.choices import with_exclusion
 from ..rounding.arithmetic import Arithmetic
 from ..rounding.ball import Ball
 from ..rounding.context import Context
@@ -63,7 +64,7 @@ def ibp(
     layers = {n.name: box for n, box in zip(graph.nodes, ranges, strict=True) if box is not None}
     outputs = transform(lambda _, p: ranges[p], graph.outputs)
     whole = outputs[0] if graph.single else outputs
-    return Bounds(whole, layers, None, tuple(unbounded), False, run.roundings, said_of(run))
+    return Bounds(whole, layers, None, tuple(unbounded), False, run.roundings, said_of(run, graph))
 
 
 def box_context(
@@ -72,9 +73,11 @@ def box_context(
     return graph_context(graph, (arithmetic or Arithmetic()) if deployed else REAL, backend, True, stored)
 
 
-def said_of(run: Context) -> dict[str, str]:
-    """The executions that bounds hold for, in sentences."""
-    return {"execution": "exact arithmetic alone"} if run.arithmetic is REAL else run.arithmetic.deployment
+def said_of(run: Context, graph: Graph) -> dict[str, str]:
+    """The executions that bounds of a graph hold for, in sentences."""
+    if run.arithmetic is REAL:
+        return {"execution": "exact arithmetic alone"}
+    return with_exclusion(run.arithmetic.deployment, graph)
 
 
 def propagate(graph: Graph, inputs: dict[int, Any], run: Context) -> tuple[list[Ball], list[str]]:

@@ -26,6 +26,7 @@ from ..rounding.winograd import TILES
 from ..scalar import Array
 from .faults import usual_faults
 from .judge import Verdict, compare, stand_ins, worst
+from .moved import REPLACED, TEXTS, rewritten
 from .noise import is_usual
 from .seen import Seen
 
@@ -119,17 +120,39 @@ def renamed(
     return replace(verdict, kind="other arithmetic", arithmetic=explanation.name, detail=text)
 
 
+def renamed_as_rewritten(verdict: Verdict, seen: Seen, arithmetic: Arithmetic, accept: Collection[str]) -> Verdict:
+    """The verdict "differs" as "other arithmetic" where a rewriting explains it; as "rounding" where that is accepted.
+
+    The ball is the radius of the rewritten graph (specgrad.check.moved), in the same arithmetic.
+    """
+    if any(n.kind != "real" for n in seen.graph.nodes):
+        return verdict
+    for name, words, graph in rewritten(seen.graph):
+        balls = _balls(seen, graph, seen.given, arithmetic)
+        other = worst([compare(n, a, b) for n, a, b in zip(seen.names, seen.got, balls, strict=True)])
+        if other.kind not in ("exact", "rounding"):
+            continue
+        if name in accept:
+            return replace(other, kind="rounding", arithmetic=name, detail=f"{TEXTS[name]} ({words}), accepted")
+        text = f"explained by {TEXTS[name]} ({words}), which {FLOAT32} in any order does not include"
+        text += f"; --accept {name} would allow it"
+        return replace(verdict, kind="other arithmetic", arithmetic=name, detail=text)
+    return verdict
+
+
 def accepted(names: Sequence[str]) -> frozenset[str]:
-    """The names of a user, "any" for all of them; an error lists what there is.
+    """The names of a user, "any" for all arithmetics; an error lists what there is.
+
+    Numbers that were replaced make another function: that is accepted by its own name alone.
 
     >>> sorted(accepted(["tf32"]))
     ['tf32']
     """
-    known = (FLOAT32, *BY_NAME)
+    known = (FLOAT32, *BY_NAME, *TEXTS)
     for name in names:
         if name not in (*known, "any"):
             raise ParameterError("audit", f"accept must be among {', '.join(known)} or any; got {name!r}", rule="P5")
-    return frozenset(known if "any" in names else names)
+    return frozenset([*names, *(n for n in known if n != REPLACED)] if "any" in names else names) - {"any"}
 
 
 def class_of(verdict: Verdict, declared: str = FLOAT32) -> str | None:

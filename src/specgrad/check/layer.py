@@ -20,11 +20,12 @@ from ..scalar import Array
 from ..window import Shape
 from .again import HALVES, explained
 from .allowance import Clock
-from .classes import BY_NAME, FLOAT32, class_of, renamed, whole_arithmetic
+from .classes import BY_NAME, FLOAT32, class_of, renamed, renamed_as_rewritten, whole_arithmetic
 from .deployed import Deployed, Unexamined
 from .dequantised import MULTIPLIED_OUT, from_integers_alone, multiplied_out, without_dequantised
 from .examine import arithmetic_of, merged_arithmetic_of
 from .judge import Verdict, balls, compare, worst
+from .moved import behind_choices
 from .reproduce import prober
 from .runtimes import Runtime
 from .seen import Seen
@@ -120,6 +121,8 @@ class Judging:
             verdict = self._alone(name, layer, part, inputs)
         else:
             verdict = self._together(name, layer, part, inputs)
+        if (verdict.kind, verdict.fault) == ("differs", "value"):
+            verdict = self._rewritten(verdict, name, layer)
         form = formats.get(node.name)
         dtype = form if form in HALVES else known[layer].dtype.name
         return Layer(name, operator, node.shape, verdict, dtype)
@@ -162,6 +165,18 @@ class Judging:
             if verdict.kind in ("exact", "rounding"):
                 return replace(verdict, detail=words)
         return None
+
+    def _rewritten(self, verdict: Verdict, name: str, position: int) -> Verdict:
+        """As a rewriting that no class has, of this layer alone or from before its choices."""
+        graph, known = self.deployed.graph, self.deployed.known
+        for start in (known, behind_choices(graph, position, known)):
+            part, sources = section(graph, position, start)
+            if all(p in start for p in sources):
+                seen = Seen(part, _as_numbers(graph, sources, start), [known[position]], [name], self.backend)
+                named = renamed_as_rewritten(verdict, seen, merged_arithmetic_of(self.target), self.accept)
+                if named is not verdict:
+                    return named
+        return verdict
 
     def merged(self) -> list[Layer]:
         """Each quantised value from the quantised values before it, in the run that exposed nothing else."""
@@ -208,6 +223,8 @@ class Judging:
             verdict, _ = Together(arithmetic, self.clock, None, formats, self.alone, said).judge(seen)
             if verdict.kind != "differs":
                 break
+        if (verdict.kind, verdict.fault) == ("differs", "value"):
+            verdict = renamed_as_rewritten(verdict, seen, arithmetic, self.accept)
         return verdict
 
     def _is_judged(self, layers: Sequence[Layer]) -> bool:

@@ -366,7 +366,9 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers:
     from ..properties.property import towards_zero
 
     line = partial(screen.line, console)
-    line(("valid", "bold green"), f"  least margin {towards_zero(checked.margin):.6g}, exactly")
+    line(
+        ("valid", "bold green"), f"  least margin {towards_zero(checked.margin):.6g}, exactly{but(checked.deployment)}"
+    )
     for checker in checkers:
         line(f"accepted by {checker}")
     line(f"network: {checked.files['network']}, digest {checked.network}")
@@ -378,6 +380,11 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers:
         if len(case.alternatives) > SHOWN:
             line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
     show_deployment(console, checked.deployment, notes)
+
+
+def but(deployment: Mapping[str, str]) -> str:
+    """What a verdict's own line says of executions that are excluded for this network in particular."""
+    return f"; but {deployment['choices']}" if "choices" in deployment else ""
 
 
 def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequence[str]) -> None:
@@ -439,7 +446,8 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
     from ..bounds.search.largest import shown
 
     line = partial(screen.line, console)
-    line((answer.kind, f"bold {screen.colour(answer.kind)}"), f"  {model}")
+    excluded = "" if answer.verdict is None else but(answer.verdict.deployment)
+    line((answer.kind, f"bold {screen.colour(answer.kind)}"), f"  {model}{excluded}")
     line("proven eps: ", "none" if answer.proven is None else shown(answer.proven))
     line("broken eps: ", "no counterexample was found" if answer.broken is None else shown(answer.broken, up=True))
     if answer.gap is not None:
@@ -458,7 +466,8 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
 def show_verdict(console: Console, model: str, verdict: Any) -> None:
     """The verdict, then what it rests on."""
     line = partial(screen.line, console)
-    line((verdict.verdict, f"bold {screen.colour(verdict.verdict)}"), f"  {model}")
+    excluded = but(verdict.deployment) if verdict.verdict == "holds" else ""
+    line((verdict.verdict, f"bold {screen.colour(verdict.verdict)}"), f"  {model}{excluded}")
     if verdict.counterexample is not None:
         y = ", ".join(f"{v:.6g}" for v in verdict.counterexample.y[:20])
         line(f"outputs of the counterexample: {y}")

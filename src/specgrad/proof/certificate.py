@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ from ..graph.graph import Graph
 from ..graph.save import to_json
 from ..properties.property import Case, Property, as_float, towards_zero
 from ..scalar import Array
+from .choices import exclusion
 from .execution import ExecutionError, Executions, assumed, deployment, executions, optimistic
 from .numbers import ReplayError, rational, rationals
 from .read import (
@@ -157,16 +158,19 @@ class Checked:
 
     network   the digest of the network
     files     names of the files that were read, as the caller gave them
+    excluded  which executions are excluded of this network in particular (specgrad.proof.choices), in a sentence
     """
 
     network: str
     cases: tuple[Proven, ...]
     arithmetic: Executions
     files: Mapping[str, str] = field(default_factory=dict)
+    excluded: str = ""
 
     @cached_property
     def deployment(self) -> dict[str, str]:
-        return deployment(self.arithmetic)
+        said = deployment(self.arithmetic)
+        return {**said, "choices": self.excluded} if self.excluded else said
 
     @property
     def margins(self) -> tuple[tuple[Fraction, ...], ...]:
@@ -198,7 +202,7 @@ class Checked:
     def __str__(self) -> str:
         lines = []
         for case in self.cases:
-            lines.append(f"valid: on a box of {case.box()}")
+            lines.append(f"valid{f' ({self.excluded})' if self.excluded else ''}: on a box of {case.box()}")
             lines += [f"  {a}; margin {as_float(a.margin):.6g}{a.by}" for a in case.alternatives]
         lines.append(f"network: digest {self.network}")
         kind = f"{self.arithmetic.dtype}, {self.arithmetic.execution}"
@@ -342,7 +346,7 @@ def check_file(
     """
     path = Path(path)
     checked = check(*read_files(path), graph, statement, seconds=seconds, assume=assume)
-    return Checked(checked.network, checked.cases, checked.arithmetic, {**(files or {}), "certificate": path.name})
+    return replace(checked, files={**(files or {}), "certificate": path.name})
 
 
 def read_files(path: Path) -> tuple[bytes, bytes]:
@@ -379,7 +383,7 @@ def check(
     deadline = Deadline(seconds)
     arithmetic, cases = stated(text, packed, graph, statement, assume=assume)
     proven = tuple(check_case(graph, case, arithmetic, deadline) for case in cases)
-    return Checked(network_digest(graph), proven, arithmetic)
+    return Checked(network_digest(graph), proven, arithmetic, excluded=exclusion(graph))
 
 
 def stated(

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...errors import ParameterError, need
+from ...proof.choices import with_exclusion
 from ...proof.execution import deployment
 from ...proof.tree import OpenPart, Tree
 from ...properties.property import Alternative, Case, as_float
@@ -147,7 +148,7 @@ def certify(
     if not plain and verdict.counterexample is not None:
         verdict = replace(verdict, counterexample=at_positions(question, verdict.counterexample, arithmetic))
     notes = (*question.notes, *_rounded(verdict.counterexample), *_disagree(verdict.counterexample))
-    verdict = replace(verdict, deployment=deployment(arithmetic), notes=notes)
+    verdict = replace(verdict, deployment=with_exclusion(deployment(arithmetic), question.graph), notes=notes)
     if verdict.verdict == "counterexample" and isinstance(statement, tuple):
         x = cells_of(statement[0], question.networks[0].graph)
         return replace(verdict, reason=_at_the_input(run.network, x, statement[1]))

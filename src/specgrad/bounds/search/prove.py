@@ -126,6 +126,7 @@ def second_opinion(
     need("safetensors", "certificates need")
     from ...proof.api import Certificate
     from ...proof.certificate import Deadline, encode
+    from ...proof.choices import with_exclusion
     from ...proof.execution import ExecutionError, deployment
     from ...proof.numbers import ReplayError
     from ...properties.property import towards_zero
@@ -137,7 +138,7 @@ def second_opinion(
     start = time.monotonic()
     graph, question = _certifiable(model, statement, **limits)
     trees = read_splits(splits, graph, question)
-    said = deployment(arithmetic)
+    said = with_exclusion(deployment(arithmetic), graph)
     try:
         cases = prove_by_trees(graph, question, trees, arithmetic, Deadline(seconds), progress)
     except (ExecutionError, ReplayError) as error:

@@ -1,0 +1,157 @@
+"""Constants that a runtime moves through a choice, or replaces: excluded by name, and named where they are met."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import specgrad as sg
+from specgrad.bounds import Box, certify, crown, ibp
+from specgrad.check.moved import MOVED, REPLACED, rewritten
+from specgrad.cli.main import app
+from specgrad.interop import from_onnx
+from specgrad.proof.choices import exclusion, scaled_choices
+from specgrad.rounding import Arithmetic, radius
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("torch")
+
+SWISH = "a=Add(x,three) c=Clip(a,zero,six) p=Mul(x,c) y=Div(p,six)"
+SIGMOID = "a=Add(x,three) r=Relu(a) q=Min(r,six) y=Mul(q,sixth)"
+NUMBERS = "<float three={3}, float six={6}, float zero={0}, float sixth={0.16666667}>"
+NEAR = np.float32([[-2.9729292, -2.999, -2.9999, -2.99999]])
+
+
+def model(body: str, cells: int = 4) -> Any:
+    head = f'<ir_version: 8, opset_import: ["" : 18]> g (float[1,{cells}] x) => (float[1,{cells}] y)'
+    return onnx.parser.parse_model(f"{head} {NUMBERS} {{ {body} }}")
+
+
+def on_openvino(m: Any, x: np.ndarray) -> np.ndarray:
+    ov = pytest.importorskip("openvino")
+    core = ov.Core()
+    program = core.compile_model(core.read_model(m.SerializeToString()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return np.asarray(next(iter(program([x]).values())))
+
+
+# --- where it can happen --------------------------------------------------------------------------------------------
+
+
+def test_where_constants_stand_by_choices() -> None:
+    rows = np.eye(2, dtype=np.float32)
+    cases: list[tuple[Any, tuple[str, ...]]] = [
+        (lambda x: x * sg.clamp(x + 3, 0, 6) / 6, ("clamp",)),
+        (lambda x: sg.relu(x) * 0.1, ("relu",)),
+        (lambda x: sg.relu(x * 0.1 + 1), ("relu",)),
+        (lambda x: sg.reshape(sg.maximum(x, -x), (2, 1)) / 3, ("maximum",)),
+        (lambda x: sg.relu(x) * 1.0, ()),
+        (lambda x: sg.relu(x) + 1, ()),
+        (lambda x: sg.tanh(x) * 0.1, ()),
+        (lambda x: sg.linear(rows, None, sg.relu(sg.linear(rows, None, x))), ()),
+        (lambda x: sg.linear(rows, None, sg.relu(x)) * 0.1, ()),
+    ]
+    for net, names in cases:
+        assert scaled_choices(sg.trace(net, (2,))) == names
+
+
+def test_every_statement_names_the_choice() -> None:
+    """radius, ibp and crown; where there is no such constant nothing is added."""
+    graph, plain = sg.trace(lambda x: sg.relu(x) * 0.1, (2,)), sg.trace(sg.relu, (2,))
+    x = np.float32([1, 2])
+    for given, expected in ((graph, exclusion(graph)), (plain, None)):
+        statements = radius(given, x), ibp(given, Box(x, x)), crown(given, Box(x, x))
+        assert [s.deployment.get("choices") for s in statements] == [expected] * 3
+    assert "relu" in exclusion(graph)
+    assert "moved across relu" in Arithmetic().deployment["rewriting"]
+    assert "choices" not in ibp(graph, Box(x, x), deployed=False).deployment
+
+
+# --- what OpenVINO does ---------------------------------------------------------------------------------------------
+
+
+def test_openvino_leaves_the_class_and_the_statement_says_so() -> None:
+    """x*clip(x+3,0,6)/6 is x*clip(x/6+1/2,0,1) there: thousands of radii off, and within those of the moved graph."""
+    m = model(SWISH)
+    y, graph = on_openvino(m, NEAR), from_onnx(m)
+    report = radius(graph, NEAR)
+    assert not report.outputs.contains(y).all()
+    assert "through c, " in report.deployment["choices"]
+    moved = [g for name, _, g in rewritten(graph) if name == MOVED]
+    assert moved
+    for other in moved:
+        ball = radius(other, NEAR).outputs
+        assert ball.contains(y).all()
+        np.testing.assert_allclose(ball.value, report.outputs.value, rtol=1e-9, atol=1e-15)
+
+
+def test_the_moved_graph_is_the_same_function() -> None:
+    """Over fractions, on both sides of both limits."""
+    nets = [lambda x: x * sg.clamp(x + 3, 0, 6) / 6, lambda x: sg.minimum(sg.relu(x - 1), 4) * 3 - sg.relu(x) / 4]
+    x = np.array([Fraction(k, 16) for k in range(-160, 160, 7)], dtype=object)
+    for net in nets:
+        graph = sg.trace(net, x.shape)
+        others = [other for name, _, other in rewritten(graph) if name == MOVED]
+        assert others
+        assert all((graph(x) == other(x)).all() for other in others)
+
+
+def test_holds_says_what_is_excluded_in_its_own_line(tmp_path: Path) -> None:
+    """Hard sigmoid by hand: certify holds, OpenVINO breaks it, and the line says which executions are not meant."""
+    m = model(SIGMOID, 1)
+    x = np.float32([[3.5]])
+    onnx.save(m, tmp_path / "h.onnx")
+    lines = ("(declare-const X_0 Real)", "(declare-const Y_0 Real)", "(assert (>= X_0 3.25))", "(assert (<= X_0 3.75))")
+    (tmp_path / "p.vnnlib").write_text("\n".join([*lines, "(assert (<= Y_0 0.99999995))"]))
+    args = ["certify", str(tmp_path / "h.onnx"), str(tmp_path / "p.vnnlib")]
+    first = CliRunner().invoke(app, args).stdout.splitlines()[0]
+    assert first.startswith("holds")
+    assert "; but executions that move a constant factor through r, q" in first
+    assert "or take another number for it, are excluded" in first
+    data = json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
+    assert "through r, q" in data["deployment"]["choices"]
+    assert "nor replaced by others" in data["deployment"]["rewriting"]
+    assert on_openvino(m, x).item() <= 0.99999995
+
+
+def test_a_valid_certificate_says_it_too() -> None:
+    pytest.importorskip("flint")
+    from specgrad.bounds import prove
+    from specgrad.proof.api import check
+
+    graph = sg.trace(lambda x: sg.relu(x) * np.float32(0.1), (2,))
+    stated = [1.0, 0.5], 0, 0.125
+    checked = check(prove(graph, stated), graph, stated)
+    assert str(checked).startswith(f"valid ({exclusion(graph)}): on a box")
+    assert checked.to_json()["deployment"]["choices"] == exclusion(graph)
+    assert certify(graph, stated).deployment["choices"] == exclusion(graph)
+
+
+# --- audits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("body", "layer", "name"), [(SWISH, "p", MOVED), (SIGMOID, "y", REPLACED)])
+def test_an_audit_names_the_rewriting(body: str, layer: str, name: str, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    onnx.save(model(body, 400), tmp_path / "net.onnx")
+    args = ["audit", str(tmp_path / "net.onnx"), "--runtime", "openvino-f32", "--json"]
+    data = json.loads(CliRunner().invoke(app, args).stdout)
+    rows = {row["layer"]: row for row in data["layers"]}
+    assert (rows[layer]["verdict"], rows[layer]["class"]) == ("other arithmetic", name)
+    assert all(row["verdict"] in ("exact", "rounding") for n, row in rows.items() if n != layer)
+    accepted = CliRunner().invoke(app, [*args, "--accept", name, "--accept", "float32"])
+    assert {row["verdict"] for row in json.loads(accepted.stdout)["layers"]} <= {"exact", "rounding"}
+
+
+def test_a_fault_is_no_rewriting() -> None:
+    """Limits, a factor and a shift that are wrong by 1e-4 lie in no ball of a rewritten graph."""
+    graph = from_onnx(model(SWISH))
+    x = np.float32([[-2.0, 0.5, 2.0, 4.0]])
+    wrong = [lambda v: v * np.clip(v + 3.0001, 0, 6) / 6, lambda v: v * np.clip(v + 3, 0, 6) / 6.0006]
+    for f in wrong:
+        assert not any(radius(g, x).outputs.contains(f(x.astype(float))).all() for _, _, g in rewritten(graph))
