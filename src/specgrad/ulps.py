@@ -181,8 +181,14 @@ MEASURED: Mapping[str, tuple[str, Table]] = {
 WRONG: Mapping[tuple[str, str], str] = {
     ("openvino-f32", "exp"): "infinite above 88.37",
     ("openvino-f32", "softplus"): "128 units of 1 below -6: softplus(-18) < 0",
-    ("iree", "sin"): "beyond 8 in size the error grows by half a unit per radian, as if the argument were reduced in float32",
-    ("iree", "cos"): "beyond 8 in size the error grows by half a unit per radian, as if the argument were reduced in float32",
+    (
+        "iree",
+        "sin",
+    ): "beyond 8 in size the error grows by half a unit per radian, as if the argument were reduced in float32",
+    (
+        "iree",
+        "cos",
+    ): "beyond 8 in size the error grows by half a unit per radian, as if the argument were reduced in float32",
     ("iree", "power"): "up to 149 units, as exp(e*log(x)) in float32 has",
     ("tract", "tanh"): "0 below 2.5e-36 in size",
     ("tract", "softplus"): "infinite above 88.72",

@@ -21,7 +21,7 @@ from specgrad.ops import elementwise
 
 TORCH, JAX = {"torch": c.on_torch}, {"jax": c.on_jax}
 OFTEN = ["relu", "relu6", "hardswish", "silu", "gelu", "tanh", "sigmoid", "batch_norm", "conv", "max_pool"]
-WINDOWS = ["max_pool", "taken", "two windows", "winners of another"]
+WINDOWS = ["two windows", "winners of another", "max_pool"]
 
 
 def doubled(names: list[str]) -> Iterator[c.Composition]:
@@ -34,7 +34,7 @@ def slice_for_torch() -> Iterator[c.Composition]:
 
 
 def slice_for_jax() -> Iterator[c.Composition]:
-    return chain(c.pairs(WINDOWS), doubled(c.OPERATORS[::9]))
+    return chain(c.pairs(WINDOWS), doubled(["taken", *c.OPERATORS[::12]]))
 
 
 def assert_none(count: c.Count) -> None:
@@ -51,7 +51,7 @@ def test_jax_computes_what_graphs_say() -> None:
 
 
 def test_pytorch_computes_what_calls_say() -> None:
-    assert_none(c.called_on_torch(chain(doubled(c.OPERATORS), c.drawn(5, 16))))
+    assert_none(c.called_on_torch(chain(doubled(c.OPERATORS[1::2]), c.drawn(5, 12))))
 
 
 def test_every_operator_is_composed() -> None:
@@ -71,7 +71,7 @@ TRIPLES = 2000
 
 def everything(engine: str, seed: int) -> list[c.Composition]:
     """All ordered pairs and a draw of triples, in an order of their own; forms for PyTorch's rewrites on PyTorch."""
-    names = list(c.KINDS) if engine == "torch" else [*c.OPERATORS, *WINDOWS[2:]]
+    names = list(c.KINDS) if engine == "torch" else [*c.OPERATORS, *WINDOWS[:2]]
     found = [*c.pairs(names, seed), *c.drawn(seed, TRIPLES, names=names)]
     Random(seed).shuffle(found)
     return found[: MOST or None]
