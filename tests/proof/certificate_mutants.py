@@ -67,6 +67,7 @@ W, B = [[1, -0.5], [0.75, 1], [1, -0.5]], [0.25, -0.5, 8]  # the third is the fi
 V, NONE = [[1, -1, 0.5], [-0.5, 0.75, 2.5]], [0, 0]
 FIRST = [[1, -0.75], [-0.5, 1.25]]  # two channels, two taps
 SECOND = [[0.5, 1, -0.25, 0.75], [-1, 0.5, 0.25, 1]]
+SHIFT = [[-0.5, 0.25, 0], [0.5, -1, 0.125]]
 
 
 def dense() -> tuple[sg.Graph, Any]:
@@ -106,6 +107,19 @@ def deep() -> tuple[sg.Graph, Any]:
     return graph, run
 
 
+def uneven() -> tuple[sg.Graph, Any]:
+    """relu - adaptive_max_pool - linear on 2 channels of 3 cells, to 2 cells: read in another order, shapes fit."""
+    shift, v = np.float32(SHIFT), np.float32(SECOND)
+    features = lambda x: sg.adaptive_max_pool(sg.relu(sg.sub(x, shift)), (2,))
+    graph = sg.trace(lambda x: sg.linear(v, None, sg.reshape(features(x), (4,))), (2, 3))
+
+    def run(x: Values, lift: Callable[[Any], Number]) -> Values:
+        z = positive([a - lift(b) for a, b in zip(x, itertools.chain(*SHIFT), strict=True)], lift)
+        return product(SECOND, [max(z[i : i + 2]) for i in (0, 1, 3, 4)], NONE, lift)
+
+    return graph, run
+
+
 def subject(made: tuple[sg.Graph, Any], seed: int) -> Subject:
     """On a box around a random point y0 - y1 is bounded from below, barely."""
     graph, run = made
@@ -131,7 +145,7 @@ def subjects() -> list[Subject]:
         relu = next(i for i, n in enumerate(each.graph.nodes) if n.op.name == "relu")
         each.arrays["vectors"] = np.random.default_rng(0).integers(-(2**20), 2**20, (2, 2)).astype(np.int32)
         each.data["cases"][0]["alternatives"][1] |= {"pieces": {str(relu): "vectors"}, "limits": ["-100"]}
-    return found
+    return [*found, subject(uneven(), len(found))]
 
 
 # --- what is true -----------------------------------------------------------------------------------------------------

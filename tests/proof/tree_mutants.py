@@ -22,6 +22,7 @@ from safetensors.numpy import save
 import specgrad as sg
 from certificate_mutants import (
     NONE,
+    SECOND,
     B,
     Subject,
     Tally,
@@ -48,6 +49,7 @@ from specgrad.properties.property import Alternative, Case, Property
 SECONDS = 60.0
 KINKS = 0.0, -0.25, 0.5  # of relu; of clamp
 P, C = [[1, -0.5], [0.75, 1], [-0.5, 0.25]], [0.25, -0.5, 0.125]
+Q, D = [[-0.75, 0.5], [0.25, -1], [0.5, 0.5]], [0, 0.375, -0.25]
 Data = dict[str, Any]
 
 
@@ -72,7 +74,17 @@ def largest() -> tuple[sg.Graph, Any]:
     return graph, lambda x, lift: product(V, maxima(product(P, x, C, lift)), NONE, lift)
 
 
-SUBJECTS = {"c": clamped, "w": largest}
+def uneven() -> tuple[sg.Graph, Any]:
+    """linear - adaptive_max_pool - linear on 2 inputs: 2 channels of 3 cells, to 2 cells each."""
+    w, b, v = np.float32(P + Q), np.float32(C + D), np.float32(SECOND)
+    pool = lambda z: sg.adaptive_max_pool(sg.reshape(z, (2, 3)), (2,))
+    graph = sg.trace(lambda x: sg.linear(v, None, sg.reshape(pool(sg.linear(w, b, x)), (4,))), (2,))
+    maxima = lambda z: [max(z[i : i + 2]) for i in (0, 1, 3, 4)]
+    return graph, lambda x, lift: product(SECOND, maxima(product(P + Q, x, C + D, lift)), NONE, lift)
+
+
+SUBJECTS = {"c": clamped, "w": largest, "u": uneven}
+TAPS = {"w": ((1, 2), (0, 1, 2), (0, 1)), "u": ((0, 1),) * 4}  # of every window
 
 
 def tree_of(rng: Random, graph: Any, kinds: str) -> Tree:
@@ -88,9 +100,11 @@ def tree_of(rng: Random, graph: Any, kinds: str) -> Tree:
         box, seen, kind = boxes.pop(part), hidden.pop(part), rng.choice(kinds)
         cell = rng.randrange(2)
         point = rng.randrange(*box[cell])
-        window = rng.randrange(3)
-        tap = rng.choice(((1, 2), (0, 1, 2), (0, 1))[window])
+        taps = TAPS["u" if "u" in kinds else "w"]
+        window = rng.randrange(len(taps))
+        tap = rng.choice(taps[window])
         cuts = {"i": Cut(x, cell, point / 64), "n": Cut(z, cell, rng.choice(kinks)), "w": Cut(pool, window, 0.0, tap)}
+        cuts["u"] = cuts["w"]
         below, above = tree.divide(part, cuts[kind])
         boxes[below], boxes[above] = list(box), list(box)
         hidden[below], hidden[above] = {*seen, cell}, {*seen, cell}
@@ -120,7 +134,8 @@ def subject(seed: int, kinds: str) -> Subject:
 
 
 def subjects() -> list[Subject]:
-    return [subject(seed, kinds) for seed, kinds in enumerate(["i", "n", "in", "i", "n", "in", "nc", "inc", "w", "iw"])]
+    kinds = ["i", "n", "in", "i", "n", "in", "nc", "inc", "w", "iw", "u", "iu"]
+    return [subject(seed, of) for seed, of in enumerate(kinds)]
 
 
 # --- what is true -----------------------------------------------------------------------------------------------------
@@ -130,9 +145,10 @@ def corners(low: list[Fraction], high: list[Fraction]) -> list[list[Fraction]]:
     """Where lines meet: a.x = c of hidden cells and of the border, inside the box."""
     cells = zip(W, B, strict=True)
     lines = [([Fraction(v) for v in row], Fraction(kink) - Fraction(b)) for row, b in cells for kink in KINKS]
-    each = [[Fraction(v) for v in (*row, b)] for row, b in zip(P, C, strict=True)]
-    for (a, b, c), (d, e, f) in itertools.combinations(each, 2):  # where two cells tie
-        lines.append(([a - d, b - e], f - c))
+    for rows, biases in ((P, C), (Q, D)):  # where two cells of a channel tie
+        each = [[Fraction(v) for v in (*row, b)] for row, b in zip(rows, biases, strict=True)]
+        for (a, b, c), (d, e, f) in itertools.combinations(each, 2):
+            lines.append(([a - d, b - e], f - c))
     lines += [([Fraction(int(k == j)) for k in range(2)], end[j]) for end in (low, high) for j in range(2)]
     meets = []
     for ((a, b), c), ((d, e), f) in itertools.combinations(lines, 2):

@@ -52,6 +52,11 @@ class Strided:
         """Cells from the first tap to the last."""
         return self.dilation * (self.kernel - 1) + 1
 
+    @property
+    def is_even_cut(self) -> bool:
+        """Whether the windows are the axis cut into parts of one size: what adaptive cells are where they are even."""
+        return self == Strided(self.kernel * self.out, self.kernel, self.kernel, 1, 0, 0, self.out)
+
     def reads(self, o: int) -> list[tuple[int, int]]:
         """(tap, input cell) of output o; a cell outside [0, size) is padding."""
         return [(t, self.stride * o + self.dilation * t - self.lo) for t in range(self.kernel)]

@@ -74,7 +74,7 @@ def _native_max(window: Window) -> tuple[Shape, Shape, Shape, Shape, bool] | Non
 
 def is_adaptive(window: Window) -> bool:
     """Every axis is one that PyTorch's adaptive pools have, and at least one is uneven."""
-    whole = all(isinstance(a, Adaptive) or a.kernel * a.out == a.size for a in window.axes)
+    whole = all(isinstance(a, Adaptive) or a.is_even_cut for a in window.axes)
     return window.rank <= 3 and whole and any(isinstance(a, Adaptive) for a in window.axes)
 
 
