@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ for name in ROOMS.split():
     sys.path.insert(0, str(HERE / name))
 sys.path.insert(0, str(HERE))
 
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, by every process that a test starts too
 
 # What hypothesis draws is the same in every run, as every other case is. Other draws belong to `.ci/slow`, which prints
 # their seed; a test that fails there prints its example, which then becomes a test of its own.
