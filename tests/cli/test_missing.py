@@ -191,6 +191,7 @@ ASKED_BEFORE = {
     "specgrad.scale.tile_job": {"torch", "jax"},
     "specgrad.scale.exchange": {"torch"},  # shard asks first
     "specgrad.scale.sharded": {"torch"},
+    "specgrad.window.tap": {"torch"},  # for a tensor that was handed over
     "specgrad.safety.vectors.run_vectors": {"onnxruntime"},  # a program that a pack carries, and nobody imports
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
 }
