@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from pace import stretched
 from planted_workers import PLANTED, plant
 from specgrad.process import Process, WorkerError
 from specgrad.process import process as processes
+
+MUTE = "class Mute(Exception):\n    def __str__(self): raise SystemExit(0)\n"
 
 
 def test_arrays_come_back_as_they_are() -> None:
@@ -29,6 +32,7 @@ def test_arrays_come_back_as_they_are() -> None:
         ("def run(): raise ValueError('no such\\nthing')", "refuses", "ValueError: no such thing"),
         ("def run(: pass", "refuses", "SyntaxError"),
         ("def run(): import sys; sys.exit(3)", "refuses", "SystemExit: 3"),
+        (f"{MUTE}def run(): raise Mute", "refuses", "Mute: its text raises SystemExit"),
         ("def run(): import os; os.abort()", "crashes", "SIGABRT"),
         ("def run(): import os; os._exit(7)", "crashes", "exit code 7"),
         ("def run(): import os; os._exit(0)", "crashes", "exit code 0"),
@@ -51,6 +55,53 @@ def test_what_a_program_prints_does_not_disturb_the_answer() -> None:
     with Process() as process:
         found = process.run("def run():\n    import os\n    os.write(1, b'noise')\n    print('x')\n    return [5]", {})
     assert found.arrays[0] == 5
+
+
+SPOILT = {
+    "closes its streams": "os.closerange(0, 3)",
+    "takes its input away": "sys.stdin = None",
+    "a thread that exits later": "threading.Thread(target=lambda: (time.sleep(0.02), os._exit(0))).start()",
+    "a thread that crashes later": "threading.Thread(target=lambda: (time.sleep(0.02), os.abort())).start()",
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_what_a_program_leaves_behind_is_no_fault_of_ours(name: str) -> None:
+    """It has answered; the next question, however soon it comes, is another worker's."""
+    with Process() as process:
+        text = f"import os, sys, threading, time\ndef run():\n    {SPOILT[name]}\n    return [5]"
+        assert process.run(text, {}).arrays[0] == 5
+        for k in range(3):
+            assert process.run("def run(k): return [k]", {"k": np.array(k)}).arrays[0] == k
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_no_part_in_the_answers() -> None:
+    with Process() as process:
+        assert process.run("import os\ndef run(): return [os.fork() * 0 + 5]", {}).arrays[0] == 5
+        child = "if os.fork() == 0: time.sleep(0.05); return [6]"
+        assert process.run(f"import os, time\ndef run():\n    {child}\n    return [5]", {}).arrays[0] == 5
+        for k in range(3):
+            assert (
+                process.run("import time\ndef run(k): time.sleep(0.05); return [k]", {"k": np.array(k)}).arrays[0] == k
+            )
+        found = process.run("import os, time\ndef run():\n    os.fork() or time.sleep(600)\n    os.abort()", {})
+    assert (found.outcome, found.reason) == ("crashes", "SIGABRT")  # though the child holds what it inherited
+
+
+def test_an_answer_in_the_moment_of_the_time_limit_is_too_late(monkeypatch) -> None:
+    """The worker is killed then, which the machine is not to blame for."""
+    whole = processes._exchange
+
+    def late(worker, question):
+        frame = whole(worker, question)
+        if frame[0].get("now") == "returned":
+            worker.wait()
+        return frame
+
+    monkeypatch.setattr(processes, "_exchange", late)
+    with Process(seconds=stretched(1)) as process:
+        assert process.run("def run(): return [5]", {}).outcome == "times out"
 
 
 def test_our_own_files_do_not_stand_in_for_modules_of_that_name() -> None:

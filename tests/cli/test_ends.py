@@ -102,6 +102,26 @@ def test_a_campaign_records_such_a_worker_as_its_own_crash(folder: Path, run, mo
     assert "WorkerError: specgrad's worker gave no answer" in (folder / "q" / "crashed" / "0").read_text()
 
 
+BROKEN = [
+    ("numpy", "raise ImportError('its libraries\\n are gone')", 4, "cannot start: ImportError: its libraries are gone"),
+    ("numpy", "raise SystemExit(0)", 4, "cannot start: SystemExit: 0"),
+    ("numpy", "raise KeyboardInterrupt", 2, "stopped"),
+    ("typer", "raise ImportError", 3, "the command needs typer, which is installed but does not import"),
+]
+
+
+@pytest.mark.parametrize(("package", "text", "code", "said"), BROKEN)
+def test_a_command_that_cannot_be_imported_says_neither_yes_nor_no(
+    package: str, text: str, code: int, said: str, tmp_path: Path
+) -> None:
+    """Python itself would end with 1, or with what a package says."""
+    (tmp_path / f"{package}.py").write_text(text)
+    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from specgrad_command import main; main()"
+    done = subprocess.run([sys.executable, "-c", start, "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
+    assert done.stderr.startswith(f"specgrad: {said}"), done.stderr
+
+
 # --- signals, to real processes ---------------------------------------------------------------------------------------
 
 SPEC = (
@@ -140,7 +160,13 @@ def begun(runner: Any, words: str) -> bool:
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs signals")
 @pytest.mark.parametrize(
     ("name", "executors"),
-    [("SIGTERM", ["ray", "dask", "processes", "loop"]), ("SIGHUP", ["processes"]), ("SIGINT", ["processes", "loop"])],
+    [
+        ("SIGTERM", ["ray", "loop"]),
+        ("SIGINT", ["processes"]),
+        pytest.param("SIGTERM", ["dask", "processes"], marks=pytest.mark.slow),
+        pytest.param("SIGHUP", ["processes"], marks=pytest.mark.slow),
+        pytest.param("SIGINT", ["loop"], marks=pytest.mark.slow),
+    ],
 )
 def test_a_terminated_command_is_never_a_success(name: str, executors: list[str], tmp_path: Path) -> None:
     number = getattr(signal, name)

@@ -5,6 +5,9 @@ Whose end it was is decided by where the worker was (worker.py announces it), ne
     in the program        crashes (a signal of its own fault, an exit), times out: the program's, and an answer
                           a signal that nobody raises by mistake, such as SIGKILL: the machine's, a WorkerError
     before it, after it   whatever happens: ours, a WorkerError
+
+A program that has returned may still spoil its process, by a thread that crashes later: before a worker is blamed that
+has run one, a new worker is asked.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ LAST_SECONDS = 5.0
 OWN_FAULTS = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 """Signals that a process brings upon itself; any other came from outside."""
 WORKER = Path(__file__).with_name("worker.py")
+AFTER = "after the runtime had returned"
 MOST_QUOTED = 600
 
 
@@ -95,12 +99,10 @@ class Process:
 
         A worker that ends, or hangs, without the program being to blame is a WorkerError.
         """
-        if self._worker is None or self._worker.poll() is not None:
-            self._worker = self._start()
-        self._said.seek(0)
-        self._said.truncate()  # of what was said at earlier questions nobody asks
         question = encode({"program": program, "names": list(arrays)}, [*first, *arrays.values()])
-        self._ours("before it called the runtime", "calling", question)
+        if not self._taken(question):
+            self._worker = self._start()
+            self._ours("before it called the runtime", "calling", question)
         try:
             self._frame(self.seconds, "returned")
         except _SilenceError as silence:
@@ -108,8 +110,20 @@ class Process:
                 raise self._fault("while the runtime ran", silence.reason) from None
             self.close()
             return Answer(silence.outcome, reason=silence.reason)
-        header, results = self._ours("after the runtime had returned", None)
+        header, results = self._ours(AFTER, None)
         return Answer("refuses", reason=header["error"]) if "error" in header else Answer("answers", tuple(results))
+
+    def _taken(self, question: memoryview) -> bool:
+        """Whether the worker of earlier questions calls this program too; one that died meanwhile says nothing."""
+        if self._worker is None or self._worker.poll() is not None:
+            return False
+        self._said.seek(0)
+        self._said.truncate()  # of what was said at earlier questions nobody asks
+        try:
+            self._frame(OUR_SECONDS, "calling", question)
+        except _SilenceError:
+            return False
+        return True
 
     def _ours(self, when: str, stage: str | None, question: bytes | memoryview = b"") -> Frame:
         """A frame where no program runs, so that its absence is our fault."""
@@ -123,9 +137,11 @@ class Process:
         worker = self._worker
         with _limited(worker, seconds) as over:
             frame = _exchange(worker, question)
-        if frame is not None and frame[0].get("now") == stage:
-            return frame
-        raise _SilenceError("times out", f"no answer within {seconds:g} s") if over.is_set() else _ended(worker)
+        if over.is_set():  # a frame that came in the same moment is the last one
+            raise _SilenceError("times out", f"no answer within {seconds:g} s")
+        if frame is None or frame[0].get("now") != stage:
+            raise _ended(worker)
+        return frame
 
     def _fault(self, when: str, reason: str) -> WorkerError:
         """What to say of an end that is not the program's: when, how, its last words, and what to do."""
@@ -136,6 +152,8 @@ class Process:
         words = printable(" ".join(self._said.read().decode(errors="replace").split()))
         self.close()
         advice = "report it, with this line: it is a fault of specgrad"
+        if when == AFTER and reason in OWN_FAULTS:
+            advice += ", or of a runtime that wrote over memory"
         if reason == "SIGKILL":
             advice = "is the machine, or its container, out of memory? Free some, or run less at once"
         text = f"specgrad's worker gave no answer: {reason}, {when}. Nothing follows about the runtime. {advice}"
@@ -209,3 +227,4 @@ def _limited(worker: Any, seconds: float) -> Iterator[threading.Event]:
         yield over
     finally:
         timer.cancel()
+        timer.join()  # then it has killed, and says so, or never will

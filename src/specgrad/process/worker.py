@@ -9,6 +9,8 @@ there are three, so that whoever reads knows where this process was when it died
     {"now": "returned"}    it does not any more
     {}, or {"error": ...}  the answer
 
+The first two are made before any program runs: one that leaves no memory must not be in their way. A process that a
+program forks has no part in this, neither of the questions nor of the answers.
 A program is Python text that defines run(*arrays, **arrays) -> list of arrays.
 """
 
@@ -23,6 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -82,7 +85,16 @@ def call(header: dict[str, Any], arrays: Sequence[Any]) -> Frame:
             raise TypeError("a result is no array of numbers")
         return {}, results
     except BaseException as error:
-        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]}, []
+        return {"error": said(error)}, []
+
+
+def said(error: BaseException) -> str:
+    """An error in one line, also one that cannot say what it is."""
+    try:
+        text = " ".join(str(error).split())
+    except BaseException as worse:
+        text = f"its text raises {type(worse).__name__}"
+    return f"{type(error).__name__}: {text}"[:400]
 
 
 def end_with(parent: int, tied: bool) -> None:
@@ -105,19 +117,26 @@ def main() -> None:
     end_with(parent, bool(tied))
     if LIMITS_MEMORY:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    # The protocol owns the real stdout; whatever a runtime prints goes to stderr, of which the end is kept.
-    answers = os.fdopen(os.dup(1), "wb")
+    # The protocol owns the real stdin and stdout: a runtime reads nothing, and what it prints goes to stderr, of which
+    # the end is kept.
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
+    if hasattr(os, "register_at_fork"):
+        for line in (questions.fileno(), answers.fileno()):
+            os.register_at_fork(after_in_child=partial(os.close, line))
 
-    def tell(header: dict[str, Any], arrays: Sequence[Any] = ()) -> None:
-        answers.write(encode(header, arrays))
+    def tell(frame: memoryview) -> None:
+        answers.write(frame)
         answers.flush()
 
-    while (question := read_frame(sys.stdin.buffer)) is not None:
-        tell({"now": "calling"})
+    calling, returned = encode({"now": "calling"}, ()), encode({"now": "returned"}, ())
+    while (question := read_frame(questions)) is not None:
+        tell(calling)
         answer = call(*question)
-        tell({"now": "returned"})
-        tell(*answer)
+        tell(returned)
+        tell(encode(*answer))
         del question, answer
 
 

@@ -1,0 +1,36 @@
+"""The `specgrad` command, which ends with 4 where specgrad itself, or a package that it needs, cannot be imported.
+
+Python would end with 1, which is "no" (specgrad.cli.outcome). It is no part of the package, whose import may be what
+fails.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+STOPPED, MISSING, UNEXPECTED = 2, 3, 4  # of specgrad.cli.outcome
+
+
+def main() -> None:
+    """Import the command and run it."""
+    try:
+        from specgrad.cli.main import main as run
+    except BaseException as error:
+        sys.exit(_said(error))
+    run()
+
+
+def _said(error: BaseException) -> int:
+    """One line on stderr, with --debug the traceback too; the exit code."""
+    if isinstance(error, SystemExit) and error.code == MISSING:  # a package, which has been said
+        return MISSING
+    if isinstance(error, KeyboardInterrupt):
+        code, text = STOPPED, "stopped"
+    else:
+        words = " ".join(str(error).split())[:300]
+        code, text = UNEXPECTED, f"cannot start: {type(error).__name__}: {words} (--debug shows where)"
+    if sys.stderr is not None:
+        trace = "".join(traceback.format_exception(error)) if "--debug" in sys.argv[1:] else ""
+        print(f"{trace}specgrad: {text}", file=sys.stderr)
+    return code
