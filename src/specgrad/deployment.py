@@ -51,6 +51,7 @@ def sentences(
         "division": "by a constant may be a product with its rounded reciprocal",
         "algorithms": f"direct sums; {excluded}; normalisation layers by two passes",
         "rewriting": "quotients and products of computed values are not regrouped, exponentials not combined; "
-        "constants are not moved across relu, clip, minimum or maximum, nor replaced by others",
+        "constants are not moved across relu, clip, minimum or maximum, nor replaced by others; "
+        "log(exp(x) + 1) is not computed as a softplus",
         "values": VALUES[execution],
     }

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 import specgrad as sg
 from specgrad.bounds import Box, certify, crown, ibp
-from specgrad.check.moved import MOVED, REPLACED, rewritten
+from specgrad.check import audit, audit_recorded
+from specgrad.check.moved import MOVED, REPLACED, SOFTPLUS, rewritten
 from specgrad.cli.main import app
 from specgrad.interop import from_onnx
 from specgrad.proof.choices import exclusion, scaled_choices
@@ -155,3 +156,54 @@ def test_a_fault_is_no_rewriting() -> None:
     wrong = [lambda v: v * np.clip(v + 3.0001, 0, 6) / 6, lambda v: v * np.clip(v + 3, 0, 6) / 6.0006]
     for f in wrong:
         assert not any(radius(g, x).outputs.contains(f(x.astype(float))).all() for _, _, g in rewritten(graph))
+
+
+# --- functions that are written out -----------------------------------------------------------------------------------
+
+SOFTPLUS_BODY = "a=Exp(x) b=Add(a,one) y=Log(b)"
+
+
+def softplus_model(cells: int = 4) -> Any:
+    head = f'<ir_version: 8, opset_import: ["" : 18]> g (float[1,{cells}] x) => (float[1,{cells}] y)'
+    return onnx.parser.parse_model(f"{head} <float one={{1}}> {{ {SOFTPLUS_BODY} }}")
+
+
+def test_where_a_softplus_is_written_out() -> None:
+    nets: list[tuple[Any, bool]] = [
+        (lambda x: sg.log(sg.exp(x) + 1), True),
+        (lambda x: x * sg.tanh(sg.log(1 + sg.exp(-x))), True),
+        (lambda x: sg.log(sg.exp(x) + 2), False),
+        (lambda x: sg.log(sg.exp(x) + x), False),
+        (lambda x: sg.log(x + 1), False),
+        (sg.softplus, False),
+    ]
+    x = np.linspace(-4, 4, 9)
+    for net, written in nets:
+        graph = sg.trace(net, (9,))
+        assert ("as a softplus" in exclusion(graph)) == written
+        others = [g for name, _, g in rewritten(graph) if name == SOFTPLUS]
+        assert bool(others) == written
+        assert all(np.allclose(g(x), graph(x), rtol=1e-14, atol=0) for g in others)
+    assert "softplus" in Arithmetic().deployment["rewriting"]
+
+
+def test_openvino_runs_its_softplus_and_the_audit_says_so(tmp_path: Path) -> None:
+    """The same kernel is rounding where the file says Softplus: its error is no fault of the logarithm."""
+    m, x = softplus_model(512), np.linspace(-6, 6, 512, dtype=np.float32)[None]
+    y, report = on_openvino(m, x), radius(from_onnx(m), x)
+    assert not report.outputs.contains(y).all()
+    assert report.deployment["choices"] == "executions that compute log(exp(x) + 1) at y as a softplus are excluded"
+    for of in ("openvino-f32", None):
+        audited = audit_recorded(m, {"x": x, "y": y}, of=of)
+        assert (audited.verdict, audited.whole.arithmetic) == ("other arithmetic", SOFTPLUS)
+    audited = audit(m, "openvino-f32", x)
+    assert [(row.name, row.verdict.kind) for row in audited.layers][-1] == ("y", "other arithmetic")
+    assert audit(m, "openvino-f32", x, accept=[SOFTPLUS]).verdict == "rounding"
+
+
+def test_a_wrong_softplus_is_none() -> None:
+    """Off by a thousandth, or by a few units more than any kernel is."""
+    m, x = softplus_model(), np.float32([[-2.0, 0.5, 2.0, 4.0]])
+    exact = np.logaddexp(0, x.astype(float))
+    for y in (exact * 1.001, exact + 16 * 2.0**-24 * (1 + exact)):
+        assert audit_recorded(m, {"x": x, "y": y.astype(np.float32)}).verdict == "differs"

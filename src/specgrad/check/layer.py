@@ -25,7 +25,7 @@ from .deployed import Deployed, Unexamined
 from .dequantised import MULTIPLIED_OUT, from_integers_alone, multiplied_out, without_dequantised
 from .examine import arithmetic_of, merged_arithmetic_of
 from .judge import Verdict, balls, compare, worst
-from .moved import behind_choices
+from .moved import behind_choices, behind_softplus
 from .reproduce import prober
 from .runtimes import Runtime
 from .seen import Seen
@@ -167,9 +167,9 @@ class Judging:
         return None
 
     def _rewritten(self, verdict: Verdict, name: str, position: int) -> Verdict:
-        """As a rewriting that no class has, of this layer alone or from before its choices."""
+        """As a rewriting that no class has, of this layer alone or from before its choices or exponentials."""
         graph, known = self.deployed.graph, self.deployed.known
-        for start in (known, behind_choices(graph, position, known)):
+        for start in (known, behind_choices(graph, position, known), behind_softplus(graph, known)):
             part, sources = section(graph, position, start)
             if all(p in start for p in sources):
                 seen = Seen(part, _as_numbers(graph, sources, start), [known[position]], [name], self.backend)

@@ -1,8 +1,9 @@
-"""Two rewritings that no class of executions has, as graphs of their own: what they compute has a radius of its own.
+"""Three rewritings that no class of executions has, as graphs of their own: what they compute has a radius of its own.
 
 moved      a constant factor goes through a choice: clip(x + 3, 0, 6) is 6*clip(x/6 + 1/2, 0, 1). The same real
            function, so the radius of the rewritten graph holds what such a program computes, and the exact value
 replaced   a factor near 1/n is taken for 1/n, as a matched pattern takes 0.1667 for 1/6: another function
+softplus   log(exp(x) + 1) is computed by a kernel of softplus: the same function, with that kernel's declared error
 """
 
 from __future__ import annotations
@@ -17,11 +18,17 @@ import numpy as np
 from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from ..graph.trace import trace
 from ..op import Op, apply
-from ..proof.choices import CHOICES, LAYOUT
+from ..ops.activation import softplus
+from ..proof.choices import CHOICES, LAYOUT, softpluses
 
 MOVED = "moved-constants"
 REPLACED = "replaced-constants"
-TEXTS = {MOVED: "a constant factor moved through a choice", REPLACED: "numbers of the file replaced by others"}
+SOFTPLUS = "softplus-kernel"
+TEXTS = {
+    MOVED: "a constant factor moved through a choice",
+    REPLACED: "numbers of the file replaced by others",
+    SOFTPLUS: "a kernel of softplus in place of log(exp(x) + 1)",
+}
 NEAR = Fraction(1, 1000)
 PUSHED = ("relu", "clamp", "maximum", "minimum", "add", "sub", "max_pool", "amax", *LAYOUT)
 """What a positive factor goes through: f(s*x, s*y) = s*f(x, y), limits scaled along."""
@@ -36,6 +43,36 @@ def rewritten(part: Graph) -> Iterator[tuple[str, str, Graph]]:
     for k, node in enumerate(part.nodes):
         for factor in sorted(_factors(part, k)) if node.op.name in CHOICES and node.op.name in PUSHED else ():
             yield MOVED, f"1/{1 / factor} through {node.name}", _moved(part, k, factor)
+    if written := softpluses(part):
+        yield SOFTPLUS, f"at {', '.join(part.nodes[k].name for k in written)}", _with_softplus(part)
+
+
+def behind_softplus(graph: Graph, known: Mapping[int, Any]) -> dict[int, Any]:
+    """What is known but the sums and exponentials of log(exp(x) + 1)."""
+    inside = {p for total, power, _ in softpluses(graph).values() for p in (total, power)}
+    return {p: v for p, v in known.items() if p not in inside}
+
+
+def _with_softplus(part: Graph) -> Graph:
+    """The same function with softplus(x) in place of every log(exp(x) + 1)."""
+    written = softpluses(part)
+
+    def net(*inputs: Any) -> Any:
+        values: dict[int, Any] = dict(zip(part.input_positions, inputs, strict=True))
+        for i, node in enumerate(part.nodes):
+            if i in values:
+                continue
+            if node.op is CONSTANT:
+                values[i] = inputs[0].builder.constant(part.constants[i])
+            elif i in written:
+                values[i] = softplus(values[written[i][2]])
+            else:
+                args = [a.value if isinstance(a, NumberArg) else values[a] for a in node.args]
+                values[i] = apply(node.op, *args, **node.params)
+        results = tuple(values[p] for p in part.output_positions)
+        return results[0] if part.single else results
+
+    return trace(net, *(part.nodes[p].shape for p in part.input_positions))
 
 
 def behind_choices(graph: Graph, position: int, known: Mapping[int, Any]) -> dict[int, Any]:

@@ -1,13 +1,18 @@
-"""Choices that stand beside a constant factor, where a runtime may move the constant through the choice.
+"""Where a runtime may compute the network by other formulas, which no class of executions has.
+
+Choices that stand beside a constant factor, where a runtime may move the constant through the choice:
 
 relu, clip, minimum, maximum and their kin commute with a positive factor: clip(v, 0, 6)/6 is clip(v/6, 0, 1), exactly.
 Rounded they are two programs: v = x + 3 is exact near x = -3, and x/6 + 1/2 is not. No class of executions has such a
 move (docs/reference/executions.md); a statement about a network in which it can be made names the places.
+
+Functions that are written out: log(exp(x) + 1) is softplus(x), exactly, and a runtime that sees it runs its kernel of
+softplus, whose declared error is another than that of a sum and a logarithm. Neither is this in any class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,18 +58,53 @@ def scaled_choices(graph: Graph) -> tuple[str, ...]:
 
 
 def exclusion(graph: Graph) -> str:
-    """What is excluded of this network in particular, in a sentence; nothing where no constant stands by a choice.
+    """What is excluded of this network in particular, in a sentence; nothing where nothing can be rewritten so.
 
     >>> import specgrad as sg
     >>> exclusion(sg.trace(lambda x: sg.relu(x) * 0.1, (2,)))
     'executions that move a constant factor through relu, or take another number for it, are excluded'
+    >>> exclusion(sg.trace(lambda x: sg.log(sg.exp(x) + 1), (2,)))
+    'executions that compute log(exp(x) + 1) at log as a softplus are excluded'
     """
-    names = scaled_choices(graph)
-    if not names:
-        return ""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    where = f"{', '.join(names[:SHOWN])}{more}"
-    return f"executions that move a constant factor through {where}, or take another number for it, are excluded"
+    said = []
+    if names := scaled_choices(graph):
+        said.append(f"move a constant factor through {_listed(names)}, or take another number for it,")
+    if names := tuple(graph.nodes[i].name for i in softpluses(graph)):
+        said.append(f"compute log(exp(x) + 1) at {_listed(names)} as a softplus")
+    return f"executions that {' or '.join(said)} are excluded" if said else ""
+
+
+def softpluses(graph: Graph) -> dict[int, tuple[int, int, int]]:
+    """Positions of log(exp(x) + 1), each with those of the sum, of exp(x) and of x.
+
+    >>> import specgrad as sg
+    >>> softpluses(sg.trace(lambda x: sg.log(1 + sg.exp(x)), (2,))), softpluses(sg.trace(sg.log, (2,)))
+    ({3: (2, 1, 0)}, {})
+    """
+    written = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op.name != "log":
+            continue
+        (total,) = node.operands()
+        args = graph.nodes[total].args
+        if graph.nodes[total].op.name != "add" or len(args) != 2:
+            continue
+        for power, one in (args, args[::-1]):
+            if isinstance(power, int) and graph.nodes[power].op.name == "exp" and _is_one(graph, one):
+                written[i] = total, power, graph.nodes[power].operands()[0]
+    return written
+
+
+def _is_one(graph: Graph, arg: Any) -> bool:
+    if isinstance(arg, NumberArg):
+        return bool(arg.value == 1)
+    while graph.nodes[arg].op.name in ("reshape", "broadcast"):
+        (arg,) = graph.nodes[arg].operands()
+    return arg in graph.constants and bool((graph.constants[arg] == 1).all())
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
 
 
 def with_exclusion(said: Mapping[str, str], graph: Graph) -> dict[str, str]:
