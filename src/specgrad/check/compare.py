@@ -38,6 +38,7 @@ from .tolerance import tolerance, words_of
 Progress = Callable[[str, int, int], None]
 LISTED = 100_000  # cells of an input that are listed
 NODE_FOR_NODE = "node for node, weights bit for bit"
+REWRITTEN = "by rewriting over exact numbers"
 STRETCHED = (1.0, 16.0, 1 / 16)  # normal numbers times these are tried where the inputs given show nothing
 
 
@@ -219,7 +220,8 @@ def compare(
 
     Sameness is proven at the shapes of the inputs, for all real inputs at which both are defined; NaN, infinities and
     the sign of zero are not compared unless the models are the same node for node. Inputs that have a default have it;
-    models of which only one lets its callers give such an input differ.
+    models of which only one lets its callers give such an input differ. Where callers may give other defaults or other
+    sizes, what is shown says at which ones the models were looked at, and is no "node for node".
 
     >>> import specgrad as sg
     >>> w = np.float32([[1, 2], [3, 4]])
@@ -245,7 +247,7 @@ def compare(
         run = _Run(first, second, given, about, arithmetic, start, seconds, told)
         if done.verdict != "same":
             done = run.points(done)
-        elif done.shown != NODE_FOR_NODE and not any(formats):
+        elif done.shown.startswith(REWRITTEN) and not any(formats):
             done = replace(done, executed=run.executed())
         if boxes is not None and first.real_outputs:
             told("the box", 3, 4)
@@ -345,11 +347,17 @@ def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:
     return replace(done, verdict="differs", shown=f"{more}; at the defaults: {done.verdict}, {done.shown}")
 
 
-def _given(graph: Graph, declared: Interface | None) -> dict[int, str]:
-    """The constants of a graph that callers may give another value, by position."""
-    values: Mapping[str, int] = getattr(graph, "values", {})
-    names = [] if declared is None else [str(name) for name in declared.defaults]
-    return {values[name]: name for name in names if name in values}
+def _places(declared: Declared, graph: Graph) -> str:
+    """What the models leave to their callers, and where it was looked at; "": nothing is left to them.
+
+    An imported graph is that of its defaults and of its sizes: an operator may have read them as plain numbers.
+    """
+    known = [each for each in declared if each is not None]
+    names = sorted({str(name) for each in known for name in each.defaults})
+    is_open = any(isinstance(size, str) for each in known for end in each.inputs for size in end.sizes or ())
+    shapes = ", ".join(f"{n.name} {n.shape}" for n in (graph.nodes[p] for p in graph.input_positions))
+    said = [f"the default of {', '.join(names)}"] if names else []
+    return " and ".join([*said, *([f"the sizes {shapes}"] if is_open else [])])
 
 
 def _forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, Table, Form, Form]:
@@ -357,11 +365,13 @@ def _forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, Table, F
     form, other = normal_form(a, table), normal_form(b, table)
     one, two = declared
     alike = one is None or two is None or not interfaces_apart(one, two)
-    if same_node_for_node(a, b, (_given(a, one), _given(b, two))):
-        shown = NODE_FOR_NODE if alike else "the same operators on the same values, weights bit for bit"
+    places = _places(declared, a)
+    at = f", at {places} (others were not looked at)" if places else ""
+    if same_node_for_node(a, b):
+        shown = NODE_FOR_NODE if alike and not at else f"the same operators on the same values, weights bit for bit{at}"
         return Comparison("same", shown), table, form, other
     if form.outputs == other.outputs:
-        return Comparison("same", "by rewriting over exact numbers"), table, form, other
+        return Comparison("same", f"{REWRITTEN}{at}"), table, form, other
     return (
         Comparison("cannot tell", "the normal forms differ", weights=weights_apart(table, form, other)),
         table,

@@ -12,14 +12,9 @@ from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from .normal import Form
 from .terms import Table
 
-Names = Mapping[int, str]
 
-
-def fingerprints(graph: Graph, numbers: dict[Any, int], given: Names) -> list[int]:
-    """A number per node, equal for nodes that are the same up to names, order and sharing; weights by their bits.
-
-    given   constants that a caller may give another value, by position: their names tell them apart
-    """
+def fingerprints(graph: Graph, numbers: dict[Any, int]) -> list[int]:
+    """A number per node, equal for nodes that are the same up to names, order and sharing; weights by their bits."""
     inputs = {p: k for k, p in enumerate(graph.input_positions)}
     formats: Mapping[str, str] = getattr(graph, "formats", {})
     each: list[int] = []
@@ -29,7 +24,7 @@ def fingerprints(graph: Graph, numbers: dict[Any, int], given: Names) -> list[in
         elif node.op is CONSTANT:
             array = graph.constants[i]
             bits = tuple(array.flat) if array.dtype == object else array.tobytes()
-            key = ("constant", str(array.dtype), bits, given.get(i))
+            key = ("constant", str(array.dtype), bits)
         else:
             args = tuple(("number", signed(a.value)) if isinstance(a, NumberArg) else each[a] for a in node.args)
             params = tuple((name, signed(node.params[name])) for name in sorted(node.params))
@@ -45,10 +40,8 @@ def signed(value: Any) -> Any:
     return ("zero", "-") if isinstance(value, float | np.floating) and value == 0 and np.signbit(value) else value
 
 
-def same_node_for_node(a: Graph, b: Graph, given: tuple[Names, Names] = ({}, {})) -> bool:
+def same_node_for_node(a: Graph, b: Graph) -> bool:
     """One graph, up to the names of its nodes, their order and what is shared; weights bit for bit.
-
-    given   per graph, the constants that callers may give another value, by position; they must have one name
 
     >>> import specgrad as sg
     >>> first = sg.trace(lambda x: sg.relu(x) + sg.relu(x), (2,))
@@ -57,7 +50,7 @@ def same_node_for_node(a: Graph, b: Graph, given: tuple[Names, Names] = ({}, {})
     True
     """
     numbers: dict[Any, int] = {}
-    mine, others = (fingerprints(g, numbers, names) for g, names in zip((a, b), given, strict=True))
+    mine, others = (fingerprints(g, numbers) for g in (a, b))
     return [mine[p] for p in a.output_positions] == [others[p] for p in b.output_positions]
 
 
