@@ -28,7 +28,7 @@ from specgrad.bounds.search import enclosure, witnesses  # noqa: E402
 from specgrad.bounds.search.attack import DeployedNetwork  # noqa: E402
 from specgrad.bounds.search.enclosure import enclosed  # noqa: E402
 from specgrad.bounds.search.largest import largest_eps  # noqa: E402
-from specgrad.interop import from_torch, to_onnx  # noqa: E402
+from specgrad.interop import from_onnx, from_torch, to_onnx  # noqa: E402
 
 Engine = Callable[[float], None]
 
@@ -194,6 +194,40 @@ def test_a_source_goes_with_a_graph(gated: sg.Graph) -> None:
         certify(gated, at_least(0), source=3)
     with pytest.raises(ParameterError, match="got Gated for a Gated"):
         certify(Gated().eval(), at_least(0), source=Gated(), shape=(1, 2))
+
+
+def whole_inputs(kind: int) -> bytes:
+    """2*x of whole numbers."""
+    made = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Cast", ["x"], ["a"], to=onnx.TensorProto.FLOAT),
+            onnx.helper.make_node("Mul", ["a", "w"], ["y"]),
+        ],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", kind, (1, 2))],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.float32(2), "w")],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    return bytes(onnx.helper.make_model(made, opset_imports=opset, ir_version=8).SerializeToString())
+
+
+@pytest.mark.parametrize("kind", [onnx.TensorProto.UINT8, onnx.TensorProto.INT8])
+def test_nobody_can_give_a_counterexample_between_whole_numbers(kind: int) -> None:
+    """(1, 2) moved by 0.6: the only whole input of that box is itself, and it keeps its label; (1.6, 1.4) does not."""
+    model = whole_inputs(kind)
+    name = onnx.TensorProto.DataType.Name(kind)
+    for given, options in ((model, {}), (from_onnx(model), {"source": model})):
+        with pytest.raises(ParameterError, match=f"input 'x' is of {name}; .* a counterexample between whole ones"):
+            certify(given, (np.float32([[1, 2]]), 1, 0.6), seconds=5, **options)
+
+
+@pytest.mark.parametrize("choose", [sg.argmax, sg.argmin])
+def test_another_position_at_the_input_is_said_as_one(choose: Any) -> None:
+    graph = sg.trace(lambda x: choose(x * np.float32([1, 2]), 1), (1, 2))
+    label = int(np.asarray(graph(np.ones((1, 2)))).item())
+    verdict = certify(graph, (np.float32([[1, 1]]), 1 - label, 0.0), seconds=5)
+    assert verdict.reason == f"at the input itself the position is {label}, not {1 - label}"
 
 
 # --- what else rests on runs of our engine ---------------------------------------------------------------------------

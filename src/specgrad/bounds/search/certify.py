@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...errors import ParameterError, need
+from ...graph.graph import Graph
 from ...proof.choices import with_exclusion
 from ...proof.execution import deployment
 from ...proof.tree import OpenPart, Tree
@@ -151,7 +152,7 @@ def certify(
     verdict = replace(verdict, deployment=with_exclusion(deployment(arithmetic), question.graph), notes=notes)
     if verdict.verdict == "counterexample" and isinstance(statement, tuple):
         x = cells_of(statement[0], question.networks[0].graph)
-        return replace(verdict, reason=_at_the_input(run.network, x, statement[1]))
+        return replace(verdict, reason=_at_the_input(run.network if plain else question.graph, x, statement[1]))
     return verdict
 
 
@@ -178,8 +179,11 @@ def _disagree(point: Counterexample | None) -> tuple[str, ...]:
     return (f"at the counterexample rounding decides: {whose} does not break the property there",)
 
 
-def _at_the_input(network: DeployedNetwork, x: Any, label: int) -> str:
-    """Said where no search was needed, which mostly means that another label was meant."""
+def _at_the_input(network: DeployedNetwork | Graph, x: Any, label: int) -> str:
+    """Said where no search was needed, which mostly means that another label was meant; a graph gives positions."""
+    if isinstance(network, Graph):
+        position = int(held_run(DeployedNetwork(network), x).item())
+        return "" if position == label else f"at the input itself the position is {position}, not {label}"
     largest = int(np.argmax(held_run(network, x)))
     return "" if largest == label else f"at the input itself output {largest} is the largest, not {label}"
 

@@ -50,7 +50,10 @@ def at_the_property(graph: Graph, statement: Any) -> Graph:
 
 
 def refuse_other_formats(model: Any) -> None:
-    """Refuse an ONNX file or a PyTorch module that declares tensors of another floating type than float32."""
+    """Refuse an ONNX file or a PyTorch module that declares tensors of another floating type than float32.
+
+    Inputs of whole numbers are refused too: a point between them would be a counterexample that nobody can give.
+    """
     declared = _onnx_types(model) if isinstance(model, str | Path | bytes) else _torch_types(model)
     for what, kind in declared:
         raise ParameterError("certify", f"{what} is of {kind}; {REFUSED}", rule="P5")
@@ -64,6 +67,12 @@ def _onnx_types(model: Any) -> Iterator[tuple[str, str]]:
     from ...interop.onnx.file import BYTE_BUDGET, FLOATS, read_model, shown, type_name
 
     graph = read_model(model, BYTE_BUDGET)[0].graph
+    initial = {t.name for t in graph.initializer}
+    for i in graph.input:
+        kind = i.type.tensor_type.elem_type
+        if i.name not in initial and kind not in FLOATS:
+            text = "certify proves things about all numbers of a box, and may find a counterexample between whole ones"
+            raise ParameterError("certify", f"input {shown(i.name)} is of {type_name(kind)}; {text}", rule="P5")
     declared = [(f"input {shown(i.name)}", i.type.tensor_type.elem_type) for i in graph.input]
     declared += [(f"tensor {shown(t.name)}", t.data_type) for t in graph.initializer]
     for node in graph.node:

@@ -126,6 +126,7 @@ def _source(model: Any, given: Any) -> Any:
     if not isinstance(model, Graph) or not (_is_file(given) or hasattr(given, "state_dict")):
         text = "source is the ONNX file or PyTorch module that a Graph was read from"
         raise ParameterError("certify", f"{text}; got {type(given).__name__} for a {type(model).__name__}", rule="P5")
+    refuse_other_formats(given)
     return given
 
 
