@@ -207,3 +207,32 @@ def test_a_wrong_softplus_is_none() -> None:
     exact = np.logaddexp(0, x.astype(float))
     for y in (exact * 1.001, exact + 16 * 2.0**-24 * (1 + exact)):
         assert audit_recorded(m, {"x": x, "y": y.astype(np.float32)}).verdict == "differs"
+
+
+# --- numbers of a gelu ----------------------------------------------------------------------------------------------
+
+
+def tanh_gelu(inner: float, cubic: float) -> Any:
+    numbers = f"<float three={{3}}, float k={{{cubic}}}, float s={{{inner}}}, float one={{1}}, float h={{0.5}}>"
+    body = "g=Mul(x,h) p=Pow(x,three) a=Mul(p,k) b=Add(x,a) c=Mul(b,s) t=Tanh(c) u=Add(t,one) y=Mul(g,u)"
+    head = '<ir_version: 8, opset_import: ["" : 18]> g (float[1,4] x) => (float[1,4] y)'
+    return onnx.parser.parse_model(f"{head} {numbers} {{ {body} }}")
+
+
+def test_numbers_near_those_of_a_gelu_are_named() -> None:
+    assert exclusion(from_onnx(tanh_gelu(0.7978845608, 0.044715))) == ""
+    assert "take a gelu's number for 0.044, 0.79" in exclusion(from_onnx(tanh_gelu(0.79, 0.044)))
+    assert exclusion(sg.trace(lambda x: sg.exp(x * 0.79), (2,))) == ""
+
+
+def test_openvino_takes_a_gelus_numbers() -> None:
+    """Out of the class; in the radius with the gelu's numbers, in which the right values are not."""
+    m, x = tanh_gelu(0.79, 0.044), np.float32([[-2.0, -0.5, 0.5, 1.0]])
+    y, graph = on_openvino(m, x), from_onnx(m)
+    report = radius(graph, x)
+    assert not report.outputs.contains(y).all()
+    assert "a gelu's number" in report.deployment["choices"]
+    (other,) = [g for name, _, g in rewritten(graph) if name == REPLACED]
+    ball = radius(other, x).outputs
+    assert ball.contains(y).all()
+    assert not ball.contains(report.outputs.value).any()

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import specgrad as sg
 from specgrad.op import REGISTRY, apply
-from specgrad.rounding import local_radius
+from specgrad.rounding import Arithmetic, local_radius, radius
 
 torch = pytest.importorskip("torch")
 PLANTED = (np.inf, -np.inf, 1e39, -1e39, np.nan, 3.4e38)
@@ -47,3 +48,22 @@ def test_radius_holds_beside_a_cell_that_is_no_number(name: str) -> None:
         assert ball.contains(got).all(), (args, params, got, ball)
         found += ball.value.size
     assert found
+
+
+def test_a_slope_beyond_the_format_proves_nothing() -> None:
+    """Runtimes multiply it by 0, as x or as min(x, 0); JAX gets NaN at 0."""
+    x = np.array([0.0, 1.0, -0.0])
+    with np.errstate(all="ignore"):
+        assert np.isinf(local_radius("leaky_relu", x, slope=1e39).radius).all()
+        half = local_radius("leaky_relu", x, slope=1e6, arithmetic=Arithmetic("float16"))
+    assert np.isinf(half.radius).all()
+    assert not local_radius("leaky_relu", x, slope=1e6).radius.any()
+
+
+def test_beside_a_cell_that_may_be_nan_no_rank_is_known() -> None:
+    """OpenVINO sorts [2, NaN, 3, 1] into [2, NaN, 3]."""
+    graph = sg.trace(lambda x: sg.topk(sg.sqrt(x), 3)[0], (2, 4))
+    with np.errstate(all="ignore"):
+        ball = radius(graph, np.float32([[4, -1, 9, 1], [4, 1, 9, 1]])).outputs
+    assert np.isinf(ball.radius[0]).all()
+    assert np.isfinite(ball.radius[1]).all()

@@ -2,7 +2,8 @@
 
 moved      a constant factor goes through a choice: clip(x + 3, 0, 6) is 6*clip(x/6 + 1/2, 0, 1). The same real
            function, so the radius of the rewritten graph holds what such a program computes, and the exact value
-replaced   a factor near 1/n is taken for 1/n, as a matched pattern takes 0.1667 for 1/6: another function
+replaced   a factor near 1/n is taken for 1/n, as a matched pattern takes 0.1667 for 1/6, and 0.79 beside a tanh for
+           the sqrt(2/pi) of a gelu: another function
 softplus   log(exp(x) + 1) is computed by a kernel of softplus: the same function, with that kernel's declared error
 """
 
@@ -19,7 +20,7 @@ from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from ..graph.trace import trace
 from ..op import Op, apply
 from ..ops.activation import softplus
-from ..proof.choices import CHOICES, LAYOUT, softpluses
+from ..proof.choices import CHOICES, GELUS, LAYOUT, gelus_number, near_a_gelu, softpluses
 
 MOVED = "moved-constants"
 REPLACED = "replaced-constants"
@@ -39,7 +40,11 @@ def rewritten(part: Graph) -> Iterator[tuple[str, str, Graph]]:
     for i, number in _near_reciprocals(part):
         words = f"1/{number} in place of {float(part.constants[i].flat[0]):.8g}"
         other = np.full(part.constants[i].shape, Fraction(1, number), dtype=object)
-        yield REPLACED, words, _replaced(part, i, other)
+        yield REPLACED, words, replace(part, constants={**part.constants, i: other})
+    if near := _of_gelus(part):
+        words = ", ".join(f"{n:.8g} in place of {float(part.constants[i].flat[0]):.8g}" for i, n in near.items())
+        others = {i: np.full(part.constants[i].shape, Fraction(n), dtype=object) for i, n in near.items()}
+        yield REPLACED, words, replace(part, constants={**part.constants, **others})
     for k, node in enumerate(part.nodes):
         for factor in sorted(_factors(part, k)) if node.op.name in CHOICES and node.op.name in PUSHED else ():
             yield MOVED, f"1/{1 / factor} through {node.name}", _moved(part, k, factor)
@@ -76,15 +81,19 @@ def _with_softplus(part: Graph) -> Graph:
 
 
 def behind_choices(graph: Graph, position: int, known: Mapping[int, Any]) -> dict[int, Any]:
-    """What is known but the choices that node `position` reads, and the sums that those choose from."""
+    """What is known but the choices that node `position` reads, and the sums that those choose from.
+
+    A gelu whose numbers may be replaced is looked at from its input.
+    """
     inside: set[int] = set()
+    through = (*PUSHED, "mul", "div", *((*GELUS, "power") if near_a_gelu(graph) else ()))
     todo = list(graph.nodes[position].operands())
     while todo:
         i = todo.pop()
         node = graph.nodes[i]
         if node.op in (INPUT, CONSTANT) or i in inside or node.op.kernel:
             continue
-        if node.op.name in (*PUSHED, "mul", "div"):
+        if node.op.name in through:
             inside.add(i)
             todo += node.operands()
     return {p: v for p, v in known.items() if p not in inside}
@@ -105,8 +114,15 @@ def _near_reciprocals(part: Graph) -> Iterator[tuple[int, int]]:
             yield i, number
 
 
-def _replaced(part: Graph, i: int, other: Any) -> Graph:
-    return replace(part, constants={**part.constants, i: other})
+def _of_gelus(part: Graph) -> dict[int, float]:
+    """Constants that are taken for numbers of a gelu, and those numbers."""
+    near = near_a_gelu(part)
+    taken: dict[int, float] = {}
+    for i, array in part.constants.items() if near else ():
+        if array.size and array.dtype.kind == "f" and (array == array.flat[0]).all() and float(array.flat[0]) in near:
+            number = gelus_number(float(array.flat[0]))
+            taken |= {} if number is None else {i: number}
+    return taken
 
 
 def _factors(part: Graph, k: int) -> set[Fraction]:

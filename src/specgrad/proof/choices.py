@@ -8,11 +8,14 @@ move (docs/reference/executions.md); a statement about a network in which it can
 
 Functions that are written out: log(exp(x) + 1) is softplus(x), exactly, and a runtime that sees it runs its kernel of
 softplus, whose declared error is another than that of a sum and a logarithm. Neither is this in any class.
+
+Runtimes find a gelu by its constants, and take 0.79 for sqrt(2/pi): another function. A statement names such numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,10 @@ from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 CHOICES = ("relu", "relu6", "clamp", "maximum", "minimum", "max_pool", "amax", "leaky_relu", "abs", "top", "select")
 LAYOUT = ("neg", "reshape", "permute", "slice", "pad", "concat", "broadcast", "stop_gradient", "gather", "take")
 SHOWN = 3
+GELUS = ("tanh", "normal_cdf")  # erf is one of normal_cdf
+GELU_NUMBERS = {math.sqrt(2): 0.025, math.sqrt(0.5): 0.025, math.sqrt(2 / math.pi): 0.025, 0.044715: 0.025}
+"""Numbers of a gelu, and how near (relatively) a constant may be that is taken for one."""
+GELU_NUMBERS |= {1.0: 2e-5, 0.5: 2e-5}
 
 
 def scaled_choices(graph: Graph) -> tuple[str, ...]:
@@ -65,12 +72,16 @@ def exclusion(graph: Graph) -> str:
     'executions that move a constant factor through relu, or take another number for it, are excluded'
     >>> exclusion(sg.trace(lambda x: sg.log(sg.exp(x) + 1), (2,)))
     'executions that compute log(exp(x) + 1) at log as a softplus are excluded'
+    >>> exclusion(sg.trace(lambda x: x * (1 + sg.tanh(0.8 * x)), (2,)))
+    "executions that take a gelu's number for 0.8 are excluded"
     """
     said = []
     if names := scaled_choices(graph):
         said.append(f"move a constant factor through {_listed(names)}, or take another number for it,")
     if names := tuple(graph.nodes[i].name for i in softpluses(graph)):
         said.append(f"compute log(exp(x) + 1) at {_listed(names)} as a softplus")
+    if numbers := [f"{c:.8g}" for c in near_a_gelu(graph)]:
+        said.append(f"take a gelu's number for {_listed(numbers)}")
     return f"executions that {' or '.join(said)} are excluded" if said else ""
 
 
@@ -105,6 +116,43 @@ def _is_one(graph: Graph, arg: Any) -> bool:
 
 def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
+
+
+def near_a_gelu(graph: Graph) -> tuple[float, ...]:
+    """Constants beside a tanh or an erf that are near a number of a gelu, and are none of them in float32.
+
+    >>> import specgrad as sg
+    >>> near_a_gelu(sg.trace(lambda x: x * sg.normal_cdf(x * 1.414) * 0.5, (2,)))
+    (1.414,)
+    """
+    if not any(n.op.name in GELUS for n in graph.nodes):
+        return ()
+    return tuple(sorted({c for c in _numbers(graph) if gelus_number(c) is not None}))
+
+
+def gelus_number(c: float) -> float | None:
+    """The number of a gelu that c may be taken for; None where it is one in float32, or near none.
+
+    >>> gelus_number(0.5), gelus_number(0.044), gelus_number(0.3)
+    (None, 0.044715, None)
+    """
+    near = [number for number, by in GELU_NUMBERS.items() if abs(abs(c) - number) <= number * by]
+    if not near or np.float32(abs(c)) == np.float32(near[0]):
+        return None
+    return math.copysign(near[0], c)
+
+
+def _numbers(graph: Graph) -> Iterator[float]:
+    """Constants of one number, in all cells, that are added, multiplied or divided by."""
+    read: set[int] = set()
+    for i, node in reversed(list(enumerate(graph.nodes))):
+        joins = node.op.name in ("mul", "div", "add", "sub")
+        yield from (float(a.value) for a in node.args if joins and isinstance(a, NumberArg))
+        if joins or (i in read and node.op.name in LAYOUT):
+            read.update(node.operands())
+    for i, value in graph.constants.items():
+        if i in read and value.size and value.dtype.kind in "fO" and (value == value.flat[0]).all():
+            yield float(value.flat[0])
 
 
 def with_exclusion(said: Mapping[str, str], graph: Graph) -> dict[str, str]:

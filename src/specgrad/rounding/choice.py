@@ -138,8 +138,11 @@ def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
 
 def ordered_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """The number at a rank never decreases in any cell. Where subnormal numbers count as zero they are equal to it, and
-    any of them may stand at the rank of another."""
+    any of them may stand at the rank of another. A cell that may be NaN may stand at every rank: runtimes sort it by
+    comparisons that are all false."""
     ball, tiny = monotone_rule(run, op, args, params), run.arithmetic.tiny
+    lost = np.any(unknown(args[0]), axis=params["axis"], keepdims=True)
+    ball = lose(ball, np.broadcast_to(lost, ball.shape))
     if not run.arithmetic.flush:
         return ball
     near = np.where(ball.least < tiny, 2 * tiny, 0.0)

@@ -122,7 +122,10 @@ def _declared(run: Context, value: Array, low: Array, high: Array, units: Array,
 
 
 def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """One product, with a slope that the arithmetic may have to round, and its store."""
+    """One product, with a slope that the arithmetic may have to round, and its store.
+
+    A slope that the format cannot hold proves nothing of any cell: runtimes multiply it by 0, as x or as min(x, 0).
+    """
     slope, (x,), arithmetic = run.stored(params["slope"]), args, run.arithmetic
     value, low, high = image(run, op, x, params)
     bent = np.where(x.low < 0, x.size * float(slope.radius), 0.0)
@@ -132,6 +135,7 @@ def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ba
     error = np.where(size + error <= arithmetic.largest, error + bent, np.inf)
     multiplied = (x.low < 0) & (not slope.is_exact or float(slope.value) not in (0.0, 1.0, -1.0))
     radius = (between(value, low, high).radius + np.where(multiplied, error, 0.0)) * SLACK
+    radius = radius if np.isfinite(slope.size) else np.full(value.shape, np.inf)
     return poisoned(finished(run, value, radius), args)
 
 
