@@ -32,7 +32,8 @@ def strided_axes() -> list[Strided]:
 def mixed(seed: int) -> tuple[tuple[int, ...], Window]:
     """An uneven axis beside one or two that are not, under a few axes."""
     rng = Random(f"mixed/{seed}")
-    others = [rng.choice(strided_axes()) if seed % 2 else drawn_windows.axis(rng, 3, empty=True)]
+    alike = [a for a in strided_axes() if a.is_even_cut or seed % 4 == 1]
+    others = [rng.choice(alike) if seed % 2 else drawn_windows.axis(rng, 3, empty=True)]
     axes = [Adaptive(n := rng.randint(1, 4), n + rng.choice((1, 2))), *others, *others[: rng.randrange(2)]]
     rng.shuffle(axes)
     return tuple(rng.choice((1, 2, 3)) for _ in range(rng.randrange(3))), Window(tuple(axes))
