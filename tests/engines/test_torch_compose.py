@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -350,6 +351,107 @@ def test_a_number_normalised_is_no_batch_norm() -> None:
     y = sg.compile(sg.trace(net, (3,), (3,), (3,), (3,)), "torch")(*given)
     want = [(2 - m) * w * 2 + b for m, w, b in zip(mean, weight, bias, strict=True)]
     assert torch.equal(y, torch.tensor(want).view(1, 3, 1).expand(2, 3, 4))
+
+
+def _norm_graph(shape: tuple[int, ...]) -> Any:
+    return sg.trace(lambda x, m, v, w, b: sg.batch_norm(x, m, v, w, b), shape, *((shape[1],),) * 4)
+
+
+F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
+
+@pytest.mark.parametrize(
+    "types", [(F32, F64, F64), (F64, F32, F32), (F32, F32, F64), (BF16, F32, F32), (F32, F16, F32)]
+)
+def test_a_compiled_batch_norm_of_several_types_has_that_of_the_call(types: tuple[torch.dtype, ...]) -> None:
+    """PyTorch's kernel refuses most of them, and gives the type of x where it does not."""
+    kinds = (types[0], *types[1:2] * 2, *types[2:] * 2)
+    args = [torch.tensor(v, dtype=kind) for v, kind in zip(_norm_args(), kinds, strict=True)]
+    y, want = sg.compile(_norm_graph((2, 3, 4)), "torch")(*args), sg.batch_norm(*args)
+    assert y.dtype == want.dtype
+    torch.testing.assert_close(y, want)
+
+
+def _norm_args() -> list[np.ndarray[Any, Any]]:
+    draw = np.random.default_rng(1)
+    return [draw.normal(size=(2, 3, 4)), *(draw.uniform(0.5, 2, 3) for _ in range(4))]
+
+
+def test_a_compiled_batch_norm_without_channels() -> None:
+    shapes = [(2, 0, 3), *((0,),) * 4]
+    assert sg.compile(_norm_graph((2, 0, 3)), "torch")(*map(torch.ones, shapes)).shape == (2, 0, 3)
+
+
+@pytest.mark.parametrize("through", [lambda f: f, lambda f: torch.compile(f, backend="aot_eager")])
+@pytest.mark.parametrize("of", [1, 2])
+def test_a_compiled_batch_norm_has_gradients_of_mapped_means_and_variances(of: int, through: Any) -> None:
+    """torch.func hides requires_grad: vmap of its own tensors, torch.compile of all."""
+    args = [torch.tensor(v) for v in _norm_args()]
+    many = torch.stack([args[of], args[of] * 2])
+    module = sg.compile(_norm_graph((2, 3, 4)), "torch")
+    weights = torch.arange(24.0, dtype=F64).view(2, 3, 4)
+    loss = lambda v: (module(*args[:of], v, *args[of + 1 :]) * weights).sum()
+    back = sg.vjp(_norm_graph((2, 3, 4)))
+    want = [back(*_norm_args()[:of], v.numpy(), *_norm_args()[of + 1 :], weights.numpy())[1 + of] for v in many]
+    np.testing.assert_allclose(through(torch.func.grad(loss))(many[1]).numpy(), want[1], rtol=1e-12)
+    mapped = torch.func.grad(lambda v: torch.vmap(loss)(v).sum())
+    np.testing.assert_allclose(through(mapped)(many).numpy(), want, rtol=1e-12)
+
+
+def _apart(v: np.ndarray[Any, Any]) -> torch.Tensor:
+    """Every second cell of a tensor."""
+    return torch.tensor(np.stack([v, v + 77], -1))[..., 0].detach()
+
+
+NORMS: dict[str, Callable[..., Any]] = {
+    "batch_norm": sg.batch_norm,
+    "group_norm": lambda x, w, b: sg.group_norm(x, 2, w, b),
+    "layer_norm": lambda x, w, b: sg.layer_norm(x, x.shape[-1:], w, b),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("shape", [(3, 4), (2, 4, 4), (2, 4, 3, 4), (2, 4, 2, 2, 4)])
+@pytest.mark.parametrize("last", [False, True])
+def test_norms_of_vectors_whose_cells_lie_apart(name: str, shape: tuple[int, ...], last: bool) -> None:
+    """PyTorch's kernels of some layouts read such vectors as if their cells lay side by side."""
+    draw, call = np.random.default_rng(2), NORMS[name]
+    x, gy = draw.normal(size=(2, *shape))
+    vectors = list(draw.uniform(0.5, 2, (4 if name == "batch_norm" else 2, 4)))
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(len(shape)) if last else None
+    images = [torch.tensor(v).contiguous(memory_format=layout or torch.contiguous_format) for v in (x, gy)]
+    graph = sg.trace(call, x, *vectors)
+    want = sg.vjp(graph)(x, *vectors, gy)
+    compiled = sg.compile(sg.vjp(graph), "torch")(images[0], *map(_apart, vectors), images[1])
+    for mine, w in zip(compiled, want, strict=True):
+        np.testing.assert_allclose(mine.numpy(), w, rtol=1e-9, atol=1e-12)
+    for run in (call, sg.compile(graph, "torch")):
+        given = [images[0].clone().requires_grad_(), *map(_apart, vectors)]
+        free = [t.requires_grad_() for t in given[-2:]]
+        y = run(*given)
+        got = (y.detach(), *torch.autograd.grad(y, (given[0], *free), images[1]))
+        for mine, w in zip(got, (*want[:2], *want[-2:]), strict=True):
+            np.testing.assert_allclose(mine.numpy(), w, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2), (1, 2, 1, 1)])
+def test_group_norm_of_single_cells(shape: tuple[int, ...]) -> None:
+    """F.group_norm refuses them; the contract says that x - mean is 0."""
+    bias = torch.arange(1.0, 1 + shape[1])
+    y = sg.group_norm(torch.ones(shape), shape[1], torch.ones(shape[1]), bias)
+    assert torch.equal(y, bias.view(1, -1, *(1,) * (len(shape) - 2)))
+
+
+def test_norms_take_what_the_contract_takes() -> None:
+    """Exact numbers for eps, other types, weights that broadcast; what it refuses they refuse alike."""
+    x, wide = torch.tensor(np.arange(12.0).reshape(2, 2, 3)), torch.ones(2, dtype=F32)
+    want = sg.group_norm(x.numpy(), 2, eps=Fraction(1, 8))
+    np.testing.assert_allclose(sg.group_norm(x, 2, wide, eps=Fraction(1, 8)).numpy(), want, rtol=1e-12)
+    want = sg.layer_norm(x.numpy(), (3,), np.full(1, 2.0), eps=Fraction(1, 8))
+    np.testing.assert_allclose(sg.layer_norm(x, (3,), torch.full((1,), 2.0), eps=Fraction(1, 8)).numpy(), want)
+    for groups, shape in ((0, (2, 2, 3)), (3, (2, 2, 3)), (1, (3,)), (1, (2, 2, 0))):
+        with pytest.raises(sg.ShapeError):
+            sg.group_norm(torch.ones(shape), groups)
 
 
 def test_compiled_graph_matches_and_trains() -> None:

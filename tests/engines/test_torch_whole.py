@@ -198,3 +198,17 @@ def test_ties_beside_nan() -> None:
         t = torch.tensor(x, requires_grad=True)
         (got,) = torch.autograd.grad(call(t), t, torch.tensor([1.0, 3.0], dtype=torch.float64))
         np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+def test_winners_whose_sum_overflows_have_a_gradient_in_transforms(kind: torch.dtype) -> None:
+    """No cell is infinite; -0 stays -0."""
+    x = torch.full((2, 128), 600.0 if kind == torch.float16 else 3e38, dtype=kind)
+    x[1], x[:, 7] = -0.0, -x[0, 0]
+    call: Any = lambda t: sg.amax(t, (1,), ties="all")
+    want = torch.ones_like(x).index_fill_(1, torch.tensor([7]), 0.0)
+    y, pull = torch.func.vjp(call, x)
+    assert torch.equal(y, x[:, 0])
+    assert torch.equal(y.signbit(), x[:, 0].signbit())
+    assert torch.equal(pull(torch.ones_like(y))[0], want)
+    assert torch.equal(torch.func.jvp(call, (x,), (torch.ones_like(x),))[1], want.sum(1))

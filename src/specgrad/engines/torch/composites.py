@@ -21,7 +21,7 @@ from .doubling import dual_level_open, on_tape
 from .max_pool import is_channels_last
 from .natives import LINES, nearest_is_exact, reduced_axes
 from .relabel import LAYOUT
-from .rules import NOT_NUMBERS, SHORT, eager, formula, rounded_once
+from .rules import NOT_NUMBERS, SHORT, eager, formula, packed, rounded_once
 from .table import TABLE
 from .whole import global_avg_pool, global_max_pool
 
@@ -65,6 +65,7 @@ def batch_norm(
     ) -> Tensor:
         if mean_.requires_grad or var.requires_grad or dual_level_open():
             return _batch_norm(x, mean_, var, weight, bias, eps=eps)
+        weight, bias, mean_, var = packed(weight, bias, mean_, var)
         return torch.batch_norm(x, weight, bias, mean_, var, False, 0.0, small, torch.backends.cudnn.enabled)
 
     return plan
@@ -148,7 +149,25 @@ def _has_cells(x: Any, axis: Any) -> bool:
     return x.is_floating_point() and type(axis) is int and -x.ndim <= axis < x.ndim and x.shape[axis] > 0
 
 
-def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
+def _affine(x: Any, eps: Any, wanted: Sequence[int], *vectors: Any) -> bool:
+    """Whether PyTorch's normalisations take these: a number for eps, vectors of this shape and of the type of x.
+
+    Of half types they take vectors of float32 too.
+    """
+    given = [v for v in vectors if v is not None]
+    if type(eps) not in (int, float) or not all(isinstance(v, Tensor) and v.shape == tuple(wanted) for v in given):
+        return False
+    types = {v.dtype for v in given}
+    return types <= {x.dtype} or (x.dtype in SHORT and types == {torch.float32})
+
+
+def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Plan | None:
+    tail = tuple(shape)
+    fits = isinstance(x, Tensor) and x.is_floating_point() and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
+    return _layer_norm if fits and x.numel() and _affine(x, eps, tail, weight, bias) else None
+
+
+def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
     """F.layer_norm, whose kernel on a CPU adds cotangents of weight and bias in the half type."""
     if x.dtype in SHORT and on_tape(*(v for v in (weight, bias) if v is not None)):
         wide: Tensor = _layer_norm_in_float32(x, shape, weight, bias, eps)
@@ -159,7 +178,13 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps:
 _layer_norm_in_float32: Plan = rounded_once(F.layer_norm)
 
 
-def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
+def group_norm(x: Any, groups: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Plan | None:
+    fits = isinstance(x, Tensor) and x.is_floating_point() and x.ndim >= 2 and type(groups) is int and groups >= 1
+    fits = fits and x.numel() and x.shape[1] % groups == 0 and _affine(x, eps, x.shape[1:2], weight, bias)
+    return _group_norm if fits and x.numel() > x.shape[0] * groups else None  # F.group_norm takes no groups of one
+
+
+def _group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
     """F.group_norm; on channels_last its kernel takes E[x*x] - E[x]**2 for the variance, of which nothing may be left.
 
     So the means and deviations that it found decide: where digits were lost, or where nobody can look, x is copied
@@ -167,6 +192,7 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     """
     if not is_channels_last(x, x.ndim - 2):
         return F.group_norm(x.contiguous(), groups, weight, bias, eps)
+    weight, bias = packed(weight, bias)
     if eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
         n, c, *sizes = x.shape
         y, mean, inverse = torch.native_group_norm(x, weight, bias, n, c, math.prod(sizes), groups, eps)
@@ -222,11 +248,6 @@ def _pair(native: Plan) -> Callable[[Any, Any], Plan | None]:
     return line
 
 
-def _as_it_is(call: Plan) -> Callable[..., Plan]:
-    """Looks at its arguments each time."""
-    return lambda *_, **__: call
-
-
 _OF_TWO = ("add", "sub", "mul", "div", "maximum", "minimum", "greater", "greater_equal", "equal", "fmod")
 PAIRS = {name: _pair(TABLE[name]((), ())) for name in _OF_TWO}
 COMPOSITES: dict[str, Callable[..., Any]] = {
@@ -244,8 +265,8 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "softmax": softmax,
     "log_softmax": log_softmax,
     "linear": linear,
-    "layer_norm": _as_it_is(layer_norm),
-    "group_norm": _as_it_is(group_norm),
+    "layer_norm": layer_norm,
+    "group_norm": group_norm,
 }
 """Compositions, operators of two, and what our functions ask for by name: (*args, **kwargs) -> a function of the same
 arguments, settled by their shapes and types, or None: the general way."""

@@ -105,6 +105,11 @@ _transformed, _modes = torch._C._are_functorch_transforms_active, torch._C._len_
 _included, _OLD_VMAP = torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_key_parse("VmapMode")
 
 
+def transformed() -> bool:
+    """Inside torch.func, whose tensors need not say that a derivative is taken through them."""
+    return bool(torch._C._are_functorch_transforms_active())  # by its whole name: torch.compile knows that one
+
+
 def watched() -> bool:
     """Inside torch.compile, torch.jit.trace, torch.func or a dispatch mode: somebody sees every operator."""
     # torch.compile reads the first as a constant and cannot trace the others

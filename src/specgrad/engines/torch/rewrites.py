@@ -31,7 +31,8 @@ from ...ops.layout import reshape
 from ...window import Shape
 from ..base import Plan, key_of, number
 from .conv import conv_line, conv_transpose_line, conv_weight_line
-from .doubling import dual_level_open, on_tape
+from .doubling import dual_level_open, on_tape, transformed
+from .rules import SHORT, packed
 
 aten = torch.ops.aten
 
@@ -150,9 +151,7 @@ def _cotangents(settings: _Settings, *shapes: Shape) -> Graph:
 
 def differentiated(*ts: Tensor) -> bool:
     """Whether a derivative is taken through this call: not all backward operators have one, nor a batching rule."""
-    if on_tape(*ts):
-        return True
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+    return on_tape(*ts) or transformed()  # transforms hide requires_grad: vmap, and all of them in torch.compile
 
 
 def _by_native(name: str, params: Params) -> Plan:
@@ -207,12 +206,24 @@ def _read(settings: _Settings, inputs: Bound, outputs: dict[Any, int]) -> int:
 
 
 def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """PyTorch's kernel, which has no derivative in mean and var; the formula where one is asked for."""
-    if not (mean.requires_grad or var.requires_grad or dual_level_open()):
+    """PyTorch's kernel, which has no derivative in mean and var; the formula where one may be asked for.
+
+    Of several types the kernel takes few, and gives that of x: so it is asked where all are one, or as PyTorch's own
+    layer is under autocast.
+    """
+    wanted = mean.requires_grad or var.requires_grad or dual_level_open() or transformed()
+    if not wanted and _one_type(x, mean, var, weight, bias):
+        mean, var, weight, bias = packed(mean, var, weight, bias)
         return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
     shape = (-1, *(1,) * (x.ndim - 2))
     scale = weight / torch.sqrt(var + eps)
     return (x - mean.view(shape)) * scale.view(shape) + bias.view(shape)
+
+
+def _one_type(x: Tensor, *others: Tensor) -> bool:
+    """Whether all have the type of x; or x is a half type under autocast, and the others have float32."""
+    halved = x.dtype in SHORT and torch.is_autocast_enabled(x.device.type)
+    return len({x.dtype, *(t.dtype for t in others)}) == 1 or (halved and {t.dtype for t in others} == {torch.float32})
 
 
 @lru_cache(maxsize=4096)
@@ -223,12 +234,12 @@ def _normalised(shape: Shape, eps: Any) -> Graph:
 
 
 def _batch_norms(graph: Graph) -> Iterator[Call]:
-    """F.batch_norm takes no eps below 0. Of a batch's own mean transforms hide requires_grad: it must be given."""
+    """F.batch_norm takes no eps below 0, and no x without channels; mean and var must be given."""
     roots = [graph.nodes[n.operands()[0]].args for n in graph.nodes if n.op.name == "sqrt"]
     numbers = {a.value for args in roots for a in args if isinstance(a, NumberArg)}
     known = {i for i, n in enumerate(graph.nodes) if n.op in (INPUT, CONSTANT)}
     for i, node in enumerate(graph.nodes):
-        for eps in numbers if node.op.name == "add" and len(node.shape) >= 2 else ():
+        for eps in numbers if node.op.name == "add" and len(node.shape) >= 2 and node.shape[1] else ():
             inputs = bound(_normalised(node.shape, eps), 0, graph, i, {}) if eps >= 0 else None
             if inputs is not None and {inputs["mean"], inputs["var"]} <= known:
                 args = tuple(inputs[name] for name in ("x", "mean", "var", "weight", "bias"))
@@ -287,7 +298,8 @@ def batch_norm_backward(g: Tensor, x: Tensor, scale: Tensor, mean: Tensor) -> An
     """PyTorch's kernel with a variance of 1; the formula where a derivative is taken through it, for it has few."""
     alike = g.dtype == x.dtype == scale.dtype == mean.dtype and g.numel()
     if alike and not differentiated(g, x, scale, mean):
-        one, wanted = torch.ones_like(mean), [True, True, True]
+        (scale, mean), wanted = packed(scale, mean), [True, True, True]
+        one = torch.ones_like(mean)
         return aten.native_batch_norm_backward.default(g, x, scale, mean, one, mean, one, False, 0.0, wanted)
     shape, others = (-1, *(1,) * (x.ndim - 2)), (0, *range(2, x.ndim))
     return g * scale.view(shape), (g * (x - mean.view(shape))).sum(others), g.sum(others)

@@ -53,6 +53,15 @@ def rounded_once(plan: Plan, when: Callable[..., bool] = lambda *_: True) -> Pla
     return run
 
 
+def packed(*vectors: Any) -> list[Any]:
+    """Vectors whose cells lie side by side; None is none.
+
+    PyTorch's kernels for the gradient of batch_norm on rows and on channels_last, and for group_norm on channels_last,
+    read a mean or a weight as if they did, whatever the strides: other cells, or what lies behind the tensor's memory.
+    """
+    return [v if v is None else v.contiguous() for v in vectors]
+
+
 class _Recorded(torch.autograd.Function):
     """An operator computed by `plan`, differentiated by the rules of its record."""
 

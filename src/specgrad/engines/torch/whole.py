@@ -48,9 +48,10 @@ def _traceable(t: Tensor, axes: Shape) -> Tensor:
     """The same in traceable operators, axes kept."""
     y = t.detach().amax(axes, keepdim=True)
     wins = (t.detach() == y) | t.detach().isnan()
-    split = torch.where(wins, t, 0).sum(axes, keepdim=True)
-    # The value is y; the derivative that of the sum. Infinities cancel to NaN, so they take the value alone.
-    return y + torch.where(split.isfinite(), split - split.detach(), 0)
+    # The value is y; the derivative that of a sum of the winners. Each is made 0 before they are added: finite ones may
+    # have an infinite sum. Infinities and NaN cannot be made 0, and have no derivative here.
+    winners = torch.where(wins & t.detach().isfinite(), t, 0)
+    return y - (winners.detach() - winners).sum(axes, keepdim=True)
 
 
 def _amax(t: Tensor, axes: Shape, ties: str) -> Tensor:
