@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -431,6 +432,32 @@ def test_norms_of_vectors_whose_cells_lie_apart(name: str, shape: tuple[int, ...
         y = run(*given)
         got = (y.detach(), *torch.autograd.grad(y, (given[0], *free), images[1]))
         for mine, w in zip(got, (*want[:2], *want[-2:]), strict=True):
+            np.testing.assert_allclose(mine.numpy(), w, rtol=1e-9, atol=1e-12)
+
+
+def _in_order(v: np.ndarray[Any, Any], order: tuple[int, ...]) -> torch.Tensor:
+    """A tensor whose axes lie in memory in this order."""
+    return torch.tensor(v).permute(order).contiguous().permute(*map(order.index, range(v.ndim)))
+
+
+@pytest.mark.parametrize("name", ["batch_norm", "group_norm"])
+@pytest.mark.parametrize("shape", [(2, 4, 1, 3), (1, 4, 1, 3), (1, 4, 3, 2), (1, 4, 2, 1, 2)])
+def test_norms_of_images_whose_strides_tell_no_layout(name: str, shape: tuple[int, ...]) -> None:
+    """The stride of an axis of size 1 may be any, so the same cells are channels_last and are not."""
+    draw, call = np.random.default_rng(3), NORMS[name]
+    x, gy = draw.normal(size=(2, *shape))
+    vectors = list(draw.uniform(0.5, 2, (4 if name == "batch_norm" else 2, 4)))
+    graph = sg.trace(call, x, *vectors)
+    want, compiled = sg.vjp(graph)(x, *vectors, gy), sg.compile(sg.vjp(graph), "torch")
+    orders = list(permutations(range(len(shape))))
+    for k in draw.integers(len(orders), size=(24, 2)):
+        laid = [_in_order(v, orders[o]) for v, o in zip((x, gy), k, strict=True)]
+        given = [laid[0].detach().requires_grad_(), *map(torch.tensor, vectors)]
+        y = call(*given)
+        grads = torch.autograd.grad(y, given[0], laid[1])
+        for mine, w in zip((y.detach(), *grads), want, strict=False):
+            np.testing.assert_allclose(mine.numpy(), w, rtol=1e-9, atol=1e-12)
+        for mine, w in zip(compiled(laid[0].detach(), *given[1:], laid[1]), want, strict=True):
             np.testing.assert_allclose(mine.numpy(), w, rtol=1e-9, atol=1e-12)
 
 

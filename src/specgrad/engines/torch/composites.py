@@ -21,7 +21,7 @@ from .doubling import dual_level_open, on_tape
 from .max_pool import is_channels_last
 from .natives import LINES, nearest_is_exact, reduced_axes
 from .relabel import LAYOUT
-from .rules import NOT_NUMBERS, SHORT, eager, formula, packed, rounded_once
+from .rules import NOT_NUMBERS, SHORT, eager, formula, in_lines, packed, rounded_once
 from .table import TABLE
 from .whole import global_avg_pool, global_max_pool
 
@@ -66,7 +66,9 @@ def batch_norm(
         if mean_.requires_grad or var.requires_grad or dual_level_open():
             return _batch_norm(x, mean_, var, weight, bias, eps=eps)
         weight, bias, mean_, var = packed(weight, bias, mean_, var)
-        return torch.batch_norm(x, weight, bias, mean_, var, False, 0.0, small, torch.backends.cudnn.enabled)
+        (lines,) = in_lines(x) if on_tape(*(v for v in (x, weight, bias) if v is not None)) else (x,)
+        y = torch.batch_norm(lines, weight, bias, mean_, var, False, 0.0, small, torch.backends.cudnn.enabled)
+        return y if lines is x else y.reshape(x.shape)
 
     return plan
 
@@ -192,6 +194,10 @@ def _group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, ep
     """
     if not is_channels_last(x, x.ndim - 2):
         return F.group_norm(x.contiguous(), groups, weight, bias, eps)
+    if 1 in x.shape:  # whose stride may be any: PyTorch then refuses its own layout
+        (lines,) = in_lines(x)
+        y = F.group_norm(lines.contiguous(), groups, weight, bias, eps).view(x.shape)
+        return y.contiguous(memory_format=LAYOUT[x.ndim - 2])
     weight, bias = packed(weight, bias)
     if eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
         n, c, *sizes = x.shape

@@ -62,6 +62,15 @@ def packed(*vectors: Any) -> list[Any]:
     return [v if v is None else v.contiguous() for v in vectors]
 
 
+def in_lines(*images: Tensor) -> list[Tensor]:
+    """Images as (N, C, cells) where an axis has size 1, for kernels that look at strides to find their layout.
+
+    The stride of such an axis may be any: PyTorch's gradient of batch_norm then takes one of x and gy for contiguous
+    and the other for channels_last, and pairs cells that do not belong together. Three axes have one layout.
+    """
+    return [t.flatten(2) if t.ndim > 3 and 1 in t.shape else t for t in images]
+
+
 class _Recorded(torch.autograd.Function):
     """An operator computed by `plan`, differentiated by the rules of its record."""
 
