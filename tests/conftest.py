@@ -21,7 +21,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, by ev
 # What hypothesis draws is the same in every run, as every other case is. Other draws belong to `.ci/slow`, which prints
 # their seed; a test that fails there prints its example, which then becomes a test of its own.
 settings.register_profile("fixed", derandomize=True, database=None)
-settings.register_profile("fresh", max_examples=2000, database=None, print_blob=True)
+settings.register_profile("fresh", derandomize=False, max_examples=2000, database=None, print_blob=True)
 settings.load_profile(os.environ.get("SPECGRAD_DRAWS", "fixed"))
 
 

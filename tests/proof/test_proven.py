@@ -205,8 +205,7 @@ def test_mutants_of_trees_are_refused_or_true() -> None:
 @needed
 def test_the_grid_is_what_differs_on_seed_97(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours takes the chord above a clamp on a range widened to a grid, the proven one on the range: both are sound."""
-    subjects = tree_mutants.subjects()
-    subject = subjects[97 % len(subjects)]
+    subject = tree_mutants.subjects()[7]
     text, packed = tree_mutants.mutant(Random(97), subject)
     found = check(text, packed, subject.graph, seconds=60.0)
     assert not contradicted(found, subject.run, Random(97))
