@@ -34,8 +34,8 @@ GELU_NUMBERS |= {1.0: 2e-5, 0.5: 2e-5}
 def scaled_choices(graph: Graph) -> tuple[str, ...]:
     """Names of choices that a constant factor or divisor follows, or comes before, in the same chain.
 
-    Between them may be layout, sums with anything, products with computed values, and other choices; not a convolution
-    or a matrix product, whose weights are no common factor.
+    Between them may be whatever is linear in what it reads, other choices, and products and quotients with computed
+    values; not a convolution or a matrix product with weights, which take the factor in.
 
     >>> import specgrad as sg
     >>> gate = sg.trace(lambda x: x * sg.clamp(x + 3, 0, 6) / 6, (2,))
@@ -44,22 +44,20 @@ def scaled_choices(graph: Graph) -> tuple[str, ...]:
     (('clamp',), ())
     """
     fixed = _constants(graph)
-    before: dict[int, bool] = {}  # the node's value has a constant factor, as far as it can be followed
+    before: set[int] = set()  # the node's value has a constant factor, as far as it can be followed
     for i, node in enumerate(graph.nodes):
-        varying = [a for a in node.operands() if a not in fixed]
-        inherits = node.op.name in (*CHOICES, *LAYOUT, "add", "sub") and any(before.get(a, False) for a in varying)
-        before[i] = inherits or _scales(graph, node, fixed)
+        if _scales(graph, node, fixed) or not before.isdisjoint(_carried(node, fixed)):
+            before.add(i)
     after: set[int] = set()  # some reader multiplies the node's value by a constant
     for i in reversed(range(len(graph.nodes))):
         node = graph.nodes[i]
-        follows = i in after and node.op.name in (*CHOICES, *LAYOUT, "add", "sub", "mul", "div")
-        if follows or _scales(graph, node, fixed):
-            after.update(a for a in node.operands() if a not in fixed)
+        if i in after or _scales(graph, node, fixed):
+            after.update(_carried(node, fixed))
     names = []
     for i, node in enumerate(graph.nodes):
         if i in fixed or node.op.name not in CHOICES or node.kind != "real":
             continue
-        if i in after or any(before.get(a, False) for a in node.operands() if a not in fixed):
+        if i in after or not before.isdisjoint(_carried(node, fixed)):
             names.append(node.name)
     return tuple(names)
 
@@ -169,12 +167,37 @@ def _constants(graph: Graph) -> set[int]:
     return fixed
 
 
+def _carried(node: Node, fixed: set[int]) -> list[int]:
+    """What it reads whose constant factors are factors of its own value, limits and constant terms scaled along."""
+    varying = [a for a in node.operands() if a not in fixed]
+    if node.op.kernel and len(varying) < len(node.operands()):
+        return []
+    if node.op.name in (*CHOICES, "div", "stop_gradient"):
+        return varying
+    linear = {k for group in node.op.linear_groups(len(node.args)) for k in group}
+    return [a for k, a in enumerate(node.args) if k in linear and isinstance(a, int) and a in varying]
+
+
 def _scales(graph: Graph, node: Node, fixed: set[int]) -> bool:
-    """Whether it is a product with a constant, or a quotient by one, that is not 1 or -1 in all cells."""
-    if node.op.name not in ("mul", "div"):
+    """Whether it is a product with a constant, or a quotient by one, that is not 1 or -1 in all cells.
+
+    The divisor of a mean is none: it belongs to the mean, as that of avg_pool does.
+    """
+    if node.op.name not in ("mul", "div") or _is_mean(graph, node):
         return False
     args = node.args[1:] if node.op.name == "div" else node.args
     return any(_is_factor(graph, a) for a in args if isinstance(a, NumberArg) or a in fixed)
+
+
+def _is_mean(graph: Graph, node: Node) -> bool:
+    """Whether it divides a sum by the number of its terms."""
+    total, count = node.args
+    while isinstance(total, int) and graph.nodes[total].op.name == "reshape":
+        (total,) = graph.nodes[total].operands()
+    if node.op.name != "div" or not isinstance(count, NumberArg) or graph.nodes[total].op.name != "sum":
+        return False
+    (summed,) = graph.nodes[total].operands()
+    return bool(count.value * math.prod(node.shape) == math.prod(graph.nodes[summed].shape))
 
 
 def _is_factor(graph: Graph, arg: Any) -> bool:
