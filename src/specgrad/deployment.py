@@ -1,9 +1,11 @@
 """What a correct execution is, in sentences: the field `deployment` of every verdict, report and certificate.
 
-It imports nothing: provers and checkers say the same words, and share no more than these.
+It imports nothing of the library: provers and checkers say the same words, and share no more than these.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 MERGED = {
     "fused": "linear nodes between two others (add, subtract, times or divided by constants, convolutions, products "
@@ -55,3 +57,12 @@ def sentences(
         "log(exp(x) + 1) is not computed as a softplus",
         "values": VALUES[execution],
     }
+
+
+def but(deployment: Mapping[str, str]) -> str:
+    """What a verdict's own line says of executions that are excluded for this network in particular.
+
+    >>> but({"choices": "executions that ... are excluded"}), but({})
+    ('; but executions that ... are excluded', '')
+    """
+    return f"; but {deployment['choices']}" if "choices" in deployment else ""

@@ -15,11 +15,11 @@ import numpy as np
 from ..graph.graph import Graph, Node
 from ..graph.run import bind_inputs
 from ..graph.tree import Tree, transform
-from ..proof.choices import with_exclusion
 from ..rounding.arithmetic import Arithmetic
 from ..rounding.ball import Ball
 from ..rounding.context import Context
 from ..rounding.report import graph_context, node_ball
+from ..rounding.stated import deployment_of
 from .box import Bounds, balls_of, box_like, box_of, example_of
 from .several import fitted, separate, together
 
@@ -77,7 +77,7 @@ def said_of(run: Context, graph: Graph) -> dict[str, str]:
     """The executions that bounds of a graph hold for, in sentences."""
     if run.arithmetic is REAL:
         return {"execution": "exact arithmetic alone"}
-    return with_exclusion(run.arithmetic.deployment, graph)
+    return deployment_of(run.arithmetic, graph)
 
 
 def propagate(graph: Graph, inputs: dict[int, Any], run: Context) -> tuple[list[Ball], list[str]]:

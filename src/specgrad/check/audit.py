@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..rounding.stated import deployment_of
 from ..scalar import Array
 from .again import said_of
 from .allowance import Clock
@@ -253,8 +254,8 @@ def _judged(judging: Judging, whole: bool, progress: Progress | None) -> Audit:
         _judge_export(deployed, judging.given),
         reproduce(deployed, bad, target) if isinstance(bad, int) and target.model else "",
         {
-            "layers": said_of(arithmetic_of(target).deployment, deployed.computed_in),
-            "whole": said_of(merged_arithmetic_of(target).deployment, deployed.computed_in),
+            "layers": said_of(deployment_of(arithmetic_of(target), deployed.graph), deployed.computed_in),
+            "whole": said_of(deployment_of(merged_arithmetic_of(target), deployed.graph), deployed.computed_in),
         },
         covered,
         whole,

@@ -17,12 +17,14 @@ import numpy as np
 
 from ..bounds import Box
 from ..bounds.box import end_of, numpy_of
+from ..deployment import but
 from ..errors import ParameterError, ShapeError, SpecgradError
 from ..graph.graph import Graph
 from ..graph.interface import Interface, interface_of, interfaces_apart, only_one_takes
 from ..graph.run import bind_inputs
 from ..graph.tree import leaves
 from ..rounding import Arithmetic
+from ..rounding.stated import deployment_of
 from ..same.normal import Form, normal_form
 from ..same.structure import Weights, first_apart, same_node_for_node, weights_apart
 from ..same.terms import Table
@@ -123,6 +125,7 @@ class Comparison:
     by_value: str | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    deployment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -154,7 +157,7 @@ class Comparison:
             if p.within is not None:
                 lines.append(f"  {_rounding(p)}")
         if self.box is not None:
-            lines += self.box.sentences(words_of(self.arithmetic))
+            lines += self.box.sentences(words_of(self.arithmetic), but(self.deployment))
         if self.parts is not None and any(self.parts):
             lines.append(f"they part, in form, at {self.parts[0] or '-'} and {self.parts[1] or '-'}")
         if self.verdict == "differs" and self.points:
@@ -180,7 +183,7 @@ class Comparison:
             "by_value": self.by_value,
             "inputs": {name: list(shape) for name, shape in self.shapes.items()},
             "witness": [x.tolist() for x in witness.inputs] if witness is not None and small else None,
-            "deployment": dict(self.arithmetic.deployment),
+            "deployment": dict(self.deployment),
             "notes": list(self.notes),
             "seconds": self.seconds,
         }
@@ -258,7 +261,8 @@ def compare(
             done = replace(done, parts=first_apart(table, form, other), by_value=run.by_value(done))
     done = _with_interfaces(done, declared)
     notes = (*done.notes, *_notes(first, second, formats, declared))
-    return replace(done, shapes=shapes, notes=notes, seconds=time.monotonic() - start, arithmetic=arithmetic)
+    done = replace(done, arithmetic=arithmetic, deployment=deployment_of(arithmetic, first, second))
+    return replace(done, shapes=shapes, notes=notes, seconds=time.monotonic() - start)
 
 
 def _middle(box: Any) -> Any:

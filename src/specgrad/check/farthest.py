@@ -50,12 +50,13 @@ class Farthest:
     how: str = ""
     alone: float = math.inf
 
-    def sentences(self, words: str) -> list[str]:
+    def sentences(self, words: str, excluded: str = "") -> list[str]:
         lines = [f"in the box: exact outputs are at most {upward(self.most)} apart ({self.how})"]
         if self.least > 0:
             lines[0] += f", and {self.least:.4g} at some input"
         if math.isfinite(self.executions):
-            lines.append(f"in the box: executions ({words}) of both are at most {upward(self.executions)} apart")
+            far = f"{upward(self.executions)} apart{excluded}"
+            lines.append(f"in the box: executions ({words}) of both are at most {far}")
         return lines
 
     def to_json(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ..errors import ParameterError, need
 from ..graph.graph import Graph
 from ..graph.tree import transform
 from ..rounding import FORMATS, Arithmetic
+from ..rounding.stated import deployment_of
 from ..scalar import Array, upward
 from .again import said_of
 from .allclose import allclose_pair
@@ -288,7 +289,7 @@ def _joined(
         arithmetic,
         farthest.layers,
         unbounded,
-        said_of(arithmetic.deployment, formats),
+        said_of(deployment_of(arithmetic, graph), formats),
         len(answers) if points else None,
         _notes(graph, formats, arithmetic),
         seconds,

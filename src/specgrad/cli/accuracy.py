@@ -10,6 +10,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from ..deployment import but
 from ..scalar import upward
 from . import screen
 from .box import ends_of
@@ -80,7 +81,8 @@ def boxes_of(texts: Sequence[str], names: Sequence[str], arrays: Sequence[Any]) 
 def show_accuracy(console: Console, model: str, proven: Any) -> None:
     """The verdict, a row per layer, what it holds for."""
     bounded = proven.verdict == "bounded"
-    screen.line(console, (proven.verdict, "bold green" if bounded else "bold yellow"), f"  {model}")
+    excluded = but(proven.deployment) if bounded else ""
+    screen.line(console, (proven.verdict, "bold green" if bounded else "bold yellow"), f"  {model}{excluded}")
     for sentence in proven.sentences():
         screen.line(console, sentence)
     columns = [Column("layer", folds=True), Column("operator", folds=True)]

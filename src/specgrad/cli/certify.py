@@ -13,6 +13,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from ..deployment import but
 from ..errors import ContradictionError, need
 from ..files import write_whole
 from ..graph.graph import Graph
@@ -380,11 +381,6 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers:
         if len(case.alternatives) > SHOWN:
             line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
     show_deployment(console, checked.deployment, notes)
-
-
-def but(deployment: Mapping[str, str]) -> str:
-    """What a verdict's own line says of executions that are excluded for this network in particular."""
-    return f"; but {deployment['choices']}" if "choices" in deployment else ""
 
 
 def show_deployment(console: Console, deployment: Mapping[str, str], notes: Sequence[str]) -> None:

@@ -73,7 +73,7 @@ def show_comparison(console: Console, model: str, other: str, done: Any) -> None
     sizes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in done.shapes.items())
     screen.line(console, f"over real numbers, for inputs {sizes}; {done.seconds:.2f} s")
     if done.box is not None:
-        show_deployment(console, done.arithmetic.deployment, done.notes)
+        show_deployment(console, done.deployment, done.notes)
         return
     for note in done.notes:
         screen.line(console, f"note: {note}")

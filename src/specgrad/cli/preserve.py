@@ -11,6 +11,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from ..deployment import but
 from ..errors import ParameterError
 from ..files import write_whole
 from ..scalar import Array
@@ -106,7 +107,8 @@ def read_samples(path: Path, array: str | None) -> Array | dict[str, Array]:
 def show_preserved(console: Console, result: Any) -> None:
     """The counts, the samples that are not proven, and two executions of the first that differ."""
     line = partial(screen.line, console)
-    line((result.verdict, f"bold {screen.colour(result.verdict)}"), f"  {result.model}")
+    excluded = but(result.deployment) if any(s.verdict == "proven" for s in result.samples) else ""
+    line((result.verdict, f"bold {screen.colour(result.verdict)}"), f"  {result.model}{excluded}")
     line(f"{result}: {result.decision.said()}")
     if result.eps is not None:
         line(f"on every input within {result.eps} of the sample, cell by cell")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..deployment import but
 from . import screen
 from .certify import show_deployment
 from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
@@ -78,7 +79,8 @@ def show_tolerance(console: Console, model: str, proven: Any) -> None:
     """The number, what it means, where it comes from, what it holds for."""
     bounded = proven.verdict == "bounded"
     number = f"  tolerance {proven.shown}" if bounded else ""
-    screen.line(console, (proven.verdict, "bold green" if bounded else "bold yellow"), f"{number}  {model}")
+    excluded = but(proven.deployment) if bounded else ""
+    screen.line(console, (proven.verdict, "bold green" if bounded else "bold yellow"), f"{number}  {model}{excluded}")
     for sentence in proven.sentences():
         screen.line(console, sentence, whole=sentence.startswith(" "))
     if proven.layers:

@@ -15,7 +15,7 @@ Runtimes find a gelu by its constants, and take 0.79 for sqrt(2/pi): another fun
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,12 +153,6 @@ def _numbers(graph: Graph) -> Iterator[float]:
             yield float(value.flat[0])
 
 
-def with_exclusion(said: Mapping[str, str], graph: Graph) -> dict[str, str]:
-    """The sentences of a statement about this graph."""
-    text = exclusion(graph)
-    return {**said, "choices": text} if text else dict(said)
-
-
 def _constants(graph: Graph) -> set[int]:
     fixed: set[int] = set()
     for i, node in enumerate(graph.nodes):
@@ -192,9 +186,11 @@ def _scales(graph: Graph, node: Node, fixed: set[int]) -> bool:
 def _is_mean(graph: Graph, node: Node) -> bool:
     """Whether it divides a sum by the number of its terms."""
     total, count = node.args
-    while isinstance(total, int) and graph.nodes[total].op.name == "reshape":
+    if node.op.name != "div" or not isinstance(total, int) or not isinstance(count, NumberArg):
+        return False
+    while graph.nodes[total].op.name == "reshape":
         (total,) = graph.nodes[total].operands()
-    if node.op.name != "div" or not isinstance(count, NumberArg) or graph.nodes[total].op.name != "sum":
+    if graph.nodes[total].op.name != "sum":
         return False
     (summed,) = graph.nodes[total].operands()
     return bool(count.value * math.prod(node.shape) == math.prod(graph.nodes[summed].shape))

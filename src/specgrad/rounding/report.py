@@ -18,12 +18,12 @@ from ..op import REGISTRY, Op, is_literal
 from ..ops.elementwise import EQUAL, SELECT
 from ..ops.layout import BROADCAST, RESHAPE, SUM
 from ..ops.max_pool import AMAX
-from ..proof.choices import with_exclusion
 from . import choice
 from .arithmetic import INTEGERS, Arithmetic, in_format
 from .ball import Ball
 from .context import Call, Context, Kind, Way, evaluator
 from .rules import apply_rule
+from .stated import deployment_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def radius(
     outputs = transform(lambda _, p: balls[p], graph.outputs)
     undecided = tuple(n.name for n in graph.nodes if n.name in run.undecided)
     run.arithmetic = arithmetic or Arithmetic()
-    said = with_exclusion(run.arithmetic.deployment, graph)
+    said = deployment_of(run.arithmetic, graph)
     return Report(outputs[0] if graph.single else outputs, kept, tuple(unbounded), undecided, run.roundings, said)
 
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from ...errors import ParameterError, need
 from ...graph.graph import Graph
-from ...proof.choices import with_exclusion
-from ...proof.execution import deployment
+from ...proof.execution import INPUTS
 from ...proof.tree import OpenPart, Tree
 from ...properties.property import Alternative, Case, as_float
+from ...rounding.stated import deployment_of
 from ...scalar import Array
 from .attack import Counterexample, DeployedNetwork, Effort, attack
 from .positions import at_positions, of_scores
@@ -149,7 +149,8 @@ def certify(
     if not plain and verdict.counterexample is not None:
         verdict = replace(verdict, counterexample=at_positions(question, verdict.counterexample, arithmetic))
     notes = (*question.notes, *_rounded(verdict.counterexample), *_disagree(verdict.counterexample))
-    verdict = replace(verdict, deployment=with_exclusion(deployment(arithmetic), question.graph), notes=notes)
+    said = deployment_of(arithmetic, question.graph) | {"inputs": INPUTS}
+    verdict = replace(verdict, deployment=said, notes=notes)
     if verdict.verdict == "counterexample" and isinstance(statement, tuple):
         x = cells_of(statement[0], question.networks[0].graph)
         return replace(verdict, reason=_at_the_input(run.network if plain else question.graph, x, statement[1]))

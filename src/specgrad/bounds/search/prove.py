@@ -126,10 +126,10 @@ def second_opinion(
     need("safetensors", "certificates need")
     from ...proof.api import Certificate
     from ...proof.certificate import Deadline, encode
-    from ...proof.choices import with_exclusion
-    from ...proof.execution import ExecutionError, deployment
+    from ...proof.execution import INPUTS, ExecutionError
     from ...proof.numbers import ReplayError
     from ...properties.property import towards_zero
+    from ...rounding.stated import deployment_of
     from .certify import Verdict
     from .deployed import deployed_graph
     from .prover import prove_by_trees
@@ -138,7 +138,7 @@ def second_opinion(
     start = time.monotonic()
     graph, question = _certifiable(model, statement, **limits)
     trees = read_splits(splits, graph, question)
-    said = with_exclusion(deployment(arithmetic), graph)
+    said = deployment_of(arithmetic, graph) | {"inputs": INPUTS}
     try:
         cases = prove_by_trees(graph, question, trees, arithmetic, Deadline(seconds), progress)
     except (ExecutionError, ReplayError) as error:

@@ -20,6 +20,7 @@ import numpy as np
 from ...errors import ParameterError, UnsupportedError, need
 from ...properties.number import exactly
 from ...rounding import Arithmetic
+from ...rounding.stated import deployment_of
 from ...scalar import Array
 from ..record_file import RecordFile, digest_of
 from .box import over_box
@@ -178,7 +179,7 @@ def preserve(
     finally:
         run.close()
     title = Path(model).name if isinstance(model, str | Path) else type(model).__name__
-    return Preserved(title, asked, records, used.deployment, width, samples.notes)
+    return Preserved(title, asked, records, deployment_of(used, samples.graph), width, samples.notes)
 
 
 def _output(samples: Samples, asked: int | str | None) -> int:

@@ -37,6 +37,7 @@ from ...rounding.ledger import RANGE, SLACK
 from ...rounding.linear import rounded
 from ...rounding.numbers import exact_error
 from ...rounding.report import node_ball
+from ...rounding.stated import deployment_of
 from ...scalar import Array, upward
 from .softmax import grown, shifted
 
@@ -146,7 +147,7 @@ def accuracy(
     bounds = crown(graph, tuple(boxes), arithmetic=arithmetic, watch=seen.append, seconds=seconds)
     layers = tuple(Walk(graph, seen[0]).layers())
     took = time.monotonic() - start
-    return Accuracy(layers, arithmetic, bounds.unbounded, arithmetic.deployment, (), took)
+    return Accuracy(layers, arithmetic, bounds.unbounded, deployment_of(arithmetic, graph), (), took)
 
 
 def _check(graph: Graph, boxes: Sequence[Box]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ...errors import need
 from . import questions
-from .item import Evidence
+from .item import Evidence, Item
 from .questions import Asked
 
 PACKAGES = ("specgrad", "numpy", "onnx", "python-flint", "safetensors", "torch")
@@ -41,7 +42,14 @@ def gather(
     for certificate, statement in given.certificates:
         read |= {certificate.name: certificate, statement.name: statement}
     digests = {name: digest for label, path in read.items() for name, digest in _digests(label, path)}
-    return Evidence(Path(model).name, digests, tuple(items), _versions())
+    return Evidence(Path(model).name, digests, tuple(map(_with_exclusion, items)), _versions())
+
+
+def _with_exclusion(item: Item) -> Item:
+    """What is proven of a class says in its answer which executions of this model are not in it."""
+    if item.tone != "good" or "choices" not in item.deployment:
+        return item
+    return replace(item, answer=f"{item.answer} But {item.deployment['choices']}.")
 
 
 def _digests(label: str, path: Path) -> list[tuple[str, str]]:
