@@ -153,6 +153,16 @@ def test_several_positions() -> None:
     assert certify(graph, stated(low, high, [[-1, -1]], [-3])).verdict == "counterexample"
 
 
+def test_positions_in_the_input_itself() -> None:
+    """x_k from k on: up to k + 1/2 the position is 2, whatever the input; up to k + 3/2 it may be another."""
+    chosen = sg.trace(lambda x: sg.argmax(x, 1), (1, 3))
+    low = np.arange(3.0)
+    assert certify(chosen, stated(low, low + 0.5, [[1]], [1])).verdict == "holds"
+    verdict = certify(chosen, stated(low, low + 1.5, [[1]], [1]))
+    assert verdict.verdict == "counterexample"
+    assert np.argmax(verdict.counterexample.x) == verdict.counterexample.y == 1
+
+
 def test_what_is_refused() -> None:
     graph = sg.trace(lambda x: sg.topk(x, 2, axis=1)[1], (1, 3))
     with pytest.raises(sg.UnsupportedError, match="positions that no single ArgMax or ArgMin gives"):

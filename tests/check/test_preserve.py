@@ -295,6 +295,26 @@ def test_eps_makes_it_certify() -> None:
         assert exact_argmax(graph, at) == second["decision"]
 
 
+def test_eps_asks_about_the_file_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime is given that file, and not our export of its graph; a module is run itself."""
+    onnx, torch = pytest.importorskip("onnx"), pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    from specgrad.bounds.search import witnesses
+
+    seen: list[Any] = []
+    bytes_of = witnesses._onnx_bytes
+    monkeypatch.setattr(witnesses, "_onnx_bytes", lambda network: (seen.append(network.source), bytes_of(network))[1])
+    text = '<ir_version: 8, opset_import: ["" : 18]> g (float[1,2] x) => (float[1,2] y) { y=Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
+    x = np.float32([[1, 0.5]])
+    (sample,) = preserve(str(tmp_path / "net.onnx"), x, eps=1, runtimes=()).samples
+    assert seen == [str(tmp_path / "net.onnx")]
+    answers = [{"who": who, "outcome": "breaks it"} for who in ("torch", "onnxruntime")]
+    assert sample.executions[1]["asked"] == answers
+    (sample,) = preserve(torch.nn.ReLU(), x, eps=1, runtimes=()).samples
+    assert [one["who"] for one in sample.executions[1]["asked"]] == ["torch", "module", "onnxruntime"]
+
+
 # --- from the camera's bytes ------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Every command that states something of executions names what is excluded of this network, in its own line and JSON."""
+"""Every command that states something of executions names what is excluded of this network, in text and JSON."""
 
 from __future__ import annotations
 

@@ -31,6 +31,8 @@ def test_properties_times_models(proving: Path) -> None:
     verdicts = {(r["model"], r["property"]): r["verdict"] for r in rows_of(proving)}
     right = {("a.onnx", "p.vnnlib"): "holds", ("a.onnx", "q.vnnlib"): "counterexample"}
     assert verdicts == {**right, ("b.onnx", "p.vnnlib"): "holds", ("b.onnx", "q.vnnlib"): "holds"}
+    asked = {r["verdict"]: r["asked"] for r in rows_of(proving)}
+    assert asked == {"holds": None, "counterexample": ["torch breaks it", "onnxruntime breaks it"]}
     result = collect(read_spec(proving))
     assert (result.verdict, [f.name for f in result.findings]) == ("findings", ["a-q.py"])
     result.write(proving.parent / "cases")

@@ -152,4 +152,5 @@ def _show_executions(console: Console, sample: Any) -> None:
     for run in sample.executions:
         shown = {k: v for k, v in run["outputs"].items() if int(k) in sample.between} or run["outputs"]
         values = ", ".join(f"y[{k}] = {v!r}" for k, v in list(shown.items())[:SHOWN])
-        screen.line(console, f"  {run['name']}: decides {run['decision']}; {values}")
+        asked = "".join(f"; {one['who']} {one['outcome']}" for one in run.get("asked", ()))
+        screen.line(console, f"  {run['name']}: decides {run['decision']}; {values}{asked}")

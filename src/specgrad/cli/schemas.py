@@ -297,7 +297,17 @@ SAMPLE = _object(
                 name=_text("the runtime with its version, or the order of its sums"),
                 decision={**ANY_DECISION, "description": "what it decides"},
                 outputs=_map(_number("an output"), "by flat number; all, or those that decide"),
-                optional={"input": _list(_number("a cell"), "with --eps: the input, flat")},
+                optional={
+                    "input": _list(_number("a cell"), "with --eps: the input, flat"),
+                    "asked": _list(
+                        _object(
+                            "who was asked at that input",
+                            who=_text("torch: our engine; module: the one that was given; onnxruntime, on the file"),
+                            outcome=_choice("breaks it", "does not break it", "does not count", "no answer"),
+                        ),
+                        "with --eps: whether it is decided differently there",
+                    ),
+                },
             ),
             "two that decide differently",
         ),

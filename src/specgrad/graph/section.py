@@ -36,7 +36,7 @@ def section(graph: Graph, position: int, known: Collection[int]) -> tuple[Graph,
     """
     positions = needed(graph, position, known)
     place = {old: new for new, old in enumerate(positions)}
-    inputs = [p for p in positions if p != position and (p in known or graph.nodes[p].op is INPUT)]
+    inputs = [p for p in positions if graph.nodes[p].op is INPUT or (p in known and p != position)]
     nodes = tuple(_moved(graph.nodes[p], place, p in inputs) for p in positions)
     constants = {place[p]: graph.constants[p] for p in positions if p not in inputs and graph.nodes[p].op is CONSTANT}
     names = tuple(nodes[place[p]].name for p in inputs)

@@ -17,13 +17,20 @@ from .margins import Margins, Question, forward, narrowed
 
 
 def over_box(
-    question: Question, inputs: Sequence[Array], eps: Fraction, limits: tuple[Any, Any], seconds: float, whole: bool
+    question: Question,
+    inputs: Sequence[Array],
+    eps: Fraction,
+    limits: tuple[Any, Any],
+    seconds: float,
+    whole: bool,
+    source: Any = None,
 ) -> tuple[Margins, list[dict[str, Any]]]:
     """The margins over the box; and, where one is found, an input in it that is decided differently.
 
     Linear bounds of every comparison first; what they leave open is a property for `certify`, with one alternative
     per comparison.
     whole    inputs are bytes or other integers: only such an input can be shown
+    source   the ONNX file or PyTorch module that the graph was read from: who is asked at the other input
     """
     ball = forward(question, inputs)
     comparisons = question.decision.comparisons(ball.value, question.arithmetic.dtype)
@@ -36,7 +43,7 @@ def over_box(
     margins = narrowed(question, margins, boxes)
     if margins.kept.all() or len(inputs) > 1 or len(question.graph.output_positions) > 1:
         return margins, []
-    return _certified(question, margins, inputs[0], cells[0], seconds, whole)
+    return _certified(question, margins, inputs[0], cells[0], seconds, whole, source)
 
 
 def _ends(x: Array, eps: Fraction, limits: tuple[Any, Any]) -> tuple[list[Fraction], list[Fraction]]:
@@ -66,6 +73,7 @@ def _certified(
     cells: tuple[list[Fraction], list[Fraction]],
     seconds: float,
     whole: bool,
+    source: Any,
 ) -> tuple[Margins, list[dict[str, Any]]]:
     open_ = np.flatnonzero(~margins.kept)
     some = margins.comparisons.only(open_)
@@ -73,7 +81,8 @@ def _certified(
     alternatives = tuple(Alternative(row[None], (Fraction(limit),)) for row, limit in pairs)
     case = Case(tuple(cells[0]), tuple(cells[1]), alternatives)
     stated = Property(x.size, margins.value.size, (case,))
-    verdict = certify(question.graph, stated, seconds=seconds, arithmetic=question.arithmetic)
+    asked = None if whole else source  # of a file that takes whole numbers certify would ask what is between them
+    verdict = certify(question.graph, stated, seconds=seconds, arithmetic=question.arithmetic, source=asked)
     if verdict.verdict == "holds":
         low = margins.low.copy()
         proven = np.nextafter(some.demand(), np.inf)  # float32 outputs that are larger are at least this
@@ -81,8 +90,12 @@ def _certified(
         return Margins(margins.value, margins.comparisons, low, margins.high, margins.shape), []
     if verdict.counterexample is None:
         return margins, []
-    other = np.rint(verdict.counterexample.x) if whole else verdict.counterexample.x
-    return margins, _shown(question, margins, x, other) if case.has(other) else []
+    point = verdict.counterexample
+    other = np.rint(point.x) if whole else point.x
+    shown = _shown(question, margins, x, other) if case.has(other) else []
+    if shown and not whole:
+        shown[-1]["asked"] = [{"who": run.who, "outcome": run.outcome} for run in point.runs]
+    return margins, shown
 
 
 def _shown(question: Question, margins: Margins, x: Array, other: Array) -> list[dict[str, Any]]:

@@ -167,7 +167,8 @@ def preserve(
     said |= {"eps": str(width), "limits": [str(low), str(high)], "stored": sorted(stored)}
     searcher = _searcher(question, samples, used, runtimes, seconds)
     said["runtimes"] = list(searcher.runtimes.names) if searcher.runtimes is not None else []
-    run = _Run(question, samples, width, (low, high), searcher, seconds)
+    source = model if hasattr(model, "state_dict") else samples.source
+    run = _Run(question, samples, width, (low, high), searcher, seconds, source)
     try:
         with RecordFile(record, "preserve", _digest(samples, said), {**said, "samples": len(samples)}) as file:
             for number in range(len(samples)):
@@ -227,6 +228,7 @@ class _Run:
     limits: tuple[Any, Any]
     searcher: Disagreement
     seconds: float
+    source: Any = None
 
     def sample(self, number: int) -> Sample:
         start = time.monotonic()
@@ -237,7 +239,8 @@ class _Run:
         outside: list[str] = []
         if self.eps is not None:
             whole = self.samples.arrays[0].dtype.kind in "iub"
-            margins, executions = over_box(self.question, inputs, self.eps, self.limits, self.seconds, whole)
+            asked = self.eps, self.limits, self.seconds, whole, self.source
+            margins, executions = over_box(self.question, inputs, *asked)
         else:
             margins = at_point(self.question, inputs)
             if not margins.kept.all() and np.isfinite(margins.value).all():

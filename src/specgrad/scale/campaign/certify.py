@@ -140,7 +140,7 @@ class Certify(Listed):
     def _judged(self, model: str, what: Any, seconds: float) -> Row:
         from ...bounds import certify
 
-        empty = dict.fromkeys(("reason", "margin", "x", "y", "distance"))
+        empty = dict.fromkeys(("reason", "margin", "x", "y", "asked", "distance"))
         path = str(self.file(model))
         given: dict[str, Any] = {}
         statement: Any = None if isinstance(what, int) else self.file(what)
@@ -160,6 +160,7 @@ class Certify(Listed):
         if verdict.counterexample is not None:
             x, y = verdict.counterexample.x, verdict.counterexample.y
             row |= {"x": [finite(v) for v in x.ravel()], "y": [finite(v) for v in y.ravel()]}
+            row["asked"] = [f"{run.who} {run.outcome}" for run in verdict.counterexample.runs]
             if isinstance(what, int):
                 row["distance"] = float(np.max(np.abs(x.ravel() - self.samples[0][what].ravel())))
         return row
