@@ -6,17 +6,22 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
+import drawn_windows
 import specgrad as sg
 from formal import ExpSum
 from laws import inner
 from slices import slices
+from specgrad import window
+from specgrad.errors import ParameterError
+from specgrad.graph.save import from_json, to_json
 from specgrad.op import REGISTRY, run_spec
-from specgrad.ops import cases
-from specgrad.window import Strided, Window
+from specgrad.ops import cases, smooth_pool
+from specgrad.window import Adaptive, Strided, Window
 
 
 def formal(x: np.ndarray) -> np.ndarray:
@@ -124,3 +129,71 @@ def test_stable_for_large_arguments() -> None:
     y = sg.smooth_max_pool(low, (2,), beta=2.0)
     assert y[:3].tolist() == [-np.inf, 1.0, np.inf]
     assert np.isnan(y[3])
+
+
+# --- windows of every kind ------------------------------------------------------------------------------------------
+
+
+def wrong_maxima(seeds: range) -> list[int]:
+    """Windows of every kind over which the specification takes other taps than the relation reads."""
+    wrong = []
+    for seed in seeds:
+        rng = Random(seed)
+        win = drawn_windows.window(rng, drawn_windows.sizes(rng))
+        x = np.array([rng.uniform(-2, 2) for _ in range(math.prod(win.size))]).reshape(win.size)
+        for padded in ("zero", "ignore"):
+            try:
+                y = sg.apply(REGISTRY["smooth_max_pool"], x, window=win, beta=1, padded=padded)
+            except ParameterError:
+                assert padded == "zero"
+                assert any(isinstance(a, Adaptive) for a in win.axes)
+                continue
+            for o in np.ndindex(win.out):
+                cells = [c for _, c in win.reads(o) if c is not None or padded == "zero"]
+                total = math.fsum(1.0 if c is None else math.exp(x[c]) for c in cells)
+                if not math.isclose(y[o], math.log(total), abs_tol=1e-12):
+                    wrong.append(seed)
+    return wrong
+
+
+def test_every_kind_of_window_counts_the_taps_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taps of an uneven cell that do not exist counted as zeros; the refusal left out, that is found again."""
+    assert wrong_maxima(range(60)) == []
+    monkeypatch.setattr(smooth_pool, "refuse_adaptive", lambda *_: None)
+    assert wrong_maxima(range(60)) != []
+
+
+def test_adaptive_cells_have_neither_padding_nor_weights() -> None:
+    """Refused by name: called, traced, read from a file, and on both engines."""
+    win, x = Window((Adaptive(5, 3),)), np.arange(5.0).reshape(1, 1, 5)
+    smooth = {"window": win, "beta": 1.0, "padded": "zero"}
+    calls = [
+        (REGISTRY["smooth_max_pool"], (x,), smooth, "have no padding"),
+        (REGISTRY["conv"], (x, np.ones((1, 1, 3))), {"window": win, "groups": 1}, "have no weights"),
+        (REGISTRY["conv_transpose"], (x[..., :3], np.ones((1, 1, 3))), {"window": win, "groups": 1}, "have no weights"),
+        (REGISTRY["conv_weight"], (x, x[..., :3]), {"window": win, "groups": 1}, "have no weights"),
+    ]
+    for op, args, params, said in calls:
+        for given in (args, *_tensors(args)):
+            with pytest.raises(ParameterError, match=f"adaptive cells {said}"):
+                sg.apply(op, *given, **params)
+        with pytest.raises(ParameterError, match=f"adaptive cells {said}"):
+            sg.trace(lambda *a, op=op, p=params: sg.apply(op, *a, **p), *(a.shape for a in args))
+    graph = sg.trace(lambda x: sg.apply(REGISTRY["smooth_max_pool"], x, **{**smooth, "padded": "ignore"}), x.shape)
+    forged = to_json(graph)
+    forged["nodes"][-1]["params"]["padded"] = "zero"
+    with pytest.raises(sg.SpecgradError, match="adaptive cells have no padding"):
+        from_json(forged)
+    with pytest.raises(ParameterError, match="have no weights"):
+        sg.trace(
+            lambda x: sg.apply(REGISTRY["conv"], x, np.ones((1, 1, 3)), window=_open_cells(x), groups=1), (1, 1, "H=5")
+        )
+
+
+def _open_cells(x: Any) -> Any:
+    return window.adaptive("adaptive_avg_pool", x.shape, (3,))
+
+
+def _tensors(args: tuple[np.ndarray, ...]) -> list[tuple[Any, ...]]:
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    return [tuple(map(torch.tensor, args)), tuple(map(jax.numpy.asarray, args))]

@@ -23,7 +23,7 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array
 from ..settled import settled
-from ..window import Padding, PerAxis, Shape, Tap, Window
+from ..window import Padding, PerAxis, Shape, Tap, Window, refuse_adaptive
 from ..window.box import BoxRule, over_window
 from ..window.reach import Reach
 from ..window.relation import transposed, windowed
@@ -79,7 +79,12 @@ def _check_x(name: str, x: Shape, w: Shape, channels: int, spatial: Shape) -> No
         raise ShapeError(name, f"w {w} needs {channels} input channels; got {given} in x {x}", rule="C1")
 
 
+def _check_window(name: str, win: Window) -> None:
+    refuse_adaptive(name, win, "have no weights of their own: i = s*p + e*t - lo is meant")
+
+
 def _check_w(name: str, w: Shape, win: Window, groups: int, channels: str) -> None:
+    _check_window(name, win)
     if len(w) != win.rank + 2 or w[2:] != win.kernel:
         raise ShapeError(name, f"w must be ({channels}, *{win.kernel}); got {w}", rule="C1")
     if groups < 1 or min(w[:2]) < 1 or w[0] % groups:
@@ -269,6 +274,7 @@ CONV_TRANSPOSE: Op = register(
 
 
 def _weight_shape(x: Shape, gy: Shape, *, window: Window, groups: int) -> Shape:
+    _check_window("conv_weight", window)
     channel = len(x) - window.rank - 1
     if channel < 0 or len(gy) != len(x) or x[:channel] != gy[:channel]:
         raise ShapeError("conv_weight", f"x and gy must have the same batch; got {x} and {gy}", rule="C1")

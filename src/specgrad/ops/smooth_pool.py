@@ -21,7 +21,7 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
 from ..settled import settled
-from ..window import Padding, PerAxis, Shape, Window, mapped
+from ..window import Padding, PerAxis, Shape, Window, mapped, refuse_adaptive
 from ..window.box import pooled
 from . import cases
 from .elementwise import add_tangents, mul
@@ -30,6 +30,8 @@ Padded = Literal["zero", "ignore"]
 
 
 def _smooth_shape(x: Shape, *, window: Window, beta: Number, padded: Padded) -> Shape:
+    if padded == "zero":
+        refuse_adaptive("smooth_max_pool", window, 'have no padding that could count: padded must be "ignore"')
     return mapped("smooth_max_pool", x, window.size) + window.out
 
 

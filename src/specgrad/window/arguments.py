@@ -219,6 +219,13 @@ def _pooling(
     return strided(operator, shape, sizes, stride=step, padding=padding, dilation=dilation, ceil=ceil)
 
 
+def refuse_adaptive(operator: str, window: Window | OpenWindow, why: str) -> None:
+    """Raise where an axis is cut into adaptive cells: a tap beyond a shorter cell does not exist, and is no padding."""
+    open_cells = isinstance(window, OpenWindow) and window.made == "adaptive"
+    if open_cells or any(isinstance(a, Adaptive) for a in getattr(window, "axes", ())):
+        raise ParameterError(operator, f"adaptive cells {why}; got window {window}", rule="P5")
+
+
 def mapped(operator: str, shape: Shape, spatial: Shape) -> Shape:
     """The leading axes of a value whose last axes must have the sizes `spatial`; of any size, 0 included ([P4])."""
     lead = shape[: max(0, len(shape) - len(spatial))]
