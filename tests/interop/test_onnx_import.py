@@ -463,6 +463,41 @@ def test_same_padding_of_less_than_nothing(
     assert runtime(model, inputs)[0].ravel().tolist() == ours.tolist()
 
 
+def read_otherwise(seeds: range) -> list[tuple[Any, ...]]:
+    """Drawn nodes under SAME padding that we read, and ONNX Runtime computes something else, or fails."""
+    wrong = []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        operator = str(rng.choice(["MaxPool", "AveragePool", "Conv"]))
+        cells, kernel, stride = (int(rng.integers(*ends)) for ends in ((2, 10), (1, 4), (1, 6)))
+        x = rng.integers(1, 9, (1, 1, cells)).astype(np.float32)
+        given = {"strides": [stride], "auto_pad": str(rng.choice(["SAME_UPPER", "SAME_LOWER"]))}
+        if operator == "Conv":
+            model, inputs = one("Conv", [x, np.ones((1, 1, kernel), np.float32)], known=1, **given)
+        else:
+            model, inputs = one(operator, [x], kernel_shape=[kernel], **given)
+        try:
+            ours = from_onnx(model)(x.astype(float))
+        except sg.SpecgradError:
+            continue
+        try:
+            (theirs,) = runtime(model, inputs)
+        except Exception:  # ONNX Runtime's own classes
+            theirs = None
+        if theirs is None or theirs.shape != ours.shape or not np.allclose(theirs, ours, rtol=1e-6):
+            wrong.append((operator, cells, kernel, stride, given["auto_pad"]))
+    return wrong
+
+
+def test_same_padding_is_read_as_runtimes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding of less than 0 cells that is taken for 0, as it was, is caught."""
+    assert read_otherwise(range(100)) == []
+    monkeypatch.setattr("specgrad.interop.onnx.read.windows._refuse_less_than_no_padding", lambda *_: None)
+    found = read_otherwise(range(100))
+    assert {operator for operator, *_ in found} >= {"MaxPool", "AveragePool"}
+    assert all(kernel < stride for _, _, kernel, stride, _ in found)
+
+
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 PLANE = np.zeros((1, 1, 4, 4), np.float32)

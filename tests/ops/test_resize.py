@@ -252,6 +252,32 @@ def test_nearest_by_two_rules_is_refused(n: int, factor: float) -> None:
         audit(module, "torch", rows.numpy())
 
 
+def read_otherwise(seeds: range) -> list[tuple[int, float]]:
+    """Drawn factors by which we read, and PyTorch, in a small or a large image, reads other cells."""
+    wrong = []
+    for seed in seeds:
+        rng = Random(seed)
+        n = rng.randint(2, 12)
+        factor = rng.choice((1.0, 1.5, 2.0, 3.0, 1 + rng.random() / n, 2 + rng.random() / n, rng.uniform(0.5, 3)))
+        rows = torch.arange(float(n)).expand(1, 8, 2, n)
+        try:
+            ours = F.interpolate(rows[:, :1, :1].numpy(), scale_factor=(1.0, factor), mode="nearest")[0, 0, 0].tolist()
+        except UnsupportedError:
+            continue
+        for x in (rows, rows.repeat(1, 1, 100, 1)):
+            theirs = torch.nn.functional.interpolate(x, scale_factor=(1.0, factor), mode="nearest")
+            if theirs[0, 0, 0].tolist() != ours:
+                wrong.append((n, factor))
+    return wrong
+
+
+def test_nearest_by_a_factor_is_read_as_pytorch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of PyTorch's two rules taken for both, as it was, is caught."""
+    assert read_otherwise(range(150)) == []
+    monkeypatch.setattr(F, "_refuse_two_rules", lambda *_: None)
+    assert read_otherwise(range(150))
+
+
 @pytest.mark.parametrize("options", [{"scale_factor": (1.0, 2.0)}, {"size": (1, 29)}, {"scale_factor": (1.0, 1.5)}])
 def test_nearest_by_one_rule_is_pytorchs(options: dict[str, Any]) -> None:
     for n in (4, 29):
