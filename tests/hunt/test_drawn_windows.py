@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from random import Random
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import drawn_windows
 from drawn_windows import KINDS, RANKS, kinds, sizes, under_axes, window
 from specgrad.op import REGISTRY
 from specgrad.window import Window
@@ -50,4 +52,15 @@ def test_networks_of_bounds_have_windows_of_every_kind() -> None:
 def test_cases_of_operators_have_windows_of_every_kind(operator: str) -> None:
     """Of the laws, of radii and of bounds of one operator."""
     drawn = [REGISTRY[operator].cases(Random(f"rounding/{operator}/{seed}"))[1]["window"] for seed in range(100)]
+    assert kinds(as_graphs(drawn)) >= KINDS | RANKS | {"empty"}
+
+
+@pytest.mark.parametrize(("module", "hunt"), [("test_smooth", "wrong_windows"), ("test_chosen_orders", "wrong_sums")])
+def test_planes_and_sums_have_windows_of_every_kind(module: str, hunt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of smooth maxima in certificates, and of the terms that decisions are searched by: as their tests call them."""
+    pytest.importorskip("flint")
+    drawn: list[Window] = []
+    recorded = lambda *args, **options: drawn.append(one := window(*args, **options)) or one
+    monkeypatch.setattr(drawn_windows, "window", recorded)
+    assert getattr(importlib.import_module(module), hunt)(range(60)) == []
     assert kinds(as_graphs(drawn)) >= KINDS | RANKS | {"empty"}
