@@ -71,3 +71,15 @@ def test_commands_name_what_is_excluded(command: str, place: Path, monkeypatch: 
     shown = " ".join(CliRunner().invoke(app, [command, *CASES[command]]).stdout.split())
     assert ("but " + EXCLUDED).lower() in shown.lower() or command == "audit"
     assert EXCLUDED in shown or command == "audit"
+
+
+def test_pages_name_it_too(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    for command, option, page in (
+        ("certify", "--html", "c.html"),
+        ("preserve", "--html", "p.html"),
+        ("evidence", "--out", "e.html"),
+    ):
+        CliRunner().invoke(app, [command, *CASES[command], option, page])
+        assert EXCLUDED in (place / page).read_text()
+    assert f"But {EXCLUDED}." in (place / "c.html").read_text()
