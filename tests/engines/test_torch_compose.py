@@ -469,6 +469,17 @@ def test_group_norm_of_single_cells(shape: tuple[int, ...]) -> None:
     assert torch.equal(y, bias.view(1, -1, *(1,) * (len(shape) - 2)))
 
 
+@pytest.mark.parametrize("types", [(F32, F64), (F64, F32), (BF16, F64), (F16, BF16), (F32, F16)])
+def test_norms_of_several_types_are_the_formula(types: tuple[torch.dtype, torch.dtype]) -> None:
+    """PyTorch's operators take few pairs of types; of the others the formula has the type that PyTorch promotes to."""
+    x, weight = torch.randn(2, 4, 6).to(types[0]), torch.rand(24).to(types[1])
+    wide = [v.double().numpy() for v in (x, weight)]
+    for norm in (lambda x, w: sg.group_norm(x, 2, w[:4]), lambda x, w: sg.layer_norm(x, (6,), w[:6])):
+        y = norm(x, weight)
+        assert y.dtype == torch.promote_types(*types)
+        np.testing.assert_allclose(y.double().numpy(), norm(*wide), atol=0.05 if BF16 in types else 1e-2)
+
+
 def test_norms_take_what_the_contract_takes() -> None:
     """Exact numbers for eps, other types, weights that broadcast; what it refuses they refuse alike."""
     x, wide = torch.tensor(np.arange(12.0).reshape(2, 2, 3)), torch.ones(2, dtype=F32)
