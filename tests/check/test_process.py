@@ -75,6 +75,14 @@ def test_what_a_program_leaves_behind_is_no_fault_of_ours(name: str) -> None:
             assert process.run("def run(k): return [k]", {"k": np.array(k)}).arrays[0] == k
 
 
+def test_a_program_has_no_part_in_the_questions() -> None:
+    """What it reads from its standard input is nothing, at once; the next question is there for the worker."""
+    with Process(seconds=stretched(5)) as process:
+        found = process.run("import os, sys\ndef run(): return [len(os.read(0, 1) + sys.stdin.buffer.read())]", {})
+        assert (found.outcome, *found.arrays) == ("answers", 0)
+        assert process.run("def run(k): return [k]", {"k": np.array(3)}).arrays[0] == 3
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_has_no_part_in_the_answers() -> None:
     with Process() as process:
