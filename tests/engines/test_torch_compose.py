@@ -461,6 +461,22 @@ def test_norms_of_images_whose_strides_tell_no_layout(name: str, shape: tuple[in
             np.testing.assert_allclose(mine.numpy(), w, rtol=1e-9, atol=1e-12)
 
 
+ASKS_FOR_LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "group_norm": lambda t: sg.group_norm(t, 2),
+    "max_pool": lambda t: sg.max_pool(t, (5, 5), stride=1, padding=2),
+    "avg_pool": lambda t: sg.avg_pool(t, (5, 5), stride=1, padding=2),
+}
+
+
+@pytest.mark.parametrize("name", list(ASKS_FOR_LAYOUTS))
+def test_vmap_of_images_that_do_not_lie_in_order(name: str) -> None:
+    """Inside a vmap PyTorch answers a question about the layout of an image by an error."""
+    call, batch = ASKS_FOR_LAYOUTS[name], torch.randn(2, 1, 40, 40, 4, dtype=F64).movedim(-1, 2)
+    loss = lambda t: call(t).square().sum()
+    close(vmap(call)(batch), torch.stack([call(t) for t in batch]))
+    close(vmap(grad(loss))(batch), torch.stack([grad(loss)(t) for t in batch]))
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2), (1, 2, 1, 1)])
 def test_group_norm_of_single_cells(shape: tuple[int, ...]) -> None:
     """F.group_norm refuses them; the contract says that x - mean is 0."""

@@ -110,6 +110,11 @@ def transformed() -> bool:
     return bool(torch._C._are_functorch_transforms_active())  # by its whole name: torch.compile knows that one
 
 
+def batched() -> bool:
+    """Inside a vmap, or in a transform that may be inside one: how the memory of a tensor is laid out cannot be asked."""
+    return transformed() or (not _compiling() and _included(_OLD_VMAP))
+
+
 def watched() -> bool:
     """Inside torch.compile, torch.jit.trace, torch.func or a dispatch mode: somebody sees every operator."""
     # torch.compile reads the first as a constant and cannot trace the others

@@ -160,9 +160,11 @@ def native_time(x: Shape, window: Window, cost: tuple[float, float]) -> float:
 
 
 def is_channels_last(t: Tensor, rank: int) -> bool:
-    """A layout that the native operators know and keep; what is contiguous too counts as that."""
+    """A layout that the native operators know and keep; what is contiguous too counts as that, and so does a batch."""
     layout = relabel.LAYOUT.get(rank)
-    return layout is not None and t.ndim == rank + 2 and not t.is_contiguous() and t.is_contiguous(memory_format=layout)
+    if layout is None or t.ndim != rank + 2 or doubling.batched():
+        return False
+    return not t.is_contiguous() and t.is_contiguous(memory_format=layout)
 
 
 def by_channels(t: Tensor, window: Window, f: Callable[[Tensor, Window], Tensor]) -> Tensor:
