@@ -29,8 +29,13 @@ def doubled(names: list[str]) -> Iterator[c.Composition]:
     return (c.Composition((name, name), c.USUAL, 7_000_000 + k) for k, name in enumerate(names))
 
 
+def narrow() -> Iterator[c.Composition]:
+    """Norms of images with an axis of size 1, whose stride may be any."""
+    return (c.Composition(("batch_norm",), (2, 2, 1, 3), 8_000_000 + k) for k in range(8))
+
+
 def slice_for_torch() -> Iterator[c.Composition]:
-    return chain(doubled(list(c.NEAR)), c.pairs(OFTEN), doubled(c.OPERATORS[::2]), c.drawn(1, 16))
+    return chain(narrow(), doubled(list(c.NEAR)), c.pairs(OFTEN), doubled(c.OPERATORS[::2]), c.drawn(1, 16))
 
 
 def slice_for_jax() -> Iterator[c.Composition]:
@@ -204,6 +209,8 @@ ON_TORCH: dict[str, Plant] = {
     "windows not compared": lambda m: m.setattr(rewrites, "same_call", lambda a, b: a.op is b.op),
     "a sign in the rewrite of silu": negative("silu"),
     "a sign in the rewrite of relu": negative("relu"),
+    "vectors not packed": lambda m: m.setattr(rewrites, "packed", lambda *vectors: list(vectors)),
+    "axes of size 1 told by their strides": lambda m: m.setattr(rewrites, "in_lines", lambda *images: list(images)),
 }
 ON_JAX: dict[str, Plant] = {"one search for all windows": one_search, "any route is followed": any_route}
 

@@ -21,7 +21,7 @@ from .doubling import dual_level_open, on_tape
 from .max_pool import is_channels_last
 from .natives import LINES, nearest_is_exact, reduced_axes
 from .relabel import LAYOUT
-from .rules import NOT_NUMBERS, SHORT, eager, formula, in_lines, packed, rounded_once
+from .rules import NOT_NUMBERS, SHORT, as_images, eager, formula, in_lines, packed, rounded_once
 from .table import TABLE
 from .whole import global_avg_pool, global_max_pool
 
@@ -68,7 +68,7 @@ def batch_norm(
         weight, bias, mean_, var = packed(weight, bias, mean_, var)
         (lines,) = in_lines(x) if on_tape(*(v for v in (x, weight, bias) if v is not None)) else (x,)
         y = torch.batch_norm(lines, weight, bias, mean_, var, False, 0.0, small, torch.backends.cudnn.enabled)
-        return y if lines is x else y.reshape(x.shape)
+        return as_images(y, x.shape)
 
     return plan
 
@@ -194,10 +194,17 @@ def _group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, ep
     """
     if not is_channels_last(x, x.ndim - 2):
         return F.group_norm(x.contiguous(), groups, weight, bias, eps)
-    if 1 in x.shape:  # whose stride may be any: PyTorch then refuses its own layout
-        (lines,) = in_lines(x)
-        y = F.group_norm(lines.contiguous(), groups, weight, bias, eps).view(x.shape)
-        return y.contiguous(memory_format=LAYOUT[x.ndim - 2])
+    if 1 in x.shape:  # whose stride may be any, in gy too: PyTorch then refuses its own layout
+        return _laid_anew(_group_norm_by_channels(_laid_anew(x), groups, weight, bias, eps))
+    return _group_norm_by_channels(x, groups, weight, bias, eps)
+
+
+def _laid_anew(x: Tensor) -> Tensor:
+    """x in channels_last, and its cotangent, with the strides that PyTorch would give it."""
+    return as_images(in_lines(x)[0], x.shape)
+
+
+def _group_norm_by_channels(x: Tensor, groups: int, weight: Any, bias: Any, eps: float) -> Tensor:
     weight, bias = packed(weight, bias)
     if eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
         n, c, *sizes = x.shape

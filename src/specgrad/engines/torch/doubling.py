@@ -111,7 +111,7 @@ def transformed() -> bool:
 
 
 def batched() -> bool:
-    """Inside a vmap, or in a transform that may be inside one: how the memory of a tensor is laid out cannot be asked."""
+    """Inside a vmap, or in a transform that may be inside one: nobody may ask how a tensor is laid out in memory."""
     return transformed() or (not _compiling() and _included(_OLD_VMAP))
 
 

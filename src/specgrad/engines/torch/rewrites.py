@@ -32,7 +32,7 @@ from ...window import Shape
 from ..base import Plan, key_of, number
 from .conv import conv_line, conv_transpose_line, conv_weight_line
 from .doubling import dual_level_open, on_tape, transformed
-from .rules import SHORT, in_lines, packed
+from .rules import SHORT, as_images, in_lines, packed
 
 aten = torch.ops.aten
 
@@ -216,7 +216,7 @@ def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tenso
         mean, var, weight, bias = packed(mean, var, weight, bias)
         (lines,) = in_lines(x) if on_tape(x, weight, bias) else (x,)
         y = F.batch_norm(lines, mean, var, weight, bias, False, 0.0, eps)
-        return y if lines is x else y.reshape(x.shape)
+        return as_images(y, x.shape)
     shape = (-1, *(1,) * (x.ndim - 2))
     scale = weight / torch.sqrt(var + eps)
     return (x - mean.view(shape)) * scale.view(shape) + bias.view(shape)
@@ -301,10 +301,10 @@ def batch_norm_backward(g: Tensor, x: Tensor, scale: Tensor, mean: Tensor) -> An
     alike = g.dtype == x.dtype == scale.dtype == mean.dtype and g.numel()
     if alike and not differentiated(g, x, scale, mean):
         (scale, mean), wanted = packed(scale, mean), [True, True, True]
-        one, lines = torch.ones_like(mean), in_lines(g, x)
+        one, (lines, cotangents) = torch.ones_like(mean), in_lines(x, g)
         native = aten.native_batch_norm_backward.default
-        gx, dot, total = native(*lines, scale, mean, one, mean, one, False, 0.0, wanted)
-        return gx if lines[1] is x else gx.reshape(x.shape), dot, total
+        gx, dot, total = native(cotangents, lines, scale, mean, one, mean, one, False, 0.0, wanted)
+        return as_images(gx, x.shape), dot, total
     shape, others = (-1, *(1,) * (x.ndim - 2)), (0, *range(2, x.ndim))
     return g * scale.view(shape), (g * (x - mean.view(shape))).sum(others), g.sum(others)
 

@@ -62,13 +62,27 @@ def packed(*vectors: Any) -> list[Any]:
     return [v if v is None else v.contiguous() for v in vectors]
 
 
-def in_lines(*images: Tensor) -> list[Tensor]:
-    """Images as (N, C, cells) where an axis has size 1, for kernels that look at strides to find their layout.
+def in_lines(x: Tensor, *others: Tensor) -> list[Tensor]:
+    """x, and others of its shape, where an axis has size 1, for kernels that look at strides to find their layout.
 
     The stride of such an axis may be any: PyTorch's gradient of batch_norm then takes one of x and gy for contiguous
-    and the other for channels_last, and pairs cells that do not belong together. Three axes have one layout.
+    and the other for channels_last, and pairs cells that do not belong together. Rows, where x lies in memory as such,
+    and (N, C, cells) have one layout each.
     """
-    return [t.flatten(2) if t.ndim > 3 and 1 in t.shape else t for t in images]
+    if x.ndim <= 3 or 1 not in x.shape:
+        return [x, *others]
+    if not x.is_contiguous() and x.movedim(1, -1).is_contiguous():
+        return [t.movedim(1, -1).flatten(0, -2) for t in (x, *others)]
+    return [t.flatten(2) for t in (x, *others)]
+
+
+def as_images(lines: Tensor, shape: torch.Size) -> Tensor:
+    """What `in_lines` made of an image of this shape, as that image again."""
+    if lines.shape == shape:
+        return lines
+    if lines.ndim == 2:
+        return lines.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+    return lines.reshape(shape)
 
 
 class _Recorded(torch.autograd.Function):
