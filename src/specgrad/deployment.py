@@ -54,7 +54,7 @@ def sentences(
         "algorithms": f"direct sums; {excluded}; normalisation layers by two passes",
         "rewriting": "quotients and products of computed values are not regrouped, exponentials not combined; "
         "constants are not moved across relu, clip, minimum or maximum, nor replaced by others; "
-        "log(exp(x) + 1) is not computed as a softplus",
+        "formulas of softplus, sigmoid, silu, mish, gelu and softmax are not computed by kernels with another error",
         "values": VALUES[execution],
     }
 

@@ -199,7 +199,7 @@ def test_errors_of_right_executions_are_usual(arithmetic: str) -> None:
 
 def test_names_are_checked() -> None:
     assert accepted(["tf32", "winograd-f4"]) == {"tf32", "winograd-f4"}
-    assert accepted(["any"]) == {"float32", *(c.name for c in CLASSES), "moved-constants", "softplus-kernel"}
+    assert accepted(["any"]) == {"float32", *(c.name for c in CLASSES), "moved-constants", "formula-kernel"}
     assert accepted(["any", "replaced-constants"]) == accepted(["any"]) | {"replaced-constants"}
     assert [c.name for c in CLASSES if c.name.startswith("winograd")] == [
         f"winograd-f{t[0].outputs}" for t in TILES.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 import specgrad as sg
+import specgrad.proof.formulas
 from specgrad.bounds import Box, certify, crown, ibp
 from specgrad.check import audit, audit_recorded
-from specgrad.check.moved import MOVED, REPLACED, SOFTPLUS, rewritten
+from specgrad.check.moved import FORMULA, MOVED, REPLACED, rewritten
 from specgrad.cli.main import app
 from specgrad.interop import from_onnx
 from specgrad.proof.choices import exclusion, scaled_choices
@@ -193,7 +195,7 @@ def test_where_a_softplus_is_written_out() -> None:
     for net, written in nets:
         graph = sg.trace(net, (9,))
         assert ("as a softplus" in exclusion(graph)) == written
-        others = [g for name, _, g in rewritten(graph) if name == SOFTPLUS]
+        others = [g for name, _, g in rewritten(graph) if name == FORMULA]
         assert bool(others) == written
         assert all(np.allclose(g(x), graph(x), rtol=1e-14, atol=0) for g in others)
     assert "softplus" in Arithmetic().deployment["rewriting"]
@@ -207,10 +209,10 @@ def test_openvino_runs_its_softplus_and_the_audit_says_so(tmp_path: Path) -> Non
     assert report.deployment["choices"] == "executions that compute log(exp(x) + 1) at y as a softplus are excluded"
     for of in ("openvino-f32", None):
         audited = audit_recorded(m, {"x": x, "y": y}, of=of)
-        assert (audited.verdict, audited.whole.arithmetic) == ("other arithmetic", SOFTPLUS)
+        assert (audited.verdict, audited.whole.arithmetic) == ("other arithmetic", FORMULA)
     audited = audit(m, "openvino-f32", x)
     assert [(row.name, row.verdict.kind) for row in audited.layers][-1] == ("y", "other arithmetic")
-    assert audit(m, "openvino-f32", x, accept=[SOFTPLUS]).verdict == "rounding"
+    assert audit(m, "openvino-f32", x, accept=[FORMULA]).verdict == "rounding"
 
 
 def test_a_wrong_softplus_is_none() -> None:
@@ -219,6 +221,106 @@ def test_a_wrong_softplus_is_none() -> None:
     exact = np.logaddexp(0, x.astype(float))
     for y in (exact * 1.001, exact + 16 * 2.0**-24 * (1 + exact)):
         assert audit_recorded(m, {"x": x, "y": y.astype(np.float32)}).verdict == "differs"
+
+
+# --- formulas that kernels replace ------------------------------------------------------------------------------------
+
+FORMS = {
+    "silu": "n=Neg(x) a=Exp(n) b=Add(a,one) y=Div(x,b)",
+    "mish": "a=Exp(x) b=Add(a,one) c=Log(b) d=Tanh(c) y=Mul(x,d)",
+    "gelu by erf": "a=Div(x,root) b=Erf(a) c=Add(b,one) d=Mul(x,c) y=Mul(d,half)",
+    "gelu by tanh": "h=Mul(x,half) p=Pow(x,three) q=Mul(p,k) r=Add(x,q) s=Mul(r,s2) t=Tanh(s) u=Add(t,one) y=Mul(h,u)",
+    "softmax": "a=Exp(x) s=ReduceSum<keepdims=1>(a,axis) y=Div(a,s)",
+    "shifted softmax": "m=ReduceMax<keepdims=1>(x,axis) c=Sub(x,m) a=Exp(c) s=ReduceSum<keepdims=1>(a,axis) y=Div(a,s)",
+    "RMS norm": "a=Mul(x,x) m=ReduceMean<keepdims=1>(a,axis) e=Add(m,eps) r=Sqrt(e) y=Div(x,r)",
+    "mean-variance norm": "m=ReduceMean<keepdims=1>(x,axis) c=Sub(x,m) q=Pow(c,two) v=ReduceMean<keepdims=1>(q,axis) "
+    "e=Add(v,eps) r=Sqrt(e) y=Div(c,r)",
+}
+FORM_NUMBERS = (
+    "<float one={1}, float root={1.4142135623730951}, float half={0.5}, float three={3}, float k={0.044715}, "
+    "float s2={0.7978845608028654}, float two={2}, float eps={0.00001}, int64[1] axis={1}>"
+)
+
+
+def form_model(name: str, rows: int = 8, cells: int = 33) -> Any:
+    head = f'<ir_version: 8, opset_import: ["" : 18]> g (float[{rows},{cells}] x) => (float[{rows},{cells}] y)'
+    return onnx.parser.parse_model(f"{head} {FORM_NUMBERS} {{ {FORMS[name]} }}")
+
+
+def layer_by_layer(m: Any, x: np.ndarray) -> dict[str, np.ndarray]:
+    """What OpenVINO computes where all values are outputs."""
+    ov = pytest.importorskip("openvino")
+    every = onnx.shape_inference.infer_shapes(m)
+    names = [n.output[0] for n in every.graph.node if n.output[0] != "y"]
+    every.graph.output.extend(v for v in every.graph.value_info if v.name in names)
+    core = ov.Core()
+    program = core.compile_model(core.read_model(every.SerializeToString()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return {"x": x} | {k.get_any_name(): np.array(v) for k, v in program([x]).items()}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_kernel_in_place_of_a_formula_is_no_fault(name: str) -> None:
+    """OpenVINO reads x, not the values between: its layers differ from those, and not from the formula."""
+    m = form_model(name)
+    for scale, seed in ((1.0, 3), (4.0, 4), (1e-3, 5)):
+        x = np.random.default_rng(seed).normal(size=(8, 33)).astype(np.float32) * np.float32(scale)
+        if name == "mish":
+            x = np.maximum(x, -5)  # OpenVINO's softplus is wrong below -6
+        audited = audit_recorded(m, layer_by_layer(m, x), of="openvino-f32")
+        kinds = {row.name: (row.verdict.kind, row.verdict.arithmetic) for row in audited.layers}
+        other = ("other arithmetic", FORMULA)
+        assert all(kind in (("exact", ""), ("rounding", ""), other) for kind in kinds.values()), (scale, kinds)
+        assert kinds["y"] != other or name in ("silu", "mish", "softmax")
+        assert audited.whole.kind in ("exact", "rounding") or (name, audited.whole.arithmetic) == ("mish", FORMULA)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _gelu(x: np.ndarray, approximate: str) -> np.ndarray:
+    return np.asarray(sg.gelu(x, approximate))
+
+
+WRONG = {
+    "silu": lambda x: x * _sigmoid(x * 1.0001),
+    "mish": lambda x: x * np.tanh(np.logaddexp(0, x + 1e-5)),
+    "gelu by erf": lambda x: _gelu(x, "tanh"),
+    "gelu by tanh": lambda x: _gelu(x, "none"),
+    "softmax": lambda x: np.exp(x) / (np.exp(x).sum(1, keepdims=True) - np.exp(x).min(1, keepdims=True)),
+    "shifted softmax": lambda x: np.exp(x) / np.exp(x).sum(0, keepdims=True),
+    "RMS norm": lambda x: x / np.sqrt((x * x).mean(1, keepdims=True)),
+    "mean-variance norm": lambda x: (x - x.mean(1, keepdims=True)) / x.std(1, ddof=1, keepdims=True),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_kernel_in_place_of_a_formula_is_a_fault(name: str) -> None:
+    m, x = form_model(name, 4, 4), np.random.default_rng(2).normal(size=(4, 4)).astype(np.float32)
+    known = layer_by_layer(m, x)
+    known["y"] = WRONG[name](x.astype(float)).astype(np.float32)
+    for given in (known, {"x": x, "y": known["y"]}):
+        assert audit_recorded(m, given, of="openvino-f32").verdict == "differs"
+
+
+def test_a_kernel_of_another_function_explains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong line in the table: what it computes does not hold the exact value."""
+    m, x = form_model("silu", 4, 4), np.random.default_rng(2).normal(size=(4, 4)).astype(np.float32)
+    y = x * _sigmoid(x.astype(float) * 1.0001)
+    wrong = [
+        replace(f, kernel=lambda x, _: x * sg.sigmoid(x * 1.0001)) if f.text == "x/(1 + exp(-x))" else f
+        for f in specgrad.proof.formulas.FORMULAS
+    ]
+    monkeypatch.setattr(specgrad.proof.formulas, "FORMULAS", tuple(wrong))
+    specgrad.proof.formulas._table.cache_clear()
+    try:
+        graph = from_onnx(m)
+        (other,) = [g for name, _, g in rewritten(graph) if name == FORMULA]
+        assert radius(other, x).outputs.contains(y).all()
+        assert audit_recorded(m, {"x": x, "y": y.astype(np.float32)}).verdict == "differs"
+    finally:
+        monkeypatch.undo()
+        specgrad.proof.formulas._table.cache_clear()
 
 
 # --- numbers of a gelu ----------------------------------------------------------------------------------------------

@@ -123,14 +123,16 @@ def renamed(
 def renamed_as_rewritten(verdict: Verdict, seen: Seen, arithmetic: Arithmetic, accept: Collection[str]) -> Verdict:
     """The verdict "differs" as "other arithmetic" where a rewriting explains it; as "rounding" where that is accepted.
 
-    The ball is the radius of the rewritten graph (specgrad.check.moved), in the same arithmetic.
+    The ball is the radius of the rewritten graph (specgrad.check.moved), in the same arithmetic. Where the
+    function is kept it must hold the exact value: what computes something else explains nothing.
     """
     if any(n.kind != "real" for n in seen.graph.nodes):
         return verdict
     for name, words, graph in rewritten(seen.graph):
         balls = _balls(seen, graph, seen.given, arithmetic)
         other = worst([compare(n, a, b) for n, a, b in zip(seen.names, seen.got, balls, strict=True)])
-        if other.kind not in ("exact", "rounding"):
+        same = name == REPLACED or all(b.contains(v).all() for v, b in zip(seen.values(), balls, strict=True))
+        if other.kind not in ("exact", "rounding") or not same:
             continue
         if name in accept:
             return replace(other, kind="rounding", arithmetic=name, detail=f"{TEXTS[name]} ({words}), accepted")

@@ -25,7 +25,7 @@ from .deployed import Deployed, Unexamined
 from .dequantised import MULTIPLIED_OUT, from_integers_alone, multiplied_out, without_dequantised
 from .examine import arithmetic_of, merged_arithmetic_of
 from .judge import Verdict, balls, compare, worst
-from .moved import behind_choices, behind_softplus
+from .moved import behind_choices, behind_formulas
 from .reproduce import prober
 from .runtimes import Runtime
 from .seen import Seen
@@ -121,7 +121,7 @@ class Judging:
             verdict = self._alone(name, layer, part, inputs)
         else:
             verdict = self._together(name, layer, part, inputs)
-        if (verdict.kind, verdict.fault) == ("differs", "value"):
+        if verdict.kind == "differs" and verdict.fault in ("value", "infinity", "nan"):
             verdict = self._rewritten(verdict, name, layer)
         form = formats.get(node.name)
         dtype = form if form in HALVES else known[layer].dtype.name
@@ -167,15 +167,23 @@ class Judging:
         return None
 
     def _rewritten(self, verdict: Verdict, name: str, position: int) -> Verdict:
-        """As a rewriting that no class has, of this layer alone or from before its choices or exponentials."""
+        """As a formula that was computed from its own x; or as a rewriting that no class has."""
         graph, known = self.deployed.graph, self.deployed.known
-        for start in (known, behind_choices(graph, position, known), behind_softplus(graph, known)):
+        arithmetic = merged_arithmetic_of(self.target)
+        formula, from_x = behind_formulas(graph, position, known)
+        for start in (known, behind_choices(graph, position, known), from_x):
             part, sources = section(graph, position, start)
-            if all(p in start for p in sources):
-                seen = Seen(part, _as_numbers(graph, sources, start), [known[position]], [name], self.backend)
-                named = renamed_as_rewritten(verdict, seen, merged_arithmetic_of(self.target), self.accept)
-                if named is not verdict:
-                    return named
+            if not all(p in start for p in sources):
+                continue
+            seen = Seen(part, _as_numbers(graph, sources, start), [known[position]], [name], self.backend)
+            if start is from_x and formula:
+                (ball,) = balls(part, seen.given, arithmetic, self.backend, self.deployed.computed_in)
+                plain = compare(name, known[position], ball)
+                if plain.kind in ("exact", "rounding"):
+                    return replace(plain, detail=f"from the inputs of {formula}")
+            named = renamed_as_rewritten(verdict, seen, arithmetic, self.accept)
+            if named is not verdict:
+                return named
         return verdict
 
     def merged(self) -> list[Layer]:
@@ -223,7 +231,7 @@ class Judging:
             verdict, _ = Together(arithmetic, self.clock, None, formats, self.alone, said).judge(seen)
             if verdict.kind != "differs":
                 break
-        if (verdict.kind, verdict.fault) == ("differs", "value"):
+        if verdict.kind == "differs" and verdict.fault in ("value", "infinity", "nan"):
             verdict = renamed_as_rewritten(verdict, seen, arithmetic, self.accept)
         return verdict
 

@@ -4,7 +4,8 @@ moved      a constant factor goes through a choice: clip(x + 3, 0, 6) is 6*clip(
            function, so the radius of the rewritten graph holds what such a program computes, and the exact value
 replaced   a factor near 1/n is taken for 1/n, as a matched pattern takes 0.1667 for 1/6, and 0.79 beside a tanh for
            the sqrt(2/pi) of a gelu: another function
-softplus   log(exp(x) + 1) is computed by a kernel of softplus: the same function, with that kernel's declared error
+formula    a formula of the table (specgrad.proof.formulas) is computed by a kernel of its function, from its x on: the
+           same function, with that kernel's declared error
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ import numpy as np
 from ..graph.graph import CONSTANT, INPUT, Graph, NumberArg
 from ..graph.trace import trace
 from ..op import Op, apply
-from ..ops.activation import softplus
-from ..proof.choices import CHOICES, GELUS, LAYOUT, gelus_number, near_a_gelu, softpluses
+from ..proof.choices import CHOICES
+from ..proof.formulas import LAYOUT, Found, formulas, near_numbers
 
 MOVED = "moved-constants"
 REPLACED = "replaced-constants"
-SOFTPLUS = "softplus-kernel"
+FORMULA = "formula-kernel"
 TEXTS = {
     MOVED: "a constant factor moved through a choice",
     REPLACED: "numbers of the file replaced by others",
-    SOFTPLUS: "a kernel of softplus in place of log(exp(x) + 1)",
+    FORMULA: "a kernel in place of a formula",
 }
 NEAR = Fraction(1, 1000)
 PUSHED = ("relu", "clamp", "maximum", "minimum", "add", "sub", "max_pool", "amax", *LAYOUT)
@@ -41,27 +42,44 @@ def rewritten(part: Graph) -> Iterator[tuple[str, str, Graph]]:
         words = f"1/{number} in place of {float(part.constants[i].flat[0]):.8g}"
         other = np.full(part.constants[i].shape, Fraction(1, number), dtype=object)
         yield REPLACED, words, replace(part, constants={**part.constants, i: other})
-    if near := _of_gelus(part):
+    if near := _near_constants(part):
         words = ", ".join(f"{n:.8g} in place of {float(part.constants[i].flat[0]):.8g}" for i, n in near.items())
-        others = {i: np.full(part.constants[i].shape, Fraction(n), dtype=object) for i, n in near.items()}
-        yield REPLACED, words, replace(part, constants={**part.constants, **others})
+        other_numbers = _with_numbers(part, near)
+        yield REPLACED, words, other_numbers
+        for _, graph in _with_kernels(other_numbers):
+            yield REPLACED, words, graph
     for k, node in enumerate(part.nodes):
         for factor in sorted(_factors(part, k)) if node.op.name in CHOICES and node.op.name in PUSHED else ():
             yield MOVED, f"1/{1 / factor} through {node.name}", _moved(part, k, factor)
-    if written := softpluses(part):
-        yield SOFTPLUS, f"at {', '.join(part.nodes[k].name for k in written)}", _with_softplus(part)
+    for words, graph in _with_kernels(part):
+        yield FORMULA, words, graph
 
 
-def behind_softplus(graph: Graph, known: Mapping[int, Any]) -> dict[int, Any]:
-    """What is known but the sums and exponentials of log(exp(x) + 1)."""
-    inside = {p for total, power, _ in softpluses(graph).values() for p in (total, power)}
-    return {p: v for p, v in known.items() if p not in inside}
+def behind_formulas(graph: Graph, position: int, known: Mapping[int, Any]) -> tuple[str, dict[int, Any]]:
+    """What is known but the values inside of formulas that end at node `position`, and the formulas in words.
+
+    Numbers that may be taken for those of a formula are read as such.
+    """
+    everywhere = [f for g in (graph, _with_numbers(graph, _near_constants(graph))) for f in formulas(g)]
+    ending = [f for f in everywhere if f.position == position]
+    inside = {p for f in ending for p in f.between}
+    words = ", ".join(sorted({f"{f.formula.text} as a {f.formula.name}" for f in ending}))
+    return words, {p: v for p, v in known.items() if p not in inside}
 
 
-def _with_softplus(part: Graph) -> Graph:
-    """The same function with softplus(x) in place of every log(exp(x) + 1)."""
-    written = softpluses(part)
+def _with_kernels(part: Graph) -> Iterator[tuple[str, Graph]]:
+    """The same function by the kernels of its formulas: of those that leave the class, and of all."""
+    every = [f for f in formulas(part) if f.formula.kernel is not None]
+    leaving = [f for f in every if not f.formula.held]
+    for chosen in [leaving] if leaving == every else [leaving, every]:
+        if chosen:
+            words = ", ".join(
+                f"{f.formula.text} at {part.nodes[f.position].name} as a {f.formula.name}" for f in chosen
+            )
+            yield words, _by_kernels(part, {f.position: f for f in chosen})
 
+
+def _by_kernels(part: Graph, chosen: Mapping[int, Found]) -> Graph:
     def net(*inputs: Any) -> Any:
         values: dict[int, Any] = dict(zip(part.input_positions, inputs, strict=True))
         for i, node in enumerate(part.nodes):
@@ -69,8 +87,8 @@ def _with_softplus(part: Graph) -> Graph:
                 continue
             if node.op is CONSTANT:
                 values[i] = inputs[0].builder.constant(part.constants[i])
-            elif i in written:
-                values[i] = softplus(values[written[i][2]])
+            elif i in chosen and (kernel := chosen[i].formula.kernel) is not None:
+                values[i] = kernel(values[chosen[i].x], chosen[i].axes)
             else:
                 args = [a.value if isinstance(a, NumberArg) else values[a] for a in node.args]
                 values[i] = apply(node.op, *args, **node.params)
@@ -81,12 +99,9 @@ def _with_softplus(part: Graph) -> Graph:
 
 
 def behind_choices(graph: Graph, position: int, known: Mapping[int, Any]) -> dict[int, Any]:
-    """What is known but the choices that node `position` reads, and the sums that those choose from.
-
-    A gelu whose numbers may be replaced is looked at from its input.
-    """
+    """What is known but the choices that node `position` reads, and the sums that those choose from."""
     inside: set[int] = set()
-    through = (*PUSHED, "mul", "div", *((*GELUS, "power") if near_a_gelu(graph) else ()))
+    through = (*PUSHED, "mul", "div")
     todo = list(graph.nodes[position].operands())
     while todo:
         i = todo.pop()
@@ -114,15 +129,16 @@ def _near_reciprocals(part: Graph) -> Iterator[tuple[int, int]]:
             yield i, number
 
 
-def _of_gelus(part: Graph) -> dict[int, float]:
-    """Constants that are taken for numbers of a gelu, and those numbers."""
-    near = near_a_gelu(part)
-    taken: dict[int, float] = {}
-    for i, array in part.constants.items() if near else ():
-        if array.size and array.dtype.kind == "f" and (array == array.flat[0]).all() and float(array.flat[0]) in near:
-            number = gelus_number(float(array.flat[0]))
-            taken |= {} if number is None else {i: number}
-    return taken
+def _near_constants(part: Graph) -> dict[int, float]:
+    """Constants that are taken for numbers of a formula, and those numbers."""
+    near = near_numbers(part)
+    one = {i: float(a.flat[0]) for i, a in part.constants.items() if a.size and (a == a.flat[0]).all()} if near else {}
+    return {i: near[c] for i, c in one.items() if c in near and part.constants[i].dtype.kind == "f"}
+
+
+def _with_numbers(part: Graph, numbers: Mapping[int, float]) -> Graph:
+    others = {i: np.full(part.constants[i].shape, Fraction(n), dtype=object) for i, n in numbers.items()}
+    return replace(part, constants={**part.constants, **others})
 
 
 def _factors(part: Graph, k: int) -> set[Fraction]:

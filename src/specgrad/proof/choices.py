@@ -6,29 +6,23 @@ relu, clip, minimum, maximum and their kin commute with a positive factor: clip(
 Rounded they are two programs: v = x + 3 is exact near x = -3, and x/6 + 1/2 is not. No class of executions has such a
 move (docs/reference/executions.md); a statement about a network in which it can be made names the places.
 
-Functions that are written out: log(exp(x) + 1) is softplus(x), exactly, and a runtime that sees it runs its kernel of
-softplus, whose declared error is another than that of a sum and a logarithm. Neither is this in any class.
-
-Runtimes find a gelu by its constants, and take 0.79 for sqrt(2/pi): another function. A statement names such numbers.
+Formulas that a kernel replaces, with another error; and numbers that are taken for those of a formula: 0.79 for the
+sqrt(2/pi) of a gelu, another function (specgrad.proof.formulas). A statement names both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from .formulas import FORMULAS, formulas, near_numbers
 
 CHOICES = ("relu", "relu6", "clamp", "maximum", "minimum", "max_pool", "amax", "leaky_relu", "abs", "top", "select")
-LAYOUT = ("neg", "reshape", "permute", "slice", "pad", "concat", "broadcast", "stop_gradient", "gather", "take")
 SHOWN = 3
-GELUS = ("tanh", "normal_cdf")  # erf is one of normal_cdf
-GELU_NUMBERS = {math.sqrt(2): 0.025, math.sqrt(0.5): 0.025, math.sqrt(2 / math.pi): 0.025, 0.044715: 0.025}
-"""Numbers of a gelu, and how near (relatively) a constant may be that is taken for one."""
-GELU_NUMBERS |= {1.0: 2e-5, 0.5: 2e-5}
 
 
 def scaled_choices(graph: Graph) -> tuple[str, ...]:
@@ -76,81 +70,17 @@ def exclusion(graph: Graph) -> str:
     said = []
     if names := scaled_choices(graph):
         said.append(f"move a constant factor through {_listed(names)}, or take another number for it,")
-    if names := tuple(graph.nodes[i].name for i in softpluses(graph)):
-        said.append(f"compute log(exp(x) + 1) at {_listed(names)} as a softplus")
-    if numbers := [f"{c:.8g}" for c in near_a_gelu(graph)]:
+    leaving = [(f.formula, graph.nodes[f.position].name) for f in formulas(graph) if not f.formula.held]
+    for formula in (f for f in FORMULAS if any(f is g for g, _ in leaving)):
+        names = tuple(name for g, name in leaving if g is formula)
+        said.append(f"compute {formula.text} at {_listed(names)} as a {formula.name}")
+    if numbers := [f"{c:.8g}" for c in near_numbers(graph)]:
         said.append(f"take a gelu's number for {_listed(numbers)}")
     return f"executions that {' or '.join(said)} are excluded" if said else ""
 
 
-def softpluses(graph: Graph) -> dict[int, tuple[int, int, int]]:
-    """Positions of log(exp(x) + 1), each with those of the sum, of exp(x) and of x.
-
-    >>> import specgrad as sg
-    >>> softpluses(sg.trace(lambda x: sg.log(1 + sg.exp(x)), (2,))), softpluses(sg.trace(sg.log, (2,)))
-    ({3: (2, 1, 0)}, {})
-    """
-    written = {}
-    for i, node in enumerate(graph.nodes):
-        if node.op.name != "log":
-            continue
-        (total,) = node.operands()
-        args = graph.nodes[total].args
-        if graph.nodes[total].op.name != "add" or len(args) != 2:
-            continue
-        for power, one in (args, args[::-1]):
-            if isinstance(power, int) and graph.nodes[power].op.name == "exp" and _is_one(graph, one):
-                written[i] = total, power, graph.nodes[power].operands()[0]
-    return written
-
-
-def _is_one(graph: Graph, arg: Any) -> bool:
-    if isinstance(arg, NumberArg):
-        return bool(arg.value == 1)
-    while graph.nodes[arg].op.name in ("reshape", "broadcast"):
-        (arg,) = graph.nodes[arg].operands()
-    return arg in graph.constants and bool((graph.constants[arg] == 1).all())
-
-
 def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
-
-
-def near_a_gelu(graph: Graph) -> tuple[float, ...]:
-    """Constants beside a tanh or an erf that are near a number of a gelu, and are none of them in float32.
-
-    >>> import specgrad as sg
-    >>> near_a_gelu(sg.trace(lambda x: x * sg.normal_cdf(x * 1.414) * 0.5, (2,)))
-    (1.414,)
-    """
-    if not any(n.op.name in GELUS for n in graph.nodes):
-        return ()
-    return tuple(sorted({c for c in _numbers(graph) if gelus_number(c) is not None}))
-
-
-def gelus_number(c: float) -> float | None:
-    """The number of a gelu that c may be taken for; None where it is one in float32, or near none.
-
-    >>> gelus_number(0.5), gelus_number(0.044), gelus_number(0.3)
-    (None, 0.044715, None)
-    """
-    near = [number for number, by in GELU_NUMBERS.items() if abs(abs(c) - number) <= number * by]
-    if not near or np.float32(abs(c)) == np.float32(near[0]):
-        return None
-    return math.copysign(near[0], c)
-
-
-def _numbers(graph: Graph) -> Iterator[float]:
-    """Constants of one number, in all cells, that are added, multiplied or divided by."""
-    read: set[int] = set()
-    for i, node in reversed(list(enumerate(graph.nodes))):
-        joins = node.op.name in ("mul", "div", "add", "sub")
-        yield from (float(a.value) for a in node.args if joins and isinstance(a, NumberArg))
-        if joins or (i in read and node.op.name in LAYOUT):
-            read.update(node.operands())
-    for i, value in graph.constants.items():
-        if i in read and value.size and value.dtype.kind in "fO" and (value == value.flat[0]).all():
-            yield float(value.flat[0])
 
 
 def _constants(graph: Graph) -> set[int]:
