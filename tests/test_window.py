@@ -60,6 +60,7 @@ def test_counts(axis: tuple[int, ...], ceil: bool) -> None:
     reads = [[s * o + e * t - lo for t in range(k)] for o in range(win.out[0])]
     assert list(win.inside()) == [sum(0 <= i < n for i in row) for row in reads]
     assert list(win.counted()) == [sum(-lo <= i < n + hi for i in row) for row in reads]
+    assert win.overlap >= max(sum(i in row for row in reads) for i in range(n))
 
 
 @given(st.lists(AXIS, min_size=2, max_size=3))

@@ -12,7 +12,10 @@ import torch.nn.functional as F
 import specgrad as sg
 from specgrad.bounds import Box, crown, ibp
 from specgrad.op import REGISTRY, Op
-from specgrad.rounding import FORMATS, ULPS, Arithmetic, local_radius, radius
+from specgrad.rounding import FORMATS, ULPS, Arithmetic, Ball, local_radius, radius
+from specgrad.rounding.choice import top_rule
+from specgrad.rounding.context import Call, Context
+from specgrad.rounding.report import evaluator
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
 
@@ -300,3 +303,18 @@ def test_some_of_the_largest_cells_may_be_none() -> None:
     assert (ball.low <= 0).all()
     every = sg.trace(lambda x: sg.sum(sg.select(sg.equal(x, x), wins(x), 1), 0), (3, 3))
     assert (radius(every, x).outputs.low >= 1).all()
+
+
+def test_balls_that_touch_may_tie() -> None:
+    """0.5 +- 0.5 may be 1: it stands before another 1 by its position; two exact cells are told apart by it."""
+    run = Context(Arithmetic(), evaluator("numpy"), call=Call("top_index"))
+    params = {"axis": 0, "k": 2, "largest": True, "last": False}
+    ends = np.array([0.0, 1.0]), np.array([1.0, 1.0])
+    touching = Ball(np.array([0.5, 1.0]), np.array([0.5, 0.0]), ends=ends)
+    assert np.isinf(top_rule(run, REGISTRY["top_index"], (touching,), params).radius).all()
+    apart = Ball(np.array([0.5, 1.0]), np.array([0.4375, 0.0]))
+    tied = Ball(np.array([1.0, 1.0]), np.zeros(2))
+    for ball, order in ((apart, [1, 0]), (tied, [0, 1])):
+        found = top_rule(run, REGISTRY["top_index"], (ball,), params)
+        assert found.value.tolist() == order
+        assert (found.radius == 0).all()

@@ -1,0 +1,102 @@
+"""Plant one-line mistakes in a copy of the package, one by one, and say which of the default tests catches each.
+
+python tools/plant.py                  all of tests/meta/mistakes.toml, a table at the end
+python tools/plant.py --only rounding  those whose text or file holds the word
+python tools/plant.py --whole          every default test, where the tests named first catch nothing
+
+Exit code 1 if a mistake is not caught. The tests are those of the copy, as the working folder has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COPIED = "src", "tests", "docs", "tools", "verified", "benchmarks", "examples", ".ci", ".github"
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Text `old` of a module below src/specgrad becomes `new`; `tests` are where it is looked for first."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+def mistakes() -> list[Mistake]:
+    """Every mistake of tests/meta/mistakes.toml; ValueError where its text does not stand in the file exactly once."""
+    found = tomllib.loads((ROOT / "tests" / "meta" / "mistakes.toml").read_text(encoding="utf-8"))["mistake"]
+    each = [Mistake(**entry) for entry in found]
+    for mistake in each:
+        count = (ROOT / "src" / "specgrad" / mistake.file).read_text(encoding="utf-8").count(mistake.old)
+        if count != 1 or mistake.old == mistake.new:
+            raise ValueError(f"{mistake.file} holds {mistake.old!r} {count} times; it must stand there once")
+    return each
+
+
+def copy_project(folder: Path) -> None:
+    """The files that tests read, in another folder."""
+    for name in COPIED:
+        if (ROOT / name).exists():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy2(path, folder)
+
+
+def caught_by(folder: Path, mistake: Mistake, tests: list[str]) -> tuple[str, float]:
+    """The first test that fails with the mistake planted, "" if none does; and the seconds that it took."""
+    path = folder / "src" / "specgrad" / mistake.file
+    right = path.read_text(encoding="utf-8")
+    path.write_text(right.replace(mistake.old, mistake.new), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
+    start = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
+    try:
+        run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    finally:
+        path.write_text(right, encoding="utf-8")
+    seconds = time.monotonic() - start
+    lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if run.returncode not in (0, 1, 2) or (run.returncode and not lines):
+        raise RuntimeError(
+            f"{mistake.what}: pytest ended with {run.returncode}\n{run.stdout[-800:]}{run.stderr[-800:]}"
+        )
+    return (lines[0].split()[1] if lines else ""), seconds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="those whose text or file holds this word")
+    parser.add_argument("--whole", action="store_true", help="every default test where the named ones catch nothing")
+    given = parser.parse_args()
+    chosen = [m for m in mistakes() if given.only in m.what or given.only in m.file]
+    missed = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copy_project(folder)
+        for mistake in chosen:
+            test, seconds = caught_by(folder, mistake, mistake.tests.split())
+            if not test and given.whole:
+                test, more = caught_by(folder, mistake, ["tests"])
+                seconds += more
+            missed += not test
+            print(f"{mistake.what:<95} {test or 'NOT CAUGHT'}  ({seconds:.0f} s)", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} mistakes caught")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
