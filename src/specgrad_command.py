@@ -6,8 +6,12 @@ fails.
 
 from __future__ import annotations
 
+import atexit
+import os
+import re
 import sys
 import traceback
+from importlib import import_module
 
 STOPPED, MISSING, UNEXPECTED = 2, 3, 4  # of specgrad.cli.outcome
 
@@ -15,10 +19,32 @@ STOPPED, MISSING, UNEXPECTED = 2, 3, 4  # of specgrad.cli.outcome
 def main() -> None:
     """Import the command and run it."""
     try:
-        from specgrad.cli.main import main as run
+        run = import_module("specgrad.cli.main").main
     except BaseException as error:
         sys.exit(_said(error))
     run()
+
+
+def imported() -> None:
+    """Say that the package is there, from where on `main` knows how to end."""
+    atexit.unregister(os._exit)
+
+
+def _module(arguments: list[str]) -> str | None:
+    """What Python was asked to run by -m.
+
+    >>> _module(["-X", "dev", "-Im", "specgrad", "show"]), _module(["-mspecgrad"]), _module(["tool.py", "-m", "no"])
+    ('specgrad', 'specgrad', None)
+    """
+    words = iter(arguments)
+    for word in words:
+        if word in ("-X", "-W"):
+            next(words, None)
+        elif found := re.fullmatch(r"-[A-Za-ln-z]*?m(.*)", word):
+            return found[1] or next(words, None)
+        elif not word.startswith("-"):
+            return None
+    return None
 
 
 def _said(error: BaseException) -> int:
@@ -34,3 +60,7 @@ def _said(error: BaseException) -> int:
         trace = "".join(traceback.format_exception(error)) if "--debug" in sys.argv[1:] else ""
         print(f"{trace}specgrad: {text}", file=sys.stderr)
     return code
+
+
+if sys.argv[:1] == ["-m"] and _module(sys.orig_argv[1:]) == "specgrad":
+    atexit.register(os._exit, UNEXPECTED)  # Python imports the package before `main`, and says itself what is wrong

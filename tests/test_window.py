@@ -240,3 +240,15 @@ def test_a_gradient_is_explained_by_the_windows_that_read_the_cell() -> None:
     weight = sg.vjp(sg.trace(lambda w, x: sg.conv(w, None, x), (1, 1, 2), (1, 4)), "w")
     name = weight.nodes[weight.output_positions[-1]].name
     assert explain(weight, (0, 0, 1), name).reads == ()
+
+
+@pytest.mark.parametrize("axis", [(2, 3, 1, 1, 0, 0, 1), (1, 3, 2, 1, 0, 0, 1), (2, 4, 3, 2, 1, 1, 1)])
+def test_a_window_that_hangs_over_by_more_than_its_stride_is_no_ceil_window(axis: tuple[int, ...]) -> None:
+    """`ceil` gives no such output: files and tiles have it, and PyTorch's own pool does not."""
+    window = Window((Strided(*axis),))
+    assert window.native().padding is None
+    x = np.arange(1.0, 1.0 + axis[0]).reshape(1, 1, -1)
+    for name, params in (("max_pool", {}), ("avg_pool", {"divisor": "inside"})):
+        op = sg.REGISTRY[name]
+        found = sg.apply(op, torch.from_numpy(x), window=window, **params)
+        assert np.array_equal(found.numpy(), sg.apply(op, x, window=window, **params))

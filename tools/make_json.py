@@ -36,8 +36,8 @@ Two things beside the verdict: `holds` ends with 2 where a certificate was asked
 `--whole` ends with 2 where a layer could not be examined. A reader who closes the pipe early (`specgrad show net.onnx |
 head -1`) changes neither the code nor the files.
 
-Only a verdict ends the command `specgrad` with 0 or 1. (`python -m specgrad` ends as Python does, with 1 and a
-traceback, where the package itself cannot be imported.) An object that is no answer of the command has the schema `specgrad/error/1`.
+Only a verdict ends the command `specgrad` with 0 or 1. (`python -m specgrad` too; where the package
+itself cannot be imported it prints a traceback, as Python does.) An object that is no answer of the command has the schema `specgrad/error/1`.
 
 Without `--json`, tables are plain text with full lines where the output is a pipe or a file. In a window they have
 colours; a narrow window gets a block per row. No number is cut or folded.

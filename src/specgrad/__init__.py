@@ -1,6 +1,10 @@
 """specgrad: one network, one meaning."""
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.argv[:1] == ["-m"]:
+    import specgrad_command  # it ends `python -m specgrad` with 4 where what follows cannot be imported
 
 from .errors import MissingPackageError, ParameterError, ScalarError, ShapeError, SpecgradError, UnsupportedError
 from .graph.channels import channels_last

@@ -1,6 +1,7 @@
 """`python -m specgrad` is the `specgrad` command."""
 
-from .cli.main import main
+import specgrad_command
 
 if __name__ == "__main__":
-    main()
+    specgrad_command.imported()
+    specgrad_command.main()

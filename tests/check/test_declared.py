@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from specgrad.check import Audit, audit, audit_recorded, examine
 from specgrad.check.recorded import recorded_of
-from specgrad.check.runtimes import RUNTIMES
+from specgrad.check.runtimes import RUNTIMES, runtime
 from specgrad.errors import ParameterError
 from specgrad.process import Process
 from specgrad.ulps import ANY, MEASURED, declared
@@ -130,6 +130,10 @@ def test_a_recording_names_any_runtime_that_is_known() -> None:
     assert [recorded_of(name).functions for name in MEASURED] == list(MEASURED)
     with pytest.raises(ParameterError, match=r"unknown runtime 'ort'; known are torch, .*, iree, tract, mnn, ncnn"):
         recorded_of("ort")
+    for name in ("onnxruntime:", "openvino: "):
+        for named in (recorded_of, runtime):
+            with pytest.raises(ParameterError, match="names no device; write"):
+                named(name)
 
 
 def test_a_known_fault_is_said_beside_the_verdict() -> None:

@@ -122,6 +122,29 @@ def test_a_command_that_cannot_be_imported_says_neither_yes_nor_no(
     assert done.stderr.startswith(f"specgrad: {said}"), done.stderr
 
 
+@pytest.mark.parametrize("text", [b[1] for b in BROKEN[:2]])
+@pytest.mark.parametrize("options", [["-m", "specgrad"], ["-Bm", "specgrad"], ["-mspecgrad"]])
+def test_what_python_imports_before_the_command_says_neither_yes_nor_no(
+    options: list[str], text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "numpy.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, *options, "--help"], env={**os.environ, "PYTHONPATH": path}, capture_output=True
+    )
+    assert (done.returncode, done.stdout) == (4, b""), done.stderr
+
+
+def test_other_modules_that_import_specgrad_end_as_they_do(tmp_path: Path) -> None:
+    """Python sets argv[0] to -m for whatever it imports before the module that it runs."""
+    (tmp_path / "tool").mkdir()
+    (tmp_path / "tool" / "__init__.py").write_text("import specgrad")
+    (tmp_path / "tool" / "__main__.py").write_text("raise SystemExit(7)")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run([sys.executable, "-m", "tool", "-m", "specgrad"], env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 7
+
+
 # --- signals, to real processes ---------------------------------------------------------------------------------------
 
 SPEC = (

@@ -9,8 +9,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from specgrad.errors import ParameterError, UnsupportedError
-from specgrad.scale import jobs, records
+from specgrad.scale import executors, jobs, records
 from specgrad.scale.executors import SPAWN, Loop
 from specgrad.scale.jobs import JobError, crashes, digest, results, run, status
 
@@ -290,3 +291,28 @@ def test_a_forgotten_record_would_be_seen(tmp_path: Path) -> None:
     assert digest_of(right) != digest_of(cubes(5, without=(4,)))
     assert digest_of(right) != digest_of(right | {3: b"28\n"})
     assert digest_of({1: b"1", 2: b""}) != digest_of({1: b"", 2: b"1"})
+
+
+@pytest.mark.parametrize("answers", ["none alive", "nothing"])
+def test_futures_of_ray_end_where_no_machine_is_left(answers: str, monkeypatch) -> None:
+    """Ray's own wait for ever for a raylet that was killed, and its state for a server that was."""
+    executor = object.__new__(executors.RayExecutor)
+    pending: Future[None] = Future()
+    executor._flying, executor._ended = {pending}, threading.Event()
+    executor._nodes = lambda: [{"Alive": False}] if answers == "none alive" else threading.Event().wait()
+    monkeypatch.setattr(executors, "PERIOD", 0.01)
+    monkeypatch.setattr(executors, "SILENCE", 0.2)
+    threading.Thread(target=executor._watch, daemon=True).start()
+    with executor:
+        assert executors.is_death(pending.exception(timeout=60))
+
+
+def test_ray_ends_no_process_where_its_server_died(monkeypatch) -> None:
+    """It would, after a minute and with 1, which is a verdict."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "init", lambda **options: None)
+    monkeypatch.delenv(executors.PATIENCE, raising=False)
+    executors.ray_init()
+    patience = os.environ[executors.PATIENCE]
+    monkeypatch.delenv(executors.PATIENCE)
+    assert int(patience) > 10**5

@@ -20,7 +20,7 @@ from ..ulps import MEASURED, WRONG
 from .deploy import by_layer, declared_by, known_values, real_inputs, whole_file
 from .deployed import Deployed
 from .question import Question
-from .runtimes import RUNTIMES, NotOffered, Runtime
+from .runtimes import RUNTIMES, NotOffered, Runtime, base_and_device
 
 
 def _nobody(question: Question) -> str:
@@ -39,7 +39,7 @@ def recorded_of(name: str | None) -> Runtime:
     """
     if name is None:
         return RECORDED
-    base, _, device = name.partition(":")
+    base, device = base_and_device(name)
     if base in RUNTIMES:
         asked = RUNTIMES[base].on(device) if device else RUNTIMES[base]
         return replace(RECORDED, name=f"recorded of {name}", flush=asked.flush, functions=asked.functions)

@@ -9,8 +9,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +20,8 @@ from ..process.worker import end_with
 
 DEATHS = frozenset({"KilledWorker", "WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError"})
 """Errors of Dask and Ray that say: not the work failed, its worker died."""
+PERIOD, SILENCE = 5.0, 60.0  # seconds between two looks at Ray's machines, and until no answer is one
+PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"  # of Ray, in the environment
 SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of PyTorch's and JAX's threads
 
 
@@ -60,7 +63,10 @@ def dask(workers: int) -> Iterator[Executor]:
 
 
 class RayExecutor(Executor):
-    """Ray's tasks as futures. A worker that dies is an error of its task, and of no other."""
+    """Ray's tasks as futures. A worker that dies is an error of its task, and of no other.
+
+    Ray waits for ever for tasks of a machine whose raylet was killed; where no machine is left, they are broken here.
+    """
 
     def __init__(self) -> None:
         need("ray", "executor='ray' needs")
@@ -68,10 +74,48 @@ class RayExecutor(Executor):
 
         self.remote = ray.remote(max_retries=0)(_call)
         self._max_workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._flying: set[Future[Any]] = set()
+        self._nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
+        self._ended = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = self.remote.remote(work, args, options).future()
+        self._flying.add(future)
+        future.add_done_callback(self._flying.discard)
         return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._ended.set()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(PERIOD):
+            if not self._is_alive():
+                for future in tuple(self._flying):
+                    with suppress(InvalidStateError):  # answered just now
+                        future.set_exception(WorkerDiedError("Ray has no machine left, or does not answer"))
+
+    def _is_alive(self) -> bool:
+        """Whether Ray knows of a machine that is alive. It waits for ever for its own server, too."""
+        said: SimpleQueue[bool] = SimpleQueue()
+
+        def ask() -> None:
+            with suppress(Exception):  # it was shut down meanwhile
+                said.put(any(node["Alive"] for node in self._nodes()))
+
+        threading.Thread(target=ask, daemon=True).start()
+        try:
+            return said.get(timeout=SILENCE)
+        except Empty:
+            return False
+
+
+def ray_init(**options: Any) -> None:
+    """Start or join a cluster, quietly. Ray would end this process with 1, which is "no", if its server died."""
+    import ray
+
+    os.environ.setdefault(PATIENCE, str(10**6))
+    ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
 
 
 def _call(work: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -87,15 +131,10 @@ def ray(workers: int) -> Iterator[Executor]:
     ours = not ray.is_initialized()
     if ours:
         path = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}  # workers import what we can
-        ray.init(
-            runtime_env=path,
-            num_cpus=workers,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        ray_init(runtime_env=path, num_cpus=workers, include_dashboard=False)
     try:
-        yield RayExecutor()
+        with RayExecutor() as executor:
+            yield executor
     finally:
         if ours:
             ray.shutdown()

@@ -76,6 +76,11 @@ class Strided:
         """The output size without `ceil`."""
         return (self.size + self.lo + self.hi - self.span) // self.stride + 1
 
+    @property
+    def ceil_out(self) -> int:
+        """The output size with `ceil`; none where not even the first window reaches into the padded input."""
+        return ceil_out(self.size + self.lo + self.hi - self.span, self.stride, self.size + self.lo)
+
     def counted_out(self) -> str:
         """How the output size comes about, in numbers: [W3] `ceil` rounds up, and drops a last window in padding."""
         ends = f"({self.size} + {self.lo} + {self.hi} - {self.span}) / {self.stride}"
@@ -272,12 +277,13 @@ Axis = Strided | Adaptive
 
 def strided_axis(n: int, k: int, s: int, e: int, lo: int, hi: int, ceil: bool) -> Strided:
     over = n + lo + hi - e * (k - 1) - 1
-    out = over // s + 1
-    if ceil:
-        out = -(-over // s) + 1
-        if (out - 1) * s >= n + lo:  # [W3] the last window would start in the high padding
-            out -= 1
-    return Strided(n, k, s, e, lo, hi, out)
+    return Strided(n, k, s, e, lo, hi, ceil_out(over, s, n + lo) if ceil else over // s + 1)
+
+
+def ceil_out(over: int, stride: int, end: int) -> int:
+    """The output size with `ceil`: over cells are left behind the first window, and padding begins at `end`."""
+    out = -(-over // stride) + 1
+    return out - 1 if (out - 1) * stride >= end else out  # [W3] the last window would start in the high padding
 
 
 def doubling(kernel: int) -> list[int]:

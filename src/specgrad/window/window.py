@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..scalar import Array
-from .axis import Axis, Strided, strided_axis
+from .axis import Axis, Strided
 from .reach import Reach
 from .shape import MOST_OUTPUTS, MOST_PAIRS, MOST_TAPS, Shape, budget
 from .tap import Tap
@@ -139,7 +139,7 @@ class Window:
             return None
         same = all(a.lo == a.hi for a in axes)
         ceil = [a.out - a.floor_out for a in axes]
-        regular = same and (all(c == 0 for c in ceil) or self._is_ceil(axes))
+        regular = same and (all(c == 0 for c in ceil) or all(a.out == a.ceil_out for a in axes))
         return Native(
             tuple(a.stride for a in axes),
             tuple(a.dilation for a in axes),
@@ -158,11 +158,6 @@ class Window:
     def single(size: int) -> Strided:
         """An axis whose windows are its cells."""
         return Strided(size, 1, 1, 1, 0, 0, size)
-
-    @staticmethod
-    def _is_ceil(axes: list[Strided]) -> bool:
-        """Whether the output sizes are those that `ceil` gives."""
-        return all(a == strided_axis(a.size, a.kernel, a.stride, a.dilation, a.lo, a.hi, True) for a in axes)
 
     @property
     def has_empty(self) -> bool:

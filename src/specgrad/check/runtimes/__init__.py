@@ -12,7 +12,7 @@ RUNTIMES = {
     r.name: r for r in (TORCH, TORCH_COMPILE, JAX, JAX_SHARDED, ONNXRUNTIME, OPENVINO, OPENVINO_F32, ONNX_REFERENCE)
 }
 
-__all__ = ["RUNTIMES", "NotOffered", "Runtime", "runtime"]
+__all__ = ["RUNTIMES", "NotOffered", "Runtime", "base_and_device", "runtime"]
 
 
 def runtime(name: str) -> Runtime:
@@ -21,10 +21,22 @@ def runtime(name: str) -> Runtime:
     name:device runs on another device, onnxruntime:CUDAExecutionProvider or openvino:GPU. Nobody has measured its
     functions, so they have the largest error that any backend has.
     """
-    base, _, device = name.partition(":")
+    base, device = base_and_device(name)
     if base not in RUNTIMES:
         raise ParameterError("check", f"unknown runtime {base!r}; known are {', '.join(RUNTIMES)}")
     chosen = RUNTIMES[base]
     for package in chosen.missing():
         raise MissingPackageError("this runtime needs", package)
     return chosen.on(device) if device else chosen
+
+
+def base_and_device(name: str) -> tuple[str, str]:
+    """A runtime's name without its device, and the device; "" where none is named. A colon must be followed by one.
+
+    >>> base_and_device("openvino:GPU"), base_and_device("openvino")
+    (('openvino', 'GPU'), ('openvino', ''))
+    """
+    base, colon, device = name.partition(":")
+    if base and colon and not device.strip():
+        raise ParameterError("check", f"{name!r} names no device; write {base!r}, or the device behind the colon")
+    return base, device

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import Any
 
 from ...errors import need
 from .. import jobs
-from ..executors import RayExecutor
+from ..executors import RayExecutor, ray_init
 from .keys import CampaignError
 from .spec import RECIPE, Spec
 
@@ -55,11 +54,12 @@ def _joined(executor: str | Executor, address: str | None) -> Iterator[str | Exe
         import ray
 
         try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            ray_init(address=address)
         except (ConnectionError, ValueError) as error:
             raise CampaignError(f"no Ray cluster answers at {address}: {error}") from None
         try:
-            yield RayExecutor()
+            with RayExecutor() as ray_executor:
+                yield ray_executor
         finally:
             ray.shutdown()
     else:
