@@ -56,7 +56,7 @@ def specified(case: Case, w: np.ndarray, x: np.ndarray) -> dict[str, Any]:
     }
 
 
-def mapped(case: Case, mesh: Any) -> dict[str, Callable[..., Any]]:
+def mapped(case: Case, mesh: Any) -> Callable[..., dict[str, Any]]:
     """The same by JAX's own modes inside shard_map; w is common to all devices, so its cotangent is their sum."""
     import jax
     from jax.sharding import PartitionSpec
@@ -69,8 +69,8 @@ def mapped(case: Case, mesh: Any) -> dict[str, Callable[..., Any]]:
 
     tangent = lambda w, x: jax.jvp(case, (w, x), (2 * w, x + 1))[1]
     modes = {"value": (case, split), "vjp": (vjp, (whole, split)), "jvp": (tangent, split)}
-    over = lambda f, out: jax.jit(jax.shard_map(f, mesh=mesh, in_specs=(whole, split), out_specs=out))
-    return {mode: over(*found) for mode, found in modes.items()}
+    over = {m: jax.shard_map(f, mesh=mesh, in_specs=(whole, split), out_specs=out) for m, (f, out) in modes.items()}
+    return jax.jit(lambda w, x: {mode: f(w, x) for mode, f in over.items()})
 
 
 def check(name: str, mesh: Any) -> None:
@@ -78,8 +78,8 @@ def check(name: str, mesh: Any) -> None:
 
     w, x = integers(W, 0), integers(X, 1)
     want = specified(CASES[name], w, x)
-    for mode, f in mapped(CASES[name], mesh).items():
-        for got, exact in zip(jax.tree.leaves(f(w, x)), jax.tree.leaves(want[mode]), strict=True):
+    for mode, found in mapped(CASES[name], mesh)(w, x).items():
+        for got, exact in zip(jax.tree.leaves(found), jax.tree.leaves(want[mode]), strict=True):
             tolerance = 2.0**-40 if name == "smooth_max_pool" else 0
             np.testing.assert_allclose(got, exact, rtol=tolerance, atol=tolerance, err_msg=f"{name}, {mode}")
 
@@ -105,6 +105,7 @@ def check_all() -> None:
     import jax
 
     jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_disable_most_optimizations", True)  # each program runs once
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("batch",))
     assert mesh.size == DEVICES
     for name in CASES:

@@ -65,6 +65,9 @@ def _compare(call: Callable[[Any, Any], Any], jit: bool) -> str:
 
 
 if __name__ == "__main__":
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)  # each program runs once
     for title, call in CASES.items():
         for mode in ("eager", "jit"):
             try:
