@@ -33,9 +33,9 @@ import torch
 from onnx import TensorProto
 
 import specgrad as sg
+from specgrad.declared_errors import declared
 from specgrad.interop import from_onnx
 from specgrad.rounding import Arithmetic, Ball, radius
-from specgrad.ulps import declared
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "safety"))
 from sheet_cases import FORMAT, one_node

@@ -37,9 +37,9 @@ sys.path.insert(0, str(ROOT / "tests" / "attacks"))
 import specgrad as sg  # noqa: E402
 from attack import Attack  # noqa: E402
 from export import export, onnx_bytes  # noqa: E402
-from specgrad.bounds.search.prover import certificate  # noqa: E402
-from specgrad.proof.certificate import check  # noqa: E402
-from specgrad.proof.numbers import ReplayError  # noqa: E402
+from specgrad.bounds.search.certificates.find_slopes import certificate  # noqa: E402
+from specgrad.proof.base.rationals import ReplayError  # noqa: E402
+from specgrad.proof.files.certificate import check  # noqa: E402
 from suite import BUILDERS, attack_named, holds_over_the_reals, verdict  # noqa: E402
 
 HEAD = ("attack", "triggering execution", "class", "broken on", "over the reals", "auto_LiRPA")

@@ -111,7 +111,7 @@ def apart(*words: object) -> dict[str, float]:
 
 def synced() -> float:
     """Seconds by the clock for one record, between shards of work."""
-    from specgrad.scale.records import Records
+    from specgrad.scale.record_store import Records
 
     times = []
     with tempfile.TemporaryDirectory() as folder:

@@ -34,8 +34,8 @@ FAMILIES += ["collins_rul_cnn", "malbeware", "safenlp", "verivital", "oval21"]
 
 def measured(instance: Instance, seconds: float) -> dict[str, Any]:
     """What a certificate takes; "verdict" is that of the search."""
+    from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
     from specgrad.bounds.search.certify import certify, graph_and_property
-    from specgrad.bounds.search.prove import NoCertificateError, prove
     from specgrad.proof import ReplayError, check
 
     assert instance.files is not None

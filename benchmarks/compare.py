@@ -35,11 +35,11 @@ import compared  # noqa: E402
 import models  # noqa: E402
 from specgrad.bounds import Box  # noqa: E402
 from specgrad.check import compare  # noqa: E402
-from specgrad.check.farthest import farthest  # noqa: E402
+from specgrad.check.comparison.box_difference import farthest  # noqa: E402
+from specgrad.equivalence.normal_form import normal_form  # noqa: E402
+from specgrad.equivalence.term_table import TermTable  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 from specgrad.rounding import Arithmetic  # noqa: E402
-from specgrad.same.normal import normal_form  # noqa: E402
-from specgrad.same.terms import Table  # noqa: E402
 
 Pair = tuple[str, str, Any, Any, np.ndarray]  # what it is, what is right, the models, an input
 X = np.random.default_rng(1).normal(size=compared.SHAPE).astype(np.float32)
@@ -139,7 +139,7 @@ def on_boxes() -> None:
 
 
 def box_row(a: Any, b: Any, x: np.ndarray, eps: float) -> str:
-    table, start = Table(), time.process_time()
+    table, start = TermTable(), time.process_time()
     forms = [normal_form(from_onnx(model), table) for model in (a, b)]
     far = farthest(*forms, table, (Box.around(x, eps),), Arithmetic(), False, lambda: None)
     spent = time.process_time() - start

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from specgrad.check.conformance import GRADIENTS
-from specgrad.check.examine import RuntimeExaminer, with_gradient
-from specgrad.check.generate import FINITE, SHAPES, draw, pooling_window, question
-from specgrad.check.judge import Verdict
-from specgrad.check.question import Question
-from specgrad.check.rules import rule
+from specgrad.check.cases.generate import FINITE, SHAPES, draw, pooling_window, question
+from specgrad.check.cases.op_case import OpCase
+from specgrad.check.cases.shrink import shrink
+from specgrad.check.conform.broken_rule import rule
+from specgrad.check.conform.conformance import GRADIENTS
 from specgrad.check.runtimes import RUNTIMES, Runtime, runtime
-from specgrad.check.shrink import shrink
+from specgrad.check.verdicts.judge import Verdict
+from specgrad.check.verdicts.run_case import RuntimeExaminer, with_gradient
 from specgrad.process import Process
 
 NAMES = ("torch", "jax", "onnxruntime", "openvino-f32")
@@ -69,7 +69,7 @@ LAYERS: dict[str, Layer] = {
 }
 
 
-def layer_questions(names: list[str], seed: int) -> Iterator[tuple[str, Question]]:
+def layer_questions(names: list[str], seed: int) -> Iterator[tuple[str, OpCase]]:
     """Every layer with a bias, under every kind of finite data; weights stand in the file, as in a deployed model."""
     for name in names:
         operator, x, w, attributes = LAYERS[name]
@@ -77,13 +77,13 @@ def layer_questions(names: list[str], seed: int) -> Iterator[tuple[str, Question
         for i, kind in enumerate(FINITE):
             rng = np.random.default_rng([seed, i, *name.encode()])
             arrays = {k: draw(rng, kind, k, shape) for k, shape in {"x": x, "w": w, "b": (cout,)}.items()}
-            yield name, Question(operator, attributes, arrays, data=kind, spelling="constant weights")
+            yield name, OpCase(operator, attributes, arrays, data=kind, spelling="constant weights")
 
 
 # --- part 2: every operator -------------------------------------------------------------------------------------
 
 
-def operator_questions(operator: str, count: int, seed: int, gradients: bool) -> Iterator[tuple[str, Question]]:
+def operator_questions(operator: str, count: int, seed: int, gradients: bool) -> Iterator[tuple[str, OpCase]]:
     for i in range(count):
         asked = question(operator, FINITE[i % len(FINITE)], seed * 1_000_003 + i)
         yield operator, asked
@@ -100,24 +100,24 @@ class Fault:
 
     runtime: str
     operators: tuple[str, ...]
-    applies: Callable[[Question], bool]
+    applies: Callable[[OpCase], bool]
     text: str
 
 
-def _same(q: Question) -> bool:
+def _same(q: OpCase) -> bool:
     return q.attributes.get("padding") in ("same_upper", "same_lower")
 
 
-def _same_dilated(q: Question) -> bool:
+def _same_dilated(q: OpCase) -> bool:
     return _same(q) and max(q.attributes.get("dilation", (1,))) > 1
 
 
-def _same_with_gaps(q: Question) -> bool:
+def _same_with_gaps(q: OpCase) -> bool:
     """A stride over the kernel: cells lie between the windows, and SAME needs no padding there."""
     return _same(q) and any(s > k for s, k in zip(q.attributes["stride"], q.attributes["kernel"], strict=True))
 
 
-def _windows(q: Question) -> list[tuple[int, int]]:
+def _windows(q: OpCase) -> list[tuple[int, int]]:
     """Per axis, how many windows rounding down and rounding up give; under SAME as if without padding."""
     a, rank = q.attributes, len(q.attributes["kernel"])
     pads = a["padding"] if isinstance(a["padding"], tuple) else ((0, 0),) * rank
@@ -126,18 +126,18 @@ def _windows(q: Question) -> list[tuple[int, int]]:
     return [(room // s + 1, -(-room // s) + 1) for room, s in rooms]
 
 
-def _drops_a_window(q: Question) -> bool:
+def _drops_a_window(q: OpCase) -> bool:
     """Under ceil, rounding up alone would give a last window that starts in the high padding."""
     many = [up > o for (_, up), o in zip(_windows(q), pooling_window(q).out, strict=True)]
     return bool(q.attributes.get("ceil")) and any(many)
 
 
-def _sticks_out(q: Question) -> bool:
+def _sticks_out(q: OpCase) -> bool:
     """Under ceil, the last window reaches over the padded end."""
     return bool(q.attributes.get("ceil")) and not _same(q) and any(up > down for down, up in _windows(q))
 
 
-def _one_strided_column(q: Question) -> bool:
+def _one_strided_column(q: OpCase) -> bool:
     """A convolution with one output cell along the last axis, a stride over 1 there, and several cells elsewhere."""
     out = q.output_shape()[2:]
     return out[-1] == 1 and max(out) > 1 and q.attributes["stride"][-1] > 1
@@ -195,7 +195,7 @@ FAULTS = (
 )
 
 
-def known_fault(name: str, asked: Question) -> Fault | None:
+def known_fault(name: str, asked: OpCase) -> Fault | None:
     found = (f for f in FAULTS if f.runtime == name and asked.operator in f.operators and f.applies(asked))
     return next(found, None)
 
@@ -211,7 +211,7 @@ class Row:
     outputs: int = 0
     ratio: float = 0.0
 
-    def add(self, asked: Question, verdict: Verdict) -> None:
+    def add(self, asked: OpCase, verdict: Verdict) -> None:
         self.kinds[verdict.kind] += 1
         if verdict.kind in ("exact", "rounding"):
             self.outputs += cells(asked)
@@ -228,7 +228,7 @@ COLUMNS = ("outputs", "exact", "rounding", "open", "refused", "no such", "known"
 HEAD = f"{'':30}{COLUMNS[0]:>11}" + "".join(f"{c:>9}" for c in COLUMNS[1:])
 
 
-def cells(asked: Question) -> int:
+def cells(asked: OpCase) -> int:
     """The number of results that were judged."""
     if asked.gradient is not None:
         return sum(a.size for a in asked.arrays.values())
@@ -244,13 +244,13 @@ class Tally:
         self.known: Counter[Fault] = Counter()
         self.alarms: list[str] = []
 
-    def ask(self, label: str, asked: Question) -> None:
+    def ask(self, label: str, asked: OpCase) -> None:
         verdict = self.examiner.ask(asked)
         if verdict.kind in ("differs", "other arithmetic", "crashes", "times out"):
             verdict = self._explain(asked, verdict)
         self.rows.setdefault(label, Row()).add(asked, verdict)
 
-    def _explain(self, asked: Question, verdict: Verdict) -> Verdict:
+    def _explain(self, asked: OpCase, verdict: Verdict) -> Verdict:
         fault = known_fault(self.found.name, asked)
         if fault is not None:
             self.known[fault] += 1

@@ -27,10 +27,10 @@ import torch  # noqa: E402
 import models  # noqa: E402
 import optimisers  # noqa: E402
 import planted_files as planted  # noqa: E402
-from specgrad.check.allowance import Clock, allowance  # noqa: E402
-from specgrad.check.deploy_torch import exported  # noqa: E402
-from specgrad.check.examine import merged_arithmetic_of  # noqa: E402
-from specgrad.check.recorded import RECORDED  # noqa: E402
+from specgrad.check.models.recorded import RECORDED  # noqa: E402
+from specgrad.check.models.run_torch import exported  # noqa: E402
+from specgrad.check.tolerances.allowance import Clock, allowance  # noqa: E402
+from specgrad.check.verdicts.run_case import merged_arithmetic_of  # noqa: E402
 from specgrad.engines import compile  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 from specgrad.rounding import Ball  # noqa: E402

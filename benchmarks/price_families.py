@@ -28,7 +28,7 @@ import torch
 
 from families import Instance, instances
 from specgrad.bounds import Box, crown
-from specgrad.bounds.ibp import box_context
+from specgrad.bounds.interval_bounds import box_context
 from specgrad.bounds.search.certify import certify, graph_and_property
 from specgrad.errors import SpecgradError
 from specgrad.rounding import Arithmetic
@@ -41,7 +41,7 @@ def settled(files: tuple[Path, Path], model: str, seconds: float) -> str:
     """The verdict; over real numbers the search is the same, and its bounds count no rounding of the network."""
     if MODELS[model] is not None:
         return str(certify(str(files[0]), files[1], seconds=seconds, arithmetic=MODELS[model]).verdict)
-    with mock.patch("specgrad.bounds.search.subproblems.box_context", _exact):
+    with mock.patch("specgrad.bounds.search.neuron_split.subproblems.box_context", _exact):
         return str(certify(str(files[0]), files[1], seconds=seconds).verdict)
 
 

@@ -28,13 +28,13 @@ RECORD, TABLE = HERE / "proven.jsonl", HERE / "proven.txt"
 
 
 def measured(instance: Instance, seconds: float) -> dict[str, Any]:
+    from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
     from specgrad.bounds.search.certify import certify, graph_and_property
-    from specgrad.bounds.search.prove import NoCertificateError, prove
     from specgrad.proof import ReplayError, check
-    from specgrad.proof.certificate import stated
-    from specgrad.proof.network import deployed_graph
-    from specgrad.proof.proven import ask
-    from specgrad.proof.question import Question
+    from specgrad.proof.base.deployed_graph import deployed_graph
+    from specgrad.proof.extracted.encode import CheckerInput
+    from specgrad.proof.extracted.run_checker import ask
+    from specgrad.proof.files.certificate import stated
 
     assert instance.files is not None
     graph, question = graph_and_property(*instance.files)
@@ -53,7 +53,7 @@ def measured(instance: Instance, seconds: float) -> dict[str, Any]:
     arithmetic, cases = stated(certificate.text, certificate.packed, graph, question)
     start, before = time.process_time(), os.times()
     try:
-        questions = [Question(graph, case, arithmetic) for case in cases]
+        questions = [CheckerInput(graph, case, arithmetic) for case in cases]
         row["cells"] = round(time.process_time() - start, 2)
         accepted = all(ask(questions, 10 * seconds))
     except ReplayError as error:

@@ -24,10 +24,10 @@ import numpy as np
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from specgrad.check import saturation
-from specgrad.check.examine import arithmetic_of, merged_arithmetic_of
-from specgrad.check.judge import compare
 from specgrad.check.runtimes import runtime
+from specgrad.check.verdicts import saturation
+from specgrad.check.verdicts.judge import compare
+from specgrad.check.verdicts.run_case import arithmetic_of, merged_arithmetic_of
 from specgrad.interop import from_onnx
 from specgrad.rounding import radius
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from specgrad.bounds.search.branch_and_bound import branch, narrowed
 from specgrad.bounds.search.certify import _tensors
-from specgrad.bounds.search.folded_search import _Search
+from specgrad.bounds.search.neuron_split.branch_and_bound import branch, narrowed
+from specgrad.bounds.search.neuron_split.reduced_search import _ReducedSearch
 from splits import prepared
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -39,14 +39,14 @@ def main() -> None:
     for name in CHOSEN:
         bounder, rows, targets = narrow(*name)
         with torch.no_grad():
-            folded = _Search(bounder, rows, targets).folded
+            folded = _ReducedSearch(bounder, rows, targets).folded
         cells = sum(bounder.state.ends[z][0].numel() for _, z, _ in folded.relus)
         print(f"{' '.join(name)}: {folded.count} open relus of {cells}; pace {slower():.1f}", flush=True)
         alone = 0.0
         for size, most in SIZES:
             start = time.process_time()
             with torch.no_grad():
-                search = _Search(bounder, rows, targets)
+                search = _ReducedSearch(bounder, rows, targets)
                 search.size = min(search.size, size)
                 outcome = search.run(time.monotonic() + 3600, most, None)
             rate = outcome.problems / (time.process_time() - start)

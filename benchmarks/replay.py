@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from specgrad.bounds.search.certify import graph_and_property
-from specgrad.bounds.search.inputs import Boxes
-from specgrad.bounds.search.subproblems import root_forward
-from specgrad.proof.batch import Leaves, Root
-from specgrad.proof.network import deployed_graph
+from specgrad.bounds.search.input_split.search import Boxes
+from specgrad.bounds.search.neuron_split.subproblems import root_forward
+from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.batched.leaves import Leaves, Root
 
 ROOT = Path(os.environ.get("SPECGRAD_SHARED", Path(__file__).parents[2] / "shared")) / "vnncomp" / "breadth" / "acasxu"
 BOXES, PARTS = 512, 5  # boxes, and by how many halvings of every axis they are smaller than the whole

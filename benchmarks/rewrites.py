@@ -22,7 +22,7 @@ import torch
 
 import specgrad as sg
 from law_networks import NETWORKS, _gradient_graph, _graph, build
-from specgrad.engines.torch import graph as lowering
+from specgrad.engines.torch import fx_graph as lowering
 from specgrad.engines.torch import rewrites
 from specgrad.interop import to_torch
 

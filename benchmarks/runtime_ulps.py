@@ -1,4 +1,4 @@
-"""The largest error of exp and its kin in every runtime that reads ONNX files: what specgrad.ulps declares.
+"""The largest error of exp and its kin in every runtime that reads ONNX files: what specgrad.declared_errors declares.
 
     python benchmarks/runtime_ulps.py | tee benchmarks/runtime_ulps.txt                          # two minutes
     pip install iree-base-compiler iree-base-runtime tract MNN ncnn onnx
@@ -10,8 +10,9 @@ the result (y), to 1, to the argument (x), and to 1 + y; below the normal number
 the float64 function, whose own error is under 1e-7 of a unit.
 
 Declared bounds must be at least MARGIN times the measured error. Arguments where a runtime is wrong (`WRONG` in
-specgrad.ulps) are listed apart and widen nothing, and so is overflow where the value is finite. "wrong" in place of a
-bound: there is no entry, because no range of arguments is worth one; what was measured must then be beyond LIMIT.
+specgrad.declared_errors) are listed apart and widen nothing, and so is overflow where the value is finite. "wrong"
+in place of a bound: there is no entry, because no range of arguments is worth one; what was measured must then be
+beyond LIMIT.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from pathlib import Path
 import numpy as np
 
 from specgrad.check.runtimes import RUNTIMES, Runtime
+from specgrad.declared_errors import ANY, LIMIT, MEASURED, ULPS, WRONG, as_pair
 from specgrad.process import Process
-from specgrad.ulps import ANY, LIMIT, MEASURED, ULPS, WRONG, as_pair
 
 sys.path.insert(0, str(Path(__file__).parent))
 from other_runtimes import OTHERS
@@ -78,7 +79,8 @@ def nowhere(x: Array) -> Array:
     return np.zeros(x.shape, bool)
 
 
-# The arguments where a runtime is wrong, as specgrad.ulps.WRONG says in words; None: all of them, there is no entry.
+# The arguments where a runtime is wrong, as specgrad.declared_errors.WRONG says in words; None: all of them, there
+# is no entry.
 WRONG_AT: dict[tuple[str, str], Callable[[Array], Array] | None] = {
     ("openvino-f32", "softplus"): lambda x: x < -6.0,
     ("openvino-f32", "exp"): lambda x: x > 88.37,
@@ -224,7 +226,7 @@ def main() -> None:
         program, environment, versions = asked(name)
         print(f"\n{name}: {', '.join(f'{k} {v}' for k, v in versions.items())}\n{HEAD}")
         if MEASURED[name][0] not in [f"{k} {v}" for k, v in versions.items()]:
-            print(f"specgrad.ulps says {MEASURED[name][0]}")
+            print(f"specgrad.declared_errors says {MEASURED[name][0]}")
             fine = False
         with Process(seconds=300, environment=environment) as process, np.errstate(all="ignore"):
             for text, covered in rows(name, program, process):

@@ -33,7 +33,7 @@ import torch
 
 import specgrad as sg
 from specgrad.scale import Plan, tiles
-from specgrad.scale.run import damaged
+from specgrad.scale.run_plan import damaged
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 import specgrad as sg
-from specgrad.scale import Parts, shard
+from specgrad.scale import Partition, shard
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -99,7 +99,7 @@ def lines(size: int, counts: tuple[int, ...]) -> Iterator[str]:
     graph = graph_of(size)
     for count in counts:
         ranks = on_ranks(count, in_parts, size)
-        parts = Parts(graph, 2, count=count)
+        parts = Partition(graph, 2, count=count)
         data, values = parts.given[0], [p for p in parts.axes if graph.nodes[p].op.name != "input"]
         first = sum(m.cells for p in data for m in parts.moves(p))  # the image's gradient is not asked for
         least = 4 * (2 * parts.cells_moved - first)

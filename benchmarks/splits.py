@@ -19,10 +19,10 @@ from unittest import mock
 import torch
 
 from families import instances
-from specgrad.bounds.linear.layers import Linear
-from specgrad.bounds.search.certify import _Run
-from specgrad.bounds.search.inputs import Boxes, split_inputs
-from specgrad.bounds.search.question import question_of
+from specgrad.bounds.linear.relaxation.bound_layers import BoundLinear
+from specgrad.bounds.search.certify import _Certifier
+from specgrad.bounds.search.input_split.search import Boxes, split_inputs
+from specgrad.bounds.search.statement.problem import question_of
 
 CHOSEN = (("acasxu", "4_8", "prop_1"), ("linearizenn", "AllInOne_30_30", ""), ("cersyve", "lane_keep_pretrain_inv", ""))
 CACHED = ("pull", "factors", "constant", "thin", "matrix", "convolution", "in_single")
@@ -33,7 +33,7 @@ def prepared(family: str, network: str, statement: str) -> tuple[Any, ...]:
     chosen = next(i for i in instances([family]) if i.files and network in i.network and statement in i.property)
     assert chosen.files is not None
     asked = question_of(*map(str, chosen.files), low=None, high=None, norm="inf", shape=None)
-    run = _Run(asked, time.monotonic() + 3600, None)
+    run = _Certifier(asked, time.monotonic() + 3600, None)
     return run, *run._bounded(asked.stated.cases[0])[:4]
 
 
@@ -82,7 +82,7 @@ def single_boxes(boxes: Boxes) -> Boxes:
         layers[i] = copy.copy(layer)
         for name in CACHED:
             layers[i].__dict__.pop(name, None)
-        if isinstance(layer, Linear):
+        if isinstance(layer, BoundLinear):
             layers[i].args = [a.float() if isinstance(a, torch.Tensor) else a for a in layer.args]
 
     def small(d: Any) -> Any:

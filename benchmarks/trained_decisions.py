@@ -25,7 +25,7 @@ from tempfile import gettempdir
 import numpy as np
 import torch
 
-from specgrad.check.decisions import Preserved, preserve
+from specgrad.check.decisions import PreserveResult, preserve
 from specgrad.rounding import Arithmetic
 from trained import Task, digits, pictures
 
@@ -77,7 +77,7 @@ def _turning(first: np.ndarray, last: np.ndarray, classes: Callable[[np.ndarray]
 # --- one line ---------------------------------------------------------------------------------------------------------
 
 
-def line(name: str, found: Preserved, seconds: float) -> str:
+def line(name: str, found: PreserveResult, seconds: float) -> str:
     counts, total = found.counts, len(found.samples)
     ratios = np.array([s.ratio for s in found.samples])
     share = f"{100 * counts['proven'] / total:5.1f} % of {total} proven, {counts['differs']} shown to differ"
@@ -123,7 +123,7 @@ class StoppedError(Exception):
 
 def run(
     task: Task, x: np.ndarray, name: str, arithmetic: Arithmetic, until: float, runtimes: tuple[str, ...] | None
-) -> tuple[Preserved, float]:
+) -> tuple[PreserveResult, float]:
     """All samples, going on from the record of an earlier run; the seconds of all of them."""
 
     def progress(said: str, done: int, total: int) -> None:

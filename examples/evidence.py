@@ -17,11 +17,11 @@ import onnx
 import openvino
 
 import specgrad as sg
-from specgrad.bounds.search.prove import prove
+from specgrad.bounds.search.certificates.prove import prove
 from specgrad.interop import to_onnx
 from specgrad.safety.evidence import Evidence, gather
 from specgrad.safety.evidence.page import evidence_page
-from specgrad.safety.profile.writing import normalise
+from specgrad.safety.profile.normaliser import normalise
 
 SIZE, CLASSES, POINTS, EPS = 8, 3, 5, 1 / 1024
 

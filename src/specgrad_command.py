@@ -1,7 +1,7 @@
 """The `specgrad` command, which ends with 4 where specgrad itself, or a package that it needs, cannot be imported.
 
-Python would end with 1, which is "no" (specgrad.cli.outcome). It is no part of the package, whose import may be what
-fails.
+Python would end with 1, which is "no" (specgrad.cli.shared.exit_codes). It is no part of the package, whose import
+may be what fails.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import traceback
 from importlib import import_module
 
-STOPPED, MISSING, UNEXPECTED = 2, 3, 4  # of specgrad.cli.outcome
+STOPPED, MISSING, UNEXPECTED = 2, 3, 4  # of specgrad.cli.shared.exit_codes
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def use(graph: Any, rng: Random) -> str:
     """Show, explain, digest and differentiate it; run it, its derivative and its engines if it is small."""
     import specgrad as sg
     from specgrad.graph.explain import explain
-    from specgrad.proof.certificate import network_digest
+    from specgrad.proof.files.certificate import network_digest
 
     assert str(graph)
     assert graph._repr_html_()
@@ -114,7 +114,7 @@ def graphs(folder: Path) -> Case:
     from hostile_files import damaged, documents, grown, mutate, repaired
 
     import specgrad as sg
-    from specgrad.graph.save import from_json, named_arrays, to_json
+    from specgrad.graph.files.save import from_json, named_arrays, to_json
 
     paths = documents(folder)
     originals = {path: path.read_bytes() for path in paths}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import laws
 from specgrad.op import REGISTRY
 from specgrad.window import Strided, strided
-from specgrad.window.box import lengths, reshaped
-from specgrad.window.relation import Cell, Joined, Padded, Sliced, Split, Transposed, Uncut, Windowed
+from specgrad.window.axis_maps import GlobalMap, IdentityMap, JoinMap, Padded, Sliced, SplitMap, Transposed, Windowed
+from specgrad.window.footprint import lengths, reshaped
 from test_window import AXIS
 
 pytestmark = pytest.mark.quick
@@ -95,17 +95,17 @@ def test_slices_and_rows_need_themselves() -> None:
         for o, p in intervals(4):
             cells = [start + step * q for q in range(o, p)]
             assert Sliced(start, step).part(o, p).need == (min(cells), max(cells) + 1)
-            assert Split(count).part(o, p).need == (o * count, p * count)
+            assert SplitMap(count).part(o, p).need == (o * count, p * count)
             rows = [q // count for q in range(o, p)]
-            assert Joined(count).part(o, p).need == (min(rows), max(rows) + 1)
+            assert JoinMap(count).part(o, p).need == (min(rows), max(rows) + 1)
 
 
 def test_axes_that_a_reshape_keeps_joins_or_cuts() -> None:
     shuffle = reshaped((2, 3, 4, 2, 5, 2), shape=(2, 3, 8, 10))  # (.., h, 2, w, 2) to (.., 2h, 2w)
-    assert shuffle.axes == (Cell(), Cell(), Joined(2), Joined(2))
+    assert shuffle.axes == (IdentityMap(), IdentityMap(), JoinMap(2), JoinMap(2))
     assert shuffle.args == ((0, 1, 2, (0, 2), 3, (0, 2)),)
-    assert reshaped((2, 6, 1, 4), shape=(2, 3, 2, 4)).axes == (Cell(), Split(2), Uncut(2), Cell())
-    assert reshaped((4, 9), shape=(6, 6)).axes == (Uncut(6), Uncut(6))
+    assert reshaped((2, 6, 1, 4), shape=(2, 3, 2, 4)).axes == (IdentityMap(), SplitMap(2), GlobalMap(2), IdentityMap())
+    assert reshaped((4, 9), shape=(6, 6)).axes == (GlobalMap(6), GlobalMap(6))
     assert lengths(shuffle.on(((0, 1), (0, 3), (3, 5), (0, 1))).args[0]) == (1, 3, 2, 2, 1, 2)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import laws
 import specgrad as sg
-from specgrad.graph.save import from_json, to_json
+from specgrad.graph.files.save import from_json, to_json
 from specgrad.op import REGISTRY, Op
 from specgrad.window import strided
 
@@ -71,10 +71,10 @@ def test_printing_and_serialization(square_pool: Op) -> None:
 
 FILES = {
     "src/specgrad/ops/activation.py": "specgrad.ops.activation",
-    "src/specgrad/engines/torch/table.py": "specgrad.engines.torch.table",
-    "src/specgrad/engines/jax/table.py": "specgrad.engines.jax.table",
+    "src/specgrad/engines/torch/lowerings.py": "specgrad.engines.torch.lowerings",
+    "src/specgrad/engines/jax/lowerings.py": "specgrad.engines.jax.lowerings",
     "src/specgrad/interop/onnx/read/math.py": "specgrad.interop.onnx.read.math",
-    "src/specgrad/interop/onnx/write/rest.py": "specgrad.interop.onnx.write.rest",
+    "src/specgrad/interop/onnx/write/operators.py": "specgrad.interop.onnx.write.operators",
 }
 EXTRA = "from specgrad.op import apply\nfrom specgrad.ops.elementwise import abs_\nimport jax\n"
 
@@ -99,7 +99,7 @@ def softsign():
     known.update(before)
     del REGISTRY["softsign"]
     for name in ("torch", "jax"):
-        del import_module(f"specgrad.engines.{name}.table").TABLE["softsign"]
+        del import_module(f"specgrad.engines.{name}.lowerings").TABLE["softsign"]
     del import_module("specgrad.interop.onnx.write.writer").LINES["softsign"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specgrad.check.matrix import EARLIER, kept
+from specgrad.check.conform.findings_page import EARLIER, kept
 
 FOLDER = Path(__file__).parents[1] / "docs" / "findings"
 LISTED = (FOLDER / "anchors.txt").read_text().splitlines()

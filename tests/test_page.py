@@ -8,18 +8,18 @@ from html.parser import HTMLParser
 
 import pytest
 
-from specgrad.check.audit import Audit
-from specgrad.check.html import MEANINGS, MOST_DRAWN, audit_page
-from specgrad.check.judge import SEVERITY, Verdict
-from specgrad.check.layer import Layer
-from specgrad.page import MOST_NAME, STYLE, legend, named, page, tone_of
+from specgrad.check.auditing.audit import Audit
+from specgrad.check.auditing.layer import LayerVerdict
+from specgrad.check.pages import MEANINGS, MOST_DRAWN, audit_page
+from specgrad.check.verdicts.judge import SEVERITY, Verdict
+from specgrad.html_page import MOST_NAME, STYLE, legend, named, page, tone_of
 from test_picture import contrast
 
 LONG = "/features/denseblock4/denselayer16/conv2/Conv_quantized"
 LAYERS = (
-    Layer("stem", "conv k3", (1, 4, 8, 8), Verdict("rounding", 0.25)),
-    Layer(LONG, "max_pool k2", (1, 4, 4, 4), Verdict("differs", 7.0, where=(0, 0, 0, 3), got=1.0, wanted=2.0)),
-    Layer("<b>last</b>", "relu", (1, 4, 4, 4), Verdict("exact", 0.0)),
+    LayerVerdict("stem", "conv k3", (1, 4, 8, 8), Verdict("rounding", 0.25)),
+    LayerVerdict(LONG, "max_pool k2", (1, 4, 4, 4), Verdict("differs", 7.0, where=(0, 0, 0, 3), got=1.0, wanted=2.0)),
+    LayerVerdict("<b>last</b>", "relu", (1, 4, 4, 4), Verdict("exact", 0.0)),
 )
 AUDIT = Audit("net.onnx", "onnxruntime", {}, LAYERS, Verdict("differs", 7.0))
 
@@ -127,7 +127,7 @@ def test_the_network_is_drawn_and_long_ones_are_folded() -> None:
 
     graph = sg.trace(net, (1, 1, 2), (1, 5))
     names = dict.fromkeys(n.group or n.name for n in graph.nodes)
-    layers = tuple(Layer(n, "conv", (1, 4), Verdict("differs", 2.0)) for n in names)
+    layers = tuple(LayerVerdict(n, "conv", (1, 4), Verdict("differs", 2.0)) for n in names)
     short = audit_page(replace(AUDIT, layers=layers), graph)
     assert "<details open><summary>layers coloured" in short
     assert 'class="area bad"' in short

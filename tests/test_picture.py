@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specgrad.picture import TONES, Canvas, Picture, fits, is_picture, shortened
 from specgrad.scalar import upward, widths
+from specgrad.svg import TONES, Canvas, Picture, fits, is_picture, shortened
 
 HOSTILE = ("<script>alert(1)</script>", "]]>&amp;\"'", "\x1b[2J\x07", "\u202egnp", "a\nb", "\ud800", "x" * 500, "")
 

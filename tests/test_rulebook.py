@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.check.rules import TEXT
+from specgrad.check.conform.broken_rule import TEXT
 from specgrad.rulebook import rules
 
 ROOT = Path(__file__).parents[1]

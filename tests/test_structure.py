@@ -22,25 +22,25 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.S)
 FLOORS = [
     "errors",
     "rulebook",
-    "files",
-    "deployment",
+    "atomic_files",
+    "execution_text",
     "curve",
-    "ulps",
-    "picture",
-    "page",
+    "declared_errors",
+    "svg",
+    "html_page",
     "scalar",
     "window",
-    "settled",
+    "call_cache",
     "op",
     "ops",
     "graph",
     "show",
-    "same",
+    "equivalence",
     "properties",
     "proof",
 ]
 FLOORS += [
-    "parts",
+    "partition",
     "engines",
     "specgrad",
     "functional",
@@ -100,20 +100,30 @@ def test_properties_imports_errors_and_scalar_only() -> None:
 
 def test_proof_imports_nothing_above_graph() -> None:
     """What must be trusted stands alone: no engine, no rounding, no bound."""
-    allowed = {"errors", "files", "deployment", "ulps", "scalar", "window", "op", "graph", "properties"}
+    allowed = {
+        "errors",
+        "atomic_files",
+        "execution_text",
+        "declared_errors",
+        "scalar",
+        "window",
+        "op",
+        "graph",
+        "properties",
+    }
     assert rooms_read_by("proof") <= allowed
 
 
 LOADED = """
 import sys
-import specgrad.proof.certificate
+import specgrad.proof.files.certificate
 print([m for m in sys.modules if m.partition(".")[0] == "specgrad"])
 """
 
 
-def test_same_imports_nothing_above_graph() -> None:
+def test_equivalence_imports_nothing_above_graph() -> None:
     """That two graphs are one function rests on exact numbers alone."""
-    assert rooms_read_by("same") <= {"errors", "scalar", "window", "op", "ops", "graph"}
+    assert rooms_read_by("equivalence") <= {"errors", "scalar", "window", "op", "ops", "graph"}
 
 
 def test_what_is_loaded_to_check_a_certificate() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import specgrad as sg
-from specgrad.ops import cases
+from specgrad.ops import sample_inputs
 from specgrad.scalar import exact
 from specgrad.window import Window, adaptive
 
@@ -23,7 +23,7 @@ SEEDS = range(60)
 def drawn(seed: int) -> tuple[Window, tuple[int, ...]]:
     """A window, every third one with an adaptive axis, and axes before it that are as long as some of its own."""
     rng = Random(seed)
-    window = cases.window(rng, rng.randint(1, 3), ceil=True, any_axis=True)
+    window = sample_inputs.window(rng, rng.randint(1, 3), ceil=True, any_axis=True)
     if seed % 3 == 0:
         axis = rng.randrange(window.rank)
         (uneven,) = adaptive("test", (5,), (rng.choice((2, 3, 7)),)).axes

@@ -62,8 +62,8 @@ def test_planted_gaps_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"V9: no code", "V9: no law", "V9: no hunter"} <= set(MAKE["gaps"]())
     assert MAKE["document"]() != MAKE["PAGE"].read_text(encoding="utf-8")
     monkeypatch.setitem(inside, "rules", rules)
-    assert exists("rounding.report:radius")
-    assert not exists("rounding.report:diameter")
+    assert exists("rounding.propagate:radius")
+    assert not exists("rounding.propagate:diameter")
     monkeypatch.setitem(inside, "CLAIMS", [("Pigs fly", "pigs:fly", "test_pigs_fly", "test_pigs_fly")])
     with pytest.raises(KeyError, match="test_pigs_fly"):
         MAKE["claim_rows"]()

@@ -72,8 +72,8 @@ for module in sys.modules.copy():
     if module.partition(".")[0] == "specgrad":
         print("loaded", sys.modules[module].__file__)
 """
-QUESTION = "specgrad.proof.proven"
-FILES = f"{QUESTION}, specgrad.interop.onnx, specgrad.properties.vnnlib2, specgrad.bounds.search.deployed"
+QUESTION = "specgrad.proof.extracted.run_checker"
+FILES = f"{QUESTION}, specgrad.interop.onnx, specgrad.properties.vnnlib2, specgrad.bounds.search.network.float32_model"
 COMMAND = """
 import sys
 from specgrad.cli.main import main
@@ -82,7 +82,7 @@ try:
     main()
 except SystemExit as end:
     assert not end.code
-import specgrad.proof.proven
+import specgrad.proof.extracted.run_checker
 """
 
 
@@ -112,8 +112,8 @@ def test_what_is_loaded_is_counted(tmp_path: Path) -> None:
     _certificate(tmp_path)
     rows = counted(TRUST)
     paths = [
-        list((ROOT / "src" / "specgrad" / "proof").glob("*.py")),
-        *(loaded(f"import sys, {names}") for names in ("specgrad.proof.certificate", QUESTION, FILES)),
+        list((ROOT / "src" / "specgrad" / "proof").rglob("*.py")),
+        *(loaded(f"import sys, {names}") for names in ("specgrad.proof.files.certificate", QUESTION, FILES)),
         loaded(COMMAND, tmp_path),
         [ROOT / "verified" / "programs" / "check" / "main.ml"],
     ]
@@ -126,9 +126,9 @@ def _certificate(folder: Path) -> None:
     import numpy as np
 
     import specgrad as sg
-    from specgrad.bounds.search.prove import prove
+    from specgrad.bounds.search.certificates.prove import prove
     from specgrad.interop import from_onnx, to_onnx
-    from specgrad.proof.network import deployed_graph
+    from specgrad.proof.base.deployed_graph import deployed_graph
     from specgrad.properties.vnnlib import read
 
     bounds = "(assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= Y_0 3))"

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from specgrad.graph.run import bind_inputs
+from specgrad.declared_errors import MEASURED, ULPS, WRONG, as_pair, declared
+from specgrad.graph.ir.interpreter import bind_inputs
 from specgrad.interop import from_onnx
-from specgrad.interop.onnx.read.steps import OPERATORS
+from specgrad.interop.onnx.read.convert_node import OPERATORS
 from specgrad.rounding import Arithmetic
-from specgrad.rounding.report import graph_context, node_ball
+from specgrad.rounding.propagate import graph_context, node_ball
 from specgrad.safety.accuracy import SHEETS, Sheet
-from specgrad.ulps import MEASURED, ULPS, WRONG, as_pair, declared
 
 PAGES = Path(__file__).parents[1] / "docs" / "accuracy"
 HUNTED = Path(__file__).parents[1] / "benchmarks" / "accuracy.txt"

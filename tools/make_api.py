@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "api.md"
 GROUPS = {  # of the names of `specgrad` itself, by the module that has them
     "Graphs": ("graph", "op"),
     "Windowed operators": ("ops.conv", "ops.max_pool", "ops.avg_pool", "ops.smooth_pool", "ops.resize"),
-    "Layers made of operators": ("ops.compose", "ops.contract"),
+    "Layers made of operators": ("ops.composites", "ops.contract"),
     "Activations": ("ops.activation",),
     "Other operators": ("ops",),
     "Numbers, files, errors": ("",),

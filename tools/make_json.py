@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specgrad.cli.schemas import SCHEMAS
+from specgrad.cli.shared.schemas import SCHEMAS
 
 # ruff: noqa: E501 - rows of a table
 

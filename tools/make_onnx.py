@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 
 from specgrad.interop.onnx.file import BYTE_BUDGET, ENTRIES, NODES
+from specgrad.interop.onnx.read.convert_node import CONTRIBUTED, OPERATORS, RECORDED
 from specgrad.interop.onnx.read.importer import KNOWN
-from specgrad.interop.onnx.read.steps import CONTRIBUTED, OPERATORS, RECORDED
 from specgrad.interop.onnx.write.model import LINES
 from specgrad.op import REGISTRY
 

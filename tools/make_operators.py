@@ -13,19 +13,19 @@ from specgrad.op import REGISTRY, Op
 from specgrad.ops import (
     activation,
     avg_pool,
-    compose,
+    composites,
     contract,
     conv,
     elementwise,
     gather,
+    integer_rounding,
     layout,
     max_pool,
-    order,
     quantize,
     resize,
     smooth_pool,
-    wave,
-    whole,
+    sorting,
+    trigonometric,
 )
 
 FAMILIES = (
@@ -34,16 +34,16 @@ FAMILIES = (
     max_pool,
     smooth_pool,
     elementwise,
-    whole,
-    wave,
+    integer_rounding,
+    trigonometric,
     activation,
     quantize,
     contract,
     layout,
     gather,
     resize,
-    order,
-    compose,
+    sorting,
+    composites,
 )
 INTRO = """# Operators
 

@@ -45,8 +45,8 @@ def growth() -> Any:
     import numpy as np
 
     from specgrad.bounds import Box, ibp
-    from specgrad.bounds.report.growth import chart, layers_of
-    from specgrad.page import alone
+    from specgrad.bounds.report.layer_widths import chart, layers_of
+    from specgrad.html_page import alone
 
     graph, image = small(), np.float64(np.arange(64) % 9).reshape(1, 1, 8, 8)
     return alone(chart(layers_of(graph, ibp(graph, Box(image - 1, image + 1), deployed=False))))
@@ -54,15 +54,15 @@ def growth() -> Any:
 
 def splits() -> Any:
     """A tree as a search records it: here 40 parts of four neurons and two pixels."""
-    from specgrad.bounds.report.splits import drawing
-    from specgrad.page import alone
-    from specgrad.proof.tree import Cut, Tree
+    from specgrad.bounds.report.split_tree import drawing
+    from specgrad.html_page import alone
+    from specgrad.proof.base.split_tree import Split, Tree
 
     graph, tree, parts = small(), Tree(), [0]
     conv = next(i for i, node in enumerate(graph.nodes) if node.op.name == "conv")
     for k in range(39):
         part = parts.pop(k * 5 % len(parts) // 2)
-        cut = Cut(graph.input_positions[0], 9 + k % 2, 0.5 + k / 16) if k % 3 == 2 else Cut(conv, 7 + k * k % 5)
+        cut = Split(graph.input_positions[0], 9 + k % 2, 0.5 + k / 16) if k % 3 == 2 else Split(conv, 7 + k * k % 5)
         parts += tree.divide(part, cut)
     return alone(drawing(graph, tree))
 

@@ -23,33 +23,40 @@ SOURCE, TESTS = ROOT / "src" / "specgrad", ROOT / "tests"
 PAGE = ROOT / "docs" / "reference" / "traceability.md"
 PROFILE, CASES = SOURCE / "safety" / "profile", TESTS / "safety" / "profile_cases.py"
 FIRES = ("test_a_violation_is_found_and_nothing_else", "test_a_rule_that_sleeps_is_seen")
-NAMED_ONLY = ("errors.py", "rulebook.py", "check/rules.py", "check/matrix.py", "check/signature.py", "check/kernel.py")
-"""Files that speak of rules and keep none; but for verdicts, which check/rules.py gives."""
+NAMED_ONLY = (
+    "errors.py",
+    "rulebook.py",
+    "check/conform/broken_rule.py",
+    "check/conform/findings_page.py",
+    "check/cases/signature.py",
+    "check/conform/kernel.py",
+)
+"""Files that speak of rules and keep none; but for verdicts, which check/conform/broken_rule.py gives."""
 ROOMS = ("window", "ops", "engines", "graph", "functional", "interop")
 """Where rules are kept at home: their functions are named first."""
 
 CLAIMS = [
     (
         "No execution by node, or fused, is farther from the exact value than its radius",
-        "rounding.report:radius",
+        "rounding.propagate:radius",
         "test_every_operator_stays_in_its_ball, test_outputs_and_gradients_in_float32",
         "test_no_execution_leaves_a_bound, test_wrong_constants_are_caught",
     ),
     (
         "R counts the roundings of every way of merging nodes",
-        "rounding.region:merged",
+        "rounding.fusion_region:merged",
         "test_no_way_of_merging_meets_more",
         "test_nobody_counts_fewer_roundings, test_one_rounding_less_is_caught",
     ),
     (
         "Interval bounds hold every execution",
-        "bounds.ibp:ibp",
+        "bounds.interval_bounds:ibp",
         "test_intervals_of_a_layer_are_exact",
         "test_no_execution_leaves_a_bound, test_random_networks",
     ),
     (
         "Linear bounds hold every execution",
-        "bounds.crown:crown",
+        "bounds.crown_bounds:crown",
         "test_two_affine_layers_are_bounded_exactly, test_relu_network_by_hand",
         "test_no_execution_leaves_a_bound, test_random_networks",
     ),
@@ -61,13 +68,13 @@ CLAIMS = [
     ),
     (
         "A valid certificate proves its statement",
-        "proof.certificate:check",
+        "proof.files.certificate:check",
         "test_replays_bound_what_float32_computes, test_a_certificate_is_valid",
         "test_mutants_are_refused_or_true, test_every_flipped_bit_is_refused, test_no_execution_leaves_a_replay",
     ),
     (
         "No two executions are farther apart than the tolerance",
-        "check.tolerance:tolerance",
+        "check.tolerances.tolerance:tolerance",
         "test_the_exact_value_is_where_it_is_said_to_be",
         "test_no_execution_leaves_the_tolerance, test_mistakes_are_caught",
     ),
@@ -79,19 +86,19 @@ CLAIMS = [
     ),
     (
         "Models that `compare` calls the same are one function over the reals",
-        "check.compare:compare",
+        "check.comparison.compare:compare",
         "test_normal_forms_keep_the_values",
         "test_no_false_same, test_planted_rules_are_caught",
     ),
     (
         "A layer that is called a bug is outside every correct execution",
-        "check.judge:judge",
+        "check.verdicts.judge:judge",
         "test_a_right_kernel_passes, test_every_layer_is_rounding",
         "test_no_alarm_where_the_rule_is_implemented, test_a_wrong_value_differs",
     ),
     (
         "Derivative rules that are called adjoint are",
-        "graph.adjoint:prove_adjoint",
+        "graph.transforms.adjoint_proof:prove_adjoint",
         "test_linear_operators_are_proven",
         "test_wrong_cotangents_of_every_linear_operator_are_refuted",
     ),
@@ -143,7 +150,7 @@ def _texts() -> dict[str, list[tuple[str, str]]]:
 def code_of(label: str, texts: dict[str, list[tuple[str, str]]]) -> list[str]:
     """Functions that quote the label: it is an argument of theirs, or stands in a text in brackets."""
     if label in ("float32", "value"):
-        return ["check.rules:rule"]
+        return ["check.conform.broken_rule:rule"]
     found = {}
     for name, strings in texts.items():
         for owner, text in strings if name not in NAMED_ONLY else []:

@@ -7,15 +7,15 @@ if sys.argv[:1] == ["-m"]:
     import specgrad_command  # it ends `python -m specgrad` with 4 where what follows cannot be imported
 
 from .errors import MissingPackageError, ParameterError, ScalarError, ShapeError, SpecgradError, UnsupportedError
-from .graph.channels import channels_last
+from .graph.transforms.nhwc import channels_last
 from .graph.graph import Graph, Node
-from .graph.rules import rule_graphs
-from .graph.save import load, load_params, save, save_params
-from .graph.show import table
-from .graph.adjoint import prove_adjoint
+from .graph.transforms.operator_rules import rule_graphs
+from .graph.files.save import load, load_params, save, save_params
+from .graph.drawing.summary import table
+from .graph.transforms.adjoint_proof import prove_adjoint
 from .graph.builder import GraphBuilder, Index
 from .graph.trace import trace
-from .graph.transform import grad, jvp, vjp
+from .graph.transforms.autodiff import grad, jvp, vjp
 from .graph.var import Var
 from .op import REGISTRY, Op, apply, composite, register, scope
 from .ops.activation import (
@@ -33,7 +33,7 @@ from .ops.activation import (
     tanh,
 )
 from .ops.avg_pool import adaptive_avg_pool, avg_pool, global_avg_pool, lp_pool
-from .ops.compose import (
+from .ops.composites import (
     batch_norm,
     cross_entropy,
     fold,
@@ -74,16 +74,16 @@ from .ops.layout import broadcast, concat, fill, flatten, permute, reshape, unpa
 from .ops.layout import slice_ as slice
 from .ops.layout import sum_ as sum
 from .ops.max_pool import adaptive_max_pool, amax, amin, global_max_pool, max_pool, max_unpool, put, take
-from .ops.order import argmax, argmin, cumsum, topk
+from .ops.sorting import argmax, argmin, cumsum, topk
 from .ops.quantize import cast, dequantize, quantize
 from .ops.resize import resize
 from .ops.smooth_pool import smooth_max_pool
-from .ops.wave import cos, sin
-from .ops.whole import ceil, floor, fmod, mod, trunc
-from .ops.whole import round_ as round
+from .ops.trigonometric import cos, sin
+from .ops.integer_rounding import ceil, floor, fmod, mod, trunc
+from .ops.integer_rounding import round_ as round
 from .rulebook import rule
 from .scalar import Dual, balls, exact
-from .graph import tree
+from .graph.ir import tree
 from .ops import shapes
 from .engines import compile
 

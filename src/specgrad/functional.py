@@ -19,12 +19,12 @@ from fractions import Fraction
 from typing import Any
 
 from . import window
+from .call_cache import settled
 from .errors import ParameterError, ShapeError, UnsupportedError
 from .op import Value, by_engine, shape_of
-from .ops import activation, avg_pool, compose, contract, conv, elementwise, max_pool, smooth_pool
+from .ops import activation, avg_pool, composites, contract, conv, elementwise, max_pool, smooth_pool
 from .ops.resize import resize
 from .scalar import Number
-from .settled import settled
 
 Size = int | Sequence[int]
 
@@ -339,13 +339,13 @@ sigmoid, tanh = activation.sigmoid, activation.tanh
 @settled
 def softmax(input: Value, dim: int) -> Value:
     """torch.nn.functional.softmax; dim must be said."""
-    return compose.softmax(input, dim)
+    return composites.softmax(input, dim)
 
 
 @settled
 def log_softmax(input: Value, dim: int) -> Value:
     """torch.nn.functional.log_softmax; dim must be said."""
-    return compose.log_softmax(input, dim)
+    return composites.log_softmax(input, dim)
 
 
 # --- layers and losses ------------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def batch_norm(
     """torch.nn.functional.batch_norm in inference form; momentum has no effect there, as in PyTorch."""
     if training is not False:
         _refuse("batch_norm", training=(training, False))
-    return compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
+    return composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
 
 
 @settled
@@ -383,7 +383,7 @@ def layer_norm(
     eps: Number = 1e-5,
 ) -> Value:
     """torch.nn.functional.layer_norm."""
-    return compose.layer_norm(input, normalized_shape, weight, bias, eps=eps)
+    return composites.layer_norm(input, normalized_shape, weight, bias, eps=eps)
 
 
 @settled
@@ -391,7 +391,7 @@ def group_norm(
     input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: Number = 1e-5
 ) -> Value:
     """torch.nn.functional.group_norm."""
-    return compose.group_norm(input, num_groups, weight, bias, eps=eps)
+    return composites.group_norm(input, num_groups, weight, bias, eps=eps)
 
 
 @settled
@@ -414,7 +414,7 @@ def cross_entropy(
         reduce=(reduce, None),
         label_smoothing=(label_smoothing, 0.0),
     )
-    return compose.cross_entropy(input, target, reduction=reduction)
+    return composites.cross_entropy(input, target, reduction=reduction)
 
 
 @settled
@@ -423,7 +423,7 @@ def mse_loss(
 ) -> Value:
     """torch.nn.functional.mse_loss."""
     _refuse("mse_loss", size_average=(size_average, None), reduce=(reduce, None))
-    return compose.mse_loss(input, target, reduction=reduction)
+    return composites.mse_loss(input, target, reduction=reduction)
 
 
 # --- layout -----------------------------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Number 
     if len(pad) % 2 or any(n < 0 for n in pad):
         raise ParameterError("pad", f"pad must be pairs of sizes >= 0; got {tuple(pad)}", rule="P5")
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
-    return compose.pad(input, pairs[::-1], value=0 if value is None else value, mode=PADDING_MODES[mode])
+    return composites.pad(input, pairs[::-1], value=0 if value is None else value, mode=PADDING_MODES[mode])
 
 
 @settled
@@ -470,7 +470,7 @@ def interpolate(
             scales = [Fraction(1) if m == n else f for m, n, f in zip(wanted, sizes, scales, strict=True)]
     factors = scales or [Fraction(m, n) for m, n in zip(wanted or (), sizes, strict=True) if n]
     if mode.startswith("nearest") and len(factors) == len(sizes) and all(f.denominator == 1 for f in factors):
-        return compose.upsample_nearest(input, [int(f) for f in factors])
+        return composites.upsample_nearest(input, [int(f) for f in factors])
     where, how = {"nearest": ("asymmetric", "floor"), "nearest-exact": ("tf_half_pixel_for_nn", "floor")}.get(
         mode, ("align_corners" if align_corners else "half_pixel", "linear")
     )

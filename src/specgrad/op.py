@@ -19,13 +19,13 @@ from typing import Any, Literal, ParamSpec
 import numpy as np
 
 from . import scalar
+from .call_cache import CALLERS, Caller, noted, settled
 from .curve import Curve
 from .errors import ParameterError, ShapeError, UnsupportedError
 from .scalar import Array, Number
-from .settled import CALLERS, Caller, noted, settled
 from .window import OPEN_SIZES, Shape
-from .window.box import BoxRule, unsplit
-from .window.reach import Reach
+from .window.footprint import BoxRule, unsplit
+from .window.receptive_field import ReceptiveField
 
 Params = dict[str, Any]
 Value = Any  # a graph variable, a NumPy array, an engine's tensor, or a Python number
@@ -93,7 +93,7 @@ class Op:
     """What the output is; "same" follows the first argument."""
     macs: Callable[..., int] = field(default=lambda *_, **__: 0)
     """(*shapes, **params) -> multiply-adds."""
-    reach: Callable[..., tuple[Reach | None, ...]] = field(default=lambda *_, **__: ())
+    reach: Callable[..., tuple[ReceptiveField | None, ...]] = field(default=lambda *_, **__: ())
     """(*shapes, **params) -> per trailing output axis, what it reads of the data (None: everything)."""
     box: Callable[..., BoxRule] | None = None
     """(*shapes, **params) -> which boxes of the arguments a box of the result needs, and the parameters there; None: an

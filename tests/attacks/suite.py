@@ -12,7 +12,7 @@ import inputs
 import merges
 import trained
 from attack import Attack, graph_of
-from specgrad.bounds import Bounds, Box, Verdict, certify, crown
+from specgrad.bounds import Bounds, Box, CertifyResult, certify, crown
 from specgrad.rounding import Arithmetic
 
 BUILDERS = {**detectors.ATTACKS, **merges.ATTACKS, **inputs.ATTACKS, **trained.ATTACKS}
@@ -28,7 +28,7 @@ def arithmetic(attack: Attack, **changes: Any) -> dict[str, Any]:
     return {"arithmetic": Arithmetic(**{**attack.arithmetic, **changes})}
 
 
-def verdict(attack: Attack, *, seconds: float, disarmed: bool = False, **changes: Any) -> Verdict:
+def verdict(attack: Attack, *, seconds: float, disarmed: bool = False, **changes: Any) -> CertifyResult:
     """What certify says of the claim, for all executions that the attack is about."""
     network, claim = attack.disarmed if disarmed else (attack.network, attack.claim)
     return certify(graph_of(network, attack.x), claim, seconds=seconds, **arithmetic(attack, **changes))

@@ -16,9 +16,9 @@ pytest.importorskip("safetensors")
 from attack import Attack, graph_of  # noqa: E402
 from export import onnx_bytes, vnnlib  # noqa: E402
 from pace import ENDS  # noqa: E402
-from specgrad.bounds.search.prover import certificate  # noqa: E402
-from specgrad.proof.certificate import check  # noqa: E402
-from specgrad.proof.numbers import ReplayError  # noqa: E402
+from specgrad.bounds.search.certificates.find_slopes import certificate  # noqa: E402
+from specgrad.proof.base.rationals import ReplayError  # noqa: E402
+from specgrad.proof.files.certificate import check  # noqa: E402
 from specgrad.properties.vnnlib import read_text  # noqa: E402
 from suite import BUILDERS, attack_named, bounds_at_the_input, holds_over_the_reals, verdict  # noqa: E402
 from trained import hidden  # noqa: E402

@@ -15,9 +15,9 @@ import torch
 import drawn_windows
 import specgrad as sg
 from specgrad.bounds import Bounds, Box, crown, ibp
-from specgrad.bounds.linear.network import Forward
+from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
 from specgrad.graph.graph import Graph
-from specgrad.graph.run import call
+from specgrad.graph.ir.interpreter import call
 from specgrad.op import Op, apply
 from specgrad.window import Strided
 
@@ -377,7 +377,7 @@ def hunted(seed: int, count: int = 3, steps: int = 4, layers: Sequence[Any] = ()
 
 def hunted_two_sided(seed: int, count: int = 3, steps: int = 4, layers: Sequence[Any] = ()) -> list[str]:
     """The same where all passes from hidden cells go between parallel lines, which short ones of deep networks do."""
-    with mock.patch.object(Forward, "fast", Forward.short):
+    with mock.patch.object(ForwardPass, "fast", ForwardPass.short):
         return hunted(seed, count, steps, layers)
 
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import specgrad as sg
-from specgrad.bounds.linear.balls import InBall, InputBall
-from specgrad.bounds.search.attack import DeployedNetwork, Effort, attack
+from specgrad.bounds.linear.relaxation.input_ball import BoundInputBall, InputBall
+from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
 from specgrad.bounds.search.certify import certify
-from specgrad.bounds.search.prove import NoCertificateError, prove
-from specgrad.bounds.search.subproblems import input_ball, root_forward
+from specgrad.bounds.search.network.pgd_attack import DeployedNetwork, Effort, attack
+from specgrad.bounds.search.neuron_split.subproblems import input_ball, root_forward
 from specgrad.errors import ParameterError
-from specgrad.properties.ball import Ball, size_above
+from specgrad.properties.ball import NormBall, size_above
 from specgrad.properties.property import PropertyError, robustness
 from specgrad.properties.vnnlib import read_text
 
@@ -69,7 +69,7 @@ def test_the_ball_of_a_proof_holds_what_rounding_makes_of_its_points() -> None:
             point = [Fraction(float(m)) + share * d for m, d in zip(middle, away, strict=True)]
             moved = [_rounded(v, int(s)) for v, s in zip(point, rng.choice([-1, 1], 4), strict=True)]
             off = [v - Fraction(float(c)) for v, c in zip(moved, center, strict=True)]
-            assert Ball(norm, (Fraction(0),) * 4, Fraction(radius)).has(off)
+            assert NormBall(norm, (Fraction(0),) * 4, Fraction(radius)).has(off)
 
 
 def _rounded(v: Fraction, direction: int) -> Fraction:
@@ -95,7 +95,7 @@ class Known:
 
 
 def least(a: np.ndarray, ball: InputBall, low: np.ndarray, high: np.ndarray) -> float:
-    layer = InBall(0, sg.trace(sg.relu, (len(a),)).nodes[0], ball)
+    layer = BoundInputBall(0, sg.trace(sg.relu, (len(a),)).nodes[0], ball)
     back = layer.back(torch.from_numpy(a)[None, None], Known(low, high))
     return float(back.constant - back.lost)
 
@@ -171,7 +171,7 @@ def test_a_smaller_ball_is_caught() -> None:
     assert case.has(point.x)
     ball = input_ball(case)
     assert ball is not None
-    from specgrad.bounds.linear.tighten import output_ends
+    from specgrad.bounds.linear.intermediate.tighten import output_ends
 
     def margin(radius: float) -> float:
         root = root_forward(SUM, *case.outer(), ball=replace(ball, radius=radius))
@@ -198,7 +198,7 @@ def test_no_attack_breaks_what_holds(norm: str, seed: int) -> None:
         for found in (point, verdict.counterexample):
             if found is not None:
                 away = [Fraction(float(a)) - Fraction(float(b)) for a, b in zip(found.x, x, strict=True)]
-                assert Ball(norm, (Fraction(0),) * 4, eps).has(away)
+                assert NormBall(norm, (Fraction(0),) * 4, eps).has(away)
 
 
 def test_what_does_not_know_balls_says_so() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from flint import arb
 
-from specgrad.bounds.linear import relaxations as relax
+from specgrad.bounds.linear.relaxation import formulas as relax
 from specgrad.op import REGISTRY, apply
 
 EXACT: dict[str, Callable[[arb], arb]] = {
@@ -25,7 +25,7 @@ EXACT: dict[str, Callable[[arb], arb]] = {
 }
 
 
-def lines_of(name: str, low: torch.Tensor, high: torch.Tensor, bent: float) -> relax.Lines:
+def lines_of(name: str, low: torch.Tensor, high: torch.Tensor, bent: float) -> relax.LinearRelaxation:
     op = REGISTRY[name]
     assert op.curve is not None
     assert op.curve.curvature is not None

@@ -22,7 +22,7 @@ from specgrad.properties.property import Alternative, Case, Property
 torch = pytest.importorskip("torch")
 
 from specgrad.bounds.search.certify import certify  # noqa: E402
-from specgrad.bounds.search.subproblems import Bounder, root_forward  # noqa: E402
+from specgrad.bounds.search.neuron_split.subproblems import Bounder, root_forward  # noqa: E402
 
 
 def dense_network(rng: np.random.Generator, width: int = 8) -> tuple[sg.Graph, float]:

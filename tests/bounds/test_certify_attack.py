@@ -14,7 +14,7 @@ from specgrad.properties.vnnlib import read
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.search.attack import DeployedNetwork, Effort, attack  # noqa: E402
+from specgrad.bounds.search.network.pgd_attack import DeployedNetwork, Effort, attack  # noqa: E402
 
 
 def region(rows: list[list[int]], limits: list[Fraction | int]) -> Alternative:

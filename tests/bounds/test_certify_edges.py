@@ -12,15 +12,15 @@ import pytest
 
 import specgrad as sg
 from pace import ENDS, stretched
-from specgrad.bounds.search.deployed import rounded_constants
-from specgrad.proof.execution import deployment
+from specgrad.bounds.search.network.float32_model import rounded_constants
+from specgrad.proof.base.executions import deployment
 from specgrad.properties.property import Alternative, Case, Property
 from specgrad.properties.vnnlib import read_text
 
 torch = pytest.importorskip("torch")
 
 from specgrad.bounds.search.certify import certify, target  # noqa: E402
-from specgrad.bounds.search.inputs import Open  # noqa: E402
+from specgrad.bounds.search.input_split.search import OpenBoxes  # noqa: E402
 
 
 def identity() -> sg.Graph:
@@ -104,7 +104,7 @@ def test_verdicts_say_what_they_hold_for() -> None:
 
 
 def _plain() -> dict[str, Any]:
-    from specgrad.proof.execution import Executions
+    from specgrad.proof.base.executions import Executions
 
     return Executions().to_json()
 
@@ -218,7 +218,7 @@ def cut(first: float, last: float) -> list[tuple[float, float]]:
     low, high = (torch.full((1, 1), end, dtype=torch.float64) for end in (first, last))
     nothing = torch.zeros((1, 1), dtype=torch.float64)
     slopes = torch.ones((1, 1, 1), dtype=torch.float64)
-    batch = Open(low, high, nothing, nothing, slopes, torch.tensor([0]), 0 * slopes)
+    batch = OpenBoxes(low, high, nothing, nothing, slopes, torch.tensor([0]), 0 * slopes)
     if batch.is_one_input().all():
         return []
     return [(float(a), float(b)) for a, b in zip(*batch.cut()[:2], strict=True)]

@@ -27,11 +27,11 @@ from specgrad.properties.vnnlib import read_text
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.search import inputs  # noqa: E402
 from specgrad.bounds.search.certify import certify  # noqa: E402
+from specgrad.bounds.search.input_split import search  # noqa: E402
 
 certifying = importlib.import_module("specgrad.bounds.search.certify")  # the package has a function of this name
-witnesses = importlib.import_module("specgrad.bounds.search.witnesses")
+witnesses = importlib.import_module("specgrad.bounds.search.network.witnesses")
 
 FAR = 1 << 23
 Tree = Any
@@ -297,9 +297,9 @@ def test_bounds_that_are_too_high_are_seen(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("alone")
 def test_inputs_that_cannot_be_cut_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A box of one input is not settled because it has no halves."""
-    original = inputs.Split
+    original = search.InputSplitResult
     planted = lambda x, settled, *rest, stuck=False: original(x, settled or stuck, *rest, stuck=stuck)
-    monkeypatch.setattr(inputs, "Split", planted)
+    monkeypatch.setattr(search, "Split", planted)
     with pytest.raises(AssertionError):
         sum(len(examined(seed)) for seed in range(60))
 

@@ -12,9 +12,9 @@ import specgrad as sg
 pytest.importorskip("torch")
 
 from specgrad.bounds import Box, crown
-from specgrad.bounds.linear.contributions import losses
-from specgrad.bounds.linear.layers import tensor
-from specgrad.bounds.linear.tighten import objective_low
+from specgrad.bounds.linear.intermediate.loss_by_layer import losses
+from specgrad.bounds.linear.intermediate.tighten import objective_low
+from specgrad.bounds.linear.relaxation.bound_layers import tensor
 from specgrad.rounding import Arithmetic, radius
 
 U = 2.0**-24

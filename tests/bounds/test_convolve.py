@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from specgrad.bounds.linear.convolve import Convolution
+from specgrad.bounds.linear.relaxation.conv_operator import Convolution
 from specgrad.op import apply
 from specgrad.ops.conv import CONV, CONV_TRANSPOSE
-from specgrad.rounding import ledger
+from specgrad.rounding import slack_constants
 from specgrad.window import Window, strided
 
 WAYS = ("points", "matrix", "stripes", "plain", "single")
@@ -107,5 +107,5 @@ def test_float32_convolutions_sum_their_products(channels: int, kernel: int) -> 
         spread = torch.tensor(rng.standard_normal(a.shape) * 10.0 ** rng.uniform(-6, 6, a.shape))
         got = apply(op, spread.float(), w.float(), window=window, groups=1).double()
         exact, size = (apply(op, f(spread), f(w), window=window, groups=1) for f in (lambda t: t, torch.abs))
-        allowed = (convolution.terms + ledger.SINGLE_OWN) * ledger.SINGLE * size
+        allowed = (convolution.terms + slack_constants.SINGLE_OWN) * slack_constants.SINGLE * size
         assert ((got - exact).abs() <= allowed).all()

@@ -13,12 +13,12 @@ import specgrad as sg
 from hunt import operator_case
 from specgrad.bounds import Box, crown, ibp
 from specgrad.bounds.box import balls_of
-from specgrad.bounds.ibp import box_context
-from specgrad.bounds.linear import tighten as walk
-from specgrad.bounds.linear.layers import Opaque
-from specgrad.bounds.linear.network import Forward
+from specgrad.bounds.interval_bounds import box_context
+from specgrad.bounds.linear.intermediate import tighten as walk
+from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
+from specgrad.bounds.linear.relaxation.bound_layers import BoundOpaque
 from specgrad.engines.torch import ENGINE
-from specgrad.graph.run import bind_inputs
+from specgrad.graph.ir.interpreter import bind_inputs
 from specgrad.op import REGISTRY
 from specgrad.ops.max_pool import MAX_POOL
 
@@ -179,10 +179,10 @@ def test_every_operator_has_linear_bounds(name: str) -> None:
         if boxes:
             rules = box_context(graph, False, None, "torch")
             balls = balls_of(tuple(boxes), rules.arithmetic)
-            forward = Forward(graph, rules, bind_inputs(graph, balls))
+            forward = ForwardPass(graph, rules, bind_inputs(graph, balls))
             walk.walk(forward, {})
             output = graph.output_positions[0]  # where nothing varies, it is as good as an input
-            assert forward.balls[output].is_exact or not isinstance(forward.layers.get(output), Opaque)
+            assert forward.balls[output].is_exact or not isinstance(forward.layers.get(output), BoundOpaque)
 
 
 def test_a_smallest_cell_has_no_lines_of_a_largest_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from specgrad.properties.property import Alternative, Case, Property
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.search.branch_and_bound import branch  # noqa: E402
 from specgrad.bounds.search.certify import certify  # noqa: E402
-from specgrad.bounds.search.subproblems import Bounder, root_forward  # noqa: E402
+from specgrad.bounds.search.neuron_split.branch_and_bound import branch  # noqa: E402
+from specgrad.bounds.search.neuron_split.subproblems import Bounder, root_forward  # noqa: E402
 
 INPUTS = 20  # more than are split by themselves
 

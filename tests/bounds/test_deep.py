@@ -11,9 +11,10 @@ import pytest
 import specgrad as sg
 from pace import slower, stretched
 from specgrad.bounds import Box, crown, ibp
-from specgrad.bounds.linear import local, patches, tighten
-from specgrad.bounds.linear.layers import Convolved
-from specgrad.bounds.linear.readers import contenders
+from specgrad.bounds.linear.intermediate import tighten
+from specgrad.bounds.linear.intermediate.bound_users import contenders
+from specgrad.bounds.linear.propagation import patch_rules, patches
+from specgrad.bounds.linear.relaxation.bound_layers import BoundConv
 from specgrad.errors import UnsupportedError
 from specgrad.window import Patch, strided
 
@@ -38,7 +39,7 @@ def example(seed: int = 0, size: int = 12) -> tuple[Any, dict[str, Any], np.ndar
 def test_phases_and_rows_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, w, x = example()
     monkeypatch.setattr(tighten, "open_cells", lambda _, low, high: high > low)
-    monkeypatch.setattr(local, "PHASED", 1)
+    monkeypatch.setattr(patch_rules, "PHASED", 1)
     by_phases = crown(graph, (w, Box.around(x, 0.05)), deployed=False)
     monkeypatch.setattr(tighten, "patch_narrow", lambda *_: False)
     by_rows = crown(graph, (w, Box.around(x, 0.05)), deployed=False)
@@ -126,9 +127,10 @@ def test_short_passes_lose_no_proof(eps: float, monkeypatch: pytest.MonkeyPatch)
 def test_float32_costs_little_and_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, w, x = example(3)
     exact, point = (crown(graph, (w, Box.around(x, eps))).outputs for eps in (0.01, 0.0))
-    monkeypatch.setattr(Convolved, "in_single", True)
+    monkeypatch.setattr(BoundConv, "in_single", True)
     monkeypatch.setattr(
-        "specgrad.bounds.linear.convolve.Convolution.way", lambda self, single: "single" if single else "plain"
+        "specgrad.bounds.linear.relaxation.conv_operator.Convolution.way",
+        lambda self, single: "single" if single else "plain",
     )
     single = crown(graph, (w, Box.around(x, 0.01))).outputs
     assert (single.low <= exact.low + 1e-4).all()

@@ -13,10 +13,10 @@ from pace import ENDS
 torch = pytest.importorskip("torch")
 
 import specgrad as sg  # noqa: E402
-from specgrad.bounds.search.deployed import deployed_graph  # noqa: E402
-from specgrad.bounds.search.folded import Folded, can_fold  # noqa: E402
-from specgrad.bounds.search.folded_search import Open, Stack, _Search, search  # noqa: E402
-from specgrad.bounds.search.subproblems import Bounder, Problems, root_forward  # noqa: E402
+from specgrad.bounds.search.network.float32_model import deployed_graph  # noqa: E402
+from specgrad.bounds.search.neuron_split.reduced_network import ReducedNetwork, can_fold  # noqa: E402
+from specgrad.bounds.search.neuron_split.reduced_search import OpenReduced, Stack, _ReducedSearch, search  # noqa: E402
+from specgrad.bounds.search.neuron_split.subproblems import Bounder, Problems, root_forward  # noqa: E402
 
 
 def residual_network(rng: np.random.Generator) -> sg.Graph:
@@ -43,7 +43,7 @@ def dense_network(rng: np.random.Generator) -> sg.Graph:
     return deployed_graph(sg.trace(function, (4,)))
 
 
-def searching(seed: int, radius: float = 0.3) -> tuple[Bounder, _Search, np.random.Generator]:
+def searching(seed: int, radius: float = 0.3) -> tuple[Bounder, _ReducedSearch, np.random.Generator]:
     rng = np.random.default_rng(seed)
     graph = (residual_network, dense_network)[seed % 2](rng)
     shape = graph.nodes[graph.input_positions[0]].shape
@@ -51,10 +51,10 @@ def searching(seed: int, radius: float = 0.3) -> tuple[Bounder, _Search, np.rand
     bounder = Bounder(root_forward(graph, middle - radius, middle + radius))
     assert can_fold(bounder.state)
     rows = torch.from_numpy(rng.normal(size=(3, 2)))
-    return bounder, _Search(bounder, rows, torch.zeros(3, dtype=torch.float64)), rng
+    return bounder, _ReducedSearch(bounder, rows, torch.zeros(3, dtype=torch.float64)), rng
 
 
-def whole(at: _Search, these: Open) -> Problems:
+def whole(at: _ReducedSearch, these: OpenReduced) -> Problems:
     """The same problems over all cells."""
     problems = at.bounder.start(at.rows[these.row])
     for (i, z, cells), span in zip(at.folded.relus, at.folded.spans, strict=True):
@@ -67,13 +67,13 @@ def whole(at: _Search, these: Open) -> Problems:
     return problems
 
 
-def problems(at: _Search, rng: np.random.Generator) -> Open:
+def problems(at: _ReducedSearch, rng: np.random.Generator) -> OpenReduced:
     """Random signs, slopes and multipliers, one problem per row."""
     shape = (3, at.folded.count)
     sign = torch.from_numpy(rng.choice([-1, 0, 0, 1], size=shape)).to(torch.int8)
     chosen = torch.from_numpy(rng.uniform(size=shape)).float()
     number, zeros = torch.arange(3), torch.zeros(shape)
-    return Open(number, 0 * number, sign, chosen, zeros, zeros[:, 0])
+    return OpenReduced(number, 0 * number, sign, chosen, zeros, zeros[:, 0])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -157,13 +157,15 @@ def test_what_is_true_is_settled_and_every_leaf_is_excluded_by_itself() -> None:
 @pytest.mark.parametrize("mistake", ["sides", "lost", "closed"])
 def test_a_planted_mistake_is_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only one side of each split is kept; what is open is dropped; float32 alone closes, with a goal too low."""
-    original = _Search._unsettled
+    original = _ReducedSearch._unsettled
     if mistake == "sides":
-        monkeypatch.setattr(_Search, "_unsettled", lambda self, p: original(self, p.take(slice(len(p) // 2, None))))
+        monkeypatch.setattr(
+            _ReducedSearch, "_unsettled", lambda self, p: original(self, p.take(slice(len(p) // 2, None)))
+        )
     elif mistake == "lost":
         monkeypatch.setattr(Stack, "push", lambda self, p: None)
     else:
-        monkeypatch.setattr(_Search, "_lower", lambda self, p: p.bound.double() + 5.0)
+        monkeypatch.setattr(_ReducedSearch, "_lower", lambda self, p: p.bound.double() + 5.0)
     assert wrong(range(8)) or any(outcome(seed, 0.02)[0].settled for seed in range(4))
 
 
@@ -171,7 +173,7 @@ def test_a_stack_gives_the_last_problems_first_and_each_once() -> None:
     stack, zeros = Stack(), torch.zeros((5, 1))
     for k in range(3):
         number = torch.arange(5) + 5 * k
-        stack.push(Open(number, number, zeros, zeros, zeros, zeros[:, 0]))
+        stack.push(OpenReduced(number, number, zeros, zeros, zeros, zeros[:, 0]))
     seen = [stack.pop(4).row.tolist() for _ in range(4)]
     assert seen[0] == [11, 12, 13, 14]
     assert sorted(k for each in seen for k in each) == list(range(15))
@@ -187,7 +189,7 @@ def test_networks_with_other_bends_are_not_folded() -> None:
 
 def test_a_folded_network_names_the_cells_of_the_whole() -> None:
     bounder, at, _ = searching(0)
-    folded: Folded = at.folded
+    folded: ReducedNetwork = at.folded
     for k in range(folded.count):
         z, cell = folded.position(k)
         assert bool(bounder.unstable(z).flatten()[cell])

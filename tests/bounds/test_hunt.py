@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 
 from hunt import Drawn, features, hunted, hunted_gradient, hunted_two_sided
-from specgrad.bounds.linear import joint, layers, winners
-from specgrad.bounds.linear import relaxations as relax
-from specgrad.bounds.linear import tighten as walk
-from specgrad.bounds.linear.network import Forward
-from specgrad.bounds.linear.relaxations import Gaps, Lines
+from specgrad.bounds.linear.intermediate import argmax_candidates as winners
+from specgrad.bounds.linear.intermediate import tighten as walk
+from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
+from specgrad.bounds.linear.relaxation import bound_layers, multi_input
+from specgrad.bounds.linear.relaxation import formulas as relax
+from specgrad.bounds.linear.relaxation.formulas import Gaps, LinearRelaxation
 
 # --- planted mistakes -------------------------------------------------------------------------------------------------
 
 
-def lower_intercepts(f: Callable[..., Lines]) -> Callable[..., Lines]:
+def lower_intercepts(f: Callable[..., LinearRelaxation]) -> Callable[..., LinearRelaxation]:
     """Upper lines 5 % too low."""
 
-    def planted(*args: Any) -> Lines:
+    def planted(*args: Any) -> LinearRelaxation:
         lines = f(*args)
         return lines._replace(upper=lines.upper - 0.05 * lines.upper.abs())
 
@@ -59,10 +60,10 @@ def high_as_low(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda low, high, inside, slope: f(low, low, inside, slope)
 
 
-def bare(f: Callable[..., Lines]) -> Callable[..., Lines]:
+def bare(f: Callable[..., LinearRelaxation]) -> Callable[..., LinearRelaxation]:
     """The lower line for both: nothing is left between them."""
 
-    def planted(*args: Any) -> Lines:
+    def planted(*args: Any) -> LinearRelaxation:
         lines = f(*args)
         return lines._replace(upper=lines.lower)
 
@@ -74,17 +75,23 @@ PLANTED = {
     "relu": (hunted, [Drawn.conv, Drawn.residual, Drawn.activation], relax, "relu", lower_intercepts),
     "taps": (hunted, POOLED, relax, "largest", lower_intercepts),
     "intercept": (hunted, POOLED, relax, "intercept", high_as_low),
-    "parallel relu": (hunted_two_sided, [Drawn.conv, Drawn.residual, Drawn.activation], layers.Cell, "parallel", bare),
+    "parallel relu": (
+        hunted_two_sided,
+        [Drawn.conv, Drawn.residual, Drawn.activation],
+        bound_layers.BoundUnary,
+        "parallel",
+        bare,
+    ),
     "parallel taps": (hunted_two_sided, POOLED, relax, "parallel", bare),
     "parallel cell": (hunted_two_sided, [Drawn.conv, Drawn.bent], relax, "parallel", lower_intercepts),
     "gaps": (hunted, POOLED, walk, "find_gaps", narrow_gaps),
     "smooth cell": (hunted, [Drawn.conv, Drawn.bent], relax, "hull", lower_intercepts),
     "smooth taps": (hunted, [Drawn.conv, Drawn.smooth], relax, "smooth_largest", lower_intercepts),
     "gate": (hunted_gradient, [Drawn.conv, Drawn.activation], relax, "gate", lower_intercepts),
-    "product": (hunted_gradient, [Drawn.conv, Drawn.bent], joint, "middles", without_rest),
-    "routed": (hunted_gradient, POOLED, joint.Routed, "_extremes", first_candidate),
+    "product": (hunted_gradient, [Drawn.conv, Drawn.bent], multi_input, "middles", without_rest),
+    "routed": (hunted_gradient, POOLED, multi_input.BoundScatter, "_extremes", first_candidate),
     "winners": (hunted_gradient, POOLED, winners, "find_gaps", narrow_gaps),
-    "rounding": (hunted, [Drawn.conv], Forward, "_linear_error", no_error),
+    "rounding": (hunted, [Drawn.conv], ForwardPass, "_linear_error", no_error),
 }
 SOONEST = {"gaps": 11, "gate": 9, "routed": 3}  # seeds that are known to catch these; tried before all others
 

@@ -17,13 +17,13 @@ import specgrad as sg  # noqa: E402
 from executor import Setting, execute  # noqa: E402
 from program import Program  # noqa: E402
 from specgrad.bounds import certify  # noqa: E402
-from specgrad.bounds.linear.backward import State  # noqa: E402
-from specgrad.bounds.search import inputs  # noqa: E402
-from specgrad.bounds.search.attack import DeployedNetwork  # noqa: E402
-from specgrad.bounds.search.certify import _Run, target  # noqa: E402
-from specgrad.bounds.search.deployed import deployed_graph  # noqa: E402
-from specgrad.bounds.search.inputs import Boxes, Open, split_inputs  # noqa: E402
-from specgrad.bounds.search.subproblems import root_forward  # noqa: E402
+from specgrad.bounds.linear.propagation.backward import State  # noqa: E402
+from specgrad.bounds.search.certify import _Certifier, target  # noqa: E402
+from specgrad.bounds.search.input_split import search  # noqa: E402
+from specgrad.bounds.search.input_split.search import Boxes, OpenBoxes, split_inputs  # noqa: E402
+from specgrad.bounds.search.network.float32_model import deployed_graph  # noqa: E402
+from specgrad.bounds.search.network.pgd_attack import DeployedNetwork  # noqa: E402
+from specgrad.bounds.search.neuron_split.subproblems import root_forward  # noqa: E402
 from specgrad.properties.property import Alternative, Case, Property  # noqa: E402
 
 
@@ -87,7 +87,7 @@ def escapes(seed: int, runs: int = 1) -> list[str]:
     low, high = parts_of(rng, case)
     best, margins, _, alive, known, _ = boxes.excluded(low, high)
     found = broken(seed, boxes, deployed, (low, high), best, margins, alive, runs)
-    kept = inputs.Kept(boxes.whole())
+    kept = search.IntervalCache(boxes.whole())
     slots, ends = kept.put(*known), torch.sort(low + (high - low) * torch.from_numpy(rng.random((2, *low.shape))), 0)[0]
     parts = torch.maximum(ends[0].float().double(), low), torch.minimum(ends[1].float().double(), high)
     best, margins, _, alive, *_ = boxes.excluded(*parts, kept.take(slots))  # halves know what the whole knew
@@ -157,14 +157,14 @@ def test_weights_that_are_not_proven_are_noticed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_known_of_another_box_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = inputs.Kept.take
-    monkeypatch.setattr(inputs.Kept, "take", lambda self, slots: take(self, slots.roll(1)))
+    take = search.IntervalCache.take
+    monkeypatch.setattr(search.IntervalCache, "take", lambda self, slots: take(self, slots.roll(1)))
     assert any(escapes(seed) for seed in range(4))
 
 
 def test_what_is_kept_loses_nothing() -> None:
     values = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 40)) * 10.0 ** np.arange(-20, 20))
-    kept = inputs.Kept((values[:1] - 1, values[:1] + 1))
+    kept = search.IntervalCache((values[:1] - 1, values[:1] + 1))
     for _ in range(3):
         slots = kept.put(values, values)
         (low, high), _ = kept.take(slots), kept.take(slots)
@@ -172,7 +172,7 @@ def test_what_is_kept_loses_nothing() -> None:
         assert bool((high >= values).all())
         assert bool(((high - low) <= 2.0**-22 * values.abs()).all())
     assert len(kept.low) == 64  # a slot is free when both have taken it
-    full = inputs.Kept((values[:1] - 1, values[:1] + 1), most=1)
+    full = search.IntervalCache((values[:1] - 1, values[:1] + 1), most=1)
     low, high = full.take(full.put(values[1:], values[1:]))
     assert torch.equal(low, full.low[:1].double().expand(49, -1))  # no room: what the whole box knows
 
@@ -189,7 +189,7 @@ def test_both_parts_hold_every_float32_number() -> None:
     low, high = (torch.from_numpy(e.astype(float)) for e in ends)
     slopes = torch.from_numpy(rng.normal(size=(200, 1, 3)))
     margins = torch.zeros(200, 1, dtype=torch.float64)
-    batch = Open(low, high, margins, margins, slopes, torch.tensor([0]), torch.zeros_like(slopes))
+    batch = OpenBoxes(low, high, margins, margins, slopes, torch.tensor([0]), torch.zeros_like(slopes))
     lows, highs, *_ = batch.cut()
     for k in range(200):
         a, b = ((lows[i][k].numpy(), highs[i][k].numpy()) for i in (0, 1))
@@ -207,7 +207,7 @@ def test_one_input_alone_is_not_cut() -> None:
     high = torch.tensor([[1.0, 1.0], [1.0, 1.5]], dtype=torch.float64)
     slopes = torch.ones(2, 1, 2).double()
     rows = torch.zeros(2, 1), torch.zeros(2, 1).double(), slopes, torch.tensor([0]), 0 * slopes
-    batch = Open(x, high, *rows)
+    batch = OpenBoxes(x, high, *rows)
     assert batch.is_one_input().tolist() == [True, False]
     assert batch.chosen(~batch.is_one_input()).cut()[3].tolist() == [[1.25]]
     with pytest.raises(AssertionError, match="not cut"):
@@ -225,8 +225,8 @@ def test_what_lines_lose_is_laid_on_the_inputs_that_make_a_cell_wide() -> None:
     best, margins, a, _, _, losses = boxes.excluded(*given)
     assert a[0, 0].tolist() == [0.0, pytest.approx(0.1)]
     assert losses[0, 0].tolist() == [pytest.approx(0.5, rel=1e-4), 0.0]
-    assert Open(*given, best, margins, a, boxes.owner, losses).cut()[2].tolist() == [[0]]
-    assert Open(*given, best, margins, a, boxes.owner, 0 * losses).cut()[2].tolist() == [[1]]
+    assert OpenBoxes(*given, best, margins, a, boxes.owner, losses).cut()[2].tolist() == [[0]]
+    assert OpenBoxes(*given, best, margins, a, boxes.owner, 0 * losses).cut()[2].tolist() == [[1]]
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
@@ -261,8 +261,8 @@ def test_what_is_open_says_how_much_it_lacks() -> None:
 @pytest.mark.parametrize("bound", [-np.inf, np.nan])
 def test_bounds_that_say_nothing_settle_nothing(bound: float, several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Infinities and what they make of weights must not count as margins."""
-    original = inputs.backward
-    monkeypatch.setattr(inputs, "backward", lambda *args: original(*args) * 0 + bound)
+    original = search.backward
+    monkeypatch.setattr(search, "backward", lambda *args: original(*args) * 0 + bound)
     graph = network(1)
     case = case_of(np.random.default_rng(1), np.eye(3), [-99.0] * 3, several)
     outcome = split_inputs(DeployedNetwork(graph), case, boxes_of(graph, case), time.monotonic() + 1)
@@ -274,7 +274,7 @@ def test_a_search_is_bounded_by_its_deadline() -> None:
     case = case_of(np.random.default_rng(1), np.eye(3), [9.0, 9.0, 9.0], several=True)
     boxes = boxes_of(graph, case)
     assert split_inputs(DeployedNetwork(graph), case, boxes, deadline=0.0).problems == 0
-    assert inputs.BATCH >= boxes.batch >= 1
+    assert search.BATCH >= boxes.batch >= 1
 
 
 # --- boxes that begin anew --------------------------------------------------------------------------------------------
@@ -282,8 +282,8 @@ def test_a_search_is_bounded_by_its_deadline() -> None:
 
 def outside(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int, int]:
     """The verdict of a search that begins anew every three cuts; how often, and boxes bounded by a root beside them."""
-    monkeypatch.setattr(inputs, "DEEP", 3)
-    monkeypatch.setattr(inputs, "NEAR", 2)
+    monkeypatch.setattr(search, "DEEP", 3)
+    monkeypatch.setattr(search, "NEAR", 2)
     graph, rng = network(seed), np.random.default_rng(seed)
     rows = np.eye(3)[:2]
     case = case_of(rng, rows, [-1e9, -1e9], several=False)
@@ -320,11 +320,11 @@ def test_some_searches_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_box_beside_its_root_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake: searches begin anew on half of what is left."""
-    original = _Run._root
+    original = _Certifier._root
 
     def half(self: Any, case: Case, low: Any, high: Any) -> Any:
         whole = all(np.array_equal(a, b) for a, b in zip((low, high), case.outer(), strict=True))
         return original(self, case, low, high if whole else (low + high) / 2)
 
-    monkeypatch.setattr(_Run, "_root", half)
+    monkeypatch.setattr(_Certifier, "_root", half)
     assert outside(0, monkeypatch)[2] > 0

@@ -14,14 +14,14 @@ import pytest
 pytest.importorskip("torch")
 
 import specgrad as sg
-from specgrad.bounds.search.attack import DeployedNetwork, Effort, attack
+from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
 from specgrad.bounds.search.certify import certify
-from specgrad.bounds.search.joined import Network, joined
-from specgrad.bounds.search.prove import NoCertificateError, prove
+from specgrad.bounds.search.network.merged_network import NamedNetwork, joined
+from specgrad.bounds.search.network.pgd_attack import DeployedNetwork, Effort, attack
 from specgrad.bounds.search.query import certify_query
-from specgrad.bounds.search.question import question_of
+from specgrad.bounds.search.statement.problem import question_of
 from specgrad.errors import ParameterError, ShapeError
-from specgrad.properties.interface import Interface
+from specgrad.properties.interface import PropertyInterface
 from specgrad.properties.property import Property
 from specgrad.properties.vnnlib import read_text
 
@@ -53,7 +53,7 @@ def test_joined_values_are_those_of_the_networks() -> None:
         variables = tuple(sorted(set(variables)).index(v) for v in variables)
         count = max(variables) + 1
         seen = tuple(sorted(rng.sample(range(count), rng.randint(0, count))))
-        graph = joined([Network("f", BOTH), Network("g", F)], Interface(variables, seen))
+        graph = joined([NamedNetwork("f", BOTH), NamedNetwork("g", F)], PropertyInterface(variables, seen))
         x = [Fraction(rng.randint(-9, 9), 4) for _ in range(count)]
         cells = [x[v] for v in variables]
         first = [max(cells[i] + cells[2 + i], 0) for i in range(2)] + [cells[i] - cells[2 + i] for i in range(2)]

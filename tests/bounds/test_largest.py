@@ -14,7 +14,7 @@ from specgrad.errors import ContradictionError
 
 torch = pytest.importorskip("torch")
 from specgrad.bounds import certify, largest_eps  # noqa: E402
-from specgrad.bounds.search import largest as module  # noqa: E402
+from specgrad.bounds.search import eps_search as module  # noqa: E402
 
 
 def classifier(seed: int) -> tuple[sg.Graph, np.ndarray, int, Fraction]:
@@ -125,7 +125,7 @@ def test_ends_that_pass_each_other_are_an_error(monkeypatch) -> None:
     broken, holds = certify(graph, beyond), certify(graph, (x, label, exact / 2))
     assert (broken.verdict, holds.verdict) == ("counterexample", "holds")
     for order in ([broken, holds], [holds, broken]):
-        search = module._Search(graph, x, label, np.inf, False, None)
+        search = module._EpsSearch(graph, x, label, np.inf, False, None)
         search.options = {"low": None, "high": None, "norm": "inf", "arithmetic": None}
         verdicts = iter(order)
         monkeypatch.setattr(module, "certify", lambda *a, _next=verdicts, **k: next(_next))

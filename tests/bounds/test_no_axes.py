@@ -11,8 +11,8 @@ import pytest
 
 import specgrad as sg
 from specgrad.bounds import certify
-from specgrad.bounds.search.prove import prove
-from specgrad.proof.certificate import check
+from specgrad.bounds.search.certificates.prove import prove
+from specgrad.proof.files.certificate import check
 from specgrad.properties.property import Alternative, Case, Property
 
 pytest.importorskip("torch")

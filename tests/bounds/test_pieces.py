@@ -15,15 +15,15 @@ import specgrad as sg
 torch = pytest.importorskip("torch")
 pytest.importorskip("flint")
 
-from specgrad.bounds.linear.backward import backward  # noqa: E402
-from specgrad.bounds.linear.tighten import output_ends  # noqa: E402
-from specgrad.bounds.search import pieces  # noqa: E402
-from specgrad.bounds.search.attack import deployed_graph  # noqa: E402
-from specgrad.bounds.search.pieces import Pieces, fits, piecewise  # noqa: E402
-from specgrad.bounds.search.subproblems import root_forward  # noqa: E402
-from specgrad.proof import pieces as replay_pieces  # noqa: E402
-from specgrad.proof.numbers import ReplayError, rationals  # noqa: E402
-from specgrad.proof.replay import Replay, Slopes  # noqa: E402
+from specgrad.bounds.linear.intermediate.tighten import output_ends  # noqa: E402
+from specgrad.bounds.linear.propagation.backward import backward  # noqa: E402
+from specgrad.bounds.search.network.pgd_attack import deployed_graph  # noqa: E402
+from specgrad.bounds.search.neuron_split import multi_neuron  # noqa: E402
+from specgrad.bounds.search.neuron_split.multi_neuron import BoundMultiNeuron, fits, piecewise  # noqa: E402
+from specgrad.bounds.search.neuron_split.subproblems import root_forward  # noqa: E402
+from specgrad.proof.base.rationals import ReplayError, rationals  # noqa: E402
+from specgrad.proof.exact import multi_neuron as replay_pieces  # noqa: E402
+from specgrad.proof.exact.replay import Replay, Slopes  # noqa: E402
 
 WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 1, 6, 6), (5, 1, 2, 2), {}),
@@ -94,13 +94,13 @@ def test_hunt() -> None:
 
 
 def test_a_piece_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Pieces._cut
+    original = BoundMultiNeuron._cut
 
     def wrong(self: Any, low: Any, high: Any) -> None:
         middle = (low + high) / 2
         original(self, middle - (middle - low) / 2, middle + (high - middle) / 2)
 
-    monkeypatch.setattr(Pieces, "_cut", wrong)
+    monkeypatch.setattr(BoundMultiNeuron, "_cut", wrong)
     assert any(found_below(seed) > 0 for seed in range(20))
 
 
@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     forward = root_forward(graph, *box(graph, 0))
     relu = next(i for i, n in enumerate(graph.nodes) if n.op.name == "relu")
     assert fits(forward.state, relu, 1)
-    monkeypatch.setattr(pieces, "MOST_CELLS", 3)
+    monkeypatch.setattr(multi_neuron, "MOST_CELLS", 3)
     assert not fits(forward.state, relu, 1)
     assert piecewise(forward, torch.eye(2), torch.ones(2), np.inf).tolist() == [-np.inf, -np.inf]
 

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import specgrad as sg
 from specgrad.bounds import certify
-from specgrad.bounds.search import positions
-from specgrad.bounds.search.positions import choice_of, of_scores
-from specgrad.bounds.search.prove import NoCertificateError, prove
+from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
+from specgrad.bounds.search.statement import argmax_property
+from specgrad.bounds.search.statement.argmax_property import choice_of, of_scores
 from specgrad.interop import from_onnx
 from specgrad.properties.property import Alternative, Case, Property
 
@@ -111,14 +111,14 @@ def test_verdicts_are_true_at_every_input_of_many() -> None:
 
 def test_ties_that_are_forgotten_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the closed region in place of the rule, the loser of a tie is a counterexample that no runtime shows."""
-    monkeypatch.setattr(positions.Winners, "contains", Alternative.contains)
+    monkeypatch.setattr(argmax_property.Winners, "contains", Alternative.contains)
     monkeypatch.setattr("specgrad.bounds.search.certify.at_positions", lambda question, point, arithmetic: point)
     assert false_answers(range(40))
 
 
 def test_a_region_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proof that excludes clear winners alone says nothing of a narrow one."""
-    monkeypatch.setattr(positions, "FLUSHED", Fraction(-1))
+    monkeypatch.setattr(argmax_property, "FLUSHED", Fraction(-1))
     assert false_answers(range(40))
 
 

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.bounds.report.growth import LayerBounds, chart, grows_most
 from specgrad.bounds.report.image import Pair, as_image, png, shown
-from specgrad.bounds.report.splits import DRAWN, below, drawing, figures, part_of, unfolded, worst_of
-from specgrad.page import STYLE, colours
-from specgrad.proof.tree import Cut, OpenPart, Tree
+from specgrad.bounds.report.layer_widths import LayerBounds, chart, grows_most
+from specgrad.bounds.report.split_tree import DRAWN, below, drawing, figures, part_of, unfolded, worst_of
+from specgrad.html_page import STYLE, colours
+from specgrad.proof.base.split_tree import OpenPart, Split, Tree
 from test_picture import contrast
 
 GRAPH = sg.trace(lambda x: sg.max_pool(sg.relu(x), (2,)), (1, 8))
@@ -34,7 +34,9 @@ def random_tree(leaves: int, seed: int) -> Tree:
         part = open_.pop(rng.randrange(len(open_)))
         node = rng.choice([INPUT, INPUT, RELU, POOL])
         cell, point = rng.randrange(4), rng.choice([-1.0, 0.25])
-        open_ += tree.divide(part, Cut(node, cell, tap=rng.randrange(2)) if node == POOL else Cut(node, cell, point))
+        open_ += tree.divide(
+            part, Split(node, cell, tap=rng.randrange(2)) if node == POOL else Split(node, cell, point)
+        )
     return tree
 
 
@@ -239,7 +241,7 @@ def page_of(verdict: str) -> str:
     asked = (x, label, 3.0 if verdict == "counterexample" else 1e-3)
     answer = certify(graph, asked, seconds=20)
     tree = Tree()
-    tree.divide(tree.divide(0, Cut(graph.input_positions[0], 3, 0.25))[1], Cut(1, 2))
+    tree.divide(tree.divide(0, Split(graph.input_positions[0], 3, 0.25))[1], Split(1, 2))
     if verdict != "counterexample":
         answer = replace(answer, verdict=verdict, trees=((((0,), tree),),))  # type: ignore[arg-type]
     if verdict == "unknown":
@@ -310,7 +312,7 @@ def test_of_positions_it_shows_the_search_of_their_scores() -> None:
     from specgrad.bounds import certify
     from specgrad.bounds.report.figures import figures_of
     from specgrad.bounds.search.certify import graph_and_property
-    from specgrad.bounds.search.positions import of_scores
+    from specgrad.bounds.search.statement.argmax_property import of_scores
 
     def net(x: Any) -> Any:
         return sg.argmax(sg.linear(np.float32([[1, 1], [1, -1]]), None, x), 1)

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import specgrad as sg  # noqa: E402
 from specgrad.bounds import certify  # noqa: E402
-from specgrad.bounds.search.deployed import deployed_graph  # noqa: E402
+from specgrad.bounds.search.network.float32_model import deployed_graph  # noqa: E402
 from specgrad.properties.property import Alternative, Case, Property  # noqa: E402
 
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 import specgrad as sg
 from specgrad.bounds import Box, crown
-from specgrad.bounds.linear import relaxations as relax
-from specgrad.bounds.linear.relaxations import Lines
+from specgrad.bounds.linear.relaxation import formulas as relax
+from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation
 
-Make = Callable[[Tensor, Tensor, Tensor, Tensor, float], Lines]
+Make = Callable[[Tensor, Tensor, Tensor, Tensor, float], LinearRelaxation]
 
 
 @pytest.fixture(autouse=True)
@@ -81,18 +81,18 @@ def test_hunt(start: int) -> None:
     assert not hunted(relax.smooth_largest, range(start, start + 2000))
 
 
-def tangent(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Lines:
+def tangent(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> LinearRelaxation:
     """The tangent whose weights exp(beta*(x - y)) rest on a rounded y: what stood here once."""
     if beta < 0:
         up = tangent(-high, -low, inside, zeros, -beta)
-        return Lines(up.upper_slope, -up.upper, up.lower_slope, -up.lower)
+        return LinearRelaxation(up.upper_slope, -up.upper, up.lower_slope, -up.lower)
     found, middle = relax.smooth_largest(low, high, inside, zeros, beta), low / 2 + high / 2
     y = relax._log_sum(middle, inside, zeros, beta)
     weights = torch.where(inside, torch.exp(beta * (middle - y)), 0.0)
     return found._replace(lower_slope=weights, lower=y - (weights * middle).sum(0) - 1e-12 * y.abs())
 
 
-def without_slack(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> Lines:
+def without_slack(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, beta: float) -> LinearRelaxation:
     found = relax.smooth_largest(low, high, inside, zeros, beta)
     size = torch.maximum(low.abs(), high.abs()).amax(0)
     return found._replace(upper=found.upper - 2.0**-44 * size)

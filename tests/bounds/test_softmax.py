@@ -13,18 +13,19 @@ from flint import arb
 
 import specgrad as sg
 from specgrad.bounds import Box, crown
-from specgrad.bounds.linear import network, softmax
-from specgrad.bounds.linear.softmax import Softmax, parts_of
+from specgrad.bounds.linear.intermediate import forward_pass
+from specgrad.bounds.linear.relaxation import softmax
+from specgrad.bounds.linear.relaxation.softmax import BoundSoftmax, parts_of
 from specgrad.rounding import Arithmetic
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-def layer_of(shape: tuple[int, ...], axis: int) -> Softmax:
+def layer_of(shape: tuple[int, ...], axis: int) -> BoundSoftmax:
     graph = sg.trace(lambda x: sg.softmax(x, axis), shape)
     parts = parts_of(graph, len(graph.nodes) - 1)
     assert parts is not None
-    return Softmax(len(graph.nodes) - 1, graph.nodes[-1], parts)
+    return BoundSoftmax(len(graph.nodes) - 1, graph.nodes[-1], parts)
 
 
 def exactly(x: np.ndarray) -> list[arb]:
@@ -151,8 +152,8 @@ def test_executions_of_many_networks() -> None:
 
 
 def test_forgotten_rounding_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "quotient_error", lambda arithmetic, relative, taps, largest, least: 0 * largest)
-    monkeypatch.setattr(network.Forward, "slack", lambda self, p, rows: 0 * rows.sum(-1))
+    monkeypatch.setattr(forward_pass, "quotient_error", lambda arithmetic, relative, taps, largest, least: 0 * largest)
+    monkeypatch.setattr(forward_pass.ForwardPass, "slack", lambda self, p, rows: 0 * rows.sum(-1))
     assert strays(range(24)) > 0
 
 

@@ -20,7 +20,8 @@ from specgrad.rounding import Arithmetic
 
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.linear import deviation, stairs  # noqa: E402
+from specgrad.bounds.linear.intermediate import deviation  # noqa: E402
+from specgrad.bounds.linear.relaxation import step_functions as stairs  # noqa: E402
 
 EXACT: dict[str, Callable[[Fraction], int]] = {
     "floor": math.floor,

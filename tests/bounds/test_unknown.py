@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch")
 import specgrad as sg  # noqa: E402
 from pace import ENDS  # noqa: E402
 from specgrad.bounds import certify  # noqa: E402
-from specgrad.bounds.search import explain, inputs  # noqa: E402
-from specgrad.bounds.search.explain import losses  # noqa: E402
-from specgrad.bounds.search.subproblems import root_forward  # noqa: E402
+from specgrad.bounds.search.input_split import explain_open, search  # noqa: E402
+from specgrad.bounds.search.input_split.explain_open import losses  # noqa: E402
+from specgrad.bounds.search.neuron_split.subproblems import root_forward  # noqa: E402
 from specgrad.properties.property import Alternative, Case, Property  # noqa: E402
 
 ULP = 2.0**-23
@@ -47,10 +47,10 @@ def test_one_input_that_rounding_decides_is_set_aside_and_the_rest_is_settled() 
 def test_a_search_that_drops_what_is_stuck_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake: what is set aside is forgotten. Then 3x > 3, which is false at x = 1, would hold."""
     asked = above([1.0], [1.0 + 8 * ULP], Fraction(3))
-    monkeypatch.setattr(inputs.Open, "tried", lambda self, network, case: None)
+    monkeypatch.setattr(search.OpenBoxes, "tried", lambda self, network, case: None)
     monkeypatch.setattr("specgrad.bounds.search.certify.attack", lambda *_: None)
     assert certify(threefold(), asked, seconds=ENDS).verdict == "unknown"
-    monkeypatch.setattr(inputs.Late, "add", lambda self, *boxes: None)
+    monkeypatch.setattr(search.DeferredBoxes, "add", lambda self, *boxes: None)
     assert certify(threefold(), asked, seconds=ENDS).verdict == "holds"
 
 
@@ -75,8 +75,8 @@ def test_the_time_that_is_left_is_guessed_from_what_is_settled(monkeypatch: pyte
     values = [float(np.ravel(graph(x))[0]) for x in np.random.default_rng(1).uniform(-1, 1, (4000, 3))]
     limit = min(values) - 0.05 * (max(values) - min(values))
     ticks = iter([*[0.0] * 12, *[np.inf] * 99])
-    monkeypatch.setattr(inputs, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    monkeypatch.setattr(inputs, "BATCH", 4)
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(search, "BATCH", 4)
     verdict = certify(graph, above([-1.0] * 3, [1.0] * 3, Fraction(limit)), seconds=1e6)
     why = verdict.unknown
     assert verdict.verdict == "unknown"
@@ -94,8 +94,8 @@ def test_losses_of_the_layers_are_what_the_bound_is_away_from_a_value(monkeypatc
     graph = network()
     root = root_forward(graph, -np.ones(3), np.ones(3))
     seen: list[Any] = []
-    original = explain.backward
-    monkeypatch.setattr(explain, "backward", lambda *a: (seen.append(original(*a)), seen[-1])[1])
+    original = explain_open.backward
+    monkeypatch.setattr(explain_open, "backward", lambda *a: (seen.append(original(*a)), seen[-1])[1])
     row = torch.ones(1, dtype=torch.float64)
     excluded, (name, share) = losses(root, root.state, row, -1e9)
     ops = {n.name: n.op.name for n in graph.nodes}

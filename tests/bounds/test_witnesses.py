@@ -24,10 +24,10 @@ pytest.importorskip("flint")
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from specgrad.bounds.search import enclosure, witnesses  # noqa: E402
-from specgrad.bounds.search.attack import DeployedNetwork  # noqa: E402
-from specgrad.bounds.search.enclosure import enclosed  # noqa: E402
-from specgrad.bounds.search.largest import largest_eps  # noqa: E402
+from specgrad.bounds.search.eps_search import largest_eps  # noqa: E402
+from specgrad.bounds.search.network import point_enclosure, witnesses  # noqa: E402
+from specgrad.bounds.search.network.pgd_attack import DeployedNetwork  # noqa: E402
+from specgrad.bounds.search.network.point_enclosure import enclosed  # noqa: E402
 from specgrad.interop import from_onnx, from_torch, to_onnx  # noqa: E402
 
 Engine = Callable[[float], None]
@@ -257,7 +257,7 @@ def test_decisions_over_a_box_rest_on_no_engine_alone() -> None:
 
 
 def test_decisions_at_a_sample_rest_on_no_engine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from specgrad.check.decisions.runtimes import Runtimes
+    from specgrad.check.decisions.runtime_pool import Runtimes
 
     tie = sg.trace(lambda x: sg.linear(np.float32([[1, 3], [3, 1]]), None, x) * np.float32(1 / 3), (1, 2))
     sample = np.float32([[1.0, 1.0]])
@@ -285,10 +285,10 @@ def networks() -> Iterator[tuple[sg.Graph, Any, Any]]:
         yield graph, x, [sum((c * h for c, h in zip(row, hidden, strict=True)), Fraction(0)) for row in v]
 
 
-@pytest.mark.parametrize("size", [enclosure.WORK, 0])
+@pytest.mark.parametrize("size", [point_enclosure.WORK, 0])
 def test_an_enclosure_holds_exact_values_and_excludes_others(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By balls, and by float64 where a network is too large for them."""
-    monkeypatch.setattr(enclosure, "WORK", size)
+    monkeypatch.setattr(point_enclosure, "WORK", size)
     row = np.array([[1.0, -1.0]])
     for graph, x, y in networks():
         known = enclosed(graph, np.float32([float(v) for v in x]), rows=row)
@@ -307,7 +307,7 @@ def test_an_enclosure_holds_exact_values_and_excludes_others(size: int, monkeypa
 
 def test_bounds_that_exclude_each_other_are_a_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, x, _ = next(networks())
-    exact = enclosure._exact
-    monkeypatch.setattr(enclosure, "_exact", lambda *args: tuple(end + 1 for end in exact(*args)))
+    exact = point_enclosure._exact
+    monkeypatch.setattr(point_enclosure, "_exact", lambda *args: tuple(end + 1 for end in exact(*args)))
     with pytest.raises(ContradictionError, match="bounds of output 0 at one input exclude each other"):
         enclosed(graph, np.float32([float(v) for v in x]))

@@ -13,7 +13,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from planted import MISTAKES, example, network, recorded  # noqa: E402
 from specgrad.check import audit, audit_recorded  # noqa: E402
-from specgrad.check.attribution import difference  # noqa: E402
+from specgrad.check.auditing.attribution import difference  # noqa: E402
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

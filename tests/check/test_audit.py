@@ -12,7 +12,7 @@ pytest.importorskip("onnxruntime")
 
 import models  # noqa: E402
 from specgrad.check import audit, runtime  # noqa: E402
-from specgrad.check.deploy_torch import exported  # noqa: E402
+from specgrad.check.models.run_torch import exported  # noqa: E402
 from specgrad.errors import ParameterError  # noqa: E402
 
 PLANTED = """import onnx

@@ -15,9 +15,9 @@ from specgrad.rounding import FORMATS, Arithmetic, radius
 
 pytest.importorskip("torch")
 from networks import KINDS, network
-from specgrad.check.decisions.execution import Executor, slopes
-from specgrad.check.decisions.sums import blocks, candidates, in_runs, longest_run, rounding_to
-from specgrad.graph.tree import leaves
+from specgrad.check.decisions.emulate import Executor, slopes
+from specgrad.check.decisions.summation_orders import blocks, candidates, in_runs, longest_run, rounding_to
+from specgrad.graph.ir.tree import leaves
 from specgrad.ops.avg_pool import AVG_POOL
 
 F32 = rounding_to(FORMATS["float32"])

@@ -16,17 +16,18 @@ import torch
 import kernels
 import specgrad as sg
 from emulated import ARITHMETICS, FAULTS, Layer, image, networks, run
-from specgrad.check import audit, classes
-from specgrad.check.classes import CLASSES, accepted, renamed
-from specgrad.check.judge import Verdict, balls, compare
-from specgrad.check.noise import USUAL, excess
-from specgrad.check.probe import Probing
-from specgrad.check.question import Question
-from specgrad.check.seen import Seen
+from specgrad.check import audit
+from specgrad.check.cases.op_case import OpCase
+from specgrad.check.verdicts import arithmetic_classes
+from specgrad.check.verdicts.arithmetic_classes import CLASSES, accepted, renamed
+from specgrad.check.verdicts.error_estimate import USUAL, excess
+from specgrad.check.verdicts.judge import Verdict, balls, compare
+from specgrad.check.verdicts.observation import Observation
+from specgrad.check.verdicts.probe import LayerProbe
 from specgrad.errors import ParameterError
-from specgrad.process import Answer
+from specgrad.process import ProcessResult
 from specgrad.rounding import FORMATS, Arithmetic, Ball
-from specgrad.rounding.ways import Winograd
+from specgrad.rounding.arithmetic_variants import Winograd
 from specgrad.rounding.winograd import TILES
 
 NODE = Arithmetic(execution="node")
@@ -71,7 +72,7 @@ def meaning(layer: Layer, *args: np.ndarray) -> sg.Graph:
 def judged(layer: Layer, args: list[np.ndarray], got: np.ndarray) -> Verdict:
     graph, given = meaning(layer, *args), [a.astype(np.float64) for a in args]
     (ball,) = balls(graph, given, NODE)
-    return renamed(compare("y", got, ball), Seen(graph, given, [got]), NODE, accept=())
+    return renamed(compare("y", got, ball), Observation(graph, given, [got]), NODE, accept=())
 
 
 def layers_of(name: str, arithmetic: str, fault: str = "", at: int = -1) -> list[tuple[Layer, list, np.ndarray]]:
@@ -164,8 +165,8 @@ def test_cells_beside_a_nan_are_explained_too() -> None:
 def test_a_ball_alone_would_explain_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mistake: a class explains whatever lies in its ball."""
     assert small_fault("winograd-f6", b=0.0).kind == small_fault("bfloat16-sums", b=0.0, w=0.9).kind == "differs"
-    monkeypatch.setattr(classes, "usual_faults", lambda seen: ())
-    monkeypatch.setattr(classes, "is_usual", lambda *_: True)
+    monkeypatch.setattr(arithmetic_classes, "usual_faults", lambda seen: ())
+    monkeypatch.setattr(arithmetic_classes, "is_usual", lambda *_: True)
     assert small_fault("winograd-f6", b=0.0).arithmetic.startswith("winograd")
     assert small_fault("bfloat16-sums", b=0.0, w=0.9).arithmetic == "bfloat16-sums"
 
@@ -173,12 +174,12 @@ def test_a_ball_alone_would_explain_faults(monkeypatch: pytest.MonkeyPatch) -> N
 def test_operands_by_their_wide_ball_would_explain_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mistake: operands that nobody rounds, but Arithmetic(operands="bfloat16")."""
 
-    def wide(way: object, seen: Seen, arithmetic: Arithmetic) -> Iterator[list[Ball]]:
+    def wide(way: object, seen: Observation, arithmetic: Arithmetic) -> Iterator[list[Ball]]:
         yield balls(seen.graph, seen.given, Arithmetic(operands="bfloat16", execution="node"))
 
     assert small_fault("float32", w=1 + 2.0**-9).kind == "differs"
-    monkeypatch.setattr(classes, "class_balls", wide)
-    monkeypatch.setattr(classes, "_same_values", lambda *_: False)
+    monkeypatch.setattr(arithmetic_classes, "class_balls", wide)
+    monkeypatch.setattr(arithmetic_classes, "_same_values", lambda *_: False)
     assert small_fault("float32", w=1 + 2.0**-9).arithmetic == "tf32"
 
 
@@ -190,7 +191,7 @@ def test_errors_of_right_executions_are_usual(arithmetic: str) -> None:
     shares = []
     for network in NETWORKS:
         for layer, args, got in layers_of(network, arithmetic):
-            seen = Seen(meaning(layer, *args), [a.astype(np.float64) for a in args], [got])
+            seen = Observation(meaning(layer, *args), [a.astype(np.float64) for a in args], [got])
             shares.append(excess(seen, seen.values()[0], way if isinstance(way, Winograd) else None, form))
     finite = [s for s in shares if np.isfinite(s)]
     assert len(finite) >= 8
@@ -266,14 +267,16 @@ def probed(fault: str, met: float = 0.0, **asked: str) -> str | None:
     """What a probe for F(4,3) says of a kernel, faulty or not, asked alone; `met`: how far off the model was."""
     rng = np.random.default_rng(0)
     shapes = {"x": (1, 4, 12, 12), "w": (4, 4, 3, 3), "b": (4,)}
-    question = Question("conv", USUAL_CONV, {k: rng.normal(size=s).astype(np.float32) for k, s in shapes.items()})
+    question = OpCase("conv", USUAL_CONV, {k: rng.normal(size=s).astype(np.float32) for k, s in shapes.items()})
 
-    def ask(again: Question) -> Answer:
+    def ask(again: OpCase) -> ProcessResult:
         kind = "itself" if again is question else "spikes" if np.abs(again.arrays["x"]).max() > 100 else "integers"
-        return Answer("answers", (kernels.conv(*again.arrays.values(), **USUAL_CONV, fault=asked.get(kind, fault)),))
+        return ProcessResult(
+            "answers", (kernels.conv(*again.arrays.values(), **USUAL_CONV, fault=asked.get(kind, fault)),)
+        )
 
     seen = ask(question).arrays[0] + np.float32(met)
-    return Probing(question, ask, NODE, seen)(Winograd(TILES["F(4,3)"][0]))
+    return LayerProbe(question, ask, NODE, seen)(Winograd(TILES["F(4,3)"][0]))
 
 
 def test_probes_see_tiles_and_what_is_wrong() -> None:

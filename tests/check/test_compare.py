@@ -11,7 +11,8 @@ import pytest
 
 import specgrad as sg
 from specgrad.bounds import Box
-from specgrad.check import apart, compare
+from specgrad.check import compare
+from specgrad.check.comparison import difference_bounds
 from specgrad.errors import ParameterError, ShapeError
 
 pytest.importorskip("torch")
@@ -156,11 +157,11 @@ def pair(seed: int) -> tuple[sg.Graph, sg.Graph]:
 @pytest.mark.parametrize("seed", range(6))
 def test_distances_hold_the_exact_ones(seed: int, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At points over balls and over float64, and over a box, against rationals."""
-    monkeypatch.setattr(apart, "WORK", work)
+    monkeypatch.setattr(difference_bounds, "WORK", work)
     a, b = pair(seed)
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(1, 4)).astype(np.float32)
-    at, box = apart.apart_at(a, b, (x,)), apart.over_box(a, b, (Box(x - 0.25, x + 0.25),))
+    at, box = difference_bounds.apart_at(a, b, (x,)), difference_bounds.over_box(a, b, (Box(x - 0.25, x + 0.25),))
     for k in range(5):
         given = x if k == 0 else (x + rng.choice((-0.25, 0.25, 0.125), size=x.shape)).astype(np.float32)
         gaps = [_rational(g, given) for g in (a, b)]

@@ -14,12 +14,13 @@ pytest.importorskip("openvino")
 
 from onnx import TensorProto, helper
 
-from specgrad.check import Audit, audit, audit_recorded, examine
-from specgrad.check.recorded import recorded_of
+from specgrad.check import Audit, audit, audit_recorded
+from specgrad.check.models.recorded import recorded_of
 from specgrad.check.runtimes import RUNTIMES, runtime
+from specgrad.check.verdicts import run_case
+from specgrad.declared_errors import ANY, MEASURED, declared
 from specgrad.errors import ParameterError
 from specgrad.process import Process
-from specgrad.ulps import ANY, MEASURED, declared
 
 OPERATORS: dict[str, dict[str, float | int | str]] = {
     "Sigmoid": {}, "Tanh": {}, "Erf": {}, "Exp": {}, "Sin": {}, "Cos": {}, "Softplus": {}, "Gelu": {}, "Swish": {},
@@ -29,7 +30,7 @@ OPERATORS: dict[str, dict[str, float | int | str]] = {
 NAMES = ("onnxruntime", "openvino-f32", "onnx-reference")
 SEEDS, CELLS = 24, 512
 WRONG = {
-    ("openvino-f32", "Softplus"),  # below -6: specgrad.ulps.WRONG
+    ("openvino-f32", "Softplus"),  # below -6: specgrad.declared_errors.WRONG
     ("openvino-f32", "Mish"),  # which is made of it
     ("onnx-reference", "LogSoftmax"),  # log(softmax(x)): minus infinity where softmax underflows
 }
@@ -104,7 +105,7 @@ def test_a_second_table_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def second(runtime: str | None = None) -> Mapping[str, float | tuple[float, str]]:
         return {**ANY, "sigmoid": (1.5, "1")} if runtime is None else declared(runtime)
 
-    monkeypatch.setattr(examine, "declared", second)
+    monkeypatch.setattr(run_case, "declared", second)
     assert disagreeing("onnxruntime") == {"Sigmoid"}
 
 
@@ -116,7 +117,7 @@ def test_an_error_declared_too_small_is_an_alarm(
     monkeypatch: pytest.MonkeyPatch, function: str, operator: str, bound: float | tuple[float, str]
 ) -> None:
     small: Callable[..., object] = lambda runtime=None: {**declared(runtime), function: bound}
-    monkeypatch.setattr(examine, "declared", small)
+    monkeypatch.setattr(run_case, "declared", small)
     assert recorded("onnxruntime", "onnxruntime")[operator][0] == "differs"
 
 

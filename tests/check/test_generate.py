@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specgrad.check.generate import DATA, SHAPES, question, questions
-from specgrad.check.question import OPERATORS
-from specgrad.check.shrink import shrink
+from specgrad.check.cases.generate import DATA, SHAPES, question, questions
+from specgrad.check.cases.op_case import OPERATORS
+from specgrad.check.cases.shrink import shrink
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
 

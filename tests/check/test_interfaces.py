@@ -22,7 +22,7 @@ import compared  # noqa: E402
 from specgrad.graph import interface  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 
-COMPARE = sys.modules["specgrad.check.compare"]
+COMPARE = sys.modules["specgrad.check.comparison.compare"]
 NODE_FOR_NODE = "node for node, weights bit for bit"
 X = np.random.default_rng(1).normal(size=compared.SHAPE).astype(np.float32)
 info = helper.make_tensor_value_info

@@ -10,10 +10,10 @@ import pytest
 
 import specgrad as sg
 from specgrad.check import assert_conforms
-from specgrad.check.conformance import GRADIENTS
-from specgrad.check.judge import balls, compare
-from specgrad.check.kernel import ConformanceError
-from specgrad.check.question import OPERATORS
+from specgrad.check.cases.op_case import OPERATORS
+from specgrad.check.conform.conformance import GRADIENTS
+from specgrad.check.conform.kernel import ConformanceError
+from specgrad.check.verdicts.judge import balls, compare
 from specgrad.rounding import Arithmetic, Ball
 
 OPEN = Ball(np.array([1.0, 2.0, 3.0]), np.array([np.inf, 1e-7, np.inf]))

@@ -11,9 +11,9 @@ import pytest
 import kernels
 import specgrad as sg
 from specgrad.check import OPERATORS, ConformanceError, assert_conforms, describe
-from specgrad.check.generate import SHAPES, questions
-from specgrad.check.kernel import KernelExaminer, attributes_of
-from specgrad.check.signature import MEANING, attribute_names
+from specgrad.check.cases.generate import SHAPES, questions
+from specgrad.check.cases.signature import MEANING, attribute_names
+from specgrad.check.conform.kernel import KernelExaminer, attributes_of
 from specgrad.rounding import FORMATS, Arithmetic
 
 HALF = Arithmetic("float16")

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from specgrad.check import RUNTIMES, Conformance, Finding, conformance, runtime
-from specgrad.check.examine import RuntimeExaminer
-from specgrad.check.generate import questions
+from specgrad.check.cases.generate import questions
+from specgrad.check.verdicts.run_case import RuntimeExaminer
 from specgrad.process import Process
 
 LOWEST = float(np.finfo(np.float32).min)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specgrad.check import conformance
-from specgrad.check.matrix import write
+from specgrad.check.conform.findings_page import write
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,13 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 import specgrad as sg
-import specgrad.proof.formulas
+import specgrad.proof.base.kernel_formulas
 from specgrad.bounds import Box, certify, crown, ibp
 from specgrad.check import audit, audit_recorded
-from specgrad.check.moved import FORMULA, MOVED, REPLACED, rewritten
+from specgrad.check.verdicts.rewritten_formulas import FORMULA, MOVED, REPLACED, rewritten
 from specgrad.cli.main import app
 from specgrad.interop import from_onnx
-from specgrad.proof.choices import exclusion, scaled_choices
+from specgrad.proof.base.excluded_rewrites import exclusion, scaled_choices
 from specgrad.rounding import Arithmetic, radius
 
 onnx = pytest.importorskip("onnx")
@@ -309,10 +309,10 @@ def test_a_kernel_of_another_function_explains_nothing(monkeypatch: pytest.Monke
     y = x * _sigmoid(x.astype(float) * 1.0001)
     wrong = [
         replace(f, kernel=lambda x, _: x * sg.sigmoid(x * 1.0001)) if f.text == "x/(1 + exp(-x))" else f
-        for f in specgrad.proof.formulas.FORMULAS
+        for f in specgrad.proof.base.kernel_formulas.FORMULAS
     ]
-    monkeypatch.setattr(specgrad.proof.formulas, "FORMULAS", tuple(wrong))
-    specgrad.proof.formulas._table.cache_clear()
+    monkeypatch.setattr(specgrad.proof.base.kernel_formulas, "FORMULAS", tuple(wrong))
+    specgrad.proof.base.kernel_formulas._table.cache_clear()
     try:
         graph = from_onnx(m)
         (other,) = [g for name, _, g in rewritten(graph) if name == FORMULA]
@@ -320,7 +320,7 @@ def test_a_kernel_of_another_function_explains_nothing(monkeypatch: pytest.Monke
         assert audit_recorded(m, {"x": x, "y": y.astype(np.float32)}).verdict == "differs"
     finally:
         monkeypatch.undo()
-        specgrad.proof.formulas._table.cache_clear()
+        specgrad.proof.base.kernel_formulas._table.cache_clear()
 
 
 # --- numbers of a gelu ----------------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 import specgrad as sg  # noqa: E402
 from planted import Builder, as_bfloat16  # noqa: E402
 from planted_files import FAULTS, NETWORKS, Fault, points  # noqa: E402
-from specgrad.check import audit, audit_recorded, together  # noqa: E402
-from specgrad.check.allowance import Clock, allowance  # noqa: E402
-from specgrad.check.seen import Seen  # noqa: E402
-from specgrad.check.together import Together  # noqa: E402
+from specgrad.check import audit, audit_recorded  # noqa: E402
+from specgrad.check.auditing import merged_layers  # noqa: E402
+from specgrad.check.auditing.merged_layers import MergedLayersJudge  # noqa: E402
+from specgrad.check.tolerances.allowance import Clock, allowance  # noqa: E402
+from specgrad.check.verdicts.observation import Observation  # noqa: E402
 from specgrad.errors import ParameterError  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 from specgrad.rounding import Arithmetic, Ball  # noqa: E402
@@ -107,8 +108,8 @@ def test_a_wrong_tie_rule_changes_no_value_and_shows_in_gradients_of_exact_ties(
         given = np.array([x], float)
         first = np.float32(graph(given))
         last = first[:, [1, 0, 2, 3]]
-        judge = Together(Arithmetic(), Clock(10), alone=True)
-        return tuple(judge.judge(Seen(graph, [given], [y]))[0].kind for y in (first, last))
+        judge = MergedLayersJudge(Arithmetic(), Clock(10), alone=True)
+        return tuple(judge.judge(Observation(graph, [given], [y]))[0].kind for y in (first, last))
 
     third = np.float32(0.3)
     assert winners(lambda v: v, [1, 1, 2, 1]) == ("exact", "differs")
@@ -220,13 +221,13 @@ def test_a_tolerance_that_is_too_small_is_caught(monkeypatch, deep) -> None:
     model, xs = deep
     values = recorded(model, xs, run(model, xs))
     assert audit_recorded(model, values).verdict == "rounding"
-    whole = together.allowance
+    whole = merged_layers.allowance
 
     def small(*args, **named):
         allowed = whole(*args, **named)
         return type(allowed)([Ball(b.value, b.radius * 1e-4) for b in allowed.balls])
 
-    monkeypatch.setattr(together, "allowance", small)
+    monkeypatch.setattr(merged_layers, "allowance", small)
     assert audit_recorded(model, values).verdict != "rounding"
 
 

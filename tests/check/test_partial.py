@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from specgrad import UnsupportedError  # noqa: E402
 from specgrad.check import audit, audit_recorded, runtime  # noqa: E402
-from specgrad.check.recorded import read_recorded  # noqa: E402
+from specgrad.check.models.recorded import read_recorded  # noqa: E402
 from specgrad.errors import ParameterError  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 

@@ -26,7 +26,7 @@ from specgrad.rounding import Arithmetic
 pytest.importorskip("torch")
 from deciding import boundary, exact_argmax, exact_outputs, executed, trained
 from executor import Setting
-from specgrad.check.decisions.execution import Executor, slopes
+from specgrad.check.decisions.emulate import Executor, slopes
 
 margins = import_module("specgrad.check.decisions.margins")
 preserving = import_module("specgrad.check.decisions.preserve")
@@ -299,7 +299,7 @@ def test_eps_asks_about_the_file_that_was_given(tmp_path: Path, monkeypatch: pyt
     """ONNX Runtime is given that file, and not our export of its graph; a module is run itself."""
     onnx, torch = pytest.importorskip("onnx"), pytest.importorskip("torch")
     pytest.importorskip("onnxruntime")
-    from specgrad.bounds.search import witnesses
+    from specgrad.bounds.search.network import witnesses
 
     seen: list[Any] = []
     bytes_of = witnesses._onnx_bytes
@@ -388,7 +388,7 @@ def test_an_input_that_is_shown_for_bytes_is_of_bytes() -> None:
 def test_runtimes_are_fed_the_bytes() -> None:
     """ONNX Runtime takes uint8 and stays within the proven ends; PyTorch takes the same numbers."""
     pytest.importorskip("onnxruntime")
-    from specgrad.check.decisions.runtimes import Runtimes
+    from specgrad.check.decisions.runtime_pool import Runtimes
     from specgrad.check.decisions.samples import samples_of
 
     images = np.random.default_rng(3).integers(0, 256, (2, 10, 12, 3), dtype=np.uint8)
@@ -420,7 +420,7 @@ def test_real_runtimes_that_disagree_are_named() -> None:
 
 def test_a_runtime_of_another_arithmetic_is_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """bfloat16 factors are no float32 execution: their outputs count for nothing, and are named."""
-    from specgrad.check.decisions.runtimes import Runtimes
+    from specgrad.check.decisions.runtime_pool import Runtimes
 
     graph, x = near_ones(0, 1)
     coarse = Executor(graph, Arithmetic("bfloat16"))
@@ -502,7 +502,7 @@ def test_a_killed_command_resumes(tmp_path: Path) -> None:
 def test_the_page_has_every_open_sample_and_whole_bars() -> None:
     from xml.etree import ElementTree
 
-    from specgrad.check.decisions.page import plot, preserved_page
+    from specgrad.check.decisions.html import plot, preserved_page
 
     graph, near = near_ones(0, 3)
     _, x = trained(0)

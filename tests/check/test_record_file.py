@@ -13,49 +13,49 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specgrad.check.record_file import RecordError, RecordFile, digest_of, is_record
+from specgrad.check.models.checkpoint import Checkpoint, RecordError, digest_of, is_record
 
 
 def test_what_was_torn_is_cut_off_at_every_byte(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    with RecordFile(path, "preserve", "d") as record:
+    with Checkpoint(path, "preserve", "d") as record:
         for k in range(3):
             record.add(k, {"verdict": "proven", "margin": k / 2})
     whole = path.read_bytes()
     start = whole.index(b"\n") + 1
     for stop in range(start, len(whole) + 1):
         path.write_bytes(whole[:stop])
-        with RecordFile(path, "preserve", "d") as record:
+        with Checkpoint(path, "preserve", "d") as record:
             assert len(record.done) == whole[start:stop].count(b"\n")
             record.add(7, {"verdict": "differs"})
-        with RecordFile(path, "preserve", "d") as record:
+        with Checkpoint(path, "preserve", "d") as record:
             assert record.done[7] == {"verdict": "differs"}
         assert all(json.loads(line) for line in path.read_bytes().splitlines())
 
 
 def test_other_runs_and_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    RecordFile(path, "preserve", "d").__exit__()
+    Checkpoint(path, "preserve", "d").__exit__()
     for kind, digest, text in (("audit", "d", "a run of preserve"), ("preserve", "e", "another run")):
         with pytest.raises(RecordError, match=text):
-            RecordFile(path, kind, digest)
+            Checkpoint(path, kind, digest)
     for foreign in (b"hello\n", b"{}\n", b"no line end"):
         path.write_bytes(foreign)
         with pytest.raises(RecordError, match="no record"):
-            RecordFile(path, "preserve", "d")
+            Checkpoint(path, "preserve", "d")
         assert path.read_bytes() == foreign
         assert not is_record(foreign)
 
 
 def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    with RecordFile(path, "preserve", "d") as record:
+    with Checkpoint(path, "preserve", "d") as record:
         record.add(0, {})
         record.add(1, {})
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b"{bad}\n" + lines[2])
     with pytest.raises(RecordError, match="line 2"):
-        RecordFile(path, "preserve", "d")
+        Checkpoint(path, "preserve", "d")
 
 
 def test_digests_tell_arrays_and_texts_apart() -> None:
@@ -66,7 +66,7 @@ def test_digests_tell_arrays_and_texts_apart() -> None:
 
 
 WRITER = """import sys, time
-from specgrad.check.record_file import RecordFile
+from specgrad.check.models.checkpoint import RecordFile
 with RecordFile(sys.argv[1], "preserve", "d") as record:
     for k in range(100_000):
         if k not in record.done:
@@ -84,6 +84,6 @@ def test_kill_leaves_whole_lines(tmp_path: Path) -> None:
             time.sleep(0.005)
         worker.kill()
         worker.wait()
-        with RecordFile(path, "preserve", "d") as record:
+        with Checkpoint(path, "preserve", "d") as record:
             assert sorted(record.done) == list(range(len(record.done)))
             assert len(record.done) > 0

@@ -12,9 +12,10 @@ import pytest
 import specgrad as sg
 from specgrad import interop
 from specgrad.bounds import Box, crown, ibp
-from specgrad.bounds.linear import tighten
-from specgrad.check import point, tolerance
-from specgrad.check.allclose import allclose_pair
+from specgrad.bounds.linear.intermediate import tighten
+from specgrad.check import tolerance
+from specgrad.check.tolerances import point_bounds
+from specgrad.check.tolerances.allclose import allclose_pair
 from specgrad.errors import ContradictionError, ParameterError, ShapeError, SpecgradError, UnsupportedError
 from specgrad.rounding import FORMATS, Arithmetic, radius
 from specgrad.scalar import exact
@@ -287,8 +288,8 @@ def test_the_exact_value_by_bounds_within_bounds(execution: str, monkeypatch: py
     arithmetic = Arithmetic(execution=execution)
     plain = tolerance(graph, x, arithmetic=arithmetic)
     asked = []
-    monkeypatch.setattr(point, "NARROW", 0.0)
-    monkeypatch.setattr(point, "crown", lambda *args, **named: asked.append(named) or crown(*args, **named))
+    monkeypatch.setattr(point_bounds, "NARROW", 0.0)
+    monkeypatch.setattr(point_bounds, "crown", lambda *args, **named: asked.append(named) or crown(*args, **named))
     proven = tolerance(graph, x, arithmetic=arithmetic)
     assert [bool(named.get("within")) for named in asked] == [False, True]
     np.testing.assert_allclose(proven.distance[0], plain.distance[0], rtol=1e-6)
@@ -403,6 +404,6 @@ def test_a_contradiction_is_no_small_distance(monkeypatch: pytest.MonkeyPatch) -
         moved = {**bounds.layers, name: Box(bounds.layers[name].low + 9.0, bounds.layers[name].high + 9.0)}
         return replace(bounds, layers=moved)
 
-    monkeypatch.setattr(point, "crown", beside)
+    monkeypatch.setattr(point_bounds, "crown", beside)
     with pytest.raises(ContradictionError, match="exclude each other"):
         tolerance(graph, x)

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from specgrad.bounds.search.attack import DeployedNetwork
+from specgrad.bounds.search.network.pgd_attack import DeployedNetwork
 
 COMMANDS = [
     "certify net.onnx p.vnnlib --seconds 5",

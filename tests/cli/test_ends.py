@@ -22,7 +22,7 @@ pytest.importorskip("typer")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 cli = pytest.importorskip("specgrad.cli.main")
-outcome = import_module("specgrad.cli.outcome")
+outcome = import_module("specgrad.cli.shared.exit_codes")
 processes = import_module("specgrad.process.process")
 
 

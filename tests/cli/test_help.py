@@ -38,8 +38,8 @@ def test_no_help_is_cut(run, monkeypatch, columns: int) -> None:
 
 
 def test_every_command_is_in_a_group(run) -> None:
-    from specgrad.cli.groups import GROUPS
     from specgrad.cli.main import app
+    from specgrad.cli.shared.help_groups import GROUPS
 
     out = run("--help")[1]
     assert all(f"\n{title}\n" in out for title in GROUPS)

@@ -13,7 +13,7 @@ import pytest
 jsonschema = pytest.importorskip("jsonschema")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")
-schemas = pytest.importorskip("specgrad.cli.schemas")
+schemas = pytest.importorskip("specgrad.cli.shared.schemas")
 
 ROOT = Path(__file__).parents[2]
 EACH = {

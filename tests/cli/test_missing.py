@@ -161,7 +161,9 @@ def test_python_says_the_same(package: str, tmp_path: Path) -> None:
 
 def test_the_core_needs_numpy_alone(tmp_path: Path) -> None:
     """Every package hidden at once: the core, rounding, interval bounds and the records of runtimes are there."""
-    code = PROGRAM.format(imports="", call="print(specgrad.bounds.ibp(graph, Box([-1.0], [1.0])).outputs.high)")
+    code = PROGRAM.format(
+        imports="", call="print(specgrad.bounds.interval_bounds(graph, Box([-1.0], [1.0])).outputs.high)"
+    )
     done = python_without(",".join(PACKAGES), code, tmp_path)
     assert done.stderr == ""
     assert done.stdout.startswith("[1.")
@@ -184,13 +186,13 @@ def test_a_broken_package_is_named_with_its_own_words(tmp_path: Path, monkeypatc
 ASKED_BEFORE = {
     "specgrad.bounds.box": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.bounds.search": {"torch"},  # certify and prove ask first
-    "specgrad.check.deploy_torch": {"torch"},  # check.deploy asks first
+    "specgrad.check.models.run_torch": {"torch"},  # check.models.run_onnx asks first
     "specgrad.check.decisions": {"torch", "jax"},  # preserve asks first; JAX is run where it is installed
     "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them
-    "specgrad.scale.blueprint": {"torch"},  # blueprint_of asks for its engine first
+    "specgrad.scale.plan_file": {"torch"},  # blueprint_of asks for its engine first
     "specgrad.scale.tile_job": {"torch", "jax"},
-    "specgrad.scale.exchange": {"torch"},  # shard asks first
-    "specgrad.scale.sharded": {"torch"},
+    "specgrad.scale.torch_exchange": {"torch"},  # shard asks first
+    "specgrad.scale.sharded_graph": {"torch"},
     "specgrad.window.tap": {"torch"},  # for a tensor that was handed over
     "specgrad.safety.vectors.run_vectors": {"onnxruntime"},  # a program that a pack carries, and nobody imports
     "specgrad.cli": {"typer", "rich", "torch"},  # main asks first; for torch, whoever loads the module
@@ -223,7 +225,7 @@ def test_who_imports_an_optional_package_asks_first(name: str) -> None:
 
 def test_a_forgotten_question_is_found() -> None:
     assert unasked("specgrad.scalar", "def balls(x):\n    from flint import arb\n") == {"flint"}
-    assert unasked("specgrad.engines.torch.table", "import torch\nimport jax") == {"jax"}
+    assert unasked("specgrad.engines.torch.lowerings", "import torch\nimport jax") == {"jax"}
 
 
 def test_every_package_is_in_an_extra() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specgrad.check import audit
-from specgrad.check.html import audit_page
+from specgrad.check.pages import audit_page
 from specgrad.errors import printable
 from specgrad.process import Process
 

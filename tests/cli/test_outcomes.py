@@ -185,7 +185,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "certify": (import_module("specgrad.bounds.search.certify"), "certify"),
     "verify": (import_module("specgrad.bounds.search.query"), "certify_query"),
     "supports": (import_module("specgrad.cli.supports"), "say"),
-    "check-certificate": (import_module("specgrad.proof.certificate"), "check_file"),
+    "check-certificate": (import_module("specgrad.proof.files.certificate"), "check_file"),
     "preserve": (import_module("specgrad.check"), "preserve"),
     "tolerance": (import_module("specgrad.check"), "tolerance"),
     "accuracy": (import_module("specgrad.safety.accuracy"), "accuracy"),
@@ -297,8 +297,8 @@ def test_what_is_right_is_0_and_strict_json(name: str, json_too: str, folder, ru
 
 
 def test_a_verdict_has_the_colour_of_its_exit_code() -> None:
-    from specgrad.cli.outcome import CODES
-    from specgrad.cli.screen import colour
+    from specgrad.cli.shared.console import colour
+    from specgrad.cli.shared.exit_codes import CODES
 
     assert {kind: colour(kind) for kind in CODES} == {k: ("green", "red", "yellow")[code] for k, code in CODES.items()}
 
@@ -336,5 +336,5 @@ def test_audit_of_a_wrong_exact_operator_is_a_verdict(json_too: str, folder, run
     code, out, err = run(command)
     assert code == 1, err
     assert "differs" in out
-    bar = cli.screen.bar
+    bar = cli.shared.console.bar
     assert bar(np.inf) == bar(2.0) == bar(1.0) == "█" * 12

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from specgrad.check.script import MARK
-from specgrad.files import write_whole
+from specgrad.atomic_files import write_whole
+from specgrad.check.conform.repro_script import MARK
 
 cli = pytest.importorskip("specgrad.cli.main")
 CERTIFY = "certify net.onnx p.vnnlib --seconds 10"
@@ -120,7 +120,7 @@ def test_a_full_disk_or_a_read_only_folder_costs_the_file_and_not_the_verdict(
         raise OSError(number, os.strerror(number))
 
     quietly = run(command + json_too)
-    monkeypatch.setattr("specgrad.files.os.fsync", fail)
+    monkeypatch.setattr("specgrad.atomic_files.os.fsync", fail)
     code, out, err = run(f"{command} {option} out.json{json_too}")
     assert (code, out.split()[:3]) == (quietly[0], quietly[1].split()[:3])
     assert (err.count("\n"), os.strerror(number) in err) == (1, True), err
@@ -221,7 +221,7 @@ def test_a_device_that_is_full_costs_the_file_and_not_the_verdict(folder, run, m
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch) -> None:
     path = tmp_path / "a.txt"
     write_whole(path, "old")
-    monkeypatch.setattr("specgrad.files.os.replace", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("specgrad.atomic_files.os.replace", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         write_whole(path, "new")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]

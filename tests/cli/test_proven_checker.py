@@ -14,7 +14,7 @@ pytest.importorskip("flint")
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from specgrad.proof import proven
+from specgrad.proof.extracted import run_checker
 
 NEAR = "--input one.npy --label 0 --eps 1/100"
 
@@ -31,11 +31,11 @@ def said(path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = path / "checker"
     program.write_text(f"#!/bin/sh\ncat > /dev/null\n{script}\n")
     program.chmod(0o755)
-    monkeypatch.setenv(proven.VARIABLE, str(program))
+    monkeypatch.setenv(run_checker.VARIABLE, str(program))
 
 
 def test_an_absent_program_is_named(certified: str, run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(proven.VARIABLE, "/no/such/program")
+    monkeypatch.setenv(run_checker.VARIABLE, "/no/such/program")
     code, _, err = run(certified)
     assert (code, "make -C verified" in err) == (3, True)
 
@@ -48,10 +48,10 @@ def test_its_answer_decides(certified: str, run, script: str, code: int, monkeyp
     data = json.loads(out)
     if code == 0:
         digest = sha256(Path("checker").read_bytes()).hexdigest()
-        built = False if proven.BUILT.is_file() else None
+        built = False if run_checker.BUILT.is_file() else None
         assert data["program"] == {"path": str(folder / "checker"), "sha256": digest, "is_built": built}
         assert data["checkers"][0] == "specgrad's replay, in Python"
-        assert data["checkers"][1].startswith(f"the program {folder / 'checker'}, which {proven.VARIABLE} names")
+        assert data["checkers"][1].startswith(f"the program {folder / 'checker'}, which {run_checker.VARIABLE} names")
     else:
         assert "the proven checker" in data["reason"]
 
@@ -67,7 +67,7 @@ def test_its_answer_decides(certified: str, run, script: str, code: int, monkeyp
 def test_it_is_told_which_program_answers(certified: str, run, built, words, monkeypatch, folder: Path) -> None:
     """Another program under the variable, where none was built, where another one was, and where it is the same."""
     said(folder, "echo yes", monkeypatch)
-    monkeypatch.setattr(proven, "BUILT", folder / "built")
+    monkeypatch.setattr(run_checker, "BUILT", folder / "built")
     if built is not None:
         (folder / "built").write_text(built or (folder / "checker").read_text())
     code, out, _ = run(certified)
@@ -88,8 +88,8 @@ def test_out_of_time_is_no_verdict(certified: str, run, monkeypatch, folder: Pat
     assert (code, "did not end within 5 s" in out) == (2, True)
 
 
-@pytest.mark.skipif(not proven.BUILT.is_file(), reason="verified/bin/check is not built (make -C verified)")
+@pytest.mark.skipif(not run_checker.BUILT.is_file(), reason="verified/bin/check is not built (make -C verified)")
 def test_the_program_accepts(certified: str, run) -> None:
     code, out, _ = run(certified)
     assert (code, "accepted by the checker extracted from its proof" in out) == (0, True)
-    assert sha256(proven.BUILT.read_bytes()).hexdigest() in "".join(out.split())
+    assert sha256(run_checker.BUILT.read_bytes()).hexdigest() in "".join(out.split())

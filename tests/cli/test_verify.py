@@ -19,7 +19,7 @@ pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("vnnlib")
 
-from specgrad.bounds.search.attack import Run  # noqa: E402
+from specgrad.bounds.search.network.pgd_attack import Run  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 CHECKER = runpy.run_path(str(ROOT / "benchmarks" / "vnncomp" / "check_counterexample.py"))
@@ -133,7 +133,7 @@ def test_a_point_without_float32_numbers_is_written_and_the_nearest_are_run(vers
 def test_what_onnx_runtime_refutes_is_not_sat(queries, run, monkeypatch) -> None:
     """The competition counts the outputs of ONNX Runtime alone: near a tie its sums may fall the other way."""
     denied = lambda networks, interface, point, case: [Run("onnxruntime", point.y, False)]
-    monkeypatch.setattr("specgrad.bounds.search.witnesses.ask", denied)
+    monkeypatch.setattr("specgrad.bounds.search.network.witnesses.ask", denied)
     code, out, err = run("verify broken.vnnlib --network net.onnx")
     assert (code, out) == (2, "unknown\n")
     assert "ONNX Runtime does not confirm" in err

@@ -17,7 +17,7 @@ import numpy as np
 
 import specgrad as sg
 from specgrad.op import Op, run_spec
-from specgrad.ops import cases
+from specgrad.ops import sample_inputs as cases
 from specgrad.rounding import ANY, Arithmetic, Ball, local_radius, radius
 
 

@@ -14,7 +14,7 @@ import torch
 
 import compositions as c
 import specgrad as sg
-from specgrad.engines.jax import graph as jax_graph
+from specgrad.engines.jax import jit_graph as jax_graph
 from specgrad.engines.torch import rewrites
 from specgrad.op import REGISTRY
 from specgrad.ops import elementwise

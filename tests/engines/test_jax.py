@@ -22,9 +22,9 @@ from jax.interpreters import ad  # noqa: E402
 
 import specgrad as sg  # noqa: E402
 from agreement import check_special, middle  # noqa: E402
-from specgrad.engines.jax import pool, rules  # noqa: E402
-from specgrad.engines.jax import table as engine  # noqa: E402
-from specgrad.engines.jax.graph import compile_graph  # noqa: E402
+from specgrad.engines.jax import custom_rules, pool  # noqa: E402
+from specgrad.engines.jax import lowerings as engine  # noqa: E402
+from specgrad.engines.jax.jit_graph import compile_graph  # noqa: E402
 from specgrad.errors import ScalarError, UnsupportedError  # noqa: E402
 from specgrad.op import REGISTRY, Op, apply, run_spec  # noqa: E402
 
@@ -195,9 +195,9 @@ def test_numpy_arguments_of_jax_transformations() -> None:
 def test_a_tangent_that_is_zero_stays_symbolic() -> None:
     """JAX may ask a primitive for the tangent along nothing; the answer has a type and no cells."""
     window = sg.window.strided("avg_pool", (6,), (2,), stride=(1,))
-    call = rules.Call(REGISTRY["avg_pool"], pool.avg_pool, (("window", window), ("divisor", 2)), (0,))
+    call = custom_rules.LinearPrimitive(REGISTRY["avg_pool"], pool.avg_pool, (("window", window), ("divisor", 2)), (0,))
     x = jnp.arange(6.0)
-    y, dy = rules._jvp([x], [ad.Zero(jax.typeof(x))], call=call)
+    y, dy = custom_rules._jvp([x], [ad.Zero(jax.typeof(x))], call=call)
     np.testing.assert_array_equal(y, [0.5, 1.5, 2.5, 3.5, 4.5])
     assert type(dy) is ad.Zero
     assert dy.aval == jax.typeof(y)

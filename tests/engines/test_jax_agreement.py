@@ -27,7 +27,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from agreement import INTEGER_EXACT, Case, check_adjoint, check_derivatives, check_value, integral  # noqa: E402
 from specgrad.engines.base import Engine, Lowering  # noqa: E402
-from specgrad.engines.jax import table as engine  # noqa: E402
+from specgrad.engines.jax import lowerings as engine  # noqa: E402
 from specgrad.op import REGISTRY, Op, run_spec  # noqa: E402
 from specgrad.rounding import ULPS  # noqa: E402
 

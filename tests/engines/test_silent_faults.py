@@ -19,8 +19,8 @@ from torch._subclasses import FakeTensorMode
 
 import specgrad as sg
 import specgrad.functional
-from specgrad.engines.torch import doubling as torch_pool
 from specgrad.engines.torch import enable_torch_compile
+from specgrad.engines.torch import log_step_pool as torch_pool
 
 # --- powers -------------------------------------------------------------------------------------------------------
 

@@ -10,17 +10,17 @@ import torch
 
 import specgrad as sg
 import specgrad.functional as F
-from specgrad.engines.torch import calls
+from specgrad.call_cache import noted, settled
+from specgrad.engines.torch import call_cache
 from specgrad.ops import elementwise
-from specgrad.settled import noted, settled
 
 
 @pytest.fixture(autouse=True)
 def nothing_known() -> Iterator[None]:
     sg.relu(torch.zeros(1))  # the engine is there
-    calls._programs.clear()
+    call_cache._programs.clear()
     yield
-    calls._programs.clear()
+    call_cache._programs.clear()
 
 
 def whole(*shape: int) -> Any:
@@ -76,10 +76,10 @@ def test_the_second_call_is_right_about_other_values(name: str) -> None:
 def test_these_calls_are_remembered(name: str) -> None:
     call, shapes = CALLS[name]
     call(*(whole(*s) for s in shapes))
-    assert all(program is not None for program in calls._programs.values())
-    known = len(calls._programs)
+    assert all(program is not None for program in call_cache._programs.values())
+    known = len(call_cache._programs)
     call(*(whole(*s) for s in shapes))
-    assert len(calls._programs) == known > 0
+    assert len(call_cache._programs) == known > 0
 
 
 @pytest.mark.parametrize("other", [True, 2.0, [2.0, 2], (2, True)])
@@ -103,7 +103,7 @@ def test_a_refusal_is_refused_again_and_leaves_nothing() -> None:
             F.avg_pool2d(x, 2)
         with pytest.raises(sg.ShapeError):
             sg.reshape(torch.zeros(6), (4,))
-    assert not calls._programs
+    assert not call_cache._programs
 
 
 def test_a_list_may_change_after_the_call() -> None:
@@ -140,7 +140,7 @@ def test_autocast_is_seen_at_each_call() -> None:
     assert F.cross_entropy(x, labels).dtype == torch.bfloat16
     with torch.autocast("cpu"):
         assert F.cross_entropy(x, labels).dtype == torch.float32
-    calls._programs.clear()
+    call_cache._programs.clear()
     with torch.autocast("cpu"):
         assert F.cross_entropy(x, labels).dtype == torch.float32
     assert F.cross_entropy(x, labels).dtype == torch.bfloat16
@@ -155,7 +155,7 @@ def test_a_step_that_has_no_answer_for_these_values_is_not_the_answer() -> None:
         return torch.zeros_like(x) if y is None else noted(lambda t: t + 0, y)
 
     for first in (4.0, -4.0):
-        calls._programs.clear()
+        call_cache._programs.clear()
         for value in (first, 4.0, -4.0, 4.0):
             assert root(torch.full((2,), value)).tolist() == [2 * (value > 0)] * 2
 
@@ -179,10 +179,10 @@ def test_a_composition_of_the_user_is_not_taken_for_ours_of_that_name() -> None:
 def test_names_and_places_of_arguments_are_one_call() -> None:
     x = whole(1, 2, 6, 6)
     expected = F.max_pool2d(x, 2, 2)
-    known = len(calls._programs)
+    known = len(call_cache._programs)
     for y in (F.max_pool2d(input=x, kernel_size=2, stride=2), F.max_pool2d(x, stride=2, kernel_size=2)):
         assert torch.equal(y, expected)
-    assert len(calls._programs) == known > 0
+    assert len(call_cache._programs) == known > 0
     with pytest.raises(TypeError, match="unexpected keyword"):
         F.max_pool2d(x, 2, step=2)
 
@@ -196,7 +196,7 @@ def test_both_results_of_a_call_are_remembered() -> None:
         assert (index.numpy() == expected[1]).all()
     tied = torch.tensor([[1.0, 7.0, 7.0, 7.0, 0.0]]).double().expand(3, 5)
     assert sg.topk(tied, 2)[1].tolist() == [[1, 2]] * 3
-    assert calls._nothing not in calls._programs.values()
+    assert call_cache._nothing not in call_cache._programs.values()
 
 
 @pytest.mark.parametrize("threshold", [20, -3.0, 40, 1000.0])
@@ -221,7 +221,9 @@ def test_softplus_with_its_switch(beta: float, threshold: float) -> None:
 
 
 def test_a_slice_is_told_from_three_numbers() -> None:
-    words = [calls._inside([v], []) for v in (slice(1, 2, 3), (1, 2, 3), slice(True, 2, 3), slice(1.0, 2, 3), slice(2))]
+    words = [
+        call_cache._inside([v], []) for v in (slice(1, 2, 3), (1, 2, 3), slice(True, 2, 3), slice(1.0, 2, 3), slice(2))
+    ]
     assert len(set(words)) == len(words)
 
 

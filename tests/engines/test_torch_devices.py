@@ -17,7 +17,7 @@ from torch._subclasses import FakeTensorMode
 
 import specgrad as sg
 from specgrad.engines.base import Engine
-from specgrad.engines.torch.table import ENGINE
+from specgrad.engines.torch.lowerings import ENGINE
 from specgrad.op import REGISTRY, Op
 
 OPERATORS = sorted(REGISTRY)

@@ -14,7 +14,7 @@ import specgrad as sg
 from agreement import Case, check_adjoint, check_derivatives, check_special, check_value
 from slices import slices
 from specgrad.engines.base import Engine
-from specgrad.engines.torch.table import ENGINE
+from specgrad.engines.torch.lowerings import ENGINE
 from specgrad.op import REGISTRY, Op
 from specgrad.rounding import ULPS
 

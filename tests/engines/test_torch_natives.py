@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import specgrad as sg
-from specgrad.engines.torch import composites, natives, order, whole
+from specgrad.engines.torch import composites, native_functions, reductions, topk
 
 RNG = np.random.default_rng(11)
 SHAPE = (2, 3, 6, 8)
@@ -310,7 +310,7 @@ def test_a_given_step_is_kept() -> None:
 
 def test_where_repeating_by_a_float_is_exact() -> None:
     """PyTorch's own index formula, in both types, against integers; and what it says against PyTorch itself."""
-    refused = [f for f in range(2, 200) if not natives.nearest_is_exact(64, f)]
+    refused = [f for f in range(2, 200) if not native_functions.nearest_is_exact(64, f)]
     assert refused, "no factor is refused: the check sees nothing"
     for f in (3, 5, 6, 7, 10, 12, *refused[:8]):
         p = torch.arange(64.0)
@@ -319,7 +319,7 @@ def test_where_repeating_by_a_float_is_exact() -> None:
             for kept in KEPT:
                 t = wide.contiguous(memory_format=kept)
                 same = torch.equal(F.interpolate(t, (64 * f, 2)), t.repeat_interleave(f, 2))
-                assert same or not natives.nearest_is_exact(64, f)
+                assert same or not native_functions.nearest_is_exact(64, f)
                 assert torch.equal(sg.upsample_nearest(t, (f, 1)), t.repeat_interleave(f, 2))
 
 
@@ -328,13 +328,13 @@ def test_where_repeating_by_a_float_is_exact() -> None:
 
 def test_positions_that_come_twice_at_every_size_of_the_count() -> None:
     """Few marks are counted as they are, many eight in a word: both see one that comes twice, and one outside."""
-    for planes in (1, natives.FEW_MARKS // 64 + 1):
+    for planes in (1, native_functions.FEW_MARKS // 64 + 1):
         where = torch.arange(64).repeat(planes, 1)
-        assert natives._all_apart(where, 64)
+        assert native_functions._all_apart(where, 64)
         for wrong in (62, 64, -1):
             other = where.clone()
             other[-1, -1] = wrong
-            assert not natives._all_apart(other, 64)
+            assert not native_functions._all_apart(other, 64)
 
 
 def test_without_the_look_at_equal_cells_topk_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +342,7 @@ def test_without_the_look_at_equal_cells_topk_is_found_out(monkeypatch: pytest.M
     want = sg.topk(x.numpy(), 3)[1]
     assert np.array_equal(sg.topk(x, 3)[1], want)
     blind: Call = lambda t, axis, k, largest: torch.topk(t, k, axis, largest).indices
-    monkeypatch.setattr(order, "_decided", blind)
+    monkeypatch.setattr(topk, "_decided", blind)
     assert not np.array_equal(sg.topk(x, 3)[1], want)
 
 
@@ -350,7 +350,7 @@ def test_without_the_count_of_winners_a_tie_is_found_out(monkeypatch: pytest.Mon
     pooled: Call = lambda x: torch.autograd.grad(sg.global_max_pool(x, rank=1).sum(), x)[0].tolist()
     x = torch.tensor([[1.0, 3.0, 3.0], [5.0, 4.0, 0.0]], requires_grad=True)
     assert pooled(x) == [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
-    monkeypatch.setattr(whole, "_all_alone", lambda *_: True)
+    monkeypatch.setattr(reductions, "_all_alone", lambda *_: True)
     assert pooled(x) == [[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]
 
 
@@ -358,7 +358,7 @@ def test_without_the_count_of_positions_unpooling_is_found_out(monkeypatch: pyte
     y, i = torch.tensor([[[5.0, 7.0]]], requires_grad=True), torch.tensor([[[2, 2]]])
     unpool: Call = lambda: torch.autograd.grad(sg.max_unpool(y, i, (2,)).sum(), y)[0].tolist()
     assert unpool() == [[[0.0, 1.0]]]
-    monkeypatch.setattr(natives, "_all_apart", lambda *_: True)
+    monkeypatch.setattr(native_functions, "_all_apart", lambda *_: True)
     assert unpool() == [[[1.0, 1.0]]]
 
 
@@ -383,4 +383,4 @@ def test_no_cell_is_read_more_often_than_padding_counts() -> None:
     for n, lo, hi, mode in itertools.product(range(1, 6), range(6), range(6), ("edge", "reflect", "wrap")):
         if max(lo, hi) <= {"edge": 6, "reflect": n - 1, "wrap": n}[mode]:
             read = sg.pad(np.arange(float(n)), ((lo, hi),), mode=mode).astype(int)
-            assert np.bincount(read).max() <= natives._most_read(n, lo, hi, mode)
+            assert np.bincount(read).max() <= native_functions._most_read(n, lo, hi, mode)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import specgrad as sg
-from specgrad.engines.torch.open import OpenCompiled
+from specgrad.engines.torch.symbolic import OpenCompiled
 from specgrad.errors import ShapeError
 
 KERNEL = np.random.default_rng(0).normal(size=(3, 2, 1))

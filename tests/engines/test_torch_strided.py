@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 
 import specgrad as sg
-from specgrad.engines.torch import max_pool, relabel, slices
-from specgrad.engines.torch.slices import Slices, fits
+from specgrad.engines.torch import max_pool, planes_as_channels, strided_pool
+from specgrad.engines.torch.strided_pool import Slices, fits
 from specgrad.op import REGISTRY, run_spec
-from specgrad.ops import cases
+from specgrad.ops import sample_inputs
 from specgrad.window import Window
 
 SPECIAL = (np.nan, -np.inf, np.inf, 0.0, -0.0, 1.0, 1.0, 2.0)
@@ -23,7 +23,7 @@ NATIVE = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 def windows(count: int) -> list[tuple[Window, Random]]:
     """Windows of any rank, stride and padding that slices take, none with an empty cell."""
-    drawn = ((cases.window(rng), rng) for rng in (Random(f"strided/{n}") for n in range(40 * count)))
+    drawn = ((sample_inputs.window(rng), rng) for rng in (Random(f"strided/{n}") for n in range(40 * count)))
     return [(w, rng) for w, rng in drawn if fits(w)][:count]
 
 
@@ -64,12 +64,14 @@ def test_maxima_to_the_bit() -> None:
 
 
 def test_a_zero_of_the_wrong_sign_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "has_negative_zero", lambda x: False)
+    monkeypatch.setattr(strided_pool, "has_negative_zero", lambda x: False)
     assert not maxima_agree(60)
 
 
 def test_taps_joined_in_another_order_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "first_maximum", lambda a, b, out: torch.where((a <= b) | (b != b), b, a, out=out))
+    monkeypatch.setattr(
+        strided_pool, "first_maximum", lambda a, b, out: torch.where((a <= b) | (b != b), b, a, out=out)
+    )
     assert not maxima_agree(60)
 
 
@@ -94,13 +96,13 @@ def test_winners_of_planes_as_channels(planes: int, rank: int, k: int, s: int, p
     """The native operator's on contiguous planes, NaN and ties included; and putting is its backward."""
     x = torch.from_numpy(np.random.default_rng(k).choice(SPECIAL, (planes, *(9, 11, 8)[:rank])).astype(np.float32))
     window = sg.trace(lambda t: sg.max_pool(t, (k,) * rank, stride=s, padding=p), x.shape).nodes[-1].params["window"]
-    y, index = relabel.max_and_index(x, window, max_pool._native_max(window))
+    y, index = planes_as_channels.max_and_index(x, window, max_pool._native_max(window))
     t = x.clone().requires_grad_()
     want, where = NATIVE[rank](t[None], k, s, p, return_indices=True)
     assert torch.equal(index, where[0])
     assert same_bits(y, want[0].detach())
     gy = torch.arange(1.0, y.numel() + 1).view(y.shape)
-    assert torch.equal(relabel.put(gy, index, window.size), torch.autograd.grad(want[0], t, gy)[0])
+    assert torch.equal(planes_as_channels.put(gy, index, window.size), torch.autograd.grad(want[0], t, gy)[0])
 
 
 LARGE = {(2, 2, 0): (6, 16, 64, 64), (3, 2, 1): (6, 17, 63, 65), (5, 3, 2): (8, 16, 66, 90)}
@@ -116,7 +118,12 @@ def given(request: pytest.FixtureRequest) -> tuple[tuple[int, int, int], torch.T
 def test_eager_calls_take_them(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (k, s, p), x = given
     taken: list[str] = []
-    for home, name in ((Slices, "maximum"), (Slices, "total"), (Slices, "evenly"), (relabel, "max_and_index")):
+    for home, name in (
+        (Slices, "maximum"),
+        (Slices, "total"),
+        (Slices, "evenly"),
+        (planes_as_channels, "max_and_index"),
+    ):
         real = getattr(home, name)
         monkeypatch.setattr(home, name, lambda *a, real=real, name=name: (taken.append(name), real(*a))[1])
     ours = lambda t: sg.max_pool(t, (k, k), stride=s, padding=p)

@@ -14,7 +14,7 @@ import numpy as np
 
 import specgrad as sg
 from laws import graph_of
-from specgrad.graph.save import _decode
+from specgrad.graph.files.save import _decode
 from specgrad.op import REGISTRY
 
 HUGE = [10**9, 2**63, -(2**63), 10**40, 1e308, float("nan"), float("inf")]

@@ -15,7 +15,7 @@ import pytest
 
 import laws
 import specgrad as sg
-from specgrad.graph.adjoint import Claim, prove_adjoint
+from specgrad.graph.transforms.adjoint_proof import Claim, prove_adjoint
 from specgrad.op import REGISTRY, Op, apply
 from specgrad.window import strided
 
@@ -315,7 +315,7 @@ def test_an_operator_that_only_promises_to_be_linear_is_not_proven(name, monkeyp
     assert claim.verdict == ("refuted" if "counts" in why else "not proven")
     assert why in claim.text
     if name == "changes its argument":
-        monkeypatch.setattr("specgrad.graph.adjoint._frozen", lambda a: np.asarray(a))
+        monkeypatch.setattr("specgrad.graph.transforms.adjoint_proof._frozen", lambda a: np.asarray(a))
         assert settled(op, (2,)).verdict == "proven"  # so the guard is what refuses it
 
 

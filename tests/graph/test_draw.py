@@ -16,9 +16,9 @@ import pytest
 
 import specgrad as sg
 from specgrad.bounds import Box, ibp
-from specgrad.graph import blocks
-from specgrad.graph.blocks import blocks_of
-from specgrad.graph.layout import PAGE, WIDE, Layout, arranged
+from specgrad.graph.drawing import blocks
+from specgrad.graph.drawing.blocks import blocks_of
+from specgrad.graph.drawing.placement import PAGE, WIDE, Layout, arranged
 from specgrad.rounding import radius
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,7 +13,7 @@ import torch.nn.functional as T
 
 import specgrad as sg
 import specgrad.functional as F
-from specgrad.ops import cases
+from specgrad.ops import sample_inputs
 
 pytestmark = pytest.mark.quick
 
@@ -25,7 +25,7 @@ def horner(so_far, cell):
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 1, 3, 2), (0, 3)], ids=str)
 def test_fold_is_pythons_reduce(shape) -> None:
     rng = Random(str(shape))
-    x = cases.numbers(rng, shape)
+    x = sample_inputs.numbers(rng, shape)
     for rank in range(1, len(shape) + (0 not in shape)):
         lead = shape[: len(shape) - rank]
         found = np.asarray(sg.fold(horner, Fraction(3), x, rank=rank))

@@ -39,7 +39,7 @@ if kind == "graph":
     w = np.full(4, 2.0)
     sg.save(sg.trace(lambda x: x * w, (4,)), path)
 else:
-    from specgrad.proof.certificate import store
+    from specgrad.proof.files.certificate import store
     store(path, b"text 2", b"data 2")
 """
 SAVE_FOR_EVER = """import sys, numpy as np, specgrad as sg
@@ -58,7 +58,7 @@ def save(path: Path, value: float, cells: int = 4) -> None:
 
 def certificate(path: Path) -> tuple[bytes, bytes]:
     """As check_file reads one."""
-    from specgrad.files import partner
+    from specgrad.atomic_files import partner
 
     text = path.read_bytes()
     return text, partner(text, path.with_suffix(".safetensors")).read_bytes()

@@ -17,9 +17,9 @@ from generated import program
 
 import specgrad as sg
 from specgrad.errors import ShapeError, SpecgradError
-from specgrad.graph import open as opening
-from specgrad.graph.save import FileError
-from specgrad.window import Size
+from specgrad.graph.files.save import FileError
+from specgrad.graph.ir import symbolic as opening
+from specgrad.window import SymbolicSize
 
 BATCHES = (1, 2, 3, 5, 7, 8, 16)
 Rng = np.random.Generator
@@ -323,7 +323,7 @@ def test_the_comparison_sees_a_parameter_that_is_not_derived() -> None:
     """A planted mistake: the reshape keeps the number it had while tracing."""
     graph = sg.trace(lambda x: sg.reshape(x, (x.shape[0] * 3,)) * 2, ("N=4", 3))
     nodes = [replace(n, params={"shape": (12,)}) if n.op.name == "reshape" else n for n in graph.open.program.nodes]
-    broken = replace(graph, open=opening.Open(replace(graph.open.program, nodes=tuple(nodes))))
+    broken = replace(graph, open=opening.SymbolicProgram(replace(graph.open.program, nodes=tuple(nodes))))
     with pytest.raises(ShapeError, match="15 cells do not fill shape"):
         broken.at(N=5)
 
@@ -341,7 +341,7 @@ def test_the_comparison_sees_a_shape_that_its_rule_does_not_give() -> None:
     program_ = graph.open.program
     h = program_.nodes[0].shape[1]
     wrong = replace(program_.nodes[1], shape=(program_.nodes[0].shape[0], h // 2))
-    broken = replace(graph, open=opening.Open(replace(program_, nodes=(program_.nodes[0], wrong))))
+    broken = replace(graph, open=opening.SymbolicProgram(replace(program_, nodes=(program_.nodes[0], wrong))))
     assert broken.at(H=8).nodes == graph.at(H=8).nodes
     with pytest.raises(ShapeError, match="layer max_pool has shape"):
         broken.at(H=9)
@@ -423,7 +423,7 @@ def test_closed_graphs_are_written_as_before(tmp_path: Path) -> None:
 
 def test_a_size_is_no_number_in_disguise() -> None:
     """Were it an int, code in C would read it without asking, and what it made of it would be kept for all sizes."""
-    assert not issubclass(Size, int)
+    assert not issubclass(SymbolicSize, int)
 
 
 def test_equal_hints_do_not_make_expressions_equal() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import specgrad as sg
 from laws import graph_of, lift
-from specgrad.graph.save import from_json, to_json
+from specgrad.graph.files.save import from_json, to_json
 from specgrad.op import REGISTRY
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all

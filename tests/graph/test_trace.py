@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.graph.run import call
+from specgrad.graph.ir.interpreter import call
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
 
@@ -195,7 +195,7 @@ def test_graphs_with_different_derivatives_print_differently() -> None:
 
 def test_receptive_field_is_what_the_derivative_says() -> None:
     """The printed width is the widest support of any row of the Jacobian, counted cell by cell."""
-    from specgrad.graph.show import receptive_fields
+    from specgrad.graph.drawing.summary import receptive_fields
 
     nets = {
         "two convs": lambda x: sg.conv(np.ones((1, 1, 3)), None, sg.conv(np.ones((1, 1, 3)), None, x, dilation=2)),

@@ -16,11 +16,11 @@ from executor import Setting, execute
 from networks import Network
 from program import Program
 from specgrad.bounds import Box
-from specgrad.check import farthest as claim
-from specgrad.check.apart import Apart
+from specgrad.check.comparison import box_difference as claim
+from specgrad.check.comparison.difference_bounds import DifferenceBounds
+from specgrad.equivalence.normal_form import normal_form
+from specgrad.equivalence.term_table import TermTable
 from specgrad.graph.graph import Graph
-from specgrad.same.normal import normal_form
-from specgrad.same.terms import Table
 from tolerances import exact_outputs
 
 SIZES = (0.0, 1 / 255, 0.1, 1.0)
@@ -71,19 +71,19 @@ def changed(graph: Graph, rng: Random) -> tuple[str, Graph] | None:
 class Proven:
     """Of one pair on one box: every interval of the difference by itself, and the distance of executions."""
 
-    gaps: list[Apart]
-    far: claim.Farthest
+    gaps: list[DifferenceBounds]
+    far: claim.BoxDifference
     escapes: list[str] = field(default_factory=list)
     checked: int = 0
     closest: float = 0.0
 
 
 def proven(a: Graph, b: Graph, boxes: tuple[Any, ...], setting: Setting | None = None) -> Proven:
-    table, seen = Table(), []
+    table, seen = TermTable(), []
     forms = normal_form(a, table), normal_form(b, table)
     together = claim._together
 
-    def told(*args: Any) -> Iterator[Apart]:
+    def told(*args: Any) -> Iterator[DifferenceBounds]:
         for gap in together(*args):
             seen.append(gap)
             yield gap
@@ -97,7 +97,9 @@ def proven(a: Graph, b: Graph, boxes: tuple[Any, ...], setting: Setting | None =
     return Proven(seen, far)
 
 
-def points(boxes: tuple[Any, ...], far: claim.Farthest, rng: Random, count: int) -> Iterator[tuple[np.ndarray, ...]]:
+def points(
+    boxes: tuple[Any, ...], far: claim.BoxDifference, rng: Random, count: int
+) -> Iterator[tuple[np.ndarray, ...]]:
     """What the search has found, then corners, faces and the inside, all of them float32."""
     if far.inputs:
         yield far.inputs

@@ -19,7 +19,7 @@ from networks import Network
 from program import Program
 from specgrad.bounds import Box, crown, ibp
 from specgrad.graph.graph import CONSTANT, INPUT
-from specgrad.graph.tree import leaves
+from specgrad.graph.ir.tree import leaves
 from specgrad.rounding import Arithmetic, Ball, radius
 
 MODELS = ("node", "fused")
@@ -198,8 +198,8 @@ def hunt(
 
 def replayed(graph: sg.Graph, low: np.ndarray, high: np.ndarray, setting: Setting, seed: int = 0) -> Any:
     """The replay of a graph on a box, with random slopes; what some relus read is bounded backwards too."""
-    from specgrad.proof.curves import CURVES
-    from specgrad.proof.replay import Model, Replay
+    from specgrad.proof.exact.activations import CURVES
+    from specgrad.proof.exact.replay import Model, Replay
 
     draw = np.random.default_rng(seed)
     lined = [n for n in graph.nodes if n.op.name == "relu" or n.op.name in CURVES]
@@ -213,8 +213,8 @@ def replayed(graph: sg.Graph, low: np.ndarray, high: np.ndarray, setting: Settin
 
 def random_slopes(graph: sg.Graph, rng: np.random.Generator) -> dict[int, Any]:
     """Whatever a certificate may hold: any slopes of relus, any convex weights of the taps of a maximum."""
-    from specgrad.proof.curves import CURVES
-    from specgrad.proof.replay import Slopes
+    from specgrad.proof.exact.activations import CURVES
+    from specgrad.proof.exact.replay import Slopes
 
     found, scale = {}, 1024
     for i, node in enumerate(graph.nodes):
@@ -243,7 +243,7 @@ def hunt_replay(
     networks: Iterable[tuple[int, Network]], setting: Setting, executions: int, claimed: Setting | None = None
 ) -> Findings:
     """Executions against the ranges of a replay with random slopes, and against its bounds of random rows."""
-    from specgrad.proof.numbers import ReplayError
+    from specgrad.proof.base.rationals import ReplayError
 
     found = Findings()
     for seed, network in networks:
@@ -266,7 +266,7 @@ def hunt_replay(
 
 
 def proof_number(v: int) -> Any:
-    from specgrad.proof.numbers import rational
+    from specgrad.proof.base.rationals import rational
 
     return rational(v)
 

@@ -1,7 +1,8 @@
 """Random networks cut at random into parts: every execution lies in a part, and that part's bound must hold for it.
 
-Which part an execution lies in is decided here, from the meaning of a cut alone (specgrad.proof.tree): by exact values
-of an execution without rounding, by the stored values of one by node, and of a fused one by what its values leave open.
+Which part an execution lies in is decided here, from the meaning of a cut alone (specgrad.proof.base.split_tree): by
+exact values of an execution without rounding, by the stored values of one by node, and of a fused one by what its
+values leave open.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import specgrad as sg
 from claims import arithmetic
 from executor import Setting, execute
 from program import Program
-from specgrad.bounds.search.subproblems import Bounder, Problems, kinks, root_forward
+from specgrad.bounds.search.neuron_split.subproblems import Bounder, Problems, kinks, root_forward
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
-from specgrad.graph.node import bind
+from specgrad.graph.ir.node import bind
 from specgrad.op import apply
-from specgrad.proof.tree import Cut
+from specgrad.proof.base.split_tree import Split
 
 DEPTH = 4
-Path = list[tuple[Cut, int]]
+Path = list[tuple[Split, int]]
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
@@ -93,24 +94,26 @@ def draw(seed: int, kind: str | None = None) -> Net:
 # --- a random tree ----------------------------------------------------------------------------------------------------
 
 
-def _candidates(bounder: Bounder, problems: Problems, box: int, rng: Random) -> list[tuple[Cut, ...]]:
+def _candidates(bounder: Bounder, problems: Problems, box: int, rng: Random) -> list[tuple[Split, ...]]:
     """What may be cut in one problem, by kind."""
     every = []
     for i, z in bounder.kinked.items():
         low, high = (end[box].reshape(-1) for end in bounder.ends(problems, z))
         for point in kinks(bounder.state.layers[i]):
-            every.append(tuple(Cut(z, c, point) for c in torch.nonzero((low < point) & (high > point))[:, 0].tolist()))
+            every.append(
+                tuple(Split(z, c, point) for c in torch.nonzero((low < point) & (high > point))[:, 0].tolist())
+            )
     for i, left in problems.left.items():
         several = left[box] & (left[box].sum(0) > 1)
-        every.append(tuple(Cut(i, w, tap=t) for t, w in torch.nonzero(several).tolist()))
+        every.append(tuple(Split(i, w, tap=t) for t, w in torch.nonzero(several).tolist()))
     for x in bounder.renewed[:1]:
         first, last = problems.known[x][box].reshape(2, -1).numpy()
         points_ = [np.float32(rng.choice((0.25, 0.5, 0.5)) * (b - a) + a) for a, b in zip(first, last, strict=True)]
-        every.append(tuple(Cut(x, c, float(p)) for c, p in enumerate(points_) if first[c] <= p < last[c]))
+        every.append(tuple(Split(x, c, float(p)) for c, p in enumerate(points_) if first[c] <= p < last[c]))
     return [cuts for cuts in every if cuts]
 
 
-def entered(problems: Problems, box: int, cut: Cut, side: int) -> Problems:
+def entered(problems: Problems, box: int, cut: Split, side: int) -> Problems:
     """A problem with one more cut."""
     at = torch.tensor([box])
     if cut.node in problems.known and cut.node not in problems.limits:
@@ -156,7 +159,7 @@ def with_random_numbers(problems: Problems, rng: np.random.Generator) -> Problem
 # --- where an execution lies ------------------------------------------------------------------------------------------
 
 
-def taps_of(graph: Graph, cut: Cut) -> list[tuple[int, Any]]:
+def taps_of(graph: Graph, cut: Split) -> list[tuple[int, Any]]:
     """(tap, where its value is) of one window: (node, flat cell), or a number. Written from the operators' formulas."""
     node = graph.nodes[cut.node]
     if node.op.name in ("maximum", "minimum"):
@@ -180,14 +183,14 @@ def _value(values: Sequence[Any], where: Any) -> Any:
     return where if isinstance(where, Fraction) else values[where[0]].reshape(-1)[where[1]]
 
 
-def winner(graph: Graph, cut: Cut, values: Sequence[Any]) -> int:
+def winner(graph: Graph, cut: Split, values: Sequence[Any]) -> int:
     """The first of the largest taps; of the smallest, for a minimum."""
     sign = -1 if graph.nodes[cut.node].op.name == "minimum" else 1
     each = [(sign * _value(values, where), -tap) for tap, where in taps_of(graph, cut)]
     return -max(each)[1]
 
 
-def _above(graph: Graph, cut: Cut, v: Any) -> bool:
+def _above(graph: Graph, cut: Split, v: Any) -> bool:
     return bool(v > Fraction(cut.at) if graph.nodes[cut.node].op is INPUT else v >= Fraction(cut.at))
 
 

@@ -22,7 +22,7 @@ from executor import Execution, Setting
 from program import Program, draw_modes
 from specgrad.bounds import Box, crown
 from specgrad.graph.graph import Graph
-from specgrad.proof.numbers import ReplayError
+from specgrad.proof.base.rationals import ReplayError
 
 FUSED = Setting()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from specgrad.graph.graph import CONSTANT, INPUT, Graph
-from specgrad.graph.node import bind
+from specgrad.graph.ir.node import bind
 from specgrad.op import apply
 
 NEAR = 1e-3  # of the largest cell: what rounding may move over 0

@@ -14,8 +14,10 @@ from apart_pairs import hunt, judge, proven
 from executor import Setting
 from false_sames import pairs
 from specgrad.bounds import Box
-from specgrad.check import carried, farthest, lags, strayed
-from specgrad.same import constants
+from specgrad.check.comparison import box_difference, delta_rules
+from specgrad.check.comparison import difference_network as carried
+from specgrad.check.comparison import execution_deviation as strayed
+from specgrad.equivalence import constants
 from tolerances import mixed_network
 
 pytest.importorskip("torch")
@@ -144,14 +146,16 @@ def _one_only(patch: pytest.MonkeyPatch) -> None:
         found = real(*args)
         return found if len(calls) == 1 else tuple(0 * f for f in found)
 
-    patch.setattr(farthest, "strayed", wrong)
-    patch.setattr(farthest, "_of_each", lambda *_: None)
+    patch.setattr(box_difference, "strayed", wrong)
+    patch.setattr(box_difference, "_of_each", lambda *_: None)
 
 
 def _half_errors(patch: pytest.MonkeyPatch) -> None:
-    plain = lags.Lags.any
-    patch.setattr(lags.Lags, "any", lambda self, low, high: plain(self, low / 2, high / 2 if low.any() else high))
-    patch.setattr(farthest, "_of_each", lambda *_: None)
+    plain = delta_rules.DeltaBuilder.any
+    patch.setattr(
+        delta_rules.DeltaBuilder, "any", lambda self, low, high: plain(self, low / 2, high / 2 if low.any() else high)
+    )
+    patch.setattr(box_difference, "_of_each", lambda *_: None)
 
 
 @pytest.mark.parametrize("mistake", [_one_only, _half_errors])
@@ -162,21 +166,21 @@ def test_rounding_of_both_counts(mistake: Any, monkeypatch: pytest.MonkeyPatch) 
 
 def _flat(patch: pytest.MonkeyPatch) -> None:
     """Slopes of half their size."""
-    real = lags.slopes
+    real = delta_rules.slopes
     wrong = lambda *args: tuple(s / 2 for s in real(*args)) if real(*args) else None
     patch.setattr(carried, "slopes", wrong)
 
 
 def _sure(patch: pytest.MonkeyPatch) -> None:
     """The tap with the largest upper end always wins."""
-    real = lags.only_winner
-    patch.setattr(lags, "only_winner", lambda *args: (np.ones_like(real(*args)[0]), real(*args)[1]))
+    real = delta_rules.only_winner
+    patch.setattr(delta_rules, "only_winner", lambda *args: (np.ones_like(real(*args)[0]), real(*args)[1]))
 
 
 def _own_range(patch: pytest.MonkeyPatch) -> None:
     """Slopes on the range of the first network alone."""
     real = carried.carried
-    patch.setattr(farthest, "carried", lambda a, b, table, ranges: real(a, b, table, (ranges[0], ranges[0])))
+    patch.setattr(box_difference, "carried", lambda a, b, table, ranges: real(a, b, table, (ranges[0], ranges[0])))
 
 
 def _unmoved(patch: pytest.MonkeyPatch) -> None:

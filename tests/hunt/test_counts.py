@@ -17,11 +17,11 @@ import specgrad as sg
 from claims import MODELS, Hunted, arithmetic, random_slopes
 from executor import Setting, execute
 from networks import network
-from specgrad.graph.run import bind_inputs
+from specgrad.graph.ir.interpreter import bind_inputs
 
 
 def counted_by_rules(graph: sg.Graph, inputs: Any, setting: Setting) -> dict[int, int]:
-    from specgrad.bounds.ibp import box_context, propagate
+    from specgrad.bounds.interval_bounds import box_context, propagate
 
     run = box_context(graph, True, arithmetic(setting), "numpy")
     balls, _ = propagate(graph, bind_inputs(graph, inputs), run)
@@ -29,8 +29,8 @@ def counted_by_rules(graph: sg.Graph, inputs: Any, setting: Setting) -> dict[int
 
 
 def counted_by_replay(graph: sg.Graph, x: np.ndarray, setting: Setting) -> dict[int, int]:
-    from specgrad.proof.numbers import ReplayError
-    from specgrad.proof.replay import Model, Replay
+    from specgrad.proof.base.rationals import ReplayError
+    from specgrad.proof.exact.replay import Model, Replay
 
     slopes = random_slopes(graph, np.random.default_rng(0))
     try:

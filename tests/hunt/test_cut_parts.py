@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 import cut_parts  # noqa: E402
 from cut_parts import BENDS, hunt  # noqa: E402
-from specgrad.bounds.search.maxima import Maximum  # noqa: E402
-from specgrad.bounds.search.subproblems import Bounder, Problems  # noqa: E402
+from specgrad.bounds.search.neuron_split.maxima import Maximum  # noqa: E402
+from specgrad.bounds.search.neuron_split.subproblems import Bounder, Problems  # noqa: E402
 
 
 def test_parts_cover_executions_and_their_bounds_hold() -> None:

@@ -22,11 +22,11 @@ from program import Program
 pytest.importorskip("torch")
 pytest.importorskip("vnnlib")
 
-from specgrad.bounds.ibp import REAL
-from specgrad.bounds.search import joined as joining
-from specgrad.bounds.search.certify import _Run
+from specgrad.bounds.interval_bounds import REAL
+from specgrad.bounds.search.certify import _Certifier
+from specgrad.bounds.search.network import merged_network as joining
+from specgrad.bounds.search.neuron_split.subproblems import root_forward
 from specgrad.bounds.search.query import certify_query
-from specgrad.bounds.search.subproblems import root_forward
 from specgrad.properties import vnnlib
 
 HEAD = """(vnnlib-version <2.0>)
@@ -154,14 +154,14 @@ def _one_network(patch: pytest.MonkeyPatch) -> None:
     """The second network is taken for the first."""
     right = joining.joined
     wrong = lambda networks, interface: right([networks[0], *(networks[:1] * (len(networks) - 1))], interface)
-    for module in ("joined", "question"):
+    for module in ("network.merged_network", "statement.problem"):
         patch.setattr(f"specgrad.bounds.search.{module}.joined", wrong)
 
 
 def _no_rounding(patch: pytest.MonkeyPatch) -> None:
     """Nothing is rounded, and there are no copies."""
     wrong = lambda self, case, low, high: root_forward(self.graph, low, high, arithmetic=REAL)
-    patch.setattr(_Run, "_root", wrong)
+    patch.setattr(_Certifier, "_root", wrong)
 
 
 def _tighter(patch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ LINEAR = {
     "short passes": {"tighten:RUNGS": (1, 2), "tighten:WIDE": 0.0, "tighten:WORTHWHILE": 0.0},
 }
 BOUNDS = {name: {f"bounds.linear.{k}": v for k, v in values.items()} for name, values in LINEAR.items()}
-BOUNDS |= {"few fronts": {"rounding.region:MOST_FRONTS": 1}, "cell by cell": {"rounding.context:LARGE": 1e-30}}
+BOUNDS |= {"few fronts": {"rounding.fusion_region:MOST_FRONTS": 1}, "cell by cell": {"rounding.context:LARGE": 1e-30}}
 LAYERS = ((), (Drawn.conv, Drawn.conv_transpose, Drawn.joined, Drawn.activation))
 
 
@@ -58,7 +58,7 @@ def test_bounds(name: str, seeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_counts_of_roundings(model: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fronts that are joined count at least as much as each of them."""
     pytest.importorskip("flint")
-    lower(monkeypatch, {"rounding.region:MOST_FRONTS": most})
+    lower(monkeypatch, {"rounding.fusion_region:MOST_FRONTS": most})
     problems, compared = shortfalls(range(28), replace(Setting(), model=model), 2)
     assert not problems
     assert compared > 100
@@ -88,7 +88,7 @@ WINDOWED = ("sum", "avg_pool", "winner", "max_pool", "amax", "conv", "conv_trans
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("name", TORCH)
 def test_torch(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specgrad.engines.torch.table import ENGINE
+    from specgrad.engines.torch.lowerings import ENGINE
 
     lower(monkeypatch, {f"engines.torch.{k}": v for k, v in TORCH[name].items()})
     monkeypatch.setattr(ENGINE, "_plans", {})
@@ -133,7 +133,7 @@ def test_a_constant_is_lowered_wherever_it_was_imported(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", ["stripes", "matrices"])
 def test_the_way_is_the_one_that_was_forced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a mistake in it is caught: half of what goes through a convolution."""
-    from specgrad.bounds.linear.convolve import Convolution
+    from specgrad.bounds.linear.relaxation.conv_operator import Convolution
 
     lower(monkeypatch, BOUNDS[name])
     ways, through = set(), Convolution._through

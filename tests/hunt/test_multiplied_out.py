@@ -18,12 +18,12 @@ import specgrad as sg
 from pairs import executed
 from program import Program
 from specgrad.bounds import certify
-from specgrad.bounds.linear import network as forward
-from specgrad.bounds.linear.network import Forward
-from specgrad.bounds.search.prove import prove
-from specgrad.bounds.search.subproblems import root_forward
-from specgrad.proof import replay
-from specgrad.proof.certificate import check
+from specgrad.bounds.linear.intermediate import forward_pass as forward
+from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
+from specgrad.bounds.search.certificates.prove import prove
+from specgrad.bounds.search.neuron_split.subproblems import root_forward
+from specgrad.proof.exact import replay
+from specgrad.proof.files.certificate import check
 from specgrad.properties.property import Alternative, Case, Property
 
 ONE, TWO, BIG = np.ones((1, 1), np.float32), np.ones((2, 1), np.float32), np.float32([1e6])
@@ -114,7 +114,7 @@ def test_what_nobody_carries_is_a_mistake_that_is_caught(monkeypatch: pytest.Mon
     cells, network = NETWORKS["two products"]
     graph = sg.trace(network, (cells,))
     claim = stays_above(cells, least(graph, cells))
-    monkeypatch.setattr(Forward, "_terms", lambda self, sources, inside, read: [None for _ in sources])
+    monkeypatch.setattr(ForwardPass, "_terms", lambda self, sources, inside, read: [None for _ in sources])
     assert certify(graph, claim, seconds=60).verdict == "holds"
 
 

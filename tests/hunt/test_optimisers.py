@@ -11,7 +11,7 @@ from executor import Setting
 from networks import Network, network
 from optimisers import OPTIMISERS, is_misread_by_openvino, torch_inductor
 from specgrad.bounds import Box, crown
-from specgrad.graph.tree import leaves
+from specgrad.graph.ir.tree import leaves
 from specgrad.rounding import radius
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specgrad.declared_errors import declared
 from specgrad.graph.graph import Graph
 from specgrad.interop import from_onnx
-from specgrad.proof.choices import exclusion
+from specgrad.proof.base.excluded_rewrites import exclusion
 from specgrad.rounding import Arithmetic, radius
-from specgrad.ulps import declared
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

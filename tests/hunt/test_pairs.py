@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pairs import KINDS, Findings, hunt
-from specgrad.bounds.linear import network as forward
-from specgrad.proof import replay
+from specgrad.bounds.linear.intermediate import forward_pass as forward
+from specgrad.proof.exact import replay
 
 pytest.importorskip("torch")
 pytest.importorskip("flint")

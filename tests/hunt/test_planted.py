@@ -143,7 +143,7 @@ def test_a_replay_by_node_is_left(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "wrong"), [("matmul_level", lambda n: n // 2), ("div_chain", lambda n: n - 1)])
 def test_wrong_constants_of_a_replay_are_caught(kind: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("flint")
-    from specgrad.proof import replay
+    from specgrad.proof.exact import replay
 
     right = replay.growth
     plant(monkeypatch, right, lambda count, *rest: right(max(0, wrong(count)), *rest))
@@ -155,7 +155,8 @@ def test_wrong_constants_of_a_replay_are_caught(kind: str, wrong: Any, monkeypat
 def _curves() -> Any:
     """With what imports from it: a name imported later would keep the mistake."""
     pytest.importorskip("flint")
-    from specgrad.proof import curves, replay
+    from specgrad.proof.exact import activations as curves
+    from specgrad.proof.exact import replay
 
     assert replay.computed_error is curves.computed_error
     return curves
@@ -184,9 +185,9 @@ def test_wrong_rules_of_functions_are_caught(name: str, monkeypatch: pytest.Monk
 def test_computed_constants_without_their_roundings_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """gamma/sqrt(var + eps) taken for a number that every runtime has."""
     _curves()
-    from specgrad.proof import constants
+    from specgrad.proof.exact import folded_constants
 
-    right = constants.computed
+    right = folded_constants.computed
     plant(monkeypatch, right, lambda *given: replace(right(*given), formed=0))
     seed = caught("conv_bn", FUSED, None, replayed=True)
     monkeypatch.undo()

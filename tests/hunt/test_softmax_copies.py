@@ -11,7 +11,7 @@ import pytest
 
 import specgrad as sg
 from specgrad.bounds import Box, crown
-from specgrad.bounds.linear.network import Forward
+from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
 
 BIG, U, UNITS = np.float32(1e5), 2.0**-24, 4  # of exp, fewer than declared
 F = np.float32
@@ -77,5 +77,5 @@ def test_no_softmax_of_many_leaves_its_bounds() -> None:
 
 
 def test_a_softmax_that_reads_one_value_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Forward, "_softmax_error", lambda self, layer: np.zeros(layer.node.shape))
+    monkeypatch.setattr(ForwardPass, "_softmax_error", lambda self, layer: np.zeros(layer.node.shape))
     assert escapes(range(24))

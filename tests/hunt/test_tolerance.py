@@ -179,21 +179,21 @@ def test_a_tolerance_for_something_else_is_left(name: str) -> None:
 
 def decided(low: Any, high: Any) -> Any:
     """Relus by the sign of the middle, as if none could flip."""
-    from specgrad.bounds.linear.relaxations import Lines
+    from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation
 
     on = (low + high > 0).to(low)
-    return Lines(on, 0 * on, on, 0 * on)
+    return LinearRelaxation(on, 0 * on, on, 0 * on)
 
 
 def won(low: Any, high: Any, inside: Any) -> Any:
     """Maxima by the largest middle, as if no winner could change."""
     import torch
 
-    from specgrad.bounds.linear.relaxations import Lines
+    from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation
 
     middle = torch.where(inside, low / 2 + high / 2, torch.finfo(low.dtype).min)
     only = torch.zeros_like(low).scatter(0, middle.argmax(0, keepdim=True), 1.0)
-    return Lines(only, 0 * only[0], only, 0 * only[0])
+    return LinearRelaxation(only, 0 * only[0], only, 0 * only[0])
 
 
 def same_for_all(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,22 +214,22 @@ def half_as_far(*args: Any, **options: Any) -> Any:
 
 
 def mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specgrad.bounds.linear import network as walked
-    from specgrad.bounds.linear import relaxations
+    from specgrad.bounds.linear.intermediate import forward_pass as walked
+    from specgrad.bounds.linear.relaxation import formulas
     from specgrad.rounding.arithmetic import growth
 
     wrong: dict[str, tuple[Any, Any]] = {
         "half the roundings": (growth, halved(growth)),
         "no rounding of the bias": (growth, one_less(growth)),
-        "no relu flips": (relaxations.relu, decided),
-        "no winner changes": (relaxations.largest, won),
+        "no relu flips": (formulas.relu, decided),
+        "no winner changes": (formulas.largest, won),
     }
     if name in wrong:
         plant(monkeypatch, *wrong[name])
     elif name == "half the distance":
         monkeypatch.setattr(tolerances, "tolerance", half_as_far)
     else:
-        monkeypatch.setattr(walked.Forward, "_deviate", same_for_all(walked.Forward._deviate))
+        monkeypatch.setattr(walked.ForwardPass, "_deviate", same_for_all(walked.ForwardPass._deviate))
 
 
 MISTAKES: dict[str, tuple[Callable[[int], Network], Setting]] = {

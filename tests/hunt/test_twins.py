@@ -14,10 +14,10 @@ import specgrad as sg  # noqa: E402
 from claims import MODELS, SETTINGS, hunt  # noqa: E402
 from networks import network  # noqa: E402
 from specgrad.bounds import Box, crown  # noqa: E402
-from specgrad.bounds.linear import backward, twins  # noqa: E402
-from specgrad.bounds.linear.thin import thin_of  # noqa: E402
-from specgrad.bounds.search.inputs import Boxes  # noqa: E402
-from specgrad.bounds.search.subproblems import root_forward  # noqa: E402
+from specgrad.bounds.linear.propagation import backward, duplicate_relus  # noqa: E402
+from specgrad.bounds.linear.relaxation.sparse_matrix import thin_of  # noqa: E402
+from specgrad.bounds.search.input_split.search import Boxes  # noqa: E402
+from specgrad.bounds.search.neuron_split.subproblems import root_forward  # noqa: E402
 
 CASES = [(name, model) for name in ("float32", "bfloat16", "float32 either way") for model in MODELS]
 
@@ -43,8 +43,8 @@ def test_long_hunt(name: str, model: str) -> None:
 
 def test_most_of_these_networks_have_twins(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    original = twins._paired
-    monkeypatch.setattr(twins, "_paired", lambda rows: (seen.append(original(rows)), seen[-1])[1])
+    original = duplicate_relus._paired
+    monkeypatch.setattr(duplicate_relus, "_paired", lambda rows: (seen.append(original(rows)), seen[-1])[1])
     escapes("float32", "fused", range(20), 0)
     assert len([t for t in seen if t is not None]) > 15
 
@@ -70,7 +70,7 @@ def _equal(rows: Any) -> Any:
     return None if pairs is None else pairs._replace(sign=pairs.sign.abs())
 
 
-FOLD, ROWS, PAIRED = twins.fold_of, twins._rows, twins._paired
+FOLD, ROWS, PAIRED = duplicate_relus.fold_of, duplicate_relus._rows, duplicate_relus._paired
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -89,12 +89,12 @@ def test_rows_that_differ_in_their_constants_are_no_twins(monkeypatch: pytest.Mo
         return bool(box.low[0] <= exact)
 
     assert holds()
-    monkeypatch.setattr(twins, "_rows", _without_constants)
+    monkeypatch.setattr(duplicate_relus, "_rows", _without_constants)
     assert not holds()
 
 
 def test_a_sign_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twins, "_paired", _equal)
+    monkeypatch.setattr(duplicate_relus, "_paired", _equal)
     assert any(escapes("float32", "fused", [seed]).escapes for seed in range(10))
 
 

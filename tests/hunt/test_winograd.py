@@ -11,8 +11,8 @@ import pytest
 import specgrad as sg
 import tiles
 from specgrad.rounding import Arithmetic, Ball, radius, winograd
-from specgrad.rounding.ways import Winograd
-from specgrad.rounding.winograd import TILES, Tiles
+from specgrad.rounding.arithmetic_variants import Winograd
+from specgrad.rounding.winograd import TILES, WinogradTiles
 
 EVERY = [t for ts in TILES.values() for t in ts]
 NODE = Arithmetic(execution="node")
@@ -36,12 +36,12 @@ def data(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndar
 KINDS = ("gaussian", "spikes", "alone", "wide", "positive", "signs")
 
 
-def ball_of(x: np.ndarray, w: np.ndarray, pads, form: Tiles) -> Ball:
+def ball_of(x: np.ndarray, w: np.ndarray, pads, form: WinogradTiles) -> Ball:
     graph = sg.trace(lambda w, x: sg.conv(w, None, x, padding=pads), w, x)
     return radius(graph, w, x, arithmetic=NODE, way=Winograd(form)).outputs
 
 
-def ratio(seed: int, form: Tiles) -> float:
+def ratio(seed: int, form: WinogradTiles) -> float:
     """The largest error over its bound in one run."""
     rng = np.random.default_rng(seed)
     channels, size = int(rng.integers(1, 5)), [int(n) for n in rng.integers(3, 12, 2)]
@@ -59,7 +59,7 @@ def ratio(seed: int, form: Tiles) -> float:
 
 
 @pytest.mark.parametrize("form", EVERY, ids=lambda t: f"F({t.outputs},3) {t.name}")
-def test_the_matrices_are_exact(form: Tiles) -> None:
+def test_the_matrices_are_exact(form: WinogradTiles) -> None:
     """Against the hunter's own, and the algorithm with them against the sum of products, in rationals."""
     a, g, b = tiles.matrices(form.outputs, form.points)
     assert [list(r) for r in form.result] == a
@@ -71,19 +71,19 @@ def test_the_matrices_are_exact(form: Tiles) -> None:
 
 
 @pytest.mark.parametrize("form", EVERY, ids=lambda t: f"F({t.outputs},3) {t.name}")
-def test_no_execution_leaves_the_bound(form: Tiles) -> None:
+def test_no_execution_leaves_the_bound(form: WinogradTiles) -> None:
     assert max(ratio(seed, form) for seed in range(12)) <= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", EVERY, ids=lambda t: f"F({t.outputs},3) {t.name}")
-def test_no_execution_of_hundreds_leaves_the_bound(form: Tiles) -> None:
+def test_no_execution_of_hundreds_leaves_the_bound(form: WinogradTiles) -> None:
     assert max(ratio(seed, form) for seed in range(100, 400)) <= 1
 
 
 @pytest.mark.parametrize("form", EVERY, ids=lambda t: f"F({t.outputs},3) {t.name}")
 @pytest.mark.parametrize("channels", [1, 3])
-def test_no_term_meets_more_roundings(form: Tiles, channels: int) -> None:
+def test_no_term_meets_more_roundings(form: WinogradTiles, channels: int) -> None:
     """Counted in random orders; some order comes close, so that a smaller R would be caught."""
     rng = np.random.default_rng(0)
     met = max(tiles.counted(form.outputs, form.points, channels, rng) for _ in range(40))

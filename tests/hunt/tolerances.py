@@ -20,7 +20,7 @@ from networks import Network, network
 from program import Program
 from specgrad.check import tolerance
 from specgrad.graph.graph import Graph
-from specgrad.graph.tree import leaves
+from specgrad.graph.ir.tree import leaves
 from steered import aims
 
 

@@ -388,7 +388,7 @@ def test_layers_and_values_carry_the_names_of_the_model() -> None:
     assert graph.trainable == {"w", "s", "b"}
     x = whole(1, 1, 5)
     seen: dict[str, Any] = {}
-    from specgrad.graph.run import call
+    from specgrad.graph.ir.interpreter import call
 
     call(graph, (x,), lambda node, value: seen.__setitem__(node.name, value))
     assert (seen[graph.nodes[graph.values["c"]].name] == sg.conv(constants["w"], None, x)).all()
@@ -582,7 +582,7 @@ def _expanded(op: str, shape: tuple[int, ...], *more: Any, expanded: int, **attr
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_bias_that_is_expanded_is_the_bias(rows: int) -> None:
-    from specgrad.same.structure import same_node_for_node
+    from specgrad.equivalence.matching import same_node_for_node
 
     w, b = np.arange(8).reshape(4, 2), np.arange(4)
     plain, written = _expanded("Gemm", (rows, 2), w, b, expanded=1, transB=1)
@@ -595,7 +595,7 @@ def test_a_bias_that_is_expanded_is_the_bias(rows: int) -> None:
 
 
 def test_an_exponent_that_is_expanded_is_one_number() -> None:
-    from specgrad.same.structure import same_node_for_node
+    from specgrad.equivalence.matching import same_node_for_node
 
     plain, written = _expanded("Pow", (300, 300), 2.0, expanded=0)  # more cells than are computed while importing
     assert same_node_for_node(plain, written)

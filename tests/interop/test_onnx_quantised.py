@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import specgrad as sg
-from specgrad.check.judge import compare
+from specgrad.check.verdicts.judge import compare
 from specgrad.interop import from_onnx
 from specgrad.rounding import Arithmetic, radius
 

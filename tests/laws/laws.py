@@ -14,9 +14,9 @@ import numpy as np
 
 import specgrad as sg
 from specgrad.op import REGISTRY, Op, run_spec
-from specgrad.ops import cases
+from specgrad.ops import sample_inputs
 from specgrad.scalar import Dual, balls, exact
-from specgrad.window.box import inside, lengths, slices
+from specgrad.window.footprint import inside, lengths, slices
 
 NARROW = Fraction(1, 10**6)
 
@@ -77,8 +77,8 @@ def check_adjoint(op: Op, case, rng: Random) -> None:
     args = lift(op, args)
     y = value(op, args, params)
     real = real_args(op, args)
-    dargs = [lift(op, [cases.like(rng, a)])[0] if i in real else None for i, a in enumerate(args)]
-    gy = lift(op, [cases.like(rng, y)])[0]
+    dargs = [lift(op, [sample_inputs.like(rng, a)])[0] if i in real else None for i, a in enumerate(args)]
+    gy = lift(op, [sample_inputs.like(rng, y)])[0]
     dy = op.tangent(y, args, dargs, params)
     gargs = op.cotangents(gy, y, args, params)
     assert len(gargs) == len(args)
@@ -121,7 +121,7 @@ def check_dual(op: Op, case, rng: Random) -> None:
     real = real_args(op, args)
     if op.name == "sqrt" or op.transcendental:
         args = [balls(a) if i in real else a for i, a in enumerate(args)]
-    dargs = [cases.like(rng, a) if i in real else None for i, a in enumerate(args)]
+    dargs = [sample_inputs.like(rng, a) if i in real else None for i, a in enumerate(args)]
     if op.name == "sqrt" or op.transcendental:
         dargs = [balls(d) if d is not None else None for d in dargs]
     dy = op.tangent(value(op, args, params), args, dargs, params)
@@ -135,7 +135,7 @@ def check_linear(op: Op, case, rng: Random) -> None:
     args, params = case
     args = lift(op, args)
     for group in op.linear_groups(len(args)):
-        other = [lift(op, [cases.like(rng, a)])[0] if i in group else a for i, a in enumerate(args)]
+        other = [lift(op, [sample_inputs.like(rng, a)])[0] if i in group else a for i, a in enumerate(args)]
         factor = Fraction(rng.randint(-3, 3), 2)
         mixed = [a * 3 + b * factor.numerator / factor.denominator if i in group else a
                  for i, (a, b) in enumerate(zip(args, other, strict=True))]  # fmt: skip
@@ -149,7 +149,7 @@ def check_monotone(op: Op, case, rng: Random) -> None:
         if i >= len(args):
             continue
         raised = list(args)
-        raised[i] = args[i] + abs(cases.like(rng, args[i])) * rng.choice((1, Fraction(1, 5)))
+        raised[i] = args[i] + abs(sample_inputs.like(rng, args[i])) * rng.choice((1, Fraction(1, 5)))
         try:
             low, high = value(op, lift(op, args), params), value(op, lift(op, raised), params)
         except sg.ScalarError:  # sqrt of a rational that is no square
@@ -325,15 +325,15 @@ def check_closure(op: Op, case, rng: Random) -> None:
         return
     graph, args = graph_of(op, case)
     lifted = lift(op, args)
-    gy = lift(op, [cases.numbers(rng, graph.nodes[graph.output_positions[0]].shape)])[0]
+    gy = lift(op, [sample_inputs.numbers(rng, graph.nodes[graph.output_positions[0]].shape)])[0]
     reverse = sg.vjp(graph)
     inputs = [*lifted, gy]
     forward_of_reverse, reverse_of_reverse = sg.jvp(reverse), sg.vjp(reverse)
     for g in (reverse, forward_of_reverse, reverse_of_reverse):
         assert all(n.op.name in REGISTRY or n.op.name in ("input", "constant") for n in g.nodes)
-    tangents = [lift(op, [cases.like(rng, a)])[0] for a in inputs]
+    tangents = [lift(op, [sample_inputs.like(rng, a)])[0] for a in inputs]
     outs = reverse(*inputs)
-    cotangents = [lift(op, [cases.like(rng, y)])[0] for y in outs]
+    cotangents = [lift(op, [sample_inputs.like(rng, y)])[0] for y in outs]
     d_outs = forward_of_reverse(*inputs, *tangents)[len(outs) :]
     g_ins = reverse_of_reverse(*inputs, *cotangents)[len(outs) :]
     left = _total(inner(g, d) for g, d in zip(cotangents, d_outs, strict=True))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.ops import cases
+from specgrad.ops import sample_inputs
 from specgrad.window import Strided
 
 CASES = 200
@@ -17,7 +17,7 @@ CASES = 200
 
 def random_call(rng: Random) -> tuple[np.ndarray, dict]:
     """An input and public keyword arguments of a random strided window."""
-    win = cases.window(rng)
+    win = sample_inputs.window(rng)
     axes = [a for a in win.axes if isinstance(a, Strided)]
     options = {
         "kernel": win.kernel,
@@ -25,7 +25,7 @@ def random_call(rng: Random) -> tuple[np.ndarray, dict]:
         "padding": tuple((a.lo, a.hi) for a in axes),
         "dilation": tuple(a.dilation for a in axes),
     }
-    return cases.numbers(rng, (rng.randint(1, 3), *win.size)), options
+    return sample_inputs.numbers(rng, (rng.randint(1, 3), *win.size)), options
 
 
 def test_avg_pool_is_a_depthwise_conv_with_a_constant_kernel() -> None:
@@ -47,9 +47,9 @@ def test_conv_transpose_is_the_adjoint_of_conv() -> None:
         rng = Random(seed)
         x, options = random_call(rng)
         kernel = options.pop("kernel")
-        w = cases.numbers(rng, (2, x.shape[0], *kernel))
+        w = sample_inputs.numbers(rng, (2, x.shape[0], *kernel))
         y = sg.conv(w, None, x, **options)
-        g = cases.like(rng, y)
+        g = sample_inputs.like(rng, y)
         rest = tuple(
             (n + lo + hi - e * (k - 1) - 1) % s
             for n, k, s, e, (lo, hi) in zip(
@@ -65,7 +65,7 @@ def test_global_is_adaptive_with_one_cell_is_one_window() -> None:
     for seed in range(CASES):
         rng = Random(seed)
         rank = rng.randint(1, 4)
-        x = cases.numbers(rng, (2, *cases.sizes(rng, rank)))
+        x = sample_inputs.numbers(rng, (2, *sample_inputs.sizes(rng, rank)))
         ones = (1,) * rank
         assert (sg.global_avg_pool(x, rank=rank) == sg.adaptive_avg_pool(x, ones)).all()
         assert (sg.global_avg_pool(x, rank=rank) == sg.avg_pool(x, x.shape[1:])).all()
@@ -82,7 +82,7 @@ def test_adaptive_is_strided_where_sizes_divide() -> None:
         rank = rng.randint(1, 3)
         out = tuple(rng.randint(1, 3) for _ in range(rank))
         kernel = tuple(rng.randint(1, 3) for _ in range(rank))
-        x = cases.numbers(rng, tuple(m * k for m, k in zip(out, kernel, strict=True)))
+        x = sample_inputs.numbers(rng, tuple(m * k for m, k in zip(out, kernel, strict=True)))
         assert (sg.adaptive_avg_pool(x, out) == sg.avg_pool(x, kernel)).all()
         assert (sg.adaptive_max_pool(x, out) == sg.max_pool(x, kernel)).all()
 
@@ -103,7 +103,7 @@ def test_a_batch_is_its_samples_one_by_one(name: str) -> None:
     for seed in range(CASES):
         rng = Random(seed)
         _, options = random_call(rng)
-        x = cases.numbers(rng, (2, 3, *cases.sizes(rng, len(options["kernel"]), low=2)))
+        x = sample_inputs.numbers(rng, (2, 3, *sample_inputs.sizes(rng, len(options["kernel"]), low=2)))
         try:
             whole = f(x, options)
         except sg.ShapeError:
@@ -116,8 +116,8 @@ def test_a_batch_of_conv_is_its_samples_one_by_one() -> None:
         rng = Random(seed)
         x, options = random_call(rng)
         kernel = options.pop("kernel")
-        w, b = cases.numbers(rng, (2, x.shape[0], *kernel)), cases.numbers(rng, (2,))
-        batch = np.stack([x, cases.like(rng, x)])[None]
+        w, b = sample_inputs.numbers(rng, (2, x.shape[0], *kernel)), sample_inputs.numbers(rng, (2,))
+        batch = np.stack([x, sample_inputs.like(rng, x)])[None]
         whole = sg.conv(w, b, batch, **options)
         assert whole.shape[:3] == (1, 2, 2)
         for i in range(2):

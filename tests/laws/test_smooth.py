@@ -18,9 +18,9 @@ from laws import inner
 from slices import slices
 from specgrad import window
 from specgrad.errors import ParameterError
-from specgrad.graph.save import from_json, to_json
+from specgrad.graph.files.save import from_json, to_json
 from specgrad.op import REGISTRY, run_spec
-from specgrad.ops import cases, smooth_pool
+from specgrad.ops import sample_inputs, smooth_pool
 from specgrad.window import Adaptive, Strided, Window
 
 
@@ -39,14 +39,14 @@ def test_adjoint_law_is_exact(name: str, seeds: Iterable[int]) -> None:
     for seed in seeds:
         rng = Random(f"{name}/{seed}")
         args, params = op.cases(rng)
-        y = cases.numbers(rng, op.shape(*(a.shape for a in args), **params))
+        y = sample_inputs.numbers(rng, op.shape(*(a.shape for a in args), **params))
         if name != "smooth_max_pool":
             y = run_spec(op, [formal(a) for a in args], params)
         else:
             y = formal(y)
         fargs = [formal(a) for a in args]
-        dargs = [formal(cases.like(rng, a)) for a in args]
-        gy = formal(cases.like(rng, y))
+        dargs = [formal(sample_inputs.like(rng, a)) for a in args]
+        gy = formal(sample_inputs.like(rng, y))
         dy, gargs = op.tangent(y, fargs, dargs, params), op.cotangents(gy, y, fargs, params)
         left, right = inner(gy, dy), ExpSum({})
         for g, d in zip(gargs, dargs, strict=True):
@@ -110,8 +110,8 @@ def test_balls_enclose_the_float_result(dtype: type, u: float) -> None:
 def test_between_max_and_max_plus_log() -> None:
     for seed in range(200):
         rng = Random(seed)
-        win = cases.window(rng)
-        x = cases.numbers(rng, win.size)
+        win = sample_inputs.window(rng)
+        x = sample_inputs.numbers(rng, win.size)
         beta = rng.choice((1, 3, 7))
         smooth = run_spec(REGISTRY["smooth_max_pool"], [sg.balls(x)], {"window": win, "beta": beta, "padded": "ignore"})
         hard = run_spec(REGISTRY["max_pool"], [x], {"window": win})

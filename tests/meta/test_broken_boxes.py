@@ -11,39 +11,39 @@ import pytest
 
 import laws
 from specgrad.op import REGISTRY
-from specgrad.window.relation import Interpolated, Joined, Padded, Part, Sliced, Transposed, Windowed
+from specgrad.window.axis_maps import AxisPart, Interpolated, JoinMap, Padded, Sliced, Transposed, Windowed
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
 
-PART = {kind: kind.part for kind in (Windowed, Transposed, Padded, Sliced, Joined, Interpolated)}
+PART = {kind: kind.part for kind in (Windowed, Transposed, Padded, Sliced, JoinMap, Interpolated)}
 
 
 def changed(kind: type, change: Any) -> Any:
     """The part of a relation, with its local axis changed where it is one."""
 
-    def part(self: Any, o: int, p: int) -> Part:
+    def part(self: Any, o: int, p: int) -> AxisPart:
         right = PART[kind](self, o, p)
         return change(self, right)
 
     return part
 
 
-def padded_once_more(self: Windowed, part: Part) -> Part:
+def padded_once_more(self: Windowed, part: AxisPart) -> AxisPart:
     """One cell of padding too many at the end."""
     return part._replace(local=replace(part.local, hi=part.local.hi + 1))
 
 
-def padded_once_less(self: Windowed, part: Part) -> Part:
+def padded_once_less(self: Windowed, part: AxisPart) -> AxisPart:
     """One cell of padding too few at the end: the windows there are clipped."""
     return part._replace(local=replace(part.local, hi=max(0, part.local.hi - 1)))
 
 
-def padded_before(self: Windowed, part: Part) -> Part:
+def padded_before(self: Windowed, part: AxisPart) -> AxisPart:
     """One cell of padding too many at the beginning."""
     return part._replace(local=replace(part.local, lo=part.local.lo + 1))
 
 
-def padded_inside(self: Windowed, part: Part) -> Part:
+def padded_inside(self: Windowed, part: AxisPart) -> AxisPart:
     """A cell short at the end, and padding in its place."""
     (a, b), local = part.need, part.local
     if b - a == 1:
@@ -51,13 +51,13 @@ def padded_inside(self: Windowed, part: Part) -> Part:
     return part._replace(need=(a, b - 1), local=replace(local, size=local.size - 1, hi=local.hi + 1))
 
 
-def gap_forgotten(self: Transposed, part: Part) -> Part:
+def gap_forgotten(self: Transposed, part: AxisPart) -> AxisPart:
     """A box that begins between two windows, counted as if it began at one."""
     low = part.local.lo % self.axis.stride if self.axis.span < self.axis.stride else part.local.lo
     return part._replace(local=replace(part.local, lo=max(0, low - (low != part.local.lo))))
 
 
-def moved_by_one(self: Any, part: Part) -> Part:
+def moved_by_one(self: Any, part: AxisPart) -> AxisPart:
     (a, b) = part.need
     return part._replace(need=(a - 1, b - 1) if a else part.need)
 
@@ -106,7 +106,7 @@ def test_the_right_rules_pass() -> None:
 def test_zeros_beyond_the_ends_one_too_early_are_caught(name: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     right = kind.open
 
-    def wrong(self: Any, o: int, p: int) -> Part:
+    def wrong(self: Any, o: int, p: int) -> AxisPart:
         part = right(self, o, p)
         return part._replace(need=(part.need[0] - 1, part.need[1] - 1))
 

@@ -25,8 +25,8 @@ import test_chosen_orders
 import test_forged_windows
 import test_proven_windows
 import test_smooth
-from specgrad.proof.certificate import check, encode
-from specgrad.proof.numbers import ReplayError
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.files.certificate import check, encode
 from specgrad.window import Tap, adaptive
 
 WRITE, READ = Tap.write_outputs, Tap.read_outputs
@@ -92,20 +92,20 @@ def forged(seed: int) -> bool:
 
 HUNTS: dict[str, tuple[tuple[str, str, str], Callable[[int], Any]]] = {
     "cells of the proven checker": (
-        ("specgrad.proof.cells", "_maximum", "write_outputs"),
+        ("specgrad.proof.extracted.scalar_network", "_maximum", "write_outputs"),
         lambda seed: test_proven_windows.differences(leaves.windowed(seed), seed),
     ),
     "ranges of leaves": (
-        ("specgrad.proof.bends", "read", "write_outputs"),
+        ("specgrad.proof.batched.relu_max", "read", "write_outputs"),
         lambda seed: seed in test_batch.WINDOWED and test_batch.astray(seed),
     ),
-    "a forged tree": (("specgrad.proof.bends", "read", "write_outputs"), forged),
+    "a forged tree": (("specgrad.proof.batched.relu_max", "read", "write_outputs"), forged),
     "smooth maxima": (
-        ("specgrad.proof.smooth", "of", "write_outputs"),
+        ("specgrad.proof.exact.logsumexp_pool", "of", "write_outputs"),
         lambda seed: test_smooth.wrong_windows(range(seed, seed + 1)),
     ),
     "terms of averages": (
-        ("specgrad.check.decisions.sums", "_read", "write_outputs"),
+        ("specgrad.check.decisions.summation_orders", "_read", "write_outputs"),
         lambda seed: test_chosen_orders.wrong_sums(range(seed, seed + 1)),
     ),
 }

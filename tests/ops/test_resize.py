@@ -23,10 +23,10 @@ import specgrad as sg
 from specgrad import functional as F
 from specgrad.bounds import Box, crown, ibp
 from specgrad.check import audit
-from specgrad.check.judge import balls, compare
+from specgrad.check.verdicts.judge import balls, compare
 from specgrad.errors import UnsupportedError
 from specgrad.interop import from_onnx, from_torch, to_onnx
-from specgrad.rounding import Arithmetic, ledger, local_radius, radius
+from specgrad.rounding import Arithmetic, local_radius, radius, slack_constants
 from specgrad.rounding import resize as rules
 from specgrad.window import resized
 
@@ -325,7 +325,7 @@ def test_a_border_that_floats_cross_is_open() -> None:
 
 def test_what_is_too_far_is_unknown() -> None:
     line = resized(2**22 + 1, 2**22, Fraction(2**22 + 1, 2**22), "half_pixel", "linear")
-    assert line.misses(ledger.COORDINATE)[-1] > 0.5
+    assert line.misses(slack_constants.COORDINATE)[-1] > 0.5
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf])

@@ -23,10 +23,10 @@ import numpy as np
 from safetensors.numpy import save
 
 import specgrad as sg
-from specgrad.bounds.search.prover import certificate
-from specgrad.proof.certificate import Checked, check, sealed
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.read import read_arrays
+from specgrad.bounds.search.certificates.find_slopes import certificate
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.files.certificate import Checked, check, sealed
+from specgrad.proof.files.strict_json import read_arrays
 from specgrad.properties.property import Alternative, Case, Property
 
 MOST_SECONDS = 10.0

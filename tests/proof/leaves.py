@@ -15,10 +15,10 @@ import drawn_windows
 import specgrad as sg
 from executor import FUNCTIONS, Setting, execute
 from program import Program
-from specgrad.proof.batch import SLOPES, Batch, Leaves, Root
-from specgrad.proof.lines import Range, max_lines, relu_lines
-from specgrad.proof.numbers import cells, rational, rationals, zeros
-from specgrad.proof.replay import Model, Replay
+from specgrad.proof.base.rationals import cells, rational, rationals, zeros
+from specgrad.proof.batched.leaves import SLOPES, Batch, Leaves, Root
+from specgrad.proof.exact.relu_max import NodeRange, max_lines, relu_lines
+from specgrad.proof.exact.replay import Model, Replay
 from steered import aims
 
 NOTHING = Fraction(10**9)  # above what any of these networks computes
@@ -196,14 +196,14 @@ class Exact(Replay):
         self._known_lines: dict[int, Any] = {}
         self.ranges = [self._leaf(i, r, batch, leaf) for i, r in enumerate(root.ranges)]
 
-    def _leaf(self, i: int, r: Range, batch: Batch, leaf: int) -> Range:
+    def _leaf(self, i: int, r: NodeRange, batch: Batch, leaf: int) -> NodeRange:
         if r.constant:
             return r
         scale = rational(2) ** -batch.layers[i].places
         ends = [rationals(e[min(leaf, len(e) - 1)].reshape(r.low.shape)) * scale for e in batch.ranges.ends(i)]
         return replace(r, low=ends[0], high=ends[1], ends=(ends[0], ends[1]))
 
-    def _lines(self, i: int, node: Any, x: Range) -> Any:
+    def _lines(self, i: int, node: Any, x: NodeRange) -> Any:
         low, high = x.ends
         if node.op.name == "relu":
             is_open = (low < 0) & (high > 0)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from specgrad.proof import proven
+from specgrad.proof.extracted import run_checker
 
 PROGRAM = Path(__file__).parents[2] / "verified" / "programs" / "check"
 try:
-    proven.program()
+    run_checker.program()
     built = True
-except proven.NoCheckerError:
+except run_checker.NoCheckerError:
     built = False
 needed = pytest.mark.skipif(not built, reason="verified/bin/check is not built (make -C verified)")
 compiled = pytest.mark.skipif(
@@ -32,4 +32,4 @@ def planted(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch, folder: Pat
     (folder / "extracted.ml").write_text(text.replace(right, wrong))
     command = "ocamlfind ocamlopt -w -a -package zarith -linkpkg big.ml extracted.mli extracted.ml main.ml -o check"
     subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
-    monkeypatch.setenv(proven.VARIABLE, str(folder / "check"))
+    monkeypatch.setenv(run_checker.VARIABLE, str(folder / "check"))

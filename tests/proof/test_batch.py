@@ -16,11 +16,13 @@ import specgrad as sg
 pytest.importorskip("flint")
 
 from leaves import Case, Exact, case, curved, dense, least, network, windowed
-from specgrad.proof import affine, batch, bends, fixed, walk
-from specgrad.proof.batch import Leaves, Root
-from specgrad.proof.fixed import shifted
-from specgrad.proof.numbers import ReplayError, rational, rationals
-from specgrad.proof.replay import Model
+from specgrad.proof.base import fixed_point as fixed
+from specgrad.proof.base.fixed_point import shifted
+from specgrad.proof.base.rationals import ReplayError, rational, rationals
+from specgrad.proof.batched import affine, backward, relu_max
+from specgrad.proof.batched import leaves as batch
+from specgrad.proof.batched.leaves import Leaves, Root
+from specgrad.proof.exact.replay import Model
 from steered import values_of
 
 SMALL = 2e-5  # what 26 bits of coefficients and 34 of weights may cost; measured: 1.2e-5
@@ -301,7 +303,7 @@ def test_products_stay_inside_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.array(whole, dtype=object).astype(np.int64)
 
     monkeypatch.setattr(fixed, "products", products)
-    monkeypatch.setattr(walk, "products", products)
+    monkeypatch.setattr(backward, "products", products)
     for scale in (2.0**-30, 1.0, 2.0**30):
         graph, box = huge(scale), (np.float32([[-1, 0.5]]), np.float32([[1, 0.75]]))
         Root(graph, *box).margins(Leaves(*(end[None] for end in box)), [(np.array([[2, -3]]), (Fraction(0),))])
@@ -362,12 +364,12 @@ def few_places_of_bounds(m: pytest.MonkeyPatch) -> None:
 
 
 def few_places_of_ranges(m: pytest.MonkeyPatch) -> None:
-    m.setattr(walk, "SUM", 7)
+    m.setattr(backward, "SUM", 7)
 
 
 def few_places_of_slopes(m: pytest.MonkeyPatch) -> None:
-    m.setattr(bends, "PLACES", 2)
-    for module in (bends, batch):
+    m.setattr(relu_max, "PLACES", 2)
+    for module in (relu_max, batch):
         m.setattr(module, "ONE", 4)
 
 
@@ -408,7 +410,7 @@ def test_whatever_is_shortened_is_charged(monkeypatch: pytest.MonkeyPatch, few: 
 
 def no_charge(m: pytest.MonkeyPatch) -> None:
     original = fixed.joined
-    m.setattr(walk, "joined", lambda parts, bound, size, places: original(parts, bound, size * 0, places))
+    m.setattr(backward, "joined", lambda parts, bound, size, places: original(parts, bound, size * 0, places))
 
 
 def no_charge_of_weights(m: pytest.MonkeyPatch) -> None:
@@ -426,7 +428,7 @@ def bounds_rounded_up(m: pytest.MonkeyPatch) -> None:
 
 
 def ranges_rounded_inward(m: pytest.MonkeyPatch) -> None:
-    m.setattr(walk, "upward", lambda x, places: -fixed.upward(-x, places))
+    m.setattr(backward, "upward", lambda x, places: -fixed.upward(-x, places))
 
 
 def boxes_rounded_inward(m: pytest.MonkeyPatch) -> None:
@@ -434,22 +436,22 @@ def boxes_rounded_inward(m: pytest.MonkeyPatch) -> None:
 
 
 def slopes_rounded_down(m: pytest.MonkeyPatch) -> None:
-    original = bends.ReluLines.on
+    original = relu_max.ReluLines.on
 
     def wrong(low: Any, high: Any) -> Any:
         lines = original(low, high)
         is_open = lines.foot < 0
-        slope = high * bends.ONE // np.where(is_open, high - low, 1)
+        slope = high * relu_max.ONE // np.where(is_open, high - low, 1)
         return replace(lines, above=np.where(is_open, slope, lines.above))
 
-    m.setattr(walk.ReluLines, "on", staticmethod(wrong))
+    m.setattr(backward.ReluLines, "on", staticmethod(wrong))
 
 
 def multipliers_of_the_other_side(m: pytest.MonkeyPatch) -> None:
     original = batch.Batch._push
 
     def wrong(self: Any, objective: Any, i: int, pair: Any) -> None:
-        kept, self.ranges = self.ranges, walk.Ranges(self.layers)
+        kept, self.ranges = self.ranges, backward.Ranges(self.layers)
         self.ranges.narrowed(i, *kept.ends(i)[::-1])
         original(self, objective, i, pair)
         self.ranges = kept
@@ -463,29 +465,29 @@ def cuts_of_the_other_side(m: pytest.MonkeyPatch) -> None:
 
 
 def no_constant_of_max_pool(m: pytest.MonkeyPatch) -> None:
-    original = walk.Ranges.max_pool
+    original = backward.Ranges.max_pool
 
     def wrong(self: Any, i: int) -> Any:
         lines = original(self, i)
         return replace(lines, top=lines.top * 0)
 
-    m.setattr(walk.Ranges, "max_pool", wrong)
+    m.setattr(backward.Ranges, "max_pool", wrong)
 
 
 def no_feet_of_max_pool(m: pytest.MonkeyPatch) -> None:
     """The line above begins at 0, and not at the lower end."""
-    original = walk.Ranges.max_pool
+    original = backward.Ranges.max_pool
 
     def wrong(self: Any, i: int) -> Any:
         lines = original(self, i)
         return replace(lines, feet=lines.feet * 0)
 
-    m.setattr(walk.Ranges, "max_pool", wrong)
+    m.setattr(backward.Ranges, "max_pool", wrong)
 
 
 def no_constant_of_relu(m: pytest.MonkeyPatch) -> None:
-    original = walk.ReluLines.on
-    m.setattr(walk.ReluLines, "on", staticmethod(lambda low, high: replace(original(low, high), foot=low * 0)))
+    original = backward.ReluLines.on
+    m.setattr(backward.ReluLines, "on", staticmethod(lambda low, high: replace(original(low, high), foot=low * 0)))
 
 
 PLANTED: list[tuple[Change, Change]] = [
@@ -536,14 +538,14 @@ def test_rounding_is_counted() -> None:
 @pytest.mark.parametrize("name", ["error", "apart"])
 def test_forgotten_rounding_is_caught(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """By node the layer's error is all there is; fused, its values lie apart from its reference."""
-    original = walk.Layers._made
+    original = backward.Layers._made
     nothing = lambda here: {name: 0 * getattr(here, name)} | ({"low": here.low, "high": here.high})
 
     def wrong(self: Any, i: int) -> Any:
         here = original(self, i)
         return replace(here, **nothing(here))
 
-    monkeypatch.setattr(walk.Layers, "_made", wrong)
+    monkeypatch.setattr(backward.Layers, "_made", wrong)
     monkeypatch.setattr(batch, "bent", lambda graph: ())
     assert max(absorbed_bounds()) > 0
 

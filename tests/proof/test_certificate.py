@@ -21,7 +21,7 @@ import leaves
 import specgrad as sg
 from competition import VERIVITAL, needs_shared
 from pace import slower, stretched
-from specgrad.graph.run import call
+from specgrad.graph.ir.interpreter import call
 from specgrad.op import REGISTRY, run_spec
 from specgrad.properties.property import Property, robustness
 from specgrad.properties.vnnlib import read
@@ -30,9 +30,12 @@ pytest.importorskip("flint")
 pytest.importorskip("safetensors")
 torch = pytest.importorskip("torch")
 
-from specgrad.bounds.search.prover import certificate, prove  # noqa: E402
-from specgrad.proof import replay as replaying  # noqa: E402
-from specgrad.proof.certificate import (  # noqa: E402
+from specgrad.bounds.search.certificates.find_slopes import certificate, prove  # noqa: E402
+from specgrad.proof.base.executions import deployment  # noqa: E402
+from specgrad.proof.base.rationals import ReplayError, rational, rationals  # noqa: E402
+from specgrad.proof.exact import replay as replaying  # noqa: E402
+from specgrad.proof.exact.replay import Model, Replay, Slopes  # noqa: E402
+from specgrad.proof.files.certificate import (  # noqa: E402
     SCALE,
     CaseProof,
     Checked,
@@ -44,9 +47,6 @@ from specgrad.proof.certificate import (  # noqa: E402
     sealed,
     write,
 )
-from specgrad.proof.execution import deployment  # noqa: E402
-from specgrad.proof.numbers import ReplayError, rational, rationals  # noqa: E402
-from specgrad.proof.replay import Model, Replay, Slopes  # noqa: E402
 
 
 def network(seed: int) -> sg.Graph:

@@ -15,9 +15,10 @@ pytest.importorskip("safetensors")
 pytest.importorskip("torch")
 
 from certificate_mutants import MOST_SECONDS, Subject, hunt, subjects
-from specgrad.proof import certificate, replay
-from specgrad.proof.lines import Range
-from specgrad.proof.numbers import larger, rational
+from specgrad.proof.base.rationals import larger, rational
+from specgrad.proof.exact import replay
+from specgrad.proof.exact.relu_max import NodeRange
+from specgrad.proof.files import certificate
 
 MOST_MEMORY = 2 << 20  # KiB
 
@@ -55,7 +56,7 @@ def test_many_mutants_are_refused_or_true(part: int) -> None:
 # --- mistakes that the hunt sees --------------------------------------------------------------------------------------
 
 
-def steep(node: Any, x: Range, lower: Any, upper: Any) -> Any:
+def steep(node: Any, x: NodeRange, lower: Any, upper: Any) -> Any:
     """relu's lower slopes above 1 are accepted."""
     zero, one = rational(0), rational(1)
     on, off = x.low >= 0, x.high <= 0
@@ -63,7 +64,7 @@ def steep(node: Any, x: Range, lower: Any, upper: Any) -> Any:
     return lower, (upper, np.where(on | off, zero, larger(-upper * x.low, x.high - upper * x.high)))
 
 
-def flat(node: Any, x: Range, lower: Any, upper: Any) -> Any:
+def flat(node: Any, x: NodeRange, lower: Any, upper: Any) -> Any:
     """relu's upper line passes through one end only."""
     lower, (upper, intercept) = RELU_LINES(node, x, lower, upper)
     return lower, (upper, np.where(intercept > 0, -upper * x.low, intercept))

@@ -19,19 +19,20 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from specgrad.declared_errors import ANY
 from specgrad.op import run_spec
 from specgrad.scalar import balls
-from specgrad.ulps import ANY
 
 flint = pytest.importorskip("flint")
 
 from second_functions import Curve as SecondCurve  # noqa: E402
 from specgrad.errors import UnsupportedError  # noqa: E402
-from specgrad.proof import curves, execution  # noqa: E402
-from specgrad.proof.curves import CURVES, OF_ITS_OWN, Curve  # noqa: E402
-from specgrad.proof.execution import REFUSED  # noqa: E402
-from specgrad.proof.numbers import ReplayError, rational  # noqa: E402
-from specgrad.proof.replay import Replay  # noqa: E402
+from specgrad.proof.base import executions  # noqa: E402
+from specgrad.proof.base.executions import REFUSED  # noqa: E402
+from specgrad.proof.base.rationals import ReplayError, rational  # noqa: E402
+from specgrad.proof.exact import activations  # noqa: E402
+from specgrad.proof.exact.activations import CURVES, OF_ITS_OWN, EnclosedFunction  # noqa: E402
+from specgrad.proof.exact.replay import Replay  # noqa: E402
 
 BITS = 600
 TINY = Fraction(1, 2**200)  # between two points whose chord is as good as a derivative
@@ -62,10 +63,14 @@ def unlisted() -> set[str]:
 def undeclared() -> set[str]:
     """Functions with a declared error that a certificate neither states nor refuses, and the other way round."""
     inexact = {name for name in CURVES if sg.REGISTRY[name].transcendental or name in ANY}
-    computed = {f for names in execution.COMPUTES.values() for f in names}
-    missing = (set(ANY) - set(execution.FUNCTIONS) - set(REFUSED)) | (inexact - set(execution.FUNCTIONS))
-    idle = set(execution.FUNCTIONS) - inexact - computed - {"sqrt"}  # of constants alone: specgrad.proof.constants
-    return missing | idle | (set(execution.FUNCTIONS) ^ set(execution.MEASURED)) | set(execution.FUNCTIONS) - set(ANY)
+    computed = {f for names in executions.COMPUTES.values() for f in names}
+    missing = (set(ANY) - set(executions.FUNCTIONS) - set(REFUSED)) | (inexact - set(executions.FUNCTIONS))
+    idle = (
+        set(executions.FUNCTIONS) - inexact - computed - {"sqrt"}
+    )  # of constants alone: specgrad.proof.exact.folded_constants
+    return (
+        missing | idle | (set(executions.FUNCTIONS) ^ set(executions.MEASURED)) | set(executions.FUNCTIONS) - set(ANY)
+    )
 
 
 def test_every_function_is_known_or_refused_by_name() -> None:
@@ -82,9 +87,9 @@ def test_a_function_that_is_forgotten_is_seen(table: dict[str, Any], monkeypatch
 
 
 def test_an_error_that_nobody_declares_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "FUNCTIONS", tuple(n for n in execution.FUNCTIONS if n != "tanh"))
+    monkeypatch.setattr(executions, "FUNCTIONS", tuple(n for n in executions.FUNCTIONS if n != "tanh"))
     assert undeclared() == {"tanh"}
-    monkeypatch.setattr(execution, "FUNCTIONS", (*execution.FUNCTIONS, "tanh", "silu"))
+    monkeypatch.setattr(executions, "FUNCTIONS", (*executions.FUNCTIONS, "tanh", "silu"))
     assert undeclared() == {"silu"}
 
 
@@ -171,8 +176,8 @@ def drawn(curve: Any, f: Value, bends: list[Fraction], number: Callable[[Fractio
     """Ranges and the largest slope on intervals between points of the grid, held against points inside."""
     wrong, points = set(), grid(bends)[::4]
     image, steepest = getattr(curve, "image", None), getattr(curve, "steepest", None)
-    image = image or (lambda a, b: curves.image(curve, a, b))
-    steepest = steepest or (lambda a, b: curves.steepest(curve, a, b))
+    image = image or (lambda a, b: activations.image(curve, a, b))
+    steepest = steepest or (lambda a, b: activations.steepest(curve, a, b))
     for low, high in itertools.combinations(points, 2):
         least, most = map(fraction, image(number(low), number(high)))
         steep = fraction(steepest(number(low), number(high)))
@@ -206,16 +211,16 @@ def _softplus(x: Any) -> Any:
     return (1 + x.exp()).log()
 
 
-SOFTPLUS = Curve(curves._by_balls(_softplus), curves._by_balls(curves._sigmoid), (), (1,))
+SOFTPLUS = EnclosedFunction(activations._by_balls(_softplus), activations._by_balls(activations._sigmoid), (), (1,))
 ADDED = {  # functions that a certificate does not have, added with one fact wrong
     "softplus, concave": ("softplus", {"beta": 1}, replace(SOFTPLUS, signs=(-1,))),
     "softplus, straight": ("softplus", {"beta": 1}, replace(SOFTPLUS, signs=(0,))),
     "silu, concave": (
         "silu",
         {},
-        Curve(
-            curves._by_balls(lambda x: x * curves._sigmoid(x)),
-            curves._by_balls(lambda x: curves._sigmoid(x) + x * curves._sigmoid_slope(x)),
+        EnclosedFunction(
+            activations._by_balls(lambda x: x * activations._sigmoid(x)),
+            activations._by_balls(lambda x: activations._sigmoid(x) + x * activations._sigmoid_slope(x)),
             (),
             (-1,),
         ),
@@ -241,9 +246,13 @@ CHANGED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "hardswish is straight": ("hardswish", "bends", {"signs": (0, 0, 0)}),
     "hardswish ends at 2": ("hardswish", "bends", {"bends": (rational(-3), rational(2))}),
     "relu6 ends at 5": ("relu6", "bends", {"bends": (rational(0), rational(5))}),
-    "the slope of tanh is that of sigmoid": ("tanh", "slope", {"slope": curves._by_balls(curves._sigmoid_slope)}),
-    "the value of sigmoid is that of tanh": ("sigmoid", "value", {"value": curves._by_balls(lambda x: x.tanh())}),
-    "abs rises": ("abs", "slope", {"slope": lambda x, k: (curves.ONE, curves.ONE)}),
+    "the slope of tanh is that of sigmoid": (
+        "tanh",
+        "slope",
+        {"slope": activations._by_balls(activations._sigmoid_slope)},
+    ),
+    "the value of sigmoid is that of tanh": ("sigmoid", "value", {"value": activations._by_balls(lambda x: x.tanh())}),
+    "abs rises": ("abs", "slope", {"slope": lambda x, k: (activations.ONE, activations.ONE)}),
 }
 
 

@@ -21,18 +21,18 @@ mpmath = pytest.importorskip("mpmath")
 pytest.importorskip("torch")
 
 from specgrad.bounds import certify, prove  # noqa: E402
-from specgrad.bounds.search.prover import certificate  # noqa: E402
-from specgrad.bounds.search.prover import prove as proofs  # noqa: E402
-from specgrad.proof import curves  # noqa: E402
+from specgrad.bounds.search.certificates.find_slopes import certificate  # noqa: E402
+from specgrad.bounds.search.certificates.find_slopes import prove as proofs  # noqa: E402
+from specgrad.declared_errors import ANY  # noqa: E402
 from specgrad.proof.api import check  # noqa: E402
-from specgrad.proof.certificate import SCALE, Proof, encode  # noqa: E402
-from specgrad.proof.certificate import check as check_bytes  # noqa: E402
-from specgrad.proof.execution import FUNCTIONS as FUNCTION_NAMES  # noqa: E402
-from specgrad.proof.execution import MEASURED, ExecutionError, Executions, executions, optimistic  # noqa: E402
-from specgrad.proof.numbers import ReplayError, rational  # noqa: E402
-from specgrad.proof.replay import Slopes  # noqa: E402
+from specgrad.proof.base.executions import FUNCTIONS as FUNCTION_NAMES  # noqa: E402
+from specgrad.proof.base.executions import MEASURED, ExecutionError, Executions, executions, optimistic  # noqa: E402
+from specgrad.proof.base.rationals import ReplayError, rational  # noqa: E402
+from specgrad.proof.exact import activations  # noqa: E402
+from specgrad.proof.exact.replay import Slopes  # noqa: E402
+from specgrad.proof.files.certificate import SCALE, Proof, encode  # noqa: E402
+from specgrad.proof.files.certificate import check as check_bytes  # noqa: E402
 from specgrad.rounding import Arithmetic  # noqa: E402
-from specgrad.ulps import ANY  # noqa: E402
 
 DIGITS = 150  # of mpmath, which shares nothing with the balls of the checker
 
@@ -77,15 +77,15 @@ def intervals(rng: Random, largest: int) -> tuple[Fraction, Fraction]:
 def escapes(name: str, seed: int, count: int) -> int:
     """How many lines, out of as many intervals, some point of the interval leaves; ranges and slopes too."""
     params, f, largest = FUNCTIONS[name]
-    curve, rng, left = curves.CURVES[name](params), Random(f"{name}/{seed}"), 0
+    curve, rng, left = activations.CURVES[name](params), Random(f"{name}/{seed}"), 0
     for _ in range(count):
         low, high = intervals(rng, largest)
         ends = [rational(x.numerator, x.denominator) for x in (low, high)]
         k = rng.randint(-2000, 2000) if curve.is_straight else rng.choice((-1, 0, SCALE, rng.randint(0, SCALE)))
         down, up = (
-            tuple(map(fraction, curves.line(curve, *ends, k, SCALE, side))) for side in (-1, 1)
+            tuple(map(fraction, activations.line(curve, *ends, k, SCALE, side))) for side in (-1, 1)
         )  # fmt: skip
-        least, most = map(fraction, curves.image(curve, *ends))
+        least, most = map(fraction, activations.image(curve, *ends))
         points = [low + (high - low) * Fraction(share) for share in (0, 1, 0.5, k / SCALE, rng.random(), rng.random())]
         points += [Fraction(b) for b in (0, -3, 3, 6, -0.7, 1)]
         inside = [x for x in points if low <= x <= high]
@@ -98,7 +98,7 @@ def escapes(name: str, seed: int, count: int) -> int:
             and y <= most + Fraction(1, 2**390)
             for x, y in values
         )
-        steep = fraction(curves.steepest(curve, *ends))
+        steep = fraction(activations.steepest(curve, *ends))
         for (x, fx), (y, fy) in itertools.pairwise(values):
             good &= abs(fx - fy) <= steep * abs(x - y) + Fraction(1, 2**390)
         left += not good
@@ -118,14 +118,14 @@ def test_many_lines_and_ranges_hold(name: str) -> None:
 
 def test_lines_touch() -> None:
     """The chord above exp at both ends, a tangent at its point, and above tanh from -1 a line that touches past 0."""
-    exp, tanh = (curves.CURVES[name]({}) for name in ("exp", "tanh"))
-    slope, above = curves.line(exp, rational(-1), rational(1), curves.CHORD, SCALE, 1)
+    exp, tanh = (activations.CURVES[name]({}) for name in ("exp", "tanh"))
+    slope, above = activations.line(exp, rational(-1), rational(1), activations.CHORD, SCALE, 1)
     for x in (-1, 1):
         assert abs(float(fraction(slope * x + above)) - float(mpmath.exp(x))) < 1e-12
-    slope, below = curves.line(exp, rational(-1), rational(1), SCALE // 2, SCALE, -1)
+    slope, below = activations.line(exp, rational(-1), rational(1), SCALE // 2, SCALE, -1)
     assert abs(float(below) - 1) < 1e-12
     assert abs(float(slope) - 1) < 1e-12
-    slope, above = curves.line(tanh, rational(-1), rational(3), int(0.4 * SCALE), SCALE, 1)
+    slope, above = activations.line(tanh, rational(-1), rational(3), int(0.4 * SCALE), SCALE, 1)
     t = -1 + 4 * int(0.4 * SCALE) / SCALE
     gaps = [float(slope) * x + float(above) - float(mpmath.tanh(x)) for x in np.linspace(-1, 3, 4001)]
     assert min(gaps) < 1e-6
@@ -136,15 +136,18 @@ def test_lines_touch() -> None:
 def test_points_of_the_checkers_own_are_good(name: str) -> None:
     """At the middle hardly worse than the best of 60 points, and of the chord; nothing rests on it."""
     params, _, _ = FUNCTIONS[name]
-    curve, rng = curves.CURVES[name](params), Random(name)
+    curve, rng = activations.CURVES[name](params), Random(name)
     lost = []
     for _ in range(30):
         low, high = sorted(rational(rng.randint(-400, 400), 100) for _ in range(2))
-        middle, width = (low + high) / 2, max(*curves.image(curve, low, high)) - min(*curves.image(curve, low, high))
+        middle, width = (
+            (low + high) / 2,
+            max(*activations.image(curve, low, high)) - min(*activations.image(curve, low, high)),
+        )
         for side in (-1, 1):
             grid = range(-1024, 1025, 32) if curve.is_straight else range(-1, SCALE + 1, 17)
-            k = curves.natural(curve, low, high, SCALE, side)
-            own, *others = [curves.line(curve, low, high, n, SCALE, side) for n in (k, *grid)]
+            k = activations.natural(curve, low, high, SCALE, side)
+            own, *others = [activations.line(curve, low, high, n, SCALE, side) for n in (k, *grid)]
             heights = [side * (s * middle + c) for s, c in (own, *others)]
             lost.append(float((heights[0] - min(heights)) / (width + rational(1, 1000))))
     assert max(lost) < (0.5 if name in ("hardswish", "clamp", "relu6") else 0.02), max(lost)
@@ -152,8 +155,8 @@ def test_points_of_the_checkers_own_are_good(name: str) -> None:
 
 def test_ranges_are_as_narrow_as_they_can_be() -> None:
     for name in ("exp", "tanh", "sigmoid"):
-        curve, f = curves.CURVES[name]({}), FUNCTIONS[name][1]
-        low, high = map(fraction, curves.image(curve, rational(-7, 3), rational(5, 4)))
+        curve, f = activations.CURVES[name]({}), FUNCTIONS[name][1]
+        low, high = map(fraction, activations.image(curve, rational(-7, 3), rational(5, 4)))
         assert f(Fraction(-7, 3)) - low < Fraction(1, 2**63)
         assert high - f(Fraction(5, 4)) < Fraction(1, 2**63)
 
@@ -161,13 +164,13 @@ def test_ranges_are_as_narrow_as_they_can_be() -> None:
 def test_far_arguments() -> None:
     """An exponent of 2**120 cannot be written out; 0 and 1 are the ends then, and exp is refused."""
     far = rational(1 << 120)
-    low, high = curves.image(curves.CURVES["exp"]({}), -far, -far / 2)
+    low, high = activations.image(activations.CURVES["exp"]({}), -far, -far / 2)
     assert (low, high) == (0, rational(1, 1 << 64))
-    low, high = curves.image(curves.CURVES["tanh"]({}), -far, far)
+    low, high = activations.image(activations.CURVES["tanh"]({}), -far, far)
     assert -1 - rational(1, 1 << 63) <= low < -1 + rational(1, 1 << 63)
     assert 1 - rational(1, 1 << 63) < high <= 1 + rational(1, 1 << 63)
     with pytest.raises(ReplayError, match="a function may overflow"):
-        curves.image(curves.CURVES["exp"]({}), far, far)
+        activations.image(activations.CURVES["exp"]({}), far, far)
 
 
 # --- planted mistakes -------------------------------------------------------------------------------------------------
@@ -175,20 +178,20 @@ def test_far_arguments() -> None:
 
 def _with(name: str, **changes: Any) -> tuple[str, Any]:
     return name, lambda monkeypatch: monkeypatch.setitem(
-        curves.CURVES, name, lambda p, right=curves.CURVES[name]: replace(right(p), **changes)
+        activations.CURVES, name, lambda p, right=activations.CURVES[name]: replace(right(p), **changes)
     )
 
 
 def _wrong_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower ends rounded up."""
-    right = curves._floor
-    monkeypatch.setattr(curves, "_floor", lambda x: -right(-x))
-    monkeypatch.setattr(curves, "outward", lambda x, direction: x)
+    right = activations._floor
+    monkeypatch.setattr(activations, "_floor", lambda x: -right(-x))
+    monkeypatch.setattr(activations, "outward", lambda x, direction: x)
 
 
 def _flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tangents taken for level, though the slope that is asked for is another."""
-    monkeypatch.setattr(curves, "_sunk", lambda *given: rational(0))
+    monkeypatch.setattr(activations, "_sunk", lambda *given: rational(0))
 
 
 WRONG: dict[str, tuple[str, Any]] = {
@@ -381,7 +384,7 @@ def test_a_function_that_may_overflow_is_refused() -> None:
 
 def _exp(graph: sg.Graph, x: float) -> tuple[bytes, bytes]:
     """A certificate of exp(x) > 1."""
-    from specgrad.proof.certificate import CaseProof
+    from specgrad.proof.files.certificate import CaseProof
 
     box = np.float32([x])
     slopes = {1: Slopes(np.int16([0]), np.int16([0]), SCALE)}

@@ -18,14 +18,14 @@ pytest.importorskip("safetensors")
 
 import proven_program
 import specgrad as sg
-from specgrad.proof import proven
-from specgrad.proof.certificate import SCALE, CaseProof, Proof, check, encode
-from specgrad.proof.network import deployed_graph
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.replay import Slopes
-from specgrad.proof.splits import TreeProof
+from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.batched.tree_replay import TreeProof
+from specgrad.proof.exact.replay import Slopes
+from specgrad.proof.extracted import run_checker
+from specgrad.proof.files.certificate import SCALE, CaseProof, Proof, check, encode
 
-BOTH = [check, pytest.param(proven.check_proven, marks=proven_program.needed)]
+BOTH = [check, pytest.param(run_checker.check_proven, marks=proven_program.needed)]
 LARGEST = 100
 
 

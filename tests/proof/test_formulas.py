@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import specgrad as sg
-from specgrad.proof.choices import exclusion
-from specgrad.proof.formulas import FORMULAS, Found, formulas
+from specgrad.declared_errors import declared
+from specgrad.proof.base.excluded_rewrites import exclusion
+from specgrad.proof.base.kernel_formulas import FORMULAS, Found, formulas
 from specgrad.rounding import Arithmetic, radius
-from specgrad.ulps import declared
 
 Net = Callable[[Any], Any]
 

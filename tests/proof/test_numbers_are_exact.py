@@ -9,13 +9,13 @@ import pytest
 
 import specgrad as sg
 from specgrad.bounds import certify, prove
-from specgrad.bounds.search.prove import NoCertificateError
+from specgrad.bounds.search.certificates.prove import NoCertificateError
 from specgrad.ops.avg_pool import AVG_POOL
 from specgrad.proof import check
-from specgrad.proof.cells import Cells
-from specgrad.proof.certificate import CaseProof, encode
-from specgrad.proof.network import deployed_graph
-from specgrad.proof.numbers import ReplayError
+from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.extracted.scalar_network import ScalarNetwork
+from specgrad.proof.files.certificate import CaseProof, encode
 from specgrad.properties.property import Alternative, Case, Property
 from specgrad.rounding import Arithmetic
 
@@ -61,7 +61,7 @@ def test_a_number_that_float64_lacks(number: Fraction | int) -> None:
     with pytest.raises(NoCertificateError):
         prove(graph, claim, arithmetic=Arithmetic("float32", rounding="any"))
     with pytest.raises(ReplayError, match="a number that float32 lacks"):
-        Cells(deployed_graph(graph), np.ones(1, np.float32), np.ones(1, np.float32))
+        ScalarNetwork(deployed_graph(graph), np.ones(1, np.float32), np.ones(1, np.float32))
 
 
 def test_a_whole_divisor_that_float32_lacks() -> None:

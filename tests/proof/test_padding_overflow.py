@@ -14,12 +14,12 @@ pytest.importorskip("torch")
 import second_checker as second
 import specgrad as sg
 from second_network import Network, RefusedError
-from specgrad.bounds.search.prove import prove
-from specgrad.proof.certificate import check, network_digest, sealed, stated
-from specgrad.proof.network import deployed_graph
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.question import Question
-from specgrad.proof.read import read_json
+from specgrad.bounds.search.certificates.prove import prove
+from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.extracted.encode import CheckerInput
+from specgrad.proof.files.certificate import check, network_digest, sealed, stated
+from specgrad.proof.files.strict_json import read_json
 from specgrad.properties.property import Property, robustness
 
 
@@ -51,7 +51,7 @@ def refusals(graph: sg.Graph, folder: Path) -> list[str | None]:
 
     def ask() -> Any:
         arithmetic, cases = stated(text, packed, graph, question)
-        return [Question(graph, case, arithmetic) for case in cases]
+        return [CheckerInput(graph, case, arithmetic) for case in cases]
 
     def second_checker() -> Any:
         return second.checked(Network(*second.load(folder / "net.json")), text, packed)

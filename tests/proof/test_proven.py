@@ -28,23 +28,36 @@ import tree_mutants
 import tree_subjects
 from certificate_mutants import Subject, contradicted
 from proven_program import needed
-from specgrad.bounds.search.prove import prove
-from specgrad.proof import proven, question, tangents
-from specgrad.proof.cells import Cells
-from specgrad.proof.certificate import Checked, Excluded, OutOfTimeError, Proven, check, network_digest, sealed, stated
-from specgrad.proof.network import deployed_graph
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.replay import Replay
+from specgrad.bounds.search.certificates.prove import prove
+from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.batched import activations
+from specgrad.proof.exact.replay import Replay
+from specgrad.proof.extracted import encode, run_checker
+from specgrad.proof.extracted.scalar_network import ScalarNetwork
+from specgrad.proof.files.certificate import (
+    Checked,
+    ExcludedAlternative,
+    OutOfTimeError,
+    Proven,
+    check,
+    network_digest,
+    sealed,
+    stated,
+)
 from specgrad.properties.property import Alternative, Case, Property
 
 
 def checked(text: bytes, packed: bytes, graph: sg.Graph, statement: Any = None, *, seconds: float = 60.0) -> Checked:
     """As `check`, by the proven checker; it grants no margins, so they are 1."""
-    proven.check_proven(text, packed, graph, statement, seconds=seconds)
+    run_checker.check_proven(text, packed, graph, statement, seconds=seconds)
     arithmetic, cases = stated(text, packed, graph, statement)
     found = []
     for case in cases:
-        each = [Excluded(tuple(map(tuple, r.tolist())), limits, Fraction(1)) for r, limits, _ in case.alternatives]
+        each = [
+            ExcludedAlternative(tuple(map(tuple, r.tolist())), limits, Fraction(1))
+            for r, limits, _ in case.alternatives
+        ]
         found.append(Proven(case.low, case.high, tuple(each)))
     return Checked(network_digest(graph), tuple(found), arithmetic)
 
@@ -144,7 +157,7 @@ def test_functions_with_kinks_are_the_operators(name: str) -> None:
         "leaky_relu": lambda x: x if x > 0 else x * Fraction(0.1),
         "abs": abs,
     }[name]
-    net = Cells(graph, np.float32([-9]), np.float32([9]))
+    net = ScalarNetwork(graph, np.float32([-9]), np.float32([9]))
     for x in (Fraction(-0.4), Fraction(0), Fraction(3, 4), Fraction(6), *(Fraction(k, 7) for k in range(-50, 51))):
         assert evaluated(net, [x])[-1] == own(x)
 
@@ -155,7 +168,7 @@ def test_a_steep_slope_multiplies_what_is_flushed() -> None:
     x = np.float32([-(2.0**-130)])
     r = Replay(graph, x, x, {}).ranges[-1]
     assert r.low[0] <= 0 <= r.high[0]
-    f = Cells(graph, x, x).cells[-1].function
+    f = ScalarNetwork(graph, x, x).cells[-1].function
     assert f is not None
     assert f.relative * Fraction(2) ** -130 + f.absolute >= Fraction(2) ** -30
 
@@ -210,7 +223,7 @@ def test_the_grid_is_what_differs_on_seed_97(monkeypatch: pytest.MonkeyPatch) ->
     found = check(text, packed, subject.graph, seconds=60.0)
     assert not contradicted(found, subject.run, Random(97))
     assert not accepted(text, packed, subject.graph)
-    monkeypatch.setattr(tangents, "GRID", 24)
+    monkeypatch.setattr(activations, "GRID", 24)
     with pytest.raises(ReplayError, match=r"margin is -3\.91e-05"):
         check(text, packed, subject.graph, seconds=60.0)
     for less, holds in ((Fraction(390, 10**7), False), (Fraction(392, 10**7), True)):
@@ -245,7 +258,7 @@ HOLLOW = """-24 4 0 0 1 0 1 -4 1 -5
 def test_what_has_no_execution_is_not_accepted(cell: str, holds: bool) -> None:
     """Of such a network everything is true, and nothing is said."""
     text = HOLLOW.replace("1 0 1 1 1 0\n", f"{cell}\n")
-    done = subprocess.run([proven.program()], input=text, text=True, capture_output=True, check=True)
+    done = subprocess.run([run_checker.program()], input=text, text=True, capture_output=True, check=True)
     assert done.stdout == ("yes\n" if holds else "no\n")
 
 
@@ -262,9 +275,9 @@ def test_many_mutants_are_refused_or_true(part: int) -> None:
 
 
 def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(proven.VARIABLE, str(tmp_path / "none"))
-    with pytest.raises(proven.NoCheckerError, match="make -C verified"):
-        proven.program()
+    monkeypatch.setenv(run_checker.VARIABLE, str(tmp_path / "none"))
+    with pytest.raises(run_checker.NoCheckerError, match="make -C verified"):
+        run_checker.program()
 
 
 @pytest.mark.parametrize(
@@ -283,16 +296,16 @@ def test_a_program_that_answers_otherwise_proves_nothing(
     program = tmp_path / "check"
     program.write_text(f"#!/bin/sh\ncat > /dev/null\n{script}\n")
     program.chmod(0o755)
-    monkeypatch.setenv(proven.VARIABLE, str(program))
+    monkeypatch.setenv(run_checker.VARIABLE, str(program))
     graph, statement, proof = tree_subjects.proven(0)
-    with pytest.raises(OutOfTimeError if script == "sleep 9" else proven.NoAnswerError, match=words):
-        proven.check_proven(proof.text, proof.packed, graph, statement, seconds=1)
+    with pytest.raises(OutOfTimeError if script == "sleep 9" else run_checker.NoCheckerAnswerError, match=words):
+        run_checker.check_proven(proof.text, proof.packed, graph, statement, seconds=1)
 
 
 # --- the cells --------------------------------------------------------------------------------------------------------
 
 
-def evaluated(net: Cells, x: list[Fraction]) -> list[Fraction]:
+def evaluated(net: ScalarNetwork, x: list[Fraction]) -> list[Fraction]:
     """Every cell over rationals, by loops of our own."""
     values: list[Fraction] = []
     inputs = iter(x)
@@ -317,7 +330,7 @@ def test_cells_are_the_network(seed: int) -> None:
     """Multiplied out, they compute what float64 computes on numbers that it adds exactly."""
     graph = deployed_graph(sg.trace(pooled, (1, 1, 6)))
     x = np.random.default_rng(seed).integers(-16, 17, (1, 1, 6)) / 16
-    net = Cells(graph, np.float32(x), np.float32(x))
+    net = ScalarNetwork(graph, np.float32(x), np.float32(x))
     values = evaluated(net, [Fraction(v) for v in x.ravel().tolist()])
     outputs = [values[c - 1] for c in net.output.ravel().tolist()]
     exact = np.asarray(sg.trace(pooled, (1, 1, 6))(x.astype(np.float64))).ravel()
@@ -328,16 +341,16 @@ def test_divisors_in_a_row_are_refused() -> None:
     """A runtime may multiply them beforehand, which is outside of what is proven; one divisor is inside."""
     box = np.float32([0, 0]), np.float32([1, 1])
     three, five = np.float32([3, 3]), np.float32([5, 5])
-    assert Cells(deployed_graph(sg.trace(lambda x: x / three * five, (2,))), *box).cells[-1].blurred
+    assert ScalarNetwork(deployed_graph(sg.trace(lambda x: x / three * five, (2,))), *box).cells[-1].blurred
     with pytest.raises(ReplayError, match="combined divisors"):
-        Cells(deployed_graph(sg.trace(lambda x: x / three * five / five, (2,))), *box)
+        ScalarNetwork(deployed_graph(sg.trace(lambda x: x / three * five / five, (2,))), *box)
 
 
 def test_what_bends_otherwise_is_refused() -> None:
     graph = deployed_graph(sg.trace(lambda x: sg.tanh(x), (2,)))
     with pytest.raises(ReplayError, match="no rule for node"):
-        Cells(graph, np.float32([0, 0]), np.float32([1, 1]))
-    assert question.MULTIPLIER == 1 << 20
+        ScalarNetwork(graph, np.float32([0, 0]), np.float32([1, 1]))
+    assert encode.MULTIPLIER == 1 << 20
 
 
 def thirds(x: Any) -> Any:

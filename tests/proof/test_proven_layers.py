@@ -18,18 +18,18 @@ pytest.importorskip("flint")
 
 import specgrad as sg
 from proven_program import compiled, needed, planted
-from specgrad.proof import proven, question
-from specgrad.proof.certificate import CaseProof, Proof
-from specgrad.proof.execution import executions
-from specgrad.proof.network import deployed_graph
-from specgrad.proof.question import Question
-from specgrad.proof.splits import LEAF, TreeProof
+from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.base.executions import executions
+from specgrad.proof.batched.tree_replay import LEAF, TreeProof
+from specgrad.proof.extracted import encode, run_checker
+from specgrad.proof.extracted.encode import CheckerInput
+from specgrad.proof.files.certificate import CaseProof, Proof
 from specgrad.rounding.arithmetic import Arithmetic
 
 EXECUTIONS, SEEDS = executions(Arithmetic()), range(60)
 
 
-def reached(seed: int) -> Question:
+def reached(seed: int) -> CheckerInput:
     """Two layers of 4 relus on a box of 3 cells, one of them fixed: a limit that is reached where float64 is exact."""
     rng = Random(seed)
     shapes = ((4, 3), (4, 4), (1, 4))
@@ -54,11 +54,11 @@ def reached(seed: int) -> Question:
     tighten = tuple(n.operands()[0] for n in graph.nodes if n.op.name == "relu")
     proof = Proof((1,), {}, tighten)
     case = CaseProof(np.float32(low), np.float32(high), ((np.ones((1, 1)), (limit,), proof),))
-    return Question(graph, case, EXECUTIONS)
+    return CheckerInput(graph, case, EXECUTIONS)
 
 
 def false_yes() -> int:
-    return sum(proven.ask([reached(seed) for seed in SEEDS]))
+    return sum(run_checker.ask([reached(seed) for seed in SEEDS]))
 
 
 @needed
@@ -92,5 +92,5 @@ def test_a_leaf_that_is_not_proven_is_halved(depth: int, monkeypatch: pytest.Mon
     tree = TreeProof(np.int32([LEAF]), nothing, np.zeros(0, np.float32), np.int32([[1]]), (node,))
     ends = np.float32([-1]), np.float32([1])
     asked = [CaseProof(*ends, ((np.ones((1, 1)), (Fraction(limit),), 0),), (tree,)) for limit in (-0.5, 0)]
-    monkeypatch.setattr(question, "DEPTH", depth)
-    assert proven.ask([Question(graph, case, EXECUTIONS) for case in asked]) == [depth == 1, False]
+    monkeypatch.setattr(encode, "DEPTH", depth)
+    assert run_checker.ask([CheckerInput(graph, case, EXECUTIONS) for case in asked]) == [depth == 1, False]

@@ -21,13 +21,14 @@ pytest.importorskip("flint")
 
 import specgrad as sg
 from proven_program import compiled, needed, planted
-from specgrad.proof import pieces, proven
-from specgrad.proof.certificate import CaseProof, Proof
-from specgrad.proof.execution import executions
-from specgrad.proof.network import deployed_graph
-from specgrad.proof.numbers import ReplayError, rationals
-from specgrad.proof.question import Question
-from specgrad.proof.replay import Replay
+from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.base.executions import executions
+from specgrad.proof.base.rationals import ReplayError, rationals
+from specgrad.proof.exact import multi_neuron
+from specgrad.proof.exact.replay import Replay
+from specgrad.proof.extracted import run_checker
+from specgrad.proof.extracted.encode import CheckerInput
+from specgrad.proof.files.certificate import CaseProof, Proof
 from specgrad.rounding.arithmetic import Arithmetic
 
 # --- networks ---------------------------------------------------------------------------------------------------------
@@ -92,17 +93,17 @@ class Net:
             ends = [[v if j == i else m for j, m in enumerate(middle)] for v in (self.low[i % 3], self.high[i % 3])]
             steps = [self.at(p, x, float) for x in ends]
             width = self.high[i % 3] - self.low[i % 3]
-            found[p, t] = 0 if width == 0 else (steps[1] - steps[0]) / width * (1 << pieces.VECTOR_PLACES)
+            found[p, t] = 0 if width == 0 else (steps[1] - steps[0]) / width * (1 << multi_neuron.VECTOR_PLACES)
         if self.rng.random() < 0.3:
             found += np.array([self.rng.choice([0, 0, 1, -(2**18), 2**21]) for _ in found.flat]).reshape(found.shape)
         if self.rng.random() < 0.1:
             found[...] = self.rng.choice([2**31 - 1, -(2**31), 0])
         return found.astype(np.int32)
 
-    def question(self, limit: Fraction, vectors: Any) -> Question:
+    def question(self, limit: Fraction, vectors: Any) -> CheckerInput:
         low, high = (np.float32(end).reshape(1, 1, 3) for end in (self.low, self.high))
         proof = Proof((1,), {}, (), {self.relu: vectors})
-        return Question(self.graph, CaseProof(low, high, ((np.ones((1, 1)), (limit,), proof),)), EXECUTIONS)
+        return CheckerInput(self.graph, CaseProof(low, high, ((np.ones((1, 1)), (limit,), proof),)), EXECUTIONS)
 
     def replayed(self, vectors: Any) -> Fraction:
         """The bound of the checker in Python."""
@@ -128,7 +129,7 @@ def test_it_accepts_what_python_grants() -> None:
         vectors = net.vectors()
         bound = net.replayed(vectors)
         questions.append(net.question(bound - Fraction(1, 1000) - abs(bound) / 1000, vectors))
-    assert all(proven.ask(questions))
+    assert all(run_checker.ask(questions))
 
 
 @needed
@@ -137,7 +138,7 @@ def test_it_uses_the_vectors() -> None:
     nets = [network(seed) for seed in range(60)]
     far = [np.full((len(n.reads), 2), 2**30, np.int32) for n in nets]
     asked = [n.question(n.replayed(n.vectors()) - Fraction(1, 100), m) for n, m in zip(nets, far, strict=True)]
-    assert sum(proven.ask(asked)) < 6  # a box may be a point
+    assert sum(run_checker.ask(asked)) < 6  # a box may be a point
 
 
 # --- forgeries --------------------------------------------------------------------------------------------------------
@@ -145,12 +146,12 @@ def test_it_uses_the_vectors() -> None:
 
 def false_yes(seeds: range, rough: bool = False) -> int:
     """How many limits that are reached are accepted."""
-    return sum(proven.ask([n.question(n.reached, n.vectors()) for n in (network(seed, rough) for seed in seeds)]))
+    return sum(run_checker.ask([n.question(n.reached, n.vectors()) for n in (network(seed, rough) for seed in seeds)]))
 
 
 def forged(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Cells that relus read are left out or exchanged, and relus stand in other groups, or twice in one."""
-    rng, read, positions = Random(seed), pieces.read, pieces.positions
+    rng, read, positions = Random(seed), multi_neuron.read, multi_neuron.positions
 
     def forged_read(*args: Any) -> Any:
         found = np.array(read(*args))
@@ -165,8 +166,8 @@ def forged(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
             flat[rng.randrange(found.size)] = flat[rng.randrange(found.size)]
         return found
 
-    monkeypatch.setattr(pieces, "read", forged_read)
-    monkeypatch.setattr(pieces, "positions", forged_positions)
+    monkeypatch.setattr(multi_neuron, "read", forged_read)
+    monkeypatch.setattr(multi_neuron, "positions", forged_positions)
 
 
 @needed

@@ -21,11 +21,11 @@ import specgrad as sg
 from proven_program import needed
 from second_network import Network
 from specgrad.bounds import Box, crown
-from specgrad.bounds.search.prove import prove
-from specgrad.proof.cells import Cells
-from specgrad.proof.certificate import check, sealed
-from specgrad.proof.network import deployed_graph
-from specgrad.proof.numbers import ReplayError
+from specgrad.bounds.search.certificates.prove import prove
+from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.extracted.scalar_network import ScalarNetwork
+from specgrad.proof.files.certificate import check, sealed
 from specgrad.properties.property import Alternative, Case, Property
 from test_proven import accepted, evaluated
 
@@ -37,7 +37,7 @@ def differences(graph: sg.Graph, seed: int) -> int:
     rng = np.random.default_rng(seed)
     x = np.float32(rng.integers(-16, 17, graph.nodes[graph.input_positions[0]].shape) / 8)
     try:
-        net = Cells(graph, x, x)
+        net = ScalarNetwork(graph, x, x)
     except ReplayError as error:  # two averages in a row
         if "combined divisors" in str(error):
             return 0
@@ -108,4 +108,4 @@ def test_averages_by_a_number_have_cells(divisor: int) -> None:
 def test_products_of_computed_values_are_refused() -> None:
     graph = deployed_graph(sg.trace(lambda x: x * x, (2,)))
     with pytest.raises(ReplayError, match=r"no rule for node|products of two computed values"):
-        Cells(graph, np.float32([0, 0]), np.float32([1, 1]))
+        ScalarNetwork(graph, np.float32([0, 0]), np.float32([1, 1]))

@@ -19,10 +19,10 @@ pytest.importorskip("flint")
 pytest.importorskip("safetensors")
 
 import specgrad as sg
-from specgrad.proof import proven
-from specgrad.proof.certificate import SCALE, CaseProof, Proof, check, encode
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.replay import Slopes
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.exact.replay import Slopes
+from specgrad.proof.extracted import run_checker
+from specgrad.proof.files.certificate import SCALE, CaseProof, Proof, check, encode
 
 REVIEW = Path(os.environ.get("SPECGRAD_SHARED", Path(__file__).parents[3] / "shared")) / "review" / "soundness"
 f32 = np.float32
@@ -114,15 +114,15 @@ FORGERIES = {
 }
 
 
-@pytest.mark.parametrize("checker", [check, proven.check_proven])
+@pytest.mark.parametrize("checker", [check, run_checker.check_proven])
 @pytest.mark.parametrize("program", FORGERIES)
 def test_forgeries_of_the_review_are_refused(program: str, checker: Any) -> None:
     if not (REVIEW / program).exists():
         pytest.skip(f"neither ../shared nor SPECGRAD_SHARED has review/soundness/{program}")
     if checker is not check:
         try:
-            proven.program()
-        except proven.NoCheckerError as error:
+            run_checker.program()
+        except run_checker.NoCheckerError as error:
             pytest.skip(str(error))
     forgery = FORGERIES[program]()
     assert forgery.sign * forgery.happens <= float(forgery.limit)

@@ -13,12 +13,12 @@ import specgrad as sg
 pytest.importorskip("flint")
 pytest.importorskip("safetensors")
 
-from specgrad.proof.batch import Leaves, Root
-from specgrad.proof.certificate import CaseProof, check, encode
-from specgrad.proof.network import deployed_graph
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.replay import Model
-from specgrad.proof.splits import TreeProof
+from specgrad.proof.base.deployed_graph import deployed_graph
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.batched.leaves import Leaves, Root
+from specgrad.proof.batched.tree_replay import TreeProof
+from specgrad.proof.exact.replay import Model
+from specgrad.proof.files.certificate import CaseProof, check, encode
 from specgrad.properties.property import Alternative, Case, Property
 from specgrad.rounding import Arithmetic
 

@@ -26,13 +26,13 @@ import tree_subjects
 from networks import network as random_network
 from second_network import Network, RefusedError
 from specgrad.bounds import certify
-from specgrad.bounds.search.prove import prove
+from specgrad.bounds.search.certificates.prove import prove
 from specgrad.proof.api import Certificate
-from specgrad.proof.certificate import check, encode, sealed
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.read import read_arrays, read_json
-from specgrad.proof.replay import Model, Replay
-from specgrad.proof.tree import Cut, Tree
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.base.split_tree import Split, Tree
+from specgrad.proof.exact.replay import Model, Replay
+from specgrad.proof.files.certificate import check, encode, sealed
+from specgrad.proof.files.strict_json import read_arrays, read_json
 from specgrad.properties.property import Alternative, Case, Property
 
 OWN = Fraction(1, 10**4)  # of networks whose outputs are some tens
@@ -157,7 +157,7 @@ def test_both_accept_smooth_maxima(seed: int, by_tree: bool, tmp_path: Path) -> 
 
 def on_the_box(graph: sg.Graph, statement: Property) -> Any:
     """Without a tree, with the slopes of a file."""
-    from specgrad.bounds.search.prover import certificate
+    from specgrad.bounds.search.certificates.find_slopes import certificate
 
     return Certificate(*certificate(graph, statement))
 
@@ -167,7 +167,7 @@ def by_halves(graph: sg.Graph, statement: Property) -> Any:
     case = statement.cases[0]
     tree, widths = Tree(), [b - a for a, b in zip(case.low, case.high, strict=True)]
     cell = widths.index(max(widths))
-    tree.divide(0, Cut(0, cell, float(np.float32(float(case.low[cell] + case.high[cell]) / 2))))
+    tree.divide(0, Split(0, cell, float(np.float32(float(case.low[cell] + case.high[cell]) / 2))))
     return prove(graph, statement, trees=[[([0], tree)]], seconds=60)
 
 
@@ -265,10 +265,10 @@ def test_no_forged_tree_of_many_is_valid_for_ours_alone(tmp_path: Path) -> None:
 
 def test_a_checker_that_takes_the_wrong_side_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted in ours: cells of nodes that are cut are taken for the other side."""
-    from specgrad.proof import splits
+    from specgrad.proof.batched import tree_replay
 
-    usual = splits.Leaf.sides
-    monkeypatch.setattr(splits.Leaf, "sides", lambda self, graph: [(c, 1 - s) for c, s in usual(self, graph)])
+    usual = tree_replay.Leaf.sides
+    monkeypatch.setattr(tree_replay.Leaf, "sides", lambda self, graph: [(c, 1 - s) for c, s in usual(self, graph)])
     known = mutants.subject(1, "n")
     net = network(known.graph, tmp_path)
     alarms = 0

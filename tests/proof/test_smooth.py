@@ -24,12 +24,12 @@ from executor import Setting  # noqa: E402
 from leaves import below, case, smoothed  # noqa: E402
 from networks import Network, network  # noqa: E402
 from specgrad.bounds import certify, prove  # noqa: E402
-from specgrad.proof import smooth  # noqa: E402
 from specgrad.proof.api import check  # noqa: E402
-from specgrad.proof.certificate import SCALE  # noqa: E402
-from specgrad.proof.execution import executions  # noqa: E402
-from specgrad.proof.numbers import ReplayError, rational, rationals, zeros  # noqa: E402
-from specgrad.proof.replay import Model, Replay, Slopes  # noqa: E402
+from specgrad.proof.base.executions import executions  # noqa: E402
+from specgrad.proof.base.rationals import ReplayError, rational, rationals, zeros  # noqa: E402
+from specgrad.proof.exact import logsumexp_pool  # noqa: E402
+from specgrad.proof.exact.replay import Model, Replay, Slopes  # noqa: E402
+from specgrad.proof.files.certificate import SCALE  # noqa: E402
 from specgrad.rounding import Arithmetic, radius  # noqa: E402
 from specgrad.window import Adaptive  # noqa: E402
 
@@ -77,7 +77,7 @@ def escapes(seed: int) -> list[str]:
         (a + b) / 2 if rng.random() < 0.7 else a + (b - a) * Fraction(rng.random())
         for a, b in zip(low, high, strict=True)
     ]
-    both = smooth.planes(*([number(v) for v in end] for end in (low, high, middle)), padded, number(beta))
+    both = logsumexp_pool.planes(*([number(v) for v in end] for end in (low, high, middle)), padded, number(beta))
     left = []
     for k in range(8):
         share = [rng.choice((0, 1)) if k % 2 else Fraction(rng.random()) for _ in low]
@@ -85,7 +85,8 @@ def escapes(seed: int) -> list[str]:
         y = by_definition(x, padded, beta)
         for slopes, height, sign in ((both.lower, both.floor, 1), (both.upper, both.roof, -1)):
             at = sum(
-                (Fraction(s, smooth.ONE) * (v - m) for s, v, m in zip(slopes, x, middle, strict=True)), exact(height)
+                (Fraction(s, logsumexp_pool.ONE) * (v - m) for s, v, m in zip(slopes, x, middle, strict=True)),
+                exact(height),
             )
             left += [f"{seed}: plane {sign}"] * (sign * (y - at) < -TINY)
         left += [f"{seed}: ends"] * (not exact(both.least) - TINY <= y <= exact(both.most) + TINY)
@@ -106,18 +107,21 @@ def test_planes_touch() -> None:
     """Below at the middle, but for what rounded shares lose; above at a corner."""
     low, high, beta = [Fraction(-1), Fraction(0), Fraction(1, 2)], [Fraction(1), Fraction(1), Fraction(3)], Fraction(3)
     middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
-    both = smooth.planes(*([number(v) for v in end] for end in (low, high, middle)), 2, number(beta))
+    both = logsumexp_pool.planes(*([number(v) for v in end] for end in (low, high, middle)), 2, number(beta))
     assert 0 <= by_definition(middle, 2, beta) - exact(both.floor) < Fraction(1, 10**9)
 
     def above(x: list[Fraction]) -> Fraction:
-        slopes = [Fraction(s, smooth.ONE) for s in both.upper]
+        slopes = [Fraction(s, logsumexp_pool.ONE) for s in both.upper]
         return exact(both.roof) + sum(s * (v - m) for s, v, m in zip(slopes, x, middle, strict=True))
 
     assert min(above(x) - by_definition(x, 2, beta) for x in (low, high)) < Fraction(1, 10**5)
 
 
 def test_windows_without_taps() -> None:
-    nothing, zero = smooth.planes([], [], [], 0, rational(2)), smooth.planes([], [], [], 4, rational(-2))
+    nothing, zero = (
+        logsumexp_pool.planes([], [], [], 0, rational(2)),
+        logsumexp_pool.planes([], [], [], 4, rational(-2)),
+    )
     assert nothing.floor == nothing.roof == nothing.least == nothing.most == 0
     assert zero.floor <= zero.roof < rational(-69, 100)  # -log(4)/2 = -0.693
     assert zero.roof - zero.floor < rational(1, 2**60)
@@ -132,7 +136,7 @@ def wrong_windows(seeds: range) -> list[int]:
         uneven = any(isinstance(a, Adaptive) for a in window.axes)
         params = {"window": window, "beta": 1.0, "padded": "ignore" if uneven else rng.choice(("zero", "ignore"))}
         graph = sg.trace(lambda x, p=params: sg.apply(sg.REGISTRY["smooth_max_pool"], x, **p), (*lead, *window.size))
-        found = smooth.Windows.of(graph.nodes[-1])
+        found = logsumexp_pool.Windows.of(graph.nodes[-1])
         for n, at in enumerate(np.ndindex(*lead, *window.out)):
             reads = [cell for _, cell in window.reads(at[len(lead) :])]
             inside = [cell for cell in reads if cell is not None]
@@ -213,44 +217,46 @@ def test_leaves_are_as_good_as_the_whole_box_over_rationals() -> None:
 
 def more_entropy(m: pytest.MonkeyPatch) -> None:
     """Shares that do not add up to 1."""
-    right = smooth._below
+    right = logsumexp_pool._below
 
     def wrong(middle: Any, padded: int, beta: Any) -> Any:
         shares, height = right(middle, padded, beta)
-        return tuple(s + smooth.ONE // 64 for s in shares), height
+        return tuple(s + logsumexp_pool.ONE // 64 for s in shares), height
 
-    m.setattr(smooth, "_below", wrong)
+    m.setattr(logsumexp_pool, "_below", wrong)
 
 
 def entropy_of_other_taps(m: pytest.MonkeyPatch) -> None:
     """One padded tap more than there is."""
-    right = smooth._below
-    m.setattr(smooth, "_below", lambda middle, padded, beta: right(middle, padded + 1, beta))
+    right = logsumexp_pool._below
+    m.setattr(logsumexp_pool, "_below", lambda middle, padded, beta: right(middle, padded + 1, beta))
 
 
 def chords_of_each_tap(m: pytest.MonkeyPatch) -> None:
     """Slopes from the upper corner, for a plane through the lower one: where other taps are low, y rises faster."""
-    right = smooth._above
+    right = logsumexp_pool._above
 
     def wrong(*given: Any) -> Any:
         (slopes, _), (_, height) = right(*given)
         (_, (lower, _)) = right(*given)
         less = sum(
             (
-                rational(a - b, smooth.ONE) * (p - q)
+                rational(a - b, logsumexp_pool.ONE) * (p - q)
                 for a, b, p, q in zip(lower, slopes, given[2], given[0], strict=True)
             ),
             rational(0),
         )
         return [(slopes, height - less)]
 
-    m.setattr(smooth, "_above", wrong)
+    m.setattr(logsumexp_pool, "_above", wrong)
 
 
 def not_mirrored(m: pytest.MonkeyPatch) -> None:
     """Planes of -beta, for beta < 0."""
-    right = smooth.planes
-    m.setattr(smooth, "planes", lambda low, high, middle, padded, beta: right(low, high, middle, padded, abs(beta)))
+    right = logsumexp_pool.planes
+    m.setattr(
+        logsumexp_pool, "planes", lambda low, high, middle, padded, beta: right(low, high, middle, padded, abs(beta))
+    )
 
 
 PLANTED: list[Callable[[pytest.MonkeyPatch], None]] = [
@@ -279,7 +285,7 @@ def no_error(*given: Any) -> Any:
 
 def test_a_forgotten_error_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """By executions of random networks against a replay."""
-    monkeypatch.setattr(smooth, "_error", no_error)
+    monkeypatch.setattr(logsumexp_pool, "_error", no_error)
     assert any(hunt_replay([(seed, network(seed, kind="smoothed"))], Setting(), 8).escapes for seed in range(40))
 
 
@@ -294,7 +300,7 @@ def test_forgotten_copies_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.full((1, 1, 4), 0.06, np.float32)
     copied = [(seed, Network("copied", sg.trace(net, x.shape), (x,))) for seed in range(6)]
     assert not hunt_replay(copied, Setting(), 30).escapes
-    monkeypatch.setattr(smooth, "_per_window", no_error)
+    monkeypatch.setattr(logsumexp_pool, "_per_window", no_error)
     assert hunt_replay(copied, Setting(), 30).escapes
 
 

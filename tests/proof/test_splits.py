@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.splits import LEAF, TreeProof, arrays_of, leaves
-from specgrad.proof.tree import Cut, Tree
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.base.split_tree import Split, Tree
+from specgrad.proof.batched.tree_replay import LEAF, TreeProof, arrays_of, leaves
 
 GRAPH = sg.trace(lambda x: sg.relu(sg.linear(np.float32([[1, -1]]), None, x)), (2,))
 RELU = next(i for i, n in enumerate(GRAPH.nodes) if n.op.name == "relu")
@@ -34,7 +34,7 @@ def random_tree(rng: Random, cuts: int) -> Tree:
             continue
         point = float(np.float32(rng.uniform(low[cell], high[cell])))
         point = rng.choice([low[cell], point if low[cell] <= point < high[cell] else low[cell]])
-        below, above = tree.divide(part, Cut(INPUT, cell, point))
+        below, above = tree.divide(part, Split(INPUT, cell, point))
         del boxes[part]
         boxes[below] = low, [point if k == cell else v for k, v in enumerate(high)]
         after = float(np.nextafter(np.float32(point), np.float32(np.inf)))
@@ -59,8 +59,8 @@ def test_every_number_lies_in_one_leaf() -> None:
 
 def test_the_way_to_a_leaf_is_said() -> None:
     tree = Tree()
-    below, _ = tree.divide(0, Cut(INPUT, 0, 0.25))
-    tree.divide(below, Cut(READ, 0, 0.0))
+    below, _ = tree.divide(0, Split(INPUT, 0, 0.25))
+    tree.divide(below, Split(READ, 0, 0.0))
     words = [leaf.words(GRAPH) for leaf in leaves(GRAPH, LOW, HIGH, proof_of(tree))]
     name = GRAPH.nodes[READ].name
     assert words == [

@@ -19,11 +19,12 @@ pytest.importorskip("torch")
 
 from leaves import below, case, curved, least
 from specgrad.bounds import certify
-from specgrad.bounds.search.prove import prove
-from specgrad.proof import check, tangents
-from specgrad.proof.curves import CURVES, line, natural
-from specgrad.proof.numbers import ReplayError, rational
-from specgrad.proof.tangents import CurveLines, Table, curve_lines
+from specgrad.bounds.search.certificates.prove import prove
+from specgrad.proof import check
+from specgrad.proof.base.rationals import ReplayError, rational
+from specgrad.proof.batched import activations
+from specgrad.proof.batched.activations import CurveLines, FunctionTable, curve_lines
+from specgrad.proof.exact.activations import CURVES, line, natural
 from test_curves import FUNCTIONS, fraction, network, question
 
 BEYOND = np.int64(1) << 50  # a range that says nothing
@@ -38,7 +39,7 @@ def drawn(name: str, seed: int, cells: int = 24) -> tuple[Any, Any, int, int, Cu
     middle = rng.uniform(-size, size, (3, cells))
     low, high = (np.rint((middle + side * width) * 2.0**read).astype(np.int64) for side in (-1, 1))
     node: Any = SimpleNamespace(op=SimpleNamespace(name=name), params=FUNCTIONS[name][0], name=name)
-    table = Table.on(node, low.min(0)[None], high.max(0)[None], read, places)
+    table = FunctionTable.on(node, low.min(0)[None], high.max(0)[None], read, places)
     ends = np.full(cells, -BEYOND), np.full(cells, BEYOND)
     return low, high, read, places, curve_lines(table, low, high, read, *ends)
 
@@ -103,7 +104,7 @@ def test_lines_are_good(name: str) -> None:
 def test_huge_numbers_are_refused() -> None:
     node: Any = SimpleNamespace(op=SimpleNamespace(name="tanh"), params={}, name="t")
     with pytest.raises(ReplayError, match="too large for lines on leaves"):
-        Table.on(node, np.int64([[-5]]), np.int64([[1 << 30]]), 0, 20)
+        FunctionTable.on(node, np.int64([[-5]]), np.int64([[1 << 30]]), 0, 20)
 
 
 # --- planted mistakes -------------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ def test_huge_numbers_are_refused() -> None:
 
 def tangents_that_are_not(m: pytest.MonkeyPatch) -> None:
     """Nothing is charged for a slope that is not the tangent's."""
-    right = tangents._Side.height
+    right = activations._Side.height
 
     def wrong(self: Any, s: Any, t: Any) -> Any:
         if self.convex is None or t is None:
@@ -123,44 +124,44 @@ def tangents_that_are_not(m: pytest.MonkeyPatch) -> None:
         finally:
             self.p, self.q = kept
 
-    m.setattr(tangents._Side, "height", wrong)
+    m.setattr(activations._Side, "height", wrong)
 
 
 def kinks_ignored(m: pytest.MonkeyPatch) -> None:
-    right = Table.__init__
+    right = FunctionTable.__init__
 
     def wrong(self: Any, *given: Any) -> None:
         right(self, *given)
         if self.f.is_straight:
             self.bends = []
 
-    m.setattr(Table, "__init__", wrong)
+    m.setattr(FunctionTable, "__init__", wrong)
 
 
 def ranges_narrowed(m: pytest.MonkeyPatch) -> None:
     """To points of the grid inside, and not outside."""
-    right = tangents._Side.__init__
+    right = activations._Side.__init__
 
     def wrong(self: Any, table: Any, sign: int, first: Any, last: Any) -> None:
         wide = last - first > 1
         right(self, table, sign, np.where(wide, first + 1, first), np.where(wide, last - 1, last))
 
-    m.setattr(tangents._Side, "__init__", wrong)
+    m.setattr(activations._Side, "__init__", wrong)
 
 
 def heights_rounded_up(m: pytest.MonkeyPatch) -> None:
-    right = tangents.moved
-    m.setattr(tangents, "moved", lambda x, down: -right(-x, down))
+    right = activations.moved
+    m.setattr(activations, "moved", lambda x, down: -right(-x, down))
 
 
 def ends_rounded_inward(m: pytest.MonkeyPatch) -> None:
-    right = tangents.down
-    m.setattr(tangents, "down", lambda x, places: -right(-x, places))
+    right = activations.down
+    m.setattr(activations, "down", lambda x, places: -right(-x, places))
 
 
 def one_side_for_both(m: pytest.MonkeyPatch) -> None:
     """Lines above from the lower ends of f."""
-    m.setattr(tangents._Side, "_values", lambda self, j: self.sign * self.table.values(j)[0])
+    m.setattr(activations._Side, "_values", lambda self, j: self.sign * self.table.values(j)[0])
 
 
 PLANTED: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
@@ -212,7 +213,7 @@ def test_a_wrong_line_shows_on_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_forgotten_error_of_the_function_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves of one point: nothing but roundings is left of a bound's slack."""
-    from specgrad.proof import replay
+    from specgrad.proof.exact import replay
 
     monkeypatch.setattr(replay, "computed_error", lambda *_: lambda size: size * 0)
     monkeypatch.setattr(replay, "growth", lambda *_: rational(0))

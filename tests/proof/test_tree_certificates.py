@@ -15,15 +15,15 @@ import second_checker as second
 import specgrad as sg
 from second_network import Network
 from specgrad.bounds import certify
-from specgrad.bounds.search.prove import NoCertificateError, prove
+from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
 from specgrad.proof import check
 from specgrad.proof.api import Certificate
-from specgrad.proof.certificate import proven_leaves, sealed
-from specgrad.proof.execution import executions
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.read import read_arrays, read_json
-from specgrad.proof.splits import TreeProof, arrays_of
-from specgrad.proof.tree import Cut, Tree
+from specgrad.proof.base.executions import executions
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.base.split_tree import Split, Tree
+from specgrad.proof.batched.tree_replay import TreeProof, arrays_of
+from specgrad.proof.files.certificate import proven_leaves, sealed
+from specgrad.proof.files.strict_json import read_arrays, read_json
 from specgrad.properties.property import Alternative, Case, Property
 from tree_subjects import executed, network, proven, stated
 
@@ -82,7 +82,7 @@ def test_what_does_not_hold_has_none() -> None:
 def test_a_wrong_tree_is_an_error_with_its_part() -> None:
     graph, statement, _ = proven(0)
     tree = Tree()
-    tree.divide(0, Cut(graph.input_positions[0], 0, 7.0))
+    tree.divide(0, Split(graph.input_positions[0], 0, 7.0))
     with pytest.raises(NoCertificateError, match=r"part 0 is cut at 7.0 of input 0, where it has -1.0 to 1.0"):
         prove(graph, statement, trees=((((0, 1), tree),),))
 
@@ -126,7 +126,7 @@ def test_the_margin_of_a_part_is_that_of_its_own_roundings() -> None:
     """From 0 to 1 each of two sums is off by at most (1 + u)**3 - 1 of 1, u = 2**-24, and a little more."""
     graph, _ = far()
     tree = Tree()
-    tree.divide(0, Cut(graph.input_positions[0], 0, 1.0))
+    tree.divide(0, Split(graph.input_positions[0], 0, 1.0))
     read = next(i for i, node in enumerate(graph.nodes) if node.op.name == "relu")
     weights = np.ones((2, 1), np.int32)
     rows = [(np.array([[1]]), (Fraction(-1, 1000),))]
@@ -142,7 +142,7 @@ def test_the_margin_of_a_part_is_that_of_its_own_roundings() -> None:
 def test_parts_that_are_none_are_refused(parts: list[int]) -> None:
     graph, _ = far()
     tree = Tree()
-    tree.divide(0, Cut(graph.input_positions[0], 0, 1.0))
+    tree.divide(0, Split(graph.input_positions[0], 0, 1.0))
     proof = TreeProof(*arrays_of(tree), np.ones((2, 1), np.int32), anew=np.int32(parts))
     given = graph, (np.float32([0]), np.float32([2])), proof, [(np.array([[1]]), (Fraction(0),))], executions(None)
     with pytest.raises(ReplayError, match="parts that are bounded anew must be parts of the tree, in order"):
@@ -174,8 +174,8 @@ def not_above(limit: Fraction, low: int, high: int) -> Property:
 def cut_at_4(graph: sg.Graph) -> Tree:
     """Beyond 4 the output is a constant, and there a relu is cut that nothing depends on."""
     tree = Tree()
-    _, beyond = tree.divide(0, Cut(graph.input_positions[0], 0, 4.0))
-    tree.divide(beyond, Cut(next(n.operands()[0] for n in graph.nodes if n.op.name == "relu"), 0, 0.0))
+    _, beyond = tree.divide(0, Split(graph.input_positions[0], 0, 4.0))
+    tree.divide(beyond, Split(next(n.operands()[0] for n in graph.nodes if n.op.name == "relu"), 0, 0.0))
     return tree
 
 
@@ -184,7 +184,7 @@ def test_an_output_that_does_not_vary_is_proven_by_its_ball(given: bool) -> None
     """float32(1/6)*6 is 1 + 2**-25, and one rounding makes 1 of it."""
     graph, statement = hard_sigmoid(), not_above(Fraction(1) - Fraction(1, 2**20), 4, 5)
     tree = Tree()
-    tree.divide(0, Cut(graph.input_positions[0], 0, 4.5))
+    tree.divide(0, Split(graph.input_positions[0], 0, 4.5))
     certificate = prove(graph, statement, trees=((((0,), tree),),) if given else None)
     assert 0 < check(certificate, graph, statement).margin < Fraction(1, 2**19)
 

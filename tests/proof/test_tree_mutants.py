@@ -18,10 +18,10 @@ pytest.importorskip("torch")
 from safetensors.numpy import save
 
 from certificate_mutants import Subject, dense, pooled
-from specgrad.proof import batch, splits
-from specgrad.proof.certificate import check, sealed
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.splits import Leaf
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.batched import leaves, tree_replay
+from specgrad.proof.batched.tree_replay import Leaf
+from specgrad.proof.files.certificate import check, sealed
 from test_tangents import kinks_ignored
 from tree_mutants import hunt, subjects
 
@@ -66,7 +66,7 @@ def test_another_network_is_refused() -> None:
 
 # --- mistakes that the hunt sees --------------------------------------------------------------------------------------
 
-LEAVES, SIDES = splits.leaves, splits._sides
+LEAVES, SIDES = tree_replay.leaves, tree_replay._sides
 
 
 def careless(*args: Any) -> Iterator[Leaf]:
@@ -108,37 +108,37 @@ def seen(which: slice = RELUS, most: int = 1500) -> bool:
 
 def test_a_missing_leaf_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     known()
-    monkeypatch.setattr(splits, "leaves", careless)
+    monkeypatch.setattr(tree_replay, "leaves", careless)
     assert seen()
 
 
 @pytest.mark.parametrize("sides", [late, same_side])
 def test_wrong_sides_are_seen(monkeypatch: pytest.MonkeyPatch, sides: Any) -> None:
     known()
-    monkeypatch.setattr(splits, "_sides", sides)
+    monkeypatch.setattr(tree_replay, "_sides", sides)
     assert seen()
 
 
 def test_turned_sides_prove_nothing_false(monkeypatch: pytest.MonkeyPatch) -> None:
     known()
-    monkeypatch.setattr(splits, "_sides", turned)
+    monkeypatch.setattr(tree_replay, "_sides", turned)
     assert not hunt(known(), range(60)).wrong
 
 
 def test_another_part_of_the_box_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves that are charged with the ranges and roundings of a part beside them."""
     known()
-    monkeypatch.setattr(splits, "_kind", lambda leaf: leaf.changed < 0)
+    monkeypatch.setattr(tree_replay, "_kind", lambda leaf: leaf.changed < 0)
     assert not hunt(known(), range(300)).wrong  # a leaf's box lies in its root's, or is refused
-    monkeypatch.setattr(batch, "_check", lambda *_: None)
+    monkeypatch.setattr(leaves, "_check", lambda *_: None)
     assert seen()
 
 
 def test_signs_of_multipliers_and_weights_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     known()
-    monkeypatch.setattr(splits, "_check_signs", lambda _: None)
-    if hasattr(batch, "_check"):
-        monkeypatch.setattr(batch, "_check", lambda *_: None)
+    monkeypatch.setattr(tree_replay, "_check_signs", lambda _: None)
+    if hasattr(leaves, "_check"):
+        monkeypatch.setattr(leaves, "_check", lambda *_: None)
     assert seen()
 
 
@@ -153,19 +153,19 @@ def winners_turned(graph: Any, some: Any) -> Any:
     return WINNERS(graph, [SimpleNamespace(winners=lambda way=way: way) for way in ways])
 
 
-WINNERS = splits._winners
+WINNERS = tree_replay._winners
 
 
 def test_winners_of_both_sides_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     known()
-    monkeypatch.setattr(splits, "_winners", winners_of_both_sides)
+    monkeypatch.setattr(tree_replay, "_winners", winners_of_both_sides)
     assert seen(MAXIMA)
 
 
 def test_winners_turned_prove_nothing_false(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides of every cut are proven, whichever is said to be which."""
     known()
-    monkeypatch.setattr(splits, "_winners", winners_turned)
+    monkeypatch.setattr(tree_replay, "_winners", winners_turned)
     assert not hunt(known(), range(60)).wrong
 
 

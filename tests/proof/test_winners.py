@@ -23,13 +23,16 @@ pytest.importorskip("torch")
 from leaves import Case
 from leaves import least as least_of
 from specgrad.bounds import certify
-from specgrad.bounds.search.prove import prove
-from specgrad.proof import batch, check, splits, walk
-from specgrad.proof.batch import Leaves, Root
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.replay import Model
-from specgrad.proof.splits import TreeProof, leaves, replayed, taps_of
-from specgrad.proof.tree import Cut, Tree
+from specgrad.bounds.search.certificates.prove import prove
+from specgrad.proof import check
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.base.split_tree import Split, Tree
+from specgrad.proof.batched import backward as walk
+from specgrad.proof.batched import leaves as batch
+from specgrad.proof.batched import tree_replay
+from specgrad.proof.batched.leaves import Leaves, Root
+from specgrad.proof.batched.tree_replay import TreeProof, leaves, replayed, taps_of
+from specgrad.proof.exact.replay import Model
 from specgrad.window import Adaptive
 from steered import values_of
 
@@ -63,8 +66,8 @@ def tree_of(seed: int, graph: sg.Graph, pool: int, cuts: int) -> Tree:
     for _ in range(cuts):
         part = int(rng.choice(list(tree.leaves())))
         cell = window if rng.random() < 0.7 else int(rng.integers(np.prod(graph.nodes[pool].shape)))
-        tap = int(rng.choice(list(splits.taps_inside(graph.nodes[pool], cell))))
-        tree.divide(part, Cut(pool, cell, 0.0, tap))
+        tap = int(rng.choice(list(tree_replay.taps_inside(graph.nodes[pool], cell))))
+        tree.divide(part, Split(pool, cell, 0.0, tap))
     return tree
 
 
@@ -75,7 +78,7 @@ def bounds_of(seed: int, cuts: int = 5) -> tuple[Any, ...]:
     low = rng.normal(size=(1, 1, 3, 4)).astype(np.float32)
     high = low + np.float32(rng.choice((0.1, 1.0, 3.0)))
     row, tree = rng.integers(-3, 4, 2), tree_of(seed, graph, pool, cuts)
-    arrays = splits.arrays_of(tree)
+    arrays = tree_replay.arrays_of(tree)
     count = len(list(tree.leaves()))
     bare = TreeProof(*arrays, np.ones((count, 1), np.int32), (read,), bool(seed % 3), taps=taps_of(tree))
     lost = sum(len(leaf.losers(graph)) for leaf in leaves(graph, low, high, bare))
@@ -171,10 +174,10 @@ def test_ties_lie_on_some_leaf() -> None:
     pool = next(i for i, n in enumerate(graph.nodes) if n.op.name == "max_pool")
     tree, part = Tree(), 0
     for tap in range(3):
-        _, part = tree.divide(part, Cut(pool, 0, 0.0, tap))
+        _, part = tree.divide(part, Split(pool, 0, 0.0, tap))
     box = np.float32([1, 1, 0]), np.float32([1, 1, 0])
     pulls = np.int32([5, 0, 7, 1 << 20, 0, 0])  # of two losers on each of three leaves
-    proof = TreeProof(*splits.arrays_of(tree), np.ones((4, 1), np.int32), taps=taps_of(tree), pulls=pulls)
+    proof = TreeProof(*tree_replay.arrays_of(tree), np.ones((4, 1), np.int32), taps=taps_of(tree), pulls=pulls)
     found = list(replayed(graph, Model(), box, proof, [(np.array([[1]]), (Fraction(0),))]))
     assert found[0].margins is not None
     assert abs(found[0].margins[0] - 1) < Fraction(1, 10**6)
@@ -207,8 +210,8 @@ def all_are_lowered(m: pytest.MonkeyPatch) -> None:
 
 def padding_wins(m: pytest.MonkeyPatch) -> None:
     """Places in the kernel are taken for places among the taps that a window reads."""
-    right = splits._inside
-    m.setattr(splits, "_inside", lambda window, cell: {k: n for n, k in enumerate(right(window, cell))})
+    right = tree_replay._inside
+    m.setattr(tree_replay, "_inside", lambda window, cell: {k: n for n, k in enumerate(right(window, cell))})
 
 
 def pulls_turned(m: pytest.MonkeyPatch) -> None:
@@ -229,18 +232,18 @@ def test_planted_mistakes_are_caught(monkeypatch: pytest.MonkeyPatch, plant: Any
 @pytest.mark.parametrize(
     ("cut", "why"),
     [
-        (Cut(0, 0, 0.0, 0), "a max_pool has winners"),
-        (Cut(1, 0, 0.5, 1), "the point of such a cut is 0"),
-        (Cut(1, 0, 0.0, 0), "no such tap, or padding"),
-        (Cut(1, 0, 0.0, 7), "no such tap, or padding"),
-        (Cut(1, 9, 0.0, 1), "no such number"),
+        (Split(0, 0, 0.0, 0), "a max_pool has winners"),
+        (Split(1, 0, 0.5, 1), "the point of such a cut is 0"),
+        (Split(1, 0, 0.0, 0), "no such tap, or padding"),
+        (Split(1, 0, 0.0, 7), "no such tap, or padding"),
+        (Split(1, 9, 0.0, 1), "no such number"),
     ],
 )
-def test_a_wrong_winner_is_refused(cut: Cut, why: str) -> None:
+def test_a_wrong_winner_is_refused(cut: Split, why: str) -> None:
     graph = sg.trace(lambda x: sg.max_pool(x, (3,), stride=1, padding=1), (1, 4))
     tree = Tree()
     tree.divide(0, cut)
-    proof = TreeProof(*splits.arrays_of(tree), np.ones((2, 1), np.int32), taps=taps_of(tree))
+    proof = TreeProof(*tree_replay.arrays_of(tree), np.ones((2, 1), np.int32), taps=taps_of(tree))
     with pytest.raises(ReplayError, match=why):
         list(leaves(graph, np.zeros((1, 4), np.float32), np.ones((1, 4), np.float32), proof))
 

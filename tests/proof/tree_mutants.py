@@ -39,11 +39,11 @@ from certificate_mutants import (
     rename,
     shape,
 )
-from specgrad.bounds.search.prover import prove_by_trees
-from specgrad.proof.certificate import Checked, check, encode, sealed
-from specgrad.proof.numbers import ReplayError
-from specgrad.proof.read import read_arrays, read_json
-from specgrad.proof.tree import Cut, Tree
+from specgrad.bounds.search.certificates.find_slopes import prove_by_trees
+from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.base.split_tree import Split, Tree
+from specgrad.proof.files.certificate import Checked, check, encode, sealed
+from specgrad.proof.files.strict_json import read_arrays, read_json
 from specgrad.properties.property import Alternative, Case, Property
 
 SECONDS = 60.0
@@ -103,7 +103,11 @@ def tree_of(rng: Random, graph: Any, kinds: str) -> Tree:
         taps = TAPS["u" if "u" in kinds else "w"]
         window = rng.randrange(len(taps))
         tap = rng.choice(taps[window])
-        cuts = {"i": Cut(x, cell, point / 64), "n": Cut(z, cell, rng.choice(kinks)), "w": Cut(pool, window, 0.0, tap)}
+        cuts = {
+            "i": Split(x, cell, point / 64),
+            "n": Split(z, cell, rng.choice(kinks)),
+            "w": Split(pool, window, 0.0, tap),
+        }
         cuts["u"] = cuts["w"]
         below, above = tree.divide(part, cuts[kind])
         boxes[below], boxes[above] = list(box), list(box)

@@ -11,7 +11,7 @@ import numpy as np
 
 import specgrad as sg
 from specgrad.bounds import certify
-from specgrad.bounds.search.prove import prove
+from specgrad.bounds.search.certificates.prove import prove
 from specgrad.proof.api import Certificate
 from specgrad.properties.property import Alternative, Case, Property
 

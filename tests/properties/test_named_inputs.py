@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from formulas import Tree, value, written
-from specgrad.properties.interface import Interface, Tensor
+from specgrad.properties.interface import PropertyInterface, PropertyTensor
 from specgrad.properties.property import Property, PropertyError, spacing
 from specgrad.properties.vnnlib import read_text
 
@@ -166,11 +166,16 @@ TWO = """(vnnlib-version <2.0>)
 def test_two_networks() -> None:
     pytest.importorskip("vnnlib")
     found = read_text(TWO + "(assert (> P[1] (+ Q[0] (* 2.0 B))))")
-    assert found.interface == Interface(
+    assert found.interface == PropertyInterface(
         variables=(0, 1, 2, 0, 3, 2),
         seen=(1, 2, 3),
-        inputs=(Tensor("A", (1, 2), "f"), Tensor("B", (), "f"), Tensor("C", (1, 2), "g"), Tensor("D", (), "g")),
-        outputs=(Tensor("P", (2,), "f"), Tensor("Q", (2,), "g")),
+        inputs=(
+            PropertyTensor("A", (1, 2), "f"),
+            PropertyTensor("B", (), "f"),
+            PropertyTensor("C", (1, 2), "g"),
+            PropertyTensor("D", (), "g"),
+        ),
+        outputs=(PropertyTensor("P", (2,), "f"), PropertyTensor("Q", (2,), "g")),
         models={"g": "f"},
     )
     (case,) = found.cases

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from specgrad.properties import points
-from specgrad.properties.ball import Ball
+from specgrad.properties.ball import NormBall
 from specgrad.properties.points import decimal_text, point_of
 from specgrad.properties.property import Alternative, Case, nearest_float32
 from specgrad.properties.vnnlib import read_text
@@ -90,7 +90,7 @@ def test_balls_without_float32_numbers(norm: str) -> None:
     center = (Fraction("0.1"), Fraction("0.3"), Fraction("0.7"))
     radius = Fraction(1, 10**9)
     box = tuple(c - radius for c in center), tuple(c + radius for c in center)
-    case = Case(*box, ALWAYS, Ball(norm, center, radius))
+    case = Case(*box, ALWAYS, NormBall(norm, center, radius))
     near = [np.float32(float(c)) for c in center]
     for x in itertools.product(*((v, np.nextafter(v, np.float32(0)), np.nextafter(v, np.float32(1))) for v in near)):
         point = point_of(case, np.array(x), Y)

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import specgrad as sg
-from specgrad.graph.tree import is_shape
-from specgrad.rounding import ULPS, Arithmetic, Ball, Report, radius
+from specgrad.graph.ir.tree import is_shape
+from specgrad.rounding import ULPS, Arithmetic, Ball, RadiusReport, radius
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
@@ -77,7 +77,7 @@ def by_jax(graph: sg.Graph, args: Any) -> list[np.ndarray]:
     return [np.asarray(y) for y in sg.tree.leaves(sg.compile(graph, "jax")(*args))]
 
 
-def largest_ratio(report: Report, got: list[np.ndarray]) -> float:
+def largest_ratio(report: RadiusReport, got: list[np.ndarray]) -> float:
     """The largest error over its radius."""
     found = 0.0
     for ball, y in zip(sg.tree.leaves(report.outputs), got, strict=True):

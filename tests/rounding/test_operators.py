@@ -17,7 +17,7 @@ import torch
 
 import specgrad as sg
 from enclosed import check, rounded
-from specgrad.engines.torch.table import ENGINE
+from specgrad.engines.torch.lowerings import ENGINE
 from specgrad.op import REGISTRY, Op, apply, run_spec
 from specgrad.rounding import FORMATS, ULPS, Arithmetic, local_radius
 from specgrad.scalar import Array

@@ -13,9 +13,9 @@ import specgrad as sg
 from specgrad.bounds import Box, crown, ibp
 from specgrad.op import REGISTRY, Op
 from specgrad.rounding import FORMATS, ULPS, Arithmetic, Ball, local_radius, radius
-from specgrad.rounding.choice import top_rule
-from specgrad.rounding.context import Call, Context
-from specgrad.rounding.report import evaluator
+from specgrad.rounding.context import Context, NodeContext
+from specgrad.rounding.propagate import evaluator
+from specgrad.rounding.selection import top_rule
 
 pytestmark = pytest.mark.quick  # of `pytest -m quick`, under a minute in all
 
@@ -307,7 +307,7 @@ def test_some_of_the_largest_cells_may_be_none() -> None:
 
 def test_balls_that_touch_may_tie() -> None:
     """0.5 +- 0.5 may be 1: it stands before another 1 by its position; two exact cells are told apart by it."""
-    run = Context(Arithmetic(), evaluator("numpy"), call=Call("top_index"))
+    run = Context(Arithmetic(), evaluator("numpy"), call=NodeContext("top_index"))
     params = {"axis": 0, "k": 2, "largest": True, "last": False}
     ends = np.array([0.0, 1.0]), np.array([1.0, 1.0])
     touching = Ball(np.array([0.5, 1.0]), np.array([0.5, 0.0]), ends=ends)

@@ -9,7 +9,7 @@ import pytest
 
 import specgrad as sg
 from specgrad.rounding import Arithmetic
-from specgrad.rounding.report import graph_context
+from specgrad.rounding.propagate import graph_context
 
 pytestmark = pytest.mark.quick
 BITS = np.random.default_rng(0).integers(0, 2**32, 4096, dtype=np.uint32)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from specgrad.declared_errors import ANY, LIMIT, MADE_OF, MEASURED, ULPS, WRONG, Bound, as_pair, declared
 from specgrad.rounding import Arithmetic
-from specgrad.ulps import ANY, LIMIT, MADE_OF, MEASURED, ULPS, WRONG, Bound, as_pair, declared
 from structure import MODULES
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -151,7 +151,7 @@ MENTIONS = re.compile("|".join([r"\bulps\b", *(f'"{name}"' for name in ANY)]))
 
 
 def test_no_other_place_declares_an_error_of_a_function() -> None:
-    others = {name: path.read_text() for name, path in MODULES.items() if name != "specgrad.ulps"}
+    others = {name: path.read_text() for name, path in MODULES.items() if name != "specgrad.declared_errors"}
     others = {name: text for name, text in others.items() if MENTIONS.search(text)}  # parsing all takes long
     assert {name: found for name, text in others.items() if (found := declares(text))} == {}
     assert [name for name, text in others.items() if reads_table(text)] == ["specgrad.rounding"]  # which exports it

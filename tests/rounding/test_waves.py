@@ -12,8 +12,8 @@ from flint import arb
 
 import specgrad as sg
 from specgrad.bounds import Box, ibp
-from specgrad.rounding import function, radius
-from specgrad.ulps import as_pair, declared
+from specgrad.declared_errors import as_pair, declared
+from specgrad.rounding import elementwise, radius
 
 FUNCTIONS = {"sin": (sg.sin, np.sin), "cos": (sg.cos, np.cos)}
 RNG = np.random.default_rng(5)
@@ -54,7 +54,7 @@ def test_a_range_has_every_extreme_inside(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_forgotten_peak_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function, "reaches", lambda x, point: np.zeros(x.shape, dtype=bool))
+    monkeypatch.setattr(elementwise, "reaches", lambda x, point: np.zeros(x.shape, dtype=bool))
     assert escapes(name) > 10
 
 

@@ -8,8 +8,8 @@ import pytest
 import specgrad as sg
 from specgrad.rounding import FORMATS, Arithmetic, radius
 from specgrad.rounding.arithmetic import OPERANDS
+from specgrad.rounding.arithmetic_variants import ReducedOperands, short_ball, shortened
 from specgrad.rounding.ball import Ball
-from specgrad.rounding.ways import Operands, short_ball, shortened
 
 
 def float16(x: np.ndarray) -> np.ndarray:
@@ -66,6 +66,6 @@ def test_operands_beyond_the_largest_prove_nothing_and_become_infinite() -> None
     assert np.isfinite(
         radius(graph, x[1:].repeat(2, 0), arithmetic=Arithmetic(operands="float16")).outputs.radius
     ).all()
-    known = radius(graph, x, way=Operands(OPERANDS["float16"])).outputs
+    known = radius(graph, x, way=ReducedOperands(OPERANDS["float16"])).outputs
     assert known.value.tolist() == [[np.inf], [7.0]]
     assert known.radius[0] == 0

@@ -18,7 +18,7 @@ from sheet_cases import ARITHMETIC, CASES, FORMAT, Case
 from specgrad.rounding import Ball, radius
 from specgrad.safety.accuracy import SHEETS, errors
 from specgrad.safety.accuracy.expression import as_expr, growth
-from specgrad.safety.accuracy.sheets import E_A, B, M, N
+from specgrad.safety.accuracy.operator_sheets import E_A, B, M, N
 
 SLACK = Fraction(1, 2**24)  # what our own float64 adds: n*2**-53 beside n*2**-24, 16*2**-53 beside e*2**-24
 LEAST = Fraction(1, 2**1000)

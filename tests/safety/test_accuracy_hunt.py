@@ -18,7 +18,7 @@ import tolerances
 from claims import arithmetic
 from executor import Setting
 from specgrad.bounds import Box, crown
-from specgrad.safety.accuracy import model
+from specgrad.safety.accuracy import per_layer
 from tolerances import Hunt, Sighting, mixed_network
 
 WIDTHS = (0.0, 1e-3, 0.1)
@@ -30,7 +30,7 @@ def totals(found: Any, setting: Setting, width: float) -> list[tuple[np.ndarray,
     boxes = tuple(_around(np.asarray(x, dtype=float), width) for x in found.inputs)
     seen: list[Any] = []
     crown(found.graph, boxes, arithmetic=arithmetic(setting), watch=seen.append, seconds=20)
-    total = model.Walk(found.graph, seen[0]).total
+    total = per_layer.ErrorPropagation(found.graph, seen[0]).total
     shapes = {p: found.graph.nodes[p].shape for p in found.graph.output_positions}
     return [(np.zeros(0), np.ravel(total.get(p, np.full(s, np.inf)))) for p, s in shapes.items()]
 
@@ -62,18 +62,18 @@ def test_nothing_leaves_the_total_at_length(start: int, monkeypatch: pytest.Monk
 
 
 def _half_own(patch: pytest.MonkeyPatch) -> None:
-    right = model.Walk._visit
+    right = per_layer.ErrorPropagation._visit
 
     def visit(self: Any, i: int, node: Any) -> None:
         right(self, i, node)
         self.total[i] = self.before[i] + (self.total[i] - self.before[i]) / 64
 
-    patch.setattr(model.Walk, "_visit", visit)
+    patch.setattr(per_layer.ErrorPropagation, "_visit", visit)
 
 
 def _nothing_carried(patch: pytest.MonkeyPatch) -> None:
-    right = model.Walk._carried
-    patch.setattr(model.Walk, "_carried", lambda self, *args: right(self, *args) / 64)
+    right = per_layer.ErrorPropagation._carried
+    patch.setattr(per_layer.ErrorPropagation, "_carried", lambda self, *args: right(self, *args) / 64)
 
 
 @pytest.mark.parametrize("mistake", [_half_own, _nothing_carried])

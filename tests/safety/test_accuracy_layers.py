@@ -20,7 +20,7 @@ from onnx import parser  # noqa: E402
 from specgrad.bounds import Box  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 from specgrad.rounding import Arithmetic  # noqa: E402
-from specgrad.safety.accuracy import SHEETS, accuracy, errors, model  # noqa: E402
+from specgrad.safety.accuracy import SHEETS, accuracy, errors, per_layer  # noqa: E402
 
 CONSTANTS = "<float[3] c = {3.0, -2.7, 1.3}, float[3] s = {1.5, 0.7, -1.1}, float[3] b = {0.1, 0.2, 0.3}>"
 LAYERS = {
@@ -87,7 +87,7 @@ def test_roundings_that_nobody_counts_are_caught(monkeypatch: pytest.MonkeyPatch
             for a, m in zip(node.args, merged, strict=True)
         ]
 
-    monkeypatch.setattr(model.Walk, "_read", lost)
+    monkeypatch.setattr(per_layer.ErrorPropagation, "_read", lost)
     data = file_of(LAYERS["HardSigmoid"])
     assert farthest(data, 0.3, 0.4) > claimed(data, 0.3, 0.4, "fused")
 

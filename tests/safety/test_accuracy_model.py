@@ -16,7 +16,7 @@ from specgrad.bounds import Box
 from specgrad.errors import SpecgradError
 from specgrad.graph.graph import INPUT
 from specgrad.rounding import Arithmetic, radius
-from specgrad.safety.accuracy.model import Accuracy, accuracy
+from specgrad.safety.accuracy.per_layer import Accuracy, accuracy
 
 F32 = np.float32
 
@@ -147,16 +147,16 @@ def test_a_box_that_cannot_be() -> None:
 
 def test_an_error_that_is_not_counted_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of what a product introduces, and nothing of what comes in: both are caught by executions."""
-    from specgrad.safety.accuracy import model
+    from specgrad.safety.accuracy import per_layer
 
     a = F32(1 + 2.0**-12)
     graph = sg.trace(lambda x: sg.relu(x * float(a)), (1,))
     box, by_node = Box([float(a)], [float(a)]), Arithmetic(execution="node")
-    right = model.Walk._carried
-    monkeypatch.setattr(model.Walk, "_carried", lambda self, *args: right(self, *args) * 0)
+    right = per_layer.ErrorPropagation._carried
+    monkeypatch.setattr(per_layer.ErrorPropagation, "_carried", lambda self, *args: right(self, *args) * 0)
     with pytest.raises(AssertionError):
         farthest(graph, accuracy(graph, box, arithmetic=by_node), np.array([a]))
-    monkeypatch.setattr(model.Walk, "_carried", right)
+    monkeypatch.setattr(per_layer.ErrorPropagation, "_carried", right)
     farthest(graph, accuracy(graph, box, arithmetic=by_node), np.array([a]))
 
 

@@ -21,7 +21,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from onnx import helper, numpy_helper  # noqa: E402
 
 from specgrad.check import audit  # noqa: E402
-from specgrad.graph.tree import leaves  # noqa: E402
+from specgrad.graph.ir.tree import leaves  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 from specgrad.rounding import Arithmetic, radius  # noqa: E402
 from specgrad.safety.vectors import OPERATORS, vectors  # noqa: E402

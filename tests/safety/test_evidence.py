@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 ort = pytest.importorskip("onnxruntime")
 pytest.importorskip("flint")
 
-from specgrad.bounds.search.prove import prove  # noqa: E402
+from specgrad.bounds.search.certificates.prove import prove  # noqa: E402
 from specgrad.safety.evidence import Evidence, gather  # noqa: E402
 from specgrad.safety.evidence.item import ASSUMPTIONS, PURPOSE  # noqa: E402
 from specgrad.safety.evidence.page import evidence_page  # noqa: E402
@@ -195,7 +195,7 @@ def test_the_page_says_what_it_is(whole: Evidence) -> None:
 def test_its_json_is_valid_down_to_what_each_command_found(whole: Evidence, place: Path, capsys, monkeypatch) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     cli = pytest.importorskip("specgrad.cli.main")
-    from specgrad.cli.schemas import SCHEMAS
+    from specgrad.cli.shared.schemas import SCHEMAS
 
     words = f"evidence {place / 'net.onnx'} --recorded {place / 'target.npz'} --box 0,1 --json --out {place / 'e.html'}"
     words += f" --certificate {place / 'net.cert.json'} --property {place / 'p.vnnlib'}"

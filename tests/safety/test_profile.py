@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 import profile_cases as cases  # noqa: E402
 from specgrad.errors import SpecgradError  # noqa: E402
 from specgrad.process import Process  # noqa: E402
-from specgrad.safety.profile import RULES, Profile, check_profile, in_order, view  # noqa: E402
+from specgrad.safety.profile import RULES, Profile, check_profile, in_order, model_view  # noqa: E402
 from specgrad.safety.profile.digests import digests_of  # noqa: E402
 
 BOX = (-2.0, 2.0)
@@ -32,7 +32,7 @@ ANSWERS: dict[bytes, Any] = {}
 @pytest.fixture(autouse=True)
 def _ask_once(monkeypatch: pytest.MonkeyPatch, shared: Process) -> None:
     """ONNX's own code is another process: there is one for all tests, and the same bytes are given to it once."""
-    ask = view.ask
+    ask = model_view.ask
 
     def remembered(model: Any, folder: Any, process: Process) -> Any:
         data = model.SerializeToString()
@@ -40,7 +40,7 @@ def _ask_once(monkeypatch: pytest.MonkeyPatch, shared: Process) -> None:
             ANSWERS[data] = ask(model, folder, shared)
         return ANSWERS[data]
 
-    monkeypatch.setattr(view, "ask", remembered)
+    monkeypatch.setattr(model_view, "ask", remembered)
 
 
 def held(model: Any, **options: Any) -> Profile:
@@ -161,7 +161,7 @@ def reads_nothing(n: int, k: int, s: int, e: int, lo: int, hi: int) -> bool | No
 
 def test_empty_windows_are_found_exactly() -> None:
     """Every pool of 1 to 3 cells, kernels of 1 to 3, strides and dilations of 1 to 3, pads of 0 to 3, on one axis."""
-    from specgrad.safety.profile.view import NodeView
+    from specgrad.safety.profile.model_view import NodeView
     from specgrad.safety.profile.window_rules import first_empty, pool_window
 
     missed = 0

@@ -23,8 +23,8 @@ pytest.importorskip("flint")
 from specgrad.errors import ParameterError  # noqa: E402
 from specgrad.safety.vectors import OPERATORS, vectors, write_pack  # noqa: E402
 from specgrad.safety.vectors import run_vectors as runner  # noqa: E402
-from specgrad.safety.vectors.answer import EMPTY, answers  # noqa: E402
-from specgrad.safety.vectors.case import Case  # noqa: E402
+from specgrad.safety.vectors.case import VectorCase  # noqa: E402
+from specgrad.safety.vectors.expected import EMPTY, answers  # noqa: E402
 
 FEW = ["Conv", "ConvInteger", "MaxPool", "QuantizeLinear", "Add", "Softmax"]
 
@@ -57,7 +57,7 @@ def float_of(q: Fraction, dtype: Any) -> float:
     return float(next((s for s in nearest if int(s.view(f"u{dtype.itemsize}")) % 2 == 0), nearest[0]))
 
 
-def cells_of(case: Case) -> dict[tuple[int, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+def cells_of(case: VectorCase) -> dict[tuple[int, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]]:
     """Output cell -> (input cell, tap) of every tap inside: strides, dilations and pads by ONNX's text."""
     a, x = case.attributes, case.arguments["x"]
     kernel = tuple(a["kernel_shape"])
@@ -214,7 +214,7 @@ def test_matrices_against_the_onnx_reference_in_float64() -> None:
             wide = {
                 k: a if a is None or k in ("sizes", "scales") else a.astype(float) for k, a in v.case.arguments.items()
             }
-            case = Case(name, wide, v.case.attributes, v.case.stored)
+            case = VectorCase(name, wide, v.case.attributes, v.case.stored)
             with np.errstate(all="ignore"):
                 (theirs,) = ReferenceEvaluator(model(case)).run(None, case.fed)
             y = v.answers["y"]
@@ -351,5 +351,5 @@ def test_what_the_runner_sees() -> None:
 
 def test_answers_leave_open_what_rounding_decides() -> None:
     large = np.float32([[np.finfo(np.float32).max / 2] * 4])
-    case = Case("MatMul", {"a": large, "b": np.float32([[1], [1], [1], [-1]])})
+    case = VectorCase("MatMul", {"a": large, "b": np.float32([[1], [1], [1], [-1]])})
     assert math.isinf(answers(case)["y"].radius[0, 0])

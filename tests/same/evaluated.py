@@ -9,11 +9,11 @@ import numpy as np
 
 import specgrad as sg
 from exactly import point, value
+from specgrad.equivalence.normal_form import normal_form
+from specgrad.equivalence.surd import Surd
+from specgrad.equivalence.term_table import Atom, TermTable
 from specgrad.graph.graph import Graph
 from specgrad.op import run_spec
-from specgrad.same.normal import normal_form
-from specgrad.same.surd import Surd
-from specgrad.same.terms import Atom, Table
 
 NAMED = {"conv": ("window", "groups"), "conv_transpose": ("window", "groups"), "contract": ("spec",), "sum": ("axes",)}
 NAMED |= {"pad": ("widths",), "slice": ("ranges",), "permute": ("order",), "reshape": ("shape",), "concat": ("axis",)}
@@ -38,7 +38,7 @@ def balls(array: np.ndarray) -> np.ndarray:
 class Evaluation:
     """Every value of a table once."""
 
-    def __init__(self, table: Table, inputs: tuple[np.ndarray, ...]) -> None:
+    def __init__(self, table: TermTable, inputs: tuple[np.ndarray, ...]) -> None:
         self.table, self.inputs = table, [sg.balls(x) for x in inputs]
         self.values: dict[int, np.ndarray] = {}
 
@@ -74,7 +74,7 @@ def is_kept(graphs: list[Graph], seed: int) -> bool:
     before = flint.ctx.prec
     flint.ctx.prec = 300
     try:
-        table = Table()
+        table = TermTable()
         forms = [normal_form(g, table) for g in graphs]
         given = point(graphs[0], seed)
         evaluation = Evaluation(table, given)

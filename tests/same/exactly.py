@@ -12,7 +12,7 @@ import numpy as np
 
 import specgrad as sg
 from specgrad.graph.graph import Graph
-from specgrad.graph.tree import leaves
+from specgrad.graph.ir.tree import leaves
 
 TRANSCENDENTAL = {"sqrt", "tanh"}
 

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from exactly import agree
+from specgrad.equivalence.normal_form import normal_form
+from specgrad.equivalence.term_table import TermTable
 from specgrad.errors import SpecgradError
 from specgrad.graph.graph import Graph
-from specgrad.same.normal import normal_form
-from specgrad.same.terms import Table
 from spellings import mutated, spelled
 
 
 def same(a: Graph, b: Graph) -> bool:
-    table = Table()
+    table = TermTable()
     return normal_form(a, table).outputs == normal_form(b, table).outputs
 
 

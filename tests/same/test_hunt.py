@@ -12,9 +12,9 @@ import specgrad as sg
 from evaluated import is_kept
 from false_sames import hunt, pairs, same
 from lowered import lower
-from specgrad.check.compare import compare
+from specgrad.check.comparison.compare import compare
+from specgrad.equivalence import constants, layout, linear_combinations, linear_maps, pad_crop, rewrite_rules
 from specgrad.errors import SpecgradError
-from specgrad.same import constants, framing, layout, linear, rules, sums
 
 
 @pytest.mark.quick
@@ -61,7 +61,7 @@ def test_long_doubles_are_multiplied_as_they_are(monkeypatch: pytest.MonkeyPatch
     exactly = 1 + Fraction(1, 2**60)
     assert sg.exact(x).item() == exactly
     for cells in (constants.CELLS, 3):
-        lower(monkeypatch, {"same.constants:CELLS": cells})
+        lower(monkeypatch, {"equivalence.constants:CELLS": cells})
         for s in (1, 2, 3):
             wide, narrow = (
                 sg.trace(lambda v, w=w, s=s: sg.linear(w, None, v) * s, (3,))
@@ -81,7 +81,7 @@ LOWERED = [(1, 1), (6, 10), (2**17, 1)]
 @pytest.mark.parametrize(("cells", "work"), LOWERED)
 def test_no_false_same_where_little_is_computed(cells: int, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is made for large weights: no constant goes through them, and few arrays are exact numbers."""
-    lower(monkeypatch, {"same.constants:CELLS": cells, "same.linear:WORK": work})
+    lower(monkeypatch, {"equivalence.constants:CELLS": cells, "equivalence.linear_maps:WORK": work})
     false, counts = hunt(range(8))
     assert false == []
     assert counts["spelling", True]
@@ -134,8 +134,11 @@ def _lost_shift(table: Any, shape: Any, parts: Any) -> Any:
     if len(parts) == 1 and table.values[parts[0][1]].shift is not None:
         factor, number = parts[0]
         value = table.values[number]
-        scaled = {a: sums.cells(s * np.asarray(factor, dtype=object)) for a, s in sums.terms_of(table, number).items()}
-        return sums.summed(table, shape, scaled, table.shift_of(value))
+        scaled = {
+            a: linear_combinations.cells(s * np.asarray(factor, dtype=object))
+            for a, s in linear_combinations.terms_of(table, number).items()
+        }
+        return linear_combinations.summed(table, shape, scaled, table.shift_of(value))
     return COMBINED(table, shape, parts)
 
 
@@ -150,7 +153,9 @@ def _half_pad(table: Any, x: int, widths: Any) -> int:
 
 def _all_padded(c: Any) -> Any:
     """Padding that is not counted, counted."""
-    return AVG_POOL(linear.Call(c.table, c.op, {**c.params, "divisor": "padded"}, c.args, c.given, c.shape))
+    return AVG_POOL(
+        linear_maps.TermApplication(c.table, c.op, {**c.params, "divisor": "padded"}, c.args, c.given, c.shape)
+    )
 
 
 def _coarse_key(array: Any) -> Any:
@@ -166,17 +171,19 @@ def _turned_back(table: Any, x: int, order: Any) -> int:
     return PERMUTE_TO(table, x, order)
 
 
-OUTPUT_FACTORS, COMBINED, PADDED = sums.output_factors, sums.combined, framing.padded
-AVG_POOL, CELLS_KEY, PERMUTE_TO = linear.avg_pool, constants._cells_key, layout.permute_to
+OUTPUT_FACTORS, COMBINED, PADDED = linear_combinations.output_factors, linear_combinations.combined, pad_crop.padded
+AVG_POOL, CELLS_KEY, PERMUTE_TO = linear_maps.avg_pool, constants._cells_key, layout.permute_to
 PLANTED: dict[str, list[tuple[Any, str, Any]]] = {
-    "channels of another group": [(m, "second_axis_factors", _tiled) for m in (sums, linear)],
-    "the other axis of the weights": [(sums, "output_factors", _first_axis)],
-    "a shift that is not scaled": [(m, "combined", _lost_shift) for m in (sums, linear, framing, rules)],
-    "padding on the other side": [(m, "padded", _half_pad) for m in (framing, rules)],
-    "ends of a clamp that are not clamped": [(rules, "_clamp_end", lambda end, low, high, without: end)],
-    "a divisor that counts padding": [(rules.RULES, "avg_pool", _all_padded)],
+    "channels of another group": [(m, "second_axis_factors", _tiled) for m in (linear_combinations, linear_maps)],
+    "the other axis of the weights": [(linear_combinations, "output_factors", _first_axis)],
+    "a shift that is not scaled": [
+        (m, "combined", _lost_shift) for m in (linear_combinations, linear_maps, pad_crop, rewrite_rules)
+    ],
+    "padding on the other side": [(m, "padded", _half_pad) for m in (pad_crop, rewrite_rules)],
+    "ends of a clamp that are not clamped": [(rewrite_rules, "_clamp_end", lambda end, low, high, without: end)],
+    "a divisor that counts padding": [(rewrite_rules.RULES, "avg_pool", _all_padded)],
     "weights compared in float16": [(constants, "_cells_key", _coarse_key)],
-    "permutations in the other order": [(m, "permute_to", _turned_back) for m in (layout, rules, linear)],
+    "permutations in the other order": [(m, "permute_to", _turned_back) for m in (layout, rewrite_rules, linear_maps)],
 }
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import specgrad as sg
 from specgrad.graph.graph import CONSTANT, INPUT
-from specgrad.scale import exchange, shard, sharded
+from specgrad.scale import shard, sharded_graph, torch_exchange
 from tiled_networks import network
 
 RANKS = 4
@@ -82,19 +82,19 @@ class Post:
 
     def __init__(self) -> None:
         self.bytes, self.order = 0, list[tuple[int, int]]()
-        right, swap = dist.batch_isend_irecv, exchange.Link.swap
+        right, swap = dist.batch_isend_irecv, torch_exchange.Link.swap
 
         def counted(steps: Any) -> Any:
             self.bytes += sum(s.tensor.nbytes for s in steps if s.op is dist.isend)
             return right(steps)
 
-        def noted(link: exchange.Link, out: Any, into: Any) -> None:
+        def noted(link: torch_exchange.Link, out: Any, into: Any) -> None:
             cells = [sum(t.numel() for ts in pieces.values() for t in ts) for pieces in (out, into)]
             self.order.append((cells[0], cells[1]))
             swap(link, out, into)
 
-        dist.batch_isend_irecv, exchange.Link.swap = counted, noted  # type: ignore[assignment,method-assign]
-        self.restore = lambda: (setattr(dist, "batch_isend_irecv", right), setattr(exchange.Link, "swap", swap))
+        dist.batch_isend_irecv, torch_exchange.Link.swap = counted, noted  # type: ignore[assignment,method-assign]
+        self.restore = lambda: (setattr(dist, "batch_isend_irecv", right), setattr(torch_exchange.Link, "swap", swap))
 
 
 def run_case(seed: int, group: Any) -> Part | str:
@@ -129,34 +129,34 @@ def run_cases(rank: int, count: int, seeds: list[int], mistake: str | None = Non
 
 def short_halo() -> None:
     """The last cell of what is sent is not there."""
-    right = exchange.Link.swap
+    right = torch_exchange.Link.swap
 
-    def wrong(link: exchange.Link, out: Any, into: Any) -> None:
+    def wrong(link: torch_exchange.Link, out: Any, into: Any) -> None:
         right(link, out, into)
         for pieces in into.values():
             pieces[-1][(-1,) * pieces[-1].ndim] = 0
 
-    exchange.Link.swap = wrong  # type: ignore[method-assign]
+    torch_exchange.Link.swap = wrong  # type: ignore[method-assign]
 
 
 def not_summed() -> None:
-    exchange.Link.add = lambda self, t: t.clone()  # type: ignore[method-assign]
+    torch_exchange.Link.add = lambda self, t: t.clone()  # type: ignore[method-assign]
 
 
 def no_token() -> None:
     """Exchanges that do not wait for each other."""
-    right = sharded.exchange
+    right = sharded_graph.exchange
 
     def wrong(x: Tensor, token: Tensor, *rest: Any) -> Any:
         return right(x, token.detach(), *rest)[0], token
 
-    sharded.exchange = wrong
+    sharded_graph.exchange = wrong
 
 
 def sent_back_to_nobody() -> None:
     """A rank keeps the cotangents of cells that it was sent."""
-    right = exchange.halo
-    sharded.halo = lambda *args: right(*args[:-1], False)
+    right = torch_exchange.halo
+    sharded_graph.halo = lambda *args: right(*args[:-1], False)
 
 
 MISTAKES = {f.__name__: f for f in (short_halo, not_summed, no_token, sent_back_to_nobody)}

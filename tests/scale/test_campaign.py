@@ -29,7 +29,7 @@ from campaigns import (  # noqa: E402
 )
 from specgrad.errors import SpecgradError  # noqa: E402
 from specgrad.scale import jobs  # noqa: E402
-from specgrad.scale.campaign import KINDS, Standing, collect, estimate, read_spec, run, standing  # noqa: E402
+from specgrad.scale.campaign import KINDS, CampaignStatus, collect, estimate, read_spec, run, standing  # noqa: E402
 from specgrad.scale.campaign.kind import digest_of_model  # noqa: E402
 from specgrad.scale.campaign.status import rate_of  # noqa: E402
 
@@ -200,7 +200,7 @@ def test_a_cluster_that_runs(tmp_path: Path) -> None:
 
 
 def test_two_elements_of_an_array(proving: Path, monkeypatch) -> None:
-    monkeypatch.setattr(jobs, "opened", lambda executor, workers: jobs.Loop())
+    monkeypatch.setattr(jobs, "opened", lambda executor, workers: jobs.InlineExecutor())
     done = []
     for index in ("0", "1"):
         monkeypatch.setenv("JOB_COMPLETION_INDEX", index)
@@ -253,7 +253,7 @@ def test_status_comes_from_the_records_alone(proving: Path) -> None:
 def test_the_drawn_shards_are_the_shards(cells: int, count: int, tmp_path: Path) -> None:
     rng = random.Random(count)
     done = frozenset(i for i in range(count) if rng.random() < 0.5)
-    shares = Standing("x", "y", count, done, frozenset(), None, None).shares(cells)
+    shares = CampaignStatus("x", "y", count, done, frozenset(), None, None).shares(cells)
     width = min(cells, count)
     parts = [[i for i in range(count) if i * width // count == c] for c in range(width)]
     assert [share for share, _ in shares] == [len(done & {*part}) / len(part) for part in parts]

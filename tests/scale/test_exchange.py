@@ -9,28 +9,28 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.parts.exchange import Exchange
-from specgrad.parts.stages import Stages
+from specgrad.partition.halo_exchange import AxisExchange
+from specgrad.partition.spmd_stages import Stages
 
 pytestmark = pytest.mark.quick
 
 
-def random_exchange(rng: Random) -> tuple[Exchange, int]:
+def random_exchange(rng: Random) -> tuple[AxisExchange, int]:
     """Regular parts and halos; or any parts, of which any intervals are read, beyond the ends too."""
     devices = rng.randint(1, 6)
     if rng.random() < 0.5:
         block, before, after = rng.randint(1, 4), rng.randint(0, 5), rng.randint(0, 5)
         owned = [(d * block, (d + 1) * block) for d in range(devices)]
         beyond = (lambda i: i) if rng.random() < 0.5 else (lambda i: min(max(i, 0), devices * block))
-        return Exchange(owned, [[(beyond(i - before), beyond(j + after))] for i, j in owned]), devices * block
+        return AxisExchange(owned, [[(beyond(i - before), beyond(j + after))] for i, j in owned]), devices * block
     cells = rng.randint(1, 20)
     cuts = [0, *sorted(rng.randint(0, cells) for _ in range(devices - 1)), cells]
     owned = list(pairwise(cuts))
     ends = lambda: sorted(rng.randint(-3, cells + 3) for _ in range(2))
-    return Exchange(owned, [[tuple(ends()) for _ in range(rng.randint(0, 2))] for _ in owned]), cells
+    return AxisExchange(owned, [[tuple(ends()) for _ in range(rng.randint(0, 2))] for _ in owned]), cells
 
 
-def played(exchange: Exchange) -> tuple[list[list[int]], int]:
+def played(exchange: AxisExchange) -> tuple[list[list[int]], int]:
     """What each device has in the end, cell c standing for c + 1 and nothing for 0; and how many cells were sent."""
     blocks = [[c + 1 for c in range(*own)] for own in exchange.owned]
     blocks = [block + [0] * (exchange.block - len(block)) for block in blocks]
@@ -72,24 +72,24 @@ def test_what_is_read_arrives_and_nothing_else_is_sent() -> None:
 
 def test_a_cell_of_the_neighbour_in_place_of_zero_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if cells beyond the ends could hold anything."""
-    right = Exchange.table.func
+    right = AxisExchange.table.func
 
-    def wrong(self: Exchange) -> np.ndarray:
+    def wrong(self: AxisExchange) -> np.ndarray:
         return np.maximum(right(self), -1)
 
-    monkeypatch.setattr(Exchange, "table", property(wrong))
+    monkeypatch.setattr(AxisExchange, "table", property(wrong))
     with pytest.raises(AssertionError):
         check(range(3000))
 
 
 def test_a_piece_that_begins_one_cell_late_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Exchange._pieces
+    right = AxisExchange._pieces
 
-    def wrong(self: Exchange):
+    def wrong(self: AxisExchange):
         for piece in right(self):
             yield piece._replace(starts={source: max(0, start - 1) for source, start in piece.starts.items()})
 
-    monkeypatch.setattr(Exchange, "_pieces", wrong)
+    monkeypatch.setattr(AxisExchange, "_pieces", wrong)
     with pytest.raises(AssertionError):
         check(range(30))
 

@@ -14,7 +14,7 @@ import torch
 
 import specgrad as sg
 from specgrad.scale import Plan, tiles
-from specgrad.window.relation import Part, Windowed
+from specgrad.window.axis_maps import AxisPart, Windowed
 from tiled_networks import EXACT, network
 
 DEFAULT, ALL = 60, 1200  # of 100 up to twelve are left out, since at so few cells one window may be the whole axis
@@ -113,7 +113,7 @@ def test_gradients_by_tiles_are_those_of_the_whole(count: int) -> None:
 def test_padding_in_place_of_a_cell_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Windowed.part
 
-    def wrong(self: Windowed, o: int, p: int) -> Part:
+    def wrong(self: Windowed, o: int, p: int) -> AxisPart:
         part = right(self, o, p)
         (a, b), local = part.need, part.local
         if b - a == 1 or b == self.axis.size:

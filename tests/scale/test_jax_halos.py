@@ -22,11 +22,11 @@ import numpy as np
 import pytest
 
 import specgrad as sg
-from specgrad.parts.exchange import Exchange
-from specgrad.parts.lines import box_rules
-from specgrad.scale.cut import needs_of
-from specgrad.window.box import slices, whole
-from specgrad.window.relation import Windowed
+from specgrad.partition.halo_exchange import AxisExchange
+from specgrad.partition.spatial_axes import box_rules
+from specgrad.scale.cropped_graph import needs_of
+from specgrad.window.axis_maps import Windowed
+from specgrad.window.footprint import slices, whole
 
 DEVICES = 8
 Job = Callable[[], dict[str, Any]]
@@ -198,7 +198,7 @@ def planted() -> dict[str, Any]:
 
 
 def neighbour_off_by_one(pieces: Any) -> Any:
-    def wrong(self: Exchange) -> Any:
+    def wrong(self: AxisExchange) -> Any:
         return (
             p._replace(starts={s: min(1, i + 1) if i == 0 else i - 1 for s, i in p.starts.items()})
             for p in pieces(self)
@@ -215,7 +215,7 @@ def one_cell_less(open_: Any) -> Any:
 
 
 MISTAKES = [
-    ("the neighbour's second cell", Exchange, "_pieces", neighbour_off_by_one),
+    ("the neighbour's second cell", AxisExchange, "_pieces", neighbour_off_by_one),
     ("windows one cell early", Windowed, "open", one_cell_less),
 ]
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from specgrad.errors import ParameterError, UnsupportedError
-from specgrad.scale import executors, jobs, records
-from specgrad.scale.executors import SPAWN, Loop
+from specgrad.scale import executors, jobs, record_store
+from specgrad.scale.executors import SPAWN, InlineExecutor
 from specgrad.scale.jobs import JobError, crashes, digest, results, run, status
 
 CUBES = "shard_jobs:Cubes"
@@ -265,7 +265,7 @@ def test_a_job_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="executor must be one of loop, processes"):
         run(CUBES, {"count": 3}, tmp_path, executor="threads")
     with pytest.raises(ParameterError, match="does not say how many workers it has"):
-        run(CUBES, {"count": 3}, tmp_path, executor=Loop())
+        run(CUBES, {"count": 3}, tmp_path, executor=InlineExecutor())
     with pytest.raises(ParameterError, match="workers must be at least 1"):
         run(CUBES, {"count": 3}, tmp_path, workers=0)
 
@@ -280,7 +280,7 @@ def test_a_record_that_is_overwritten_would_be_seen(tmp_path: Path, monkeypatch)
         path.write_bytes(data)
         return True
 
-    monkeypatch.setattr(records._Folder, "create", overwrite)
+    monkeypatch.setattr(record_store._Folder, "create", overwrite)
     with pytest.raises(UnsupportedError, match="overwrites what is to be created only if absent"):
         run(CUBES, {"count": 3}, tmp_path, executor="loop")
 

@@ -13,8 +13,8 @@ import pytest
 import specgrad as sg
 from specgrad.graph.graph import CONSTANT, INPUT, NumberArg
 from specgrad.op import apply
-from specgrad.parts.parts import Move, Parts
-from specgrad.window.box import inside, slices
+from specgrad.partition.partition import Move, Partition
+from specgrad.window.footprint import inside, slices
 from tiled_networks import EXACT, network
 
 DEFAULT, ALL = 40, 400
@@ -24,7 +24,7 @@ def listed(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def run(parts: Parts, *args: np.ndarray) -> list[np.ndarray]:
+def run(parts: Partition, *args: np.ndarray) -> list[np.ndarray]:
     """All outputs. Each part has its own cells and those that move to it; NaN stands for every other."""
     graph, values = parts.graph, {p: [] for p in range(len(parts.graph.nodes))}
     given = dict(zip(graph.input_positions, args, strict=True))
@@ -59,7 +59,7 @@ def mask(shape: tuple[int, ...], box: Any) -> np.ndarray:
     return cells
 
 
-def computed(parts: Parts, values: Any, p: int, d: int) -> Any:
+def computed(parts: Partition, values: Any, p: int, d: int) -> Any:
     node = parts.graph.nodes[p]
     if p in parts.reduced:
         (a,) = node.args
@@ -75,7 +75,7 @@ def computed(parts: Parts, values: Any, p: int, d: int) -> Any:
     return apply(node.op, *args, **cut.params)[inside(parts.owned(p, d), cut.gives)]
 
 
-def cells_read_elsewhere(parts: Parts) -> int:
+def cells_read_elsewhere(parts: Partition) -> int:
     """Counted cell by cell: pairs of a part and a cell that it reads and that another owns."""
     graph, total = parts.graph, 0
     for d in range(parts.count):
@@ -102,7 +102,7 @@ def whole_and_parts(seed: int) -> tuple[Any, Any] | None:
     ends = sorted(rng.randint(0, shape[axis]) for _ in range(rng.randint(1, 4)))
     sizes = [b - a for a, b in zip([0, *ends], [*ends, shape[axis]], strict=True)]
     try:
-        parts = Parts(graph, axis, sizes=sizes)
+        parts = Partition(graph, axis, sizes=sizes)
     except sg.UnsupportedError:
         return None
     assert parts.cells_moved == cells_read_elsewhere(parts)
@@ -138,13 +138,13 @@ def shorter(move: Move, axis: int) -> Move | None:
 
 
 def test_a_halo_that_is_one_cell_short_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Parts.moves
+    right = Partition.moves
 
-    def wrong(self: Parts, a: int) -> list[Move]:
+    def wrong(self: Partition, a: int) -> list[Move]:
         moves = [shorter(move, self.axes[a]) for move in right(self, a)]
         return [move for move in moves if move is not None]
 
-    monkeypatch.setattr(Parts, "moves", wrong)
+    monkeypatch.setattr(Partition, "moves", wrong)
     with pytest.raises(AssertionError):
         check(range(20))
     monkeypatch.setattr("test_parts.cells_read_elsewhere", lambda parts: parts.cells_moved)
@@ -159,8 +159,8 @@ def traced(f: Callable[..., Any], *shapes: Any) -> sg.Graph:
     return sg.trace(f, *shapes)
 
 
-def same(graph: sg.Graph, *args: np.ndarray, axis: int = 2, **options: Any) -> Parts:
-    parts = Parts(graph, axis, **options)
+def same(graph: sg.Graph, *args: np.ndarray, axis: int = 2, **options: Any) -> Partition:
+    parts = Partition(graph, axis, **options)
     for a, b in zip(listed(graph(*args)), run(parts, *args), strict=True):
         np.testing.assert_array_equal(a, b)
     assert parts.cells_moved == cells_read_elsewhere(parts)
@@ -181,7 +181,7 @@ def test_a_halo_reaches_across_several_parts() -> None:
 def test_the_halo_of_a_convolution_by_hand() -> None:
     """Kernel 3, padding 1, 8 rows on 4 parts: one row of 2x6 cells across each of 3 borders, both ways."""
     graph = traced(lambda x: sg.conv(np.ones((3, 2, 3, 3)), None, x, padding=1), (1, 2, 8, 6))
-    assert Parts(graph, 2, count=4).cells_moved == 3 * 2 * 2 * 6
+    assert Partition(graph, 2, count=4).cells_moved == 3 * 2 * 2 * 6
 
 
 def test_what_two_layers_read_moves_once() -> None:
@@ -235,7 +235,7 @@ def test_a_layer_that_reads_everything_is_refused_by_name_or_gets_everything() -
 
     graph = traced(net, X.shape)
     with pytest.raises(sg.UnsupportedError, match=r"head.cumsum: cumsum reads all of axis 2 of 1x2x9x6.*allow_whole"):
-        Parts(graph, 2, count=3)
+        Partition(graph, 2, count=3)
     parts = same(graph, X, count=3, allow_whole=True)
     assert [w.layer for w in parts.gathered] == ["head.cumsum"]
     assert parts.cells_moved == 2 * X.size
@@ -246,7 +246,7 @@ def test_an_outer_product_goes_along_the_axis_twice() -> None:
         return sg.broadcast(sg.reshape(x, (1, 5, 1)), (1, 5, 5)) * sg.broadcast(sg.reshape(x, (1, 1, 5)), (1, 5, 5))
 
     with pytest.raises(sg.UnsupportedError, match="goes along the cut axis twice"):
-        Parts(traced(net, (1, 5)), 1, count=2)
+        Partition(traced(net, (1, 5)), 1, count=2)
 
 
 def test_a_second_input_is_cut_where_it_meets_the_first() -> None:
@@ -260,21 +260,21 @@ def test_a_second_input_is_cut_where_it_meets_the_first() -> None:
 )
 def test_wrong_sizes_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(sg.ParameterError, match="parts"):
-        Parts(traced(sg.relu, X.shape), 2, **wrong)
+        Partition(traced(sg.relu, X.shape), 2, **wrong)
 
 
 def test_wrong_axes_and_graphs_are_refused() -> None:
     with pytest.raises(sg.SpecgradError, match="parts: axis 7 does not exist; the value has 4 axes"):
-        Parts(traced(sg.relu, X.shape), 7, count=2)
+        Partition(traced(sg.relu, X.shape), 7, count=2)
     with pytest.raises(sg.ShapeError, match="parts: needs a data input with axes"):
-        Parts(traced(lambda p: p["a"] + 1, {"a": (3,)}), 0, count=2)
+        Partition(traced(lambda p: p["a"] + 1, {"a": (3,)}), 0, count=2)
     with pytest.raises(sg.ParameterError, match="axis 2 has no cells to cut"):
-        Parts(traced(sg.relu, (1, 2, 0, 6)), 2, count=2)
+        Partition(traced(sg.relu, (1, 2, 0, 6)), 2, count=2)
 
 
 def test_many_parts_are_planned_in_time_that_grows_with_them() -> None:
     """Not with their square: a part looks for its cells at those who have them."""
     graph = traced(lambda x: sg.conv(np.ones((3, 2, 3, 3)), None, x, padding=1), (1, 2, 4096, 6))
-    parts = Parts(graph, 2, count=1024)
+    parts = Partition(graph, 2, count=1024)
     assert parts.cells_moved == 1023 * 2 * 2 * 6
     assert [m.target for m in parts.moves(graph.input_positions[0])][:4] == [0, 1, 1, 2]

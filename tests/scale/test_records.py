@@ -11,7 +11,7 @@ import pytest
 
 from specgrad.errors import ParameterError, UnsupportedError
 from specgrad.scale.jobs import results, run
-from specgrad.scale.records import Records
+from specgrad.scale.record_store import Records
 
 
 @pytest.fixture(params=["folder", "file", "memory", "s3"])

@@ -18,10 +18,10 @@ import pytest
 import specgrad as sg
 import store_networks
 from specgrad.errors import ParameterError, ShapeError, SpecgradError, UnsupportedError
-from specgrad.scale import stores, tiles
+from specgrad.scale import tiles, zarr_arrays
 from specgrad.scale.jobs import JobError, status
-from specgrad.scale.run import damaged
-from specgrad.scale.stores import cast
+from specgrad.scale.run_plan import damaged
+from specgrad.scale.zarr_arrays import cast
 from store_networks import classes, given, plan_at, read, stored
 
 pytest.importorskip("tensorstore")
@@ -437,7 +437,7 @@ def test_cells_that_changed_are_named(source: str, tmp_path: Path) -> None:
     params, _ = given(SIZE)
     plan, target = plan_at(SIZE, 16, classes), tmp_path / "c.zarr"
     plan.run(params, source, target, **FAST)
-    array = stores.Store("c", str(target))
+    array = zarr_arrays.Store("c", str(target))
     box = plan[5].boxes[plan.outputs[0]]
     array.write(box, 1 - array.read(box).result())
     assert damaged(f"{target}.job") == [5]
@@ -446,13 +446,13 @@ def test_cells_that_changed_are_named(source: str, tmp_path: Path) -> None:
 def test_a_record_before_its_cells_would_be_seen(source: str, tmp_path: Path, monkeypatch) -> None:
     """Whoever writes the record first and is killed in between leaves a tile without cells."""
     params, x = given(SIZE)
-    plan, target, right = plan_at(SIZE, 16, classes), tmp_path / "c.zarr", stores.Store.write
+    plan, target, right = plan_at(SIZE, 16, classes), tmp_path / "c.zarr", zarr_arrays.Store.write
 
     def killed(self: Any, box: Any, cells: Any) -> None:
         if box[-1][0] != 32:
             right(self, box, cells)
 
-    monkeypatch.setattr(stores.Store, "write", killed)
+    monkeypatch.setattr(zarr_arrays.Store, "write", killed)
     plan.run(params, source, target, **FAST)
     monkeypatch.undo()
     assert plan.run(params, source, target, **FAST).run == 0

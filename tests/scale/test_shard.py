@@ -15,7 +15,7 @@ import rank_jobs
 import specgrad as sg
 from rank_jobs import RANKS, Part, case, listed
 from ranks import on_ranks
-from specgrad.scale import Parts, shard
+from specgrad.scale import Partition, shard
 from test_parts import cells_read_elsewhere
 
 FINDINGS = Path(__file__).parents[2] / "docs" / "findings"
@@ -48,7 +48,7 @@ def differences(seed: int, ranks: list[Part]) -> list[str] | None:
     c, (outputs, gx, gw) = case(seed), alone(seed)
     if max(float(t.abs().max()) for t in (*outputs, gx, *gw.values()) if t.numel()) > EXACT:
         return None
-    parts, wrong = Parts(c.graph, c.axis, sizes=c.sizes), []
+    parts, wrong = Partition(c.graph, c.axis, sizes=c.sizes), []
     for k, (p, y) in enumerate(zip(c.graph.output_positions, outputs, strict=True)):
         if p in parts.axes:
             same = torch.equal(joined(y, [(r.boxes[k], r.outputs[k]) for r in ranks]), y)
@@ -87,7 +87,7 @@ def test_networks_in_parts_are_those_of_one_process() -> None:
 
 def test_these_networks_have_all_that_is_difficult() -> None:
     cases = [case(seed) for seed in range(DEFAULT)]
-    plans = [Parts(c.graph, c.axis, sizes=c.sizes) for c in cases]
+    plans = [Partition(c.graph, c.axis, sizes=c.sizes) for c in cases]
     moves = [m for parts in plans for ms in parts.exchanges.values() for m in ms]
     assert any(abs(m.source - m.target) > 1 for m in moves)  # a halo across a neighbour
     busy = [(parts, d) for c, parts in zip(cases, plans, strict=True) for d in range(RANKS) if c.sizes[d]]

@@ -18,10 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import specgrad as sg
 from pace import slower, stretched
 from specgrad.interop import from_torch
-from specgrad.parts.lines import box_rules
+from specgrad.partition.spatial_axes import box_rules
 from specgrad.scale import Plan, tiles
-from specgrad.scale.cut import needs_of
-from specgrad.window.box import slices
+from specgrad.scale.cropped_graph import needs_of
+from specgrad.window.footprint import slices
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 

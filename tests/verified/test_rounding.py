@@ -18,7 +18,7 @@ import pytest
 import rocq
 import specgrad as sg
 from specgrad.graph.graph import Graph
-from specgrad.proof.replay import growth as replayed_growth
+from specgrad.proof.exact.replay import growth as replayed_growth
 from specgrad.rounding import Arithmetic, radius
 
 HEAD = """

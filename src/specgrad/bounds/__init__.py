@@ -12,12 +12,22 @@ PyTorch is imported by the first call that computes with it, not here: a checker
 """
 
 from .box import Bounds, Box
-from .crown import crown
+from .crown_bounds import crown
 from .gradient import gradient_box, lipschitz
-from .ibp import ibp
-from .search.certify import Verdict, certify
-from .search.largest import Largest, largest_eps
-from .search.prove import NoCertificateError, prove
+from .interval_bounds import ibp
+from .search.certificates.prove import NoCertificateError, prove
+from .search.certify import CertifyResult, certify
+from .search.eps_search import LargestEps, largest_eps
 
-__all__ = ["Bounds", "Box", "Largest", "NoCertificateError", "Verdict", "certify", "crown", "gradient_box", "ibp"]
+__all__ = [
+    "Bounds",
+    "Box",
+    "CertifyResult",
+    "LargestEps",
+    "NoCertificateError",
+    "certify",
+    "crown",
+    "gradient_box",
+    "ibp",
+]
 __all__ += ["largest_eps", "lipschitz", "prove"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..graph.tree import Tree, leaves, transform
+from ..graph.ir.tree import Tree, leaves, transform
 from ..rounding.arithmetic import REFERENCE, Arithmetic, Format
 from ..rounding.ball import Ball, hull
 from ..scalar import Array

@@ -8,15 +8,15 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..graph.graph import Graph
-from ..graph.transform import vjp
-from ..graph.tree import Tree, leaves, transform
-from ..rounding.ledger import long_slack
+from ..graph.ir.tree import Tree, leaves, transform
+from ..graph.transforms.autodiff import vjp
+from ..rounding.slack_constants import long_slack
 from ..scalar import Array
+from .batched_boxes import fitted, separate, stack
 from .box import Bounds, Box, box_like, example_of, numpy_of
-from .crown import crown
-from .ibp import ibp
-from .jumps import jumps, through_stops
-from .several import fitted, separate, stack
+from .crown_bounds import crown
+from .discontinuities import jumps, through_stops
+from .interval_bounds import ibp
 
 DUAL = {1: np.inf, 2: 2, np.inf: 1}
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from ..errors import SpecgradError
 from ..graph.graph import Graph
-from ..page import escape, executions, kind_of, named, page, picture, wide
+from ..html_page import escape, executions, kind_of, named, page, picture, wide
 from ..scalar import upward
 from .box import Bounds
 from .report.figures import Figures
-from .report.growth import LayerBounds, chart, grows_most, layers_of, number, table
 from .report.image import shown
-from .report.splits import drawing, part_of, said, worst_said
-from .search.certify import Verdict
+from .report.layer_widths import LayerBounds, chart, grows_most, layers_of, number, table
+from .report.split_tree import drawing, part_of, said, worst_said
+from .search.certify import CertifyResult
 
 FOOT = (
     "A box holds every value that a layer can have, in every execution described above, for every input that was asked "
@@ -62,7 +62,7 @@ def _deployment(said: Any) -> str:
     return "<h2>Which executions this holds for</h2>" + executions("in sentences", said)
 
 
-def certify_page(title: str, verdict: Verdict, shown_: Figures) -> str:
+def certify_page(title: str, verdict: CertifyResult, shown_: Figures) -> str:
     """A verdict of `certify`: margins, what it took, the input that breaks it, how the search went, and the boxes."""
     body = [f"<p>{escape(_took(verdict))}</p>", *(f"<p>{escape(note)}</p>" for note in verdict.notes)]
     if shown_.pair is not None:
@@ -81,7 +81,7 @@ def certify_page(title: str, verdict: Verdict, shown_: Figures) -> str:
     return page(title, verdict.verdict, _lead(verdict), [*body, _deployment(verdict.deployment)], FOOT)
 
 
-def _trees(verdict: Verdict, shown_: Figures) -> list[str]:
+def _trees(verdict: CertifyResult, shown_: Figures) -> list[str]:
     """How the question was divided: the largest trees of all cases."""
     numbered = [(c, k, tree) for c, case in enumerate(shown_.trees) for k, tree in enumerate(case)]
     numbered = sorted((t for t in numbered if len(t[2].cuts) > 1), key=lambda t: -len(t[2].cuts))
@@ -100,7 +100,7 @@ def _trees(verdict: Verdict, shown_: Figures) -> list[str]:
     return body
 
 
-def _lead(verdict: Verdict) -> str:
+def _lead(verdict: CertifyResult) -> str:
     said = {
         "holds": "Proven for every input of the question and every execution described below.",
         "counterexample": "An input breaks it.",
@@ -111,12 +111,12 @@ def _lead(verdict: Verdict) -> str:
     return f"{said} {but}{escape(verdict.reason)}".rstrip()
 
 
-def _took(verdict: Verdict) -> str:
+def _took(verdict: CertifyResult) -> str:
     stages = ", ".join(f"{name} {s:.2g} s" for name, s in verdict.stages.items() if s > 0)
     return f"{verdict.problems:,} subproblems; {stages or 'no time'}."
 
 
-def _margins(verdict: Verdict) -> str:
+def _margins(verdict: CertifyResult) -> str:
     """By how much each alternative is excluded."""
     pairs = [(c, a, m) for c, case in enumerate(verdict.margins) for a, m in enumerate(case)]
     if not pairs:

@@ -1,15 +1,15 @@
 """Rounding or bug? Conformance of operators, audit of models, and a test helper for authors of kernels."""
 
-from .audit import Audit, audit, audit_recorded
-from .compare import Comparison, compare
-from .conformance import Conformance, Finding, conformance
-from .decisions import Preserved, preserve
-from .kernel import ConformanceError, Conforms, assert_conforms
-from .layer import Layer
-from .question import OPERATORS, Question
+from .auditing.audit import Audit, audit, audit_recorded
+from .auditing.layer import LayerVerdict
+from .cases.op_case import OPERATORS, OpCase
+from .cases.signature import Signature, describe
+from .comparison.compare import Comparison, compare
+from .conform.conformance import Conformance, Finding, conformance
+from .conform.kernel import ConformanceError, ConformanceSummary, assert_conforms
+from .decisions import PreserveResult, preserve
 from .runtimes import RUNTIMES, runtime
-from .signature import Signature, describe
-from .tolerance import Tolerance, tolerance
+from .tolerances.tolerance import Tolerance, tolerance
 
 __all__ = [
     "OPERATORS",
@@ -18,11 +18,11 @@ __all__ = [
     "Comparison",
     "Conformance",
     "ConformanceError",
-    "Conforms",
+    "ConformanceSummary",
     "Finding",
-    "Layer",
-    "Preserved",
-    "Question",
+    "LayerVerdict",
+    "OpCase",
+    "PreserveResult",
     "Signature",
     "Tolerance",
     "assert_conforms",

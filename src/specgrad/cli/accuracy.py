@@ -10,17 +10,17 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from ..deployment import but
+from ..execution_text import but
 from ..scalar import upward
-from . import screen
-from .box import ends_of
 from .certify import show_deployment
-from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .models import load_model, named_inputs, names_of
-from .outcome import CODES, say
-from .output import Json
-from .shapes import Shapes
-from .table import Column, print_table
+from .shared import console as screen
+from .shared.box_option import ends_of
+from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
+from .shared.exit_codes import CODES, say
+from .shared.models import load_model, named_inputs, names_of
+from .shared.output_files import Json
+from .shared.shape_option import Shapes
+from .shared.table import Column, print_table
 
 Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]
 Boxes = Annotated[

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from . import screen
-from .outcome import CODES, say, say_limits
-from .output import Force, Json, check_folder, writing
-from .table import Column, print_table
+from .shared import console as screen
+from .shared.exit_codes import CODES, say, say_limits
+from .shared.output_files import Force, Json, check_folder, writing
+from .shared.table import Column, print_table
 
 EXECUTORS = ("processes", "loop", "array", "dask", "ray")
 CELLS = 60  # of the drawn progress

@@ -13,17 +13,17 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from ..deployment import but
+from ..atomic_files import write_whole
 from ..errors import ContradictionError, need
-from ..files import write_whole
+from ..execution_text import but
 from ..graph.graph import Graph
 from ..scalar import Array
-from . import screen
-from .assignment import Counterexample, check_counterexample, vnncomp_text, write_counterexample
-from .models import as_graph, load_model, only_shape, read_array, shapes_of
-from .outcome import CANNOT_TELL, CODES, say, write
-from .output import Force, Html, Json, check_certificate_files, check_file, is_report, is_vnncomp, writing
-from .shapes import Shapes
+from .shared import console as screen
+from .shared.counterexample_files import Counterexample, check_counterexample, vnncomp_text, write_counterexample
+from .shared.exit_codes import CANNOT_TELL, CODES, say, write
+from .shared.models import as_graph, load_model, only_shape, read_array, shapes_of
+from .shared.output_files import Force, Html, Json, check_certificate_files, check_file, is_report, is_vnncomp, writing
+from .shared.shape_option import Shapes
 
 SHOWN = 20  # alternatives of a case
 SMALLER = "a smaller --eps may hold; --largest searches the largest one that does"
@@ -188,8 +188,8 @@ def _answered(
     network: Any, asked: Any, options: dict[str, Any], source: Any, seconds: float, splits: Path | None, as_json: bool
 ) -> tuple[Any, Any]:
     """The verdict, and the certificate that it comes with where a tree was given."""
+    from ..bounds.search.certificates.prove import second_opinion
     from ..bounds.search.certify import certify as run_certify
-    from ..bounds.search.prove import second_opinion
 
     with screen.progress(as_json) as step:
         if splits is not None:
@@ -219,7 +219,7 @@ def _run_largest(
     as_json: bool,
 ) -> int:
     """Both ends of the search; the certificate is that of the proven one."""
-    from ..bounds.search.largest import largest_eps
+    from ..bounds.search.eps_search import largest_eps
 
     x, label, first = asked
     with_proof = certificate is not None
@@ -259,7 +259,7 @@ def _certificate(
     network: Any, asked: Any, options: dict[str, Any], seconds: float, step: Any
 ) -> tuple[Any, str | None]:
     """A proof that the checker accepts, for which there is as much time again; otherwise why there is none."""
-    from ..bounds.search.prove import NoCertificateError, prove
+    from ..bounds.search.certificates.prove import NoCertificateError, prove
 
     try:
         return prove(network, asked, seconds=seconds, progress=step, **options), None
@@ -291,8 +291,8 @@ def check_certificate(
     as_json: Json = False,
 ) -> None:
     """Replay a certificate of a property in exact arithmetic. Exit codes: 0 valid, 1 refused, 2 out of time."""
-    from ..proof.certificate import OutOfTimeError, check_file, read_files
-    from ..proof.numbers import ReplayError
+    from ..proof.base.rationals import ReplayError
+    from ..proof.files.certificate import OutOfTimeError, check_file, read_files
 
     asked = _statement(statement, [] if x is None else [x], label, eps)
     if not certificate.is_file():
@@ -309,7 +309,7 @@ def check_certificate(
     try:
         checked = check_file(certificate, graph, question, seconds=seconds, files=files, assume=assume_functions)
         if proven:
-            from ..proof.proven import check_proven
+            from ..proof.extracted.run_checker import check_proven
 
             who = check_proven(*read_files(certificate), graph, question, seconds=seconds)
             checkers, program = [*checkers, str(who)], {"program": who.to_json()}
@@ -330,7 +330,7 @@ def check_certificate(
 
 def _proven_checker() -> None:
     """It is asked for, so it must be there."""
-    from ..proof.proven import NoCheckerError, program
+    from ..proof.extracted.run_checker import NoCheckerError, program
 
     try:
         program()
@@ -340,7 +340,12 @@ def _proven_checker() -> None:
 
 def _network(model: str, asked: Any, x: Path | None, texts: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
     """The deployed graph, without any code that proves things, and what deployment changed."""
-    from ..bounds.search.deployed import at_the_property, deployed_graph, refuse_other_formats, rounded_constants
+    from ..bounds.search.network.float32_model import (
+        at_the_property,
+        deployed_graph,
+        refuse_other_formats,
+        rounded_constants,
+    )
 
     loaded = load_model(model)
     if isinstance(loaded, str):
@@ -439,7 +444,7 @@ def number_of(name: str, text: str | None) -> Fraction | None:
 
 def show_largest(console: Console, model: str, answer: Any) -> None:
     """Both ends, and what they rest on."""
-    from ..bounds.search.largest import shown
+    from ..bounds.search.eps_search import shown
 
     line = partial(screen.line, console)
     excluded = "" if answer.verdict is None else but(answer.verdict.deployment)

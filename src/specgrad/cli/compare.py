@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from . import screen
 from .certify import High, Low, number_of, show_deployment
-from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .models import load_model, named_inputs
-from .outcome import CODES, say
-from .output import Json
-from .shapes import Shapes
+from .shared import console as screen
+from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
+from .shared.exit_codes import CODES, say
+from .shared.models import load_model, named_inputs
+from .shared.output_files import Json
+from .shared.shape_option import Shapes
 
 Help = "An .onnx file, a saved graph (.json), or module:attribute (PyTorch)."
 Inputs = Annotated[

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..files import write_whole
-from . import screen
-from .box import ends_of
-from .outcome import CODES, say, strict
-from .output import Force, Json, check_file, is_report, writing
+from ..atomic_files import write_whole
 from .preserve import read_samples
-from .schemas import schema_name
-from .table import Column, print_table
+from .shared import console as screen
+from .shared.box_option import ends_of
+from .shared.exit_codes import CODES, say, strict
+from .shared.output_files import Force, Json, check_file, is_report, writing
+from .shared.schemas import schema_name
+from .shared.table import Column, print_table
 
 EXAMPLE = (
     "Example: specgrad evidence net.onnx --recorded target.npz --data test.npz --box 0,1 --certificate net.cert.json "
@@ -66,7 +66,7 @@ def evidence(
     as_json: Json = False,
 ) -> None:
     """Gather what is known of a model and its target: profile, layers, tolerance, decisions, overflow, certificates."""
-    from ..check.recorded import read_recorded
+    from ..check.models.recorded import read_recorded
     from ..safety.evidence import gather
     from ..safety.evidence.page import evidence_page
 

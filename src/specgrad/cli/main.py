@@ -20,37 +20,37 @@ except MissingPackageError as missing:  # said in one line to whoever installed 
 import typer
 from rich.console import Console
 
+from ..atomic_files import write_whole
 from ..check import OPERATORS, RUNTIMES, audit_recorded, describe
 from ..check import audit as run_audit
 from ..check import conformance as run_conformance
-from ..check.matrix import PAGE, is_page
-from ..check.matrix import write as write_page
-from ..check.recorded import named, read_recorded
+from ..check.conform.findings_page import PAGE, is_page
+from ..check.conform.findings_page import write as write_page
+from ..check.conform.repro_script import write_scripts
+from ..check.models.recorded import named, read_recorded
 from ..check.runtimes import runtime as runtime_named
-from ..check.script import write_scripts
+from ..declared_errors import MEASURED
 from ..errors import ParameterError, SpecgradError
-from ..files import write_whole
+from ..graph.drawing.summary import HEADER, Row, rows
 from ..graph.explain import explain as run_explain
 from ..graph.graph import Graph
-from ..graph.show import HEADER, Row, rows
-from ..picture import is_picture
 from ..rulebook import rule as rule_text
 from ..rulebook import rules
-from ..ulps import MEASURED
-from . import screen
+from ..svg import is_picture
 from .accuracy import register_accuracy
 from .campaign import register_campaign
 from .certify import register_certify
 from .compare import register_compare
 from .evidence import register_evidence
-from .groups import Grouped
-from .models import known_part, load_model, read_array, read_inputs
-from .outcome import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, tell
-from .output import Force, Html, Json, check_file, check_folder, is_report, writing
 from .preserve import register_preserve
 from .profile import register_profile
-from .schemas import SCHEMAS
-from .shapes import Shapes
+from .shared import console
+from .shared.exit_codes import CODES, USAGE, YES, open_streams, print_json, report, say, say_limits, tell
+from .shared.help_groups import Grouped
+from .shared.models import known_part, load_model, read_array, read_inputs
+from .shared.output_files import Force, Html, Json, check_file, check_folder, is_report, writing
+from .shared.schemas import SCHEMAS
+from .shared.shape_option import Shapes
 from .tiles import register_tiles
 from .tolerance import register_tolerance
 from .vectors import register_vectors
@@ -134,7 +134,7 @@ def show(
     body, total = rows(graph, detail=detail)
     data = {"layers": [_as_numbers(row) for row in body], "total": total, "notes": notes}
     picture = None if svg is None else graph.draw(detail=detail)
-    say("show", "ok", data, as_json, lambda: screen.show_graph(Console(), graph, detail, notes))
+    say("show", "ok", data, as_json, lambda: console.show_graph(Console(), graph, detail, notes))
     if svg is not None and picture is not None:
         with writing(svg):
             picture.save(svg)
@@ -202,16 +202,16 @@ def audit(
             raise ParameterError("audit", "what was recorded is judged by an ONNX file; export the module first")
         given = [read_array(file) for file in inputs or ()]
         values = read_recorded(recorded) if recorded else named(loaded, given, list(map(read_array, outputs or ())))
-        with screen.progress(as_json) as step:
+        with console.progress(as_json) as step:
             audited = audit_recorded(loaded, values, of=of, **options, progress=step)
     else:
         arrays = read_inputs(loaded, inputs or [], shape or [])
         say_limits()
-        with screen.progress(as_json) as step:
+        with console.progress(as_json) as step:
             audited = run_audit(loaded, runtime, arrays, seconds=seconds, **options, progress=step)
-    say("audit", audited.verdict, audited.to_json(), as_json, lambda: screen.show_audit(Console(), audited))
+    say("audit", audited.verdict, audited.to_json(), as_json, lambda: console.show_audit(Console(), audited))
     if html is not None:
-        from ..check.html import audit_page
+        from ..check.pages import audit_page
 
         with writing(html):
             write_whole(html, audit_page(audited, _drawn(loaded, inputs or [], shape or [])))
@@ -277,16 +277,16 @@ def conformance(
     check_file(html, is_report, force)
     check_folder(scripts)
     say_limits()
-    with screen.progress(as_json) as step:
+    with console.progress(as_json) as step:
         result = run_conformance(
             runtime, operators=operator, count=count, seed=seed, gradients=gradients, progress=step
         )
-    say("conformance", result.verdict, result.to_json(), as_json, lambda: screen.show_conformance(Console(), result))
+    say("conformance", result.verdict, result.to_json(), as_json, lambda: console.show_conformance(Console(), result))
     if scripts is not None:
         with writing(scripts):
             write_scripts(result.scripts(), scripts, force=force)
     if html is not None:
-        from ..check.html import conformance_page
+        from ..check.pages import conformance_page
 
         with writing(html):
             write_whole(html, conformance_page(result))
@@ -306,17 +306,17 @@ def runtimes(
     names = [runtime_named(n).name for n in only] if only else [n for n, r in RUNTIMES.items() if r.installed()]
     data: dict[str, Any] = {"runtimes": {n: r.versions() if r.installed() else None for n, r in RUNTIMES.items()}}
     if write is None:
-        say("runtimes", "ok", data, as_json, lambda: screen.show_runtimes(Console(), data["runtimes"]))
+        say("runtimes", "ok", data, as_json, lambda: console.show_runtimes(Console(), data["runtimes"]))
         raise typer.Exit(YES)
     check_folder(write)
     check_file(write / PAGE if write.exists() else None, is_page, force)
     say_limits()
     results = []
     for name in names:
-        with screen.progress(as_json) as step:
+        with console.progress(as_json) as step:
             results.append(run_conformance(name, count=count, seed=seed, progress=step))
     data |= {"page": str(write / PAGE)}
-    say("runtimes", "ok", data, as_json, lambda: screen.show_runtimes(Console(), data["runtimes"]))
+    say("runtimes", "ok", data, as_json, lambda: console.show_runtimes(Console(), data["runtimes"]))
     with writing(write):
         write_page(results, write, force=force)
     raise typer.Exit(YES)
@@ -354,14 +354,14 @@ def explain(
         raise typer.BadParameter(f"--output must be whole numbers with commas between; got {output!r}") from None
     graph, _ = known_part(load_model(what), inputs or [], shape or [])
     explanation = run_explain(graph, index, layer)
-    say("explain", "ok", explanation.to_json(), as_json, lambda: screen.show_explanation(Console(), explanation))
+    say("explain", "ok", explanation.to_json(), as_json, lambda: console.show_explanation(Console(), explanation))
 
 
 def _explain_rule(label: str | None, as_json: bool) -> None:
     """A rule of the contract: its formula, an example, who enforces it; without a label, all of them."""
     if label is None:
         titles = {name: text.partition("\n")[0].partition("] ")[2] for name, text in rules().items()}
-        say("rule", "ok", {"rules": titles}, as_json, lambda: screen.show_rules(Console(), titles))
+        say("rule", "ok", {"rules": titles}, as_json, lambda: console.show_rules(Console(), titles))
         return
     text = rule_text(label)
     say("rule", "ok", {"rule": label.strip("[]"), "text": text}, as_json, lambda: print(text))

@@ -11,17 +11,17 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from ..deployment import but
+from ..atomic_files import write_whole
 from ..errors import ParameterError
-from ..files import write_whole
+from ..execution_text import but
 from ..scalar import Array
-from . import screen
 from .certify import High, Low, number_of, show_deployment
-from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .models import load_model, read_array
-from .outcome import CODES, say
-from .output import Force, Html, Json, check_file, is_report, writing
-from .table import Column, print_table
+from .shared import console as screen
+from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
+from .shared.exit_codes import CODES, say
+from .shared.models import load_model, read_array
+from .shared.output_files import Force, Html, Json, check_file, is_report, writing
+from .shared.table import Column, print_table
 from .tolerance import Stored
 
 SHOWN = 20  # samples that are not proven
@@ -64,7 +64,7 @@ def preserve(
 ) -> None:
     """For every sample: does each execution of a class decide the same? If not, show two that differ."""
     from ..check import preserve as run_preserve
-    from ..check.record_file import is_record
+    from ..check.models.checkpoint import is_record
 
     check_file(html, is_report, force)
     check_file(record, is_record, False)
@@ -79,7 +79,7 @@ def preserve(
         result = run_preserve(loaded, samples, decision, progress=step, **options)
     say("preserve", result.verdict, result.to_json(), as_json, lambda: show_preserved(Console(), result))
     if html is not None:
-        from ..check.decisions.page import preserved_page
+        from ..check.decisions.html import preserved_page
 
         with writing(html):
             write_whole(html, preserved_page(result))

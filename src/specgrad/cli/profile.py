@@ -10,16 +10,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..atomic_files import write_whole
 from ..errors import ParameterError, need
-from ..files import write_whole
 from ..process import Process
-from . import screen
-from .box import ends_of
-from .models import declared_shapes
-from .outcome import CODES, say
-from .output import Force, Html, Json, check_file, is_report, writing
-from .shapes import Shapes, asked_shapes
-from .table import Column, print_table
+from .shared import console as screen
+from .shared.box_option import ends_of
+from .shared.exit_codes import CODES, say
+from .shared.models import declared_shapes
+from .shared.output_files import Force, Html, Json, check_file, is_report, writing
+from .shared.shape_option import Shapes, asked_shapes
+from .shared.table import Column, print_table
 
 EXAMPLE = "Example: specgrad profile model.onnx --sonnx --box 0,1 --html profile.html"
 SHOWN = 3  # findings of one rule; --json and --html list all
@@ -89,7 +89,7 @@ def profile(
 def _check_target(model: Path, target: Path | None, force: bool) -> None:
     """The file to write is new or ours, and not the one that is read; the same of its side file."""
     from ..safety.profile.digests import is_side_file, side_of
-    from ..safety.profile.writing import is_normalised
+    from ..safety.profile.normaliser import is_normalised
 
     check_file(target, is_normalised, force)
     if target is not None:
@@ -102,7 +102,7 @@ def show_profile(console: Console, checked: Any, changes: Sequence[str] = ()) ->
     """What the verdict is not, the verdict, every rule that has something to say, and where."""
     from ..safety.profile import in_order
     from ..safety.profile.html import summary
-    from ..safety.profile.texts import CAVEAT
+    from ..safety.profile.sources import CAVEAT
 
     for sentence in CAVEAT:
         screen.line(console, sentence)

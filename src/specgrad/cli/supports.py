@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from ..errors import need
-from .outcome import say
-from .output import Json
+from .shared.exit_codes import say
+from .shared.output_files import Json
 
 NEWEST = 22  # opset: a newer one is read where the version of every operator in force is one that we know
 REFUSED = {"DeformConv", "ReduceProd"}  # on data; a product of sizes is computed while importing

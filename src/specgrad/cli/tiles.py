@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 
 from ..errors import ParameterError
-from . import screen
-from .models import graph_of_shapes, load_model
-from .outcome import CODES, say
-from .output import Json
-from .shapes import Shapes
+from .shared import console as screen
+from .shared.exit_codes import CODES, say
+from .shared.models import graph_of_shapes, load_model
+from .shared.output_files import Json
+from .shared.shape_option import Shapes
 
 SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30}

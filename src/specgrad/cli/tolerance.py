@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..deployment import but
-from . import screen
+from ..execution_text import but
 from .certify import show_deployment
-from .classes import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
-from .models import load_model, named_inputs
-from .outcome import CODES, say
-from .output import Json
-from .shapes import Shapes
-from .table import Column, print_table
+from .shared import console as screen
+from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
+from .shared.exit_codes import CODES, say
+from .shared.models import load_model, named_inputs
+from .shared.output_files import Json
+from .shared.shape_option import Shapes
+from .shared.table import Column, print_table
 
 SHOWN, LEAST = 12, 0.005  # layers, and the least share of one
 Model = Annotated[str, typer.Argument(help="An .onnx file, a saved graph (.json), or module:attribute (PyTorch).")]

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from . import screen
-from .outcome import YES, say
-from .output import Json, check_folder
-from .table import Column, print_table
+from .shared import console as screen
+from .shared.exit_codes import YES, say
+from .shared.output_files import Json, check_folder
+from .shared.table import Column, print_table
 
 Operators = Annotated[
     list[str] | None, typer.Option("--operator", help="By ONNX's name; may be given again. Default: all.")

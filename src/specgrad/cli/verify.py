@@ -22,10 +22,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ..atomic_files import write_whole
 from ..errors import ParameterError, need, printable
-from ..files import write_whole
-from . import screen
-from .assignment import (
+from .shared import console
+from .shared.counterexample_files import (
     WORDS,
     Counterexample,
     assigned,
@@ -34,8 +34,8 @@ from .assignment import (
     is_unconfirmed,
     write_counterexample,
 )
-from .outcome import CODES, say, tell
-from .output import Force, Json, check_file, check_folder, writing
+from .shared.exit_codes import CODES, say, tell
+from .shared.output_files import Force, Json, check_file, check_folder, writing
 from .supports import supports
 
 REAL = "the query declares real cells; unsat is about the float32 numbers that they are rounded to"
@@ -158,7 +158,7 @@ def _settled(asked: Any, limits: dict[str, Any], as_json: bool) -> Any:
     """A verdict; None where the search did not end by itself, soon enough after its time to say what is open."""
     seconds = max(0.0, limits["seconds"])
     try:
-        with alarm(5 + 1.1 * seconds), screen.progress(as_json) as step:
+        with alarm(5 + 1.1 * seconds), console.progress(as_json) as step:
             return asked(**{**limits, "seconds": seconds}, progress=step)
     except TimeIsUpError:
         return None

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ParameterError
-from ..picture import is_picture
-from .outcome import YES, say
-from .output import Force, Json, check_file, writing
+from ..svg import is_picture
+from .shared.exit_codes import YES, say
+from .shared.output_files import Force, Json, check_file, writing
 
 Size = Annotated[str, typer.Option("--size", help="Cells of the input: 7, or two numbers for a plane: 6,8.")]
 Kernel = Annotated[str, typer.Option("--kernel", help="Cells of the window: 3, or one number per axis.")]

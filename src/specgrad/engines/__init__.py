@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from ..errors import ParameterError
 from ..graph.graph import Graph
-from ..graph.transform import Wrt, grad, jvp, vjp
+from ..graph.transforms.autodiff import Wrt, grad, jvp, vjp
 from ..op import FINDERS, Engine
 
 PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # of a tensor's type -> our engine for it
 Mode = Literal["forward", "jvp", "vjp", "grad"]
-ENGINES = {"torch": "torch.open", "jax": "jax.graph"}
+ENGINES = {"torch": "torch.symbolic", "jax": "jax.jit_graph"}
 TRANSFORMS: dict[str, Callable[[Graph, Wrt], Graph]] = {"forward": lambda g, _: g, "jvp": jvp, "vjp": vjp, "grad": grad}
 
 

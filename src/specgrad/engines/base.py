@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..call_cache import RECORDER, noted
 from ..errors import ScalarError, UnsupportedError
 from ..op import Op, Params, is_literal
 from ..scalar import Array, as_float
-from ..settled import RECORDER, noted
 from ..window import Shape, whole
 
 Plan = Callable[..., Any]

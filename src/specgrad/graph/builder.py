@@ -17,10 +17,10 @@ import numpy as np
 from ..errors import ShapeError, SpecgradError
 from ..op import SCOPES, Op, Params, Scope, Value, is_literal, scope, shape_of
 from ..scalar import Array
-from ..window import Guard, OpenWindow, Repeated, Shape, Size, asked_again, open_key, symbols_in
+from ..window import Guard, OpenWindow, Repeated, Shape, SymbolicSize, asked_again, open_key, symbols_in
 from ..window import opened as opened_size
 from .graph import CONSTANT, INPUT, Arg, Graph, Kind, Node, NumberArg, opened
-from .tree import Tree, is_shape, leaves, transform
+from .ir.tree import Tree, is_shape, leaves, transform
 from .var import Var as Var
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -69,7 +69,7 @@ class GraphBuilder:
         self.arguments: dict[str, Tree] = {}
         self.constants: dict[int, Array] = {}
         self.guards: list[Guard] = []  # what was decided by an open size
-        self.sizes: dict[str, Size] = {}  # those that inputs of this graph have left open
+        self.sizes: dict[str, SymbolicSize] = {}  # those that inputs of this graph have left open
         self.prefix: str | None = None  # names the nodes that a derivative rule records
         self._open = False
         self._groups: dict[Scope, str] = {}
@@ -103,11 +103,11 @@ class GraphBuilder:
     def leaf(self, name: str, shape: Shape, kind: Kind = "real") -> Var:
         """An input node that is no argument by itself."""
         shape = tuple(self._size(n) if isinstance(n, str) else n for n in shape)
-        self._open = self._open or any(isinstance(n, Size) for n in shape)
+        self._open = self._open or any(isinstance(n, SymbolicSize) for n in shape)
         name = self.unique(name)
         return self._append(Node(INPUT, (), {}, shape, kind, name, name))
 
-    def _size(self, text: str) -> Size:
+    def _size(self, text: str) -> SymbolicSize:
         """The open size of that name, one for all inputs of the graph."""
         size = opened_size(text, self.guards)
         (new,) = symbols_in(size)
@@ -155,7 +155,7 @@ class GraphBuilder:
             self.nodes[var.id] = replace(self.nodes[var.id], shape=value.shape)
             return var
         array = np.asarray(value)
-        if array.dtype == object and any(isinstance(v, Size) for v in array.flat):
+        if array.dtype == object and any(isinstance(v, SymbolicSize) for v in array.flat):
             raise ShapeError("constant", "an open size is no entry of an array; use it as a number, or as a size")
         array = array.astype(object) if real and array.dtype.kind in "iub" else array
         _, known = self._seen.get((id(value), real), (None, None))
@@ -252,7 +252,7 @@ class GraphBuilder:
 
     def _explain(self, error: SpecgradError, node: str) -> None:
         """Add the node, the user's own line and the layers built so far."""
-        from .show import table
+        from .drawing.summary import table
 
         line, step = _callers_line(), error.__traceback__
         while step is not None:

@@ -8,14 +8,14 @@ from typing import Any
 
 from ..errors import ParameterError, ShapeError
 from ..window import Shape, Window
+from .drawing.summary import data_inputs, describe, receptive_fields
 from .graph import INPUT, Graph, Node
-from .show import data_inputs, describe, receptive_fields
 
 Read = tuple[Shape, Shape | None]  # tap, and the cell it reads (None: padding)
 
 
 @dataclass(frozen=True)
-class Explanation:
+class CellExplanation:
     """One output cell of one layer.
 
     reads    (tap, spatial position) per tap of its window; None for a padded tap, which counts 0 or is ignored. Of an
@@ -94,7 +94,7 @@ def _divisor(node: Node, window: Window, spatial: Shape, reads: Sequence[Read]) 
     return f"{', '.join(map(str, sorted({count(o) for o in at})))} ({said})"
 
 
-def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> Explanation:
+def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> CellExplanation:
     """What one cell of a layer's output (by default the graph's first output) is computed from.
 
     >>> import specgrad as sg
@@ -114,7 +114,9 @@ def explain(graph: Graph, index: Sequence[int], layer: str | None = None) -> Exp
         reads = _reads(node, window, spatial)
         channels, divisor = _channels(node, graph.nodes, cell, window), _divisor(node, window, spatial, reads)
     operator = f"{node.op.name} {describe(node.params)}".rstrip()
-    return Explanation(node.group, operator, node.shape, cell, reads, channels, divisor, _fields(graph, position, cell))
+    return CellExplanation(
+        node.group, operator, node.shape, cell, reads, channels, divisor, _fields(graph, position, cell)
+    )
 
 
 def _fields(graph: Graph, position: int, cell: Shape) -> dict[str, tuple[tuple[int, int] | None, ...]]:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ShapeError
 from ..op import shape_of
-from ..window import Shape, Size
-from . import open as opening
-from .node import CONSTANT, INPUT, Arg, Kind, Node, NumberArg, Program, bind, distinct
-from .open import Open
-from .run import call
-from .show import table
+from ..window import Shape, SymbolicSize
+from .drawing.summary import table
+from .ir import symbolic as opening
+from .ir.interpreter import call
+from .ir.node import CONSTANT, INPUT, Arg, Kind, Node, NumberArg, Program, bind, distinct
+from .ir.symbolic import SymbolicProgram
 
 if TYPE_CHECKING:
-    from ..picture import Picture
+    from ..svg import Picture
 
 __all__ = ["CONSTANT", "INPUT", "Arg", "Graph", "Kind", "Node", "NumberArg", "bind", "distinct"]
 
@@ -28,7 +28,7 @@ class Graph(Program):
     open  where sizes were left open: the graph over their names. The nodes are those at the default sizes.
     """
 
-    open: Open | None = None
+    open: SymbolicProgram | None = None
 
     def __call__(self, *args: Any) -> Any:
         """Run on NumPy arrays (floats or exact), or record into another trace when given its variables."""
@@ -54,12 +54,12 @@ class Graph(Program):
         >>> "max_pool" in graph.draw().svg
         True
         """
-        from .draw import draw
+        from .drawing.draw import draw
 
         return draw(self, report, detail=detail, columns=columns)
 
     def _repr_html_(self) -> str:
-        from .draw import html
+        from .drawing.draw import html
 
         return html(self)
 
@@ -103,7 +103,7 @@ class Graph(Program):
         assert self.open is not None
         sizes = opening.checked_sizes(self.open, given)
         key = tuple(sizes.values())
-        if any(isinstance(n, Size) for n in key):
+        if any(isinstance(n, SymbolicSize) for n in key):
             own: Self = self._made(sizes)
             return own  # called inside another trace, whose guards are its own
         if key not in self.open.known:
@@ -139,6 +139,6 @@ def closed(program: Program) -> Graph:
 
 def opened(graph: Graph, guards: Any = ()) -> Graph:
     """A graph over named sizes as a graph at their defaults, which knows the others."""
-    opened = Open(graph, tuple({g.key: g for g in guards}.values()))
+    opened = SymbolicProgram(graph, tuple({g.key: g for g in guards}.values()))
     at_defaults = closed(opening.bound(opened, opened.defaults))
     return replace(at_defaults, open=opened)

@@ -11,12 +11,12 @@ import numpy as np
 
 from ..errors import ParameterError, SpecgradError, UnsupportedError
 from ..op import REGISTRY, Op, Params, Value
-from ..ops import activation, contract, elementwise, layout, max_pool, wave, whole
+from ..ops import activation, contract, elementwise, integer_rounding, layout, max_pool, trigonometric
 from ..window import Shape
 from .graph import Kind, Node
 
 
-class Recorder(Protocol):
+class NodeRecorder(Protocol):
     """What a variable asks of the builder that it belongs to."""
 
     @property
@@ -44,7 +44,7 @@ class Var:
 
     __slots__ = ("builder", "id")
 
-    def __init__(self, builder: Recorder, id: int) -> None:
+    def __init__(self, builder: NodeRecorder, id: int) -> None:
         self.builder = builder
         self.id = id
 
@@ -73,7 +73,7 @@ class Var:
 
     @staticmethod
     def __specgrad_apply__(op: Op, args: Sequence[Value], params: Params) -> Var:
-        builder: Recorder = next(a.builder for a in args if isinstance(a, Var))
+        builder: NodeRecorder = next(a.builder for a in args if isinstance(a, Var))
         return builder.record(op, args, params)
 
     # --- what needs a value ---------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Var:
     __neg__ = elementwise.neg
     __abs__ = elementwise.abs_
     __matmul__ = contract.matmul
-    __mod__ = whole.mod
+    __mod__ = integer_rounding.mod
     __gt__ = elementwise.greater
     __ge__ = elementwise.greater_equal
     __hash__ = object.__hash__
@@ -130,7 +130,7 @@ class Var:
         return elementwise.div(other, self)
 
     def __rmod__(self, other: Value) -> Value:
-        return whole.mod(other, self)
+        return integer_rounding.mod(other, self)
 
     def __rmatmul__(self, other: Value) -> Value:
         return contract.matmul(other, self)
@@ -272,15 +272,15 @@ UFUNCS: dict[str, Callable[..., Value]] = {
     "log": elementwise.log,
     "sqrt": elementwise.sqrt,
     "sign": elementwise.sign,
-    "floor": whole.floor,
-    "ceil": whole.ceil,
-    "rint": whole.round_,
-    "trunc": whole.trunc,
-    "fmod": whole.fmod,
-    "remainder": whole.mod,
+    "floor": integer_rounding.floor,
+    "ceil": integer_rounding.ceil,
+    "rint": integer_rounding.round_,
+    "trunc": integer_rounding.trunc,
+    "fmod": integer_rounding.fmod,
+    "remainder": integer_rounding.mod,
     "tanh": activation.tanh,
-    "sin": wave.sin,
-    "cos": wave.cos,
+    "sin": trigonometric.sin,
+    "cos": trigonometric.cos,
     "square": lambda x: elementwise.mul(x, x),
     "power": elementwise.power,
     "maximum": elementwise.maximum,

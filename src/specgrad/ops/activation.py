@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
+from ..call_cache import settled
 from ..curve import Curve, always, at_most
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Value, apply, composite, number_of
 from ..scalar import Array, Number
-from ..settled import settled
 from .elementwise import add, div, greater, greater_equal, mul, neg, number_cases, power, select, sub, unary
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..op import Value, composite, shape_of
 from ..scalar import Array, Number
-from .compose import softmax
+from .composites import softmax
 from .contract import matmul
 from .elementwise import add, div, exp, mul, select, stop_gradient, sub
 from .layout import permute, sum_

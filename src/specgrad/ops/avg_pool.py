@@ -16,13 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import scalar, window
+from ..call_cache import settled
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
-from ..settled import settled
 from ..window import Padding, PerAxis, Shape, Window, mapped
-from ..window.box import pooled
-from . import cases
+from ..window.footprint import pooled
+from . import sample_inputs
 from .elementwise import ROOT, mean, power
 
 Divisor = Literal["padded", "inside"] | Number
@@ -59,8 +59,8 @@ def _spread_spec(gy: Array, *, window: Window, divisor: Divisor) -> Array:
 
 
 def _case(rng: Random, transpose: bool) -> Case:
-    win = cases.window(rng, ceil=True, any_axis=True)
-    x = cases.numbers(rng, cases.lead(rng) + (win.out if transpose else win.size))
+    win = sample_inputs.window(rng, ceil=True, any_axis=True)
+    x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + (win.out if transpose else win.size))
     return (x,), {"window": win, "divisor": rng.choice(("padded", "inside", 3, -2))}
 
 

@@ -18,9 +18,9 @@ from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
 from ..window import Shape
-from ..window.box import BoxRule, linked
-from ..window.relation import CELL
-from . import cases
+from ..window.axis_maps import CELL
+from ..window.footprint import BoxRule, linked
+from . import sample_inputs
 from .elementwise import add, add_tangents
 from .layout import broadcast, common_shape, reshape
 
@@ -87,7 +87,7 @@ def _case(rng: Random) -> Case:
     spec = rng.choice(("ab,bc->ac", "abc,abd->acd", "a,a->", "ab,ab->ab", "a,b->ab", "abc,cd->abd", "ab,ab->b"))
     x, z, _ = _parse(spec)
     extent = {c: rng.choice((1, 2, 3, 0) if rng.random() < 0.2 else (1, 2, 3)) for c in x + z}
-    return tuple(cases.numbers(rng, tuple(extent[c] for c in part)) for part in (x, z)), {"spec": spec}
+    return tuple(sample_inputs.numbers(rng, tuple(extent[c] for c in part)) for part in (x, z)), {"spec": spec}
 
 
 def _box(x: Shape, z: Shape, *, spec: str) -> BoxRule:

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 
 from .. import scalar, window
+from ..call_cache import settled
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array
-from ..settled import settled
 from ..window import Padding, PerAxis, Shape, Tap, Window, refuse_adaptive
-from ..window.box import BoxRule, over_window
-from ..window.reach import Reach
-from ..window.relation import transposed, windowed
-from . import cases
+from ..window.axis_maps import transposed, windowed
+from ..window.footprint import BoxRule, over_window
+from ..window.receptive_field import ReceptiveField
+from . import sample_inputs
 from .elementwise import add_tangents
 from .layout import broadcast, reshape, sum_
 
@@ -147,17 +147,17 @@ def _macs(x: Shape, w: Shape, *_: Shape, window: Window, groups: int) -> int:
 
 
 def _channels_case(rng: Random) -> tuple[Window, int, int, int, Shape]:
-    win = cases.window(rng)
+    win = sample_inputs.window(rng)
     groups = rng.choice((1, 1, 2, 3))
-    batch = cases.lead(rng) if win.rank < 3 else rng.choice(((), (2,)))
+    batch = sample_inputs.lead(rng) if win.rank < 3 else rng.choice(((), (2,)))
     return win, groups, groups * rng.randint(1, 2), groups * rng.randint(1, 2), batch
 
 
 def _conv_case(rng: Random) -> Case:
     win, groups, c_in, c_out, batch = _channels_case(rng)
-    x = cases.numbers(rng, (*batch, c_in, *win.size))
-    w = cases.numbers(rng, (c_out, c_in // groups, *win.kernel))
-    b = (cases.numbers(rng, (c_out,)),) if rng.random() < 0.5 else ()
+    x = sample_inputs.numbers(rng, (*batch, c_in, *win.size))
+    w = sample_inputs.numbers(rng, (c_out, c_in // groups, *win.kernel))
+    b = (sample_inputs.numbers(rng, (c_out,)),) if rng.random() < 0.5 else ()
     return (x, w, *b), {"window": win, "groups": groups}
 
 
@@ -165,7 +165,7 @@ def _roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> in
     return w[1] * window.taps_count + len(b)
 
 
-def _window_reach(x: Shape, *_: Shape, window: Window, **__: Any) -> tuple[Reach | None, ...]:
+def _window_reach(x: Shape, *_: Shape, window: Window, **__: Any) -> tuple[ReceptiveField | None, ...]:
     return window.reach()
 
 
@@ -226,9 +226,9 @@ def _transpose_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: in
 
 def _transpose_case(rng: Random) -> Case:
     win, groups, c_out, c_in, batch = _channels_case(rng)
-    x = cases.numbers(rng, (*batch, c_in, *win.out))
-    w = cases.numbers(rng, (c_in, c_out // groups, *win.kernel))
-    b = (cases.numbers(rng, (c_out,)),) if rng.random() < 0.5 else ()
+    x = sample_inputs.numbers(rng, (*batch, c_in, *win.out))
+    w = sample_inputs.numbers(rng, (c_in, c_out // groups, *win.kernel))
+    b = (sample_inputs.numbers(rng, (c_out,)),) if rng.random() < 0.5 else ()
     return (x, w, *b), {"window": win, "groups": groups}
 
 
@@ -236,7 +236,7 @@ def _transpose_roundings(x: Shape, w: Shape, *b: Shape, window: Window, groups: 
     return w[0] // groups * window.taps_count + len(b)
 
 
-def _transpose_reach(x: Shape, *_: Shape, window: Window, groups: int) -> tuple[Reach | None, ...]:
+def _transpose_reach(x: Shape, *_: Shape, window: Window, groups: int) -> tuple[ReceptiveField | None, ...]:
     return window.reach_back()
 
 
@@ -313,7 +313,7 @@ def _weight_vjp(gw: Value, y: Value, args: Any, **params: Any) -> tuple[Value, V
 
 def _weight_case(rng: Random) -> Case:
     win, groups, c_in, c_out, batch = _channels_case(rng)
-    x, gy = cases.numbers(rng, (*batch, c_in, *win.size)), cases.numbers(rng, (*batch, c_out, *win.out))
+    x, gy = sample_inputs.numbers(rng, (*batch, c_in, *win.size)), sample_inputs.numbers(rng, (*batch, c_out, *win.out))
     return (x, gy), {"window": win, "groups": groups}
 
 

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
+from ..call_cache import settled
 from ..curve import Curve, always, at_most
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, by_engine, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
-from ..settled import settled
 from ..window import Shape, identical
-from ..window.box import same_cell
-from ..window.reach import CELL, Reach
-from . import cases
+from ..window.footprint import same_cell
+from ..window.receptive_field import CELL, ReceptiveField
+from . import sample_inputs as cases
 from .layout import axes_of, broadcast_together, fill, no_cotangent, no_tangent, one_reader, sum_
 
 Slope = Callable[..., Value]
@@ -41,7 +41,7 @@ def same_shape(name: str) -> Callable[..., Shape]:
     return shape
 
 
-def cellwise(*shapes: Shape, **_: Any) -> tuple[Reach, ...]:
+def cellwise(*shapes: Shape, **_: Any) -> tuple[ReceptiveField, ...]:
     """An output cell reads the same cell of its inputs."""
     return (CELL,) * max(map(len, shapes))
 

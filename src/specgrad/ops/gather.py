@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
+from ..call_cache import settled
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, by_engine, register, shape_of
 from ..scalar import Array
-from ..settled import settled
 from ..window import Shape
-from ..window.box import BoxRule, linked
-from ..window.reach import CELL, Reach
-from ..window.relation import Cell
-from . import cases
+from ..window.axis_maps import IdentityMap
+from ..window.footprint import BoxRule, linked
+from ..window.receptive_field import CELL, ReceptiveField
+from . import sample_inputs
 from .layout import axis_of, permute
 from .max_pool import take
 
@@ -68,7 +68,7 @@ def _index(rng: Random, cells: int) -> Array:
 
 
 def _gather_case(rng: Random) -> Case:
-    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, 2))
+    x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     axis = rng.randrange(x.ndim)
     return (x, _index(rng, x.shape[axis])), {"axis": axis}
 
@@ -76,11 +76,11 @@ def _gather_case(rng: Random) -> Case:
 def _scatter_case(rng: Random) -> Case:
     (x, i), params = _gather_case(rng)
     axis = params["axis"]
-    gy = cases.numbers(rng, x.shape[:axis] + i.shape + x.shape[axis + 1 :])
+    gy = sample_inputs.numbers(rng, x.shape[:axis] + i.shape + x.shape[axis + 1 :])
     return (gy, i), {"axis": axis, "size": x.shape[axis]}
 
 
-def _gather_reach(x: Shape, i: Shape, *, axis: int) -> tuple[Reach | None, ...]:
+def _gather_reach(x: Shape, i: Shape, *, axis: int) -> tuple[ReceptiveField | None, ...]:
     return tuple(None if a == axis else CELL for a in range(len(x))) if len(i) == 1 else ()
 
 
@@ -88,7 +88,7 @@ def _gather_box(x: Shape, i: Shape, *, axis: int) -> BoxRule:
     """The axis itself is read whole: which cells are, only the indices know."""
     after = range(axis + len(i), len(x) + len(i) - 1)
     links = [[*range(axis), None, *after], list(range(axis, axis + len(i)))]
-    return linked([Cell()] * (len(x) + len(i) - 1), links, [x, i], {"axis": axis})
+    return linked([IdentityMap()] * (len(x) + len(i) - 1), links, [x, i], {"axis": axis})
 
 
 def _gather_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, None]:

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
+from ..call_cache import settled
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, by_engine, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
-from ..settled import settled
 from ..window import Repeated, Shape, any_open, identical, indices, int_of, is_one, resolve_padding, size_of
-from ..window.box import BoxRule, linked, padded, reduced, repeated, reshaped, same_cell, sliced
-from ..window.reach import CELL, Reach, backwards, strided
-from ..window.relation import Cell, Uncut
-from . import cases
+from ..window.axis_maps import GlobalMap, IdentityMap
+from ..window.footprint import BoxRule, linked, padded, reduced, repeated, reshaped, same_cell, sliced
+from ..window.receptive_field import CELL, ReceptiveField, backwards, strided
+from . import sample_inputs
 
 Triple = tuple[int, int, int]
 
@@ -72,7 +72,7 @@ FILL = register(
         spec=lambda x, *, value: scalar.full(x.shape, value, x),
         jvp=no_tangent,
         vjp=no_cotangent,
-        cases=lambda rng: ((cases.numbers(rng, cases.lead(rng)),), {"value": rng.randint(-2, 2)}),
+        cases=lambda rng: ((sample_inputs.numbers(rng, sample_inputs.lead(rng)),), {"value": rng.randint(-2, 2)}),
         box=same_cell,
         monotone=(0,),
         exact=True,
@@ -100,7 +100,7 @@ def _reshape_shape(x: Shape, *, shape: Shape) -> Shape:
 
 
 def _reshape_case(rng: Random) -> Case:
-    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, 2))
+    x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     shape = list(x.shape)
     rng.shuffle(shape)
     return (x,), {"shape": (1, *shape)}
@@ -171,14 +171,14 @@ def _permute_shape(x: Shape, *, order: Shape) -> Shape:
 
 
 def _permute_case(rng: Random) -> Case:
-    x = cases.numbers(rng, cases.sizes(rng, rng.randint(1, 4)))
+    x = sample_inputs.numbers(rng, sample_inputs.sizes(rng, rng.randint(1, 4)))
     order = list(range(x.ndim))
     rng.shuffle(order)
     return (x,), {"order": tuple(order)}
 
 
 def _permute_box(x: Shape, *, order: Shape) -> BoxRule:
-    return linked([Cell()] * len(x), [[order.index(a) for a in range(len(x))]], [x], {"order": order})
+    return linked([IdentityMap()] * len(x), [[order.index(a) for a in range(len(x))]], [x], {"order": order})
 
 
 def _permute_vjp(gy: Value, y: Value, args: Any, *, order: Shape) -> tuple[Value]:
@@ -239,7 +239,7 @@ def _slice_vjp(gy: Value, y: Value, args: Any, *, ranges: tuple[Triple, ...]) ->
 
 
 def _slice_case(rng: Random) -> Case:
-    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, 2))
+    x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     ranges = []
     for n in x.shape:
         start = rng.randint(0, n)
@@ -247,7 +247,7 @@ def _slice_case(rng: Random) -> Case:
     return (x,), {"ranges": tuple(ranges)}
 
 
-def _slice_reach(x: Shape, *, ranges: tuple[Triple, ...]) -> tuple[Reach, ...]:
+def _slice_reach(x: Shape, *, ranges: tuple[Triple, ...]) -> tuple[ReceptiveField, ...]:
     return tuple(strided(step, start, start) for start, _, step in ranges)
 
 
@@ -313,12 +313,12 @@ def _pad_vjp(gy: Value, y: Value, args: Any, *, widths: tuple[Triple, ...]) -> t
     return (slice_(gy, *_pad_inside(shape_of(args[0]), widths)),)
 
 
-def _pad_reach(x: Shape, *, widths: tuple[Triple, ...]) -> tuple[Reach | None, ...]:
+def _pad_reach(x: Shape, *, widths: tuple[Triple, ...]) -> tuple[ReceptiveField | None, ...]:
     return tuple(backwards(gap + 1, lo, lo) for lo, _, gap in widths)
 
 
 def _pad_case(rng: Random) -> Case:
-    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, 2))
+    x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     return (x,), {"widths": tuple((rng.randint(0, 2), rng.randint(0, 2), rng.choice((0, 0, 1, 2))) for _ in x.shape)}
 
 
@@ -392,19 +392,19 @@ def _concat_vjp(gy: Value, y: Value, args: Any, *, axis: int) -> tuple[Value, ..
 
 
 def _concat_case(rng: Random) -> Case:
-    shape = cases.sizes(rng, rng.randint(1, 3))
+    shape = sample_inputs.sizes(rng, rng.randint(1, 3))
     axis = rng.randrange(len(shape))
     parts = [(*shape[:axis], rng.randint(0, 3), *shape[axis + 1 :]) for _ in range(rng.randint(1, 3))]
-    return tuple(cases.numbers(rng, s) for s in parts), {"axis": axis}
+    return tuple(sample_inputs.numbers(rng, s) for s in parts), {"axis": axis}
 
 
-def _concat_reach(*shapes: Shape, axis: int) -> tuple[Reach | None, ...]:
+def _concat_reach(*shapes: Shape, axis: int) -> tuple[ReceptiveField | None, ...]:
     return tuple(None if i == axis else CELL for i in range(len(shapes[0])))
 
 
 def _concat_box(*shapes: Shape, axis: int) -> BoxRule:
     """Along the axis there are no parts: which value has a cell would differ from box to box."""
-    axes = [Uncut(sum(s[axis] for s in shapes)) if a == axis else Cell() for a in range(len(shapes[0]))]
+    axes = [GlobalMap(sum(s[axis] for s in shapes)) if a == axis else IdentityMap() for a in range(len(shapes[0]))]
     return linked(axes, [range(len(s)) for s in shapes], shapes, {"axis": axis})
 
 
@@ -458,8 +458,8 @@ def _broadcast_vjp(gy: Value, y: Value, args: Any, *, shape: Shape) -> tuple[Val
 
 
 def _broadcast_case(rng: Random) -> Case:
-    shape = cases.lead(rng) + cases.sizes(rng, 2)
-    return (cases.numbers(rng, tuple(rng.choice((1, n)) for n in shape)),), {"shape": shape}
+    shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2)
+    return (sample_inputs.numbers(rng, tuple(rng.choice((1, n)) for n in shape)),), {"shape": shape}
 
 
 BROADCAST = register(
@@ -539,7 +539,7 @@ def _sum_spec(x: Array, *, axes: Shape) -> Array:
 
 
 def _sum_case(rng: Random) -> Case:
-    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, 2))
+    x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2))
     return (x,), {"axes": tuple(a for a in range(x.ndim) if rng.random() < 0.5)}
 
 

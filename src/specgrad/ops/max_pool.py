@@ -21,14 +21,14 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import scalar, window
+from ..call_cache import settled
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
-from ..settled import settled
 from ..window import Padding, PerAxis, Shape, Window, mapped
-from ..window.box import BoxRule, linked, pooled, reduced
-from ..window.relation import CELL
-from . import cases
+from ..window.axis_maps import CELL
+from ..window.footprint import BoxRule, linked, pooled, reduced
+from . import sample_inputs
 from .avg_pool import adaptive_output, spatial_axes
 from .elementwise import div, equal, neg, select
 from .layout import axes_of, broadcast, keep_axes, no_cotangent, no_tangent, reshape, sum_
@@ -39,8 +39,8 @@ def _window_shape(name: str) -> Callable[..., Shape]:
 
 
 def _case(rng: Random) -> Case:
-    win = cases.window(rng, ceil=True, any_axis=True)
-    return (cases.numbers(rng, cases.lead(rng) + win.size, denominators=(1,)),), {"window": win}
+    win = sample_inputs.window(rng, ceil=True, any_axis=True)
+    return (sample_inputs.numbers(rng, sample_inputs.lead(rng) + win.size, denominators=(1,)),), {"window": win}
 
 
 # --- winner -----------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def _index_case(rng: Random, transpose: bool) -> Case:
     win = params["window"]
     i = _winner_spec(x, window=win)
     if transpose:
-        return (cases.numbers(rng, i.shape), i), {"size": win.size, "empty": True}
+        return (sample_inputs.numbers(rng, i.shape), i), {"size": win.size, "empty": True}
     return (x, i), {"rank": win.rank, "empty": True}
 
 
@@ -317,7 +317,7 @@ def _last_spec(i: Array, *, rank: int, cells: int) -> Array:
 
 
 def _last_case(rng: Random) -> Case:
-    shape = cases.lead(rng) + cases.sizes(rng, 2)
+    shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 2)
     cells = [rng.randint(-1, 3) for _ in range(math.prod(shape))]
     return (np.array(cells, dtype=np.int64).reshape(shape),), {"rank": 2, "cells": 4}
 
@@ -413,7 +413,9 @@ def _amax_vjp(gy: Value, y: Value, args: Any, *, axes: Shape, ties: str) -> tupl
 
 
 def _amax_case(rng: Random) -> Case:
-    x = cases.numbers(rng, cases.lead(rng) + cases.sizes(rng, rng.randint(1, 3)), denominators=(1,))
+    x = sample_inputs.numbers(
+        rng, sample_inputs.lead(rng) + sample_inputs.sizes(rng, rng.randint(1, 3)), denominators=(1,)
+    )
     axes = tuple(a for a in range(x.ndim) if x.shape[a] and rng.random() < 0.7)
     return (x,), {"axes": axes, "ties": rng.choice(("all", "split"))}
 

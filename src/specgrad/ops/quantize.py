@@ -1,7 +1,7 @@
 """Quantisation: reals to the integers of a narrow type and back, and the store of a value in a float format.
 
 An integer of a model is a real number of the graph that happens to be whole; only `quantize` makes whole numbers of
-others. That sums of such numbers are exact is a fact about arithmetic (specgrad.rounding.integers), not about meaning.
+others. That sums of such numbers are exact is a fact about arithmetic (specgrad.rounding.quantised), not about meaning.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
+from ..call_cache import settled
 from ..errors import ParameterError
 from ..op import Case, Op, Value, apply, by_engine, composite, register, shape_of
 from ..scalar import Array
-from ..settled import settled
 from ..window import Shape
-from ..window.box import same_cell
-from . import cases
+from ..window.footprint import same_cell
+from . import sample_inputs
 from .elementwise import cellwise, greater, mul, same_shape, select, sub
 from .layout import axis_of, broadcast_together, one_reader, reshape
 
@@ -42,11 +42,11 @@ def _quantize_spec(x: Array, scale: Array, zero: Array, *, low: int | None, high
 
 
 def _quantize_case(rng: Random) -> Case:
-    shape = cases.lead(rng) + cases.sizes(rng, 1)
-    scale = cases.numbers(rng, shape, low=1, denominators=(1, 2, 4))
-    zero = cases.numbers(rng, shape, denominators=(1,))
+    shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 1)
+    scale = sample_inputs.numbers(rng, shape, low=1, denominators=(1, 2, 4))
+    zero = sample_inputs.numbers(rng, shape, denominators=(1,))
     low, high = rng.choice(((None, None), (-2, 3), (0, 5), (None, 1)))
-    return (cases.numbers(rng, shape, denominators=(1, 2, 4)), scale, zero), {"low": low, "high": high}
+    return (sample_inputs.numbers(rng, shape, denominators=(1, 2, 4)), scale, zero), {"low": low, "high": high}
 
 
 def _not_saturated(args: Any, t: Value, low: int | None, high: int | None) -> Value:
@@ -137,8 +137,8 @@ def _cast_shape(x: Shape, *, dtype: str) -> Shape:
 
 
 def _cast_case(rng: Random) -> Case:
-    shape = cases.lead(rng) + cases.sizes(rng, 1)
-    return (cases.numbers(rng, shape),), {"dtype": rng.choice(STORES)}
+    shape = sample_inputs.lead(rng) + sample_inputs.sizes(rng, 1)
+    return (sample_inputs.numbers(rng, shape),), {"dtype": rng.choice(STORES)}
 
 
 CAST = register(

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
+from ..call_cache import settled
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array, Number
-from ..settled import settled
 from ..window import Resized, Shape, identical, resized, whole
-from ..window.box import BoxRule
-from ..window.box import resized as resized_boxes
+from ..window.footprint import BoxRule
+from ..window.footprint import resized as resized_boxes
 from ..window.resize import NEAREST, WHERE
-from . import cases
+from . import sample_inputs
 from .layout import axes_of
 
 KEEPING = tuple(
@@ -126,14 +126,14 @@ def _params(rng: Random, cells: Shape, first: int) -> dict[str, Any]:
 
 
 def _resize_case(rng: Random) -> Case:
-    lead, cells = cases.lead(rng), cases.sizes(rng, rng.choice((1, 1, 2)))
-    return (cases.numbers(rng, lead + cells),), _params(rng, cells, len(lead))
+    lead, cells = sample_inputs.lead(rng), sample_inputs.sizes(rng, rng.choice((1, 1, 2)))
+    return (sample_inputs.numbers(rng, lead + cells),), _params(rng, cells, len(lead))
 
 
 def _spread_case(rng: Random) -> Case:
-    lead, cells = cases.lead(rng), cases.sizes(rng, rng.choice((1, 1, 2)))
+    lead, cells = sample_inputs.lead(rng), sample_inputs.sizes(rng, rng.choice((1, 1, 2)))
     params = _params(rng, cells, len(lead))
-    return (cases.numbers(rng, lead + params["sizes"]),), {"cells": cells, **params}
+    return (sample_inputs.numbers(rng, lead + params["sizes"]),), {"cells": cells, **params}
 
 
 def _resize_box(x: Shape, **params: Any) -> BoxRule:

@@ -17,13 +17,13 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import scalar, window
+from ..call_cache import settled
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
-from ..settled import settled
 from ..window import Padding, PerAxis, Shape, Window, mapped, refuse_adaptive
-from ..window.box import pooled
-from . import cases
+from ..window.footprint import pooled
+from . import sample_inputs
 from .elementwise import add_tangents, mul
 
 Padded = Literal["zero", "ignore"]
@@ -137,8 +137,8 @@ def _push_vjp(h: Value, gx: Value, args: Any, **params: Any) -> tuple[Value, ...
 
 
 def _case(rng: Random) -> Case:
-    win = cases.window(rng)
-    x = cases.numbers(rng, cases.lead(rng) + win.size)
+    win = sample_inputs.window(rng)
+    x = sample_inputs.numbers(rng, sample_inputs.lead(rng) + win.size)
     return (x,), {"window": win, "beta": rng.choice((1, 2, -1, 0.5))}
 
 
@@ -149,8 +149,8 @@ def _smooth_case(rng: Random) -> Case:
 
 def _family_case(rng: Random, third: str) -> Case:
     (x,), params = _case(rng)
-    y = cases.numbers(rng, x.shape[: x.ndim - params["window"].rank] + params["window"].out)
-    return (x, y, cases.like(rng, x if third == "v" else y)), params
+    y = sample_inputs.numbers(rng, x.shape[: x.ndim - params["window"].rank] + params["window"].out)
+    return (x, y, sample_inputs.like(rng, x if third == "v" else y)), params
 
 
 SMOOTH_MAX_POOL = register(

@@ -1,5 +1,5 @@
 """Programs in a process of their own: a runtime that crashes, hangs or eats the memory is an answer, not our end."""
 
-from .process import CANNOT_LIMIT, Answer, Outcome, Process, WorkerError
+from .process import CANNOT_LIMIT, Outcome, Process, ProcessResult, WorkerError
 
-__all__ = ["CANNOT_LIMIT", "Answer", "Outcome", "Process", "WorkerError"]
+__all__ = ["CANNOT_LIMIT", "Outcome", "Process", "ProcessResult", "WorkerError"]

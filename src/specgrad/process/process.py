@@ -57,7 +57,7 @@ class _SilenceError(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProcessResult:
     """What came back: arrays, or the reason why none did."""
 
     outcome: Outcome
@@ -94,7 +94,7 @@ class Process:
             start_new_session=True,  # so that what a runtime starts ends with it
         )
 
-    def run(self, program: str, arrays: Mapping[str, Array], first: Sequence[Array] = ()) -> Answer:
+    def run(self, program: str, arrays: Mapping[str, Array], first: Sequence[Array] = ()) -> ProcessResult:
         """Execute the program's run(*first, **arrays) over there; `seconds` are the program's alone.
 
         A worker that ends, or hangs, without the program being to blame is a WorkerError.
@@ -109,9 +109,13 @@ class Process:
             if silence.outcome is None:
                 raise self._fault("while the runtime ran", silence.reason) from None
             self.close()
-            return Answer(silence.outcome, reason=silence.reason)
+            return ProcessResult(silence.outcome, reason=silence.reason)
         header, results = self._ours(AFTER, None)
-        return Answer("refuses", reason=header["error"]) if "error" in header else Answer("answers", tuple(results))
+        return (
+            ProcessResult("refuses", reason=header["error"])
+            if "error" in header
+            else ProcessResult("answers", tuple(results))
+        )
 
     def _taken(self, question: memoryview) -> bool:
         """Whether the worker of earlier questions calls this program too; one that died meanwhile says nothing."""

@@ -8,7 +8,7 @@ ReplayError    why it proves nothing
 from importlib import import_module
 from typing import Any
 
-HOME = {"Certificate": "api", "check": "api", "Checked": "certificate", "ReplayError": "numbers"}
+HOME = {"Certificate": "api", "check": "api", "Checked": "files.certificate", "ReplayError": "base.rationals"}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,9 +11,9 @@ import numpy as np
 from ..graph.graph import Graph
 from ..properties.property import Property, PropertyError, robustness
 from ..properties.vnnlib import read
-from .certificate import SECONDS, Checked, read_files, store
-from .certificate import check as check_bytes
-from .network import deployed_graph
+from .base.deployed_graph import deployed_graph
+from .files.certificate import SECONDS, Checked, read_files, store
+from .files.certificate import check as check_bytes
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def check(
     certificate   the object, or the path of its .json file
     graph         the network; its constants are rounded to float32, as they are deployed
     statement     the property that it must be a certificate of: see `stated`
-    assume        functions may be declared more accurate than they were measured (specgrad.proof.execution.MEASURED)
+    assume        functions may be declared more accurate than they were measured
+    (specgrad.proof.base.executions.MEASURED)
 
     >>> import specgrad as sg
     >>> from specgrad.bounds import prove
@@ -72,7 +73,7 @@ def check(
     executions: float32, fused; `deployment` says what that includes
     >>> check(certificate, graph, ([1.0, 0.5], 0, 0.3))
     Traceback (most recent call last):
-    specgrad.proof.numbers.ReplayError: certificate: the certificate's box does not hold the property's
+    specgrad.proof.base.rationals.ReplayError: certificate: the certificate's box does not hold the property's
     """
     deployed = deployed_graph(graph)
     given = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)

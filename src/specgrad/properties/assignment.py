@@ -31,7 +31,7 @@ KINDS = {"F32": "float32", "Real": "real"}
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorDeclaration:
     """A declaration: its name, its element type in the words of the standard, its sizes."""
 
     name: str
@@ -40,12 +40,12 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkDeclaration:
     """A declared network; `same_as` names the network that it is said to equal, and is empty otherwise."""
 
     name: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[TensorDeclaration, ...]
+    outputs: tuple[TensorDeclaration, ...]
     same_as: str = ""
 
 
@@ -53,7 +53,7 @@ class Network:
 class Assigned:
     """A tensor and its float32 cells, flat, in row-major order; of an input, its exact cells too."""
 
-    tensor: Tensor
+    tensor: TensorDeclaration
     cells: Array
     exact: tuple[Fraction, ...] = ()
 
@@ -65,17 +65,17 @@ class Assigned:
         return [decimal_text(v) for v in self.exact] or [repr(v) for v in self.cells.tolist()]
 
 
-def declared(path: str | Path) -> tuple[Network, ...]:
+def declared(path: str | Path) -> tuple[NetworkDeclaration, ...]:
     """The networks of a VNN-LIB 2.0 file, in their order; 1.0 declares cells alone: no network at all."""
     return declared_in(text_of(path))
 
 
-def declared_in(text: str) -> tuple[Network, ...]:
+def declared_in(text: str) -> tuple[NetworkDeclaration, ...]:
     """The networks that a text declares.
 
     >>> text = "(vnnlib-version <2.0>) (declare-network N (declare-input X real [2, 3]) (declare-output Y float32 []))"
     >>> declared_in(text + "(assert (>= Y 0.0))")[0].inputs
-    (Tensor(name='X', kind='real', shape=(2, 3)),)
+    (TensorDeclaration(name='X', kind='real', shape=(2, 3)),)
     >>> declared_in("(declare-const X_0 Real)")
     ()
     """
@@ -83,20 +83,20 @@ def declared_in(text: str) -> tuple[Network, ...]:
         return ()
     query = vnnlib2.checked_query(text)
     return tuple(
-        Network(n.name, tuple(map(_tensor, n.inputs)), tuple(map(_tensor, n.outputs)), n.equal_to or "")
+        NetworkDeclaration(n.name, tuple(map(_tensor, n.inputs)), tuple(map(_tensor, n.outputs)), n.equal_to or "")
         for n in query.networks
     )
 
 
-def _tensor(declaration: Any) -> Tensor:
+def _tensor(declaration: Any) -> TensorDeclaration:
     kind = KINDS.get(declaration.dtype.name, declaration.dtype.name)
-    return Tensor(declaration.name, kind, tuple(declaration.shape))
+    return TensorDeclaration(declaration.name, kind, tuple(declaration.shape))
 
 
 def of_cells(x: Array, point: Sequence[Fraction], y: Array) -> tuple[Assigned, ...]:
     """What 1.0 declares: X_0, X_1, ..., Y_0, Y_1, ..."""
     parts = (("X", x, tuple(point)), ("Y", y, ()))
-    return tuple(Assigned(Tensor(n, "real", (np.size(a),)), np.ravel(a), exact) for n, a, exact in parts)
+    return tuple(Assigned(TensorDeclaration(n, "real", (np.size(a),)), np.ravel(a), exact) for n, a, exact in parts)
 
 
 def text_1_0(assigned: Sequence[Assigned]) -> str:

@@ -18,7 +18,7 @@ PLACES = 64  # binary, of square roots that are rounded up
 
 
 @dataclass(frozen=True)
-class Ball:
+class NormBall:
     """norm "2": sum of (x - centre)**2 <= radius**2; norm "1": sum of abs(x - centre) <= radius."""
 
     norm: str

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from .property import PropertyError, as_float
-from .vnnlib1 import Linear
+from .vnnlib1 import LinearExpression
 
 ROUNDS = 16
 BITS = 128  # of a derived bound, which is rounded outward
@@ -21,13 +21,13 @@ Called = Callable[[int], str]
 
 
 @dataclass(frozen=True, eq=False)  # equal if the same object: alternatives that add no bound share one
-class Bounds:
+class VariableBounds:
     """What is known of every input from below and above."""
 
     low: dict[int, Fraction]
     high: dict[int, Fraction]
 
-    def tightened(self, atoms: Sequence[Linear]) -> Bounds:
+    def tightened(self, atoms: Sequence[LinearExpression]) -> VariableBounds:
         """c*X + k <= 0 bounds X from above if c is positive, else from below."""
         if not atoms:
             return self
@@ -39,9 +39,9 @@ class Bounds:
                 high[i] = min(high.get(i, bound), bound)
             else:
                 low[i] = max(low.get(i, bound), bound)
-        return Bounds(low, high)
+        return VariableBounds(low, high)
 
-    def implied(self, sums: Sequence[Linear]) -> Bounds:
+    def implied(self, sums: Sequence[LinearExpression]) -> VariableBounds:
         """Bounds that follow from sums of several inputs.
 
         >>> total = Linear({"X_0": Fraction(1), "X_1": Fraction(2)}, Fraction(-4))  # X_0 + 2*X_1 <= 4
@@ -50,14 +50,14 @@ class Bounds:
         """
         if not sums:
             return self
-        bounds = Bounds(dict(self.low), dict(self.high))
+        bounds = VariableBounds(dict(self.low), dict(self.high))
         for _ in range(ROUNDS):
             moved = [bounds._improve(s) for s in sums]
             if bounds.empty() is not None or not any(moved):
                 break
         return bounds
 
-    def _improve(self, atom: Linear) -> bool:
+    def _improve(self, atom: LinearExpression) -> bool:
         least = {name: self._least(name, c) for name, c in atom.terms.items()}
         unknown = [name for name, value in least.items() if value is None]
         if len(unknown) > 1:

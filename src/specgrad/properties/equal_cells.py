@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from .vnnlib1 import Linear, Parsed, combine
+from .vnnlib1 import LinearExpression, Parsed, combine
 
 
 def merged(parsed: Parsed) -> tuple[Parsed, tuple[int, ...]]:
@@ -40,7 +40,7 @@ def merged(parsed: Parsed) -> tuple[Parsed, tuple[int, ...]]:
     return replace(parsed, common=tuple(common), alternatives=alternatives), variables
 
 
-def _pair(atom: Linear) -> tuple[int, int] | None:
+def _pair(atom: LinearExpression) -> tuple[int, int] | None:
     """(i, j) where the inequality says X_i <= X_j."""
     if len(atom.terms) != 2 or atom.constant or atom.strict or any(n[0] != "X" for n in atom.terms):
         return None
@@ -57,11 +57,11 @@ def _root(first: list[int], i: int) -> int:
     return i
 
 
-def _renamed(atoms: Sequence[Linear], names: dict[str, str]) -> list[Linear]:
+def _renamed(atoms: Sequence[LinearExpression], names: dict[str, str]) -> list[LinearExpression]:
     """Terms of one variable are added up; what cancels is gone."""
     return [
         replace(
-            combine(*((1, Linear({names.get(n, n): c}, Fraction(0))) for n, c in atom.terms.items())),
+            combine(*((1, LinearExpression({names.get(n, n): c}, Fraction(0))) for n, c in atom.terms.items())),
             constant=atom.constant,
             strict=atom.strict,
         )

@@ -18,7 +18,7 @@ from ..scalar import Array
 
 
 @dataclass(frozen=True)
-class Tensor:
+class PropertyTensor:
     """An input or an output that a property declares. Networks know them by their order."""
 
     name: str
@@ -31,7 +31,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Interface:
+class PropertyInterface:
     """Which tensors there are, and which cells of them are variables of the box.
 
     inputs, outputs   in the order of declaration; none where a property numbers cells alone (VNN-LIB 1.0): then those
@@ -43,8 +43,8 @@ class Interface:
 
     variables: tuple[int, ...]
     seen: tuple[int, ...] = ()
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
+    inputs: tuple[PropertyTensor, ...] = ()
+    outputs: tuple[PropertyTensor, ...] = ()
     models: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -68,7 +68,7 @@ class Interface:
         return {name: each[name] for name in order}
 
 
-def _cut(tensors: tuple[Tensor, ...], cells: Array) -> Iterator[tuple[str, Array]]:
+def _cut(tensors: tuple[PropertyTensor, ...], cells: Array) -> Iterator[tuple[str, Array]]:
     start = 0
     for t in tensors:
         yield t.name, cells[start : start + t.cells].reshape(t.shape)

@@ -29,8 +29,8 @@ import numpy as np
 
 from ..errors import SpecgradError, quoted
 from ..scalar import Array
-from .ball import NORMS, Ball, size_above
-from .interface import Interface
+from .ball import NORMS, NormBall, size_above
+from .interface import PropertyInterface
 from .number import exactly, limit
 
 LARGEST_FLOAT32 = ((1 << 24) - 1) << 104
@@ -125,7 +125,7 @@ class Case:
     low: tuple[Fraction, ...]
     high: tuple[Fraction, ...]
     alternatives: tuple[Alternative, ...]
-    ball: Ball | None = None
+    ball: NormBall | None = None
     seen: tuple[int, ...] = ()
 
     def outer(self) -> tuple[Array, Array]:
@@ -201,7 +201,7 @@ class Property:
     cases: tuple[Case, ...]
     left_out: int = 0
     """Conjunctions of a text that no input or no output can satisfy, such as X_0 <= 0 and X_0 >= 1."""
-    interface: Interface | None = None
+    interface: PropertyInterface | None = None
     """Where inputs are variables and outputs are values in another way than one by one."""
 
     @property
@@ -271,7 +271,7 @@ def robustness(
     for k, j in enumerate(others):
         rows[k, 0, label], rows[k, 0, j] = 1, -1
     alternatives = tuple(Alternative(row, (Fraction(0),)) for row in rows)
-    ball = None if norm == "inf" else Ball(norm, tuple(cells), radius)
+    ball = None if norm == "inf" else NormBall(norm, tuple(cells), radius)
     return Property(len(cells), outputs, (Case(tuple(lowest), tuple(highest), alternatives, ball),))
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from . import vnnlib2
-from .boxes import Bounds
+from .boxes import VariableBounds
 from .equal_cells import merged
-from .interface import Interface
+from .interface import PropertyInterface
 from .property import Alternative, Case, Property, PropertyError, refuse_wide, spacing
-from .vnnlib1 import MOST_CHARACTERS, Linear, Parsed, is_2_0, parse
+from .vnnlib1 import MOST_CHARACTERS, LinearExpression, Parsed, is_2_0, parse
 
 LARGEST_WHOLE = 1 << 53  # whole numbers up to here are float64 numbers
 CHUNK = 1 << 20
@@ -71,10 +71,10 @@ class _Sorted:
         self.place = {f"X_{i}": self.outputs + k for k, i in enumerate(self.seen)}
 
     def property(self) -> Property:
-        common, rows = self._bounds(self.parsed.common, Bounds({}, {}), ())
+        common, rows = self._bounds(self.parsed.common, VariableBounds({}, {}), ())
         common.refuse_if_empty(self.called)
         self._refuse_too_many(len(rows))
-        boxes: dict[Any, list[list[Linear]]] = {}
+        boxes: dict[Any, list[list[LinearExpression]]] = {}
         left_out = 0
         for conjunction in self.parsed.alternatives:
             bounds, more = self._bounds(conjunction, common, rows)
@@ -87,12 +87,12 @@ class _Sorted:
         cases = tuple(self._case(bounds, alternatives) for bounds, alternatives in boxes.items())
         return Property(self.count, self.outputs + len(self.seen), cases, left_out, self._interface())
 
-    def _interface(self) -> Interface | None:
+    def _interface(self) -> PropertyInterface | None:
         inputs, outputs = self.parsed.tensors
         alone = len(inputs) <= 1 and len(outputs) <= 1
         if alone and not self.seen and self.variables == tuple(range(self.count)):
             return None
-        return Interface(self.variables, tuple(self.seen), inputs, outputs, self.parsed.models)
+        return PropertyInterface(self.variables, tuple(self.seen), inputs, outputs, self.parsed.models)
 
     def called(self, variable: int) -> str:
         """X_3, or where several tensors are declared image[0,3]."""
@@ -104,7 +104,9 @@ class _Sorted:
         index = np.unravel_index(cell + tensor.cells, tensor.shape)
         return f"{tensor.name}[{','.join(map(str, index))}]"
 
-    def _bounds(self, atoms: Sequence[Linear], old: Bounds, rows: Sequence[Linear]) -> tuple[Bounds, list[Linear]]:
+    def _bounds(
+        self, atoms: Sequence[LinearExpression], old: VariableBounds, rows: Sequence[LinearExpression]
+    ) -> tuple[VariableBounds, list[LinearExpression]]:
         """The box that a conjunction leaves, and its rows."""
         single = [atom for atom in atoms if _names_one(atom)]
         more = [atom for atom in atoms if not _bounds_one(atom)]
@@ -120,13 +122,13 @@ class _Sorted:
         if boxes * self.count > MOST_BOUNDS:
             raise PropertyError(f"{boxes} boxes of {self.count} inputs are over {MOST_BOUNDS} bounds")
 
-    def _case(self, bounds: Bounds, alternatives: Sequence[Sequence[Linear]]) -> Case:
+    def _case(self, bounds: VariableBounds, alternatives: Sequence[Sequence[LinearExpression]]) -> Case:
         low, high = bounds.ends(self.count, self.called)
         moves = {f"X_{i}": spacing(low[i], high[i]) for i in self.seen}
         each = tuple(self._alternative(atoms, moves) for atoms in alternatives)
         return Case(low, high, each, seen=tuple(self.seen))
 
-    def _alternative(self, atoms: Sequence[Linear], moves: Mapping[str, Fraction]) -> Alternative:
+    def _alternative(self, atoms: Sequence[LinearExpression], moves: Mapping[str, Fraction]) -> Alternative:
         """Its rows; an inequality between numbers alone is true here, and needs none."""
         atoms = [atom for atom in atoms if atom.terms]
         rows, limits, exact = np.zeros((len(atoms), self.outputs + len(self.seen))), [], []
@@ -142,16 +144,16 @@ class _Sorted:
         return Alternative(rows, tuple(limits), tuple(exact) if exact != limits else None, strict)
 
 
-def _names_one(atom: Linear) -> bool:
+def _names_one(atom: LinearExpression) -> bool:
     """Whether it bounds one input alone."""
     return len(atom.terms) == 1 and next(iter(atom.terms))[0] == "X"
 
 
-def _bounds_one(atom: Linear) -> bool:
+def _bounds_one(atom: LinearExpression) -> bool:
     """Whether it is a bound of one input and nothing else; a box has its ends, so a strict bound is a row as well."""
     return _names_one(atom) and not atom.strict
 
 
-def _possible(atoms: Sequence[Linear]) -> bool:
+def _possible(atoms: Sequence[LinearExpression]) -> bool:
     """Whether no inequality between numbers alone is false."""
     return all(atom.terms or (atom.constant < 0 if atom.strict else atom.constant <= 0) for atom in atoms)

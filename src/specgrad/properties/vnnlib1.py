@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from .interface import Tensor
+from .interface import PropertyTensor
 from .property import PropertyError
 
 MOST_CHARACTERS = 1 << 28
@@ -36,28 +36,28 @@ VARIABLE = re.compile(r"[XY]_(0|[1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearExpression:
     """sum of coefficient * variable, plus a constant."""
 
     terms: dict[str, Fraction]
     constant: Fraction
     strict: bool = False
 
-    def times(self, factor: Fraction) -> Linear:
-        return Linear({n: factor * v for n, v in self.terms.items() if factor}, factor * self.constant)
+    def times(self, factor: Fraction) -> LinearExpression:
+        return LinearExpression({n: factor * v for n, v in self.terms.items() if factor}, factor * self.constant)
 
 
-def combine(*parts: tuple[int, Linear]) -> Linear:
+def combine(*parts: tuple[int, LinearExpression]) -> LinearExpression:
     """The sum of factor * term."""
     terms: dict[str, Fraction] = {}
     for factor, part in parts:
         for name, value in part.terms.items():
             terms[name] = terms.get(name, Fraction(0)) + factor * value
     constant = sum((factor * part.constant for factor, part in parts), Fraction(0))
-    return Linear({name: value for name, value in terms.items() if value}, constant)
+    return LinearExpression({name: value for name, value in terms.items() if value}, constant)
 
 
-Atom = Linear  # means: this is <= 0, or < 0 where it is strict
+Atom = LinearExpression  # means: this is <= 0, or < 0 where it is strict
 Formula = list[tuple[Atom, ...]]  # any of: all of
 
 
@@ -67,7 +67,7 @@ class Parsed:
 
     inputs: set[int] | range = field(default_factory=set)
     outputs: set[int] | range = field(default_factory=set)
-    tensors: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] = ((), ())
+    tensors: tuple[tuple[PropertyTensor, ...], tuple[PropertyTensor, ...]] = ((), ())
     models: Mapping[str, str] = field(default_factory=dict)
     common: tuple[Atom, ...] = ()
     alternatives: Formula = field(default_factory=lambda: [()])
@@ -88,7 +88,7 @@ def parse(text: str) -> Parsed:
     >>> parsed.inputs, parsed.common[0].terms
     ({0}, {'Y_0': Fraction(1, 1), 'X_0': Fraction(-2, 1)})
     """
-    reader = Reader()
+    reader = SExprReader()
     for token, position in tokens(text):
         try:
             reader.take(token)
@@ -128,7 +128,7 @@ def tokens(text: str) -> Iterator[tuple[str, int]]:
         at = match.end()
 
 
-class Reader:
+class SExprReader:
     """A stack of open lists; closing one replaces it by its meaning in the list around it."""
 
     def __init__(self) -> None:
@@ -206,32 +206,32 @@ def number(token: str) -> Fraction | None:
     return Fraction(token)
 
 
-def _term(word: str, item: Any, parsed: Parsed) -> Linear:
-    if isinstance(item, Linear):
+def _term(word: str, item: Any, parsed: Parsed) -> LinearExpression:
+    if isinstance(item, LinearExpression):
         return item
     if isinstance(item, list):
         raise PropertyError(f"({word} ...) needs terms; got a formula")
     value = number(item)
     if value is not None:
-        return Linear({}, value)
+        return LinearExpression({}, value)
     if not VARIABLE.fullmatch(item):
         raise PropertyError(f"{item!r} is neither a number nor a variable X_i or Y_j")
     if int(item[2:]) not in (parsed.inputs if item[0] == "X" else parsed.outputs):
         raise PropertyError(f"variable {item} is not declared")
-    return Linear({item: Fraction(1)}, Fraction(0))
+    return LinearExpression({item: Fraction(1)}, Fraction(0))
 
 
-def _sum(word: str, items: list[Any], parsed: Parsed) -> Linear:
+def _sum(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
     return combine(*((1, term) for term in _terms(word, items, parsed)))
 
 
-def _difference(word: str, items: list[Any], parsed: Parsed) -> Linear:
+def _difference(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
     first, *rest = _terms(word, items, parsed)
     return combine((1, first), *((-1, term) for term in rest)) if rest else first.times(Fraction(-1))
 
 
-def _product(word: str, items: list[Any], parsed: Parsed) -> Linear:
-    total = Linear({}, Fraction(1))
+def _product(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
+    total = LinearExpression({}, Fraction(1))
     for term in _terms(word, items, parsed):
         if total.terms and term.terms:
             raise PropertyError("a product of two variables is not linear")
@@ -241,11 +241,11 @@ def _product(word: str, items: list[Any], parsed: Parsed) -> Linear:
     return total
 
 
-def _numbers(term: Linear) -> Iterator[Fraction]:
+def _numbers(term: LinearExpression) -> Iterator[Fraction]:
     return itertools.chain((term.constant,), term.terms.values())
 
 
-def _terms(word: str, items: list[Any], parsed: Parsed) -> list[Linear]:
+def _terms(word: str, items: list[Any], parsed: Parsed) -> list[LinearExpression]:
     if not items:
         raise PropertyError(f"({word}) has no terms")
     return [_term(word, item, parsed) for item in items]

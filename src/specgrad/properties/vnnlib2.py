@@ -22,9 +22,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import need
-from .interface import Tensor
+from .interface import PropertyTensor
 from .property import PropertyError
-from .vnnlib1 import MOST_DEPTH, Parsed, Reader, tokens
+from .vnnlib1 import MOST_DEPTH, Parsed, SExprReader, tokens
 
 MOST_CELLS = 1 << 24  # of a tensor: a short text can declare any size
 CELLS = {"F32", "Real"}
@@ -53,7 +53,7 @@ def parse(text: str) -> Parsed:
     {'Y_0': Fraction(1, 1), 'X_3': Fraction(-1, 2)}
     """
     query = checked_query(text)
-    reader = Reader()
+    reader = SExprReader()
     inputs, outputs = (tuple(tensors) for tensors in _tensors(query))
     parsed = reader.parsed
     starts: dict[str, int] = {}
@@ -120,10 +120,10 @@ def _in_one_line(message: str) -> PropertyError:
 # --- its tree ---------------------------------------------------------------------------------------------------------
 
 
-def _tensors(query: Any) -> tuple[list[Tensor], list[Tensor]]:
+def _tensors(query: Any) -> tuple[list[PropertyTensor], list[PropertyTensor]]:
     """All inputs and all outputs, network by network."""
-    inputs: list[Tensor] = []
-    outputs: list[Tensor] = []
+    inputs: list[PropertyTensor] = []
+    outputs: list[PropertyTensor] = []
     for network in query.networks:
         if network.hidden:
             names = ", ".join(t.name for t in network.hidden)
@@ -131,7 +131,7 @@ def _tensors(query: Any) -> tuple[list[Tensor], list[Tensor]]:
         for known, tensors in ((inputs, network.inputs), (outputs, network.outputs)):
             for t in tensors:
                 _cells(t)
-                known.append(Tensor(t.name, tuple(t.shape), network.name))
+                known.append(PropertyTensor(t.name, tuple(t.shape), network.name))
     return inputs, outputs
 
 

@@ -3,12 +3,23 @@
 Arithmetic      what a runtime stores and accumulates in, whether it flushes, how exact its functions are
 radius          a graph's values with their radii; derivative graphs are graphs
 local_radius    the same for one operator call
-ULPS, ANY       declared errors of exp, log, ... per runtime, and the largest of them (specgrad.ulps)
+ULPS, ANY       declared errors of exp, log, ... per runtime, and the largest of them (specgrad.declared_errors)
 """
 
-from ..ulps import ANY, ULPS
+from ..declared_errors import ANY, ULPS
 from .arithmetic import FORMATS, Arithmetic, Format
 from .ball import Ball, Candidates
-from .report import Report, local_radius, radius
+from .propagate import RadiusReport, local_radius, radius
 
-__all__ = ["ANY", "FORMATS", "ULPS", "Arithmetic", "Ball", "Candidates", "Format", "Report", "local_radius", "radius"]
+__all__ = [
+    "ANY",
+    "FORMATS",
+    "ULPS",
+    "Arithmetic",
+    "Ball",
+    "Candidates",
+    "Format",
+    "RadiusReport",
+    "local_radius",
+    "radius",
+]

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..deployment import sentences
+from ..declared_errors import Bound, as_pair, declared
 from ..errors import ParameterError
+from ..execution_text import sentences
 from ..scalar import Array
-from ..ulps import Bound, as_pair, declared
-from .ledger import GROWTH
+from .slack_constants import GROWTH
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Arithmetic:
     depth        the most roundings that a term of one sum meets, where sums are known to be blocked; None: any order
     rounding     "nearest", or "any": results may be rounded either way
     flush        subnormal operands and results may count as zero; None: yes, but for float16
-    ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.ulps`
+    ulps         per function (exp, log, tanh, ...) the declared error: see `specgrad.declared_errors`
 
     >>> Arithmetic("bfloat16", accumulate="float32").u
     0.00390625

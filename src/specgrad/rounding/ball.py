@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..scalar import Array
-from . import ledger
-from .region import Count
+from . import slack_constants
+from .fusion_region import RoundingCount
 
-SLACK = ledger.SLACK  # covers the roundings of our own float64 arithmetic on radii, which are never negative
+SLACK = slack_constants.SLACK  # covers the roundings of our own float64 arithmetic on radii, which are never negative
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Expansion:
     size: Array
     least_size: Array
     most: Array
-    count: Count
+    count: RoundingCount
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class Ball:
 def _outward(x: Array, radius: Array, direction: int) -> Array:
     """x is exact where the radius is 0; elsewhere at least one float64 further out (faster than np.nextafter)."""
     with np.errstate(invalid="ignore"):
-        step = np.abs(x) * ledger.OUTWARD + ledger.LEAST
+        step = np.abs(x) * slack_constants.OUTWARD + slack_constants.LEAST
         return np.where(radius == 0, x, x + step if direction > 0 else x - step)
 
 

@@ -13,7 +13,7 @@ from ..op import Op, Params, run_spec
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic
 from .ball import Ball, Expansion, between, exact_ball, hull
-from .region import Count, leaf
+from .fusion_region import RoundingCount, leaf
 
 Evaluate = Callable[[Op, Sequence[Any], Params], Array]
 
@@ -26,7 +26,7 @@ def _by_torch() -> Evaluate:
     need("torch", 'backend="torch" needs')
     import torch
 
-    from ..engines.torch.table import run
+    from ..engines.torch.lowerings import run
 
     def evaluate(op: Op, args: Sequence[Any], params: Params) -> Array:
         with torch.no_grad():
@@ -49,7 +49,7 @@ LARGE = 2.0**60  # numbers beyond are followed cell by cell, so that one large c
 
 
 @dataclass(frozen=True)
-class Call:
+class NodeContext:
     """The node at work: its name and layer, where it stands, and what its arguments are."""
 
     node: str = ""
@@ -69,7 +69,7 @@ class Call:
         return next((g for g in groups if all(k in g or self.given(k) for k in range(count))), None)
 
 
-class Way(Protocol):
+class ArithmeticVariant(Protocol):
     """How one class of executions departs from direct sums of stored factors."""
 
     def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
@@ -87,7 +87,7 @@ class Context:
     constants     positions of nodes that depend on no input
     stored_nodes  positions of nodes that the runtime is known to round and store: regions end there
     roundings     R: the most roundings that a term of a region may meet
-    way           what a named class of executions does otherwise (specgrad.rounding.ways); None: nothing
+    way           what a named class of executions does otherwise (specgrad.rounding.arithmetic_variants); None: nothing
     centred       wide balls (boxes of inputs): a rule that knows the ends of a range moves the value to its middle
     formats       positions of nodes that are computed in another format than the rest; see `in_format`
     """
@@ -95,14 +95,14 @@ class Context:
     arithmetic: Arithmetic
     evaluate: Evaluate
     undecided: set[str] = field(default_factory=set)
-    call: Call = field(default_factory=Call)
+    call: NodeContext = field(default_factory=NodeContext)
     largest: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     constants: frozenset[int] = frozenset()
     stored_nodes: frozenset[int] = frozenset()
     roundings: int = 0
     centred: bool = False
     formats: Mapping[int, str] = field(default_factory=dict)
-    way: Way | None = None
+    way: ArithmeticVariant | None = None
 
     def spanned(self, value: Array, low: Array, high: Array) -> Ball:
         """The ball from low to high: around the value, or around the middle."""
@@ -155,9 +155,9 @@ class Context:
             return e
         if is_index:
             nothing = np.zeros(ball.shape)
-            return Expansion(self.call.group, nothing, ball.value, ball.value, np.array(1.0), Count())
+            return Expansion(self.call.group, nothing, ball.value, ball.value, np.array(1.0), RoundingCount())
         constant = bool(self.call.kinds) and self.call.kinds[k] == "constant"
-        count = Count() if constant else leaf(key, ball.value.size)
+        count = RoundingCount() if constant else leaf(key, ball.value.size)
         return Expansion(self.call.group, ball.radius, ball.size, np.abs(ball.value), at_least_1(ball.size), count)
 
     def leave_open(self, where: Array) -> None:

@@ -6,8 +6,8 @@ abs(f(c) - f(v)) <= f_abs(r, size of the others), one group after the other.
 Runtimes merge nodes. Whatever is linear with constants belongs to one *region* with the nodes around it, and so do the
 nodes of one layer (batch_norm, mean, ...); by node, the layer alone. Balls carry an `Expansion`: what came in from
 outside the region, the size of the expression multiplied out, and R, the roundings that any of its terms can meet in
-any execution (specgrad.rounding.region). A computed value is then a sum of its terms, each times at most R factors
-1 + d with abs(d) <= u, so (1 + u)**R - 1 times the size covers every order, merging and folding of constants.
+any execution (specgrad.rounding.fusion_region). A computed value is then a sum of its terms, each times at most R
+factors 1 + d with abs(d) <= u, so (1 + u)**R - 1 times the size covers every order, merging and folding of constants.
 
 Underflow: an operation loses at most the smallest normal number, and so does each of its operands; a term meets at most
 R operations and R + 1 factors of its own, and what is lost is multiplied by factors of that term alone. With every
@@ -33,8 +33,8 @@ from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic, growth
 from .ball import SLACK, Ball, Expansion
 from .context import Context
-from .ledger import long_slack
-from .region import Count, Stored, merged, multiplied
+from .fusion_region import RegionNode, RoundingCount, merged, multiplied
+from .slack_constants import long_slack
 
 
 def magnitude(run: Context, op: Op, args: Sequence[Array], params: Params) -> Array:
@@ -128,13 +128,13 @@ DIVISIONS = 3  # of an average: its divisor may be rounded, then its reciprocal,
 def counted(
     run: Context,
     op: Op,
-    parts: Sequence[Count],
+    parts: Sequence[RoundingCount],
     group: tuple[int, ...] | None,
     own: int,
     cells: int,
     spread: int = 1,
     besides: int | None = None,
-) -> Count:
+) -> RoundingCount:
     """What a term of this node has met, given what those of its arguments have.
 
     besides   roundings of its own that are those of no sum, so that `Arithmetic.depth` says nothing of them
@@ -145,7 +145,7 @@ def counted(
     reads = 1 if op.reach is cellwise else own + 1
     if besides is None:
         besides = own if op.reach is cellwise else DIVISIONS if op.divides else 0
-    node = Stored(run.call.position, cells, reads, spread, stores, operands, besides)
+    node = RegionNode(run.call.position, cells, reads, spread, stores, operands, besides)
     if group is None:
         return multiplied(parts, own, node=node, depth=a.depth)
     extra = sum(p.longest for i, p in enumerate(parts) if i not in group)
@@ -225,7 +225,7 @@ def rounded(
     value: Array,
     carried: Array,
     size: Array,
-    met: Count,
+    met: RoundingCount,
     most: Array,
     near: Array | None = None,
     alone: Array | None = None,
@@ -251,7 +251,7 @@ def rounded(
     return finished(run, value, radius, Expansion(run.call.group, carried, size, least, most, met))
 
 
-def _lost(a: Arithmetic, met: Count, most: Array, alone: Array | None) -> Array:
+def _lost(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
     """What underflow can cost: in a factor, (1 + lost)**operands - 1 of a term whose other factors count 1 or more."""
     grown = 1 + growth(met.total + met.stores + met.operands, max(a.u, a.inner.u, a.factor.u if a.factor else 0.0))
     factors = growth(met.operands, a.lost_in_factors) * most * grown if met.operands and a.lost_in_factors else 0.0
@@ -262,7 +262,7 @@ def _lost(a: Arithmetic, met: Count, most: Array, alone: Array | None) -> Array:
     return np.asarray((steps * inner + met.stores * stored) * most * grown + factors)
 
 
-def _may_overflow(a: Arithmetic, met: Count, most: Array, alone: Array | None) -> Array:
+def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
     """Where some partial result may exceed the largest number of its format."""
     grown = 1 + growth(met.total + met.operands, max(a.inner.u, a.factor.u if a.factor else 0.0))
     if met.operands and a.factor is not None and a.lost_in_factors:

@@ -19,8 +19,8 @@ from ..scalar import Array
 from ..window import Resized
 from .ball import Ball
 from .context import Context
-from .ledger import COORDINATE, SLACK, long_slack
 from .linear import counted, finished, rounded
+from .slack_constants import COORDINATE, SLACK, long_slack
 
 
 def resize_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:

@@ -8,39 +8,39 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..op import Op, Params
-from . import choice, function, integers, linear, resize, smooth
+from . import elementwise, linear, logsumexp, quantised, resize, selection
 from .ball import Ball
 from .context import Context
 
 Rule = Callable[[Context, Op, Sequence[Ball], Params], Ball]
 
 RULES: dict[str, Rule] = {
-    "div": function.div_rule,
-    "mul": integers.mul_rule,
-    "quantize": integers.quantize_rule,
-    "cast": integers.cast_rule,
-    "abs": function.abs_rule,
-    "fill": function.fill_rule,
-    "clamp": function.clamp_rule,
-    "power": function.power_rule,
-    "root": function.power_rule,
-    "leaky_relu": function.leaky_rule,
-    "select": choice.select_rule,
-    "fmod": choice.fmod_rule,
-    "winner": choice.winner_rule,
-    "take": choice.take_rule,
-    "put": choice.put_rule,
-    "gather": choice.gather_rule,
-    "scatter": choice.scatter_rule,
+    "div": elementwise.div_rule,
+    "mul": quantised.mul_rule,
+    "quantize": quantised.quantize_rule,
+    "cast": quantised.cast_rule,
+    "abs": elementwise.abs_rule,
+    "fill": elementwise.fill_rule,
+    "clamp": elementwise.clamp_rule,
+    "power": elementwise.power_rule,
+    "root": elementwise.power_rule,
+    "leaky_relu": elementwise.leaky_rule,
+    "select": selection.select_rule,
+    "fmod": selection.fmod_rule,
+    "winner": selection.winner_rule,
+    "take": selection.take_rule,
+    "put": selection.put_rule,
+    "gather": selection.gather_rule,
+    "scatter": selection.scatter_rule,
     "resize": resize.resize_rule,
     "resize_spread": resize.resize_rule,
-    "top": choice.ordered_rule,
-    "top_index": choice.top_rule,
-    "smooth_max_pool": smooth.smooth_rule,
-    "smooth_pull": smooth.weighted_rule,
-    "smooth_push": smooth.weighted_rule,
+    "top": selection.ordered_rule,
+    "top_index": selection.top_rule,
+    "smooth_max_pool": logsumexp.smooth_rule,
+    "smooth_pull": logsumexp.weighted_rule,
+    "smooth_push": logsumexp.weighted_rule,
 }
-RULES |= dict.fromkeys(("greater", "greater_equal", "less", "equal"), choice.mask_rule)
+RULES |= dict.fromkeys(("greater", "greater_equal", "less", "equal"), selection.mask_rule)
 
 
 def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
@@ -48,16 +48,16 @@ def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
     if op.name in RULES:
         return RULES[op.name]
     if op.curve is not None and not op.exact:
-        return function.function_rule
+        return elementwise.function_rule
     if op.kind == "index" or (op.kind == "same" and args[0].value.dtype.kind == "i"):
-        return choice.position_rule
+        return selection.position_rule
     real = {i for i in range(len(args)) if i not in op.index_args}
     if (op.exact or op.roundings is not None) and real <= {i for g in op.linear_groups(len(args)) for i in g}:
         return linear.linear_rule
     if op.exact and op.jumps and real <= set(op.monotone):
-        return choice.step_rule
+        return selection.step_rule
     if op.exact and real <= set(op.monotone):
-        return function.monotone_rule
+        return elementwise.monotone_rule
     text = "has no rounding rule; declare it linear with `roundings`, or monotone and exact"
     raise UnsupportedError(op.name, text)
 
@@ -65,6 +65,6 @@ def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
 def apply_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     rule = rule_of(op, args)
     if run.call.in_integers and not op.exact:
-        rule = integers.integer_rule if rule in (linear.linear_rule, integers.mul_rule) else integers.no_rule
+        rule = quantised.integer_rule if rule in (linear.linear_rule, quantised.mul_rule) else quantised.no_rule
     with np.errstate(all="ignore"):  # an overflow of ours ends as a radius of inf
         return rule(run, op, args, params)

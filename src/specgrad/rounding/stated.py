@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..declared_errors import as_pair, whose
 from ..graph.graph import Graph
-from ..proof.choices import exclusion
-from ..proof.execution import RELATIVE, deployment
-from ..ulps import as_pair, whose
+from ..proof.base.excluded_rewrites import exclusion
+from ..proof.base.executions import RELATIVE, deployment
 from .arithmetic import Arithmetic
 
 PARTS = dict.fromkeys(("smooth_max_pool", "smooth_pull", "smooth_push"), ("exp", "log"))

@@ -28,8 +28,8 @@ from ..window import Window
 from .arithmetic import growth
 from .ball import Ball
 from .context import Context
-from .ledger import long_slack
 from .linear import finished, magnitude, reference_error, spread
+from .slack_constants import long_slack
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 TAPS = 3
@@ -38,7 +38,7 @@ SCALED = 2.0**10  # rows of G or B may be larger by a power of two, and those of
 
 
 @dataclass(frozen=True)
-class Tiles:
+class WinogradTiles:
     """F(m,3) with its points; infinity is one more.
 
     >>> f2 = Tiles(2, (Fraction(0), Fraction(1), Fraction(-1)))
@@ -107,14 +107,14 @@ def _points(*texts: str) -> tuple[Fraction, ...]:
 
 
 TILES = {
-    "F(2,3)": (Tiles(2, _points("0", "1", "-1")),),
+    "F(2,3)": (WinogradTiles(2, _points("0", "1", "-1")),),
     "F(4,3)": (
-        Tiles(4, _points("0", "1", "-1", "2", "-2")),
-        Tiles(4, _points("0", "1", "-1", "1/2", "-1/2")),
-        Tiles(4, _points("0", "1", "-1", "1/2", "-2")),
-        Tiles(4, _points("0", "5/8", "-5/8", "3/2", "-3/2")),
+        WinogradTiles(4, _points("0", "1", "-1", "2", "-2")),
+        WinogradTiles(4, _points("0", "1", "-1", "1/2", "-1/2")),
+        WinogradTiles(4, _points("0", "1", "-1", "1/2", "-2")),
+        WinogradTiles(4, _points("0", "5/8", "-5/8", "3/2", "-3/2")),
     ),
-    "F(6,3)": (Tiles(6, _points("0", "1", "-1", "2", "-2", "1/2", "-1/2")),),
+    "F(6,3)": (WinogradTiles(6, _points("0", "1", "-1", "2", "-2", "1/2", "-1/2")),),
 }
 """Points as libraries have them. F(4,3): Lavin and Gray's, halves for twos, TVM's, oneDNN's; F(6,3): NNPACK's."""
 
@@ -128,7 +128,7 @@ def fits(op: Op, window: Window | None, shapes: Sequence[tuple[int, ...]]) -> bo
     return plain and min(itertools.chain(*window.pads)) >= 0 and len(shapes[0]) >= window.rank + 1
 
 
-def winograd_rule(tiles: Tiles, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+def winograd_rule(tiles: WinogradTiles, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
     """A convolution by tiles, its factors and its result stored."""
     window, groups = params["window"], params["groups"]
     x, w, *b = args
@@ -149,7 +149,7 @@ def winograd_rule(tiles: Tiles, run: Context, op: Op, args: Sequence[Ball], para
     return finished(run, value, (spread(run, op, parts, params) + error + own) * slack)
 
 
-def sizes(tiles: Tiles, x: Array, w: Array, window: Window, groups: int, power: int = 1) -> Array:
+def sizes(tiles: WinogradTiles, x: Array, w: Array, window: Window, groups: int, power: int = 1) -> Array:
     """S, at the place of each cell in its tile where it is largest. x: (*batch, C, H, W), w: (O, C/groups, 3, 3).
 
     power   of the matrices' entries: with x and w squared too, 2 gives the sum of the squares of all monomials
@@ -206,7 +206,7 @@ def _absolute(matrix: Matrix) -> Array:
     return np.array([[float(abs(a)) for a in row] for row in matrix])
 
 
-def _most(tiles: Tiles, x: Array, w: Array, b: Sequence[Array], channels: int) -> float:
+def _most(tiles: WinogradTiles, x: Array, w: Array, b: Sequence[Array], channels: int) -> float:
     """An upper bound of every partial result: S with every factor f replaced by max(1, abs(f))."""
     total = 1.0
     for matrix in (tiles.data, tiles.weights, tuple(zip(*tiles.result, strict=True))):

@@ -33,7 +33,7 @@ def is_death(error: BaseException) -> bool:
     return isinstance(error, BrokenExecutor) or type(error).__name__ in DEATHS
 
 
-class Loop(Executor):
+class InlineExecutor(Executor):
     """No worker at all: `submit` runs the work here and now."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
@@ -141,7 +141,7 @@ def ray(workers: int) -> Iterator[Executor]:
 
 
 MAKERS: dict[str, Callable[[int], AbstractContextManager[Executor]]] = {
-    "loop": lambda _: Loop(),
+    "loop": lambda _: InlineExecutor(),
     "processes": processes,
     "array": processes,  # the workers of one element
     "dask": dask,
@@ -171,7 +171,7 @@ def size_of(executor: Executor) -> int | None:
 # --- one process, one shard at a time ---------------------------------------------------------------------------------
 
 
-class Alone:
+class IsolatedWorker:
     """A process of its own, started when first needed and again after a death: whoever runs there dies of itself."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class Alone:
             raise error
         return result
 
-    def __enter__(self) -> Alone:
+    def __enter__(self) -> IsolatedWorker:
         return self
 
     def __exit__(

@@ -27,9 +27,9 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from ..errors import ParameterError, UnsupportedError
-from .executors import Alone, Loop, WorkerDiedError, is_death, opened, size_of
-from .ledger import JobError, bind, crashes, digest, results, short, status
-from .records import Records
+from .executors import InlineExecutor, IsolatedWorker, WorkerDiedError, is_death, opened, size_of
+from .job_status import JobError, bind, crashes, digest, results, short, status
+from .record_store import Records
 
 __all__ = ["Job", "JobError", "Progress", "crashes", "digest", "make", "results", "run", "status"]
 IN_FLIGHT = 2  # shards per worker that are under way or wait: few are suspects after a death
@@ -232,10 +232,10 @@ class _Runner:
 
     def all(self, todo: deque[int], executor: str | Executor, workers: int) -> None:
         """Through one executor after another: a pool of processes breaks with the first that dies."""
-        with Alone() as alone:
+        with IsolatedWorker() as alone:
             while todo:
                 with opened(executor, workers) as pool:
-                    suspects = self._through(pool, todo, 1 if isinstance(pool, Loop) else IN_FLIGHT * workers)
+                    suspects = self._through(pool, todo, 1 if isinstance(pool, InlineExecutor) else IN_FLIGHT * workers)
                 for i in suspects:
                     self._alone(alone, i)
                 if todo and isinstance(executor, Executor):
@@ -268,11 +268,11 @@ class _Runner:
         return suspects
 
     def _submitted(self, pool: Executor, i: int) -> Future[str | None]:
-        if isinstance(pool, Loop):
+        if isinstance(pool, InlineExecutor):
             return pool.submit(_perform, self.records, self.job, i)
         return pool.submit(perform, self.records.address, *self.made, i)
 
-    def _prepare(self, alone: Alone) -> None:
+    def _prepare(self, alone: IsolatedWorker) -> None:
         """The death of a process that has no job yet says nothing about a shard."""
         how = ""
         for _ in range(1 + self.retries):
@@ -284,7 +284,7 @@ class _Runner:
         text = 'a script that runs jobs must do so under `if __name__ == "__main__":`, since workers import it too'
         raise JobError(f"workers die before they have made the job: {how}; {text}")
 
-    def _alone(self, alone: Alone, i: int) -> None:
+    def _alone(self, alone: IsolatedWorker, i: int) -> None:
         how = ""
         for _ in range(1 + self.retries):
             self._prepare(alone)

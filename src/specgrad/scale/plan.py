@@ -15,17 +15,17 @@ import numpy as np
 
 from ..errors import ParameterError, UnsupportedError
 from ..graph.graph import Graph
-from ..graph.run import bind_inputs
-from ..graph.tree import Tree, leaves, transform
-from ..parts.lines import Lines, data_positions
+from ..graph.ir.interpreter import bind_inputs
+from ..graph.ir.tree import Tree, leaves, transform
+from ..partition.spatial_axes import SpatialAxes, data_positions
 from ..window import Shape
-from ..window.box import Box, slices, whole
-from ..window.relation import Interval
-from .cut import CutGraph, needs_of
+from ..window.axis_maps import Interval
+from ..window.footprint import Box, slices, whole
+from .cropped_graph import CutGraph, needs_of
+from .dask_arrays import lazy
+from .halos import Margin, margin_of
 from .jobs import Progress
-from .lazy import lazy
-from .margin import Margin, margin_of
-from .run import Options, run
+from .run_plan import Options, run
 from .tile import JOINED, Programs, Tile, add_at, joined, real_arguments, seeds_of, zeros_like
 
 
@@ -62,7 +62,7 @@ def tiles(
     >>> bool(np.array_equal(out, graph(x))), plan
     (True, Plan(3 tiles of 4 cells, x axis 1: 1 before, 1 after, aligned to 1))
     """
-    lines = Lines(graph.at(), axes)
+    lines = SpatialAxes(graph.at(), axes)
     statistics = statistics_of(lines) if passes else []
     if lines.whole and not allow_whole and not passes:
         text = (
@@ -77,7 +77,7 @@ def tiles(
     return _fitting(lines, memory, itemsize, statistics)
 
 
-def _fitting(lines: Lines, memory: int, itemsize: int, statistics: list[int]) -> Plan:
+def _fitting(lines: SpatialAxes, memory: int, itemsize: int, statistics: list[int]) -> Plan:
     """The largest tile, a multiple of the alignment on every axis, whose values fit."""
     one = Plan(lines, 1, itemsize, statistics)
     counts = [-(-n // a) for n, a in zip(one.cells, one.align, strict=True)]
@@ -98,7 +98,7 @@ def _fitting(lines: Lines, memory: int, itemsize: int, statistics: list[int]) ->
     return at(low)
 
 
-def statistics_of(lines: Lines) -> list[int]:
+def statistics_of(lines: SpatialAxes) -> list[int]:
     """The nodes that read everything, each a sum or a maximum over all of its lines: what passes can compute."""
     for p, axes in lines.ends.items():
         node = lines.graph.nodes[p]
@@ -110,12 +110,12 @@ def statistics_of(lines: Lines) -> list[int]:
     return sorted(lines.ends)
 
 
-def _named(lines: Lines) -> str:
+def _named(lines: SpatialAxes) -> str:
     more = f"; and {len(lines.whole) - 3} more layers" if len(lines.whole) > 3 else ""
     return "; ".join(map(str, lines.whole[:3])) + more
 
 
-class Middle(NamedTuple):
+class TilePeriod(NamedTuple):
     """Tiles along one axis: from `low` to before `stop` those that are `period` apart are alike; others are alone.
 
     >>> [Middle(1, 6, 2, 7).alike(k) for k in range(7)], Middle(1, 6, 2, 7).kinds()
@@ -142,12 +142,12 @@ class Plan:
     """A plan of tiles, made one by one as they are asked for: `len(plan)`, `plan[5]`, `for t in plan`.
 
     size     cells of the first output per tile, on the axes that are cut
-    margin   the halo, see `specgrad.scale.margin`
+    margin   the halo, see `specgrad.scale.halos`
     """
 
     def __init__(
         self,
-        lines: Lines,
+        lines: SpatialAxes,
         size: int | Sequence[int],
         itemsize: int,
         statistics: Sequence[int] = (),
@@ -294,13 +294,13 @@ class Plan:
     # --- what it costs ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _middles(self) -> list[Middle]:
+    def _middles(self) -> list[TilePeriod]:
         """Per axis, the tiles of which nothing that they need is clipped at an end."""
         middles = []
         for d, count in enumerate(self.counts):
             low = next((k for k in range(count) if self._inside(d, k)), count)
             stop = next((k + 1 for k in range(count - 1, low, -1) if self._inside(d, k)), min(low + 1, count))
-            middles.append(Middle(low, stop, self.align[d] // math.gcd(self.size[d], self.align[d]), count))
+            middles.append(TilePeriod(low, stop, self.align[d] // math.gcd(self.size[d], self.align[d]), count))
         return middles
 
     def _inside(self, d: int, k: int) -> bool:
@@ -388,7 +388,7 @@ class Plan:
         Called as the graph is, with addresses for data (zarr v3: a path, a URL, a spec of tensorstore) and weights as
         they are, then one address per output. A target that is not there is made, its shards the tiles. Every tile that
         was written has a record beside the target, and is not computed again: after a kill, call it once more. Options:
-        `specgrad.scale.run.Options`.
+        `specgrad.scale.run_plan.Options`.
 
             plan.run(params, "slide.zarr", "classes.zarr", executor="processes", workers=8)
         """

@@ -14,14 +14,14 @@ import numpy as np
 from ..engines import PACKAGES, compile
 from ..errors import ShapeError, UnsupportedError
 from ..graph.graph import CONSTANT, Graph
-from ..graph.transform import vjp
-from ..graph.tree import Tree, leaves, match, transform
+from ..graph.ir.tree import Tree, leaves, match, transform
+from ..graph.transforms.autodiff import vjp
 from ..op import Op, apply, shape_of
 from ..ops.elementwise import ADD, MAXIMUM
-from ..parts.lines import data_positions
+from ..partition.spatial_axes import data_positions
 from ..window import Shape
-from ..window.box import Box, lengths, slices, whole
-from .cut import CutGraph
+from ..window.footprint import Box, lengths, slices, whole
+from .cropped_graph import CutGraph
 
 Values = dict[int, Any]  # by position in the graph
 JOINED = {"sum": ADD, "amax": MAXIMUM}

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError, need
-from ..parts.lines import data_positions
+from ..partition.spatial_axes import data_positions
 from ..scalar import Array
-from ..window.box import slices
-from .blueprint import Blueprint
-from .stores import Store, cast
+from ..window.footprint import slices
+from .plan_file import Blueprint
 from .tile import Tile, Values, joined
+from .zarr_arrays import Store, cast
 
 
-class Workshop:
+class TileRunner:
     """A plan with its arguments, as an engine's tensors: computes tiles from NumPy arrays to NumPy arrays."""
 
     def __init__(self, plan: Any, blueprint: Blueprint) -> None:
@@ -123,7 +123,7 @@ class TileJob:
         stage: int | None,
     ) -> None:
         self.sources, self.targets, self.stage, self.rounded = sources, targets, stage, rounded
-        self.shop, self.tiles = Workshop(plan, blueprint), plan if stage is None else plan.passes[stage]
+        self.shop, self.tiles = TileRunner(plan, blueprint), plan if stage is None else plan.passes[stage]
         self.count = len(self.tiles)
         self.identity = {
             "plan": blueprint.identity,

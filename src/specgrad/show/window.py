@@ -13,18 +13,18 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..graph.trace import trace
-from ..graph.transform import vjp
+from ..graph.transforms.autodiff import vjp
 from ..op import apply
 from ..ops.avg_pool import AVG_POOL
 from ..ops.conv import conv
 from ..ops.max_pool import MAX_POOL, WINNER
-from ..picture import Picture
 from ..scalar import Array, exact
+from ..svg import Picture
 from ..window import Shape, Window, strided
 from ..window.arguments import kernel_of, per_axis
-from .reading import Reading
 from .window_svg import draw
 from .window_text import text
+from .window_values import WindowValues
 
 MOST = {1: 40, 2: 20}  # positions along an axis, by rank: what a page holds
 DIGITS = "31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679"
@@ -32,7 +32,7 @@ OPERATORS = ("max_pool", "avg_pool", "conv")
 
 
 @dataclass(frozen=True, eq=False)
-class WindowPicture(Reading):
+class WindowPicture(WindowValues):
     """A window over numbers: print it, save it as SVG, show it in a notebook, read its numbers."""
 
     @cached_property

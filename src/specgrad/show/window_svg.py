@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..picture import Canvas, Picture
+from ..svg import Canvas, Picture
 from ..window import Shape
-from .reading import Read, Reading, kind_of, number
+from .window_values import Read, WindowValues, kind_of, number
 
 WIDE, HIGH, GAP = 34.0, 28.0, 6.0  # of a cell; between rows
 LEFT, TOP = 62.0, 58.0
@@ -16,7 +16,7 @@ SMALL = 7.0
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
-def draw(p: Reading) -> Picture:
+def draw(p: WindowValues) -> Picture:
     """The picture that fits the rank."""
     canvas = Canvas()
     canvas.text(16, 26, p.title, size=15, anchor="start", bold=True)
@@ -51,7 +51,7 @@ def _legend(c: Canvas, x: float, y: float, entries: Sequence[tuple[str, bool, st
         x += 38 + 5.7 * len(text)
 
 
-def _entries(p: Reading) -> list[tuple[str, bool, str]]:
+def _entries(p: WindowValues) -> list[tuple[str, bool, str]]:
     kinds = {r.kind for o in p.outputs() for r in p.reads(o)} | {
         "padding" for a in p.window.axes if len(a.extent) > a.size
     }
@@ -67,7 +67,7 @@ def _entries(p: Reading) -> list[tuple[str, bool, str]]:
 # --- one axis ---------------------------------------------------------------------------------------------------------
 
 
-def _line(c: Canvas, p: Reading) -> None:
+def _line(c: Canvas, p: WindowValues) -> None:
     positions = p.window.axes[0].positions
     across = {i: LEFT + WIDE * k for k, i in enumerate(positions)}
     end = LEFT + WIDE * len(positions) + 14
@@ -99,7 +99,7 @@ def _heading(c: Canvas, y: float, word: str, about: str) -> float:
     return y + 24
 
 
-def _strip(c: Canvas, p: Reading, name: str, values: Any, across: dict[int, float], y: float, tone: str) -> float:
+def _strip(c: Canvas, p: WindowValues, name: str, values: Any, across: dict[int, float], y: float, tone: str) -> float:
     """All positions of the axis, with the numbers of an array over the input."""
     c.text(LEFT - 10, y + HIGH / 2 + 4, name, size=12, anchor="end", mono=True)
     for i, x in across.items():
@@ -111,7 +111,7 @@ def _strip(c: Canvas, p: Reading, name: str, values: Any, across: dict[int, floa
     return y + HIGH
 
 
-def _reads(c: Canvas, p: Reading, o: Shape, across: dict[int, float], y: float) -> None:
+def _reads(c: Canvas, p: WindowValues, o: Shape, across: dict[int, float], y: float) -> None:
     """The taps of one output, joined by a line where dilation leaves cells out."""
     taps = p.reads(o)
     c.path([(across[taps[0].position[0]], y + HIGH / 2), (across[taps[-1].position[0]] + WIDE, y + HIGH / 2)], "read")
@@ -125,7 +125,7 @@ def _reads(c: Canvas, p: Reading, o: Shape, across: dict[int, float], y: float) 
         _cell(c, x, y, number(p.x[r.position]), "win" if won else "read", corner=corner, heavy=won)
 
 
-def _share(c: Canvas, p: Reading, r: Read, gy: Any, x: float, y: float) -> None:
+def _share(c: Canvas, p: WindowValues, r: Read, gy: Any, x: float, y: float) -> None:
     corner = "" if p.winners else f"{TIMES}{number(r.share)}"
     if r.share == 0:
         _cell(c, x, y, "0", "soft")
@@ -145,7 +145,7 @@ def _result(c: Canvas, x: float, y: float, name: str, value: str, tone: str, for
 # --- two axes ---------------------------------------------------------------------------------------------------------
 
 
-def _plane(c: Canvas, p: Reading) -> None:
+def _plane(c: Canvas, p: WindowValues) -> None:
     rows, columns = (a.positions for a in p.window.axes)
     left, side = 44.0, 44.0 + WIDE * len(columns) + 74
     place = ",".join(map(str, p.chosen))
@@ -176,7 +176,7 @@ def _axes(c: Canvas, left: float, top: float, rows: Sequence[int], columns: Sequ
         c.text(left - 6, top + HIGH * (k + 0.5) + 3, i, "soft", size=9, anchor="end")
 
 
-def _input(c: Canvas, p: Reading, values: Any, left: float, top: float, *, forward: bool) -> None:
+def _input(c: Canvas, p: WindowValues, values: Any, left: float, top: float, *, forward: bool) -> None:
     """The plane with its padding; the chosen window and its winner in colour, and backward all that gets something."""
     rows, columns = (a.positions for a in p.window.axes)
     taps = {r.position: r for r in p.reads(p.chosen)}
@@ -193,7 +193,7 @@ def _input(c: Canvas, p: Reading, values: Any, left: float, top: float, *, forwa
             _cell(c, x, y, number(values[i, j]), tone, corner=corner, heavy=(i, j) == won)
 
 
-def _output(c: Canvas, p: Reading, values: Any, left: float, top: float, name: str, tone: str) -> None:
+def _output(c: Canvas, p: WindowValues, values: Any, left: float, top: float, name: str, tone: str) -> None:
     c.text(left, top - 7, name, size=12, anchor="start", mono=True)
     for o in p.outputs():
         chosen = o == p.chosen
@@ -201,7 +201,7 @@ def _output(c: Canvas, p: Reading, values: Any, left: float, top: float, name: s
         _cell(c, left + WIDE * o[1], top + HIGH * o[0], number(values[o]), look, heavy=chosen)
 
 
-def _joined(c: Canvas, p: Reading, left: float, side: float, top: float, *, back: bool) -> None:
+def _joined(c: Canvas, p: WindowValues, left: float, side: float, top: float, *, back: bool) -> None:
     """An arrow between the chosen window and its output."""
     columns = p.window.axes[1].positions
     high = top + HIGH * (p.chosen[0] + 1.5)
@@ -210,7 +210,7 @@ def _joined(c: Canvas, p: Reading, left: float, side: float, top: float, *, back
     c.path(ends[::-1] if back else ends, "soft", arrow=True, width=1.4)
 
 
-def _multiples(c: Canvas, p: Reading, y: float) -> float:
+def _multiples(c: Canvas, p: WindowValues, y: float) -> float:
     """Every window by itself, where its output stands."""
     rows, columns = (a.positions for a in p.window.axes)
     count = p.window.out[0] * p.window.out[1]
@@ -224,7 +224,7 @@ def _multiples(c: Canvas, p: Reading, y: float) -> float:
     return y + high * p.window.out[0]
 
 
-def _thumbnail(c: Canvas, p: Reading, o: Shape, x: float, y: float) -> None:
+def _thumbnail(c: Canvas, p: WindowValues, o: Shape, x: float, y: float) -> None:
     rows, columns = (a.positions for a in p.window.axes)
     reads = {r.position for r in p.reads(o)}
     won = None if p.winners is None else p.winners[o]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..scalar import Array
 from ..window import Shape
-from .reading import Read, Reading, kind_of, number
+from .window_values import Read, WindowValues, kind_of, number
 
 MARKS = {"padding": ".", "beyond": "~"}
 
 
-def text(picture: Reading) -> str:
+def text(picture: WindowValues) -> str:
     """Forward, then backward; lines have no spaces at their ends."""
     lines = (_line if picture.window.rank == 1 else _plane)(picture)
     beyond = any(r.kind == "beyond" for o in picture.outputs() for r in picture.reads(o))
@@ -19,7 +19,7 @@ def text(picture: Reading) -> str:
     return "\n".join(line.rstrip() for line in [picture.title, picture.counted, "", *lines, *note])
 
 
-def _line(p: Reading) -> Iterator[str]:
+def _line(p: WindowValues) -> Iterator[str]:
     """A row per output over the positions of the axis."""
     positions = p.window.axes[0].positions
     outputs, names = list(p.outputs()), max(len(str(p.window.out[0] - 1)) + 4, 4)
@@ -53,11 +53,11 @@ def _line(p: Reading) -> Iterator[str]:
     yield row("gx", {i: number(v) for i, v in enumerate(p.gx)})
 
 
-def _inside(p: Reading, output: Shape) -> list[Read]:
+def _inside(p: WindowValues, output: Shape) -> list[Read]:
     return [r for r in p.reads(output) if r.kind == "input"]
 
 
-def _plane(p: Reading) -> Iterator[str]:
+def _plane(p: WindowValues) -> Iterator[str]:
     """The planes of forward and backward, with the window of the chosen output in brackets."""
     rows, columns = (a.positions for a in p.window.axes)
     reads = {r.position for r in p.reads(p.chosen)}

@@ -32,17 +32,15 @@ from .arguments import (
     window_over,
 )
 from .axis import Adaptive, Axis, Strided
-from .border import border
 from .cache import OPEN_SIZES, remembered, whole
-from .opened import OpenWindow
+from .padding_modes import border
 from .patch import Patch
-from .reach import Reach
+from .receptive_field import ReceptiveField
 from .resize import Resized, resized
-from .shape import Padding, PerAxis, Shape
-from .size import (
+from .symbolic_size import (
     Guard,
     Repeated,
-    Size,
+    SymbolicSize,
     any_open,
     asked_again,
     identical,
@@ -53,7 +51,9 @@ from .size import (
     size_at,
     symbols_in,
 )
+from .symbolic_window import OpenWindow
 from .tap import Tap
+from .types import Padding, PerAxis, Shape
 from .window import Native, Window
 
 __all__ = [
@@ -66,12 +66,12 @@ __all__ = [
     "Padding",
     "Patch",
     "PerAxis",
-    "Reach",
+    "ReceptiveField",
     "Repeated",
     "Resized",
     "Shape",
-    "Size",
     "Strided",
+    "SymbolicSize",
     "Tap",
     "Window",
     "adaptive",

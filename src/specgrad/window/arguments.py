@@ -11,9 +11,9 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from .axis import Adaptive, Strided, strided_axis
 from .cache import OPEN_SIZES, remembered, whole
-from .opened import OpenWindow, strided_out, transposed_size
-from .shape import Padding, PerAxis, Shape
-from .size import Sizes, any_open
+from .symbolic_size import Sizes, any_open
+from .symbolic_window import OpenWindow, strided_out, transposed_size
+from .types import Padding, PerAxis, Shape
 from .window import Window
 
 # --- from what a user writes to a Window ------------------------------------------------------------------------

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..scalar import Array
-from . import reach
-from .reach import Reach
-from .shape import MOST_TAPS, budget
+from . import receptive_field as reach
+from .receptive_field import ReceptiveField
+from .types import MOST_TAPS, budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +184,11 @@ class Strided:
         """The same windows for a patch of outputs, over the cells they read, padded ones among them."""
         return Strided(self.stride * (outs - 1) + self.span, self.kernel, self.stride, self.dilation, 0, 0, outs)
 
-    def reach(self) -> Reach:
+    def reach(self) -> ReceptiveField:
         """What an output depends on."""
         return reach.strided(self.stride, -self.lo, self.span - 1 - self.lo)
 
-    def reach_back(self) -> Reach | None:
+    def reach_back(self) -> ReceptiveField | None:
         """Which outputs an input contributes to: the relation read backwards; None at strides of thousands."""
         return reach.backwards(self.stride, -self.lo, self.span - 1 - self.lo)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..scalar import Array
 from .axis import Strided
-from .relation import Interval, Transposed, Windowed
-from .shape import Shape
+from .axis_maps import Interval, Transposed, Windowed
+from .types import Shape
 from .window import Window
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from ..errors import ShapeError
 from ..scalar import Array
 from .axis import Axis, Strided
-from .reach import Reach
-from .shape import MOST_OUTPUTS, MOST_PAIRS, MOST_TAPS, Shape, budget
+from .receptive_field import ReceptiveField
 from .tap import Tap
+from .types import MOST_OUTPUTS, MOST_PAIRS, MOST_TAPS, Shape, budget
 
 
 class Native(NamedTuple):
@@ -287,10 +287,10 @@ class Window:
             total = np.multiply.outer(total, np.array([count(axis)(o) for o in range(axis.out)], dtype=object))
         return np.asarray(total, dtype=object)
 
-    def reach(self) -> tuple[Reach | None, ...]:
+    def reach(self) -> tuple[ReceptiveField | None, ...]:
         return tuple(a.reach() for a in self.axes)
 
-    def reach_back(self) -> tuple[Reach | None, ...]:
+    def reach_back(self) -> tuple[ReceptiveField | None, ...]:
         return tuple(a.reach_back() for a in self.axes)
 
     def __str__(self) -> str:

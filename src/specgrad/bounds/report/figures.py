@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.proof.base.split_tree import Tree
+
 from ...errors import SpecgradError
 from ...graph.graph import INPUT, Graph
-from ...proof.tree import Tree
 from ..box import Bounds, Box
-from ..crown import crown
-from ..search.attack import DeployedNetwork
-from ..search.certify import Verdict
-from ..search.positions import of_scores
-from ..search.witnesses import held_run
-from .growth import LayerBounds, layers_of
+from ..crown_bounds import crown
+from ..search.certify import CertifyResult
+from ..search.network.pgd_attack import DeployedNetwork
+from ..search.network.witnesses import held_run
+from ..search.statement.argmax_property import of_scores
 from .image import Pair
-from .splits import Worst, figures, part_of, worst_of
+from .layer_widths import LayerBounds, layers_of
+from .split_tree import Worst, figures, part_of, worst_of
 
 SECONDS = 20.0  # for the boxes of a page
 
@@ -56,7 +57,7 @@ class Figures:
 
 
 def figures_of(
-    verdict: Verdict,
+    verdict: CertifyResult,
     graph: Graph,
     question: Any,
     *,
@@ -80,7 +81,7 @@ def figures_of(
     return Figures(graph, question, bounds, rows, without, trees, worst, pair)
 
 
-def _worst(verdict: Verdict, graph: Graph, question: Any, trees: Sequence[Sequence[Tree]]) -> Worst | None:
+def _worst(verdict: CertifyResult, graph: Graph, question: Any, trees: Sequence[Sequence[Tree]]) -> Worst | None:
     """The open part, in the case whose search made it."""
     part = verdict.open_part
     if part is None:
@@ -89,7 +90,7 @@ def _worst(verdict: Verdict, graph: Graph, question: Any, trees: Sequence[Sequen
     return worst_of(graph, part.cuts, part.margin, question.cases[next(mine, 0)].outer())
 
 
-def _pair(verdict: Verdict, graph: Graph, question: Any, original: Any, shape: Sequence[int]) -> Pair | None:
+def _pair(verdict: CertifyResult, graph: Graph, question: Any, original: Any, shape: Sequence[int]) -> Pair | None:
     """The counterexample beside what was given, or beside the middle of the box that it lies in."""
     point = verdict.counterexample
     if point is None:

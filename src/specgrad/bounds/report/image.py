@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ...page import escape, wide
+from specgrad.html_page import escape, wide
+
 from ...scalar import Array
 
 LEAST, MOST = 4, 1 << 20  # cells of a side; of a picture

@@ -4,7 +4,7 @@ holds            proven for every execution that `Verdict.deployment` describes,
                  float32 number of the smallest float32 box that holds the property's
 counterexample   a point of the property's box, compared exactly, and the nearest float32 numbers, which the deployed
                  float32 network was run on, and which break the property; what is proven of every execution there does
-                 not exclude it, and everybody who could be asked was (specgrad.bounds.search.witnesses)
+                 not exclude it, and everybody who could be asked was (specgrad.bounds.search.network.witnesses)
 unknown          neither, within the time
 """
 
@@ -18,20 +18,21 @@ from typing import Any, Literal
 
 import numpy as np
 
+from specgrad.proof.base.executions import INPUTS
+from specgrad.proof.base.split_tree import OpenPart, Tree
+
 from ...errors import ParameterError, need
 from ...graph.graph import Graph
-from ...proof.execution import INPUTS
-from ...proof.tree import OpenPart, Tree
 from ...properties.property import Alternative, Case, as_float
 from ...rounding.stated import deployment_of
 from ...scalar import Array
-from .attack import Counterexample, DeployedNetwork, Effort, attack
-from .positions import at_positions, of_scores
-from .question import Question, cells_of, graph_and_property, question_of
-from .unknown import Unknown
-from .witnesses import held_run, witnessed
+from .network.pgd_attack import Counterexample, DeployedNetwork, Effort, attack
+from .network.witnesses import held_run, witnessed
+from .shared.open_report import OpenReport
+from .statement.argmax_property import at_positions, of_scores
+from .statement.problem import VerificationProblem, cells_of, graph_and_property, question_of
 
-__all__ = ["Verdict", "certify", "graph_and_property", "target"]
+__all__ = ["CertifyResult", "certify", "graph_and_property", "target"]
 
 Kind = Literal["holds", "counterexample", "unknown"]
 Progress = Callable[[str, int, int], None]
@@ -44,16 +45,17 @@ NOTHING_VARIES = "the outputs vary by rounding alone, whatever the input, and th
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class CertifyResult:
     """The answer, and what it rests on.
 
     margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best
-    stages     seconds spent on "attack", "crown", "pieces" (specgrad.bounds.search.pieces) and "branch"
+    stages     seconds spent on "attack", "crown", "pieces" (specgrad.bounds.search.neuron_split.multi_neuron) and
+    "branch"
     problems   subproblems of the branch and bound
     trees      per case: numbers of alternatives, and how the executions were divided until each part excludes them; no
                tree has an alternative that the whole box excludes. Of what is unknown, how far the search came
     open_part  of what is unknown: the part of a search whose margin is least
-    unknown    where a search ended, and what would help (specgrad.bounds.search.unknown)
+    unknown    where a search ended, and what would help (specgrad.bounds.search.shared.open_report)
     deployment the executions that the verdict is about, in sentences
     notes      what else a reader should know: constants or inputs that were rounded, parts of the property that say
                nothing
@@ -69,7 +71,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     trees: tuple[tuple[tuple[tuple[int, ...], Tree], ...], ...] = ((),)
     open_part: OpenPart | None = None
-    unknown: Unknown | None = None
+    unknown: OpenReport | None = None
 
     @property
     def seconds(self) -> float:
@@ -102,7 +104,7 @@ def certify(
     arithmetic: Any = None,
     source: Any = None,
     progress: Progress | None = None,
-) -> Verdict:
+) -> CertifyResult:
     """Try to settle a property of a network, for the network that float32 executes.
 
     model       a Graph (its weights are constants), an ONNX file, or a PyTorch module (with a property file, give its
@@ -136,8 +138,8 @@ def certify(
     question = question_of(model, statement, low=low, high=high, norm=norm, shape=shape, source=source)
     searched, asked = of_scores(question.graph, question.stated)
     plain = searched is question.graph
-    part = question if plain else Question((), searched, asked)  # whose scores nobody else is asked for
-    run = _Run(part, time.monotonic() + seconds, progress, arithmetic)
+    part = question if plain else VerificationProblem((), searched, asked)  # whose scores nobody else is asked for
+    run = _Certifier(part, time.monotonic() + seconds, progress, arithmetic)
     answers = []
     for case in asked.cases:
         answers.append(run.settle(case))
@@ -189,7 +191,7 @@ def _at_the_input(network: DeployedNetwork | Graph, x: Any, label: int) -> str:
     return "" if largest == label else f"at the input itself output {largest} is the largest, not {label}"
 
 
-def _joined(answers: list[Verdict]) -> Verdict:
+def _joined(answers: list[CertifyResult]) -> CertifyResult:
     """The worst of all cases."""
     order = {"counterexample": 0, "unknown": 1, "holds": 2}
     worst = min(answers, key=lambda a: order[a.verdict])
@@ -210,10 +212,12 @@ def target(limit: Fraction) -> float:
     return near if above else float(np.nextafter(near, np.inf))
 
 
-class _Run:
+class _Certifier:
     """One network, several cases, one deadline."""
 
-    def __init__(self, question: Question, deadline: float, progress: Progress | None, arithmetic: Any = None) -> None:
+    def __init__(
+        self, question: VerificationProblem, deadline: float, progress: Progress | None, arithmetic: Any = None
+    ) -> None:
         self.question, self.deadline, self.progress = question, deadline, progress
         self.graph = graph = question.graph
         self.options = {} if arithmetic is None else {"arithmetic": arithmetic}
@@ -228,7 +232,7 @@ class _Run:
         if self.progress is not None:
             self.progress(text, done, total)
 
-    def settle(self, case: Case) -> Verdict:
+    def settle(self, case: Case) -> CertifyResult:
         """The answer for one case."""
         self.stages = {}
         counterexample = self._attack(case, QUICK)
@@ -236,19 +240,19 @@ class _Run:
             return self._broken(counterexample)
         if not all(len(a.limits) for a in case.alternatives):
             reason = "an alternative says nothing of the outputs, so no bound excludes it"
-            return Verdict("unknown", None, ((),), self.stages, 0, reason)
+            return CertifyResult("unknown", None, ((),), self.stages, 0, reason)
         case, margins, nearest, root, reason = self._bounded(case)
         open_ = [k for k, margin in enumerate(margins) if not margin > 0]
         if open_ and root is not None:
             open_ = self._pieces(root, nearest, margins, open_)
         if not open_:
-            return Verdict("holds", None, (tuple(margins),), self.stages, 0)
+            return CertifyResult("holds", None, (tuple(margins),), self.stages, 0)
         rest = replace(case, alternatives=tuple(case.alternatives[k] for k in open_))
         counterexample = self._attack(rest, Effort(starts=8, steps=50, seconds=self._left() / 6, seed=1))
         if counterexample is not None:
             return self._broken(counterexample)
         if root is None:
-            return Verdict("unknown", None, (tuple(margins),), self.stages, 0, reason)
+            return CertifyResult("unknown", None, (tuple(margins),), self.stages, 0, reason)
         return self._branch(rest, root, [nearest[k] for k in open_], margins, open_)
 
     def _attack(self, case: Case, effort: Effort) -> Counterexample | None:
@@ -267,8 +271,8 @@ class _Run:
         self.no_witness |= counterexample is None
         return counterexample
 
-    def _broken(self, counterexample: Counterexample) -> Verdict:
-        return Verdict("counterexample", counterexample, ((),), self.stages, 0)
+    def _broken(self, counterexample: Counterexample) -> CertifyResult:
+        return CertifyResult("counterexample", counterexample, ((),), self.stages, 0)
 
     def _bounded(self, case: Case) -> tuple[Case, list[float], list[_Row], Any, str]:
         """Linear bounds; once more with rows of an alternative together, where one by one they leave it open."""
@@ -276,7 +280,7 @@ class _Run:
         several = [len(a.limits) > 1 for a in case.alternatives]
         if root is None or not any(s and not m > 0 for s, m in zip(several, margins, strict=True)):
             return case, margins, nearest, root, reason
-        from .weights import strengthened
+        from .neuron_split.row_weights import strengthened
 
         case = strengthened(root, case)
         return case, *self._margins(case, root), root, reason
@@ -298,7 +302,7 @@ class _Run:
 
     def _margins(self, case: Case, root: Any) -> tuple[list[float], list[_Row]]:
         """Of the nearest row of every alternative, and that row."""
-        from ..linear.tighten import output_ends
+        from ..linear.intermediate.tighten import output_ends
 
         rows = np.concatenate([a.rows for a in case.alternatives])
         bounds = iter(output_ends(root, rows)[0].tolist())
@@ -307,7 +311,7 @@ class _Run:
 
     def _pieces(self, root: Any, nearest: list[_Row], margins: list[float], open_: list[int]) -> list[int]:
         """Relus that read the same few cells, together; enters margins, and says which alternatives stay open."""
-        from .pieces import piecewise
+        from .neuron_split.multi_neuron import piecewise
 
         self._say("pieces")
         start = time.monotonic()
@@ -317,7 +321,7 @@ class _Run:
         self.stages["pieces"] = time.monotonic() - start
         return [k for k in open_ if not margins[k] > 0]
 
-    def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> Verdict:
+    def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> CertifyResult:
         """Where inputs are few they alone are split; elsewhere kinks and winners, and inputs where none is left."""
         start, count, settled, alone = time.monotonic(), 0, False, False
         share: float | None = None  # halves of a box are halves; sides of a kink are as large as they are
@@ -340,28 +344,28 @@ class _Run:
         self.stages["branch"] = time.monotonic() - start
         if counterexample is not None:
             return replace(self._broken(counterexample), problems=count)
-        verdict = Verdict("unknown", None, (tuple(margins),), self.stages, count, trees=(tuple(trees),))
+        verdict = CertifyResult("unknown", None, (tuple(margins),), self.stages, count, trees=(tuple(trees),))
         if settled:
             return replace(verdict, verdict="holds")
         low, high = case.outer()
         inside = self.graph.input_positions[0]
-        why = Unknown(count, self.stages["branch"], share, worst, inside, alone)
+        why = OpenReport(count, self.stages["branch"], share, worst, inside, alone)
         why = self._unknown(case, root, worst, why)
         reason = ONE_INPUT if (low == high).all() else why.said()
         return replace(verdict, reason=reason, open_part=worst, unknown=why)
 
-    def _unknown(self, case: Case, root: Any, worst: OpenPart | None, why: Unknown) -> Unknown:
+    def _unknown(self, case: Case, root: Any, worst: OpenPart | None, why: OpenReport) -> OpenReport:
         """Where the search ended; with what is lost in the worst open part, and to what."""
         if worst is None:
             return why
-        from .explain import explained
+        from .input_split.explain_open import explained
 
         rounding, layer = explained(self._boxes(case, root), worst)
         return replace(why, rounding=why.rounding or rounding, layer=layer)
 
     def _split(self, case: Case, root: Any) -> Any:
         """Input splits, for all rows of the case; far below a box, rounding is counted anew on a smaller one."""
-        from .inputs import split_inputs
+        from .input_split.search import split_inputs
 
         def rooted(low: Any, high: Any) -> Any:
             smaller = self._root(case, low.numpy(), high.numpy())
@@ -371,14 +375,14 @@ class _Run:
 
     def _root(self, case: Case, low: Array, high: Array) -> Any:
         """crown's walk over a box of inputs, and over the case's ball where it has one."""
-        from .subproblems import input_ball, root_forward
+        from .neuron_split.subproblems import input_ball, root_forward
 
         shape = self.graph.nodes[self.graph.input_positions[0]].shape
         ends = low.reshape(shape), high.reshape(shape)
         return root_forward(self.graph, *ends, ball=input_ball(case), **self.options)
 
     def _boxes(self, case: Case, root: Any) -> Any:
-        from .inputs import Boxes
+        from .input_split.search import Boxes
 
         rows = [(row, limit) for a in case.alternatives for row, limit in zip(a.rows, a.limits, strict=True)]
         owner = [k for k, a in enumerate(case.alternatives) for _ in a.limits]
@@ -386,8 +390,8 @@ class _Run:
 
     def _search(self, root: Any, rows: list[_Row]) -> Any:
         """Cuts for the row that is nearest to excluding each alternative."""
-        from .branch_and_bound import narrowed
-        from .folded_search import search
+        from .neuron_split.branch_and_bound import narrowed
+        from .neuron_split.reduced_search import search
 
         bounder = narrowed(root, time.monotonic() + self._left() / 4, progress=self.progress)
         stacked, targets = _tensors(rows)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .certify import Progress, Verdict, certify
+from .certify import CertifyResult, Progress, certify
 
 
 def certify_query(
@@ -16,7 +16,7 @@ def certify_query(
     seconds: float = 60.0,
     arithmetic: Any = None,
     progress: Progress | None = None,
-) -> Verdict:
+) -> CertifyResult:
     """The verdict on a query: it `holds` where the competition says unsat.
 
     property_path   a VNN-LIB file, 1.0 or 2.0

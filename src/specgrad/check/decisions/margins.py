@@ -1,8 +1,8 @@
 """Lower bounds of every comparison of a decision, over all executions of a class: cheap ones first.
 
 The forward radius of the outputs settles most samples in milliseconds: low(y_c) - high(y_j). What it leaves open is
-bounded as one linear objective each, e_c - e_j, carried backwards (specgrad.bounds.crown): errors that both outputs
-share cancel there. Both hold for exact arithmetic too, and hold the error of their own float64.
+bounded as one linear objective each, e_c - e_j, carried backwards (specgrad.bounds.crown_bounds): errors that both
+outputs share cancel there. Both hold for exact arithmetic too, and hold the error of their own float64.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.graph.ir.tree import leaves
+
 from ...bounds import Box, crown
 from ...bounds.box import numpy_of
 from ...graph.graph import CONSTANT, INPUT, Graph
-from ...graph.tree import leaves
 from ...rounding import Arithmetic, Ball, radius
 from ...scalar import Array
 from .decision import FIXED, Comparisons, Decision
@@ -26,7 +27,7 @@ MOST_ENTRIES = 1 << 24  # of the rows of one backward pass: 128 MB
 
 
 @dataclass(frozen=True)
-class Question:
+class DecisionProblem:
     """What is asked of every sample.
 
     output    the position of the decided output among the graph's outputs
@@ -66,7 +67,7 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
-class Margins:
+class DecisionMargins:
     """What is known of one sample.
 
     value         the reference outputs, flat
@@ -107,18 +108,18 @@ class Margins:
         return int(np.lexsort((np.nan_to_num(ratio, nan=-np.inf), self.kept))[0])
 
 
-def at_point(question: Question, inputs: Sequence[Array]) -> Margins:
+def at_point(question: DecisionProblem, inputs: Sequence[Array]) -> DecisionMargins:
     """The margins of one sample."""
     ball = forward(question, inputs)
     shape = ball.shape
     comparisons = question.decision.comparisons(ball.value, question.arithmetic.dtype)
     ends = between(comparisons, ball.low.ravel(), ball.high.ravel())
-    margins = Margins(ball.value.ravel(), comparisons, *ends, shape)
+    margins = DecisionMargins(ball.value.ravel(), comparisons, *ends, shape)
     points = [Box(x, x) if x.dtype.kind == "f" else x for x in inputs]
     return margins if margins.kept.all() or not question.is_uniform else narrowed(question, margins, points)
 
 
-def forward(question: Question, inputs: Sequence[Array]) -> Ball:
+def forward(question: DecisionProblem, inputs: Sequence[Array]) -> Ball:
     """The ball of the decided output."""
     options: dict[str, Any] = {"stored": question.stored, "formats": question.formats}
     report = radius(question.graph, *inputs, arithmetic=question.arithmetic, backend="torch", **options)
@@ -138,7 +139,7 @@ def between(c: Comparisons, low: Array, high: Array) -> tuple[Array, Array]:
     return np.where(np.isnan(below), -np.inf, below), np.where(np.isnan(above), np.inf, above)
 
 
-def narrowed(question: Question, margins: Margins, boxes: Sequence[Any]) -> Margins:
+def narrowed(question: DecisionProblem, margins: DecisionMargins, boxes: Sequence[Any]) -> DecisionMargins:
     """With the open comparisons carried backwards over these boxes; whichever bound is better stays."""
     low, high = margins.low.copy(), margins.high.copy()
     start, outputs = question.offset()
@@ -150,13 +151,13 @@ def narrowed(question: Question, margins: Margins, boxes: Sequence[Any]) -> Marg
         ends = back.ends(rows)
         low[which] = np.fmax(low[which], ends[0])
         high[which] = np.fmin(high[which], ends[1])
-    return Margins(margins.value, margins.comparisons, low, high, margins.shape)
+    return DecisionMargins(margins.value, margins.comparisons, low, high, margins.shape)
 
 
 class Backward:
     """CROWN over boxes: the network is walked once, for whichever rows come first."""
 
-    def __init__(self, question: Question, boxes: Sequence[Any]) -> None:
+    def __init__(self, question: DecisionProblem, boxes: Sequence[Any]) -> None:
         self.question, self.boxes = question, tuple(boxes)
         self.walked: list[Any] = []
 
@@ -164,7 +165,7 @@ class Backward:
         """Both ends of linear objectives of the outputs."""
         q = self.question
         if self.walked:
-            from ...bounds.linear.tighten import output_ends
+            from specgrad.bounds.linear.intermediate.tighten import output_ends
 
             low, high = output_ends(self.walked[0], rows)
         else:

@@ -22,13 +22,13 @@ from ...properties.number import exactly
 from ...rounding import Arithmetic
 from ...rounding.stated import deployment_of
 from ...scalar import Array
-from ..record_file import RecordFile, digest_of
-from .box import over_box
+from ..models.checkpoint import Checkpoint, digest_of
+from .box_margins import over_box
 from .decision import Decision, parse
-from .disagree import Disagreement
-from .execution import MOST_MULTIPLY_ADDS, Executor, multiply_adds
-from .margins import Margins, Question, at_point
-from .runtimes import Runtimes, installed
+from .emulate import MOST_MULTIPLY_ADDS, Executor, multiply_adds
+from .flip_search import FlipSearch
+from .margins import DecisionMargins, DecisionProblem, at_point
+from .runtime_pool import Runtimes, installed
 from .samples import Samples, samples_of
 
 Kind = Literal["proven", "not proven", "differs"]
@@ -74,7 +74,7 @@ class Sample:
 
 
 @dataclass(frozen=True, eq=False)
-class Preserved:
+class PreserveResult:
     """All samples, and what the verdicts are about."""
 
     model: str
@@ -131,7 +131,7 @@ def preserve(
     seconds: float = 60.0,
     record: str | Path | None = None,
     progress: Progress | None = None,
-) -> Preserved:
+) -> PreserveResult:
     """For every sample: does each execution of the class decide the same?
 
     model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
@@ -160,7 +160,9 @@ def preserve(
         text = f"eps must not be negative, and goes with float32; got eps={eps}, dtype={used.dtype!r}"
         raise ParameterError("preserve", text, rule="P5")
     samples = samples_of(model, data, used)
-    question = Question(samples.graph, asked, used, tuple(stored), _output(samples, output), samples.formats, seconds)
+    question = DecisionProblem(
+        samples.graph, asked, used, tuple(stored), _output(samples, output), samples.formats, seconds
+    )
     if width is not None and not question.is_uniform:
         raise UnsupportedError("preserve", "eps needs a model that computes in one format; this one has integer sums")
     said: dict[str, Any] = {"decision": str(asked), "arithmetic": repr(used), "output": question.output}
@@ -168,9 +170,9 @@ def preserve(
     searcher = _searcher(question, samples, used, runtimes, seconds)
     said["runtimes"] = list(searcher.runtimes.names) if searcher.runtimes is not None else []
     source = model if hasattr(model, "state_dict") else samples.source
-    run = _Run(question, samples, width, (low, high), searcher, seconds, source)
+    run = _SampleRunner(question, samples, width, (low, high), searcher, seconds, source)
     try:
-        with RecordFile(record, "preserve", _digest(samples, said), {**said, "samples": len(samples)}) as file:
+        with Checkpoint(record, "preserve", _digest(samples, said), {**said, "samples": len(samples)}) as file:
             for number in range(len(samples)):
                 if number not in file.done:
                     file.add(number, run.sample(number).to_json())
@@ -180,7 +182,7 @@ def preserve(
     finally:
         run.close()
     title = Path(model).name if isinstance(model, str | Path) else type(model).__name__
-    return Preserved(title, asked, records, deployment_of(used, samples.graph), width, samples.notes)
+    return PreserveResult(title, asked, records, deployment_of(used, samples.graph), width, samples.notes)
 
 
 def _output(samples: Samples, asked: int | str | None) -> int:
@@ -208,25 +210,25 @@ def _digest(samples: Samples, said: Mapping[str, Any]) -> str:
 
 
 def _searcher(
-    question: Question, samples: Samples, used: Arithmetic, names: Collection[str] | None, seconds: float
-) -> Disagreement:
+    question: DecisionProblem, samples: Samples, used: Arithmetic, names: Collection[str] | None, seconds: float
+) -> FlipSearch:
     """Real runtimes execute float32; other classes are driven apart by chosen orders alone."""
     plain = used.dtype == "float32" and used.operands is None
     chosen = installed(names) if plain else ()
     asked = Runtimes(chosen, samples.graph, samples.source, seconds) if chosen else None
     apart = question.is_uniform and multiply_adds(samples.graph) <= MOST_MULTIPLY_ADDS
-    return Disagreement(question, Executor(samples.graph, used) if apart else None, asked)
+    return FlipSearch(question, Executor(samples.graph, used) if apart else None, asked)
 
 
 @dataclass
-class _Run:
+class _SampleRunner:
     """One sample after the other."""
 
-    question: Question
+    question: DecisionProblem
     samples: Samples
     eps: Fraction | None
     limits: tuple[Any, Any]
-    searcher: Disagreement
+    searcher: FlipSearch
     seconds: float
     source: Any = None
 
@@ -254,7 +256,12 @@ class _Run:
         return Sample(number, "not proven", None, 0, 0, None, None, [], time.monotonic() - start, reason)
 
     def _judged(
-        self, number: int, margins: Margins, executions: list[dict[str, Any]], outside: list[str], seconds: float
+        self,
+        number: int,
+        margins: DecisionMargins,
+        executions: list[dict[str, Any]],
+        outside: list[str],
+        seconds: float,
     ) -> Sample:
         c, k = margins.comparisons, margins.worst()
         decided = self.question.decision.of(margins.value.reshape(margins.shape))
@@ -280,7 +287,7 @@ class _Run:
             self.searcher.runtimes.close()
 
 
-def _shown(pair: list[Any], margins: Margins) -> list[dict[str, Any]]:
+def _shown(pair: list[Any], margins: DecisionMargins) -> list[dict[str, Any]]:
     """Two executions at a place where they differ."""
     if not pair:
         return []

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.proof.base.deployed_graph import rounded_constants
+
 from ...errors import ParameterError, ShapeError, need
 from ...graph.graph import Graph
-from ...proof.network import rounded_constants
 from ...rounding import Arithmetic
 from ...scalar import Array
-from ..model import graph_of, is_file
-from ..record_file import digest_of
+from ..models.checkpoint import digest_of
+from ..models.load import graph_of, is_file
 
 Dims = Sequence[int | None] | None
 
@@ -49,7 +50,7 @@ class Samples:
 
     def digest(self) -> str:
         """Of the graph, its weights and the data."""
-        from ...graph.save import to_json
+        from specgrad.graph.files.save import to_json
 
         text = repr(to_json(self.graph))
         return digest_of([text, *(a for _, a in sorted(self.graph.constants.items())), *self.arrays])

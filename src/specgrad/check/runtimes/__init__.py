@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...errors import MissingPackageError, ParameterError
 from .jax import JAX, JAX_SHARDED
 from .onnx import ONNX_REFERENCE, ONNXRUNTIME, OPENVINO, OPENVINO_F32
-from .record import NotOffered, Runtime
+from .runtime_spec import NotOffered, Runtime
 from .torch import TORCH, TORCH_COMPILE
 
 RUNTIMES = {

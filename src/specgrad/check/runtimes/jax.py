@@ -6,34 +6,34 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import window
-from ..generate import pooling_window
-from ..question import Question
-from .record import NotOffered, Runtime, Text, call_text
+from ..cases.generate import pooling_window
+from ..cases.op_case import OpCase
+from .runtime_spec import NotOffered, Runtime, SourceExpression, call_text
 
-X = Text("x")
+X = SourceExpression("x")
 
 
-def _rank(q: Question) -> int:
+def _rank(q: OpCase) -> int:
     return q.arrays["x"].ndim - 2
 
 
-def _bias(q: Question, text: str) -> str:
+def _bias(q: OpCase, text: str) -> str:
     return f"{text} + b.reshape(-1, {', '.join('1' * _rank(q))})" if "b" in q.arrays else text
 
 
-def _explicit(q: Question) -> tuple[tuple[int, int], ...]:
+def _explicit(q: OpCase) -> tuple[tuple[int, int], ...]:
     """Padding as pairs: lax takes them literally, by name it would mean TensorFlow's rule."""
     a, w = q.attributes, q.arrays["w"].shape[2:]
     return window.resolve_padding("conv", a["padding"], q.arrays["x"].shape[2:], w, a["stride"], a["dilation"])
 
 
-def _conv(q: Question) -> str:
+def _conv(q: OpCase) -> str:
     a = q.attributes
     named = {"rhs_dilation": a["dilation"], "feature_group_count": a["groups"]}
-    return _bias(q, call_text("lax.conv_general_dilated", X, Text("w"), a["stride"], _explicit(q), **named))
+    return _bias(q, call_text("lax.conv_general_dilated", X, SourceExpression("w"), a["stride"], _explicit(q), **named))
 
 
-def _conv_transpose(q: Question) -> str:
+def _conv_transpose(q: OpCase) -> str:
     """A convolution of the spread input with the flipped kernel."""
     a, rank, groups = q.attributes, _rank(q), q.attributes["groups"]
     kernel, cin, cout = q.arrays["w"].shape[2:], *q.arrays["w"].shape[:2]
@@ -45,25 +45,25 @@ def _conv_transpose(q: Question) -> str:
     split = (groups, cin // groups, cout, *kernel)
     w = f"w{flip}.reshape{split}.swapaxes(1, 2).reshape{(groups * cout, cin // groups, *kernel)}"
     named = {"lhs_dilation": a["stride"], "rhs_dilation": a["dilation"], "feature_group_count": groups}
-    return _bias(q, call_text("lax.conv_general_dilated", X, Text(w), (1,) * rank, padding, **named))
+    return _bias(q, call_text("lax.conv_general_dilated", X, SourceExpression(w), (1,) * rank, padding, **named))
 
 
-def _reduce(q: Question, x: str, start: str, combine: str) -> str:
+def _reduce(q: OpCase, x: str, start: str, combine: str) -> str:
     """lax.reduce_window with the padding of our window, ceil resolved."""
     a = q.attributes
     named: dict[str, Any] = {}
     if "dilation" in a:
         named["window_dilation"] = (1, 1, *a["dilation"])
     pads = ((0, 0), (0, 0), *((lo, max(0, hi)) for lo, hi in pooling_window(q).pads))
-    text = Text(start), Text(combine), (1, 1, *a["kernel"]), (1, 1, *a["stride"]), pads
-    return call_text("lax.reduce_window", Text(x), *text, **named)
+    text = SourceExpression(start), SourceExpression(combine), (1, 1, *a["kernel"]), (1, 1, *a["stride"]), pads
+    return call_text("lax.reduce_window", SourceExpression(x), *text, **named)
 
 
-def _max_pool(q: Question) -> str:
+def _max_pool(q: OpCase) -> str:
     return _reduce(q, "x", "-jnp.inf", "lax.max")
 
 
-def _avg_pool(q: Question) -> str:
+def _avg_pool(q: OpCase) -> str:
     a, total = q.attributes, _reduce(q, "x", "0.0", "lax.add")
     if a.get("divisor") is not None:
         return f"{total} / {float(a['divisor'])}"
@@ -74,36 +74,36 @@ def _avg_pool(q: Question) -> str:
     return f"{total} / {float(pooling_window(q).taps_count)}"
 
 
-def _global(q: Question) -> str:
+def _global(q: OpCase) -> str:
     name = {"global_avg_pool": "mean", "global_max_pool": "max"}[q.operator]
     return call_text(f"x.{name}", tuple(range(2, 2 + _rank(q))), keepdims=True)
 
 
-def _batch_norm(q: Question) -> str:
+def _batch_norm(q: OpCase) -> str:
     per = ", ".join(["1", "-1", *"1" * _rank(q)])
     mean, var, weight, bias = (f"{v}.reshape({per})" for v in ("mean", "var", "weight", "bias"))
     return f"(x - {mean}) * lax.rsqrt({var} + {q.attributes['eps']}) * {weight} + {bias}"
 
 
-def _upsample(q: Question) -> str:
+def _upsample(q: OpCase) -> str:
     text = "x"
     for axis, factor in enumerate(q.attributes["factor"], start=2):
         text = f"jnp.repeat({text}, {factor}, axis={axis})"
     return text
 
 
-def _cumsum(q: Question) -> str:
+def _cumsum(q: OpCase) -> str:
     if q.attributes["exclusive"]:
         raise NotOffered("jax has no exclusive cumsum")
     axis = q.attributes["axis"] % q.arrays["x"].ndim
     return call_text("lax.cumsum", X, axis=axis, reverse=q.attributes["reverse"])
 
 
-def _simple(function: str, *args: Any) -> Callable[[Question], str]:
+def _simple(function: str, *args: Any) -> Callable[[OpCase], str]:
     return lambda q: call_text(function, X, *args, *q.attributes.values())
 
 
-CALLS: dict[str, Callable[[Question], str]] = {
+CALLS: dict[str, Callable[[OpCase], str]] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "linear": lambda q: "x @ w.T" + (" + b" if "b" in q.arrays else ""),
@@ -141,7 +141,7 @@ def run({names}, g):
 HEAD = "import jax\nimport jax.numpy as jnp\nimport numpy as np\nfrom jax import lax\n\n"
 
 
-def _program(q: Question) -> str:
+def _program(q: OpCase) -> str:
     if q.operator not in CALLS:
         raise NotOffered(f"jax has no {q.operator}")
     names = ", ".join(q.arrays)
@@ -159,7 +159,7 @@ def run({names}, g):
 """
 
 
-def _sharded(q: Question) -> str:
+def _sharded(q: OpCase) -> str:
     """The gradient with the first spatial axis split over two devices."""
     if q.gradient is None or q.arrays["x"].ndim < 3 or q.arrays["x"].shape[2] % 2:
         raise NotOffered("two devices share the first spatial axis: its size must be even")

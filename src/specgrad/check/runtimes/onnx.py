@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.process import onnxruntime_program
+
 from ...errors import need
-from ...process import session
-from ..question import Question
-from .record import NotOffered, Runtime
+from ..cases.op_case import OpCase
+from .runtime_spec import NotOffered, Runtime
 
 Written = tuple[str, dict[str, Any], dict[str, Any]]  # operator, attributes, further constant inputs
 AUTO = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
@@ -25,7 +26,7 @@ def _pads(padding: Any, rank: int) -> dict[str, Any]:
     return {"pads": [lo for lo, _ in pairs] + [hi for _, hi in pairs]}
 
 
-def _conv(q: Question) -> Written:
+def _conv(q: OpCase) -> Written:
     a, kernel = q.attributes, q.arrays["w"].shape[2:]
     attributes = {"kernel_shape": kernel, "strides": a["stride"], "dilations": a["dilation"], "group": a["groups"]}
     attributes |= _pads(a["padding"], len(kernel))
@@ -38,7 +39,7 @@ def _conv(q: Question) -> Written:
     return "ConvTranspose", attributes, {}
 
 
-def _pool(q: Question) -> dict[str, Any]:
+def _pool(q: OpCase) -> dict[str, Any]:
     a = q.attributes
     attributes = {"kernel_shape": a["kernel"], "strides": a["stride"], **_pads(a["padding"], len(a["kernel"]))}
     if "dilation" in a:
@@ -46,23 +47,23 @@ def _pool(q: Question) -> dict[str, Any]:
     return attributes | ({"ceil_mode": 1} if a.get("ceil") else {})
 
 
-def _max_pool(q: Question) -> Written:
+def _max_pool(q: OpCase) -> Written:
     return "MaxPool", _pool(q), {}
 
 
-def _avg_pool(q: Question) -> Written:
+def _avg_pool(q: OpCase) -> Written:
     if q.attributes.get("divisor") is not None:
         raise NotOffered("ONNX has no divisor")
     return "AveragePool", _pool(q) | {"count_include_pad": int(q.attributes.get("count_include_pad", True))}, {}
 
 
-def _upsample(q: Question) -> Written:
+def _upsample(q: OpCase) -> Written:
     scales = np.array([1, 1, *q.attributes["factor"]], np.float32)
     named = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     return "Resize", named, {"roi": None, "scales": scales}
 
 
-def _resize(q: Question) -> Written:
+def _resize(q: OpCase) -> Written:
     a, lead = q.attributes, q.arrays["x"].shape[:2]
     mode = {"mode": "linear"} if a["how"] == "linear" else {"mode": "nearest", "nearest_mode": a["how"]}
     sizes = np.array([*lead, *a["sizes"]], np.int64)
@@ -73,21 +74,21 @@ def _resize(q: Question) -> Written:
     )
 
 
-def _cumsum(q: Question) -> Written:
+def _cumsum(q: OpCase) -> Written:
     a = q.attributes
     flags = {"exclusive": int(a["exclusive"]), "reverse": int(a["reverse"])}
     return "CumSum", flags, {"axis": np.array(a["axis"], np.int64)}
 
 
-def _clip(q: Question) -> Written:
+def _clip(q: OpCase) -> Written:
     return "Clip", {}, {k: np.float32(v) for k, v in q.attributes.items()}
 
 
-def _simple(name: str, **renamed: str) -> Callable[[Question], Written]:
+def _simple(name: str, **renamed: str) -> Callable[[OpCase], Written]:
     return lambda q: (name, {new: q.attributes[old] for old, new in renamed.items()}, {})
 
 
-NODES: dict[str, Callable[[Question], Written]] = {
+NODES: dict[str, Callable[[OpCase], Written]] = {
     "conv": _conv,
     "conv_transpose": _conv,
     "linear": lambda q: ("Gemm", {"transB": 1}, {}),
@@ -120,17 +121,17 @@ NODES: dict[str, Callable[[Question], Written]] = {
 }
 
 
-def _inputs(q: Question) -> list[str]:
+def _inputs(q: OpCase) -> list[str]:
     """ONNX's order; BatchNormalization wants scale, bias, mean, var."""
     return ["x", "weight", "bias", "mean", "var"] if q.operator == "batch_norm" else list(q.arrays)
 
 
-def _fed(q: Question) -> list[str]:
+def _fed(q: OpCase) -> list[str]:
     """What is given when the model runs; fast kernels are chosen for weights that stand in the file."""
     return ["x"] if q.spelling == "constant weights" else list(q.arrays)
 
 
-def model(q: Question) -> bytes:
+def model(q: OpCase) -> bytes:
     """The question as the bytes of an ONNX file with one node."""
     need("onnx", "this runtime needs")
     from onnx import TensorProto, helper, numpy_helper
@@ -162,7 +163,7 @@ FROM_FLAT = """    first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2
 """
 
 
-def _program(q: Question, running: str) -> str:
+def _program(q: OpCase, running: str) -> str:
     """The runtime's way to run a file, with the file of one node in place of `model`."""
     if q.operator not in NODES or q.gradient is not None:
         raise NotOffered(f"ONNX has no {q.operator}")
@@ -195,17 +196,17 @@ VINO = "import numpy as np\n" + COMPILED.format(hint="")
 VINO_F32 = "import numpy as np\n" + COMPILED.format(hint=', {"INFERENCE_PRECISION_HINT": "f32"}')
 
 
-def _asking(running: str) -> Callable[[Question], str]:
+def _asking(running: str) -> Callable[[OpCase], str]:
     return lambda q: _program(q, running)
 
 
 ONNXRUNTIME = Runtime(
     "onnxruntime",
     ("onnxruntime", "onnx"),
-    _asking(session.PROGRAM),
-    session.PROGRAM,
+    _asking(onnxruntime_program.PROGRAM),
+    onnxruntime_program.PROGRAM,
     functions="onnxruntime",
-    environment=session.ENVIRONMENT,
+    environment=onnxruntime_program.ENVIRONMENT,
     device="CPUExecutionProvider",
     demand="assert {device!r} in onnxruntime.get_available_providers()",  # it would take the CPU without a word
 )

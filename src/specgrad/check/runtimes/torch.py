@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..question import Question
-from .record import NotOffered, Runtime, Text, call_text
+from ..cases.op_case import OpCase
+from .runtime_spec import NotOffered, Runtime, SourceExpression, call_text
 
-X, W, B = Text("x"), Text("w"), Text("b")
+X, W, B = SourceExpression("x"), SourceExpression("w"), SourceExpression("b")
 
 
-def _rank(question: Question) -> int:
+def _rank(question: OpCase) -> int:
     rank = question.arrays["x"].ndim - 2
     if rank > 3:
         raise NotOffered(f"torch has no rank {rank}")
@@ -27,7 +27,7 @@ def _symmetric(padding: Any, rank: int) -> tuple[int, ...]:
     return tuple(lo for lo, _ in padding)
 
 
-def _half(question: Question, rank: int) -> tuple[int, ...]:
+def _half(question: OpCase, rank: int) -> tuple[int, ...]:
     """Pooling also refuses padding over half the kernel, so it is not asked."""
     padding = _symmetric(question.attributes["padding"], rank)
     if any(p > k // 2 for p, k in zip(padding, question.attributes["kernel"], strict=True)):
@@ -35,21 +35,21 @@ def _half(question: Question, rank: int) -> tuple[int, ...]:
     return padding
 
 
-def _conv(q: Question) -> str:
+def _conv(q: OpCase) -> str:
     rank, a = _rank(q), dict(q.attributes)
     a["padding"] = _symmetric(a["padding"], rank)
     name = {"conv": f"conv{rank}d", "conv_transpose": f"conv_transpose{rank}d"}[q.operator]
     return call_text(f"F.{name}", X, W, B if "b" in q.arrays else None, **a)
 
 
-def _max_pool(q: Question) -> str:
+def _max_pool(q: OpCase) -> str:
     rank, a = _rank(q), q.attributes
     named = {"stride": a["stride"], "padding": _half(q, rank), "dilation": a.get("dilation", 1)}
     named |= {"ceil_mode": a.get("ceil", False), "return_indices": q.operator == "max_pool_indices"}
     return call_text(f"F.max_pool{rank}d", X, a["kernel"], **named)
 
 
-def _avg_pool(q: Question) -> str:
+def _avg_pool(q: OpCase) -> str:
     rank, a = _rank(q), q.attributes
     named = {"stride": a["stride"], "padding": _half(q, rank), "ceil_mode": a.get("ceil", False)}
     named["count_include_pad"] = a.get("count_include_pad", True)
@@ -60,29 +60,29 @@ def _avg_pool(q: Question) -> str:
     return call_text(f"F.avg_pool{rank}d", X, a["kernel"], **named)
 
 
-def _lp_pool(q: Question) -> str:
+def _lp_pool(q: OpCase) -> str:
     rank, a = _rank(q), q.attributes
     if any(_symmetric(a["padding"], rank)) or max(a.get("dilation", (1,))) > 1 or a.get("ceil"):
         raise NotOffered("torch's lp_pool has no padding and no dilation, and another rule under ceil")
     kernel, stride = (a["kernel"][0], a["stride"][0]) if rank == 1 else (a["kernel"], a["stride"])
-    return call_text(f"F.lp_pool{rank}d", Text("x.abs()"), float(a["p"]), kernel, stride=stride)
+    return call_text(f"F.lp_pool{rank}d", SourceExpression("x.abs()"), float(a["p"]), kernel, stride=stride)
 
 
-def _adaptive(q: Question) -> str:
+def _adaptive(q: OpCase) -> str:
     return call_text(f"F.{q.operator}{_rank(q)}d", X, q.attributes["output"])
 
 
-def _global(q: Question) -> str:
+def _global(q: OpCase) -> str:
     name = {"global_avg_pool": "mean", "global_max_pool": "amax"}[q.operator]
     return call_text(f"x.{name}", dim=tuple(range(2, 2 + _rank(q))), keepdim=True)
 
 
-def _batch_norm(q: Question) -> str:
-    text = {name: Text(name) for name in ("mean", "var", "weight", "bias")}
+def _batch_norm(q: OpCase) -> str:
+    text = {name: SourceExpression(name) for name in ("mean", "var", "weight", "bias")}
     return call_text("F.batch_norm", X, *text.values(), eps=q.attributes["eps"])
 
 
-def _resize(q: Question) -> str:
+def _resize(q: OpCase) -> str:
     """nearest is asymmetric and rounded down; linear has half pixels, or aligned corners."""
     a, rank = q.attributes, len(q.attributes["sizes"])
     if a["how"] == "linear" and a["where"] != "asymmetric":
@@ -93,17 +93,17 @@ def _resize(q: Question) -> str:
     return call_text("F.interpolate", X, a["sizes"])
 
 
-def _cumsum(q: Question) -> str:
+def _cumsum(q: OpCase) -> str:
     if q.attributes["exclusive"] or q.attributes["reverse"]:
         raise NotOffered("torch has no exclusive or reverse cumsum")
     return call_text("torch.cumsum", X, q.attributes["axis"])
 
 
-def _simple(function: str, *args: Any, **renamed: str) -> Callable[[Question], str]:
+def _simple(function: str, *args: Any, **renamed: str) -> Callable[[OpCase], str]:
     return lambda q: call_text(function, X, *args, **{renamed[k]: v for k, v in q.attributes.items()})
 
 
-CALLS: dict[str, Callable[[Question], str]] = {
+CALLS: dict[str, Callable[[OpCase], str]] = {
     "conv": _conv,
     "conv_transpose": _conv,
     "linear": lambda q: call_text("F.linear", X, W, B if "b" in q.arrays else None),
@@ -119,8 +119,8 @@ CALLS: dict[str, Callable[[Question], str]] = {
     "upsample_nearest": lambda q: call_text("F.interpolate", X, scale_factor=q.attributes["factor"]),
     "resize": _resize,
     "cumsum": _cumsum,
-    "add": _simple("torch.add", Text("z")),
-    "mul": _simple("torch.mul", Text("z")),
+    "add": _simple("torch.add", SourceExpression("z")),
+    "mul": _simple("torch.mul", SourceExpression("z")),
     "relu": _simple("F.relu"),
     "leaky_relu": _simple("F.leaky_relu", slope="negative_slope"),
     "clamp": _simple("torch.clamp", low="min", high="max"),
@@ -149,7 +149,7 @@ def run({names}, g):
 """
 
 
-def _program(q: Question, decorator: str = "") -> str:
+def _program(q: OpCase, decorator: str = "") -> str:
     if q.operator not in CALLS:
         raise NotOffered(f"torch has no {q.operator}")
     names = ", ".join(q.arrays)
@@ -159,7 +159,7 @@ def _program(q: Question, decorator: str = "") -> str:
     return head + (FORWARD if q.gradient is None else GRADIENT).format(names=names, tensors=tensors)
 
 
-def _compiled(q: Question) -> str:
+def _compiled(q: OpCase) -> str:
     return _program(q, "torch._dynamo.reset()\n\n@torch.compile\n")
 
 

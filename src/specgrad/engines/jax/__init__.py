@@ -5,6 +5,6 @@ from ...errors import need
 need("jax", "the JAX engine needs")
 
 from .composites import COMPOSITES
-from .table import ENGINE, TABLE, run
+from .lowerings import ENGINE, TABLE, run
 
 __all__ = ["COMPOSITES", "ENGINE", "TABLE", "run"]

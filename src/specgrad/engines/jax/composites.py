@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from ...ops.layout import axes_of
 from ...window import Shape
 from ..base import Plan
+from .lowerings import NOT_NUMBERS, quotient
 from .pool import rounded_once
-from .reduce import smallest
-from .table import NOT_NUMBERS, quotient
+from .reductions import smallest
 
 Array = jax.Array
 

@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from specgrad.window.tap_schedule import AxisStep, Phase, phase, steps
+
 from ...window import Shape, Strided, Window
-from ...window.passes import Phase, Step, phase, steps
 from .mesh import adjoint, is_split, struct_like, unsplit
 from .pool import on_cpu, pad_axis, rounded_once
 
@@ -29,29 +30,29 @@ Array = jax.Array
 EXACT = lax.Precision.HIGHEST  # no TF32 or bfloat16 operands behind the caller's back
 
 
-def _padded(x: Array, how: Sequence[Step]) -> Array:
+def _padded(x: Array, how: Sequence[AxisStep]) -> Array:
     for i, step in enumerate(how):
         x = pad_axis(x, i - len(how), step.before, step.after)
     return x
 
 
-def _written(x: Array, how: Sequence[Step]) -> Array:
+def _written(x: Array, how: Sequence[AxisStep]) -> Array:
     """x with its padding, in memory: XLA would compute both anew in every slice that is read from them."""
     written: Array = lax.optimization_barrier(_padded(x, how))
     return written
 
 
-def _unpadded(how: Sequence[Step]) -> list[Step]:
+def _unpadded(how: Sequence[AxisStep]) -> list[AxisStep]:
     """The same steps over what is padded already."""
-    return [Step(s.stride, s.dilation, 0, 0) for s in how]
+    return [AxisStep(s.stride, s.dilation, 0, 0) for s in how]
 
 
-def _outs(x: Shape, kernel: Shape, how: Sequence[Step]) -> Shape:
+def _outs(x: Shape, kernel: Shape, how: Sequence[AxisStep]) -> Shape:
     """Output sizes."""
     return tuple(s.out(n, k) for n, k, s in zip(x[len(x) - len(how) :], kernel, how, strict=True))
 
 
-def _taps(x: Array, kernel: Shape, how: Sequence[Step]) -> list[tuple[Shape, Array]]:
+def _taps(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> list[tuple[Shape, Array]]:
     """Every tap of the kernel with what it reads of x, which is padded here."""
     outs = _outs(x.shape, kernel, how)
     x = _padded(x, how)
@@ -66,7 +67,7 @@ def _taps(x: Array, kernel: Shape, how: Sequence[Step]) -> list[tuple[Shape, Arr
 
 
 def _native(
-    x: Array, w: Array, how: Sequence[Step], groups: int, spacing: Shape | None = None, out_sharding: Any = None
+    x: Array, w: Array, how: Sequence[AxisStep], groups: int, spacing: Shape | None = None, out_sharding: Any = None
 ) -> Array:
     """XLA's own convolution; `spacing` sets the cells of x that far apart."""
     return lax.conv_general_dilated(
@@ -83,7 +84,7 @@ def _native(
 
 
 @rounded_once
-def _shifted(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+def _shifted(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     """Few inputs per output: a sum of shifted slices, each times its weight; no matrix product at all."""
     n, each, rank = x.shape[0], w.shape[1], len(how)
     x, how = _written(x, how), _unpadded(how)
@@ -98,13 +99,13 @@ def _shifted(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     return y.reshape((n, w.shape[0], *y.shape[3:]))
 
 
-def _split(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+def _split(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     """Groups as convolutions of their own, side by side."""
     parts = zip(jnp.split(x, groups, axis=1), jnp.split(w, groups, axis=0), strict=True)
     return jnp.concatenate([correlate(a, b, how, 1) for a, b in parts], axis=1)
 
 
-def _grouped_columns(x: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
+def _grouped_columns(x: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
     """(N, groups, channels of a group * taps, outputs): what each group reads, gathered one axis after the other.
 
     XLA compiles a row of 3 taps and a column of 3 in less time than 9 at once: benchmarks/grouped_compile_jax.py.
@@ -119,7 +120,7 @@ def _grouped_columns(x: Array, kernel: Shape, how: Sequence[Step], groups: int) 
 
 
 @rounded_once
-def _batched(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+def _batched(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     """One matrix product per sample and group, all of them one operation of XLA."""
     if is_split(x):  # whose type does not follow these reshapes
         return _split(x, w, how, groups)
@@ -130,13 +131,13 @@ def _batched(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     return y.reshape((n, w.shape[0], *outs))
 
 
-def _read_by_one(x: Array, how: Sequence[Step]) -> Array:
+def _read_by_one(x: Array, how: Sequence[AxisStep]) -> Array:
     """(N, C, outputs): what a kernel of one tap reads."""
     x = _padded(x, how)[(..., *(slice(None, None, s.stride) for s in how))]
     return x.reshape((*x.shape[:2], math.prod(x.shape[2:])))
 
 
-def _pointwise(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+def _pointwise(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     """A kernel of one tap: a matrix product.
 
     Per sample, the weight repeated over the batch; or one product for the batch, whose result is turned. The weight is
@@ -151,7 +152,7 @@ def _pointwise(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     return y.reshape((n, w.shape[0], *outs))
 
 
-def _weight_pointwise(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+def _weight_pointwise(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
     """The weight of one tap: a matrix product summed over samples and cells, whose order is left to XLA."""
     cotangents = gy.reshape((*gy.shape[:2], math.prod(gy.shape[2:])))
     cells = (((0, 2), (0, 2)), ((), ()))
@@ -159,7 +160,7 @@ def _weight_pointwise(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -
     return gw.reshape((gy.shape[1], x.shape[1], *kernel))
 
 
-def _column_matrix(x: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+def _column_matrix(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
     """(N * outputs, C * taps): what each output reads, in the order in which a weight lies in memory."""
     stacked = jnp.stack([v for _, v in _taps(x, kernel, how)], axis=2)
     n, c, taps, *outs = stacked.shape
@@ -173,7 +174,7 @@ def _rows(y: Array) -> Array:
     return y.reshape((n, c, math.prod(cells))).transpose((0, 2, 1)).reshape((n * math.prod(cells), c))
 
 
-def _columns(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+def _columns(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     """All taps side by side as one matrix, and one product with the weight as it lies."""
     outs = _outs(x.shape, w.shape[2:], how)
     columns, weights = _column_matrix(x, w.shape[2:], how), w.reshape((w.shape[0], math.prod(w.shape[1:])))
@@ -185,15 +186,15 @@ def _columns(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
     )
 
 
-def _planes(x: Array, kernel: int, first: Step, rank: int) -> Array:
+def _planes(x: Array, kernel: int, first: AxisStep, rank: int) -> Array:
     """The first spatial axis goes away: its outputs join the batch, its taps the channels."""
-    still = [Step(1, 1, 0, 0)] * (rank - 1)
+    still = [AxisStep(1, 1, 0, 0)] * (rank - 1)
     taps = _taps(x, (kernel,) + (1,) * (rank - 1), [first, *still])
     planes = jnp.moveaxis(jnp.concatenate([v for _, v in taps], axis=1), 2, 1)
     return planes.reshape((planes.shape[0] * planes.shape[1], *planes.shape[2:]))
 
 
-def _folded(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+def _folded(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     """Rank d as rank d-1, down to the 2-D convolutions that XLA knows well."""
     planes = _planes(x, w.shape[2], how[0], len(how))
     weights = jnp.moveaxis(w, 2, 1).reshape((w.shape[0], planes.shape[1], *w.shape[3:]))
@@ -208,7 +209,7 @@ LONG_ROW = 32  # except in long rows, of which few are at the processor at a tim
 MOST_PARTS = 4  # groups that are convolutions of their own: each of them costs XLA 0.2 s to compile
 
 
-def _is_short(w: Shape, groups: int, how: Sequence[Step], row: int) -> bool:
+def _is_short(w: Shape, groups: int, how: Sequence[AxisStep], row: int) -> bool:
     """Few inputs per output, and few outputs that could share them or long rows: benchmarks/grouped_compile_jax.py.
 
     Slices with gaps, which XLA reads cell by cell, only where no product could share them.
@@ -226,10 +227,10 @@ def _is_few(x: Shape, w: Shape, outs: Shape) -> bool:
     return 2 * x[0] * math.prod(outs) <= w[0] or any(n < k for n, k in zip(x[2:], w[2:], strict=True))
 
 
-Lowering = Callable[[Array, Array, Sequence[Step], int], Array]
+Lowering = Callable[[Array, Array, Sequence[AxisStep], int], Array]
 
 # What beats XLA's CPU convolution, first match first; each line is measured in benchmarks/jax_ops.py under its name.
-FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Sequence[Step]], bool], Lowering], ...] = (
+FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Sequence[AxisStep]], bool], Lowering], ...] = (
     ("depthwise, groups=32", lambda x, w, groups, how: _is_short(w, groups, how, x[-1]), _shifted),
     ("groups=2", lambda x, w, groups, how: 1 < groups <= MOST_PARTS, _split),
     ("groups=32 wide", lambda x, w, groups, how: groups > 1, _batched),
@@ -243,7 +244,7 @@ FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Sequence[Step]], bool], Lo
 )
 
 
-def correlate(x: Array, w: Array, how: Sequence[Step], groups: int) -> Array:
+def correlate(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     """sum over i, t of w[o,i,t] * x[n,i,s*p+e*t-lo], for x (N, C, *spatial) and w (O, C/groups, *kernel)."""
     if 0 in x.shape:
         return jnp.zeros((x.shape[0], w.shape[0], *_outs(x.shape, w.shape[2:], how)), x.dtype)
@@ -299,7 +300,7 @@ def _columns_back(x: Array, w: Array, window: Window) -> Array:
 def _spaced(x: Array, w: Array, window: Window, groups: int) -> Array:
     """The cells of x set `stride` apart, correlated with the flipped kernel."""
     axes = [a for a in window.axes if isinstance(a, Strided)]
-    how = [Step(1, a.dilation, *a.spaced()) for a in axes]
+    how = [AxisStep(1, a.dilation, *a.spaced()) for a in axes]
     return _native(x, jnp.flip(w, tuple(range(2, w.ndim))), how, groups, tuple(a.stride for a in axes))
 
 
@@ -356,7 +357,7 @@ def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
     return _weight(x, gy, window.kernel, steps(window), groups)
 
 
-def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
+def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
     each = x.shape[1] // groups
     if on_cpu() and _is_short((gy.shape[1], each, *kernel), groups, how, x.shape[-1]):
         return _weight_shifted(x, gy, kernel, how, groups)
@@ -372,15 +373,15 @@ def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int
     return _weight_folded(x, gy, kernel, how) if on_cpu() and len(kernel) > 2 else _weight_native(x, gy, how)
 
 
-def _weight_native(x: Array, gy: Array, how: Sequence[Step]) -> Array:
+def _weight_native(x: Array, gy: Array, how: Sequence[AxisStep]) -> Array:
     """A correlation of x with gy as its kernel, channels as batch and the batch summed over."""
-    turned = [Step(s.dilation, s.stride, s.before, s.after) for s in how]
+    turned = [AxisStep(s.dilation, s.stride, s.before, s.after) for s in how]
     swapped = jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1)
     return jnp.swapaxes(_native(*swapped, turned, 1, out_sharding=unsplit(x)), 0, 1)
 
 
 @rounded_once
-def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
+def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
     """As `_shifted`: a sum of products per tap, one tap after the other, for they share nothing.
 
     A loop is compiled once, and keeps the products of one tap: benchmarks/grouped_compile_jax.py.
@@ -402,7 +403,7 @@ def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], gro
 
 
 @rounded_once
-def _weight_batched(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], groups: int) -> Array:
+def _weight_batched(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
     """As `_batched`: one matrix product per sample and group."""
     n, each = x.shape[0], x.shape[1] // groups
     rows = gy.reshape((n, groups, gy.shape[1] // groups, math.prod(gy.shape[2:])))
@@ -410,14 +411,14 @@ def _weight_batched(x: Array, gy: Array, kernel: Shape, how: Sequence[Step], gro
     return jnp.sum(gw, axis=0).reshape((gy.shape[1], each, *kernel))
 
 
-def _weight_columns(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+def _weight_columns(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
     """One matrix product for all taps: gy against the columns of x."""
     columns = _column_matrix(x, kernel, how)
     gw = lax.dot_general(_rows(gy), columns, (((0,), (0,)), ((), ())), precision=EXACT)
     return gw.reshape((gy.shape[1], x.shape[1], *kernel))
 
 
-def _weight_folded(x: Array, gy: Array, kernel: Shape, how: Sequence[Step]) -> Array:
+def _weight_folded(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
     """As `_folded`: the outputs of the first axis join the batch, its taps the channels of the result."""
     planes = _planes(x, kernel[0], how[0], len(how))
     cotangents = jnp.moveaxis(gy, 2, 1).reshape((planes.shape[0], gy.shape[1], *gy.shape[3:]))

@@ -3,9 +3,9 @@
 A window is the product of its axes, so every reduction over it runs axis by axis, the last axis first. Picking the
 first winner along the last axis, then along the one before, and so on, is picking the first in row-major order.
 
-An axis reads an array through `Line`: tap t of all outputs is one slice of the padded array (of one of its `stride`
-phases, so that the transpose writes whole phases and interleaves them). Padded cells are known at trace time and
-never win, not even against -inf ([P2]); a NaN beats every number ([P1]).
+An axis reads an array through `WindowAxis`: tap t of all outputs is one slice of the padded array (of one of its
+`stride` phases, so that the transpose writes whole phases and interleaves them). Padded cells are known at trace
+time and never win, not even against -inf ([P2]); a NaN beats every number ([P1]).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from specgrad.window.tap_schedule import folded, residues, step
+
 from ...scalar import Number
 from ...window import Adaptive, Axis, Shape, Strided, Window
-from ...window.passes import folded, residues, step
 from .mesh import adjoint, struct_like
 
 Array = jax.Array
@@ -54,7 +55,7 @@ def along(mask: Mask, at: int) -> Array:
 # --- one axis of a window ---------------------------------------------------------------------------------------
 
 
-class Line:
+class WindowAxis:
     """One axis of a window, reading arrays along their (negative) axis `at`."""
 
     def __init__(self, axis: Axis, at: int) -> None:
@@ -110,9 +111,9 @@ class Line:
         return mask
 
 
-def lines(window: Window) -> list[Line]:
+def lines(window: Window) -> list[WindowAxis]:
     """The axes in the order in which they are reduced: the last one first."""
-    return [Line(axis, i - window.rank) for i, axis in reversed(list(enumerate(window.axes)))]
+    return [WindowAxis(axis, i - window.rank) for i, axis in reversed(list(enumerate(window.axes)))]
 
 
 def nonempty(window: Window) -> Mask:
@@ -156,7 +157,7 @@ def _wins(b: Array, a: Array, b_inside: Mask, a_inside: Mask, at: int) -> Array:
     return wins if a_inside.all() else wins | along(b_inside & ~a_inside, at)
 
 
-def _by_taps(line: Line, x: Array) -> tuple[Array, Route]:
+def _by_taps(line: WindowAxis, x: Array) -> tuple[Array, Route]:
     """Tap after tap, with the offset of the first winner; the route reads every tap and keeps the winner's."""
     first, *others = line.look(x, -math.inf)
     best, seen = first, line.inside(0)
@@ -174,7 +175,7 @@ def _by_taps(line: Line, x: Array) -> tuple[Array, Route]:
     return best, route
 
 
-def _by_doubling(line: Line, x: Array) -> tuple[Array, Route]:
+def _by_doubling(line: WindowAxis, x: Array) -> tuple[Array, Route]:
     """Join windows of w cells that start w apart; one mask per step tells which half won."""
     axis, at = line.axis, line.at
     assert isinstance(axis, Strided)
@@ -209,7 +210,7 @@ def _every(x: Array, stride: int, at: int) -> Array:
 
 # benchmarks/jax_ops.py, rows max_pool: doubling wins at stride 1 from k = 4, taps below and at strides 2 and 3.
 # `few_jumps` (large kernels, small strides) is an operation count, not measured.
-def _tournament(line: Line, x: Array) -> tuple[Array, Route]:
+def _tournament(line: WindowAxis, x: Array) -> tuple[Array, Route]:
     axis = line.axis
     if isinstance(axis, Adaptive) or axis.kernel <= 3:
         return _by_taps(line, x)
@@ -217,14 +218,14 @@ def _tournament(line: Line, x: Array) -> tuple[Array, Route]:
     return (_by_doubling if axis.stride == 1 or few_jumps else _by_taps)(line, x)
 
 
-class Routed(NamedTuple):
+class MaxRoute(NamedTuple):
     """The maxima of a window, and the linear map v -> v at the first winner, 0 for an empty window."""
 
     value: Array
     route: Route
 
 
-def routed_max(x: Array, window: Window) -> Routed:
+def routed_max(x: Array, window: Window) -> MaxRoute:
     """The maximum with its route, whose transpose needs no scatter: it is made of slices and selections."""
     routes = []
     y = x
@@ -235,7 +236,7 @@ def routed_max(x: Array, window: Window) -> Routed:
     def along_all(v: Array) -> Array:
         return zero_if_empty(functools.reduce(lambda u, route: route(u), routes, v), window)
 
-    return Routed(_one_zero(zero_if_empty(y, window)), along_all)
+    return MaxRoute(_one_zero(zero_if_empty(y, window)), along_all)
 
 
 def winner_of(route: Route, shape: Shape, window: Window) -> Array:
@@ -270,7 +271,7 @@ def _copies(axis: Strided) -> bool:
     return axis.stride > 1 and max(axis.pads) > 0
 
 
-def _max_along(line: Line, x: Array) -> Array:
+def _max_along(line: WindowAxis, x: Array) -> Array:
     """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows max_pool."""
     axis = line.axis
     if isinstance(axis, Adaptive) or (axis.kernel <= (3 if axis.stride == 1 else 5) and not _copies(axis)):
@@ -314,11 +315,11 @@ max_pool = jax.jit(_max_pool, static_argnames="window")
 # --- sums -------------------------------------------------------------------------------------------------------
 
 
-def _sum_taps(line: Line, x: Array) -> Array:
+def _sum_taps(line: WindowAxis, x: Array) -> Array:
     return functools.reduce(jnp.add, line.read(x, 0))
 
 
-def _sum_along(line: Line, x: Array) -> Array:
+def _sum_along(line: WindowAxis, x: Array) -> Array:
     """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows avg_pool."""
     axis = line.axis
     if isinstance(axis, Adaptive) or (axis.kernel <= 5 and not _copies(axis)):
@@ -334,7 +335,7 @@ def window_sum(x: Array, window: Window) -> Array:
     return functools.reduce(lambda y, line: _sum_along(line, y), lines(window), x)
 
 
-def _spread_along(line: Line, gy: Array) -> Array:
+def _spread_along(line: WindowAxis, gy: Array) -> Array:
     """The adjoint of the sum along one axis: transposed slices, or for many taps window sums of gy spaced out."""
     axis = line.axis
     shape = list(gy.shape)
@@ -393,7 +394,7 @@ def _finite(m: Array) -> Array:
 
 
 def _weigh(
-    line: Line, b: Array, m: Array, s: Array | None, pivot: Array | None, fill: tuple[float, float]
+    line: WindowAxis, b: Array, m: Array, s: Array | None, pivot: Array | None, fill: tuple[float, float]
 ) -> tuple[Array, Array]:
     """(largest m, sum_t s_t * exp(b*(m_t - pivot))) along one axis; the pivot is the largest m unless given."""
     ms = line.read(m, fill[0])

@@ -15,15 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.tree import leaves
+from specgrad.graph.transforms.autodiff import Wrt, real_outputs, selected
+from specgrad.partition.spatial_axes import data_positions
+from specgrad.partition.spmd_stages import Stages
+
 from ...errors import ParameterError
 from ...graph.graph import Graph
-from ...graph.run import bind_inputs
-from ...graph.transform import Wrt, real_outputs, selected
-from ...graph.tree import leaves
-from ...parts.lines import data_positions
-from ...parts.stages import Stages
-from .graph import Compiled, checked, constant
-from .local import Array, Local, Values
+from .jit_graph import Compiled, checked, constant
+from .shard_local import Array, Local, Values
 
 WHOLE = PartitionSpec()
 
@@ -69,18 +70,18 @@ def compile_sharded(
         raise ParameterError(
             "compile", "sizes are open; give mesh= to a graph of fixed sizes, graph.at(...)", rule="P5"
         )
-    return Sharded(Forward(graph, mesh, split), mode, wrt, derived, jit)
+    return Sharded(ShardedForward(graph, mesh, split), mode, wrt, derived, jit)
 
 
 class Sharded(Compiled):
     """cells_moved: how many cells devices send each other in one run of the graph, all together."""
 
-    def __init__(self, forward: Forward, mode: str, wrt: Wrt, derived: Graph, jit: bool) -> None:
+    def __init__(self, forward: ShardedForward, mode: str, wrt: Wrt, derived: Graph, jit: bool) -> None:
         super().__init__(partial(MODES[mode], forward, wrt, derived), derived, jit)
         self.cells_moved = forward.stages.cells_moved
 
 
-class Forward:
+class ShardedForward:
     """The graph as a function from inputs to outputs, by position."""
 
     def __init__(self, graph: Graph, mesh: Any, split: Any) -> None:
@@ -115,7 +116,7 @@ def _bound(graph: Graph, derived: Graph, args: tuple[Any, ...]) -> tuple[Values,
     return {p: values[q] for p, q in pairs}, [jnp.asarray(values[q]) for q in leaves(derived.inputs[count:])]
 
 
-def _of(forward: Forward, wrt: Wrt, given: Values) -> tuple[Any, list[int], list[Array]]:
+def _of(forward: ShardedForward, wrt: Wrt, given: Values) -> tuple[Any, list[int], list[Array]]:
     """The real outputs as a function of what is differentiated in, all outputs beside; and where, and at what."""
     graph = forward.graph
     where = sorted({p for _, tree in selected(graph, wrt)[0] for p in leaves(tree)})
@@ -128,12 +129,12 @@ def _of(forward: Forward, wrt: Wrt, given: Values) -> tuple[Any, list[int], list
     return function, where, [jnp.asarray(given[p]) for p in where]
 
 
-def _forward(forward: Forward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
+def _forward(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
     values = forward(_bound(forward.graph, derived, args)[0])
     return [values[p] for p in leaves(forward.graph.outputs)]
 
 
-def _jvp(forward: Forward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
+def _jvp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
     given, tangents = _bound(forward.graph, derived, args)
     function, where, chosen = _of(forward, wrt, given)
     named = [p for _, tree in selected(forward.graph, wrt)[0] for p in leaves(tree)]
@@ -142,14 +143,14 @@ def _jvp(forward: Forward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
     return [*outputs, *d_outputs]
 
 
-def _vjp(forward: Forward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
+def _vjp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
     given, cotangents = _bound(forward.graph, derived, args)
     function, where, chosen = _of(forward, wrt, given)
     _, pull, outputs = jax.vjp(function, chosen, has_aux=True)
     return [*outputs, *_named(forward.graph, wrt, where, pull(cotangents)[0])]
 
 
-def _grad(forward: Forward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
+def _grad(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
     given, _ = _bound(forward.graph, derived, args)
     function, where, chosen = _of(forward, wrt, given)
     (y,), pull, _ = jax.vjp(function, chosen, has_aux=True)

@@ -6,10 +6,10 @@ from ...errors import need
 
 need("torch", "the PyTorch engine needs")
 
-from .calls import call
+from .call_cache import call
 from .compile import enable_torch_compile
 from .composites import COMPOSITES
-from .table import ENGINE, TABLE, run
+from .lowerings import ENGINE, TABLE, run
 
 __all__ = ["COMPOSITES", "ENGINE", "TABLE", "call", "enable_torch_compile", "run"]
 

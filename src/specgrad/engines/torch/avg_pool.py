@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ...window import Adaptive, Shape, Window
 from ..base import Plan, number
-from . import doubling
-from .doubling import DOUBLING_TYPES, on_tape
+from . import log_step_pool
+from .autograd_rules import MOST_ADDED, SHORT, ours, rounded_once
+from .log_step_pool import DOUBLING_TYPES, on_tape
 from .max_pool import (
     ADAPTIVE_AVG,
     CHANNELS_AVG,
@@ -30,8 +31,7 @@ from .max_pool import (
     native_time,
     on_planes,
 )
-from .rules import MOST_ADDED, SHORT, ours, rounded_once
-from .slices import FEW_TAPS, Slices, fits
+from .strided_pool import FEW_TAPS, Slices, fits
 
 # Nanoseconds that a function of ours on the tape takes more than a native one, there and back.
 ON_TAPE = 100e3
@@ -108,12 +108,12 @@ def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor
     size = window.size if transpose else window.out
     shape = (*t.shape[:dim], *size, *t.shape[dim + 1 :])
     if not any(True for _ in window.taps()):
-        return doubling.nothing_of(t, shape)
+        return log_step_pool.nothing_of(t, shape)
     total = t.new_zeros(shape)
     rest = tuple(slice(0, n) for n in t.shape[dim + 1 :])
     for tap in window.taps():
         to, read = (tap.transposed() if transpose else tap).slices()
-        total = doubling.accumulate(total, to + rest, t[lead + read])
+        total = log_step_pool.accumulate(total, to + rest, t[lead + read])
     return total
 
 
@@ -153,13 +153,13 @@ def _avg_pool(x: Shape, window: Window, divisor: Any) -> Plan:
         return _sliced("avg_pool", params, x, native is not None, counts, traceable)
     if native is not None and native_time(x, window, NATIVE_AVG) < WORTH_AVG:
         return traceable
-    fast = lambda t: divide(doubling.dense_sum(t, window))
+    fast = lambda t: divide(log_step_pool.dense_sum(t, window))
     if not hasattr(counts, "shape"):
-        fast = lambda t: doubling.dense_sum(t, window, 1 / counts)
+        fast = lambda t: log_step_pool.dense_sum(t, window, 1 / counts)
     plan = _where_doubling("avg_pool", params, fast, traceable)
 
     def dense(t: Tensor, wide: Window) -> Tensor:
-        return divide(doubling.dense_sum(t, wide).movedim(-1, 1)).movedim(1, -1)
+        return divide(log_step_pool.dense_sum(t, wide).movedim(-1, 1)).movedim(1, -1)
 
     return plan if native is None else kept_layout(x, window, plan, traceable, dense, CHANNELS_AVG)
 
@@ -188,9 +188,9 @@ def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Plan:
     if back is None or (window.rank == 2 and native_time(gy, window, NATIVE_AVG) < WORTH_AVG):
         return traceable
     if hasattr(counts, "shape"):
-        fast = lambda t: doubling.dense_sum(divide(t), back)
+        fast = lambda t: log_step_pool.dense_sum(divide(t), back)
     else:
-        fast = lambda t: doubling.dense_sum(t, back, 1 / counts)
+        fast = lambda t: log_step_pool.dense_sum(t, back, 1 / counts)
     plan = _where_doubling("avg_spread", params, fast, traceable)
     return lambda t: traceable(t) if window.rank == 2 and is_channels_last(t, 2) else plan(t)
 

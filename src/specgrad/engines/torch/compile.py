@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import torch
 
-from ...ops import activation, avg_pool, compose, contract, conv, elementwise, layout, max_pool, smooth_pool, wave
+from specgrad.ops import (
+    activation,
+    avg_pool,
+    composites,
+    contract,
+    conv,
+    elementwise,
+    layout,
+    max_pool,
+    smooth_pool,
+    trigonometric,
+)
 
-HOMES = (activation, avg_pool, compose, contract, conv, elementwise, layout, max_pool, smooth_pool, wave)
+HOMES = (activation, avg_pool, composites, contract, conv, elementwise, layout, max_pool, smooth_pool, trigonometric)
 PUBLIC = """
     adaptive_avg_pool adaptive_max_pool amax avg_pool batch_norm conv conv_transpose cross_entropy gelu global_avg_pool
     global_max_pool group_norm layer_norm linear log_softmax lp_pool matmul max_pool max_unpool mse_loss

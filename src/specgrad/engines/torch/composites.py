@@ -14,22 +14,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specgrad.ops import composites, contract
+
 from ...errors import ShapeError
-from ...ops import compose, contract
 from ..base import Plan
-from .doubling import dual_level_open, on_tape
+from .autograd_rules import NOT_NUMBERS, SHORT, as_images, eager, formula, in_lines, packed, rounded_once
+from .log_step_pool import dual_level_open, on_tape
+from .lowerings import TABLE
 from .max_pool import is_channels_last
-from .natives import LINES, nearest_is_exact, reduced_axes
-from .relabel import LAYOUT
-from .rules import NOT_NUMBERS, SHORT, as_images, eager, formula, in_lines, packed, rounded_once
-from .table import TABLE
-from .whole import global_avg_pool, global_max_pool
+from .native_functions import LINES, nearest_is_exact, reduced_axes
+from .planes_as_channels import LAYOUT
+from .reductions import global_avg_pool, global_max_pool
 
 NO_LABEL = -(2**62)  # F.cross_entropy passes over one label, always; every other that is outside is its error
 NOTHING_LOST = 4.0  # abs(mean) / deviation up to which E[x*x] - E[x]**2 keeps its digits
 
 
-_batch_norm, _cross_entropy = formula(compose.batch_norm), formula(compose.cross_entropy)
+_batch_norm, _cross_entropy = formula(composites.batch_norm), formula(composites.cross_entropy)
 _matmul = formula(contract.matmul)
 
 
@@ -89,7 +90,7 @@ def _or_in_float32(loss: Plan) -> Plan:
         if not torch.is_autocast_enabled(x.device.type):
             return loss(x, labels, reduction=reduction)
         with torch.autocast(x.device.type, enabled=False):
-            return compose.cross_entropy(x.float(), labels, reduction=reduction)
+            return composites.cross_entropy(x.float(), labels, reduction=reduction)
 
     return plan
 

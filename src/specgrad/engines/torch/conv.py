@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...window import Shape, Window
 from ..base import Plan
-from .doubling import accumulate, pad_or_crop
+from .log_step_pool import accumulate, pad_or_crop
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}

@@ -13,10 +13,10 @@ from torch import Tensor
 from ...errors import ShapeError
 from ...window import Adaptive, Shape, Window
 from ..base import Plan
-from . import doubling, relabel, smooth
-from .doubling import DOUBLING_TYPES, on_tape
-from .rules import MOST_ADDED, eager, rounded_once
-from .slices import FEW_TAPS, Slices, fits
+from . import log_step_pool, logsumexp_pool, planes_as_channels
+from .autograd_rules import MOST_ADDED, eager, rounded_once
+from .log_step_pool import DOUBLING_TYPES, on_tape
+from .strided_pool import FEW_TAPS, Slices, fits
 
 Unary = Callable[[Tensor], Tensor]
 
@@ -97,8 +97,8 @@ def _winner_by_taps(x: Tensor, window: Window) -> Tensor:
     bare = window.unpadded()
     size = x.shape[x.ndim - window.rank :]
     position = torch.arange(math.prod(size), device=x.device).view(size)
-    v = doubling.pad_or_crop(x.detach(), window.pads, -math.inf)
-    i = doubling.pad_or_crop(position, window.pads, -1).expand(v.shape)
+    v = log_step_pool.pad_or_crop(x.detach(), window.pads, -math.inf)
+    i = log_step_pool.pad_or_crop(position, window.pads, -1).expand(v.shape)
     for axis in reversed(range(window.rank)):
         (best, where), *rest = zip(*(_axis_taps(t, bare, axis) for t in (v, i)), strict=True)
         for value, index in rest:
@@ -111,7 +111,7 @@ def _winner_by_taps(x: Tensor, window: Window) -> Tensor:
 def _axis_taps(x: Tensor, window: Window, axis: int) -> list[Tensor]:
     part = window.axes[axis]
     if not isinstance(part, Adaptive):
-        return smooth.slices(x, window, axis)
+        return logsumexp_pool.slices(x, window, axis)
     dim = x.ndim - window.rank + axis
     return [x.index_select(dim, torch.tensor(part.clamped(t), device=x.device)) for t in range(part.kernel)]
 
@@ -120,7 +120,7 @@ def winner_line(x: Shape, *, window: Window) -> Plan:
     general: Unary
     rank, native = window.rank, _native_max(window)
     if native is not None and not _by_adaptive(window):
-        nd = relabel.WITH_INDEX[rank]
+        nd = planes_as_channels.WITH_INDEX[rank]
         general = on_planes(x, rank, lambda t: nd(t, *native)[1])
     elif is_adaptive(window) or native is not None:
         adaptive, out = ADAPTIVE_MAX[rank], window.out
@@ -135,7 +135,7 @@ def winner_line(x: Shape, *, window: Window) -> Plan:
     def plan(t: Tensor) -> Tensor:
         t = t.detach()
         if eager(t) and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() and not t.sum().isnan():
-            return doubling.packed_winner(t, window)[1]
+            return log_step_pool.packed_winner(t, window)[1]
         return general(t)
 
     return plan
@@ -161,8 +161,8 @@ def native_time(x: Shape, window: Window, cost: tuple[float, float]) -> float:
 
 def is_channels_last(t: Tensor, rank: int) -> bool:
     """A layout that the native operators know and keep; what is contiguous too counts as that, and so does a batch."""
-    layout = relabel.LAYOUT.get(rank)
-    if layout is None or t.ndim != rank + 2 or doubling.batched():
+    layout = planes_as_channels.LAYOUT.get(rank)
+    if layout is None or t.ndim != rank + 2 or log_step_pool.batched():
         return False
     return not t.is_contiguous() and t.is_contiguous(memory_format=layout)
 
@@ -181,11 +181,11 @@ def _at_hand(t: Tensor) -> bool:
 def _relabelled(x: Shape, window: Window, native: tuple[Any, ...] | None) -> Plan | None:
     """Maximum and winner of a strided window, where planes as channels are worth the copies."""
     planes = math.prod(x[: len(x) - window.rank])
-    if native is None or type(planes) is not int or not relabel.enough(planes, window):
+    if native is None or type(planes) is not int or not planes_as_channels.enough(planes, window):
         return None
     if native_time(x, window, NATIVE_STRIDED) < WORTH_INDEX:
         return None
-    return lambda t: relabel.max_and_index(t, window, native)
+    return lambda t: planes_as_channels.max_and_index(t, window, native)
 
 
 def max_pool_line(x: Shape, *, window: Window) -> Plan:
@@ -217,7 +217,7 @@ def _max_pool(x: Shape, window: Window) -> Plan:
     if time < WORTH_MAX:
         return traceable
     plan = _doubled_max(window, traceable, time >= WORTH_MAX_GRAD)
-    return plan if native is None else kept_layout(x, window, plan, traceable, doubling.dense_max, CHANNELS_MAX)
+    return plan if native is None else kept_layout(x, window, plan, traceable, log_step_pool.dense_max, CHANNELS_MAX)
 
 
 def kept_layout(
@@ -271,7 +271,7 @@ def _doubled_max(window: Window, traceable: Unary, with_gradient: bool) -> Plan:
     empty = (window.inside() == 0).astype(bool) if window.has_empty else None
 
     def values(t: Tensor) -> Tensor:
-        y = doubling.dense_max(t, window)
+        y = log_step_pool.dense_max(t, window)
         return y if empty is None else torch.where(torch.from_numpy(empty), torch.zeros((), dtype=t.dtype), y)
 
     def plan(t: Tensor) -> Tensor:
@@ -279,7 +279,7 @@ def _doubled_max(window: Window, traceable: Unary, with_gradient: bool) -> Plan:
             return traceable(t)
         if on_tape(t):
             if with_gradient and t.dtype is torch.float32 and not t.detach().sum().isnan():
-                return _indexed_on_tape(t, window, lambda v: doubling.packed_winner(v, window))
+                return _indexed_on_tape(t, window, lambda v: log_step_pool.packed_winner(v, window))
             return traceable(t)
         return values(t)
 
@@ -347,7 +347,7 @@ def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = Fal
         if many and 1 <= rank <= 3 and g.dtype in DOUBLING_TYPES and not on_tape(g):
             if not known:
                 _check_range("put", index, cells, empty)
-            return relabel.put(g, index, size)
+            return planes_as_channels.put(g, index, size)
         values, where = (t.reshape(*lead, math.prod(i[len(lead) :])) for t in (g, index))  # flatten has no old vmap
         if at_hand:
             try:

@@ -12,8 +12,8 @@ from torch import Tensor
 from ...ops.resize import Axes, axes_resized, most_readers
 from ...window import Resized, Shape
 from ..base import Plan
-from .doubling import on_tape
-from .rules import MOST_ADDED, SHORT, eager, rounded_once
+from .autograd_rules import MOST_ADDED, SHORT, eager, rounded_once
+from .log_step_pool import on_tape
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 

@@ -20,19 +20,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specgrad.graph.transforms.autodiff import vjp
+from specgrad.graph.transforms.operator_rules import rule_graphs
+from specgrad.ops import composites
+
 from ...graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
-from ...graph.rules import rule_graphs
 from ...graph.trace import trace
-from ...graph.transform import vjp
 from ...op import REGISTRY, Op, Params, Value
-from ...ops import compose
 from ...ops.elementwise import add, mul, sub
 from ...ops.layout import reshape
 from ...window import Shape
 from ..base import Plan, key_of, number
+from .autograd_rules import SHORT, as_images, in_lines, packed
 from .conv import conv_line, conv_transpose_line, conv_weight_line
-from .doubling import dual_level_open, on_tape, transformed
-from .rules import SHORT, as_images, in_lines, packed
+from .log_step_pool import dual_level_open, on_tape, transformed
 
 aten = torch.ops.aten
 
@@ -231,7 +232,7 @@ def _one_type(x: Tensor, *others: Tensor) -> bool:
 @lru_cache(maxsize=4096)
 def _normalised(shape: Shape, eps: Any) -> Graph:
     """Batch normalisation as a claim."""
-    normalise = lambda x, mean, var, weight, bias: compose.batch_norm(x, mean, var, weight, bias, eps=eps)
+    normalise = lambda x, mean, var, weight, bias: composites.batch_norm(x, mean, var, weight, bias, eps=eps)
     return trace(normalise, shape, *((shape[1],),) * 4)
 
 

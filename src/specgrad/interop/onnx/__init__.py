@@ -19,15 +19,15 @@ import numpy as np
 import onnx
 
 from ...graph.graph import Graph
-from .file import BYTE_BUDGET, Budget, ModelError, read_model
-from .read import open as reading_open
+from .file import BYTE_BUDGET, ByteBudget, ModelError, read_model
+from .read import symbolic as reading_open
 from .read.importer import Importer
 from .read.model import OnnxGraph, import_model, run_model
-from .read.open import import_open, open_shapes
-from .read.unexamined import Declared, Unexamined, declared_values
+from .read.symbolic import import_open, open_shapes
+from .read.unsupported_nodes import Declared, UnsupportedNode, declared_values
 from .write.model import export_graph
 
-__all__ = ["ModelError", "OnnxGraph", "Unexamined", "from_onnx", "to_onnx"]
+__all__ = ["ModelError", "OnnxGraph", "UnsupportedNode", "from_onnx", "to_onnx"]
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 
@@ -80,7 +80,7 @@ def from_onnx(
         elif open_inputs := open_shapes(proto, given):
             names = [t.name for t in proto.graph.initializer]
             return import_open(functools.partial(_closed, byte_budget), model, given, open_inputs, names)
-        return import_model(proto, folder, Budget(byte_budget, largest_value), given, partial, declared or {})
+        return import_model(proto, folder, ByteBudget(byte_budget, largest_value), given, partial, declared or {})
     except SpecgradError:
         raise
     except MALFORMED as error:  # the last net under files that no rule above has met
@@ -94,14 +94,14 @@ def examine(
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     byte_budget: int = BYTE_BUDGET,
-) -> tuple[Importer, list[Unexamined]]:
+) -> tuple[Importer, list[UnsupportedNode]]:
     """Shape, type and, where it depends on constants alone, the array of every value; and the nodes without a meaning.
 
     Values that no output needs are there too, which a graph leaves out.
     """
     try:
         given = input_shapes or {}
-        importer, _, passed = run_model(model, folder, Budget(byte_budget), given, declared)
+        importer, _, passed = run_model(model, folder, ByteBudget(byte_budget), given, declared)
         return importer, passed
     except SpecgradError:
         raise

@@ -190,7 +190,7 @@ def extent(shape: Shape) -> int:
     return math.prod(n for n in shape if n)
 
 
-class Budget:
+class ByteBudget:
     """Bytes that may still be spent, in Python integers."""
 
     def __init__(self, total: int, largest: int | None = None) -> None:
@@ -225,7 +225,7 @@ def check_shape(what: str, dims: Any) -> Shape:
     return shape
 
 
-def tensor(proto: TensorProto, folder: Path | None, budget: Budget, name: str | None = None) -> Array:
+def tensor(proto: TensorProto, folder: Path | None, budget: ByteBudget, name: str | None = None) -> Array:
     """The array of a TensorProto; bfloat16 comes as the float32 of the same value."""
     what = f"tensor {shown(name if name is not None else proto.name)}"
     dtype = DTYPES.get(proto.data_type)
@@ -278,7 +278,7 @@ def gathered(model: onnx.ModelProto, folder: Path | None, byte_budget: int = BYT
     """The model with its external data inside, so that its bytes are all that a runtime needs."""
     if all(t.data_location != TensorProto.EXTERNAL for t in _tensors(model.graph)):
         return model
-    whole, budget = onnx.ModelProto(), Budget(byte_budget)
+    whole, budget = onnx.ModelProto(), ByteBudget(byte_budget)
     whole.CopyFrom(model)
     for proto in _tensors(whole.graph):
         if proto.data_location == TensorProto.EXTERNAL:

@@ -13,10 +13,22 @@ from typing import Any
 
 import numpy as np
 
+from specgrad.ops import (
+    activation,
+    composites,
+    contract,
+    elementwise,
+    gather,
+    integer_rounding,
+    layout,
+    max_pool,
+    trigonometric,
+)
+from specgrad.ops import sorting as order
+
 from ... import functional as F
 from ...errors import ParameterError, UnsupportedError
 from ...op import Value, is_literal, shape_of
-from ...ops import activation, compose, contract, elementwise, gather, layout, max_pool, order, wave, whole
 from ...ops.elementwise import add, div, exp, greater, greater_equal, mul, neg, select, sqrt, sub
 from . import indexing, products
 
@@ -274,17 +286,17 @@ def _instance_norm(
     input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, eps: float
 ) -> Value:
     if not use_input_stats:
-        return compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
+        return composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
     if running_mean is not None:
         text = "use_input_stats=True changes the running statistics; call module.eval() first"
         raise ParameterError("instance_norm", text, rule="P5")
-    return compose.group_norm(input, shape_of(input)[1], weight, bias, eps=eps)
+    return composites.group_norm(input, shape_of(input)[1], weight, bias, eps=eps)
 
 
 def _frozen_batch_norm(
     input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, eps: float
 ) -> tuple[Value]:
-    return (compose.batch_norm(input, running_mean, running_var, weight, bias, eps=eps),)
+    return (composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps),)
 
 
 # --- pooling --------------------------------------------------------------------------------------------------------
@@ -385,13 +397,13 @@ TABLE: dict[str, Line] = {
     "reciprocal.default": lambda self: div(1, self),
     "square.default": lambda self: mul(self, self),
     "sign.default": elementwise.sign,
-    "floor.default": whole.floor,
-    "ceil.default": whole.ceil,
-    "round.default": whole.round_,
-    "trunc.default": whole.trunc,
-    "frac.default": lambda self: whole.fmod(self, 1),
-    **{f"fmod.{kind}": lambda self, other: whole.fmod(self, other) for kind in ("Tensor", "Scalar")},
-    **{f"remainder.{kind}": lambda self, other: whole.mod(self, other) for kind in ("Tensor", "Scalar")},
+    "floor.default": integer_rounding.floor,
+    "ceil.default": integer_rounding.ceil,
+    "round.default": integer_rounding.round_,
+    "trunc.default": integer_rounding.trunc,
+    "frac.default": lambda self: integer_rounding.fmod(self, 1),
+    **{f"fmod.{kind}": lambda self, other: integer_rounding.fmod(self, other) for kind in ("Tensor", "Scalar")},
+    **{f"remainder.{kind}": lambda self, other: integer_rounding.mod(self, other) for kind in ("Tensor", "Scalar")},
     "pow.Tensor_Scalar": lambda self, exponent: elementwise.power(self, exponent),
     "maximum.default": lambda self, other: elementwise.maximum(self, other),
     "minimum.default": lambda self, other: elementwise.minimum(self, other),
@@ -411,8 +423,8 @@ TABLE: dict[str, Line] = {
     "hardsigmoid.default": _hardsigmoid,
     "sigmoid.default": activation.sigmoid,
     "tanh.default": activation.tanh,
-    "sin.default": wave.sin,
-    "cos.default": wave.cos,
+    "sin.default": trigonometric.sin,
+    "cos.default": trigonometric.cos,
     "silu.default": activation.silu,
     "mish.default": _mish,
     "gelu.default": F.gelu,

@@ -25,8 +25,8 @@ from ...errors import ParameterError, SpecgradError, UnsupportedError
 from ...graph.builder import GraphBuilder, Var
 from ...graph.graph import Graph, Node
 from ...op import SCOPES, Scope
-from . import aten, known
-from .open import import_open
+from . import aten, constant_folding
+from .symbolic import import_open
 
 LISTED = 20  # calls whose lines an error lists
 FLOATS = (torch.float16, torch.float32, torch.float64)
@@ -114,7 +114,7 @@ class _Importer:
     def _refuse_unknown(self) -> None:
         """All operators that are not known at once, each with the layers that call it."""
         calls = [n for n in self.program.graph.nodes if n.op == "call_function"]
-        folded = known.foldable(calls, self._given())
+        folded = constant_folding.foldable(calls, self._given())
         lines = {operator.getitem, *(n.target for n in calls if str(n.target).removeprefix("aten.") in aten.TABLE)}
         unknown = [n for n in calls if n.target not in lines and n not in folded]
         places: dict[str, list[str]] = {}
@@ -194,10 +194,10 @@ class _Importer:
         name = str(node.target).removeprefix("aten.")
         args, kwargs = (torch.fx.map_arg(part, lambda n: self.values[n.name]) for part in (node.args, node.kwargs))
         wanted = node.meta.get("val")
-        args = known.without_values(name, args, wanted)
-        alone = known.is_known((args, kwargs))
+        args = constant_folding.without_values(name, args, wanted)
+        alone = constant_folding.is_known((args, kwargs))
         if alone:
-            value = known.fold(node.target, args, kwargs, wanted)
+            value = constant_folding.fold(node.target, args, kwargs, wanted)
             if value is not None:
                 return value
         args, kwargs = pytree.tree_map(lambda a: self._argument(name, a, alone), (args, kwargs))
@@ -213,7 +213,7 @@ class _Importer:
         if not isinstance(value, Tensor):
             return value
         if value.dtype in WHOLE:
-            array = known.whole_array(name, value, self.float)
+            array = constant_folding.whole_array(name, value, self.float)
             return self.trace.constant(array) if alone else array
         self._check_type(f"a constant of aten.{name}", value.dtype)
         _, called = self.known.setdefault(id(value), (value, "constant"))  # kept, so that its id stays its own

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection
 
 from torch import nn
 
-from ...engines.torch.graph import module_of
-from ...engines.torch.open import OpenModule
+from specgrad.engines.torch.fx_graph import module_of
+from specgrad.engines.torch.symbolic import OpenModule
+from specgrad.graph.ir.tree import is_branch
+
 from ...errors import ParameterError
 from ...graph.graph import Graph
-from ...graph.tree import is_branch
 
 Chosen = Collection[str] | Callable[[str], bool] | None
 

@@ -4,8 +4,8 @@ SHEETS      the formulas, by ONNX's name; `errors` evaluates one over exact numb
 accuracy    the same with a model's weights, for all inputs of a box: numbers per layer
 """
 
-from .model import Accuracy, Layer, accuracy
+from .operator_sheets import SHEETS
+from .per_layer import Accuracy, LayerAccuracy, accuracy
 from .sheet import Errors, Sheet, errors
-from .sheets import SHEETS
 
-__all__ = ["SHEETS", "Accuracy", "Errors", "Layer", "Sheet", "accuracy", "errors"]
+__all__ = ["SHEETS", "Accuracy", "Errors", "LayerAccuracy", "Sheet", "accuracy", "errors"]

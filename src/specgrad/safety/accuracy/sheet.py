@@ -37,7 +37,7 @@ class Family:
     source: str
 
 
-class Step(NamedTuple):
+class Quantity(NamedTuple):
     """A quantity that the formulas read: its name, what it is, and how it is computed if not given by the file."""
 
     name: str
@@ -65,7 +65,7 @@ class Sheet:
     propagated: Expr
     introduced: Expr
     family: Family
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Quantity, ...] = ()
     fits: Expr | None = None
     divisor: Expr | None = None
     declared: str = ""

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from specgrad.graph.subgraph import laid_along
+from specgrad.rounding.slack_constants import SLACK
+
 from ...graph.graph import Graph
-from ...graph.section import laid_along
 from ...op import Op
 from ...ops.elementwise import STOP_GRADIENT
 from ...ops.layout import BROADCAST, RESHAPE, SUM
 from ...ops.max_pool import AMAX
 from ...rounding import Arithmetic
-from ...rounding.ledger import SLACK
 from ...scalar import Array
 
 MOVED = (RESHAPE, BROADCAST, STOP_GRADIENT)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...page import tone_of
+from specgrad.html_page import tone_of
 
 NOT_ASKED = "not asked"
 SUPPORTS = {

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...check.html import layer_table
-from ...page import escape, kind_of, named, page, wide
+from specgrad.check.pages import layer_table
+from specgrad.html_page import escape, kind_of, named, page, wide
+
 from ...scalar import upward
 from .item import ASSUMPTIONS, NOT_ASKED, PURPOSE, SUPPORTS, Evidence, Item
 

@@ -4,8 +4,8 @@ from ...errors import need
 
 need("onnx", "the safety profile needs")
 
+from .normaliser import Normalised, normalise
 from .report import Profile, check_profile, in_order
 from .rule import RULES, Finding, Rule
-from .writing import Normalised, normalise
 
 __all__ = ["RULES", "Finding", "Normalised", "Profile", "Rule", "check_profile", "in_order", "normalise"]

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto
 
 from ...errors import ParameterError, SpecgradError
-from ...interop.onnx.file import BYTE_BUDGET, DTYPES, Budget, tensor, type_name
+from ...interop.onnx.file import BYTE_BUDGET, DTYPES, ByteBudget, tensor, type_name
 
 FORMAT = "specgrad/digests/1"
 SUFFIX = ".digests.json"
@@ -35,7 +35,7 @@ def tensors(model: onnx.ModelProto) -> Iterator[tuple[str, TensorProto]]:
                 yield f"node {index}: {attribute.name}", attribute.t
 
 
-def tensor_digest(proto: TensorProto, folder: Path | None, budget: Budget) -> str:
+def tensor_digest(proto: TensorProto, folder: Path | None, budget: ByteBudget) -> str:
     """Of type, sizes and cells (little endian, the first axis slowest), however the file stores them.
 
     >>> a = onnx.helper.make_tensor("a", TensorProto.FLOAT, [2], [1.0, 2.0])
@@ -53,7 +53,7 @@ def tensor_digest(proto: TensorProto, folder: Path | None, budget: Budget) -> st
 
 def digests_of(model: onnx.ModelProto, folder: Path | None, data: bytes) -> dict[str, Any]:
     """What stands in the side file of a model with these bytes."""
-    budget = Budget(BYTE_BUDGET)
+    budget = ByteBudget(BYTE_BUDGET)
     each = {name: tensor_digest(proto, folder, budget) for name, proto in tensors(model)}
     return {"format": FORMAT, "file": hashlib.sha256(data).hexdigest(), "tensors": each}
 
@@ -96,7 +96,7 @@ def differences(
     data = path.read_bytes() if path is not None else model.SerializeToString()
     if hashlib.sha256(data).hexdigest() != wanted["file"]:
         yield "", "the SHA-256 of the file is not the one of the side file"
-    budget, seen = Budget(BYTE_BUDGET), set()
+    budget, seen = ByteBudget(BYTE_BUDGET), set()
     for name, proto in tensors(model):
         seen.add(name)
         try:

@@ -9,11 +9,11 @@ import numpy as np
 from onnx import TensorProto
 
 from ...errors import SpecgradError
-from ...interop.onnx.file import BYTE_BUDGET, DTYPES, Budget, shown, tensor
+from ...interop.onnx.file import BYTE_BUDGET, DTYPES, ByteBudget, shown, tensor
 from .digests import SUFFIX, differences
+from .model_view import FILE, ONNX_DOMAINS, Location, ModelView
 from .rule import Spot, rule
-from .texts import CONV, ISSUES, NEEDS, REQS, VERSIONS, spec
-from .view import FILE, ONNX_DOMAINS, Place, View
+from .sources import CONV, ISSUES, NEEDS, REQS, VERSIONS, spec
 
 WRITES = "--normalise writes it"
 ALLOWED = {TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BOOL, TensorProto.STRING}
@@ -23,7 +23,7 @@ PINS = "--normalise writes one opset in which every version is that of its text"
 
 
 @rule("S1", "E", "REQ-FO-000", REQS, says="A SONNX model is a valid ONNX model.")
-def valid(view: View) -> Iterator[Spot]:
+def valid(view: ModelView) -> Iterator[Spot]:
     said = view.outside
     if said.ended is not None:
         yield Spot(f"onnx.checker gave no answer: {said.ended}", undecided=True)
@@ -41,7 +41,7 @@ def valid(view: View) -> Iterator[Spot]:
     "the version in force is the one that the operator's text is about.",
     cure=PINS,
 )
-def versions(view: View) -> Iterator[Spot]:
+def versions(view: ModelView) -> Iterator[Spot]:
     imports = [o for o in view.expanded.opset_import if o.domain in ONNX_DOMAINS]
     if len(imports) != 1:
         yield Spot(f"the ONNX operators are imported {len(imports)} times", cure="")
@@ -64,18 +64,18 @@ def versions(view: View) -> Iterator[Spot]:
     says="Parameters are stored without loss: every one can be read to the bit, and external data is there. NaN, "
     "infinities and subnormal numbers among them are listed.",
 )
-def parameters(view: View) -> Iterator[Spot]:
-    budget = Budget(BYTE_BUDGET)
+def parameters(view: ModelView) -> Iterator[Spot]:
+    budget = ByteBudget(BYTE_BUDGET)
     for name, proto in view.initializers.items():
         if proto.data_type not in DTYPES:
             continue  # S14 speaks of it
         try:
             array = tensor(proto, view.folder, budget)
         except SpecgradError as error:
-            yield Spot(str(error).removeprefix("from_onnx: "), Place(value=name))
+            yield Spot(str(error).removeprefix("from_onnx: "), Location(value=name))
             continue
         if special := unusual(array):
-            yield Spot(f"holds {special}", Place(value=name), undecided=True, cure="see that they are meant")
+            yield Spot(f"holds {special}", Location(value=name), undecided=True, cure="see that they are meant")
 
 
 def unusual(array: np.ndarray) -> str:
@@ -99,7 +99,7 @@ def unusual(array: np.ndarray) -> str:
     CONV,
     says="Inputs and outputs are documented: a doc_string, a denotation of the type, and one of every axis.",
 )
-def documented(view: View) -> Iterator[Spot]:
+def documented(view: ModelView) -> Iterator[Spot]:
     for info in (*view.inputs, *view.graph.output):
         dims = info.type.tensor_type.shape.dim
         lacking = {
@@ -108,10 +108,10 @@ def documented(view: View) -> Iterator[Spot]:
             "axis denotations": all(d.denotation for d in dims),
         }
         if absent := [what for what, there in lacking.items() if not there]:
-            yield Spot(f"has no {', no '.join(absent)}", Place(value=str(info.name)))
+            yield Spot(f"has no {', no '.join(absent)}", Location(value=str(info.name)))
 
 
-def _says(view: View, *words: str) -> bool:
+def _says(view: ModelView, *words: str) -> bool:
     """Whether a metadata key contains one of these words: the texts name no key."""
     keys = [str(p.key).lower() for p in view.model.metadata_props if p.value]
     return any(word in key for key in keys for word in words)
@@ -126,7 +126,7 @@ def _says(view: View, *words: str) -> bool:
     ISSUES,
     says="The order of execution and the target are stated: a metadata key with the word order, and one with target.",
 )
-def deployment(view: View) -> Iterator[Spot]:
+def deployment(view: ModelView) -> Iterator[Spot]:
     for word in ("order", "target"):
         if not _says(view, word):
             yield Spot(f"no key of metadata_props states the {word}")
@@ -141,7 +141,7 @@ def deployment(view: View) -> Iterator[Spot]:
     says="The model is traceable to requirements, to the training model and to its environment by metadata; nodes have "
     "names, and each its own.",
 )
-def traceable(view: View) -> Iterator[Spot]:
+def traceable(view: ModelView) -> Iterator[Spot]:
     for word in ("requirement", "training", "environment"):
         if not _says(view, word):
             yield Spot(f"no key of metadata_props refers to the {word}")
@@ -161,12 +161,14 @@ def traceable(view: View) -> Iterator[Spot]:
     says="Integrity: a side file holds the SHA-256 of the file and of every tensor, and they are those of the model.",
     cure=f"--normalise writes one; `--digests FILE` names another than MODEL{SUFFIX}",
 )
-def integrity(view: View) -> Iterator[Spot]:
+def integrity(view: ModelView) -> Iterator[Spot]:
     if view.digests is None:
         yield Spot("there is no side file with digests")
         return
     for name, text in differences(view.digests, view.model, view.folder, view.path):
-        yield Spot(text, Place(value=name) if name else FILE, cure="this is not the model that the side file is about")
+        yield Spot(
+            text, Location(value=name) if name else FILE, cure="this is not the model that the side file is about"
+        )
 
 
 @rule(
@@ -177,7 +179,7 @@ def integrity(view: View) -> Iterator[Spot]:
     spec("batchnormalization"),
     says="Inference only: no training_info, and training_mode is 0.",
 )
-def inference_only(view: View) -> Iterator[Spot]:
+def inference_only(view: ModelView) -> Iterator[Spot]:
     if len(view.model.training_info):
         yield Spot("the file has training_info")
     for node in view.of("BatchNormalization"):

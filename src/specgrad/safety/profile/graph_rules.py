@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...interop.onnx.file import shown
+from .model_view import ONNX_DOMAINS, Location, ModelView, NodeView
 from .rule import Spot, rule
-from .texts import GRAPH, ISSUES, NEEDS, REQS, STATUS
-from .view import ONNX_DOMAINS, NodeView, Place, View
+from .sources import GRAPH, ISSUES, NEEDS, REQS, STATUS
 
 RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
@@ -23,7 +23,7 @@ COUNTS = ("NonZero", "Unique", "Compress", "NonMaxSuppression")
     GRAPH,
     says="Deterministic operators only.",
 )
-def deterministic(view: View) -> Iterator[Spot]:
+def deterministic(view: ModelView) -> Iterator[Spot]:
     for node in view.of(*RANDOM):
         yield Spot(f"{node.operator} gives random numbers", node.at())
     for node in view.of("Dropout"):
@@ -40,7 +40,7 @@ def deterministic(view: View) -> Iterator[Spot]:
     says="No dead nodes: every node is needed by an output of the graph.",
     cure="--normalise leaves it out",
 )
-def alive(view: View) -> Iterator[Spot]:
+def alive(view: ModelView) -> Iterator[Spot]:
     needed = needed_nodes(view.nodes, [str(o.name) for o in view.graph.output])
     for node in view.nodes:
         if node.index not in needed:
@@ -82,23 +82,23 @@ def reads(node: NodeView) -> Iterator[str]:
     says="Every input and every initializer is used, every value has one producer, names are unique, no node waits for "
     "itself, and every output is computed.",
 )
-def well_formed(view: View) -> Iterator[Spot]:
+def well_formed(view: ModelView) -> Iterator[Spot]:
     used = {name for node in view.nodes for name in reads(node)} | {str(o.name) for o in view.graph.output}
     for info in view.inputs:
         if info.name not in used:
-            yield Spot("no node reads this input", Place(value=str(info.name)), cure="leave it out of the interface")
+            yield Spot("no node reads this input", Location(value=str(info.name)), cure="leave it out of the interface")
     for name in view.initializers:
         if name not in used:
-            yield Spot("no node reads this initializer", Place(value=name), cure="--normalise leaves it out")
+            yield Spot("no node reads this initializer", Location(value=name), cure="--normalise leaves it out")
     given = [str(i.name) for i in view.inputs] + [str(t.name) for t in view.graph.initializer]
     given += [str(name) for node in view.nodes for name in node.proto.output if name]
     for name, times in Counter(given).items():
         if times > 1:
-            yield Spot(f"the value is given {times} times", Place(value=name))
+            yield Spot(f"the value is given {times} times", Location(value=name))
     yield from _in_order(view)
 
 
-def _in_order(view: View) -> Iterator[Spot]:
+def _in_order(view: ModelView) -> Iterator[Spot]:
     there = {str(i.name) for i in view.graph.input} | set(view.initializers)
     everything = there | {str(name) for node in view.nodes for name in node.proto.output}
     for node in view.nodes:
@@ -111,7 +111,7 @@ def _in_order(view: View) -> Iterator[Spot]:
         there |= set(map(str, node.proto.output))
     for info in view.graph.output:
         if info.name not in there:
-            yield Spot("this output is not computed", Place(value=str(info.name)))
+            yield Spot("this output is not computed", Location(value=str(info.name)))
 
 
 @rule(
@@ -123,7 +123,7 @@ def _in_order(view: View) -> Iterator[Spot]:
     says="Functions are allowed where they can be expanded: no recursion, no overloads, no name of an ONNX operator.",
     cure="--normalise writes the nodes that a function stands for, where that is possible",
 )
-def functions(view: View) -> Iterator[Spot]:
+def functions(view: ModelView) -> Iterator[Spot]:
     if view.outside.inliner is not None:
         yield Spot(f"the functions of the file cannot be expanded: {view.outside.inliner}")
     for f in view.model.functions:
@@ -146,7 +146,7 @@ def functions(view: View) -> Iterator[Spot]:
     STATUS,
     says="No control flow: If, Loop, Scan and SequenceMap are not in the set.",
 )
-def no_control_flow(view: View) -> Iterator[Spot]:
+def no_control_flow(view: ModelView) -> Iterator[Spot]:
     for node in view.of(*CONTROL):
         yield Spot(f"{node.operator} is control flow; what is inside it is not checked", node.at())
 
@@ -159,7 +159,7 @@ def no_control_flow(view: View) -> Iterator[Spot]:
     NEEDS,
     says="Memory and time do not depend on the data: no operator whose result has a size that the values decide.",
 )
-def resources(view: View) -> Iterator[Spot]:
+def resources(view: ModelView) -> Iterator[Spot]:
     for node in view.of(*COUNTS):
         yield Spot(f"the size of what {node.operator} gives depends on the values", node.at())
     for node in view.of("TopK"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...page import escape, kind_of, legend, page, wide
+from specgrad.html_page import escape, kind_of, legend, page, wide
+
 from .report import WORDS, Profile, in_order
 from .rule import Finding
-from .texts import CAVEAT
+from .sources import CAVEAT
 
 SHOWN = 200  # findings of one rule
 FOOT = "Supporting analysis by a tool that nobody has qualified; rules are the working group's, not ours."

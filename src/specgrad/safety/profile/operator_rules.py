@@ -8,9 +8,9 @@ import onnx
 
 from .file_rules import WRITES
 from .graph_rules import CONTROL, RANDOM
+from .model_view import ModelView, NodeView
 from .rule import Spot, rule
-from .texts import GRAPH, LISTED, MAXPOOL, REQS, RESTRICTIONS, WRITTEN, spec
-from .view import NodeView, View
+from .sources import GRAPH, LISTED, MAXPOOL, REQS, RESTRICTIONS, WRITTEN, spec
 
 WINDOWS = ("Conv", "ConvInteger", "MaxPool")
 OPTIONAL = {"Clip": (1, 2), "LSTM": (3, 4, 5, 6, 7)}
@@ -25,7 +25,7 @@ OPTIONAL = {"Clip": (1, 2), "LSTM": (3, 4, 5, 6, 7)}
     says="Every operator is in the set, and has a text. In neither: broken. In the set without a text, or with a text "
     "and not in the set: the texts do not decide.",
 )
-def in_the_set(view: View) -> Iterator[Spot]:
+def in_the_set(view: ModelView) -> Iterator[Spot]:
     for node in view.nodes:
         name = node.operator
         elsewhere = not node.is_onnx or (node.proto.domain, name) in view.functions or name in (*RANDOM, *CONTROL)
@@ -63,7 +63,7 @@ def unwritten(node: NodeView) -> list[str]:
     says="No default values: every attribute is written.",
     cure=WRITES,
 )
-def no_defaults(view: View) -> Iterator[Spot]:
+def no_defaults(view: ModelView) -> Iterator[Spot]:
     for node in view.nodes:
         if lacking := unwritten(node):
             yield Spot(f"{', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not written", node.at())
@@ -80,7 +80,7 @@ def no_defaults(view: View) -> Iterator[Spot]:
     "Clip; B, sequence_lens, initial_h, initial_c and P of LSTM.",
     cure=WRITES,
 )
-def no_default_inputs(view: View) -> Iterator[Spot]:
+def no_default_inputs(view: ModelView) -> Iterator[Spot]:
     for node in view.of(*OPTIONAL):
         formal = [i.name for i in node.schema.inputs] if node.schema is not None else []
         absent = [formal[i] for i in OPTIONAL[node.operator] if i < len(formal) and not node.input(i)]
@@ -92,7 +92,7 @@ def no_default_inputs(view: View) -> Iterator[Spot]:
             yield from _whole_slice(view, node)
 
 
-def _whole_slice(view: View, node: NodeView) -> Iterator[Spot]:
+def _whole_slice(view: ModelView, node: NodeView) -> Iterator[Spot]:
     absent = [name for i, name in ((3, "axes"), (4, "steps")) if not node.input(i)]
     if absent:
         yield Spot(f"input {', '.join(absent)} is not given", node.at())
@@ -113,7 +113,7 @@ def _whole_slice(view: View, node: NodeView) -> Iterator[Spot]:
     "MaxPool's own text forbids Indices.",
     cure="nothing: --normalise adds no outputs",
 )
-def one_to_one(view: View) -> Iterator[Spot]:
+def one_to_one(view: ModelView) -> Iterator[Spot]:
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     for node in view.nodes:
         if node.schema is None:
@@ -135,7 +135,7 @@ def one_to_one(view: View) -> Iterator[Spot]:
     says="The axis of Softmax and of Concat is not negative. Flatten and Slice allow negative ones.",
     cure=WRITES,
 )
-def axis_from_the_front(view: View) -> Iterator[Spot]:
+def axis_from_the_front(view: ModelView) -> Iterator[Spot]:
     for node in view.of("Softmax", "Concat"):
         if (axis := node.attributes.get("axis", 0)) < 0:
             yield Spot(f"axis is {axis}", node.at())
@@ -148,7 +148,7 @@ def axis_from_the_front(view: View) -> Iterator[Spot]:
     spec("batchnormalization"),
     says="BatchNormalization: epsilon is above 0, and no variance is negative.",
 )
-def normalisation(view: View) -> Iterator[Spot]:
+def normalisation(view: ModelView) -> Iterator[Spot]:
     for node in view.of("BatchNormalization"):
         epsilon = node.attributes.get("epsilon", 1e-5)
         if not epsilon > 0:
@@ -168,7 +168,7 @@ def normalisation(view: View) -> Iterator[Spot]:
     says="Slice: starts lie within their axis, ends can be reached, steps are not 0, and the result is not empty.",
     cure=WRITES,
 )
-def slices(view: View) -> Iterator[Spot]:
+def slices(view: ModelView) -> Iterator[Spot]:
     for node in view.of("Slice"):
         shape = view.shape(node.input(0))
         starts, ends = view.ints(node.input(1)), view.ints(node.input(2))

@@ -8,10 +8,10 @@ from ...bounds import crown
 from ...errors import SpecgradError
 from ...graph.graph import Graph
 from ...interop.onnx.file import gathered
-from ..box import on_box
+from ..declared_box import on_box
+from .model_view import ModelView
 from .rule import NotCheckedError, Spot, rule
-from .texts import NEEDS, REQS
-from .view import View
+from .sources import NEEDS, REQS
 
 SECONDS = 60.0
 
@@ -27,7 +27,7 @@ SECONDS = 60.0
     "flagged may.",
     cure="a narrower box of inputs, or a guard before the node",
 )
-def ranges(view: View) -> Iterator[Spot]:
+def ranges(view: ModelView) -> Iterator[Spot]:
     if view.box is None:
         raise NotCheckedError("no --box LO,HI was given")
     low, high = view.box

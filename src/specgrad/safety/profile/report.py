@@ -14,9 +14,9 @@ from ...interop.onnx import MALFORMED
 from ...process import Process
 from . import file_rules, graph_rules, operator_rules, range_rules, type_rules, window_rules
 from .digests import read_digests, side_of
+from .model_view import ModelView
 from .rule import RULES, Finding, NotCheckedError, Rule
-from .texts import CAVEAT
-from .view import View
+from .sources import CAVEAT
 
 TABLES = (
     file_rules,
@@ -131,7 +131,7 @@ def check_profile(
         digests = side_of(path)
     side = read_digests(Path(digests)) if isinstance(digests, str | Path) else digests
     with nullcontext(process) if process is not None else Process(seconds=120) as runner:
-        view = View(model, shapes=shapes, digests=side, box=box, process=runner)
+        view = ModelView(model, shapes=shapes, digests=side, box=box, process=runner)
     findings: list[Finding] = []
     unchecked: dict[str, str] = {}
     for rule in in_order():
@@ -147,7 +147,7 @@ def check_profile(
     return Profile(name, hashlib.sha256(data).hexdigest(), tuple(findings), unchecked, _notes(view), versions, box)
 
 
-def _notes(view: View) -> tuple[str, ...]:
+def _notes(view: ModelView) -> tuple[str, ...]:
     notes = [] if view.refusal is None else [f"shapes are those of ONNX's inference alone: {view.refusal}"]
     if view.passed:
         notes.append(

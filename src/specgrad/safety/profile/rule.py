@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...errors import printable
-from .texts import Text
-from .view import FILE, Place, View
+from .model_view import FILE, Location, ModelView
+from .sources import SourceText
 
 Severity = Literal["broken", "undecided"]
 
@@ -26,7 +26,7 @@ class Spot:
     """
 
     what: str
-    place: Place = FILE
+    place: Location = FILE
     undecided: bool = False
     cure: str | None = None
 
@@ -40,7 +40,7 @@ class Finding:
     tag: str
     source: str
     version: str
-    place: Place
+    place: Location
     what: str
     cure: str
 
@@ -62,9 +62,9 @@ class Rule:
     id: str
     level: Literal["E", "W"]
     tag: str
-    texts: tuple[Text, ...]
+    texts: tuple[SourceText, ...]
     sentence: str
-    check: Callable[[View], Iterator[Spot]]
+    check: Callable[[ModelView], Iterator[Spot]]
     cure: str = ""
 
     @property
@@ -75,7 +75,7 @@ class Rule:
     def version(self) -> str:
         return "; ".join(t.version for t in self.texts)
 
-    def findings(self, view: View) -> list[Finding]:
+    def findings(self, view: ModelView) -> list[Finding]:
         return [self._finding(spot) for spot in self.check(view)]
 
     def fallen(self, what: str) -> Finding:
@@ -88,12 +88,12 @@ class Rule:
         return Finding(self.id, severity, self.tag, self.source, self.version, spot.place, spot.what, cure)
 
 
-Check = Callable[[View], Iterator[Spot]]
+Check = Callable[[ModelView], Iterator[Spot]]
 RULES: dict[str, Rule] = {}
 
 
 def rule(
-    name: str, level: Literal["E", "W"], tag: str, *texts: Text, says: str, cure: str = ""
+    name: str, level: Literal["E", "W"], tag: str, *texts: SourceText, says: str, cure: str = ""
 ) -> Callable[[Check], Check]:
     """Register the check of a rule."""
 

@@ -9,9 +9,9 @@ from onnx import TensorProto, ValueInfoProto
 
 from ...interop.onnx.file import type_name
 from .file_rules import ALLOWED, WRITES
+from .model_view import Location, ModelView, NodeView
 from .rule import Spot, rule
-from .texts import INFORMAL, ISSUES, NEEDS, REQS, RESTRICTIONS, spec
-from .view import NodeView, Place, View
+from .sources import INFORMAL, ISSUES, NEEDS, REQS, RESTRICTIONS, spec
 
 _ALIKE = """
 Add Sub Mul Div Pow Max Min Mean Sum Mod Where PRelu BitShift
@@ -22,12 +22,12 @@ ALIKE = tuple(_ALIKE.split())
 
 
 @rule("S8", "E", "GR1", RESTRICTIONS, says="No sparse tensors.")
-def dense(view: View) -> Iterator[Spot]:
+def dense(view: ModelView) -> Iterator[Spot]:
     for sparse in view.graph.sparse_initializer:
-        yield Spot("is a sparse initializer", Place(value=str(sparse.values.name)))
+        yield Spot("is a sparse initializer", Location(value=str(sparse.values.name)))
     for name, info in view.declared.items():
         if info.type.WhichOneof("value") == "sparse_tensor_type":
-            yield Spot("is declared as a sparse tensor", Place(value=name))
+            yield Spot("is declared as a sparse tensor", Location(value=name))
     for node in view.nodes:
         for attribute in node.proto.attribute:
             if attribute.HasField("sparse_tensor") or len(attribute.sparse_tensors):
@@ -43,14 +43,14 @@ def dense(view: View) -> Iterator[Spot]:
     says="The type of every value is written: no type inference.",
     cure=WRITES,
 )
-def typed(view: View) -> Iterator[Spot]:
+def typed(view: ModelView) -> Iterator[Spot]:
     for node, name in view.intermediates:
         info = view.declared.get(name)
         if info is None or not info.type.tensor_type.elem_type:
             yield Spot("its element type is not written", node.at(name))
     for info in (*view.inputs, *view.graph.output):
         if not info.type.tensor_type.elem_type:
-            yield Spot("its element type is not written", Place(value=str(info.name)), cure="")
+            yield Spot("its element type is not written", Location(value=str(info.name)), cure="")
 
 
 def _open_sizes(info: ValueInfoProto) -> list[int]:
@@ -79,9 +79,9 @@ def _is_batch(info: ValueInfoProto, axes: list[int]) -> bool:
     "shape inference.",
     cure=WRITES,
 )
-def shaped(view: View) -> Iterator[Spot]:
-    named: list[tuple[str, Place]] = [(name, node.at(name)) for node, name in view.intermediates]
-    named += [(str(i.name), Place(value=str(i.name))) for i in (*view.inputs, *view.graph.output)]
+def shaped(view: ModelView) -> Iterator[Spot]:
+    named: list[tuple[str, Location]] = [(name, node.at(name)) for node, name in view.intermediates]
+    named += [(str(i.name), Location(value=str(i.name))) for i in (*view.inputs, *view.graph.output)]
     for name, place in named:
         info = view.declared.get(name)
         axes = [-1] if info is None else _open_sizes(info)
@@ -94,7 +94,7 @@ def shaped(view: View) -> Iterator[Spot]:
             yield from _agrees(view, name, info, place)
 
 
-def _agrees(view: View, name: str, info: ValueInfoProto, place: Place) -> Iterator[Spot]:
+def _agrees(view: ModelView, name: str, info: ValueInfoProto, place: Location) -> Iterator[Spot]:
     written = [d.dim_value or None for d in info.type.tensor_type.shape.dim]
     follows = view.inferred_shape(name)
     if follows is None:
@@ -111,12 +111,12 @@ def _agrees(view: View, name: str, info: ValueInfoProto, place: Place) -> Iterat
 
 
 @rule("S11", "W", "need THAV-003", NEEDS, says="Whether the size of the batch may be a name is not decided.")
-def batch(view: View) -> Iterator[Spot]:
+def batch(view: ModelView) -> Iterator[Spot]:
     for name, info in view.declared.items():
         if _is_batch(info, _open_sizes(info)):
             symbol = info.type.tensor_type.shape.dim[0].dim_param
             cure = "--normalise with --shape writes a number"
-            yield Spot(f"its first axis has the size {symbol!r}", Place(value=name), cure=cure)
+            yield Spot(f"its first axis has the size {symbol!r}", Location(value=name), cure=cure)
 
 
 @rule(
@@ -127,7 +127,7 @@ def batch(view: View) -> Iterator[Spot]:
     says="No implicit conversion: operands of one node that meet in a result have one type.",
     cure="write a Cast",
 )
-def one_type(view: View) -> Iterator[Spot]:
+def one_type(view: ModelView) -> Iterator[Spot]:
     for node in view.nodes:
         types: dict[str, dict[int, str]] = {}
         for i, name in enumerate(node.proto.input):
@@ -163,7 +163,7 @@ def _type_parameter(node: NodeView, i: int) -> str:
     "Max and Add allow broadcasting.",
     cure="--normalise writes an Expand",
 )
-def one_shape(view: View) -> Iterator[Spot]:
+def one_shape(view: ModelView) -> Iterator[Spot]:
     for node in view.of(*ALIKE):
         shapes = [view.shape(name) for name in node.proto.input if name]
         if None in shapes:
@@ -183,7 +183,7 @@ def one_shape(view: View) -> Iterator[Spot]:
     INFORMAL,
     says="Elements are float16, float, double, signed or unsigned integers of 8 to 64 bits, bool or string.",
 )
-def element_types(view: View) -> Iterator[Spot]:
+def element_types(view: ModelView) -> Iterator[Spot]:
     kinds = {name: int(proto.data_type) for name, proto in view.initializers.items()}
     kinds |= {name: int(info.type.tensor_type.elem_type) for name, info in view.declared.items() if name not in kinds}
     for node, name in view.intermediates:
@@ -195,4 +195,4 @@ def element_types(view: View) -> Iterator[Spot]:
                 kinds[name] = int(attribute.t.data_type)
     for name, kind in kinds.items():
         if kind and kind not in ALLOWED and kind != TensorProto.UNDEFINED:
-            yield Spot(f"has element type {type_name(kind)}", Place(value=name))
+            yield Spot(f"has element type {type_name(kind)}", Location(value=name))

@@ -9,9 +9,9 @@ from ...errors import SpecgradError
 from ...interop.onnx.read.windows import AUTO_PADS
 from ...window import Padding, Shape, Strided, Window
 from .file_rules import WRITES
+from .model_view import ModelView, NodeView
 from .rule import Spot, rule
-from .texts import CONV, CONV_SA, MAXPOOL, MAXPOOL_EJ, MAXPOOL_SA, TEST_GUIDE
-from .view import NodeView, View
+from .sources import CONV, CONV_SA, MAXPOOL, MAXPOOL_EJ, MAXPOOL_SA, TEST_GUIDE
 
 
 @rule(
@@ -23,7 +23,7 @@ from .view import NodeView, View
     says="Conv (and ConvInteger): 2 spatial axes, auto_pad is NOTSET, group is 1 or the number of input channels (1 "
     "alone in the other text), 4 pads of 0 or more, strides and dilations of 1 or more, kernel_shape as the weights.",
 )
-def convolutions(view: View) -> Iterator[Spot]:
+def convolutions(view: ModelView) -> Iterator[Spot]:
     for node in view.of("Conv", "ConvInteger"):
         x, w = view.shape(node.input(0)), view.shape(node.input(1))
         rank = None if x is None else len(x) - 2
@@ -77,7 +77,7 @@ def _groups(node: NodeView, x: Shape | None) -> Iterator[Spot]:
     says="MaxPool: 2 spatial axes, auto_pad is NOTSET, ceil_mode and storage_order are 0, no Indices, outputs are not "
     "empty, and every window has a cell of the input. The texts have three guards on pads, and none of them suffices.",
 )
-def maxima(view: View) -> Iterator[Spot]:
+def maxima(view: ModelView) -> Iterator[Spot]:
     for node in view.of("MaxPool"):
         x = view.shape(node.input(0))
         if x is not None and len(x) != 4:

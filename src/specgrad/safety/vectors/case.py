@@ -32,7 +32,7 @@ FLOATS = ("FLOAT", "DOUBLE", "FLOAT16")
 
 
 @dataclass(frozen=True)
-class Case:
+class VectorCase:
     """A node of one ONNX operator.
 
     arguments   its inputs in ONNX's order; None: an optional one that is left out
@@ -61,27 +61,27 @@ class Case:
         """What is given when the model runs."""
         return {k: a for k, a in self.arguments.items() if a is not None and k not in self.stored}
 
-    def noting(self, note: str) -> Case:
+    def noting(self, note: str) -> VectorCase:
         return replace(self, note=note)
 
 
 @dataclass(frozen=True)
-class Zone:
+class EquivalenceClass:
     """A class of cases: the word in its tag, what it holds in words, and how its cases are drawn for one type."""
 
     word: str
     text: str
     kind: Kind
     types: tuple[str, ...]
-    draw: Callable[[Draw, np.dtype[Any]], Iterable[Case]]
+    draw: Callable[[Draw, np.dtype[Any]], Iterable[VectorCase]]
 
 
 @dataclass(frozen=True)
-class Classes:
+class OperatorClasses:
     """The classes of one operator: those that are drawn, and those that are known and not drawn, with the reason."""
 
     operator: str
-    zones: tuple[Zone, ...]
+    zones: tuple[EquivalenceClass, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -9,16 +9,16 @@ import numpy as np
 
 from ...scalar import Array
 from ...window.resize import NEAREST, WHERE
-from .case import FLOATS, Case, Classes, Draw, Kind, Zone
-from .draw import Type, ends, numbers
+from .case import FLOATS, Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
+from .sample_values import Type, ends, numbers
 
 MOVED = (*FLOATS, "INT8", "UINT8", "INT32")
 BORDER = "exact coordinates decide; who computes them in floats may take the other cell, which the radius covers"
 AXES = "the profile allows axes from 0 on only (S27)"
 
 
-def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = MOVED) -> Zone:
-    return Zone(word, text, kind, types, draw)
+def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = MOVED) -> EquivalenceClass:
+    return EquivalenceClass(word, text, kind, types, draw)
 
 
 def counted(shape: tuple[int, ...], dtype: Type, first: int = 0) -> Array:
@@ -34,27 +34,27 @@ def _special(dtype: Type) -> Array:
 # --- concat -----------------------------------------------------------------------------------------------------
 
 
-def _joined(parts: Iterable[Array], axis: int, note: str = "", signs: bool = False) -> Case:
-    return Case("Concat", {f"x{i}": p for i, p in enumerate(parts)}, {"axis": axis}, note=note, signs=signs)
+def _joined(parts: Iterable[Array], axis: int, note: str = "", signs: bool = False) -> VectorCase:
+    return VectorCase("Concat", {f"x{i}": p for i, p in enumerate(parts)}, {"axis": axis}, note=note, signs=signs)
 
 
-def _concat_axes(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _concat_axes(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for axis in range(3):
         other = [2, 3, 2]
         other[axis] = 4
         yield _joined([counted((2, 3, 2), dtype), counted(tuple(other), dtype, 50)], axis)
 
 
-def _concat_several(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _concat_several(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for count in (1, 2, 3, 5):
         yield _joined([counted((2, i + 1), dtype, 20 * i) for i in range(count)], 1)
 
 
-def _concat_special(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _concat_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     yield _joined([_special(dtype), _special(dtype)[::-1].copy()], 0, signs=dtype.kind == "f")
 
 
-CONCAT = Classes(
+CONCAT = OperatorClasses(
     "Concat",
     (
         zone("AXIS", "along every axis", "constraint", _concat_axes),
@@ -80,17 +80,17 @@ CONCAT = Classes(
 # --- reshape, flatten, slice ------------------------------------------------------------------------------------
 
 
-def _reshaped(shape: tuple[int, ...], wanted: Iterable[int], **more: Any) -> Callable[[Type], Case]:
-    return lambda d: Case(
+def _reshaped(shape: tuple[int, ...], wanted: Iterable[int], **more: Any) -> Callable[[Type], VectorCase]:
+    return lambda d: VectorCase(
         "Reshape", {"x": counted(shape, d), "shape": np.array([*wanted], np.int64)}, more, stored=("shape",)
     )
 
 
-def _all(*makes: Callable[[Type], Case]) -> Any:
+def _all(*makes: Callable[[Type], VectorCase]) -> Any:
     return lambda rng, dtype: [make(dtype) for make in makes]
 
 
-RESHAPE = Classes(
+RESHAPE = OperatorClasses(
     "Reshape",
     (
         zone(
@@ -107,11 +107,11 @@ RESHAPE = Classes(
 )
 
 
-def _flattened(shape: tuple[int, ...], axis: int) -> Callable[[Type], Case]:
-    return lambda d: Case("Flatten", {"x": counted(shape, d)}, {"axis": axis})
+def _flattened(shape: tuple[int, ...], axis: int) -> Callable[[Type], VectorCase]:
+    return lambda d: VectorCase("Flatten", {"x": counted(shape, d)}, {"axis": axis})
 
 
-FLATTEN = Classes(
+FLATTEN = OperatorClasses(
     "Flatten",
     (
         zone(
@@ -126,19 +126,19 @@ FLATTEN = Classes(
 )
 
 
-def _cut(shape: tuple[int, ...], *where: tuple[int, int, int, int]) -> Callable[[Type], Case]:
+def _cut(shape: tuple[int, ...], *where: tuple[int, int, int, int]) -> Callable[[Type], VectorCase]:
     """start, end, axis, step per axis that is cut."""
 
-    def make(dtype: Type) -> Case:
+    def make(dtype: Type) -> VectorCase:
         names = ("starts", "ends", "axes", "steps")
         rows = {n: np.array([w[k] for w in where], np.int64) for k, n in enumerate(names)}
-        return Case("Slice", {"x": counted(shape, dtype), **rows}, stored=names)
+        return VectorCase("Slice", {"x": counted(shape, dtype), **rows}, stored=names)
 
     return make
 
 
 FAR = 2**31 - 1
-SLICE = Classes(
+SLICE = OperatorClasses(
     "Slice",
     (
         zone(
@@ -175,26 +175,28 @@ SLICE = Classes(
 # --- resize -----------------------------------------------------------------------------------------------------
 
 
-def _resized(x: Array, attributes: Mapping[str, Any], sizes: Any = None, scales: Any = None, note: str = "") -> Case:
+def _resized(
+    x: Array, attributes: Mapping[str, Any], sizes: Any = None, scales: Any = None, note: str = ""
+) -> VectorCase:
     arguments: dict[str, Array | None] = {"x": x, "roi": None, "scales": None, "sizes": None}
     if sizes is not None:
         arguments["sizes"] = np.array(sizes, np.int64)
     else:
         arguments["scales"] = np.array(scales, np.float32)
-    return Case("Resize", arguments, attributes, stored=("scales",) if sizes is None else ("sizes",), note=note)
+    return VectorCase("Resize", arguments, attributes, stored=("scales",) if sizes is None else ("sizes",), note=note)
 
 
 MODES = [w for w in WHERE if w not in ("half_pixel_symmetric", "tf_half_pixel_for_nn")]
 
 
-def _nearest(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _nearest(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for where in MODES:
         for how in NEAREST:
             named = {"mode": "nearest", "coordinate_transformation_mode": where, "nearest_mode": how}
             yield _resized(counted((1, 1, 4), dtype), named, sizes=[1, 1, 7])
 
 
-def _linear(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _linear(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for where in MODES:
         for sizes in ([1, 1, 5, 3], [1, 1, 2, 8]):
             named = {"mode": "linear", "coordinate_transformation_mode": where}
@@ -205,19 +207,19 @@ NAMED = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nea
 HALF = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 
 
-def _factors(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _factors(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for scales in ([1, 1, 2, 2], [1, 1, 3, 1], [1, 1, 0.5, 0.5]):
         yield _resized(counted((1, 2, 4, 4), dtype), NAMED, scales=scales)
     yield _resized(numbers(rng, "gaussian", (1, 1, 4, 4), dtype), HALF, scales=[1, 1, 2, 0.5])
 
 
-def _resize_special(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _resize_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     row = np.array([1, np.nan, 2, np.inf, -np.inf, 3], dtype).reshape(1, 1, 6)
     yield _resized(row, NAMED, scales=[1, 1, 2])
     yield _resized(row, HALF, sizes=[1, 1, 12], note="cells of weight 0 may be multiplied or not: open")
 
 
-RESIZE = Classes(
+RESIZE = OperatorClasses(
     "Resize",
     (
         zone("NEAREST", "one cell, by every formula and every way to round", "function", _nearest, FLOATS),

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from ...errors import need
 from ...window import Shape
-from .case import OPSET, Case
+from .case import OPSET, VectorCase
 
 need("onnx", "test vectors need")
 
 from onnx import ModelProto, helper, numpy_helper  # noqa: E402 - the line above says what to install
 
 
-def model(case: Case, shapes: Mapping[str, Shape] | None = None) -> ModelProto:
+def model(case: VectorCase, shapes: Mapping[str, Shape] | None = None) -> ModelProto:
     """The file; `shapes` are those of the outputs, which are left open without."""
     given = {k: a for k, a in case.arguments.items() if a is not None}
     names = [k if a is not None else "" for k, a in case.arguments.items()]

@@ -14,14 +14,15 @@ from zlib import crc32
 
 import numpy as np
 
+from specgrad.atomic_files import write_whole
+
 from ... import __version__
 from ...errors import ParameterError
-from ...files import write_whole
 from ...rounding import Arithmetic
 from ...scalar import Array
-from .answer import KEPT, Answer, answers
-from .case import OPSET, TYPES, Case, Classes, Zone, tag
-from .cells import CELLS
+from .case import OPSET, TYPES, EquivalenceClass, OperatorClasses, VectorCase, tag
+from .elementwise import CELLS
+from .expected import KEPT, ExpectedOutput, answers
 from .layout import LAYOUT
 from .model import model
 from .products import PRODUCTS
@@ -29,7 +30,7 @@ from .quantised import QUANTISED
 from .schema import FORMAT, INDEX
 from .windows import WINDOWS
 
-OPERATORS: dict[str, Classes] = {c.operator: c for c in (*WINDOWS, *QUANTISED, *LAYOUT, *CELLS, *PRODUCTS)}
+OPERATORS: dict[str, OperatorClasses] = {c.operator: c for c in (*WINDOWS, *QUANTISED, *LAYOUT, *CELLS, *PRODUCTS)}
 SOURCE = "ONNX safety-related profile, guidelines/test.md @0eddfae: classes by kind, tags E_<op>_<type>_<zone>_<nnnn>"
 INCOMPLETE = (
     "Passing all of these vectors does not guarantee conformance with any specification: classes rest on a model of "
@@ -52,9 +53,9 @@ class Vector:
 
     tag: str
     kind: str
-    zone: Zone
-    case: Case
-    answers: dict[str, Answer]
+    zone: EquivalenceClass
+    case: VectorCase
+    answers: dict[str, ExpectedOutput]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Pack:
         return {**vars(self), "incompleteness": INCOMPLETE}
 
 
-def chosen(names: Sequence[str] | None) -> list[Classes]:
+def chosen(names: Sequence[str] | None) -> list[OperatorClasses]:
     """The records of these operators, by ONNX's names; of all without."""
     unknown = [n for n in names or () if n not in OPERATORS]
     if unknown:
@@ -81,7 +82,7 @@ def chosen(names: Sequence[str] | None) -> list[Classes]:
     return [OPERATORS[n] for n in dict.fromkeys(names or OPERATORS)]
 
 
-def vectors(classes: Classes, seed: int = 0, arithmetic: Arithmetic = KEPT) -> Iterator[Vector]:
+def vectors(classes: OperatorClasses, seed: int = 0, arithmetic: Arithmetic = KEPT) -> Iterator[Vector]:
     """Every case of an operator, the same for the same seed.
 
     >>> [v.tag for v in vectors(OPERATORS["ConvInteger"])][:2]
@@ -143,7 +144,7 @@ def write_pack(
     return replace(pack, cases=len(cases), cells=sum(n for n, _ in sizes), open=sum(n for _, n in sizes))
 
 
-def coverage(record: Classes, cases: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
+def coverage(record: OperatorClasses, cases: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
     """The classes of an operator with how many cases each has; without cases: what is listed."""
     rows: list[dict[str, Any]] = [
         {"type": kind, "zone": z.word, "kind": z.kind, "text": z.text, "cases": _count(cases or (), kind, z.word)}

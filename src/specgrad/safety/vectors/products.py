@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...scalar import Array
-from .case import FLOATS, Case, Classes, Draw, Kind, Zone
-from .draw import Type, numbers, planted
+from .case import FLOATS, Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
+from .sample_values import Type, numbers, planted
 
 INF, NAN = float("inf"), float("nan")
 PLANE = "the profile's text has two axes only, and no broadcasting"
@@ -18,40 +18,40 @@ CONTRADICTS = (
 )
 
 
-def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = FLOATS) -> Zone:
-    return Zone(word, text, kind, types, draw)
+def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
+    return EquivalenceClass(word, text, kind, types, draw)
 
 
 # --- matrices ---------------------------------------------------------------------------------------------------
 
 
-def _product(a: Array, b: Array, note: str = "") -> Case:
-    return Case("MatMul", {"a": a, "b": b}, note=note)
+def _product(a: Array, b: Array, note: str = "") -> VectorCase:
+    return VectorCase("MatMul", {"a": a, "b": b}, note=note)
 
 
 def _drawn(kind: str, *shapes: tuple[tuple[int, ...], tuple[int, ...]], note: str = "") -> Any:
-    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for a, b in shapes:
             yield _product(numbers(rng, kind, a, dtype), numbers(rng, kind, b, dtype), note)
 
     return draw
 
 
-def _cancelling(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _cancelling(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """Large terms of both signs, and what is left of them."""
     a = np.array([[1.0, 1.0, 1.0], [1.0, -1.0, 0.0]])
     big = 2.0 ** (np.finfo(dtype).nmant + 2)
     yield _product(a.astype(dtype), np.array([[big], [-big], [1.0]], dtype))
 
 
-def _units(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _units(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """(1 + eps)^2 in one product: the bound that the profile prints, with 1 + u^2, does not hold here."""
     one = np.array([[1 + np.finfo(dtype).eps]], dtype)
     yield _product(one, one, "matmul_acc.md prints (1+u^2) for (1+u)^2")
 
 
 def _special(values: tuple[float, ...]) -> Any:
-    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         a = numbers(rng, "gaussian", (3, 4), dtype)
         a[0, 1], a[2, 0] = values[0], values[-1]
         yield _product(a, numbers(rng, "gaussian", (4, 2), dtype))
@@ -63,7 +63,7 @@ def _special(values: tuple[float, ...]) -> Any:
 
 
 SQUARE = (((3, 4), (4, 2)), ((1, 5), (5, 1)), ((4, 1), (1, 3)))
-MATMUL = Classes(
+MATMUL = OperatorClasses(
     "MatMul",
     (
         zone("FUNC", "matrices of other sizes", "function", _drawn("gaussian", *SQUARE)),
@@ -94,27 +94,27 @@ MATMUL = Classes(
 
 def _gemm(
     rng: Draw, dtype: Type, c: tuple[int, ...] | None, kind: str = "gaussian", note: str = "", **given: Any
-) -> Case:
+) -> VectorCase:
     a = numbers(rng, kind, (4, 3) if given.get("transA") else (3, 4), dtype)
     b = numbers(rng, kind, (2, 4) if given.get("transB") else (4, 2), dtype)
     arguments: dict[str, Array | None] = {"a": a, "b": b}
     if c is not None:
         arguments["c"] = numbers(rng, kind, c, dtype)
-    return Case("Gemm", arguments, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0, **given}, note=note)
+    return VectorCase("Gemm", arguments, {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0, **given}, note=note)
 
 
-def _flags(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _flags(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for first in (0, 1):
         for second in (0, 1):
             yield _gemm(rng, dtype, (3, 2), transA=first, transB=second, note="the profile refuses transA and transB")
 
 
-def _factors(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _factors(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for alpha, beta in ((0.5, 1.0), (1.0, 0.25), (0.1, -2.0), (0.0, 1.0)):
         yield _gemm(rng, dtype, (3, 2), alpha=alpha, beta=beta, note="the profile refuses alpha and beta")
 
 
-GEMM = Classes(
+GEMM = OperatorClasses(
     "Gemm",
     (
         zone("FUNC", "with a full C", "function", lambda rng, d: [_gemm(rng, d, (3, 2)) for _ in range(2)]),
@@ -144,7 +144,7 @@ GEMM = Classes(
 
 def _normed(
     rng: Draw, dtype: Type, shape: tuple[int, ...], epsilon: float = 1e-5, x: Array | None = None, var: float = 1.0
-) -> Case:
+) -> VectorCase:
     c = shape[1]
     arguments = {
         "x": numbers(rng, "gaussian", shape, dtype) if x is None else x,
@@ -153,10 +153,10 @@ def _normed(
         "mean": numbers(rng, "gaussian", (c,), dtype),
         "var": (rng.uniform(0.5, 2, (c,)) * var).astype(dtype),
     }
-    return Case("BatchNormalization", arguments, {"epsilon": epsilon, "momentum": 0.9, "training_mode": 0})
+    return VectorCase("BatchNormalization", arguments, {"epsilon": epsilon, "momentum": 0.9, "training_mode": 0})
 
 
-BATCH_NORM = Classes(
+BATCH_NORM = OperatorClasses(
     "BatchNormalization",
     (
         zone(
@@ -198,28 +198,28 @@ BATCH_NORM = Classes(
 # --- softmax ----------------------------------------------------------------------------------------------------
 
 
-def _softmax(x: Array, axis: int = -1, note: str = "") -> Case:
-    return Case("Softmax", {"x": x}, {"axis": axis}, note=note)
+def _softmax(x: Array, axis: int = -1, note: str = "") -> VectorCase:
+    return VectorCase("Softmax", {"x": x}, {"axis": axis}, note=note)
 
 
-def _axes(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _axes(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for axis in (0, 1, 2, -1):
         yield _softmax(numbers(rng, "gaussian", (2, 3, 4), dtype), axis)
 
 
-def _large(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _large(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """Whoever does not subtract the largest first overflows."""
     step = 8.0 if dtype.itemsize == 2 else 1.0
     yield _softmax(np.array([[1000, 1001, 1002], [-1000, -1001, -1000], [0, 40, -40]], dtype) * dtype.type(step))
 
 
-def _infinite(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _infinite(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     yield _softmax(np.array([[1, -INF, 2], [-INF, 0, -INF]], dtype))
     yield _softmax(np.array([[-INF, -INF, -INF]], dtype), note=CONTRADICTS)
     yield _softmax(np.array([[INF, 0, 1], [INF, INF, 1]], dtype), note=CONTRADICTS)
 
 
-SOFTMAX = Classes(
+SOFTMAX = OperatorClasses(
     "Softmax",
     (
         zone("AXIS", "along every axis", "constraint", _axes),

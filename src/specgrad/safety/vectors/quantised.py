@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...scalar import Array
-from .case import Case, Classes, Draw, Kind, Zone
-from .draw import Type, numbers
+from .case import Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
+from .sample_values import Type, numbers
 
 NARROW = ("UINT8", "INT8", "INT16", "UINT16")
 BYTES = ("UINT8", "INT8")
@@ -20,8 +20,8 @@ PADDED = (
 )
 
 
-def zone(word: str, text: str, kind: Kind, types: tuple[str, ...], draw: Any) -> Zone:
-    return Zone(word, text, kind, types, draw)
+def zone(word: str, text: str, kind: Kind, types: tuple[str, ...], draw: Any) -> EquivalenceClass:
+    return EquivalenceClass(word, text, kind, types, draw)
 
 
 def whole(rng: Draw, dtype: Type, shape: tuple[int, ...] = ()) -> Array:
@@ -32,19 +32,19 @@ def whole(rng: Draw, dtype: Type, shape: tuple[int, ...] = ()) -> Array:
 # --- to integers ------------------------------------------------------------------------------------------------
 
 
-def _to(x: Array, scale: Any, zero: Array | None, axis: int | None = None, note: str = "") -> Case:
+def _to(x: Array, scale: Any, zero: Array | None, axis: int | None = None, note: str = "") -> VectorCase:
     attributes = {} if axis is None else {"axis": axis}
     dtype = np.dtype(np.uint8) if zero is None else zero.dtype
     arguments = {"x": x, "scale": np.asarray(scale, x.dtype), "zero": zero}
-    return Case("QuantizeLinear", arguments, attributes, outputs={"y": dtype}, note=note)
+    return VectorCase("QuantizeLinear", arguments, attributes, outputs={"y": dtype}, note=note)
 
 
-def _to_func(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _to_func(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for scale, zero in ((0.03, whole(rng, dtype)), (0.5, np.zeros((), dtype))):
         yield _to(rng.normal(size=(3, 5)).astype(FLOAT), scale, zero)
 
 
-def _to_ties(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _to_ties(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """x/scale is exactly a half: to the even neighbour, and then the zero point."""
     halves = (np.arange(-6, 7) + 0.5).astype(FLOAT)
     for zero in (0, 3):
@@ -52,7 +52,7 @@ def _to_ties(rng: Draw, dtype: Type) -> Iterator[Case]:
         yield _to(halves * np.float32(0.25), 0.25, np.array(zero + 8, dtype))
 
 
-def _to_ends(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _to_ends(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """Next to both ends of the type, and far beyond them."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     near = np.array([low - 1.25, low - 0.75, low - 0.25, low, high, high + 0.25, high + 0.75, high + 1.25])
@@ -60,32 +60,32 @@ def _to_ends(rng: Draw, dtype: Type) -> Iterator[Case]:
     yield _to(np.array([-1e30, -1e6, 1e6, 1e30], FLOAT), 0.5, np.array(7, dtype))
 
 
-def _to_axis(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _to_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for axis in (0, 1, 2, -1):
         count = (2, 3, 4)[axis]
         scales, zeros = rng.uniform(0.01, 0.1, count), whole(rng, dtype, (count,))
         yield _to(rng.normal(size=(2, 3, 4)).astype(FLOAT), scales, zeros, axis)
 
 
-def _to_wide(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _to_wide(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     yield _to(np.array([1e-40, -1e-40, 3e-39, 0.0, -0.0], FLOAT), 1.0, np.array(1, dtype))
     yield _to(np.array([2e-38, -5e-38, 1e-37, 0.0], FLOAT), 2.0**-126, np.array(1, dtype))
 
 
-def _to_special(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _to_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for form in (FLOAT, HALF):
         yield _to(np.array([np.nan, np.inf, -np.inf, 0.5], form), 0.25, np.array(3, dtype), note=SPECIAL)
 
 
-def _to_half(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _to_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     yield _to(rng.normal(size=(3, 5)).astype(HALF), 0.03, whole(rng, dtype))
 
 
-def _to_default(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _to_default(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     yield _to(rng.uniform(0, 9, size=(3, 5)).astype(FLOAT), 0.05, None)
 
 
-QUANTIZE = Classes(
+QUANTIZE = OperatorClasses(
     "QuantizeLinear",
     (
         zone("FUNC", "numbers of everyday size", "function", NARROW, _to_func),
@@ -109,48 +109,48 @@ QUANTIZE = Classes(
 
 def _back(
     q: Array, scale: Any, zero: Array | None, axis: int | None = None, form: Type = FLOAT, note: str = ""
-) -> Case:
+) -> VectorCase:
     attributes = {} if axis is None else {"axis": axis}
     arguments = {"q": q, "scale": np.asarray(scale, form), "zero": zero}
-    return Case("DequantizeLinear", arguments, attributes, outputs={"y": form}, note=note)
+    return VectorCase("DequantizeLinear", arguments, attributes, outputs={"y": form}, note=note)
 
 
-def _back_func(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _back_func(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     zero = None if dtype == INT32 else whole(rng, dtype)
     for scale in (0.03, 0.5):
         yield _back(whole(rng, dtype, (3, 5)), scale, zero)
 
 
-def _back_ends(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _back_ends(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     row = np.array([low, low + 1, 0, high - 1, high], dtype)
     for zero in (None,) if dtype == INT32 else (None, low, high):
         yield _back(row, 0.1, None if zero is None else np.array(zero, dtype))
 
 
-def _back_axis(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _back_axis(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for axis in (0, 1, 2, -1):
         count = (2, 3, 4)[axis]
         yield _back(whole(rng, dtype, (2, 3, 4)), rng.uniform(0.01, 0.1, count), whole(rng, dtype, (count,)), axis)
 
 
-def _back_wide(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _back_wide(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """Beyond 2^24 an int32 is no float32: it is rounded first."""
     row = np.array([2**24, 2**24 + 1, 2**24 + 3, 2**31 - 1, -(2**31) + 1, 7], dtype)
     for scale in (1.0, 0.5, 0.1):
         yield _back(row, scale, None)
 
 
-def _back_tiny(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _back_tiny(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     yield _back(np.arange(5).astype(dtype), 1e-40, None)
     yield _back(np.array([0, 1, 100], dtype), 3e38, None, note="products beyond the largest number overflow")
 
 
-def _back_half(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _back_half(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     yield _back(whole(rng, dtype, (3, 5)), 0.03, whole(rng, dtype), form=HALF)
 
 
-DEQUANTIZE = Classes(
+DEQUANTIZE = OperatorClasses(
     "DequantizeLinear",
     (
         zone("FUNC", "numbers of the whole type", "function", (*NARROW, "INT32"), _back_func),
@@ -171,19 +171,21 @@ DEQUANTIZE = Classes(
 # --- convolution of integers ------------------------------------------------------------------------------------
 
 
-def _conv(x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, note: str = "", **attributes: Any) -> Case:
+def _conv(
+    x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, note: str = "", **attributes: Any
+) -> VectorCase:
     arguments = {"x": x, "w": w, "x_zero": x_zero, "w_zero": w_zero}
     given = {"kernel_shape": w.shape[2:], "strides": [1] * (x.ndim - 2), **attributes}
-    return Case("ConvInteger", arguments, given, outputs={"y": INT32}, note=note)
+    return VectorCase("ConvInteger", arguments, given, outputs={"y": INT32}, note=note)
 
 
-def _conv_func(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _conv_func(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for other in (np.dtype(np.uint8), np.dtype(np.int8)):
         yield _conv(whole(rng, dtype, (1, 2, 4, 4)), whole(rng, other, (3, 2, 2, 2)), None, None)
         yield _conv(whole(rng, dtype, (2, 1, 5)), whole(rng, other, (2, 1, 3)), whole(rng, dtype), whole(rng, other))
 
 
-def _conv_padded(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _conv_padded(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     five, ones = np.full((1, 1, 1, 1), 5, dtype), np.ones((1, 1, 3, 3), dtype)
     yield _conv(five, ones, np.array(3, dtype), None, PADDED, pads=[1, 1, 1, 1])
     for pads in ([1, 1, 1, 1], [2, 0, 1, 1], [0, 2, 0, 0]):
@@ -191,7 +193,7 @@ def _conv_padded(rng: Draw, dtype: Type) -> Iterator[Case]:
         yield _conv(x, w, whole(rng, dtype), whole(rng, dtype), PADDED, pads=pads)
 
 
-def _conv_dilated(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _conv_dilated(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     note = "holes between taps are no taps; the profile's text counts them as 0 - w_zero_point"
     x, w = np.arange(25).astype(dtype).reshape(1, 1, 5, 5), np.full((1, 1, 2, 2), 2, dtype)
     yield _conv(x, w, None, np.array(1, dtype), note, dilations=[2, 2])
@@ -199,29 +201,29 @@ def _conv_dilated(rng: Draw, dtype: Type) -> Iterator[Case]:
     yield _conv(whole(rng, dtype, (1, 1, 6, 6)), whole(rng, dtype, (2, 1, 2, 3)), None, w_zero, note, dilations=[3, 2])
 
 
-def _conv_strided(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _conv_strided(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     yield _conv(
         whole(rng, dtype, (1, 2, 5, 6)), whole(rng, dtype, (2, 2, 2, 2)), whole(rng, dtype), None, strides=[2, 3]
     )
 
 
-def _conv_grouped(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _conv_grouped(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     x, w = whole(rng, dtype, (1, 4, 4, 4)), whole(rng, dtype, (4, 2, 2, 2))
     yield _conv(x, w, whole(rng, dtype), whole(rng, dtype), group=2)
 
 
-def _conv_channels(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _conv_channels(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     x, w = whole(rng, dtype, (1, 2, 4, 4)), whole(rng, dtype, (3, 2, 2, 2))
     yield _conv(x, w, whole(rng, dtype), whole(rng, dtype, (3,)), "a zero point per output channel of w")
 
 
-def _conv_ends(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _conv_ends(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     x, w = np.full((1, 4, 3, 3), high, dtype), np.full((1, 4, 3, 3), low, dtype)
     yield _conv(x, w, np.array(low, dtype), np.array(high, dtype), "no sum of this size leaves int32")
 
 
-CONV_INTEGER = Classes(
+CONV_INTEGER = OperatorClasses(
     "ConvInteger",
     (
         zone("FUNC", "all numbers of the type, weights of both types", "function", BYTES, _conv_func),

@@ -1,4 +1,4 @@
-"""Classes of convolution and pooling: shapes and attributes of `specgrad.check.generate`, chosen by class."""
+"""Classes of convolution and pooling: shapes and attributes of `specgrad.check.cases.generate`, chosen by class."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...window import Shape
-from .case import FLOATS, Case, Classes, Draw, Kind, Zone
-from .draw import Type, asked, case_of, ends, numbers, planted
+from .case import FLOATS, Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
+from .sample_values import Type, asked, case_of, ends, numbers, planted
 
 INF, NAN = float("inf"), float("nan")
 Accept = Callable[[Mapping[str, Any], Mapping[str, Shape]], bool]
@@ -116,56 +116,58 @@ CHOSEN: dict[str, tuple[str, Kind, Accept]] = {
 NOTES = {"SAME": SAME_SAYS, "CEIL": CEIL_SAYS}
 
 
-def _chosen(operator: str, word: str, types: tuple[str, ...] = NARROW, count: int = 2) -> Zone:
+def _chosen(operator: str, word: str, types: tuple[str, ...] = NARROW, count: int = 2) -> EquivalenceClass:
     text, kind, accept = CHOSEN[word]
 
-    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in asked(rng, operator, "gaussian", count, dtype, accept):
             yield case_of(q, note=NOTES.get(word, ""))
 
-    return Zone(word, text, kind, types, draw)
+    return EquivalenceClass(word, text, kind, types, draw)
 
 
-def _filled(operator: str, word: str, text: str, kind: Kind, data: str, types: tuple[str, ...] = FLOATS) -> Zone:
+def _filled(
+    operator: str, word: str, text: str, kind: Kind, data: str, types: tuple[str, ...] = FLOATS
+) -> EquivalenceClass:
     """Everyday attributes with a kind of data."""
 
-    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in asked(rng, operator, data, 2, dtype, _plain if operator != "global_avg_pool" else None):
             yield case_of(q)
 
-    return Zone(word, text, kind, types, draw)
+    return EquivalenceClass(word, text, kind, types, draw)
 
 
-def _planted(operator: str, word: str, text: str, values: tuple[float, ...], note: str = "") -> Zone:
+def _planted(operator: str, word: str, text: str, values: tuple[float, ...], note: str = "") -> EquivalenceClass:
     """Everyday attributes, special values among the data."""
 
-    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in asked(rng, operator, "gaussian", 3, dtype, _plain if operator != "global_avg_pool" else None):
             yield case_of(
                 replace(q, arrays={**q.arrays, "x": planted(rng, values, q.arrays["x"].shape, dtype)}), note=note
             )
 
-    return Zone(word, text, "type", FLOATS, draw)
+    return EquivalenceClass(word, text, "type", FLOATS, draw)
 
 
-def _samely(operator: str, asks: str, types: tuple[str, ...]) -> Zone:
+def _samely(operator: str, asks: str, types: tuple[str, ...]) -> EquivalenceClass:
     """Generated ones, and one that runtimes are known to get wrong: dilation."""
     text, kind, accept = CHOSEN["SAME"]
 
-    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         x = np.arange(1, 7).astype(dtype).reshape(1, 1, 6)
         dilated = {"auto_pad": "SAME_UPPER", "kernel_shape": [2], "dilations": [2]}
-        yield Case(operator, {"x": x}, dilated, note=SAME_SAYS)
+        yield VectorCase(operator, {"x": x}, dilated, note=SAME_SAYS)
         for q in asked(rng, asks, "gaussian", 4, dtype, lambda a, s: "divisor" not in a and accept(a, s)):
             yield case_of(q, note=SAME_SAYS)
 
-    return Zone("SAME", text, kind, types, draw)
+    return EquivalenceClass("SAME", text, kind, types, draw)
 
 
 # --- convolution ------------------------------------------------------------------------------------------------
 
 
-def _one_hot(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _one_hot(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """One tap of each filter is 1, all cells differ: every output says which cell was read."""
     for q in asked(rng, "conv", "gaussian", 4, dtype, lambda a, s: "b" not in s and not isinstance(a["padding"], str)):
         w = np.zeros_like(q.arrays["w"])
@@ -174,26 +176,28 @@ def _one_hot(rng: Draw, dtype: Type) -> Iterator[Case]:
         yield case_of(replace(q, arrays={"x": x, "w": w}))
 
 
-def _far_sums(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _far_sums(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     """Whether a sum overflows depends on its order."""
     x = np.full((1, 1, 4), np.finfo(dtype).max / 2, dtype)
-    yield Case("Conv", {"x": x, "w": np.array([[[1, 1, 1, -1]]], dtype)}, {"kernel_shape": [4]})
-    yield Case("Conv", {"x": x, "w": np.array([[[1, 1, 1, 1]]], dtype)}, {"kernel_shape": [4]})
+    yield VectorCase("Conv", {"x": x, "w": np.array([[[1, 1, 1, -1]]], dtype)}, {"kernel_shape": [4]})
+    yield VectorCase("Conv", {"x": x, "w": np.array([[[1, 1, 1, 1]]], dtype)}, {"kernel_shape": [4]})
 
 
-CONV = Classes(
+CONV = OperatorClasses(
     "Conv",
     (
         *(_chosen("conv", w) for w in ("RANK1", "RANK2", "RANK3", "BATCH", "KERNEL1", "WHOLE", "STRIDE", "GAP")),
         *(_chosen("conv", w) for w in ("DILATION", "SYMPAD", "ASYMPAD", "SAME", "GROUP", "DEPTH", "BIAS")),
         _filled("conv", "FUNC", "numbers of everyday size", "function", "gaussian"),
-        Zone("TAP", "filters of a single 1: which cell each tap reads", "function", FLOATS, _one_hot),
+        EquivalenceClass("TAP", "filters of a single 1: which cell each tap reads", "function", FLOATS, _one_hot),
         _filled("conv", "WHOLENUM", "small whole numbers: sums that are exact", "function", "integers"),
         _filled("conv", "SPIKES", "few large cells: fast algorithms cancel", "risk", "spikes", ("FLOAT", "DOUBLE")),
         _filled("conv", "SUBNORMAL", "subnormal numbers", "type", "subnormal"),
         _planted("conv", "INF", "infinities among the data", (INF, -INF)),
         _planted("conv", "NAN", "NaN among the data", (NAN,)),
-        Zone("OVERFLOW", "sums beyond the largest number: open, since the order decides", "type", FLOATS, _far_sums),
+        EquivalenceClass(
+            "OVERFLOW", "sums beyond the largest number: open, since the order decides", "type", FLOATS, _far_sums
+        ),
     ),
     {
         "infinite weights beside padding": "undecided: 0 times infinity is NaN by the contract, absent by others",
@@ -205,12 +209,12 @@ CONV = Classes(
 # --- pooling ----------------------------------------------------------------------------------------------------
 
 
-def _max_ties(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _max_ties(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for q in asked(rng, "max_pool_indices", "ties", 3, dtype, _plain):
         yield case_of(q, outputs={"y": dtype, "indices": np.dtype(np.int64)}, note="the first of equal cells wins")
 
 
-def _indices(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _indices(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for q in asked(rng, "max_pool_indices", "gaussian", 2, dtype, _plain):
         both = case_of(q, outputs={"y": dtype, "indices": np.dtype(np.int64)})
         note = "indices count batch and channel too; the profile's text gives h*W+w"
@@ -225,25 +229,25 @@ EMPTY = (
 )
 
 
-def _empty(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _empty(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     for shape, attributes in EMPTY:
         x = numbers(rng, "gaussian", shape, dtype)
-        yield Case("MaxPool", {"x": x}, attributes, note=EMPTY_SAYS)
+        yield VectorCase("MaxPool", {"x": x}, attributes, note=EMPTY_SAYS)
 
 
-def _ends(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _ends(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     row = ends(dtype)
-    yield Case("MaxPool", {"x": row.reshape(1, 1, -1)}, {"kernel_shape": [2], "strides": [1]})
+    yield VectorCase("MaxPool", {"x": row.reshape(1, 1, -1)}, {"kernel_shape": [2], "strides": [1]})
     least = np.full((1, 1, 3), np.iinfo(dtype).min if dtype.kind in "iu" else -np.finfo(dtype).max, dtype)
-    yield Case("MaxPool", {"x": least}, {"kernel_shape": [2], "strides": [1], "pads": [1, 1]})
+    yield VectorCase("MaxPool", {"x": least}, {"kernel_shape": [2], "strides": [1], "pads": [1, 1]})
 
 
-def _zeros(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _zeros(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
     x = np.array([0.0, -0.0, -0.0, 0.0, -1.0, -0.0], dtype).reshape(1, 1, 6)
-    yield Case("MaxPool", {"x": x}, {"kernel_shape": [2], "strides": [1]}, note="the sign of a zero is free")
+    yield VectorCase("MaxPool", {"x": x}, {"kernel_shape": [2], "strides": [1]}, note="the sign of a zero is free")
 
 
-MAX_POOL = Classes(
+MAX_POOL = OperatorClasses(
     "MaxPool",
     (
         *(_chosen("max_pool", w, POOLED) for w in ("RANK1", "RANK2", "RANK3")),
@@ -252,19 +256,21 @@ MAX_POOL = Classes(
         _samely("MaxPool", "max_pool", POOLED),
         _chosen("max_pool", "CEIL", count=4),
         _filled("max_pool", "FUNC", "numbers of everyday size", "function", "gaussian", POOLED),
-        Zone("TIES", "equal cells, with indices", "function", POOLED, _max_ties),
-        Zone("INDEX", "indices, row and column major", "function", FLOATS, _indices),
-        Zone("BOUND", "where the type ends; windows of its least number, beside padding", "type", POOLED, _ends),
-        Zone("ZERO", "zeros of both signs", "type", FLOATS, _zeros),
+        EquivalenceClass("TIES", "equal cells, with indices", "function", POOLED, _max_ties),
+        EquivalenceClass("INDEX", "indices, row and column major", "function", FLOATS, _indices),
+        EquivalenceClass(
+            "BOUND", "where the type ends; windows of its least number, beside padding", "type", POOLED, _ends
+        ),
+        EquivalenceClass("ZERO", "zeros of both signs", "type", FLOATS, _zeros),
         _filled("max_pool", "SUBNORMAL", "subnormal numbers", "type", "subnormal"),
         _planted("max_pool", "INF", "+inf absorbs, -inf is neutral", (INF, -INF)),
-        Zone(
+        EquivalenceClass(
             "NEGINF",
             "windows of -inf alone give -inf [P2]",
             "type",
             FLOATS,
             lambda rng, d: [
-                Case(
+                VectorCase(
                     "MaxPool",
                     {"x": np.full((1, 1, *[3] * r), -INF, d)},
                     {"kernel_shape": [2] * r, "strides": [1] * r, "pads": [p] * 2 * r},
@@ -274,7 +280,7 @@ MAX_POOL = Classes(
             ],
         ),
         _planted("max_pool", "NAN", "NaN among the data", (NAN,), NAN_SAYS),
-        Zone("EMPTY", "windows that read only padding: open", "constraint", POOLED, _empty),
+        EquivalenceClass("EMPTY", "windows that read only padding: open", "constraint", POOLED, _empty),
     ),
     {
         "auto_pad=VALID with ceil_mode=1": "not asked: ONNX's text and its shape inference contradict each other",
@@ -287,36 +293,36 @@ def _averaged(include: bool) -> Accept:
     return lambda a, s: bool(_pads(a)) and a.get("count_include_pad", True) is include and "divisor" not in a
 
 
-def _average(word: str, text: str, accept: Accept, types: tuple[str, ...] = FLOATS) -> Zone:
-    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _average(word: str, text: str, accept: Accept, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in asked(rng, "avg_pool", "gaussian", 2, dtype, accept):
             yield case_of(q, note=NOTES.get(word, ""))
 
-    return Zone(word, text, "constraint", types, draw)
+    return EquivalenceClass(word, text, "constraint", types, draw)
 
 
-def _undivided(word: str) -> Zone:
+def _undivided(word: str) -> EquivalenceClass:
     text, _, accept = CHOSEN[word]
     return _average(word, text, lambda a, s: "divisor" not in a and accept(a, s), NARROW)
 
 
-def _averaging(word: str, text: str, kind: Kind, data: str) -> Zone:
-    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _averaging(word: str, text: str, kind: Kind, data: str) -> EquivalenceClass:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in asked(rng, "avg_pool", data, 2, dtype, lambda a, s: "divisor" not in a and _plain(a, s)):
             yield case_of(q)
 
-    return Zone(word, text, kind, FLOATS, draw)
+    return EquivalenceClass(word, text, kind, FLOATS, draw)
 
 
-def _averaged_special(word: str, values: tuple[float, ...], text: str) -> Zone:
-    def draw(rng: Draw, dtype: Type) -> Iterator[Case]:
+def _averaged_special(word: str, values: tuple[float, ...], text: str) -> EquivalenceClass:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
         for q in asked(rng, "avg_pool", "gaussian", 2, dtype, lambda a, s: "divisor" not in a and _plain(a, s)):
             yield case_of(replace(q, arrays={"x": planted(rng, values, q.arrays["x"].shape, dtype)}))
 
-    return Zone(word, text, "type", FLOATS, draw)
+    return EquivalenceClass(word, text, "type", FLOATS, draw)
 
 
-AVERAGE = Classes(
+AVERAGE = OperatorClasses(
     "AveragePool",
     (
         *map(
@@ -337,7 +343,7 @@ AVERAGE = Classes(
         "no text": "the profile has no AveragePool",
     },
 )
-GLOBAL = Classes(
+GLOBAL = OperatorClasses(
     "GlobalAveragePool",
     (
         _filled("global_avg_pool", "FUNC", "one to three spatial axes", "function", "gaussian"),

@@ -10,17 +10,17 @@ from .kind import Finding, Kind
 from .kinds import KINDS
 from .run import run
 from .spec import Spec, read_spec
-from .status import Standing, standing
+from .status import CampaignStatus, standing
 
 __all__ = [
     "KINDS",
     "CampaignError",
+    "CampaignStatus",
     "Collected",
     "Estimate",
     "Finding",
     "Kind",
     "Spec",
-    "Standing",
     "collect",
     "estimate",
     "read_spec",

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from specgrad.check.models.inputs import normal_inputs
+from specgrad.check.verdicts.arithmetic_classes import accepted
+
 from ...check import audit
-from ...check.classes import accepted
-from ...check.inputs import normal_inputs
 from ...check.runtimes import runtime
 from ...errors import MissingPackageError, SpecgradError, need
 from ...window import Shape
@@ -28,7 +29,7 @@ print(audit({model!r}, {runtime!r}, inputs))
 """
 
 
-class Audit(Listed):
+class AuditKind(Listed):
     """Item: one model on one runtime, on normal numbers of one seed; `each` items are a shard."""
 
     name = "audit"

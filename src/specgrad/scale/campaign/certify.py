@@ -15,7 +15,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from ...check.script import literal
+from specgrad.check.conform.repro_script import literal
+
 from ...errors import MissingPackageError, SpecgradError, need
 from ...scalar import Array
 from .keys import CampaignError, Key
@@ -33,7 +34,7 @@ print("gives", session.run(None, {{given.name: x}})[0].ravel().tolist())
 """
 
 
-class Certify(Listed):
+class CertifyKind(Listed):
     """Item: one property of one model; `each` items are a shard."""
 
     name = "certify"

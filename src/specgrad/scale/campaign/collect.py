@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...check.script import write_scripts
-from .. import jobs, ledger
+from specgrad.check.conform.repro_script import write_scripts
+
+from .. import job_status, jobs
 from .keys import CampaignError
 from .kind import Finding, Kind, Progress, Row
 from .spec import RECIPE, Spec
@@ -76,7 +77,7 @@ def collect(spec: Spec, progress: Progress | None = None) -> Collected:
     """Read what is there. Scripts of conformance findings are shrunk on the runtime, so it must be installed."""
     kind, step = spec.job(), progress or (lambda *_: None)
     there = jobs.status(spec.folder)
-    ledger.refuse_other(there.about, jobs.describe(kind, RECIPE, spec.recipe()), spec.folder)
+    job_status.refuse_other(there.about, jobs.describe(kind, RECIPE, spec.recipe()), spec.folder)
     counts: dict[str, Counter[str]] = {}
     smallest: dict[tuple[Any, ...], tuple[Row, int]] = {}
     shard = -1

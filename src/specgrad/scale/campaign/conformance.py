@@ -8,21 +8,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from specgrad.check.cases.generate import SHAPES
+from specgrad.check.cases.op_case import OpCase, check_operator
+from specgrad.check.cases.shrink import complexity
+from specgrad.check.conform.broken_rule import rule, sort
+from specgrad.check.conform.conformance import BAD, asked, keep_smallest, shrunk
+from specgrad.check.verdicts.judge import Verdict
+from specgrad.check.verdicts.run_case import RuntimeExaminer
+
 from ...check import Conformance as Examination
-from ...check.conformance import BAD, asked, keep_smallest, shrunk
-from ...check.examine import RuntimeExaminer
-from ...check.generate import SHAPES
-from ...check.judge import Verdict
-from ...check.question import Question, check_operator
-from ...check.rules import rule, sort
 from ...check.runtimes import runtime
-from ...check.shrink import complexity
 from ...process import Process
 from .keys import Key
 from .kind import Finding, Kind, Progress, Row, finite, short
 
 
-class Conformance(Kind):
+class ConformanceKind(Kind):
     """Shard i asks the questions of one operator and one seed; as `specgrad conformance` does, without shrinking."""
 
     name = "conformance"
@@ -63,7 +64,7 @@ class Conformance(Kind):
         if "examiner" in self.__dict__:
             self.examiner.process.close()
 
-    def _questions(self, operator: str, seed: int) -> Iterator[Question]:
+    def _questions(self, operator: str, seed: int) -> Iterator[OpCase]:
         return asked(operator, self.runtime, self.options["questions"], seed, self.options["gradients"])
 
     def rows(self, shard: int) -> Iterator[Row]:
@@ -105,7 +106,7 @@ class Conformance(Kind):
         return made + passed
 
 
-def _row(question: Question, seed: int, verdict: Verdict) -> Row:
+def _row(question: OpCase, seed: int, verdict: Verdict) -> Row:
     """Every row has the same keys, so that tables of them have columns."""
     bad = verdict.kind in BAD
     reason = str(verdict) if bad else verdict.detail

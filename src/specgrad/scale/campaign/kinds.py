@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .audit import Audit
-from .certify import Certify
-from .conformance import Conformance
+from .audit import AuditKind
+from .certify import CertifyKind
+from .conformance import ConformanceKind
 from .keys import CampaignError
 from .kind import Kind
-from .tiles import Tiles
+from .tiles import TilesKind
 
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Conformance, Audit, Certify, Tiles)}
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (ConformanceKind, AuditKind, CertifyKind, TilesKind)}
 
 
 def job(kind: str, options: Mapping[str, Any], home: str | Path) -> Kind:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..records import URL
+from ..record_store import URL
 from .keys import CampaignError
 from .kind import Kind
 from .kinds import KINDS, job

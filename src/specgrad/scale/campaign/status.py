@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import jobs
-from ..records import Records
+from ..record_store import Records
 
 RECENT = 1000  # shards that the rate is taken from
 PAUSE, SLOW = 10.0, 20.0  # a gap this many seconds longer than so many usual ones is a pause, not work
 
 
 @dataclass(frozen=True)
-class Standing:
+class CampaignStatus:
     """Counts of shards, which of them are done, and how fast it went when it was last at work."""
 
     kind: str
@@ -76,14 +76,14 @@ class Standing:
         }
 
 
-def standing(where: Any) -> Standing:
+def standing(where: Any) -> CampaignStatus:
     """What lies in a folder or an object store; an error if it is no campaign."""
     records = Records(where)
     there = jobs.status(records)
     times = sorted(records.times("results").values())
     quiet = max(0.0, time.time() - times[-1]) if times else None
     kind = str(there.about["identity"].get("kind", "another job"))
-    return Standing(kind, str(records.where), there.count, there.done, there.crashed, rate_of(times), quiet)
+    return CampaignStatus(kind, str(records.where), there.count, there.done, there.crashed, rate_of(times), quiet)
 
 
 def rate_of(times: Sequence[float]) -> float | None:

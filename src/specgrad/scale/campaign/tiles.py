@@ -8,16 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from specgrad.graph.files.save import load
+from specgrad.graph.ir.tree import transform
+
 from ...errors import need
 from ...graph.graph import Graph
-from ...graph.save import load
-from ...graph.tree import transform
-from ..blueprint import Blueprint, blueprint_of, computed_in
 from ..plan import Plan, tiles
-from ..records import URL
-from ..run import targets_of
-from ..stores import Store, source
+from ..plan_file import Blueprint, blueprint_of, computed_in
+from ..record_store import URL
+from ..run_plan import targets_of
 from ..tile_job import TileJob, changed
+from ..zarr_arrays import Store, source
 from .keys import CampaignError, Key
 from .kind import Finding, Kind, Progress, Row, digest_of_model
 
@@ -25,7 +26,7 @@ TYPES = ("float32", "float64", "float16", "uint8", "int8", "uint16", "int16", "i
 ANY_SIZE = 1 << 80  # bytes of a value that is never there at once
 
 
-class Tiles(Kind):
+class TilesKind(Kind):
     """Shard i is tile i: its cells are written first, then it has a record, with their checksum.
 
     As `plan.run` of a plan without passes; the weights are the model's own.

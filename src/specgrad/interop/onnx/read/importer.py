@@ -14,7 +14,7 @@ from ....graph.builder import GraphBuilder, Var
 from ....graph.graph import CONSTANT, INPUT, bind
 from ....op import Value, apply
 from ....scalar import Array
-from ..file import Budget, ModelError, one_line, shown
+from ..file import ByteBudget, ModelError, one_line, shown
 
 FOLDED = 2**16  # cells of a value that is computed while importing
 KNOWN = 2**22  # cells of all values computed while importing
@@ -33,7 +33,7 @@ FORMATS: dict[int, str] = {
 class Importer:
     """A trace, the values so far, and the bytes that may still be spent."""
 
-    def __init__(self, folder: Path | None, budget: Budget, used: Container[str]) -> None:
+    def __init__(self, folder: Path | None, budget: ByteBudget, used: Container[str]) -> None:
         self.folder = folder
         self.budget = budget
         self.used = used  # names of values that a node or an output of the model reads

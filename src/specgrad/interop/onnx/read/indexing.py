@@ -19,10 +19,10 @@ from ....scalar import Array
 from ....window import Window
 from ..file import extent
 from .importer import FOLDED
-from .node import Call, operator
+from .node import OnnxNode, operator
 
 
-def _flat_positions(c: Call, shape: tuple[int, ...], where: Array) -> tuple[Array, int]:
+def _flat_positions(c: OnnxNode, shape: tuple[int, ...], where: Array) -> tuple[Array, int]:
     """Row-major positions in the first axes of `shape`, from the last axis of `where`, and how many axes those are."""
     depth = where.shape[-1] if where.ndim else 0
     if where.dtype.kind != "i" or not 1 <= depth <= len(shape):
@@ -35,7 +35,7 @@ def _flat_positions(c: Call, shape: tuple[int, ...], where: Array) -> tuple[Arra
 
 
 @operator("GatherND", 11, 12, 13, note="known positions; batch_dims=0")
-def _gather_nd(c: Call) -> Value:
+def _gather_nd(c: OnnxNode) -> Value:
     """y[p] = x[where[p]]: the named axes as one, then a gather along it."""
     if c.version >= 12:
         c.only("batch_dims", "int", 0)
@@ -50,7 +50,7 @@ def _gather_nd(c: Call) -> Value:
 
 
 @operator("ScatterND", 11, 13, 16, 18, note="known positions, each once; reduction=none")
-def _scatter_nd(c: Call) -> Value:
+def _scatter_nd(c: OnnxNode) -> Value:
     """The data with other cells at some positions: one gather from both, put behind each other."""
     if c.version >= 16:
         c.only("reduction", "string", "none")
@@ -73,7 +73,7 @@ def _scatter_nd(c: Call) -> Value:
 
 
 @operator("ScatterElements", 11, 13, 16, 18, note="reduction=add; along other axes indices as long as the data")
-def _scatter_elements(c: Call) -> Value:
+def _scatter_elements(c: OnnxNode) -> Value:
     """The data, and the sum of the updates at each position along one axis; computed positions count from 0 on."""
     axis = axis_of(c.title, c.integer("axis", 0), len(c.shape(0)))
     if (c.string("reduction", "none") if c.version >= 16 else "none") != "add":
@@ -90,7 +90,7 @@ def _scatter_elements(c: Call) -> Value:
     return sums if data is not None and not np.any(data) else add(c.real(0), sums)
 
 
-def _moved_positions(c: Call, cells: int, order: tuple[int, ...]) -> Value:
+def _moved_positions(c: OnnxNode, cells: int, order: tuple[int, ...]) -> Value:
     known = c.importer.constant_value(c.input_name(1))
     if known is None:
         return permute(c.positions(1), order)
@@ -100,7 +100,7 @@ def _moved_positions(c: Call, cells: int, order: tuple[int, ...]) -> Value:
     return np.ascontiguousarray(np.transpose(np.where(where < 0, where + cells, where), order))
 
 
-def in_its_plane(c: Call) -> Value:
+def in_its_plane(c: OnnxNode) -> Value:
     """Indices of MaxPool, less the cells of the planes before: the winner's position in its own plane.
 
     Integers that are computed are positions, and nothing else is known of how far they may be moved.
@@ -121,7 +121,7 @@ def in_its_plane(c: Call) -> Value:
 
 
 @operator("Trilu", 14, note="a known k")
-def _trilu(c: Call) -> Value:
+def _trilu(c: OnnxNode) -> Value:
     """The cells on and above (upper=1) or below (0) the k-th diagonal of the last two axes; 0 elsewhere."""
     upper, k = c.flag("upper", 1), c.known_number(1, "k") if c.has(1) else 0
     if len(c.shape(0)) < 2:
@@ -140,7 +140,7 @@ def _trilu(c: Call) -> Value:
 def _logic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
     """Of masks, where true is the number 1."""
 
-    def line(c: Call) -> Value:
+    def line(c: OnnxNode) -> Value:
         for i in range(len(c.node.input)):
             if c.elem_type(i) != TensorProto.BOOL:
                 c.refuse(f"input {i} must be boolean", None)

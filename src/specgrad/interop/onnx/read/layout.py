@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from specgrad.ops.composites import pad, upsample_nearest
+
 from ....errors import ShapeError, UnsupportedError
 from ....op import Value, shape_of
-from ....ops.compose import pad, upsample_nearest
 from ....ops.elementwise import select
 from ....ops.gather import gather, take_along
 from ....ops.layout import axes_of, axis_of, broadcast, concat, permute, reshape, slice_
@@ -22,7 +23,7 @@ from ....window import resized
 from ....window.resize import NEAREST, WHERE
 from ..file import DTYPES, FLOATS, check_shape, extent, shown, type_name
 from .importer import FOLDED, FORMATS
-from .node import Call, operator
+from .node import OnnxNode, operator
 
 PIECES = 256  # slices that one node may become
 
@@ -31,7 +32,7 @@ PIECES = 256  # slices that one node may become
 
 
 @operator("Reshape", 5, 13, 14, 19, 21, 23, 24, 25)
-def _reshape(c: Call) -> Value:
+def _reshape(c: OnnxNode) -> Value:
     """0 keeps a size (unless allowzero=1), -1 takes what is left."""
     keep = not (c.version >= 14 and c.flag("allowzero"))
     old, wanted = c.shape(0), c.known_ints(1, "shape")
@@ -41,7 +42,7 @@ def _reshape(c: Call) -> Value:
 
 
 @operator("Flatten", 1, 9, 11, 13, 21, 23, 24, 25)
-def _flatten(c: Call) -> Value:
+def _flatten(c: OnnxNode) -> Value:
     """Always two axes: those before `axis`, and the rest."""
     shape, axis = c.shape(0), c.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
@@ -51,12 +52,12 @@ def _flatten(c: Call) -> Value:
 
 
 @operator("Transpose", 1, 13, 21, 23, 24, 25)
-def _transpose(c: Call) -> Value:
+def _transpose(c: OnnxNode) -> Value:
     return permute(c.value(0), c.ints("perm", list(reversed(range(len(c.shape(0)))))))
 
 
 @operator("Squeeze", 1, 11, 13, 21, 23, 24, 25)
-def _squeeze(c: Call) -> Value:
+def _squeeze(c: OnnxNode) -> Value:
     shape = c.shape(0)
     axes = c.axes(None if c.version < 13 else 1)
     positions = [a for a, n in enumerate(shape) if n == 1] if axes is None else axes_of("axes", axes, len(shape))
@@ -66,7 +67,7 @@ def _squeeze(c: Call) -> Value:
 
 
 @operator("Unsqueeze", 1, 11, 13, 21, 23, 24, 25)
-def _unsqueeze(c: Call) -> Value:
+def _unsqueeze(c: OnnxNode) -> Value:
     axes = c.axes(None if c.version < 13 else 1)
     if axes is None:
         c.refuse("attribute axes is missing")
@@ -79,20 +80,20 @@ def _unsqueeze(c: Call) -> Value:
 
 
 @operator("Shape", 1, 13, 15, 19, 21, 23, 24, 25)
-def _shape(c: Call) -> Array:
+def _shape(c: OnnxNode) -> Array:
     start, end = (c.integer("start", 0), c.integer("end", None)) if c.version >= 15 else (0, None)
     c.result_type = TensorProto.INT64
     return np.array(c.shape(0)[slice(start, end)], dtype=np.int64)
 
 
 @operator("Size", 1, 13, 19, 21, 23, 24, 25)
-def _size(c: Call) -> Array:
+def _size(c: OnnxNode) -> Array:
     c.result_type = TensorProto.INT64
     return np.array(math.prod(c.shape(0)), dtype=np.int64)
 
 
 @operator("Expand", 8, 13)
-def _expand(c: Call) -> Value:
+def _expand(c: OnnxNode) -> Value:
     wanted = check_shape(c.title, c.known_ints(1, "shape"))
     shape = _broadcast_shapes(c, c.shape(0), wanted)
     x = c.value(0)
@@ -101,7 +102,7 @@ def _expand(c: Call) -> Value:
     return broadcast(x, shape)
 
 
-def _broadcast_shapes(c: Call, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+def _broadcast_shapes(c: OnnxNode, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
@@ -109,7 +110,7 @@ def _broadcast_shapes(c: Call, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @operator("Tile", 6, 13)
-def _tile(c: Call) -> Value:
+def _tile(c: OnnxNode) -> Value:
     """Repeats along every axis, one axis at a time."""
     x, repeats = c.value(0), c.known_ints(1, "repeats")
     if len(repeats) != len(c.shape(0)) or any(not 1 <= n <= PIECES for n in repeats):
@@ -128,7 +129,7 @@ def _tile(c: Call) -> Value:
 
 
 @operator("Concat", 4, 11, 13)
-def _concat(c: Call) -> Value:
+def _concat(c: OnnxNode) -> Value:
     axis = c.integer("axis")
     values = [c.value(i) for i in range(len(c.node.input))]
     if all(isinstance(v, np.ndarray) for v in values) and sum(v.size for v in values) <= 2**16:
@@ -137,7 +138,7 @@ def _concat(c: Call) -> Value:
 
 
 @operator("Split", 2, 11, 13, 18)
-def _split(c: Call) -> tuple[Value, ...]:
+def _split(c: OnnxNode) -> tuple[Value, ...]:
     x, shape = c.value(0), c.shape(0)
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
     sizes = c.ints("split", None) if c.version < 13 else c.known_ints(1, "split") if c.has(1) else None
@@ -150,7 +151,7 @@ def _split(c: Call) -> tuple[Value, ...]:
     return tuple(slice_(x, *[None] * axis, slice(a, a + n)) for a, n in zip(starts, sizes, strict=True))
 
 
-def _even_parts(c: Call, cells: int, count: int) -> list[int]:
+def _even_parts(c: OnnxNode, cells: int, count: int) -> list[int]:
     """Equal parts; from version 18 on the last one may be smaller."""
     if not 1 <= count <= PIECES or (c.version < 18 and cells % count):
         c.refuse(f"{cells} cells do not split into {count} equal parts", None, ShapeError)
@@ -159,7 +160,7 @@ def _even_parts(c: Call, cells: int, count: int) -> list[int]:
 
 
 @operator("Slice", 1, 10, 11, 13, note="steps must be positive, except on known values")
-def _slice(c: Call) -> Value:
+def _slice(c: OnnxNode) -> Value:
     if c.version == 1:
         starts, ends, axes, steps = c.ints("starts"), c.ints("ends"), c.ints("axes", None), None
     else:
@@ -177,7 +178,7 @@ def _slice(c: Call) -> Value:
     return x[tuple(ranges)] if isinstance(x, np.ndarray) else slice_(x, *ranges)
 
 
-def _range(c: Call, start: int, end: int, step: int) -> slice:
+def _range(c: OnnxNode, start: int, end: int, step: int) -> slice:
     """Python's slices mean the same, except that an end far below 0 means "to the first cell"."""
     if step == 0:
         c.refuse("a step must not be 0", None)
@@ -185,7 +186,7 @@ def _range(c: Call, start: int, end: int, step: int) -> slice:
 
 
 @operator("Gather", 1, 11, 13)
-def _gather(c: Call) -> Value:
+def _gather(c: OnnxNode) -> Value:
     """Of known values at known positions a constant; at neighbouring ones a slice."""
     shape = c.shape(0)
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
@@ -205,7 +206,7 @@ def _gather(c: Call) -> Value:
     return gather(c.whole(0), where, axis=axis)
 
 
-def _known_positions(c: Call, where: Array, cells: int) -> Array:
+def _known_positions(c: OnnxNode, where: Array, cells: int) -> Array:
     """Positions from 0 on, if they exist."""
     if where.dtype.kind not in "iu" or (where.size and not (-cells <= where.min() and where.max() < cells)):
         c.refuse(f"indices must lie in -{cells}..{cells - 1}", None, ShapeError)
@@ -215,7 +216,7 @@ def _known_positions(c: Call, where: Array, cells: int) -> Array:
 
 
 @operator("GatherElements", 11, 13, note="positions of the data's shape but for `axis`; if computed, from 0 on")
-def _gather_elements(c: Call) -> Value:
+def _gather_elements(c: OnnxNode) -> Value:
     shape, where = c.shape(0), c.importer.constant_value(c.input_name(1))
     axis = axis_of("axis", c.integer("axis", 0), len(shape))
     index = c.shape(1)
@@ -230,7 +231,7 @@ PADDED = "modes constant (negative pads crop), reflect, edge and wrap"
 
 
 @operator("Pad", 2, 11, 13, 18, 19, 21, 23, 24, 25, note=PADDED)
-def _pad(c: Call) -> Value:
+def _pad(c: OnnxNode) -> Value:
     shape, mode = c.shape(0), c.string("mode", "constant")
     if mode not in ("constant", "reflect", "edge", *(("wrap",) if c.version >= 19 else ())):
         c.refuse(f"mode={shown(mode)} is not supported; only {PADDED}")
@@ -251,7 +252,7 @@ def _pad(c: Call) -> Value:
     return _padded(c, c.real(0), widths, value)
 
 
-def _padded(c: Call, x: Value, widths: list[tuple[int, int]], value: Any) -> Value:
+def _padded(c: OnnxNode, x: Value, widths: list[tuple[int, int]], value: Any) -> Value:
     shape = shape_of(x)
     if any(n + min(lo, 0) + min(hi, 0) < 0 for n, (lo, hi) in zip(shape, widths, strict=True)):
         c.refuse(f"pads {widths} crop more than shape {shape} has", None, ShapeError)
@@ -271,12 +272,12 @@ RESIZED = (
 
 
 @operator("Upsample", 7, 9, note="asymmetric coordinates; nearest by rounding down, as ONNX's own converter reads it")
-def _upsample(c: Call) -> Value:
+def _upsample(c: OnnxNode) -> Value:
     scales = c.attribute("scales", "floats") if c.version == 7 else c.known(1, "scales").reshape(-1).tolist()
     return _old_resize(c, scales)
 
 
-def _old_resize(c: Call, scales: list[float]) -> Value:
+def _old_resize(c: OnnxNode, scales: list[float]) -> Value:
     """Before version 11 no attribute says what a coordinate is; shrinking to the nearest cell is left open."""
     mode = c.string("mode", "nearest")
     if mode == "nearest" and any(s < 1 for s in scales):
@@ -286,7 +287,7 @@ def _old_resize(c: Call, scales: list[float]) -> Value:
 
 
 @operator("Resize", 10, 11, 13, 18, 19, note=RESIZED)
-def _resize(c: Call) -> Value:
+def _resize(c: OnnxNode) -> Value:
     if c.version == 10:
         return _old_resize(c, c.known(1, "scales").reshape(-1).tolist())
     mode, shape = c.string("mode", "nearest"), c.shape(0)
@@ -310,7 +311,7 @@ def _resize(c: Call) -> Value:
 
 
 def _resized(
-    c: Call, axes: list[int], scales: list[float] | None, sizes: list[int] | None, where: str, how: str
+    c: OnnxNode, axes: list[int], scales: list[float] | None, sizes: list[int] | None, where: str, how: str
 ) -> Value:
     """Whole factors that repeat every cell are layout; anything else looks between cells."""
     cells = [c.shape(0)[a] for a in axes]
@@ -336,7 +337,7 @@ def _resized(
     )
 
 
-def _cells_of(c: Call, n: int, scale: Fraction) -> int:
+def _cells_of(c: OnnxNode, n: int, scale: Fraction) -> int:
     """floor(n*scale); refused where the product in float32 has another floor, and so runtimes another shape."""
     wanted, rounded = math.floor(n * scale), math.floor(np.float32(n) * np.float32(scale))
     if wanted != rounded:
@@ -353,7 +354,7 @@ def _repeats(factor: Fraction, where: str, how: str) -> bool:
 
 
 @operator("DepthToSpace", 1, 11, 13)
-def _depth_to_space(c: Call) -> Value:
+def _depth_to_space(c: OnnxNode) -> Value:
     """Channels to blocks of cells: DCR counts the block first among the channels, CRD the channel."""
     block, (n, channels, height, width) = _block(c)
     mode = c.string("mode", "DCR") if c.version >= 11 else "DCR"
@@ -368,7 +369,7 @@ def _depth_to_space(c: Call) -> Value:
 
 
 @operator("SpaceToDepth", 1, 13)
-def _space_to_depth(c: Call) -> Value:
+def _space_to_depth(c: OnnxNode) -> Value:
     block, (n, channels, height, width) = _block(c)
     if height % block or width % block:
         c.refuse(f"blocksize={block} does not divide shape {c.shape(0)}", None)
@@ -376,7 +377,7 @@ def _space_to_depth(c: Call) -> Value:
     return reshape(permute(x, (0, 3, 5, 1, 2, 4)), (n, channels * block * block, height // block, width // block))
 
 
-def _block(c: Call) -> tuple[int, tuple[int, ...]]:
+def _block(c: OnnxNode) -> tuple[int, tuple[int, ...]]:
     block = c.integer("blocksize")
     if len(c.shape(0)) != 4 or not 1 <= block <= PIECES:
         c.refuse(f"needs shape (N, C, H, W) and blocksize in 1..{PIECES}; got {c.shape(0)} and {block}", None)
@@ -387,7 +388,7 @@ def _block(c: Call) -> tuple[int, tuple[int, ...]]:
 
 
 @operator("Identity", 1, 13, 14, 16, 19, 21, 23, 24, 25)
-def _identity(c: Call) -> Value:
+def _identity(c: OnnxNode) -> Value:
     return c.importer.values[c.input_name(0)]
 
 
@@ -400,7 +401,7 @@ def _identity(c: Call) -> Value:
     22,
     note="inference: the input itself, training_mode false; ratio and seed have no effect; a mask in use is refused",
 )
-def _dropout(c: Call) -> Value:
+def _dropout(c: OnnxNode) -> Value:
     if c.version < 12:
         c.without_effect("ratio", "float")
     else:
@@ -422,7 +423,7 @@ def _dropout(c: Call) -> Value:
     25,
     note="to a narrower float one rounding; to other types of known values; saturate has no effect, round_mode is up",
 )
-def _cast(c: Call) -> Value:
+def _cast(c: OnnxNode) -> Value:
     if c.version >= 19:
         c.without_effect("saturate", "int")  # of 8-bit floats
     if c.version >= 24:
@@ -431,13 +432,13 @@ def _cast(c: Call) -> Value:
 
 
 @operator("CastLike", 15, 19, 21, 23, 24, 25, note="as Cast")
-def _cast_like(c: Call) -> Value:
+def _cast_like(c: OnnxNode) -> Value:
     if c.version >= 19:
         c.without_effect("saturate", "int")
     return _cast_to(c, c.elem_type(1))
 
 
-def _cast_to(c: Call, target: int) -> Value:
+def _cast_to(c: OnnxNode, target: int) -> Value:
     """A wider float holds the same number; another float rounds it; integers from others are refused unless known."""
     source = c.elem_type(0)
     c.result_type = target
@@ -459,7 +460,7 @@ def _cast_to(c: Call, target: int) -> Value:
 
 
 @operator("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24, 25, note="refused: sparse_value, value_string, value_strings")
-def _constant(c: Call) -> Array:
+def _constant(c: OnnxNode) -> Array:
     kinds = {"value": "tensor", "value_float": "float", "value_floats": "floats", "value_int": "int"}
     kinds["value_ints"] = "ints"
     given = [n for n in kinds if any(a.name == n for a in c.node.attribute)]
@@ -474,7 +475,7 @@ def _constant(c: Call) -> Array:
 
 
 @operator("ConstantOfShape", 9, 20, 21, 23, 24, 25)
-def _constant_of_shape(c: Call) -> Array:
+def _constant_of_shape(c: OnnxNode) -> Array:
     """One number under any shape: a view of a single cell, which takes no memory."""
     shape = check_shape(c.title, c.known_ints(0, "shape"))
     value = c.tensor("value", None)
@@ -486,7 +487,7 @@ def _constant_of_shape(c: Call) -> Array:
 
 
 @operator("Range", 11, 27, note="of known integers only")
-def _range_of(c: Call) -> Array:
+def _range_of(c: OnnxNode) -> Array:
     start, limit, delta = (c.known_number(i, "the range") for i in range(3))
     if not all(isinstance(v, int) for v in (start, limit, delta)) or delta == 0:
         c.refuse("only ranges of integers with a step are supported", None, UnsupportedError)
@@ -496,7 +497,7 @@ def _range_of(c: Call) -> Array:
 
 
 @operator("Where", 9, 16)
-def _where(c: Call) -> Value:
+def _where(c: OnnxNode) -> Value:
     shape = _broadcast_shapes(c, *(c.shape(i) for i in range(3)))
     chosen, yes, no = (c.value(i) for i in range(3))
     c.result_type = c.elem_type(1)

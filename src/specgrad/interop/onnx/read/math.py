@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from specgrad.ops.composites import batch_norm, group_norm, layer_norm, log_softmax, softmax
+from specgrad.ops.integer_rounding import ceil, floor, fmod, round_
+from specgrad.ops.sorting import argmax, argmin, cumsum, topk
+from specgrad.ops.trigonometric import cos, sin
+
 from ....errors import ShapeError, UnsupportedError
 from ....op import Value
 from ....ops.activation import clamp, gelu, hardswish, leaky_relu, normal_cdf, relu, sigmoid, silu, softplus, tanh
 from ....ops.avg_pool import avg_pool
-from ....ops.compose import batch_norm, group_norm, layer_norm, log_softmax, softmax
 from ....ops.contract import contract, linear, matmul
 from ....ops.einsum import einsum
 from ....ops.elementwise import (
@@ -39,19 +43,16 @@ from ....ops.elementwise import (
 )
 from ....ops.layout import axes_of, axis_of, broadcast, permute, reshape, sum_
 from ....ops.max_pool import amax
-from ....ops.order import argmax, argmin, cumsum, topk
-from ....ops.wave import cos, sin
-from ....ops.whole import ceil, floor, fmod, round_
 from ....scalar import Array
 from ..file import shown
 from .importer import FOLDED
 from .indexing import in_its_plane
-from .node import Call, operator
+from .node import OnnxNode, operator
 
 EXPONENT = 64  # the largest exponent of Pow
 
 
-def integers(c: Call) -> list[Array] | None:
+def integers(c: OnnxNode) -> list[Array] | None:
     """The inputs, if all are known integers: shapes under computation."""
     values = [c.value(i) for i in range(len(c.node.input))]
     known = all(isinstance(v, np.ndarray) and v.dtype.kind == "i" for v in values)
@@ -71,7 +72,7 @@ def _truncated(a: Array, b: Array) -> Array:
 def _arithmetic(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
     """One or more inputs, folded where all are known integers."""
 
-    def line(c: Call) -> Value:
+    def line(c: OnnxNode) -> Value:
         known = integers(c)
         if known is None and name == "Sub" and c.are_positions(0):
             return in_its_plane(c)
@@ -95,12 +96,12 @@ _arithmetic("Sum", (6, 8, 13), add, np.add)
 
 
 @operator("Mean", 6, 8, 13)
-def _mean(c: Call) -> Value:
+def _mean(c: OnnxNode) -> Value:
     return div(reduce(add, c.reals()), len(c.node.input))
 
 
 @operator("Pow", 7, 12, 13, 15, note=f"the exponent is one known number, maybe repeated, at most {EXPONENT} in size")
-def _pow(c: Call) -> Value:
+def _pow(c: OnnxNode) -> Value:
     """x ** number; an exponent that is one number repeated may only grow the shape by axes of size 1."""
     exponent = c.repeated_number(1, "the exponent")
     if not abs(exponent) <= EXPONENT:
@@ -146,7 +147,7 @@ for _name, _versions, _fn in (
 
 
 @operator("Swish", 24)
-def _swish(c: Call) -> Value:
+def _swish(c: OnnxNode) -> Value:
     alpha, x = c.floating("alpha", 1.0), c.real(0)
     return silu(x) if alpha == 1 else mul(x, sigmoid(mul(x, alpha)))
 
@@ -154,7 +155,7 @@ def _swish(c: Call) -> Value:
 def _whole(name: str, versions: tuple[int, ...], fn: Callable[[Value], Value]) -> None:
     """Known values are folded: a shape may be a rounded product."""
 
-    def line(c: Call) -> Value:
+    def line(c: OnnxNode) -> Value:
         known = c.importer.constant_value(c.input_name(0))
         return fn(c.real(0)) if known is None or known.size > FOLDED else c.folded(fn(known))
 
@@ -167,7 +168,7 @@ _whole("Round", (11, 22), round_)
 
 
 @operator("Mod", 10, 13, note="of floats with fmod=1, as ONNX demands; of known integers")
-def _mod(c: Call) -> Value:
+def _mod(c: OnnxNode) -> Value:
     """The sign of the dividend with fmod=1, of the divisor else."""
     like_c, known = c.flag("fmod"), integers(c)
     if known is None:
@@ -178,12 +179,12 @@ def _mod(c: Call) -> Value:
 
 
 @operator("LeakyRelu", 6, 16)
-def _leaky_relu(c: Call) -> Value:
+def _leaky_relu(c: OnnxNode) -> Value:
     return leaky_relu(c.real(0), c.floating("alpha", 0.01))
 
 
 @operator("PRelu", 7, 9, 16)
-def _prelu(c: Call) -> Value:
+def _prelu(c: OnnxNode) -> Value:
     """slope*x below 0, else x; the slope broadcasts to x and never the other way."""
     x = c.real(0)
     slope = broadcast(c.real(1), c.shape(0))
@@ -196,13 +197,13 @@ def _below_zero(x: Value, y: Callable[[Value], Value]) -> Value:
 
 
 @operator("Elu", 6, 22)
-def _elu(c: Call) -> Value:
+def _elu(c: OnnxNode) -> Value:
     alpha = c.floating("alpha", 1.0)
     return _below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha))
 
 
 @operator("Celu", 12, note="alpha > 0")
-def _celu(c: Call) -> Value:
+def _celu(c: OnnxNode) -> Value:
     alpha = c.floating("alpha", 1.0)
     if not alpha > 0:
         c.refuse(f"alpha={alpha} must be positive")
@@ -210,30 +211,30 @@ def _celu(c: Call) -> Value:
 
 
 @operator("Selu", 6, 22)
-def _selu(c: Call) -> Value:
+def _selu(c: OnnxNode) -> Value:
     alpha, gamma = c.floating("alpha", 1.67326319217681884765625), c.floating("gamma", 1.05070102214813232421875)
     return mul(_below_zero(c.real(0), lambda x: mul(sub(exp(x), 1), alpha)), gamma)
 
 
 @operator("ThresholdedRelu", 10, 22)
-def _thresholded_relu(c: Call) -> Value:
+def _thresholded_relu(c: OnnxNode) -> Value:
     x, alpha = c.real(0), c.floating("alpha", 1.0)
     return select(greater(x, alpha), x, 0)
 
 
 @operator("HardSigmoid", 6, 22)
-def _hard_sigmoid(c: Call) -> Value:
+def _hard_sigmoid(c: OnnxNode) -> Value:
     alpha, beta = c.floating("alpha", 0.2), c.floating("beta", 0.5)
     return clamp(add(mul(c.real(0), alpha), beta), 0, 1)
 
 
 @operator("Gelu", 20, note="approximate none or tanh")
-def _gelu(c: Call) -> Value:
+def _gelu(c: OnnxNode) -> Value:
     return gelu(c.real(0), c.string("approximate", "none"))
 
 
 @operator("Clip", 6, 11, 12, 13, note="min and max are known numbers with min <= max")
-def _clip(c: Call) -> Value:
+def _clip(c: OnnxNode) -> Value:
     if c.version == 6:
         largest = float(np.finfo(np.float32).max)
         return clamp(c.real(0), c.floating("min", -largest), c.floating("max", largest))
@@ -243,8 +244,8 @@ def _clip(c: Call) -> Value:
     return clamp(c.real(0), low, high)
 
 
-def _softmax_line(fn: Callable[[Value, int], Value]) -> Callable[[Call], Value]:
-    def line(c: Call) -> Value:
+def _softmax_line(fn: Callable[[Value, int], Value]) -> Callable[[OnnxNode], Value]:
+    def line(c: OnnxNode) -> Value:
         x, shape = c.real(0), c.shape(0)
         axis = c.integer("axis", 1 if c.version < 13 else -1)
         if c.version >= 13:
@@ -264,12 +265,12 @@ operator("LogSoftmax", 1, 11, 13, note="before 13 over all axes from `axis` on")
 
 
 @operator("MatMul", 1, 9, 13)
-def _matmul(c: Call) -> Value:
+def _matmul(c: OnnxNode) -> Value:
     return matmul(c.real(0), c.real(1))
 
 
 @operator("Gemm", 7, 9, 11, 13)
-def _gemm(c: Call) -> Value:
+def _gemm(c: OnnxNode) -> Value:
     """alpha * A' B' + beta * C; the plain layer x W^T + b is `linear`."""
     alpha, beta = c.floating("alpha", 1.0), c.floating("beta", 1.0)
     first, second = c.flag("transA"), c.flag("transB")
@@ -290,7 +291,7 @@ def _gemm(c: Call) -> Value:
 
 
 @operator("Einsum", 12, note="one or two inputs; refused: an ellipsis, sizes of 1 that would be stretched")
-def _einsum(c: Call) -> Value:
+def _einsum(c: OnnxNode) -> Value:
     return einsum(c.string("equation"), *c.reals())
 
 
@@ -300,7 +301,7 @@ def _einsum(c: Call) -> Value:
 def _reduction(name: str, versions: tuple[int, ...], fn: Callable[..., Value], since: int) -> None:
     """Axes are an attribute before version `since`, an input from then on."""
 
-    def line(c: Call) -> Value:
+    def line(c: OnnxNode) -> Value:
         keep = c.flag("keepdims", 1)
         axes = c.axes(None if c.version < since else 1)
         empty = c.version >= since and c.flag("noop_with_empty_axes")
@@ -334,7 +335,7 @@ _reduction("ReduceLogSumExp", (1, 11, 13, 18), _log_sum_exp, 18)
 
 
 def _position(name: str, fn: Callable[..., Value]) -> None:
-    def line(c: Call) -> Value:
+    def line(c: OnnxNode) -> Value:
         keep, axis, x = c.flag("keepdims", 1), c.integer("axis", 0), c.real(0)
         return fn(x, axis, keepdims=keep, last=c.version >= 12 and c.flag("select_last_index"))
 
@@ -346,7 +347,7 @@ _position("ArgMin", argmin)
 
 
 @operator("TopK", 1, 10, 11, 24, note="k is known; sorted=1")
-def _topk(c: Call) -> tuple[Value, Value]:
+def _topk(c: OnnxNode) -> tuple[Value, Value]:
     k = c.integer("k") if c.version == 1 else c.known_number(1, "k")
     largest = True
     if c.version >= 11:
@@ -356,13 +357,13 @@ def _topk(c: Call) -> tuple[Value, Value]:
 
 
 @operator("CumSum", 11, 14, note="the axis is known")
-def _cumsum(c: Call) -> Value:
+def _cumsum(c: OnnxNode) -> Value:
     axis = c.known_number(1, "axis")
     return cumsum(c.real(0), axis, exclusive=c.flag("exclusive"), reverse=c.flag("reverse"))
 
 
 @operator("ReduceProd", 1, 11, 13, 18, note="of known integers only; noop_with_empty_axes=0")
-def _reduce_prod(c: Call) -> Value:
+def _reduce_prod(c: OnnxNode) -> Value:
     keep = c.flag("keepdims", 1)
     axes = c.axes(None if c.version < 18 else 1)
     c.only("noop_with_empty_axes", "int", 0)
@@ -378,7 +379,7 @@ def _reduce_prod(c: Call) -> Value:
 @operator(
     "BatchNormalization", 7, 9, 14, 15, note="inference: one output, training_mode=0, spatial=1; momentum has no effect"
 )
-def _batch_normalization(c: Call) -> Value:
+def _batch_normalization(c: OnnxNode) -> Value:
     c.without_effect("momentum", "float")  # of the running statistics, in training
     if c.outputs > 1:  # before version 14 this is how training is asked for
         c.refuse(f"output {shown(c.node.output[c.outputs - 1])} is not supported in inference", None)
@@ -394,7 +395,7 @@ def _batch_normalization(c: Call) -> Value:
 
 
 @operator("InstanceNormalization", 6, 22)
-def _instance_normalization(c: Call) -> Value:
+def _instance_normalization(c: OnnxNode) -> Value:
     x, scale, bias = c.reals()
     if len(x.shape) < 3:
         c.refuse(f"needs (N, C, *spatial); got shape {x.shape}", "C1", ShapeError)
@@ -402,14 +403,14 @@ def _instance_normalization(c: Call) -> Value:
 
 
 @operator("GroupNormalization", 21, note="stash_type=1; version 18 (scale per group) was withdrawn by ONNX itself")
-def _group_normalization(c: Call) -> Value:
+def _group_normalization(c: OnnxNode) -> Value:
     c.only("stash_type", "int", 1)
     x, scale, bias = c.reals()
     return group_norm(x, c.integer("num_groups"), scale, bias, eps=c.floating("epsilon", 1e-5))
 
 
 @operator("LayerNormalization", 17, note="the first output only; stash_type=1")
-def _layer_normalization(c: Call) -> Value:
+def _layer_normalization(c: OnnxNode) -> Value:
     c.only("stash_type", "int", 1)
     x = c.real(0)
     axis = axis_of("axis", c.integer("axis", -1), len(x.shape))
@@ -417,7 +418,7 @@ def _layer_normalization(c: Call) -> Value:
 
 
 @operator("LRN", 1, 13)
-def _lrn(c: Call) -> Value:
+def _lrn(c: OnnxNode) -> Value:
     """x / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta."""
     alpha, beta, bias = c.floating("alpha", 1e-4), c.floating("beta", 0.75), c.floating("bias", 1.0)
     size, x = c.integer("size"), c.real(0)
@@ -438,7 +439,7 @@ def _lrn(c: Call) -> Value:
 def _comparison(name: str, versions: tuple[int, ...], fn: Callable[..., Value], fold: Callable[..., Array]) -> None:
     """1 where it holds, else 0: what Where selects by."""
 
-    def line(c: Call) -> Value:
+    def line(c: OnnxNode) -> Value:
         operands = [c.value(i) for i in (0, 1)]
         c.result_type = TensorProto.BOOL
         if not all(isinstance(v, np.ndarray) for v in operands):

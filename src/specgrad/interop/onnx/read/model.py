@@ -16,10 +16,10 @@ from ....graph.builder import Var
 from ....graph.graph import Graph, Node
 from ....graph.interface import End, Interface
 from ....window import Shape
-from ..file import DTYPES, FLOATS, NODES, Budget, ModelError, check_shape, extent, shown, tensor, type_name
+from ..file import DTYPES, FLOATS, NODES, ByteBudget, ModelError, check_shape, extent, shown, tensor, type_name
+from .convert_node import DOMAINS, lookup, run
 from .importer import Importer
-from .steps import DOMAINS, lookup, run
-from .unexamined import Declared, Unexamined, pass_over, read_outside, refuse
+from .unsupported_nodes import Declared, UnsupportedNode, pass_over, read_outside, refuse
 
 OLDEST = 7  # tested to 22; a newer opset is read where the version of every operator in force is one of the table
 
@@ -37,7 +37,7 @@ class OnnxGraph(Graph):
     formats: Mapping[str, str] = field(default_factory=dict)
     interface: Interface | None = None
     """What the file declares to those who run it; None where parts of it were passed over."""
-    unexamined: tuple[Unexamined, ...] = ()
+    unexamined: tuple[UnsupportedNode, ...] = ()
     """Nodes that a partial import passed over: what they read are outputs of the graph, what they give are inputs."""
 
 
@@ -148,10 +148,10 @@ def _output(importer: Importer, name: str) -> Var:
 def run_model(
     model: onnx.ModelProto,
     folder: Path | None,
-    budget: Budget,
+    budget: ByteBudget,
     input_shapes: Mapping[str, Sequence[int]],
     declared: Declared,
-) -> tuple[Importer, list[str], list[Unexamined]]:
+) -> tuple[Importer, list[str], list[UnsupportedNode]]:
     """Every node in order: what is known of every value, the names of the inputs, and the nodes without a meaning."""
     _check_model(model)
     opset = _opset(model)
@@ -164,7 +164,7 @@ def run_model(
 def import_model(
     model: onnx.ModelProto,
     folder: Path | None,
-    budget: Budget,
+    budget: ByteBudget,
     input_shapes: Mapping[str, Sequence[int]],
     partial: bool,
     declared: Declared,
@@ -205,7 +205,7 @@ def _declared_sizes(info: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
     )
 
 
-def _run_all(importer: Importer, graph: onnx.GraphProto, opset: int, declared: Declared) -> list[Unexamined]:
+def _run_all(importer: Importer, graph: onnx.GraphProto, opset: int, declared: Declared) -> list[UnsupportedNode]:
     """Every node through its line; those that have none, or are refused by it, are passed over."""
     passed = []
     for node in graph.node:

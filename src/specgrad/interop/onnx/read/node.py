@@ -36,7 +36,7 @@ FIELDS = {
 }
 
 
-class Call:
+class OnnxNode:
     """A node with the version of its schema in force and its inputs."""
 
     def __init__(self, importer: Importer, node: NodeProto, version: int) -> None:
@@ -217,7 +217,7 @@ class Call:
         return self.importer.small(self.title, array)
 
 
-Line = Callable[[Call], Any]
+Line = Callable[[OnnxNode], Any]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ....ops.max_pool import amax
 from ....ops.quantize import cast, quantize
 from ....window import Shape
 from ..file import DTYPES, FLOATS, type_name
-from .node import Call, contributed, operator
+from .node import OnnxNode, contributed, operator
 from .windows import convolve, pool_window, spatial
 
 INTEGERS: dict[int, tuple[int, int]] = {
@@ -35,14 +35,14 @@ REQUANTISED = "scales are float32, sums int32; rounded to nearest even, then the
 # --- inputs -----------------------------------------------------------------------------------------------------
 
 
-def _whole(c: Call, i: int) -> Value:
+def _whole(c: OnnxNode, i: int) -> Value:
     """An input of an integer type, as whole numbers."""
     if c.elem_type(i) not in INTEGERS:
         c.refuse(f"input {i} of type {type_name(c.elem_type(i))} is not a quantised number", None)
     return c.importer.whole_numbers(c.input_name(i))
 
 
-def _placed(c: Call, i: int, value: Value, shape: Shape, axis: int) -> Value:
+def _placed(c: OnnxNode, i: int, value: Value, shape: Shape, axis: int) -> Value:
     """A scale or zero point, brought to `shape`: one number, or one per entry of the axis."""
     given = tuple(value.shape)
     if np.prod(given, dtype=int) == 1:
@@ -57,7 +57,7 @@ def _placed(c: Call, i: int, value: Value, shape: Shape, axis: int) -> Value:
     return broadcast(reshape(value, given + (1,) * (len(shape) - 1 - at)), shape)
 
 
-def _centred(c: Call, i: int, zero: int, axis: int = 0) -> Value:
+def _centred(c: OnnxNode, i: int, zero: int, axis: int = 0) -> Value:
     """Input i less its zero point: exact, in integers."""
     q = _whole(c, i)
     if not c.has(zero):
@@ -66,7 +66,7 @@ def _centred(c: Call, i: int, zero: int, axis: int = 0) -> Value:
         return sub(q, _placed(c, zero, _whole(c, zero), tuple(q.shape), axis))
 
 
-def _scaled(c: Call, q: Value, *scales: tuple[int, int]) -> Value:
+def _scaled(c: OnnxNode, q: Value, *scales: tuple[int, int]) -> Value:
     """An int32 sum as a float32, times scales: (input, axis) each."""
     with c.computing("float32"):
         y = cast(q, "float32")
@@ -75,7 +75,7 @@ def _scaled(c: Call, q: Value, *scales: tuple[int, int]) -> Value:
         return y
 
 
-def _stored(c: Call, y: Value, scale: int, zero: int, axis: int = 0) -> Value:
+def _stored(c: OnnxNode, y: Value, scale: int, zero: int, axis: int = 0) -> Value:
     """quantize(y) with the scale and zero point that are inputs; the type of the zero point is that of the result."""
     c.result_type = c.elem_type(zero)
     low, high = INTEGERS.get(c.result_type) or c.refuse(
@@ -87,7 +87,7 @@ def _stored(c: Call, y: Value, scale: int, zero: int, axis: int = 0) -> Value:
         return quantize(y, s, z, low=low, high=high)
 
 
-def _summed(c: Call, y: Value, scale: int, zero: int) -> Value:
+def _summed(c: OnnxNode, y: Value, scale: int, zero: int) -> Value:
     """As _stored where a runtime may add the zero point before it rounds: ties may go either way."""
     c.result_type = c.elem_type(zero)
     low, high = INTEGERS[c.result_type]
@@ -98,7 +98,7 @@ def _summed(c: Call, y: Value, scale: int, zero: int) -> Value:
         return quantize(moved, 1, 0, low=low, high=high)
 
 
-def _dequantized(c: Call, i: int, scale: int, zero: int) -> Value:
+def _dequantized(c: OnnxNode, i: int, scale: int, zero: int) -> Value:
     """(q - zero)*scale as one float32 expression, multiplied out or not."""
     q = _whole(c, i)
     with c.computing("float32"):
@@ -109,13 +109,13 @@ def _dequantized(c: Call, i: int, scale: int, zero: int) -> Value:
 # --- to integers and back ---------------------------------------------------------------------------------------
 
 
-def _axis(c: Call) -> int:
+def _axis(c: OnnxNode) -> int:
     if c.version >= 21:
         c.only("block_size", "int", 0)
     return int(c.integer("axis", 1)) if c.version >= 13 else 0
 
 
-def _check_scale(c: Call, x: int) -> None:
+def _check_scale(c: OnnxNode, x: int) -> None:
     if c.elem_type(1) not in FLOATS or (c.elem_type(x) in FLOATS and c.elem_type(x) != c.elem_type(1)):
         c.refuse(f"a scale of type {type_name(c.elem_type(1))} is not supported here", None)
 
@@ -123,7 +123,7 @@ def _check_scale(c: Call, x: int) -> None:
 @operator(
     "QuantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28, note=f"to (u)int8, (u)int16; {SCALES}; block_size=0, precision=0"
 )
-def _quantize_linear(c: Call) -> Value:
+def _quantize_linear(c: OnnxNode) -> Value:
     """saturate(round(x/scale) + zero), the quotient in the type of x."""
     axis = _axis(c)
     if c.version >= 19:
@@ -147,7 +147,7 @@ def _quantize_linear(c: Call) -> Value:
 @operator(
     "DequantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28, note=f"of (u)int8, (u)int16, int32; {SCALES}; block_size=0"
 )
-def _dequantize_linear(c: Call) -> Value:
+def _dequantize_linear(c: OnnxNode) -> Value:
     """(q - zero)*scale: the difference in integers, as a number of the type of the scale, the product in that type."""
     axis = _axis(c)
     _check_scale(c, 0)
@@ -164,7 +164,7 @@ def _dequantize_linear(c: Call) -> Value:
 @operator(
     "DynamicQuantizeLinear", 11, note="scale and zero point from the range of x with 0; an x of zeros alone has scale 1"
 )
-def _dynamic_quantize_linear(c: Call) -> tuple[Value, ...]:
+def _dynamic_quantize_linear(c: OnnxNode) -> tuple[Value, ...]:
     x = c.real(0)
     high, low = maximum(amax(x), 0), minimum(neg(amax(neg(x))), 0)
     span = div(sub(high, low), 255)
@@ -179,7 +179,7 @@ def _dynamic_quantize_linear(c: Call) -> tuple[Value, ...]:
 
 
 @operator("ConvInteger", 10, note="zero points: one number each, or one per output channel of w")
-def _conv_integer(c: Call) -> Value:
+def _conv_integer(c: OnnxNode) -> Value:
     """Exact integers: conv(w - w_zero, x - x_zero)."""
     x, w = _centred(c, 0, 2), _centred(c, 1, 3)
     c.result_type = TensorProto.INT32
@@ -188,7 +188,7 @@ def _conv_integer(c: Call) -> Value:
 
 
 @operator("MatMulInteger", 10, note="zero points: one number each, one per row of A, one per column of B")
-def _matmul_integer(c: Call) -> Value:
+def _matmul_integer(c: OnnxNode) -> Value:
     a, b = _centred(c, 0, 2, -2), _centred(c, 1, 3, -1)
     c.result_type = TensorProto.INT32
     with c.computing("int32"):
@@ -196,7 +196,7 @@ def _matmul_integer(c: Call) -> Value:
 
 
 @operator("QLinearConv", 10, note=f"w_scale and w_zero_point also per output channel; {REQUANTISED}")
-def _qlinear_conv(c: Call) -> Value:
+def _qlinear_conv(c: OnnxNode) -> Value:
     """saturate(round((conv(w - w_zero, x - x_zero) + B)*x_scale*w_scale/y_scale) + y_zero)."""
     x, w = _centred(c, 0, 2), _centred(c, 3, 5)
     bias = _whole(c, 8) if c.has(8) else None
@@ -206,7 +206,7 @@ def _qlinear_conv(c: Call) -> Value:
 
 
 @operator("QLinearMatMul", 10, 21, note=f"a per row, b per column; {REQUANTISED}")
-def _qlinear_matmul(c: Call) -> Value:
+def _qlinear_matmul(c: OnnxNode) -> Value:
     a, b = _centred(c, 0, 2, -2), _centred(c, 3, 5, -1)
     with c.computing("int32"):
         total = matmul(a, b)
@@ -214,7 +214,7 @@ def _qlinear_matmul(c: Call) -> Value:
 
 
 @contributed("QGemm", 6, 9, note=f"alpha=1, transA=0; {REQUANTISED}; without y_scale the result is float32")
-def _qgemm(c: Call) -> Value:
+def _qgemm(c: OnnxNode) -> Value:
     c.only("alpha", "float", 1.0)
     c.only("transA", "int", 0)
     transposed = c.flag("transB")
@@ -234,7 +234,7 @@ def _qgemm(c: Call) -> Value:
 
 
 @contributed("QLinearAdd", 7, 8, note="the zero point may be added before rounding: ties may go either way")
-def _qlinear_add(c: Call) -> Value:
+def _qlinear_add(c: OnnxNode) -> Value:
     a, b = _dequantized(c, 0, 1, 2), _dequantized(c, 3, 4, 5)
     with c.computing("float32"):
         y = add(a, b)
@@ -242,19 +242,19 @@ def _qlinear_add(c: Call) -> Value:
 
 
 @contributed("QLinearMul", 7, 8, note="the zero point may be added before rounding: ties may go either way")
-def _qlinear_mul(c: Call) -> Value:
+def _qlinear_mul(c: OnnxNode) -> Value:
     a, b = _centred(c, 0, 2), _centred(c, 3, 5)
     with c.computing("int32"):
         total = mul(a, b)
     return _summed(c, _scaled(c, total, (1, 0), (4, 0)), 6, 7)
 
 
-def _last_channels(c: Call) -> None:
+def _last_channels(c: OnnxNode) -> None:
     c.only("channels_last", "int", 0)
 
 
 @contributed("QLinearGlobalAveragePool", 5, 5, note=f"channels_last=0; {REQUANTISED}")
-def _qlinear_global_average_pool(c: Call) -> Value:
+def _qlinear_global_average_pool(c: OnnxNode) -> Value:
     _last_channels(c)
     x, sizes = _centred(c, 0, 2), spatial(c)
     with c.computing("int32"):
@@ -265,7 +265,7 @@ def _qlinear_global_average_pool(c: Call) -> Value:
 
 
 @contributed("QLinearAveragePool", 5, 5, note="channels_last=0; averages in float32")
-def _qlinear_average_pool(c: Call) -> Value:
+def _qlinear_average_pool(c: OnnxNode) -> Value:
     _last_channels(c)
     divisor = "padded" if c.flag("count_include_pad") else "inside"
     x = _dequantized(c, 0, 1, 2)
@@ -275,7 +275,7 @@ def _qlinear_average_pool(c: Call) -> Value:
 
 
 @contributed("QLinearConcat", 5, 2**16, note="each part in its own scale and zero point")
-def _qlinear_concat(c: Call) -> Value:
+def _qlinear_concat(c: OnnxNode) -> Value:
     axis = c.integer("axis")
     if len(c.node.input) % 3 != 2:
         c.refuse(f"needs two inputs and three per part; got {len(c.node.input)}", "C1", ShapeError)
@@ -284,7 +284,7 @@ def _qlinear_concat(c: Call) -> Value:
 
 
 @contributed("QLinearSigmoid", 5, 5)
-def _qlinear_sigmoid(c: Call) -> Value:
+def _qlinear_sigmoid(c: OnnxNode) -> Value:
     x = _dequantized(c, 0, 1, 2)
     with c.computing("float32"):
         y = sigmoid(x)
@@ -292,7 +292,7 @@ def _qlinear_sigmoid(c: Call) -> Value:
 
 
 @contributed("QLinearLeakyRelu", 5, 5)
-def _qlinear_leaky_relu(c: Call) -> Value:
+def _qlinear_leaky_relu(c: OnnxNode) -> Value:
     x, alpha = _dequantized(c, 0, 1, 2), c.floating("alpha", 0.01)
     with c.computing("float32"):
         y = leaky_relu(x, alpha)

@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from specgrad.ops.composites import pad
+
 from .... import window
 from ....errors import ShapeError, UnsupportedError
 from ....op import Value, apply
 from ....ops.activation import silu
 from ....ops.avg_pool import AVG_POOL, global_avg_pool
-from ....ops.compose import pad
 from ....ops.conv import conv, conv_transpose
 from ....ops.elementwise import abs_, add, power
 from ....ops.layout import concat, permute, reshape, slice_, sum_
 from ....ops.max_pool import MAX_POOL, WINNER, max_pool, max_unpool
 from ....window import Padding, Shape, Window
-from .node import STEP, Call, operator
+from .node import STEP, OnnxNode, operator
 
 TRANSPOSED = (
     "output_shape overrides pads, cells beyond reach hold the bias; refused: an odd cell of padding in version 1, "
@@ -30,7 +31,7 @@ MAXIMA = (
 AUTO_PADS = {"NOTSET": None, "VALID": "valid", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
 
 
-def spatial(c: Call, i: int = 0) -> Shape:
+def spatial(c: OnnxNode, i: int = 0) -> Shape:
     """The sizes behind batch and channel."""
     shape = c.shape(i)
     if len(shape) < 3:
@@ -38,7 +39,7 @@ def spatial(c: Call, i: int = 0) -> Shape:
     return shape[2:]
 
 
-def _steps(c: Call, name: str, rank: int) -> Shape:
+def _steps(c: OnnxNode, name: str, rank: int) -> Shape:
     """Strides or dilations, one per axis; 1 where they are left out."""
     values = c.ints(name, [1] * rank)
     if len(values) != rank:
@@ -48,14 +49,14 @@ def _steps(c: Call, name: str, rank: int) -> Shape:
     return tuple(values)
 
 
-def _pairs(c: Call, pads: list[int], rank: int) -> tuple[tuple[int, int], ...]:
+def _pairs(c: OnnxNode, pads: list[int], rank: int) -> tuple[tuple[int, int], ...]:
     """All begins, then all ends -> one (lo, hi) per axis."""
     if len(pads) != 2 * rank:
         c.refuse(f"pads={pads} must have {2 * rank} entries, all begins then all ends", "W1", ShapeError)
     return tuple(zip(pads[:rank], pads[rank:], strict=True))
 
 
-def _padding(c: Call, rank: int) -> Padding:
+def _padding(c: OnnxNode, rank: int) -> Padding:
     """auto_pad or pads; ONNX forbids both together."""
     auto = c.string("auto_pad", "NOTSET")
     pads = c.ints("pads", None)
@@ -72,7 +73,7 @@ def _padding(c: Call, rank: int) -> Padding:
 AGREED = -2  # Conv pads by 0 in all runtimes down to this; from -3 on ONNX Runtime crops
 
 
-def _refuse_less_than_no_padding(c: Call, kernel: Shape, given: Mapping[str, Any], least: int) -> None:
+def _refuse_less_than_no_padding(c: OnnxNode, kernel: Shape, given: Mapping[str, Any], least: int) -> None:
     """SAME padding of less than 0 cells, where strides leave cells unread: ONNX has no answer, and runtimes have three.
 
     least   down to this all runtimes pad by 0
@@ -87,7 +88,7 @@ def _refuse_less_than_no_padding(c: Call, kernel: Shape, given: Mapping[str, Any
         c.refuse(f"{text}; write pads instead")
 
 
-def pool_window(c: Call, like: str = "", version: int = 0) -> Window:
+def pool_window(c: OnnxNode, like: str = "", version: int = 0) -> Window:
     """The window of a pooling node; an attribute that its version does not have is left for `finish` to refuse.
 
     like, version    what to read it as, where the node is of another domain
@@ -116,7 +117,7 @@ CEILED = {"MaxPool": 10, "AveragePool": 10, "LpPool": 18}
 # --- convolution ------------------------------------------------------------------------------------------------
 
 
-def _conv_parts(c: Call, weight: int = 1) -> tuple[Shape, Shape, int]:
+def _conv_parts(c: OnnxNode, weight: int = 1) -> tuple[Shape, Shape, int]:
     """Kernel, dilations and groups; kernel_shape may only repeat what the weights, input `weight`, say."""
     sizes, w = spatial(c), c.shape(weight)
     if len(w) != len(sizes) + 2:
@@ -127,7 +128,7 @@ def _conv_parts(c: Call, weight: int = 1) -> tuple[Shape, Shape, int]:
     return kernel, _steps(c, "dilations", len(sizes)), c.integer("group", 1)
 
 
-def convolve(c: Call, x: Value, w: Value, b: Value | None, weight: int = 1) -> Value:
+def convolve(c: OnnxNode, x: Value, w: Value, b: Value | None, weight: int = 1) -> Value:
     kernel, dilations, groups = _conv_parts(c, weight)
     given: dict[str, Any] = {"stride": _steps(c, "strides", len(kernel)), "padding": _padding(c, len(kernel))}
     given["dilation"] = dilations
@@ -136,12 +137,12 @@ def convolve(c: Call, x: Value, w: Value, b: Value | None, weight: int = 1) -> V
 
 
 @operator("Conv", 1, 11, 22, note="kernel_shape must agree with the weights; auto_pad and pads not together")
-def _conv(c: Call) -> Value:
+def _conv(c: OnnxNode) -> Value:
     return convolve(c, c.real(0), c.real(1), c.optional(2))
 
 
 @operator("CausalConvWithState", 27)
-def _causal_conv(c: Call) -> tuple[Value, Value]:
+def _causal_conv(c: OnnxNode) -> tuple[Value, Value]:
     """A depthwise conv over the last k-1 cells of the state and the input; both outputs are slices of that row."""
     x, w, width = c.real(0), c.real(1), c.shape(1)[-1] - 1
     if len(c.shape(0)) != 3 or len(c.shape(1)) != 3 or width < 0:
@@ -158,7 +159,7 @@ def _causal_conv(c: Call) -> tuple[Value, Value]:
     return (y if activation == "none" else silu(y)), slice_(row, None, None, slice(length - width, length))
 
 
-def _transpose_padding(c: Call, sizes: Shape, kernel: Shape, given: dict[str, Shape]) -> tuple[Any, Shape]:
+def _transpose_padding(c: OnnxNode, sizes: Shape, kernel: Shape, given: dict[str, Shape]) -> tuple[Any, Shape]:
     """(lo, hi) per axis, and the cells that lack at the high end: output_shape overrides pads."""
     rank = len(sizes)
     auto, pads, output = c.string("auto_pad", "NOTSET"), c.ints("pads", None), c.ints("output_shape", None)
@@ -185,7 +186,7 @@ def _transpose_padding(c: Call, sizes: Shape, kernel: Shape, given: dict[str, Sh
 
 
 @operator("ConvTranspose", 1, 11, 22, note=TRANSPOSED)
-def _conv_transpose(c: Call) -> Value:
+def _conv_transpose(c: OnnxNode) -> Value:
     kernel, dilations, groups = _conv_parts(c)
     rank = len(kernel)
     extra = tuple(c.ints("output_padding", [0] * rank))
@@ -202,7 +203,7 @@ def _conv_transpose(c: Call) -> Value:
 
 
 @operator("DeformConv", 19, 22, note="refused: it reads between cells, at positions that depend on the data")
-def _deform_conv(c: Call) -> Value:
+def _deform_conv(c: OnnxNode) -> Value:
     return c.refuse("reads at positions that depend on the data: no window relation", None, UnsupportedError)
 
 
@@ -210,7 +211,7 @@ def _deform_conv(c: Call) -> Value:
 
 
 @operator("MaxPool", 1, 8, 10, 11, 12, 22, note=MAXIMA)
-def _max_pool(c: Call) -> Any:
+def _max_pool(c: OnnxNode) -> Any:
     """Values by max_pool; Indices count batch and channel too, so those are two more axes of the winner's window."""
     column_major = c.flag("storage_order") if c.version >= 8 else False
     win = pool_window(c)
@@ -228,7 +229,7 @@ def _indices(x: Value, win: Window, column_major: bool) -> Value:
 
 
 @operator("AveragePool", 7, 10, 11, 19, 22, note="dilations from version 19, ceil_mode from 10; [A1], [W3]")
-def _average_pool(c: Call) -> Value:
+def _average_pool(c: OnnxNode) -> Value:
     include = c.flag("count_include_pad")
     return apply(AVG_POOL, c.real(0), window=pool_window(c), divisor="padded" if include else "inside")
 
@@ -237,7 +238,7 @@ def _norm_of(total: Value, p: int) -> Value:
     return total if p == 1 else power(total, Fraction(1, p))
 
 
-def _power_of_abs(c: Call, p: int) -> Value:
+def _power_of_abs(c: OnnxNode, p: int) -> Value:
     if not 1 <= p <= 64:
         c.refuse(f"p={p} must lie in 1..64")
     x = abs_(c.real(0))
@@ -252,29 +253,29 @@ def _power_of_abs(c: Call, p: int) -> Value:
     22,
     note="of absolute values, padding counts 0; p in 1..64; ceil_mode and dilations from version 18",
 )
-def _lp_pool(c: Call) -> Value:
+def _lp_pool(c: OnnxNode) -> Value:
     p = c.integer("p", 2)
     return _norm_of(apply(AVG_POOL, _power_of_abs(c, p), window=pool_window(c), divisor=1), p)
 
 
 @operator("GlobalMaxPool", 1, 22)
-def _global_max_pool(c: Call) -> Value:
+def _global_max_pool(c: OnnxNode) -> Value:
     return max_pool(c.real(0), spatial(c))
 
 
 @operator("GlobalAveragePool", 1, 22)
-def _global_average_pool(c: Call) -> Value:
+def _global_average_pool(c: OnnxNode) -> Value:
     return global_avg_pool(c.real(0), rank=len(spatial(c)))
 
 
 @operator("GlobalLpPool", 2, 22, note="p in 1..64")
-def _global_lp_pool(c: Call) -> Value:
+def _global_lp_pool(c: OnnxNode) -> Value:
     p, sizes = c.integer("p", 2), spatial(c)
     return _norm_of(sum_(_power_of_abs(c, p), range(2, 2 + len(sizes)), keepdims=True), p)
 
 
 @operator("MaxUnpool", 9, 11, 22, note="indices refer to the size that kernel, strides and pads give; the rest is 0")
-def _max_unpool(c: Call) -> Value:
+def _max_unpool(c: OnnxNode) -> Value:
     sizes = spatial(c)
     rank = len(sizes)
     kernel = tuple(c.ints("kernel_shape"))

@@ -11,10 +11,10 @@ from onnx import TensorProto, helper
 from ....errors import ParameterError, UnsupportedError
 from ....graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
 from ....scalar import Array
-from . import rest, windows
+from . import operators, windows
 from .writer import LINES, TYPES, Writer
 
-TABLES = (rest, windows)  # each fills its part of LINES
+TABLES = (operators, windows)  # each fills its part of LINES
 OPSET, IR_VERSION = 22, 10
 LARGEST = 2**31 - 2**20  # bytes that one protobuf message may have
 

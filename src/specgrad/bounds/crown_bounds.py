@@ -1,0 +1,137 @@
+"""Backward linear bounds (CROWN) that hold for the deployed network: the question, and the answer as boxes.
+
+The bounds themselves (specgrad.bounds.linear) are computed on PyTorch, which is imported when they are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError, need
+from ..graph.graph import Graph
+from ..graph.ir.interpreter import bind_inputs
+from ..graph.ir.tree import Tree, transform
+from ..rounding.arithmetic import Arithmetic
+from ..scalar import Array
+from .batched_boxes import fitted, rows_of_each, separate, together
+from .box import Bounds, Box, balls_of, box_like, box_of, example_of, numpy_of
+from .interval_bounds import box_context, said_of
+
+
+def crown(
+    graph: Graph,
+    box: Tree,
+    objective: Any = None,
+    *,
+    deployed: bool = True,
+    arithmetic: Arithmetic | None = None,
+    steps: int = 0,
+    splits: Mapping[str, Any] | None = None,
+    stored: Collection[str] = (),
+    within: Mapping[str, Box] | None = None,
+    watch: Callable[[Any], None] | None = None,
+    seconds: float | None = None,
+    memory: int | None = None,
+) -> Bounds:
+    """Bounds of the outputs, or of linear objectives of them, for all inputs in the box, by backward propagation.
+
+    box          a Box, or a tuple with a Box or an array (or a structure of them) per argument of the graph; boxes with
+                 one more axis in front are several, and so are the answers
+    objective    rows (S, n) over the outputs, flattened one after the other; None: every output by itself. For several
+                 boxes the same, or rows (boxes, S, n)
+    deployed     True: for every execution that `arithmetic.deployment` describes (float32, fused, unless given), and
+                 for exact arithmetic as well; False: for exact arithmetic alone
+    steps        gradient steps on the slopes (alpha) of unstable relus, for the objective; more steps, narrower bounds
+    splits       name of a relu, or of its input, -> array of -1, 0, 1: only executions whose inputs of that relu are
+                 negative (or 0), any, positive (or 0); where an input has several values, its reference's sign
+                 (specgrad.bounds.linear.intermediate.forward_pass)
+    stored       names of nodes whose results the runtime is known to round and store: nothing is merged across them
+    within       boxes of layers, by name, that are known to hold: what a wider question has found
+    seconds      when they are over, boxes that are not narrowed yet keep their intervals: wider, and as true
+    memory       bytes that the work may take; what needs more is refused with the number. None: the machine's
+    watch        is shown the walked network (specgrad.bounds.linear.intermediate.forward_pass.ForwardPass) of every box
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.relu(x) - x, (1,))
+    >>> bounds = crown(graph, Box([-1.0], [2.0]), deployed=False).outputs
+    >>> bool(abs(bounds.low) < 1e-9), bool(abs(bounds.high - 1) < 1e-9)
+    (True, True)
+    """
+    need("torch", "crown needs")
+    args = box if isinstance(box, tuple) else (box,)
+    graph = fitted(graph, args)
+    if (several := separate(graph, args)) is not None:
+        each = zip(several, rows_of_each(objective, len(several)), strict=True)
+        options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "steps": steps, "splits": splits}
+        options |= {"stored": stored, "within": within, "watch": watch, "memory": memory}
+        options["seconds"] = None if seconds is None else seconds / max(1, len(several))
+        return together([crown(graph, one, rows, **options) for one, rows in each])
+    rows = rows_of(graph, objective)
+    rules = box_context(graph, deployed, arithmetic, "torch", stored)
+    from .linear.intermediate.forward_pass import ForwardPass
+    from .linear.intermediate.tighten import output_ends, walk
+    from .linear.propagation.budget import ComputeBudget
+
+    budget = ComputeBudget(seconds, memory)
+    budget.check(graph)
+    forward = ForwardPass(graph, rules, bind_inputs(graph, balls_of(args, rules.arithmetic)), budget)
+    known = {
+        i: (numpy_of(b.low), numpy_of(b.high)) for i, n in enumerate(graph.nodes) if (b := (within or {}).get(n.name))
+    }
+    walk(forward, split_signs(graph, splits or {}), known)
+    ends = output_ends(forward, rows, steps)
+    if watch is not None:
+        watch(forward)
+    return _answer(forward, objective is not None, ends, example_of(args))
+
+
+def rows_of(graph: Graph, objective: Any) -> Array | None:
+    if objective is None:
+        return None
+    outs = sum(math.prod(graph.nodes[p].shape) for p in graph.real_outputs)
+    rows = numpy_of(objective).astype(float)
+    if rows.ndim != 2 or rows.shape[1] != outs:
+        raise ShapeError("crown", f"objective must be rows (S, {outs}) over the flattened outputs; got {rows.shape}")
+    return rows
+
+
+def split_signs(graph: Graph, splits: Mapping[str, Any]) -> dict[int, Array]:
+    """Splits by the position of the node that they hold for: the input of the relu."""
+    names = {n.name: i for i, n in enumerate(graph.nodes)}
+    signs = {}
+    for name, given in splits.items():
+        if name not in names:
+            raise ParameterError("crown", f"splits name {name!r}, which is no layer of the graph", rule="P5")
+        node = graph.nodes[names[name]]
+        i = node.operands()[0] if node.op.name == "relu" else names[name]
+        sign = numpy_of(given)
+        if sign.shape != graph.nodes[i].shape:
+            raise ShapeError("crown", f"splits of {name} must have shape {graph.nodes[i].shape}; got {sign.shape}")
+        signs[i] = sign
+    return signs
+
+
+def _answer(forward: Any, given: bool, ends: tuple[Array, Array], example: Any) -> Bounds:
+    graph, (low, high) = forward.graph, ends
+    boxes = {p: box_of(b) for p, b in enumerate(forward.balls) if graph.nodes[p].kind == "real"}
+    layers = {graph.nodes[p].name: box_like(b, example) for p, b in boxes.items()}
+    start = 0
+    for p in graph.real_outputs if not given else ():
+        stop = start + math.prod(boxes[p].shape)
+        boxes[p] = _met(boxes[p], *(e[start:stop].reshape(boxes[p].shape) for e in ends))
+        start = stop
+    tree = transform(lambda _, p: box_like(boxes[p], example) if p in boxes else None, graph.outputs)
+    rows = box_like(Box(np.minimum(low, high), np.maximum(low, high)), example) if given else None
+    outputs, rules = tree[0] if graph.single else tree, forward.rules
+    unbounded = tuple(forward.unbounded)
+    return Bounds(outputs, layers, rows, unbounded, forward.infeasible, rules.roundings, said_of(rules, graph))
+
+
+def _met(box: Box, low: Array, high: Array) -> Box:
+    """Both boxes hold."""
+    low, high = np.maximum(box.low, low), np.minimum(box.high, high)
+    return Box(np.minimum(low, high), np.maximum(low, high))

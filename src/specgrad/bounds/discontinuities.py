@@ -1,0 +1,141 @@
+"""Where a network jumps: a comparison, a sign, a winner's position that the box leaves open and that the output feels.
+
+There its derivative is 0 on both sides and says nothing of the step between them. What switches without a step is no
+jump: select(c, a, b) whose condition is made of comparisons u > k of one value u with constants, where a and b are
+functions of the cell u alone and equal at every such k (leaky relus, elu, hard tanh as imported models write them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ScalarError
+from ..graph.graph import Arg, Graph, NumberArg
+from ..graph.ir.interpreter import bind_inputs
+from ..graph.ir.tree import Tree, transform
+from ..graph.subgraph import section
+from ..ops.elementwise import EQUAL, GREATER, GREATER_EQUAL, LESS, cellwise
+from ..rounding.ball import Ball
+from ..scalar import Array, balls, exact
+from .box import balls_of
+from .interval_bounds import box_context, propagate
+
+
+def through_stops(graph: Graph) -> Graph:
+    """The same function, whoever reads a stop_gradient reading what it stops: its derivative is then the true one."""
+    place = list(range(len(graph.nodes)))
+    for i, node in enumerate(graph.nodes):
+        if node.op.name == "stop_gradient":
+            place[i] = place[node.operands()[0]]
+    nodes = (replace(n, args=tuple(a if isinstance(a, NumberArg) else place[a] for a in n.args)) for n in graph.nodes)
+    return replace(graph, nodes=tuple(nodes), outputs=transform(lambda _, p: place[p], graph.outputs))
+
+
+def jumps(graph: Graph, args: tuple[Tree, ...]) -> list[str]:
+    """Names of the nodes that may jump inside the boxes and that an output depends on."""
+    if not any(n.op.jumps or n.op.name == "select" for n in graph.nodes):
+        return []
+    run = box_context(graph, False, None, "numpy")
+    given = bind_inputs(graph, balls_of(args, run.arithmetic))
+    ranges, _ = propagate(graph, given, run)
+    return _DiscontinuityFinder(graph, given, ranges).jumps()
+
+
+class _DiscontinuityFinder:
+    def __init__(self, graph: Graph, given: dict[int, Any], ranges: list[Ball]) -> None:
+        self.graph, self.given, self.ranges = graph, given, ranges
+        self.varying = {i for i, value in given.items() if isinstance(value, Ball)}
+        for i, node in enumerate(graph.nodes):
+            if self.varying.intersection(node.operands()):
+                self.varying.add(i)
+
+    def jumps(self) -> list[str]:
+        """From the outputs down, past conditions that switch without a step."""
+        waiting, seen, names = list(self.graph.output_positions), set[int](), []
+        while waiting:
+            i = waiting.pop()
+            if i in seen or i not in self.varying:
+                continue
+            seen.add(i)
+            node, steps = self.graph.nodes[i], list(self.graph.nodes[i].operands())
+            if node.op.jumps and not self.ranges[i].is_exact:
+                names.append(node.name)
+            if node.op.name == "select" and self._is_open(node.args[0]):
+                if self._agrees(i):
+                    steps = [a for a in node.args[1:] if isinstance(a, int)]
+                else:
+                    names.append(node.name)
+            waiting += steps
+        return sorted(names)
+
+    def _is_open(self, condition: Any) -> bool:
+        if condition not in self.varying:
+            return False
+        c = self.ranges[condition]
+        return bool(((c.low <= 0) & (c.high >= 0) & (c.radius > 0)).any())
+
+    # --- a switch without a step --------------------------------------------------------------------------------------
+
+    def _compares(self, p: int) -> bool:
+        """Whether node p compares two values."""
+        return self.graph.nodes[p].op in (GREATER, GREATER_EQUAL, LESS, EQUAL)  # a remainder jumps elsewhere too
+
+    def _agrees(self, i: int) -> bool:
+        """Whether both branches are functions of one cell u, equal wherever the condition may change."""
+        condition, *branches = self.graph.nodes[i].args
+        masks = self._cells(condition, self._compares)
+        switches = [self._switch(m) for m in masks or ()]
+        us = {None if switch is None else switch[0] for switch in switches}
+        if len(us) != 1 or any(self._cells(b, us.__contains__) is None for b in branches):
+            return False
+        return all(switch is not None and self._equal(branches, *switch) for switch in switches)
+
+    def _cells(self, top: Arg, is_leaf: Callable[[int], bool]) -> set[int] | None:
+        """The varying leaves that `top` is a function of, cell by cell; None where it reads anything else."""
+        leaves, seen, waiting = set[int](), set[int](), [top]
+        while waiting:
+            p = waiting.pop()
+            if not isinstance(p, int) or p not in self.varying or p in seen:
+                continue
+            seen.add(p)
+            if is_leaf(p):
+                leaves.add(p)
+            elif self.graph.nodes[p].op.reach is not cellwise:
+                return None
+            else:
+                waiting += self.graph.nodes[p].operands()
+        return leaves if len({self.graph.nodes[p].shape for p in seen}) <= 1 else None
+
+    def _switch(self, mask: int) -> tuple[int, Array] | None:
+        """(u, k) of a comparison of u with a known constant k, either way round."""
+        for u, k in (self.graph.nodes[mask].args, self.graph.nodes[mask].args[::-1]):
+            if isinstance(u, int) and u in self.varying and k not in self.varying:
+                known = np.asarray(k.value, dtype=object) if isinstance(k, NumberArg) else self.ranges[k].value
+                if isinstance(k, NumberArg) or self.ranges[k].is_exact:
+                    return u, np.broadcast_to(known, self.graph.nodes[u].shape)
+        return None
+
+    def _equal(self, branches: Sequence[Arg], u: int, k: Array) -> bool:
+        """Whether the branches are the same numbers at u = k, over rationals or, where exp is needed, over balls."""
+        for lift in (exact, balls):
+            try:
+                a, b = (self._at(branch, u, lift(k), lift) for branch in branches)
+            except (ScalarError, ImportError):
+                continue
+            return all(bool(p == q) for p, q in np.broadcast(a, b))
+        return False
+
+    def _at(self, branch: Arg, u: int, value: Array, lift: Callable[[Any], Array]) -> Array:
+        """The branch where u has this value."""
+        if isinstance(branch, NumberArg):
+            return np.broadcast_to(lift(branch.value), value.shape)
+        if branch == u or branch in self.given:
+            return value if branch == u else lift(self.given[branch])
+        part, inputs = section(self.graph, branch, {u})
+        part = replace(part, constants={p: a if a.dtype.kind == "i" else lift(a) for p, a in part.constants.items()})
+        given = [value if p == u else lift(self.given[p]) for p in inputs]
+        return np.asarray(part(*given))

@@ -1,0 +1,49 @@
+"""Exact outputs of a graph at one input, enclosed: the specification over balls, which hold every real result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..graph.graph import CONSTANT, INPUT, Graph
+from ..graph.ir.tree import leaves, transform
+from ..scalar import Array, balls
+
+WORK = 2**20  # multiply-adds and cells over balls
+BITS = 200  # of a ball
+
+
+def work(graph: Graph) -> int:
+    """Multiply-adds and cells of all nodes."""
+    total = 0
+    for node in graph.nodes:
+        if node.op not in (INPUT, CONSTANT):
+            shapes = [graph.nodes[p].shape if isinstance(p, int) else () for p in node.args]
+            total += node.op.macs(*shapes, **node.params) + int(np.prod(node.shape, dtype=object))
+    return total
+
+
+def ball_outputs(graph: Graph, inputs: tuple[Array, ...]) -> list[Any]:
+    """The outputs of numbers as arrays of balls, in the precision that python-flint is set to."""
+    lifted = replace(graph, constants={p: _lifted(x) for p, x in graph.constants.items()})
+    given = iter(inputs)
+    outputs = lifted(*(transform(lambda _, p: _lifted(next(given)), tree) for tree in graph.inputs))
+    whole = leaves((outputs,) if graph.single else outputs)
+    return [
+        np.asarray(y, dtype=object)
+        for y, p in zip(whole, graph.output_positions, strict=True)
+        if graph.nodes[p].kind == "real"
+    ]
+
+
+def _lifted(x: Array) -> Array:
+    return x if x.dtype.kind == "i" else balls(x)
+
+
+def outward(numbers: list[Any], shape: tuple[int, ...], side: float) -> Array:
+    """Ends of balls as floats, rounded outward; an exact 0 stays one."""
+    near = np.array([float(v) for v in numbers], dtype=float).reshape(shape)
+    zero = np.array([v == 0 for v in numbers], dtype=bool).reshape(shape)
+    return np.where(zero, 0.0, np.nextafter(near, side))

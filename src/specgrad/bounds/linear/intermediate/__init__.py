@@ -1,0 +1,1 @@
+"""Bounds of all nodes of a network, in order."""

@@ -1,0 +1,1 @@
+"""Linear bounds backwards through a network."""

@@ -1,0 +1,50 @@
+"""Better slopes (alpha) by gradient steps: an unstable relu's lower line may have any slope from 0 to 1, in each row.
+
+The bound holds whatever the slopes are, so the best one seen is kept, and nothing needs to converge.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..relaxation.bound_layers import BoundUnary
+from .adam import Adam
+from .backward import State, backward
+
+RATE, DECAY = 0.2, 0.95
+
+
+def unstable_relus(state: State) -> list[int]:
+    """Unstable relus: with an input that may have either sign."""
+    positions = []
+    for i, layer in state.layers.items():
+        if isinstance(layer, BoundUnary) and layer.node.op.name == "relu":
+            low, high = state.ends[layer.sources[0]]
+            if bool(((low < 0) & (high > 0)).any()):
+                positions.append(i)
+    return positions
+
+
+def optimised(state: State, seeds: dict[int, Tensor], steps: int) -> Tensor:
+    """Lower bounds (1, rows), of seeds (1, rows, *shape), by `steps` steps on every row's own slopes."""
+    rows = {i: a.transpose(0, 1) for i, a in seeds.items()}  # a box per row, so that each has its slopes
+    count = len(next(iter(rows.values())))
+    start = {i: state.lines(i).lower_slope for i in unstable_relus(state)}
+    slopes = {i: s.expand(count, *s.shape[1:]).clone().requires_grad_() for i, s in start.items()}
+    best = backward(state, seeds).transpose(0, 1)
+    if not slopes:
+        return best.transpose(0, 1)
+    adam = Adam(slopes.values(), RATE, DECAY)
+    for _ in range(steps):
+        with torch.enable_grad():
+            lower = backward(state.on({}, slopes), rows)
+            best = torch.maximum(best, lower.detach())
+            if not lower.requires_grad:  # every unstable relu stands in a max_pool's lines
+                break
+            gradients = torch.autograd.grad(lower.sum(), adam.parameters, allow_unused=True)
+        adam.step(gradients)
+        for s in slopes.values():
+            s.data.clamp_(0, 1)
+    last = backward(state.on({}, {i: s.detach() for i, s in slopes.items()}), rows)
+    return torch.maximum(best, last).transpose(0, 1)

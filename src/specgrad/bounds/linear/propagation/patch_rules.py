@@ -1,0 +1,163 @@
+"""Which layers can be gone through patch by patch, and what they are on one patch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from specgrad.op import apply
+from specgrad.ops.avg_pool import AVG_POOL
+from specgrad.ops.elementwise import cellwise
+from specgrad.ops.layout import CONCAT
+from specgrad.window import Patch, Strided, Window
+
+from ..relaxation.bound_layers import BoundConv, BoundIdentity, BoundJoint, BoundLayer, BoundMaxPool, BoundOpaque
+from ..relaxation.conv_operator import Convolution
+from .backward import State
+
+MOST_PHASES = 8  # along an axis
+PHASED = 64 * 64  # cells of an array from which on phases pay: below, whole rows were measured to be twice as fast
+
+
+def spatial_rank(state: State, i: int) -> int | None:
+    """How many of a node's last axes its windows move over; None if that makes no sense."""
+    seen, waiting = set(), [i]
+    while waiting:
+        layer = state.layers[waiting.pop()]
+        window = layer.node.params.get("window")
+        if isinstance(window, Window):
+            return window.rank if len(layer.node.shape) > window.rank else None
+        joined = layer.node.op is CONCAT and math.prod(layer.node.shape[2:]) >= PHASED
+        if is_elementwise(layer) or joined:
+            waiting += [s for s in layer.sources if s not in seen]
+            seen |= set(layer.sources)
+    return None
+
+
+def is_elementwise(layer: BoundLayer) -> bool:
+    return layer.node.op.reach is cellwise or isinstance(layer, BoundIdentity)
+
+
+def is_local(state: State, rank: int, j: int, patch: Patch) -> bool:
+    """Whether layer j can be gone through patch by patch, and should."""
+    layer = state.layers[j]
+    shape = layer.node.shape
+    if isinstance(layer, BoundJoint) or len(shape) <= rank:
+        return False
+    if isinstance(layer, BoundOpaque):
+        return layer.cellwise
+    if math.prod(patch.size) > math.prod(shape[len(shape) - rank :]):
+        return False
+    if is_windowed(layer):
+        first = layer.sources == layer.node.operands()[:1] or isinstance(layer, BoundMaxPool)
+        return first and all(isinstance(a, Strided) for a in layer.node.params["window"].axes)
+    if math.prod(shape[len(shape) - rank :]) < PHASED and (is_transposed(layer) or layer.node.op is CONCAT):
+        return False
+    if is_transposed(layer):
+        return patch.read_back(layer.node.params["window"]) is not None
+    if is_joined(layer, rank):
+        return True
+    return is_elementwise(layer) and all(state.ends[s][0].shape[1:] == shape for s in layer.sources)
+
+
+def is_windowed(layer: BoundLayer) -> bool:
+    return isinstance(layer, BoundMaxPool) or layer.node.op.name in ("conv", "avg_pool")
+
+
+def is_transposed(layer: BoundLayer) -> bool:
+    return isinstance(layer, BoundConv) and layer.is_transposed
+
+
+def is_joined(layer: BoundLayer, rank: int) -> bool:
+    """Whether arrays stand one after the other along the axis of channels."""
+    return layer.node.op is CONCAT and layer.node.params["axis"] == len(layer.node.shape) - rank - 1
+
+
+def read_below(layer: BoundLayer, patch: Patch) -> Patch:
+    """What a patch of a local layer depends on."""
+    if is_windowed(layer):
+        return read_through(patch, layer.node.params["window"])
+    below = patch.read_back(layer.node.params["window"]) if is_transposed(layer) else patch
+    assert below is not None  # is_local
+    return below
+
+
+def seeds_of(state: State, rank: int, i: int) -> list[Patch]:
+    """One cell of node i as patches, one for every phase.
+
+    Below a transposed convolution of stride s the cells that p depends on move with p/s: positions with the same
+    remainder p = s*q + r move together, with q. So there is a patch for each r, which moves s times as fast as q.
+    """
+    speed = 1
+    while speed <= MOST_PHASES and (blocked := _blocked(state, rank, i, speed)) > 1:
+        speed *= blocked
+    speed = speed if speed <= MOST_PHASES else 1
+    phases = itertools.product(range(speed), repeat=rank)
+    return [Patch((speed,) * rank, phase, (1,) * rank) for phase in phases]
+
+
+def _blocked(state: State, rank: int, i: int, speed: int) -> int:
+    """The stride of a transposed convolution that speed is no multiple of, on the way down; 1: none."""
+    *_, (j, patch) = _patches_below(state, i, Patch((speed,) * rank, (0,) * rank, (1,) * rank))
+    layer = state.layers[j]
+    window = layer.node.params.get("window") if patch is None and is_transposed(layer) else None
+    return max(a.stride for a in window.axes if isinstance(a, Strided)) if isinstance(window, Window) else 1
+
+
+def _patches_below(state: State, i: int, seed: Patch) -> Iterator[tuple[int, Patch | None]]:
+    """The nodes that a patch of node i depends on, in order, and their patches; None, and the end: no patch fits."""
+    patches: dict[int, Patch | None] = {i: seed}
+    for j in sorted(state.layers, reverse=True):
+        if j not in patches:
+            continue
+        patch, layer = patches.pop(j), state.layers[j]
+        patch = patch if patch is not None and is_local(state, len(seed.size), j, patch) else None
+        yield j, patch
+        if patch is None:
+            return
+        below = read_below(layer, patch)
+        for s in layer.sources:
+            other = patches.get(s, below)
+            patches[s] = None if other is None else below.union(other)
+
+
+def cells_per_row(state: State, i: int, seed: Patch) -> int:
+    """The most cells that one row of node i has on its way down, as patches or densely."""
+    most, rank = 1, len(seed.size)
+    for j, patch in _patches_below(state, i, seed):
+        if patch is None:
+            return max(math.prod(layer.node.shape) for k, layer in state.layers.items() if k <= j)
+        most = max(most, state.layers[j].node.shape[-rank - 1] * math.prod(patch.size))
+    return most
+
+
+def read_through(patch: Patch, window: Window) -> Patch:
+    below = patch.read_through(window)
+    assert below is not None  # only strided windows come here
+    return below
+
+
+def per_channel(constant: Tensor, rank: int) -> Tensor:
+    """A bias (1, *lead, channels, *spatial), the same at every cell, as (channels, *ones)."""
+    channels, cells = constant.shape[-rank - 1], math.prod(constant.shape[-rank:])
+    return constant.reshape(-1, channels, cells)[0, :, 0].reshape(channels, *(1,) * rank)
+
+
+def average_weights(layer: BoundLayer) -> Tensor:
+    """(1, *shape): what avg_pool multiplies the sum of a window by."""
+    ones = torch.ones(layer.node.shape[: -layer.node.params["window"].rank] + layer.node.params["window"].size).double()
+    mean = apply(AVG_POOL, ones, **layer.node.params)
+    count = apply(AVG_POOL, ones, window=layer.node.params["window"], divisor=1)
+    return torch.where(count == 0, 0.0, mean / torch.where(count == 0, 1.0, count))[None]
+
+
+def convolution_on(layer: BoundLayer, window: Window) -> Convolution:
+    """A convolution on the window of a patch; an average's sums are a convolution of every channel with ones."""
+    if isinstance(layer, BoundConv):
+        return layer.over(window)
+    channels = layer.node.shape[-window.rank - 1]
+    return Convolution(torch.ones((channels, 1, *window.kernel), dtype=torch.float64), window, channels)

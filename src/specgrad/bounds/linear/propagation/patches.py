@@ -1,0 +1,404 @@
+"""Backward bounds of many cells of one layer by the patches that they depend on, not by whole rows.
+
+All channels at one position p of a layer depend on one patch of every layer below: speed*p + start and on, as far as
+the windows between them reach (window.Patch). So positions stand where boxes stand in a dense pass, rows are channels,
+and a layer's shape is its patch. What differs from position to position (lines, errors, boxes) is gathered, 0 outside
+the array; what does not (a convolution) is one matrix: the operator's own cotangent rule on the identity. Where a layer
+is no window, or patches are as large as the array, the rest goes down as dense rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specgrad.scalar import Array
+from specgrad.window import Patch, Shape
+
+from ..relaxation.bound_layers import BoundConv, BoundLinear, BoundMaxPool, BoundOpaque, Ends, rows_dot, split, within
+from ..relaxation.conv_operator import BYTES, LARGEST, PRODUCTS, Convolution
+from ..relaxation.formulas import LinearRelaxation
+from .backward import Chain, State, both_ends, descend, finished, swept
+from .patch_rules import (
+    average_weights,
+    cells_per_row,
+    convolution_on,
+    is_joined,
+    is_local,
+    is_transposed,
+    is_windowed,
+    per_channel,
+    read_below,
+    read_through,
+    seeds_of,
+    spatial_rank,
+)
+
+CELLS = 1 << 21  # cells of an objective that are held at once: 16 MB
+SPREAD = 8  # how often a cell below a maximum is read or written on the way through it
+CACHED = 1 << 17  # cells that a cache holds: 1 MB
+
+
+@dataclass(eq=False)
+class Objective:
+    """Rows over the patches of one node: a is (positions or 1, rows, channels, *patch)."""
+
+    patch: Patch
+    a: Tensor
+    loose: Tensor | None  # the part whose errors have not been paid by lines
+
+
+@dataclass(eq=False)
+class Cone:
+    """The layers below node i, as patches that move with its positions.
+
+    positions   (count, 1 + rank): the number of the leading axes' cell, and the spatial position
+    convolutions    which are the same at every position; kept from cone to cone
+    """
+
+    state: State
+    rank: int
+    positions: Array
+    convolutions: dict[tuple[int, Patch], Convolution]
+    noted: dict[int, list[Objective]] = field(default_factory=dict)
+    dense: dict[int, list[tuple[Patch, Tensor]]] = field(default_factory=dict)
+    indices: dict[tuple[Patch, Shape, int], Tensor] = field(default_factory=dict)
+
+    # --- patches of a node's tensors --------------------------------------------------------------------------------
+
+    def gather(self, v: Tensor, patch: Patch) -> Tensor:
+        """(1, *lead, channels, *spatial) as (positions, channels, *patch), 0 outside."""
+        return self._gathered(v, patch)[0]
+
+    def _gathered(self, v: Tensor, patch: Patch) -> Tensor:
+        """(k, *lead, channels, *spatial) as (k, positions, channels, *patch), 0 outside."""
+        spatial, channels = tuple(v.shape[v.ndim - self.rank :]), v.shape[v.ndim - self.rank - 1]
+        planes = v.reshape(len(v), -1, channels, math.prod(spatial)).movedim(2, 1)
+        index = self._index(patch, spatial, planes.shape[2])
+        flat = torch.nn.functional.pad(planes.reshape(len(v) * channels, -1), (0, 1))
+        return flat[:, index].reshape(len(v), channels, *index.shape).movedim(2, 1).contiguous()
+
+    def _index(self, patch: Patch, spatial: Shape, planes: int) -> Tensor:
+        """The flat cells of the patches in all planes; one past the last for outside ones. Read often, so kept."""
+        key = patch, spatial, planes
+        if key not in self.indices:
+            cells = math.prod(spatial)
+            within = patch.cells(self.positions[:, 1:], spatial)
+            plane = self.positions[:, 0].reshape(-1, *(1,) * self.rank)
+            self.indices[key] = torch.from_numpy(np.where(within == cells, planes * cells, within + cells * plane))
+        return self.indices[key]
+
+    def lines(self, i: int, patch: Patch) -> LinearRelaxation:
+        """The lines of node i at the patches; slopes of taps keep their axis in front."""
+        lines = self.state.lines(i)
+        if not isinstance(self.state.layers[i], BoundMaxPool):
+            return LinearRelaxation(*self._gathered(torch.cat(lines), patch))
+        down, up = (self._gathered(s.squeeze(1), patch) for s in (lines.lower_slope, lines.upper_slope))
+        return LinearRelaxation(down, self.gather(lines.lower, patch), up, self.gather(lines.upper, patch))
+
+    # --- down -------------------------------------------------------------------------------------------------------
+
+    def run(self, i: int, rows: Tensor, patch: Patch) -> Ends:
+        """Bounds (positions, rows) of rows (positions or 1, rows, channels) of node i, at a cell per position.
+
+        Upper ones hold between parallel lines alone.
+        """
+        seed = rows.reshape(*rows.shape, *patch.size)
+        self.noted[i] = [Objective(patch, seed, seed)]
+        return self.descend(torch.zeros((1, rows.shape[1]), dtype=torch.float64))
+
+    def descend(self, lost: Tensor) -> Ends:
+        """From the objectives that are noted down to the inputs; `lost` (positions or 1, rows) is lost already."""
+        total, lost = descend(self.state.layers, self.noted, self._step, torch.zeros_like(lost), lost)
+        rows = lost.shape[1]
+        low, high = (end.expand(len(self.positions), rows) for end in finished(self.state, total, lost))
+        if not self.dense:
+            return low, high
+        lower, upper = self._dense_rest(rows)
+        return low + lower, high + upper
+
+    def _merged(self, j: int, parts: list[Objective]) -> Objective | None:
+        """One patch for all parts; None if the node goes on densely."""
+        patch: Patch | None = parts[0].patch
+        for part in parts[1:]:
+            patch = patch and patch.union(part.patch)
+        if patch is None or not is_local(self.state, self.rank, j, patch):
+            self.dense.setdefault(j, []).extend((part.patch, part.a) for part in parts)
+            return None
+        placed = [
+            (_placed(p.a, p.patch, patch), p.loose if p.loose is None else _placed(p.loose, p.patch, patch))
+            for p in parts
+        ]
+        loose = [b for _, b in placed if b is not None]
+        return Objective(patch, _total([a for a, _ in placed]), _total(loose) if loose else None)
+
+    def _step(self, j: int, parts: list[Objective]) -> tuple[Tensor | float, Tensor | float]:
+        """Constant and loss of one layer; its sources' objectives are noted."""
+        objective = self._merged(j, parts)
+        if objective is None:
+            return 0.0, 0.0
+        layer, patch, a = self.state.layers[j], objective.patch, objective.a
+        chain = self.state.chain(j)
+        if chain is not None and not self.noted.keys() & set(chain.inner):
+            return self._through_chain(j, chain, objective)
+        if isinstance(layer, BoundMaxPool):
+            return self.state.settled(*self._through_taps(j, layer, patch, a))
+        if isinstance(layer, BoundLinear):
+            return self._through_linear(j, layer, objective)
+        back = layer.back(a, PatchView(self, patch))
+        constant, lost = self.state.settled(back.constant, back.lost)
+        if isinstance(layer, BoundOpaque):
+            return constant, lost + rows_dot(a.abs(), self.gather(self.state.own(j) * self.state.size(j), patch))
+        self.note(layer.sources[0], Objective(patch, back.pulled[0], None))
+        return constant, lost
+
+    def _through_taps(self, j: int, layer: BoundMaxPool, patch: Patch, a: Tensor) -> tuple[Tensor, Tensor]:
+        lines, below = self.lines(j, patch), read_through(patch, layer.window)
+        local = BoundMaxPool(j, layer.node, layer.sources[0], patch.window(layer.window), layer.with_zero)
+        source = self.state.layers[layer.sources[0]]
+        alone = all(k < source.position for k in self.noted) and is_local(self.state, self.rank, source.position, below)
+        if (
+            alone
+            and isinstance(source, BoundConv)
+            and not source.is_transposed
+            and self._composes(local, source, below, a)
+        ):
+            return self._composed(local, lines, source, below, a)
+        self.note(source.position, Objective(below, local.spread(*split(a), lines), None))
+        return within(a, lines.lower, lines.upper)
+
+    def _composes(self, taps: BoundMaxPool, source: BoundConv, patch: Patch, a: Tensor) -> bool:
+        """Whether one matrix for a maximum and the convolution below it is faster than one after the other."""
+        through = self.convolution(source.position, patch)
+        read, cells, rows = through.outputs * math.prod(patch.size), math.prod(a.shape[2:]), a.shape[1]
+        below = through.inputs * math.prod(through.window.size)
+        composed = 4 * cells * below * (1 + taps.window.taps_count / rows) / PRODUCTS
+        way = through.way(self.state.fast and source.in_single)
+        return read * below <= LARGEST and composed < through.seconds(way) + 8 * SPREAD * read / BYTES
+
+    def _composed(
+        self, taps: BoundMaxPool, lines: LinearRelaxation, source: BoundLinear, patch: Patch, a: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Through a maximum and the convolution below it at once: lines of the convolution's own source.
+
+        Its objective would have as many cells as the maximum has taps; the lines, composed with the convolution's
+        matrix, are no larger than what comes out. Taps outside the array have slope 0.
+        """
+        below = read_through(patch, source.node.params["window"])
+        matrix = self.convolution(source.position, patch).matrix
+        rows = matrix.reshape(a.shape[2], -1, matrix.shape[1])[:, taps.index.flatten(1)]
+        rows = rows.movedim(1, 2).flatten(0, 1)  # (channels*out, taps, cells below)
+        down, low, up, high = lines
+        if source.constant is not None:
+            bias = per_channel(source.constant, self.rank)
+            low, high = (torch.addcmul(end, s.sum(0), bias) for end, s in ((low, down), (high, up)))
+        halves = [(a, down)] if self.state.parallel else list(zip(split(a), (down, up), strict=True))
+        pulled = _total([_combined(part.flatten(2), slope.flatten(2), rows) for part, slope in halves])
+        out = pulled.reshape(*pulled.shape[:2], -1, *below.size)
+        self.note(source.sources[0], Objective(below, out, out))
+        return within(a, low, high)
+
+    def note(self, source: int, objective: Objective) -> None:
+        self.noted.setdefault(source, []).append(objective)
+
+    def _through_linear(
+        self, j: int, layer: BoundLinear, objective: Objective
+    ) -> tuple[Tensor | float, Tensor | float]:
+        state, patch, a = self.state, objective.patch, objective.a
+        lost: Tensor | float = 0.0
+        if objective.loose is not None:
+            lost = rows_dot(objective.loose.abs(), self.gather(state.charge(j), patch))
+        constant = 0.0 if layer.constant is None else rows_dot(a, self.gather(layer.constant, patch))
+        for source, (below, pulled) in zip(layer.sources, self._pulled(j, layer, patch, a), strict=True):
+            paid = self.state.paid_by(source, j) == "paid"
+            self.note(source, Objective(below, pulled, None if paid else pulled))
+        return constant, lost
+
+    def _through_chain(self, j: int, chain: Chain, objective: Objective) -> tuple[Tensor | float, Tensor | float]:
+        patch, a, loose = objective.patch, objective.a, objective.loose
+        lost = 0.0 if loose is None else rows_dot(loose.abs(), self.gather(self.state.charge(j), patch))
+        constant = 0.0 if chain.constant is None else rows_dot(a, self.gather(chain.constant, patch))
+        below = times(a, self._inside(j, patch) if chain.factor is None else self._diagonal(chain.factor, patch))
+        self.note(chain.source, Objective(patch, below, None if chain.kind == "paid" else below))
+        return constant, lost
+
+    def _pulled(self, j: int, layer: BoundLinear, patch: Patch, a: Tensor) -> list[tuple[Patch, Tensor]]:
+        if is_joined(layer, self.rank):
+            inside = times(a, self._inside(j, patch))
+            return [(patch, part) for part in _split_channels(layer, inside, self.rank)]
+        if not is_windowed(layer) and not is_transposed(layer):
+            each = layer.factors or [None] * len(layer.sources)
+            return [(patch, times(a, self._inside(j, patch) if f is None else self._diagonal(f, patch))) for f in each]
+        below, scaled, through = read_below(layer, patch), times(a, self._inside(j, patch)), self.convolution(j, patch)
+        rows = scaled.flatten(0, 1)
+        if isinstance(layer, BoundConv):
+            moved = layer.moved(through, rows, self.state.fast)
+        else:  # the sums of an average
+            moved = through.adjoint(rows, single=False)
+        return [(below, moved.reshape(*scaled.shape[:2], -1, *below.size))]
+
+    def convolution(self, j: int, patch: Patch) -> Convolution:
+        """A convolution, or the sums of an average, on a patch."""
+        if (j, patch) not in self.convolutions:
+            layer = self.state.layers[j]
+            over = patch.back_window if is_transposed(layer) else patch.window
+            self.convolutions[j, patch] = convolution_on(layer, over(layer.node.params["window"]))
+        return self.convolutions[j, patch]
+
+    def _diagonal(self, d: Tensor, patch: Patch) -> Tensor:
+        """(1, *shape): what an elementwise map multiplies by, at the patches."""
+        return _plain(self.gather(d, patch).unsqueeze(1))
+
+    def _inside(self, j: int, patch: Patch) -> Tensor | None:
+        """1 at cells of the array, 0 at those around it, which stand for no value; an average's weight per window.
+
+        None where all are 1.
+        """
+        layer = self.state.layers[j]
+        scale = torch.ones((1, *layer.node.shape), dtype=torch.float64)
+        if layer.node.op.name == "avg_pool":
+            scale = average_weights(layer)
+        inside = _plain(self.gather(scale, patch).unsqueeze(1))
+        return None if inside.numel() == 1 and bool(inside == 1) else inside
+
+    # --- the rest, as whole rows ------------------------------------------------------------------------------------
+
+    def _dense_rest(self, rows: int) -> Ends:
+        seeds = {j: _total([self._scattered(j, p, a, rows) for p, a in parts]) for j, parts in self.dense.items()}
+        low, high = (end.reshape(len(self.positions), rows) for end in swept(self.state, seeds))
+        return low, high
+
+    def _scattered(self, j: int, patch: Patch, a: Tensor, rows: int) -> Tensor:
+        """Patches as whole rows (1, positions*rows, *shape)."""
+        shape = self.state.layers[j].node.shape
+        spatial = shape[len(shape) - self.rank :]
+        planes, channels, cells = math.prod(shape[: -self.rank - 1]), shape[-self.rank - 1], math.prod(spatial)
+        index = self._index(patch, spatial, planes).reshape(len(self.positions), 1, 1, -1)
+        wide = a.expand(len(self.positions), *a.shape[1:]).flatten(3)
+        total = wide.new_zeros((len(self.positions), rows, channels, planes * cells + 1))
+        total.scatter_add_(3, index.expand(wide.shape), wide)
+        whole = total[..., :-1].reshape(len(self.positions), rows, channels, planes, cells).transpose(2, 3)
+        return whole.reshape(1, -1, *shape)
+
+
+@dataclass(eq=False)
+class PatchView:
+    """What is known of nodes, at the patches of a cone."""
+
+    cone: Cone
+    patch: Patch
+
+    @property
+    def fast(self) -> bool:
+        return self.cone.state.fast
+
+    def box(self, i: int) -> Ends:
+        low, high = (self.cone.gather(end, self.patch) for end in self.cone.state.ends[i])
+        return low, high
+
+    def lines(self, i: int) -> LinearRelaxation:
+        return self.cone.lines(i, self.patch)
+
+    @property
+    def left(self) -> Mapping[int, Tensor]:
+        return {}  # every tap may win: nothing is cut here
+
+
+def _combined(a: Tensor, slope: Tensor, rows: Tensor) -> Tensor:
+    """sum_k a[p, r, k] sum_t slope[t, p, k] rows[k, t, n] for every position p, as many at a time as a cache holds."""
+    weights, products = slope.permute(2, 1, 0), []
+    step = max(1, CACHED // (rows.shape[0] * rows.shape[2]))
+    for start in range(0, slope.shape[1], step):
+        lines = torch.bmm(weights[:, start : start + step], rows)  # (k, positions, n)
+        if len(a) == 1:
+            flat = a[0] @ lines.flatten(1)
+            products.append(flat.reshape(len(flat), -1, rows.shape[2]).movedim(1, 0))
+        else:
+            products.append(a[start : start + step] @ lines.movedim(1, 0))
+    return torch.cat(products)
+
+
+def _split_channels(layer: BoundLinear, a: Tensor, rank: int) -> list[Tensor]:
+    """The objective of every varying array of a concatenation along the channels."""
+    sizes = [(a if isinstance(a, tuple) else tuple(a.shape))[-rank - 1] for a in layer.args]
+    return [part for k, part in enumerate(a.split(sizes, 2)) if k in layer.varying]
+
+
+def times(a: Tensor, factor: Tensor | None) -> Tensor:
+    return a if factor is None else a * factor
+
+
+def _plain(v: Tensor) -> Tensor:
+    """A factor that is the same everywhere as one number: rows that do not differ by position stay one."""
+    first = v.flatten()[:1]
+    return first if bool((v == first).all()) else v
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _placed(a: Tensor, patch: Patch, within: Patch) -> Tensor:
+    pads = [n for pair in reversed(patch.margins(within)) for n in pair]
+    return torch.nn.functional.pad(a, pads) if any(pads) else a
+
+
+# --- narrowing a layer ----------------------------------------------------------------------------------------------
+
+
+def patch_narrow(state: State, i: int, open_: Array, low: Array, high: Array) -> bool:
+    """Narrow low and high of node i at its open cells, in place; False if patches do not fit this layer."""
+    rank = spatial_rank(state, i)
+    shape = state.layers[i].node.shape
+    if rank is None or len(shape) <= rank:
+        return False
+    channels, spatial = shape[-rank - 1], shape[len(shape) - rank :]
+    planes = (-1, channels, *spatial)
+    open_, low, high = (v.reshape(planes) for v in (open_, low, high))
+    for seed in seeds_of(state, rank, i):
+        # every speed-th plane of cells, from the seed's start on: views, which are narrowed in place
+        phase = (slice(None), slice(None), *(slice(r, None, s) for r, s in zip(seed.start, seed.speed, strict=True)))
+        _narrow_phase(state, i, seed, *(v[phase] for v in (open_, low, high)))
+    return True
+
+
+def _narrow_phase(state: State, i: int, seed: Patch, open_: Array, low: Array, high: Array) -> None:
+    positions = np.argwhere(open_.any(1))
+    convolutions: dict[tuple[int, Patch], Convolution] = {}
+    counts = open_[(positions[:, 0], slice(None), *positions[:, 1:].T)].sum(1)
+    order = np.argsort(-counts, kind="stable")  # positions with as many open channels together
+    positions, counts = positions[order], counts[order]
+    per_row, start = cells_per_row(state, i, seed), 0
+    while start < len(positions) and not state.budget.is_spent:
+        step = max(1, CELLS // (2 * int(counts[start]) * per_row))
+        cone = Cone(state, len(seed.size), positions[start : start + step], convolutions)
+        _narrow_chunk(cone, i, seed, open_, low, high)
+        start += step
+
+
+def _narrow_chunk(cone: Cone, i: int, seed: Patch, open_: Array, low: Array, high: Array) -> None:
+    chosen = _chosen(open_[(cone.positions[:, 0], slice(None), *cone.positions[:, 1:].T)])
+    rows = torch.nn.functional.one_hot(torch.from_numpy(chosen), open_.shape[1]).double()
+    lower, upper = both_ends(cone.state, rows, lambda both: cone.run(i, both, seed))
+    at = (cone.positions[:, :1], chosen, *(cone.positions[:, 1:].T[..., None]))
+    low[at] = np.maximum(low[at], lower.numpy())
+    high[at] = np.minimum(high[at], upper.numpy())
+
+
+def _chosen(open_: Array) -> Array:
+    """Channels (positions or 1, rows) that cover the open ones (positions, channels).
+
+    Rows that are the same at every position are kept once on their way through convolutions, so that a few too many
+    are cheaper than rows of each position's own.
+    """
+    everywhere = np.flatnonzero(open_.any(0))
+    most = int(open_.sum(1).max())
+    return everywhere[None] if len(everywhere) <= 1.25 * most else np.argsort(~open_, axis=1, kind="stable")[:, :most]

@@ -1,0 +1,101 @@
+"""An input that lies in a ball and in a box at once.
+
+For an objective A split into A = A1 + A2 in any way, of an input x within `radius` of the centre c and between ends,
+
+    A.x >= A1.c - radius*dual(A1) + A2.middle - abs(A2).half the width          dual: of "2" itself, of "1" the largest
+
+and A.x is at most the same with + in place of -. A1 = A is the ball alone, A1 = 0 the box alone. The best split has
+for "2" A1 = (c - x)/t, where x is c - t*A moved into the box, t such that x lies on the sphere; for "1" A1 = A cut off
+at plus and minus the size above which the box allows to move as far as the ball does. Every split holds, so they need
+not be exact; what our own sums may lose is charged: n terms lose less than n*2**-53 of their sizes' sum, in any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specgrad.graph.graph import Node
+from specgrad.rounding import slack_constants
+
+from .bound_layers import BackwardBound, BoundContext, BoundOpaque
+
+TURNS = 6  # of the search for t
+
+
+@dataclass(frozen=True, eq=False)
+class InputBall:
+    """The centre as float64 numbers, flat, and a radius that holds what rounding does to it and to the inputs."""
+
+    norm: str
+    center: Tensor
+    radius: float
+
+
+class BoundInputBall(BoundOpaque):
+    """An input of which a ball is known besides its box."""
+
+    cellwise = False
+
+    def __init__(self, position: int, node: Node, ball: InputBall) -> None:
+        super().__init__(position, node, ())
+        self.ball = ball
+
+    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
+        low, high = (end.flatten(1).unsqueeze(1) for end in known.box(self.position))
+        rows = a.flatten(2)
+        splits = [torch.zeros_like(rows), rows, self._split(rows, low, high)]
+        best = [self._value(rows, first, low, high) for first in splits]
+        constant, lost = best[0]
+        for other, less in best[1:]:
+            better = other - less > constant - lost
+            if getattr(known, "parallel", False):  # the upper end is asked for too
+                better &= less <= lost
+            constant, lost = torch.where(better, other, constant), torch.where(better, less, lost)
+        return BackwardBound([], constant, lost)
+
+    def _value(self, rows: Tensor, first: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Constant and lost of one split; all our roundings are in lost."""
+        second = rows - first
+        middle, reach = low / 2 + high / 2, (high / 2 - low / 2) * slack_constants.MIDDLE
+        own = (4 * rows.shape[-1] + slack_constants.OWN) * slack_constants.U
+        center, size = self.ball.center, torch.maximum(low.abs(), high.abs())
+        lost = (self.ball.radius * self._dual(first) + (second.abs() * reach).sum(-1)) * (1 + own)
+        sizes = (first.abs() * center.abs()).sum(-1) + ((second.abs() + rows.abs()) * size).sum(-1)
+        return (first * center).sum(-1) + (second * middle).sum(-1), lost + own * sizes
+
+    def _dual(self, a: Tensor) -> Tensor:
+        largest = a.abs().amax(-1, keepdim=True)
+        if self.ball.norm == "1":
+            return largest.squeeze(-1)
+        share = torch.where(largest > 0, a / largest, 0.0)  # so that no square underflows that counts
+        return largest.squeeze(-1) * share.square().sum(-1).sqrt()
+
+    def _split(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return self._cut_off(rows, low, high) if self.ball.norm == "1" else self._on_the_sphere(rows, low, high)
+
+    def _on_the_sphere(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        center, square = self.ball.center, self.ball.radius**2
+        t = self.ball.radius / self._dual(rows).clamp(min=torch.finfo(rows.dtype).tiny).unsqueeze(-1)
+        x = center - t * rows
+        for _ in range(TURNS):
+            at = torch.minimum(torch.maximum(center - t * rows, low), high)
+            free = (at > low) & (at < high)
+            fixed = torch.where(free, 0.0, (at - center).square()).sum(-1, keepdim=True)
+            slope = torch.where(free, rows.square(), 0.0).sum(-1, keepdim=True)
+            next_t = ((square - fixed).clamp(min=0) / slope).sqrt()
+            t = torch.where(next_t.isfinite() & (next_t > 0), next_t, t)
+            x = at
+        first = torch.where((x > low) & (x < high), rows, (center - x) / t)
+        return torch.where(first.isfinite(), first, 0.0)
+
+    def _cut_off(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        reach = torch.where(rows > 0, self.ball.center - low, high - self.ball.center).clamp(min=0)
+        size, order = rows.abs().expand_as(reach).sort(-1, descending=True)
+        spent = reach.gather(-1, order).cumsum(-1)
+        first = (spent < self.ball.radius).sum(-1, keepdim=True)
+        last = size.shape[-1] - 1
+        most = torch.where(first > last, 0.0, size.gather(-1, first.clamp(max=last)))
+        return torch.minimum(torch.maximum(rows, -most), most)

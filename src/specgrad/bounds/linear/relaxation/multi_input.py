@@ -1,0 +1,165 @@
+"""Layers with several sources: products, the larger of two, and values put at positions that are open.
+
+bilinear    f(x, y) = f(x, my) + f(mx, y) - f(mx, my) + f(x - mx, y - my): linear but for the last term, which is at
+            most f on the radii. Its slopes are the operator's own cotangents at the middle (mx, my)
+larger      max(x, y), min(x, y): the lines of a maximum with two taps
+routed      put(g, i) where i may be one of several positions: A.put(g, i) = sum_p A[i_p]*g_p, so what counts is the
+            least and the greatest A of a value's candidates
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specgrad.graph.graph import Node
+from specgrad.op import apply
+from specgrad.rounding import slack_constants
+from specgrad.rounding.ball import Ball
+from specgrad.scalar import Array
+
+from . import formulas as relax
+from .bound_layers import BackwardBound, BoundContext, BoundJoint, Ends, rows_dot, split, tensor
+
+
+def middles(ends: Ends) -> tuple[Tensor, Tensor]:
+    """Middle and radius of a box, the radius not too small."""
+    low, high = ends
+    middle = low / 2 + high / 2
+    return middle, torch.maximum(high - middle, middle - low) * slack_constants.MIDDLE
+
+
+# --- products -------------------------------------------------------------------------------------------------------
+
+
+class BoundBilinear(BoundJoint):
+    """Linear in each of two sources, which may be one and the same."""
+
+    def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
+        super().__init__(position, node, sources)
+        self.args = args
+        self.varying = [k for k, a in enumerate(args) if isinstance(a, tuple)]
+
+    def _filled(self, x: Tensor, y: Tensor) -> list[Any]:
+        given = list(self.args)
+        given[self.varying[0]], given[self.varying[1]] = x, y
+        return given
+
+    def _value(self, x: Tensor, y: Tensor) -> Tensor:
+        value: Tensor = apply(self.node.op, *self._filled(x, y), **self.node.params)
+        return value
+
+    def _cotangents(self, gy: Tensor, x: Tensor, y: Tensor) -> tuple[Any, ...]:
+        cotangents = self.node.op.cotangents(gy, None, self._filled(x, y), self.node.params)
+        return tuple(cotangents[k] for k in self.varying)
+
+    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
+        (mx, rx), (my, ry) = (middles(known.box(s)) for s in self.sources)
+        mx, my, rx, ry = (t.expand(len(a), *t.shape[1:]) for t in (mx, my, rx, ry))
+        pulled = torch.func.vmap(torch.func.vmap(self._cotangents, (0, None, None)))(a, mx, my)
+        value = torch.func.vmap(self._value)
+        fixed = value(0 * mx, 0 * my)  # a bias that does not vary
+        rest = (value(rx, ry) - fixed).abs() * slack_constants.CORNER
+        constant = rows_dot(a, 2 * fixed - value(mx, my)) - rows_dot(a.abs(), rest)
+        if self.node.op.name == "mul" and self.sources[0] == self.sources[1]:  # the last term is a square
+            constant = constant + (rows_dot(a, rest) + rows_dot(a.abs(), rest)) / 2
+        return BackwardBound(list(pulled), constant)
+
+
+def _float64(x: Any) -> Tensor:
+    """A constant argument; a Python number would be float32 to PyTorch."""
+    return x.double() if isinstance(x, Tensor) else torch.tensor(float(x), dtype=torch.float64)
+
+
+# --- the larger of two ------------------------------------------------------------------------------------------------
+
+
+class BoundMaximum(BoundJoint):
+    """maximum or minimum; one of both may be a constant."""
+
+    def __init__(self, position: int, node: Node, sources: tuple[int, ...], args: Sequence[Any]) -> None:
+        super().__init__(position, node, sources)
+        self.args = args
+        self.sign = 1 if node.op.name == "maximum" else -1
+
+    def _ends(self, ends: Sequence[Ends]) -> list[Ends]:
+        """Of both arguments, mirrored for a minimum."""
+        rest, like, mirrored = iter(ends), ends[0][0], []
+        for arg in self.args:
+            low, high = next(rest) if isinstance(arg, tuple) else (_float64(arg),) * 2
+            low, high = (t.expand(like.shape) for t in (low, high))
+            mirrored.append((low, high) if self.sign > 0 else (-high, -low))
+        return mirrored
+
+    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
+        both = self._ends([known.box(s) for s in self.sources])
+        low, high = (torch.stack(t) for t in zip(*both, strict=True))
+        left = known.left.get(self.position, torch.ones_like(low) > 0)
+        lines = relax.largest(low.expand(left.shape), high.expand(left.shape), left)
+        positive, negative = split(self.sign * a)
+        constant = rows_dot(positive, lines.lower) + rows_dot(negative, lines.upper)
+        pulled = []
+        for k, arg in enumerate(self.args):
+            part = positive * lines.lower_slope[k].unsqueeze(1) + negative * lines.upper_slope[k].unsqueeze(1)
+            if isinstance(arg, tuple):
+                pulled.append(self.sign * part)
+            else:
+                constant = constant + rows_dot(part, both[k][0])
+        return BackwardBound(pulled, constant)
+
+
+# --- open positions ---------------------------------------------------------------------------------------------------
+
+
+class BoundScatter(BoundJoint):
+    """put(g, i) with candidates for i; g varies, or is a constant."""
+
+    def __init__(self, position: int, node: Node, sources: tuple[int, ...], gy: Ball, index: Ball) -> None:
+        super().__init__(position, node, sources)
+        self.value = tensor(gy.value)[None]
+        self.lead = math.prod(gy.shape[: len(gy.shape) - len(node.params["size"])])
+        cells, possible = candidates(index, math.prod(node.params["size"]))
+        self.cells, self.impossible = torch.from_numpy(cells), torch.from_numpy(~possible)
+
+    def back(self, a: Tensor, known: BoundContext) -> BackwardBound:
+        least, most = self._extremes(a)
+        if not self.sources:
+            return BackwardBound([], rows_dot(least, self.value.clamp(min=0)) + rows_dot(most, self.value.clamp(max=0)))
+        low, high = (e.unsqueeze(1) for e in known.box(self.sources[0]))
+        chord = (least * high - most * low) / torch.where(high > low, high - low, 1.0)
+        slope = torch.where(low >= 0, least, torch.where(high <= 0, most, chord))
+        offset = torch.minimum((most - slope) * low, (least - slope) * high)
+        offset = offset - slack_constants.LINE * (most.abs() + least.abs()) * torch.maximum(low.abs(), high.abs())
+        return BackwardBound([slope], torch.where((low >= 0) | (high <= 0), 0.0, offset).flatten(2).sum(2))
+
+    def _extremes(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """The least and the greatest coefficient of every value's candidates, (boxes, rows, *shape of g)."""
+        flat = torch.nn.functional.pad(a.reshape(*a.shape[:2], self.lead, -1), (0, 1))
+        index = self.cells.reshape(1, 1, self.lead, -1)
+        gathered = flat.gather(3, index.expand(*a.shape[:2], *index.shape[2:])).reshape(a.shape[:2] + self.cells.shape)
+        least, most = (gathered.masked_fill(self.impossible, end) for end in (math.inf, -math.inf))
+        return least.amin(-1), most.amax(-1)
+
+
+def candidates(index: Ball, size: int) -> tuple[Array, Array]:
+    """(*shape, most): the cells that each value may go to, and which entries count; `size` stands for nowhere.
+
+    An exact position is its only candidate.
+    """
+    exact = index.radius.reshape(-1) == 0
+    cells, owners = index.value.reshape(-1)[exact], np.flatnonzero(exact)
+    if index.candidates is not None:
+        cells = np.concatenate([cells, index.candidates.cells])
+        owners = np.concatenate([owners, np.ravel_multi_index(index.candidates.outs, index.shape)])
+    order = np.argsort(owners, kind="stable")
+    cells, owners = cells[order], owners[order]
+    number = np.arange(len(owners)) - np.searchsorted(owners, owners)
+    table = np.full((index.value.size, int(number.max(initial=0)) + 1), size, dtype=np.int64)
+    possible = np.zeros(table.shape, dtype=bool)
+    table[owners, number], possible[owners, number] = np.where(cells < 0, size, cells), True
+    return table.reshape(*index.shape, -1), possible.reshape(*index.shape, -1)

@@ -1,0 +1,238 @@
+"""Softmax as one layer: y_i = 1 / (1 + sum over j != i of exp(x_j - x_i)), whatever x was shifted by before exp.
+
+A graph says it by parts: exp(x - max x), their sum, a quotient. Cell by cell the parts forget that numerator and sum go
+up together; of the differences d_j = x_j - x_i, which no shift changes, y is one function with two simple bounds:
+
+    below   exp(d_j) <= its chord, so 1/y <= q(d), linear; and 1/q >= 2/q0 - q/q0**2 for any q0 > 0
+    above   log(1/y) is convex: it is at least sum p_j*d_j + H(p) for any shares p (Jensen), so y <= exp(r(d)), linear
+            r, and exp lies below its chord
+
+Either line gives way to a flat one where that is nearer at the middle of the box.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specgrad.graph.graph import Graph, Node
+from specgrad.graph.subgraph import laid_along
+from specgrad.ops.elementwise import DIV, EXP, STOP_GRADIENT, SUB
+from specgrad.ops.layout import BROADCAST, RESHAPE, SUM
+from specgrad.ops.max_pool import AMAX
+from specgrad.rounding import slack_constants
+from specgrad.rounding.arithmetic import Arithmetic, growth
+from specgrad.rounding.ball import SLACK
+from specgrad.scalar import Array
+
+from .bound_layers import BoundRelaxed, Ends
+from .formulas import LinearRelaxation, shares
+
+LAYOUT = (RESHAPE, BROADCAST, STOP_GRADIENT)
+FARTHEST = 500.0  # exp of it, times any number of cells, is a float64; beyond, y is at least 0 and that is all
+
+
+class SoftmaxNodes(NamedTuple):
+    """The nodes of a softmax: what it is taken of, the numerator's exponent, exp, the sum, and layout between them.
+
+    shift   from the maximum that was subtracted to the exponent's second argument; empty: nothing was
+    total   from the sum to the divisor
+    """
+
+    source: int
+    exponent: int
+    numerator: int
+    axis: int
+    shift: tuple[int, ...]
+    total: tuple[int, ...]
+
+
+def parts_of(graph: Graph, i: int) -> SoftmaxNodes | None:
+    """The parts, if node i is exp(z) over the sum of all of it along an axis.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.softmax(sg.relu(x), 0), (3, 2))
+    >>> parts_of(graph, len(graph.nodes) - 1)[:4]
+    (1, 6, 7, 0)
+    """
+    node = graph.nodes[i]
+    if node.op is not DIV or not all(isinstance(a, int) for a in node.args):
+        return None
+    e, divisor = node.operands()
+    total = laid_along(graph, divisor, SUM, e, LAYOUT)
+    if graph.nodes[e].op is not EXP or total is None or len(graph.nodes[total[0]].params["axes"]) != 1:
+        return None
+    return _exponentials(graph, e, total)
+
+
+def sum_of(graph: Graph, i: int) -> SoftmaxNodes | None:
+    """The parts, if node i is a sum of exp(x - max x) along the axis of the maximum; it is at least 1."""
+    node = graph.nodes[i]
+    if node.op is not SUM or len(node.params["axes"]) != 1 or graph.nodes[node.operands()[0]].op is not EXP:
+        return None
+    parts = _exponentials(graph, node.operands()[0], (i,))
+    return parts if parts.shift else None
+
+
+def _exponentials(graph: Graph, e: int, total: tuple[int, ...]) -> SoftmaxNodes:
+    (axis,), (z,) = graph.nodes[total[0]].params["axes"], graph.nodes[e].operands()
+    shift = below_maximum(graph, z)
+    if shift is not None and graph.nodes[shift[0]].params["axes"] == (axis,):
+        return SoftmaxNodes(graph.nodes[z].operands()[0], z, e, axis, shift, total)
+    return SoftmaxNodes(z, z, e, axis, (), total)
+
+
+def below_maximum(graph: Graph, i: int) -> tuple[int, ...] | None:
+    """From the maximum to the second argument, if node i is x - max x, which is never positive."""
+    node = graph.nodes[i]
+    if node.op is not SUB or not all(isinstance(a, int) for a in node.args):
+        return None
+    x, subtracted = node.operands()
+    return laid_along(graph, subtracted, AMAX, x, LAYOUT)
+
+
+class BoundSoftmax(BoundRelaxed):
+    """Every cell along the axis is a tap of every cell: lines have the axis of taps in front."""
+
+    def __init__(self, position: int, node: Node, parts: SoftmaxNodes) -> None:
+        super().__init__(position, node, (parts.source,))
+        self.parts, self.axis = parts, parts.axis
+
+    def read(self, x: Tensor) -> Tensor:
+        """(boxes, *shape) as (taps, boxes, *shape): tap j of cell i is x_j."""
+        return x.movedim(self.axis + 1, 0).unsqueeze(self.axis + 2).expand(x.shape[self.axis + 1], *x.shape)
+
+    def through(self, slope: Tensor, v: Tensor) -> Tensor:
+        return (slope.abs() * self.read(v)).sum(0)
+
+    def lines(self, ends: Ends, left: Tensor | None = None) -> LinearRelaxation:
+        low, high = ends
+        return softmax_lines(self.read(low), self.read(high), low, high, self._own(low))
+
+    def _own(self, x: Tensor) -> Tensor:
+        """Where a tap is the cell itself, (taps, boxes, *shape)."""
+        n = x.shape[self.axis + 1]
+        view = [n, *(1,) * x.ndim]
+        view[self.axis + 2] = n
+        return torch.eye(n, dtype=torch.bool).view(view).expand(n, *x.shape)
+
+    def interval(self, ends: Ends) -> Ends:
+        """The least and the greatest value on the box."""
+        low, high = ends
+        return flat(*differences(self.read(low), self.read(high), low, high, self._own(low)))
+
+    def spread(self, positive: Tensor, negative: Tensor, lines: LinearRelaxation) -> Tensor:
+        part = positive * lines.lower_slope.unsqueeze(2) + negative * lines.upper_slope.unsqueeze(2)
+        return part.sum(self.axis + 3).movedim(0, self.axis + 2)
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def differences(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> Ends:
+    """Ends of d_j = x_j - x_i, outward; 0 for the cell itself."""
+    least, most = low - own_high, high - own_low
+    step = slack_constants.OUTWARD * torch.maximum(least.abs(), most.abs())
+    return torch.where(own, 0.0, least - step), torch.where(own, 0.0, most + step)
+
+
+def _rounding(taps: int) -> float:
+    return slack_constants.SOFTMAX * (taps + 8)
+
+
+def flat(least: Tensor, most: Tensor) -> Ends:
+    """y between 1/sum exp(greatest d) and 1/sum exp(least d)."""
+    eta = _rounding(len(least))
+    low = (1 - eta) / torch.exp(most.clamp(max=FARTHEST)).sum(0)
+    high = (1 + eta) / torch.exp(least.clamp(max=FARTHEST)).sum(0)
+    return torch.where(most.amax(0) > FARTHEST, 0.0, low), high.clamp(max=1.0)
+
+
+def softmax_lines(low: Tensor, high: Tensor, own_low: Tensor, own_high: Tensor, own: Tensor) -> LinearRelaxation:
+    """Of every cell, slopes for each tap in front: (taps, ...), the cell's own among them.
+
+    low, high           of every tap, (taps, ...)
+    own_low, own_high   of the cell itself
+    """
+    least, most = differences(low, high, own_low, own_high, own)
+    reach = torch.maximum(low.abs(), high.abs()) + torch.maximum(own_low.abs(), own_high.abs())
+    bottom, top = flat(least, most)
+    middle = low / 2 + high / 2
+    sides = []
+    for side, (slope, offset), even in ((-1, _below(least, most), bottom), (1, _above(middle, least, most), top)):
+        slope = torch.where(own, 0.0, slope)  # whose difference is 0
+        slope = torch.where(own, -slope.sum(0), slope)
+        slack = _rounding(len(low)) * (slope.abs() * reach).sum(0)  # the own slope, and its product with x
+        offset = offset + side * slack
+        near = side * ((slope * middle).sum(0) + offset - even) < 0
+        sides += [torch.where(near, slope, 0.0), torch.where(near, offset, even)]
+    return LinearRelaxation(*sides)
+
+
+def _below(least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
+    """Slopes of the differences and an offset: 2*sqrt(a) - a*q(d), q(d) = sum of chords, for some a > 0."""
+    eta, least, most = _rounding(len(least)), least.clamp(max=FARTHEST), most.clamp(max=FARTHEST)
+    ends, size = (torch.exp(least), torch.exp(most)), torch.maximum(least.abs(), most.abs())
+    chord = torch.where(most > least, (ends[1] - ends[0]) / torch.where(most > least, most - least, 1.0), 0.0)
+    offset = torch.maximum(ends[0] - chord * least, ends[1] - chord * most)  # exp is convex: any slope will do
+    slack = 2 * eta * (ends[1] + chord * size).sum(0)
+    total = offset.sum(0) + slack
+    q = total + (chord * (least / 2 + most / 2)).sum(0)
+    a = 1 / q**2
+    down = torch.where(most.amax(0) >= FARTHEST, -torch.inf, 2 * a.sqrt() * (1 - eta) - a * (total + slack))
+    return -a * chord, down
+
+
+def _above(middle: Tensor, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
+    """Slopes of the differences and an offset: k*r(d) + c, the chord of exp over the range of r."""
+    eta, size = _rounding(len(least)), torch.maximum(least.abs(), most.abs())
+    weights, entropy, defect = shares(middle, torch.ones_like(middle) > 0, torch.zeros_like(middle[0]), 1.0)
+    h = -(entropy - 2 * defect * (entropy + 1)) + defect * size.amax(0)
+    slack = eta * (h.abs() + (weights * size).sum(0))
+    low, high = h - (weights * most).sum(0) - slack, h - (weights * least).sum(0) + slack
+    ends = torch.exp(low), torch.exp(high)
+    k = torch.where(high > low, (ends[1] - ends[0]) / torch.where(high > low, high - low, 1.0), 0.0)
+    c = torch.maximum(ends[0] - k * low, ends[1] - k * high)
+    c = c + eta * (ends[1] + k * (low.abs() + high.abs() + h.abs() + (weights * size).sum(0)))
+    return -k * weights, c + k * h
+
+
+# --- rounding ---------------------------------------------------------------------------------------------------------
+
+
+def relative_error(arithmetic: Arithmetic, moved: Array, axis: int) -> Array:
+    """How far a computed exponential, and so a sum of them before its own roundings, may be off, relative to it.
+
+    moved    how far an exponent may be from the exact one: exp(z + d) = exp(z)*exp(d). The worst of all cells counts.
+    """
+    units, kind = arithmetic.ulp_bound("exp")
+    roundings = units + 1 if kind == "y" else np.inf  # one more for a store
+    own = growth(roundings, arithmetic.u) if arithmetic.u else 8 * roundings * slack_constants.U
+    worst = np.max(np.broadcast_to(moved, np.shape(moved)), axis=axis, keepdims=True)
+    return np.asarray((np.exp(worst) * (1 + own) - 1 + slack_constants.OUTWARD) * slack_constants.SUMS)
+
+
+def total_error(arithmetic: Arithmetic, relative: Array, taps: int) -> tuple[Array, float]:
+    """The same for the sum of `taps` exponentials in any order, and what underflow may add to it."""
+    u = max(arithmetic.u, slack_constants.U)
+    return np.asarray((1 + relative) * (1 + growth(taps + 2, u)) - 1), 4 * (taps + 1) * arithmetic.format.tiny
+
+
+def quotient_error(arithmetic: Arithmetic, relative: Array, taps: int, largest: Array, least_total: Array) -> Array:
+    """How far e'/s' may be from e/S: e' = e*(1 + a), s' = S*(1 + b), two roundings of the quotient and a store.
+
+    Relative to y = e/S that is (1 + a)*(1 + c)/(1 - b) - 1; infinite where that, or a divisor, leaves its range.
+
+    >>> error = quotient_error(Arithmetic(execution="node"), np.array([1e-7]), 4, np.array([0.5]), np.array([1.0]))
+    >>> bool(0.5e-7 < error < 1e-6)
+    True
+    """
+    form = arithmetic.format
+    total, lost = total_error(arithmetic, relative, taps)
+    off = (1 + relative) * (1 + growth(3.0, max(arithmetic.u, slack_constants.U))) / (1 - total) - 1
+    error = largest * off + (lost + 4 * form.tiny) / least_total * 2
+    known = (total < 0.5) & (1 / least_total <= 2.0**60) & np.isfinite(error)
+    return np.where(known, error * SLACK, np.inf)

@@ -1,0 +1,40 @@
+"""Matrices that are mostly zeros, cell by cell: selections, pairs, and other structure that was written as a matrix."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+MOST = 1 << 22  # weights of a matrix that is looked at
+SHARE = 1 / 8  # of cells that a source may be read by
+
+
+class SparseMatrix(NamedTuple):
+    """Per source: the cells that read it and their weights, (readers, sources), filled up with weights 0."""
+
+    cells: Tensor
+    weights: Tensor
+
+    def pulled(self, a: Tensor) -> Tensor:
+        """(..., cells) to (..., sources): the transpose of the map.
+
+        >>> import torch
+        >>> matrix = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0], [0.0, 0.0, 5.0]])
+        >>> thin_of(matrix, share=1).pulled(torch.tensor([1.0, 10.0, 100.0]))
+        tensor([  0.,   2., 530.])
+        """
+        total = a[..., self.cells[0]] * self.weights[0]
+        for cells, weights in zip(self.cells[1:], self.weights[1:], strict=True):
+            total.addcmul_(a[..., cells], weights)
+        return total
+
+
+def thin_of(matrix: Tensor, share: float = SHARE) -> SparseMatrix | None:
+    """Of weights (cells, sources); None where some source is read by too many."""
+    there = matrix != 0
+    most = int(there.sum(0).max()) if matrix.numel() else 0
+    if not 0 < most <= share * len(matrix):
+        return None
+    cells = there.byte().topk(most, 0).indices
+    return SparseMatrix(cells, matrix.gather(0, cells))

@@ -1,0 +1,185 @@
+"""Where bounds grow: how wide every layer's box is, how many cells bend inside theirs, as a chart and as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from specgrad.graph.drawing.summary import data_inputs, describe, receptive_fields
+from specgrad.graph.graph import Graph, Node
+from specgrad.html_page import escape, level, named, plot, text_at, wide
+from specgrad.scalar import upward, widths
+
+from ..box import Bounds, numpy_of
+
+LEFT, HIGH, GAP, LOW = 48.0, 130.0, 34.0, 50.0  # of the chart: room for numbers, and both panels
+
+
+@dataclass(frozen=True)
+class LayerBounds:
+    """One operator: how wide its boxes are; of functions that bend, how many cells bend inside theirs.
+
+    growth   its widest box over the widest one that it reads; None where that is 0 or unbounded
+    """
+
+    name: str
+    operator: str
+    shape: tuple[int, ...]
+    widest: float
+    mean: float
+    bending: int
+    unstable: int
+    growth: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        return {k: v for k, v in data.items() if k != "growth" or v is not None}
+
+
+def layers_of(graph: Graph, bounds: Bounds) -> list[LayerBounds]:
+    """A row per operator that depends on the data.
+
+    >>> import specgrad as sg
+    >>> from specgrad.bounds import Box, ibp
+    >>> graph = sg.trace(lambda x: sg.relu(x), (3,))
+    >>> layers_of(graph, ibp(graph, Box([-1.0, 0.0, 1.0], [1.0, 2.0, 2.0]), deployed=False))[-1].unstable
+    1
+    """
+    fields = receptive_fields(graph.nodes, data_inputs(graph))
+    rows, widest = [], {}
+    for i, (node, seen) in enumerate(zip(graph.nodes, fields, strict=True)):
+        if node.name not in bounds.layers:
+            continue
+        box = bounds.layers[node.name]
+        width = widths(numpy_of(box.low), numpy_of(box.high))
+        widest[i] = float(np.max(width, initial=0.0))
+        if seen is not None:
+            text = f"{node.op.name} {describe(node.params)}".rstrip()
+            mean = float(np.mean(width)) if width.size else 0.0
+            ends = (widest[i], mean, *_bends(graph, node, bounds))
+            rows.append(LayerBounds(node.name, text, tuple(node.shape), *ends, _growth(node, widest[i], widest)))
+    return rows
+
+
+def _growth(node: Node, width: float, widest: dict[int, float]) -> float | None:
+    read = max((widest[i] for i in node.operands() if i in widest), default=0.0)
+    return width / read if read > 0 and math.isfinite(read) and math.isfinite(width / read) else None
+
+
+def _bends(graph: Graph, node: Node, bounds: Bounds) -> tuple[int, int]:
+    """Cells of a function that bends, and those whose box has a bend inside."""
+    kinks = () if node.op.curve is None else node.op.curve.kinks(node.params)
+    box = bounds.layers.get(graph.nodes[node.operands()[0]].name) if kinks and node.operands() else None
+    if box is None:
+        return 0, 0
+    low, high = numpy_of(box.low), numpy_of(box.high)
+    inside = np.zeros(low.shape, dtype=bool)
+    for kink in kinks:
+        inside |= (low < float(kink)) & (high > float(kink))
+    return int(low.size), int(inside.sum())
+
+
+def grows_most(rows: Sequence[LayerBounds]) -> str:
+    """A sentence, where some layer widens what it reads.
+
+    >>> grows_most([LayerBounds("conv", "conv", (1,), 6.0, 6.0, 0, 0, 3.0)])
+    'Boxes grow most in <code>conv</code>: 3 times what it reads.'
+    """
+    top = max((r for r in rows if r.growth is not None), key=lambda r: r.growth or 0.0, default=None)
+    if top is None or top.growth is None or top.growth <= 1:
+        return ""
+    return f"Boxes grow most in {named(top.name)}: {top.growth:.3g} times what it reads."
+
+
+def chart(rows: Sequence[LayerBounds]) -> str:
+    """Widths on a logarithmic scale, and below them the share of unstable cells, layer by layer."""
+    if not rows:
+        return ""
+    sizes = [math.log10(r.widest) for r in rows if r.widest > 0 and math.isfinite(r.widest)]
+    first, last = (math.floor(min(sizes)), math.ceil(max(sizes))) if sizes else (-1, 0)
+    first, last = min(first, last - 1), max(last, first + 1)
+    step = max(9.0, min(40.0, 900 / len(rows)))
+    right = max(LEFT + step * len(rows), 340.0)
+    floor = 22.0 + HIGH
+    parts = [text_at(0, 12, "widest box of every layer, powers of ten", "start")]
+    every = max(1, (last - first) // 5)
+    for exponent in range(first, last + 1, every):
+        y = floor - HIGH * (exponent - first) / (last - first)
+        parts += [level(LEFT, right, y), text_at(LEFT - 6, y + 4, "1" if exponent == 0 else f"1e{exponent}", "end")]
+    below = floor + GAP + LOW if any(r.bending for r in rows) else floor
+    if below > floor:
+        parts.append(text_at(0, floor + GAP - 8, "share of its cells that are unstable", "start"))
+    for share in (0, 50, 100) if below > floor else ():
+        y = below - LOW * share / 100
+        parts += [level(LEFT, right, y), text_at(LEFT - 6, y + 4, f"{share} %", "end")]
+    for k, r in enumerate(rows):
+        x = LEFT + step * k + step * 0.15
+        parts += [_width(r, k, x, step * 0.7, floor, first, last), _share(r, k, x, step * 0.7, below)]
+    named_every = math.ceil(22 / step)
+    parts += [
+        text_at(LEFT + step * (k + 0.5), below + 16, str(k + 1), "middle") for k in range(0, len(rows), named_every)
+    ]
+    parts.append(text_at(0, below + 34, "layers in order, numbered as in the table below", "start"))
+    return plot(right + 8, below + 42, _said(rows), parts)
+
+
+def _width(r: LayerBounds, k: int, x: float, wide_: float, floor: float, first: int, last: int) -> str:
+    if math.isfinite(r.widest):
+        share = (math.log10(r.widest) - first) / (last - first) if r.widest > 0 else 0.0
+        return _bar(x, wide_, floor, max(HIGH * share, 1.5), "link", f"{k + 1} {r.name}: at most {upward(r.widest, 3)}")
+    return _bar(x, wide_, floor, HIGH, "bad", f"{k + 1} {r.name}: unbounded")
+
+
+def _share(r: LayerBounds, k: int, x: float, wide_: float, floor: float) -> str:
+    if not r.bending:
+        return ""
+    label = f"{k + 1} {r.name}: {r.unstable:,} of {r.bending:,} unstable"
+    return _bar(x, wide_, floor, max(LOW * r.unstable / r.bending, 1.5), "open", label)
+
+
+def _bar(x: float, width: float, floor: float, height: float, tone: str, label: str) -> str:
+    place = f'x="{x:.1f}" y="{floor - height:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect {place} class="fill-{tone}"><title>{escape(label)}</title></rect>'
+
+
+def _said(rows: Sequence[LayerBounds]) -> str:
+    """The chart in words."""
+    ends = f"from {_plain(rows[0].widest)} in {rows[0].name} to {_plain(rows[-1].widest)} in {rows[-1].name}"
+    top = max((r for r in rows if r.bending), key=lambda r: r.unstable / r.bending, default=None)
+    unstable = (
+        f"; the largest share of unstable cells is in {top.name}: {top.unstable:,} of {top.bending:,}" if top else ""
+    )
+    return f"Widest box of each of {len(rows)} layers: {ends}{unstable}. The table below has every number"
+
+
+def _plain(x: float) -> str:
+    return upward(x, 3) if math.isfinite(x) else "unbounded"
+
+
+def number(x: float) -> str:
+    return upward(x, 3) if math.isfinite(x) else '<span class="bad">unbounded</span>'
+
+
+def table(rows: Sequence[LayerBounds]) -> str:
+    head = (
+        '<tr><th class="number">#<th>layer<th>unstable<th class="number">widest box'
+        '<th class="number">times what it reads'
+        '<th class="number">mean, about<th>operator<th>shape</tr>'
+    )
+    return wide(f"<table>{head}{''.join(_row(k + 1, r) for k, r in enumerate(rows))}</table>")
+
+
+def _row(number_: int, r: LayerBounds) -> str:
+    share = r.unstable / r.bending if r.bending else 0.0
+    bar = f'<span class="track"><i class="open" style="width:{100 * share:.0f}%"></i></span>'
+    counted = f"{bar} {r.unstable:,} of {r.bending:,}" if r.bending else ""
+    mean = f"{r.mean:.2g}" if math.isfinite(r.mean) else ""
+    growth = "" if r.growth is None else f"{r.growth:.3g}"
+    numbers = "".join(f'<td class="number">{n}</td>' for n in (number(r.widest), growth, mean))
+    shape = "&times;".join(map(str, r.shape))
+    judged = f'<td class="number">{number_}</td><td>{named(r.name)}</td><td class="used">{counted}</td>{numbers}'
+    return f"<tr>{judged}<td>{escape(r.operator)}</td><td>{shape}</td></tr>"

@@ -1,0 +1,154 @@
+"""Certificates from Python: bounds find a proof, the checker accepts it, or there is none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import SpecgradError, need
+
+
+class NoCertificateError(SpecgradError, ValueError):
+    """There is none, and why; the property may hold all the same."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("prove", text)
+
+
+def prove(
+    model: Any,
+    statement: Any,
+    *,
+    low: Any = None,
+    high: Any = None,
+    norm: str = "inf",
+    arithmetic: Any = None,
+    shape: Sequence[int] | None = None,
+    trees: Any = None,
+    refine: bool = True,
+    seconds: float = 60.0,
+    progress: Any = None,
+) -> Any:
+    """A certificate of a property, which the checker has replayed; a NoCertificateError says why there is none.
+
+    model, statement, low, high, norm, arithmetic, shape, progress   as for `certify`
+    trees     how to divide the executions: `Verdict.trees`, or None: linear bounds of the whole box are tried first,
+              and where they do not prove it, what a search of `certify` finds
+    refine    leaves that are open in exact arithmetic are cut further; without it they are an error
+    seconds   how long a search for cuts, and cutting, may take
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.relu(sg.linear(np.float32([[1, 1], [1, -1]]), None, x)), (2,))
+    >>> certificate = prove(graph, ([1.0, 0.5], 0, 0.25))
+    >>> certificate.save("robust.json")  # doctest: +SKIP
+    >>> prove(graph, ([1.0, 0.5], 0, 0.75))
+    Traceback (most recent call last):
+    specgrad.bounds.search.certificates.prove.NoCertificateError: prove: the property is broken: certify finds a
+    counterexample
+    """
+    need("torch", "prove needs")
+    need("flint", "certificates need")
+    need("safetensors", "certificates need")
+    from specgrad.proof.api import Certificate
+    from specgrad.proof.base.executions import ExecutionError, executions
+    from specgrad.proof.base.rationals import ReplayError
+    from specgrad.proof.files.certificate import Deadline, encode
+    from specgrad.rounding.arithmetic import Arithmetic
+
+    from ..network.float32_model import deployed_graph
+    from ..statement.argmax_property import choice_of
+    from .find_slopes import prove_by_trees
+
+    graph, question = _certifiable(model, statement, low=low, high=high, norm=norm, shape=shape)
+    if choice_of(graph) is not None:
+        raise NoCertificateError("the output is a position (ArgMax); a certificate states inequalities of its scores")
+    try:
+        executions(arithmetic)
+        arithmetic = Arithmetic() if arithmetic is None else arithmetic  # whose errors of functions are declared
+        if trees is None:
+            try:
+                whole = [()] * len(question.cases)
+                cases = prove_by_trees(graph, question, whole, arithmetic, Deadline(np.inf), progress, refine=False)
+                return Certificate(*encode(deployed_graph(graph), [proof for proof, _ in cases], arithmetic))
+            except ReplayError as error:
+                trees = _searched(graph, question, arithmetic, seconds, progress, error)
+        cases = prove_by_trees(graph, question, trees, arithmetic, Deadline(seconds), progress, refine)
+        return Certificate(*encode(deployed_graph(graph), [proof for proof, _ in cases], arithmetic))
+    except (ExecutionError, ReplayError) as error:
+        raise NoCertificateError(str(error)) from None
+
+
+def _certifiable(model: Any, statement: Any, **limits: Any) -> tuple[Any, Any]:
+    """The graph and the property; what a certificate has no words for is refused."""
+    from ..statement.problem import question_of
+
+    asked = question_of(model, statement, **limits)
+    if any(case.ball for case in asked.stated.cases):
+        raise NoCertificateError("certificates are about boxes; this property is about a ball (norm 1 or 2)")
+    if asked.is_joined:
+        several = "several inputs, outputs or networks, or inequalities that name inputs"
+        raise NoCertificateError(f"certificates are about one input, one output and a box; this property has {several}")
+    return asked.graph, asked.stated
+
+
+def _searched(graph: Any, question: Any, arithmetic: Any, seconds: float, progress: Any, error: Exception) -> Any:
+    """How a search divides the executions, where the whole box is not enough."""
+    from ..certify import certify
+
+    verdict = certify(graph, question, seconds=seconds, arithmetic=arithmetic, progress=progress)
+    if verdict.verdict == "counterexample":
+        raise NoCertificateError("the property is broken: certify finds a counterexample")
+    if verdict.verdict != "holds":
+        raise NoCertificateError(f"certify does not prove it, and linear bounds of the whole box do not ({error})")
+    return verdict.trees
+
+
+def second_opinion(
+    model: Any,
+    statement: Any,
+    splits: Any,
+    *,
+    seconds: float = 60.0,
+    arithmetic: Any = None,
+    progress: Any = None,
+    **limits: Any,
+) -> tuple[Any, Any]:
+    """A verdict on a property by a tree of cuts that another tool found, and a certificate if it holds, else None.
+
+    splits   the path of a text (docs/reference/certificate.md)
+
+    "unknown" names a leaf of the tree that our bounds leave open, also after cutting further. Nothing is searched, so
+    there are no counterexamples.
+    """
+    need("torch", "prove needs")
+    need("flint", "certificates need")
+    need("safetensors", "certificates need")
+    from specgrad.proof.api import Certificate
+    from specgrad.proof.base.executions import INPUTS, ExecutionError
+    from specgrad.proof.base.rationals import ReplayError
+    from specgrad.proof.files.certificate import Deadline, encode
+    from specgrad.properties.property import towards_zero
+    from specgrad.rounding.stated import deployment_of
+
+    from ..certify import CertifyResult
+    from ..network.float32_model import deployed_graph
+    from ..statement.split_file import read_splits
+    from .find_slopes import prove_by_trees
+
+    start = time.monotonic()
+    graph, question = _certifiable(model, statement, **limits)
+    trees = read_splits(splits, graph, question)
+    said = deployment_of(arithmetic, graph) | {"inputs": INPUTS}
+    try:
+        cases = prove_by_trees(graph, question, trees, arithmetic, Deadline(seconds), progress)
+    except (ExecutionError, ReplayError) as error:
+        stages = {"proof": time.monotonic() - start}
+        return CertifyResult("unknown", None, ((),), stages, 0, str(error), said, trees=trees), None
+    stages = {"proof": time.monotonic() - start}
+    margins = tuple(tuple(towards_zero(a.margin) for a in proven.alternatives) for _, proven in cases)
+    leaves = sum(len(proof.weights) for case, _ in cases for proof in case.trees)
+    verdict = CertifyResult("holds", None, margins, stages, leaves, "", said, trees=trees)
+    return verdict, Certificate(*encode(deployed_graph(graph), [proof for proof, _ in cases], arithmetic))

@@ -1,0 +1,305 @@
+"""The largest eps: what is proven, what a counterexample breaks, and the gap between them.
+
+What holds within eps holds within less, and what is broken within eps is broken within more, so two ends close in on
+each other: one moves up where `certify` proves, the other down to where a counterexample lies. Neither is an estimate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import ContradictionError, ParameterError
+from specgrad.properties.ball import size_above
+from specgrad.properties.number import exactly, limit
+
+from .certify import CertifyResult, certify
+from .network.pgd_attack import Counterexample
+
+CLOSE = Fraction(1, 100)  # the ends are close enough when their gap is this share of the larger
+PARTS = 6  # one verdict may take this part of the time that is left
+DIGITS = 4  # of every eps that is tried, so that what is printed is what was proven
+FIRST = Fraction(1, 256)
+LARGEST = Fraction(2) ** 20
+
+
+@dataclass(frozen=True, eq=False)
+class LargestEps:
+    """Both ends of the search.
+
+    proven           no input within this eps breaks the property, for every execution; None: not even x is proven
+    broken           the distance of the nearest counterexample that was found (a root is rounded up, by 2**-64 of it at
+                     most); None: none was
+    verdict          what `certify` said at `proven`
+    counterexample   the one at `broken`, run in float32
+    certificate      with certificates=True: the proof at `proven`
+    tried            every eps that was tried, and what came out
+    reason           why the ends are not closer
+    """
+
+    proven: Fraction | None
+    broken: Fraction | None
+    verdict: CertifyResult | None
+    counterexample: Counterexample | None
+    certificate: Any = None
+    tried: tuple[tuple[Fraction, str], ...] = ()
+    reason: str = ""
+
+    @property
+    def kind(self) -> str:
+        """ "holds" if some eps above 0 is proven, "counterexample" if x itself is one, else "unknown"."""
+        if self.broken == 0:
+            return "counterexample"
+        return "holds" if self.proven else "unknown"
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"proven": _number(self.proven), "broken": _number(self.broken, up=True)}
+        data |= {"gap": _number(self.gap, up=True), "reason": self.reason}
+        data["tried"] = [{"eps": _number(eps), "verdict": verdict} for eps, verdict in self.tried]
+        data["deployment"] = {} if self.verdict is None else self.verdict.deployment
+        data["notes"] = [] if self.verdict is None else list(self.verdict.notes)
+        if self.counterexample is not None:
+            data["counterexample"] = self.counterexample.to_json()
+        return data
+
+    @property
+    def gap(self) -> Fraction | None:
+        """Between both ends; None where one of them is missing."""
+        return None if self.proven is None or self.broken is None else self.broken - self.proven
+
+    def __str__(self) -> str:
+        proven = "nothing is proven" if self.proven is None else f"proven within {shown(self.proven)}"
+        broken = (
+            "no counterexample was found" if self.broken is None else f"broken within {shown(self.broken, up=True)}"
+        )
+        gap = f"; gap {shown(self.gap, up=True)}" if self.gap is not None else ""
+        return f"{proven}; {broken}{gap}{f' ({self.reason})' if self.reason else ''}"
+
+
+def shown(value: Fraction, *, up: bool = False) -> str:
+    """In 6 digits, never beyond what is known: down for what is proven, up for what is broken.
+
+    >>> shown(Fraction(1, 3)), shown(Fraction(1, 3), up=True), shown(Fraction(1, 4))
+    ('0.333333', '0.333334', '0.25')
+    """
+    context = Context(prec=6, rounding=ROUND_UP if up else ROUND_DOWN)
+    return format(context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context), "f")
+
+
+def _number(value: Fraction | None, *, up: bool = False) -> float | None:
+    """The nearest float64 not above, or not below."""
+    if value is None:
+        return None
+    near = float(value)
+    beyond = Fraction(near) > value if not up else Fraction(near) < value
+    return float(np.nextafter(near, np.inf if up else -np.inf)) if beyond else near
+
+
+def _few_digits(value: Fraction) -> Fraction:
+    """The next number below with DIGITS digits."""
+    context = Context(prec=DIGITS, rounding=ROUND_DOWN)
+    return Fraction(context.divide(Decimal(value.numerator), Decimal(value.denominator)))
+
+
+def largest_eps(
+    model: Any,
+    x: Any,
+    label: int,
+    *,
+    seconds: float = 300.0,
+    low: Any = None,
+    high: Any = None,
+    norm: str = "inf",
+    arithmetic: Any = None,
+    shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    source: Any = None,
+    certificates: bool = False,
+    first: Any = FIRST,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> LargestEps:
+    """How far may x move while the label's output stays the largest? A proven eps and a broken one.
+
+    model, x, label, low, high, norm, arithmetic, shape, source   as for `certify`; of several inputs, x holds an array
+                   for each
+    seconds        for everything
+    certificates   count as proven only what has a certificate, and give it
+    first          the eps to begin with
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1], [1, -1]]), None, x), (2,))
+    >>> answer = largest_eps(graph, np.float32([1.0, 0.5]), 0)      # y_0 - y_1 = 2*x_1 > 0 for eps < 0.5
+    >>> 0.49 < answer.proven < 0.5 <= answer.broken < 0.51
+    True
+    >>> both = sg.trace(lambda x, z: sg.linear(np.float32([[1, 1], [0, 0]]), None, sg.concat([x, z], 0)), (1,), (1,))
+    >>> answer = largest_eps(both, {"x": [0.5], "z": [0.5]}, 0, norm="1")      # x + z > 0 for eps < 1
+    >>> 0.99 < answer.proven < 1 <= answer.broken < 1.01
+    True
+    """
+    begin = exactly("largest_eps", "first", first)
+    if begin <= 0:
+        raise ParameterError("largest_eps", f"first must be larger than 0; got {first}", rule="P5")
+    search = _EpsSearch(model, x, label, time.monotonic() + seconds, certificates, progress)
+    least, most = limit("largest_eps", "low", low, -1), limit("largest_eps", "high", high, 1)
+    search.options = {"low": least, "high": most, "norm": norm, "arithmetic": arithmetic, "shape": shape}
+    search.source = source
+    search.run(_few_digits(begin) or FIRST)
+    return search.answer()
+
+
+@dataclass
+class _EpsSearch:
+    model: Any
+    x: Any
+    label: int
+    deadline: float
+    certificates: bool
+    progress: Callable[[str, int, int], None] | None
+    options: dict[str, Any] = field(default_factory=dict)
+    source: Any = None
+    low_end: tuple[Fraction, CertifyResult, Any] | None = None
+    high_end: tuple[Fraction, Counterexample] | None = None
+    tried: dict[Fraction, str] = field(default_factory=dict)
+    reason: str = ""
+
+    def run(self, first: Fraction) -> None:
+        """From 0 up by doubling, then the proven end by bisection, then the broken one."""
+        if self._try(Fraction(0)) != "holds":
+            self.reason = self.reason or "not even the input itself is proven"
+            return
+        eps = first
+        while self._try(eps) == "holds" and not self._is_over() and eps < LARGEST and not self._is_everything(eps):
+            eps *= 2
+        self._raise_proven()
+        if self.high_end is None and not self._is_over() and not self._is_everything(self._proven()):
+            self._look_above()
+        self._lower_broken()
+        if self._is_over() and not self._is_close():
+            self.reason = "the time was over"
+
+    def _proven(self) -> Fraction:
+        return Fraction(0) if self.low_end is None else self.low_end[0]
+
+    def _ceiling(self) -> Fraction | None:
+        """The least eps above the proven one at which nothing was proven."""
+        open_ = [eps for eps, verdict in self.tried.items() if verdict != "holds"]
+        return min([*open_, *([self.high_end[0]] if self.high_end else [])], default=None)
+
+    def _raise_proven(self) -> None:
+        while not self._is_over() and (ceiling := self._ceiling()) is not None:
+            middle = _few_digits((self._proven() + ceiling) / 2)
+            if ceiling - self._proven() <= CLOSE * ceiling or middle in self.tried:
+                return
+            self._try(middle)
+
+    def _look_above(self) -> None:
+        """A counterexample, further and further away."""
+        eps = max(self.tried) * 2
+        while self.high_end is None and eps < LARGEST and not self._is_over():
+            self._try(eps)
+            if self._is_everything(eps):
+                return
+            eps *= 2
+
+    def _lower_broken(self) -> None:
+        """Between the largest eps that is open and the nearest counterexample."""
+        while not self._is_over() and self.high_end is not None and not self._is_close():
+            open_ = [e for e, v in self.tried.items() if e < self.high_end[0]]
+            middle = _few_digits((max(open_) + self.high_end[0]) / 2)
+            if self.high_end[0] - max(open_) <= CLOSE * self.high_end[0] or middle in self.tried:
+                return
+            self._try(middle)
+
+    def _try(self, eps: Fraction) -> str:
+        left = max(0.0, self.deadline - time.monotonic())
+        if self.progress is not None:
+            self.progress(f"eps {shown(eps)}", len(self.tried), 0)
+        about = {**self.options, "source": self.source}
+        verdict = certify(self.model, (self.x, self.label, eps), seconds=left / PARTS, **about)
+        outcome: str = verdict.verdict
+        if verdict.counterexample is not None:
+            self._broken_by(verdict)
+        elif outcome == "holds":
+            outcome = self._proved(eps, verdict)
+        elif verdict.reason:
+            self.reason = f"at {shown(eps)}: {verdict.reason}"
+        self.tried[eps] = outcome
+        return outcome
+
+    def _broken_by(self, verdict: CertifyResult) -> None:
+        """The counterexample's own distance, exactly, which may be less than the eps that was tried."""
+        point = verdict.counterexample
+        assert point is not None
+        distance = size_above([at - cell for at, cell in self._cells(point)], self.options["norm"])
+        if self.low_end is not None and distance <= self.low_end[0]:
+            where = f"a counterexample at {shown(distance)}, where {shown(self.low_end[0])} is proven"
+            raise ContradictionError(f"largest_eps: {where}")
+        if self.high_end is None or distance < self.high_end[0]:
+            self.high_end = distance, point
+        if verdict.reason:
+            self.reason = verdict.reason
+
+    def _proved(self, eps: Fraction, verdict: CertifyResult) -> str:
+        certificate = None
+        if self.certificates:
+            from .certificates.prove import NoCertificateError, prove
+
+            try:
+                seconds = max(1.0, (self.deadline - time.monotonic()) / PARTS)
+                options = {**self.options, "trees": verdict.trees, "seconds": seconds}
+                certificate = prove(self.model, (self.x, self.label, eps), **options)
+            except NoCertificateError as error:
+                self.reason = f"at {shown(eps)}: {error}"
+                return "holds without a certificate"
+        if self.high_end is not None and eps >= self.high_end[0]:
+            where = f"{shown(eps)} is proven, and there is a counterexample at {shown(self.high_end[0])}"
+            raise ContradictionError(f"largest_eps: {where}")
+        if self.low_end is None or eps > self.low_end[0]:
+            self.low_end = eps, verdict, certificate
+        return "holds"
+
+    def _is_over(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def _is_close(self) -> bool:
+        high = self.high_end
+        return high is not None and high[0] - self._proven() <= CLOSE * high[0]
+
+    def _is_everything(self, eps: Fraction) -> bool:
+        """Whether a larger eps is the same set: everything between the limits is as near."""
+        low, high = self.options["low"], self.options["high"]
+        if low is None or high is None:
+            return False
+        arrays = self.x.values() if isinstance(self.x, Mapping) else _each(self.x)
+        cells = [Fraction(v) for a in arrays for v in np.ravel(a).tolist()]
+        farthest = [max(c - low, high - c) for c in cells]
+        return size_above(farthest, self.options["norm"]) <= eps
+
+    def _cells(self, point: Counterexample) -> Iterator[tuple[Fraction, Fraction]]:
+        """Cells of a counterexample's point, each beside that of x."""
+        if isinstance(self.x, Mapping):
+            pairs = [(point.exact[name], array) for name, array in self.x.items()] if point.exact else []
+            pairs = pairs or [(np.array(point.point, dtype=object), array) for array in self.x.values()]
+        else:
+            pairs = [(np.array(point.point, dtype=object), np.concatenate([np.ravel(a) for a in _each(self.x)]))]
+        for exact, array in pairs:
+            for at, cell in zip(np.ravel(exact), np.ravel(array).tolist(), strict=True):
+                yield at, Fraction(cell)
+
+    def answer(self) -> LargestEps:
+        proven, verdict, certificate = self.low_end or (None, None, None)
+        broken, point = self.high_end or (None, None)
+        reason = "" if self.low_end is not None and self._is_close() else self.reason
+        if self.low_end is not None and self._is_everything(self._proven()):
+            reason = "that is every input between low and high"
+        return LargestEps(proven, broken, verdict, point, certificate, tuple(self.tried.items()), reason)
+
+
+def _each(x: Any) -> Sequence[Any]:
+    """The arrays of several inputs, or of one."""
+    return list(x) if isinstance(x, tuple) else [x]

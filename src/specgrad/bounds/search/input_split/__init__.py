@@ -1,0 +1,1 @@
+"""Branch and bound over the input box."""

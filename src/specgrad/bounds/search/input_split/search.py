@@ -1,0 +1,434 @@
+"""Input splits: boxes by the hundred, bounded in batches, each layer narrowed again on every box.
+
+A box is cut across the axis that promises most: of the alternative that is nearest to happening, the best of
+
+    margin_r + gain_rj          over rows r and axes j (specgrad.bounds.search.input_split.axis_scores)
+
+is what is cut. Errors and sizes are those of the whole box, which hold on every part of it; what is left far below it
+is begun with anew, group by group, on the group's own box: smaller values are rounded by less. What is known of the
+layers of a box holds on its parts too: there only the cells that it leaves open are bounded again. Every bound is
+rigorous for the deployed network: it is crown's own backward pass, on several boxes at once. A search in float32 with
+a rigorous pass over its leaves, which are half of all boxes, is no faster (benchmarks/splits.txt).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specgrad.bounds.linear.intermediate.bound_users import open_cells, readers_of
+from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
+from specgrad.bounds.linear.propagation.backward import ObjectiveParts, State, backward
+from specgrad.bounds.linear.propagation.duplicate_relus import unread
+from specgrad.bounds.linear.relaxation.bound_layers import BoundJoint, BoundOpaque, Ends
+from specgrad.graph.graph import Node
+from specgrad.proof.base.split_tree import OpenPart, Split, Tree
+from specgrad.properties.property import Case
+from specgrad.rounding.slack_constants import LINE, UNDERFLOW, WEIGHTED
+
+from ..network.pgd_attack import Counterexample, DeployedNetwork, confirmed_of
+from ..shared.float32_bounds import flat
+from ..shared.open_report import at_work, share_of
+from .axis_scores import Losses
+from .interval_cache import IntervalCache
+
+Progress = Callable[[str, int, int], None]
+BATCH, CELLS = 512, 1 << 24  # boxes at once; cells of a node, all boxes together
+CHUNK = 1 << 19  # cells of the objectives of one backward pass
+LONG, SHORT = 2.0, 0.5  # seconds of a batch from which on the next one is smaller, or larger
+FEW = 16  # inputs, up to which slopes of hidden cells are asked for
+DEEP, NEAR = 32, 16  # cuts below a box until a smaller one is begun with; its height above them
+TRIED = 64  # boxes of a batch whose middles and corners are run
+FLAT = 0.3  # where nothing is known of losses, slopes count as this share of the steepest one at least
+SHARE = 1e-3  # of a row's offset in its size, to begin that search
+STEPS = 25  # of the search for weights of several rows
+
+
+@dataclass(frozen=True)
+class InputSplitResult:
+    """How a search ended: with a counterexample, settled, or neither; how many boxes it took, and how they were cut.
+
+    worst   the open part whose margin is least
+    share   of the box that is settled, each cut halving it
+    stuck   every open part holds one input alone, so that only rounding is left to decide
+    """
+
+    counterexample: Counterexample | None
+    settled: bool
+    problems: int
+    tree: Tree
+    worst: OpenPart | None = None
+    share: float = 0.0
+    stuck: bool = False
+
+
+class Narrowed(NamedTuple):
+    """A node whose range others read: the cells of it that the whole box leaves open, and their columns among all."""
+
+    node: int
+    readers: list[Node]
+    cells: Tensor
+    columns: slice
+
+
+class Boxes:
+    """Bounds of all rows of a case on parts of the box of one walk.
+
+    rows, targets   a row excludes its alternative where row.y reaches the target
+    owner           the alternative of every row
+    """
+
+    def __init__(self, root: ForwardPass, rows: Tensor, targets: Tensor, owner: Sequence[int]) -> None:
+        self.root, self.rows, self.targets, self.owner = root, rows.double(), targets, torch.tensor(owner)
+        self.count = max(owner) + 1
+        self.several = torch.bincount(self.owner) > 1
+        graph = root.graph
+        (self.input,), (self.output,) = graph.input_positions, graph.output_positions
+        self.shapes = {i: graph.nodes[i].shape for i in (self.input, self.output)}
+        self.slack = root.slack(self.output, rows[None])[0]
+        self.joint = any(isinstance(layer, BoundJoint) for layer in root.layers.values())  # these ask for whole batches
+        self.narrowed = list(self._narrowed())
+        self.lays_losses = math.prod(self.shapes[self.input]) <= FEW and not any(map(root.state.fold, root.layers))
+        self.widest = max(math.prod(layer.node.shape) for layer in root.layers.values())
+        self.batch = max(1, min(BATCH, CELLS // (max(len(rows), 8) * self.widest)))
+
+    def whole(self) -> Ends:
+        """The ends of all cells that are narrowed, (1, columns), on the whole box."""
+        ends = [
+            [flat(e)[:, n.cells] for n in self.narrowed for e in (self.root.state.ends[n.node][k],)] for k in (0, 1)
+        ]
+        low, high = (torch.cat(e, 1) if e else torch.zeros((1, 0), dtype=torch.float64) for e in ends)
+        return low, high
+
+    def _narrowed(self) -> Iterator[Narrowed]:
+        """Nodes whose ranges others read, and the cells that the whole box leaves open."""
+        start = 0
+        for i, readers in sorted(readers_of(self.root.graph).items()):
+            layer = self.root.layers.get(i)
+            if layer is None or isinstance(layer, BoundOpaque):
+                continue
+            open_ = open_cells(readers, *self.root.ends(i)).flatten()
+            if self.root.state.readers.get(i) == 1:  # its only reader may do without some of them
+                (reader,) = (j for j, n in enumerate(self.root.graph.nodes) if i in n.operands())
+                open_[unread(self.root.state, reader, self.root.state.fold(reader)).numpy()] = False
+            cells = np.flatnonzero(open_)
+            if len(cells):
+                yield Narrowed(i, readers, torch.from_numpy(cells), slice(start, start + len(cells)))
+                start += len(cells)
+
+    @torch.no_grad()
+    def bounds(
+        self, low: Tensor, high: Tensor, kept: Ends | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, State, Ends, Tensor]:
+        """Of boxes (N, inputs): margins (N, rows), slopes (N, rows, inputs), which of them hold an execution.
+
+        kept   ends of the cells that are narrowed, (N, columns), known before; None: those of the whole box. What is
+               known now is the last result but one; the last is what the rows lose to lines, (N, rows, inputs)
+        """
+        ends: dict[int, Ends] = {self.input: tuple(e.reshape(-1, *self.shapes[self.input]) for e in (low, high))}  # type: ignore[dict-item]
+        first, last = (k.expand(len(low), -1).clone() for k in kept or self.whole())
+        alive, kept = torch.ones(len(low), dtype=torch.bool), (first, last)
+        losses = Losses(low, high, len(self.rows), self.lays_losses)
+        for layer in self.narrowed:
+            ends[layer.node], fits = self._narrow(layer, ends, kept, losses)
+            alive &= fits
+        state, slopes = self.root.state.on(ends), dict[int, Tensor]()
+
+        def told(i: int, part: ObjectiveParts, *_: Any) -> None:
+            _noted(slopes, self.input, i, part)
+            losses.lose(i, part, state)
+
+        lower = self._proven(backward(state, self._seeds(self.output, self.rows[None], len(low)), told), self.slack)
+        if self.input in slopes:
+            a = flat(slopes[self.input], 2).expand(len(low), len(self.rows), -1)
+        else:
+            a = torch.zeros((len(low), len(self.rows), low.shape[1]), dtype=low.dtype)
+        return (lower - self.targets).expand(len(low), -1), a, alive, state, kept, losses.by_input
+
+    def _proven(self, reference: Tensor, slack: Tensor) -> Tensor:
+        """A bound of the values that are computed, from one of their reference."""
+        return reference - slack - LINE * reference.abs()
+
+    def _seeds(self, i: int, rows: Tensor, boxes: int) -> dict[int, Tensor]:
+        """Rows (1, rows, cells) as objectives; every box may have its own copy, where layers ask for that."""
+        seeds = rows.reshape(len(rows), rows.shape[1], *self.root.graph.nodes[i].shape)
+        return {i: seeds.expand(boxes, *seeds.shape[1:]) if self.joint and len(seeds) == 1 else seeds}
+
+    def _narrow(self, layer: Narrowed, ends: Mapping[int, Ends], kept: Ends, losses: Losses) -> tuple[Ends, Tensor]:
+        """The box of a node on every box of inputs, entered in `kept`; False where nothing is left of it."""
+        i, cells, shape = layer.node, layer.cells, self.root.graph.nodes[layer.node].shape
+        low, high = (flat(end).expand(len(kept[0]), -1).clone() for end in self.root.state.ends[i])
+        low[:, cells], high[:, cells] = (k[:, layer.columns] for k in kept)
+        open_ = open_cells(layer.readers, *(e.reshape(-1, *shape).numpy() for e in (low, high)))
+        mask = flat(torch.from_numpy(open_))[:, cells]
+        for some, count in self._chunks(mask.sum(1)):
+            where = cells[mask[some].byte().topk(count, 1).indices]
+            one = torch.zeros((len(some), count, low.shape[1]), dtype=torch.float64).scatter_(2, where[..., None], 1.0)
+            part = {j: (a[some], b[some]) for j, (a, b) in ends.items()}
+            slopes: dict[int, Tensor] = {}
+            told = partial(_noted, slopes, self.input) if losses.is_kept else None
+            both = backward(self.root.state.on(part), self._seeds(i, torch.cat([one, -one], 1), len(some)), told)
+            losses.enter(i, low.shape[1], some, where, slopes.get(self.input))
+            at = some[:, None], where  # fmax and fmin: a NaN says nothing
+            low[at], high[at] = torch.fmax(low[at], both[:, :count]), torch.fmin(high[at], -both[:, count:])
+        fits = ~(low > high).any(1)
+        low, high = torch.minimum(low, high), torch.maximum(low, high)
+        for known, new in zip(kept, (low, high), strict=True):
+            known[:, layer.columns] = new[:, cells]
+        return (low.reshape(-1, *shape), high.reshape(-1, *shape)), fits
+
+    def _chunks(self, counts: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """Boxes with about as many open cells each, and how many those are at most; none of boxes without any."""
+        order, start = counts.argsort(descending=True), 0
+        while start < len(order) and (most := int(counts[order[start]])):
+            stop = start + max(1, CHUNK // (2 * most * self.widest))
+            yield order[start:stop], most
+            start = stop
+
+    def excluded(
+        self, low: Tensor, high: Tensor, kept: Ends | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Ends, Tensor]:
+        """Margins of alternatives (N, alternatives), the rest of them as `bounds` has it."""
+        margins, a, alive, state, kept, losses = self.bounds(low, high, kept)
+        best = margins.new_full((len(low), self.count), -torch.inf)
+        best.scatter_reduce_(1, self.owner.expand(len(low), -1), margins, "amax")
+        if bool((~(best > 0) & self.several & alive[:, None]).any()):
+            weighted = self._weighted(low, high, margins, a, state)
+            best = torch.where(weighted > best, weighted, best)  # a NaN is no margin
+        return best, margins, a, alive, kept, losses
+
+    @torch.no_grad()
+    def _weighted(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor, state: State) -> Tensor:
+        """Rows of an alternative together: sum_r w_r (row_r.y - target_r) > 0 excludes it for any weights w >= 0.
+
+        Weights are found on the lines over the inputs; one more backward pass proves what they give.
+        """
+        weights = self.weights(low, high, margins, a)
+        weights = (weights * 2**20).round() / 2**20  # few digits: products with rows of small whole numbers are exact
+        rows, limits = torch.einsum("nkr,ro->nko", weights, self.rows), torch.einsum("nkr,r->nk", weights, self.targets)
+        terms = torch.einsum("nkr,ro->nko", weights, self.rows.abs())
+        seeds = rows.reshape(*rows.shape[:2], *self.shapes[self.output])
+        lower = self._proven(backward(state, {self.output: seeds}), self.root.slack(self.output, rows))
+        return lower - limits - self._own(terms, limits)
+
+    @torch.no_grad()
+    def weights(self, low: Tensor, high: Tensor, margins: Tensor, a: Tensor) -> Tensor:
+        """Weights (N, alternatives, rows), each with the sum 1, that make the lines over the inputs exclude most."""
+        middle, radius = ((low + high) / 2)[:, None], ((high - low) / 2)[:, None]
+        offset = margins - (a * middle).sum(2) + (a.abs() * radius).sum(2)
+        mine = self.owner == torch.arange(self.count)[:, None]
+        size = (a.abs() * radius).sum(2) + offset.abs() * SHARE + 1e-30
+        start = torch.where(mine, 1.0, 0.0) / size[:, None]
+        pull, best, weights = torch.zeros_like(start), margins.new_full((len(low), self.count), -torch.inf), start
+        for step in range(STEPS):
+            top = torch.where(mine, pull, -torch.inf).amax(2, keepdim=True)
+            w = torch.where(mine, start * torch.exp(pull - top), 0.0)
+            w = w / w.sum(2, keepdim=True)
+            least = middle - torch.einsum("nkr,nrj->nkj", w, a).sign() * radius
+            at = offset[:, None] + torch.einsum("nrj,nkj->nkr", a, least)
+            value = (w * at).sum(2)
+            better = value > best
+            best, weights = torch.where(better, value, best), torch.where(better[..., None], w, weights)
+            pull = pull + 2 / math.sqrt(1 + step) * at / (at.abs().amax(2, keepdim=True) + 1e-30)
+        return weights
+
+    def _own(self, terms: Tensor, limits: Tensor) -> Tensor:
+        """What our roundings of the weighted rows and limits may hide, many times over."""
+        ball = self.root.balls[self.output]
+        outputs = torch.from_numpy(np.asarray(ball.size, dtype=float)).reshape(1, 1, -1)
+        own = (len(self.rows) + 4) * WEIGHTED
+        return own * ((terms * outputs).sum(2) + limits.abs() + self.targets.abs().max()) + UNDERFLOW
+
+
+def split_inputs(
+    network: DeployedNetwork,
+    case: Case,
+    boxes: Boxes,
+    deadline: float,
+    progress: Progress | None = None,
+    rooted: Callable[[Tensor, Tensor], Boxes | None] | None = None,
+) -> InputSplitResult:
+    """Cut the box of a case until every part is excluded, an input is found that breaks it, or the time is over.
+
+    rooted   bounds of the parts of another box, whose rounding is that of its own, smaller values; None: not there
+    """
+    low, high = (torch.from_numpy(np.ravel(end))[None].clone() for end in case.outer())
+    order, part, slot, depth = torch.zeros(1, dtype=torch.float64), *torch.zeros((3, 1), dtype=torch.int64)
+    whole, late, alone, count, turn, size, tree = boxes, DeferredBoxes(), DeferredBoxes(), 0, 0, boxes.batch, Tree()
+    kept, begun = IntervalCache(boxes.whole()), time.monotonic()
+    while len(low) or len(late):
+        start = time.monotonic()
+        if start > deadline:
+            waiting = DeferredBoxes(low, high, order, part)
+            waiting.add(*late.all())
+            waiting.add(*alone.all())
+            return InputSplitResult(None, False, count, tree, *waiting.said(tree))
+        if not len(low):  # rounding may be what is left: begin anew on a smaller box
+            low, high, order, part = late.group(tree)
+            slot, depth = torch.zeros((2, len(low)), dtype=torch.int64)
+            boxes = (rooted(low.amin(0), high.amax(0)) if rooted else None) or whole
+            kept = IntervalCache(boxes.whole())
+        turn += 1
+        first = order.argsort(descending=turn % 2 == 0)  # the nearest to done and the farthest, in turn
+        taken, rest = first[:size], first[size:]
+        some, parts, deep, known = (low[taken], high[taken]), part[taken], depth[taken], kept.take(slot[taken])
+        low, high, order, part, slot, depth = (t[rest] for t in (low, high, order, part, slot, depth))
+        best, margins, a, alive, known, losses = boxes.excluded(*some, known)
+        count += len(taken)
+        open_ = ~(best > 0).all(1) & alive  # a NaN would exclude nothing
+        if bool(open_.any()):
+            least, most, best, margins, a, losses = (t[open_] for t in (*some, best, margins, a, losses))
+            batch = OpenBoxes(least, most, best, margins, a, boxes.owner, losses)
+            counterexample = batch.tried(network, case)
+            if counterexample is not None:
+                return InputSplitResult(counterexample, False, count, tree)
+            parts, deep, known = parts[open_], deep[open_], (known[0][open_], known[1][open_])
+            one = batch.is_one_input()
+            for there, mine in ((late, one & (deep > 0)), (alone, one & (deep == 0))):  # first by rounding of its own
+                there.add(batch.low[mine], batch.high[mine], batch.worst[mine], parts[mine])
+            batch, parts, deep, known = batch.chosen(~one), parts[~one], deep[~one], (known[0][~one], known[1][~one])
+            cut = batch.cut()
+            lows, highs = (torch.cat(new) for new in cut[:2])
+            numbers, worst = torch.cat(divided(tree, parts, boxes.input, *cut[2:])), batch.worst.repeat(2)
+            deeper = deep.repeat(2) + 1
+            slots = kept.put(*known).repeat(2)
+            stay = deeper < (DEEP if rooted else math.inf)
+            if not bool(stay.all()):
+                kept.take(slots[~stay])
+                late.add(lows[~stay], highs[~stay], worst[~stay], numbers[~stay])
+            new = lows[stay], highs[stay], worst[stay], numbers[stay], slots[stay], deeper[stay]
+            queue = (low, high, order, part, slot, depth)
+            low, high, order, part, slot, depth = (torch.cat(pair) for pair in zip(queue, new, strict=True))
+        spent = time.monotonic() - start
+        size = max(1, size // 2) if spent > LONG else min(boxes.batch, 2 * size) if spent < SHORT else size
+        if progress is not None:
+            left = len(low) + len(late) + len(alone)
+            said = at_work("input splits", float(order.min()) if len(order) else None, count, begun)
+            progress(said, len(tree.cuts) + 1 - left, len(tree.cuts) + 1)
+    if len(alone):
+        return InputSplitResult(None, False, count, tree, *alone.said(tree), stuck=True)
+    return InputSplitResult(None, True, count, tree, None, 1.0)
+
+
+def _noted(slopes: dict[int, Tensor], node: int, i: int, part: ObjectiveParts, *_: Any) -> None:
+    """Hear of the objectives of one node."""
+    if i == node:
+        slopes[i] = part.whole
+
+
+class DeferredBoxes:
+    """Boxes that are put off: far below the one whose rounding they are charged with, or one input alone."""
+
+    def __init__(self, *boxes: Tensor) -> None:
+        """low, high, order and part."""
+        nothing = torch.zeros((0, 0), dtype=torch.float64)
+        self.low, self.high, self.order, self.part = boxes or (nothing, nothing, nothing, nothing.flatten().long())
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def all(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.low, self.high, self.order, self.part
+
+    def add(self, *boxes: Tensor) -> None:
+        if not len(boxes[-1]):
+            return
+        kept = self.all() if len(self) else tuple(t[:0] for t in boxes)
+        self.low, self.high, self.order, self.part = (torch.cat(pair) for pair in zip(kept, boxes, strict=True))
+
+    def group(self, tree: Tree) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Take out the last one and all that lie with it in one part, NEAR cuts above."""
+        above = torch.tensor([_above(tree, part) for part in self.part.tolist()])
+        mine = above == above[-1]
+        taken, rest = ([t[m] for t in self.all()] for m in (mine, ~mine))
+        self.low, self.high, self.order, self.part = rest
+        low, high, order, part = taken
+        return low, high, order, part
+
+    def said(self, tree: Tree) -> tuple[OpenPart | None, float]:
+        """The one whose margin is least, and the share of the whole that none of them is part of."""
+        if not len(self):
+            return None, 1.0
+        k = int(self.order.argmin())
+        cuts = tree.path(int(self.part[k]))
+        worst = OpenPart(self.low[k].tolist(), self.high[k].tolist(), cuts, float(self.order[k]))
+        return worst, 1.0 - share_of(tree, self.part.tolist())
+
+
+def _above(tree: Tree, part: int) -> int:
+    for _ in range(NEAR):
+        part = max(tree.parents[part], 0)
+    return part
+
+
+def divided(tree: Tree, parts: Tensor, node: int, cells: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Enter one cut per part; the numbers of what lies below, and above."""
+    cuts = zip(parts.tolist(), cells.flatten().tolist(), points.flatten().tolist(), strict=True)
+    numbers = [tree.divide(part, Split(node, cell, at)) for part, cell, at in cuts]
+    below, above = torch.tensor(numbers, dtype=torch.int64).reshape(-1, 2).unbind(1)
+    return below, above
+
+
+class OpenBoxes:
+    """Boxes that no bound excludes: where they may break, and where they are cut.
+
+    best     the margin of every alternative; margins and a, of every row: its margin and its slopes over the inputs
+    losses   of every row: what it loses to the lines of hidden cells, by the inputs that make those wide
+    """
+
+    def __init__(
+        self, low: Tensor, high: Tensor, best: Tensor, margins: Tensor, a: Tensor, owner: Tensor, losses: Tensor
+    ) -> None:
+        self.low, self.high, self.a, self.losses = low, high, a, losses
+        self.worst, alternative = best.min(1)
+        self.near = torch.where(owner == alternative[:, None], margins, -torch.inf)
+
+    def chosen(self, some: Tensor) -> OpenBoxes:
+        """Some of the boxes."""
+        batch = copy(self)
+        for name in ("low", "high", "a", "losses", "worst", "near"):
+            setattr(batch, name, getattr(self, name)[some])
+        return batch
+
+    def is_one_input(self) -> Tensor:
+        """Which boxes hold one float32 number per input, so that nothing is left to cut."""
+        return (self.low.float() >= self.high.float()).all(1)
+
+    def cut(self) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+        """Both parts of every box, which hold each of its float32 numbers, the inputs that were cut and where."""
+        at = self._axis()[:, None]
+        first, last = (end.gather(1, at).numpy().astype(np.float32) for end in (self.low, self.high))
+        if (first >= last).any():  # no `assert`: parts that miss a number would be a false proof under python -O
+            raise AssertionError("a box that is one input alone is not cut")
+        middle = np.minimum(np.maximum(first / 2 + last / 2, first), np.nextafter(last, np.float32(-np.inf)))
+        beyond = np.nextafter(middle, np.float32(np.inf))
+        ends, starts = (torch.from_numpy(m.astype(np.float64)) for m in (middle, beyond))
+        lows, highs = [self.low, self.low.scatter(1, at, starts)], [self.high.scatter(1, at, ends), self.high]
+        return lows, highs, at, ends
+
+    def _axis(self) -> Tensor:
+        """Which input to cut, per box; one that is a single number only where all are."""
+        width, steep = self.high - self.low, self.a.abs()
+        if not bool(self.losses.any()):
+            steep = torch.maximum(steep, FLAT * steep.amax(2, keepdim=True))
+        score = (self.near[:, :, None] + steep * width[:, None] / 2 + self.losses).amax(1)
+        score = torch.where(score.isfinite().all(1, keepdim=True), score, width)  # where nothing is known of the rows
+        return torch.where(self.low.float() < self.high.float(), score, -torch.inf).argmax(1)
+
+    def tried(self, network: DeployedNetwork, case: Case) -> Counterexample | None:
+        """The middles of the worst boxes, and the corners where the lines of their nearest rows are least."""
+        chosen = self.worst.argsort()[:TRIED]
+        slopes = self.a[chosen, self.near[chosen].argmax(1)]
+        low, high = self.low[chosen], self.high[chosen]
+        points = torch.cat([(low + high) / 2, torch.where(slopes > 0, low, high)]).float()
+        first, last = (torch.from_numpy(np.ravel(end)).float() for end in case.nearest)
+        return confirmed_of(network, case, torch.minimum(torch.maximum(points, first), last))

@@ -1,0 +1,1 @@
+"""The network of a verification problem, as it is run and attacked."""

@@ -1,0 +1,168 @@
+"""Who breaks a property at an input: every runtime that the user could mean is asked, and held against what is proven.
+
+Our own engine finds an input; it is no witness by itself. A counterexample stands if
+
+    what is proven of every execution at that input (specgrad.bounds.search.network.point_enclosure) does not exclude
+    it. A run that it excludes contradicts a proof: one of them is false, and a ContradictionError says so
+    everybody was asked: the PyTorch module that was given, and ONNX Runtime on the file that was given, or on the graph
+    written as one. Who disagrees, by rounding alone, is told with the counterexample
+    where nothing is proven of the outputs, another runtime breaks the property too, or the exact outputs do
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import ContradictionError, SpecgradError, need
+from specgrad.process import Process, onnxruntime_program
+from specgrad.properties.interface import PropertyInterface
+from specgrad.properties.property import Case
+from specgrad.rounding import Arithmetic
+from specgrad.scalar import Array
+
+from .merged_network import NamedNetwork, outputs_of
+from .pgd_attack import Counterexample, DeployedNetwork, Run
+from .point_enclosure import Enclosure, enclosed, rows_of
+
+ENGINE = "torch"
+NOT_ASKED_ABOUT = "its outputs are none of the executions that the question is about"
+Runner = Callable[[NamedNetwork, Sequence[Array]], list[Array]]
+
+
+class NoAnswerError(Exception):
+    """A runtime was asked, and this is why there are no outputs."""
+
+
+def witnessed(question: Any, point: Counterexample, case: Case, arithmetic: Arithmetic | None) -> Counterexample | None:
+    """The counterexample with everybody's answers, by the names of its parts; None where it does not stand.
+
+    question     a specgrad.bounds.search.statement.problem.VerificationProblem
+    arithmetic   the executions that it must be one of; None: float32, fused
+    """
+    asked = Arithmetic() if arithmetic is None else arithmetic
+    runs = (*point.runs, *ask(question.networks, question.stated.interface, point, case))
+    known = enclosed(question.graph, point.x, asked, rows_of(case))
+    plain = Arithmetic()
+    outside = [run for run in runs if run.y is not None and known.excludes(run.y)]
+    for run in outside:  # of the class that was asked about; of the widest it must be
+        hold(known if asked == plain else enclosed(question.graph, point.x, plain), run)
+    runs = tuple(replace(r, breaks=False, reason=NOT_ASKED_ABOUT) if r in outside else r for r in runs)
+    breaking = [r for r in runs if r.breaks]
+    exactly = known.decides(case, point.point)
+    if not breaking or not (known.is_bounded or exactly or any(r.who != ENGINE for r in breaking)):
+        return None
+    y = breaking[0].y
+    assert y is not None
+    return _named(replace(point, y=y, runs=runs, exactly=exactly), question.stated.interface)
+
+
+def hold(known: Enclosure, run: Run) -> None:
+    """A run lies in what is proven, or one of both is false."""
+    if run.y is not None and (text := known.excludes(run.y)):
+        raise ContradictionError(f"{run.who} computes {text} of every execution at the same input")
+
+
+def held_run(network: DeployedNetwork, x: Any) -> Array:
+    """What our engine computes at an input, if that is not proven to be false."""
+    y = network.run(np.asarray(x))
+    hold(enclosed(network.graph, np.asarray(x)), Run(ENGINE, y, False))
+    return y
+
+
+def _named(point: Counterexample, interface: PropertyInterface | None) -> Counterexample:
+    if interface is None:
+        return point
+    exact = interface.named(np.array(point.point, dtype=object), point.y)
+    exact = {t.name: exact[t.name] for t in interface.inputs}
+    return replace(point, named=interface.named(point.x, point.y), exact=exact)
+
+
+# --- who is asked -----------------------------------------------------------------------------------------------------
+
+
+def ask(
+    networks: Sequence[NamedNetwork], interface: PropertyInterface | None, point: Counterexample, case: Case
+) -> list[Run]:
+    """What the modules that were given compute at the point, and ONNX Runtime; every network is run by itself."""
+    if not networks:
+        return []
+    interface = interface or PropertyInterface(tuple(range(point.x.size)))
+    some = partial(_run, networks, interface, point, case)
+    modules = [some("module", _as_given)] if any(n.is_module for n in networks) else []
+    return [*modules, some("onnxruntime", _on_onnxruntime)]
+
+
+def _run(
+    networks: Sequence[NamedNetwork],
+    interface: PropertyInterface,
+    point: Counterexample,
+    case: Case,
+    who: str,
+    runner: Runner,
+) -> Run:
+    try:
+        y = outputs_of(networks, interface, point.x, partial(_fitting, runner))
+    except (NoAnswerError, SpecgradError) as error:  # what ONNX has no words for is not run there
+        return Run(who, None, False, str(error))
+    return Run(who, y, case.contains(y, point.point))
+
+
+def _fitting(runner: Runner, network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+    """Outputs of the network's shapes."""
+    outputs = runner(network, inputs)
+    if [y.size for y in outputs] != [int(np.prod(s)) for s in network.outputs]:
+        text = f"{[y.shape for y in outputs]}, where the network has {network.outputs}"
+        raise NoAnswerError(f"its outputs have shapes {text}")
+    return outputs
+
+
+def _as_given(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+    return (_on_module if network.is_module else _on_onnxruntime)(network, inputs)
+
+
+def _on_module(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    module = network.source
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    try:
+        with torch.no_grad():
+            outputs = module(*(torch.tensor(x, dtype=torch.float32, device=device) for x in inputs))
+        return [y.detach().cpu().numpy() for y in tree_leaves(outputs) if isinstance(y, torch.Tensor)]
+    except Exception as error:  # it is another's code
+        raise NoAnswerError(f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]) from error
+
+
+def _on_onnxruntime(network: NamedNetwork, inputs: Sequence[Array]) -> list[Array]:
+    """In a process of its own: the file that the network was read from; without one, its graph is written as ONNX."""
+    missing = [package for package in ("onnxruntime", "onnx") if find_spec(package) is None]
+    if missing:
+        raise NoAnswerError(f"{missing[0]} is not installed")
+    data, names = _onnx_bytes(network)
+    with Process(environment=onnxruntime_program.ENVIRONMENT) as process:
+        answer = process.run(
+            onnxruntime_program.PROGRAM, dict(zip(names, inputs, strict=True)), [np.frombuffer(data, np.uint8)]
+        )
+    if answer.outcome != "answers":
+        raise NoAnswerError(f"it {answer.outcome}: {answer.reason}")
+    return list(answer.arrays)
+
+
+def _onnx_bytes(network: NamedNetwork) -> tuple[bytes, list[str]]:
+    """A whole ONNX file, external data included, and the names of its inputs."""
+    need("onnx", "ONNX files need")
+    from specgrad.interop import to_onnx
+    from specgrad.interop.onnx.file import BYTE_BUDGET, gathered, read_model
+
+    model = network.source
+    written = model is None or network.is_module
+    loaded = to_onnx(network.graph) if written else gathered(*read_model(model, BYTE_BUDGET))
+    initial = {t.name for t in loaded.graph.initializer}
+    return loaded.SerializeToString(), [i.name for i in loaded.graph.input if i.name not in initial]

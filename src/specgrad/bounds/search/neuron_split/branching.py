@@ -1,0 +1,194 @@
+"""Where a subproblem may be cut, what a cut promises, and the two problems that it makes: kinks, winners, inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specgrad.bounds.linear.relaxation.bound_layers import BoundJoint, BoundMaxPool, BoundUnary, Ends, split
+from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation, largest
+from specgrad.op import apply
+from specgrad.proof.base.split_tree import Split
+
+from ..shared.float32_bounds import QuickLines, flat
+from .maxima import Maximum
+from .subproblems import Bounder, Problems, kinks
+
+FAR = 2.0**-10  # of what a line gives away at one end alone: a cut to be made if nothing better is there
+
+
+class SplitCandidates(Protocol):
+    """Cuts of one kind at the cells of one node; boxes[k] and cells[k] say where."""
+
+    def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
+        """(boxes, cells): how much of the bound the lines may give away there; 0 where there is nothing to cut."""
+
+    def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
+        """The lines on one side."""
+
+    def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
+        """The problems with one more cut."""
+
+    def cut(self, problems: Problems, box: int, cell: int) -> Split:
+        """As a tree has it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kink:
+    """A point of the input z of function i, where it has a kink: z <= point, or z >= point."""
+
+    bounder: Bounder
+    i: int
+    z: int
+    point: float
+
+    def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
+        """A line is off by what it is off at the kink, or at the nearer end of the range; or at the other, a little."""
+        ends = self.bounder.ends(problems, self.z)
+        inside = (ends[0] < self.point) & (ends[1] > self.point)
+        low, high = (end.float() for end in ends)
+        if self.i not in seen:
+            room = torch.minimum(self.point - low, high - self.point)
+            return flat(torch.where(inside, self._pooled(seen) * room, 0.0))
+        positive, negative = split(seen[self.i])
+        down, below, up, above = lines.of(self.i, problems.slopes)
+        node = self.bounder.graph.nodes[self.i]
+        points = torch.full_like(low, self.point), low, high
+        values = [apply(node.op, x, **node.params) for x in points]
+        under = [f - (down * x + below) for f, x in zip(values, points, strict=True)]
+        over = [up * x + above - f for f, x in zip(values, points, strict=True)]
+        lost = [torch.maximum(kink, torch.minimum(*far)) + FAR * torch.maximum(*far) for kink, *far in (under, over)]
+        return flat(torch.where(inside, positive * lost[0] - negative * lost[1], 0.0))
+
+    def _pooled(self, seen: Mapping[int, Tensor]) -> Tensor:
+        """Of a relu that max_pool has taken over: how much the objective sees of the windows that read a cell."""
+        total = torch.zeros_like(self.bounder.state.ends[self.z][0].float())
+        for i, layer in self.bounder.state.layers.items():
+            if isinstance(layer, BoundMaxPool) and layer.sources == (self.z,) and i in seen:
+                ones = torch.ones((layer.window.taps_count, 1, *layer.node.shape))
+                each = seen[i].abs().unsqueeze(1)
+                total = total + layer.spread(each, 0 * each, LinearRelaxation(ones, ones[0], ones, ones[0])).squeeze(1)
+        return total
+
+    def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
+        layer = self.bounder.state.layers[self.i]
+        assert isinstance(layer, BoundUnary)
+        low, high = (flat(end)[boxes, cells] for end in self.bounder.ends(problems, self.z))
+        half = (low.clamp(min=self.point), high) if side else (low, high.clamp(max=self.point))
+        return lines.changed(self.i, boxes, cells, layer.lines(half), len(problems))
+
+    def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
+        return problems.cut(self.z, boxes, cells, self.point, side)
+
+    def cut(self, problems: Problems, box: int, cell: int) -> Split:
+        return Split(self.z, cell, self.point)
+
+
+@dataclass(frozen=True, eq=False)
+class Winner:
+    """The tap of a window of maximum i with the largest middle, of those that may win: it wins, or another one does."""
+
+    bounder: Bounder
+    i: int
+
+    def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
+        low, high = self._ends(problems)
+        room = self.maximum.room(low, high, problems.left[self.i]).float()
+        if self.i not in seen:
+            return 0 * room
+        apart = self._apart(lines, low / 2 + high / 2) if self.i in lines.others else room
+        return torch.where(room > 0, apart, 0.0) * flat(seen[self.i]).abs()
+
+    def _apart(self, lines: QuickLines, middle: Tensor) -> Tensor:
+        """How far both lines are from each other at the middle, (boxes, windows)."""
+        down, below, up, above = lines.others[self.i]
+        slope = flat(up - down, 2).movedim(0, 1)
+        return (slope * middle.float()).sum(1) + flat(above - below)
+
+    @property
+    def maximum(self) -> Maximum:
+        return self.bounder.maxima[self.i]
+
+    def _ends(self, problems: Problems) -> Ends:
+        """(boxes, taps, windows)."""
+        read = [z for z in self.maximum.reads if isinstance(z, int) and z in problems.limits]
+        ends = {z: self.bounder.ends(problems, z) for z in read}
+        low, high = self.maximum.ends({**self.bounder.state.ends, **ends})
+        return low.expand(len(problems), *low.shape[1:]), high.expand(len(problems), *high.shape[1:])
+
+    def _side(self, problems: Problems, boxes: Tensor, windows: Tensor, side: int) -> tuple[Ends, Tensor]:
+        """Ends of the windows' taps (k, taps), and who may not win on one side."""
+        low, high = (end[boxes, :, windows] for end in self._ends(problems))
+        tap = self._tap(low, high, problems.left[self.i][boxes, :, windows])
+        others = torch.ones_like(low, dtype=torch.bool).scatter(1, tap[:, None], False)
+        return (low, high), ~others if side else others
+
+    def _tap(self, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
+        return torch.where(left, low / 2 + high / 2, -torch.inf).argmax(1)
+
+    def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
+        (low, high), lost = self._side(problems, boxes, cells, side)
+        after = problems.without(self.i, boxes, cells, lost).left[self.i]
+        left = after[boxes, :, cells]
+        if isinstance(self.maximum.layer, BoundJoint):
+            return lines.decided(self.i, boxes, cells, None, self.maximum.shaped(after))
+        if self.maximum.floor == 0:  # a relu's 0 is one more tap
+            low, high, left = (torch.cat([t, torch.zeros_like(t[:, :1])], 1) for t in (low, high, left))
+            left[:, -1] = True
+        new = largest(low.T, high.T, left.T)
+        taps = self.maximum.taps
+        new = new._replace(lower_slope=new.lower_slope[:taps], upper_slope=new.upper_slope[:taps])
+        return lines.decided(self.i, boxes, cells, new, self.maximum.shaped(after))
+
+    def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
+        return problems.without(self.i, boxes, cells, self._side(problems, boxes, cells, side)[1])
+
+    def cut(self, problems: Problems, box: int, cell: int) -> Split:
+        lost = self._side(problems, torch.tensor([box]), torch.tensor([cell]), 1)[1]
+        return Split(self.i, cell, tap=int(lost[0].float().argmax()))
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """An input, cut at its middle. Half a box is better by about abs(A_j)*w_j/2 once its layers are bounded again."""
+
+    bounder: Bounder
+    x: int
+
+    def scores(self, problems: Problems, lines: QuickLines, seen: Mapping[int, Tensor]) -> Tensor:
+        first, last = self._ends(problems)
+        a = flat(seen[self.x]).abs() if self.x in seen else torch.zeros_like(first)
+        return torch.where(first < last, a * (last - first) / 2, 0.0)
+
+    def _ends(self, problems: Problems) -> Ends:
+        first, last = flat(problems.known[self.x], 2).unbind(1)
+        return first, last
+
+    def _points(self, problems: Problems, boxes: Tensor, cells: Tensor) -> Tensor:
+        """Middles, below the last number."""
+        first, last = (end[boxes, cells] for end in self._ends(problems))
+        before = torch.nextafter(last, torch.full_like(last, -torch.inf))
+        return torch.minimum(torch.maximum(first / 2 + last / 2, first), before)
+
+    def lines_after(self, problems: Problems, lines: QuickLines, boxes: Tensor, cells: Tensor, side: int) -> QuickLines:
+        return lines  # inputs are compared with inputs alone, by their scores
+
+    def divided(self, problems: Problems, boxes: Tensor, cells: Tensor, side: int) -> Problems:
+        return problems.halved(self.x, boxes, cells, self._points(problems, boxes, cells), side)
+
+    def cut(self, problems: Problems, box: int, cell: int) -> Split:
+        return Split(self.x, cell, float(self._points(problems, torch.tensor([box]), torch.tensor([cell]))))
+
+
+def choices(bounder: Bounder) -> list[SplitCandidates]:
+    """Every maximum whose winner is open, every kink inside a range; and inputs, where there are any of these."""
+    every: list[SplitCandidates] = [Winner(bounder, i) for i in bounder.maxima]
+    for i, z in bounder.kinked.items():
+        layer = bounder.state.layers[i]
+        assert isinstance(layer, BoundUnary)
+        every += [Kink(bounder, i, z, point) for point in kinks(layer)]
+    return every + [Axis(bounder, x) for x in bounder.renewed[:1] if every]

@@ -1,0 +1,64 @@
+"""Rigorous bounds of the problems of a folded network, over all cells of the whole one.
+
+They are those of Bounder.lower where relus alone bend: m*z with m = sign*t is subtracted where the sign of z is fixed,
+which is not negative there, and a relu that is open lies above slope*z for any slope in 0..1. Cells that are decided
+have the same lines in every problem, so lines are computed of open cells alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from specgrad.bounds.linear.propagation.backward import backward
+from specgrad.bounds.linear.relaxation import formulas as relax
+from specgrad.bounds.linear.relaxation.bound_layers import BoundUnary
+from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation
+
+from ..shared.float32_bounds import flat
+from .reduced_network import ReducedNetwork
+from .subproblems import Bounder
+
+
+class FoldedBounds:
+    """What does not change from problem to problem: the root's lines, and the ranges of open cells."""
+
+    def __init__(self, bounder: Bounder, folded: ReducedNetwork) -> None:
+        self.bounder, self.folded, self.state = bounder, folded, bounder.state
+        self.root, self.ends = {}, {}
+        for i, z, cells in folded.relus:
+            layer = self.state.layers[i]
+            assert isinstance(layer, BoundUnary)
+            self.root[i] = self.state._moved(i, layer, layer.lines(self.state.ends[z]))
+            self.ends[i] = [flat(end)[:, cells] for end in self.state.ends[z]]
+
+    @torch.no_grad()
+    def lower(self, rows: Tensor, sign: Tensor, chosen: Tensor) -> Tensor:
+        """A lower bound per problem, for every float32 execution whose z have the signs."""
+        bounder, nodes = self.bounder, self.bounder.graph.nodes
+        seeds = {bounder.output: rows.reshape(len(rows), 1, *nodes[bounder.output].shape)}
+        state = replace(self.state, kept_lines={})
+        for (i, z, cells), span in zip(self.folded.relus, self.folded.spans, strict=True):
+            signs, t = sign[:, span], chosen[:, span].double().nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
+            if bool(signs.any()):
+                seed = rows.new_zeros((len(rows), 1, *nodes[z].shape))
+                seed.view(len(rows), -1)[:, cells] = -signs * t
+                seeds[z] = seed
+            state.kept_lines[i] = self._lines(i, cells, signs, t)
+        return backward(state, seeds)[:, 0] - bounder.forward.slack(bounder.output, rows[None])[0]
+
+    def _lines(self, i: int, cells: Tensor, sign: Tensor, chosen: Tensor) -> LinearRelaxation:
+        if not len(cells):
+            return self.root[i]
+        layer = self.state.layers[i]
+        assert isinstance(layer, BoundUnary)
+        low, high = torch.where(sign > 0, 0.0, self.ends[i][0]), torch.where(sign < 0, 0.0, self.ends[i][1])
+        lines = relax.relu(low, high)
+        below = torch.where(sign == 0, chosen.clamp(max=1), lines.lower_slope)
+        parts, shape = self.state._moved(i, layer, lines._replace(lower_slope=below), cells), self.root[i].lower.shape
+        whole = [part.expand(len(sign), *shape[1:]).clone() for part in self.root[i]]
+        for into, part in zip(whole, parts, strict=True):
+            into.view(len(sign), -1)[:, cells] = part
+        return LinearRelaxation(*whole)

@@ -1,0 +1,421 @@
+"""Bounds of many subproblems at once, with slopes and multipliers found by gradient steps.
+
+A subproblem cuts the ranges of some cells z, at kinks of the functions that read them: least <= z <= most. There the
+functions are straight, or bend less, and for any numbers m
+
+    min C.y  >=  min (C.y - sum_k m_k * (z_k - c_k))        over the executions of the subproblem,
+
+c being `least` where m > 0 and `most` where m < 0: every term of the sum is not negative. (Both sides of one cell never
+serve together: b*(z - least) + b*(most - z) is a constant, and lost.) The bound holds for any lower lines through the
+kink of a convex function and any m whose side is cut, so they are looked for in float32, and the last evaluation alone
+is rigorous: it counts the deployed network's rounding and our own, as crown does. z is a node's reference
+(specgrad.bounds.linear.intermediate.forward_pass), one number per execution: a subproblem is a set of executions,
+and the two sides of a cut cover them all, its point lying in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specgrad.bounds.box import Box, balls_of
+from specgrad.bounds.interval_bounds import box_context
+from specgrad.bounds.linear.intermediate.forward_pass import ForwardPass
+from specgrad.bounds.linear.intermediate.tighten import walk
+from specgrad.bounds.linear.propagation.adam import Adam
+from specgrad.bounds.linear.propagation.backward import State, backward
+from specgrad.bounds.linear.relaxation.bound_layers import BoundRelaxed, BoundUnary, Ends
+from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation
+from specgrad.bounds.linear.relaxation.input_ball import InputBall
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.op import apply
+from specgrad.ops.elementwise import SIGN
+from specgrad.properties.property import Case
+from specgrad.rounding import slack_constants
+from specgrad.rounding.arithmetic import Arithmetic
+from specgrad.scalar import Array
+
+from ..input_split.interval_cache import outward
+from ..input_split.search import Boxes
+from ..shared.float32_bounds import FastBackward, QuickLines, flat
+from .maxima import maxima, quantised
+
+Chosen = tuple[Mapping[int, Tensor], Mapping[int, Tensor], Mapping[int, Tensor]]  # slopes, multipliers, pulls
+FEW_INPUTS, FEW_CELLS = 64, 4096  # where layers are bounded again when an input is cut
+RATE, DECAY = 0.097, 0.97  # of the steps on slopes, which lie in 0..1; multipliers take the same steps
+
+
+def root_forward(
+    graph: Graph,
+    low: Array,
+    high: Array,
+    arithmetic: Arithmetic | None = None,
+    ball: InputBall | None = None,
+) -> ForwardPass:
+    """crown's walk over a graph on one box of inputs, and in a ball if there is one, for the deployed network."""
+    rules = box_context(graph, True, arithmetic, "torch")
+    forward = ForwardPass(graph, rules, bind_inputs(graph, balls_of((Box(low, high),), rules.arithmetic)), within=ball)
+    walk(forward, {})
+    return forward
+
+
+def input_ball(case: Case) -> InputBall | None:
+    """The ball of a case, as bounds take it."""
+    outer = case.outer_ball()
+    if case.ball is None or outer is None:
+        return None
+    return InputBall(case.ball.norm, torch.from_numpy(outer[0]), outer[1])
+
+
+PARTS = ("limits", "slopes", "multipliers", "left", "pulls", "known")
+
+
+@dataclass(frozen=True, eq=False)
+class Problems:
+    """A batch: one objective row each over the cells of node `at`, and what is cut or chosen below it.
+
+    rows          (boxes, cells of `at`): the objectives, C in the literature
+    limits        node -> (boxes, 2, *shape): least and most of its cells by the cuts, infinite where there is none
+    slopes        bent function -> (boxes, *shape) in 0..1: where between its two slopes the lower line's is (alpha)
+    multipliers   node -> (boxes, *shape): m, positive for z >= least, negative for z <= most (beta)
+    left          maximum -> (boxes, taps, windows): which taps may win
+    pulls         maximum -> (boxes, taps, windows): b, not negative, of taps that have lost (maxima.py)
+    known         node -> (boxes, 2, *shape): ends of the inputs after their cuts, and what follows of other nodes
+    """
+
+    at: int
+    rows: Tensor
+    limits: Mapping[int, Tensor]
+    slopes: Mapping[int, Tensor]
+    multipliers: Mapping[int, Tensor]
+    left: Mapping[int, Tensor]
+    pulls: Mapping[int, Tensor]
+    known: Mapping[int, Tensor]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def chosen(self, index: Tensor) -> Problems:
+        parts = {name: {k: v[index] for k, v in getattr(self, name).items()} for name in PARTS}
+        return Problems(self.at, self.rows[index], **parts)
+
+    @staticmethod
+    def joined(parts: Sequence[Problems]) -> Problems:
+        def join(name: str) -> dict[int, Tensor]:
+            return {k: torch.cat([getattr(p, name)[k] for p in parts]) for k in getattr(parts[0], name)}
+
+        rows = torch.cat([p.rows for p in parts])
+        return Problems(parts[0].at, rows, **{name: join(name) for name in PARTS})
+
+    def without(self, i: int, boxes: Tensor, windows: Tensor, lost: Tensor) -> Problems:
+        """windows[k] of maximum i in boxes[k] without the taps that have lost, (k, taps)."""
+        left = self.left[i].clone()
+        left[boxes, :, windows] &= ~lost
+        return replace(self, left={**self.left, i: left})
+
+    def cut(self, z: int, boxes: Tensor, cells: Tensor, point: float, side: int) -> Problems:
+        """cells[k] of node z at a point in boxes[k]: what is at most the point (side 0), or at least (side 1)."""
+        limits, end = self.limits[z].clone(), 1 - side
+        each = flat(limits, 2)
+        nearer = torch.maximum if side else torch.minimum
+        each[boxes, end, cells] = nearer(each[boxes, end, cells], each.new_tensor(point))
+        return replace(self, limits={**self.limits, z: limits})
+
+    def halved(self, x: int, boxes: Tensor, cells: Tensor, points: Tensor, side: int) -> Problems:
+        """Input cells[k] of boxes[k]: the numbers up to points[k] (side 0), or the float32 numbers after it."""
+        known = self.known[x].clone()
+        new = torch.nextafter(points, torch.full_like(points, torch.inf)) if side else points
+        flat(known, 2)[boxes, 1 - side, cells] = new
+        return replace(self, known={**self.known, x: known})
+
+    def allowed(self, z: int) -> Ends:
+        """The least and the greatest multiplier of every cell: none where its side is not cut."""
+        least, most = self.limits[z].unbind(1)
+        return torch.where(most < torch.inf, -torch.inf, 0.0), torch.where(least > -torch.inf, torch.inf, 0.0)
+
+    def offsets(self, z: int) -> Ends:
+        """`least` and `most`, and 0 where there is none, which no multiplier meets."""
+        least, most = self.limits[z].unbind(1)
+        return least.nan_to_num(neginf=0.0), most.nan_to_num(posinf=0.0)
+
+    @property
+    def cut_nodes(self) -> list[int]:
+        return [z for z, limits in self.limits.items() if bool(limits.isfinite().any())]
+
+
+def kinks(layer: BoundUnary) -> tuple[float, ...]:
+    """Where a function may be cut: at its kinks as float32 numbers; a cut beside a kink holds as well.
+
+    sign is cut at 0, where it is 0: -1 or 0 on one side, 0 or 1 on the other.
+    """
+    curve = layer.node.op.curve
+    if layer.node.op is SIGN:
+        return (0.0,)
+    points = () if curve is None else (float(np.float32(float(k))) for k in curve.kinks(layer.node.params))
+    return tuple(c for c in points if math.isfinite(c))
+
+
+def convex_slopes(layer: BoundUnary) -> tuple[float, float] | None:
+    """Of f(z) = max(left*z, right*z): left and right, rounded. Its lower lines are slope*z for all slopes between."""
+    curve, node = layer.node.op.curve, layer.node
+    if curve is None or tuple(curve.pieces(node.params) or ()) != (0,):
+        return None
+    below, at, above = apply(node.op, torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64), **node.params).tolist()
+    return (-below, above) if at == 0 and -below <= above else None
+
+
+def _down(x: Tensor) -> Tensor:
+    """Below what a rounded sum stands for."""
+    return torch.nextafter(x, torch.full_like(x, -torch.inf))
+
+
+class Bounder:
+    """Bounds of subproblems of one box, from crown's walk over it.
+
+    kinked   function -> its input, for those with a kink inside the range of some cell
+    points   input -> the kinks of the functions that read it, in order, as float32 numbers
+    bent     of the convex ones with their only kink at 0, where they are 0: their slopes on both sides
+    maxima   those with a window that more than one tap may win
+    """
+
+    def __init__(self, forward: ForwardPass) -> None:
+        self.forward, self.state, self.graph = forward, forward.state, forward.graph
+        self.kinked: dict[int, int] = {}
+        self.points: dict[int, tuple[float, ...]] = {}
+        self.bent: dict[int, tuple[float, float]] = {}
+        for i, layer in self.state.layers.items():
+            if isinstance(layer, BoundUnary) and bool(self._open(z := layer.sources[0], kinks(layer)).any()):
+                self.kinked[i] = z
+                self.points[z] = tuple(sorted({*self.points.get(z, ()), *kinks(layer)}))
+                if (slopes := convex_slopes(layer)) is not None:
+                    self.bent[i] = slopes
+        self.maxima = maxima(self.state)
+        (self.output,) = self.graph.output_positions
+        self.quick = FastBackward(self.state)
+
+    def _open(self, z: int, points: Sequence[float]) -> Tensor:
+        """Cells of a node with a point inside their ranges."""
+        low, high = self.state.ends[z]
+        inside = [(low < c) & (high > c) for c in points]
+        return torch.stack(inside).any(0) if inside else low > high
+
+    def unstable(self, z: int) -> Tensor:
+        """Cells with a kink inside their ranges."""
+        return self._open(z, self.points[z])
+
+    def start(self, rows: Tensor, at: int | None = None) -> Problems:
+        """One problem per row, nothing cut, with crown's own slopes."""
+        at = self.output if at is None else at
+        limits, slopes, multipliers = {}, {}, {}
+        for i, z in self.kinked.items():
+            if z < at:
+                low, high = self.state.ends[z]
+                shape = (len(rows), *low.shape[1:])
+                ends = torch.tensor([-torch.inf, torch.inf]).view(1, 2, *(1,) * (low.ndim - 1))
+                limits[z] = ends.expand(len(rows), 2, *low.shape[1:]).clone()
+                multipliers[z] = torch.zeros(shape)
+                if i in self.bent:
+                    slopes[i] = (high > -low).float().expand(shape).clone()
+        below = {i: m for i, m in self.maxima.items() if i < at}
+        left = {i: m.inside.expand(len(rows), *m.inside.shape).clone() for i, m in below.items()}
+        pulls = {i: torch.zeros(v.shape) for i, v in left.items()}
+        known = {} if at != self.output else {i: self._root_ends(i, len(rows)) for i in self.renewed}
+        return Problems(at, rows, limits, slopes, multipliers, left, pulls, known)
+
+    def _root_ends(self, i: int, count: int) -> Tensor:
+        ends = torch.stack([outward(end, side)[0] for end, side in zip(self.state.ends[i], (-1, 1), strict=True)])
+        return ends.expand(count, *ends.shape).clone()
+
+    @cached_property
+    def renewed(self) -> list[int]:
+        """The input, which may be cut, and what is bounded again where it is: of small networks with few inputs."""
+        inputs = [i for i in self.graph.input_positions if i in self.state.layers]
+        if len(inputs) != 1:
+            return []
+        is_small = len(self.state.ends[inputs[0]][0].flatten()) <= FEW_INPUTS
+        cells = sum(len(layer.cells) for layer in self._boxes.narrowed) if is_small else FEW_CELLS + 1
+        return inputs + ([layer.node for layer in self._boxes.narrowed] if cells <= FEW_CELLS else [])
+
+    @cached_property
+    def _boxes(self) -> Boxes:
+        rows = torch.zeros((1, math.prod(self.graph.nodes[self.output].shape)), dtype=torch.float64)
+        return Boxes(self.forward, rows, torch.zeros(1, dtype=torch.float64), [0])
+
+    def renew(self, problems: Problems) -> tuple[Problems, Tensor]:
+        """Problems whose inputs were cut, with every layer bounded again; and which of them hold an execution."""
+        if len(self.renewed) < 2:
+            return problems, torch.ones(len(problems), dtype=torch.bool)
+        layers, count = self._boxes.narrowed, len(problems)
+        x, ends = self.renewed[0], {layer.node: self.ends(problems, layer.node) for layer in self._boxes.narrowed}
+        before = [torch.cat([flat(ends[n.node][k])[:, n.cells] for n in layers], 1) for k in (0, 1)]
+        low, high = (flat(end) for end in self.ends(problems, x))
+        parts = [torch.arange(count)[k : k + self._boxes.batch] for k in range(0, count, self._boxes.batch)]
+        renewed = [self._boxes.bounds(low[k], high[k], (before[0][k], before[1][k])) for k in parts]
+        alive, after = torch.cat([n[2] for n in renewed]), [torch.cat([n[4][k] for n in renewed]) for k in (0, 1)]
+        known = dict(problems.known)
+        for n in layers:
+            new = known[n.node].clone()
+            for k, side in ((0, -1), (1, 1)):
+                flat(new, 2)[:, k, n.cells] = outward(after[k][:, n.columns], side)
+            known[n.node] = new
+        return replace(problems, known=known), alive
+
+    # --- rigorous ---------------------------------------------------------------------------------------------------
+
+    def ends(self, problems: Problems, z: int) -> Ends:
+        """The box of a node that is cut, in every problem."""
+        low, high = self.state.ends[z]
+        for part in (problems.limits, problems.known):
+            if z in part:
+                least, most = part[z].to(low).unbind(1)
+                low, high = torch.maximum(low, least), torch.minimum(high, most)
+        return low, high
+
+    def all_ends(self, problems: Problems) -> dict[int, Ends]:
+        """Of every node whose box may be narrower in some problem."""
+        changed = {z for z, v in problems.known.items() if bool((v != self._root_ends(z, 1)).any())}
+        return {z: self.ends(problems, z) for z in {*problems.limits, *changed}}
+
+    def left(self, problems: Problems) -> dict[int, Tensor]:
+        """Of maxima that are cut: which taps may win, as layers take it."""
+        cut = {i: self.maxima[i] for i, v in problems.left.items() if bool((v != self.maxima[i].inside).any())}
+        return {i: m.shaped(problems.left[i]) for i, m in cut.items()}
+
+    def decided(self, problems: Problems) -> list[int]:
+        """Maxima with a window that a cut has left one tap of."""
+        return [i for i, v in problems.left.items() if bool(self.maxima[i].alone(v).any())]
+
+    def slope(self, i: int, share: Tensor) -> Tensor:
+        """The slope of a bent function's lower line, in float64."""
+        left, right = self.bent[i]
+        return (left + share.double().clamp(0, 1) * (right - left)).clamp(left, right)
+
+    def _state(self, problems: Problems) -> State:
+        """The root's state with the problems' boxes and slopes."""
+        ends = {**self.state.ends, **self.all_ends(problems)}
+        state = replace(self.state, ends=ends, kept_lines={}, left=self.left(problems))
+        for i, share in problems.slopes.items():
+            layer = state.layers[i]
+            assert isinstance(layer, BoundRelaxed)
+            fold = state.fold(i)
+            low, high = ends[self.kinked[i]] if fold is None else fold.joined(ends[self.kinked[i]])
+            lines, is_open = layer.lines((low, high)), (low < 0) & (high > 0)
+            below = torch.where(is_open, self.slope(i, share), lines.lower_slope)
+            slack = 0.0 if self.bent[i] == (0, 1) else slack_constants.LINE * sum(map(abs, self.bent[i]))  # as rounded
+            lower = torch.where(is_open, -slack * torch.maximum(-low, high), lines.lower)
+            state.kept_lines[i] = state._moved(i, layer, LinearRelaxation(below, lower, lines.upper_slope, lines.upper))
+        return state
+
+    @torch.no_grad()
+    def lower(self, problems: Problems) -> Tensor:
+        """A lower bound per problem, rigorous for every float32 execution."""
+        seeds = {problems.at: problems.rows.reshape(len(problems), 1, *self.graph.nodes[problems.at].shape)}
+        pushed, constant = self._winners(problems, quantised(self._chosen(problems)[2]))
+        for z in problems.cut_nodes:
+            m = problems.multipliers[z].nan_to_num(0.0, 0.0, 0.0).clamp(*problems.allowed(z)).to(problems.rows)
+            least, most = (end.to(m) for end in problems.offsets(z))
+            terms = flat(m.clamp(min=0) * least + m.clamp(max=0) * most)
+            sizes, offset = terms.abs().sum(1), torch.maximum(least.abs(), most.abs())
+            if z in pushed:  # the sum is rounded: it stands for another multiplier of the same sign
+                sizes = sizes + flat(pushed[z].abs() * offset).sum(1)
+            pushed[z] = pushed[z] + m if z in pushed else m
+            constant = _down(constant + _down(terms.sum(1) - self.state.own(z) * sizes))
+        seeds |= {z: -p.unsqueeze(1) for z, p in pushed.items()}
+        state = self._state(problems)
+        lower: Tensor = backward(state, seeds)[:, 0]
+        if any(state.fold(i) is not None for i in state.layers):  # slopes were looked for in the network as it is
+            apart = replace(state, folds=dict.fromkeys(state.layers))
+            lower = torch.fmax(lower, backward(apart, seeds)[:, 0])
+        lower = torch.where(constant == 0, lower, _down(lower + constant))
+        if problems.at != self.output:  # a reference, which the subproblem is about
+            return lower
+        return lower - self.forward.slack(self.output, problems.rows[None])[0]
+
+    def _winners(self, problems: Problems, pulls: Mapping[int, Tensor]) -> tuple[dict[int, Tensor], Tensor]:
+        """What multipliers of winners push at the nodes that maxima read, and a constant, rounded down."""
+        pushed: dict[int, Tensor] = {}
+        constant = next(iter(pulls.values()), problems.rows).new_zeros(len(problems))
+        for i, b in pulls.items():
+            seeds, fixed, sizes = self.maxima[i].pulled(problems.left[i], b)
+            for s, seed in seeds.items():
+                shaped = -seed.reshape(len(problems), *self.graph.nodes[s].shape)
+                pushed[s] = pushed[s] + shaped if s in pushed else shaped
+            constant = _down(constant + _down(fixed - self.state.own(i) * sizes))
+        return pushed, constant
+
+    # --- optimised --------------------------------------------------------------------------------------------------
+
+    def lines(self, problems: Problems) -> QuickLines:
+        """What stays fixed while slopes and multipliers are looked for."""
+        return self.quick.lines(self.all_ends(problems), self.bent, self.left(problems))
+
+    def estimate(
+        self, problems: Problems, lines: QuickLines, chosen: Chosen | None = None, seen: dict[int, Tensor] | None = None
+    ) -> Tensor:
+        """The bound in float32, with the problems' own slopes and multipliers or other ones."""
+        slopes, multipliers, pulls = chosen or self._chosen(problems)
+        pushed, constant = self._winners(problems, pulls)
+        for z, m in multipliers.items():
+            pushed[z] = pushed[z] + m if z in pushed else m
+            if any(self.points[z]):
+                least, most = problems.offsets(z)
+                constant = constant + flat(m.clamp(min=0) * least + m.clamp(max=0) * most).sum(1)
+        return self.quick.lower(problems.at, problems.rows.float(), lines, slopes, pushed, seen) + constant.float()
+
+    def _chosen(self, problems: Problems) -> Chosen:
+        """Slopes, multipliers and pulls that count: those of what is cut."""
+        multipliers = {z: problems.multipliers[z] for z in problems.cut_nodes}
+        return dict(problems.slopes), multipliers, {i: problems.pulls[i] for i in self.decided(problems)}
+
+    def optimised(
+        self, problems: Problems, steps: int, targets: Tensor, decay: float = DECAY
+    ) -> tuple[Problems, Tensor]:
+        """Better slopes and multipliers, and their rigorous bounds; stops when every bound reaches its target."""
+        lines = self.lines(problems)
+        slopes, multipliers, pulls = chosen = tuple(
+            {k: v.clone().requires_grad_(True) for k, v in some.items()} for some in self._chosen(problems)
+        )
+        allowed = {z: problems.allowed(z) for z in multipliers}
+        adam = Adam([v for some in chosen for v in some.values()], RATE, decay)
+        best, kept = torch.full((len(problems),), -torch.inf), problems
+        for step in range(steps + 1):
+            lower = self.estimate(problems, lines, (slopes, multipliers, pulls))
+            better = lower.detach() > best
+            best, kept = torch.where(better, lower.detach(), best), _better(kept, chosen, better)
+            nothing_moves = not lower.requires_grad  # no function is bent, or all of them stand in a max_pool's lines
+            if step == steps or nothing_moves or bool((best > targets + MARGIN).all()):
+                break
+            adam.step(torch.autograd.grad(lower.sum(), adam.parameters, allow_unused=True))
+            with torch.no_grad():
+                for v in slopes.values():
+                    v.clamp_(0, 1)
+                for z, v in multipliers.items():
+                    v.clamp_(*allowed[z])
+                for v in pulls.values():
+                    v.clamp_(min=0)
+        return kept, self.lower(kept)
+
+
+MARGIN = 1e-4  # float32 bounds this far above their target are taken for proven, to be checked by the rigorous one
+
+
+def _better(kept: Problems, chosen: Sequence[Mapping[int, Tensor]], where: Tensor) -> Problems:
+    """The problems with other slopes, multipliers and pulls, where these are better."""
+    everywhere = bool(where.all())
+
+    def merged(old: Tensor, new: Tensor) -> Tensor:
+        new = new.detach()
+        return new.clone() if everywhere else torch.where(where.view(-1, *(1,) * (new.ndim - 1)), new, old)
+
+    slopes, multipliers, pulls = (
+        {k: merged(v, new[k]) if k in new else v for k, v in old.items()}
+        for old, new in zip((kept.slopes, kept.multipliers, kept.pulls), chosen, strict=True)
+    )
+    return replace(kept, slopes=slopes, multipliers=multipliers, pulls=pulls)

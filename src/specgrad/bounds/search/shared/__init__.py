@@ -1,0 +1,1 @@
+"""What input splitting and neuron splitting share."""

@@ -1,0 +1,203 @@
+"""Backward bounds in float32 and without rounding errors: to look for slopes and splits, never to prove anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specgrad.bounds.linear.propagation.backward import State, descend
+from specgrad.bounds.linear.relaxation.bound_layers import (
+    BoundJoint,
+    BoundLayer,
+    BoundLinear,
+    BoundOpaque,
+    BoundRelaxed,
+    Ends,
+    split,
+)
+from specgrad.bounds.linear.relaxation.formulas import LinearRelaxation
+
+LARGEST_MATRIX = 1 << 23  # cells of a linear layer that is kept as one matrix
+
+
+def flat(x: Tensor, lead: int = 1) -> Tensor:
+    """(boxes, cells), or more axes in front: a node may have no axes, and there may be no boxes."""
+    return x.reshape(*x.shape[:lead], math.prod(x.shape[lead:]))
+
+
+@dataclass(frozen=True, eq=False)
+class QuickLines:
+    """Of bent functions: the room of their lower slope and where it begins, the upper line. Of others: their lines.
+
+    inputs   middles and radii of inputs that are cut
+    """
+
+    bent: Mapping[int, tuple[Tensor, Tensor, Tensor, Tensor]]
+    others: Mapping[int, LinearRelaxation]
+    ends: Mapping[int, Ends]
+    left: Mapping[int, Tensor] = field(default_factory=dict)
+    inputs: Mapping[int, Any] = field(default_factory=dict)
+    fast: bool = False
+
+    def box(self, i: int) -> Ends:
+        return self.ends[i]
+
+    def lines(self, i: int) -> LinearRelaxation:
+        return self.others[i]
+
+    def of(self, i: int, slopes: Mapping[int, Tensor]) -> LinearRelaxation:
+        """Both lines of a function, whichever kind it is."""
+        if i not in self.bent:
+            return self.others[i]
+        room, start, up, offset = self.bent[i]
+        return LinearRelaxation(torch.addcmul(start, room, slopes[i]), torch.zeros_like(start), up, offset)
+
+    def changed(self, i: int, boxes: Tensor, cells: Tensor, new: LinearRelaxation, count: int) -> QuickLines:
+        """Other lines at cells[k] of function i in boxes[k], of so many boxes; their slopes are fixed."""
+        old, single = self.bent.get(i), tuple(t.float() for t in new)
+        values = single if old is None else (torch.zeros_like(single[0]), *single[::2], single[3])
+        parts = [t.expand(count, *t.shape[1:]).clone() for t in (old or self.others[i])]
+        for part, value in zip(parts, values, strict=True):
+            flat(part)[boxes, cells] = value
+        if old is None:
+            return replace(self, others={**self.others, i: LinearRelaxation(*parts)})
+        return replace(self, bent={**self.bent, i: (parts[0], parts[1], parts[2], parts[3])})
+
+    def decided(self, i: int, boxes: Tensor, cells: Tensor, new: LinearRelaxation | None, left: Tensor) -> QuickLines:
+        """Of a maximum: other lines (taps, k) of window cells[k] in boxes[k], where it has lines; and who may win."""
+        if new is None:
+            return replace(self, left={**self.left, i: left})
+        parts = []
+        for old, value in zip(self.others[i], new, strict=True):
+            taps = old.ndim > self.others[i].lower.ndim
+            shape = (len(old), left.shape[1], *old.shape[2:]) if taps else (left.shape[1], *old.shape[1:])
+            part = old.expand(shape).clone()
+            at = (..., boxes, cells)
+            flat(part, 2 if taps else 1)[at] = value.float()
+            parts.append(part)
+        return replace(self, others={**self.others, i: LinearRelaxation(*parts)})
+
+
+class FastBackward:
+    """The layers of one box in float32. Objectives have one row per box: (boxes, *shape)."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.linear = {i: _linear(layer) for i, layer in state.layers.items() if isinstance(layer, BoundLinear)}
+        self.inputs: dict[int, Ends] = {}
+        for i, layer in state.layers.items():
+            if isinstance(layer, BoundOpaque):
+                low, high = state.ends[i]
+                self.inputs[i] = (low / 2 + high / 2).float().flatten(), (high / 2 - low / 2).float().flatten()
+
+    def lines(
+        self,
+        split_ends: Mapping[int, Ends],
+        bent: Mapping[int, tuple[float, float]],
+        left: Mapping[int, Tensor],
+    ) -> QuickLines:
+        """The parts of all lines that slopes and multipliers do not change."""
+        of_bent: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
+        others: dict[int, LinearRelaxation] = {}
+        for i, layer in self.state.layers.items():
+            if not isinstance(layer, BoundRelaxed):
+                continue
+            source = layer.sources[0]
+            low, high = split_ends.get(source, self.state.ends[source])
+            lines = layer.lines((low, high), left.get(i))
+            if i in bent and source in split_ends:
+                (least, most), is_open = bent[i], (low < 0) & (high > 0)
+                of_bent[i] = (
+                    is_open.float() * (most - least),
+                    torch.where(is_open, least, lines.lower_slope).float(),
+                    lines.upper_slope.float(),
+                    lines.upper.float(),
+                )
+            else:
+                others[i] = LinearRelaxation(*(t.float() for t in lines))
+        inputs = {
+            i: (flat(low / 2 + high / 2).float(), flat(high / 2 - low / 2).float())
+            for i, (low, high) in split_ends.items()
+            if i in self.inputs
+        }
+        return QuickLines(of_bent, others, {**self.state.ends, **split_ends}, left, inputs)
+
+    def lower(
+        self,
+        at: int,
+        rows: Tensor,
+        lines: QuickLines,
+        slopes: Mapping[int, Tensor],
+        pushed: Mapping[int, Tensor],
+        seen: dict[int, Tensor] | None = None,
+    ) -> Tensor:
+        """An estimate per box; `seen` collects the coefficients of relus, maxima and inputs."""
+        parts: dict[int, Tensor] = {z: -p for z, p in pushed.items()}
+        parts[at] = rows.reshape(len(rows), *self.state.layers[at].node.shape)
+
+        def step(i: int, a: Tensor) -> tuple[Any, float]:
+            if seen is not None and i not in self.linear:
+                seen[i] = a.detach()
+            if i in lines.inputs:
+                middle, reach = lines.inputs[i]
+                return (flat(a) * middle).sum(1) - (flat(a).abs() * reach).sum(1), 0.0
+            if i in self.inputs:
+                middle, reach = self.inputs[i]
+                return flat(a) @ middle - flat(a).abs() @ reach, 0.0
+            pulled, constant = self._back(i, a, lines, slopes)
+            for s, part in zip(self.state.layers[i].sources, pulled, strict=True):
+                parts[s] = parts[s] + part if s in parts else part
+            return constant, 0.0
+
+        total: Tensor = descend(self.state.layers, parts, step, rows.new_zeros(len(rows)), 0.0)[0]
+        return total
+
+    def _back(self, i: int, a: Tensor, lines: QuickLines, slopes: Mapping[int, Tensor]) -> tuple[list[Tensor], Any]:
+        if i in self.linear:
+            pulled_and_constant: tuple[list[Tensor], Any] = self.linear[i](a)
+            return pulled_and_constant
+        positive, negative = split(a)
+        if i in lines.bent:
+            room, start, up, offset = lines.bent[i]
+            down = torch.addcmul(start, room, slopes[i])
+            return [torch.addcmul(positive * down, negative, up)], flat(negative * offset).sum(1)
+        layer = self.state.layers[i]
+        wide = a.unsqueeze(1)  # joint layers compute with boxes, which are float64
+        back = layer.back(wide.double() if isinstance(layer, BoundJoint) else wide, lines)
+        constant = back.constant - back.lost
+        assert isinstance(constant, Tensor)
+        return [part.squeeze(1).float() for part in back.pulled], constant.squeeze(1).float()
+
+
+def _linear(layer: BoundLinear) -> Any:
+    """(boxes, *shape) -> objectives of the sources, and a constant per box."""
+    constant = None if layer.constant is None else layer.constant.float().flatten()
+    pull = _matrix(layer) or _mapped(layer)
+
+    def back(a: Tensor) -> tuple[list[Tensor], Any]:
+        return pull(a), 0.0 if constant is None else flat(a) @ constant
+
+    return back
+
+
+def _mapped(layer: BoundLayer) -> Any:
+    assert isinstance(layer, BoundLinear)
+    args = [a.float() if isinstance(a, Tensor) and a.is_floating_point() else a for a in layer.args]
+    single = BoundLinear(layer.position, layer.node, layer.sources, args)
+    return lambda a: list(torch.func.vmap(single.pull)(a))
+
+
+def _matrix(layer: BoundLinear) -> Any:
+    """A contraction as one matrix product for all boxes: mapped over boxes it would read its weights for each."""
+    cells = math.prod(layer.node.shape)
+    shapes = [a for a in layer.args if isinstance(a, tuple)]
+    if layer.node.op.name != "contract" or len(shapes) != 1 or cells * math.prod(shapes[0]) > LARGEST_MATRIX:
+        return None
+    unit = torch.eye(cells, dtype=torch.float64).reshape(1, cells, *layer.node.shape)
+    matrix = layer.pulled(unit)[0].reshape(cells, -1).float()
+    return lambda a: [(flat(a) @ matrix).reshape(len(a), *shapes[0])]

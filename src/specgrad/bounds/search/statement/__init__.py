@@ -1,0 +1,1 @@
+"""The property of a verification problem."""

@@ -1,0 +1,254 @@
+"""What `certify` is asked: networks and a property that fits them, as one deployed graph and one property of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import ParameterError, ShapeError
+from specgrad.graph.graph import Graph
+from specgrad.properties.interface import PropertyInterface, PropertyTensor
+from specgrad.properties.property import Property, as_float, robustness
+from specgrad.properties.vnnlib import read
+from specgrad.scalar import Array
+
+from ..network.float32_model import (
+    at_the_property,
+    deployed_constants,
+    deployed_graph,
+    refuse_other_formats,
+    rounded_constants,
+)
+from ..network.merged_network import NamedNetwork, check_cells, interface_of, is_plain, joined, networks_of
+from .argmax_property import another_position
+
+Around = tuple[Any, int, Fraction | float]  # (x, label, eps)
+
+
+@dataclass(frozen=True, eq=False)
+class VerificationProblem:
+    """Networks by themselves, and joined: one deployed graph from the property's variables to its values."""
+
+    networks: tuple[NamedNetwork, ...]
+    graph: Graph
+    stated: Property
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the graph is another than that of the only network."""
+        return self.stated.interface is not None or len(self.networks) > 1
+
+
+def question_of(
+    model: Any,
+    statement: Any,
+    *,
+    low: Any = None,
+    high: Any = None,
+    norm: str = "inf",
+    shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    source: Any = None,
+) -> VerificationProblem:
+    """The question that arguments of `certify` ask."""
+    around = isinstance(statement, tuple)
+    if isinstance(statement, tuple | Property):
+        stated: Any = statement
+    elif isinstance(statement, str | os.PathLike):
+        stated = read(os.fspath(statement))
+    else:
+        text = f"a statement is a Property, a file, or (x, label, eps); got {type(statement).__name__}"
+        raise ParameterError("certify", text, rule="P5")
+    if not around and (low is not None or high is not None):
+        raise ParameterError("certify", "low and high go with (x, label, eps); a property has its own bounds")
+    if not around and norm != "inf":
+        raise ParameterError("certify", "norm goes with (x, label, eps); a property has its own bounds")
+    models = _models(model, stated)
+    given = [(n, _graph(m, stated, shape, n), _source(m, source)) for n, m in models]
+    networks = tuple(NamedNetwork(n, deployed_constants(graph), source) for n, graph, source in given)
+    if around:
+        stated = _around(networks[0], stated, {"low": low, "high": high, "norm": norm})
+    check_cells(networks, stated)
+    stated = _with_interface(stated, networks)
+    check_cases(stated)
+    whole = networks[0].graph if stated.interface is None else joined(networks, stated.interface)
+    notes = (*dict.fromkeys(note for _, graph, _ in given for note in rounded_constants(graph)), *_left_out(stated))
+    return VerificationProblem(networks, deployed_graph(whole), stated, notes)
+
+
+def _around(network: NamedNetwork, stated: Around, limits: dict[str, Any]) -> Property:
+    if len(stated) != 3:
+        raise ParameterError("certify", f"a tuple is (x, label, eps); got {len(stated)} entries", rule="P5")
+    x, label, eps = stated
+    cells = cells_of(x, network.graph)
+    if is_plain(network.graph) and (positions := another_position(cells, label, eps, network.graph, **limits)):
+        return positions
+    return robustness(cells, label, eps, sum(math.prod(s) for s in network.outputs), **limits)
+
+
+def graph_and_property(model: Any, statement: Any, **options: Any) -> tuple[Graph, Property]:
+    """What `certify` is asked about: the deployed graph, and a property that fits it."""
+    question = question_of(model, statement, **options)
+    return question.graph, question.stated
+
+
+def cells_of(x: Any, graph: Graph) -> Array:
+    """An input as one array; of a graph with several, arrays by name or in order, one after the other, flat.
+
+    >>> import specgrad as sg
+    >>> cells_of({"b": [3.0], "a": [1.0, 2.0]}, sg.trace(lambda a, b: sg.concat([a, b], 0), (2,), (1,)))
+    array([1., 2., 3.])
+    """
+    names = [graph.nodes[p].name for p in graph.input_positions]
+    if len(names) == 1 and not isinstance(x, Mapping):
+        return np.asarray(x)
+    if isinstance(x, Mapping) and set(x) != set(names):
+        raise ShapeError("certify", f"x must hold arrays {', '.join(names)}; got {', '.join(map(str, x)) or 'none'}")
+    arrays = [np.asarray(a) for a in ([x[n] for n in names] if isinstance(x, Mapping) else x)]
+    shapes = [graph.nodes[p].shape for p in graph.input_positions]
+    if [a.size for a in arrays] != [math.prod(s) for s in shapes]:
+        given = ", ".join(str(a.shape) for a in arrays)
+        raise ShapeError("certify", f"x must hold arrays {', '.join(names)} of shapes {shapes}; got {given}")
+    return np.concatenate([a.ravel() for a in arrays])
+
+
+# --- networks ---------------------------------------------------------------------------------------------------------
+
+
+def _is_file(model: Any) -> bool:
+    return isinstance(model, str | Path | bytes)
+
+
+def _source(model: Any, given: Any) -> Any:
+    """What counterexamples are run on besides our engine: the model itself, or what its graph was read from."""
+    if given is None:
+        return None if isinstance(model, Graph) else model
+    if not isinstance(model, Graph) or not (_is_file(given) or hasattr(given, "state_dict")):
+        text = "source is the ONNX file or PyTorch module that a Graph was read from"
+        raise ParameterError("certify", f"{text}; got {type(given).__name__} for a {type(model).__name__}", rule="P5")
+    refuse_other_formats(given)
+    return given
+
+
+def _models(model: Any, stated: Any) -> list[tuple[str, Any]]:
+    """Names and models; one network alone needs no name."""
+    interface = stated.interface if isinstance(stated, Property) else None
+    if interface is not None and len(interface.networks) > 1:
+        needed = [n for n in interface.networks if n not in interface.models]
+        alone = {needed[0]: model} if len(needed) == 1 else {}
+        return networks_of(interface, model if isinstance(model, Mapping) else alone)
+    if isinstance(model, Mapping) and len(model) != 1:
+        raise ParameterError("certify", f"the property is about one network; got {', '.join(model) or 'none'}")
+    return [("", next(iter(model.values())) if isinstance(model, Mapping) else model)]
+
+
+def _graph(model: Any, stated: Any, shape: Any, name: str) -> Graph:
+    if isinstance(model, Graph):
+        given = model.fitted_to(_named(model, shape))
+        return given.at() if name else at_the_property(given, stated)
+    if _is_file(model):
+        from specgrad.interop import from_onnx
+
+        refuse_other_formats(model)
+        graph: Graph = from_onnx(model, input_shapes=_open_shapes(model, stated, shape, name))
+        return graph.at() if name else at_the_property(graph, stated)
+    if hasattr(model, "state_dict") and (isinstance(stated, tuple) or shape is not None):
+        from specgrad.interop import from_torch
+
+        refuse_other_formats(model)
+        traced: Graph = from_torch(model, *_examples(stated, shape))
+        return traced
+    text = "model must be a Graph, an ONNX file, or (with (x, label, eps) or shape) a PyTorch module"
+    raise ParameterError("certify", f"{text}; got {type(model).__name__}", rule="P5")
+
+
+def _examples(stated: Any, shape: Any) -> list[Any]:
+    """Inputs of a module that have its shapes."""
+    import torch
+
+    if shape is not None:
+        shapes = shape.values() if isinstance(shape, Mapping) else [shape]
+        return [torch.zeros(tuple(s)) for s in shapes]
+    arrays = stated[0] if isinstance(stated[0], tuple) else (stated[0],)
+    return [torch.as_tensor(np.asarray(a, np.float32)) for a in arrays]
+
+
+def _named(graph: Graph, shape: Any) -> dict[str, tuple[int, ...]]:
+    if shape is None or isinstance(shape, Mapping):
+        return {name: tuple(s) for name, s in (shape or {}).items()}
+    return {graph.names[0]: tuple(shape)}
+
+
+def _open_shapes(model: Any, stated: Any, shape: Any, name: str) -> dict[str, Sequence[int]]:
+    """The shapes of the inputs: as given, or where the file leaves sizes open those of x or of the property."""
+    from specgrad.interop.onnx import input_dims
+
+    declared = input_dims(model)
+    if isinstance(shape, Mapping):
+        return {n: tuple(s) for n, s in shape.items()}
+    if shape is not None:
+        return {next(iter(declared)): tuple(shape)} if len(declared) == 1 else {}
+    known = _shapes_of(stated, name, list(declared))
+    fits = {n: s for n, s in known.items() if declared[n] is None or len(declared[n] or ()) == len(s)}
+    return {n: s for n, s in fits.items() if declared[n] is None or None in (declared[n] or ())}
+
+
+def _shapes_of(stated: Any, name: str, inputs: list[str]) -> dict[str, Sequence[int]]:
+    """What the statement says of the shapes of inputs."""
+    if isinstance(stated, tuple):
+        x = stated[0]
+        arrays = [x] if len(inputs) == 1 and not isinstance(x, Mapping) else x
+        each = arrays.items() if isinstance(arrays, Mapping) else zip(inputs, arrays, strict=False)
+        return {n: np.shape(a) for n, a in each if n in inputs}
+    tensors: tuple[PropertyTensor, ...] = () if stated.interface is None else stated.interface.inputs
+    mine = [t for t in tensors if not name or t.network == name]
+    return {n: t.shape for n, t in zip(inputs, mine, strict=False)} if len(mine) == len(inputs) else {}
+
+
+# --- the property -----------------------------------------------------------------------------------------------------
+
+
+def _with_interface(stated: Property, networks: Sequence[NamedNetwork]) -> Property:
+    """A property that numbers cells alone is about all inputs and outputs of the network, one after the other."""
+    graph, interface = networks[0].graph, stated.interface
+    if interface is None:
+        return stated if is_plain(graph) else replace(stated, interface=interface_of(graph))
+    if interface.inputs:
+        return stated
+    whole = interface_of(graph)
+    known = PropertyInterface(interface.variables, interface.seen, whole.inputs, whole.outputs)
+    return replace(stated, interface=known)
+
+
+def _left_out(stated: Property) -> tuple[str, ...]:
+    if not stated.left_out:
+        return ()
+    return (f"{stated.left_out} alternatives of the property hold for no input or no output, and were left out",)
+
+
+def check_cases(stated: Property) -> None:
+    """A property in Python may be empty in ways that a file cannot: each would 'hold', and say nothing."""
+    if not stated.cases:
+        raise ParameterError("certify", "the property has no cases, so there is nothing to prove")
+    for k, case in enumerate(stated.cases):
+        if not case.alternatives:
+            raise ParameterError("certify", f"case {k} has no alternatives, so there is nothing to prove")
+        if not len(case.low) == len(case.high) == stated.inputs:
+            raise ShapeError(
+                "certify", f"case {k} has {len(case.low)} and {len(case.high)} bounds, not {stated.inputs}"
+            )
+        for i, (low, high) in enumerate(zip(case.low, case.high, strict=True)):
+            if low > high:
+                ends = f"{as_float(low)} above {as_float(high)}"
+                raise ParameterError("certify", f"case {k} is an empty box: input {i} has lower bound {ends}")
+        for a in case.alternatives:
+            if a.rows.shape != (len(a.limits), stated.outputs):
+                text = f"case {k} has rows of shape {a.rows.shape} for {len(a.limits)} limits"
+                raise ShapeError("certify", f"{text} and {stated.outputs} outputs")

@@ -1,0 +1,199 @@
+"""Trees of cuts that another tool found, read from a JSON text: `specgrad certify --splits FILE`.
+
+    {"format": "specgrad-splits", "version": 1,
+     "cases": [[{"alternatives": [0], "tree": TREE}]]}
+
+    TREE is null, a leaf, or a cut with its two sides, "below" and "above":
+    {"input": 3, "at": 0.25, "below": TREE, "above": TREE}               x[3] <= 0.25, and above it
+    {"relu": 0, "cell": 7, "below": TREE, "above": TREE}                 what the first relu reads, cell 7: <= 0, >= 0
+    {"node": "hidden", "cell": 7, "at": 1, "below": TREE, "above": TREE}
+    {"max_pool": "pooled", "cell": 2, "tap": 0, "below": TREE, "above": TREE}   tap 0 wins in window 2, or another
+
+Cells are flat positions, points are rounded to float32. Nothing of the text is believed: a tree says where to cut, and
+both sides of every cut are proven.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import SpecgradError
+from specgrad.graph.graph import CONSTANT, Graph
+from specgrad.proof.base.split_tree import Split, Tree
+from specgrad.proof.batched.tree_replay import taps_inside
+from specgrad.properties.property import Property
+
+Splits = tuple[tuple[tuple[tuple[int, ...], Tree], ...], ...]
+FORMAT, VERSION = "specgrad-splits", 1
+MOST_BYTES = 1 << 28
+MOST_DIGITS = 1000  # of a number, and of its exponent
+SIDES = {"below", "above"}
+KINDS = {
+    "input": {"input", "at"},
+    "relu": {"relu", "cell", "at"},
+    "node": {"node", "cell", "at"},
+    "max_pool": {"max_pool", "cell", "tap"},
+}
+
+
+class SplitsError(SpecgradError, ValueError):
+    """A text that is no tree of cuts for this network and property."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("splits", text)
+
+
+def read_splits(path: str | Path, graph: Graph, question: Property) -> Splits:
+    """Per case of the property: numbers of alternatives, and the tree that is to exclude them."""
+    with Path(path).open("rb") as file:
+        text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise SplitsError(f"{Path(path).name} has over {MOST_BYTES} bytes")
+    return parse_splits(text, graph, question)
+
+
+def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
+    """As `read_splits`, of a text.
+
+    >>> import specgrad as sg
+    >>> from specgrad.properties.property import robustness
+    >>> graph = sg.trace(lambda x: sg.relu(sg.mul(x, 2)), (2,))
+    >>> tree = '{"input": 1, "at": 0.5, "below": null, "above": {"relu": 0, "cell": 0, "below": null, "above": null}}'
+    >>> text = '{"format": "specgrad-splits", "version": 1, "cases": [[{"alternatives": [0], "tree": %s}]]}'
+    >>> (((numbers, tree),),) = parse_splits(text % tree, graph, robustness([1.0, 0.0], 0, 0.25, 2))
+    >>> numbers, tree.cuts[:3]
+    ((0,), [Cut(node=0, cell=1, at=0.5, tap=None), None, Cut(node=1, cell=0, at=0.0, tap=None)])
+    """
+    try:
+        data = json.loads(text, parse_float=_decimal, parse_constant=_no_number, object_pairs_hook=_once)
+    except RecursionError:
+        raise SplitsError("the tree is nested too deeply") from None
+    except ValueError as error:
+        raise error if isinstance(error, SplitsError) else SplitsError(f"the text is not JSON: {error}") from None
+    if not isinstance(data, dict) or data.keys() != {"format", "version", "cases"}:
+        raise SplitsError("the text must be an object with format, version and cases")
+    if data["format"] != FORMAT or data["version"] != VERSION:
+        raise SplitsError(f"format and version must be {FORMAT} {VERSION}")
+    cases = data["cases"]
+    if not isinstance(cases, list) or len(cases) != len(question.cases):
+        raise SplitsError(f"cases must be a list of {len(question.cases)}, as many as the property has")
+    reader = _Reader(graph)
+    return tuple(_case(case, k, len(question.cases[k].alternatives), reader) for k, case in enumerate(cases))
+
+
+def _decimal(text: str) -> Fraction:
+    """Exactly; 1e999999999 would take a gigabyte.
+
+    >>> _decimal("2.5e-1")
+    Fraction(1, 4)
+    """
+    _, _, exponent = text.lower().partition("e")
+    if len(text) > MOST_DIGITS or abs(int(exponent or 0)) > MOST_DIGITS:
+        raise SplitsError(f"a number has over {MOST_DIGITS} digits, or such an exponent: {text[:20]}")
+    return Fraction(text)
+
+
+def _no_number(text: str) -> Any:
+    raise SplitsError(f"{text} is no number to cut at")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise SplitsError("an entry stands twice in one object")
+    return dict(pairs)
+
+
+def _case(data: Any, k: int, count: int, reader: _Reader) -> tuple[tuple[tuple[int, ...], Tree], ...]:
+    if not isinstance(data, list):
+        raise SplitsError(f"case {k} must be a list of trees with their alternatives")
+    trees, seen = [], set[int]()
+    for entry in data:
+        if not isinstance(entry, dict) or entry.keys() != {"alternatives", "tree"}:
+            raise SplitsError(f"case {k}: an entry must have alternatives and tree")
+        numbers = entry["alternatives"]
+        if not isinstance(numbers, list) or not numbers or not all(type(n) is int and 0 <= n < count for n in numbers):
+            raise SplitsError(f"case {k}: alternatives must be a list of numbers from 0 to {count - 1}")
+        if len(set(numbers)) != len(numbers) or seen & set(numbers):
+            raise SplitsError(f"case {k}: an alternative stands there twice")
+        seen |= set(numbers)
+        trees.append((tuple(numbers), reader.tree(entry["tree"])))
+    return tuple(trees)
+
+
+class _Reader:
+    """Cuts by the names of one network."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.relus = [n.operands()[0] for n in graph.nodes if n.op.name == "relu"]
+        self.names: dict[str, list[int]] = {}
+        for i, node in enumerate(graph.nodes):
+            if node.op is not CONSTANT:
+                self.names.setdefault(node.name, []).append(i)
+        self.places: dict[str, Callable[[Any], int]] = {"relu": self._relu, "node": self._node, "max_pool": self._node}
+
+    def tree(self, data: Any) -> Tree:
+        tree, todo = Tree(), [(0, data)]
+        while todo:
+            part, entry = todo.pop()
+            if entry is not None:
+                below, above = tree.divide(part, self._cut(entry))
+                todo += [(above, entry["above"]), (below, entry["below"])]
+        return tree
+
+    def _cut(self, entry: Any) -> Split:
+        kind = next((k for k in KINDS if isinstance(entry, dict) and k in entry), None)
+        if kind is None or not entry.keys() >= SIDES or not entry.keys() <= KINDS[kind] | SIDES:
+            raise SplitsError(
+                f"a tree is null, or has below, above and one of {', '.join(KINDS)} (with cell and at or tap)"
+            )
+        if kind == "input":
+            (node,) = self.graph.input_positions
+            return Split(node, self._cell(node, entry["input"], "input"), self._point(entry.get("at")))
+        node = self.places[kind](entry[kind])
+        if kind == "max_pool":
+            return self._winner(node, self._cell(node, entry.get("cell"), "cell"), entry.get("tap"))
+        return Split(node, self._cell(node, entry.get("cell"), "cell"), self._point(entry.get("at", 0)))
+
+    def _winner(self, node: int, cell: int, tap: Any) -> Split:
+        if self.graph.nodes[node].op.name != "max_pool":
+            raise SplitsError(f"node {self.graph.nodes[node].name} is no max_pool, which has winners")
+        inside = taps_inside(self.graph.nodes[node], cell)
+        if type(tap) is not int or tap not in inside:
+            raise SplitsError(
+                f"tap must be one of {', '.join(map(str, inside))}, which window {cell} reads; got {tap!r:.40}"
+            )
+        return Split(node, cell, 0.0, tap)
+
+    def _relu(self, given: Any) -> int:
+        if type(given) is not int or not 0 <= given < len(self.relus):
+            raise SplitsError(
+                f"relu must be a number from 0 to {len(self.relus) - 1}, in the order of the network; got {given!r:.40}"
+            )
+        return self.relus[given]
+
+    def _node(self, given: Any) -> int:
+        if type(given) is int and 0 <= given < len(self.graph.nodes):
+            return given
+        places = self.names.get(given, []) if isinstance(given, str) else []
+        if len(places) != 1:
+            raise SplitsError(f"node must be the name of one node, or its position; {len(places)} are {given!r:.40}")
+        return places[0]
+
+    def _cell(self, node: int, given: Any, what: str) -> int:
+        size = int(np.prod(self.graph.nodes[node].shape))
+        if type(given) is not int or not 0 <= given < size:
+            raise SplitsError(f"{what} must be a number from 0 to {size - 1}; got {given!r:.40}")
+        return given
+
+    def _point(self, given: Any) -> float:
+        """The nearest float32 number."""
+        if type(given) not in (int, Fraction) or abs(Fraction(given)) > 1 << 127:
+            raise SplitsError(f"at must be a number that float32 holds; got {given!r:.40}")
+        return float(np.float32(float(given)))

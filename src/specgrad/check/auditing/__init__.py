@@ -1,0 +1,1 @@
+"""Every layer of one model on one runtime."""

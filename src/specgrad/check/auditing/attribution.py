@@ -1,0 +1,239 @@
+"""Which layer explains the difference at the output?
+
+A runtime computes every layer with an error of its own: e = its value - the layer's exact value on the runtime's own
+inputs. To first order those errors add up at the output, each pushed through the rest of the network, J e. With d the
+difference at the output,
+
+    share of a layer = <d, J e> / <d, d> = <J^T d, e> / <d, d>
+
+and one reverse pass gives J^T d for all layers. The shares sum to 1 as far as the first order holds.
+
+The estimate beside it is no proof: it takes roundings as independent and of random sign, so that N of them give about
+sqrt(N) and not N times one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specgrad.engines import compile
+from specgrad.errors import SpecgradError, need
+from specgrad.graph.builder import GraphBuilder
+from specgrad.graph.graph import CONSTANT, INPUT, Graph, NumberArg, bind
+from specgrad.graph.subgraph import section
+from specgrad.graph.transforms.autodiff import vjp
+from specgrad.rounding import Ball
+from specgrad.scalar import Array
+
+from ..models.model_run import ModelRun
+from ..verdicts.judge import in_float64
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest difference of an array, and what it is relative to the exact value there."""
+
+    absolute: float
+    relative: float
+    ulps: float
+    where: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.absolute:.3g} (relative {self.relative:.2g}, {self.ulps:.3g} units in the last place)"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"absolute": self.absolute, "relative": self.relative, "ulps": self.ulps, "where": list(self.where)}
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The difference at the output, and what every layer has to do with it.
+
+    output     the largest difference of the model's outputs from their exact values
+    seen       per layer, the largest difference from the exact values of the whole model
+    own        per layer, the largest error that the layer itself made
+    shares     per layer, the part of the output's difference that its own error explains, to first order
+    estimate   an estimate, not a bound: the standard deviation of a correct runtime's error where the difference is
+    """
+
+    output: Difference
+    seen: Mapping[str, Difference]
+    own: Mapping[str, Difference]
+    shares: Mapping[str, float]
+    estimate: float
+
+    @property
+    def explained(self) -> float:
+        """The sum of all shares: 1 as far as the first order holds."""
+        return sum(self.shares.values())
+
+    def largest(self, count: int = 5) -> list[tuple[str, float]]:
+        return sorted(self.shares.items(), key=lambda item: -abs(item[1]))[:count]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "output": self.output.to_json(),
+            "shares": dict(self.largest(len(self.shares))),
+            "explained": self.explained,
+            "estimate": self.estimate,
+            "order": "first",
+        }
+
+
+def difference(got: Array, exact: Array) -> Difference:
+    """At the cell where the two are furthest apart; cells that are not finite are left out.
+
+    >>> difference(np.float32([1.0, 2.5]), np.array([1.0, 2.0]))
+    Difference(absolute=0.5, relative=0.25, ulps=2097152.0, where=(1,))
+    """
+    with np.errstate(all="ignore"):
+        apart = np.abs(got.astype(np.float64) - exact)
+    apart = np.where(np.isfinite(apart), apart, 0.0)
+    if not apart.size:
+        return Difference(0.0, 0.0, 0.0, ())
+    at = tuple(int(i) for i in np.unravel_index(np.argmax(apart), apart.shape))
+    size, unit = abs(float(exact[at])), np.finfo(np.float16 if got.dtype == np.float16 else np.float32)
+    step = max(2.0 ** (math.frexp(size)[1] - 1) * float(unit.eps), float(unit.smallest_subnormal))
+    absolute = float(apart[at])
+    relative = 0.0 if absolute == 0 else absolute / size if size else math.inf
+    return Difference(absolute, relative, absolute / step, at)
+
+
+def attribute(deployed: ModelRun, expected: Mapping[str, Ball], backend: str) -> Attribution | None:
+    """None where there is no difference to explain, or no way to follow it."""
+    graph, known = deployed.graph, deployed.known
+    positions = {name: p for name, p in deployed.layers.items() if isinstance(p, int) and name in expected}
+    outputs = [p for p in graph.real_outputs if p in known]
+    if any(known[p].shape != graph.nodes[p].shape for p in [*positions.values(), *outputs]):
+        return None  # a runtime that gives another shape is wrong by no amount
+    errors = {name: _error(known[p], expected[name].value) for name, p in positions.items()}
+    if not outputs or any(p not in known for p in graph.input_positions):
+        return None
+    inputs = [_number_or_index(graph, p, known[p]) for p in graph.input_positions]
+    exact = values_of(graph, [*positions.values(), *outputs], inputs, backend)
+    ends = [_error(known[p], exact[p]) for p in outputs]
+    size = sum(float((d * d).sum()) for d in ends)
+    if not size or not math.isfinite(size):
+        return None
+    try:
+        shares, spread = _pulled(graph, positions, errors, outputs, ends, inputs, backend, _sizes(deployed, expected))
+    except SpecgradError:  # an operator without a derivative stands in the way
+        return None
+    worst = max(range(len(outputs)), key=lambda k: float(np.abs(ends[k]).max(initial=0.0)))
+    return Attribution(
+        difference(known[outputs[worst]], exact[outputs[worst]]),
+        {name: difference(known[p], exact[p]) for name, p in positions.items()},
+        {name: difference(known[p], expected[name].value) for name, p in positions.items()},
+        {name: share / size for name, share in shares.items()},
+        spread,
+    )
+
+
+def _number_or_index(graph: Graph, position: int, array: Array) -> Array:
+    """Bytes of a quantised model are numbers; positions stay what they are."""
+    return array.astype(np.int64 if graph.nodes[position].kind == "index" else np.float64)
+
+
+def _error(got: Array, exact: Array) -> Array:
+    with np.errstate(all="ignore"):
+        error = got.astype(np.float64) - exact
+    return np.where(np.isfinite(error), error, 0.0)
+
+
+def values_of(graph: Graph, positions: Sequence[int], inputs: Sequence[Array], backend: str) -> dict[int, Array]:
+    """The exact values of these nodes, up to float64."""
+    ordered = tuple(dict.fromkeys(positions))
+    wanted = Graph(graph.nodes, graph.names, graph.inputs, ordered, False, graph.constants)
+    return dict(zip(ordered, _run(wanted, inputs, backend), strict=True))
+
+
+def _run(graph: Graph, inputs: Sequence[Array], backend: str) -> Sequence[Array]:
+    if backend != "torch":
+        return tuple(np.asarray(v) for v in in_float64(graph)(*inputs))
+    need("torch", 'backend="torch" needs')
+    import torch
+
+    with torch.no_grad():
+        results = compile(graph, "torch").double()(*(torch.from_numpy(np.ascontiguousarray(a)) for a in inputs))
+    return tuple(r.numpy() for r in results)
+
+
+def with_errors(graph: Graph, positions: Sequence[int], outputs: Sequence[int]) -> Graph:
+    """The same graph with an input more for each of these nodes, which is added to its value."""
+    t = GraphBuilder()
+    values: list[Any] = []
+    errors = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op is INPUT:
+            values.append(t.leaf(node.name, node.shape, node.kind))
+        elif node.op is CONSTANT:
+            values.append(t.constant(graph.constants[i], node.name, owned=True))
+        else:
+            values.append(t.record(node.op, bind(node.args, values), node.params, name=node.name, group=node.group))
+        if i in positions:
+            errors[i] = t.leaf(f"error {i}", node.shape)
+            values[i] = values[i] + errors[i]
+    names = tuple(graph.nodes[p].name for p in graph.input_positions) + tuple(f"error {p}" for p in positions)
+    inputs = tuple(values[p] for p in graph.input_positions) + tuple(errors[p] for p in positions)
+    return t.freeze(names, inputs, tuple(values[p] for p in outputs), False)
+
+
+def _pulled(
+    graph: Graph,
+    positions: Mapping[str, int],
+    errors: Mapping[str, Array],
+    outputs: Sequence[int],
+    ends: Sequence[Array],
+    inputs: Sequence[Array],
+    backend: str,
+    sizes: Mapping[str, Array],
+) -> tuple[dict[str, float], float]:
+    """<J^T d, e> per layer; and the estimated deviation where abs(d) is largest."""
+    places = list(dict.fromkeys(positions.values()))
+    count = len(inputs)
+    reverse = vjp(with_errors(graph, places, outputs), wrt=tuple(range(count, count + len(places))))
+    zeros = [np.zeros(graph.nodes[p].shape) for p in places]
+
+    def pull(cotangents: Sequence[Array]) -> dict[int, Array]:
+        results = _run(reverse, [*inputs, *zeros, *cotangents], backend)
+        return dict(zip(places, results[len(outputs) :], strict=True))
+
+    pulled = pull(ends)
+    shares = {name: float((pulled[p] * errors[name]).sum()) for name, p in positions.items()}
+    single = pull(_one_hot(ends))
+    variances = (float(((single[p] * sizes[name]) ** 2).sum()) for name, p in positions.items())
+    return shares, math.sqrt(sum(variances))
+
+
+def _one_hot(ends: Sequence[Array]) -> list[Array]:
+    """1 at the cell of the largest difference, 0 elsewhere."""
+    hot = [np.zeros(d.shape) for d in ends]
+    k = max(range(len(ends)), key=lambda i: float(np.abs(ends[i]).max(initial=0.0)))
+    hot[k].flat[int(np.argmax(np.abs(ends[k])))] = 1.0
+    return hot
+
+
+def _sizes(deployed: ModelRun, expected: Mapping[str, Ball]) -> dict[str, Array]:
+    """The standard deviation of a layer's own error: N random roundings give sqrt(N/3), not N, times u."""
+    sizes = {}
+    for name, ball in expected.items():
+        position = deployed.layers[name]
+        assert isinstance(position, int)
+        part, _ = section(deployed.graph, position, deployed.known)
+        rounds = max((_roundings(part, i) for i in range(len(part.nodes))), default=1)
+        radius = np.where(np.isfinite(ball.radius), ball.radius, 0.0)
+        sizes[name] = radius / math.sqrt(3 * max(rounds, 1))
+    return sizes
+
+
+def _roundings(part: Graph, i: int) -> int:
+    node = part.nodes[i]
+    if node.op.roundings is None or node.op in (INPUT, CONSTANT):
+        return 1
+    shapes = (() if isinstance(a, NumberArg) else part.nodes[a].shape for a in node.args)
+    return int(node.op.roundings(*shapes, **node.params))

@@ -1,0 +1,279 @@
+"""A whole model on a runtime: the first layer that rounding does not explain, then all layers together.
+
+Every layer is judged on the runtime's own inputs to it, so that one wrong layer does not blame its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from specgrad.rounding.stated import deployment_of
+from specgrad.scalar import Array
+
+from ..models.inputs import QUANTISED, check_floats
+from ..models.model_run import ModelRun
+from ..models.recorded import known_faults, recorded_of, run_recorded
+from ..models.run_onnx import deploy
+from ..runtimes import Runtime, runtime
+from ..tolerances.allowance import Clock
+from ..verdicts.arithmetic_classes import CLASSES, accepted
+from ..verdicts.judge import SEVERITY, Kind, Verdict, worst
+from ..verdicts.known_effects import said_of
+from ..verdicts.run_case import arithmetic_of, merged_arithmetic_of
+from .attribution import Attribution, attribute
+from .blind_spots import BlindSpots, blind
+from .coverage import Coverage, coverage
+from .layer import AuditContext, LayerVerdict, backend, operator_of
+from .reproduce import reproduce
+
+Progress = Callable[[str, int, int], None]
+TOLERANCE_SECONDS, ALONE_SECONDS = 10.0, 60.0
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The layers in order, the model as a whole, and what was compared."""
+
+    model: str
+    runtime: str
+    versions: Mapping[str, str]
+    layers: tuple[LayerVerdict, ...]
+    whole: Verdict
+    notes: tuple[str, ...] = ()
+    export: LayerVerdict | None = field(default=None)
+    """A layer that the exported file no longer computes as the module does."""
+    script: str = ""
+    """A minimal reproduction of the first layer, where the runtime fails on that layer alone."""
+    deployment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What a correct execution is: of "layers" that were read one by one, and of the "whole" model, which may merge."""
+    coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, 0, 0))
+    """How much of the model was judged."""
+    demand_whole: bool = False
+    """Whether a layer that was not examined makes the verdict "cannot tell"."""
+    attribution: Attribution | None = None
+    """Which layers explain the difference at the output; None where there is none, or it cannot be followed."""
+    alone: bool = False
+    """Whether inputs and outputs are all that is known: then no layer can be named."""
+    blind: BlindSpots | None = None
+    """What could not be seen, where outputs alone were judged and explained; else None."""
+
+    @property
+    def first(self) -> LayerVerdict | None:
+        """The layer to look at."""
+        if self.export is not None or self.alone:
+            return self.export
+        return next((layer for layer in self.layers if _is_bad(layer.verdict.kind)), None)
+
+    @property
+    def verdict(self) -> Kind:
+        layers = [layer.verdict for layer in self.layers] + ([self.export.verdict] if self.export is not None else [])
+        if layers and worst(layers).kind == "other arithmetic":
+            return "other arithmetic"  # which also explains the whole
+        kind = worst([*layers, self.whole]).kind
+        incomplete = self.demand_whole and not self.coverage.is_whole and not _is_bad(kind)
+        return "cannot tell" if incomplete or kind == "not examined" else kind
+
+    def __str__(self) -> str:
+        if self.first is not None:
+            return f"{self.verdict}: layer {self.first.name} ({self.first.operator}): {self.first.verdict}"
+        return f"{self.verdict}: {'outputs alone' if self.alone else self.coverage}; whole model: {self.whole}"
+
+    def _differences(self, layer: str) -> dict[str, Any]:
+        """What a layer's row says of differences."""
+        a = self.attribution
+        if a is None or layer not in a.shares:
+            return {}
+        return {"difference": a.seen[layer].to_json(), "own": a.own[layer].to_json(), "share": a.shares[layer]}
+
+    def to_json(self) -> dict[str, Any]:
+        first = self.first
+        return {
+            "verdict": self.verdict,
+            "model": self.model,
+            "runtime": self.runtime,
+            "versions": dict(self.versions),
+            "first": None if first is None else first.row(),
+            "export": None if self.export is None else self.export.row(),
+            "layers": [layer.row() | self._differences(layer.name) for layer in self.layers],
+            "attribution": None if self.attribution is None else self.attribution.to_json(),
+            "coverage": self.coverage.to_json(),
+            "whole": LayerVerdict("whole model", "", (), self.whole).row(),
+            "blind": None if self.blind is None else self.blind.to_json(),
+            "notes": list(self.notes),
+            "script": self.script,
+            "deployment": {part: dict(said) for part, said in self.deployment.items()},
+        }
+
+
+def _is_bad(kind: Kind) -> bool:
+    return SEVERITY.index(kind) > SEVERITY.index("refuses")
+
+
+def audit(
+    model: Any,
+    name: str | Runtime,
+    inputs: Array | Sequence[Array],
+    *,
+    accept: Sequence[str] = (),
+    seconds: float = 300,
+    whole: bool = False,
+    tolerance_seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """Run a model on a runtime and explain every layer's output by rounding, or name the first that is not.
+
+    A layer whose operator has no meaning here is "not examined": its output is taken from the runtime, and every other
+    layer is judged. `coverage` says how much that is.
+
+    model    an ONNX file (path, bytes or ModelProto), or a PyTorch module in eval mode
+    name     a runtime that reads ONNX files (a module is exported with torch.onnx first, and the export is checked
+             too), or "torch" for a module as it is
+    inputs   one float32 array, or one per input of the model; of an integer type where an ONNX file declares that type
+    accept   classes of arithmetic beside float32 that a layer may be explained by: "tf32", "bfloat16-operands", ... or
+             "any" (specgrad.check.verdicts.arithmetic_classes)
+    whole    whether a layer that was not examined makes the verdict "cannot tell"
+    tolerance_seconds   how long the tolerance of the whole model may take, where the forward radius is wide: 10 s
+    """
+    allowed = accepted(accept)
+    target = runtime(name) if isinstance(name, str) else name
+    arrays = [np.asarray(a) for a in (inputs if isinstance(inputs, list | tuple) else [inputs])]
+    check_floats(arrays, QUANTISED)
+    deployed = deploy(model, target, arrays, seconds)
+    clock = Clock(TOLERANCE_SECONDS if tolerance_seconds is None else tolerance_seconds)
+    return _judged(AuditContext(deployed, target, allowed, clock), whole, progress)
+
+
+def audit_recorded(
+    model: Any,
+    recorded: Mapping[str, Array],
+    *,
+    of: str | None = None,
+    accept: Sequence[str] = (),
+    whole: bool = False,
+    tolerance_seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """As `audit`, for what any other device has computed.
+
+    recorded   the values of the model's inputs, and of any other values, by their names in the ONNX file; the more
+               there are, the closer a fault is located. Several points (runs) at once: every array has one more axis in
+               front, or a larger batch than the 1 that the file says. Inputs and outputs alone will do: they are judged
+               by the tolerance of the whole model, and `Audit.blind` says what cannot be seen
+    of         the runtime that computed them, "onnxruntime", "iree", ...: exp, tanh and their kin then have the errors
+               that are declared of it. None: the largest that was measured of any runtime (`specgrad.declared_errors`)
+    tolerance_seconds   how long proven tolerances may take, all points together: 10 s, or 60 s for outputs alone
+    """
+    allowed = accepted(accept)
+    device = recorded_of(of)
+    points = run_recorded(model, recorded)
+    points = [replace(d, notes=(*d.notes, *known_faults(device, d.graph))) for d in points]
+    alone = all(p in (*d.graph.input_positions, *d.graph.output_positions) for d in points for p in d.known)
+    if tolerance_seconds is None:
+        tolerance_seconds = ALONE_SECONDS if alone else TOLERANCE_SECONDS
+    clock = Clock(tolerance_seconds)
+    judging = [AuditContext(d, device, allowed, clock, alone) for d in points]
+    audited = _judged(judging[0], whole, progress) if len(points) == 1 else _of_points(judging, whole, progress)
+    if alone and not _is_bad(audited.verdict):
+        return replace(audited, blind=_blind([judge for judge in judging if judge.expected]))
+    return audited
+
+
+def _of_points(judging: Sequence[AuditContext], whole: bool, progress: Progress | None) -> Audit:
+    """Point after point; where outputs alone are known, as many as there is time for tolerances."""
+    audits: list[Audit] = []
+    clock, cost = judging[0].clock, 0.0
+    for i, judge in enumerate(judging):
+        if judge.alone and i and clock.left < cost:
+            break
+        if progress is not None:
+            progress(f"point {i}", i, len(judging))
+        before = clock.left
+        audits.append(_judged(judge, whole, None))
+        cost = before - clock.left
+    audited = together(audits)
+    if len(audits) == len(judging):
+        return audited
+    text = f"{len(audits)} of {len(judging)} points were judged: a tolerance takes {cost:.2g} s"
+    return replace(audited, notes=(*audited.notes, text))
+
+
+def together(audits: Sequence[Audit]) -> Audit:
+    """The audits of several points as one: of every layer the worst verdict, with the point where it was."""
+    worst_one = max(audits, key=lambda a: (SEVERITY.index(a.verdict), a.whole.ratio))
+    columns = zip(*(a.layers for a in audits), strict=True)
+    layers = [replace(column[0], verdict=_at_point([layer.verdict for layer in column])) for column in columns]
+    return replace(worst_one, layers=tuple(layers), whole=_at_point([a.whole for a in audits]))
+
+
+def _at_point(verdicts: Sequence[Verdict]) -> Verdict:
+    """The worst, its cell after the number of its point; of several classes the widest, which explains all points."""
+    classes = [c.name for c in CLASSES]
+    rank = {v: (SEVERITY.index(v.kind), classes.index(v.arithmetic) if v.arithmetic else -1, v.ratio) for v in verdicts}
+    i = max(range(len(verdicts)), key=lambda k: rank[verdicts[k]])
+    verdict = verdicts[i]
+    where = (i, *verdict.where) if verdict.where else ()
+    return replace(verdict, where=where, detail=f"{verdict.detail} (point {i})" if verdict.detail else "")
+
+
+def _blind(points: Sequence[AuditContext]) -> BlindSpots | None:
+    """What could hide from the outputs of all points; None where not all of them could be judged."""
+    if not points:
+        return None
+    graph = points[0].deployed.graph
+    names = {p: n for n, p in points[0].deployed.layers.items()}
+    outputs = [names.get(p) for p in graph.output_positions]
+    if any(name not in judge.expected for judge in points for name in outputs):
+        return None
+    each = [(judge.given, [judge.expected[str(name)] for name in outputs]) for judge in points]
+    return blind(graph, each, backend(graph))
+
+
+def _judged(judging: AuditContext, whole: bool, progress: Progress | None) -> Audit:
+    deployed, target = judging.deployed, judging.target
+    names = deployed.layers if deployed.answer.outcome == "answers" else {}
+    step = progress or (lambda *_: None)
+    layers = []
+    for i, (name, layer) in enumerate(names.items()):
+        step(name, i, len(names))
+        layers.append(judging.layer(name, layer))
+    covered = coverage(deployed, [layer.name for layer in layers if layer.verdict.kind != "not examined"])
+    layers += judging.merged()
+    bad = next((names.get(layer.name) for layer in layers if _is_bad(layer.verdict.kind)), None)
+    used = [x.verdict.arithmetic for x in layers if x.verdict.arithmetic and not _is_bad(x.verdict.kind)]
+    step("whole model", len(names), len(names))
+    return Audit(
+        deployed.title,
+        target.name,
+        target.versions(),
+        tuple(layers),
+        judging.whole(used, layers),
+        deployed.notes,
+        _judge_export(deployed, judging.given),
+        reproduce(deployed, bad, target) if isinstance(bad, int) and target.model else "",
+        {
+            "layers": said_of(deployment_of(arithmetic_of(target), deployed.graph), deployed.computed_in),
+            "whole": said_of(deployment_of(merged_arithmetic_of(target), deployed.graph), deployed.computed_in),
+        },
+        covered,
+        whole,
+        attribute(deployed, judging.expected, judging.backend),
+        judging.alone,
+    )
+
+
+def _judge_export(deployed: ModelRun, inputs: Sequence[Array]) -> LayerVerdict | None:
+    """Where the exported file stops meaning what the module means."""
+    if deployed.module is None:
+        return None
+    from ..verdicts.first_divergence import first_difference
+
+    difference = first_difference(deployed.module, deployed.graph, inputs, backend(deployed.graph))
+    if difference is None:
+        return None
+    position, verdict = difference
+    node = deployed.module.nodes[position]
+    return LayerVerdict(node.group, operator_of(deployed.module, position), node.shape, verdict)

@@ -1,0 +1,267 @@
+"""One layer's output against its meaning on the values that the runtime itself fed it; and the model as a whole."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from specgrad.graph.drawing.summary import layer_text, multiply_adds
+from specgrad.graph.graph import CONSTANT, INPUT, Graph
+from specgrad.graph.subgraph import section
+from specgrad.rounding import Ball
+from specgrad.scalar import Array
+from specgrad.window import Shape
+
+from ..models.model_run import ModelRun, UnsupportedLayer
+from ..runtimes import Runtime
+from ..tolerances.allowance import Clock
+from ..verdicts.arithmetic_classes import BY_NAME, FLOAT32, class_of, renamed, renamed_as_rewritten, whole_arithmetic
+from ..verdicts.dequantised import MULTIPLIED_OUT, from_integers_alone, multiplied_out, without_dequantised
+from ..verdicts.judge import Verdict, balls, compare, worst
+from ..verdicts.known_effects import HALVES, explained
+from ..verdicts.observation import Observation
+from ..verdicts.rewritten_formulas import behind_choices, behind_formulas
+from ..verdicts.run_case import arithmetic_of, merged_arithmetic_of
+from .merged_layers import MergedLayersJudge
+from .reproduce import prober
+
+
+@dataclass(frozen=True)
+class LayerVerdict:
+    """One layer by its own name in the user's model, with the verdict on its output."""
+
+    name: str
+    operator: str
+    shape: Shape
+    verdict: Verdict
+    dtype: str = FLOAT32
+    """The format that the model says: "float16", "int8", ..."""
+
+    def row(self) -> dict[str, Any]:
+        """For tables and --json."""
+        v = self.verdict
+        row: dict[str, Any] = {
+            "layer": self.name,
+            "operator": self.operator,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "verdict": v.kind,
+        }
+        row |= {"ratio": v.ratio if np.isfinite(v.ratio) else None, "detail": str(v)}
+        row |= {"class": class_of(v, self.dtype)}
+        if v.where:
+            row |= {"worst": list(v.where), "got": v.got, "must_be": v.wanted, "allowed": v.allowed}
+        return row
+
+
+def operator_of(graph: Graph, position: int) -> str:
+    """The operator, or the composition that this node closes."""
+    group = graph.nodes[position].group
+    return layer_text([n for n in graph.nodes[: position + 1] if n.group == group and n.op not in (INPUT, CONSTANT)])
+
+
+def as_float64(values: Sequence[Array]) -> list[Array]:
+    return [np.asarray(v, np.float64) if v.dtype.kind == "f" else v for v in values]
+
+
+LARGE = 10**7  # cells and multiply-adds: up to there NumPy is as quick, and PyTorch takes two seconds to import
+
+
+def backend(graph: Graph) -> str:
+    """The float64 reference by PyTorch where it is installed and the model is large: real sizes need its speed.
+
+    >>> import specgrad as sg
+    >>> backend(sg.trace(sg.relu, (1, 8)))
+    'numpy'
+    """
+    work = sum(multiply_adds(n, graph.nodes) + math.prod(n.shape) for n in graph.nodes)
+    return "torch" if work > LARGE and find_spec("torch") else "numpy"
+
+
+@dataclass(frozen=True)
+class AuditContext:
+    """What is judged, on which runtime, and what may explain it.
+
+    accept     classes of arithmetic that may explain a layer beside float32
+    clock      how long tolerances may take
+    alone      no values but inputs and outputs are known
+    expected   name of a layer -> the ball that it was held against; filled on the way
+    """
+
+    deployed: ModelRun
+    target: Runtime
+    accept: Collection[str]
+    clock: Clock
+    alone: bool = False
+    expected: dict[str, Ball] = field(default_factory=dict)
+
+    @cached_property
+    def backend(self) -> str:
+        return backend(self.deployed.graph)
+
+    def layer(self, name: str, layer: int | UnsupportedLayer) -> LayerVerdict:
+        """The verdict on one layer, by its position in the graph."""
+        if isinstance(layer, UnsupportedLayer):
+            return LayerVerdict(name, layer.operator, layer.shape, Verdict("not examined", detail=layer.reason))
+        graph, known = self.deployed.graph, self.deployed.known
+        part, inputs = section(graph, layer, known)
+        node, operator = graph.nodes[layer], operator_of(graph, layer)
+        unknown = [graph.nodes[p].name for p in inputs if p not in known]
+        if unknown:
+            verdict = Verdict("not examined", detail=f"depends on {', '.join(unknown)}, whose values are not known")
+            return LayerVerdict(name, operator, node.shape, verdict)
+        formats = self.deployed.computed_in
+        if is_one_layer(part) or any(n.name in formats for n in part.nodes):
+            verdict = self._alone(name, layer, part, inputs)
+        else:
+            verdict = self._together(name, layer, part, inputs)
+        if verdict.kind == "differs" and verdict.fault in ("value", "infinity", "nan"):
+            verdict = self._rewritten(verdict, name, layer)
+        form = formats.get(node.name)
+        dtype = form if form in HALVES else known[layer].dtype.name
+        return LayerVerdict(name, operator, node.shape, verdict, dtype)
+
+    def _alone(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
+        """One layer, or layers in other formats than float32."""
+        deployed, graph, known = self.deployed, self.deployed.graph, self.deployed.known
+        given = _as_numbers(graph, inputs, known)
+        arithmetic = arithmetic_of(self.target) if is_one_layer(part) else merged_arithmetic_of(self.target)
+        (ball,) = balls(part, given, arithmetic, self.backend, deployed.computed_in)
+        self.expected[name] = replace(ball, expansion=None)
+        verdict = compare(name, known[position], ball)
+        if (verdict.kind, verdict.fault) == ("differs", "value"):
+            verdict = self._from_integers(name, position, inputs) or verdict
+        look = (part, given, known[position], arithmetic, self.backend)
+        verdict = explained(verdict, *look, graph, inputs, deployed.computed_in)
+        if verdict.kind == "differs" and not any(n.name in deployed.computed_in for n in part.nodes):
+            seen = Observation(part, given, [known[position]], [name], self.backend)
+            verdict = renamed(verdict, seen, arithmetic, prober(deployed, position, self.target), self.accept)
+        return verdict
+
+    def _together(self, name: str, position: int, part: Graph, inputs: Sequence[int]) -> Verdict:
+        """Several layers of which the last was read."""
+        graph, known = self.deployed.graph, self.deployed.known
+        seen = Observation(part, _as_numbers(graph, inputs, known), [known[position]], [name], self.backend)
+        judge = MergedLayersJudge(merged_arithmetic_of(self.target), self.clock, self.accept, alone=self.alone)
+        verdict, allowed = judge.judge(seen, prober(self.deployed, position, self.target))
+        self.expected[name] = replace(allowed.balls[0], expansion=None)
+        return verdict
+
+    def _from_integers(self, name: str, position: int, inputs: Sequence[int]) -> Verdict | None:
+        """A layer whose dequantised inputs the runtime computes again; None where that explains nothing."""
+        graph, known = self.deployed.graph, self.deployed.known
+        starts = without_dequantised(graph, inputs, known), from_integers_alone(graph, position, known)
+        for start, (formats, words) in itertools.product(filter(None, starts), _ways(self.deployed)):
+            part, sources = section(graph, position, start)
+            given = _as_numbers(graph, sources, start)
+            (ball,) = balls(part, given, merged_arithmetic_of(self.target), self.backend, formats)
+            verdict = compare(name, known[position], ball)
+            if verdict.kind in ("exact", "rounding"):
+                return replace(verdict, detail=words)
+        return None
+
+    def _rewritten(self, verdict: Verdict, name: str, position: int) -> Verdict:
+        """As a formula that was computed from its own x; or as a rewriting that no class has."""
+        graph, known = self.deployed.graph, self.deployed.known
+        arithmetic = merged_arithmetic_of(self.target)
+        formula, from_x = behind_formulas(graph, position, known)
+        for start in (known, behind_choices(graph, position, known), from_x):
+            part, sources = section(graph, position, start)
+            if not all(p in start for p in sources):
+                continue
+            seen = Observation(part, _as_numbers(graph, sources, start), [known[position]], [name], self.backend)
+            if start is from_x and formula:
+                (ball,) = balls(part, seen.given, arithmetic, self.backend, self.deployed.computed_in)
+                plain = compare(name, known[position], ball)
+                if plain.kind in ("exact", "rounding"):
+                    return replace(plain, detail=f"from the inputs of {formula}")
+            named = renamed_as_rewritten(verdict, seen, arithmetic, self.accept)
+            if named is not verdict:
+                return named
+        return verdict
+
+    def merged(self) -> list[LayerVerdict]:
+        """Each quantised value from the quantised values before it, in the run that exposed nothing else."""
+        deployed = self.deployed
+        inputs = {p: deployed.known[p] for p in deployed.graph.input_positions if p in deployed.known}
+        known = {**inputs, **dict(deployed.merged.values())}
+        apart = replace(self, deployed=replace(deployed, known=known), expected={})
+        layers = []
+        for name, (position, _) in deployed.merged.items():
+            if _has_arithmetic_before(section(deployed.graph, position, known)[0]):
+                group = deployed.graph.nodes[position].group
+                layers.append(replace(apart.layer(name, position), name=f"{group} (merged)"))
+        return layers
+
+    @property
+    def given(self) -> list[Array]:
+        """The inputs as they were fed, in float64."""
+        positions = [p for p in self.deployed.graph.input_positions if p in self.deployed.known]
+        return as_float64([self.deployed.known[p] for p in positions])
+
+    def whole(self, classes: Collection[str], layers: Sequence[LayerVerdict]) -> Verdict:
+        """The outputs of the model as it is, nothing exposed, against what all layers together allow.
+
+        classes   those that were seen in layers and accepted: the allowance is that of the widest
+        layers    what was judged before: all there is to say, where outputs alone are known
+        """
+        deployed = self.deployed
+        if self.alone and self._is_judged(layers):
+            return worst([layer.verdict for layer in layers])
+        if deployed.answer.outcome != "answers":
+            return Verdict(deployed.answer.outcome, detail=deployed.answer.reason)
+        if any(isinstance(layer, UnsupportedLayer) for layer in deployed.layers.values()):
+            return Verdict("not examined", detail="what unexamined layers compute is not known")
+        if len(deployed.answer.arrays) < len(deployed.graph.output_positions):
+            return Verdict("not examined", detail="not all outputs were recorded")
+        arithmetic = whole_arithmetic(merged_arithmetic_of(self.target), classes)
+        if arithmetic is None:
+            named = " and ".join(sorted(set(classes)))
+            return Verdict("not examined", detail=f"for {named} no radius through all layers is known")
+        said = " and ".join(BY_NAME[c].text for c in sorted(set(classes))) or FLOAT32
+        names = [f"output {i}" for i in range(len(deployed.answer.arrays))]
+        seen = Observation(deployed.graph, self.given, deployed.answer.arrays, names, self.backend)
+        for formats, _ in _ways(deployed):
+            verdict, _ = MergedLayersJudge(arithmetic, self.clock, None, formats, self.alone, said).judge(seen)
+            if verdict.kind != "differs":
+                break
+        if verdict.kind == "differs" and verdict.fault in ("value", "infinity", "nan"):
+            verdict = renamed_as_rewritten(verdict, seen, arithmetic, self.accept)
+        return verdict
+
+    def _is_judged(self, layers: Sequence[LayerVerdict]) -> bool:
+        """Whether every output is one of the layers, and was judged from inputs alone."""
+        graph, known = self.deployed.graph, self.deployed.known
+        judged = {self.deployed.layers.get(layer.name) for layer in layers}
+        sources = {i for p in graph.output_positions for i in section(graph, p, known)[1]}
+        return set(graph.output_positions) <= judged and sources <= set(graph.input_positions)
+
+
+def _as_numbers(graph: Graph, positions: Sequence[int], known: Mapping[int, Array]) -> list[Array]:
+    """What the runtime showed, as float64; integers of a quantised model are numbers, positions are not."""
+    return [known[p] if graph.nodes[p].kind == "index" else known[p].astype(np.float64) for p in positions]
+
+
+def _ways(deployed: ModelRun) -> list[tuple[Mapping[str, str], str]]:
+    """The formats that nodes are computed in, and how merged dequantised values may go besides, in words."""
+    ways: list[tuple[Mapping[str, str], str]] = [(deployed.computed_in, "")]
+    other = multiplied_out(deployed.graph, deployed.computed_in)
+    return ways if other == deployed.computed_in else [*ways, (other, MULTIPLIED_OUT)]
+
+
+def _has_arithmetic_before(part: Graph) -> bool:
+    """Whether layers before the last one round: what is merely moved says nothing new."""
+    last = part.nodes[part.output_positions[0]].group
+    return any(n.op not in (INPUT, CONSTANT) and not n.op.exact and n.group != last for n in part.nodes)
+
+
+def is_one_layer(part: Graph) -> bool:
+    """Whether the values read are those of neighbouring layers, and nothing between them is left out."""
+    return len({n.group for n in part.nodes if n.op not in (INPUT, CONSTANT)}) <= 1

@@ -1,0 +1,96 @@
+"""From the layer of a model that differs to a minimal script, where the runtime also fails on the layer alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from specgrad.graph.graph import CONSTANT, Graph, Node, NumberArg
+from specgrad.process import Process, ProcessResult
+from specgrad.scalar import Array
+from specgrad.window import Window
+
+from ..cases.op_case import OpCase
+from ..cases.shrink import shrink
+from ..conform.conformance import BAD
+from ..conform.repro_script import reproduction
+from ..models.model_run import ModelRun
+from ..runtimes import Runtime
+from ..verdicts.arithmetic_classes import Probe
+from ..verdicts.probe import LayerProbe
+from ..verdicts.run_case import RuntimeExaminer, arithmetic_of
+
+WINDOWED = ("conv", "conv_transpose", "max_pool", "avg_pool")
+PLAIN = ("relu", "sigmoid", "tanh", "exp", "add", "mul", "hardswish")
+
+
+def _attributes(node: Node) -> dict[str, Any] | None:
+    """The attributes of a question for this node; None if there is no such question."""
+    if node.op.name in PLAIN:
+        return {}
+    window = node.params.get("window")
+    if not isinstance(window, Window) or node.op.name not in WINDOWED:
+        return None
+    attributes = window.attributes()
+    if attributes is None:
+        return None
+    if node.op.name in ("conv", "conv_transpose"):
+        attributes = {k: attributes[k] for k in ("stride", "padding", "dilation")} | {"groups": node.params["groups"]}
+        more = {"output_padding": window.output_padding() or 0} if node.op.name == "conv_transpose" else {}
+        return attributes | more
+    if node.op.name == "avg_pool":
+        rule = node.params["divisor"]
+        attributes = {k: attributes[k] for k in ("kernel", "stride", "padding", "ceil")}
+        attributes |= {"inside": {"count_include_pad": False}, "padded": {}}.get(rule, {"divisor": rule})
+    return attributes
+
+
+def _values(graph: Graph, node: Node, deployed: ModelRun) -> list[Array] | None:
+    """The arguments of the node: the runtime's own values, and constants of the model."""
+    values: list[Array] = []
+    for a in node.args:
+        if isinstance(a, NumberArg):
+            return None
+        value = graph.constants[a] if graph.nodes[a].op is CONSTANT else deployed.known.get(a)
+        if value is None:
+            return None
+        values.append(np.asarray(value, np.float32))
+    return values
+
+
+def question_of(deployed: ModelRun, position: int) -> OpCase | None:
+    """The layer alone, on the values it met, as a question; None where the layer is more than one operator."""
+    node = deployed.graph.nodes[position]
+    attributes, values = _attributes(node), _values(deployed.graph, node, deployed)
+    if attributes is None or values is None:
+        return None
+    names = ("x", "z") if node.op.name in ("add", "mul") else ("x", "w", "b")
+    return OpCase(node.op.name, attributes, dict(zip(names, values, strict=False)), data="from the model")
+
+
+def prober(deployed: ModelRun, position: int, runtime: Runtime) -> Probe | None:
+    """Asks the runtime about the layer alone; None where it is more than one operator, or no file was run."""
+    question = question_of(deployed, position) if runtime.model else None
+    if question is None:
+        return None
+
+    def ask(again: OpCase) -> ProcessResult:
+        with Process(environment=runtime.environment) as process:
+            return RuntimeExaminer(runtime, process).answer(again)
+
+    return LayerProbe(question, ask, arithmetic_of(runtime), deployed.known[position])
+
+
+def reproduce(deployed: ModelRun, position: int, runtime: Runtime, seconds: float = 20) -> str:
+    """A minimal script, or "" where the layer alone does not show the fault."""
+    question = question_of(deployed, position)
+    if question is None:
+        return ""
+    with Process(environment=runtime.environment) as process:
+        examiner = RuntimeExaminer(runtime, process)
+        verdict = examiner.ask(question)
+        if verdict.kind not in BAD:
+            return ""
+        small = shrink(question, lambda q: examiner.ask(q).same_sort(verdict), seconds=seconds)
+        return reproduction(small, runtime, examiner.ask(small))

@@ -1,0 +1,1 @@
+"""Operator test cases: made, shrunk, described."""

@@ -1,0 +1,356 @@
+"""Questions by generation alone: shapes and attributes per operator, data by kind, nothing known about any runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from specgrad import window
+from specgrad.errors import ParameterError, SpecgradError
+from specgrad.scalar import Array
+from specgrad.window import Shape, Window
+
+from .op_case import OpCase, check_operator
+
+Accept = Callable[[Mapping[str, Any], Mapping[str, Shape]], bool]
+MOST_DRAWN = 20_000
+Shapes = tuple[dict[str, Any], dict[str, Shape]]  # attributes, and the shape of every array
+
+# --- attributes and shapes --------------------------------------------------------------------------------------
+
+
+def _sizes(rng: Random, rank: int, high: int = 9) -> Shape:
+    return tuple(rng.randint(1, high if rank < 3 else 5) for _ in range(rank))
+
+
+def _per_axis(rng: Random, rank: int, choices: tuple[int, ...]) -> Shape:
+    """Half of the time the same on all axes, as in most layers: runtimes have paths of their own for that."""
+    same = rng.random() < 0.5
+    return (rng.choice(choices),) * rank if same else tuple(rng.choice(choices) for _ in range(rank))
+
+
+def _padding(rng: Random, rank: int, kernel: Shape, strings: tuple[str, ...] = ()) -> Any:
+    """None, the same on both sides, different per side, or by name."""
+    style = rng.choice(("none", "both", "both", "sides", *strings))
+    if style == "none":
+        return 0
+    if style == "both":
+        return tuple((p, p) for p in (rng.randint(0, k // 2) for k in kernel))
+    if style == "sides":
+        return tuple((rng.randint(0, k - 1), rng.randint(0, k - 1)) for k in kernel)
+    return style
+
+
+SAME = ("same_upper", "same_lower", "valid")
+
+
+def _pool(rng: Random, *options: str) -> Shapes:
+    """One pooling window that fits; options among dilation, ceil."""
+    rank = rng.choice((1, 1, 2, 2, 2, 3))
+    kernel = _per_axis(rng, rank, (1, 2, 2, 3, 3, 4))
+    a: dict[str, Any] = {"kernel": kernel, "stride": _per_axis(rng, rank, (1, 1, 2, 2, 3, 4))}
+    a["padding"] = _padding(rng, rank, kernel, SAME)
+    if "dilation" in options and rng.random() < 0.4:
+        a["dilation"] = _per_axis(rng, rank, (1, 2, 2, 3))
+    if "ceil" in options and rng.random() < 0.5:
+        a["ceil"] = True
+    lead = (rng.choice((1, 1, 2)), rng.choice((1, 2, 3)))
+    return a, {"x": (*lead, *_sizes(rng, rank))}
+
+
+def _max_pool(rng: Random) -> Shapes:
+    return _pool(rng, "dilation", "ceil")
+
+
+def _avg_pool(rng: Random) -> Shapes:
+    a, shapes = _pool(rng, "ceil")
+    rule = rng.choice(("", "", "", "inside", "inside", "divisor"))
+    if rule:
+        a |= {"count_include_pad": False} if rule == "inside" else {"divisor": rng.choice((1, 2, 3, 7))}
+    return a, shapes
+
+
+def _lp_pool(rng: Random) -> Shapes:
+    a, shapes = _pool(rng, "dilation", "ceil")
+    return a | {"p": rng.choice((1, 2, 3))}, shapes
+
+
+def _smooth_max_pool(rng: Random) -> Shapes:
+    a, shapes = _pool(rng)
+    return a | {"beta": rng.choice((0.5, 1.0, 4.0, -2.0)), "padded": rng.choice(("zero", "ignore"))}, shapes
+
+
+def _channels(rng: Random) -> tuple[int, int, int]:
+    groups = rng.choice((1, 1, 1, 2, 3))
+    return groups, groups * rng.choice((1, 2, 3)), groups * rng.choice((1, 2, 3))
+
+
+def _usual_conv(rng: Random) -> Shapes:
+    """3 x 3, stride 1, padding 1: what fast algorithms such as Winograd are written for."""
+    cin, cout, size = rng.choice((4, 8, 16)), rng.choice((4, 8, 16)), rng.choice((6, 8, 12))
+    a = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    return a, {"x": (rng.choice((1, 2)), cin, size, size), "w": (cout, cin, 3, 3)}
+
+
+def _conv(rng: Random) -> Shapes:
+    if rng.random() < 0.2:
+        return _usual_conv(rng)
+    rank = rng.choice((1, 2, 2, 2, 3))
+    groups, cin, cout = _channels(rng)
+    kernel = _per_axis(rng, rank, (1, 2, 3, 3, 5))
+    a = {
+        "stride": _per_axis(rng, rank, (1, 1, 2, 3)),
+        "padding": _padding(rng, rank, kernel, SAME),
+        "dilation": _per_axis(rng, rank, (1, 1, 2, 3)),
+        "groups": groups,
+    }
+    shapes = {"x": (rng.choice((1, 2)), cin, *_sizes(rng, rank)), "w": (cout, cin // groups, *kernel)}
+    return a, shapes | ({"b": (cout,)} if rng.random() < 0.6 else {})
+
+
+def _conv_transpose(rng: Random) -> Shapes:
+    rank = rng.choice((1, 2, 2, 2, 3))
+    groups, cin, cout = _channels(rng)
+    kernel = _per_axis(rng, rank, (1, 2, 3, 3, 4))
+    stride, dilation = _per_axis(rng, rank, (1, 2, 2, 3)), _per_axis(rng, rank, (1, 1, 1, 2))
+    steps = zip(stride, dilation, strict=True)
+    extra = tuple(rng.randint(0, max(s, e) - 1) if rng.random() < 0.4 else 0 for s, e in steps)
+    a = {
+        "stride": stride,
+        "padding": _padding(rng, rank, kernel),
+        "dilation": dilation,
+        "groups": groups,
+        "output_padding": extra,
+    }
+    shapes = {"x": (rng.choice((1, 2)), cin, *_sizes(rng, rank, 6)), "w": (cin, cout // groups, *kernel)}
+    return a, shapes | ({"b": (cout,)} if rng.random() < 0.6 else {})
+
+
+def _adaptive(rng: Random) -> Shapes:
+    rank = rng.choice((1, 2, 2, 3))
+    return {"output": _per_axis(rng, rank, (1, 2, 3, 4, 5))}, {"x": (1, rng.choice((1, 2)), *_sizes(rng, rank))}
+
+
+def _global(rng: Random) -> Shapes:
+    rank = rng.choice((1, 2, 2, 3))
+    return {"rank": rank}, {"x": (rng.choice((1, 2)), rng.choice((1, 2, 3)), *_sizes(rng, rank))}
+
+
+def _linear(rng: Random) -> Shapes:
+    n, cin, cout = rng.choice((1, 2, 5)), rng.choice((1, 7, 64)), rng.choice((1, 3, 10))
+    return {}, {"x": (n, cin), "w": (cout, cin)} | ({"b": (cout,)} if rng.random() < 0.6 else {})
+
+
+def _batch_norm(rng: Random) -> Shapes:
+    rank, c = rng.choice((1, 2, 3)), rng.choice((1, 2, 3))
+    per_channel = dict.fromkeys(("mean", "var", "weight", "bias"), (c,))
+    return {"eps": rng.choice((1e-5, 1e-3, 0.125))}, {"x": (rng.choice((1, 2)), c, *_sizes(rng, rank)), **per_channel}
+
+
+def _upsample(rng: Random) -> Shapes:
+    rank = rng.choice((1, 2, 2, 3))
+    return {"factor": _per_axis(rng, rank, (1, 2, 3))}, {"x": (1, rng.choice((1, 2)), *_sizes(rng, rank, 5))}
+
+
+def _resize(rng: Random) -> Shapes:
+    """Another number of cells on every axis: runtimes copy an axis that keeps its size."""
+    rank = rng.choice((1, 2, 2, 3))
+    cells = _sizes(rng, rank)
+    sizes = tuple(rng.choice([m for m in range(1, 12) if m != n]) for n in cells)
+    where = rng.choice(("half_pixel", "asymmetric", "align_corners"))
+    how = rng.choice(("linear", "linear", "floor", "ceil", "round_prefer_floor", "round_prefer_ceil"))
+    return {"sizes": sizes, "where": where, "how": how}, {"x": (1, rng.choice((1, 2)), *cells)}
+
+
+def _cells(rng: Random) -> Shape:
+    return (rng.choice((1, 2)), rng.choice((1, 3)), *_sizes(rng, rng.choice((1, 2))))
+
+
+def _elementwise(*names: str, **attributes: Callable[[Random], Any]) -> Callable[[Random], Shapes]:
+    def make(rng: Random) -> Shapes:
+        shape = _cells(rng)
+        return {name: draw(rng) for name, draw in attributes.items()}, dict.fromkeys(names, shape)
+
+    return make
+
+
+_one = _elementwise("x")
+_two = _elementwise("x", "z")
+_along = _elementwise("x", axis=lambda rng: rng.choice((1, -1)))
+
+SHAPES: dict[str, Callable[[Random], Shapes]] = {
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "linear": _linear,
+    "max_pool": _max_pool,
+    "max_pool_indices": _max_pool,
+    "avg_pool": _avg_pool,
+    "lp_pool": _lp_pool,
+    "smooth_max_pool": _smooth_max_pool,
+    "adaptive_avg_pool": _adaptive,
+    "adaptive_max_pool": _adaptive,
+    "global_avg_pool": _global,
+    "global_max_pool": _global,
+    "batch_norm": _batch_norm,
+    "upsample_nearest": _upsample,
+    "resize": _resize,
+    "cumsum": _elementwise(
+        "x",
+        axis=lambda rng: rng.choice((1, -1)),
+        exclusive=lambda rng: rng.random() < 0.5,
+        reverse=lambda rng: rng.random() < 0.5,
+    ),
+    "add": _two,
+    "mul": _two,
+    "relu": _one,
+    "leaky_relu": _elementwise("x", slope=lambda rng: rng.choice((0.01, 0.25, 0.3))),
+    "clamp": _elementwise("x", low=lambda rng: rng.choice((-1.0, 0.0)), high=lambda rng: rng.choice((1.0, 6.0))),
+    "hardswish": _one,
+    "sigmoid": _one,
+    "tanh": _one,
+    "softplus": _one,
+    "gelu": _one,
+    "exp": _one,
+    "floor": _one,
+    "ceil": _one,
+    "round": _one,
+    "softmax": _along,
+    "log_softmax": _along,
+}
+
+# --- data -------------------------------------------------------------------------------------------------------
+
+Draw = np.random.Generator
+
+
+def _spikes(rng: Draw, shape: Shape) -> Array:
+    """Gaussian, 1 % of the cells (at least one) times 2**20: cancellation in Winograd transforms shows here."""
+    x = rng.normal(size=shape)
+    flat = x.reshape(-1)
+    flat[rng.choice(flat.size, max(1, flat.size // 100), replace=False)] *= 2.0**20
+    return x
+
+
+def _wide(rng: Draw, shape: Shape) -> Array:
+    """Every size from 2**-20 to 2**7 alike: functions are wrong in their tails, sums lose small terms."""
+    return rng.choice((-1.0, 1.0), size=shape) * np.exp2(rng.uniform(-20, 7, size=shape))
+
+
+def _one_hot(rng: Draw, shape: Shape) -> Array:
+    """Full significands for the data, one 1 per filter for weights: operands rounded to fewer bits show here."""
+    return rng.normal(size=shape)
+
+
+def _planted(value: float) -> Callable[[Draw, Shape], Array]:
+    def make(rng: Draw, shape: Shape) -> Array:
+        x = rng.normal(size=shape)
+        x.reshape(-1)[rng.random(x.size) < 0.3] = value
+        return x
+
+    return make
+
+
+DATA: dict[str, Callable[[Draw, Shape], Array]] = {
+    "gaussian": lambda rng, shape: rng.normal(size=shape),
+    "spikes": _spikes,
+    "integers": lambda rng, shape: rng.integers(-8, 9, size=shape),
+    "one-hot": _one_hot,
+    "ties": lambda rng, shape: rng.integers(0, 2, size=shape),
+    "nan": _planted(float("nan")),
+    "-inf": _planted(float("-inf")),
+    "subnormal": lambda rng, shape: rng.normal(size=shape) * 2.0**-133,
+    "wide": _wide,
+}
+FINITE = tuple(kind for kind in DATA if kind not in ("nan", "-inf"))
+
+
+def _one_hot_weight(rng: Draw, shape: Shape) -> Array:
+    w = np.zeros((shape[0], int(np.prod(shape[1:]))))
+    w[np.arange(shape[0]), rng.integers(0, w.shape[1], shape[0])] = 1
+    return w.reshape(shape)
+
+
+def draw(rng: Draw, kind: str, name: str, shape: Shape) -> Array:
+    """One array as float32. Only the data (x, z) hold NaN and -inf; a variance is positive."""
+    if name not in ("x", "z", "g") and kind in ("nan", "-inf"):
+        kind = "gaussian"
+    if name == "var":
+        return np.abs(rng.normal(size=shape)).astype(np.float32) + np.float32(0.1)
+    if kind == "one-hot" and name == "w":
+        return _one_hot_weight(rng, shape).astype(np.float32)
+    return DATA[kind](rng, shape).astype(np.float32)
+
+
+# --- questions --------------------------------------------------------------------------------------------------
+
+
+def pooling_window(question: OpCase) -> Window:
+    """The window of a pooling question."""
+    names = ("stride", "padding", "dilation", "ceil")
+    given = {"stride": None} | {k: v for k, v in question.attributes.items() if k in names}
+    return window.pooling(
+        question.operator, question.arrays["x"].shape, question.attributes["kernel"], rank=None, **given
+    )
+
+
+def has_empty_window(question: OpCase) -> bool:
+    """A pooling window without a cell inside: our 0 is a convention that no runtime shares, so it is not asked."""
+    return "kernel" in question.attributes and pooling_window(question).has_empty
+
+
+def _fits(question: OpCase) -> bool:
+    try:
+        cells = int(np.prod(question.output_shape()))
+        return cells > 0 and not has_empty_window(question)
+    except SpecgradError:
+        return False
+
+
+def _spelling(rng: Random, operator: str, attributes: dict[str, Any], arrays: Mapping[str, Shape]) -> str:
+    """Weights may stand in the file; conv_transpose may state its output's shape instead of the padding from which
+    ONNX would derive it."""
+    padding = attributes.get("padding", ())
+    derived = isinstance(padding, tuple) and all(lo - hi in (0, 1) for lo, hi in padding)
+    choices = ["", *(["constant weights"] if "w" in arrays else [])]
+    choices += ["output_shape"] if operator == "conv_transpose" and derived else []
+    return rng.choice(choices)
+
+
+def question(operator: str, kind: str, seed: int, accept: Accept | None = None) -> OpCase:
+    """One question, the same for the same seed; `accept` says which attributes and shapes may be asked.
+
+    >>> print(question("max_pool", "ties", 1))  # doctest: +ELLIPSIS
+    max_pool(x(..., kernel=..., stride=..., padding=...)
+    """
+    check_operator(operator)
+    shapes = Random(crc32(f"{operator} {seed}".encode()))  # the same shapes under every kind of data
+    rng = np.random.default_rng([crc32(f"{operator} {kind}".encode()), seed])
+    for _ in range(MOST_DRAWN):
+        attributes, arrays = SHAPES[operator](shapes)
+        if accept is not None and not accept(attributes, arrays):
+            continue
+        data = {name: draw(rng, kind, name, shape) for name, shape in arrays.items()}
+        spelling = _spelling(Random(seed), operator, attributes, arrays)
+        drawn = OpCase(operator, attributes, data, data=kind, spelling=spelling)
+        if _fits(drawn):
+            return drawn
+    text = f"none of {MOST_DRAWN} generated questions is of this kind (ranks=, where=)"
+    raise ParameterError(
+        "check", f"{operator}: {text}; specgrad conformance --operator {operator} --describe lists them"
+    )
+
+
+def kinds_for(operator: str) -> tuple[str, ...]:
+    """NaN is not asked of indices: which NaN wins is left open ([P1])."""
+    return tuple(kind for kind in DATA if (operator, kind) != ("max_pool_indices", "nan"))
+
+
+def questions(operator: str, count: int, seed: int = 0, accept: Accept | None = None) -> Iterator[OpCase]:
+    """`count` questions, the kinds of data in turn."""
+    kinds = kinds_for(operator)
+    for i in range(count):
+        yield question(operator, kinds[i % len(kinds)], seed * 1_000_003 + i, accept)

@@ -1,0 +1,119 @@
+"""One question to a runtime: an operator, its attributes, its arrays; asked is the value or the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+import specgrad as sg
+from specgrad.errors import ParameterError
+from specgrad.graph.graph import Graph
+from specgrad.scalar import Array
+from specgrad.window import Shape
+
+# Each operator as a call of its arrays, by position; attributes are those of the public function of that name.
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "conv": lambda x, w, b=None, **a: sg.conv(w, b, x, **a),
+    "conv_transpose": lambda x, w, b=None, **a: sg.conv_transpose(w, b, x, **a),
+    "linear": lambda x, w, b=None: sg.linear(w, b, x),
+    "max_pool": sg.max_pool,
+    "max_pool_indices": lambda x, **a: sg.max_pool(x, return_indices=True, **a),
+    "avg_pool": sg.avg_pool,
+    "lp_pool": lambda x, **a: sg.lp_pool(sg.abs(x), **a),  # on absolute values, as ONNX defines it
+    "smooth_max_pool": sg.smooth_max_pool,
+    "adaptive_avg_pool": sg.adaptive_avg_pool,
+    "adaptive_max_pool": sg.adaptive_max_pool,
+    "global_avg_pool": sg.global_avg_pool,
+    "global_max_pool": sg.global_max_pool,
+    "batch_norm": sg.batch_norm,
+    "upsample_nearest": sg.upsample_nearest,
+    "resize": sg.resize,
+    "cumsum": sg.cumsum,
+    "add": sg.add,
+    "mul": sg.mul,
+    "relu": sg.relu,
+    "leaky_relu": sg.leaky_relu,
+    "clamp": sg.clamp,
+    "hardswish": sg.hardswish,
+    "sigmoid": sg.sigmoid,
+    "tanh": sg.tanh,
+    "softplus": sg.softplus,
+    "gelu": sg.gelu,
+    "exp": sg.exp,
+    "floor": sg.floor,
+    "ceil": sg.ceil,
+    "round": sg.round,
+    "softmax": sg.softmax,
+    "log_softmax": sg.log_softmax,
+}
+
+
+def check_operator(name: str) -> str:
+    """The name again, or an error that lists the known ones."""
+    if name not in OPERATORS:
+        raise ParameterError("check", f"unknown operator {name!r}; known are {', '.join(OPERATORS)}")
+    return name
+
+
+@dataclass(frozen=True)
+class OpCase:
+    """`gradient` is the cotangent of the (only) result: the answers are then the cotangents of all arrays.
+
+    >>> q = Question("max_pool", {"kernel": (2,)}, {"x": np.array([[[1, 3, 2, 0]]], np.float32)})
+    >>> q.meaning()(*q.arguments())
+    array([[[3., 2.]]])
+    >>> q.answers()
+    ('y',)
+    """
+
+    operator: str
+    attributes: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+    gradient: Array | None = None
+    data: str = ""
+    spelling: str = field(default="", compare=False)
+    """Another way to write the same in a runtime's language: "output_shape" (conv_transpose), "constant weights"."""
+
+    @cached_property
+    def value_graph(self) -> Graph:
+        call = OPERATORS[check_operator(self.operator)]
+        return sg.trace(lambda *arrays: call(*arrays, **self.attributes), *self.arrays.values())
+
+    def meaning(self) -> Graph:
+        """The value, or (value, cotangents of the arrays): a graph of registered operators."""
+        return self.value_graph if self.gradient is None else sg.vjp(self.value_graph)
+
+    def arguments(self) -> list[Array]:
+        """The float32 data as float64: every stored number is exact there."""
+        given = [*self.arrays.values(), *([] if self.gradient is None else [self.gradient])]
+        return [a.astype(np.float64) for a in given]
+
+    def inputs(self) -> dict[str, Array]:
+        """What a runtime's program is called with."""
+        return {**self.arrays, **({} if self.gradient is None else {"g": self.gradient})}
+
+    def answers(self) -> tuple[str, ...]:
+        """The names of the results."""
+        if self.gradient is not None:
+            return tuple(f"gradient of {name}" for name in self.arrays)
+        return ("y", "indices") if self.operator == "max_pool_indices" else ("y",)
+
+    def output_shape(self) -> Shape:
+        """The shape of the first result."""
+        graph = self.value_graph
+        return graph.nodes[graph.output_positions[0]].shape
+
+    def asking_gradient(self, draw: Callable[[Shape], Array]) -> OpCase:
+        """The same question for its gradient, the cotangent drawn by `draw(shape)`."""
+        return replace(self, gradient=draw(self.output_shape()).astype(np.float32))
+
+    def __str__(self) -> str:
+        shown = [f"{k}={v!r}" for k, v in self.attributes.items() if v is not None]
+        shapes = [f"{name}{tuple(a.shape)}" for name, a in self.arrays.items()]
+        what = "gradient of " if self.gradient is not None else ""
+        how = f", written with {self.spelling}" if self.spelling else ""
+        return f"{what}{self.operator}({', '.join(shapes + shown)}){how}"

@@ -1,0 +1,204 @@
+"""How a kernel is called: every attribute of its operator, always, one number (or pair) per axis; which it is asked.
+
+Names, defaults and order are those of the public function, values those of the generator: nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any
+
+import specgrad as sg
+from specgrad import window
+from specgrad.errors import ParameterError
+from specgrad.window import Shape
+
+from .generate import SHAPES
+from .op_case import check_operator
+
+PER_AXIS = ("kernel", "stride", "dilation", "output_padding", "output", "factor", "sizes")
+MEANING = {
+    "kernel": "cells of the window",
+    "stride": "how far the window moves",
+    "padding": "cells before and behind the input; names such as same_upper are already numbers",
+    "dilation": "distance of two taps",
+    "output_padding": "cells added to the output, behind",
+    "groups": "of channels, convolved apart",
+    "ceil": "the last window may reach beyond the padding, if it starts before its end ([W3])",
+    "count_include_pad": "whether padded cells count in the divisor ([A1])",
+    "divisor": "instead of the count; None: the count",
+    "p": "of the norm",
+    "beta": "of the smooth maximum; negative: of the minimum",
+    "padded": "what a padded tap is",
+    "output": "cells of the output",
+    "factor": "how often a cell is repeated",
+    "sizes": "cells of the output",
+    "where": "the formula of a coordinate (specgrad.window.resize)",
+    "how": "linear, or how a coordinate is rounded to a cell",
+    "exclusive": "without the cell itself",
+    "reverse": "from the other end",
+    "rank": "how many of the last axes are pooled",
+    "eps": "added to the variance",
+    "slope": "below 0",
+    "low": "the lower end",
+    "high": "the upper end",
+    "axis": "along which",
+}
+DRAWN = 400
+Where = Mapping[str, Any] | Callable[[Mapping[str, Any]], bool]
+
+
+def _public(operator: str) -> Any:
+    return getattr(sg, operator.removesuffix("_indices"))
+
+
+@cache
+def _drawn(operator: str) -> tuple[tuple[dict[str, Any], dict[str, Shape]], ...]:
+    return tuple(SHAPES[operator](Random(i)) for i in range(DRAWN))
+
+
+@cache
+def attribute_names(operator: str) -> tuple[str, ...]:
+    """Every attribute that some question has, in the order of the public function.
+
+    >>> attribute_names("conv")
+    ('stride', 'padding', 'dilation', 'groups')
+    """
+    asked = {name for attributes, _ in _drawn(check_operator(operator)) for name in attributes}
+    return tuple(name for name in inspect.signature(_public(operator)).parameters if name in asked)
+
+
+def normalised(operator: str, attributes: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """All attributes of the operator: a tuple of numbers, or of (low, high) pairs, per axis; defaults filled in.
+
+    >>> normalised("max_pool", {"kernel": (3,), "padding": "same_upper"}, {"x": (1, 1, 6)})
+    {'kernel': (3,), 'stride': (3,), 'padding': ((0, 0),), 'dilation': (1,), 'ceil': False}
+    """
+    parameters = inspect.signature(_public(operator)).parameters
+    names = attribute_names(operator)
+    full = {name: attributes.get(name, parameters[name].default) for name in names}
+    if "stride" in names and full["stride"] is None:
+        full["stride"] = full["kernel"]
+    kernel = full.get("kernel", shapes.get("w", ())[2:])
+    for name in PER_AXIS:
+        if name in full:
+            full[name] = _per_axis(full[name], len(kernel or full[name]))
+    if "padding" in names:
+        sizes = shapes["x"][len(shapes["x"]) - len(kernel) :]
+        dilation = full.get("dilation", (1,) * len(kernel))
+        full["padding"] = window.resolve_padding(operator, full["padding"], sizes, kernel, full["stride"], dilation)
+    return full
+
+
+def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+# --- which questions --------------------------------------------------------------------------------------------------
+
+
+def accepting(
+    operator: str, ranks: Any = None, where: Where | None = None
+) -> Callable[[Mapping[str, Any], Mapping[str, Shape]], bool]:
+    """Whether a kernel is asked this: its number of spatial axes is in `ranks`, its attributes are as in `where`.
+
+    where   attributes with their values, the same on every axis or per axis ({"stride": 1}); or a function of them all
+    """
+    if isinstance(where, Mapping):
+        for name in where:
+            if name not in attribute_names(operator):
+                known = ", ".join(attribute_names(operator)) or "none"
+                raise ParameterError("where", f"{operator} has no attribute {name!r}; it has {known}", rule="P5")
+
+    def accepts(attributes: Mapping[str, Any], shapes: Mapping[str, Shape]) -> bool:
+        if ranks is not None and len(shapes["x"]) - 2 not in ranks:
+            return False
+        full = normalised(operator, attributes, shapes) if where is not None else {}
+        if isinstance(where, Mapping):
+            return all(_is(full[name], value) for name, value in where.items())
+        return where is None or bool(where(full))
+
+    return accepts
+
+
+def _is(value: Any, wanted: Any) -> bool:
+    """Equal, or equal on every axis and side."""
+    if isinstance(value, tuple) and not isinstance(wanted, tuple):
+        return all(_is(v, wanted) for v in value)
+    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a kernel of one operator is called.
+
+    >>> print(describe("relu"))
+    relu: max(x, 0); relu'(0) = 0 ([K1]), and a NaN passes its cotangent, as in PyTorch.
+    kernel(x)
+    arrays, for instance: x (1, 1, 2, 8)
+    """
+
+    operator: str
+    meaning: str
+    arrays: dict[str, Shape]
+    optional: tuple[str, ...]
+    attributes: dict[str, dict[str, str]]
+
+    def __str__(self) -> str:
+        arrays = [f"{name}=None" if name in self.optional else name for name in self.arrays]
+        call = ", ".join([*arrays, *(["*"] if self.attributes else []), *self.attributes])
+        lines = [f"{self.operator}: {self.meaning}", f"kernel({call})"]
+        lines += [f"arrays, for instance: {', '.join(f'{name} {shape}' for name, shape in self.arrays.items())}"]
+        width = max(map(len, self.attributes), default=0)
+        for name, said in self.attributes.items():
+            lines.append(f"  {name:<{width}}  {said['type']} ({said['asked']}): {said['meaning']}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        arrays = {name: list(shape) for name, shape in self.arrays.items()}
+        return {
+            "meaning": self.meaning,
+            "arrays": arrays,
+            "left_out": list(self.optional),
+            "attributes": self.attributes,
+        }
+
+
+def describe(operator: str) -> Signature:
+    """The arrays and attributes that `assert_conforms` calls a kernel of this operator with."""
+    drawn = _drawn(check_operator(operator))
+    arrays = max((shapes for _, shapes in drawn), key=lambda shapes: (len(shapes), len(shapes["x"]) == 4))
+    optional = tuple(name for name in arrays if any(name not in shapes for _, shapes in drawn))
+    full = [normalised(operator, attributes, shapes) for attributes, shapes in drawn]
+    attributes = {name: _said(name, [f[name] for f in full]) for name in attribute_names(operator)}
+    text = (inspect.getdoc(_public(operator)) or "").partition(">>>")[0].strip()
+    return Signature(operator, text, dict(arrays), optional, attributes)
+
+
+def _said(name: str, values: list[Any]) -> dict[str, str]:
+    kind = "a pair of ints per axis" if name == "padding" else "an int per axis" if name in PER_AXIS else _kind(values)
+    flat = {v for value in values for v in _flat(value)}
+    asked = sorted(flat, key=lambda v: (v is not None, isinstance(v, str), v if v is not None else 0))
+    few = (
+        f"{asked[0]} to {asked[-1]}"
+        if all(type(v) is int for v in asked) and len(asked) > 3
+        else ", ".join(map(str, asked))
+    )
+    return {"type": kind, "asked": few, "meaning": MEANING[name]}
+
+
+def _kind(values: list[Any]) -> str:
+    return " or ".join(sorted({type(v).__name__ for v in values}, key=lambda n: n == "NoneType")).replace(
+        "NoneType", "None"
+    )
+
+
+def _flat(value: Any) -> list[Any]:
+    return [v for part in value for v in _flat(part)] if isinstance(value, tuple) else [value]

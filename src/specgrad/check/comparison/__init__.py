@@ -1,0 +1,1 @@
+"""Two models: are they the same, and how far may they differ?"""

@@ -1,0 +1,168 @@
+"""Two networks on a box of inputs: how far apart they are somewhere, and how far apart they are nowhere.
+
+What holds at once is intersected, cell by cell: the bounds of each network by itself, linear bounds of the one graph
+that subtracts them, and the difference carried from layer to layer (specgrad.check.comparison.difference_network).
+An execution is not farther from exact values than executions of its network stray
+(specgrad.check.comparison.execution_deviation), so two are not farther apart than the exact outputs and what both
+stray. The class is named by the arithmetic; both get the same input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specgrad.bounds import Bounds, crown
+from specgrad.bounds.box import numpy_of
+from specgrad.equivalence.normal_form import NormalForm
+from specgrad.equivalence.term_table import TermTable
+from specgrad.errors import SpecgradError
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.tree import leaves
+from specgrad.rounding import Arithmetic
+from specgrad.scalar import Array, upward
+
+from .difference_bounds import DifferenceBounds, known_ends, over_box
+from .difference_network import carried
+from .execution_deviation import executed, strayed
+from .search import seek
+
+SLACK = 1 + 2.0**-48  # a few sums of ours
+
+
+@dataclass(frozen=True, eq=False)
+class BoxDifference:
+    """What is known of two networks on a box.
+
+    most        no input of the box sets their exact outputs farther apart; inf: nothing is known
+    executions  no two executions of the class, one of each network, at one input of the box, are farther apart
+    least       so far apart, at least, the exact outputs are at `inputs`; 0: no input that was tried shows a difference
+    how         what `most` was found by
+    alone       what bounds of each network by itself would say
+    """
+
+    most: float
+    executions: float
+    least: float = 0.0
+    inputs: tuple[Array, ...] = ()
+    how: str = ""
+    alone: float = math.inf
+
+    def sentences(self, words: str, excluded: str = "") -> list[str]:
+        lines = [f"in the box: exact outputs are at most {upward(self.most)} apart ({self.how})"]
+        if self.least > 0:
+            lines[0] += f", and {self.least:.4g} at some input"
+        if math.isfinite(self.executions):
+            far = f"{upward(self.executions)} apart{excluded}"
+            lines.append(f"in the box: executions ({words}) of both are at most {far}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """null stands for what is not known."""
+        ends = {"most": self.most, "executions": self.executions, "alone": self.alone}
+        return {**{k: v if math.isfinite(v) else None for k, v in ends.items()}, "least": self.least, "how": self.how}
+
+
+def farthest(
+    a: NormalForm,
+    b: NormalForm,
+    table: TermTable,
+    boxes: tuple[Any, ...],
+    arithmetic: Arithmetic | None,
+    same: bool,
+    clock: Any,
+) -> BoxDifference:
+    """Both networks on the boxes, one per input (an array: an input that does not move).
+
+    arithmetic   the class of executions; None: of them nothing is said
+    same         the exact outputs are known to be equal
+    clock        tells how many seconds are left; None: any number
+    """
+    alone = [_alone(form.graph, boxes, arithmetic or Arithmetic(), clock) for form in (a, b)]
+    each = _of_each(*(bounds for bounds, _ in alone))
+    gaps = [] if each is None else [each]
+    if same:
+        nothing = tuple(np.zeros(a.graph.nodes[p].shape) for p in a.graph.real_outputs)
+        gaps.append(DifferenceBounds(nothing, nothing, "one function"))
+    else:
+        gaps += _together(a, b, table, boxes, [bounds for bounds, _ in alone], clock)
+    most = _met([gap.most for gap in gaps])
+    largest, how = _largest(most), min(gaps, key=lambda gap: gap.largest).how
+    apart = math.inf if arithmetic is None else _executions(a.graph, b.graph, boxes, alone, most, each, clock)
+    least, inputs = seek(a.graph, b.graph, boxes, clock) if largest else (0.0, ())
+    return BoxDifference(largest, apart, least, inputs, how, math.inf if each is None else each.largest)
+
+
+def _largest(ends: tuple[Array, ...]) -> float:
+    return max((float(e.max(initial=0.0)) for e in ends), default=0.0)
+
+
+def _met(ends: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+    return tuple(np.min(np.stack(cells), axis=0) for cells in zip(*ends, strict=True))
+
+
+# --- exact outputs ----------------------------------------------------------------------------------------------------
+
+
+def _alone(graph: Graph, boxes: tuple[Any, ...], arithmetic: Arithmetic, clock: Any) -> tuple[Bounds | None, Any]:
+    """One network as it is executed, which exact arithmetic is a case of."""
+    try:
+        return executed(graph, boxes, arithmetic, clock())
+    except SpecgradError:
+        return None, None
+
+
+def _of_each(a: Bounds | None, b: Bounds | None) -> DifferenceBounds | None:
+    """The bounds of both, subtracted: of executions as well."""
+    if a is None or b is None:
+        return None
+    pairs = list(zip(_ends(a), _ends(b), strict=True))
+    with np.errstate(invalid="ignore"):
+        low = tuple(np.nextafter(p[0] - q[1], -np.inf) for p, q in pairs)
+        high = tuple(np.nextafter(p[1] - q[0], np.inf) for p, q in pairs)
+    return DifferenceBounds(*known_ends(low, high), "each network by itself")
+
+
+def _ends(bounds: Bounds) -> list[tuple[Array, Array]]:
+    return [(numpy_of(box.low), numpy_of(box.high)) for box in leaves(bounds.outputs) if box is not None]
+
+
+def _together(
+    a: NormalForm, b: NormalForm, table: TermTable, boxes: tuple[Any, ...], alone: list[Bounds | None], clock: Any
+) -> Iterator[DifferenceBounds]:
+    known = [{} if bounds is None else bounds.layers for bounds in alone]
+    made = carried(a, b, table, (known[0], known[1]))
+    try:
+        bounds = crown(made.graph, (*boxes, *made.boxes), deployed=False, seconds=clock())
+    except SpecgradError:
+        pass
+    else:
+        ends = _ends(bounds)
+        yield DifferenceBounds(
+            tuple(low for low, _ in ends), tuple(high for _, high in ends), "carried from layer to layer"
+        )
+    yield over_box(a.graph, b.graph, boxes, clock())
+
+
+# --- executions -------------------------------------------------------------------------------------------------------
+
+
+def _executions(
+    a: Graph, b: Graph, boxes: tuple[Any, ...], alone: list[Any], most: tuple[Array, ...], each: Any, clock: Any
+) -> float:
+    ends = [] if each is None else [each.most]
+    one, other = (_stray(g, boxes, walked, clock) for g, (_, walked) in zip((a, b), alone, strict=True))
+    if one is not None and other is not None:
+        ends.append(tuple((m + p + q) * SLACK for m, p, q in zip(most, one, other, strict=True)))
+    return _largest(_met(ends)) if ends else math.inf
+
+
+def _stray(graph: Graph, boxes: tuple[Any, ...], walked: Any, clock: Any) -> tuple[Array, ...] | None:
+    try:
+        return None if walked is None else strayed(graph, boxes, walked, clock())
+    except SpecgradError:
+        return None

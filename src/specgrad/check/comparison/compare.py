@@ -1,0 +1,525 @@
+"""Are two models one function? If not, how far apart are they, and in which layer do they part?
+
+The same: node for node, or by normal forms over exact numbers (specgrad.equivalence). Different: at an input where
+the proven interval of the difference, over real numbers, leaves 0 out; or one lets its callers give more. Whether
+rounding could hide a difference, or make one of two spellings of one function, is said beside the verdict and is
+never part of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from specgrad.bounds import Box
+from specgrad.bounds.box import end_of, numpy_of
+from specgrad.equivalence.matching import Weights, first_apart, same_node_for_node, weights_apart
+from specgrad.equivalence.normal_form import NormalForm, normal_form
+from specgrad.equivalence.term_table import TermTable
+from specgrad.errors import ParameterError, ShapeError, SpecgradError
+from specgrad.execution_text import but
+from specgrad.graph.graph import Graph
+from specgrad.graph.interface import Interface, interface_of, interfaces_apart, only_one_takes
+from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.tree import leaves
+from specgrad.rounding import Arithmetic
+from specgrad.rounding.stated import deployment_of
+from specgrad.scalar import Array, Number
+
+from ..decisions.emulate import MOST_MULTIPLY_ADDS, Executor, multiply_adds
+from ..models.input_box import box_around, box_of
+from ..models.load import graph_of, is_file
+from ..tolerances.tolerance import tolerance, words_of
+from ..verdicts.first_divergence import first_difference
+from .box_difference import BoxDifference, farthest
+from .difference_bounds import DifferenceBounds, apart_at
+
+Progress = Callable[[str, int, int], None]
+LISTED = 100_000  # cells of an input that are listed
+NODE_FOR_NODE = "node for node, weights bit for bit"
+REWRITTEN = "by rewriting over exact numbers"
+STRETCHED = (1.0, 16.0, 1 / 16)  # normal numbers times these are tried where the inputs given show nothing
+
+
+@dataclass(frozen=True, eq=False)
+class PointDifference:
+    """One input: between `least` and `most` apart at an output cell, where the first network gives `value`.
+
+    within   whether float32 executions of both could give equal outputs: their tolerances meet everywhere (None: not
+             known). It does not say that the functions are the same
+    allowed  the sum of both tolerances at that cell
+    """
+
+    inputs: tuple[Array, ...]
+    about: str
+    least: float
+    most: float
+    output: int
+    place: tuple[int, ...]
+    value: float
+    how: str
+    within: bool | None = None
+    allowed: float = math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        data = {k: getattr(self, k) for k in ("about", "least", "most", "output", "place", "value", "how", "within")}
+        return {**data, "allowed": None if math.isnan(self.allowed) else self.allowed}
+
+
+@dataclass(frozen=True)
+class ExecutedApart:
+    """Executions of two spellings of one function that are farther apart than one of the two may be from exact values.
+
+    values      what an execution of the first model gives at an output cell, and one of the second
+    tolerances  no execution of the first, of the second, is farther from the exact value there
+    """
+
+    about: str
+    output: int
+    place: tuple[int, ...]
+    values: tuple[float, float]
+    tolerances: tuple[float, float]
+
+    def sentence(self, words: str) -> str:
+        (a, b), (p, q) = self.values, self.tolerances
+        place = f"output {self.output}[{', '.join(map(str, self.place))}]"
+        ran = f"at {self.about} an execution of the first has {a:.6g} as {place}, one of the second {b:.6g}"
+        return f"not alike as programs ({words}): {ran}; they may be off by {p:.2g} and {q:.2g} there"
+
+    def to_json(self) -> dict[str, Any]:
+        values, tolerances = ([x if math.isfinite(x) else None for x in xs] for xs in (self.values, self.tolerances))
+        where = {"about": self.about, "output": self.output, "place": self.place}
+        return {**where, "values": values, "tolerances": tolerances}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What is proven of two models.
+
+    verdict    "same": one function over real numbers, at these shapes; "differs": shown at an input, or the models take
+               or give different things; "cannot tell": neither was shown
+    shown      how: "node for node" or "by rewriting over exact numbers"; of a difference, in words
+    interface  what the models declare differently: names, element types, open sizes, inputs with a default. Where there
+               is anything they are not the same node for node
+    executed   where the same function was shown by rewriting: executions that are farther apart than the tolerance of
+               one of the two models; None: none were seen, or none were looked for
+    weights    where the structures agree: the constants that differ the most; None: they do not agree
+    points     the inputs that were looked at
+    box        where asked for: how far apart on the whole box, exact outputs and executions of `arithmetic`
+    parts      the first layers, of both, that compute what the other model computes nowhere
+    by_value   the first layer of the first model whose values, up to float32, the other model has nowhere; None: every
+               layer's values are there, or nothing was looked at
+    """
+
+    verdict: str
+    shown: str
+    interface: tuple[str, ...] = ()
+    executed: ExecutedApart | None = None
+    weights: Weights | None = None
+    points: tuple[PointDifference, ...] = ()
+    box: BoxDifference | None = None
+    parts: tuple[str, str] | None = None
+    by_value: str | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    deployment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def witness(self) -> PointDifference | None:
+        """The input that shows the difference."""
+        return next((p for p in self.points if p.least > 0), None)
+
+    @property
+    def most(self) -> float | None:
+        """The proven largest distance: over the box, else at the inputs given; None: none is proven."""
+        ends = [self.box.most] if self.box is not None else [p.most for p in self.points]
+        return max(ends) if ends and math.isfinite(max(ends)) else None
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def sentences(self) -> list[str]:
+        lines = [f"{self.verdict}: {self.shown}", *(f"interface: {text}" for text in self.interface)]
+        if self.executed is not None:
+            lines.append(self.executed.sentence(words_of(self.arithmetic)))
+        if self.weights is not None and self.verdict != "same":
+            w = self.weights
+            size = f"{w.distance:.3g} ({w.relative:.2g} of the largest there)"
+            lines.append(f"same structure; weights differ by at most {size}, the most in {w.layers[0] or 'a constant'}")
+        for p in self.points:
+            place = f"[{', '.join(map(str, p.place))}]"
+            lines.append(f"{p.about}: output {p.output}{place} is {p.value:.6g}, apart by {_between(p)} ({p.how})")
+            if p.within is not None:
+                lines.append(f"  {_rounding(p)}")
+        if self.box is not None:
+            lines += self.box.sentences(words_of(self.arithmetic), but(self.deployment))
+        if self.parts is not None and any(self.parts):
+            lines.append(f"they part, in form, at {self.parts[0] or '-'} and {self.parts[1] or '-'}")
+        if self.verdict == "differs" and self.points:
+            lines.append(f"they part, in value up to float32, at {self.by_value or 'no layer'}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        weights: dict[str, Any] | None = None
+        if self.weights is not None:
+            weights = {"distance": self.weights.distance, "largest": self.weights.largest}
+            weights |= {"layers": list(self.weights.layers)}
+        witness = self.witness
+        small = witness is not None and sum(x.size for x in witness.inputs) <= LISTED
+        return {
+            "shown": self.shown,
+            "interface": list(self.interface),
+            "executed": None if self.executed is None else self.executed.to_json(),
+            "weights": weights,
+            "points": [p.to_json() for p in self.points],
+            "most": self.most,
+            "box": None if self.box is None else self.box.to_json(),
+            "parts": None if self.parts is None else list(self.parts),
+            "by_value": self.by_value,
+            "inputs": {name: list(shape) for name, shape in self.shapes.items()},
+            "witness": [x.tolist() for x in witness.inputs] if witness is not None and small else None,
+            "deployment": dict(self.deployment),
+            "notes": list(self.notes),
+            "seconds": self.seconds,
+        }
+
+
+def _between(p: PointDifference) -> str:
+    return f"{p.most:.3g} at most" if p.least == 0 else f"{p.least:.6g} at least"
+
+
+def _rounding(p: PointDifference) -> str:
+    if p.within:
+        return f"within rounding of float32 ({p.allowed:.2g} there): outputs alone cannot tell them apart"
+    return f"beyond rounding of float32 ({p.allowed:.2g} there)"
+
+
+def compare(
+    a: Any,
+    b: Any,
+    *inputs: Any,
+    eps: Number | None = None,
+    low: Number | None = None,
+    high: Number | None = None,
+    box: Any = None,
+    arithmetic: Arithmetic | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Whether two models are one function over real numbers, or how far apart they are.
+
+    a, b        Graphs, ONNX files (paths, bytes, ModelProtos) or PyTorch modules
+    inputs      one input of the models; none: the middle of the box, or normal numbers of a fixed seed
+    eps         also bound the difference for all inputs whose cells are this close to those of `inputs`,
+    low, high   and no less, no more than these; without eps: for all inputs between them
+    box         the same for a Box, or a tuple with a Box or an array per input
+    arithmetic  the executions whose rounding the difference is held against; None: float32, fused
+    seconds     after which no further input is tried, no tolerance is computed, and bounds stay wide
+
+    Sameness is proven at the shapes of the inputs, for all real inputs at which both are defined; NaN, infinities and
+    the sign of zero are not compared unless the models are the same node for node. Inputs that have a default have it;
+    models of which only one lets its callers give such an input differ. Where callers may give other defaults or other
+    sizes, what is shown says at which ones the models were looked at, and is no "node for node".
+
+    >>> import specgrad as sg
+    >>> w = np.float32([[1, 2], [3, 4]])
+    >>> first = sg.trace(lambda x: sg.relu(sg.linear(w, None, x)) * 2, (1, 2))
+    >>> second = sg.trace(lambda x: sg.clamp(sg.matmul(x, w.T.copy()), 0) + sg.relu(sg.linear(w, None, x)), (1, 2))
+    >>> print(compare(first, second))
+    same: by rewriting over exact numbers
+    """
+    start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
+    told = progress or (lambda *_: None)
+    told("reading", 0, 4)
+    boxes = None if box is None else box_of(box, eps, low, high)
+    about = "the input given" if inputs else None if boxes is None else "the middle of the box"
+    inputs = inputs or (() if boxes is None else tuple(_middle(each) for each in boxes))
+    first, second, given, formats = _graphs(a, b, inputs, arithmetic)
+    declared = _declared(a, first), _declared(b, second)
+    boxes = boxes or box_around(given, eps, low, high)
+    shapes = {n.name: n.shape for n in (first.nodes[p] for p in first.input_positions)}
+    done = _different_ends(first, second)
+    if done is None:
+        told("normal forms", 1, 4)
+        done, table, form, other = _forms(first, second, declared)
+        run = _WitnessSearch(first, second, given, about, arithmetic, start, seconds, told)
+        if done.verdict != "same":
+            done = run.points(done)
+        elif done.shown.startswith(REWRITTEN) and not any(formats):
+            done = replace(done, executed=run.executed())
+        if boxes is not None and first.real_outputs:
+            told("the box", 3, 4)
+            rounds = None if any(formats) else arithmetic
+            far = farthest(form, other, table, _checked(first, boxes), rounds, done.verdict == "same", run.left)
+            done = run.with_box(done, far)
+        if done.verdict == "differs":
+            done = replace(done, parts=first_apart(table, form, other), by_value=run.by_value(done))
+    done = _with_interfaces(done, declared)
+    notes = (*done.notes, *_notes(first, second, formats, declared))
+    done = replace(done, arithmetic=arithmetic, deployment=deployment_of(arithmetic, first, second))
+    return replace(done, shapes=shapes, notes=notes, seconds=time.monotonic() - start)
+
+
+def _middle(box: Any) -> Any:
+    if not isinstance(box, Box):
+        return box
+    low, high = end_of(box.low), end_of(box.high)
+    return np.clip((low / 2 + high / 2).astype(np.float32), low, high)
+
+
+def _checked(graph: Graph, boxes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One per input, of its shape."""
+    bind_inputs(graph, tuple(box.low if isinstance(box, Box) else box for box in boxes))
+    return boxes
+
+
+def _graphs(
+    a: Any, b: Any, inputs: tuple[Any, ...], arithmetic: Arithmetic
+) -> tuple[Graph, Graph, tuple[Array, ...], list[Mapping[str, str]]]:
+    """Both meanings at the shapes of the inputs, the inputs of b in the order of a's where the names say so."""
+    given = tuple(leaves(tuple(numpy_of(x) for x in inputs))) if inputs else _generated(a)
+    first, fewer = graph_of(a, given, "compare", arithmetic)
+    try:
+        second, less = graph_of(b, given, "compare", arithmetic)
+    except (ShapeError, ParameterError) as error:
+        raise type(error)("compare", f"the second model does not take what the first takes: {error}") from error
+    for graph in (first, second):
+        if len(graph.input_positions) != len(graph.inputs):
+            raise ParameterError("compare", "inputs that are structures are not compared; give graphs of arrays")
+    bind_inputs(first, given)  # says which does not fit
+    return first, _ordered_as(first, second), given, [fewer, less]
+
+
+def _ordered_as(first: Graph, second: Graph) -> Graph:
+    if first.names == second.names or set(first.names) != set(second.names):
+        return second
+    order = [second.names.index(name) for name in first.names]
+    return replace(second, names=first.names, inputs=tuple(second.inputs[k] for k in order), open=None)
+
+
+def _generated(model: Any) -> tuple[Array, ...]:
+    """Normal numbers of the shapes that a model declares."""
+    if is_file(model):
+        from specgrad.interop import from_onnx
+
+        model = from_onnx(model)
+    if not isinstance(model, Graph):
+        raise ParameterError("compare", "a PyTorch module needs inputs: its shapes are not written anywhere")
+    graph, rng = model.at(), np.random.default_rng(0)
+    nodes = [graph.nodes[p] for p in graph.input_positions]
+    return tuple(
+        np.zeros(n.shape, np.int64) if n.kind == "index" else rng.normal(size=n.shape).astype(np.float32) for n in nodes
+    )
+
+
+def _different_ends(a: Graph, b: Graph) -> Comparison | None:
+    for what, one, two in (
+        ("inputs", a.input_positions, b.input_positions),
+        ("outputs", a.output_positions, b.output_positions),
+    ):
+        ends = [[(g.nodes[p].shape, g.nodes[p].kind) for p in each] for g, each in ((a, one), (b, two))]
+        if ends[0] != ends[1]:
+            mine, others = (", ".join(str(shape) for shape, _ in each) for each in ends)
+            return Comparison("differs", f"the {what} are {mine} and {others}")
+    return None
+
+
+Declared = tuple[Interface | None, Interface | None]
+
+
+def _declared(model: Any, graph: Graph) -> Interface | None:
+    """What a model declares, open sizes included; a PyTorch module declares nothing."""
+    if hasattr(model, "state_dict"):
+        return None
+    return interface_of(model if isinstance(model, Graph) else graph)
+
+
+def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:
+    """What only one model lets its callers give is a difference; other names, types and open sizes are said."""
+    first, second = declared
+    if first is None or second is None:
+        return done
+    done = replace(done, interface=interfaces_apart(first, second))
+    more = "; ".join(only_one_takes(first, second))
+    if not more or done.verdict == "differs":
+        return done
+    return replace(done, verdict="differs", shown=f"{more}; at the defaults: {done.verdict}, {done.shown}")
+
+
+def _places(declared: Declared, graph: Graph) -> str:
+    """What the models leave to their callers, and where it was looked at; "": nothing is left to them.
+
+    An imported graph is that of its defaults and of its sizes: an operator may have read them as plain numbers.
+    """
+    known = [each for each in declared if each is not None]
+    names = sorted({str(name) for each in known for name in each.defaults})
+    is_open = any(isinstance(size, str) for each in known for end in each.inputs for size in end.sizes or ())
+    shapes = ", ".join(f"{n.name} {n.shape}" for n in (graph.nodes[p] for p in graph.input_positions))
+    said = [f"the default of {', '.join(names)}"] if names else []
+    return " and ".join([*said, *([f"the sizes {shapes}"] if is_open else [])])
+
+
+def _forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, TermTable, NormalForm, NormalForm]:
+    table = TermTable()
+    form, other = normal_form(a, table), normal_form(b, table)
+    one, two = declared
+    alike = one is None or two is None or not interfaces_apart(one, two)
+    places = _places(declared, a)
+    at = f", at {places} (others were not looked at)" if places else ""
+    if same_node_for_node(a, b):
+        shown = NODE_FOR_NODE if alike and not at else f"the same operators on the same values, weights bit for bit{at}"
+        return Comparison("same", shown), table, form, other
+    if form.outputs == other.outputs:
+        return Comparison("same", f"{REWRITTEN}{at}"), table, form, other
+    return (
+        Comparison("cannot tell", "the normal forms differ", weights=weights_apart(table, form, other)),
+        table,
+        form,
+        other,
+    )
+
+
+def _notes(a: Graph, b: Graph, formats: Sequence[Mapping[str, str]], declared: Declared) -> tuple[str, ...]:
+    notes = []
+    if names := sorted({str(name) for each in declared if each is not None for name in each.defaults}):
+        notes.append(f"{', '.join(names)} may be given or left out: what is said holds at the defaults")
+    if a.names != b.names:
+        notes.append(f"inputs were matched by their order: {', '.join(a.names)} with {', '.join(b.names)}")
+    kinds = [{*f.values(), *_wider(g)} for f, g in zip(formats, (a, b), strict=True)]
+    if kinds[0] != kinds[1]:
+        said = [", ".join(sorted(k)) or "none" for k in kinds]
+        notes.append(f"formats other than float32, which are no part of the meaning: {said[0]} and {said[1]}")
+    return tuple(notes)
+
+
+def _wider(graph: Graph) -> set[str]:
+    formats: Mapping[str, str] = getattr(graph, "formats", {})
+    return {"float64"} & set(formats.values())
+
+
+@dataclass(frozen=True, eq=False)
+class _WitnessSearch:
+    """The search for an input that sets two networks apart."""
+
+    a: Graph
+    b: Graph
+    given: tuple[Array, ...]
+    about: str | None  # which input was given; None: none
+    arithmetic: Arithmetic
+    start: float
+    seconds: float | None
+    told: Progress
+
+    def late(self) -> bool:
+        return self.seconds is not None and time.monotonic() - self.start > self.seconds
+
+    def left(self) -> float | None:
+        return None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - self.start))
+
+    def points(self, so_far: Comparison) -> Comparison:
+        points: list[PointDifference] = []
+        if not self.a.real_outputs:
+            return replace(so_far, shown="the normal forms differ, and no output holds numbers")
+        for about, inputs in self._tried():
+            self.told(f"at {about}", 2, 4)
+            try:
+                apart = apart_at(self.a, self.b, inputs)
+            except SpecgradError as error:
+                return replace(so_far, points=tuple(points), notes=(f"nothing was evaluated: {error}",))
+            points.append(self._point(about, inputs, apart))
+            if points[-1].least > 0:
+                text = "their outputs differ over real numbers, shown at an input"
+                return replace(so_far, verdict="differs", shown=text, points=tuple(points))
+            if self.late():
+                break
+        text = "the normal forms differ, and no input that was tried shows a difference"
+        return replace(so_far, shown=text, points=tuple(points))
+
+    def with_box(self, so_far: Comparison, far: BoxDifference) -> Comparison:
+        """An input of the box may show what no other did."""
+        if so_far.verdict != "cannot tell" or not far.least:
+            return replace(so_far, box=far)
+        point = self._point("an input of the box", far.inputs, apart_at(self.a, self.b, far.inputs))
+        text = "their outputs differ over real numbers, shown at an input"
+        return replace(so_far, verdict="differs", shown=text, points=(*so_far.points, point), box=far)
+
+    def _tried(self) -> list[tuple[str, tuple[Array, ...]]]:
+        """The inputs given, then normal numbers of several sizes."""
+        tried = [] if self.about is None else [(self.about, self.given)]
+        rng = np.random.default_rng(0)
+        for size in STRETCHED:
+            drawn = tuple(
+                x if x.dtype.kind in "iu" else (size * rng.normal(size=x.shape)).astype(np.float32) for x in self.given
+            )
+            tried.append((f"normal numbers{f' times {size:g}' if size != 1 else ''}", drawn))
+        return tried
+
+    def _point(self, about: str, inputs: tuple[Array, ...], apart: DifferenceBounds) -> PointDifference:
+        k, place = apart.farthest
+        least, most = (float(e[k][place]) for e in (apart.least, apart.most))
+        value = float(apart.values[k][place]) if apart.values else math.nan
+        point = PointDifference(inputs, about, least, max(most, apart.largest), k, place, value, apart.how)
+        if self.late():
+            return point
+        try:
+            both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.left()) for g in (self.a, self.b)]
+        except SpecgradError:
+            return point
+        allowed = [p + q for p, q in zip(both[0].distance, both[1].distance, strict=True)]
+        within = all(bool((m <= x).all()) for m, x in zip(apart.most, allowed, strict=True))
+        beyond = any(bool((m > x).any()) for m, x in zip(apart.least, allowed, strict=True))
+        return replace(point, within=within if within or beyond else None, allowed=float(allowed[k][place]))
+
+    def executed(self) -> ExecutedApart | None:
+        """Executions of both at the input given, where they are farther apart than one of the two tolerances."""
+        if self.arithmetic.dtype not in ("float32", "float64") or not self.a.real_outputs or self.late():
+            return None
+        if multiply_adds(self.a) + multiply_adds(self.b) > MOST_MULTIPLY_ADDS:
+            return None
+        about, drawn = self._tried()[0]
+        inputs = tuple(x if x.dtype.kind in "iu" else x.astype(self.arithmetic.dtype) for x in drawn)
+        try:
+            values = [self._ran(g, inputs) for g in (self.a, self.b)]
+            if all(np.array_equal(p, q) for p, q in zip(*values, strict=True)):
+                return None
+            both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.left()) for g in (self.a, self.b)]
+        except SpecgradError:
+            return None
+        return _farthest_beyond(about, values, [t.distance for t in both])
+
+    def _ran(self, graph: Graph, inputs: tuple[Array, ...]) -> list[Array]:
+        outputs = Executor(graph, self.arithmetic).run(inputs, {})
+        return [y for p, y in zip(graph.output_positions, outputs, strict=True) if p in graph.real_outputs]
+
+    def by_value(self, done: Comparison) -> str | None:
+        witness = done.witness
+        if witness is None or self.late():
+            return None
+        try:
+            parted = first_difference(self.a, self.b, witness.inputs, "torch")
+        except SpecgradError:
+            return None
+        return None if parted is None else self.a.nodes[parted[0]].group
+
+
+def _farthest_beyond(
+    about: str, values: Sequence[Sequence[Array]], tolerances: Sequence[Sequence[Array]]
+) -> ExecutedApart | None:
+    """The cell where executions are farthest apart, among those where that is more than one of the tolerances."""
+    cells = []
+    for k, (p, q, r, s) in enumerate(zip(*values, *tolerances, strict=True)):
+        with np.errstate(invalid="ignore"):
+            gap = np.where(p == q, 0.0, np.nan_to_num(abs(p - q), nan=np.inf, posinf=np.inf))
+        beyond = np.where(gap > np.minimum(r, s), gap, -1.0)
+        if beyond.max(initial=-1.0) > 0:
+            place = tuple(int(i) for i in np.unravel_index(int(np.argmax(beyond)), beyond.shape))
+            both = ((float(x[place]), float(y[place])) for x, y in ((p, q), (r, s)))
+            cells.append((float(beyond[place]), ExecutedApart(about, k, place, *both)))
+    return max(cells, key=lambda pair: pair[0])[1] if cells else None

@@ -1,0 +1,155 @@
+"""How far apart are two networks, over real numbers: at an input, over a box? Intervals that hold what is between them.
+
+Small networks are evaluated over balls, which enclose every real result; others, and boxes, by linear bounds of one
+graph that holds both and subtracts their outputs (specgrad.bounds.crown_bounds, without rounding).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specgrad.bounds import Box, crown, ibp
+from specgrad.bounds.exact_outputs import BITS, WORK, ball_outputs, outward, work
+from specgrad.errors import MissingPackageError, ScalarError, SpecgradError, need
+from specgrad.graph.builder import Index
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.tree import leaves, transform
+from specgrad.graph.trace import trace
+from specgrad.op import scope
+from specgrad.ops.elementwise import sub
+from specgrad.rounding import radius
+from specgrad.scalar import Array
+
+from ..tolerances.point_bounds import REAL
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceBounds:
+    """Per output of numbers and cell, a - b lies between low and high.
+
+    values   what the first network gives at the input, next to its exact values; nothing for a box
+    how      what was computed with
+    """
+
+    low: tuple[Array, ...]
+    high: tuple[Array, ...]
+    how: str
+    values: tuple[Array, ...] = ()
+
+    @property
+    def most(self) -> tuple[Array, ...]:
+        """No less than abs(a - b)."""
+        return tuple(np.maximum(abs(p), abs(q)) for p, q in zip(self.low, self.high, strict=True))
+
+    @property
+    def least(self) -> tuple[Array, ...]:
+        """No more than abs(a - b)."""
+        return tuple(np.maximum(0.0, np.maximum(p, -q)) for p, q in zip(self.low, self.high, strict=True))
+
+    @property
+    def farthest(self) -> tuple[int, tuple[int, ...]]:
+        """The output, and its cell, with the largest proven difference; where none is proven, with the most."""
+        for ends in (self.least, self.most):
+            sizes = [e.max(initial=0.0) for e in ends]
+            k = int(np.argmax(sizes))
+            if sizes[k] > 0:
+                break
+        place = np.unravel_index(int(np.argmax(ends[k])), ends[k].shape) if ends[k].size else ()
+        return k, tuple(int(i) for i in place)
+
+    @property
+    def differs(self) -> bool:
+        return any((e > 0).any() for e in self.least)
+
+    @property
+    def largest(self) -> float:
+        return max((float(e.max(initial=0.0)) for e in self.most), default=0.0)
+
+
+def difference(a: Graph, b: Graph) -> Graph:
+    """One graph with the inputs of a: its outputs of numbers less those of b.
+
+    >>> import specgrad as sg
+    >>> both = difference(sg.trace(lambda x: 2 * x, (1,)), sg.trace(lambda x: x + x, (1,)))
+    >>> both(np.array([3.0]))
+    (array([0.]),)
+    """
+    examples = [transform(lambda _, p: _example(a, p), tree) for tree in a.inputs]
+
+    def both(*xs: Any) -> Any:
+        with scope("a"):
+            first = leaves(a(*xs) if not a.single else (a(*xs),))
+        with scope("b"):
+            second = leaves(b(*xs) if not b.single else (b(*xs),))
+        return tuple(sub(p, q) for p, q in zip(first, second, strict=True) if getattr(p, "kind", "real") == "real")
+
+    return trace(both, *examples)
+
+
+def _example(graph: Graph, position: int) -> Any:
+    node = graph.nodes[position]
+    return Index(node.shape) if node.kind == "index" else np.empty(node.shape)
+
+
+def apart_at(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
+    """The difference at one input, each float being the number that it is."""
+    if work(a) + work(b) <= WORK:
+        try:
+            need("flint", "balls need")
+            return _over_balls(a, b, inputs)
+        except (MissingPackageError, ScalarError, ZeroDivisionError, OverflowError, ValueError):
+            pass  # a comparison that balls do not decide, a constant that is no number: bounds hold for either answer
+    first, second = (_report(g, inputs) for g in (a, b))
+    low = tuple(np.nextafter(p[0] - q[1], -np.inf) for p, q in zip(first, second, strict=True))
+    high = tuple(np.nextafter(p[1] - q[0], np.inf) for p, q in zip(first, second, strict=True))
+    values = tuple(p[0] / 2 + p[1] / 2 for p in first)
+    rough = DifferenceBounds(*known_ends(low, high), "float64, each network by itself", values)
+    if rough.differs:
+        return rough
+    return replace(over_box(a, b, tuple(Box(x, x) if x.dtype.kind == "f" else x for x in inputs)), values=values)
+
+
+def _over_balls(a: Graph, b: Graph, inputs: tuple[Array, ...]) -> DifferenceBounds:
+    import flint
+
+    before, flint.ctx.prec = flint.ctx.prec, BITS
+    try:
+        first, second = (ball_outputs(g, inputs) for g in (a, b))
+        cells = [[p - q for p, q in zip(x.flat, y.flat, strict=True)] for x, y in zip(first, second, strict=True)]
+        low = tuple(outward([v.lower() for v in row], x.shape, -np.inf) for row, x in zip(cells, first, strict=True))
+        high = tuple(outward([v.upper() for v in row], x.shape, np.inf) for row, x in zip(cells, first, strict=True))
+        values = tuple(np.array([float(v.mid()) for v in x.flat]).reshape(x.shape) for x in first)
+    finally:
+        flint.ctx.prec = before
+    return DifferenceBounds(*known_ends(low, high), f"balls of {BITS} bits", values)
+
+
+def known_ends(low: tuple[Array, ...], high: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """NaN is an end about which nothing is known."""
+    return tuple(np.where(np.isnan(x), -np.inf, x) for x in low), tuple(np.where(np.isnan(x), np.inf, x) for x in high)
+
+
+def _report(graph: Graph, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
+    """Ends of every output of numbers, in exact arithmetic, with the rounding of float64 counted."""
+    given = iter(inputs)
+    args = tuple(transform(lambda _, p: next(given), tree) for tree in graph.inputs)
+    report = radius(graph, *args, arithmetic=REAL, backend="torch")
+    outputs = [ball for ball in leaves(report.outputs) if ball.value.dtype.kind == "f"]
+    with np.errstate(invalid="ignore"):
+        return [(np.nextafter(v.value - v.radius, -np.inf), np.nextafter(v.value + v.radius, np.inf)) for v in outputs]
+
+
+def over_box(a: Graph, b: Graph, boxes: tuple[Any, ...], seconds: float | None = None) -> DifferenceBounds:
+    """The difference anywhere in the boxes, one per input (an array: an input that does not move)."""
+    both = difference(a, b)
+    given = iter(boxes)
+    args = tuple(transform(lambda _, p: next(given), tree) for tree in both.inputs)
+    try:
+        bounds, how = crown(both, args, deployed=False, seconds=seconds), "linear bounds of the difference"
+    except SpecgradError:
+        bounds, how = ibp(both, *args, deployed=False), "interval bounds of the difference"
+    outputs = [box for box in leaves(bounds.outputs) if box is not None]
+    return DifferenceBounds(*known_ends(tuple(box.low for box in outputs), tuple(box.high for box in outputs)), how)

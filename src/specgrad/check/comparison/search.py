@@ -1,0 +1,71 @@
+"""An input of a box at which two networks are far apart: signs of gradients, then a rigorous evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from specgrad.bounds import Box
+from specgrad.bounds.box import end_of
+from specgrad.engines import compile
+from specgrad.errors import SpecgradError, need
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.tree import leaves
+from specgrad.scalar import Array
+
+from .difference_bounds import apart_at, difference
+
+STARTS, STEPS = 3, 12
+Clock = Callable[[], float | None]
+
+
+def seek(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> tuple[float, tuple[Array, ...]]:
+    """No more than the distance of exact outputs at an input of the box, and that input; 0 where nothing is shown."""
+    need("torch", "a search by gradients needs")
+    try:
+        _, inputs = max(_tried(a, b, boxes, clock), key=lambda pair: pair[0])
+        least = max(float(e.max(initial=0.0)) for e in apart_at(a, b, inputs).least)
+    except (SpecgradError, ValueError):  # no time for an input, or no number there
+        return 0.0, ()
+    return (least, inputs) if least > 0 else (0.0, ())
+
+
+def _tried(a: Graph, b: Graph, boxes: tuple[Any, ...], clock: Clock) -> Iterator[tuple[float, tuple[Array, ...]]]:
+    """From the middle and from corners, along the signs of the gradient of the output that is farthest apart."""
+    import torch
+
+    both = compile(difference(a, b), "torch").double()
+    ends = [_ends(box) for box in boxes]
+    rng = np.random.default_rng(0)
+    for start in range(STARTS):
+        xs = [_start(low, high, rng if start else None) for low, high in ends]
+        for step in range(STEPS):
+            left = clock()
+            if left is not None and left <= 0:
+                return
+            given = [torch.from_numpy(x).requires_grad_(x.dtype.kind == "f") for x in xs]
+            cells = torch.cat([y.reshape(-1) for y in leaves(both(*given))])
+            at = int(cells.detach().abs().argmax())
+            yield float(cells.detach()[at].abs()), tuple(xs)
+            if not cells.requires_grad:  # steps alone: no gradient leads anywhere
+                break
+            (cells[at] * cells.detach()[at].sign()).backward()
+            reach = 1 - step / STEPS
+            xs = [_moved(x, g.grad, *e, reach) for x, g, e in zip(xs, given, ends, strict=True)]
+
+
+def _ends(box: Any) -> tuple[Array, Array]:
+    return (end_of(box.low), end_of(box.high)) if isinstance(box, Box) else (np.asarray(box), np.asarray(box))
+
+
+def _start(low: Array, high: Array, rng: Any) -> Array:
+    if low is high:
+        return low
+    share = 0.5 if rng is None else rng.integers(0, 2, low.shape)
+    return np.clip(low + (high - low) * share, low, high)
+
+
+def _moved(x: Array, slope: Any, low: Array, high: Array, reach: float) -> Array:
+    return x if slope is None else np.clip(x + np.sign(slope.numpy()) * (high - low) * reach, low, high)

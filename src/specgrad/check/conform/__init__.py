@@ -1,0 +1,1 @@
+"""Conformance of runtimes and kernels to the contract."""

@@ -1,0 +1,182 @@
+"""A runtime against the contract: every operator, generated questions of every kind of data, verdicts counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specgrad.process import Process
+
+from ..cases.generate import FINITE, SHAPES, questions
+from ..cases.op_case import OpCase, check_operator
+from ..cases.shrink import complexity, shrink
+from ..runtimes import Runtime, runtime
+from ..verdicts.judge import Verdict
+from ..verdicts.run_case import CaseRunner, RuntimeExaminer, arithmetic_of, with_gradient
+from .broken_rule import TEXT, rule, sort
+from .repro_script import reproduction
+
+# Whose gradient is computed by one canonical formula, so that the radius of our vjp graph bounds it.
+GRADIENTS = ("conv", "conv_transpose", "linear", "max_pool", "avg_pool", "adaptive_avg_pool", "add", "mul", "relu")
+BAD = ("differs", "other arithmetic", "crashes", "times out")
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault, shrunk: `script` shows it with the runtime and numpy alone."""
+
+    operator: str
+    rule: str
+    question: OpCase
+    verdict: Verdict
+    script: str
+
+    def sort(self) -> tuple[Any, ...]:
+        """Findings of one sort are shown once."""
+        return self.operator, *sort(self.question, self.verdict)
+
+    def row(self) -> dict[str, Any]:
+        """For tables and --json."""
+        return {
+            "operator": self.operator,
+            "gradient": self.question.gradient is not None,
+            "rule": self.rule,
+            "about": TEXT[self.rule],
+            "question": str(self.question),
+            "verdict": self.verdict.kind,
+            "detail": str(self.verdict),
+            "script": self.script,
+        }
+
+
+@dataclass
+class Conformance:
+    """Verdicts of one runtime: counts and worst ratio per operator, refusals with their reasons, findings."""
+
+    runtime: str
+    versions: dict[str, str]
+    seed: int
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
+    refusals: dict[str, Counter[str]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    deployment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """ "differs" if anything does, else "times out" if anything did, "cannot tell" if nothing answered, or "ok"."""
+        total: Counter[str] = sum(self.counts.values(), Counter())
+        if any(total[kind] for kind in BAD if kind != "times out"):
+            return "differs"
+        if total["times out"]:
+            return "times out"
+        return "ok" if total["exact"] + total["rounding"] else "cannot tell"
+
+    def scripts(self) -> dict[str, str]:
+        """A file name per finding, and its script."""
+        scripts: dict[str, str] = {}
+        for f in self.findings:
+            words = [self.runtime, f.operator, *(["gradient"] if f.question.gradient is not None else []), f.rule]
+            name = "-".join(words).replace(" ", "_")
+            while f"{name}.py" in scripts:
+                name += f"-{f.verdict.fault}"
+            scripts[f"{name}.py"] = f.script
+        return scripts
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "runtime": self.runtime,
+            "versions": self.versions,
+            "seed": self.seed,
+            "operators": {op: dict(c) | {"ratio": self.ratios[op]} for op, c in self.counts.items()},
+            "refusals": {op: dict(c) for op, c in self.refusals.items()},
+            "findings": [f.row() for f in self.findings],
+            "deployment": self.deployment,
+        }
+
+
+def asked(operator: str, target: Runtime, count: int, seed: int, gradients: bool) -> Iterator[OpCase]:
+    """The value of every question; the gradient of those with finite data, where the runtime has gradients.
+
+    There are `count` values, fewer where each must be compiled.
+    """
+    for i, question in enumerate(questions(operator, max(4, count // target.cost), seed)):
+        yield question
+        if gradients and target.gradients and operator in GRADIENTS and question.data in FINITE:
+            yield with_gradient(question, i)
+
+
+class _Record:
+    """Collects the verdicts of one operator, and shrinks at most a few failures of each sort."""
+
+    def __init__(self, result: Conformance, examiner: CaseRunner, target: Runtime, operator: str) -> None:
+        self.result, self.examiner, self.target, self.operator = result, examiner, target, operator
+        self.seen: Counter[Any] = Counter()
+        result.counts[operator], result.ratios[operator] = Counter(), 0.0
+        result.refusals[operator] = Counter()
+
+    def add(self, question: OpCase, verdict: Verdict, shrinks: int) -> None:
+        kind = verdict.kind
+        self.result.counts[self.operator][kind] += 1
+        if kind == "rounding":
+            self.result.ratios[self.operator] = max(self.result.ratios[self.operator], verdict.ratio)
+        elif kind == "refuses":
+            self.result.refusals[self.operator][verdict.detail] += 1
+        elif kind in BAD:
+            self.seen[sort(question, verdict)] += 1
+            if self.seen[sort(question, verdict)] <= shrinks:
+                self._finding(question, verdict)
+
+    def _finding(self, question: OpCase, verdict: Verdict) -> None:
+        keep_smallest(self.result.findings, shrunk(question, verdict, self.examiner, self.target))
+
+
+def shrunk(question: OpCase, verdict: Verdict, examiner: CaseRunner, target: Runtime) -> Finding:
+    """The smallest question that shows the same fault, and its script."""
+    small = shrink(question, lambda q: examiner.ask(q).same_sort(verdict))
+    again = examiner.ask(small)
+    return Finding(question.operator, rule(small, again), small, again, reproduction(small, target, again))
+
+
+def keep_smallest(findings: list[Finding], finding: Finding) -> None:
+    """One finding of each sort."""
+    for i, other in enumerate(findings):
+        if other.sort() == finding.sort():
+            if complexity(finding.question) < complexity(other.question):
+                findings[i] = finding
+            return
+    findings.append(finding)
+
+
+def conformance(
+    name: str,
+    *,
+    operators: Sequence[str] | None = None,
+    count: int = 64,
+    seed: int = 0,
+    gradients: bool = True,
+    shrinks: int = 2,
+    seconds: float = 60,
+    progress: Progress | None = None,
+) -> Conformance:
+    """Ask a runtime `count` generated questions per operator (fewer where each must be compiled).
+
+    Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered.
+    `progress(operator, done, total)` is called as it goes. The generator knows nothing of the runtime.
+    """
+    target = runtime(name)
+    chosen = [check_operator(o) for o in operators or SHAPES]
+    result = Conformance(name, target.versions(), seed, deployment=arithmetic_of(target).deployment)
+    with Process(seconds=seconds, environment=target.environment) as process:
+        examiner = RuntimeExaminer(target, process)
+        for i, operator in enumerate(chosen):
+            if progress is not None:
+                progress(operator, i, len(chosen))
+            record = _Record(result, examiner, target, operator)
+            for question in asked(operator, target, count, seed, gradients):
+                record.add(question, examiner.ask(question), shrinks)
+    return result

@@ -1,0 +1,231 @@
+"""For authors of kernels: a plain function against an operator of the contract, as one line in a test."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import ParameterError, need
+from specgrad.process import ProcessResult
+from specgrad.rounding import FORMATS, Arithmetic
+from specgrad.scalar import Array
+
+from ..cases.generate import FINITE, questions
+from ..cases.op_case import OpCase, check_operator
+from ..cases.shrink import shrink
+from ..cases.signature import Where, accepting, normalised
+from ..runtimes import NotOffered
+from ..verdicts.judge import Verdict, expected
+from ..verdicts.run_case import CaseRunner, with_gradient
+from .broken_rule import TEXT, rule
+from .conformance import GRADIENTS
+from .repro_script import literal
+
+Kernel = Callable[..., Any]
+Give = Callable[[Array, str], Any]  # an array of numbers of that format, as the kernel takes them
+
+
+def _numpy(a: Array, dtype: str) -> Any:
+    if dtype == "bfloat16":
+        raise ParameterError("arrays", 'NumPy has no bfloat16; give arrays="torch" or "jax"', rule="P5")
+    return a.astype(dtype)
+
+
+def _torch(a: Array, dtype: str) -> Any:
+    need("torch", "tensors of PyTorch need")
+    import torch
+
+    return torch.from_numpy(a.copy()).to(getattr(torch, dtype))
+
+
+def _jax(a: Array, dtype: str) -> Any:
+    need("jax", "arrays of JAX need")
+    import jax.numpy as jnp
+
+    return jnp.asarray(a).astype(dtype)
+
+
+ARRAYS: dict[str, Give] = {"numpy": _numpy, "torch": _torch, "jax": _jax}
+
+
+def _taken(result: Any) -> Array:
+    """What a kernel returned, as NumPy: bfloat16 as float32, which holds it."""
+    if str(getattr(result, "dtype", "")).endswith("bfloat16"):
+        result = result.float() if hasattr(result, "float") else result.astype("float32")
+    return np.asarray(result.detach() if hasattr(result, "detach") else result)
+
+
+class ConformanceError(AssertionError):
+    """The kernel's answer is not explained by rounding: the smallest question found, and what must come out."""
+
+    def __init__(self, question: OpCase, verdict: Verdict, text: str) -> None:
+        self.question, self.verdict = question, verdict
+        super().__init__(text)
+
+
+@dataclass(frozen=True)
+class ConformanceSummary:
+    """How many questions were asked, and how they ended; `answered` are those that the kernel did not refuse.
+
+    >>> Conforms("relu", Counter(exact=300, refuses=100))
+    relu: 300 of 400 questions answered (300 exact, 100 refused)
+    """
+
+    operator: str
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def asked(self) -> int:
+        return self.counts.total()
+
+    @property
+    def answered(self) -> int:
+        return self.asked - self.counts["refuses"]
+
+    def __repr__(self) -> str:
+        words = {"refuses": "refused"}
+        parts = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in self.counts.most_common())
+        return f"{self.operator}: {self.answered} of {self.asked} questions answered ({parts})"
+
+
+class KernelExaminer(CaseRunner):
+    """Calls the kernel in this process. NotImplementedError and NotOffered mean that it refuses the attributes."""
+
+    def __init__(self, kernel: Kernel, gradient: Kernel | None, arrays: str, arithmetic: Arithmetic) -> None:
+        if arrays not in ARRAYS:
+            raise ParameterError("arrays", f"must be one of {', '.join(ARRAYS)}; got {arrays!r}", rule="P5")
+        self.kernel, self.gradient, self.give, self.arithmetic = kernel, gradient, ARRAYS[arrays], arithmetic
+        self.error: Exception | None = None
+        """What the kernel raised at its last question."""
+
+    def ask(self, question: OpCase) -> Verdict:
+        return super().ask(self.rounded(question))
+
+    def rounded(self, question: OpCase) -> OpCase:
+        """The question in numbers of the kernel's own format, so that it is handed what is judged."""
+        form = FORMATS[self.arithmetic.dtype]
+        arrays = {name: _to_format(a, form.digits, form.lowest, form.largest) for name, a in question.arrays.items()}
+        g = question.gradient
+        g = None if g is None else _to_format(g, form.digits, form.lowest, form.largest)
+        return replace(question, arrays=arrays, gradient=g)
+
+    def answer(self, question: OpCase) -> ProcessResult:
+        self.error = None
+        given = [*([] if question.gradient is None else [question.gradient]), *question.arrays.values()]
+        args = [self.give(a.copy(), self.arithmetic.dtype) for a in given]
+        function = self.kernel if question.gradient is None else self.gradient or self.kernel
+        try:
+            with np.errstate(all="ignore"):  # the data hold NaN and infinities on purpose
+                returned = function(*args, **attributes_of(question))
+            results = returned if isinstance(returned, tuple | list) else [returned]
+            return ProcessResult("answers", tuple(_taken(r) for r in results))
+        except (NotImplementedError, NotOffered) as error:
+            return ProcessResult("refuses", reason=str(error))
+        except Exception as error:
+            self.error = error
+            return ProcessResult("crashes", reason=f"{type(error).__name__}: {error}")
+
+
+def attributes_of(question: OpCase) -> dict[str, Any]:
+    """As a kernel gets them."""
+    return normalised(question.operator, question.attributes, {k: a.shape for k, a in question.arrays.items()})
+
+
+def _to_format(x: Array, digits: int, lowest: int, largest: float) -> Array:
+    """Rounded to the format, ties to even; what is too large for it, or too small, is first brought near its ends."""
+    if digits >= 24 and lowest <= -126:
+        return x
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        exponent = np.frexp(wide)[1]
+        top, bottom = int(np.log2(largest)) - 4, lowest - digits + 2
+        wide = np.ldexp(wide, np.where(exponent > top, top - exponent, 0))
+        wide = np.ldexp(wide, np.where(exponent < bottom, bottom - exponent, 0))
+        step = np.maximum(np.frexp(wide)[1] - digits, lowest - digits + 1)
+        near = np.ldexp(np.rint(np.ldexp(wide, -step)), step)
+    return np.where(np.isfinite(x), near, x).astype(np.float32)
+
+
+def _message(question: OpCase, verdict: Verdict, answer: ProcessResult, examiner: KernelExaminer) -> str:
+    """What went wrong, on which question, and what must come out; a crash breaks no rule."""
+    if verdict.kind == "crashes":
+        head, must = f"{question.operator}: the kernel raises {answer.reason}", []
+    else:
+        balls = expected(question, examiner.arithmetic)
+        label = rule(question, verdict)
+        number = question.answers().index(verdict.result) if verdict.result in question.answers() else 0
+        got = answer.arrays[number] if number < len(answer.arrays) else None
+        head = f"{question.operator}: {verdict.kind}, rule [{label}] ({TEXT[label]})\n  {verdict}"
+        must = [f"  must be {balls[number].value.tolist()}"]
+        must += [f"  got     {got.tolist() if got is not None else answer.reason}"]
+    dtype = f"np.{examiner.arithmetic.dtype}".replace("np.bfloat16", "np.float32")
+    rows = [f"  {name} = {literal(a, dtype)}" for name, a in question.inputs().items()]
+    rows += [f"  {name} = {value!r}" for name, value in attributes_of(question).items()]
+    return "\n".join([head, f"  smallest question found: {question}", *rows, *must])
+
+
+def assert_conforms(
+    kernel: Kernel,
+    operator: str,
+    *,
+    gradient: Kernel | None = None,
+    arrays: str = "numpy",
+    arithmetic: Arithmetic | None = None,
+    ranks: Collection[int] | None = None,
+    where: Where | None = None,
+    count: int = 400,
+    seed: int = 0,
+    may_refuse: bool = True,
+) -> ConformanceSummary:
+    """Raise ConformanceError (an AssertionError) unless every answer of `kernel` is exact or explained by rounding.
+
+    kernel(*arrays, **attributes) is called with the arrays of the operator in order (x, w, b ...; b is left out in some
+    questions) and with all its attributes by name, one number per axis: `print(specgrad.check.describe("conv"))` lists
+    them. gradient(g, *arrays, **attributes) gives the cotangents of all arrays.
+
+    arrays      "numpy", "torch" or "jax"; they are of the dtype of `arithmetic`, float32 unless another is given
+    ranks       how many spatial axes to ask: ranks=(2,) for a kernel of images alone
+    where       attributes to ask: {"dilation": 1, "groups": 1}, or a function of the attributes
+    may_refuse  whether the kernel may raise NotImplementedError for what it does not offer; at least one question must
+                be answered. The result says how many were.
+
+    >>> assert_conforms(lambda x: np.maximum(x, 0), "relu")
+    relu: 400 of 400 questions answered (400 exact)
+    >>> assert_conforms(lambda x: np.where(x > 0, x, 0), "relu")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    specgrad.check.conform.kernel.ConformanceError: relu: differs, rule [P1] (NaN propagates)
+    ...
+    """
+    if count < 1:
+        raise ParameterError("assert_conforms", f"count must be at least 1; got {count}", rule="P5")
+    accept = accepting(check_operator(operator), ranks, where)
+    examiner = KernelExaminer(kernel, gradient, arrays, arithmetic or Arithmetic("float32"))
+    done = ConformanceSummary(operator)
+    for i, question in enumerate(questions(operator, count, seed, accept)):
+        done.counts[_examine(examiner, question, may_refuse)] += 1
+        if gradient is not None and operator in GRADIENTS and question.data in FINITE:
+            done.counts[_examine(examiner, with_gradient(question, i), may_refuse)] += 1
+    if not done.counts["exact"] + done.counts["rounding"]:
+        last = examiner.rounded(question)
+        verdict = examiner.ask(last)
+        raise ConformanceError(last, verdict, f"{done}: nothing was judged; the last verdict is {verdict}")
+    return done
+
+
+def _examine(examiner: KernelExaminer, question: OpCase, may_refuse: bool) -> str:
+    verdict = examiner.ask(question)
+    if verdict.kind in ("exact", "rounding", "cannot tell") or (may_refuse and verdict.kind == "refuses"):
+        return verdict.kind
+    kind = type(examiner.error)
+
+    def is_same(q: OpCase) -> bool:
+        return examiner.ask(q).same_sort(verdict) and type(examiner.error) is kind
+
+    small = examiner.rounded(shrink(question, is_same, seconds=10))
+    again, answer = examiner.ask(small), examiner.answer(small)
+    raise ConformanceError(small, again, _message(small, again, answer, examiner)) from examiner.error

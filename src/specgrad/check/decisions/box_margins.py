@@ -1,0 +1,117 @@
+"""The decision of a sample on every input of a box around it, on every execution: what `certify` proves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from specgrad.bounds import Box, certify
+from specgrad.bounds.search.network.pgd_attack import DeployedNetwork
+from specgrad.bounds.search.network.witnesses import held_run
+from specgrad.properties.property import Alternative, Case, Property
+from specgrad.scalar import Array
+
+from .margins import DecisionMargins, DecisionProblem, forward, narrowed
+
+
+def over_box(
+    question: DecisionProblem,
+    inputs: Sequence[Array],
+    eps: Fraction,
+    limits: tuple[Any, Any],
+    seconds: float,
+    whole: bool,
+    source: Any = None,
+) -> tuple[DecisionMargins, list[dict[str, Any]]]:
+    """The margins over the box; and, where one is found, an input in it that is decided differently.
+
+    Linear bounds of every comparison first; what they leave open is a property for `certify`, with one alternative
+    per comparison.
+    whole    inputs are bytes or other integers: only such an input can be shown
+    source   the ONNX file or PyTorch module that the graph was read from: who is asked at the other input
+    """
+    ball = forward(question, inputs)
+    comparisons = question.decision.comparisons(ball.value, question.arithmetic.dtype)
+    unknown = np.full(len(comparisons), np.inf)
+    margins = DecisionMargins(ball.value.ravel(), comparisons, -unknown, unknown, ball.shape)
+    if not np.isfinite(ball.value).all():
+        return margins, []
+    cells = [_ends(x, eps, limits) for x in inputs]
+    boxes = [_outer(x, *ends) for x, ends in zip(inputs, cells, strict=True)]
+    margins = narrowed(question, margins, boxes)
+    if margins.kept.all() or len(inputs) > 1 or len(question.graph.output_positions) > 1:
+        return margins, []
+    return _certified(question, margins, inputs[0], cells[0], seconds, whole, source)
+
+
+def _ends(x: Array, eps: Fraction, limits: tuple[Any, Any]) -> tuple[list[Fraction], list[Fraction]]:
+    """The box of a sample, exactly, kept between the limits."""
+    middle = [Fraction(float(v)) for v in x.ravel()]
+    low, high = (None if e is None else Fraction(e) for e in limits)
+    lows = [v - eps if low is None else max(v - eps, low) for v in middle]
+    highs = [v + eps if high is None else min(v + eps, high) for v in middle]
+    return lows, highs
+
+
+def _outer(x: Array, low: list[Fraction], high: list[Fraction]) -> Box:
+    """The same in float64, rounded outward."""
+    ends = [_down(v) for v in low], [-_down(-v) for v in high]
+    return Box(*(np.array(end).reshape(x.shape) for end in ends))
+
+
+def _down(value: Fraction) -> float:
+    near = float(value)
+    return near if Fraction(near) <= value else float(np.nextafter(near, -np.inf))
+
+
+def _certified(
+    question: DecisionProblem,
+    margins: DecisionMargins,
+    x: Array,
+    cells: tuple[list[Fraction], list[Fraction]],
+    seconds: float,
+    whole: bool,
+    source: Any,
+) -> tuple[DecisionMargins, list[dict[str, Any]]]:
+    open_ = np.flatnonzero(~margins.kept)
+    some = margins.comparisons.only(open_)
+    pairs = zip(some.rows(margins.value.size), some.demand().tolist(), strict=True)
+    alternatives = tuple(Alternative(row[None], (Fraction(limit),)) for row, limit in pairs)
+    case = Case(tuple(cells[0]), tuple(cells[1]), alternatives)
+    stated = Property(x.size, margins.value.size, (case,))
+    asked = None if whole else source  # of a file that takes whole numbers certify would ask what is between them
+    verdict = certify(question.graph, stated, seconds=seconds, arithmetic=question.arithmetic, source=asked)
+    if verdict.verdict == "holds":
+        low = margins.low.copy()
+        proven = np.nextafter(some.demand(), np.inf)  # float32 outputs that are larger are at least this
+        low[open_] = np.fmax(low[open_], np.fmax(proven, some.demand() + np.array(verdict.margins[0])))
+        return DecisionMargins(margins.value, margins.comparisons, low, margins.high, margins.shape), []
+    if verdict.counterexample is None:
+        return margins, []
+    point = verdict.counterexample
+    other = np.rint(point.x) if whole else point.x
+    shown = _shown(question, margins, x, other) if case.has(other) else []
+    if shown and not whole:
+        shown[-1]["asked"] = [{"who": run.who, "outcome": run.outcome} for run in point.runs]
+    return margins, shown
+
+
+def _shown(question: DecisionProblem, margins: DecisionMargins, x: Array, other: Array) -> list[dict[str, Any]]:
+    """The execution at the sample and the one at the other input, if they decide differently; neither is excluded."""
+    network, decision = DeployedNetwork(question.graph), question.decision
+    runs: dict[str, tuple[Array, Array | None]] = {"torch at the sample": (held_run(network, x), None)}
+    runs["torch at an input within eps"] = held_run(network, other), other
+    decided = [decision.of(np.asarray(y, float).reshape(margins.shape)) for y, _ in runs.values()]
+    differs = (decided[0] != decided[1]).reshape(len(decided[0]), -1).any(1)
+    if not differs.any():
+        return []
+    place = int(np.flatnonzero(differs)[0])
+    shown = []
+    for (name, (y, at)), one in zip(runs.items(), decided, strict=True):
+        outputs = {str(k): float(v) for k, v in enumerate(np.ravel(y).tolist())}
+        shown.append({"name": name, "decision": one[place].tolist(), "outputs": outputs})
+        shown[-1] |= {} if at is None else {"input": np.ravel(at).tolist()}
+    return shown

@@ -1,0 +1,112 @@
+"""Two executions that decide differently: real runtimes, and orders chosen to drive a comparison either way."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specgrad.errors import ContradictionError
+from specgrad.scalar import Array
+
+from .decision import Comparisons
+from .emulate import Executor, slopes
+from .margins import DecisionMargins, DecisionProblem
+from .runtime_pool import OURS, Runtimes
+
+MOST_AIMS = 4  # comparisons that are driven either way
+HOPELESS = 0.5  # of a margin is left after all that orders can take
+SHOWN = 20  # outputs of an execution that are kept where there are more
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """A concrete execution: who ran it, the outputs, what they decide, and whether our own code computed them."""
+
+    name: str
+    outputs: Array
+    decision: Array
+    is_ours: bool
+
+    def to_json(self, place: int, cells: Array) -> dict[str, object]:
+        """What it decided in one place, and the outputs: all of them where they are few, else those that decide."""
+        decided = self.decision[place]
+        flat = self.outputs.ravel()
+        few = np.arange(flat.size) if flat.size <= SHOWN else np.unique(cells)
+        return {
+            "name": self.name,
+            "decision": decided.tolist(),
+            "outputs": {str(int(k)): float(flat[k]) for k in few},
+        }
+
+
+class FlipSearch:
+    """The search for one sample at a time.
+
+    runtimes    None: only chosen orders
+    executor    None: only runtimes (the model is too large to be taken apart)
+    """
+
+    def __init__(self, question: DecisionProblem, executor: Executor | None, runtimes: Runtimes | None) -> None:
+        self.question, self.executor, self.runtimes = question, executor, runtimes
+
+    def search(self, inputs: Sequence[Array], margins: DecisionMargins) -> tuple[list[Execution], list[str]]:
+        """Two executions of the class that differ, or none; and runtimes whose outputs are outside the class."""
+        runs: list[Execution] = []
+        outside: list[str] = []
+        for run in itertools.chain(self._real(inputs), self._chosen(inputs, margins)):
+            if not np.isfinite(run.outputs).all():
+                continue
+            if leaves(margins, run.outputs):
+                if run.is_ours:
+                    raise ContradictionError(f"{run.name} leaves what is proven of every execution at a sample")
+                outside.append(run.name)
+                continue
+            other = [r for r in runs if (r.decision != run.decision).any()]
+            if other:
+                return [other[0], run], outside
+            runs.append(run)
+        return [], outside
+
+    def _made(self, name: str, outputs: Sequence[Array], is_ours: bool) -> Execution:
+        decided = np.asarray(outputs[self.question.output], np.float64)
+        return Execution(name, decided, self.question.decision.of(decided), is_ours)
+
+    def _real(self, inputs: Sequence[Array]) -> Iterator[Execution]:
+        if self.runtimes is not None:
+            for name, outputs in self.runtimes.run(inputs).items():
+                yield self._made(name, outputs, name.partition(" ")[0] in OURS)
+
+    def _chosen(self, inputs: Sequence[Array], margins: DecisionMargins) -> Iterator[Execution]:
+        """Every comparison that is open, the nearest first, driven one way and the other."""
+        if self.executor is None:
+            return
+        start, outputs = self.question.offset()
+        open_ = np.flatnonzero(~margins.kept)
+        for k in open_[np.argsort(margins.margin[open_], kind="stable")][:MOST_AIMS]:
+            aim = margins.comparisons.only(np.array([k]))
+            row = np.zeros(outputs)
+            row[start : start + margins.value.size] = aim.rows(margins.value.size)[0]
+            steep = slopes(self.question.graph, inputs, row)
+            for push, word in ((-1, "against"), (1, "for")):
+                directions = {i: push * s for i, s in steep.items()}
+                name = f"every sum in the order that speaks most {word} {_named(aim)}"
+                run = self._made(name, self.executor.run(inputs, directions), True)
+                yield run
+                if push < 0 and aim.margins(run.outputs.ravel())[0] > HOPELESS * margins.margin[k]:
+                    return  # what is farther from turning will not turn either
+
+
+def _named(aim: Comparisons) -> str:
+    first, second = int(aim.larger[0]), int(aim.smaller[0])
+    return f"output {first}" + (f" over output {second}" if second >= 0 else "")
+
+
+def leaves(margins: DecisionMargins, outputs: Array) -> bool:
+    """Whether outputs lie outside the proven ends of a comparison."""
+    c, y = margins.comparisons, outputs.ravel()
+    rows = c.sign * y[c.larger] - np.where(c.smaller >= 0, y[np.maximum(c.smaller, 0)], 0.0)
+    slack = 4 * np.spacing(np.abs(rows))
+    return bool(((rows + slack < margins.low) | (rows - slack > margins.high)).any())

@@ -1,0 +1,129 @@
+"""The real runtimes that are installed, each asked for one sample's outputs, in float32.
+
+PyTorch and JAX run the graph; ONNX Runtime and OpenVINO run the model's own file, or the graph written as one, in a
+process of their own. One that is missing, refuses or fails is left out: nothing rests on its silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from specgrad.engines import compile
+from specgrad.errors import ParameterError, SpecgradError
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.tree import leaves
+from specgrad.process import Process
+from specgrad.scalar import Array
+
+from ..models.inputs import as_declared
+from ..models.run_onnx import real_inputs, whole_file
+from ..runtimes import RUNTIMES
+
+ONNXRUNTIME = """import onnxruntime
+
+def run(model, /, **inputs):
+    options = onnxruntime.SessionOptions()
+    results = []
+    for level in ("ORT_ENABLE_ALL", "ORT_DISABLE_ALL"):
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+        session = onnxruntime.InferenceSession(model.tobytes(), options, providers=["CPUExecutionProvider"])
+        results += session.run(None, inputs)
+    return results
+"""
+KNOWN = ("torch", "onnxruntime", "openvino-f32", "jax")
+OURS = ("torch", "jax")  # run by our engines, not by the model's own file
+PROGRAMS = {"onnxruntime": ONNXRUNTIME, "openvino-f32": RUNTIMES["openvino-f32"].model}
+VARIANTS = {"onnxruntime": ("", " without optimisation"), "openvino-f32": ("",)}
+
+
+def installed(names: Collection[str] | None = None) -> tuple[str, ...]:
+    """The runtimes to ask: those that are here, or those that are named."""
+    for name in names or ():
+        if name not in KNOWN:
+            raise ParameterError("preserve", f"unknown runtime {name!r}; there are {', '.join(KNOWN)}", rule="P5")
+        if not _is_here(name):
+            raise ParameterError("preserve", f"runtime {name} is not installed", rule="P5")
+    return tuple(n for n in KNOWN if _is_here(n)) if names is None else tuple(names)
+
+
+def _is_here(name: str) -> bool:
+    return RUNTIMES[name].installed() and all(find_spec(p) is not None for p in RUNTIMES[name].packages)
+
+
+@dataclass
+class Runtimes:
+    """Some runtimes with one model; they are started when first asked.
+
+    source    an ONNX file (path, bytes, ModelProto) that the graph was read from; None: the graph is written
+    """
+
+    names: Sequence[str]
+    graph: Graph
+    source: Any = None
+    seconds: float = 60.0
+    _engines: dict[str, Any] = field(default_factory=dict)
+    _processes: dict[str, Process] = field(default_factory=dict)
+
+    def run(self, inputs: Sequence[Array]) -> dict[str, list[Array]]:
+        """The outputs by the runtime's name and version."""
+        results: dict[str, list[Array]] = {}
+        for name in self.names:
+            title = f"{name} {version(RUNTIMES[name].packages[0])}"
+            if name in PROGRAMS:
+                results |= {f"{title}{variant}": outputs for variant, outputs in self._file(name, inputs).items()}
+            else:
+                outputs = self._engine(name, inputs)
+                results |= {title: outputs} if outputs is not None else {}
+        return results
+
+    def _engine(self, name: str, inputs: Sequence[Array]) -> list[Array] | None:
+        """The graph on PyTorch or JAX, in float32."""
+        try:
+            if name not in self._engines:
+                self._engines[name] = compile(self.graph, name)
+            given = [np.asarray(x, np.float32) for x in inputs]
+            if name == "torch":
+                import torch
+
+                with torch.no_grad():
+                    outputs = self._engines[name](*map(torch.from_numpy, given))
+                return [t.numpy() for t in leaves(outputs)]
+            import jax
+
+            return [np.asarray(v) for v in leaves(self._engines[name](*map(jax.numpy.asarray, given)))]
+        except SpecgradError:
+            return None
+
+    def _file(self, name: str, inputs: Sequence[Array]) -> dict[str, list[Array]]:
+        """A runtime that reads ONNX files."""
+        try:
+            file, feeds = self._fed(inputs)
+        except SpecgradError:  # what ONNX has no words for is not run there
+            return {}
+        if name not in self._processes:
+            self._processes[name] = Process(seconds=self.seconds, environment=RUNTIMES[name].environment)
+        answer = self._processes[name].run(PROGRAMS[name], feeds, [np.frombuffer(file, np.uint8)])
+        if answer.outcome != "answers":
+            return {}
+        each = len(answer.arrays) // len(VARIANTS[name])
+        return {v: list(answer.arrays[k * each : (k + 1) * each]) for k, v in enumerate(VARIANTS[name])}
+
+    def _fed(self, inputs: Sequence[Array]) -> tuple[bytes, Mapping[str, Array]]:
+        if "file" not in self._engines:
+            from specgrad.interop import to_onnx
+
+            self._engines["file"] = to_onnx(self.graph) if self.source is None else whole_file(self.source)
+        file = self._engines["file"]
+        given = dict(zip([i.name for i in real_inputs(file)], inputs, strict=True))
+        return file.SerializeToString(), as_declared(file, given)[0]
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.close()
+        self._processes.clear()

@@ -1,0 +1,1 @@
+"""Models that are checked: loaded, run, and their inputs."""

@@ -1,0 +1,131 @@
+"""A record of long work, one JSON object per line: what is done stays done, whoever stops the run.
+
+The first line says what the run is about: its kind ("preserve"), and a digest of model, data and options; a run with
+another digest is refused, not mixed in. Every further line is one finished piece with its number. A line is written
+whole and synced before the next piece begins; what kill -9 leaves of a line is cut off by the run that resumes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specgrad.atomic_files import write_whole
+from specgrad.errors import SpecgradError, quoted
+from specgrad.scalar import Array
+
+FORMAT = "specgrad/record/1"
+
+
+class RecordError(SpecgradError, ValueError):
+    """A record file that belongs to something else, or is damaged in the middle."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("record", quoted(text))
+
+
+def digest_of(parts: Iterable[bytes | str | Array]) -> str:
+    """One digest of texts, bytes and arrays; an array counts with its type and shape.
+
+    >>> digest_of(["a", np.zeros(2)]) == digest_of(["a", np.zeros((2, 1))])
+    False
+    """
+    whole = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            cells = repr(part.tolist()).encode() if part.dtype == object else np.ascontiguousarray(part).tobytes()
+            head, data = f"array {part.dtype.str} {part.shape}", cells
+        else:
+            head, data = type(part).__name__, part.encode() if isinstance(part, str) else part
+        whole.update(f"{head} {len(data)}\n".encode())
+        whole.update(data)
+    return whole.hexdigest()
+
+
+class Checkpoint:
+    """The pieces that a run has finished, by number; None as path: nothing is kept.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
+    >>> with RecordFile(path, "preserve", "d0") as record:
+    ...     record.add(0, {"verdict": "proven"})
+    >>> with RecordFile(path, "preserve", "d0") as record:
+    ...     record.done
+    {0: {'verdict': 'proven'}}
+    >>> RecordFile(path, "preserve", "d1")
+    Traceback (most recent call last):
+    specgrad.check.models.checkpoint.RecordError: record: run.jsonl records another run: its model, data or options
+    differ
+    """
+
+    def __init__(self, path: str | Path | None, kind: str, digest: str, about: Mapping[str, Any] | None = None) -> None:
+        self.done: dict[int, dict[str, Any]] = {}
+        self._file: Any = None
+        if path is None:
+            return
+        head = {"record": FORMAT, "kind": kind, "digest": digest, **(about or {})}
+        target = Path(path)
+        if target.is_file() and target.stat().st_size:
+            self._resume(target, head)
+        else:
+            write_whole(target, _line(head))
+        self._file = target.open("ab")
+
+    def _resume(self, path: Path, head: Mapping[str, Any]) -> None:
+        """What was finished; the end of a line that was not is cut off."""
+        data = path.read_bytes()
+        lines = data.split(b"\n")
+        whole, torn = lines[:-1], lines[-1]
+        first = _parsed(whole[0]) if whole else None
+        if first is None or first.get("record") != FORMAT:
+            raise RecordError(f"{path.name} is no record of specgrad; it stays as it is")
+        if first.get("kind") != head["kind"]:
+            raise RecordError(f"{path.name} records a run of {first.get('kind')}, not of {head['kind']}")
+        if first.get("digest") != head["digest"]:
+            raise RecordError(f"{path.name} records another run: its model, data or options differ")
+        for number, text in enumerate(whole[1:], 2):
+            piece = _parsed(text)
+            if piece is None or type(piece.get("number")) is not int:
+                raise RecordError(f"{path.name} is damaged in line {number}")
+            self.done[piece.pop("number")] = piece
+        if torn:
+            write_whole(path, data[: len(data) - len(torn)])
+
+    def add(self, number: int, piece: Mapping[str, Any]) -> None:
+        """One finished piece, on the disk before this returns."""
+        self.done[number] = dict(piece)
+        if self._file is not None:
+            self._file.write(_line({"number": number, **piece}))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def is_record(data: bytes) -> bool:
+    """Whether a file begins as a record does."""
+    first = _parsed(data.partition(b"\n")[0])
+    return first is not None and first.get("record") == FORMAT
+
+
+def _line(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) else None

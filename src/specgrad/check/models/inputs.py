@@ -1,0 +1,58 @@
+"""Inputs of a model, in the types that it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import ParameterError, need
+from specgrad.scalar import Array
+from specgrad.window import Shape
+
+GIVEN = ("float16", "float32")  # what callers may give
+FED = (*GIVEN, "float64")
+QUANTISED = ("int8", "uint8", "int16", "uint16", "int32")  # and these, where a file declares that very type
+
+
+def normal_inputs(shapes: Iterable[Shape], seed: int = 0) -> list[Array]:
+    """Standard normal numbers, float32: what a model is run on where nobody gives inputs."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def check_floats(inputs: Mapping[str, Array] | Sequence[Array], besides: Sequence[str] = ()) -> None:
+    for a in inputs.values() if isinstance(inputs, Mapping) else inputs:
+        if a.dtype.name not in (*GIVEN, *besides):
+            raise ParameterError("audit", f"inputs must be float32; got {a.dtype}", rule="P5")
+
+
+def as_declared(file: Any, given: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """The inputs in the types of an ONNX file, and a note for each that was converted."""
+    need("onnx", "ONNX files need")
+    from onnx import helper
+
+    types = {i.name: i.type.tensor_type.elem_type for i in file.graph.input}
+    feeds, notes = dict(given), []
+    for name, a in given.items():
+        wanted = np.dtype(helper.tensor_dtype_to_np_dtype(types[name]))
+        if a.dtype == wanted:
+            continue
+        check_floats([a])
+        feeds[name] = _converted(name, a, wanted)
+        notes.append(f"input {name} was converted from {a.dtype} to {wanted}")
+    return feeds, tuple(notes)
+
+
+def _converted(name: str, a: Array, wanted: np.dtype[Any]) -> Array:
+    """Floats are rounded; whole numbers of an integer type must be in its range."""
+    if wanted.name in FED:
+        with np.errstate(over="ignore"):
+            return a.astype(wanted)
+    if wanted.kind in "iu" and (a.astype(np.float64) == a.astype(wanted).astype(np.float64)).all():
+        return a.astype(wanted)
+    text = f"input {name} is {wanted} in the model; got {a.dtype} numbers that it does not hold"
+    raise ParameterError(
+        "audit", text if wanted.kind in "iu" else f"input {name} is {wanted}, which is not fed", rule="P5"
+    )

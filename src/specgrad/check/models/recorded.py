@@ -1,0 +1,179 @@
+"""What another device has computed, as arrays by the names of the model's values: a phone, a GPU, a customer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+from zipfile import BadZipFile
+
+import numpy as np
+
+from specgrad.declared_errors import MEASURED, WRONG
+from specgrad.errors import ParameterError
+from specgrad.graph.graph import Graph
+from specgrad.op import Op
+from specgrad.process import ProcessResult
+from specgrad.scalar import Array
+
+from ..cases.op_case import OpCase
+from ..runtimes import RUNTIMES, NotOffered, Runtime, base_and_device
+from .model_run import ModelRun
+from .run_onnx import by_layer, declared_by, known_values, real_inputs, whole_file
+
+
+def _nobody(question: OpCase) -> str:
+    raise NotOffered("the device cannot be asked")
+
+
+RECORDED = Runtime("recorded", (), _nobody, flush=True)
+"""A device that nobody can ask again and nobody named: functions have the largest error that any runtime has."""
+
+
+def recorded_of(name: str | None) -> Runtime:
+    """Return the device that a recording was made on, with the declared errors of functions of the runtime `name`.
+
+    name   a runtime that can be asked (`RUNTIMES`, with :device too) or one that was measured
+           (`specgrad.declared_errors`); it need not be installed. None: nobody knows which
+    """
+    if name is None:
+        return RECORDED
+    base, device = base_and_device(name)
+    if base in RUNTIMES:
+        asked = RUNTIMES[base].on(device) if device else RUNTIMES[base]
+        return replace(RECORDED, name=f"recorded of {name}", flush=asked.flush, functions=asked.functions)
+    if name in MEASURED:
+        return replace(RECORDED, name=f"recorded of {name}", functions=name)
+    known = ", ".join(dict.fromkeys((*RUNTIMES, *MEASURED)))
+    raise ParameterError(
+        "recorded", f"unknown runtime {name!r}; known are {known}; without a name the widest error holds"
+    )
+
+
+def known_faults(device: Runtime, graph: Graph) -> tuple[str, ...]:
+    """Return what the runtime is known to get wrong of the functions in the graph, a sentence each."""
+    computed = {n.op.name for n in graph.nodes if isinstance(n.op, Op)}
+    faults = [(f, text) for (name, f), text in WRONG.items() if name == device.functions and f in computed]
+    return tuple(f"{f} is known to be wrong in {MEASURED[str(device.functions)][0]}: {text}" for f, text in faults)
+
+
+def read_recorded(path: Path) -> dict[str, Array]:
+    """An .npz file, or a folder of .npy files: `a/b.npy` and `a%2Fb.npy` are both the value a/b."""
+    try:
+        if path.is_dir():
+            files = {f: unquote(f.relative_to(path).with_suffix("").as_posix()) for f in sorted(path.rglob("*.npy"))}
+            return {name: np.load(file, allow_pickle=False) for file, name in files.items()}
+        with np.load(path, allow_pickle=False) as entries:
+            return {unquote(name): entries[name] for name in entries.files}
+    except (AttributeError, ValueError, EOFError, OSError, BadZipFile) as error:
+        text = f"{path} is no .npz file and no folder of .npy files: {error}"
+        raise ParameterError("--recorded", text) from None
+
+
+def named(source: Any, inputs: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Array]:
+    """Inputs and outputs in the order of the model, under their names in the file."""
+    file = whole_file(source)
+    values: dict[str, Array] = {}
+    for what, ends, arrays in (
+        ("inputs", real_inputs(file), inputs),
+        ("outputs", file.graph.output, outputs),
+    ):
+        names = [end.name for end in ends]
+        if len(names) != len(arrays):
+            text = f"the model has {len(names)} {what} ({_listed(names)}); got {len(arrays)} arrays"
+            raise ParameterError("recorded", text)
+        values |= dict(zip(names, arrays, strict=True))
+    return values
+
+
+def run_recorded(source: Any, recorded: Mapping[str, Array]) -> list[ModelRun]:
+    """The recorded values in the place of a run, or of several: one per point."""
+    from specgrad.interop import from_onnx
+    from specgrad.interop.onnx import input_dims
+    from specgrad.interop.onnx.read.unsupported_nodes import declared_values
+
+    file = whole_file(source)
+    names = [i.name for i in real_inputs(file)]
+    _refuse_missing("inputs", names, recorded)
+    values = {n: np.asarray(a) for n, a in recorded.items()}
+    for n, a in values.items():
+        if a.dtype.kind not in "fiub":  # NumPy stores a bfloat16 as bytes of no type
+            raise ParameterError("recorded", f"{n} is of type {a.dtype}, not of numbers; save it as float32")
+    computed = {o for node in file.graph.node for o in node.output if o}
+    if not computed & set(values):
+        text = f"none of the arrays is a value of the model; values are {_listed(sorted(computed))}"
+        raise ParameterError("recorded", f"{text}; got {_listed(sorted(values))}")
+    foreign = sorted(set(values) - computed - set(names))
+    points = split_points({n: a for n, a in values.items() if n not in foreign}, input_dims(file))
+    shapes = {n: points[0][n].shape for n in names}
+    declared = {**declared_values(file, shapes), **declared_by(points[0])}
+    graph = from_onnx(source, input_shapes=shapes, partial=True, declared=declared)
+    outputs = [o.name for o in file.graph.output]
+    missing = [n for n in outputs if n not in values]
+    said = {f"{len(foreign)} recorded arrays are no values of the model: {_listed(foreign)}": foreign}
+    said |= {f"outputs that were not recorded: {_listed(missing)}": missing}
+    notes = tuple(note for note, names in said.items() if names)
+    title = Path(source).name if isinstance(source, str | Path) else "model"
+    deployed = []
+    for point in points:
+        known = known_values(graph, point)
+        _refuse_shapes(graph, known)
+        answer = ProcessResult("answers", tuple(point[n] for n in outputs if n in point))
+        deployed.append(ModelRun(title, graph, known, by_layer(file, graph, known), answer, notes))
+    return deployed
+
+
+def split_points(
+    values: Mapping[str, Array], dims: Mapping[str, Sequence[int | None] | None]
+) -> list[dict[str, Array]]:
+    """What was recorded at each of several points: the inputs have one more axis in front, or more than a batch of 1.
+
+    dims   the sizes that the model declares for its inputs
+
+    >>> values = {"x": np.zeros((3, 1, 2)), "y": np.array([[1], [2], [3]])}
+    >>> [p["y"].tolist() for p in split_points(values, {"x": [1, 2]})]
+    [[1], [2], [3]]
+    >>> [p["y"].tolist() for p in split_points({**values, "x": np.zeros((3, 2))}, {"x": [1, 2]})]
+    [[[1]], [[2]], [[3]]]
+    """
+    ways = {_points_of(values[n].shape, sizes) for n, sizes in dims.items()}
+    if ways <= {(1, "one")}:
+        return [dict(values)]
+    if len(ways) > 1:
+        shapes = ", ".join(f"{n} {values[n].shape}" for n in dims)
+        raise ParameterError("recorded", f"the inputs are not of one number of points: {shapes}")
+    ((count, way),) = ways
+    for n, a in values.items():
+        if not a.ndim or not count or (len(a) % count if way == "batch" else len(a) != count):
+            raise ParameterError("recorded", f"the inputs are of {count} points; {n} has shape {a.shape}")
+    each = {n: np.split(a, count) if way == "batch" else list(a) for n, a in values.items()}
+    return [{n: parts[i] for n, parts in each.items()} for i in range(count)]
+
+
+def _points_of(shape: Sequence[int], dims: Sequence[int | None] | None) -> tuple[int, str]:
+    """How many points an input holds, and along which axis: one in front, or a batch that is 1 in the model."""
+    if dims is not None and len(shape) == len(dims) + 1:
+        return shape[0], "front"
+    is_batch = dims is not None and len(shape) == len(dims) > 0 and dims[0] == 1 != shape[0]
+    return (shape[0], "batch") if is_batch else (1, "one")
+
+
+def _refuse_shapes(graph: Graph, known: Mapping[int, Array]) -> None:
+    for p, array in known.items():
+        node = graph.nodes[p]
+        if array.shape != node.shape:
+            text = f"{node.name} was recorded with shape {array.shape}; in the model it has {node.shape}"
+            raise ParameterError("recorded", f"{text}. Are its axes in another order?")
+
+
+def _refuse_missing(what: str, names: Sequence[str], recorded: Mapping[str, Array]) -> None:
+    missing = [n for n in names if n not in recorded]
+    if missing:
+        text = f"the {what} {_listed(missing)} of the model were not recorded; got {_listed(sorted(recorded))}"
+        raise ParameterError("recorded", text)
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "") or "none"

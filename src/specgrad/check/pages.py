@@ -1,0 +1,215 @@
+"""Reports as one HTML file each: no network, no scripts, the verdict first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..errors import SpecgradError
+from ..graph.graph import Graph
+from ..html_page import escape, executions, kind_of, legend, level, named, page, picture, plot, text_at, tone_of, wide
+from .auditing.attribution import Attribution, Difference
+from .auditing.audit import Audit
+from .auditing.layer import LayerVerdict
+from .conform.broken_rule import TEXT
+from .conform.conformance import Conformance, Finding
+from .verdicts.judge import SEVERITY, Verdict
+
+MOST_DRAWN = 24  # layers of a picture that is shown without being asked for
+MEANINGS = {
+    "exact": "every number is the one that exact arithmetic gives",
+    "rounding": "every number is within the proven radius: correct executions may differ that much",
+    "other arithmetic": "explained by an arithmetic other than float32 that was named, and not by float32",
+    "differs": "some number lies outside the proven radius: no correct execution gives it",
+    "crashes": "the runtime ended without an answer",
+    "times out": "the runtime gave no answer in time",
+    "refuses": "the runtime says that it does not support this",
+    "not offered": "the runtime has no such operator",
+    "not examined": "nothing was exposed here, so nothing is said",
+    "cannot tell": "no radius is known here",
+}
+
+
+def _versions(versions: object) -> str:
+    text = ", ".join(f"{k} {v}" for k, v in dict(versions).items())  # type: ignore[call-overload]
+    return escape(f" ({text})") if text else ""
+
+
+def _bar(v: Verdict) -> str:
+    """How much of the allowance was used; a full red bar where it was exceeded."""
+    share = 100 if v.ratio > 1 else max(100 * v.ratio, 1 if v.ratio > 0 else 0)
+    text = "&gt; 1" if v.ratio > 1 else f"{v.ratio:.2g}"
+    tone = ' class="bad"' if v.ratio > 1 else ""
+    return f'<span class="track"><i{tone} style="width:{share:.0f}%"></i></span> {text}'
+
+
+def _cell(v: Verdict) -> str:
+    """The worst element: where, what, what it must be."""
+    if v.kind not in ("differs", "rounding", "other arithmetic") or not v.where:
+        return escape(v.detail)
+    place = ", ".join(map(str, v.where))
+    text = f"[{place}] is {v.got:.9g}, must be {v.wanted:.9g} &plusmn; {v.allowed:.2g}"
+    return f"{text} {escape(v.detail)}".rstrip()
+
+
+def _row(number: int, layer: LayerVerdict) -> str:
+    v = layer.verdict
+    shape = "&times;".join(map(str, layer.shape))
+    judged = f'<td>{kind_of(v.kind)}</td><td>{named(layer.name)}</td><td class="used">{_bar(v)}</td>'
+    return f'<tr id="layer-{number}">{judged}<td>{escape(layer.operator)}</td><td>{shape}</td><td>{_cell(v)}</td></tr>'
+
+
+def _plot(layers: Sequence[LayerVerdict]) -> str:
+    """used / allowed per layer on a logarithmic scale, the allowance as a line."""
+    layers = [layer for layer in layers if layer.verdict.kind != "not examined"]
+    if not layers:
+        return ""
+    low, high, height, left = -8.0, 1.0, 160.0, 42.0
+    step = max(6.0, min(28.0, 900 / len(layers)))
+    width = max(left + step * len(layers) + 10, 300.0)  # room for the line of text below
+
+    def y(exponent: float) -> float:
+        return 10 + height * (high - min(max(exponent, low), high)) / (high - low)
+
+    parts = []
+    for exponent in range(int(low), int(high) + 1, 2):
+        parts += [
+            level(left, width - 10, y(exponent)),
+            text_at(left - 6, y(exponent) + 4, f"1e{exponent}", "end"),
+        ]
+    parts += [level(left, width - 10, y(0), "bad"), text_at(width - 12, y(0) - 4, "allowance", "end")]
+    for i, layer in enumerate(layers):
+        ratio = layer.verdict.ratio
+        height_of = low if ratio == 0 else high if not math.isfinite(ratio) else math.log10(ratio)
+        tone = "bad" if ratio > 1 else "good"
+        label = f"{layer.name}: {layer.verdict.kind}, {ratio:.2g}"
+        parts.append(
+            f'<circle class="fill-{tone}" cx="{left + step * (i + 0.5):.1f}" cy="{y(height_of):.1f}" '
+            f'r="{4 if ratio > 1 else 3}"><title>{escape(label)}</title></circle>'
+        )
+    parts += [text_at(left, height + 34, "layers in order; exact ones lie on the floor", "start")]
+    return plot(width, height + 40, "used / allowed, layer by layer", parts)
+
+
+def _attribution(a: Attribution | None) -> str:
+    """Which layers explain the difference at the output."""
+    if a is None:
+        return ""
+    rows = "".join(
+        f"<tr><td>{named(name)}</td><td>{100 * share:.3g} %</td><td>{_difference(a.own[name])}</td>"
+        f"<td>{_difference(a.seen[name])}</td></tr>"
+        for name, share in a.largest(12)
+    )
+    head = "<tr><th>layer<th>share, to first order<th>its own error<th>difference seen at it</tr>"
+    return (
+        f"<h2>Which layers explain the difference</h2><p>Largest difference at the output: {_difference(a.output)}. "
+        f"All layers' own errors together explain {100 * a.explained:.3g} % of it, to first order. A correct runtime "
+        f"differs there by about {a.estimate:.2g} (an estimate, not a bound).</p>"
+        + wide(f"<table>{head}{rows}</table>")
+    )
+
+
+def _difference(d: Difference) -> str:
+    return escape(f"{d.absolute:.2g}, relative {d.relative:.2g}, {d.ulps:.3g} ulp")
+
+
+def _link(audit: Audit, layer: LayerVerdict) -> str:
+    """The name of a layer, and the way to its row."""
+    row = next((k for k, other in enumerate(audit.layers) if other.name == layer.name), None)
+    return named(layer.name) if row is None else f'<a href="#layer-{row}">{named(layer.name)}</a>'
+
+
+def _summary(audit: Audit) -> str:
+    """How many layers have which verdict, and who used the most of what is allowed."""
+    kinds = [layer.verdict.kind for layer in audit.layers]
+    counts = ", ".join(f"{kinds.count(k)} {kind_of(k)}" for k in dict.fromkeys((*MEANINGS, *kinds)) if k in kinds)
+    used = [layer for layer in audit.layers if 0 < layer.verdict.ratio <= 1]
+    if not used:
+        return f"{counts}."
+    most = max(used, key=lambda layer: layer.verdict.ratio)
+    return f"{counts}. {_link(audit, most)} used the most of its allowance: {most.verdict.ratio:.2g} of 1."
+
+
+def _picture(audit: Audit, graph: Graph | None) -> str:
+    """The network with its verdicts as colours; folded away where it is long."""
+    if graph is None or not audit.layers:
+        return ""
+    try:
+        drawn = picture(graph.draw(audit).svg)
+    except SpecgradError as error:  # a picture is not worth a report
+        drawn = f"<p>None: {escape(str(error))}</p>"
+    unfolded = " open" * (len(audit.layers) <= MOST_DRAWN)
+    return (
+        f"<h2>The network</h2><details{unfolded}><summary>layers coloured by their verdicts</summary>{drawn}</details>"
+    )
+
+
+def audit_page(audit: Audit, graph: Graph | None = None) -> str:
+    """One audit: the layer to look at, the table of layers, the plot, the graph, the minimal reproduction."""
+    first = audit.first
+    if audit.export is not None:
+        lead = f"The export changes layer {_link(audit, audit.export)}: {_cell(audit.export.verdict)}"
+    elif first is not None:
+        lead = (
+            f"First layer that rounding does not explain: {_link(audit, first)} ({escape(first.operator)}): "
+            f"{_cell(first.verdict)}"
+        )
+    elif audit.alone:
+        lead = f"Outputs alone: {escape(str(audit.whole))}"
+    else:
+        lead = f"{audit.coverage.layers} layers, each within the proven radius of its own inputs."
+    body = [
+        f"<p>{_summary(audit)}</p>" if audit.layers else "",
+        f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
+        f"Whole model, nothing exposed: {kind_of(audit.whole.kind)} {_cell(audit.whole)}</p>",
+        f"<p>{escape(str(audit.coverage))}.</p>",
+        *(f"<p>{escape(note)}</p>" for note in (*(audit.blind.sentences() if audit.blind else ()), *audit.notes)),
+        _attribution(audit.attribution),
+        f"<h2>Layers</h2>{layer_table(audit)}",
+        _picture(audit, graph),
+    ]
+    titles = {
+        "layers": "of one layer",
+        "whole": "of the whole model, or of several layers where only the last was read",
+    }
+    body += ["<h2>What counts as a correct execution</h2>"]
+    body += [executions(titles[part], said) for part, said in audit.deployment.items()]
+    if audit.script:
+        body.append(f"<h2>Minimal reproduction</h2><pre>{escape(audit.script)}</pre>")
+    return page(f"{audit.model} on {audit.runtime}", audit.verdict, lead, body)
+
+
+def layer_table(audit: Audit) -> str:
+    """Every layer with its verdict, and a plot of how much of its allowance each used."""
+    rows = "".join(_row(k, layer) for k, layer in enumerate(audit.layers))
+    head = "<tr><th>verdict<th>layer<th>used of allowed<th>operator<th>shape<th>worst element</tr>"
+    words = legend(MEANINGS, [layer.verdict.kind for layer in audit.layers])
+    return words + _plot(audit.layers) + wide(f"<table>{head}{rows}</table>")
+
+
+def _finding(finding: Finding) -> str:
+    about = TEXT[finding.rule]
+    title = f"<b>{escape(finding.operator)}</b> [{escape(finding.rule)}] {escape(about)}"
+    text = f"<p><code>{escape(str(finding.question))}</code><br>{escape(str(finding.verdict))}</p>"
+    summary = f"<summary>{kind_of(finding.verdict.kind)} {title}</summary>"
+    return f"<details>{summary}{text}<pre>{escape(finding.script)}</pre></details>"
+
+
+def conformance_page(result: Conformance) -> str:
+    """One runtime: counts per operator, and every finding with its script."""
+    kinds = [k for k in SEVERITY if any(c[k] for c in result.counts.values())]
+    head = "<th>operator" + "".join(f'<th class="number">{escape(k)}' for k in kinds) + "<th>worst used of allowed"
+    rows = []
+    for operator, counts in result.counts.items():
+        cells = "".join(f'<td class="number {tone_of(k)}">{counts[k] or ""}</td>' for k in kinds)
+        ratio = _bar(Verdict("rounding", result.ratios[operator])) if result.ratios[operator] else ""
+        rows.append(f"<tr><td>{escape(operator)}</td>{cells}<td>{ratio}</td></tr>")
+    count = sum(sum(c.values()) for c in result.counts.values())
+    lead = f"{len(result.findings)} findings in {count:,} generated questions (seed {result.seed})."
+    body = [
+        f"<p>{escape(result.runtime)}{_versions(result.versions)}</p>",
+        "<h2>Operators</h2>" + legend(MEANINGS, kinds) + wide(f"<table><tr>{head}</tr>{''.join(rows)}</table>"),
+        "<h2>Findings</h2>" + ("".join(map(_finding, result.findings)) or "<p>None.</p>"),
+        "<h2>What counts as a correct execution</h2>" + executions("of one operator", result.deployment),
+    ]
+    return page(f"conformance of {result.runtime}", result.verdict, lead, body)

@@ -1,0 +1,88 @@
+"""A runtime is one record: what it needs installed, and how a question is written in its language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from specgrad.errors import ParameterError
+
+from ..cases.op_case import OpCase
+
+
+class NotOffered(Exception):  # noqa: N818 - not an error but an answer
+    """The runtime has no operator, or no attribute, for this question: it is not asked."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """program(question) is Python text that needs only the runtime and numpy, and defines run(**arrays) -> list."""
+
+    name: str
+    packages: tuple[str, ...]
+    program: Callable[[OpCase], str]
+    model: str = ""
+    """A program that runs a whole ONNX file: run(model, /, **inputs) with its bytes; "" if it reads none."""
+    gradients: bool = False
+    flush: bool = False
+    """Whether it flushes subnormal numbers to zero."""
+    functions: str | None = None
+    """Whose exp and kin it has: a name in specgrad.declared_errors.MEASURED; None: nobody has measured it."""
+    cost: int = 1
+    """How many times fewer questions to ask: compilation per question is slow."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    device: str = ""
+    """The word in its programs that names the device; "" if it has only one."""
+    demand: str = ""
+    """A line that fails where the machine lacks a device."""
+
+    def on(self, device: str) -> Runtime:
+        """The same on another device."""
+        if not self.device or not re.fullmatch(r"[\w.:-]+", device):
+            raise ParameterError("check", f"runtime {self.name} has no device {device!r}", rule="P5")
+
+        def moved(text: str) -> str:
+            check = f"    {self.demand.format(device=device)}\n" if self.demand else ""
+            return re.sub(r"(def run\(.*\):\n)", lambda start: start[0] + check, text.replace(self.device, device))
+
+        return replace(
+            self,
+            name=f"{self.name}:{device}",
+            program=lambda question: moved(self.program(question)),
+            model=moved(self.model),
+            flush=True,
+            functions=None,
+            device=device,
+        )
+
+    def versions(self) -> dict[str, str]:
+        """The installed version of every package it needs; PackageNotFoundError names the missing one."""
+        return {package: version(package) for package in self.packages}
+
+    def installed(self) -> bool:
+        return not self.missing()
+
+    def missing(self) -> list[str]:
+        """What is still to be installed."""
+        return [package for package in self.packages if not _is_there(package)]
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
+
+
+def call_text(function: str, *args: Any, **named: Any) -> str:
+    """Source text of a call; values that are the text of an expression are given as `SourceExpression`."""
+    shown = [str(a) if isinstance(a, SourceExpression) else repr(a) for a in args]
+    shown += [f"{k}={v if isinstance(v, SourceExpression) else repr(v)}" for k, v in named.items()]
+    return f"{function}({', '.join(shown)})"
+
+
+class SourceExpression(str):
+    """An expression, not a string."""

@@ -1,0 +1,1 @@
+"""Proven tolerances of a whole model."""

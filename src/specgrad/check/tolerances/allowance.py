@@ -1,0 +1,133 @@
+"""What several layers together may be off by: the radius carried forwards, and the tolerance where that is narrower.
+
+Both are proven of every execution of the arithmetic, so in every cell the smaller one holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+import numpy as np
+
+from specgrad.errors import SpecgradError
+from specgrad.graph.graph import Graph
+from specgrad.rounding import Arithmetic, Ball
+from specgrad.scalar import Array
+
+from ..verdicts.judge import balls
+
+TIGHT = 1e-3  # of the largest value: where layers are judged one by one the whole need not be known better
+LEAST = 2.0**-149  # the smallest number of float32
+
+
+class Clock:
+    """How long the tolerances of one audit may take, all of them together."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    def spend(self, start: float) -> None:
+        self.left -= time.monotonic() - start
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """One ball per result, why they are no narrower, and whether radii carried forwards were narrow already."""
+
+    balls: list[Ball]
+    why: str = ""
+    is_short: bool = False
+
+    @property
+    def largest(self) -> float:
+        """The largest radius of all cells."""
+        return max((float(b.radius.max(initial=0.0)) for b in self.balls), default=0.0)
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether every result has a ball that says something: radii are mostly smaller than the largest value."""
+        return self.is_within(1.0)
+
+    def is_within(self, share: float) -> bool:
+        """Whether radii are mostly below a share of the largest value of their result."""
+        sizes = [share * np.abs(b.value).max(initial=LEAST) for b in self.balls]
+        return all(b.radius.size == 0 or np.median(b.radius) < s for b, s in zip(self.balls, sizes, strict=True))
+
+
+def allowance(
+    graph: Graph,
+    given: Sequence[Array],
+    arithmetic: Arithmetic,
+    clock: Clock,
+    backend: str = "numpy",
+    formats: Mapping[str, str] | None = None,
+    tight: float = TIGHT,
+) -> Allowance:
+    """The forward radius of every result; where that is wide, and the clock allows it, the tolerance too.
+
+    tight   the share of the largest value up to which a forward radius is good enough
+
+    >>> import specgrad as sg
+    >>> w = np.float32(np.random.default_rng(0).normal(size=(16, 16)))
+    >>> graph = sg.trace(lambda x: w @ sg.relu(w @ sg.relu(w @ sg.relu(w @ x))), (16,))
+    >>> forwards = allowance(graph, [np.ones(16)], Arithmetic(), Clock(0), tight=0)
+    >>> both = allowance(graph, [np.ones(16)], Arithmetic(), Clock(60), tight=0)
+    >>> bool(both.largest < forwards.largest), forwards.why
+    (True, 'no time is left for a tolerance: the forward radius')
+    """
+    forwards = balls(graph, given, arithmetic, backend, formats)
+    short = all(_is_tight(ball, TIGHT) for ball in forwards)
+    if all(_is_tight(ball, tight) for ball in forwards):
+        return Allowance(forwards, is_short=short)
+    why = _refused(graph, given, formats)
+    if not why and clock.left <= 0:
+        why = "no time is left for a tolerance"
+    if not why:
+        start = time.monotonic()
+        try:
+            return Allowance(_narrowed(graph, given, arithmetic, forwards, clock.left), is_short=short)
+        except SpecgradError as error:
+            why = f"no tolerance is known ({error})"
+        finally:
+            clock.spend(start)
+    return Allowance(forwards, f"{why}: the forward radius", short)
+
+
+def _is_tight(ball: Ball, share: float) -> bool:
+    if ball.whole or ball.value.dtype.kind != "f":
+        return True  # whole numbers and positions are as narrow as they can be
+    return bool((ball.radius <= share * np.abs(ball.value).max(initial=0.0)).all())
+
+
+def _refused(graph: Graph, given: Sequence[Array], formats: Mapping[str, str] | None) -> str:
+    """What tolerances are not known for, in words."""
+    if formats:
+        return "tolerances are of float32 models"
+    if any(node.kind == "index" for node in (graph.nodes[p] for p in graph.input_positions)):
+        return "tolerances are of real inputs"
+    if not all(np.isfinite(a).all() for a in given):
+        return "tolerances are of finite inputs"
+    return "" if find_spec("torch") else "tolerances need torch"
+
+
+def _narrowed(
+    graph: Graph, given: Sequence[Array], arithmetic: Arithmetic, forwards: Sequence[Ball], seconds: float
+) -> list[Ball]:
+    """In every cell the ball that is smaller. Each has a centre of its own."""
+    from .tolerance import tolerance
+
+    proven = tolerance(graph, *given, arithmetic=arithmetic, seconds=seconds)
+    narrow = dict(zip(graph.real_outputs, zip(proven.exact, proven.distance, strict=True), strict=True))
+    return [
+        _smaller(ball, *narrow[p]) if p in narrow and not ball.whole else ball
+        for p, ball in zip(graph.output_positions, forwards, strict=True)
+    ]
+
+
+def _smaller(ball: Ball, exact: Array, distance: Array) -> Ball:
+    better = distance < ball.radius
+    value, radius = np.where(better, exact, ball.value), np.where(better, distance, ball.radius)
+    return replace(ball, value=value, radius=radius, expansion=None)

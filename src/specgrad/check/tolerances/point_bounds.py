@@ -1,0 +1,188 @@
+"""What is proven of a graph's outputs at one input: between which numbers every execution lies, and the exact value.
+
+Linear bounds at a single point (specgrad.bounds.crown_bounds), with everything that rounding can add, give ends low
+and high: every execution of the class lies between them, and so does the exact value e. The same bounds with no
+rounding but that of our own float64 are far narrower: e lies in [near, far]. So, with any v in [near, far],
+
+    distance = max(high - near, far - low)  >=  abs(y - e), abs(y - v)      for every execution y
+    between  = high - low                   >=  abs(y - y')                 for any two of them
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specgrad.bounds import Bounds, Box, crown
+from specgrad.bounds.box import box_of
+from specgrad.errors import ContradictionError
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.tree import leaves, transform
+from specgrad.rounding import Arithmetic, RadiusReport, radius
+from specgrad.scalar import Array
+
+REAL = Arithmetic("real", execution="node")
+NARROW = 2.0**-10  # how well the exact value is to be known, as a share of what is allowed
+WHOLE = 2.0**53
+OPEN = np.array(np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Per output of numbers, a lower and an upper bound of every cell."""
+
+    low: list[Array]
+    high: list[Array]
+
+    def met(self, other: Ends) -> Ends:
+        """Both hold."""
+        low = [np.fmax(a, b) for a, b in zip(self.low, other.low, strict=True)]
+        return Ends(low, [np.fmin(a, b) for a, b in zip(self.high, other.high, strict=True)])
+
+    def narrow(self, beside: Ends) -> bool:
+        """Whether these are far narrower than the others."""
+        pairs = zip(_widths(self), _widths(beside), strict=True)
+        return all((own <= NARROW * wide).all() for own, wide in pairs)
+
+
+def _widths(ends: Ends) -> list[Array]:
+    return [less(high, low) for low, high in zip(ends.low, ends.high, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """The answer at one input.
+
+    values, distance, between   per output of numbers: see above; values are those v in the middle
+    layers                      how much each layer contributes to the largest distance; they sum to it
+    unbounded                   names of layers about which nothing is proven
+    """
+
+    values: tuple[Array, ...]
+    distance: tuple[Array, ...]
+    between: tuple[Array, ...]
+    layers: Mapping[str, float]
+    unbounded: tuple[str, ...]
+
+    @property
+    def largest(self) -> float:
+        return max(float(d.max(initial=0.0)) for d in self.distance)
+
+
+def at_point(
+    graph: Graph,
+    inputs: tuple[Any, ...],
+    arithmetic: Arithmetic,
+    stored: Collection[str] = (),
+    formats: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+) -> Point:
+    """The graph must have an output of numbers.
+
+    formats   nodes that are computed in another format: only radii know them, so nothing is carried backwards
+    seconds   after which nothing more is carried backwards
+    """
+    deadline = time.monotonic() + (np.inf if seconds is None else seconds)
+    report = radius(graph, *inputs, arithmetic=arithmetic, backend="torch", stored=stored, formats=formats)
+    forward, within = None, None
+    ends, unbounded = _radii(report), report.unbounded
+    if not formats and time.monotonic() < deadline:
+        back, bounds, forward = _backwards(graph, inputs, deadline, arithmetic=arithmetic, stored=stored)
+        ends, unbounded = ends.met(back), bounds.unbounded
+        within = {name: box for name, box in bounds.layers.items() if name not in unbounded}
+    names = [graph.nodes[i].name for i in forward.layers] if forward is not None else []
+    report = radius(graph, *inputs, arithmetic=REAL, backend="torch", keep=names)
+    exact = _radii(report)
+    if not exact.narrow(ends) and time.monotonic() < deadline:
+        exact = exact.met(_backwards(graph, inputs, deadline, deployed=False, within=within)[0])
+    measured = map(_measured, ends.low, ends.high, exact.low, exact.high)
+    values, distance, between = zip(*measured, strict=True)
+    point = Point(values, distance, between, {}, unbounded)
+    if forward is None or forward.unbounded or not 0 < point.largest < np.inf:
+        return point
+    inside = {name: ball.value for name, ball in report.nodes.items()}
+    return replace(point, layers=_contributions(forward, point, ends, inside))
+
+
+def _backwards(graph: Graph, inputs: tuple[Any, ...], deadline: float, **options: Any) -> tuple[Ends, Bounds, Any]:
+    """Every output by itself, met with the boxes of a walk; the walk's own answer."""
+    from specgrad.bounds.linear.intermediate.tighten import output_ends
+
+    sizes = [math.prod(graph.nodes[p].shape) for p in graph.real_outputs]
+    walked: list[Any] = []
+    options["seconds"] = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
+    bounds = crown(graph, _boxes(graph, inputs), np.zeros((0, sum(sizes))), watch=walked.append, **options)
+    low, high = output_ends(walked[0])
+    shapes = [graph.nodes[p].shape for p in graph.real_outputs]
+    parts = [np.split(end, np.cumsum(sizes)[:-1]) for end in (low, high)]
+    ends = Ends(*([a.reshape(s) for a, s in zip(part, shapes, strict=True)] for part in parts))
+    names = [graph.nodes[p].name for p in graph.real_outputs]
+    known = [
+        Box(-OPEN, OPEN) if n in bounds.unbounded else bounds.layers[n] for n in names
+    ]  # of those nothing is proven
+    return ends.met(_ends(known)), bounds, walked[0]
+
+
+def _boxes(graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Every input of numbers as the box that holds it alone; positions, and what float64 does not hold, stay arrays."""
+
+    def box(_: str, position: int) -> Any:
+        given = arrays[position]
+        value = given.astype(np.float64)
+        held = given.dtype.kind == "f" or (given.dtype.kind in "iu" and np.abs(value).max(initial=0) < WHOLE)
+        return Box(value, value) if graph.nodes[position].kind == "real" and held else given
+
+    arrays = bind_inputs(graph, inputs)
+    return tuple(transform(box, tree) for tree in graph.inputs)
+
+
+def _radii(report: RadiusReport) -> Ends:
+    with np.errstate(invalid="ignore"):  # an infinite value with an infinite radius
+        return _ends([box_of(ball) for ball in leaves(report.outputs) if ball.value.dtype.kind == "f"])
+
+
+def _ends(boxes: list[Box]) -> Ends:
+    return Ends([box.low for box in boxes], [box.high for box in boxes])
+
+
+def _measured(low: Array, high: Array, near: Array, far: Array) -> tuple[Array, Array, Array]:
+    """A value next to the exact one, the distance and what lies between two executions, rounded outward."""
+    near, far = np.fmax(near, low), np.fmin(far, high)  # the exact value is between all of them
+    if (near > far).any():  # no `assert`: a contradiction is a fault of ours, and must not come out as a small distance
+        raise ContradictionError("bounds of one value exclude each other")
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = np.where(near == far, near, near / 2 + far / 2)
+        distance = np.maximum(less(high, np.fmin(near, value)), less(np.fmax(far, value), low))
+        return value, distance, np.minimum(less(high, low), 2 * distance)
+
+
+def less(a: Array, b: Array) -> Array:
+    """a - b, not short of it; 0 where both are the same, infinities too; inf where nothing is known."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.nextafter(a - b, np.inf)
+    return np.where(a == b, 0.0, np.where(np.isnan(apart), np.inf, np.maximum(apart, 0.0)))
+
+
+def _contributions(forward: Any, point: Point, ends: Ends, values: Mapping[str, Array]) -> dict[str, float]:
+    """What each layer takes from the bound of the cell that is farthest off, the largest first; they sum to `largest`.
+
+    The bound was met with others, and the exact value is known as float64 has it: so they are shares of the largest.
+    """
+    from specgrad.bounds.linear.intermediate.loss_by_layer import losses
+
+    k = int(np.argmax([d.max(initial=0.0) for d in point.distance]))
+    cell = int(np.argmax(point.distance[k]))
+    above = ends.high[k].flat[cell] - point.values[k].flat[cell] >= point.values[k].flat[cell] - ends.low[k].flat[cell]
+    row = np.zeros(point.distance[k].size)
+    row[cell] = -1.0 if above else 1.0
+    lost = losses(forward, forward.graph.real_outputs[k], row, values)
+    taken = {name: max(amount, 0.0) for name, amount in lost.items()}
+    whole = sum(taken.values())
+    order = sorted(taken, key=lambda name: -taken[name])
+    return {name: point.largest * taken[name] / whole for name in order} if whole else {}

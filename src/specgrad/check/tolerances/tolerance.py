@@ -1,0 +1,310 @@
+"""How much may a correct runtime differ? For every output of a model, at given inputs, a proven bound."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import ParameterError, need
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.tree import transform
+from specgrad.rounding import FORMATS, Arithmetic
+from specgrad.rounding.stated import deployment_of
+from specgrad.scalar import Array, upward
+
+from ..models.load import graph_of, points_of
+from ..verdicts.known_effects import said_of
+from .allclose import allclose_pair
+from .point_bounds import Point, at_point
+
+OWN = 2.0**-50  # roundings of ours in one difference
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class OutputCell:
+    """One output cell: `point` counts the inputs where several were given."""
+
+    output: str
+    place: tuple[int, ...]
+    exact: float
+    distance: float
+    ulps: float
+    point: int | None = None
+
+    def __str__(self) -> str:
+        place = f"[{', '.join(map(str, self.place))}]" if self.place else ""
+        return f"{self.output}{place}" + (f" of point {self.point}" if self.point is not None else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Tolerance:
+    """What is proven of every execution of a class, at one input, or at several: then arrays have one axis in front.
+
+    names       of the outputs that hold numbers
+    formats     of their values: that of the arithmetic, or what the model declares
+    exact       per output: float64 values next to the exact ones; what they lack is inside `distance`
+    distance    per output and cell: no execution is farther from the exact value, nor from `exact`; inf: unbounded
+    between     per output and cell: no two executions are farther apart; at most twice the distance
+    arithmetic  the executions that this holds for; `deployment` says it in sentences
+    layers      how much each layer contributes to the largest distance, the most first; they sum to it
+    unbounded   names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
+    points      how many inputs; None: one, without an axis in front
+    notes       what else a reader should know
+    """
+
+    names: tuple[str, ...]
+    formats: tuple[str, ...]
+    exact: tuple[Array, ...]
+    distance: tuple[Array, ...]
+    between: tuple[Array, ...]
+    arithmetic: Arithmetic
+    layers: Mapping[str, float] = field(default_factory=dict)
+    unbounded: tuple[str, ...] = ()
+    deployment: Mapping[str, str] = field(default_factory=dict)
+    points: int | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def tolerance(self) -> float:
+        """The largest distance over all outputs."""
+        return max((float(d.max(initial=0.0)) for d in self.distance), default=0.0)
+
+    @property
+    def apart(self) -> float:
+        """The most that two executions can be apart, over all outputs."""
+        return max((float(d.max(initial=0.0)) for d in self.between), default=0.0)
+
+    @property
+    def verdict(self) -> str:
+        return "bounded" if math.isfinite(self.tolerance) else "unbounded"
+
+    @cached_property
+    def ulps(self) -> tuple[Array, ...]:
+        """`distance` in units in the last place: of the output's format, at the exact value."""
+        outputs = zip((FORMATS[name] for name in self.formats), self.exact, self.distance, strict=True)
+        return tuple(
+            np.ldexp(d, -(np.maximum(np.frexp(v)[1] - 1, form.lowest) - (form.digits - 1))) for form, v, d in outputs
+        )
+
+    @cached_property
+    def largest(self) -> OutputCell | None:
+        """The cell with the largest distance; None where no output has a cell."""
+        sizes = [d.max() if d.size else -1.0 for d in self.distance]
+        k = int(np.argmax(sizes))
+        if sizes[k] < 0:
+            return None
+        where = np.unravel_index(int(np.argmax(self.distance[k])), self.distance[k].shape)
+        place = tuple(int(i) for i in where)
+        point = None if self.points is None else place[0]
+        exact, distance, ulps = (float(a[k][place]) for a in (self.exact, self.distance, self.ulps))
+        return OutputCell(self.names[k], place if point is None else place[1:], exact, distance, ulps, point)
+
+    @cached_property
+    def _pair(self) -> tuple[float, float]:
+        sizes = [np.abs(v) for v in self.exact]
+        with np.errstate(invalid="ignore"):
+            least = [np.fmax((s - d) * (1 - OWN), 0.0) for s, d in zip(sizes, self.distance, strict=True)]
+        coarsest = min((FORMATS[name] for name in self.formats), key=lambda form: form.digits)
+        return allclose_pair(self.between, least, sizes, coarsest)
+
+    @property
+    def rtol(self) -> float:
+        """With `atol`: numpy.testing.assert_allclose(a, b, rtol=rtol, atol=atol) holds for any two executions."""
+        return self._pair[0]
+
+    @property
+    def atol(self) -> float:
+        return self._pair[1]
+
+    @property
+    def shown(self) -> str:
+        """`tolerance` with four digits, not below it."""
+        return upward(self.tolerance)
+
+    @property
+    def line(self) -> str:
+        """To paste into a test."""
+        return f"numpy.testing.assert_allclose(a, b, rtol={self.rtol:g}, atol={self.atol:g})"
+
+    @property
+    def executions(self) -> str:
+        """The class in a few words; `deployment` says all of it."""
+        others = ", ".join(sorted(set(self.formats) - {self.arithmetic.dtype}))
+        declared = f", {others} where the model says so" if others else ""
+        return f"{words_of(self.arithmetic)}{declared}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def sentences(self) -> list[str]:
+        """What is proven, in words."""
+        where = "at this input" if self.points is None else f"at any of these {self.points} inputs"
+        if self.verdict == "unbounded":
+            names = ", ".join(self.unbounded[:3])
+            return [f"unbounded {where}: {f'nothing is proven of {names}' if names else 'nothing is proven'}"]
+        cell = self.largest
+        farthest = f"; farthest at {cell}, {cell.exact:.6g}, by {cell.ulps:.3g} units in the last place" if cell else ""
+        return [
+            f"No execution ({self.executions}) is farther than {self.shown} from the exact outputs {where}{farthest}.",
+            f"No two are farther than {upward(self.apart)} from each other, so any two of them, a and b, pass",
+            f"    {self.line}",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """null stands for what is unbounded."""
+        cell = self.largest
+        outputs = zip(self.names, self.formats, self.exact, self.distance, self.between, strict=True)
+        return {
+            "tolerance": _number(self.tolerance),
+            "between": _number(self.apart),
+            "rtol": _number(self.rtol),
+            "atol": _number(self.atol),
+            "largest": None if cell is None else _cell(cell),
+            "outputs": [
+                {"name": n, "dtype": f, "exact": _listed(v), "tolerance": _listed(d), "between": _listed(b)}
+                for n, f, v, d, b in outputs
+            ],
+            "layers": dict(self.layers),
+            "unbounded": list(self.unbounded),
+            "points": self.points,
+            "notes": list(self.notes),
+            "deployment": dict(self.deployment),
+            "seconds": self.seconds,
+        }
+
+
+def _cell(cell: OutputCell) -> dict[str, Any]:
+    numbers = {"exact": _number(cell.exact), "tolerance": _number(cell.distance), "ulps": _number(cell.ulps)}
+    return {"output": cell.output, "place": list(cell.place), "point": cell.point, **numbers}
+
+
+def _number(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _listed(array: Array) -> Any:
+    cells = array.astype(object)
+    cells[~np.isfinite(array)] = None
+    return cells.tolist()
+
+
+def words_of(a: Arithmetic) -> str:
+    """A class of executions in a few words.
+
+    >>> words_of(Arithmetic(operands="tf32", depth=64))
+    'float32 with tf32 operands, fused, sums at most 64 roundings deep'
+    """
+    operands = f" with {a.operands} operands" if a.operands else ""
+    sums = f" with {a.accumulate} sums" if a.accumulate else ""
+    deep = f", sums at most {_roundings(a.depth)} deep" if a.depth else ""
+    return f"{a.dtype}{operands}{sums}, {'fused' if a.fused else 'by node'}{deep}"
+
+
+def _roundings(count: int) -> str:
+    return f"{count} rounding{'s' if count > 1 else ''}"
+
+
+def tolerance(
+    model: Any,
+    *inputs: Any,
+    arithmetic: Arithmetic | None = None,
+    stored: Collection[str] = (),
+    points: bool = False,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Tolerance:
+    """The largest distance of any execution's outputs from the exact ones, at the inputs given.
+
+    model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
+    arithmetic  the executions that are meant; None: float32, fused (docs/reference/executions.md)
+    stored      names of nodes whose results the runtime is known to round and store: nothing is merged across them
+    points      the first axis of every input counts points, each of which is an input by itself
+    seconds     after which nothing more is carried backwards: bounds hold, and are wide
+    progress    is told (what is at work, how many points are done, how many there are)
+
+    >>> import specgrad as sg
+    >>> mean = sg.trace(lambda x: sg.sum(x) / 3, (3,))
+    >>> proven = tolerance(mean, np.float32([1, 2, 4]))
+    >>> bool(2e-7 < proven.tolerance < 2e-6), proven.rtol
+    (True, 0.0)
+    """
+    need("torch", "tolerance needs")
+    start = time.monotonic()
+    arithmetic = arithmetic or Arithmetic()
+    given = tuple(transform(lambda _, leaf: _array(leaf), tree) for tree in inputs)
+    each = points_of(model, given, "tolerance") if points else [given]
+    if not each:
+        raise ParameterError("tolerance", "there is no point: the first axis of the inputs has length 0")
+    graph, formats = graph_of(model, each[0], "tolerance", arithmetic)
+    if not graph.real_outputs:
+        raise ParameterError("tolerance", "the model has no output of numbers: positions have no distance")
+    answers = []
+    for k, one in enumerate(each):
+        if progress is not None:
+            progress("tolerance", k, len(each))
+        left = None if seconds is None else start + seconds - time.monotonic()
+        answers.append(at_point(graph, one, arithmetic, stored, formats, left))
+    return _joined(graph, formats, arithmetic, answers, points, time.monotonic() - start)
+
+
+def _array(given: Any) -> Array:
+    """An input with the type that it has, which a module may ask for."""
+    x = given.detach().cpu() if hasattr(given, "detach") else given
+    x = np.asarray(x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x)
+    if x.dtype.kind not in "fiubO" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
+        raise ParameterError(
+            "tolerance", f"inputs must hold finite numbers; got {x.dtype} of shape {x.shape}", rule="P5"
+        )
+    return x
+
+
+def _joined(
+    graph: Graph,
+    formats: Mapping[str, str],
+    arithmetic: Arithmetic,
+    answers: list[Point],
+    points: bool,
+    seconds: float,
+) -> Tolerance:
+    farthest = max(answers, key=lambda answer: answer.largest)
+    exact, distance, between = (
+        tuple(np.stack(arrays) if points else arrays[0] for arrays in zip(*per_answer, strict=True))
+        for per_answer in ([a.values for a in answers], [a.distance for a in answers], [a.between for a in answers])
+    )
+    unbounded = tuple(dict.fromkeys(name for a in answers for name in a.unbounded))
+    names = tuple(graph.nodes[p].name for p in graph.real_outputs)
+    return Tolerance(
+        names,
+        tuple(formats[n] if formats.get(n) in FORMATS else arithmetic.dtype for n in names),
+        exact,
+        distance,
+        between,
+        arithmetic,
+        farthest.layers,
+        unbounded,
+        said_of(deployment_of(arithmetic, graph), formats),
+        len(answers) if points else None,
+        _notes(graph, formats, arithmetic),
+        seconds,
+    )
+
+
+def _notes(graph: Graph, formats: Mapping[str, str], arithmetic: Arithmetic) -> tuple[str, ...]:
+    notes = []
+    if arithmetic.depth is not None:
+        text = f"that no term of a sum meets more than {_roundings(arithmetic.depth)}"
+        notes.append(f"{text} is your statement about the runtime; nothing here examines it")
+    if formats:
+        kinds = ", ".join(sorted(set(formats.values())))
+        notes.append(f"the model computes in {kinds} too: what is proven was carried forwards alone")
+    if len(graph.real_outputs) < len(graph.output_positions):
+        notes.append("outputs that hold positions have no tolerance, and are left out")
+    return tuple(notes)

@@ -1,0 +1,1 @@
+"""One array against one ball: the verdict, and what may explain a failure."""

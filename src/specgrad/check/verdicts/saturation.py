@@ -1,0 +1,158 @@
+"""A known fault of 8-bit kernels: pairs of products are added in 16 bits, and saturate.
+
+Processors without VNNI have one instruction (vpmaddubsw) that multiplies unsigned by signed bytes and adds neighbours
+in int16: 255*127 + 255*127 does not fit. A layer whose every cell is explained by that is named so; it stays a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from specgrad.graph.graph import Graph
+from specgrad.graph.subgraph import section
+from specgrad.rounding import Arithmetic, Ball, radius
+from specgrad.rounding.arithmetic import growth
+from specgrad.scalar import Array
+from specgrad.window import Window
+
+from .judge import Verdict, compare, in_float64
+
+WORK = 2**31  # products that are emulated for one layer
+ROUNDINGS = 8  # of the scale arithmetic: more than any order of it meets
+NAME = "16-bit saturation of pairwise products (unsigned times signed bytes, vpmaddubsw) explains every cell"
+
+
+def named(verdict: Verdict, part: Graph, given: Sequence[Array], got: Array, formats: Mapping[str, str]) -> Verdict:
+    """The verdict with its explanation, if saturation explains every cell of this layer; else as it is."""
+    if (verdict.kind, verdict.fault) != ("differs", "value"):
+        return verdict
+    sums = [i for i, n in enumerate(part.nodes) if n.op.name in ("conv", "contract")]
+    if len(sums) == 1 and any(_explains(part, given, got, sums[0], formats)):
+        return replace(verdict, detail=f"{str(verdict).partition(': ')[2]}; {NAME}")
+    return verdict
+
+
+def _explains(part: Graph, given: Sequence[Array], got: Array, at: int, formats: Mapping[str, str]) -> Iterator[bool]:
+    value = _value(part, given, at)
+    for sums in sums_in_16_bits(part, given, at):
+        yield bool((sums != value).any()) and _fits(part, given, got, at, sums, formats)
+
+
+def sums_in_16_bits(part: Graph, given: Sequence[Array], at: int) -> Iterator[Array]:
+    """What the convolution or product at this position would be; per order of its terms, channels first and last."""
+    raw = [_raw(part, a) for a in part.nodes[at].operands()[:2]]
+    (x, x_zero), (w, _) = ([_value(part, given, p) for p in pair] for pair in raw)
+    if w.min(initial=0) >= 0 or x.size * w.size == 0 or _products(part, at) > WORK:
+        return  # unsigned weights are multiplied in 16 bits
+    x, x_zero = (x + 128, x_zero + 128) if x.min() < 0 else (x, x_zero)
+    value, unit = _value(part, given, at), _unit(part, given, at)
+    for columns, rows in _orders(part, at, x, x_zero, w):
+        yield value + _lost(columns, rows).reshape(value.shape) * unit
+
+
+def _products(part: Graph, at: int) -> int:
+    node = part.nodes[at]
+    return node.op.macs(*(part.nodes[a].shape for a in node.operands()), **node.params)
+
+
+def _raw(part: Graph, position: int) -> tuple[int, int | None]:
+    """The bytes behind a factor (q - zero)*scale, and the zero point: positions."""
+    node = part.nodes[position]
+    while node.op.name in ("mul", "reshape", "permute", "broadcast"):
+        position = node.operands()[0]
+        node = part.nodes[position]
+    if node.op.name == "sub":
+        q, zero = node.operands()
+        return q, zero
+    return position, None
+
+
+def _value(part: Graph, given: Sequence[Array], position: int | None) -> Array:
+    """A node of the part, in float64; None is 0."""
+    if position is None:
+        return np.zeros(())
+    known = dict(zip(part.input_positions, given, strict=True))
+    if position in known:
+        return np.asarray(known[position])
+    if position in part.constants:
+        return part.constants[position].astype(np.float64)
+    graph, inputs = section(part, position, known)
+    return np.asarray(in_float64(graph)(*(known[p] for p in inputs)))
+
+
+def _scale(part: Graph, given: Sequence[Array], position: int) -> Array:
+    """What the bytes of a factor are multiplied by, cell by cell; 1 in integer layers."""
+    node = part.nodes[position]
+    if node.op.name != "mul":
+        return np.ones(node.shape)
+    return np.broadcast_to(_value(part, given, node.operands()[1]), node.shape)
+
+
+def _unit(part: Graph, given: Sequence[Array], at: int) -> Array:
+    """What one unit of the integer sum is worth in each cell: the scale of x, and that of the weights per channel."""
+    node = part.nodes[at]
+    sx, sw = (_scale(part, given, a) for a in node.operands()[:2])
+    if node.op.name == "conv":
+        per_channel = sw.reshape(len(sw), -1)[:, 0]
+        return np.asarray(sx.flat[0] * per_channel).reshape((-1,) + (1,) * node.params["window"].rank)
+    letters = node.params["spec"].partition(",")[2].partition("->")[0]
+    summed = tuple(i for i, c in enumerate(letters) if c not in node.params["spec"].partition("->")[2])
+    return np.asarray(sx.flat[0] * sw.max(axis=summed))
+
+
+def _orders(part: Graph, at: int, x: Array, zero: Array, w: Array) -> Iterator[tuple[Array, Array]]:
+    """Columns (..., groups, K, cells) of bytes that are read, and rows (groups, channels, K) of weights."""
+    node = part.nodes[at]
+    if node.op.name == "contract":
+        if node.params["spec"] in ("ab,bc->ac", "ab,cb->ac"):
+            rows = w if node.params["spec"] == "ab,cb->ac" else w.T
+            yield x[:, None, :, None], rows[None]
+        return
+    window, groups = node.params["window"], node.params["groups"]
+    columns, rows = (
+        _columns(x, float(np.ravel(zero)[0]), window, groups),
+        w.reshape(groups, len(w) // groups, w.shape[1], -1),
+    )
+    for order in ((0, 1), (1, 0)):
+        yield _joined(columns, -3, order), _joined(rows, -2, order)
+
+
+def _joined(a: Array, first: int, order: tuple[int, int]) -> Array:
+    """The axes of channels and taps as one, channels first or last."""
+    a = a if order == (0, 1) else a.swapaxes(first, first + 1)
+    i = a.ndim + first
+    return a.reshape((*a.shape[:i], a.shape[i] * a.shape[i + 1], *a.shape[i + 2 :]))
+
+
+def _columns(x: Array, zero: float, window: Window, groups: int) -> Array:
+    """What every output cell reads, (..., groups, channels, taps, cells); padding holds the zero point."""
+    lead = x.shape[: x.ndim - window.rank]
+    read = np.full((window.taps_count, *lead, *window.out), zero)
+    for tap in window.taps():
+        tap.write_outputs(read[window.number(tap.position)], tap.read_inputs(x))
+    read = np.moveaxis(read, 0, len(lead))
+    return read.reshape((*lead[:-1], groups, lead[-1] // groups, window.taps_count, -1))
+
+
+def _lost(columns: Array, rows: Array) -> Array:
+    """What saturating every sum of two neighbouring products takes away: (..., groups, channels, cells)."""
+    total = np.zeros((*columns.shape[:-2], rows.shape[1], columns.shape[-1]))
+    for k in range(0, columns.shape[-2] - 1, 2):
+        pair = sum(rows[:, :, j, None] * columns[..., None, j, :] for j in (k, k + 1))
+        total += np.clip(pair, -(2.0**15), 2.0**15 - 1) - pair
+    return total
+
+
+def _fits(part: Graph, given: Sequence[Array], got: Array, at: int, sums: Array, formats: Mapping[str, str]) -> bool:
+    """Whether the layer's result is what follows from these sums."""
+    known: dict[int, Any] = dict(zip(part.input_positions, given, strict=True))
+    known[at] = Ball(sums, np.abs(sums) * growth(ROUNDINGS, Arithmetic().u))
+    if at in part.output_positions:
+        return bool((got == sums).all())
+    rest, inputs = section(part, part.output_positions[0], known)
+    ball = radius(rest, *(known[p] for p in inputs), arithmetic=Arithmetic(execution="node"), formats=formats).outputs
+    return compare("", got, ball).kind in ("exact", "rounding")

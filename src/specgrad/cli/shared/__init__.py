@@ -1,0 +1,1 @@
+"""Options, files and the console that commands share."""

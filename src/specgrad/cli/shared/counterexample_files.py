@@ -1,0 +1,83 @@
+"""Counterexamples as files: which values a verdict gives to what a property declares, and how they are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from specgrad.atomic_files import write_whole
+
+from .output_files import check_file, writing
+
+Counterexample = Annotated[
+    Path | None,
+    typer.Option("--counterexample", help="Write the counterexample here, in the words of the property's VNN-LIB."),
+]
+WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
+OURS = re.compile(rb"\(\(X_0 \S+\)|\S+ (float32|real) \[[0-9,]*\]\n")
+
+
+def is_counterexample(data: bytes) -> bool:
+    """By its first line."""
+    return OURS.match(data) is not None
+
+
+def assigned(verdict: Any, statement: Any) -> tuple[Any, ...]:
+    """The cells of every tensor that the property declares, in its order; of inputs and outputs where it has none."""
+    from specgrad.properties.assignment import Assigned, declared, of_cells
+
+    point = verdict.counterexample
+    networks = declared(statement) if isinstance(statement, str | Path) else ()
+    if not networks:
+        return of_cells(point.x, point.point, point.y)
+    if point.named:
+        tensors = [t for network in networks for t in (*network.inputs, *network.outputs)]
+        exact = {name: tuple(np.ravel(cells)) for name, cells in point.exact.items()}
+        return tuple(Assigned(t, np.ravel(point.named[t.name]), exact.get(t.name, ())) for t in tensors)
+    (network,) = networks  # with one input and one output
+    return (
+        *(Assigned(t, np.ravel(point.x), point.point) for t in network.inputs),
+        *(Assigned(t, np.ravel(point.y)) for t in network.outputs),
+    )
+
+
+def assignment_text(values: Sequence[Any], statement: Any) -> str:
+    """As the property's version has it; what no file states is told in 1.0."""
+    from specgrad.properties.assignment import text_1_0, text_2_0
+    from specgrad.properties.vnnlib import text_of
+    from specgrad.properties.vnnlib1 import is_2_0
+
+    in_2_0 = isinstance(statement, str | Path) and is_2_0(text_of(statement))
+    return (text_2_0 if in_2_0 else text_1_0)(values) + "\n"
+
+
+def check_counterexample(path: Path | None, force: bool) -> None:
+    """Before the work."""
+    check_file(path, is_counterexample, force)
+
+
+def write_counterexample(path: Path | None, verdict: Any, statement: Any) -> None:
+    """After the verdict; where there is no counterexample, there is no file."""
+    if path is not None and verdict.counterexample is not None:
+        with writing(path):
+            write_whole(path, assignment_text(assigned(verdict, statement), statement))
+
+
+def is_unconfirmed(verdict: Any) -> bool:
+    """Where ONNX Runtime could be asked, it must agree: its outputs are those that count in the competition."""
+    point = verdict.counterexample
+    return point is not None and "onnxruntime" not in point.confirmed and find_spec("onnxruntime") is not None
+
+
+def vnncomp_text(verdict: Any, statement: Any) -> str:
+    """A results file of VNN-COMP: unsat, unknown, or sat with the assignment."""
+    if is_unconfirmed(verdict):
+        return "unknown\n"
+    rest = "" if verdict.counterexample is None else assignment_text(assigned(verdict, statement), statement)
+    return f"{WORDS[verdict.verdict]}\n{rest}"

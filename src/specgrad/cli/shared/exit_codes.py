@@ -1,0 +1,172 @@
+"""How a command ends: exit codes, one line on stderr, one strict JSON object on stdout.
+
+0 yes    1 no    2 cannot tell: time-out, refusal, interrupt    3 usage, or a file that cannot be read
+4 anything unexpected, two answers that exclude each other: a fault of ours, or of the machine; --debug shows where
+128 + n ended by signal n, such as 143 by SIGTERM: no answer
+
+A verdict alone ends a command with 0 or 1; whatever else ends it is an exception, and `ending` says what that means.
+A reader who closes the pipe early changes none of these.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Any, TextIO
+
+import numpy as np
+import typer
+
+from specgrad import process
+from specgrad.errors import ContradictionError, SpecgradError, UnsupportedError, printable
+
+from .schemas import schema_name
+
+YES, NO, CANNOT_TELL, USAGE, UNEXPECTED = 0, 1, 2, 3, 4
+BY_SIGNAL = 128  # and the signal's number, as shells show it
+CODES = {"exact": YES, "rounding": YES, "ok": YES, "holds": YES, "valid": YES, "same": YES, "bounded": YES}
+CODES |= {
+    "differs": NO,
+    "other arithmetic": NO,
+    "crashes": NO,
+    "counterexample": NO,
+    "refused": NO,
+    "reads everything": NO,
+    "findings": NO,
+}
+CODES |= {"proven": YES, "no finding": YES, "broken": NO, "undecided": CANNOT_TELL}
+CODES |= dict.fromkeys(("cannot tell", "refuses", "times out", "unknown", "not offered", "not examined"), CANNOT_TELL)
+CODES |= {"unsat": YES, "sat": NO, "timed-out": CANNOT_TELL}  # the words of VNN-LIB
+CODES |= dict.fromkeys(("unbounded", "not proven", "unfinished", "crashed", "undecided"), CANNOT_TELL)
+UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps click
+
+
+def strict(data: Any) -> Any:
+    """Data that JSON has: NaN and infinities become the strings "nan", "inf", "-inf".
+
+    >>> strict({"got": float("nan"), "place": (0, np.int64(2)), "allowed": np.float32(0.5)})
+    {'got': 'nan', 'place': [0, 2], 'allowed': 0.5}
+    """
+    if isinstance(data, Mapping):
+        return {str(name): strict(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [strict(value) for value in data]
+    if isinstance(data, np.ndarray | np.generic):
+        return strict(data.tolist())
+    if isinstance(data, float):
+        return data if math.isfinite(data) else str(data)
+    return data if data is None or isinstance(data, bool | int | str) else str(data)
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """One object, in one encoding, for all commands."""
+    print(json.dumps(strict(data), indent=2, allow_nan=False), flush=True)
+
+
+def say(command: str, verdict: str, data: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
+    """The verdict on stdout, at once: as one object under --json (see schemas.py), else as `show` shows it."""
+    write(lambda: print_json({"schema": schema_name(command), "verdict": verdict, **data}) if as_json else show())
+
+
+def write(show: Callable[[], None]) -> None:
+    """Onto stdout, at once."""
+    show()
+    sys.stdout.flush()
+
+
+def say_limits() -> None:
+    """A line on stderr for what this system cannot limit."""
+    for what in process.CANNOT_LIMIT:
+        tell(sys.stderr, f"specgrad: note: this system cannot limit the {what} of a runtime")
+
+
+def report(error: BaseException, as_json: bool) -> int:
+    """One line on stderr, under --json also an object on stdout; the exit code."""
+    code, reason = ending(error)
+    line = printable(" ".join(reason.split()))
+    tell(sys.stderr, f"specgrad: {line}")
+    said = {
+        "schema": schema_name("error"),
+        "verdict": "cannot tell" if code == CANNOT_TELL or code > BY_SIGNAL else "error",
+        "reason": line,
+    }
+    tell(sys.stdout, json.dumps(said, indent=2) if as_json else "", end="\n" if as_json else "")
+    return code
+
+
+def tell(stream: TextIO, text: str, end: str = "\n") -> None:
+    """A line, if anybody can read it: a stream that is full or broken costs the line, and not the exit code."""
+    try:
+        print(text, file=stream, end=end, flush=True)
+    except OSError:
+        silence(stream)
+
+
+def silence(stream: TextIO) -> None:
+    """What is still to be written goes nowhere: Python's last flush must not fail too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class Unread(FileIO):
+    """A stream whose reader may leave (`| head -1`): what is written after that goes nowhere, and is no error."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+
+
+def open_streams() -> None:
+    """A closed stream swallows what is said, and so does one that nobody reads; one that lacks a letter shows its code.
+
+    A full disk remains an error.
+    """
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    sys.stdout, sys.stderr = _patient(sys.stdout, sys.__stdout__), _patient(sys.stderr, sys.__stderr__)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _patient(stream: TextIO, own: TextIO | None) -> TextIO:
+    """The process's own stream, as an Unread one; any other as it is."""
+    if stream is not own or not isinstance(stream, TextIOWrapper):
+        return stream
+    stream.flush()
+    return TextIOWrapper(
+        BufferedWriter(Unread(stream.fileno(), "w", closefd=False)),
+        stream.encoding,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def ending(error: BaseException) -> tuple[int, str]:
+    """The exit code of a command that this ended, and what to say: whose fault it is. Never 0, and never 1."""
+    if isinstance(error, typer.Abort | KeyboardInterrupt):
+        return CANNOT_TELL, "stopped"
+    if isinstance(error, SystemExit) and error.code == signal.SIGTERM:  # so Ray passes on what the process was sent
+        return BY_SIGNAL + signal.SIGTERM, "stopped by SIGTERM"
+    if isinstance(error, process.WorkerError):
+        return UNEXPECTED, str(error)
+    if isinstance(error, UsageError):
+        place = f"{error.ctx.command_path.partition(' ')[2]}: ".lstrip(": ") if error.ctx is not None else ""
+        return USAGE, f"{place}{error.format_message()}"
+    if isinstance(error, SpecgradError):
+        tail = f" (specgrad explain {error.rule})" if error.rule else ""
+        return CANNOT_TELL if isinstance(error, UnsupportedError) else USAGE, f"{error}{tail}"
+    if isinstance(error, ContradictionError):
+        return UNEXPECTED, f"{error}. One of them is false: a fault of specgrad, please report it"
+    if isinstance(error, OSError) and error.filename is not None:
+        return USAGE, f"{error.filename}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        return USAGE, f"this needs {package}: pip install {package}"
+    return UNEXPECTED, f"unexpected {type(error).__name__}: {str(error)[:300]} (--debug shows where)"

@@ -1,0 +1,98 @@
+"""Notes what a public call comes to on an engine's tensors, as one function to run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..call_cache import RECORDER, Program
+
+
+class CallRecorder:
+    """What ran on the tensors of one call."""
+
+    def __init__(self, tensor: type, tensors: Sequence[Any]) -> None:
+        self.tensor = tensor
+        self.complete = True
+        self._kept: list[Any] = []  # alive: nothing else gets the identity of one of them
+        self._names: dict[int, str] = {}
+        self._steps: list[tuple[list[str], list[str], bool]] = []  # what each is given, what it gives, if several
+        self._scope: dict[str, Any] = {}
+        for t in tensors:
+            self._name(t)
+        self._inputs = list(self._names.values())
+
+    def run(self, f: Program, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
+        """f(*args, **kwargs), noted as one step; None says that f has no answer, and is no step."""
+        given = kwargs or {}
+        token = RECORDER.set(None)
+        try:
+            y = f(*args, **given)
+        finally:
+            RECORDER.reset(token)
+        if y is not None:
+            words = [self._word(a) for a in args] + [f"{k}={self._word(a)}" for k, a in given.items()]
+            names = [self._name(t) for t in (y if type(y) is tuple else (y,))]
+            self._scope[f"f{len(self._steps)}"] = f
+            self._steps.append((words, names, type(y) is tuple))
+        return y
+
+    def program(self, result: Any) -> Program | None:
+        """The steps as one function, which gives None where a step has no answer; None where they do not tell all."""
+        words = [self._word(r, of_call=True) for r in (result if type(result) is tuple else (result,))]
+        if not self.complete:
+            return None
+        scope, several = self._scope, type(result) is tuple
+        if self._steps == [(self._inputs, words, several)]:
+            scope["program"] = scope["f0"]
+        else:
+            exec(compile(self._source(words, several), f"{__file__} program", "exec"), scope)
+        program: Program = scope["program"]
+        return program
+
+    def _source(self, words: list[str], several: bool) -> str:
+        lines = [f"def program({', '.join(self._inputs)}):"]
+        for number, (given, names, many) in enumerate(self._steps):
+            call = f"f{number}({', '.join(given)})"
+            if number == len(self._steps) - 1 and (names, many) == (words, several):
+                return "\n    ".join([*lines, f"return {call}"])
+            lines.append(f"y = {call}")
+            lines.append("if y is None: return None")  # no answer for these values: as at the first call
+            lines.append(f"{', '.join(names)} = y")
+        lines.append(f"return ({', '.join(words)},)" if several else f"return {words[0]}")
+        return "\n    ".join(lines)
+
+    def _name(self, t: Any) -> str:
+        """A new name; a tensor that has one already may be another tensor at the next call."""
+        name = f"t{len(self._kept)}"
+        if not isinstance(t, self.tensor) or id(t) in self._names:
+            self.complete = False
+        self._kept.append(t)
+        self._names[id(t)] = name
+        return name
+
+    def _word(self, value: Any, *, of_call: bool = False) -> str:
+        if id(value) in self._names:
+            return self._names[id(value)]
+        constant = f"c{len(self._scope)}"
+        try:
+            self._scope[constant] = frozen(value)
+        except TypeError:
+            self.complete = False
+        self.complete = self.complete and not of_call  # a result that no step made
+        return constant
+
+
+IMMUTABLE = (int, float, bool, str, type(None))
+
+
+def frozen(value: Any) -> Any:
+    """A setting that nobody can change later; a TypeError for what may be more than a setting."""
+    kind = type(value)
+    if kind in IMMUTABLE:
+        return value
+    if kind in (tuple, list):
+        return kind(frozen(v) for v in value)
+    if isinstance(value, tuple) and all(type(v) is int for v in value):
+        return tuple(value)  # a shape, of a type of its own
+    raise TypeError(kind)

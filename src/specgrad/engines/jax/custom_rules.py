@@ -1,0 +1,213 @@
+"""Our derivative rules inside JAX's transformations: jit, grad, jvp, vjp, vmap, in any order and any depth.
+
+    ours      a plan whose tangent is the operator's own rule (jax.custom_jvp); JAX transposes that rule
+    linear    a plan that is linear in some arguments, as a JAX primitive: its tangent and its transpose are both the
+              operator's own, so reverse mode of conv runs our conv_transpose and never JAX's transpose of our conv
+
+The rules are written with operators, and operators on JAX arrays come back here: so every order of derivative exists.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from specgrad.op import REGISTRY, Op, Params, is_literal, shape_of
+from specgrad.window import Shape
+
+from ..base import Lowering, Plan
+from .mesh import aligned, aval_like, traced_aval
+
+Array = jax.Array
+
+
+def as_arrays(args: Sequence[Any]) -> list[Array]:
+    """Python numbers in the scalar type of the arrays they meet."""
+    dtype = jnp.result_type(*args)
+    return [jnp.asarray(a, dtype) if is_literal(a) else a for a in args]
+
+
+def _own(values: Sequence[Any]) -> list[Any]:
+    """JAX hands NumPy arguments of jax.jvp and jax.vjp on to the rules as they came; our operators do not mix."""
+    return [jnp.asarray(v) if isinstance(v, np.ndarray) else v for v in values]
+
+
+def _with_tangent(op: Op, plan: Plan, params: Params) -> Plan:
+    run = jax.custom_jvp(plan)
+
+    def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
+        y = run(*primals)
+        given = [None if isinstance(t, SymbolicZero) else t for t in _own(tangents)]
+        dy = op.tangent(y, _own(primals), given, params)
+        return y, jnp.zeros_like(y) if dy is None else aligned([dy, y])[0]
+
+    run.defjvp(rule, symbolic_zeros=True)
+    return lambda *args: run(*as_arrays(args))
+
+
+def ours(name: str, function: Callable[..., Array]) -> Lowering:
+    """function(*arrays, **params) with the derivative of the operator's record."""
+
+    def lower(*_: Shape, **params: Any) -> Plan:
+        return _with_tangent(REGISTRY[name], functools.partial(function, **params), params)
+
+    return lower
+
+
+# --- values that are not there ----------------------------------------------------------------------------------
+
+
+class LinearPlaceholder:
+    """Stands for a linear argument while we transpose: whatever is computed from it is unknown too, at no cost."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    @staticmethod
+    def __specgrad_apply__(op: Op, args: Sequence[Any], params: Params) -> LinearPlaceholder:
+        return LinearPlaceholder(op.shape(*map(shape_of, args), **params))
+
+
+# --- linear operators as a primitive ----------------------------------------------------------------------------
+
+Dims = tuple[int | None, ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LinearPrimitive:
+    """One linear operator with its parameters, under zero or more vmaps (innermost first)."""
+
+    op: Op
+    function: Callable[..., Array]
+    params: tuple[tuple[str, Any], ...]
+    leading: tuple[int, ...]
+    """The arguments that carry leading axes: mapping exactly these needs no vmap."""
+    maps: tuple[Dims, ...] = ()
+
+    def mapped(
+        self, f: Callable[..., T], spread: Callable[[Dims], Any], out: Callable[[Dims], Any]
+    ) -> Callable[..., T]:
+        """f under the vmaps, its in_axes and out_axes made from each map."""
+        for dims in self.maps:
+            f = jax.vmap(f, in_axes=spread(dims), out_axes=out(dims))
+        return f
+
+    def forward(self) -> Callable[..., Array]:
+        return self.mapped(functools.partial(self.function, **dict(self.params)), lambda dims: dims, lambda _: 0)
+
+    def tangent(self, y: Array, args: Sequence[Array], dargs: Sequence[Array | None]) -> Array | None:
+        """The rule of the record; dargs that are None stay outside the vmaps."""
+        present = [i for i, d in enumerate(dargs) if d is not None]
+
+        def rule(y: Array, args: Sequence[Array], given: Sequence[Array]) -> Array | None:
+            tangents = dict(zip(present, given, strict=True))
+            return self.op.tangent(y, args, [tangents.get(i) for i in range(len(args))], dict(self.params))
+
+        axes = lambda dims: (0, list(dims), [dims[i] for i in present])
+        return self.mapped(rule, axes, lambda _: 0)(y, list(args), [dargs[i] for i in present])
+
+    def inner_shape(self, shape: Shape, position: int) -> Shape:
+        """The shape of an argument under all vmaps."""
+        for dims in reversed(self.maps):
+            d = dims[position]
+            shape = shape if d is None else (*shape[:d], *shape[d + 1 :])
+        return shape
+
+    def cotangents(self, gy: Array, args: Sequence[Any], missing: Sequence[int]) -> list[Array]:
+        """The cotangents of the missing arguments; where vmap repeated one, they add up."""
+        known = [i for i in range(len(args)) if i not in missing]
+        shapes = {i: self.inner_shape(args[i].aval.shape, i) for i in missing}
+
+        def rule(gy: Array, given: Sequence[Array]) -> list[Array]:
+            values = dict(zip(known, given, strict=True))
+            full = [values[i] if i in values else LinearPlaceholder(shapes[i]) for i in range(len(args))]
+            gargs: tuple[Any, ...] = self.op.cotangents(gy, LinearPlaceholder(gy.shape), full, dict(self.params))
+            return [gargs[i] for i in missing]  # the operator is linear in these: it has a cotangent for each
+
+        for dims in self.maps:
+            rule = _summed(rule, (0, [dims[i] for i in known]), [dims[i] for i in missing])
+        return rule(gy, [args[i] for i in known])
+
+
+def _summed(rule: Callable[..., list[Array]], in_axes: Any, out_axes: list[int | None]) -> Callable[..., list[Array]]:
+    """vmap of a pullback: an argument that was repeated (axis None) collects the sum."""
+    many = jax.vmap(rule, in_axes=in_axes, out_axes=[0 if d is None else d for d in out_axes])
+
+    def collected(gy: Array, given: Sequence[Array]) -> list[Array]:
+        return [jnp.sum(g, 0) if d is None else g for g, d in zip(many(gy, given), out_axes, strict=True)]
+
+    return collected
+
+
+_call = Primitive("specgrad_linear")
+
+
+def linear(name: str, function: Callable[..., Array], leading: tuple[int, ...]) -> Lowering:
+    """function(*arrays, **params), whose tangent and transpose are the record's rules."""
+
+    def lower(*_: Shape, **params: Any) -> Plan:
+        call = LinearPrimitive(REGISTRY[name], function, tuple(params.items()), leading)
+        return lambda *args: _call.bind(*aligned(args), call=call)
+
+    return lower
+
+
+@functools.lru_cache(maxsize=4096)
+def _jitted(call: LinearPrimitive) -> Callable[..., Array]:
+    return jax.jit(call.forward())
+
+
+def _impl(*args: Array, call: LinearPrimitive) -> Array:
+    return _jitted(call)(*args)
+
+
+def _abstract(*args: Any, call: LinearPrimitive) -> Any:
+    """The shape rule knows the result; only under vmaps is the lowering traced for it."""
+    if call.maps:
+        out = jax.eval_shape(call.forward(), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args))
+        return aval_like(args[0], out.shape, out.dtype)
+    shape = call.op.shape(*(a.shape for a in args), **dict(call.params))
+    if any(s is not None for a in args for s in a.sharding.spec):
+        aval = traced_aval(call.forward(), args)
+        return args[0].update(shape=shape, dtype=aval.dtype, weak_type=False, sharding=aval.sharding)
+    return aval_like(args[0], shape, jnp.result_type(*(a.dtype for a in args)))
+
+
+def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, call: LinearPrimitive) -> tuple[Array, Any]:
+    y = _call.bind(*primals, call=call)
+    dy = call.tangent(y, _own(primals), [None if type(t) is ad.Zero else t for t in _own(tangents)])
+    return y, ad.Zero(jax.typeof(y).to_tangent_aval()) if dy is None else dy
+
+
+def _transpose(gy: Any, *args: Any, call: LinearPrimitive) -> list[Any]:
+    missing = [i for i, a in enumerate(args) if ad.is_undefined_primal(a)]
+    if type(gy) is ad.Zero:
+        return [ad.Zero(a.aval) if ad.is_undefined_primal(a) else None for a in args]
+    cotangents = dict(zip(missing, call.cotangents(_own([gy])[0], _own(args), missing), strict=True))
+    return [cotangents.get(i) for i in range(len(args))]
+
+
+def _batch(args: Sequence[Array], dims: Dims, *, call: LinearPrimitive) -> tuple[Array, int]:
+    """A map over exactly the leading arguments is one more leading axis; any other is left to vmap."""
+    if not call.maps and tuple(i for i, d in enumerate(dims) if d is not None) == call.leading:
+        moved = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+        return _call.bind(*moved, call=call), 0
+    return _call.bind(*args, call=replace(call, maps=(*call.maps, tuple(dims)))), 0
+
+
+_call.def_impl(_impl)
+_call.def_abstract_eval(_abstract)
+ad.primitive_jvps[_call] = _jvp
+ad.primitive_transposes[_call] = _transpose
+batching.primitive_batchers[_call] = _batch
+mlir.register_lowering(_call, mlir.lower_fun(lambda *args, call: call.forward()(*args), multiple_results=False))

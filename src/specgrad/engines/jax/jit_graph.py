@@ -1,0 +1,158 @@
+"""Whole graphs as one function of JAX: every node through its line, the winners of a maximum searched once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specgrad.graph.graph import CONSTANT, INPUT, Arg, Graph, Node, NumberArg
+from specgrad.graph.ir.interpreter import bind_inputs
+from specgrad.graph.ir.symbolic import PerGraph
+from specgrad.graph.ir.tree import transform
+from specgrad.window import Shape, Window
+
+from ..base import Plan, number, refuse_integers
+from . import pool as jax_pool
+from .lowerings import ENGINE, NOT_NUMBERS
+from .mesh import adjoint, aligned, struct_like
+
+Array = jax.Array
+
+Values = list[Any]
+Search = tuple[int, Window]  # for the winners among the cells of one value
+Routes = dict[Search, jax_pool.MaxRoute]
+Step = Callable[[Values, Routes], Array]
+
+
+def _step(graph: Graph, node: Node) -> Callable[[Values], Array]:
+    """A node as a function of all values so far: its plan, looked up once."""
+    shapes = [() if isinstance(a, NumberArg) else graph.nodes[a].shape for a in node.args]
+    plan: Plan = ENGINE.plan(node.op, shapes, node.params)
+    args = [(number(a.value), None) if isinstance(a, NumberArg) else (None, a) for a in node.args]
+    return lambda values: plan(*[given if at is None else values[at] for given, at in args])
+
+
+def _routed(graph: Graph) -> dict[int, Step]:
+    """Nodes that share one search for winners: max_pool and winner of one x and window, and take and put along it."""
+    searches: dict[Arg, Search] = {i: _search_of(n) for i, n in enumerate(graph.nodes) if n.op.name == "winner"}
+    steps: dict[int, Step] = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op.name in ("winner", "max_pool") and _search_of(node) in searches.values():
+            steps[i] = partial(_search, node=node)
+        elif node.op.name in ("take", "put"):
+            search = searches.get(node.args[1])
+            if search is not None and _along(graph, node, search[1]):
+                steps[i] = partial(_follow, node=node, search=search, shape=graph.nodes[search[0]].shape)
+    return steps
+
+
+def _search_of(node: Node) -> Search:
+    """The search that a max_pool or a winner needs."""
+    return node.operands()[0], node.params["window"]
+
+
+def _along(graph: Graph, node: Node, window: Window) -> bool:
+    """Whether the cells that a take or put means are those of the window that made its index, none of them missing."""
+    if window.has_empty and not node.params["empty"]:
+        return False  # it refuses the index of an empty window
+    if node.op.name == "put":
+        return bool(node.params["size"] == window.size)
+    x = graph.nodes[node.operands()[0]].shape
+    return node.params["rank"] == window.rank and x[-window.rank :] == window.size
+
+
+def _search(values: Values, routes: Routes, *, node: Node) -> Array:
+    position, window = search = _search_of(node)
+    if search not in routes:
+        routes[search] = jax_pool.routed_max(values[position], window)
+    value, route = routes[search]
+    return value if node.op.name == "max_pool" else jax_pool.winner_of(route, values[position].shape, window)
+
+
+def _follow(values: Values, routes: Routes, *, node: Node, search: Search, shape: Shape) -> Array:
+    route = routes[search].route
+    v, _ = aligned([values[node.operands()[0]], values[search[0]]])
+    return route(v) if node.op.name == "take" else adjoint(route, struct_like(v, shape), v)
+
+
+def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
+    """The graph as a function of JAX arrays with the graph's own structure of arguments and results.
+
+    Every plan is looked up here, once; a call runs them one after the other inside one jax.jit, whose `lower` it has
+    (results flat, in the order of the graph's outputs). Where sizes are open there is one such function for each.
+    """
+    if graph.open is not None:
+        return CompiledOpen(graph, jit)
+    shared = _routed(graph)
+    plans = {
+        i: _step(graph, node)
+        for i, node in enumerate(graph.nodes)
+        if node.op not in (INPUT, CONSTANT) and i not in shared
+    }
+    constants = {i: constant(c) for i, c in graph.constants.items()}
+
+    positions = graph.output_positions
+
+    def compute(*args: Any) -> list[Array]:
+        values: Values = [None] * len(graph.nodes)
+        routes: Routes = {}
+        for i, v in (constants | bind_inputs(graph, args)).items():
+            values[i] = checked(graph.nodes[i], v)
+        for i in range(len(values)):
+            if i in plans:
+                values[i] = plans[i](values)
+            elif i in shared:
+                values[i] = shared[i](values, routes)
+        return [values[i] for i in positions]
+
+    return Compiled(compute, graph, jit)
+
+
+class Compiled:
+    """A function from arguments to the outputs of a graph, flat in, in their structure out.
+
+    A class, for jax.jit copies the attributes of a function that it wraps: a `lower` among them would be its own.
+    """
+
+    def __init__(self, compute: Callable[..., list[Array]], graph: Graph, jit: bool) -> None:
+        self._jitted = jax.jit(compute)
+        self._program, self._graph = self._jitted if jit else compute, graph
+
+    def __call__(self, *args: Any) -> Any:
+        values = dict(zip(self._graph.output_positions, self._program(*args), strict=True))
+        results = transform(lambda _, position: values[position], self._graph.outputs)  # here: jit would sort dicts
+        return results[0] if self._graph.single else results
+
+    def lower(self, *args: Any) -> Any:
+        """jax.jit's own; its results are flat, in the order of the graph's outputs."""
+        return self._jitted.lower(*args)
+
+
+class CompiledOpen:
+    """One compiled function for each of the sizes that are met."""
+
+    def __init__(self, graph: Graph, jit: bool) -> None:
+        self._graph, self._compiled = graph, PerGraph(partial(compile_graph, jit=jit))
+
+    def __call__(self, *args: Any) -> Any:
+        return self._compiled(self._graph.fitted(args))(*args)
+
+    def lower(self, *args: Any) -> Any:
+        return self._compiled(self._graph.fitted(args)).lower(*args)
+
+
+def checked(node: Node, value: Any) -> Any:
+    """[P6] Numbers must be floats here; a bare Python number takes the type of what it meets."""
+    dtype = getattr(value, "dtype", None)
+    if node.kind == "real" and dtype in NOT_NUMBERS and not getattr(value, "weak_type", False):
+        refuse_integers("graph", "jax", dtype, f"input {node.name}")
+    return value
+
+
+def constant(c: np.ndarray[Any, Any]) -> Array:
+    return jnp.asarray(c.astype(np.float64) if c.dtype == object else c)

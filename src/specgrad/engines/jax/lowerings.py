@@ -1,0 +1,423 @@
+"""The JAX engine: one line per operator, and graphs as one jitted function.
+
+Linear and structural lines rely on JAX's own differentiation, which for a linear map can only be that map; so does
+gelu, smooth everywhere, for XLA takes one exp for its slope and its value then. The others carry the rules of their
+records (`ours`, `linear`), or rules of their own that say the same in fewer steps (div, amax); max_pool carries the
+route of its first winner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+
+from specgrad.errors import ShapeError
+from specgrad.op import Op, Params
+from specgrad.ops.resize import axes_resized
+from specgrad.ops.sorting import running
+from specgrad.scalar import Number
+from specgrad.window import Resized, Shape
+
+from ..base import Engine, Lowering, Plan
+from . import conv as jax_conv
+from . import pool as jax_pool
+from .custom_rules import LinearPlaceholder, as_arrays, linear, ours
+from .pool import rounded_once
+from .reductions import largest
+
+Array = jax.Array
+
+
+def _simple(function: Callable[..., Array]) -> Lowering:
+    """function(*arrays, **params) as it stands; JAX differentiates it."""
+    return lambda *_, **params: partial(function, **params) if params else function
+
+
+# --- elementwise ------------------------------------------------------------------------------------------------
+
+
+def _summing(function: Callable[..., Array]) -> Lowering:
+    """Sums, or has a sum as its transpose. XLA adds bfloat16 in bfloat16, where 256 + 1 = 256."""
+    return _simple(rounded_once(function))
+
+
+def _mask(test: Callable[[Any, Any], Array]) -> Lowering:
+    return _simple(lambda a, b: test(a, b).astype(jnp.result_type(a, b)))
+
+
+def _select(c: Array, a: Any, b: Any) -> Array:
+    return jnp.where(c != 0, a, b).astype(jnp.result_type(c, a, b))
+
+
+def _power(x: Array, *, exponent: Number) -> Array:
+    if exponent == int(exponent):
+        return lax.integer_pow(x, int(exponent))
+    if 2 * exponent == int(2 * exponent):
+        return lax.integer_pow(jnp.sqrt(x), int(2 * exponent))
+    return jnp.power(x, float(exponent))
+
+
+def _clamp(x: Array, *, low: Number | None, high: Number | None) -> Array:
+    y = x if low is None else jnp.maximum(x, float(low))
+    return y if high is None else jnp.minimum(y, float(high))
+
+
+@rounded_once
+def _sigmoid(x: Array) -> Array:
+    """No exponent is positive, so nothing overflows and the lower tail keeps its digits."""
+    e = jnp.exp(-jnp.abs(x))
+    return jnp.where(x >= 0, 1, e) / (1 + e)
+
+
+@rounded_once
+def _softplus(x: Array, *, beta: Number) -> Array:
+    """max(z, 0) / beta is max(x, 0): XLA multiplies by 1/beta, and flushes that of a large one to 0."""
+    return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x * float(beta)))) / float(beta)
+
+
+@jax.custom_jvp
+def quotient(a: Array, b: Array) -> Array:
+    """a / b, broadcast as NumPy does."""
+    return jnp.divide(a, b)
+
+
+def _quotient_jvp(args: Sequence[Array], dargs: Sequence[Any]) -> tuple[Array, Array]:
+    """(da - db*y) / b: divided once."""
+    y, (da, db) = quotient(*args), dargs
+    rise = da if isinstance(db, SymbolicZero) else -db * y if isinstance(da, SymbolicZero) else da - db * y
+    if isinstance(rise, SymbolicZero):
+        return y, jnp.zeros_like(y)
+    return y, jnp.broadcast_to(quotient(rise, args[1]), y.shape)
+
+
+quotient.defjvp(_quotient_jvp, symbolic_zeros=True)
+
+
+def _quantize(x: Array, s: Array, z: Array, *, low: int | None, high: int | None) -> Array:
+    q = jnp.round(jnp.divide(x, s)) + z
+    q = q if low is None else jnp.maximum(q, low)
+    return q if high is None else jnp.minimum(q, high)
+
+
+@rounded_once
+def _normal_pdf(x: Array) -> Array:
+    return jnp.exp(-(x * x) / 2) / math.sqrt(2 * math.pi)
+
+
+@rounded_once
+def _normal_cdf(x: Array) -> Array:
+    """erfc rather than erf: the lower tail is not a difference."""
+    return lax.erfc(-x / math.sqrt(2)) / 2
+
+
+# --- positions --------------------------------------------------------------------------------------------------
+
+
+def _planes(x: Array, rank: int) -> Array:
+    """(planes, cells): the last `rank` axes as one, everything before them as another."""
+    lead = x.shape[: x.ndim - rank]
+    return x.reshape((math.prod(lead), math.prod(x.shape[x.ndim - rank :])))
+
+
+def _positions(name: str, where: Array, cells: int, empty: bool) -> tuple[Array, Any]:
+    """Positions that JAX can read, and a factor: 1, or NaN for a position outside, which only jit lets through."""
+    low = -1 if empty else 0
+    if not isinstance(where, jax.core.Tracer) and where.size:
+        known = np.asarray(where)  # inside jit, JAX's own minimum of a constant would be traced
+        least, most = int(known.min()), int(known.max())
+        if least < low or most >= cells:
+            raise ShapeError(name, f"indices must lie in {low}..{cells - 1}; got {least}..{most}")
+        return jnp.maximum(where, 0) if empty else where, 1
+    outside = (where < low) | (where >= cells)
+    return jnp.clip(where, 0, cells - 1), jnp.where(outside, math.nan, 1)
+
+
+def _take(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
+    cells, where = _planes(x, rank), _planes(i, rank)
+    if not cells.shape[1]:
+        return jnp.zeros(i.shape, x.dtype)
+    at, factor = _positions("take", where, cells.shape[1], empty)
+    y = (jnp.take_along_axis(cells, at, axis=1) * factor).astype(x.dtype)
+    return (jnp.where(where == -1, jnp.zeros((), x.dtype), y) if empty else y).reshape(i.shape)
+
+
+def _rows(where: Array) -> Array:
+    return lax.broadcasted_iota(where.dtype, where.shape, 0)
+
+
+def _dropped(where: Array, cells: int) -> Array:
+    """-1 as a position outside: JAX would count it from the end."""
+    return jnp.where(where < 0, cells, where)
+
+
+def _put(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
+    values, where, cells = _planes(gy, len(size)), _planes(i, len(size)), math.prod(size)
+    at, factor = _positions("put", where, cells, empty)
+    at, values = jnp.where(where == -1, cells, at) if empty else at, (values * factor).astype(gy.dtype)
+    flat = jnp.zeros((where.shape[0], cells), gy.dtype).at[_rows(where), at].add(values, mode="drop")
+    return flat.reshape((*gy.shape[: gy.ndim - len(size)], *size))
+
+
+MOST_RUNS = 6  # slices instead of a gather: benchmarks/law.py, rows roll and pad reflect
+
+
+def _runs(i: Array, cells: int) -> list[tuple[int, int]] | None:
+    """Known positions as (first, count) of runs of neighbours; None where they are not known, or are many runs."""
+    if isinstance(i, jax.core.Tracer) or i.ndim != 1 or not i.size:
+        return None
+    at = np.asarray(i)
+    at = np.where(at < 0, at + cells, at)
+    starts = [0, *(np.flatnonzero(np.diff(at) != 1) + 1).tolist(), len(at)]
+    if len(starts) - 1 > MOST_RUNS or at.min() < 0 or at.max() >= cells:
+        return None
+    return [(int(at[a]), b - a) for a, b in pairwise(starts)]
+
+
+def _gather(x: Array, i: Array, *, axis: int) -> Any:
+    if not x.shape[axis]:
+        return jnp.zeros(x.shape[:axis] + i.shape + x.shape[axis + 1 :], x.dtype)
+    runs = _runs(i, x.shape[axis])
+    if runs is not None:  # whose transpose is a sum of padded slices, where that of a gather sets single cells
+        return lax.concatenate([lax.slice_in_dim(x, p, p + count, axis=axis) for p, count in runs], axis)
+    at, factor = _positions("gather", _from_start(i, x.shape[axis]), x.shape[axis], False)
+    return (jnp.take(x, at, axis=axis) * _beside(factor, x.ndim - axis - 1)).astype(x.dtype)
+
+
+def _scatter(gy: Array, i: Array, *, axis: int, size: int) -> Array:
+    runs = _runs(i, size)
+    if runs is not None:
+        parts = jnp.split(gy, np.cumsum([count for _, count in runs])[:-1], axis=axis)
+        placed = zip(parts, runs, strict=True)
+        return reduce(jnp.add, [jax_pool.pad_axis(v, axis, p, size - p - count) for v, (p, count) in placed])
+    at, factor = _positions("scatter", _from_start(i, size), size, False)
+    lead, tail = gy.shape[:axis], gy.shape[axis + i.ndim :]
+    values = (gy * _beside(factor, len(tail))).astype(gy.dtype).reshape((*lead, i.size, *tail))
+    return jnp.zeros((*lead, size, *tail), gy.dtype).at[(*[slice(None)] * axis, at.reshape(-1))].add(values)
+
+
+def _from_start(i: Array, cells: int) -> Array:
+    return jnp.where(i < 0, i + cells, i)
+
+
+def _beside(factor: Any, axes: int) -> Any:
+    """A factor per position, with axes behind it."""
+    return factor if isinstance(factor, int) else factor.reshape(factor.shape + (1,) * axes)
+
+
+def _resize_taps(x: Array, axis: int, line: Resized) -> list[tuple[Any, Any]]:
+    """Per tap the cells that are read, and their weights along the axis."""
+    if line.how != "linear":
+        return [(line.cells[0], 1)]
+    shape = (line.out, *(1,) * (x.ndim - axis - 1))
+    return [(i, jnp.asarray(w, x.dtype).reshape(shape)) for i, w in zip(line.cells, line.weights, strict=True)]
+
+
+def _resize(x: Array, **params: Any) -> Array:
+    for axis, line in axes_resized([x.shape[a] for a in params["axes"]], **params):
+        first, *others = (jnp.take(x, i, axis=axis) * w for i, w in _resize_taps(x, axis, line))
+        x = first + others[0] if others else first
+    return x
+
+
+MOST_READERS = 8  # of one cell: takes instead of scatters; benchmarks/law.py, row resize
+
+
+def _readers(line: Resized) -> tuple[Any, Any, Any]:
+    """The taps from the other side, per round and cell: an output that reads it, its weight, and if there is one."""
+    linear_taps = line.how == "linear"
+    cells = np.concatenate(line.cells if linear_taps else line.cells[:1])
+    weights = np.concatenate(line.weights) if linear_taps else np.ones(line.out)
+    order, counts = np.argsort(cells, kind="stable"), np.bincount(cells, minlength=line.n)
+    rounds = np.arange(len(cells)) - np.repeat(np.cumsum(counts) - counts, counts)
+    outs, shares, there = (np.zeros((counts.max(), line.n), t) for t in (np.int32, np.float64, np.bool_))
+    at = rounds, cells[order]
+    outs[at], shares[at], there[at] = order % line.out, weights[order], True
+    return outs, shares, there
+
+
+def _spread(gy: Array, axis: int, line: Resized) -> Array:
+    """Each cell collects from its readers; where those are many, each output adds to its cells."""
+    readers = _readers(line)
+    if len(readers[0]) <= MOST_READERS:
+        beside = (line.n, *(1,) * (gy.ndim - axis - 1))
+        terms = [
+            jnp.where(there.reshape(beside), jnp.take(gy, i, axis=axis) * jnp.asarray(w.reshape(beside), gy.dtype), 0)
+            for i, w, there in zip(*readers, strict=True)
+        ]
+        return reduce(jnp.add, terms)
+    y = jnp.zeros((*gy.shape[:axis], line.n, *gy.shape[axis + 1 :]), gy.dtype)
+    for i, w in _resize_taps(gy, axis, line):
+        y = y.at[(*[slice(None)] * axis, i)].add(gy * w)
+    return y
+
+
+def _resize_spread(gy: Array, *, cells: Shape, **params: Any) -> Array:
+    for axis, line in reversed(axes_resized(cells, **params)):
+        gy = _spread(gy, axis, line)
+    return gy
+
+
+def _order(x: Array, axis: int, k: int, largest: bool) -> Array:
+    """Positions of the first k in order, equal cells by position; NaN is the largest.
+
+    JAX's own search for the largest takes a fiftieth of a sort. Its order is that of bits, in which -0 is less than 0
+    and NaNs differ: both are made one first.
+    """
+    if not largest:
+        return lax.slice_in_dim(jnp.lexsort((x, jnp.isnan(x)), axis=axis), 0, k, axis=axis)
+    if k == 1:
+        return jnp.argmax(x, axis=axis, keepdims=True)
+    one_zero = jnp.where(x == 0, jnp.zeros((), x.dtype), x)
+    one_nan = jnp.where(jnp.isnan(x), jnp.asarray(math.nan, x.dtype), one_zero)
+    return jnp.moveaxis(lax.top_k(jnp.moveaxis(one_nan, axis, -1), k)[1], -1, axis)
+
+
+def _top_index(x: Array, *, axis: int, k: int, largest: bool, last: bool) -> Array:
+    order = _order(lax.stop_gradient(jnp.flip(x, axis) if last else x), axis, k, largest)
+    return x.shape[axis] - 1 - order if last else order
+
+
+def _top(x: Array, *, axis: int, k: int, largest: bool) -> Array:
+    return jnp.take_along_axis(x, _top_index(x, axis=axis, k=k, largest=largest, last=False), axis=axis)
+
+
+def _cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
+    add = partial(jnp.cumsum, dtype=x.dtype)
+    return running(x, axis, exclusive, reverse, add, jnp.flip, jnp.concatenate, jnp.zeros_like)
+
+
+def _last_writer(i: Array, *, rank: int, cells: int) -> Array:
+    """The largest position that names a cell is its last writer."""
+    where = _planes(i, rank)
+    _positions("last_writer", where, cells, True)
+    position = lax.broadcasted_iota(where.dtype, where.shape, 1)
+    target = _dropped(where, cells)
+    last = jnp.full((where.shape[0], cells + 1), -1, where.dtype).at[_rows(where), target].max(position)
+    keeps = (where >= 0) & (jnp.take_along_axis(last, target, axis=1) == position)
+    return jnp.where(keeps, where, -1).reshape(i.shape)
+
+
+def _contract(x: Array, z: Array, *, spec: str) -> Array:
+    return jnp.einsum(spec, x, z, precision=lax.Precision.HIGHEST)
+
+
+def _pad(x: Array, *, widths: Sequence[tuple[int, int, int]]) -> Array:
+    return lax.pad(x, jnp.zeros((), x.dtype), widths)
+
+
+def _smooth_max_pool(x: Shape, **params: Any) -> Plan:
+    """Rounded outside of its derivatives: exp(beta*(x - y)) needs the y that was not."""
+    return rounded_once(ours("smooth_max_pool", jax_pool.smooth_max)(x, **params))
+
+
+# --- the table --------------------------------------------------------------------------------------------------
+
+TABLE: dict[str, Lowering] = {
+    # layout
+    "fill": _simple(lambda x, *, value: jnp.full_like(x, float(value))),
+    "reshape": _simple(lambda x, *, shape: lax.reshape(x, shape)),
+    "permute": _simple(lambda x, *, order: lax.transpose(x, order)),
+    "slice": _simple(lambda x, *, ranges: lax.slice(x, *zip(*ranges, strict=True)) if ranges else x),
+    "pad": _simple(_pad),
+    "concat": _simple(lambda *xs, axis: lax.concatenate(xs, axis)),
+    "broadcast": _summing(lambda x, *, shape: jnp.broadcast_to(x, shape)),
+    "sum": _simple(lambda x, *, axes: jnp.sum(x, axis=axes)),
+    # arithmetic
+    "add": _simple(jnp.add),
+    "sub": _simple(jnp.subtract),
+    "mul": _simple(jnp.multiply),
+    "div": _simple(lambda a, b: quotient(*as_arrays((a, b)))),
+    "neg": _simple(jnp.negative),
+    "greater": _mask(jnp.greater),
+    "greater_equal": _mask(jnp.greater_equal),
+    "less": _mask(jnp.less),
+    "equal": _mask(jnp.equal),
+    "select": _simple(_select),
+    "maximum": ours("maximum", jnp.maximum),
+    "minimum": ours("minimum", jnp.minimum),
+    "stop_gradient": _simple(lax.stop_gradient),
+    "exp": ours("exp", jnp.exp),
+    "log": ours("log", jnp.log),
+    "sqrt": ours("sqrt", jnp.sqrt),
+    "sign": ours("sign", jnp.sign),
+    "quantize": ours("quantize", _quantize),
+    "cast": _simple(lambda x, *, dtype: x),
+    "floor": ours("floor", jnp.floor),
+    "ceil": ours("ceil", jnp.ceil),
+    "round": ours("round", jnp.round),
+    "fmod": ours("fmod", jnp.fmod),
+    "abs": ours("abs", jnp.abs),
+    "power": ours("power", _power),
+    "root": ours("root", _power),
+    # activations
+    "relu": ours("relu", lambda x: jnp.maximum(x, 0)),
+    "leaky_relu": ours("leaky_relu", lambda x, *, slope: jnp.where(x > 0, x, x * float(slope))),
+    "relu6": ours("relu6", lambda x: jnp.minimum(jnp.maximum(x, 0), 6)),
+    "clamp": ours("clamp", _clamp),
+    "hardswish": ours("hardswish", lambda x: x * jnp.minimum(jnp.maximum(x + 3, 0), 6) / 6),
+    "tanh": ours("tanh", jnp.tanh),
+    "sin": ours("sin", jnp.sin),
+    "cos": ours("cos", jnp.cos),
+    "sigmoid": ours("sigmoid", _sigmoid),
+    "silu": ours("silu", rounded_once(lambda x: x * _sigmoid(x))),
+    "softplus": ours("softplus", _softplus),
+    "normal_pdf": ours("normal_pdf", _normal_pdf),
+    "normal_cdf": ours("normal_cdf", _normal_cdf),
+    "gelu": _simple(rounded_once(lambda x: x * _normal_cdf(x))),
+    # contraction and convolution
+    "contract": _simple(_contract),
+    "conv": linear("conv", jax_conv.conv, leading=(0,)),
+    "conv_transpose": linear("conv_transpose", jax_conv.conv_transpose, leading=(0,)),
+    "conv_weight": linear("conv_weight", jax_conv.conv_weight, leading=()),
+    # pooling
+    "avg_pool": linear("avg_pool", jax_pool.avg_pool, leading=(0,)),
+    "avg_spread": linear("avg_spread", jax_pool.avg_spread, leading=(0,)),
+    "max_pool": lambda x, *, window: partial(jax_pool.max_pool, window=window),
+    "winner": lambda x, *, window: partial(jax_pool.winner, window=window),
+    "take": _summing(_take),
+    "put": _summing(_put),
+    "last_writer": _simple(_last_writer),
+    "top": ours("top", _top),
+    "top_index": _simple(_top_index),
+    "cumsum": _summing(_cumsum),
+    "resize": linear("resize", rounded_once(_resize), leading=()),
+    "resize_spread": linear("resize_spread", rounded_once(_resize_spread), leading=()),
+    "gather": _summing(_gather),
+    "scatter": _summing(_scatter),
+    "amax": _simple(largest),
+    "smooth_max_pool": _smooth_max_pool,
+    "smooth_pull": linear("smooth_pull", jax_pool.smooth_pull, leading=(0, 1, 2)),
+    "smooth_push": linear("smooth_push", jax_pool.smooth_push, leading=(0, 1, 2)),
+}
+
+
+class JaxEngine(Engine):
+    """The shared engine; a value that is unknown while we transpose stays unknown."""
+
+    def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:
+        if any(type(a) is LinearPlaceholder for a in args):
+            return LinearPlaceholder.__specgrad_apply__(op, args, params)
+        return super().run(op, args, params)
+
+
+INTEGERS = frozenset(np.dtype(t) for t in ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64))))
+NOT_NUMBERS = INTEGERS | {np.dtype("complex64"), np.dtype("complex128")}
+
+
+def _known(i: np.ndarray[Any, Any], x: Array) -> Array:
+    """Positions that are known stay known inside jit, where JAX would make them a value of the program."""
+    with jax.ensure_compile_time_eval():
+        return jnp.asarray(i)
+
+
+ENGINE = JaxEngine("jax", jax.Array, TABLE, NOT_NUMBERS, _known)
+run = ENGINE.run

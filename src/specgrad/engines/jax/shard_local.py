@@ -1,0 +1,215 @@
+"""One device's share of a graph, inside jax.shard_map: blocks, halos by ppermute, stages.
+
+A stage is straight code, in a lax.switch where kinds of devices differ (the true border of a maximum has padding, the
+inside has none). Every device computes just the cells that it owns, never what fills its block: nothing that is no
+number can come from there, and no gradient either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from specgrad.graph.graph import NumberArg
+from specgrad.partition.halo_exchange import AxisExchange
+from specgrad.partition.spmd_stages import At, Stage, Stages, place
+from specgrad.window import Shape
+from specgrad.window.footprint import Box
+
+from ..base import number
+from .lowerings import ENGINE
+from .mesh import varied
+
+Array = jax.Array
+Values = dict[int, Array]
+
+
+class Operand(NamedTuple):
+    """What an argument is read from: a key for the array, and the first cell that it holds on a device."""
+
+    key: str
+    start: Callable[[At], Shape]
+
+
+class Local:
+    """One call: the values of this device, blocks of what is cut and all of what is not."""
+
+    def __init__(self, stages: Stages, values: Values) -> None:
+        self.stages, self.nodes = stages, stages.graph.nodes
+        self.values = values
+        self.arrays: dict[str, Array] = {}
+
+    def run(self, stage: Stage) -> None:
+        operands = {
+            (p, k): self._operand(p, k, a)
+            for p in stage.nodes
+            for k, a in enumerate(self.nodes[p].args)
+            if isinstance(a, int) and a not in stage.nodes
+        }
+        code = Code(self.stages, stage, operands)
+        # varying before a switch: the sum over devices that a gradient of whole values ends in must not be in a branch
+        given = {operand.key: varied(self.arrays[operand.key], stage.names) for operand in operands.values()}
+        examples, kinds = self.stages.kinds(stage, code.key)
+        branches = [partial(code.run, at) for at in examples]
+        idle = any(not self.stages.computes(p, at) for p in stage.results for at in examples)
+        types = {p: t for branch in branches if idle for p, t in jax.eval_shape(branch, given).items()}
+        blocks = [partial(self._blocks, stage, branch, types) for branch in branches]
+        kind = jnp.asarray(kinds)[self._number(stage.names)] if len(blocks) > 1 else 0
+        results = lax.switch(kind, blocks, given) if len(blocks) > 1 else blocks[0](given)
+        for p, value in zip(stage.results, results, strict=True):
+            joined = self.stages.joined(p)
+            self.values[p] = lax.psum(value, joined) if joined else value
+
+    def _blocks(self, stage: Stage, branch: Any, types: dict[int, Any], given: dict[str, Array]) -> list[Array]:
+        """The results of a branch, filled up with zeros to what every device has; as varying as the stage is."""
+        values: Values = branch(given)
+        shapes = {p: self.stages.block(p) for p in stage.results}
+        blocks = [
+            filled(values[p], shapes[p]) if p in values else jnp.zeros(shapes[p], types[p].dtype) for p in stage.results
+        ]
+        return [varied(block, stage.names) for block in blocks]
+
+    def _number(self, names: tuple[str, ...]) -> Any:
+        """The number of this device among those that differ along the named axes of the mesh."""
+        index: Any = 0
+        for name, count in zip(self.stages.names, self.stages.counts, strict=True):
+            index = index * count + lax.axis_index(name) if name in names else index
+        return index
+
+    # --- what a stage reads -------------------------------------------------------------------------------------------
+
+    def _operand(self, p: int, k: int, a: int) -> Operand:
+        shared = self.stages.shared(p, k)
+        key = " ".join((str(a), *shared))
+        if key not in self.arrays:  # one cell, for all: those who do not own it hold zeros
+            self.arrays[key] = lax.psum(self.values[a], shared) if shared else self.values[a]
+        cut = {axis: name for axis, name in self.stages.axes[a].items() if name not in shared}
+        return self._of_blocks(a, key, cut) if cut else self._of_whole(p, k, key)
+
+    def _of_blocks(self, a: int, key: str, cut: dict[int, str]) -> Operand:
+        """A value that is cut, with what this device reads of others; moved once, whoever reads it."""
+        stages, x, key = self.stages, self.arrays[key], f"{key} with halo"
+        exchanges = {axis: stages.exchange(a, name) for axis, name in cut.items()}
+        moves = any(exchanges.values())
+        spans = {axis: stages.read_of(a, axis) for axis in range(x.ndim) if axis not in cut and moves}
+        if key not in self.arrays:
+            x = part_of(x, tuple(spans.get(axis, (0, n)) for axis, n in enumerate(x.shape)))
+            for axis, name in sorted(cut.items(), key=lambda item: stages.names.index(item[1])):
+                exchange = exchanges[axis]
+                x = x if exchange is None else with_halo(x, axis, name, exchange)
+            self.arrays[key] = x
+
+        def start(at: At) -> Shape:
+            first = [spans.get(axis, (0, 0))[0] for axis in range(x.ndim)]
+            for axis, name in cut.items():
+                e = exchanges[axis]
+                d = at[stages.names.index(name)]
+                first[axis] = stages.interval(a, axis, at)[0] if e is None else e.starts[d]
+            return tuple(first)
+
+        return Operand(key, start)
+
+    def _of_whole(self, p: int, k: int, key: str) -> Operand:
+        """A value that all devices have: the part that this one reads, where they read different ones."""
+        stages, x = self.stages, self.arrays[key]
+        boxes = {at: stages.cut(p, at).args[k] for at in stages.devices if stages.computes(p, at)}
+        sizes = [max(box[axis][1] - box[axis][0] for box in boxes.values()) for axis in range(x.ndim)]
+        none = (0,) * x.ndim
+        starts = {
+            at: tuple(min(i, n - m) for (i, _), n, m in zip(box, x.shape, sizes, strict=True))
+            for at, box in boxes.items()
+        }
+        if len(set(starts.values())) == 1:
+            return Operand(key, lambda at: none)
+        names = stages.along(p)
+        rows = {stages.number(at, names): starts.get(at, none) for at in stages.devices}
+        first = jnp.asarray([rows[i] for i in range(len(rows))])[self._number(names)]
+        key = f"{key} of {p} {k}"
+        self.arrays[key] = lax.dynamic_slice(varied(x, names), [first[axis] for axis in range(x.ndim)], sizes)
+        return Operand(key, lambda at: starts.get(at, none))
+
+
+class Code:
+    """What devices do in a stage, given the arrays that it reads."""
+
+    def __init__(self, stages: Stages, stage: Stage, operands: dict[tuple[int, int], Operand]) -> None:
+        self.stages, self.stage, self.operands = stages, stage, operands
+        self.nodes = stages.graph.nodes
+
+    def _reads(self, p: int, k: int, a: int, at: At) -> Box:
+        """Where the box of an argument stands in the array that it is read from."""
+        here = (p, k) not in self.operands
+        start = tuple(i for i, _ in self.stages.owned(a, at)) if here else self.operands[p, k].start(at)
+        return place(self.stages.cut(p, at).args[k], start)
+
+    def _gives(self, p: int, at: At) -> Box:
+        """Where what a device owns stands in what it computes."""
+        return place(self.stages.owned(p, at), tuple(i for i, _ in self.stages.cut(p, at).gives))
+
+    def key(self, at: At) -> Hashable:
+        """Equal where the code is."""
+        return tuple(self._key(p, at) if self.stages.computes(p, at) else None for p in self.stage.nodes)
+
+    def _key(self, p: int, at: At) -> Hashable:
+        reads = tuple(self._reads(p, k, a, at) for k, a in enumerate(self.nodes[p].args) if isinstance(a, int))
+        return reads, self._gives(p, at), tuple(self.stages.cut(p, at).params.values())
+
+    def run(self, at: At, given: dict[str, Array]) -> Values:
+        """The results of a kind of device, each of just the cells that it owns; those without any are left out."""
+        values: Values = {}
+        for p in self.stage.nodes:
+            if self.stages.computes(p, at):
+                args = [self._argument(p, k, at, given, values) for k in range(len(self.nodes[p].args))]
+                shapes = [np.shape(v) for v in args]
+                plan = ENGINE.plan(self.nodes[p].op, shapes, self.stages.cut(p, at).params)
+                values[p] = part_of(plan(*args), self._gives(p, at))
+        return {p: values[p] for p in self.stage.results if p in values}
+
+    def _argument(self, p: int, k: int, at: At, given: dict[str, Array], values: Values) -> Any:
+        a = self.nodes[p].args[k]
+        if isinstance(a, NumberArg):
+            return number(a.value)
+        x = given[self.operands[p, k].key] if (p, k) in self.operands else values[a]
+        return part_of(x, self._reads(p, k, a, at))
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def part_of(x: Array, box: Box) -> Array:
+    if box == tuple((0, n) for n in x.shape):
+        return x
+    return lax.slice(x, [first for first, _ in box], [stop for _, stop in box])
+
+
+def filled(x: Array, shape: Shape) -> Array:
+    return x if x.shape == shape else jnp.pad(x, [(0, m - n) for n, m in zip(x.shape, shape, strict=True)])
+
+
+def with_halo(x: Array, axis: int, name: str, exchange: AxisExchange) -> Array:
+    """A block with what its device reads of others, along one axis of the mesh."""
+    x, here = varied(x, (name,)), lax.axis_index(name)
+    pieces = [x]
+    for piece in exchange.pieces:
+        starts = [piece.starts.get(d) for d in range(len(exchange.owned))]
+        pieces.append(lax.ppermute(_cells(x, axis, starts, piece.cells, here), name, piece.pairs))
+    together = jnp.concatenate(pieces, axis)
+    if exchange.runs is not None:
+        return jnp.concatenate([lax.slice_in_dim(together, *run, axis=axis) for run in exchange.runs], axis)
+    beyond = np.where(exchange.table < 0, together.shape[axis], exchange.table)
+    return jnp.take(together, jnp.asarray(beyond)[here], axis=axis, mode="fill", fill_value=0)
+
+
+def _cells(x: Array, axis: int, starts: Sequence[int | None], count: int, here: Any) -> Array:
+    """Cells of a block, from where each device has them; those that send none may take any."""
+    places = {start for start in starts if start is not None}
+    if len(places) == 1:
+        (start,) = places
+        return lax.slice_in_dim(x, start, start + count, axis=axis)
+    return lax.dynamic_slice_in_dim(x, jnp.asarray([s or 0 for s in starts])[here], count, axis)

@@ -1,0 +1,132 @@
+"""Our derivative rules on PyTorch's tape."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specgrad.op import REGISTRY
+
+from ..base import Plan
+from .log_step_pool import on_tape, traced
+
+PLAIN = (Tensor, torch.nn.Parameter)
+SHORT = (torch.bfloat16, torch.float16)
+
+
+def formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
+    """A composition itself, without the look for an operator that the engine has for the whole of it."""
+    plain: Callable[..., Tensor] = inspect.unwrap(f)
+    return plain
+
+
+def eager(*ts: Tensor) -> bool:
+    """Not inside a tracer: our algorithms may run, on PyTorch's tape or on duals.
+
+    A tensor of a type of its own (FakeTensor, one of another library) has no memory to read: not for them.
+    """
+    for t in ts:
+        if type(t) not in PLAIN:
+            return False
+    return not traced()
+
+
+MOST_ADDED = 16  # numbers of a half type that PyTorch may add as they are: off by 15 roundings at most
+
+
+def rounded_once(plan: Plan, when: Callable[..., bool] = lambda *_: True) -> Plan:
+    """`plan`; half types by way of float32 and rounded at the end, on the tape too: its cotangents meet in float32.
+
+    PyTorch's kernels on a CPU add cotangents of bfloat16 in bfloat16, where 256 + 1 = 256.
+    """
+
+    def run(*args: Any) -> Any:
+        first = args[0]
+        if first.dtype not in SHORT or not when(*args):
+            return plan(*args)
+        wide = [a.float() if isinstance(a, Tensor) and a.dtype in SHORT else a for a in args]
+        return plan(*wide).to(first.dtype)
+
+    return run
+
+
+def packed(*vectors: Any) -> list[Any]:
+    """Vectors whose cells lie side by side; None is none.
+
+    PyTorch's kernels for the gradient of batch_norm on rows and on channels_last, and for group_norm on channels_last,
+    read a mean or a weight as if they did, whatever the strides: other cells, or what lies behind the tensor's memory.
+    """
+    return [v if v is None else v.contiguous() for v in vectors]
+
+
+def in_lines(x: Tensor, *others: Tensor) -> list[Tensor]:
+    """x, and others of its shape, where an axis has size 1, for kernels that look at strides to find their layout.
+
+    The stride of such an axis may be any: PyTorch's gradient of batch_norm then takes one of x and gy for contiguous
+    and the other for channels_last, and pairs cells that do not belong together. Rows, where x lies in memory as such,
+    and (N, C, cells) have one layout each.
+    """
+    if x.ndim <= 3 or 1 not in x.shape:
+        return [x, *others]
+    if not x.is_contiguous() and x.movedim(1, -1).is_contiguous():
+        return [t.movedim(1, -1).flatten(0, -2) for t in (x, *others)]
+    return [t.flatten(2) for t in (x, *others)]
+
+
+def as_images(lines: Tensor, shape: torch.Size) -> Tensor:
+    """What `in_lines` made of an image of this shape, as that image again."""
+    if lines.shape == shape:
+        return lines
+    if lines.ndim == 2:
+        return lines.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+    return lines.reshape(shape)
+
+
+class _Recorded(torch.autograd.Function):
+    """An operator computed by `plan`, differentiated by the rules of its record."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, params: Any, plan: Plan, *args: Any) -> Any:
+        y = plan(*args)
+        ctx.name, ctx.params = name, params
+        if REGISTRY[name].linear != "all":  # the rules of a linear map read no values
+            ctx.save_for_backward(y, *args)
+            ctx.save_for_forward(y, *args)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gy: Any) -> Any:
+        y, *args = ctx.saved_tensors or (None, None)
+        return (None, None, None, *REGISTRY[ctx.name].cotangents(gy, y, args, ctx.params))
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, __: Any, ___: Any, *dargs: Any) -> Any:
+        y, *args = ctx.saved_tensors or (None, None)
+        return REGISTRY[ctx.name].tangent(y, args, dargs, ctx.params)
+
+
+_recorded: Plan = _Recorded.apply
+
+
+def ours(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan:
+    """`fast` in plain eager mode on the CPU, with our derivative rules where one is needed; else `traceable`."""
+
+    def plan(*args: Tensor) -> Any:
+        if not eager(args[0]) or args[0].device.type != "cpu":
+            return traceable(*args)
+        if on_tape(*args):
+            return _recorded(name, params, fast, *args)
+        return fast(*args)
+
+    return plan
+
+
+INTEGERS = frozenset(
+    {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+    | {torch.int8, torch.int16, torch.int32, torch.int64}
+)
+NOT_NUMBERS = INTEGERS | {torch.complex32, torch.complex64, torch.complex128}

@@ -1,0 +1,332 @@
+"""Pooling algorithms for PyTorch on the CPU, where the native operators are far from the limit at stride 1.
+
+Doubling: the maximum over k cells is the maximum of two windows of about half the size, so it takes log2(k) passes per
+axis. A chunk of planes is one flat buffer; a shift by one row is a shift by its length, and what wraps around a row
+spoils only positions that are no output. Sums over k cells add windows whose sizes are the bits of k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from types import EllipsisType
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specgrad.window import Window, tap_schedule
+
+CHUNK_BYTES = 1 << 20  # a chunk and its scratch stay in the second-level cache
+DOUBLING_TYPES = (torch.float32, torch.float64)
+
+
+def last_axes(where: tuple[slice, ...]) -> tuple[EllipsisType | slice, ...]:
+    return (..., *where)
+
+
+def cells(t: Tensor, where: tuple[slice, ...]) -> Tensor:
+    """These cells of the last axes; all of them are t itself, for a view of everything has no rule in old vmap."""
+    sizes = t.shape[t.ndim - len(where) :]
+    whole = all(s.indices(n) == (0, n, 1) for s, n in zip(where, sizes, strict=True))
+    return t if whole else t[last_axes(where)]
+
+
+def spatial_pads(pads: tuple[tuple[int, int], ...]) -> list[int]:
+    """(lo, hi) per axis in F.pad's order, from the last axis backwards."""
+    return [n for pair in reversed(pads) for n in pair]
+
+
+def pad_or_crop(x: Tensor, pads: tuple[tuple[int, int], ...], value: float = 0.0) -> Tensor:
+    """(lo, hi) cells of `value` around the last axes, negative ones cut off; all cells of x may be (F.pad crashes)."""
+    sizes = x.shape[x.ndim - len(pads) :]
+    if all(lo >= -n and hi >= -n for n, (lo, hi) in zip(sizes, pads, strict=True)):
+        return F.pad(x, spatial_pads(pads), value=value)
+    wide = F.pad(x, [max(n, 0) for n in spatial_pads(pads)], value=value)
+    ends = zip(wide.shape[x.ndim - len(pads) :], pads, strict=True)
+    return wide[last_axes(tuple(slice(max(-lo, 0), n + min(hi, 0)) for n, (lo, hi) in ends))]
+
+
+def padded(x: Tensor, win: Window, value: float) -> Tensor:
+    return pad_or_crop(x, win.pads, value) if win.pads_anything else x
+
+
+def nothing_of(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Zeros that still hang on t's tape: what a window without a tap inside makes of it."""
+    return t.flatten()[:0].sum().expand(shape)
+
+
+def has_negative_zero(x: Tensor) -> bool:
+    """Whether a cell is -0, which is the least integer when its bits are read as one."""
+    kind = torch.int32 if x.dtype == torch.float32 else torch.int64
+    return int(x.detach().view(kind).min()) == torch.iinfo(kind).min
+
+
+def embed(t: Tensor, widths: tuple[tuple[int, int, int], ...]) -> Tensor:
+    """t with (lo, hi) zeros around and `gap` zeros between the cells of its last axes; any transform can trace it."""
+    first = t.ndim - len(widths)
+    for axis, (_, _, gap) in enumerate(widths, first):
+        if gap and t.shape[axis] > 1:
+            wide = F.pad(t.movedim(axis, -1).unsqueeze(-1), (0, gap))
+            wide = wide.reshape(*wide.shape[:-2], wide.shape[-2] * wide.shape[-1])
+            t = wide[..., : wide.shape[-1] - gap].movedim(-1, axis)
+    return F.pad(t, spatial_pads(tuple((lo, hi) for lo, hi, _ in widths)))
+
+
+def accumulate(total: Tensor, where: tuple[slice, ...], part: Tensor) -> Tensor:
+    """total[..., where] + part, in place in plain eager mode, by embedding inside transforms."""
+    if not part.requires_grad and not total.requires_grad and plain():
+        total[last_axes(where)] += part
+        return total
+    sizes, counts = total.shape[total.ndim - len(where) :], part.shape[part.ndim - len(where) :]
+    widths = []
+    for n, m, s in zip(sizes, counts, where, strict=True):
+        step = s.step or 1
+        widths.append((s.start, n - s.start - (m - 1) * step - 1, step - 1))
+    return total + embed(part, tuple(widths))
+
+
+def dual_level_open() -> bool:
+    return torch.autograd.forward_ad._current_level >= 0
+
+
+def on_tape(*ts: Tensor) -> bool:
+    """Whether PyTorch takes a derivative through what is computed of these, backwards or forwards."""
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
+    for t in ts:
+        if t.requires_grad:
+            return torch.is_grad_enabled()
+    return False
+
+
+_compiling, _recording = torch.compiler.is_compiling, torch._C._is_tracing
+_transformed, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+_included, _OLD_VMAP = torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_key_parse("VmapMode")
+
+
+def transformed() -> bool:
+    """Inside torch.func, whose tensors need not say that a derivative is taken through them."""
+    return bool(torch._C._are_functorch_transforms_active())  # by its whole name: torch.compile knows that one
+
+
+def batched() -> bool:
+    """Inside a vmap, or in a transform that may be inside one: nobody may ask how a tensor is laid out in memory."""
+    return transformed() or (not _compiling() and _included(_OLD_VMAP))
+
+
+def watched() -> bool:
+    """Inside torch.compile, torch.jit.trace, torch.func or a dispatch mode: somebody sees every operator."""
+    # torch.compile reads the first as a constant and cannot trace the others
+    return _compiling() or _recording() or _transformed() or _modes() > 0
+
+
+def traced() -> bool:
+    """Watched, or in autograd's own vmap of gradients: values cannot be looked at, nor memory be written."""
+    return watched() or _included(_OLD_VMAP)
+
+
+def plain() -> bool:
+    """Eager PyTorch outside of tracers and dual levels: in-place algorithms may run."""
+    return not (traced() or dual_level_open())
+
+
+def _chunks(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tuple[int, int]]:
+    count = max(1, CHUNK_BYTES // max(1, cells * bytes_per_cell))
+    for start in range(0, planes, count):
+        yield start, min(start + count, planes)
+
+
+class _Source:
+    """The planes of x, chunk by chunk, as flat buffers that carry the padding; the whole of x is never copied."""
+
+    def __init__(self, x: Tensor, win: Window, value: float, bytes_per_cell: int) -> None:
+        self.bare = win.unpadded()
+        self.cells = math.prod(self.bare.size)
+        if min(min(p) for p in win.pads) < 0:
+            x, win = padded(x, win, value), self.bare
+        self.planes = x.contiguous().view(-1, *win.size)
+        self.bytes = bytes_per_cell
+        self.interior: Tensor | None = None
+        if any(p != (0, 0) for p in win.pads):
+            most = min(len(self.planes), max(1, CHUNK_BYTES // (self.cells * bytes_per_cell)))
+            self.buffer = torch.full((most, *self.bare.size), value, dtype=x.dtype)
+            self.interior = self.buffer[(slice(None), *win.interior)]
+
+    def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
+        for start, stop in _chunks(len(self.planes), self.cells, self.bytes):
+            part = self.planes[start:stop]
+            if self.interior is not None:
+                self.interior[: stop - start].copy_(part)
+                part = self.buffer[: stop - start]
+            yield start, stop, part.view(-1)
+
+
+def _anchors(buffer: Tensor, planes: int, win: Window, shift: int = 0) -> Tensor:
+    """The output positions of every plane, as a view of a flat buffer."""
+    steps = tap_schedule.anchor_strides(win)
+    return buffer.as_strided((planes, *win.out), (math.prod(win.size), *steps), buffer.storage_offset() + shift)
+
+
+def first_maximum(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
+    """torch.maximum, and a where they are equal: of +0 and -0 torch returns either, by its place in a vector."""
+    return torch.where((b <= a) | (a != a), a, b, out=out)
+
+
+def dense_max(x: Tensor, padded_window: Window) -> Tensor:
+    """Maximum over every window, by doubling; padding is -inf, NaN propagates, a zero is the first in its window."""
+    source = _Source(x, padded_window, -math.inf, x.element_size())
+    win = source.bare
+    shifts = tap_schedule.doubling_shifts(win)
+    out = torch.empty((len(source.planes), *win.out), dtype=x.dtype)
+    scratch: list[Tensor] = []
+    for start, stop, current in source.chunks():
+        length = current.numel()
+        if not scratch:
+            scratch = [torch.empty(length, dtype=x.dtype) for _ in range(min(2, max(0, len(shifts) - 1)))]
+        larger = first_maximum if has_negative_zero(current) else torch.maximum
+        for turn, shift in enumerate(shifts[:-1]):
+            length -= shift
+            target = scratch[turn % 2]
+            larger(current[:length], current[shift : shift + length], out=target[:length])
+            current = target
+        if shifts:
+            views = (_anchors(current, stop - start, win, s) for s in (0, shifts[-1]))
+            larger(*views, out=out[start:stop])
+        else:
+            out[start:stop] = _anchors(current, stop - start, win)
+    return out.view(x.shape[: x.ndim - win.rank] + win.out)
+
+
+# --- the first winner, packed into integers ------------------------------------------------------------------------
+
+SIGN_BITS = 0x7FFFFFFF
+LOW_WORD = 0xFFFFFFFF
+
+
+def _ordered(x: Tensor, bits: Tensor) -> Tensor:
+    """float32 as int32 in the same order (a bijection that is its own inverse); `bits` is scratch."""
+    i = x.view(torch.int32)
+    torch.bitwise_right_shift(i, 31, out=bits)
+    bits.bitwise_and_(SIGN_BITS)
+    return torch.bitwise_xor(i, bits, out=bits)
+
+
+def packed_winner(x: Tensor, win: Window) -> tuple[Tensor, Tensor]:
+    """Maximum and first winner (flat position in the input, -1 if there is none) of float32 without NaN.
+
+    Key of a cell: its value, order preserved, in the high word; the complement of its position in the low word. The
+    largest key is the largest value and, among ties, the smallest position. A padded cell is -inf with low word 0:
+    it loses to every real cell.
+    """
+    source = _Source(x, win, -math.inf, 8)
+    bare, cells = source.bare, source.cells
+    planes, outs = len(source.planes), math.prod(win.out)
+    y = torch.empty((planes, outs), dtype=x.dtype)
+    index = torch.empty((planes, outs), dtype=torch.int64)
+    low = _positions(win)
+    buffers: _KeyBuffers | None = None
+    for start, stop, chunk in source.chunks():
+        buffers = buffers or _KeyBuffers(stop - start, cells, low)
+        keys = buffers.pack(chunk)
+        top = buffers.doubled(keys, (stop - start) * cells, tap_schedule.doubling_shifts(bare))
+        key = buffers.spare(top)[: (stop - start) * outs]
+        key.view(stop - start, *win.out).copy_(_anchors(top, stop - start, bare))
+        buffers.unpack(key, y[start:stop].view(-1), index[start:stop].view(-1))
+    shape = x.shape[: x.ndim - win.rank] + win.out
+    if win.has_empty:
+        index = torch.where(index == LOW_WORD, -1, index)
+        y = torch.where(index < 0, torch.zeros((), dtype=x.dtype), y)
+    y, index = y.view(shape), index.view(shape)
+    return (_signed(x, y, index, win.rank) if has_negative_zero(x) else y), index
+
+
+def _signed(x: Tensor, y: Tensor, index: Tensor, rank: int) -> Tensor:
+    """Keys know one zero; its sign is that of the first winner."""
+    cells, where = x.flatten(x.ndim - rank), index.flatten(index.ndim - rank)
+    signed = cells.gather(-1, where.clamp(min=0)).view(y.shape)
+    return torch.where((y == 0) & (index >= 0), signed, y)
+
+
+def _positions(win: Window) -> Tensor:
+    """The low words of one padded plane: complement of the flat position, 0 in the padding."""
+    inside = torch.arange(math.prod(win.size), dtype=torch.int32).view(win.size).bitwise_not()
+    return pad_or_crop(inside, win.pads).reshape(-1)
+
+
+class _KeyBuffers:
+    """Scratch for one chunk of keys."""
+
+    def __init__(self, planes: int, cells: int, low: Tensor) -> None:
+        count = planes * cells
+        self.all = [torch.empty(count, dtype=torch.int64) for _ in range(3)]
+        words = self.all[0].view(torch.int32)
+        words[0::2].view(planes, cells).copy_(low)
+        self.high = words[1::2]
+        self.floats = torch.empty(count, dtype=torch.float32)
+        self.bits = torch.empty(count, dtype=torch.int32)
+
+    def pack(self, x: Tensor) -> Tensor:
+        n = x.numel()
+        torch.add(x, 0.0, out=self.floats[:n])  # -0 becomes +0, so that the two tie
+        self.high[:n].copy_(_ordered(self.floats[:n], self.bits[:n]))
+        return self.all[0]
+
+    def doubled(self, keys: Tensor, length: int, shifts: list[int]) -> Tensor:
+        for turn, shift in enumerate(shifts):
+            length -= shift
+            target = self.all[1 + turn % 2]
+            torch.maximum(keys[:length], keys[shift : shift + length], out=target[:length])
+            keys = target
+        return keys
+
+    def spare(self, used: Tensor) -> Tensor:
+        return self.all[2] if used is self.all[1] else self.all[1]
+
+    def unpack(self, key: Tensor, y: Tensor, index: Tensor) -> None:
+        torch.bitwise_not(key, out=index)
+        index.bitwise_and_(LOW_WORD)
+        ordered = y.view(torch.int32)
+        ordered.copy_(key.view(torch.int32)[1::2])
+        ordered.copy_(_ordered(y, self.bits[: y.numel()]))
+
+
+# --- sums -----------------------------------------------------------------------------------------------------------
+
+
+def dense_sum(x: Tensor, padded_window: Window, scale: float | None = None, outside: float = 0.0) -> Tensor:
+    """Sum over every window, times `scale`, without subtraction; a padded cell is `outside`."""
+    source = _Source(x, padded_window, outside, x.element_size())
+    win = source.bare
+    additions = tap_schedule.additions(win)
+    out = torch.empty((len(source.planes), *win.out), dtype=x.dtype)
+    scratch: list[Tensor] = []
+    for start, stop, chunk in source.chunks():
+        scratch = scratch or [torch.empty(chunk.numel(), dtype=x.dtype) for _ in range(3)]
+        part = out[start:stop]
+        if additions:
+            current, other = _added(chunk, additions, scratch)
+            views = (_anchors(t, stop - start, win, s) for t, s in ((current, 0), (other, additions[-1].shift)))
+            torch.add(*views, out=part)
+        else:
+            part.copy_(_anchors(chunk, stop - start, win))
+        if scale is not None:
+            part.mul_(scale)  # while it is in the cache
+    return out.view(x.shape[: x.ndim - win.rank] + win.out)
+
+
+def _added(chunk: Tensor, additions: list[tap_schedule.Add], scratch: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """All passes but the last, whose two operands are returned."""
+    current = base = chunk
+    length = base_length = chunk.numel()
+    for n, add in enumerate(additions, 1):
+        if add.first:
+            base, base_length = current, length
+        other, other_length = (current, length) if add.doubles else (base, base_length)
+        if n == len(additions):
+            return current, other
+        length = min(length, other_length - add.shift)
+        target = next(t for t in scratch if t is not current and t is not base)
+        torch.add(current[:length], other[add.shift : add.shift + length], out=target[:length])
+        current = target
+    raise AssertionError("there is no addition")

@@ -1,0 +1,321 @@
+"""Functions that PyTorch has under another name, or only for some arguments: called where they mean the same.
+
+None, or the composition, where the general way must run: in tracers, for arguments that PyTorch's operator does not
+take, where its result is not decided by the contract (equal cells, positions that come twice), and for errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specgrad.ops import integer_rounding, max_pool
+from specgrad.window import Shape
+from specgrad.window.resize import LARGEST_EXACT
+
+from ..base import Plan
+from .autograd_rules import MOST_ADDED, SHORT, eager, formula, ours, rounded_once
+from .log_step_pool import on_tape
+from .lowerings import quantized
+from .max_pool import is_channels_last
+from .planes_as_channels import LAYOUT
+from .topk import topk
+
+_mod, _max_unpool = formula(integer_rounding.mod), formula(max_pool.max_unpool)
+
+
+def _numbers(x: Any) -> bool:
+    """A plain tensor of floats, not empty, outside of tracers."""
+    return isinstance(x, Tensor) and x.is_floating_point() and eager(x) and x.numel() > 0
+
+
+def _at_hand(x: Any) -> bool:
+    """One whose values may be looked at without waiting for a device."""
+    return _numbers(x) and x.device.type == "cpu"
+
+
+def _positions(i: Any) -> bool:
+    return isinstance(i, Tensor) and i.dtype == torch.int64 and i.device.type == "cpu" and eager(i)
+
+
+def _is_axis(axis: Any, x: Tensor) -> bool:
+    return type(axis) is int and -x.ndim <= axis < x.ndim
+
+
+# --- cells ---------------------------------------------------------------------------------------------------------
+
+
+def trunc(x: Any) -> Plan | None:
+    return torch.trunc if _numbers(x) else None
+
+
+def mod(x: Any, y: Any) -> Plan | None:
+    """torch.remainder; for its derivative in y, floor(x/y), the composition asks fmod."""
+    if not _numbers(x):
+        return None
+    if type(y) is float or (type(y) is int and abs(y) < 2**31):
+        return torch.remainder
+    return _remainder if isinstance(y, Tensor) and y.dtype == x.dtype else None
+
+
+def _remainder(x: Tensor, y: Tensor) -> Tensor:
+    if y.requires_grad:
+        return _mod(x, y)
+    try:
+        return torch.remainder(x, y)
+    except RuntimeError:  # shapes that do not broadcast
+        return _mod(x, y)
+
+
+MOST_SOFT = 40  # the exp of more may overflow
+
+
+def softplus(x: Any, beta: Any, *, threshold: Any) -> Plan | None:
+    """F.softplus, which takes the exp of all that is not above the threshold."""
+    known = isinstance(x, Tensor) and x.is_floating_point() and all(type(v) in (int, float) for v in (beta, threshold))
+    fits = known and 0 < beta < math.inf and threshold <= MOST_SOFT
+    return (lambda x, beta, *, threshold: F.softplus(x, beta, threshold)) if fits else None
+
+
+# --- along an axis -------------------------------------------------------------------------------------------------
+
+
+def reduced_axes(x: Any, axes: Any) -> tuple[int, ...] | None:
+    """Axes as PyTorch's reductions take them, at least one, none named twice."""
+    if type(axes) not in (type(None), int, tuple, list):
+        return None
+    at = tuple(range(x.ndim)) if axes is None else (axes,) if type(axes) is int else tuple(axes)
+    known = at and all(_is_axis(a, x) for a in at) and len({a % x.ndim for a in at}) == len(at)
+    return at if known else None
+
+
+def _reduced(native: Callable[..., Tensor]) -> Callable[..., Plan | None]:
+    def line(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Plan | None:
+        at = reduced_axes(x, axes) if ties == "split" and _numbers(x) else None
+        keep = bool(keepdims)
+        return None if at is None else lambda x, axes=None, **_: native(x, at, keepdim=keep)
+
+    return line
+
+
+def kept_sum(x: Any, *, axes: Shape) -> Plan | None:
+    """With the axes kept: PyTorch does both at once."""
+    return (lambda x, *, axes: torch.sum(x, axes, True)) if _numbers(x) else None
+
+
+def _place(native: Callable[..., Tensor]) -> Callable[..., Plan | None]:
+    """The first of equal cells, and a NaN before all others, says torch.argmax; so does torch.argmin."""
+
+    def line(x: Any, *, axis: Any, keepdims: Any) -> Plan | None:
+        keep = bool(keepdims)
+        return (lambda x, **_: native(x, axis, keep)) if _at_hand(x) and _is_axis(axis, x) else None
+
+    return line
+
+
+def take_along(x: Any, i: Any, *, axis: Any) -> Plan | None:
+    """torch.gather, which takes indices of fewer cells on other axes too; it refuses positions outside."""
+    if not _at_hand(x) or not _positions(i) or not _is_axis(axis, x) or i.ndim != x.ndim:
+        return None
+    if any(a != axis % x.ndim and n != m for a, (n, m) in enumerate(zip(x.shape, i.shape, strict=True))):
+        return None
+
+    def plan(x: Tensor, i: Tensor, *, axis: int) -> Tensor | None:
+        try:
+            return torch.gather(x, axis, i)
+        except RuntimeError:
+            return None
+
+    return plan
+
+
+def roll(x: Any, shift: Any, *, axis: Any) -> Plan | None:
+    fits = _numbers(x) and type(shift) is int and _is_axis(axis, x) and shift % x.shape[axis]
+    return (lambda x, shift, *, axis: torch.roll(x, shift, axis)) if fits else None
+
+
+def broadcast(x: Any, *, shape: Shape) -> Plan | None:
+    """Tensor.expand, which sets axes in front too."""
+    known = _numbers(x) and all(type(n) is int for n in shape) and tuple(x.shape) != shape
+    ends = zip(reversed(x.shape), reversed(shape), strict=False)
+    return (lambda x, *, shape: x.expand(shape)) if known and all(n in (1, m) for n, m in ends) else None
+
+
+def quantize(x: Any, scale: Any, *, zero_point: Any, low: Any, high: Any) -> Plan | None:
+    """By one scale, which PyTorch spreads by itself."""
+    one = not isinstance(scale, Tensor) or (scale.dtype == x.dtype and scale.numel() == 1 and scale.ndim <= x.ndim)
+    ends = all(type(end) in (int, type(None)) for end in (low, high)) and (None in (low, high) or low <= high)
+    if not _numbers(x) or not one or not ends or type(zero_point) is not int or abs(zero_point) >= 2**31:
+        return None
+    return lambda x, scale, *, zero_point, low, high: quantized(x, scale, zero_point, low, high)
+
+
+# --- around and between cells --------------------------------------------------------------------------------------
+
+MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+
+
+def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Plan | None:
+    flat = _native_widths(x, widths, mode) if mode in MODES and type(value) is int and not value else None
+    if flat is None:
+        return None
+    padded: Plan = lambda x: F.pad(x, flat, MODES[mode])
+    ends = zip(reversed(x.shape), flat[::2], flat[1::2], strict=False)
+    if math.prod(_most_read(n, lo, hi, mode) for n, lo, hi in ends) > MOST_ADDED:
+        padded = rounded_once(padded, on_tape)
+    return lambda x, *_, **__: padded(x)
+
+
+def _most_read(n: int, lo: int, hi: int, mode: str) -> int:
+    """How many cells read one of n, at most: all of an edge read one; else those of one side do, or of both."""
+    if mode == "edge":
+        return 1 + (lo + hi if n == 1 else max(lo, hi))
+    return 1 + (lo + hi > 0) + (lo + hi >= n - 1)
+
+
+def _native_widths(x: Any, widths: Any, mode: str) -> list[int] | None:
+    """The pairs from the last axis backwards, if F.pad takes them: 1 to 3 axes after one or two, no second round."""
+    if not _numbers(x) or not all(type(end) is int and end >= 0 for pair in widths for end in pair):
+        return None
+    pairs = [tuple(pair) for pair in widths]
+    while pairs and pairs[0] == (0, 0):
+        del pairs[0]
+    rank = max(len(pairs), x.ndim - 2)
+    if not pairs or not 1 <= rank <= 3 or not rank < x.ndim <= rank + 2:
+        return None
+    pairs = [(0, 0)] * (rank - len(pairs)) + pairs
+    most = {"reflect": -1, "wrap": 0}.get(mode)
+    if most is not None and any(max(pair) > n + most for pair, n in zip(pairs, x.shape[-rank:], strict=True)):
+        return None
+    return [end for pair in reversed(pairs) for end in pair]
+
+
+@lru_cache(maxsize=1024)
+def nearest_is_exact(n: int, factor: int) -> bool:
+    """Whether PyTorch's floor(p * (1/factor)), in float32 and in float64, is floor(p / factor) for all of n*factor p.
+
+    Powers of two have exact reciprocals; of the others, every position is tried.
+    """
+    if factor & (factor - 1) == 0:
+        return n * factor < 2**24
+    if n * factor > LARGEST_EXACT:
+        return False
+    p = np.arange(n * factor)
+    types: list[Any] = [np.float32, np.float64]
+    return all(np.array_equal(np.floor(p.astype(t) * (t(n) / t(n * factor))), p // factor) for t in types)
+
+
+# --- back to windows -----------------------------------------------------------------------------------------------
+
+
+def max_unpool(
+    x: Any, indices: Any, kernel: Any, *, stride: Any = None, padding: Any = 0, output: Any = None, rank: Any = None
+) -> Plan | None:
+    """Values moved, unless a position comes twice: then the last one stays, and alone has a gradient."""
+    if not _numbers(x) or not _positions(indices) or indices.shape != x.shape:
+        return None
+    known = _unpooled_size(x, kernel, stride, padding, rank)
+    size = known if known is None or output is None else tuple(output)
+    if known is None or size is None or len(size) != len(known) or not all(type(n) is int and n > 0 for n in size):
+        return None
+    how = {"stride": stride, "padding": padding, "output": output, "rank": rank}
+    d, layout, cells = len(size), LAYOUT.get(len(size)), math.prod(size)
+    move, written = _moving(size), _written(size) if x.ndim == d + 2 else None
+    few = x.numel() <= FEW_MARKS
+
+    def plan(x: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
+        where = indices.flatten(-d)
+        if not x.is_cpu or not indices.is_cpu or not _all_apart(where, cells):
+            return _max_unpool(x, indices, kernel, **how)
+        by_channels = is_channels_last(x, d)
+        y: Tensor
+        if written is not None and (by_channels or few or x.dtype not in SHORT):
+            y = written(x, indices)
+            return y
+        y = move(x, where)
+        return y.contiguous(memory_format=layout) if layout and by_channels else y
+
+    return plan
+
+
+ROWS = 128  # of bytes that are added up: no more than a byte can count
+FEW_MARKS = 1 << 12  # which are counted as they are
+
+
+def _all_apart(where: Tensor, cells: int) -> bool:
+    """Whether all positions lie in 0..cells-1 and none of a row comes twice: as many cells are marked as there are.
+
+    Marks are bytes, added up eight in a word: PyTorch counts them one by one, and compares floats no faster.
+    """
+    count = where.shape[:-1].numel() * cells
+    words = -(-count // (8 * ROWS)) * ROWS
+    try:
+        if count <= FEW_MARKS:
+            marks = torch.zeros((*where.shape[:-1], cells), dtype=torch.uint8).scatter_(-1, where, 1)
+            return torch.count_nonzero(marks).item() == where.numel()
+        marks = torch.zeros(8 * words, dtype=torch.uint8)
+        marks[:count].view(*where.shape[:-1], cells).scatter_(-1, where, torch.ones_like(where, dtype=torch.uint8))
+    except RuntimeError:
+        return False
+    return int(marks.view(torch.int64).view(ROWS, -1).sum(0).view(torch.uint8).sum()) == where.numel()
+
+
+def _written(size: Shape) -> Plan | None:
+    """PyTorch's own max_unpool, which needs no copy; in three dimensions it asks for a stride that it does not use."""
+    if len(size) == 2:
+        return lambda x, at: torch.ops.aten.max_unpool2d(x, at, size)
+    if len(size) == 3:
+        return lambda x, at: torch.ops.aten.max_unpool3d(x, at, size, (1, 1, 1), (0, 0, 0))
+    return None
+
+
+def _moving(size: Shape) -> Plan:
+    """(x, where) -> x at these positions, which are all apart, and zeros elsewhere."""
+    d, cells = len(size), math.prod(size)
+    written: Plan = lambda v, at: v.new_zeros((*v.shape[:-1], cells)).scatter_(-1, at, v)
+    by_bits: Plan = lambda v, at: written(v.view(torch.int16), at).view(v.dtype)  # PyTorch moves half types one by one
+    short = ours("put", {"size": (cells,), "empty": False}, by_bits, written)
+
+    def plan(x: Tensor, where: Tensor) -> Tensor:
+        y: Tensor = (short if x.dtype in SHORT else written)(x.flatten(-d), where)
+        return y.view(*x.shape[: x.ndim - d], *size)
+
+    return plan
+
+
+def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any) -> tuple[int, ...] | None:
+    d = len(kernel) if type(kernel) is tuple else rank
+    if type(d) is not int or rank not in (None, d) or not 1 <= d <= x.ndim:
+        return None
+    given = [(v,) * d if type(v) is int else v for v in (kernel, kernel if stride is None else stride, padding)]
+    if not all(type(v) is tuple and len(v) == d and all(type(n) is int for n in v) for v in given):
+        return None
+    if min(*given[0], *given[1]) < 1 or min(given[2]) < 0:
+        return None
+    return tuple((n - 1) * s - 2 * p + k for n, k, s, p in zip(x.shape[x.ndim - d :], *given, strict=True))
+
+
+LINES: dict[str, Callable[..., Plan | None]] = {
+    "softplus": softplus,
+    "sum": kept_sum,
+    "argmax": _place(torch.argmax),
+    "argmin": _place(torch.argmin),
+    "topk": topk,
+    "take_along": take_along,
+    "roll": roll,
+    "broadcast": broadcast,
+    "quantize": quantize,
+    "trunc": trunc,
+    "mod": mod,
+    "amax": _reduced(torch.amax),
+    "amin": _reduced(torch.amin),
+    "pad": pad,
+    "max_unpool": max_unpool,
+}

@@ -1,0 +1,115 @@
+"""Modules of graphs whose sizes are open: one owner of parameters and constants, one program for each size met."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.func import functional_call
+
+from specgrad.errors import ParameterError, SpecgradError
+from specgrad.graph.graph import Graph
+from specgrad.graph.ir.symbolic import PerGraph, PerSize
+from specgrad.graph.ir.tree import Tree
+from specgrad.window import Shape
+
+from .fx_graph import Compiled, module_of, of_numbers, place_constants
+
+
+class OpenCompiled(Compiled):
+    """`Compiled` at the default sizes, and at others with the same parameters and constants."""
+
+    def __init__(self, graph: Graph, parameters: Tree | None = None) -> None:
+        super().__init__(graph, parameters)
+        self._others = self._programs()
+
+    def _programs(self) -> PerSize[Compiled]:
+        return PerSize(self.graph, self._other, first=1 if self._owns else 0)
+
+    def _other(self, bound: Graph) -> Compiled:
+        other = Compiled(bound)
+        other._owns = self._owns
+        other._prepare()
+        return other
+
+    def forward(self, *args: Any) -> Any:
+        other = self._others(args)
+        try:
+            values = other._bind(args)
+        except SpecgradError:
+            self._others.fitted(args)  # says it in the words of the open graph
+            raise
+        for i, name in other._numbers:
+            of_numbers(values[i], name)
+        self._share(other)
+        own = [getattr(self, name) for name in self._own]
+        return self._structured(other.graph_module(*own, *values))
+
+    def _share(self, other: Compiled) -> None:
+        """Our constants are those of the other program, as long as nobody moves or replaces ours."""
+        ours = self.graph_module._buffers
+        shared = other.__dict__.get("_shared", ())
+        if len(shared) != len(ours) or any(a is not b for a, b in zip(shared, ours.values(), strict=True)):
+            other.graph_module._buffers.update(self._constants(other.graph))
+            other.__dict__["_shared"] = tuple(ours.values())
+
+    def _constants(self, bound: Graph) -> dict[str, Any]:
+        """Ours, under the attributes of the program at other sizes; nodes are known by their names at all sizes."""
+        ours = {self.graph.nodes[p].name: getattr(self.graph_module, f"constant_{p}") for p in self.graph.constants}
+        places = {f"constant_{p}": bound.nodes[p].name for p in bound.constants}
+        fitted = _fitted(ours, self.graph, bound)
+        return {place: fitted[name] for place, name in places.items() if name in fitted}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_others"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._others = self._programs()
+
+
+class OpenModule(nn.Module):
+    """`module_of` for every size: a module with the graph's constants under their own names."""
+
+    def __init__(self, graph: Graph, trainable: Collection[str]) -> None:
+        super().__init__()
+        for name in sorted(_repeated(graph).keys() & set(trainable)):
+            text = f"trainable {name!r} is repeated along an open size; make it an argument of the graph"
+            raise ParameterError("to_torch", text, rule="P5")
+        place_constants(self, graph, trainable)
+        self.__dict__["_graph"] = graph
+        self.__dict__["_programs"] = PerGraph(_program)
+
+    def forward(self, *args: Any) -> Any:
+        program = self.__dict__["_programs"](self.__dict__["_graph"].fitted(args))
+        own = (*self.named_parameters(remove_duplicate=False), *self.named_buffers(remove_duplicate=False))
+        return functional_call(program[1], _fitted(dict(own), self.__dict__["_graph"], program[0]), args)
+
+
+def _program(bound: Graph) -> tuple[Graph, fx.GraphModule]:
+    return bound, module_of(bound, ())
+
+
+def _fitted(ours: dict[str, Tensor], graph: Graph, bound: Graph) -> dict[str, Tensor]:
+    """Our tensors at the sizes of another program: those that were broadcast to an open shape are so again."""
+    shapes = {bound.nodes[p].name: bound.nodes[p].shape for p in bound.constants}
+    cells = _repeated(graph)
+    return {
+        name: tensor[tuple(slice(n) for n in cells[name])].expand(shapes[name]) if name in cells else tensor
+        for name, tensor in ours.items()
+        if name in shapes
+    }
+
+
+def _repeated(graph: Graph) -> dict[str, Shape]:
+    """The constants that are broadcast to an open shape, and the shape that they have before."""
+    assert graph.open is not None
+    program = graph.open.program
+    pairs = ((program.nodes[p], a.shape) for p, a in program.constants.items())
+    return {node.name: shape for node, shape in pairs if shape != node.shape}
+
+
+def compile_graph(graph: Graph, *, parameters: Tree | None = None) -> Compiled:
+    """The graph as a PyTorch module."""
+    return Compiled(graph, parameters) if graph.open is None else OpenCompiled(graph, parameters)

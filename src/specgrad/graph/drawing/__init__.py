@@ -1,0 +1,1 @@
+"""A graph as a table and as a picture."""

@@ -1,0 +1,153 @@
+"""A graph as a picture: layers as boxes, shapes on the arrows, a report as colours."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from specgrad.errors import UnsupportedError, printable
+from specgrad.svg import Canvas, Picture, fits
+
+from ..ir.node import Program
+from .blocks import Block, Net, blocks_of, shape_text
+from .overlay import Annotation, said_of
+from .placement import GAP, WIDE, Layout, arranged
+from .summary import rows, table
+
+LINE, HEAD = 11.0, 20.0  # the height of a small line and of the name above
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def draw(graph: Program, report: Any = None, *, detail: bool = False, columns: int | None = None) -> Picture:
+    """See `Graph.draw`."""
+    blocks, nets = blocks_of(graph, detail=detail)
+    said, legend = ([None] * len(blocks), []) if report is None else said_of(graph, blocks, report)
+    texts = [_texts(graph, b, s) for b, s in zip(blocks, said, strict=True)]
+    heights = [HEAD + LINE * len(t) for t in texts]
+    starts = [k for k in range(1, len(blocks)) if _begins(blocks, k)]
+    layout = arranged(heights, [(n.source, n.targets) for n in nets], starts, columns)
+    canvas = Canvas()
+    title = rows(graph)[1]
+    top = _title(canvas, title, layout.width)
+    for net, line in zip(nets, layout.lines, strict=True):
+        _wire(canvas, blocks, net, line, top, shape_text(graph, net.node))
+    for k, block in enumerate(blocks):
+        _box(canvas, block, said[k], texts[k], heights[k], *_moved(layout.corners[k], top))
+    _labels(canvas, graph, blocks, nets, layout, heights, top)
+    _legend(canvas, _all_tones(blocks, said, legend), top + layout.height + 4, layout.width)
+    return canvas.picture(title, margin=10)
+
+
+def _begins(blocks: list[Block], k: int) -> bool:
+    """Whether derivatives begin here, or their own inputs."""
+    following = next((b for b in blocks[k:] if not b.is_input), blocks[k])
+    return following.derivative and not blocks[k - 1].derivative and not blocks[k - 1].is_input
+
+
+def html(graph: Program) -> str:
+    """For notebooks: the picture, and the table folded away; the table alone where a picture would not help."""
+    text = escape("\n".join(map(printable, table(graph).split("\n"))))
+    try:
+        svg = draw(graph).svg
+    except UnsupportedError:
+        return f"<pre>{text}</pre>"
+    return f"{svg}<details><summary>as a table</summary><pre>{text}</pre></details>"
+
+
+def _title(canvas: Canvas, title: str, width: float) -> float:
+    """As many lines as it needs, broken between its parts."""
+    lines = [""]
+    for part in title.split(", "):
+        joined = f"{lines[-1]}, {part}".lstrip(", ")
+        if len(joined) * 5.8 > max(width, 200.0) - 20 and lines[-1]:
+            lines.append(part)
+        else:
+            lines[-1] = joined
+    for k, line in enumerate(lines):
+        canvas.text(12, 20 + 14 * k, fits(line, max(width, 200.0) - 12, 10), "soft", size=10, anchor="start")
+    return 14.0 + 14 * len(lines)
+
+
+def _moved(corner: tuple[float, float], top: float) -> tuple[float, float]:
+    return corner[0], corner[1] + top
+
+
+def _texts(graph: Program, block: Block, said: Annotation | None) -> list[str]:
+    """The small lines of a box: what it computes, what it gives, what is said of it."""
+    operator = " + ".join(block.texts)
+    lines = [operator] if operator not in ("input", block.name) else []
+    if block.is_input:
+        lines = ["input"]
+    if block.gives and (block.derivative or len(block.gives) > 1 or len(graph.output_positions) > 1):
+        lines.append("gives " + ", ".join(shape_text(graph, i) for i in block.gives))
+    elif block.gives:
+        lines.append("output")
+    return [*lines, *([said.text] if said else [])]
+
+
+def _box(
+    canvas: Canvas, block: Block, said: Annotation | None, texts: list[str], height: float, x: float, y: float
+) -> None:
+    plain = "read" if block.is_input else "back" if block.derivative else "cell"
+    tone = said.tone if said else plain
+    title = "\n".join([block.name, " + ".join(block.texts), *texts[1:]])
+    canvas.box(x, y, WIDE, height, tone, radius=5, heavy=bool(block.gives), title=title.replace("\n", "; "))
+    canvas.text(x + 8, y + 14, fits(block.name, WIDE - 16, 11.5), tone, size=10.5, anchor="start", bold=True)
+    for k, text in enumerate(texts):
+        canvas.text(x + 8, y + 25 + LINE * k, fits(text, WIDE - 14, 9.6), tone, size=9, anchor="start")
+
+
+def _wire(canvas: Canvas, blocks: list[Block], net: Net, line: Any, top: float, shape: str) -> None:
+    tone = "back" if blocks[net.source].derivative else "paper"
+    title = f"{blocks[net.source].name}: {shape}"
+    for piece in line.trunk:
+        canvas.path([_moved(p, top) for p in piece], tone, title=title)
+    for piece in line.ends:
+        canvas.path([_moved(p, top) for p in piece], tone, arrow=True, title=title)
+    for x, y in line.dots:
+        canvas.dot(x, y + top, tone)
+
+
+def _labels(
+    canvas: Canvas,
+    graph: Program,
+    blocks: list[Block],
+    nets: list[Net],
+    layout: Layout,
+    heights: list[float],
+    top: float,
+) -> None:
+    """The shape of what leaves a box, beside the arrow to the next: of the value that goes there, else of any."""
+    leaving: dict[int, list[Net]] = {}
+    for net in nets:
+        leaving.setdefault(net.source, []).append(net)
+    for k in range(len(blocks)):
+        if k not in leaving:
+            continue
+        net = next((n for n in leaving[k] if k + 1 in n.targets), leaving[k][0])
+        x, y = _moved(layout.corners[k], top)
+        level = y - GAP / 2 + 3.5 if layout.upward[k] else y + heights[k] + GAP / 2 + 2.5
+        text = shape_text(graph, net.node).replace("x", TIMES) if graph.nodes[net.node].shape else "scalar"
+        canvas.text(x + WIDE / 2 + 6, level, fits(text, WIDE / 2 - 8, 9), "soft", size=9, anchor="start")
+
+
+def _all_tones(
+    blocks: list[Block], said: list[Annotation | None], legend: list[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    plain = any(b.is_input and s is None for b, s in zip(blocks, said, strict=True))
+    entries = [("read", "input")] if plain else []
+    if not legend:
+        entries.append(("cell", "layer"))
+        entries += [("back", "derivative")] if any(b.derivative for b in blocks) else []
+    return entries + legend
+
+
+def _legend(canvas: Canvas, entries: list[tuple[str, str]], y: float, width: float) -> None:
+    x = 12.0
+    for tone, text in entries:
+        long = 24 + 5.4 * len(text)
+        if x + long > max(width, 240.0):
+            x, y = 12.0, y + 15
+        canvas.box(x, y - 8, 11, 10, tone)
+        canvas.text(x + 16, y, text, "soft", size=9.5, anchor="start")
+        x += long + 8

@@ -1,0 +1,196 @@
+"""A graph as a table: name, operator, shape, parameters, multiply-adds, receptive field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from specgrad.op import is_literal
+from specgrad.window import Window, size_at
+from specgrad.window.receptive_field import CELL, ReceptiveField, through, union
+
+from ..ir.node import CONSTANT, INPUT, Node, NumberArg, Program
+from ..ir.tree import is_branch, leaves
+
+Field = tuple[ReceptiveField | None, ...] | None  # per trailing axis; None: does not depend on the data
+
+
+def describe(params: dict[str, Any]) -> str:
+    """Parameters as one reads them: a window as k3 s2 p1, defaults left out.
+
+    >>> describe({"groups": 1, "axis": 1})
+    'axis=1'
+    """
+    words = []
+    for name, value in params.items():
+        if isinstance(value, Window):
+            words.append(str(value))
+        elif name != "empty" and (name, value) not in (("groups", 1), ("divisor", "padded")):
+            text = _text(value)
+            words.append(f"{name}={text if len(text) <= 28 else text[:25] + '...'}")
+    return " ".join(words)
+
+
+def _text(value: Any) -> str:
+    """A tuple without spaces, a fraction as 16/13."""
+    return f"({','.join(map(_text, value))}{',' * (len(value) == 1)})" if isinstance(value, tuple) else str(value)
+
+
+def data_inputs(graph: Program) -> set[int]:
+    """Bare arguments are data; arguments that are structures hold parameters."""
+    return {p for tree in graph.inputs for p in leaves(tree) if not is_branch(tree)}
+
+
+def _field(node: Node, nodes: Sequence[Node], fields: list[Field]) -> Field:
+    reaches = node.op.reach(*(nodes[a].shape if isinstance(a, int) else () for a in node.args), **node.params)
+    result: Field = None
+    for a in node.operands():
+        inner = fields[a]
+        if inner is None:
+            continue
+        count = min(len(reaches), len(inner))
+        pairs = zip(reaches[len(reaches) - count :], inner[len(inner) - count :], strict=True)
+        seen = tuple(None if outer is None or i is None else through(outer, i) for outer, i in pairs)
+        if result is None:
+            result = seen
+        else:
+            count = min(len(result), len(seen))
+            tails = zip(result[len(result) - count :], seen[len(seen) - count :], strict=True)
+            result = tuple(union(p, q) for p, q in tails)
+    return result
+
+
+def receptive_fields(nodes: Sequence[Node], data: set[int]) -> list[Field]:
+    """For every node, what one of its cells depends on in the data, per trailing axis."""
+    fields: list[Field] = []
+    for i, node in enumerate(nodes):
+        if node.op is INPUT:
+            fields.append((CELL,) * len(node.shape) if i in data else None)
+        else:
+            fields.append(None if node.op is CONSTANT else _field(node, nodes, fields))
+    return fields
+
+
+def _field_text(node: Node, field: Field) -> str:
+    if field is None or node.op is INPUT or "(" in node.group:
+        return ""  # a derivative depends on the cotangents as well: no field of the data says it all
+    if not field or field[-1] is None:
+        return "all"
+    known = []
+    for r in reversed(field):
+        if r is None:
+            break
+        known.append(str(r.width))
+    return "x".join(reversed(known))
+
+
+def multiply_adds(node: Node, nodes: Sequence[Node]) -> int:
+    if node.op in (INPUT, CONSTANT):
+        return 0
+    return node.op.macs(*(() if isinstance(a, NumberArg) else nodes[a].shape for a in node.args), **node.params)
+
+
+def _number(n: int) -> str:
+    return f"{n:,}" if n else ""
+
+
+Row = tuple[str, str, str, str, str, str]
+HEADER: Row = ("name", "operator", "shape", "parameters", "multiply-adds", "receptive field")
+
+
+def _parameters(nodes: Sequence[Node], data: set[int], fields: list[Field]) -> list[set[int]]:
+    """For every node, the parameters it sees: its own inputs and those that reach it without meeting the data."""
+    seen: list[set[int]] = []
+    for i, node in enumerate(nodes):
+        if node.op in (INPUT, CONSTANT):
+            seen.append({i} if node.kind == "real" and i not in data else set())
+        else:
+            seen.append(set().union(*(seen[a] for a in node.operands() if fields[a] is None)))
+    return seen
+
+
+def layer_text(members: list[Node]) -> str:
+    """The operator of a layer, or the composition that its nodes form and the operators in it that had a choice."""
+    last = members[-1]
+    derivative = "(" in last.group
+    if len(members) == 1 and (derivative or last.group == last.name):
+        return f"{last.op.name} {describe(last.params)}".rstrip()
+    if derivative:
+        text = " + ".join(dict.fromkeys(m.op.name for m in members))
+    else:
+        inner = {m.name[len(m.group) + 1 :].rpartition(".")[0].partition(".")[0] for m in members}
+        named = len(inner) == 1 and inner != {""}  # a named layer that is one composition: bn1 is a batch_norm
+        text = inner.pop() if named else last.group.rpartition(".")[2].rstrip("0123456789").rstrip("_")
+        choices = ", ".join(dict.fromkeys(f"{m.op.name} {w}" for m in members if (w := describe(_choices(m)))))
+        text = choices if choices.startswith(f"{text} ") else f"{text}: {choices}" if choices else text
+    return text if len(text) <= 48 else f"{text[:45].rpartition(' ')[0]} ..."  # between words: no number is cut
+
+
+def _choices(node: Node) -> dict[str, Any]:
+    """What no shape shows: a window, how ties are broken, an exponent."""
+    free = not node.op.linear  # a linear map is what its shapes and its layer's name say
+    words = {k: v for k, v in node.params.items() if isinstance(v, Window) or (free and isinstance(v, str))}
+    return words | {k: v for k, v in node.params.items() if free and not node.op.exact and is_literal(v)}
+
+
+def rows(graph: Program, *, detail: bool = False, every: Sequence[Node] | None = None) -> tuple[list[Row], str]:
+    """One row per layer (with detail: per node) that depends on the data, and a line of totals."""
+    nodes = graph.nodes if every is None else every
+    named, at = _open_sizes(graph)
+    data = data_inputs(graph)
+    fields = receptive_fields(nodes, data)
+    parameters = _parameters(nodes, data, fields)
+    layers: dict[str, list[int]] = {}
+    for i, node in enumerate(nodes):
+        if i in data or (fields[i] is not None):
+            layers.setdefault(node.name if detail else node.group, []).append(i)
+    counted: set[int] = set()
+    per_layer, total = [], 0
+    for layer, members in layers.items():
+        own = set().union(*(parameters[i] for i in members)) - counted
+        counted |= own
+        macs = sum(multiply_adds(nodes[i], nodes) for i in members)
+        total += macs
+        last = nodes[members[-1]]
+        cells = sum(math.prod(nodes[p].shape) for p in own)
+        shape = "x".join(map(str, named.get(last.name, last.shape))) or "scalar"
+        text = _field_text(last, fields[members[-1]])
+        per_layer.append((layer, layer_text([nodes[i] for i in members]), shape, _number(cells), _number(macs), text))
+    cells = sum(math.prod(nodes[p].shape) for p in counted)
+    count = sum(1 for members in layers.values() if nodes[members[0]].op is not INPUT)
+    layers_text = "1 layer" if count == 1 else f"{count} layers"
+    return per_layer, f"{layers_text}, {len(nodes)} nodes, {cells:,} parameters, {total:,} multiply-adds{at}"
+
+
+def _open_sizes(graph: Program) -> tuple[dict[str, Any], str]:
+    """Shapes in which names stand for open sizes, by node, and the sizes that everything else is counted at."""
+    opened = getattr(graph, "open", None)
+    if opened is None:
+        return {}, ""
+    at = ", ".join(f"{name}={n}" for name, n in opened.defaults.items())
+    return {n.name: [_one_word(s, opened.defaults) for s in n.shape] for n in opened.program.nodes}, f" at {at}"
+
+
+def open_shapes(graph: Program) -> dict[str, Any]:
+    """Shapes in which names stand for open sizes, by node; none where nothing is open."""
+    return _open_sizes(graph)[0]
+
+
+def _one_word(size: Any, defaults: dict[str, int]) -> str:
+    """An expression that is long is shown as what it is at the defaults, in brackets."""
+    return f"({size_at(size, defaults)})" if " " in str(size) or "/" in str(size) else str(size)
+
+
+def table(graph: Program, *, detail: bool = False, every: Sequence[Node] | None = None) -> str:
+    """The graph as text. Parameters stand in the row of the layer that uses them first."""
+    body, total = rows(graph, detail=detail, every=every)
+    everything = [HEADER, *body]
+    widths = [max(len(row[c]) for row in everything) for c in range(6)]
+
+    def line(row: Row) -> str:
+        cells = (t.ljust(w) if c < 2 else t.rjust(w) for c, (t, w) in enumerate(zip(row, widths, strict=True)))
+        return "  ".join(cells).rstrip()
+
+    rule = "-" * (sum(widths) + 10)
+    return "\n".join([line(HEADER), rule, *map(line, body), total])

@@ -1,0 +1,1 @@
+"""Nodes, trees of arguments, symbolic sizes, the interpreter."""

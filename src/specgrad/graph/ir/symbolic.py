@@ -1,0 +1,251 @@
+"""Graphs whose sizes are open: one list of nodes over named sizes, and the graph that it is at any of them.
+
+Nothing is guessed. Every parameter that depends on a size was computed from that size while tracing (`window.Size`),
+and is computed again from the new one; every shape rule and every window is asked again; and whatever else the traced
+function decided by a size must be decided the same way, or the new size is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from specgrad.errors import ShapeError, SpecgradError
+from specgrad.op import shape_of
+from specgrad.scalar import Array
+from specgrad.window import Guard, OpenWindow, Shape, SymbolicSize, asked_again, size_at, symbols_in, window_at
+
+from .node import CONSTANT, INPUT, Node, NumberArg, Program
+from .tree import Tree, at_path, leaves, match, paths, transform, walk
+
+Step = tuple[str, Any, tuple[tuple[str, Any], ...]]  # a derivative by name, its wrt, its options
+DERIVATIVES: dict[str, Callable[..., Any]] = {}
+"""jvp, vjp and grad; they enter themselves, for they are made of graphs."""
+MOST_BOUND = 16  # graphs of one open graph that are kept
+
+
+Made = TypeVar("Made")
+
+
+class PerGraph(Generic[Made]):
+    """What is made of each graph once, for the last few of them."""
+
+    def __init__(self, make: Callable[[Any], Made]) -> None:
+        self.make = make
+        self.known: dict[Any, Made] = {}
+
+    def __call__(self, graph: Any) -> Made:
+        if graph not in self.known:
+            if len(self.known) >= MOST_BOUND:
+                self.known.clear()
+            self.known[graph] = self.make(graph)
+        return self.known[graph]
+
+
+class PerSize(Generic[Made]):
+    """What is made of the graph at each size met, looked up by the open sizes of the arguments alone.
+
+    Whoever calls what was made must check the arguments: nothing else of them is looked at where their sizes are known.
+    """
+
+    def __init__(self, graph: Any, make: Callable[[Any], Made], *, first: int = 0) -> None:
+        self.fitted: Callable[[tuple[Any, ...]], Any] = partial(graph.fitted, first=first)
+        self.made = PerGraph(make)
+        self.known: dict[tuple[int, ...], Made] = {}
+        program = graph.open.program
+        self.axes = [
+            (number, keys, axis)
+            for number, tree in enumerate(program.inputs[first:])
+            for keys, position in paths(tree)
+            for axis, n in enumerate(program.nodes[position].shape)
+            if isinstance(n, SymbolicSize)
+        ]
+
+    def __call__(self, args: tuple[Any, ...]) -> Made:
+        try:
+            key = tuple(at_path(args[number], keys).shape[axis] for number, keys, axis in self.axes)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return self.made(self.fitted(args))
+        if key not in self.known:
+            if len(self.known) >= MOST_BOUND:
+                self.known.clear()
+            self.known[key] = self.made(self.fitted(args))
+        return self.known[key]
+
+
+@dataclass(frozen=True, eq=False)
+class SymbolicProgram:
+    """What a graph is at other sizes: its program over named sizes, and the derivatives that were taken of it.
+
+    guards  what was decided by an open size
+    remake  where the graph was read from a file: reads it again at given sizes. Then `program` has the inputs alone
+    """
+
+    program: Program
+    guards: tuple[Guard, ...] = ()
+    steps: tuple[Step, ...] = ()
+    remake: Callable[[Mapping[str, int]], Any] | None = None
+    known: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def defaults(self) -> dict[str, int]:
+        """The names of the open sizes, and what they are unless something is said."""
+        shapes = (self.program.nodes[p].shape for p in self.program.input_positions)
+        return {s.name: s.default for shape in shapes for n in shape for s in symbols_in(n)}
+
+    def and_then(self, name: str, wrt: Any, options: Mapping[str, Any]) -> SymbolicProgram:
+        """The same sizes, of a derivative."""
+        wrt = tuple(wrt) if isinstance(wrt, list) else wrt
+        return replace(self, steps=(*self.steps, (name, wrt, tuple(options.items()))), known={})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "known": {}}
+
+
+def bound(opened: SymbolicProgram, sizes: Mapping[str, int]) -> Any:
+    """The program at these sizes, before derivatives."""
+    if opened.remake is not None:
+        return opened.remake(sizes)
+    for guard in opened.guards:
+        if not guard.holds(sizes):
+            said = ", ".join(f"{name}={n}" for name, n in sizes.items())
+            text = f"at {said} the traced function may be another one: it was traced where {guard}; trace it at {said}"
+            raise ShapeError("graph", text)
+    return at_sizes(opened.program, sizes)
+
+
+def at_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
+    """Every node with its parameters and its shape at these sizes; what then changes nothing is left out."""
+    nodes: list[Node] = []
+    new: list[int] = []
+    for node in program.nodes:
+        made = _node_at(node, new, nodes, sizes)
+        if node.op.idle is not None and node.op.idle(nodes[made.operands()[0]].shape, **made.params):
+            new.append(made.operands()[0])
+        else:
+            new.append(len(nodes))
+            nodes.append(made)
+    place = lambda _, p: new[p]
+    return Program(
+        tuple(nodes),
+        program.names,
+        transform(place, program.inputs),
+        transform(place, program.outputs),
+        program.single,
+        {new[p]: _repeated(a, nodes[new[p]].shape) for p, a in program.constants.items()},
+        program.trainable,
+    )
+
+
+def _repeated(array: Array, shape: Shape) -> Array:
+    """A captured array that was broadcast to an open shape."""
+    return (
+        array
+        if array.shape == shape or any(isinstance(n, SymbolicSize) for n in shape)
+        else np.broadcast_to(array, shape)
+    )
+
+
+def _node_at(node: Node, new: list[int], nodes: list[Node], sizes: Mapping[str, int]) -> Node:
+    shape = tuple(size_at(n, sizes) for n in node.shape)
+    if node.op in (INPUT, CONSTANT):
+        return replace(node, shape=shape)
+    args = tuple(NumberArg(size_at(a.value, sizes)) if isinstance(a, NumberArg) else new[a] for a in node.args)
+    try:
+        params = {name: param_at(value, sizes) for name, value in node.params.items()}
+        with asked_again():
+            computed = node.op.shape(*(() if isinstance(a, NumberArg) else nodes[a].shape for a in args), **params)
+    except SpecgradError as error:
+        error.add_note(f"  in layer {node.name} at {', '.join(f'{name}={n}' for name, n in sizes.items())}")
+        raise
+    if computed != shape:  # the expressions of the trace must agree with the rule
+        raise ShapeError("graph", f"layer {node.name} has shape {computed} where its trace says {node.shape}")
+    return replace(node, args=args, params=params, shape=shape)
+
+
+def param_at(value: Any, sizes: Mapping[str, int]) -> Any:
+    """A parameter of an operator at these sizes."""
+    if isinstance(value, tuple):
+        return tuple(param_at(v, sizes) for v in value)
+    return window_at(value, sizes) if isinstance(value, OpenWindow) else size_at(value, sizes)
+
+
+# --- which sizes are meant ----------------------------------------------------------------------------------------
+
+
+def sizes_of(opened: SymbolicProgram, shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """The open sizes that inputs of these shapes have; names are those of arguments, or dotted paths into them."""
+    seen: dict[str, tuple[int, str]] = {}
+    for path, given in shapes.items():
+        declared = _declared(opened.program, path)
+        if len(given) != len(declared):
+            raise ShapeError("graph", f"input {path} has {len(declared)} axes {_shown(declared)}; got {tuple(given)}")
+        for axis, (wanted, n) in enumerate(zip(declared, given, strict=True)):
+            symbol = wanted.symbol if isinstance(wanted, SymbolicSize) else None
+            if symbol is None:
+                if wanted != n:
+                    raise ShapeError("graph", f"input {path} has size {wanted} in axis {axis}; got {n}")
+            elif seen.setdefault(symbol.name, (n, path))[0] != n:
+                first, other = seen[symbol.name]
+                raise ShapeError("graph", f"size {symbol.name} is {first} for {other} and {n} for {path}")
+    return {name: n for name, (n, _) in seen.items()}
+
+
+def _declared(program: Program, path: str) -> Shape:
+    for name, tree in zip(program.names, program.inputs, strict=True):
+        for leaf, position in walk(tree, name):
+            if leaf == path:
+                node: Node = program.nodes[position]
+                return node.shape
+    raise ShapeError("graph", f"there is no input {path!r}; the graph takes {', '.join(program.names)}")
+
+
+def _shown(shape: Shape) -> str:
+    return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+
+
+def shapes_of(
+    program: Program, args: tuple[Tree, ...], shape: Callable[[Any], Shape] = shape_of, first: int = 0
+) -> dict[str, Shape]:
+    """The shapes of arguments, from the first of them on, by the path of each leaf."""
+    pairs = zip(program.names[first:], program.inputs[first:], args, strict=False)
+    return {path: shape(value) for name, tree, arg in pairs for path, _, value in match(tree, arg, name)}
+
+
+def sizes_of_cells(opened: SymbolicProgram, cells: int) -> dict[str, int]:
+    """The open size with which the only input has that many cells, in whatever shape; {} where the defaults do it.
+
+    Where several sizes are open, or none gives that number, the defaults stay, for whoever checks the number to refuse.
+    """
+    shape = opened.program.nodes[opened.program.input_positions[0]].shape
+    defaults = opened.defaults
+
+    def count(sizes: Mapping[str, int]) -> int:
+        return math.prod(size_at(n, sizes) for n in shape)
+
+    if count(defaults) == cells or len(defaults) != 1:
+        return {}
+    (name,) = defaults
+    each = count({name: 1})
+    sizes = {name: cells // each} if each else defaults
+    return sizes if count(sizes) == cells else {}
+
+
+def checked_sizes(opened: SymbolicProgram, sizes: Mapping[str, Any]) -> dict[str, int]:
+    """All sizes, the defaults for those that are not given."""
+    defaults = opened.defaults
+    for name, n in sizes.items():
+        if name not in defaults:
+            raise ShapeError("graph", f"there is no open size {name}; open are {', '.join(defaults) or 'none'}")
+        if isinstance(n, bool) or not isinstance(n, int | SymbolicSize) or n < 0:
+            raise ShapeError("graph", f"size {name} must be a whole number; got {n!r}")
+    return defaults | dict(sizes)
+
+
+def has_open_sizes(program: Program) -> bool:
+    return any(isinstance(n, SymbolicSize) for p in leaves(program.inputs) for n in program.nodes[p].shape)

@@ -1,0 +1,100 @@
+"""Nested structures: tuples, lists and dicts of leaves. Lists become tuples; dicts keep their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from specgrad.errors import ShapeError
+from specgrad.window import SymbolicSize
+
+Tree = Any
+
+
+def is_branch(tree: Tree) -> bool:
+    return isinstance(tree, tuple | list | dict)
+
+
+def is_shape(tree: Tree) -> bool:
+    """A tuple of ints, and names of open sizes: a leaf where structures of shapes are meant. () is that of a scalar."""
+    return isinstance(tree, tuple) and all(
+        isinstance(n, int | str | SymbolicSize) and not isinstance(n, bool) for n in tree
+    )
+
+
+def items(tree: Tree) -> list[tuple[str, Tree]]:
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return [(str(key), child) for key, child in pairs]
+
+
+def walk(tree: Tree, path: str = "", leaf: Callable[[Tree], bool] | None = None) -> Iterator[tuple[str, Any]]:
+    """Every leaf with its dotted path.
+
+    >>> list(walk({"a": (1, 2), "b": 3}))
+    [('a.0', 1), ('a.1', 2), ('b', 3)]
+    """
+    if not is_branch(tree) or (leaf is not None and leaf(tree)):
+        yield path, tree
+        return
+    for key, child in items(tree):
+        yield from walk(child, f"{path}.{key}" if path else key, leaf)
+
+
+def leaves(tree: Tree) -> list[Any]:
+    return [value for _, value in walk(tree)]
+
+
+def transform(f: Callable[[str, Any], Any], tree: Tree, path: str = "", leaf: Any = None) -> Tree:
+    """The same structure with f(path, leaf) at every leaf."""
+    if not is_branch(tree) or (leaf is not None and leaf(tree)):
+        return f(path, tree)
+    children = [transform(f, child, f"{path}.{key}" if path else key, leaf) for key, child in items(tree)]
+    return dict(zip(tree, children, strict=True)) if isinstance(tree, dict) else tuple(children)
+
+
+def at(tree: Tree, path: str) -> Tree:
+    """The part of a structure that a dotted path names; KeyError where there is none.
+
+    >>> at({"a": (1, {"b": 2})}, "a.1.b")
+    2
+    """
+    for key in path.split(".") if path else ():
+        tree = dict(items(tree) if is_branch(tree) else ())[key]
+    return tree
+
+
+def paths(tree: Tree, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every leaf with the keys that lead to it, for `at_path`.
+
+    >>> list(paths({"a": (1, 2)}))
+    [(('a', 0), 1), (('a', 1), 2)]
+    """
+    if not is_branch(tree):
+        yield keys, tree
+        return
+    for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield from paths(child, (*keys, key))
+
+
+def at_path(value: Any, keys: tuple[Any, ...]) -> Any:
+    for key in keys:
+        value = value[key]
+    return value
+
+
+def match(pattern: Tree, tree: Tree, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Leaves of `pattern` with what stands at the same place in `tree`; the structures must agree."""
+    if not is_branch(pattern):
+        yield path, pattern, tree
+        return
+    keys = [key for key, _ in items(pattern)]
+    if not is_branch(tree):
+        raise ShapeError("graph", f"{path} must have entries {', '.join(keys)}; got a bare {type(tree).__name__}")
+    given = [key for key, _ in items(tree)]
+    lacks, unknown = [k for k in keys if k not in given], [k for k in given if k not in keys]
+    if lacks or unknown:
+        problems = [f"lacks {', '.join(lacks)}"] * bool(lacks) + [f"has unknown {', '.join(unknown)}"] * bool(unknown)
+        raise ShapeError("graph", f"{path} {' and '.join(problems)}")
+    lookup = dict(items(tree))
+    for key, child in items(pattern):
+        yield from match(child, lookup[key], f"{path}.{key}")

@@ -1,0 +1,121 @@
+"""Sizes that an ONNX file leaves open: the file is read once at the defaults, and again for every other size.
+
+Inside such files shapes are computed from the sizes of the inputs by nodes of all kinds, so reading again is the
+derivation that leaves nothing out. What is read again must be the same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from specgrad.graph.ir.node import INPUT, Node, Program
+from specgrad.graph.ir.symbolic import SymbolicProgram
+from specgrad.scalar import Array
+from specgrad.window import Shape, SymbolicSize, opened, size_at, symbols_in
+
+from ..file import ModelError, shown
+from .model import OnnxGraph
+
+Given = Mapping[str, Sequence[Any]]
+
+
+def input_dims(model: onnx.ModelProto) -> dict[str, list[int | None] | None]:
+    """The declared sizes of the inputs, None where one is open; None where the model does not say how many."""
+    initial = {t.name for t in model.graph.initializer}
+    return {
+        i.name: [d.dim_value if d.HasField("dim_value") else None for d in i.type.tensor_type.shape.dim]
+        if i.type.tensor_type.HasField("shape")
+        else None
+        for i in model.graph.input
+        if i.name not in initial
+    }
+
+
+def open_shapes(model: onnx.ModelProto, given: Given) -> dict[str, tuple[Any, ...]]:
+    """The inputs that have an open size: a name in `given`, or a batch axis that the file leaves open."""
+    initial = {t.name for t in model.graph.initializer}
+    symbols: dict[str, SymbolicSize] = {}
+    shapes = {i.name: _shape(i, given, symbols) for i in model.graph.input if i.name not in initial}
+    return {name: s for name, s in shapes.items() if any(isinstance(n, SymbolicSize) for n in s)}
+
+
+def _shape(info: onnx.ValueInfoProto, given: Given, symbols: dict[str, SymbolicSize]) -> tuple[Any, ...]:
+    if info.name in given:
+        return tuple(_named(n, symbols) if isinstance(n, str) else n for n in given[info.name])
+    dims = list(info.type.tensor_type.shape.dim)
+    sizes: list[Any] = [d.dim_value if d.HasField("dim_value") else None for d in dims]
+    if sizes and sizes[0] is None and None not in sizes[1:]:
+        name = dims[0].dim_param if dims[0].dim_param.isidentifier() else _free(symbols)
+        sizes[0] = _named(name, symbols)
+    return tuple(sizes)
+
+
+def _named(text: str, symbols: dict[str, SymbolicSize]) -> SymbolicSize:
+    size = opened(text)
+    (symbol,) = symbols_in(size)
+    return symbols.setdefault(symbol.name, size)
+
+
+def _free(symbols: Mapping[str, SymbolicSize]) -> str:
+    """A name for an axis without one, which may have a size of its own."""
+    return "N" if "N" not in symbols else next(f"N_{k}" for k in range(2, 10**6) if f"N_{k}" not in symbols)
+
+
+@dataclass(frozen=True, eq=False)
+class Reimport:
+    """Reads a model again at other sizes, if it is still the same one; its weights are those that were read first."""
+
+    read: Callable[..., OnnxGraph]
+    source: Any
+    digest: str
+    given: Given
+    shapes: Mapping[str, tuple[Any, ...]]
+    weights: Mapping[str, Array]
+
+    def __call__(self, sizes: Mapping[str, int]) -> OnnxGraph:
+        if _digest(self.source) != self.digest:
+            raise ModelError(f"{shown(str(self.source))} has changed since it was read; read it again")
+        graph = self.read(self.source, {**self.given, **_at(self.shapes, sizes)})
+        again = _weights(graph, self.weights)
+        for name, array in again.items():
+            if array.dtype != object and array.tobytes() != self.weights[name].tobytes():
+                raise ModelError(f"the data of {shown(name)} has changed since it was read; read the model again")
+        first = {graph.values[name]: self.weights[name] for name in again}
+        return replace(graph, constants={**graph.constants, **first})
+
+
+def _weights(graph: OnnxGraph, names: Iterable[str]) -> dict[str, Array]:
+    """The constants that hold these initializers."""
+    places = {name: graph.values[name] for name in names if name in graph.values}
+    return {name: graph.constants[p] for name, p in places.items() if p in graph.constants}
+
+
+def _at(shapes: Mapping[str, tuple[Any, ...]], sizes: Mapping[str, int]) -> dict[str, Shape]:
+    return {name: tuple(size_at(n, sizes) for n in shape) for name, shape in shapes.items()}
+
+
+def _digest(source: Any) -> str:
+    data = Path(source).read_bytes() if isinstance(source, str | os.PathLike) else bytes(source)
+    return hashlib.sha256(data).hexdigest()
+
+
+def import_open(
+    read: Callable[..., OnnxGraph], source: Any, given: Given, shapes: Mapping[str, Any], initializers: Iterable[str]
+) -> OnnxGraph:
+    """The graph at the default sizes, which reads the file again for others."""
+    source = source.SerializeToString() if isinstance(source, onnx.ModelProto) else source
+    digest = _digest(source)
+    defaults = {s.name: s.default for shape in shapes.values() for n in shape for s in symbols_in(n)}
+    graph = read(source, {**given, **_at(shapes, defaults)})
+    weights = _weights(graph, initializers)
+    nodes = [graph.nodes[p] for p in graph.input_positions]
+    inputs = tuple(Node(INPUT, (), {}, shapes.get(n.name, n.shape), n.kind, n.name, n.name) for n in nodes)
+    program = Program(inputs, graph.names, tuple(range(len(inputs))), (), graph.single, {})
+    return replace(graph, open=SymbolicProgram(program, remake=Reimport(read, source, digest, given, shapes, weights)))

@@ -1,0 +1,63 @@
+"""Waves: sin and cos. They turn at every multiple of pi/2, so their facts name one peak and the rest follows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import scalar
+from ..call_cache import settled
+from ..curve import Curve, at_most
+from ..op import Value, apply
+from .elementwise import mul, neg, unary
+
+
+def _sine_at_most(xp: Any, low: Any, high: Any, _: Any) -> Any:
+    """abs(sin(x)) <= min(1, abs(x)) on the range, with room for the float64 that this is."""
+    return 1.001 * xp.maximum(abs(low), abs(high)).clip(max=1.0)
+
+
+def _sine_slope(x: Value, y: Value, t: Value) -> Value:
+    return mul(t, cos(x))
+
+
+def _cosine_slope(x: Value, y: Value, t: Value) -> Value:
+    return neg(mul(t, sin(x)))
+
+
+SIN = unary(
+    "sin",
+    lambda x: scalar.apply("sin", x),
+    _sine_slope,
+    transcendental=True,
+    curve=Curve(steepest=at_most(1.0), curvature=_sine_at_most, peak=math.pi / 2),
+)
+COS = unary(
+    "cos",
+    lambda x: scalar.apply("cos", x),
+    _cosine_slope,
+    transcendental=True,
+    curve=Curve(steepest=_sine_at_most, curvature=at_most(1.0), peak=0.0),
+)
+
+
+@settled
+def sin(x: Value) -> Value:
+    """The sine of x in radians; NaN for infinities. The derivative is cos(x).
+
+    >>> import numpy as np
+    >>> sin(np.array([0.0, np.pi / 2]))
+    array([0., 1.])
+    """
+    return apply(SIN, x)
+
+
+@settled
+def cos(x: Value) -> Value:
+    """The cosine of x in radians; NaN for infinities. The derivative is -sin(x).
+
+    >>> import numpy as np
+    >>> cos(np.array([0.0, np.pi]))
+    array([ 1., -1.])
+    """
+    return apply(COS, x)

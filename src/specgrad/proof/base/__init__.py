@@ -1,0 +1,1 @@
+"""Exact numbers, the network and the tree that every checker reads."""

@@ -1,0 +1,64 @@
+"""The network that a certificate is about: a graph's constants as float32, which are then its weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from specgrad.errors import ParameterError, ShapeError
+from specgrad.graph.graph import Graph
+from specgrad.scalar import Array
+
+REFUSED = "certify proves things about float32; this model is executed in another format"
+
+
+def deployed_graph(graph: Graph) -> Graph:
+    """The graph with its constants as float32, which are then its weights; one input and one output are asked for.
+
+    >>> import specgrad as sg
+    >>> deployed_graph(sg.trace(lambda x, y: sg.add(x, y), (2,), (2,)))
+    Traceback (most recent call last):
+    specgrad.errors.ShapeError: certify: the graph must have one input and one output; got inputs x, y
+    >>> deployed_graph(sg.trace(lambda x: x * np.float16([0.5]), (1,)))
+    Traceback (most recent call last):
+    specgrad.errors.ParameterError: certify [P5]: constant 'constant' is of float16; certify proves things about float32
+    """
+    if len(graph.input_positions) != 1 or len(graph.output_positions) != 1:
+        given = f"inputs {', '.join(graph.names)}" if len(graph.input_positions) != 1 else "several outputs"
+        raise ShapeError("certify", f"the graph must have one input and one output; got {given}")
+    return deployed_constants(graph)
+
+
+def deployed_constants(graph: Graph) -> Graph:
+    """The same, of any number of inputs and outputs."""
+    graph = graph.at()  # what is proven is proven at one size
+    return replace(graph, constants={i: _float32(graph, i, a) for i, a in graph.constants.items()})
+
+
+def _float32(graph: Graph, i: int, array: Array) -> Array:
+    name = graph.nodes[i].name
+    if array.dtype.kind in "iu" or array.dtype == np.float32:
+        return array
+    if array.dtype not in (np.float64, object):
+        raise ParameterError("certify", f"constant {name!r} is of {array.dtype}; {REFUSED}", rule="P5")
+    with np.errstate(over="ignore"):
+        rounded: Array = array.astype(np.float32)
+    if (np.isinf(rounded) & np.isfinite(array.astype(float))).any():
+        raise ParameterError("certify", f"constant {name!r} has numbers that are too large for float32", rule="P5")
+    return rounded
+
+
+def rounded_constants(graph: Graph) -> tuple[str, ...]:
+    """A sentence about the constants that deployment rounds, if there are any."""
+    changed = [graph.nodes[i].name for i, a in graph.constants.items() if _rounds(a)]
+    if not changed:
+        return ()
+    names = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
+    return (f"constants were rounded to float32 first ({names}): the network that they make is the one that is meant",)
+
+
+def _rounds(array: Array) -> bool:
+    if array.dtype.kind in "iu" or array.dtype == np.float32:
+        return False
+    return bool((array.astype(np.float32).astype(array.dtype) != array).any())

@@ -1,0 +1,1 @@
+"""Replay of many leaves of a tree at once, in fixed point."""

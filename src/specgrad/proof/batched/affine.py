@@ -1,0 +1,222 @@
+"""Linear nodes in whole numbers: y = J x + b, as objectives on their way back meet it.
+
+The weights of J are rounded to whole numbers J' over 2**places, and so is b to b'. What that changes,
+abs(J - J') abs(x) + abs(b - b'), is an error of the node, found here over rationals; whatever is left is exact. J' is
+the operator's own adjoint rule, run on whole numbers: as one matrix where that is small, else on the rows themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from specgrad.errors import UnsupportedError
+from specgrad.graph.graph import INPUT, Graph, Node
+from specgrad.op import run_spec
+from specgrad.scalar import Array
+from specgrad.window import Window
+
+from ..base.fixed_point import COLUMN, nearest
+from ..base.rationals import ReplayError, cells, rational, rationals, zeros
+from ..exact.replay import absolute, adjoint
+
+FACTORS = ("contract", "conv", "conv_transpose", "mul")  # linear in each factor: weights are scaled by a power of two
+UNSCALED = ("add", "sub", "neg", "reshape", "permute", "slice", "pad", "concat", "broadcast", "sum")  # of 0, 1 and -1
+DIVIDED = ("avg_pool", "div")  # each result is a sum of cells times a number of its own
+WINDOWED = ("conv", "conv_transpose")  # their specifications take any leading axes
+MATRIX, WINDOWED_MATRIX = 1 << 22, 1 << 16  # cells of a matrix that is kept
+SPARSE = 16  # of so many cells of a matrix at most one is not 0: then the others are left out
+
+Back = Callable[[Array], Sequence[Array]]  # (rows, cells of y) -> per varying argument (rows, its cells)
+
+
+class Affine:
+    """One linear node, its fixed arguments at their values, the others varying.
+
+    shapes, fixed   of all arguments; zeros stand for those that vary
+    varying         which arguments vary
+    sizes           per varying argument: numbers not below the absolute values of its cells
+    places          of J', so that the coefficients get as many more
+    offset          b, over rationals
+    off             abs(J - J') sizes, over rationals
+    """
+
+    def __init__(self, node: Node, fixed: Sequence[Array], varying: Sequence[int], sizes: Sequence[Array]) -> None:
+        self.node, self.varying = node, list(varying)
+        self.shapes = [f.shape for f in fixed]
+        self.size, self.sizes = math.prod(node.shape), [math.prod(self.shapes[k]) for k in varying]
+        self.offset = cells(run_spec(node.op, fixed, node.params))
+        self.places, self.off, self.back = 0, zeros(node.shape), self._unscaled
+        if node.op.name in FACTORS:
+            self._scale(fixed, sizes)
+        elif node.op.name in DIVIDED:
+            self._divide(fixed, sizes)
+        elif node.op.name not in UNSCALED:
+            raise UnsupportedError(node.op.name, f"leaves cannot be replayed through node {node.name}")
+        elif not self._is_moved():
+            self._prepare([np.zeros(s, dtype=np.int64) for s in self.shapes])
+
+    # --- weights --------------------------------------------------------------------------------------------------
+
+    def _scale(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
+        """Weights as whole numbers over 2**places, with as many places as a column's sum allows."""
+        largest = max(abs(v) for f in fixed for v in f.flat)
+        self.places = COLUMN - 1 - int(largest).bit_length()
+        scaled = [nearest(f, self.places) for f in fixed]
+        while (column := self._column(scaled)) > 1 << COLUMN:
+            self.places -= max(1, (column - 1).bit_length() - COLUMN)
+            scaled = [nearest(f, self.places) for f in fixed]
+        rounded = [rationals(s) * rational(2) ** -self.places for s in scaled]
+        given = [cells(np.abs(f - r)) for f, r in zip(fixed, rounded, strict=True)]
+        for k, size in zip(self.varying, sizes, strict=True):
+            given[k] = size
+        self.off = cells(absolute(self.node.op, given, self.node.params) - self._bias(given))
+        self._prepare(scaled)
+
+    def _bias(self, given: Sequence[Array]) -> Array:
+        """What a fixed term adds, which is no part of J."""
+        only = [zeros(g.shape) if k in self.varying else g for k, g in enumerate(given)]
+        return cells(run_spec(self.node.op, only, self.node.params))
+
+    def _column(self, scaled: Sequence[Array]) -> int:
+        """The largest sum of absolute weights with which one cell of an argument is read."""
+        if max(int(np.abs(s).max(initial=0)) for s in scaled) * self.size >= 1 << 62:
+            raise ReplayError(f"node {self.node.name} has too many cells for whole numbers of 64 bits")
+        sums = self._adjoint([np.abs(s) for s in scaled], np.ones(self.node.shape, dtype=np.int64))
+        return max(int(s.max(initial=0)) for s in sums)
+
+    def _divide(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
+        """y = share * (the sum of what it reads), with a share per cell of y, which is rounded."""
+        if self.varying != [0] or (self.node.op.name == "div" and self.shapes[0] != self.node.shape):
+            raise UnsupportedError(self.node.op.name, f"leaves cannot be replayed through node {self.node.name}")
+        ones = zeros(self.shapes[0]) + rational(1)
+        count = cells(self._read(ones))
+        whole = cells(run_spec(self.node.op, [ones, *fixed[1:]], self.node.params))
+        share = cells(whole / np.where(count == 0, rational(1), count))
+        self.places = COLUMN - 1 - int(max(self._spread(cells(np.abs(share))[None]).flat)).bit_length()
+        weight = nearest(share, self.places)
+        assert int(self._spread(np.asarray(np.abs(weight))[None]).max()) <= 1 << COLUMN
+        changed = np.abs(share - rationals(weight) * rational(2) ** -self.places)
+        self.off = cells(changed * self._read(sizes[0]))
+        self.back = lambda a: (self._spread(a.reshape(-1, *self.node.shape) * weight).reshape(len(a), -1),)
+
+    def _read(self, x: Array) -> Array:
+        """The sum of what every cell of y reads."""
+        if self.node.op.name == "div":
+            return x
+        window: Window = self.node.params["window"]
+        y = zeros(self.node.shape)
+        for tap in window.taps():
+            tap.add_to_outputs(y, tap.read_inputs(x))
+        return y
+
+    def _spread(self, y: Array) -> Array:
+        """Its adjoint, on rows."""
+        if self.node.op.name == "div":
+            return y
+        window: Window = self.node.params["window"]
+        shape = (len(y), *self.shapes[0])
+        x = zeros(shape) if y.dtype == object else np.zeros(shape, dtype=np.int64)
+        for tap in window.taps():
+            tap.add_to_inputs(x, tap.read_outputs(y))
+        return x
+
+    # --- the way back ---------------------------------------------------------------------------------------------
+
+    def _unscaled(self, a: Array) -> Sequence[Array]:
+        """Cells that are moved as they are, or with their sign changed."""
+        if self.node.op.name == "permute":
+            axes = np.argsort([0, *(1 + p for p in self.node.params["order"])])
+            return (a.reshape(-1, *self.node.shape).transpose(axes).reshape(len(a), -1),)
+        flipped = {"neg": (0,), "sub": (1,)}.get(self.node.op.name, ())
+        return [-a if k in flipped else a for k in self.varying]
+
+    def _is_moved(self) -> bool:
+        if self.node.op.name in ("add", "sub"):
+            return all(self.shapes[k] == self.node.shape for k in self.varying)
+        return self.node.op.name in ("neg", "reshape", "permute")
+
+    def _prepare(self, scaled: Sequence[Array]) -> None:
+        """The adjoint rule at these weights: of factors cell by cell, as a matrix, of all rows, or of one by one."""
+        name, cells = self.node.op.name, self.size * sum(self.sizes)
+        if name == "mul" and all(s in (self.node.shape, ()) for s in self.shapes):
+            weight = scaled[1 - self.varying[0]].ravel()
+            self.back = lambda a: (a * weight,)
+        elif cells <= (WINDOWED_MATRIX if name in WINDOWED else MATRIX):
+            matrices = self._one_by_one(scaled, np.eye(self.size, dtype=np.int64))
+            products = [_product(m) for m in matrices]
+            self.back = lambda a: [product(a) for product in products]
+        elif name in WINDOWED and self.varying == [0]:
+            self.back = lambda a: [
+                x.reshape(len(a), -1) for x in self._adjoint(scaled, a.reshape(-1, *self.node.shape))
+            ]
+        else:
+            self.back = lambda a: self._one_by_one(scaled, a)
+
+    def _shaped(self, a: Array) -> Array:
+        return a.reshape(-1, *self.node.shape)
+
+    def _one_by_one(self, scaled: Sequence[Array], a: Array) -> Sequence[Array]:
+        each = [self._adjoint(scaled, row.reshape(self.node.shape)) for row in a]
+        return [np.array([e[k].ravel() for e in each]).reshape(len(a), n) for k, n in enumerate(self.sizes)]
+
+    def _adjoint(self, scaled: Sequence[Array], y: Array) -> Sequence[Array]:
+        return on_int64(self._graph, [*scaled, y])
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return adjoint(self.node.op, self.shapes, self.node.params, self.varying)
+
+
+def _product(matrix: Array) -> Callable[[Array], Array]:
+    """a -> a @ matrix.
+
+    >>> matrix = np.zeros((3, 20), dtype=np.int64)
+    >>> matrix[1, 4], matrix[2, 4], matrix[0, 19] = 5, 7, 1
+    >>> _product(matrix)(np.array([[2, 1, 10]]))[0, [3, 4, 19]].tolist()
+    [0, 75, 2]
+    """
+    columns, rows = np.nonzero(matrix.T)
+    if not len(rows) or len(rows) * SPARSE > matrix.size:
+        return lambda a: a @ matrix
+    weights, (read, starts) = matrix[rows, columns], np.unique(columns, return_index=True)
+
+    def product(a: Array) -> Array:
+        x = np.zeros((len(a), matrix.shape[1]), dtype=a.dtype)
+        x[:, read] = np.add.reduceat(a[:, rows] * weights, starts, axis=1)
+        return x
+
+    return product
+
+
+def on_int64(graph: Graph, args: Sequence[Array]) -> list[Array]:
+    """A graph's outputs by its operators' specifications on arrays of int64, which nothing may turn into anything else.
+
+    (Called in the usual way, graphs make exact fractions of whole numbers.)
+    """
+    values: list[Any] = []
+    given = iter(args)
+    for node in graph.nodes:
+        if node.op is INPUT:
+            values.append(next(given))
+        elif any(not isinstance(a, int) for a in node.args):
+            raise UnsupportedError(node.op.name, "a number stands in its adjoint, which is no array of whole numbers")
+        else:
+            values.append(np.asarray(node.op.spec(*(values[a] for a in node.operands()), **node.params)))
+            if values[-1].dtype != np.int64:
+                raise UnsupportedError(node.op.name, "its specification makes other numbers of whole ones")
+    return [values[i] for i in graph.output_positions]
+
+
+def places_for(total: Any, most: int) -> int:
+    """How many binary places numbers may have that add up to `total`, a rational >= 0, to stay below 2**most.
+
+    >>> places_for(rational(5, 2), 36), places_for(rational(1, 1000), 36)
+    (34, 44)
+    """
+    p, q = int(total.p), int(total.q)
+    return most - (p.bit_length() - q.bit_length() + 1) if p else most

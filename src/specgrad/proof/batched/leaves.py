@@ -1,0 +1,373 @@
+"""Leaves of a tree of cuts, replayed many at once in whole numbers: lower bounds of their alternatives' margins.
+
+A leaf is a set of executions: a box of float32 inputs, and intervals that confine references of nodes (a reference is
+the one number per execution that backward bounds speak of: specgrad.bounds.linear.intermediate.forward_pass). Its
+ranges, low <= z <= high, begin with the whole box's; cuts narrow them, and backward bounds of single cells. For any
+multipliers b, d >= 0
+
+    min C.y  >=  min (C.y - sum b * (z - low) - sum d * (high - z))      over the leaf's executions.
+
+Roundings of the deployed network are those of the whole box, found by specgrad.proof.exact.replay over rationals:
+they hold on each of its parts, and are charged where coefficients of a node's reference arrive. So are the roundings
+of our own numbers (specgrad.proof.base.fixed_point). No floating point decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from operator import mul
+from typing import Any
+
+import numpy as np
+
+from specgrad.graph.graph import INPUT, Graph
+from specgrad.scalar import Array
+from specgrad.window import Window
+
+from ..base.fixed_point import COEFFICIENT, Bound, Coefficients, bits, from_floats
+from ..base.rationals import ReplayError, rational, rationals
+from ..exact.relu_max import NodeRange
+from ..exact.replay import Model, Replay
+from .backward import BENT, BackwardPass, Layers, Ranges
+from .relu_max import NOWHERE, ONE, read
+
+SLOPES = 1 << 10  # slopes of lower lines are whole numbers over this
+MULTIPLIERS = 20  # multipliers of cuts are whole numbers over 2**20
+GUARD = 10  # places that bounds have beyond those of their node
+LEAVES = 256  # that are replayed at once
+KEPT = 1 << 22  # coefficients of the first steps back that are kept, per node
+ROWS = 1 << 20  # coefficients of a node that are computed at once
+Alternative = tuple[Any, Sequence[Fraction]]  # whole rows (rows, outputs) and limits: rows.y <= limits is excluded
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """Parts of one box, each with its hints. Nodes go by position; nothing of the hints needs to be right.
+
+    low, high     (leaves, *input) float32: the box of inputs, inside the root's
+    confined      node -> (least, most), each (leaves, *shape) float64: where cuts say that its reference lies; -inf and
+                  inf where there is no cut
+    weights       alternative -> (leaves, rows) whole numbers >= 0, not all 0 on any leaf; for alternatives of one row
+                  they may be left out
+    slopes        relu -> (leaves, alternatives, *shape) whole numbers from 0 to SLOPES: of the lower line, for margins
+                  alone; without them, and for what narrows, it is 1 where high > -low and else 0, on the leaf's ranges
+    multipliers   node -> (of low, of high), each (leaves, alternatives, *shape) whole >= 0 over 2**MULTIPLIERS
+    winners       max_pool -> (taps, leaves, *shape) of bool: which taps of its windows cuts let win, in the order of
+                  the window's relation (specgrad.proof.base.split_tree says what the winner is)
+    pulls         max_pool -> (taps, leaves, alternatives, *shape) whole >= 0 over 2**MULTIPLIERS: b of x_t - x_j >= 0
+                  for every other tap j of a window that only t may win
+    """
+
+    low: Array
+    high: Array
+    confined: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    weights: Mapping[int, Array] = field(default_factory=dict)
+    slopes: Mapping[int, Array] = field(default_factory=dict)
+    multipliers: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    winners: Mapping[int, Array] = field(default_factory=dict)
+    pulls: Mapping[int, Array] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def some(self, which: slice) -> Leaves:
+        pairs = ({i: (a[which], b[which]) for i, (a, b) in d.items()} for d in (self.confined, self.multipliers))
+        confined, multipliers = pairs
+        weights, slopes = ({i: a[which] for i, a in d.items()} for d in (self.weights, self.slopes))
+        winners, pulls = ({i: a[:, which] for i, a in d.items()} for d in (self.winners, self.pulls))
+        return Leaves(self.low[which], self.high[which], confined, weights, slopes, multipliers, winners, pulls)
+
+
+@dataclass(frozen=True, eq=False)
+class LeafMargins:
+    """Lower bounds of weights.(rows.y - limits) per leaf and alternative.
+
+    empty   leaves that hold no execution: some range is empty on them
+    """
+
+    values: tuple[tuple[Fraction, ...], ...]
+    empty: Array
+
+    @property
+    def proven(self) -> Array:
+        """Leaves on which every alternative is excluded."""
+        return np.asarray(self.empty | np.array([all(v > 0 for v in row) for row in self.values], dtype=bool))
+
+    def fraction(self, leaf: int, alternative: int) -> Fraction:
+        return self.values[leaf][alternative]
+
+
+class Root(Replay):
+    """A network on the box of a case: ranges and roundings that every leaf inherits.
+
+    tighten   nodes whose ranges backward bounds narrow, on the box and again on every leaf; without it, all that what
+              bends reads
+    on_step   called in every loop; raises when the time is over
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        low: Array,
+        high: Array,
+        model: Model | None = None,
+        tighten: Collection[int] | None = None,
+        on_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.tighten = bent(graph) if tighten is None else tuple(sorted(tighten))
+        self.layers = Layers(self)
+        self.starts: dict[tuple[int, int], BackwardPass] = {}
+        self.box = low, high
+        super().__init__(graph, low, high, {}, self.tighten, model, on_step)
+
+    def _tightened(self, i: int) -> NodeRange:
+        """The whole box is a leaf too."""
+        leaf = Batch(self, 1)
+        leaf.narrow(i)
+        low, high = (rationals(end.reshape(self.graph.nodes[i].shape)) for end in leaf.ranges.ends(i))
+        scale = rational(2) ** -self.layers[i].places
+        self.layers.forget(i)
+        for sign in (1, -1):
+            self.starts.pop((i, sign), None)
+        return self._narrowed(i, low * scale, high * scale)
+
+    def margins(self, leaves: Leaves, alternatives: Sequence[Alternative], narrow: bool = True) -> LeafMargins:
+        """A lower bound of every alternative's margin on every leaf.
+
+        narrow   all ranges of `tighten` are narrowed again on each leaf: right for small boxes; else cuts alone narrow
+        """
+        alternatives = [([[int(v) for v in row] for row in rows], limits) for rows, limits in alternatives]
+        _check(self, leaves, alternatives)
+        size = max(1, min(LEAVES, (1 << 24) // self.layers.widest))
+        parts = [
+            self._margins(leaves.some(slice(k, k + size)), alternatives, narrow) for k in range(0, len(leaves), size)
+        ]
+        empty = np.concatenate([p.empty for p in parts]) if parts else np.zeros(0, dtype=bool)
+        return LeafMargins(tuple(row for p in parts for row in p.values), empty)
+
+    def _margins(self, leaves: Leaves, alternatives: Sequence[Alternative], narrow: bool) -> LeafMargins:
+        batch = self.ranged(leaves, narrow)
+        columns = [batch.margins(leaves, k, *given) for k, given in enumerate(alternatives)]
+        return LeafMargins(tuple(zip(*columns, strict=True)), batch.empty)
+
+    def ranged(self, leaves: Leaves, narrow: bool = True) -> Batch:
+        """The leaves with their ranges."""
+        batch = Batch(self, len(leaves))
+        batch.enter(leaves)
+        pools = {i: self.graph.nodes[i].operands()[0] for i in leaves.winners}
+        for i in sorted({*(self.tighten if narrow else ()), *leaves.confined, *pools.values()}):
+            if i in leaves.confined:
+                batch.confine(i, leaves.confined[i])
+            if narrow and i in self.tighten:
+                batch.narrow(i)
+            for pool in (k for k, source in pools.items() if source == i):
+                batch.win(pool, leaves.winners[pool])
+        return batch
+
+
+def bent(graph: Graph) -> tuple[int, ...]:
+    """Nodes that are read by what bends, and do not bend themselves."""
+    read = {a for node in graph.nodes if node.op.name in BENT for a in node.operands()}
+    return tuple(sorted(i for i in read if graph.nodes[i].op is not INPUT and graph.nodes[i].op.name not in BENT))
+
+
+def _check(root: Root, leaves: Leaves, alternatives: Sequence[Alternative]) -> None:
+    """Whether boxes lie in the root's, and hints are of the right kind."""
+    low, high = root.box
+    count, ends = len(leaves), (leaves.low, leaves.high)
+    outputs = int(np.prod(root.graph.nodes[root.output].shape))
+    if any(e.dtype != np.float32 or e.shape != (count, *low.shape) for e in ends):
+        raise ReplayError(f"boxes of leaves must be float32 of shape {low.shape}")
+    if not ((low <= leaves.low) & (leaves.low <= leaves.high) & (leaves.high <= high)).all():
+        raise ReplayError("a leaf's box must lie in the whole box, the lower end first")
+    for k, (rows, limits) in enumerate(alternatives):
+        weights = leaves.weights.get(k, np.ones((count, 1), dtype=np.int64))
+        if any(len(row) != outputs for row in rows):
+            raise ReplayError(f"rows of alternative {k} need {outputs} numbers, one per output")
+        if len(rows) != len(limits) or weights.shape != (count, len(rows)):
+            raise ReplayError(f"alternative {k} needs a limit and a weight per row")
+        if not _are_whole(weights) or not (weights.any(1)).all():
+            raise ReplayError(f"the weights of alternative {k} must be whole, not negative, and not all 0")
+    for i in (*leaves.slopes, *leaves.multipliers, *leaves.confined):
+        if not 0 <= i < len(root.ranges) or root.ranges[i].constant:
+            raise ReplayError(f"node {i} is none that varies")
+    for i, given in leaves.slopes.items():
+        shape = (count, len(alternatives), *root.graph.nodes[i].shape)
+        if not _are_whole(given) or given.shape != shape or (given > SLOPES).any():
+            raise ReplayError(f"slopes of node {i} must be whole numbers from 0 to {SLOPES}, of {shape}")
+    for i, pair in leaves.multipliers.items():
+        shape = (count, len(alternatives), *root.graph.nodes[i].shape)
+        if any(not _are_whole(b) or b.shape != shape for b in pair):
+            raise ReplayError(f"multipliers of node {i} must be whole, not negative, of {shape}")
+    for i, may_win in leaves.winners.items():
+        _check_winners(root, i, may_win, count)
+    for i, b in leaves.pulls.items():
+        if i not in leaves.winners:
+            raise ReplayError(f"node {i} has no winners")
+        taps, _, *sizes = leaves.winners[i].shape
+        if not _are_whole(b) or b.shape != (taps, count, len(alternatives), *sizes):
+            raise ReplayError(f"multipliers of taps of node {i} must be whole, not negative, one per tap and window")
+    for i, pair in leaves.confined.items():
+        if any(e.shape != (count, *root.graph.nodes[i].shape) or np.isnan(e).any() for e in pair):
+            raise ReplayError(f"cuts of node {i} must be numbers, of {(count, *root.graph.nodes[i].shape)}")
+
+
+def _check_winners(root: Root, i: int, may_win: Array, count: int) -> None:
+    if not 0 <= i < len(root.ranges) or root.graph.nodes[i].op.name != "max_pool" or root.ranges[i].constant:
+        raise ReplayError(f"node {i} is no max_pool")
+    node = root.graph.nodes[i]
+    shape = sum(1 for _ in node.params["window"].taps()), count, *node.shape
+    if may_win.dtype != bool or may_win.shape != shape:
+        raise ReplayError(f"winners of node {i} must be true or false, of {shape}")
+
+
+def _are_whole(x: Array) -> bool:
+    return bool(x.dtype.kind in "iu" and (x >= 0).all() and (x < 1 << 53).all())
+
+
+# --- one batch ----------------------------------------------------------------------------------------------------
+
+
+class Batch:
+    """Some leaves, and what is known of them so far."""
+
+    def __init__(self, root: Root, count: int) -> None:
+        self.root, self.count, self.layers = root, count, root.layers
+        self.ranges = Ranges(root.layers)
+        self.empty = np.zeros(count, dtype=bool)
+
+    def enter(self, leaves: Leaves) -> None:
+        (i,) = self.root.graph.input_positions
+        ends = zip((leaves.low, leaves.high), (False, True), strict=True)
+        low, high = (from_floats(end.reshape(self.count, -1), self.layers[i].places, up) for end, up in ends)
+        self._set(i, low, high)
+
+    def confine(self, i: int, cuts: tuple[Array, Array]) -> None:
+        """What cuts leave of a range; infinite ends cut nothing."""
+        sides = []
+        for end, cut, up in zip(self.ranges.ends(i), cuts, (False, True), strict=True):
+            cut = cut.reshape(self.count, -1)
+            at = from_floats(np.where(np.isfinite(cut), cut, 0.0), self.layers[i].places, up)
+            sides.append(np.where(np.isfinite(cut), at, end))
+        self._set(i, *sides)
+
+    def win(self, i: int, may_win: Array) -> None:
+        """What is left of the ranges that a max_pool reads; where no tap of a window may win, there is no execution."""
+        inside = self._inside(i)
+        may_win = may_win & inside
+        none = ~may_win.any(0)
+        self.empty = self.empty | none.reshape(self.count, -1).any(1)
+        self.ranges.winners[i] = may_win | (none & inside)  # an empty leaf needs lines all the same
+        self._set(self.layers[i].sources[0][0], *self.ranges.won(i))
+
+    def _inside(self, i: int) -> Array:
+        """(taps, 1, *shape): whether a window reads a cell there, and not padding."""
+        ((source, _),) = self.layers[i].sources
+        nothing = np.zeros((1, *self.layers[source].node.shape), np.int64)
+        return np.asarray(read(nothing, self._window(i)) > NOWHERE)
+
+    def _window(self, i: int) -> Window:
+        window: Window = self.layers[i].node.params["window"]
+        return window
+
+    def _set(self, i: int, low: Array, high: Array) -> None:
+        """Narrow a range; it stays inside the root's, and where nothing is left there is no execution."""
+        least, most = self.ranges.ends(i)
+        low, high = np.maximum(least, low), np.minimum(most, high)
+        self.empty = self.empty | (low > high).any(1)
+        self.ranges.narrowed(i, np.minimum(low, most), np.maximum(high, least))
+
+    # --- ranges -----------------------------------------------------------------------------------------------
+
+    def narrow(self, i: int) -> None:
+        """Backward bounds of every cell whose range matters: at first down to the next bends, then to the box."""
+        ends = [np.broadcast_to(end, (self.count, end.shape[1])) for end in self.ranges.ends(i)]
+        for finish in (BackwardPass.settled, BackwardPass.lower):
+            leaf, cell = np.nonzero(self.ranges.is_open(i, *ends))
+            ends = self._improved(i, ends, leaf, cell, finish)
+        self._set(i, *ends)
+
+    def _improved(
+        self, i: int, ends: Sequence[Array], leaf: Array, cell: Array, finish: Callable[[BackwardPass], Bound]
+    ) -> list[Array]:
+        """Ends of node i, where bounds of its cells on leaves are better."""
+        sides = [np.array(end) for end in ends]
+        step = max(1, ROWS // self.layers.widest)
+        for k in range(0, len(leaf), step):
+            self.root.on_step()
+            rows, at = leaf[k : k + step], cell[k : k + step]
+            for side, sign in ((0, 1), (1, -1)):
+                bound = finish(self._begun(i, at, sign, rows))
+                pick = np.maximum if sign > 0 else np.minimum  # old ends are far inside 2**60
+                sides[side][rows, at] = pick(sides[side][rows, at], sign * bound.over(self.layers[i].places))
+        return sides
+
+    def _begun(self, i: int, cell: Array, sign: int, leaf: Array) -> BackwardPass:
+        """Cells of node i, or their negatives, gone back to the bends below, which is the same on all leaves."""
+        size = self.layers[i].size
+        if size * self.layers.widest > KEPT:
+            return self._back(i, cell, sign).on(np.arange(len(cell)), leaf, self.ranges)
+        if (i, sign) not in self.root.starts:
+            self.root.starts[i, sign] = self._back(i, np.arange(size), sign)
+        return self.root.starts[i, sign].on(cell, leaf, self.ranges)
+
+    def _back(self, i: int, cell: Array, sign: int) -> BackwardPass:
+        here, none = self.layers[i], np.zeros(len(cell), np.int64)
+        rows = np.zeros((len(cell), here.size), np.int64)
+        rows[np.arange(len(cell)), cell] = sign
+        walk = BackwardPass(self.layers, Ranges(self.layers), none, Bound(none + here.places + GUARD))
+        walk.put(i, Coefficients(rows, none))
+        walk.back(i, until_bends=True)
+        return walk
+
+    # --- margins ----------------------------------------------------------------------------------------------
+
+    def margins(self, leaves: Leaves, k: int, rows: Any, limits: Sequence[Fraction]) -> list[Fraction]:
+        """Bounds of one alternative on every leaf."""
+        weights = leaves.weights.get(k, np.ones((self.count, 1), dtype=np.int64)).tolist()
+        walk = self._objectives([[sum(map(mul, w, column)) for column in zip(*rows, strict=True)] for w in weights])
+        walk.slopes = {
+            i: s[:, k].reshape(self.count, -1).astype(np.int64) * ONE // SLOPES for i, s in leaves.slopes.items()
+        }
+        for i, pair in leaves.multipliers.items():
+            self._push(walk, i, [b[:, k].reshape(self.count, -1) for b in pair])
+        for i, given in leaves.pulls.items():
+            self._pull(walk, i, given[:, :, k])
+        bound = walk.lower()
+        limit = [sum((w * v for w, v in zip(each, limits, strict=True)), Fraction(0)) for each in weights]
+        least = [int(n) * Fraction(2) ** -int(p) for n, p in zip(bound.numerators, bound.places, strict=True)]
+        return [n - v for n, v in zip(least, limit, strict=True)]
+
+    def _objectives(self, rows: Sequence[Sequence[int]]) -> BackwardPass:
+        """One objective over the outputs' values per leaf, in 26 bits; values lie within `apart` of references."""
+        here, leaf = self.layers[self.root.output], np.arange(self.count)
+        sizes = [sum(map(abs, row)).bit_length() for row in rows]
+        extra = np.array([max(0, size - COEFFICIENT) for size in sizes])
+        a = [[((v << 1) + (1 << k)) >> (k + 1) for v in row] for row, k in zip(rows, extra.tolist(), strict=True)]
+        objective = Coefficients(np.array(a, dtype=np.int64), -extra)
+        bound = Bound(here.places + GUARD - np.array(sizes))
+        bound.add(np.where(extra > 0, -here.span - here.apart.sum(), 0), here.places - extra + 1)
+        Coefficients(-np.abs(objective.a), objective.places).into(bound, here.apart, here.places)
+        walk = BackwardPass(self.layers, self.ranges, leaf, bound)
+        walk.put(self.root.output, objective)
+        return walk
+
+    def _push(self, walk: BackwardPass, i: int, pair: Sequence[Array]) -> None:
+        """Take b*(z - low) and d*(high - z) away, which are not negative; multipliers are rounded down to 26 bits."""
+        for b, end, side in zip(pair, self.ranges.ends(i), (-1, 1), strict=True):
+            extra = np.maximum(bits(b.max(1, initial=0)) - COEFFICIENT, 0)
+            pushed = Coefficients(b.astype(np.int64) >> extra[:, None], MULTIPLIERS - extra)
+            pushed.into(walk.bound, -side * np.broadcast_to(end, b.shape), self.layers[i].places)
+            walk.put(i, Coefficients(side * pushed.a, pushed.places))
+
+    def _pull(self, walk: BackwardPass, i: int, b: Array) -> None:
+        """Take b*(x_t - x_j) away, which is not negative, for the winner t of a window and its other taps j."""
+        may_win, ((source, _),) = self.ranges.winners[i], self.layers[i].sources
+        alone = may_win & (may_win.sum(0) == 1)
+        others = np.where(alone.any(0) & self._inside(i) & ~alone, b, 0)
+        x = np.zeros((self.count, *self.layers[source].node.shape), np.int64)
+        for t, tap in enumerate(self._window(i).taps()):
+            tap.add_to_inputs(x, tap.read_outputs(others[t] - np.where(alone[t], others.sum(0), 0)))
+        walk.put(source, Coefficients(x.reshape(self.count, -1), np.full(self.count, MULTIPLIERS)))

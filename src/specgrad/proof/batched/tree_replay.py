@@ -1,0 +1,452 @@
+"""Proofs with splits: a tree of cuts whose leaves are excluded one by one, and the check that leaves cover everything.
+
+A file gives the parts of a tree in preorder, each part before its sides, the side below before the one above. Boxes of
+the leaves are derived from the cuts on the way down and never read, so nothing can be left out: a part is a leaf, or it
+has both sides of its cut. Sides of a cut (specgrad.proof.base.split_tree):
+
+    input    [low, p] and [the next float32 number after p, high], for low <= p < high
+    node     its reference is at most p, or at least p
+    winner   of a window of a max_pool: it is this tap, or another
+
+What a leaf proves says specgrad.proof.batched.leaves. Roundings are those of the whole box, or of the box of a part
+above the leaf on which the network is bounded anew: each part is a property of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
+from specgrad.scalar import Array
+from specgrad.window import Window
+
+from ..base.rationals import ReplayError
+from ..base.split_tree import Split, Tree
+from ..exact.replay import Model
+from .leaves import SLOPES, Alternative, Root
+from .leaves import Leaves as Packed
+
+LEAF = -1  # stands for a node where a part is not cut
+NO_TAP = -1
+BATCH = 256  # leaves that are replayed at once
+MOST_WORDS = 12  # cuts on a way that are written out
+
+
+@dataclass(frozen=True, eq=False)
+class TreeProof:
+    """Why some alternatives are excluded, leaf by leaf.
+
+    nodes         per part in preorder: the node that is cut there, or LEAF
+    cells, points per cut, in the same order
+    weights       (leaves, rows of all alternatives), whole, not negative
+    tighten       nodes whose ranges are narrowed by backward bounds
+    narrow        whether that is done on every leaf again, or on the whole box alone
+    multipliers   whole, per leaf, per alternative, per cut of a node from the root down
+    changed       parts that have slopes of their own, which everything below them has too
+    slopes        relu -> (changed parts, alternatives, *shape): of its lower lines
+    anew          parts on whose own box of inputs the network is bounded anew, for what lies below them
+    taps          per cut: the tap of a winner, by its place in the kernel, or NO_TAP; nothing where all have none
+    pulls         whole, per leaf, per alternative, per cut whose tap wins there from the root down: multipliers of the
+                  other taps that its window reads, in the order of the kernel
+    """
+
+    nodes: Array
+    cells: Array
+    points: Array
+    weights: Array
+    tighten: tuple[int, ...] = ()
+    narrow: bool = True
+    multipliers: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    changed: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    slopes: Mapping[int, Array] = field(default_factory=dict)
+    anew: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    taps: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    pulls: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+
+
+Way = tuple[Any, Split, int] | None  # the way to the part above, the cut there, and the side of it
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A part that is not cut: its number among parts, its box of inputs, the way to it.
+
+    changed   which of the changed slopes it has; -1: none
+    root      the nearest part, from here upward, that is bounded anew; None: the whole box
+    """
+
+    part: int
+    low: Array
+    high: Array
+    way: Way = None
+    changed: int = -1
+    root: Leaf | None = None
+
+    def path(self) -> list[tuple[Split, int]]:
+        """Cuts from the root on, each with its side: 0 below, 1 above."""
+        steps, way = [], self.way
+        while way is not None:
+            way, cut, side = way
+            steps.append((cut, side))
+        return steps[::-1]
+
+    def sides(self, graph: Graph) -> list[tuple[Split, int]]:
+        """Those at points of nodes: inputs have their box."""
+        cuts = ((cut, side) for cut, side in self.path() if graph.nodes[cut.node].op is not INPUT)
+        return [(cut, side) for cut, side in cuts if cut.tap is None]
+
+    def winners(self) -> list[tuple[Split, int]]:
+        """Those of windows."""
+        return [(cut, side) for cut, side in self.path() if cut.tap is not None]
+
+    def losers(self, graph: Graph) -> list[tuple[Split, int]]:
+        """Per cut whose tap wins here, the other taps of its window: their places in the window's relation."""
+        won = ((cut, taps_inside(graph.nodes[cut.node], cut.cell)) for cut, side in self.winners() if not side)
+        return [(cut, t) for cut, inside in won for tap, t in inside.items() if tap != cut.tap]
+
+    def words(self, graph: Graph) -> str:
+        """The way to it as a person reads it."""
+        said = [_said(graph, cut, side) for cut, side in self.path()]
+        shown = (
+            said if len(said) <= MOST_WORDS else [*said[: MOST_WORDS - 1], f"{len(said) - MOST_WORDS + 1} more cuts"]
+        )
+        return " and ".join(shown) or "the whole box"
+
+
+def _said(graph: Graph, cut: Split, side: int) -> str:
+    node = graph.nodes[cut.node]
+    if cut.tap is not None:
+        text = f"node {cut.node} ({node.name}), window {cut.cell}: tap {cut.tap}"
+        return f"{text} {'does not win' if side else 'wins'}"
+    if node.op is INPUT:
+        return f"X_{cut.cell} {'>' if side else '<='} {np.float32(cut.at)}"
+    return f"node {cut.node} ({node.name}), cell {cut.cell} {'>=' if side else '<='} {np.float32(cut.at)}"
+
+
+def arrays_of(tree: Tree) -> tuple[Array, Array, Array]:
+    """Nodes, cells and points of a tree, as a TreeProof has them.
+
+    >>> tree = Tree()
+    >>> _ = tree.divide(0, Cut(0, 1, 0.5)), tree.divide(1, Cut(3, 7))
+    >>> [a.tolist() for a in arrays_of(tree)]
+    [[0, 3, -1, -1, -1], [1, 7], [0.5, 0.0]]
+    """
+    cuts = [cut for _, cut in tree.preorder()]
+    made = [cut for cut in cuts if cut is not None]
+    nodes = np.array([LEAF if cut is None else cut.node for cut in cuts], np.int32)
+    return nodes, np.array([c.cell for c in made], np.int32), np.array([c.at for c in made], np.float32)
+
+
+def taps_of(tree: Tree) -> Array:
+    """Its taps, as a TreeProof has them."""
+    made = [cut for _, cut in tree.preorder() if cut is not None]
+    if all(cut.tap is None for cut in made):
+        return np.zeros(0, np.int32)
+    return np.array([NO_TAP if cut.tap is None else cut.tap for cut in made], np.int32)
+
+
+# --- coverage ---------------------------------------------------------------------------------------------------------
+
+
+def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[Leaf]:
+    """The leaves of a tree over a box in preorder, if every part has both its sides, and every cut is inside its part.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.relu(x), (2,))
+    >>> tree = TreeProof(np.int32([0, -1, -1]), np.int32([1]), np.float32([0.5]), np.ones((2, 1), np.int32))
+    >>> box = np.float32([0, 0]), np.float32([1, 1])
+    >>> for leaf in leaves(graph, *box, tree):
+    ...     print(leaf.part, leaf.low.tolist(), leaf.high.tolist())
+    1 [0.0, 0.0] [1.0, 0.5]
+    2 [0.0, 0.5000000596046448] [1.0, 1.0]
+    """
+    changed, made = {part: k for k, part in enumerate(proof.changed.tolist())}, 0
+    anew = set(proof.anew.tolist())
+    cells, points = proof.cells.tolist(), proof.points.tolist()
+    taps = [None if t == NO_TAP else t for t in proof.taps.tolist()] or [None] * len(cells)
+    todo = [Leaf(0, low, high)]
+    for part, node in enumerate(proof.nodes.tolist()):
+        if not todo:
+            raise ReplayError(f"the tree ends before part {part}, and more parts follow")
+        here = todo.pop()
+        here = replace(here, part=part, changed=changed.get(part, here.changed))
+        if part in anew:
+            here = replace(here, root=here)
+        if node == LEAF:
+            yield here
+            continue
+        if made == len(cells):
+            raise ReplayError(f"the tree has {len(cells)} cuts, and more parts that are cut")
+        todo += reversed(_sides(graph, here, Split(node, cells[made], points[made], taps[made])))
+        made += 1
+    if todo:
+        raise ReplayError(f"the tree lacks parts: {len(todo)} sides of cuts are missing")
+    if made != len(cells):
+        raise ReplayError(f"the tree has {len(cells)} cuts, and only {made} parts that are cut")
+
+
+def _sides(graph: Graph, here: Leaf, cut: Split) -> tuple[Leaf, Leaf]:
+    """Both sides of a cut, below and above."""
+    if not 0 <= cut.node < len(graph.nodes) or graph.nodes[cut.node].op is CONSTANT:
+        raise ReplayError(f"part {here.part} is cut at node {cut.node}, which is no input and no computed node")
+    node, point = graph.nodes[cut.node], np.float32(cut.at)
+    if node.kind != "real" or not 0 <= cut.cell < int(np.prod(node.shape)):
+        raise ReplayError(f"part {here.part} is cut at cell {cut.cell} of node {node.name}, which has no such number")
+    if not np.isfinite(point):
+        raise ReplayError(f"part {here.part} is cut at {cut.at}, which is no number")
+    below, above = (replace(here, way=(here.way, cut, side)) for side in (0, 1))
+    if cut.tap is not None:
+        _check_tap(here, node, cut)
+    if node.op is not INPUT:
+        return below, above
+    first, last = here.low.reshape(-1)[cut.cell], here.high.reshape(-1)[cut.cell]
+    if not first <= point < last:
+        text = f"part {here.part} is cut at {point} of input {cut.cell}, where it has {first} to {last}"
+        raise ReplayError(f"{text}; a cut has numbers on both sides")
+    low, high = here.low.copy(), here.high.copy()
+    high.reshape(-1)[cut.cell] = point
+    low.reshape(-1)[cut.cell] = np.nextafter(point, np.float32(np.inf))
+    return replace(below, high=high), replace(above, low=low)
+
+
+def _check_tap(here: Leaf, node: Node, cut: Split) -> None:
+    """Whether a window reads this tap, and not padding in its place."""
+    if node.op.name != "max_pool" or cut.at != 0:
+        text = f"part {here.part} is cut by the winner of node {node.name}"
+        raise ReplayError(f"{text}; a max_pool has winners, and the point of such a cut is 0")
+    if cut.tap not in taps_inside(node, cut.cell):
+        text = f"part {here.part} is cut by tap {cut.tap} of window {cut.cell} of node {node.name}"
+        raise ReplayError(f"{text}, which has no such tap, or padding there")
+
+
+def taps_inside(node: Node, cell: int) -> dict[int, int]:
+    """The taps that a window reads, by their place in the kernel: their place in the window's relation.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.max_pool(x, (3,), padding=1), (1, 4))
+    >>> [taps_inside(graph.nodes[-1], cell) for cell in range(2)]
+    [{1: 1, 2: 2}, {0: 0, 1: 1}]
+    """
+    window: Window = node.params["window"]
+    return _inside(window, cell % math.prod(window.out))
+
+
+@lru_cache(maxsize=1 << 14)
+def _inside(window: Window, cell: int) -> dict[int, int]:
+    here = np.arange(math.prod(window.out)).reshape(window.out)
+    taps = enumerate(window.taps())
+    return {window.number(tap.position): t for t, tap in taps if (tap.read_outputs(here) == cell).any()}
+
+
+# --- what leaves prove ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class LeafResult:
+    """What is proven on one leaf: per alternative a bound of weights.(rows.y - limits) per unit of weight.
+
+    margins   None: the leaf holds no execution
+    """
+
+    leaf: Leaf
+    margins: tuple[Fraction, ...] | None
+
+
+class Roots:
+    """The network on the whole box, and on the last other one that was asked for."""
+
+    def __init__(self, graph: Graph, box: tuple[Array, Array], model: Model, on_step: Callable[[], None]) -> None:
+        self.graph, self.box, self.model, self.on_step = graph, box, model, on_step
+        self._kept: dict[bytes, Root] = {}
+
+    def of(self, leaf: Leaf, tighten: Collection[int]) -> Root:
+        """Of the part that the leaf's roundings are counted on."""
+        low, high = self.box if leaf.root is None else (leaf.root.low, leaf.root.high)
+        key = b"" if leaf.root is None else low.tobytes() + high.tobytes()
+        if key not in self._kept:
+            self._kept = {k: root for k, root in self._kept.items() if k == b""}
+            self._kept[key] = Root(self.graph, low, high, self.model, tighten, self.on_step)
+        return self._kept[key]
+
+
+def replayed(
+    graph: Graph,
+    model: Model,
+    box: tuple[Array, Array],
+    proof: TreeProof,
+    rows: Sequence[Alternative],
+    on_step: Callable[[], None] = lambda: None,
+    only: Collection[int] | None = None,
+    roots: Roots | None = None,
+) -> Iterator[LeafResult]:
+    """Every leaf of a tree with its margins, in order; a proof of the wrong sizes or signs is refused.
+
+    only    parts that a prover asks about; a checker asks about all
+    roots   what a prover keeps from one call to the next, of the same graph, box, model and nodes to tighten
+    """
+    check_tree(graph, box, proof, rows, on_step)
+    roots = roots or Roots(graph, box, model, on_step)
+    for some in _batches(_given(graph, box, proof, rows, only)):
+        weights = _by_alternative(np.stack([given.weights for given in some]), rows)
+        proven = roots.of(some[0].leaf, proof.tighten).margins(_packed(graph, some, proof, weights), rows, proof.narrow)
+        for n, given in enumerate(some):
+            each = (proven.fraction(n, k) / int(w[n].sum()) for k, w in weights.items())
+            yield LeafResult(given.leaf, None if proven.empty[n] else tuple(each))
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """A leaf with what the proof gives for it.
+
+    multipliers   (alternatives, cuts of nodes above it)
+    pulls         (alternatives, taps that lose on it)
+    """
+
+    leaf: Leaf
+    weights: Array
+    multipliers: Array
+    pulls: Array
+
+
+def _given(
+    graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], only: Collection[int] | None
+) -> Iterator[_Given]:
+    at = past = 0
+    for number, leaf in enumerate(leaves(graph, *box, proof)):
+        first, last = at, past
+        at, past = at + len(leaf.sides(graph)) * len(rows), past + len(leaf.losers(graph)) * len(rows)
+        if only is None or leaf.part in only:
+            given = proof.multipliers[first:at], proof.pulls[last:past]
+            each = (numbers.astype(np.int64).reshape(len(rows), -1) for numbers in given)
+            yield _Given(leaf, proof.weights[number].astype(np.int64), *each)
+
+
+def check_tree(
+    graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], on_step: Callable[[], None]
+) -> None:
+    """Sizes and signs of everything that is given by leaf, once the leaves are known to cover the box."""
+    if len(proof.points) != len(proof.cells) or len(proof.taps) not in (0, len(proof.cells)):
+        raise ReplayError("a tree needs a cell and a point per cut, and a tap where winners are cut")
+    count = cut = lost = 0
+    for leaf in leaves(graph, *box, proof):
+        on_step()
+        count, cut, lost = count + 1, cut + len(leaf.sides(graph)), lost + len(leaf.losers(graph))
+    columns = sum(len(limits) for _, limits in rows)
+    if proof.weights.shape != (count, columns):
+        raise ReplayError(f"the weights of a tree must be of shape {(count, columns)}: leaves and rows")
+    if proof.multipliers.shape != (cut * len(rows),):
+        raise ReplayError("a tree needs a multiplier per leaf, alternative and cut of a node above the leaf")
+    if proof.pulls.shape != (lost * len(rows),):
+        raise ReplayError("a tree needs a multiplier per leaf, alternative and tap that loses to a winner there")
+    _check_signs(proof)
+    if not all(w.any(axis=1).all() for w in _by_alternative(proof.weights, rows).values()):
+        raise ReplayError("the weights of an alternative are all 0 at a leaf, so nothing excludes it there")
+    _check_slopes(graph, proof, len(rows))
+    _check_parts(proof.anew, proof, "parts that are bounded anew")
+
+
+def _check_parts(parts: Array, proof: TreeProof, what: str) -> None:
+    numbers = parts.astype(np.int64)
+    inside = (numbers >= 0) & (numbers < len(proof.nodes))
+    if parts.ndim != 1 or (np.diff(numbers) <= 0).any() or not inside.all():
+        raise ReplayError(f"{what} must be parts of the tree, in order, each once")
+
+
+def _check_signs(proof: TreeProof) -> None:
+    if any((given < 0).any() for given in (proof.weights, proof.multipliers, proof.pulls)):
+        raise ReplayError("weights and multipliers must not be negative")
+
+
+def _check_slopes(graph: Graph, proof: TreeProof, alternatives: int) -> None:
+    _check_parts(proof.changed, proof, "parts with slopes of their own")
+    for i, slopes in proof.slopes.items():
+        node, shape = graph.nodes[i], (len(proof.changed), alternatives, *graph.nodes[i].shape)
+        if node.op.name != "relu" or slopes.shape != shape or (slopes < 0).any() or (slopes > SLOPES).any():
+            raise ReplayError(
+                f"slopes of a tree belong to a relu, from 0 to {SLOPES}, of shape {shape}: node {node.name}"
+            )
+
+
+def _by_alternative(weights: Array, rows: Sequence[Alternative]) -> dict[int, Array]:
+    ends = np.cumsum([len(limits) for _, limits in rows])[:-1]
+    return dict(enumerate(np.split(weights, ends, axis=1)))
+
+
+def _batches(every: Iterator[_Given]) -> Iterator[list[_Given]]:
+    """Leaves that are replayed at once: neighbours of one root, all with slopes of their own or all without."""
+    some: list[_Given] = []
+    for given in every:
+        if some and (len(some) == BATCH or _kind(some[0].leaf) != _kind(given.leaf)):
+            yield some
+            some = []
+        some.append(given)
+    if some:
+        yield some
+
+
+def _kind(leaf: Leaf) -> tuple[bool, int]:
+    return leaf.changed < 0, -1 if leaf.root is None else leaf.root.part
+
+
+def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Mapping[int, Array]) -> Packed:
+    """Leaves as a replay of many takes them."""
+    every = [given.leaf.sides(graph) for given in some]
+    sizes = {cut.node: int(np.prod(graph.nodes[cut.node].shape)) for sides in every for cut, _ in sides}
+    confined = {i: (np.full((len(some), n), -np.inf), np.full((len(some), n), np.inf)) for i, n in sizes.items()}
+    pushed = {i: np.zeros((2, len(some), len(weights), n), np.int64) for i, n in sizes.items()}
+    for n, sides in enumerate(every):
+        for k, (cut, side) in enumerate(sides):
+            least, most = (end[n] for end in confined[cut.node])
+            if side:
+                least[cut.cell] = max(least[cut.cell], cut.at)
+            else:
+                most[cut.cell] = min(most[cut.cell], cut.at)
+            pushed[cut.node][1 - side, n, :, cut.cell] += some[n].multipliers[:, k]  # at the narrower cut they do more
+
+    def shaped(i: int, array: Array) -> Array:
+        return array.reshape(*array.shape[:-1], *graph.nodes[i].shape)
+
+    records = [given.leaf.changed for given in some]
+    return Packed(
+        np.stack([given.leaf.low for given in some]),
+        np.stack([given.leaf.high for given in some]),
+        {i: (shaped(i, least), shaped(i, most)) for i, (least, most) in confined.items()},
+        weights,
+        {i: slopes[records].astype(np.int64) for i, slopes in proof.slopes.items()} if records[0] >= 0 else {},
+        {i: (shaped(i, both[0]), shaped(i, both[1])) for i, both in pushed.items()},
+        _winners(graph, [given.leaf for given in some]),
+        _pulls(graph, some, len(weights)),
+    )
+
+
+def _pulls(graph: Graph, some: Sequence[_Given], alternatives: int) -> dict[int, Array]:
+    """Multipliers of taps that lose."""
+    every: dict[int, Array] = {}
+    for n, given in enumerate(some):
+        for k, (cut, t) in enumerate(given.leaf.losers(graph)):
+            shape = graph.nodes[cut.node].shape
+            taps = sum(1 for _ in graph.nodes[cut.node].params["window"].taps())
+            b = every.setdefault(cut.node, np.zeros((taps, len(some), alternatives, *shape), np.int64))
+            b.reshape(taps, len(some), alternatives, -1)[t, n, :, cut.cell] += given.pulls[:, k]
+    return every
+
+
+def _winners(graph: Graph, some: Sequence[Leaf]) -> dict[int, Array]:
+    """Which taps cuts let win: one of a window, or all but those that do not."""
+    every = [leaf.winners() for leaf in some]
+    may_win: dict[int, Array] = {}
+    for n, cuts in enumerate(every):
+        for cut, side in cuts:
+            node = graph.nodes[cut.node]
+            taps = sum(1 for _ in node.params["window"].taps())
+            mask = may_win.setdefault(cut.node, np.ones((taps, len(some), *node.shape), dtype=bool))
+            is_tap = np.arange(taps) == taps_inside(node, cut.cell)[cut.tap or 0]
+            mask.reshape(taps, len(some), -1)[:, n, cut.cell] &= ~is_tap if side else is_tap
+    return may_win

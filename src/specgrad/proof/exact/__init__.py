@@ -1,0 +1,1 @@
+"""Replay of a certificate over rationals."""

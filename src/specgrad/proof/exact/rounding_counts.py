@@ -1,0 +1,235 @@
+"""What a checker knows of rounding: its own count of roundings per operator, and of those in merged nodes.
+
+Nothing here is shared with specgrad.rounding, which the proofs were found with; a test compares the two.
+
+    by node   every layer's result is rounded to float32 and stored
+    fused     nodes that are linear with constants may be merged: any connected part of them is one sum over what the
+              part reads. A term then meets F + n roundings in the part: F while one coefficient is formed, by the
+              part's nodes after the first, each at most 2 more than there are ways to it from one cell of the start; n
+              while n terms are multiplied and added
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specgrad.errors import UnsupportedError
+from specgrad.graph.graph import Graph, Node, NumberArg
+
+from ..base.executions import no_rule
+from ..base.rationals import ReplayError
+
+Shapes = Sequence[tuple[int, ...]]
+KERNELS = {"conv", "conv_transpose", "contract"}  # computed once, however many read them
+
+
+def _contracted(shapes: Shapes, p: Mapping[str, Any]) -> int:
+    """Products that are added up: the extents of the letters that the result lacks."""
+    left, out = p["spec"].replace(" ", "").split("->")
+    extents = {c: n for word, s in zip(left.split(","), shapes, strict=True) for c, n in zip(word, s, strict=True)}
+    return math.prod(n for c, n in extents.items() if c not in out)
+
+
+HELD = 256  # whole numbers up to here are never rounded
+
+
+def _averaged(shapes: Shapes, p: Mapping[str, Any]) -> int:
+    """One addition less than taps; a division, which may be a product with its reciprocal, or one per axis; and one
+    rounding more of a divisor that float32 may lack."""
+    taps = int(math.prod(p["window"].kernel))
+    divisor = taps if isinstance(p["divisor"], str) else abs(p["divisor"])
+    return taps + (1 if divisor <= HELD and divisor == int(divisor) else 2)
+
+
+Rule = Callable[[Shapes, Mapping[str, Any]], int]
+LAYOUT = ("neg", "reshape", "permute", "slice", "pad", "concat", "broadcast")  # nothing is rounded
+
+ROUNDINGS: dict[str, Rule] = {
+    **dict.fromkeys(LAYOUT, lambda s, p: 0),
+    **dict.fromkeys(("add", "sub", "mul"), lambda s, p: 1),
+    "div": lambda s, p: 2,
+    "sum": lambda s, p: max(0, math.prod(s[0][a] for a in p["axes"]) - 1),
+    "contract": _contracted,
+    "conv": lambda s, p: math.prod(s[1][1:]) + len(s) - 2,
+    "conv_transpose": lambda s, p: s[1][0] // p["groups"] * math.prod(s[1][2:]) + len(s) - 2,
+    "avg_pool": _averaged,
+}
+"""Per linear operator: the most roundings that a term meets in its sum, in any order."""
+
+CELLWISE = {"add", "sub", "mul", "div", "neg"}
+
+
+def roundings(node: Node, shapes: Shapes) -> int:
+    rule = ROUNDINGS.get(node.op.name)
+    if rule is None:
+        raise UnsupportedError(node.op.name, no_rule(node))
+    return rule(shapes, node.params)
+
+
+def is_linear(node: Node) -> bool:
+    return node.op.name in ROUNDINGS
+
+
+def summed_later(graph: Graph) -> set[int]:
+    """Positions whose value enters a later linear sum, at once or through layout."""
+    positions: set[int] = set()
+    for i in range(len(graph.nodes) - 1, -1, -1):
+        node = graph.nodes[i]
+        if is_linear(node) and (not is_layout(node) or i in positions):
+            positions.update(a for a in node.args if not isinstance(a, NumberArg))
+    return positions
+
+
+def read_apart(graph: Graph) -> set[int]:
+    """Positions of which a cell is read more than once, by a linear node among others: each may multiply it out.
+
+    Those too that nobody reads but such nodes, or linear ones with several cells that read one: they carry all of it.
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.relu(x)[:1] + x[:1] + x[1:], (2,))
+    >>> halves = sg.trace(lambda x: x[:1] + x[1:], (2,))
+    >>> read_apart(graph), read_apart(halves)
+    ({0}, set())
+    """
+    reads: dict[int, list[Any]] = {}
+    linear: set[int] = set()
+    for node in graph.nodes:
+        given = [a for a in node.args if not isinstance(a, NumberArg)]
+        for a in given:
+            reads.setdefault(a, []).append(node.params["ranges"] if node.op.name == "slice" else None)
+        linear |= set(given) if is_linear(node) else set()
+    for p in graph.output_positions:
+        reads.setdefault(p, []).append(None)
+    apart: set[int] = set()
+    not_carried: set[int] = set()  # by some reader
+    for i in reversed(range(len(graph.nodes))):
+        if i in linear and (_meet(reads[i]) or i not in not_carried):
+            apart.add(i)
+        if i not in apart and not _repeats(graph.nodes[i]):
+            not_carried.update(graph.nodes[i].operands())
+    return apart
+
+
+def _repeats(node: Node) -> bool:
+    return is_linear(node) and spread(node, math.prod(node.shape)) > 1
+
+
+def _meet(reads: Sequence[Any]) -> bool:
+    """Whether two of these slices, None being all, may have a cell in common: no axis keeps them apart."""
+    for k, a in enumerate(reads):
+        for b in reads[:k]:
+            axes = () if a is None or b is None else zip(a, b, strict=True)
+            if not any(p[1] <= q[0] or q[1] <= p[0] for p, q in axes):
+                return True
+    return False
+
+
+def is_layout(node: Node) -> bool:
+    return node.op.name in LAYOUT
+
+
+# --- merged nodes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RegionPart:
+    """A part of a region that begins at one node and ends at the node at hand; see the top of this file."""
+
+    before: int
+    coefficient: int
+    ways: int
+    inputs: int
+    cells: int
+    others: int
+    nodes: int
+
+    @property
+    def terms(self) -> int:
+        return min(self.inputs, self.cells) + self.others
+
+    @property
+    def met(self) -> int:
+        return self.before + self.coefficient + self.terms
+
+
+@dataclass(frozen=True)
+class RoundingCount:
+    """Roundings that a term may have met, and the parts that may end here, by the position where they begin."""
+
+    total: int
+    parts: Mapping[int, RegionPart]
+
+    @property
+    def terms(self) -> int:
+        return max((p.terms for p in self.parts.values()), default=1)
+
+    def besides(self, start: int) -> tuple[int, int]:
+        """What another argument adds to a part that begins at `start`: cells of that node, and terms from elsewhere."""
+        if start not in self.parts:
+            return 0, self.terms
+        other = max((p.terms for s, p in self.parts.items() if s != start), default=0)
+        return self.parts[start].inputs, max(other, self.parts[start].others)
+
+
+def begins(position: int, cells: int) -> RoundingCount:
+    """A value from outside the region."""
+    return RoundingCount(0, {position: RegionPart(0, 0, 1, 1, cells, 0, 0)})
+
+
+CONSTANT = RoundingCount(0, {})
+
+
+def spread(node: Node, cells: int) -> int:
+    """The most cells of a node that read one cell of its argument."""
+    if node.op.name in CELLWISE or node.op.name == "sum" or (is_layout(node) and node.op.name != "broadcast"):
+        return 1
+    if node.op.name == "avg_pool":
+        return math.prod(min(axis.most_readers, axis.out) for axis in node.params["window"].axes)
+    return cells
+
+
+def joined(
+    args: Mapping[int, RoundingCount], own: int, cellwise: bool, position: int, cells: int, ways: int = 1 << 40
+) -> RoundingCount:
+    """What a term has met after a node with `own` roundings that is linear in `args`, by position; constants included.
+
+    >>> conv = joined({0: begins(0, 64)}, 9, False, 1, 64)
+    >>> conv.total, joined({1: conv, 0: begins(0, 64)}, 1, True, 2, 64).total
+    (9, 12)
+    """
+    parts: dict[int, RegionPart] = {}
+    most = max(m.total for m in args.values())
+    if own == 0:
+        for met in args.values():
+            for start, p in met.parts.items():
+                _enter(parts, start, replace(p, ways=p.ways * ways))
+        return RoundingCount(most, parts)
+    whole, often = most + own, {p: 1 if cellwise or k else own + 1 for k, p in enumerate(args)}
+    for here, met in args.items():
+        for start, p in met.parts.items():
+            inputs, others = p.inputs * often[here], p.others * often[here]
+            for there in args.keys() - {here}:
+                shared, rest = args[there].besides(start)
+                inputs, others = inputs + shared * often[there], others + rest * often[there]
+            formed = p.coefficient + (min(own, p.ways + 2) if p.nodes else 0)
+            part = RegionPart(p.before, formed, p.ways * ways, min(inputs, p.cells), p.cells, others, p.nodes + 1)
+            others_merge = any(q.nodes for there, m in args.items() if there != here for q in m.parts.values())
+            whole = max(whole, part.met if part.nodes > 1 or others_merge else 0)
+            _enter(parts, start, part)
+    if parts:
+        parts[position] = RegionPart(whole, 0, 1, 1, cells, 0, 0)
+    if len(parts) > 64 or whole >= 1 << 22:
+        raise ReplayError("a region of merged nodes is too long: nothing is proven of so many roundings")
+    return RoundingCount(whole, parts)
+
+
+def _enter(parts: dict[int, RegionPart], start: int, part: RegionPart) -> None:
+    """Of two parts that begin at one node, one that counts at least as much as both."""
+    old = parts.get(start)
+    if old is not None:
+        pairs = zip(vars(old).values(), vars(part).values(), strict=True)
+        part = RegionPart(*(max(a, b) for a, b in pairs))
+    parts[start] = part

@@ -1,0 +1,1 @@
+"""The checker that was extracted from its proof."""

@@ -1,0 +1,84 @@
+"""Functions of one cell that are straight between kinks, as the checker that is proven in verified/ reads them.
+
+    f(x) = start + rise*x + the sum of turn*max(0, x - kink)
+
+A runtime that reads v has f(v) up to relative*abs(v) + absolute: specgrad.proof.exact.activations says why
+(`computed_error`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from specgrad.graph.graph import Node
+
+from ..base.rationals import ReplayError
+
+TINY = Fraction(1, 1 << 126)  # what flushing costs
+FAR = 1 << 120  # numbers beyond, or below 1/FAR, float32 may round to none of its own
+ZERO, ONE = Fraction(0), Fraction(1)
+
+
+@dataclass(frozen=True)
+class PiecewiseLinear:
+    """turns   (kink, turn), kinks in order"""
+
+    start: Fraction
+    rise: Fraction
+    turns: tuple[tuple[Fraction, Fraction], ...]
+    relative: Fraction
+    absolute: Fraction
+
+
+def _leaky(node: Node, unit: Fraction) -> PiecewiseLinear:
+    """The slope is rounded, and one product; what it reads may be flushed, which the slope multiplies."""
+    slope = _number(node, node.params["slope"])
+    off = ZERO if abs(slope) in (0, 1) else abs(slope) * unit * (2 + unit)
+    return PiecewiseLinear(ZERO, slope, ((ZERO, ONE - slope),), off, TINY * _power_above(1 + abs(slope)))
+
+
+def _clamp(node: Node, unit: Fraction) -> PiecewiseLinear:
+    """Limits are rounded."""
+    low, high = (node.params.get(end, default) for end, default in (("low", 0), ("high", 6)))
+    least, most = (None if v is None else _number(node, v) for v in (low, high))
+    if least is not None and most is not None and least > most:
+        raise ReplayError(f"node {node.name} has its lower limit above the upper one")
+    turns = tuple((kink, turn) for kink, turn in ((least, ONE), (most, -ONE)) if kink is not None)
+    off = max((abs(v) * unit for v in (least, most) if v is not None and not _is_float32(v)), default=ZERO)
+    start, rise = (ZERO, ONE) if least is None else (least, ZERO)
+    return PiecewiseLinear(start, rise, turns, ZERO, off + TINY)
+
+
+KINKED: Mapping[str, Callable[[Node, Fraction], PiecewiseLinear]] = {
+    "leaky_relu": _leaky,
+    "abs": lambda node, unit: PiecewiseLinear(ZERO, -ONE, ((ZERO, Fraction(2)),), ZERO, TINY),
+    "relu6": _clamp,
+    "clamp": _clamp,
+}
+"""By the operator's name, given the node and the unit roundoff."""
+
+
+def kinked(node: Node, unit: Fraction) -> PiecewiseLinear | None:
+    """The function of a node; None if it is another one."""
+    rule = KINKED.get(node.op.name)
+    return None if rule is None else rule(node, unit)
+
+
+def _number(node: Node, number: Any) -> Fraction:
+    exact = Fraction(number)
+    if exact and not Fraction(1, FAR) < abs(exact) < FAR:
+        raise ReplayError(f"the number {number} in node {node.name} is too large or small for float32")
+    return exact
+
+
+def _power_above(x: Fraction) -> int:
+    return 1 << max(0, (-(-x.numerator // x.denominator) - 1).bit_length())
+
+
+def _is_float32(number: Fraction) -> bool:
+    return Fraction(float(np.float32(float(number)))) == number

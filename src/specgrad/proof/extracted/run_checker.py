@@ -1,0 +1,112 @@
+"""The checker that is proven in verified/ (theorem check_sound), asked about a certificate."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from specgrad.errors import SpecgradError
+from specgrad.graph.graph import Graph
+from specgrad.properties.property import Property
+
+from ..base.rationals import ReplayError
+from ..files.certificate import OutOfTimeError, stated
+from .encode import CheckerInput
+
+VARIABLE = "SPECGRAD_PROVEN_CHECKER"
+BUILT = Path(__file__).parents[4] / "verified" / "bin" / "check"
+WHO = (
+    "the checker extracted from its proof in Coq (theorem check_sound; trusted: what reads the files and multiplies "
+    "the network's cells out, in Python, its parser, extraction, OCaml, Zarith); executions: fused"
+)
+
+
+@dataclass(frozen=True)
+class CheckerProgram:
+    """The program that answers: any program may stand where the proven checker should.
+
+    digest     its SHA-256
+    is_built   whether it is, byte for byte, the one that `make -C verified` has built; None: there is none to compare
+    """
+
+    path: Path
+    digest: str
+    is_built: bool | None
+
+    def __str__(self) -> str:
+        named = f"the program {self.path}, which {VARIABLE} names (SHA-256 {self.digest})"
+        if self.is_built:
+            return f"{WHO}; {self.path}, as make -C verified has built it (SHA-256 {self.digest})"
+        if self.is_built is None:
+            return f"{named}. Whether that is {WHO} is not known: no {BUILT} is here to compare it with"
+        return f"{named}. It is not the one that make -C verified has built here, {WHO}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"path": str(self.path), "sha256": self.digest, "is_built": self.is_built}
+
+
+class NoCheckerError(SpecgradError, OSError):
+    """The program is not installed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("proven", text)
+
+
+class NoCheckerAnswerError(RuntimeError):
+    """The program ended without an answer, which says nothing about a certificate: our fault, or the machine's."""
+
+
+def program() -> Path:
+    """The path of the program: by the environment variable, or where `make -C verified` puts it."""
+    given = os.environ.get(VARIABLE)
+    path = Path(given) if given else BUILT
+    if not path.is_file() or not os.access(path, os.X_OK):
+        where = f"{VARIABLE} names {path}, which is no program" if given else f"no program {path}"
+        raise NoCheckerError(f"{where}; build it (make -C verified), or name it by {VARIABLE}")
+    return path
+
+
+def asked() -> CheckerProgram:
+    """Which program would answer now."""
+    path = program()
+    digest = _digest(path)
+    return CheckerProgram(path, digest, digest == _digest(BUILT) if BUILT.is_file() else None)
+
+
+def _digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def ask(questions: Sequence[CheckerInput], seconds: float = 60.0) -> list[bool]:
+    """What the program answers to each; a program that does not is a NoAnswerError."""
+    command, text = [str(program())], "".join(q.text for q in questions)
+    try:
+        done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=min(seconds, 1e6))
+    except subprocess.TimeoutExpired:
+        raise OutOfTimeError(f"the proven checker did not end within {seconds:g} s") from None
+    answers = done.stdout.split()
+    if done.returncode or len(answers) != len(questions) or not set(answers) <= {"yes", "no"}:
+        said = (done.stderr.strip() or done.stdout.strip())[:200]
+        raise NoCheckerAnswerError(f"the proven checker ended with code {done.returncode}: {said or 'it said nothing'}")
+    return [answer == "yes" for answer in answers]
+
+
+def check_proven(
+    text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, seconds: float = 60.0
+) -> CheckerProgram:
+    """Refuse a certificate that the proven checker does not accept: a ReplayError says why. Else, who accepted it."""
+    who = asked()
+    arithmetic, cases = stated(text, packed, graph, statement)
+    if arithmetic.functions:
+        raise ReplayError("the proven checker has no functions such as exp and tanh")
+    for k, accepted in enumerate(ask([CheckerInput(graph, case, arithmetic) for case in cases], seconds)):
+        if not accepted:
+            raise ReplayError(f"the proven checker does not accept case {k}")
+    if asked() != who:
+        raise ReplayError(f"the program {who.path} was changed while it answered")
+    return who

@@ -1,0 +1,156 @@
+"""Rounding of smooth maxima, for every algorithm that shifts its exponents or merges pairs.
+
+With b = abs(beta), k taps and z = b*x (mirrored for beta < 0), y = log(sum exp(z))/b is computed as m + log(S)/b with
+S = sum exp(z - m), where the shift m lies anywhere from the window's maximum to the plane's, or tap by tap as
+max + log(1 + exp(-difference)). With t = z - m + depth and weights p = exp(t)/sum, sum p*abs(t) + log(sum) <= log k, so
+
+    b*abs(error)/u <= 2Z + 2(D + L) + d*(e_exp + 1) + (k - 1) + (e_log + 2)(D + L) + 4b*abs(y)      shifted
+                      + (k - 1)(Z + L + 1 + e_exp + e_log)                                           merged
+
+L = log k, Z = the largest abs(z) of the window, d = the number of axes, D = how far the window lies under its plane.
+That is the first order; docs/reference/rounding.md shows what covers all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..op import Op, Params
+from ..ops.max_pool import MAX_POOL
+from ..scalar import Array
+from ..window import Window
+from .arithmetic import REFERENCE, Arithmetic
+from .ball import SLACK, Ball
+from .context import Context
+from .linear import finished
+from .poison import unknown
+from .slack_constants import ALL_ORDERS, DEEPEST, REFERENCE_ULPS, SPREAD
+
+
+def _log_unit(arithmetic: Arithmetic) -> float:
+    """v with abs(log(1 + d)) <= e*v for every error abs(d) <= e*u that occurs here; with our own float64's besides."""
+    most = max(REFERENCE_ULPS, arithmetic.ulp_bound("exp")[0], arithmetic.ulp_bound("log")[0]) * arithmetic.u
+    return (arithmetic.u + REFERENCE_ULPS * REFERENCE.u) / (1 - most) if most < 1 else math.inf
+
+
+def _deepest(arithmetic: Arithmetic) -> float:
+    """How far a plane's shift may lie above a window before exp(-depth) loses its digits: 1e-28 for float32."""
+    return DEEPEST if arithmetic.inner.digits >= 24 else 0.0
+
+
+def _mirrored(x: Ball, beta: float) -> Ball:
+    return x if beta > 0 else Ball(-x.value, x.radius)
+
+
+def _plane_top(x: Ball, window: Window, floor: float) -> Array:
+    """The largest value of every plane, shaped to meet its windows."""
+    axes = tuple(range(len(x.shape) - window.rank, len(x.shape)))
+    return np.asarray(np.max(x.high, axis=axes, keepdims=True, initial=floor))
+
+
+def _plane_size(x: Ball, window: Window) -> Array:
+    """The largest absolute value of every plane."""
+    return _plane_top(Ball(x.size, np.zeros(x.shape)), window, 0.0)
+
+
+def _window_top(run: Context, x: Array, window: Window) -> Array:
+    return run.evaluate(MAX_POOL, [x], {"window": window})
+
+
+def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    (x,), window, beta = args, params["window"], float(params["beta"])
+    b, mirrored, arithmetic = abs(beta), _mirrored(args[0], beta), run.arithmetic
+    value = run.evaluate(op, [x.value], params)
+    carried = np.zeros(value.shape) if x.is_exact else _window_top(run, x.radius, window)  # 1-Lipschitz
+    if run.centred:
+        ball = run.spanned(value, *(run.evaluate(op, [end], params) for end in (x.low, x.high)))
+        value, carried = ball.value, ball.radius
+    z = b * _window_top(run, x.size, window)
+    low = _window_top(run, mirrored.low, window)
+    zero = params["padded"] == "zero" and window.pads_anything
+    top = _plane_top(mirrored, window, 0.0 if zero else -np.inf)
+    holds_zero = zero & (window.inside() < window.taps_count)  # windows inside the plane have no padded tap
+    depth = np.clip(b * (top - np.where(holds_zero, np.maximum(low, 0.0), low)), 0.0, _deepest(arithmetic))
+    units = _units(arithmetic, window, z, depth) + 4 * b * (np.abs(value) + carried)
+    lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
+    error = (_all_orders(arithmetic, units, z, depth) + lost) / b + arithmetic.tiny
+    fits = (z <= arithmetic.largest) & (np.abs(value) + carried + error <= arithmetic.largest)
+    size = _plane_size(x, window)  # a difference of two cells, or of a cell and a result, that overflows is no shift
+    fits = fits & (size + np.maximum(size, np.abs(value) + carried) <= arithmetic.largest)
+    fits = fits & (window.taps_count <= arithmetic.largest) & ~_lost(x, window) & run.divides(params["beta"])
+    return finished(run, value, np.where(fits, (carried + error) * SLACK, np.inf))
+
+
+def _lost(x: Ball, window: Window) -> Array:
+    """Planes with an unknown cell: the shift may be the plane's maximum, and that may be NaN."""
+    axes = tuple(range(len(x.shape) - window.rank, len(x.shape)))
+    return np.asarray(np.any(unknown(x), axis=axes, keepdims=True))
+
+
+def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Array:
+    """The formula above without its last term."""
+    (e_exp, _), (e_log, _) = arithmetic.ulp_bound("exp"), arithmetic.ulp_bound("log")
+    taps = max(1, window.taps_count)
+    deep = depth + math.log(taps)
+    shifted = 2 * z + 2 * deep + window.rank * (e_exp + 1) + (taps - 1) + (e_log + 2) * deep
+    return np.asarray(shifted + (taps - 1) * (z + math.log(taps) + 1 + e_exp + e_log))
+
+
+def _all_orders(arithmetic: Arithmetic, units: Array, z: Array, depth: Array) -> Array:
+    """The error of b*y: errors weighted by their taps' shares, and what that leaves out; or those of the worst tap."""
+    unit, e_log = _log_unit(arithmetic), arithmetic.ulp_bound("log")[0]
+    weighted = unit * (units + e_log + 2)
+    worst = unit * (units + 4 * z + 2 * depth) * (1 + (e_log + 6) * unit)
+    return np.asarray(np.fmin(weighted * np.exp(ALL_ORDERS * weighted), worst))
+
+
+def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """smooth_pull and smooth_push: sums of exp(t)*v with t = beta*(x - y).
+
+    Incoming radii move exp(t)*v at most to exp(t + b*(rx + ry))*(abs(v) + rv). Each term costs 2*abs(t) for its
+    exponent, 4*depth more if exp(t) is the product of two exponentials, and e_exp and a rounding per axis.
+    """
+    x, y, v = args
+    beta = float(params["beta"])
+    x, y = _mirrored(x, beta), _mirrored(y, beta)
+    value = run.evaluate(op, [a.value for a in args], params)
+    pull = op.name == "smooth_pull"
+    plain, widest, units, lost = _sums(run, x, y, v, params["window"], abs(beta), pull)
+    error = _log_unit(run.arithmetic) * units + lost
+    apart = sum(_plane_size(a, params["window"]) for a in (x, y))  # x - y is computed before beta*(x - y)
+    error = np.where((widest + error <= run.arithmetic.largest) & (apart <= run.arithmetic.largest), error, np.inf)
+    error = np.where(_lost(x, params["window"]) | (not run.normal(params["beta"])), np.inf, error)
+    carried = np.zeros(value.shape) if all(a.is_exact for a in args) else widest - plain + SPREAD * REFERENCE.u * units
+    return finished(run, value, (np.maximum(carried, 0.0) + error) * SLACK)
+
+
+def _sums(run: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pull: bool) -> list[Array]:
+    """Sums over taps of exp(t)*abs(v): plain, at the far end of the radii, times the units of error, and underflow."""
+    e_exp, unit = run.arithmetic.ulp_bound("exp")[0], _log_unit(run.arithmetic)
+    top = np.maximum(_plane_top(x, window, -np.inf), -np.inf)
+    deep = np.minimum(np.abs(b * (top - y.low)) + b * y.radius, _deepest(run.arithmetic))
+    above = np.maximum(deep, b * (_window_top(run, x.high, window) - y.low))
+    terms = window.taps_count if pull else window.covers
+    constant = terms + (window.rank + 1) * (e_exp + 1) + 3
+    totals = [np.zeros(y.shape if pull else x.shape) for _ in range(4)]
+    for tap in window.taps():
+        t = b * (tap.read_inputs(x.value) - tap.read_outputs(y.value))
+        far = b * (tap.read_inputs(x.high) - tap.read_outputs(y.low))
+        read = tap.read_inputs if pull else tap.read_outputs
+        size = read(v.size)
+        wide = np.exp(far) * size
+        count = (
+            constant
+            + 2 * np.maximum(np.abs(t), np.abs(far))
+            + 2 * b * tap.read_inputs(x.radius)
+            + 4 * tap.read_outputs(deep)
+        )
+        grown = np.exp(far + unit * count)  # exp(s) - 1 <= s*exp(s) for the sum s of all relative errors
+        units = np.where(grown <= run.arithmetic.largest, grown * size * count, np.inf)
+        lost = run.arithmetic.inner.tiny * (1 + np.exp(np.maximum(tap.read_outputs(above), 0.0))) * (size + 1)
+        for total, part in zip(totals, (np.exp(t) * np.abs(read(v.value)), wide, units, lost), strict=True):
+            (tap.add_to_outputs if pull else tap.add_to_inputs)(total, part)
+    return totals

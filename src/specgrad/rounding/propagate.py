@@ -1,0 +1,289 @@
+"""Radii through a whole graph, node by node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError
+from ..graph.graph import CONSTANT, INPUT, Graph, Node, NumberArg
+from ..graph.ir.interpreter import bind_inputs
+from ..graph.ir.tree import Tree, transform
+from ..graph.subgraph import laid_along
+from ..op import REGISTRY, Op, is_literal
+from ..ops.elementwise import EQUAL, SELECT
+from ..ops.layout import BROADCAST, RESHAPE, SUM
+from ..ops.max_pool import AMAX
+from . import selection
+from .arithmetic import INTEGERS, Arithmetic, in_format
+from .ball import Ball
+from .context import ArithmeticVariant, Context, Kind, NodeContext, evaluator
+from .rules import apply_rule
+from .stated import deployment_of
+
+
+@dataclass(frozen=True, eq=False)
+class RadiusReport:
+    """What is proven about every execution of a graph on given inputs.
+
+    outputs     a Ball per output, in the graph's structure
+    nodes       the Balls of the nodes that were asked for, by name
+    unbounded   names of nodes with a cell about which nothing is proven: overflow is possible, a divisor may be 0, ...
+    undecided   names of nodes whose choice (a comparison, the winner of a maximum) rounding may change
+    roundings   R: the most that a term of a sum, of nodes merged where the execution is fused, may meet
+    deployment  the executions that all this holds for, in sentences
+    """
+
+    outputs: Tree
+    nodes: Mapping[str, Ball]
+    unbounded: tuple[str, ...]
+    undecided: tuple[str, ...]
+    roundings: int = 0
+    deployment: Mapping[str, str] = field(default_factory=dict)
+
+
+def radius(
+    graph: Graph,
+    *inputs: Any,
+    arithmetic: Arithmetic | None = None,
+    backend: str = "numpy",
+    keep: bool | Collection[str] = False,
+    stored: Collection[str] = (),
+    formats: Mapping[str, str] | None = None,
+    way: ArithmeticVariant | None = None,
+) -> RadiusReport:
+    """The value of a graph, and how far from it any execution in `arithmetic` can be.
+
+    Holds for every execution that `arithmetic.deployment` describes: in any order of summation, with or without fused
+    multiply-add, nodes merged or not. Inputs are the numbers given: exact where the arithmetic can store them, rounded
+    once where not. Derivative graphs are graphs.
+
+    backend    what computes the float64 reference: "numpy" (the specification) or "torch" (for real sizes)
+    keep       True, or names of nodes: their Balls are in `nodes`
+    stored     names of nodes whose results the runtime is known to round and store: nothing is merged across them
+    formats    name of a node -> the format it is computed in, where that is not the arithmetic's: "float16" (its sums
+               in the arithmetic's format), "int32" (exact, or wrapped). Nothing is merged across a change of format
+    way        a named class of executions that does something else (specgrad.rounding.arithmetic_variants)
+
+    >>> import specgrad as sg
+    >>> mean = sg.trace(lambda x: sg.sum(x) / 3, (3,))
+    >>> report = radius(mean, np.array([1.0, 2.0, 4.0]))
+    >>> bool(2e-7 < report.outputs.radius < 2e-6)
+    True
+    """
+    graph = graph.fitted(inputs)
+    run = replace(graph_context(graph, arithmetic or Arithmetic(), backend, stored=stored), way=way)
+    run.formats = {i: formats[n.name] for i, n in enumerate(graph.nodes) if n.name in formats} if formats else {}
+    wanted = {n.name for n in graph.nodes} if keep is True else set(keep or ())
+    kept: dict[str, Ball] = {}
+    unbounded: list[str] = []
+    balls = _balls(graph, bind_inputs(graph, inputs), run, wanted, kept, unbounded)
+    outputs = transform(lambda _, p: balls[p], graph.outputs)
+    undecided = tuple(n.name for n in graph.nodes if n.name in run.undecided)
+    run.arithmetic = arithmetic or Arithmetic()
+    said = deployment_of(run.arithmetic, graph)
+    return RadiusReport(outputs[0] if graph.single else outputs, kept, tuple(unbounded), undecided, run.roundings, said)
+
+
+def _balls(
+    graph: Graph, inputs: dict[int, Any], run: Context, wanted: set[str], kept: dict[str, Ball], unbounded: list[str]
+) -> list[Any]:
+    """Every node in order; a ball is let go after its last use."""
+    last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
+    outputs = set(graph.output_positions)
+    balls: list[Any] = [None] * len(graph.nodes)
+    general = run.arithmetic
+    for i, node in enumerate(graph.nodes):
+        run.arithmetic = in_format(general, run.formats.get(i, general.dtype))
+        balls[i] = node_ball(graph, i, node, balls, inputs, run)
+        if node.kind == "real" and np.isinf(balls[i].radius).any():
+            unbounded.append(node.name)
+        if node.name in wanted:
+            kept[node.name] = replace(balls[i], expansion=None)  # which is twice as large
+        for a in node.operands():
+            if last_use[a] == i and a not in outputs:
+                balls[a] = None
+    return balls
+
+
+def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
+    """Nodes x == amax(x), as the derivative of a maximum asks: the position of x, and the axes.
+
+    The maximum stands beside the cells that it is taken of; beside others the comparison is an ordinary one.
+    """
+    nodes = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op is EQUAL and all(isinstance(a, int) for a in node.args):
+            x, top = node.operands()
+            chain = laid_along(graph, top, AMAX, x, (RESHAPE, BROADCAST))
+            if chain is not None:
+                nodes[i] = (x, graph.nodes[chain[0]].params["axes"])
+    return nodes
+
+
+def constant_nodes(graph: Graph) -> frozenset[int]:
+    """Nodes that depend on no input: a runtime may compute them while loading."""
+    positions: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        if node.op is not INPUT and all(a in positions for a in node.operands()):
+            positions.add(i)
+    return frozenset(positions)
+
+
+def graph_context(
+    graph: Graph, arithmetic: Arithmetic, backend: str, centred: bool = False, stored: Collection[str] = ()
+) -> Context:
+    """What the rules need to know of a graph."""
+    names = {n.name: i for i, n in enumerate(graph.nodes)}
+    for name in stored:
+        if name not in names:
+            raise ParameterError("rounding", f"stored names {name!r}, which is no node of the graph", rule="P5")
+    return Context(
+        arithmetic,
+        evaluator(backend),
+        largest=largest_nodes(graph),
+        constants=constant_nodes(graph),
+        stored_nodes=frozenset(names[name] for name in stored),
+        centred=centred,
+    )
+
+
+def call_of(graph: Graph, i: int, constants: Collection[int]) -> NodeContext:
+    """What the rule of node i is told of its place."""
+    node = graph.nodes[i]
+    kinds = tuple(_kind(graph, a, constants) for a in node.args)
+    sources = tuple(-1 - k if isinstance(a, NumberArg) else a for k, a in enumerate(node.args))
+    return NodeContext(node.name, node.group, i, sources, kinds)
+
+
+def _kind(graph: Graph, a: int | NumberArg, constants: Collection[int]) -> Kind:
+    if isinstance(a, NumberArg) or a in constants:
+        return "constant"
+    return "input" if graph.nodes[a].op is INPUT else "computed"
+
+
+def continues_region(graph: Graph, i: int, run: Context) -> bool:
+    """Whether node i is linear with constants, so that a runtime may merge it with what it reads."""
+    node = graph.nodes[i]
+    if not run.arithmetic.fused or node.kind != "real" or not node.args:
+        return False
+    return call_of(graph, i, run.constants).linear_group(node.op, len(node.args)) is not None
+
+
+def summed_later(graph: Graph, run: Context) -> frozenset[int]:
+    """Nodes whose value enters a later sum of their region, at once or through layout."""
+    positions: set[int] = set()
+    for i in reversed(range(len(graph.nodes))):
+        node = graph.nodes[i]
+        if continues_region(graph, i, run) and (not node.op.exact or i in positions):
+            positions |= set(node.operands()) - run.stored_nodes
+    return frozenset(positions)
+
+
+def read_apart(graph: Graph, run: Context) -> frozenset[int]:
+    """Nodes with a cell that is read more than once, by a linear node among others: each may multiply it out by itself.
+
+    Those too that nobody reads but such nodes, or nodes of which several cells read one: they carry all that is apart,
+    and what is read below need not count as one error besides.
+
+    >>> import specgrad as sg
+    >>> w, run = np.ones((2, 2), np.float32), Context(Arithmetic(), evaluator("numpy"))
+    >>> halves = sg.trace(lambda x: (lambda y: y[:1] * 2 + y[1:] * 3)(sg.linear(w, None, x)), (2,))
+    >>> twice = sg.trace(lambda x: (lambda y: y * 2 + y * 3)(sg.linear(w, None, x)), (2,))
+    >>> rows = sg.trace(lambda x: sg.broadcast(sg.linear(w, None, x) * 2, (3, 2)), (2,))
+    >>> [[g.nodes[i].op.name for i in sorted(read_apart(g, run)) if g.nodes[i].args] for g in (halves, twice, rows)]
+    [[], ['contract'], ['contract', 'mul', 'reshape']]
+    """
+    reads = [np.zeros(node.shape, int) for node in graph.nodes]
+    linear: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        ranges = node.params["ranges"] if node.op.name == "slice" else ()
+        for a in node.operands():
+            reads[a][tuple(slice(*r) for r in ranges)] += 1
+        if continues_region(graph, i, run):
+            linear |= set(node.operands())
+    for p in graph.output_positions:
+        reads[p] += 1
+    apart, candidates = set[int](), linear - run.stored_nodes
+    not_carried: set[int] = set()  # by some reader
+    for i in reversed(range(len(graph.nodes))):
+        if i in candidates and (np.max(reads[i], initial=0) > 1 or i not in not_carried):
+            apart.add(i)
+        operands = linear & set(graph.nodes[i].operands())
+        if operands and i not in apart and most_readers(graph, i) <= 1:
+            not_carried |= operands
+    return frozenset(apart)
+
+
+def most_readers(graph: Graph, i: int) -> int:
+    """The most cells of node i that read one cell of an argument."""
+    node = graph.nodes[i]
+    if node.op.readers is None:
+        return math.prod(node.shape)
+    shapes = (() if isinstance(a, NumberArg) else graph.nodes[a].shape for a in node.args)
+    return node.op.readers(*shapes, **node.params)
+
+
+def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:
+    """The ball of node i, given those of the earlier nodes."""
+    if node.op is INPUT or node.op is CONSTANT:
+        return run.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
+    run.call = replace(call_of(graph, i, run.constants), in_integers=run.formats.get(i) == INTEGERS)
+    if i in run.largest:
+        x, axes = run.largest[i]
+        return selection.largest_rule(run, balls[x], axes)
+    args = [run.stored(a.value) if isinstance(a, NumberArg) else balls[a] for a in node.args]
+    rule = run.way.product if run.way is not None and (node.op.kernel or node.op.divides) else apply_rule
+    ball = rule(run, node.op, args, node.params)
+    if run.way is not None and _ends_layer(graph, i):
+        ball = run.way.stored(ball, i in graph.output_positions)
+    return replace(ball, ends=(np.maximum(ball.low, 1.0), ball.high)) if _counts_largest(graph, node, run) else ball
+
+
+def _ends_layer(graph: Graph, i: int) -> bool:
+    """Whether node i is the last of its layer, or seen."""
+    group = graph.nodes[i].group
+    return i in graph.output_positions or not any(n.group == group for n in graph.nodes[i + 1 :])
+
+
+def _counts_largest(graph: Graph, node: Node, run: Context) -> bool:
+    """Whether this is the number of largest cells, as _winners of amax asks it: whichever they are, there is one."""
+    if node.op is not SUM:
+        return False
+    chosen = graph.nodes[node.operands()[0]]
+    if chosen.op is not SELECT or chosen.args[1] not in run.largest or chosen.args[2] != NumberArg(1):
+        return False
+    x, axes = run.largest[chosen.args[1]]
+    number = graph.nodes[chosen.args[0]] if isinstance(chosen.args[0], int) else None
+    return axes == node.params["axes"] and number is not None and number.op is EQUAL and number.args == (x, x)
+
+
+def local_radius(
+    op: Op | Node | str, *args: Any, arithmetic: Arithmetic | None = None, backend: str = "numpy", **params: Any
+) -> Ball:
+    """The ball of one operator call on the given numbers.
+
+    op is an operator, its name, or a node of a graph, which brings its parameters and Python numbers along; then args
+    are the node's other arguments.
+
+    >>> local_radius("add", np.float32([1.0]), np.float32([1e-9])).radius <= 2.0**-23
+    array([ True])
+    """
+    if isinstance(op, Node):
+        values = iter(args)
+        args = tuple(a.value if isinstance(a, NumberArg) else next(values) for a in op.args)
+        return local_radius(op.op, *args, arithmetic=arithmetic, backend=backend, **{**op.params, **params})
+    record = REGISTRY[op] if isinstance(op, str) else op
+    record.check_params(params)
+    run = Context(arithmetic or Arithmetic(), evaluator(backend), call=NodeContext(record.name))
+    index = [i in record.index_args or (record.kind == "same" and _is_index(a)) for i, a in enumerate(args)]
+    return apply_rule(run, record, [run.stored(a, index=i) for a, i in zip(args, index, strict=True)], params)
+
+
+def _is_index(x: Any) -> bool:
+    """As tracing sees it: an array of integers that may be positions."""
+    return not is_literal(x) and getattr(x, "dtype", np.dtype(float)).kind == "i"

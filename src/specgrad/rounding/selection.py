@@ -1,0 +1,317 @@
+"""Rounding of choices: comparisons, select, the winner of a maximum, and reading or writing along it.
+
+Where the balls are apart the choice is the same in every execution. Where they overlap it is left open: the node is
+reported as undecided, and the radius covers every outcome.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..op import Op, Params
+from ..ops.sorting import ranking
+from ..scalar import Array
+from ..window import Window
+from .ball import SLACK, Ball, Candidates, hull
+from .context import Context
+from .elementwise import monotone_rule
+from .linear import finished, linear_rule, reference_error, settled, stored_error, underflow
+from .poison import lose, open_ends, poisoned, unknown
+from .slack_constants import LEAST, OUTWARD, long_slack
+
+
+def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """greater, greater_equal, less, equal: 0 or 1, and 0 or 1 where the balls overlap."""
+    a, b = args
+    value = run.evaluate(op, [a.value, b.value], params)
+    (a_low, a_high), (b_low, b_high) = open_ends(a), open_ends(b)
+    apart = (a_low > b_high) | (a_high < b_low)
+    touching = {"greater": a_high <= b_low, "greater_equal": a_low >= b_high}
+    touching |= {"less": a_low >= b_high, "equal": np.zeros((), dtype=bool)}
+    fixed = ~unknown(a) if a is b else (a.radius == 0) & (b.radius == 0)  # x == x, the test for NaN
+    open_ = np.broadcast_to(~(apart | touching[op.name] | fixed), value.shape)
+    run.leave_open(open_)
+    return _zero_or_one(run, value, open_)
+
+
+def _zero_or_one(run: Context, value: Array, open_: Array) -> Ball:
+    return run.spanned(value, np.where(open_, 0.0, value), np.where(open_, 1.0, value))
+
+
+def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
+    """x == amax(x): which cells are the largest, when both sides come from the same x."""
+    value = (x.value == np.max(x.value, axis=axes, keepdims=True)).astype(float)
+    possible = x.high >= np.max(x.low, axis=axes, keepdims=True)
+    alone = possible.sum(axis=axes, keepdims=True) == 1
+    tied = ~np.any(possible & (x.radius > 0), axis=axes, keepdims=True)  # equal numbers, not equal balls
+    lost = np.broadcast_to(np.any(unknown(x), axis=axes, keepdims=True), value.shape)  # a NaN equals nothing
+    open_ = possible & ~alone & ~tied | lost
+    run.leave_open(open_)
+    return lose(_zero_or_one(run, value, open_), lost)
+
+
+def step_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """sign, floor, ceil, round: exact and never decreasing; open where a jump lies in the ball, or may."""
+    (x,) = args
+    value = run.evaluate(op, [x.value], params)
+    low, high = (run.evaluate(op, [end], params) for end in (x.low, x.high))
+    open_ = (low != high) & (x.radius > 0) | unknown(x)
+    run.leave_open(open_)
+    ball = run.spanned(value, np.where(open_, low, value), np.where(open_, high, value))
+    return poisoned(settled(run, ball), args)
+
+
+def fmod_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """a - b*q, exact; q = trunc(a/b) is one whole number where the balls allow no other, and open elsewhere.
+
+    What is open lies between 0 and a, on the side of a, and is smaller than the largest b.
+    """
+    a, b = args
+    value = run.evaluate(op, [a.value, b.value], params)
+    q, same = _one_quotient(a, b)
+    fixed = np.broadcast_to((a.radius == 0) & (b.radius == 0), value.shape)
+    open_ = ~(same | fixed)
+    run.leave_open(open_)
+    low, high = np.fmax(-b.size, np.minimum(a.low, 0.0)), np.fmin(b.size, np.maximum(a.high, 0.0))
+    ends = _minus_multiple(a, b, q)
+    low, high = (
+        np.where(fixed, value, np.where(open_, wide, end)) for wide, end in zip((low, high), ends, strict=True)
+    )
+    lost = unknown(a) | unknown(b) | ((b.least == 0) & (b.radius > 0))  # a divisor that may be 0
+    return lose(settled(run, run.spanned(value, low, high)), np.broadcast_to(lost, value.shape))
+
+
+def _one_quotient(a: Ball, b: Ball) -> tuple[Array, Array]:
+    """trunc(a/b), and where it is the same all over two balls; quotients near 2**53 and beyond are not looked at."""
+    corners = [p / q for p in (a.low, a.high) for q in (b.low, b.high)]
+    low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
+    step = np.maximum(np.abs(low), np.abs(high)) * OUTWARD + LEAST
+    low, high = np.trunc(low - step), np.trunc(high + step)
+    same = (low == high) & (b.least > 0) & (np.abs(low) < 2.0**50)
+    return np.where(same, low, 0.0), same
+
+
+def _minus_multiple(a: Ball, b: Ball, q: Array) -> tuple[Array, Array]:
+    """The ends of a - b*q, outward by the rounding of our own two operations."""
+    low, high = a.low - np.maximum(b.low * q, b.high * q), a.high - np.minimum(b.low * q, b.high * q)
+    slack = 2 * OUTWARD * (a.size + b.size * np.abs(q)) + 2 * LEAST
+    return low - slack, high + slack
+
+
+def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """The chosen one's ball; both, where the condition is open. What is not chosen is not touched, be it unknown."""
+    c, a, b = args
+    value = run.evaluate(op, [c.value, a.value, b.value], params)
+    open_ = (c.low <= 0) & (c.high >= 0) & (c.radius > 0) | unknown(c)
+    first = c.value != 0
+    lost = np.where(open_, unknown(a) | unknown(b), np.where(first, unknown(a), unknown(b)))
+    if run.centred:
+        low = np.where(open_, np.minimum(a.low, b.low), np.where(first, a.low, b.low))
+        high = np.where(open_, np.maximum(a.high, b.high), np.where(first, a.high, b.high))
+        ball = settled(run, run.spanned(value, *np.broadcast_arrays(low, high)))
+        return lose(ball, np.broadcast_to(lost, ball.shape))
+    either = np.maximum(np.abs(a.value - value) + a.radius, np.abs(b.value - value) + b.radius) * SLACK
+    radius = np.where(open_, either, np.where(first, a.radius, b.radius))
+    return finished(run, value, np.broadcast_to(radius, value.shape))
+
+
+def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """The winner stands where its lower end beats the upper end of every other tap (ties go to the first)."""
+    (x,), window = args, params["window"]
+    index = run.evaluate(op, [x.value], params)
+    position = np.arange(math.prod(window.size)).reshape(window.size)
+    high, floor = open_ends(x)[1], _floor(x, index, window)
+    challenged = np.zeros(index.shape, dtype=bool)
+    for tap in window.taps():
+        top, cell = tap.read_inputs(high), tap.read_inputs(position)
+        chosen, least = tap.read_outputs(index), tap.read_outputs(floor)
+        other = (cell != chosen) & ((top > least) | ((top == least) & (cell < chosen)))
+        tap.write_outputs(challenged, tap.read_outputs(challenged) | other)
+    run.leave_open(challenged)
+    candidates = _candidates(high, index, floor, challenged, params) if challenged.any() else None
+    return Ball(index, np.where(challenged, np.inf, 0.0), candidates)
+
+
+def ordered_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """The number at a rank never decreases in any cell. Where subnormal numbers count as zero they are equal to it, and
+    any of them may stand at the rank of another. A cell that may be NaN may stand at every rank: runtimes sort it by
+    comparisons that are all false."""
+    ball, tiny = monotone_rule(run, op, args, params), run.arithmetic.tiny
+    lost = np.any(unknown(args[0]), axis=params["axis"], keepdims=True)
+    ball = lose(ball, np.broadcast_to(lost, ball.shape))
+    if not run.arithmetic.flush:
+        return ball
+    near = np.where(ball.least < tiny, 2 * tiny, 0.0)
+    return Ball(ball.value, ball.radius + near)
+
+
+def top_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """The cell at a rank stands there where its ball lies apart from those of every other cell.
+
+    Equal numbers without a radius are told apart by position; where one of them has a radius either may come first.
+    """
+    (x,), axis = args, params["axis"]
+    order = ranking(np.flip(x.value, axis) if params["last"] else x.value, axis, params["largest"])
+    order = x.shape[axis] - 1 - order if params["last"] else order
+    index = np.take(order, np.arange(params["k"]), axis=axis)
+    if not x.value.size:
+        return Ball(index, np.zeros(index.shape))
+    sign = 1.0 if params["largest"] else -1.0
+    low, high = (np.moveaxis(np.take_along_axis(end, order, axis), axis, 0) for end in open_ends(x))
+    low, high = (low, high) if sign > 0 else (-high, -low)
+    inexact, nan = (
+        np.moveaxis(np.take_along_axis(m, order, axis), axis, 0) for m in (x.radius != 0, np.isnan(x.value))
+    )
+    open_ = _crossed(low, high, inexact) | _crossed(-high[::-1], -low[::-1], inexact[::-1])[::-1]
+    open_ |= nan & (nan.sum(0, keepdims=True) > 1)  # which NaN comes first is left open
+    challenged = np.moveaxis(open_[: params["k"]], 0, axis)
+    run.leave_open(challenged)
+    return Ball(index, np.where(challenged, np.inf, 0.0))
+
+
+def _crossed(low: Array, high: Array, inexact: Array) -> Array:
+    """Where a cell may come before one that is ranked before it, along the first axis, the largest first."""
+    least = np.minimum.accumulate(np.concatenate([np.full_like(low[:1], np.inf), low[:-1]]))
+    loose = np.logical_or.accumulate(np.concatenate([np.zeros_like(inexact[:1]), inexact[:-1]]))
+    return np.asarray((least < high) | ((least == high) & (loose | inexact)))
+
+
+def _floor(x: Ball, index: Array, window: Window) -> Array:
+    """What the winner is at least; nothing in a window with an unknown cell, where any tap may win."""
+    floor = _read(x.low, index, window.rank)
+    lost = unknown(x)
+    for tap in window.taps() if lost.any() else ():
+        tap.write_outputs(floor, np.where(tap.read_inputs(lost), -np.inf, tap.read_outputs(floor)))
+    return floor
+
+
+def _read(x: Array, index: Array, rank: int) -> Array:
+    lead = x.shape[: x.ndim - rank]
+    flat, where = (
+        x.reshape((*lead, math.prod(x.shape[len(lead) :]))),
+        index.reshape((*lead, math.prod(index.shape[len(lead) :]))),
+    )
+    return np.asarray(np.take_along_axis(flat, np.maximum(where, 0), axis=-1).reshape(index.shape))
+
+
+def _candidates(high: Array, index: Array, floor: Array, challenged: Array, params: Params) -> Candidates:
+    """Every tap of an open window that may be its largest."""
+    window = params["window"]
+    position = np.arange(math.prod(window.size)).reshape(window.size)
+    slots = np.arange(index.size).reshape(index.shape)
+    outs, cells = [], []
+    for tap in window.taps():
+        possible = tap.read_outputs(challenged) & (tap.read_inputs(high) >= tap.read_outputs(floor))
+        outs.append(tap.read_outputs(slots)[possible])
+        cells.append(np.broadcast_to(tap.read_inputs(position), possible.shape)[possible])
+    return Candidates(np.unravel_index(np.concatenate(outs), index.shape), np.concatenate(cells))
+
+
+def _planes(outs: tuple[Array, ...], lead: tuple[int, ...]) -> Array:
+    """The number of the plane that each open output lies in."""
+    if not lead:
+        return np.zeros(outs[0].shape, dtype=np.int64)
+    return np.asarray(np.ravel_multi_index(outs[: len(lead)], lead))
+
+
+def take_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Reading is exact; at an open position the ball covers every cell that may be read."""
+    x, i = args
+    ball = linear_rule(run, op, [x, Ball(i.value, np.zeros(i.shape))], params)
+    if i.is_exact:
+        return ball
+    if i.candidates is None:
+        return Ball(ball.value, np.where(i.radius > 0, np.inf, ball.radius))
+    rank, radius = params["rank"], ball.radius.copy()
+    lead, outs, cells = x.shape[: len(x.shape) - rank], i.candidates.outs, i.candidates.cells
+    cell = (_planes(outs, lead), cells)
+    plane = (math.prod(lead), math.prod(x.shape[len(lead) :]))
+    if run.centred:
+        low, high = ball.low.copy(), ball.high.copy()
+        np.minimum.at(low, outs, x.low.reshape(plane)[cell])
+        np.maximum.at(high, outs, x.high.reshape(plane)[cell])
+        return poisoned(settled(run, run.spanned(ball.value, low, high)), ())
+    value, slack = x.value.reshape(plane)[cell], x.radius.reshape(plane)[cell]
+    np.maximum.at(radius, outs, (np.abs(value - ball.value[outs]) + slack) * SLACK)
+    return Ball(ball.value, radius)
+
+
+def gather_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Reading is exact; at an open position the ball covers every cell along the axis."""
+    x, i = args
+    ball = linear_rule(run, op, [x, Ball(i.value, np.zeros(i.shape))], params)
+    if i.is_exact:
+        return ball
+    axis = params["axis"]
+    behind = (1,) * (len(x.shape) - axis - 1)
+    open_ = np.broadcast_to((i.radius > 0).reshape(i.shape + behind), ball.shape)
+    low, high = _along(x.low.min(axis), i, axis), _along(x.high.max(axis), i, axis)
+    whole = run.spanned(ball.value, np.where(open_, low, ball.low), np.where(open_, high, ball.high))
+    lost = open_ & _along(np.asarray(unknown(x).any(axis)), i, axis)
+    return lose(settled(run, whole), np.broadcast_to(lost, ball.shape))
+
+
+def _along(cells: Array, i: Ball, axis: int) -> Array:
+    """What holds for a whole axis, at every position of the index that stands there."""
+    return cells.reshape(cells.shape[:axis] + (1,) * len(i.shape) + cells.shape[axis:])
+
+
+def scatter_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """As put, whatever an open position may be."""
+    return put_rule(run, op, [args[0], replace(args[1], candidates=None)], params)
+
+
+def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """As many roundings as values meet in a cell; an open value may be added, or not, at each candidate."""
+    gy, i = args
+    positions = Ball(i.value, np.zeros(i.shape))
+    fixed = _without(gy, i.radius > 0) if run.centred and i.candidates is not None else gy
+    ball = linear_rule(run, op, [fixed, positions], params, count=0)
+    sizes = run.evaluate(op, [gy.size, i.value], params)
+    visits = run.evaluate(op, [np.ones(gy.shape), i.value], params)
+    radius = ball.radius
+    if not i.is_exact:
+        if i.candidates is None:
+            return Ball(ball.value, np.full(ball.shape, np.inf))
+        more, often = (_scattered(v, i.candidates, params) for v in (gy.size, np.ones(gy.shape)))
+        sizes, visits, radius = sizes + more, visits + often, radius + more
+        if run.centred:
+            ball = _with_candidates(ball, gy, i.candidates, params)
+            radius = ball.radius
+    count = np.maximum(visits - 1, 0)
+    stores = int(run.arithmetic.inner is not run.arithmetic.format and bool(count.any()))
+    error = stored_error(run.arithmetic, sizes, count, stores) + underflow(run.arithmetic, count, stores)
+    error = np.where(count == 0, 0.0, error + reference_error(sizes, count))
+    radius = (radius + error) * long_slack(visits)  # radii that met in a cell were summed
+    return finished(run, ball.value, np.where(ball.size + error <= run.arithmetic.largest, radius, np.inf))
+
+
+def _without(gy: Ball, open_: Array) -> Ball:
+    return Ball(np.where(open_, 0.0, gy.value), np.where(open_, 0.0, gy.radius))
+
+
+def _with_candidates(ball: Ball, gy: Ball, candidates: Candidates, params: Params) -> Ball:
+    """Every candidate receives something between 0 and the value."""
+    part = hull(np.minimum(gy.low, 0.0), np.maximum(gy.high, 0.0))
+    value, radius = (_scattered(v, candidates, params) for v in (part.value, part.radius))
+    total = ball.value + value
+    return Ball(total, (ball.radius + radius + reference_error(np.abs(total) + radius, len(candidates.cells))) * SLACK)
+
+
+def _scattered(values: Array, candidates: Candidates, params: Params) -> Array:
+    size = params["size"]
+    lead = values.shape[: values.ndim - len(size)]
+    flat = np.zeros((math.prod(lead), math.prod(size)))
+    np.add.at(flat, (_planes(candidates.outs, lead), candidates.cells), values[candidates.outs])
+    return flat.reshape(lead + tuple(size))
+
+
+def position_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Layout and last_writer on positions: the same on all of them, or open as a whole."""
+    value = run.evaluate(op, [a.value for a in args], params)
+    open_ = any(not a.is_exact for a in args)
+    return Ball(value, np.full(value.shape, np.inf if open_ else 0.0))

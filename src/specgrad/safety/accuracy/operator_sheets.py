@@ -1,0 +1,471 @@
+"""The sheets, one per ONNX operator with a formula of its own; tests/safety holds them against `rounding.radius`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .composite_sheets import LAYER_SHEETS
+from .expression import Expr, growth, larger, lost, names, where
+from .families import CHOICES, COPIES, FUNCTIONS, INTEGERS, QUANTISED, QUOTIENTS, SUMS
+from .sheet import Quantity, Sheet
+
+A, B, C, Q, S, W, X, Y, Z = names("A B C Q S W X Y Z")
+E_A, E_B, E_C, E_S, E_W, E_X = names("E_A E_B E_C E_S E_W E_X")
+F, LOW, HIGH, K, M, N, e, u, t, propagated = names("F LOW HIGH K M n e u t propagated")
+ZERO = Expr("number", (0,))
+
+
+def moved(low: Expr, high: Expr) -> Expr:
+    """How far Y is from the two ends of the exact range."""
+    return larger(high - Y, Y - low)
+
+
+# --- nothing is rounded -----------------------------------------------------------------------------------------------
+
+MOVES = {
+    "Reshape": "the cells of X in another shape",
+    "Flatten": "the cells of X as a matrix",
+    "Transpose": "the cells of X, axes permuted",
+    "Squeeze": "X without axes of size 1",
+    "Unsqueeze": "X with axes of size 1",
+    "Expand": "X repeated along axes",
+    "Tile": "X repeated",
+    "Slice": "some cells of X",
+    "Split": "some cells of X, per output",
+    "Gather": "the cells of X at known positions",
+    "GatherElements": "the cells of X at known positions",
+    "GatherND": "the cells of X at known positions",
+    "DepthToSpace": "the cells of X, permuted",
+    "SpaceToDepth": "the cells of X, permuted",
+    "Identity": "X",
+    "Dropout": "X (inference)",
+    "Trilu": "X, 0 beyond a diagonal",
+    "Pad": "X with cells around it: of a constant, or of X itself",
+}
+
+
+def _copy(name: str, meaning: str) -> Sheet:
+    notes = ("A constant that is written, by Pad or Trilu, has no error: F(E_X) is 0 there.",) * (
+        name in ("Pad", "Trilu")
+    )
+    return Sheet(name, f"Y = F(X): {meaning}", ("X",), F(E_X), ZERO, COPIES, notes=notes)
+
+
+def _copies() -> Iterable[Sheet]:
+    yield from (_copy(name, meaning) for name, meaning in MOVES.items())
+    yield Sheet("Neg", "Y = -X", ("X",), E_X, ZERO, COPIES)
+    yield Sheet("Concat", "Y = F(A, B): the cells of A, then those of B", ("A", "B"), F(E_A, E_B), ZERO, COPIES)
+
+
+LARGEST = {
+    "Relu": "max(X, 0)",
+    "MaxPool": "the largest cell of a window",
+    "GlobalMaxPool": "the largest cell of a plane",
+    "ReduceMax": "the largest cell along axes",
+    "ReduceMin": "the smallest cell along axes",
+    "Clip": "min(max(X, low), high)",
+}
+
+
+def _choices() -> Iterable[Sheet]:
+    for name, meaning in LARGEST.items():
+        yield Sheet(
+            name,
+            f"Y = F(X) = {meaning}",
+            ("X",),
+            moved(F(X - E_X), F(X + E_X)),
+            ZERO,
+            CHOICES,
+            conditions=_RULINGS.get(name, ()),
+            notes=("It is at most the largest E_X of the cells that are compared.",),
+        )
+    for name, word in (("Max", "larger"), ("Min", "smaller")):
+        ends = moved(F(A - E_A, B - E_B), F(A + E_A, B + E_B))
+        yield Sheet(name, f"Y = F(A, B) = the {word} of A and B", ("A", "B"), ends, ZERO, CHOICES)
+    range_ = (
+        Quantity("LOW", "the smallest of abs over X - E_X .. X + E_X: 0 if 0 lies there"),
+        Quantity("HIGH", "the largest of abs there"),
+    )
+    yield Sheet("Abs", "Y = abs(X)", ("X",), moved(LOW, HIGH), ZERO, CHOICES, range_)
+    chosen = Quantity("C", "the condition: 0 or 1, known (a comparison whose sides may cross is undecided)")
+    yield Sheet(
+        "Where",
+        "Y = A where C, else B",
+        ("A", "B"),
+        C * E_A + (1 - C) * E_B,
+        ZERO,
+        CHOICES,
+        (chosen,),
+        notes=(
+            "Where the condition itself is undecided the bound covers both: max(abs(A - Y) + E_A, abs(B - Y) + E_B).",
+        ),
+    )
+
+
+_RULINGS = {
+    "MaxPool": (
+        ("empty windows", "a window that reads padding alone: 0 in our contract, -inf or the lowest number elsewhere"),
+        ("positions", "the output Indices is undecided where two cells of a window are nearer than their errors"),
+    ),
+    "Clip": (("limits", "min and max are numbers of the format; min <= max; NaN limits are refused"),),
+}
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+
+def _sum(
+    name: str,
+    meaning: str,
+    inputs: str,
+    moved_: Expr,
+    size: Expr,
+    count: tuple[str, Expr],
+    widening: Expr | None = None,
+) -> Sheet:
+    """growth(n)*M + lost(n): one sum of n roundings along its longest path."""
+    steps = (Quantity("n", count[0], count[1]), Quantity("M", "F on absolute values, errors included", size))
+    fits = M * (1 + growth(N))
+    return Sheet(
+        name,
+        meaning,
+        tuple(inputs.split()),
+        moved_,
+        growth(N) * M + lost(N),
+        SUMS,
+        steps,
+        fits if widening is None else widening * fits,
+    )
+
+
+def _bilinear(a: Expr, e_a: Expr, b: Expr, e_b: Expr) -> Expr:
+    return F(abs(a), e_b) + F(e_a, abs(b)) + F(e_a, e_b)
+
+
+def _sums() -> Iterable[Sheet]:
+    for name, sign in (("Add", "+"), ("Sub", "-"), ("Sum", "+")):
+        yield Sheet(
+            name,
+            f"Y = A {sign} B",
+            ("A", "B"),
+            E_A + E_B,
+            u * (abs(Y) + propagated) + lost(1),
+            SUMS,
+            fits=(abs(A) + E_A + abs(B) + E_B) * (1 + u),
+            notes=(
+                "One rounding, relative to the result itself: a sum of two numbers that cancels loses nothing. Merged "
+                "with others it is a sum of the region, and relative to abs(A) + abs(B).",
+            ),
+        )
+    size = (abs(A) + E_A) * (abs(B) + E_B)
+    yield Sheet(
+        "Mul",
+        "Y = A*B",
+        ("A", "B"),
+        abs(A) * E_B + E_A * abs(B) + E_A * E_B,
+        u * size + lost(1),
+        SUMS,
+        fits=size * (1 + u),
+        conditions=(
+            (
+                "powers of 2",
+                "A factor 2**k, abs(k) <= 42, beside a factor without error gives a normal product exactly: 0",
+            ),
+        ),
+    )
+    taps = Quantity("k", "cells of the kernel: its sizes multiplied")
+    c, group, k, b = names("c group k b")
+    bias = Quantity("b", "1 with a bias, else 0")
+    both = _bilinear(X, E_X, W, E_W) + b * E_B
+    size = F(abs(X) + E_X, abs(W) + E_W) + b * (abs(B) + E_B)
+    conv = _sum(
+        "Conv", "Y = F(X, W) + B", "X W B", both, size, ("products of one sum, and the bias", c * k / group + b)
+    )
+    channels = Quantity("c", "channels of X"), Quantity("group", "the attribute group")
+    yield _with(conv, (*channels, taps, bias))
+    back = _sum(
+        "ConvTranspose",
+        "Y = F(X, W) + B",
+        "X W B",
+        both,
+        size,
+        ("products of one sum, and the bias", c * k / group + b),
+    )
+    yield _with(back, (*channels, taps, bias))
+    inner = Quantity("K", "the length of the sum: columns of A")
+    product = _sum(
+        "MatMul",
+        "Y = F(A, B) = A B",
+        "A B",
+        _bilinear(A, E_A, B, E_B),
+        F(abs(A) + E_A, abs(B) + E_B),
+        ("products of one sum", K),
+    )
+    yield _with(product, (inner,))
+    mean = _sum(
+        "AveragePool",
+        "Y = F(X): the mean over a window",
+        "X",
+        F(E_X),
+        F(abs(X) + E_X),
+        ("a sum of k cells and its quotient", k + 1),
+        k,
+    )
+    yield _with(mean, (Quantity("k", "cells of the window, padding included"),))
+    total = _sum("ReduceSum", "Y = F(X): the sum over axes", "X", F(E_X), F(abs(X) + E_X), ("additions", k - 1))
+    yield _with(total, (Quantity("k", "cells that are added; 2 or more: a sum of one cell is that cell, and exact"),))
+    running = _sum("CumSum", "Y = F(X): sums up to each cell", "X", F(E_X), F(abs(X) + E_X), ("additions", k - 1))
+    yield _with(running, (Quantity("k", "cells along the axis; 2 or more"),))
+    einsum = replace(product, operator="Einsum", meaning="Y = F(A, B): the equation, as one sum of products")
+    yield _with(einsum, (Quantity("K", "the sizes of all axes that are summed, multiplied"),))
+    yield _resize()
+    scaled = (
+        Quantity("Q", "x - x_zero_point: exact, in integers"),
+        Quantity("n", "1; 2 where abs(Q) may exceed 1/u, as of int32: its conversion to the format rounds too"),
+    )
+    yield Sheet(
+        "DequantizeLinear",
+        "Y = Q*S, Q = x - x_zero_point, S = x_scale",
+        ("S",),
+        abs(Q) * E_S,
+        growth(N) * abs(Q) * (abs(S) + E_S) + lost(N),
+        SUMS,
+        scaled,
+        abs(Q) * (abs(S) + E_S) * (1 + growth(N)),
+        conditions=(("powers of 2", "A scale 2**k, abs(k) <= 42, without error gives a normal product exactly: 0"),),
+    )
+
+
+def _resize() -> Sheet:
+    """One axis; several are taken one after the other, each reading numbers in the ball of the one before."""
+    d, G, taps = names("d G T")  # noqa: N806
+    steps = (
+        Quantity(
+            "d",
+            "what a coordinate may be off by: 2**-20*(slope*(o + 1) + abs(offset) + 1), src = slope*o + offset; "
+            "0 if slope is a power of 2 and n*out <= 2**20",
+        ),
+        Quantity(
+            "G", "the largest abs(X[i+1] - X[i]) + E_X[i+1] + E_X[i] of the pieces that src - d .. src + d touches"
+        ),
+        Quantity("T", "the sum over both cells that are read, unweighted"),
+        Quantity("n", "weights, products and sums: 2*axes + 2 + 2**axes", Expr("number", (6,))),
+        Quantity("M", "the terms in absolute value", taps(abs(X) + E_X) + d * G),
+    )
+    return Sheet(
+        "Resize",
+        "Y = F(X): mode linear, one axis, weights 1 - l and l of the cells beside src",
+        ("X",),
+        F(E_X),
+        d * G + growth(N) * M + lost(N),
+        SUMS,
+        steps,
+        M * (1 + growth(N)),
+        conditions=(
+            ("nearest", "one cell is copied: 0 where no coordinate within d rounds to another cell; else any of them"),
+            ("coordinates", "where d reaches 1/2 nothing is claimed"),
+        ),
+        promises=("coordinates in float32 or wider, by the programs of rounding.md, Resizing",),
+        notes=("Several axes are taken one after the other: the second reads numbers within the error of the first.",),
+    )
+
+
+def _with(sheet: Sheet, given: tuple[Quantity, ...]) -> Sheet:
+    return replace(sheet, steps=(*given, *sheet.steps))
+
+
+def _quotients() -> Iterable[Sheet]:
+    (largest_divisor,) = names("largest_divisor")
+    least = abs(B) - E_B
+    size = (abs(A) + E_A) / least
+    beyond = where(largest_divisor - abs(B) - E_B, (abs(A) + E_A) * t)
+    steps = (
+        Quantity("n", "a/b, or a times the rounded 1/b", Expr("number", (2,))),
+        Quantity("largest_divisor", "1/(2*t): a larger divisor has a reciprocal that may be subnormal"),
+        Quantity("M", "the largest quotient", size),
+    )
+    yield Sheet(
+        "Div",
+        "Y = A/B",
+        ("A", "B"),
+        E_A / least + abs(A) * E_B / (abs(B) * least),
+        growth(N) * M + lost(N) + beyond,
+        QUOTIENTS,
+        steps,
+        larger(abs(A) + E_A, M) * (1 + growth(N)),
+        least,
+        conditions=(("integers", "of known integers only, truncated towards 0: abs(Y - a/b) < 1, and not < 1/2"),),
+    )
+    yield Sheet(
+        "Reciprocal",
+        "Y = 1/B",
+        ("B",),
+        E_B / (abs(B) * least),
+        growth(N) / least + lost(N) + where(largest_divisor - abs(B) - E_B, t),
+        QUOTIENTS,
+        steps[:2],
+        larger(1, 1 / least) * (1 + growth(N)),
+        least,
+    )
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+INCREASING = {
+    "Exp": ("exp", "exp(X)", "y"),
+    "Log": ("log", "log(X)", "y"),
+    "Sqrt": ("sqrt", "sqrt(X)", "y"),
+    "Tanh": ("tanh", "tanh(X)", "y"),
+    "Sigmoid": ("sigmoid", "1/(1 + exp(-X))", "1"),
+    "Softplus": ("softplus", "log(1 + exp(X))", "1+y"),
+}
+SCALES = {
+    "y": larger(abs(LOW), abs(HIGH)),
+    "1": Expr("number", (1,)),
+    "x": abs(X) + E_X,
+    "1+y": 1 + larger(abs(LOW), abs(HIGH)),
+}
+DOMAIN = {
+    "Log": (("domain", "X - E_X > 0; log(0) = -inf and NaN below 0 are no numbers"),),
+    "Sqrt": (("domain", "X - E_X >= 0; NaN below 0"),),
+    "Exp": (
+        (
+            "range",
+            "in float32 the last argument with a finite value is 88.72283172607422; 88.72283935546875 overflows",
+        ),
+    ),
+    "Tanh": (("near 0", "the scale is abs(Y): an algorithm that loses relative accuracy near 0 does not meet it"),),
+}
+
+
+def _function(name: str, function: str, meaning: str, scale: str, turning: str = "") -> Sheet:
+    ends = (F(X - E_X), F(X + E_X)) if not turning else (None, None)
+    at = f" or at its turning point {turning}" if turning else ""
+    steps = (
+        Quantity("e", f"the declared error of {function}, in units of u"),
+        Quantity("LOW", f"the smallest exact value over X - E_X .. X + E_X: at an end{at}", ends[0]),
+        Quantity("HIGH", f"the largest exact value there: at an end{at}", ends[1]),
+        Quantity("S", f"the scale of e: {_SCALE_WORDS[scale]}", SCALES[scale]),
+    )
+    own = e * u * S + t
+    return Sheet(
+        name,
+        f"Y = F(X) = {meaning}",
+        ("X",),
+        moved(LOW, HIGH),
+        own,
+        FUNCTIONS,
+        steps,
+        declared=function,
+        conditions=DOMAIN.get(name, ()),
+    )
+
+
+_SCALE_WORDS = {"y": "the result", "1": "1 (absolute)", "x": "the argument", "1+y": "1 + the result"}
+
+
+def _functions() -> Iterable[Sheet]:
+    yield from (_function(name, *row) for name, row in INCREASING.items())
+    yield _function("Gelu", "gelu", "X*Phi(X), approximate=none", "x", "-0.7517915246935645")
+    yield _function("HardSwish", "hardswish", "X*min(max(X/6 + 1/2, 0), 1)", "x", "-1.5")
+    yield _function("Sin", "sin", "sin(X)", "1", "pi/2 + k*pi, k whole")
+    yield _function("Cos", "cos", "cos(X)", "1", "k*pi, k whole")
+    k, far = names("k L")
+    steps = (
+        Quantity("e", "the declared error of pow, in units of u"),
+        Quantity(
+            "k", "abs(p) + 2 for whole p (a chain of products, a reciprocal); else 2*abs(p)*(1 + r) + 2, r that of sqrt"
+        ),
+        Quantity(
+            "L", "0 if 2*p is whole; else abs(p) times the largest abs(log(X)), times 1 + u: the exponent is rounded"
+        ),
+        Quantity("n", "roundings, or as many units", larger(e, k) + far),
+        Quantity("LOW", "the smallest exact value over X - E_X .. X + E_X: at an end, or 0 at 0"),
+        Quantity("HIGH", "the largest exact value there"),
+        Quantity("S", "the largest result", larger(abs(LOW), abs(HIGH))),
+    )
+    yield Sheet(
+        "Pow",
+        "Y = X**p, p one known number",
+        ("X",),
+        moved(LOW, HIGH),
+        growth(N) * S + t,
+        FUNCTIONS,
+        steps,
+        declared="power",
+        conditions=(
+            ("domain", "X - E_X > 0, or p whole and, if negative, abs(X) - E_X > 0; 0**p = 0 for p > 0 without error"),
+            ("excluded", "(1/x)**n for x**-n; 1/x**n where x**n may be below 2*t"),
+        ),
+    )
+    slope = where(X - E_X, u * S + lost(1) + t)
+    yield Sheet(
+        "LeakyRelu",
+        "Y = X if X >= 0, else alpha*X",
+        ("X",),
+        moved(LOW, HIGH),
+        slope,
+        CHOICES,
+        (
+            Quantity(
+                "alpha", "the slope, a number of the format other than 0, 1 and -1 (for those nothing is rounded)"
+            ),
+            Quantity("LOW", "the smallest exact value over X - E_X .. X + E_X"),
+            Quantity("HIGH", "the largest exact value there"),
+            Quantity("S", "the largest result", larger(abs(LOW), abs(HIGH))),
+        ),
+        notes=('alpha*X is a product and is rounded: "no error" is false.',),
+        promises=("one product",),
+    )
+
+
+# --- whole numbers ----------------------------------------------------------------------------------------------------
+
+
+def _integers() -> Iterable[Sheet]:
+    for name, inputs in (("ConvInteger", "conv"), ("MatMulInteger", "matmul")):
+        what = (
+            "Y = F(x - x_zero_point, w - w_zero_point), exact" if inputs == "conv" else "Y = F(A - a0, B - b0), exact"
+        )
+        yield Sheet(name, what, (), ZERO, ZERO, INTEGERS)
+    least = abs(S) - E_S
+    steps = (
+        Quantity("Z", "y_zero_point, whole"),
+        Quantity("V", "the exact quotient X/S, S = y_scale", X / S),
+        Quantity(
+            "E_V",
+            "its error: that of Div",
+            E_X / least
+            + abs(X) * E_S / (abs(S) * least)
+            + growth(2) * (abs(X) + E_X) / least
+            + lost(2)
+            + where(1 / (2 * t) - abs(S) - E_S, (abs(X) + E_X) * t),
+        ),
+        Quantity("R_LOW", "saturate(round(V - E_V) + Z), ties to even"),
+        Quantity("R_HIGH", "saturate(round(V + E_V) + Z)"),
+    )
+    low, high = names("R_LOW R_HIGH")
+    yield Sheet(
+        "QuantizeLinear",
+        "Y = saturate(round(X/S) + Z), ties to even",
+        ("X", "S"),
+        moved(low, high),
+        ZERO,
+        QUANTISED,
+        steps,
+        conditions=(
+            ("ties", "to even; where V + E_V and V - E_V round to different numbers the cell may be any of them"),
+            ("scale", "abs(S) - E_S >= t; a scale 2**k, abs(k) <= 42, makes the quotient exact: E_V = 0"),
+        ),
+        promises=(
+            "round(x/scale) or round(x*(1/scale)), to nearest even, then the zero point, then saturation",
+            "no zero point added before rounding, no ties away from 0, no fixed-point multiplier",
+        ),
+        notes=("Propagated and introduced error cannot be parted: both move the quotient, and round() decides.",),
+    )
+
+
+SHEETS: dict[str, Sheet] = {
+    s.operator: s for part in (_copies, _choices, _sums, _quotients, _functions, _integers) for s in part()
+} | LAYER_SHEETS
+"""By ONNX's name."""

@@ -1,0 +1,300 @@
+"""The sheets of a model: per layer, over a box of inputs, what is propagated, what is introduced, and where the most.
+
+Linear bounds say between which numbers every value of a layer lies, exact or computed
+(specgrad.bounds.crown_bounds). Given those, errors go forwards. With E the error of what a node reads, and per node
+
+    linear with constants    propagated: the operator on absolute values, on E
+    products                 E of one factor times the largest size of the other, both ways
+    a function of one cell   propagated: its steepest slope over the range, times E
+    maxima                   propagated: the largest E of the cells that are compared
+    quotients                propagated: E_a/b + a*E_b/(b*b), b at its least and a at its largest
+
+    softmax                  by a bound of its own (specgrad.safety.accuracy.softmax)
+
+and introduced is what rounding adds to exact inputs in these ranges. No error exceeds the width of its range, in which
+exact and computed values lie. Nodes that are merged (those of one layer; fused, of one region) carry what came in, and
+their roundings are counted where the region is left, or looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from specgrad.bounds import Box, crown
+from specgrad.bounds.interval_bounds import REAL
+from specgrad.check.models.load import graph_in_one_format
+from specgrad.check.tolerances.tolerance import words_of
+from specgrad.errors import ParameterError, need
+from specgrad.graph.drawing.summary import rows
+from specgrad.graph.graph import Graph, Node
+from specgrad.rounding import Arithmetic
+from specgrad.rounding.linear import rounded
+from specgrad.rounding.propagate import node_ball
+from specgrad.rounding.slack_constants import RANGE, SLACK
+from specgrad.rounding.stated import deployment_of
+from specgrad.rounding.stored_constants import exact_error
+from specgrad.scalar import Array, upward
+
+from .softmax import grown, shifted
+
+WHO = "accuracy"
+
+
+@dataclass(frozen=True)
+class LayerAccuracy:
+    """One node of the model, over the whole box; the numbers are those of its worst cell.
+
+    total       no execution is farther from the exact value in any cell; inf: nothing is proven
+    propagated  how much of that the errors of its inputs are
+    introduced  the rest: its own arithmetic; fused, that of the region that it stands in, up to here
+    worst       that cell
+    low, high   between which all of its cells lie, exact and computed
+    """
+
+    name: str
+    operator: str
+    shape: tuple[int, ...]
+    propagated: float
+    introduced: float
+    total: float
+    worst: tuple[int, ...]
+    low: float
+    high: float
+    output: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """null stands for what is unbounded."""
+        numbers = {k: _number(getattr(self, k)) for k in ("propagated", "introduced", "total", "low", "high")}
+        said = {"layer": self.name, "operator": self.operator, "shape": list(self.shape), "output": self.output}
+        return {**said, **numbers, "worst": list(self.worst)}
+
+
+def _number(x: float) -> float | None:
+    return x if np.isfinite(x) else None
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What is proven of every execution of a class, layer by layer, for all inputs of a box."""
+
+    layers: tuple[LayerAccuracy, ...]
+    arithmetic: Arithmetic
+    unbounded: tuple[str, ...] = ()
+    deployment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        return "unbounded" if any(np.isinf(layer.total) for layer in self.layers) else "bounded"
+
+    @property
+    def outputs(self) -> tuple[LayerAccuracy, ...]:
+        return tuple(layer for layer in self.layers if layer.output)
+
+    def sentences(self) -> list[str]:
+        """What is proven of the outputs, in words."""
+        if self.verdict == "unbounded":
+            names = ", ".join(self.unbounded[:3]) or next(x.name for x in self.layers if np.isinf(x.total))
+            return [f"unbounded on this box: nothing is proven of {names}"]
+        who = f"No execution ({words_of(self.arithmetic)})"
+        return [
+            f"{who} is farther than {upward(x.total)} from the exact {x.name}, whatever the input in the box."
+            for x in self.outputs
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "layers": [layer.to_json() for layer in self.layers],
+            "unbounded": list(self.unbounded),
+            "notes": list(self.notes),
+            "deployment": dict(self.deployment),
+            "seconds": self.seconds,
+        }
+
+
+def accuracy(
+    model: Any,
+    *boxes: Box,
+    arithmetic: Arithmetic | None = None,
+    seconds: float | None = None,
+) -> Accuracy:
+    """Propagated, introduced and total error of every layer, for all inputs in the boxes.
+
+    model       a Graph, an ONNX file (path, bytes, ModelProto) or a PyTorch module
+    boxes       one per input; inputs are numbers of the format, so they have no error of their own
+    arithmetic  the executions that are meant; None: float32, fused (docs/reference/executions.md)
+    seconds     after which ranges are not narrowed any more: bounds hold, and are wide
+
+    >>> import specgrad as sg
+    >>> graph = sg.trace(lambda x: sg.relu(3 * x), (1,))
+    >>> (times, relu) = accuracy(graph, Box([1.0], [1.25])).layers
+    >>> bool(3.75 * 2**-24 <= times.introduced < 3.76 * 2**-24), times.propagated
+    (True, 0.0)
+    >>> bool(times.introduced <= relu.propagated < 3.76 * 2**-24), relu.introduced
+    (True, 0.0)
+    """
+    need("torch", "accuracy needs")
+    start, arithmetic = time.monotonic(), arithmetic or Arithmetic()
+    middles = [np.asarray(b.low, dtype=np.float32) for b in boxes]
+    graph = graph_in_one_format(model, middles, WHO, arithmetic)
+    _check(graph, boxes)
+    seen: list[Any] = []
+    bounds = crown(graph, tuple(boxes), arithmetic=arithmetic, watch=seen.append, seconds=seconds)
+    layers = tuple(ErrorPropagation(graph, seen[0]).layers())
+    took = time.monotonic() - start
+    return Accuracy(layers, arithmetic, bounds.unbounded, deployment_of(arithmetic, graph), (), took)
+
+
+def _check(graph: Graph, boxes: Sequence[Box]) -> None:
+    if not graph.real_outputs:
+        raise ParameterError(WHO, "the model has no output of numbers: positions have no error")
+    positions = [graph.nodes[p] for p in graph.input_positions if graph.nodes[p].kind == "index"]
+    if positions:
+        raise ParameterError(WHO, f"input {positions[0].name} holds positions; give them a value in the model")
+    for box in boxes:
+        if not (np.isfinite(box.low).all() and np.isfinite(box.high).all()):
+            raise ParameterError(WHO, "the ends of a box must be finite", rule="P5")
+
+
+class ErrorPropagation:
+    """One walk over a graph whose ranges are known.
+
+    total    how far any value of a node may be from the exact one
+    inside   of linear nodes: the part of it that came into their region, as the rest of the region sees it
+    before   as both, had the node's own layer no roundings
+    """
+
+    def __init__(self, graph: Graph, walked: Any) -> None:
+        self.graph, self.walked = graph, walked
+        self.total: dict[int, Array] = {}
+        self.inside: dict[int, Array] = {}
+        self.before: dict[int, Array] = {}
+        names = {n.name: i for i, n in enumerate(graph.nodes)}
+        self.lost = min((names[name] for name in walked.unbounded), default=len(graph.nodes))
+        for i, node in enumerate(graph.nodes):
+            if i in walked.layers and walked.layers[i].sources:
+                self._visit(i, node)
+            elif i in walked.layers:
+                self._begin(i)
+        for p in graph.real_outputs:
+            if p not in self.before:  # one value all over the box, as of a sign: exact and computed lie in its ball
+                self.total[p] = np.asarray(walked.balls[p].high - walked.balls[p].low) * SLACK
+                self.before[p] = np.zeros(graph.nodes[p].shape)
+
+    def _begin(self, i: int) -> None:
+        """An input is a number of the format; one that is subnormal may be read as 0."""
+        ball, a = self.walked.balls[i], self.walked.rules.arithmetic
+        self.total[i] = np.where(ball.least < a.tiny, np.minimum(ball.size, a.tiny), 0.0) * bool(a.flush)
+
+    def _visit(self, i: int, node: Node) -> None:
+        shift = shifted(self.graph, i)
+        if shift is not None and np.isfinite(self.total[shift[0]]).all():
+            self._softmax(i, *shift)
+            return
+        if i >= self.lost:
+            self.total[i] = self.before[i] = np.full(node.shape, np.inf)
+            return
+        with np.errstate(all="ignore"):
+            widest = np.asarray(self.walked.balls[i].high - self.walked.balls[i].low) * SLACK
+            linear = i in self.walked.shadows
+            carried = self._carried(i, node, self._read(i, node, self.total, self.inside))
+            before = self._carried(i, node, self._read(i, node, *self._own_layer(node)))
+            own = self.walked.shadows[i].radius if linear else self._own(i, node)
+            if linear:
+                self.inside[i] = carried
+            total = np.where(own == 0, carried, (carried + own) * SLACK)
+        self.total[i] = np.fmin(np.where(np.isnan(total), np.inf, total), widest)
+        self.before[i] = np.fmin(np.where(np.isnan(before), np.inf, before), self.total[i])
+
+    def _softmax(self, i: int, d: int, axes: tuple[int, ...]) -> None:
+        """By what is known of d alone; by ranges where those say more."""
+        a = self.walked.rules.arithmetic
+        self.total[i] = grown(self.total[d], axes, a, rounds=True)
+        own_layer = self.graph.nodes[d].group == self.graph.nodes[i].group
+        before = self.before[d] if own_layer else self.total[d]
+        self.before[i] = np.fmin(grown(before, axes, a, rounds=False), self.total[i])
+
+    def _own_layer(self, node: Node) -> tuple[dict[int, Array], dict[int, Array]]:
+        """Errors where the nodes of this layer have none of their own."""
+        same = {a: b for a, b in self.before.items() if self.graph.nodes[a].group == node.group}
+        return {**self.total, **same}, {**self.inside, **same}
+
+    def _read(self, i: int, node: Node, total: Mapping[int, Array], inside: Mapping[int, Array]) -> list[Array | None]:
+        """Per argument, the error that this node reads.
+
+        What is inside a region lacks the region's roundings. Only a node that counts them itself may read that, a
+        linear one. A function of the same layer reads what the region gives, roundings included.
+        """
+        reads: list[Array | None] = []
+        for a in node.args:
+            merged = isinstance(a, int) and a in inside and i in self.walked.shadows and self.walked.continues(a, i)
+            reads.append((inside if merged else total).get(a) if isinstance(a, int) else None)
+        return reads
+
+    def _carried(self, i: int, node: Node, reads: Sequence[Array | None]) -> Array:
+        if i in self.walked.shadows:
+            return np.asarray(self.walked.carried(node, reads))
+        if _divides(node):
+            return self._quotient(node, reads)
+        from specgrad.bounds.linear.intermediate.deviation import moved  # which needs torch
+
+        apart = {a: r for a, r in zip(node.args, reads, strict=True) if isinstance(a, int) and r is not None}
+        return moved(self.walked.rules, node, self.walked.balls, apart, i)
+
+    def _quotient(self, node: Node, reads: Sequence[Array | None]) -> Array:
+        first, divisor = node.args
+        size = self.walked.balls[first].size if isinstance(first, int) else abs(float(first.value))
+        least = self.walked.balls[divisor].least
+        e_a, e_b = (0.0 if r is None else r for r in reads)
+        return np.asarray(np.broadcast_to(e_a / least + size / least * e_b / least, node.shape)) * SLACK
+
+    def _own(self, i: int, node: Node) -> Array:
+        """What rounding adds to exact inputs; all of the range where no more is known, which `widest` then says."""
+        ball = self.walked.balls[i]
+        e = ball.expansion
+        if _divides(node) and e is not None:
+            nothing = np.zeros(node.shape)
+            return rounded(self.walked.rules, nothing, nothing, e.size, e.count, e.most).radius
+        if node.op.exact:
+            known = {a: self.walked.balls[a] for a in node.operands() if a not in self.walked.layers}
+            return exact_error(self.walked.rules, node, ball, known)
+        return self._wider(i, node)
+
+    def _wider(self, i: int, node: Node) -> Array:
+        """How much wider the deployed range is than the real one, of the same arguments: the box of the node itself may
+        have been narrowed since, and must not be looked at."""
+        rules, balls, inputs = self.walked.rules, self.walked.balls, self.walked.inputs
+        ball = node_ball(self.graph, i, node, balls, inputs, rules)
+        real = node_ball(self.graph, i, node, balls, inputs, replace(rules, arithmetic=REAL, undecided=set()))
+        wider = np.maximum(np.maximum(ball.high - real.high, real.low - ball.low), 0.0)
+        return np.where(np.isfinite(real.radius), wider, np.inf) + RANGE * ball.size
+
+    def layers(self) -> list[LayerAccuracy]:
+        """The last node of every layer that has an error, or might have."""
+        told = {row[0]: row[1] for row in rows(self.graph)[0]}
+        last = {node.group: i for i, node in enumerate(self.graph.nodes) if i in self.before}
+        ends = set(self.graph.output_positions)
+        return [
+            self._layer(name, i, told.get(name, self.graph.nodes[i].op.name), i in ends) for name, i in last.items()
+        ]
+
+    def _layer(self, name: str, i: int, operator: str, output: bool) -> LayerAccuracy:
+        total, before, ball = self.total[i], self.before[i], self.walked.balls[i]
+        at = tuple(int(k) for k in np.unravel_index(int(np.argmax(total)), total.shape)) if total.size else ()
+        most, share = (float(total[at]), float(before[at])) if total.size else (0.0, 0.0)
+        unknown = np.isinf(most)
+        ends = (float(ball.low.min(initial=np.inf)), float(ball.high.max(initial=-np.inf)))
+        if shifted(self.graph, i) is not None:
+            ends = max(ends[0], -most), min(ends[1], 1 + most)
+        introduced = most if unknown else float(np.nextafter(most - share, np.inf)) if most > share else 0.0
+        return LayerAccuracy(name, operator, self.graph.nodes[i].shape, share, introduced, most, at, *ends, output)
+
+
+def _divides(node: Node) -> bool:
+    return node.op.name == "div" and isinstance(node.args[1], int)

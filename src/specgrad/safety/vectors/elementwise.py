@@ -1,0 +1,428 @@
+"""Classes of operators of one cell, with one and with several arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from specgrad.scalar import Array
+
+from .case import FLOATS, Draw, EquivalenceClass, Kind, OperatorClasses, VectorCase
+from .sample_values import Type, ends, numbers, pairs
+
+NAN, INF = float("nan"), float("inf")
+INTEGERS = "integers: the importer reads none here, since they wrap"
+STRETCHED = "texts of the profile demand equal shapes (Mul, Div, Where) or allow broadcasting (Add, Max)"
+Make = Callable[[Array, Array], VectorCase]
+Rows = Callable[[Type], tuple[Array, Array]]
+
+
+def zone(word: str, text: str, kind: Kind, draw: Any, types: tuple[str, ...] = FLOATS) -> EquivalenceClass:
+    return EquivalenceClass(word, text, kind, types, draw)
+
+
+# --- two arguments ----------------------------------------------------------------------------------------------
+
+
+def _two(operator: str, a: Array, b: Array, **more: Any) -> VectorCase:
+    return VectorCase(operator, {"a": a, "b": b}, **more)
+
+
+def _drawn(operator: str, kind: str, shape: tuple[int, ...] = (2, 3, 4)) -> Any:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+        other = "gaussian" if (operator, kind) == ("Div", "subnormal") else kind
+        for _ in range(2):
+            yield _two(operator, numbers(rng, kind, shape, dtype), numbers(rng, other, shape, dtype))
+
+    return draw
+
+
+def _listed(operator: str, rows: Rows, **more: Any) -> Any:
+    return lambda rng, dtype: [_two(operator, *rows(dtype), **more)]
+
+
+def _shaped(operator: str, shapes: Iterable[tuple[tuple[int, ...], tuple[int, ...]]], note: str = "") -> Any:
+    def draw(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+        for first, second in shapes:
+            a, b = numbers(rng, "gaussian", first, dtype), numbers(rng, "gaussian", second, dtype)
+            yield _two(operator, a, b, note=note)
+
+    return draw
+
+
+SHAPES = [((), ()), ((5,), (5,)), ((1, 1), (1, 1)), ((1, 4), (1, 4)), ((4, 1), (4, 1)), ((2, 1, 3, 2), (2, 1, 3, 2))]
+BROADCASTS = [((2, 3), ()), ((), (4,)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((4, 1, 2), (3, 1)), ((1,), (2, 2, 2))]
+NONE = [((0,), (0,)), ((2, 0, 3), (2, 0, 3))]
+ZEROS = (0.0, -0.0)
+SIZES = (INF, -INF, 1.5, -2.0, 0.0, -0.0)
+
+
+def _neutral(operator: str) -> Rows:
+    """Neutral and absorbing elements on the right, and on the left where that makes sense."""
+    right = {"Add": ZEROS, "Sub": ZEROS, "Mul": (1.0, 0.0, -1.0), "Div": (1.0, -1.0)}[operator]
+    return lambda dtype: pairs((3.25, -0.5, 1.0), right, dtype)
+
+
+def _beyond(operator: str) -> Rows:
+    """Far beyond the largest number, far below the smallest, and to both sides of 1."""
+
+    def rows(dtype: Type) -> tuple[Array, Array]:
+        f = np.finfo(dtype)
+        if operator in ("Add", "Sub"):
+            other = 1.0 if operator == "Add" else -1.0
+            return np.array([f.max, -f.max, f.max], dtype), np.array([f.max, -f.max, f.max], dtype) * dtype.type(other)
+        small = f.smallest_normal if operator == "Div" else f.max
+        return np.array([f.max, -f.max, f.max], dtype), np.array([small, small, -small], dtype)
+
+    return rows
+
+
+def _below(operator: str) -> Rows:
+    def rows(dtype: Type) -> tuple[Array, Array]:
+        f = np.finfo(dtype)
+        large = f.max if operator == "Div" else f.smallest_normal
+        return np.array([f.smallest_normal, -f.smallest_normal], dtype), np.array([large, large], dtype)
+
+    return rows
+
+
+def _poles(dtype: Type) -> tuple[Array, Array]:
+    return pairs((1.5, -2.0, 0.0, -0.0), ZEROS, dtype)
+
+
+def _arithmetic(operator: str) -> OperatorClasses:
+    zones = [
+        zone("FUNC", "numbers of everyday size, every result another one", "function", _drawn(operator, "gaussian")),
+        zone(
+            "WIDE",
+            "sizes from 2^-20 to 2^7: small terms are lost, quotients spread",
+            "function",
+            _drawn(operator, "wide"),
+        ),
+        zone("NEUTRAL", "neutral and absorbing elements", "function", _listed(operator, _neutral(operator))),
+        zone(
+            "ZERO",
+            "zeros of both signs: the sign of the result is part of the answer",
+            "type",
+            _listed(operator, lambda d: pairs((0.0, -0.0), (1.0, -1.0) if operator == "Div" else ZEROS, d), signs=True),
+        ),
+        zone("SUBNORMAL", "subnormal numbers; results may be flushed", "type", _drawn(operator, "subnormal")),
+        zone("BOUND", "where the type ends, with 1", "type", _listed(operator, lambda d: pairs(ends(d), (1.0,), d))),
+        zone(
+            "OVERFLOW",
+            "results far beyond the largest number: infinities",
+            "type",
+            _listed(operator, _beyond(operator)),
+        ),
+        zone(
+            "INF",
+            "infinities with infinities, numbers and zeros",
+            "type",
+            _listed(operator, lambda d: pairs(SIZES, SIZES, d)),
+        ),
+        zone(
+            "NAN",
+            "NaN with NaN, infinities and numbers; payloads are free",
+            "type",
+            _listed(operator, lambda d: pairs((NAN, 1.0, INF), (NAN, -2.0, 0.0), d)),
+        ),
+        zone("SHAPE", "ranks 0 to 4, sizes of 1", "shape", _shaped(operator, SHAPES)),
+        zone("NULL", "tensors without cells", "shape", _shaped(operator, NONE)),
+        zone("BCAST", "shapes that are stretched", "broadcasting", _shaped(operator, BROADCASTS, STRETCHED)),
+    ]
+    if operator in ("Mul", "Div"):
+        zones.append(
+            zone("UNDERFLOW", "results below the smallest number", "type", _listed(operator, _below(operator)))
+        )
+    if operator == "Div":
+        zones.append(
+            zone(
+                "POLE",
+                "divisors of 0, with both signs: infinities, and NaN for 0/0",
+                "function",
+                _listed(operator, _poles),
+            )
+        )
+    missing = {"INT8 .. UINT64": INTEGERS}
+    return OperatorClasses(operator, tuple(zones), missing)
+
+
+# --- the largest ------------------------------------------------------------------------------------------------
+
+
+def _several(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    for count in (1, 2, 3, 5):
+        yield VectorCase("Max", {f"x{i}": numbers(rng, "gaussian", (2, 3), dtype) for i in range(count)})
+
+
+MAX = OperatorClasses(
+    "Max",
+    (
+        zone("FUNC", "one to five arguments", "function", _several),
+        zone("TIES", "equal arguments", "function", _drawn("Max", "ties")),
+        zone(
+            "ZERO",
+            "zeros of both signs: the sign of the result is free",
+            "type",
+            _listed("Max", lambda d: pairs(ZEROS, ZEROS, d)),
+        ),
+        zone("SUBNORMAL", "subnormal numbers", "type", _drawn("Max", "subnormal")),
+        zone("BOUND", "where the type ends, with itself", "type", _listed("Max", lambda d: pairs(ends(d), ends(d), d))),
+        zone("INF", "-inf is neutral, +inf absorbs", "type", _listed("Max", lambda d: pairs(SIZES, SIZES, d))),
+        zone(
+            "NAN",
+            "NaN propagates [P1]",
+            "type",
+            _listed("Max", lambda d: pairs((NAN, 1.0, INF, -INF), (NAN, -2.0, 0.0), d)),
+        ),
+        zone("SHAPE", "ranks 0 to 4, sizes of 1", "shape", _shaped("Max", SHAPES)),
+        zone("NULL", "tensors without cells", "shape", _shaped("Max", NONE)),
+        zone("BCAST", "shapes that are stretched", "broadcasting", _shaped("Max", BROADCASTS, STRETCHED)),
+    ),
+    {"INT8 .. UINT64": INTEGERS},
+)
+
+
+# --- one argument -----------------------------------------------------------------------------------------------
+
+Attributes = Mapping[str, Any]
+Build = Callable[[Array], Iterable[VectorCase]]
+
+
+def _plain(operator: str) -> Build:
+    return lambda x: [VectorCase(operator, {"x": x})]
+
+
+def _with(operator: str, *attributes: Attributes) -> Build:
+    return lambda x: [VectorCase(operator, {"x": x}, a) for a in attributes]
+
+
+def _one(build: Build, kind: str, shape: tuple[int, ...] = (3, 4)) -> Any:
+    return lambda rng, dtype: [c for _ in range(2) for c in build(numbers(rng, kind, shape, dtype))]
+
+
+def _row(build: Build, values: Callable[[Type], Any]) -> Any:
+    return lambda rng, dtype: build(np.array(values(dtype)).astype(dtype))
+
+
+def _around(*points: float) -> Callable[[Type], Any]:
+    """Each point and its neighbours in the type."""
+
+    def values(dtype: Type) -> list[Any]:
+        given = [dtype.type(p) for p in points]
+        return [v for p in given for v in (np.nextafter(p, dtype.type(-9)), p, np.nextafter(p, dtype.type(9)))]
+
+    return values
+
+
+def _forms(build: Build, shapes: Iterable[tuple[int, ...]]) -> Any:
+    return lambda rng, dtype: [c for s in shapes for c in build(numbers(rng, "gaussian", s, dtype))]
+
+
+def _unary(
+    operator: str,
+    build: Build,
+    *more: EquivalenceClass,
+    points: tuple[float, ...] = (0.0,),
+    positive: bool = False,
+    missing: Mapping[str, str] | None = None,
+) -> OperatorClasses:
+    def size(x: Any) -> Any:
+        return np.abs(x) if positive else x
+
+    def drawn(kind: str) -> Any:
+        return lambda rng, dtype: [c for _ in range(2) for c in build(size(numbers(rng, kind, (3, 4), dtype)))]
+
+    zones = (
+        zone("FUNC", "numbers of everyday size", "function", drawn("gaussian")),
+        zone("WIDE", "sizes from 2^-20 to 2^7", "function", drawn("wide")),
+        zone(
+            "EDGE",
+            f"next to {', '.join(map(str, points))}: where the function changes",
+            "function",
+            _row(build, lambda d: size(np.array(_around(*points)(d)))),
+        ),
+        zone("ZERO", "zeros of both signs; the sign of a zero is free", "type", _row(build, lambda d: [0.0, -0.0])),
+        zone("SUBNORMAL", "subnormal numbers; they may be flushed", "type", drawn("subnormal")),
+        zone("BOUND", "where the type ends", "type", _row(build, lambda d: size(ends(d)))),
+        zone(
+            "INF",
+            "infinities beside numbers",
+            "type",
+            _row(build, lambda d: [INF, 1.0] if positive else [INF, -INF, 1.0]),
+        ),
+        zone("NAN", "NaN stays NaN beside numbers; payloads are free", "type", _row(build, lambda d: [NAN, 1.0, NAN])),
+        zone("SHAPE", "ranks 0 to 4, sizes of 1", "shape", _forms(_sized(build, size), [a for a, _ in SHAPES])),
+        zone("NULL", "tensors without cells", "shape", _forms(build, [a for a, _ in NONE])),
+        *more,
+    )
+    return OperatorClasses(operator, zones, missing or {})
+
+
+def _sized(build: Build, size: Callable[[Any], Any]) -> Build:
+    return lambda x: build(np.asarray(size(x)))
+
+
+NEGATIVE = "negative numbers give NaN"
+RELU = _unary("Relu", _plain("Relu"), missing={"INT8 .. INT64": INTEGERS})
+LEAKY = _unary("LeakyRelu", _with("LeakyRelu", {"alpha": 0.01}, {"alpha": 0.25}))
+TAIL = "the declared error is absolute: relative accuracy of small results is not demanded"
+SIGMOID = _unary(
+    "Sigmoid",
+    _plain("Sigmoid"),
+    zone(
+        "TAIL",
+        "small results, far below 0",
+        "risk",
+        _row(lambda x: [c.noting(TAIL) for c in _plain("Sigmoid")(x)], lambda d: [-5.0, -10.0, -15.0, -18.0, -50.0]),
+    ),
+)
+TANH = _unary("Tanh", _plain("Tanh"))
+SQRT = _unary(
+    "Sqrt",
+    _plain("Sqrt"),
+    zone(
+        "SQUARES",
+        "squares: roots that are exact",
+        "function",
+        _row(_plain("Sqrt"), lambda d: [1, 4, 2.25, 0.0625, 144]),
+    ),
+    zone("DOMAIN", NEGATIVE, "function", _row(_plain("Sqrt"), lambda d: [-1.0, -np.finfo(d).max, 4.0])),
+    points=(1.0,),
+    positive=True,
+)
+LOG = _unary(
+    "Log",
+    _plain("Log"),
+    zone("DOMAIN", f"{NEGATIVE}, zeros -inf", "function", _row(_plain("Log"), lambda d: [0.0, -0.0, -1.0, 1.0])),
+    points=(1.0, 2.71875),
+    positive=True,
+)
+EXP = _unary(
+    "Exp",
+    _plain("Exp"),
+    zone(
+        "OVERFLOW",
+        "far beyond the last finite result, and far below the smallest",
+        "type",
+        _row(_plain("Exp"), lambda d: [12, 90, 710.5, 1e4, -30, -120, -800, -1e4]),
+    ),
+    zone(
+        "LAST",
+        "around the last finite result (the profile's exp.md states inputs that overflow)",
+        "type",
+        _row(_plain("Exp"), lambda d: [11.086, 11.09375, 88.72, 88.72283935546875, 709.78, 709.79]),
+    ),
+)
+
+
+# --- with numbers beside the data -------------------------------------------------------------------------------
+
+
+def _clip(low: float | None, high: float | None) -> Build:
+    def build(x: Array) -> list[VectorCase]:
+        bounds = {k: None if v is None else np.array(v, x.dtype) for k, v in (("min", low), ("max", high))}
+        stored = tuple(k for k, v in bounds.items() if v is not None)
+        return [VectorCase("Clip", {"x": x, **bounds}, stored=stored)]
+
+    return build
+
+
+def _each(*builds: Build) -> Build:
+    return lambda x: [c for b in builds for c in b(x)]
+
+
+CLIP = _unary(
+    "Clip",
+    _clip(-1.0, 0.75),
+    zone(
+        "OPTION",
+        "without min, without max, without both; min = max",
+        "function",
+        _one(_each(_clip(None, 0.5), _clip(-0.5, None), _clip(None, None), _clip(0.25, 0.25)), "gaussian"),
+    ),
+    points=(-1.0, 0.75),
+    missing={
+        "min > max": "refused: the profile's text gives max, and NaN data differ between its text and its formula",
+        "NaN as a bound": "refused: the profile takes it for no bound, runtimes do not",
+        "INT8 .. UINT64": INTEGERS,
+    },
+)
+
+
+def _power(*exponents: float) -> Build:
+    return lambda x: [VectorCase("Pow", {"x": x, "p": np.array(p, x.dtype)}, stored=("p",)) for p in exponents]
+
+
+POW = _unary(
+    "Pow",
+    _power(2.0, 3.0, -1.0, 0.5, 1.0),
+    zone(
+        "WHOLE",
+        "whole exponents of negative numbers",
+        "function",
+        lambda rng, d: _power(2.0, 3.0, -2.0, 0.0)(np.array([-1.5, -2.0, 2.0, 0.5], d)),
+    ),
+    zone(
+        "POLE",
+        "0 to a negative power; negative numbers to a fraction: the profile's text contradicts itself (4.6)",
+        "function",
+        lambda rng, d: _power(-1.0, 0.5)(np.array([0.0, 4.0], d)),
+    ),
+    points=(1.0,),
+    positive=True,
+    missing={
+        "exponents that are data": "refused: the importer reads one known exponent",
+        "INT32, INT64": INTEGERS,
+    },
+)
+
+
+def _where(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    for shape in ((4,), (2, 3), (2, 2, 3)):
+        a, b = (numbers(rng, "gaussian", shape, dtype) for _ in range(2))
+        yield _chosen(rng.random(shape) < 0.5, a, b)
+
+
+def _chosen(test: Array, a: Array, b: Array, note: str = "") -> VectorCase:
+    return VectorCase("Where", {"c": test, "a": a, "b": b}, stored=("c",), outputs={"y": a.dtype}, note=note)
+
+
+def _where_special(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    a, b = pairs((NAN, INF, -INF, 1.0), (NAN, 2.0, -0.0), dtype)
+    yield _chosen(np.arange(a.size) % 2 == 0, a, b)
+
+
+def _where_stretched(rng: Draw, dtype: Type) -> Iterator[VectorCase]:
+    shapes: list[list[tuple[int, ...]]] = [[(2, 1), (1, 3), (2, 3)], [(3,), (), (2, 3)]]
+    for test, *others in shapes:
+        a, b = (numbers(rng, "gaussian", s, dtype) for s in others)
+        yield _chosen(rng.random(test) < 0.5, a, b, STRETCHED)
+
+
+WHERE = OperatorClasses(
+    "Where",
+    (
+        zone("FUNC", "either value, by a condition that stands in the file", "function", _where),
+        zone("SPECIAL", "NaN, infinities and zeros are handed on, or not met", "type", _where_special),
+        zone("BCAST", "shapes that are stretched", "broadcasting", _where_stretched),
+    ),
+    {"a condition that is fed": "refused: the importer reads no input of type bool", "INT8 .. UINT64": INTEGERS},
+)
+
+CELLS = (
+    *map(_arithmetic, ("Add", "Sub", "Mul", "Div")),
+    MAX,
+    RELU,
+    LEAKY,
+    CLIP,
+    SIGMOID,
+    TANH,
+    EXP,
+    LOG,
+    SQRT,
+    POW,
+    WHERE,
+)

@@ -1,0 +1,149 @@
+"""From store to store: the tiles of a plan as a job whose records lie beside the target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from itertools import chain
+from typing import Any, TypedDict
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError, UnsupportedError
+from ..graph.ir.tree import match
+from .job_status import JobError, bind
+from .jobs import Progress, crashes, describe, results, status
+from .jobs import run as run_job
+from .plan_file import arguments_of, blueprint_of, computed_in
+from .record_store import Records
+from .tile_job import TileJob, changed, packed, unpacked
+from .zarr_arrays import Store, cast, is_address, source, target
+
+RECIPE = "specgrad.scale.restored:tile_job"
+
+
+class Options(TypedDict, total=False):
+    """How `plan.run` runs.
+
+    executor        "processes" (default), "loop", "dask", "ray", "array", or a concurrent.futures.Executor; workers,
+                    retries, retry_crashed and progress: see `specgrad.scale.jobs.run`
+    engine          "torch" (default, on one thread per worker), "jax", or "numpy": the specification
+    compute         the type of floats that the engine is given; default: that of the weights, else of the source. A
+                    source that does not fit it exactly is refused unless it is given
+    dtype           of a target that is made, one for all or one per output; default: `compute`, int64 for indices. If
+                    given, floats are rounded to it; a cell that is no number of an integer type is an error
+    folder          where the records lie: a folder or an address; default: the first target's address and ".job"
+    """
+
+    executor: str | Executor
+    workers: int | None
+    retries: int
+    retry_crashed: bool
+    progress: Callable[[Progress], None] | None
+    engine: str
+    compute: Any
+    dtype: Any
+    folder: Any
+
+
+def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
+    """See `Plan.run`."""
+    engine, executor = options.get("engine", "torch"), options.get("executor", "processes")
+    given, addresses = _split(plan, args)
+    arguments = arguments_of(given)
+    sources = {p: source(name, where, plan.graph.nodes[p].shape) for p, (name, where) in addresses.items()}
+    real = {s.name: s.dtype for p, s in sources.items() if plan.graph.nodes[p].kind == "real"}
+    compute = computed_in(arguments, real, options.get("compute"))
+    blueprint = blueprint_of(plan, arguments, engine, compute)
+    targets, rounded = targets_of(plan, args[len(plan.graph.inputs) :], compute, options.get("dtype"))
+    records = Records(options.get("folder") or _beside(next(iter(targets.values()))))
+    stores = [[[p, s.name, s.address] for p, s in group.items()] for group in (sources, targets)]
+    recipe: dict[str, Any] = {"folder": records.address, "sources": stores[0], "targets": stores[1]}
+    recipe["rounded"] = rounded
+    final = TileJob(plan, blueprint, sources, targets, rounded, None)
+    passes = range(0 if blueprint.of("known") else len(plan.statistics))
+    if passes and executor == "array":
+        text = "every pass needs all tiles of the one before, which no element of an array has: call plan.measure first"
+        raise UnsupportedError("run", text)
+    bind(records, describe(final, RECIPE, recipe | {"stage": None}))  # before anything is written there
+    blueprint.write(records)
+    how: dict[str, Any] = {
+        key: options[key] for key in ("executor", "workers", "retries", "retry_crashed", "progress") if key in options
+    }
+    for k in passes:
+        place = f"{records.address}/pass-{k}"
+        _finished(run_job(RECIPE, recipe | {"stage": k}, place, **how), place)
+        parts = [unpacked(data) for _, data in results(place) if data]
+        records.create(f"known/{plan.statistics[k]}", packed(final.shop.joined(k, parts)))
+    return _finished(run_job(RECIPE, recipe | {"stage": None}, records.address, **how), records.address)
+
+
+def _split(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
+    """Arguments by position: arrays, and the name and address of what lies in a store."""
+    graph, count = plan.graph, len(plan.graph.inputs)
+    if len(args) != count + len(graph.outputs):
+        text = f"takes {count} arguments ({', '.join(graph.names)}), then {len(graph.outputs)} targets"
+        raise ShapeError("run", f"{text}; got {len(args)} in all")
+    return split(plan, args[:count])
+
+
+def split(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
+    graph, given, addresses = plan.graph, dict[int, Any](), dict[int, tuple[str, Any]]()
+    for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
+        for path, p, value in match(pattern, arg, name):
+            if is_address(value):
+                addresses[p] = path, value
+            elif tuple(np.shape(value)) != graph.nodes[p].shape:
+                raise ShapeError("run", f"{path} must have shape {graph.nodes[p].shape}; got {tuple(np.shape(value))}")
+            else:
+                given[p] = value
+    return given, addresses
+
+
+def targets_of(
+    plan: Any, args: Sequence[Any], compute: np.dtype[Any], asked: Any
+) -> tuple[dict[int, Store], list[int]]:
+    """Stores by position of their output, and the outputs whose type was asked for: those may be rounded to it."""
+    graph, stores, rounded = plan.graph, dict[int, Store](), list[int]()
+    pairs = zip(graph.outputs, args, strict=True)
+    leaves = list(chain.from_iterable(match(tree, arg, f"target {k}") for k, (tree, arg) in enumerate(pairs)))
+    types = [asked] * len(leaves) if asked is None or isinstance(asked, str | type | np.dtype) else list(asked)
+    if len(types) != len(leaves):
+        raise ParameterError("run", f"dtype must be one type, or one for each of {len(leaves)} outputs; got {asked!r}")
+    for (path, p, where), given in zip(leaves, types, strict=True):
+        node = graph.nodes[p]
+        if p in stores or not is_address(where):
+            text = (
+                "is an output that another target has"
+                if p in stores
+                else f"must be an address; got {type(where).__name__}"
+            )
+            raise ParameterError("run", f"{path} {text}")
+        dtype = np.dtype(given if given is not None else compute if node.kind == "real" else np.int64)
+        stores[p] = target(node.name, where, plan.boxes_along_axes(p), node.shape, dtype)
+        if given is not None and stores[p].dtype != dtype:
+            raise ParameterError("run", f"{path} holds {stores[p].dtype}; dtype={str(dtype)!r} was asked for")
+        cast(np.zeros(0, dtype), stores[p].dtype, False, node.name)  # refused here, and not tile by tile
+        rounded += [] if given is None else [p]
+    return stores, rounded
+
+
+def _beside(store: Store) -> str:
+    if isinstance(store.address, str):
+        return f"{store.address}.job"
+    raise ParameterError("run", "a target that is a spec has no folder beside it: give folder=")
+
+
+def _finished(state: Progress, where: Any) -> Progress:
+    if state.crashed:
+        first = next(crashes(where))
+        text = f"{state.crashed} of {state.count} tiles have no result: tile {first['shard']}: {first['how']}"
+        raise JobError(f"{text}. Run again with retry_crashed=True when the cause is gone")
+    return state
+
+
+def damaged(folder: Any) -> list[int]:
+    """Tiles that have a record, and other cells in the target than those that were written."""
+    stores = {name: Store(name, address) for _, name, address in status(folder).about["options"]["targets"]}
+    return [i for i, data in results(folder) if changed(stores, json.loads(data)["outputs"])]

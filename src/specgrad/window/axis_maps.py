@@ -1,0 +1,274 @@
+"""Which input cells an interval of outputs needs along one axis, and the axis that relates just those.
+
+    part(o, p)   for outputs [o, p): the cells they need, clipped to the axis; the outputs that the operator on these
+                 cells has, [o, p) among them; and the parameters of the axis there, where
+                 padding is padding here, too
+    free(o, p)   the cells they need on an axis without ends
+    open(o, p)   the part on an axis without ends, never padded: where padding is zeros, and zeros stand beyond the ends
+    rate         input cells per output cell: outputs moved by its denominator need cells moved by its numerator
+
+A relation may compute more outputs than it was asked for, where its parameters cannot say less; those are cut off, and
+need not be right.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
+
+from .axis import Adaptive, Axis, Strided
+from .resize import NEAREST, Resized
+
+Interval = tuple[int, int]
+ONE = Fraction(1)
+
+
+class AxisPart(NamedTuple):
+    """Some outputs of an axis: the cells they need, the outputs computed from those, the parameters of that."""
+
+    need: Interval
+    gives: Interval
+    local: Any = None
+
+
+class Relation(Protocol):
+    @property
+    def rate(self) -> Fraction | None: ...
+
+    def part(self, o: int, p: int) -> AxisPart: ...
+
+    def free(self, o: int, p: int) -> Interval: ...
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityMap:
+    """Every output reads the cell where it stands."""
+
+    rate = ONE
+
+    def part(self, o: int, p: int) -> AxisPart:
+        return AxisPart((o, p), (o, p))
+
+    def free(self, o: int, p: int) -> Interval:
+        return o, p
+
+
+CELL = IdentityMap()
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalMap:
+    """All outputs or none: an axis along which the operator has no parts, and `local` as its parameter."""
+
+    out: int
+    local: Any = None
+    rate = None
+
+    def part(self, o: int, p: int) -> AxisPart:
+        return AxisPart((0, self.out), (0, self.out), self.local)
+
+    def free(self, o: int, p: int) -> Interval:
+        return 0, self.out
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """Output o reads the cells of its window: s*o - lo .. s*o - lo + span - 1."""
+
+    axis: Strided
+
+    @property
+    def rate(self) -> Fraction:
+        return Fraction(self.axis.stride)
+
+    def free(self, o: int, p: int) -> Interval:
+        a = self.axis
+        return a.stride * o - a.lo, a.stride * (p - 1) - a.lo + a.span
+
+    def part(self, o: int, p: int) -> AxisPart:
+        """Windows behind the last cell are counted from one that has it: no relation begins before its cells.
+
+        Windows that end before the first cell, and those that begin behind the last, need none.
+        """
+        a = self.axis
+        last = (a.size - 1 + a.lo) // a.stride  # window that begins before the end
+        o = min(o, last)
+        first, stop = self.free(o, p)
+        low = self.free(max(o, -((a.span - 1 - a.lo) // a.stride)), p)[0]
+        low = min(max(low, 0), a.size - 1)
+        high = max(low + 1, min(self.free(o, min(p, last + 1))[1], a.size))
+        hi = max(0, min(stop, a.size + a.hi) - high)  # [A1] cells beyond the padded extent are not counted
+        return AxisPart(
+            (low, high), (o, p), Strided(high - low, a.kernel, a.stride, a.dilation, low - first, hi, p - o)
+        )
+
+    def open(self, o: int, p: int) -> AxisPart:
+        a, (first, stop) = self.axis, self.free(o, p)
+        return AxisPart((first, stop), (o, p), Strided(stop - first, a.kernel, a.stride, a.dilation, 0, 0, p - o))
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """Output i reads the positions p whose window has cell i: `Windowed` backwards."""
+
+    axis: Strided
+
+    @property
+    def rate(self) -> Fraction:
+        return Fraction(1, self.axis.stride)
+
+    def free(self, o: int, p: int) -> Interval:
+        """Cells that begin between two windows are counted from the window before them."""
+        a = self.axis
+        first, stop = -((a.span - 1 - a.lo - o) // a.stride), (p - 1 + a.lo) // a.stride + 1
+        first -= a.stride * first > o + a.lo
+        return first, max(first + 1, stop)
+
+    def part(self, o: int, p: int) -> AxisPart:
+        a, (first, stop) = self.axis, self.free(o, p)
+        first = max(0, min(first, a.out - 1))
+        stop = max(first + 1, min(stop, a.out))
+        return AxisPart((first, stop), (o, p), self.between((o, p), (first, stop)))
+
+    def open(self, o: int, p: int) -> AxisPart:
+        return AxisPart(self.free(o, p), (o, p), self.between((o, p), self.free(o, p)))
+
+    def between(self, cells: Interval, outputs: Interval) -> Strided:
+        """The axis between some cells and the outputs that read them."""
+        a, (o, p), (first, stop) = self.axis, cells, outputs
+        lo = a.lo + o - a.stride * first
+        hi = max(0, a.stride * (stop - first - 1) + a.span - (p - o) - lo)
+        return Strided(p - o, a.kernel, a.stride, a.dilation, lo, hi, stop - first)
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """Output o reads cell start + step*o."""
+
+    start: int
+    step: int
+
+    @property
+    def rate(self) -> Fraction:
+        return Fraction(self.step)
+
+    def free(self, o: int, p: int) -> Interval:
+        return self.start + self.step * o, self.start + self.step * (p - 1) + 1
+
+    def part(self, o: int, p: int) -> AxisPart:
+        first, stop = self.free(o, p) if o < p else (0, 0)
+        return AxisPart((first, stop), (o, p), (0, stop - first, self.step))
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """Cell i stands at lo + (gap + 1)*i, zeros elsewhere: `Sliced` backwards."""
+
+    size: int
+    lo: int
+    gap: int
+
+    @property
+    def rate(self) -> Fraction:
+        return Fraction(1, self.gap + 1)
+
+    def free(self, o: int, p: int) -> Interval:
+        """Zeros alone are counted from the cell behind them."""
+        first = -((self.lo - o) // (self.gap + 1))
+        return first, max(first, (p - 1 - self.lo) // (self.gap + 1)) + 1
+
+    def part(self, o: int, p: int) -> AxisPart:
+        if not self.size:
+            return AxisPart((0, 0), (o, p), (p - o, 0, self.gap))
+        first, stop = self.free(o, p)
+        first = max(0, min(first, self.size - 1))
+        stop = max(first + 1, min(stop, self.size))
+        at, end = (self.lo + (self.gap + 1) * i for i in (first, stop - 1))
+        o, p = min(o, at), max(p, end + 1)
+        return AxisPart((first, stop), (o, p), (at - o, p - end - 1, self.gap))
+
+
+@dataclass(frozen=True, slots=True)
+class JoinMap:
+    """An axis whose cells are followed by others, `count` outputs in place of each cell."""
+
+    count: int
+
+    @property
+    def rate(self) -> Fraction:
+        return Fraction(1, self.count)
+
+    def free(self, o: int, p: int) -> Interval:
+        return o // self.count, -(-p // self.count)
+
+    def part(self, o: int, p: int) -> AxisPart:
+        first, stop = self.free(o, p)
+        return AxisPart((first, stop), (first * self.count, stop * self.count))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitMap:
+    """An axis cut into rows, `count` cells in place of each output: `JoinMap` backwards."""
+
+    count: int
+
+    @property
+    def rate(self) -> Fraction:
+        return Fraction(self.count)
+
+    def free(self, o: int, p: int) -> Interval:
+        return o * self.count, p * self.count
+
+    def part(self, o: int, p: int) -> AxisPart:
+        return AxisPart(self.free(o, p), (o, p))
+
+
+@dataclass(frozen=True, slots=True)
+class Interpolated:
+    """Output o looks between the cells at step*o + offset.
+
+    Outputs are counted from one that stands a whole number of cells further, so that the formula there is the same.
+    """
+
+    axis: Resized
+
+    @property
+    def rate(self) -> Fraction:
+        return self.axis.step
+
+    def _begin(self, o: int, first: int) -> tuple[int, int]:
+        """The output and the cell that are counted from."""
+        cells, outs = self.axis.step.as_integer_ratio()
+        turns = min(first // cells, o // outs)
+        return turns * outs, turns * cells
+
+    def free(self, o: int, p: int) -> Interval:
+        first, stop = self._looks(o, p)
+        return self._begin(o, first)[1], stop
+
+    def _looks(self, o: int, p: int) -> Interval:
+        how, more = (math.floor, 1) if self.axis.how == "linear" else (NEAREST[self.axis.how], 0)
+        return how(self.axis.source(o)), how(self.axis.source(p - 1)) + more + 1
+
+    def part(self, o: int, p: int) -> AxisPart:
+        first, last = (min(max(i, 0), self.axis.n - 1) for i in (self._looks(o, p)[0], self._looks(o, p)[1] - 1))
+        o, low = self._begin(o, first)
+        return AxisPart((low, last + 1), (o, p), p - o)
+
+
+def windowed(axis: Axis) -> Relation:
+    """The relation of a window's axis; cells of one size are windows, cells of several have no parts."""
+    if isinstance(axis, Adaptive):
+        each = axis.size // axis.out
+        return (
+            GlobalMap(axis.out, axis)
+            if axis.size % axis.out
+            else Windowed(Strided(axis.size, each, each, 1, 0, 0, axis.out))
+        )
+    return Windowed(axis)
+
+
+def transposed(axis: Axis) -> Relation:
+    return Transposed(axis) if isinstance(axis, Strided) else GlobalMap(axis.size, axis)

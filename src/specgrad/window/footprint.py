@@ -1,0 +1,224 @@
+"""Boxes of cells: which boxes of its arguments an operator needs for a box of its result, and its parameters there.
+
+A box is one interval [first, stop) per axis. Operators relate cells axis by axis: an axis of an argument goes along one
+axis of the result by a `Relation`, or is read whole. The operator on the boxes is the box of the operator, exactly:
+tests/laws holds every registered operator to that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from .axis import Axis
+from .axis_maps import (
+    CELL,
+    AxisPart,
+    GlobalMap,
+    Interpolated,
+    Interval,
+    JoinMap,
+    Padded,
+    Relation,
+    Sliced,
+    SplitMap,
+    Transposed,
+    Windowed,
+    windowed,
+)
+from .resize import Resized
+from .types import Shape
+from .window import Window
+
+Box = tuple[Interval, ...]
+Params = dict[str, Any]
+
+
+def whole(shape: Sequence[int]) -> Box:
+    """All cells of an array."""
+    return tuple((0, n) for n in shape)
+
+
+def lengths(box: Box) -> Shape:
+    return tuple(stop - first for first, stop in box)
+
+
+def hull(a: Box, b: Box) -> Box:
+    """The smallest box around two."""
+    return tuple((min(p[0], q[0]), max(p[1], q[1])) for p, q in zip(a, b, strict=True))
+
+
+def inside(box: Box, outer: Box) -> tuple[slice, ...]:
+    """Where a box stands in an array that holds the cells of a larger one."""
+    return tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(box, outer, strict=True))
+
+
+def slices(box: Box) -> tuple[slice, ...]:
+    """A box as an index."""
+    return tuple(slice(a, b) for a, b in box)
+
+
+class Footprint(NamedTuple):
+    """An operator on a box: the box of each argument, its parameters there, and the outputs it then has."""
+
+    args: tuple[Box, ...]
+    params: Params
+    gives: Box
+
+
+@dataclass(frozen=True, slots=True)
+class BoxRule:
+    """The box rule of one application of an operator.
+
+    axes     per output axis, its relation
+    args     per argument and axis, the output axis that it goes along, or the interval that is read always
+    params   from the parts of all output axes to the operator's parameters there
+    open     the output axes along which the argument may go on beyond its ends, with zeros: they are what padding is
+
+    >>> from specgrad.window import strided
+    >>> rule = pooled((2, 8), window=strided("max_pool", (8,), (3,), stride=(1,), padding=((1, 1),)))
+    >>> rule.on(((0, 2), (0, 4))).args, rule.on(((0, 2), (3, 5))).args
+    ((((0, 2), (0, 5)),), (((0, 2), (2, 6)),))
+    """
+
+    axes: tuple[Relation, ...]
+    args: tuple[tuple[int | Interval, ...], ...]
+    params: Callable[[list[AxisPart]], Params]
+    open: tuple[int, ...] = ()
+
+    def on(self, box: Box, without_ends: Collection[int] = ()) -> Footprint:
+        """without_ends: output axes, among the open ones, along which cells beyond the ends are read, and are zeros."""
+        parts = [
+            relation.open(*box[axis])
+            if axis in without_ends and isinstance(relation, Windowed | Transposed)
+            else relation.part(*box[axis])
+            for axis, relation in enumerate(self.axes)
+        ]
+        needs = tuple(tuple(parts[a].need if isinstance(a, int) else a for a in arg) for arg in self.args)
+        return Footprint(needs, self.params(parts), tuple(part.gives for part in parts))
+
+
+# --- one rule per family ----------------------------------------------------------------------------------------------
+
+
+def unsplit(out: Shape, shapes: Sequence[Shape], params: Params) -> BoxRule:
+    """Everything is read, and everything computed: true of any operator."""
+    return BoxRule(tuple(map(GlobalMap, out)), tuple(map(whole, shapes)), lambda _: params)
+
+
+def same_cell(*shapes: Shape, **params: Any) -> BoxRule:
+    """An output cell reads the same cell of every argument; numbers have none."""
+    rank = max(map(len, shapes))
+    return BoxRule((CELL,) * rank, tuple(tuple(range(len(s))) for s in shapes), lambda _: params)
+
+
+def linked(
+    axes: Sequence[Relation], links: Sequence[Sequence[int | None]], shapes: Sequence[Shape], there: Any
+) -> BoxRule:
+    """A rule from the output axis of every axis of every argument; None, or an axis without parts: read whole."""
+
+    def arg(link: Sequence[int | None], shape: Shape) -> tuple[int | Interval, ...]:
+        read = zip(link, shape, strict=True)
+        return tuple((0, n) if j is None or isinstance(axes[j], GlobalMap) else j for j, n in read)
+
+    args = tuple(arg(link, shape) for link, shape in zip(links, shapes, strict=True))
+    return BoxRule(tuple(axes), args, there if callable(there) else lambda _: there)
+
+
+def others(x: Shape, *, axis: int, out: int, **params: Any) -> BoxRule:
+    """One axis has no parts, and `out` outputs: it is sorted, or summed up."""
+    axes = [GlobalMap(out) if a == axis else CELL for a in range(len(x))]
+    return linked(axes, [range(len(x))], [x], {"axis": axis, **params})
+
+
+def reduced(x: Shape, *, axes: Shape, **params: Any) -> BoxRule:
+    """Some axes are read whole, and are no axes of the result."""
+    kept = [a for a in range(len(x)) if a not in axes]
+    links = [kept.index(a) if a in kept else None for a in range(len(x))]
+    return linked([CELL] * len(kept), [links], [x], {"axes": axes, **params})
+
+
+def over_window(
+    relate: Callable[[Axis], Relation],
+    window: Window,
+    channels: int | None,
+    shapes: Sequence[Shape],
+    params: Params,
+    *,
+    zeros: bool = False,
+) -> BoxRule:
+    """Cells, then all channels at once (None: there are none), then the window; other arguments are read whole.
+
+    zeros: padding is as good as cells that are zero.
+    """
+    rank = len(shapes[0])
+    middle: list[Relation] = [] if channels is None else [GlobalMap(channels)]
+    lead: list[Relation] = [CELL] * (rank - window.rank - len(middle))
+
+    def there(parts: list[AxisPart]) -> Params:
+        return {**params, "window": Window(tuple(part.local for part in parts[rank - window.rank :]))}
+
+    links = [range(rank), *([None] * len(s) for s in shapes[1:])]
+    rule = linked(lead + middle + [relate(a) for a in window.axes], links, shapes, there)
+    return replace(rule, open=tuple(range(rank - window.rank, rank))) if zeros else rule
+
+
+def pooled(x: Shape, *, window: Window, **params: Any) -> BoxRule:
+    """Windows over the last axes."""
+    return over_window(windowed, window, None, (x,), params)
+
+
+def sliced(x: Shape, *, ranges: Sequence[tuple[int, int, int]]) -> BoxRule:
+    axes = [Sliced(start, step) for start, _, step in ranges]
+    return linked(axes, [range(len(x))], [x], lambda parts: {"ranges": tuple(p.local for p in parts)})
+
+
+def padded(x: Shape, *, widths: Sequence[tuple[int, int, int]]) -> BoxRule:
+    axes = [Padded(n, lo, gap) for n, (lo, _, gap) in zip(x, widths, strict=True)]
+    return linked(axes, [range(len(x))], [x], lambda parts: {"widths": tuple(p.local for p in parts)})
+
+
+def to_shape(parts: list[AxisPart]) -> Params:
+    """The shape of a box as a parameter."""
+    return {"shape": tuple(part.gives[1] - part.gives[0] for part in parts)}
+
+
+def repeated(x: Shape, *, shape: Shape) -> BoxRule:
+    links = [None if n == 1 else a for a, n in enumerate(x)]
+    return linked([CELL] * len(shape), [links], [x], to_shape)
+
+
+def reshaped(x: Shape, *, shape: Shape) -> BoxRule:
+    """Axes are kept, or joined to rows, or cut into rows; what mixes several has no parts.
+
+    >>> reshaped((6, 4), shape=(2, 3, 4)).axes
+    (SplitMap(count=3), Uncut(out=3, local=None), Cell())
+    """
+    axes: list[Relation] = [GlobalMap(n) for n in shape]
+    links: list[int | None] = [None] * len(x)
+    left, right = ([k for k, n in enumerate(s) if n != 1] for s in (x, shape))
+    while left and right and 0 not in x:
+        a, b = [left.pop(0)], [right.pop(0)]
+        while (m := math.prod(x[k] for k in a)) != (n := math.prod(shape[k] for k in b)):
+            (a if m < n else b).append((left if m < n else right).pop(0))
+        if len(a) == 1 or len(b) == 1:
+            more, fewer = math.prod(x[k] for k in a[1:]), math.prod(shape[k] for k in b[1:])
+            axes[b[0]] = JoinMap(more) if more > 1 else SplitMap(fewer) if fewer > 1 else CELL
+            links[a[0]] = b[0]
+    return linked(axes, [links], [x], to_shape)
+
+
+def resized(x: Shape, lines: Sequence[tuple[int, Resized]], **params: Any) -> BoxRule:
+    """Formulas of the coordinate that ask for the number of cells have no parts."""
+    where = params["where"]
+    parted = where in ("half_pixel", "asymmetric", "tf_half_pixel_for_nn")
+    parted = parted or (where == "pytorch_half_pixel" and all(line.out > 1 for _, line in lines))
+    known = {a: Interpolated(line) if parted else GlobalMap(line.out, line.out) for a, line in lines}
+
+    def there(parts: list[AxisPart]) -> Params:
+        sizes = tuple(parts[a].local for a, _ in lines)
+        return {**params, "sizes": sizes, "where": "half_pixel" if parted and where == "pytorch_half_pixel" else where}
+
+    return linked([known.get(a, CELL) for a in range(len(x))], [range(len(x))], [x], there)

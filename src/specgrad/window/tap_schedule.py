@@ -1,0 +1,167 @@
+"""How an algorithm passes over a window: taps as slices of the padded input, residues of a stride, doublings.
+
+Engines compute with these numbers; where a cell stands is decided here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from .axis import Strided, doubling
+from .types import Shape
+from .window import Window
+
+
+class AxisStep(NamedTuple):
+    """One axis of a correlation: tap t of output o reads cell stride*o + dilation*t - before; `after` may be < 0."""
+
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    def out(self, size: int, kernel: int) -> int:
+        """The output size."""
+        return (size + self.before + self.after - self.dilation * (kernel - 1) - 1) // self.stride + 1
+
+    def slice(self, tap: int, out: int) -> tuple[int, int, int]:
+        """Start, stop and step of what a tap reads of the padded input.
+
+        >>> Step(2, 3, 1, 0).slice(1, 4)
+        (3, 10, 2)
+        """
+        start = self.dilation * tap
+        return start, start + self.stride * (out - 1) + 1, self.stride
+
+
+def step(axis: Strided) -> AxisStep:
+    return AxisStep(axis.stride, axis.dilation, *axis.pads)
+
+
+def steps(window: Window) -> tuple[AxisStep, ...]:
+    return tuple(step(a) for a in window.axes if isinstance(a, Strided))
+
+
+# --- residues of a stride ---------------------------------------------------------------------------------------------
+
+
+class Phase(NamedTuple):
+    """The cells with one residue of the stride: the taps that reach them, last first, as a correlation."""
+
+    taps: list[int]
+    step: AxisStep
+
+
+def phase(axis: Strided, residue: int) -> Phase | None:
+    """Cells u = s*q + r (u counts from -lo) gather x[q - c - m*e'] over the taps with e*t = r + s*(c + m*e').
+
+    None if no tap reaches them.
+    """
+    s, e = axis.stride, axis.dilation
+    taps = [t for t in range(axis.kernel) if e * t % s == residue]
+    if not taps:
+        return None
+    dilation = e // math.gcd(s, e)
+    lo = e * taps[-1] // s
+    hi = axis.phase_count() - 1 + dilation * (len(taps) - 1) + 1 - axis.out - lo
+    return Phase(taps[::-1], AxisStep(1, dilation, lo, hi))
+
+
+def residues(axis: Strided) -> list[tuple[int, int]]:
+    """(start, residue) of every tap in the padded input, split by the residues of the stride.
+
+    >>> residues(Strided(9, 3, 2, 1, 0, 0, 4))
+    [(0, 0), (0, 1), (1, 0)]
+    """
+    return [divmod(axis.dilation * t, axis.stride) for t in range(axis.kernel)]
+
+
+def folded(axis: Strided, cells: int) -> tuple[int, int]:
+    """Cells to add so that the stride divides them all, and how many strides they are then."""
+    more = -cells % axis.stride
+    return more, (cells + more) // axis.stride
+
+
+# --- doublings --------------------------------------------------------------------------------------------------------
+
+
+def flat_strides(size: Shape) -> list[int]:
+    """How far apart neighbours of every axis stand in a plane."""
+    return [math.prod(size[axis + 1 :]) for axis in range(len(size))]
+
+
+def doubling_shifts(window: Window) -> list[int]:
+    """The flat shifts of all passes, axis by axis from the last: first in its row, then the first row, is first."""
+    axes = zip(window.kernel, window.steps().dilation, flat_strides(window.size), strict=True)
+    return [shift * e * apart for k, e, apart in reversed(list(axes)) for shift in doubling(k)]
+
+
+class Add(NamedTuple):
+    """One pass of a sum: from the cells themselves or the sums so far, doubled or with one cell more, `shift` away."""
+
+    first: bool
+    doubles: bool
+    shift: int
+
+
+def additions(window: Window) -> list[Add]:
+    """Windows of k cells from the bits of k, the highest first: double, and add one cell where the bit is set."""
+    passes = []
+    for k, e, apart in zip(window.kernel, window.steps().dilation, flat_strides(window.size), strict=True):
+        width = 1
+        for bit in f"{k:b}"[1:]:
+            passes.append(Add(width == 1, True, width * e * apart))
+            width *= 2
+            if bit == "1":
+                passes.append(Add(False, False, width * e * apart))
+                width += 1
+    return passes
+
+
+def anchor_strides(window: Window) -> list[int]:
+    """How far apart the first cells of neighbouring windows stand in a plane, per axis."""
+    return [apart * s for apart, s in zip(flat_strides(window.size), window.steps().stride, strict=True)]
+
+
+# --- taps as slices of the bare input ---------------------------------------------------------------------------------
+
+
+class Write(NamedTuple):
+    """What a tap writes to the cells of one residue: of these outputs, to these places among the cells."""
+
+    tap: int
+    outs: slice
+    places: slice
+
+
+class ResidueClass(NamedTuple):
+    """The cells of one residue of the stride, how many they are, and who writes there: no two residues overlap."""
+
+    where: slice
+    cells: int
+    writes: list[Write]
+
+
+def whole_tap(axis: Strided) -> int | None:
+    """The first tap that every output reads inside the input; None if there is none."""
+    return next((t for t in range(axis.kernel) if axis.tap(t)[0] == slice(0, axis.out)), None)
+
+
+def written(axis: Strided) -> list[ResidueClass]:
+    """The adjoint of reading taps, by residues.
+
+    >>> [(c.where, [w.tap for w in c.writes]) for c in written(Strided(8, 3, 2, 1, 1, 1, 4))]
+    [(slice(0, 8, 2), [1]), (slice(1, 8, 2), [0, 2])]
+    """
+    groups = []
+    for residue in range(min(axis.stride, axis.size)):
+        cells = len(range(residue, axis.size, axis.stride))
+        writes = []
+        for tap in range(axis.kernel):
+            outs, ins = axis.tap(tap)
+            if outs.stop > outs.start and ins.start % axis.stride == residue:
+                first = ins.start // axis.stride
+                writes.append(Write(tap, outs, slice(first, first + outs.stop - outs.start)))
+        groups.append(ResidueClass(slice(residue, axis.size, axis.stride), cells, writes))
+    return groups
