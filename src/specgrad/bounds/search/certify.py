@@ -11,7 +11,7 @@ unknown          neither, within the time
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -37,6 +37,7 @@ __all__ = ["CertifyResult", "certify", "graph_and_property", "target"]
 Kind = Literal["holds", "counterexample", "unknown"]
 Progress = Callable[[str, int, int], None]
 _Row = tuple[Array, Fraction]  # row.y > limit excludes an alternative
+STAGES = ("attack", "crown", "pieces", "branch")
 QUICK = Effort(starts=1, steps=20)
 FEW_INPUTS = 16  # splitting inputs pays where there are this few
 ONE_INPUT = "the box holds one input alone, and rounding decides there"
@@ -48,7 +49,8 @@ NOTHING_VARIES = "the outputs vary by rounding alone, whatever the input, and th
 class CertifyResult:
     """The answer, and what it rests on.
 
-    margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best
+    margins    per case and alternative: a proven lower bound of (row.y - limit) for the row that excludes it best; none
+               of a case that was not reached, and a counterexample ends the list
     stages     seconds spent on "attack", "crown", "pieces" (specgrad.bounds.search.neuron_split.multi_neuron) and
     "branch"
     problems   subproblems of the branch and bound
@@ -118,6 +120,8 @@ def certify(
                 batch being 1. Of several inputs: a shape per name
     arithmetic  the executions to prove it for; None: float32, fused
     source      the ONNX file or PyTorch module that a Graph was read from: counterexamples are run on it too
+    seconds     counted from when the files are read. When they are over no step begins, but for the quick attack and
+                the linear bounds of the first case; the reason says which case was not reached
 
     A counterexample carries everybody's answer: our engine's, the module's that was given, ONNX Runtime's. One that is
     proven to be none, or a run that no execution can give, is a ContradictionError: a fault of ours, not a verdict.
@@ -140,12 +144,7 @@ def certify(
     plain = searched is question.graph
     part = question if plain else VerificationProblem((), searched, asked)  # whose scores nobody else is asked for
     run = _Certifier(part, time.monotonic() + seconds, progress, arithmetic)
-    answers = []
-    for case in asked.cases:
-        answers.append(run.settle(case))
-        if answers[-1].verdict == "counterexample":
-            break
-    verdict = _joined(answers)
+    verdict = run.answer(asked.cases)
     if verdict.verdict == "unknown" and run.no_witness:
         verdict = replace(verdict, reason="; ".join(filter(None, (NO_WITNESS, verdict.reason))))
     if not plain and verdict.counterexample is not None:
@@ -195,10 +194,9 @@ def _joined(answers: list[CertifyResult]) -> CertifyResult:
     """The worst of all cases."""
     order = {"counterexample": 0, "unknown": 1, "holds": 2}
     worst = min(answers, key=lambda a: order[a.verdict])
-    stages = {name: sum(a.stages.get(name, 0.0) for a in answers) for name in ("attack", "crown", "pieces", "branch")}
     margins = tuple(m for a in answers for m in a.margins)
     trees = tuple(t for a in answers for t in a.trees)
-    return replace(worst, margins=margins, stages=stages, problems=sum(a.problems for a in answers), trees=trees)
+    return replace(worst, margins=margins, problems=sum(a.problems for a in answers), trees=trees)
 
 
 def target(limit: Fraction) -> float:
@@ -223,7 +221,7 @@ class _Certifier:
         self.options = {} if arithmetic is None else {"arithmetic": arithmetic}
         self.no_witness = False
         self.network = DeployedNetwork(graph)
-        self.stages: dict[str, float] = {}
+        self.stages = dict.fromkeys(STAGES, 0.0)
 
     def _left(self) -> float:
         return max(0.0, self.deadline - time.monotonic())
@@ -232,25 +230,50 @@ class _Certifier:
         if self.progress is not None:
             self.progress(text, done, total)
 
-    def settle(self, case: Case) -> CertifyResult:
-        """The answer for one case."""
-        self.stages = {}
-        counterexample = self._attack(case, QUICK)
-        if counterexample is not None:
-            return self._broken(counterexample)
+    def answer(self, cases: Sequence[Case]) -> CertifyResult:
+        """The answer for all cases: quick attacks first, as one counterexample answers them all, then proofs in turn.
+
+        A case that the time does not reach is unknown, and so is the whole.
+        """
+        for case in self._in_time(cases):
+            counterexample = self._attack(case, QUICK)
+            if counterexample is not None:
+                return self._broken(counterexample)
+        answers: list[CertifyResult] = []
+        for case in self._in_time(cases):
+            answers.append(self._settle(case))
+            if answers[-1].verdict == "counterexample":
+                return _joined(answers)
+        missing = len(cases) - len(answers)
+        if not missing:
+            return _joined(answers)
+        reason = f"the time was over before case {len(answers) + 1:,} of {len(cases):,}"
+        verdict = _joined([*answers, *[CertifyResult("unknown", None, ((),), self.stages, 0)] * missing])
+        return replace(verdict, reason="; ".join(filter(None, (verdict.reason, reason))))
+
+    def _in_time(self, cases: Sequence[Case]) -> Iterator[Case]:
+        """The first case, and others until the time is over."""
+        for k, case in enumerate(cases):
+            if k and not self._left():
+                return
+            yield case
+
+    def _settle(self, case: Case) -> CertifyResult:
+        """The answer for one case, after a quick attack."""
         if not all(len(a.limits) for a in case.alternatives):
             reason = "an alternative says nothing of the outputs, so no bound excludes it"
             return CertifyResult("unknown", None, ((),), self.stages, 0, reason)
         case, margins, nearest, root, reason = self._bounded(case)
         open_ = [k for k, margin in enumerate(margins) if not margin > 0]
-        if open_ and root is not None:
+        if open_ and root is not None and self._left():
             open_ = self._pieces(root, nearest, margins, open_)
         if not open_:
             return CertifyResult("holds", None, (tuple(margins),), self.stages, 0)
         rest = replace(case, alternatives=tuple(case.alternatives[k] for k in open_))
-        counterexample = self._attack(rest, Effort(starts=8, steps=50, seconds=self._left() / 6, seed=1))
-        if counterexample is not None:
-            return self._broken(counterexample)
+        if self._left():
+            counterexample = self._attack(rest, Effort(starts=8, steps=50, seconds=self._left() / 6, seed=1))
+            if counterexample is not None:
+                return self._broken(counterexample)
         if root is None:
             return CertifyResult("unknown", None, (tuple(margins),), self.stages, 0, reason)
         return self._branch(rest, root, [nearest[k] for k in open_], margins, open_)
@@ -260,7 +283,7 @@ class _Certifier:
         start = time.monotonic()
         seconds = min(effort.seconds, self._left())
         counterexample = self._witnessed(attack(self.network, case, replace(effort, seconds=seconds)), case)
-        self.stages["attack"] = self.stages.get("attack", 0.0) + time.monotonic() - start
+        self.stages["attack"] += time.monotonic() - start
         return counterexample
 
     def _witnessed(self, candidate: Counterexample | None, case: Case) -> Counterexample | None:
@@ -278,7 +301,8 @@ class _Certifier:
         """Linear bounds; once more with rows of an alternative together, where one by one they leave it open."""
         margins, nearest, root, reason = self._crown(case)
         several = [len(a.limits) > 1 for a in case.alternatives]
-        if root is None or not any(s and not m > 0 for s, m in zip(several, margins, strict=True)):
+        open_ = any(s and not m > 0 for s, m in zip(several, margins, strict=True))
+        if root is None or not open_ or not self._left():
             return case, margins, nearest, root, reason
         from .neuron_split.row_weights import strengthened
 
@@ -291,7 +315,7 @@ class _Certifier:
         start = time.monotonic()
         root = self._root(case, *case.outer())
         margins, nearest = self._margins(case, root)
-        self.stages.setdefault("crown", time.monotonic() - start)
+        self.stages["crown"] += time.monotonic() - start
         if root.unbounded:
             reason = f"nothing is proven of layers {', '.join(root.unbounded[:3])}: overflow is possible"
             return margins, nearest, None, reason
@@ -318,7 +342,7 @@ class _Certifier:
         bounds = piecewise(root, *_tensors([nearest[k] for k in open_]), self.deadline).tolist()
         for k, bound in zip(open_, bounds, strict=True):
             margins[k] = max(margins[k], _margin(bound, nearest[k][1]))
-        self.stages["pieces"] = time.monotonic() - start
+        self.stages["pieces"] += time.monotonic() - start
         return [k for k in open_ if not margins[k] > 0]
 
     def _branch(self, case: Case, root: Any, rows: list[_Row], margins: list[float], open_: list[int]) -> CertifyResult:
@@ -328,7 +352,7 @@ class _Certifier:
         worst: OpenPart | None = None
         trees: list[tuple[tuple[int, ...], Tree]] = []
         counterexample: Counterexample | None = None
-        if len(case.low) > FEW_INPUTS:
+        if len(case.low) > FEW_INPUTS and self._left():
             outcome = self._search(root, rows)
             count, settled = outcome.problems, outcome.settled
             worst = _open_part(case, outcome, self.graph.input_positions[0])
@@ -341,7 +365,8 @@ class _Certifier:
             settled, worst = outcome.settled, outcome.worst
             share, alone = outcome.share, outcome.stuck
             count, trees = count + outcome.problems, [(tuple(open_), outcome.tree)]
-        self.stages["branch"] = time.monotonic() - start
+        spent = time.monotonic() - start
+        self.stages["branch"] += spent
         if counterexample is not None:
             return replace(self._broken(counterexample), problems=count)
         verdict = CertifyResult("unknown", None, (tuple(margins),), self.stages, count, trees=(tuple(trees),))
@@ -349,7 +374,7 @@ class _Certifier:
             return replace(verdict, verdict="holds")
         low, high = case.outer()
         inside = self.graph.input_positions[0]
-        why = OpenReport(count, self.stages["branch"], share, worst, inside, alone)
+        why = OpenReport(count, spent, share, worst, inside, alone)
         why = self._unknown(case, root, worst, why)
         reason = ONE_INPUT if (low == high).all() else why.said()
         return replace(verdict, reason=reason, open_part=worst, unknown=why)
