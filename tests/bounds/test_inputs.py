@@ -74,10 +74,11 @@ def parts_of(rng: Any, case: Case, count: int = 24) -> tuple[Any, Any]:
     return torch.from_numpy(ends[0]), torch.from_numpy(ends[1])
 
 
-def escapes(seed: int, runs: int = 1) -> list[str]:
+def escapes(seed: int, runs: int = 1, points: int = 6) -> list[str]:
     """Float32 executions, and exact values but for 1e-12, that leave a bound of a box, or are in what is excluded.
 
-    runs   executions by trees of their own choice (tests/hunt), in every twelfth box
+    runs     executions by trees of their own choice (tests/hunt), in every twelfth box
+    points   of every box, beside two corners
     """
     rng = np.random.default_rng(seed)
     graph = network(seed)
@@ -86,23 +87,23 @@ def escapes(seed: int, runs: int = 1) -> list[str]:
     boxes, deployed = boxes_of(graph, case), DeployedNetwork(graph)
     low, high = parts_of(rng, case)
     best, margins, _, alive, known, _ = boxes.excluded(low, high)
-    found = broken(seed, boxes, deployed, (low, high), best, margins, alive, runs)
+    found = broken(seed, boxes, deployed, (low, high), best, margins, alive, runs, points)
     kept = search.IntervalCache(boxes.whole())
     slots, ends = kept.put(*known), torch.sort(low + (high - low) * torch.from_numpy(rng.random((2, *low.shape))), 0)[0]
     parts = torch.maximum(ends[0].float().double(), low), torch.minimum(ends[1].float().double(), high)
     best, margins, _, alive, *_ = boxes.excluded(*parts, kept.take(slots))  # halves know what the whole knew
-    return found + broken(seed, boxes, deployed, parts, best, margins, alive, runs)
+    return found + broken(seed, boxes, deployed, parts, best, margins, alive, runs, points)
 
 
 def broken(
-    seed: int, boxes: Boxes, deployed: Any, ends: Any, best: Any, margins: Any, alive: Any, runs: int
+    seed: int, boxes: Boxes, deployed: Any, ends: Any, best: Any, margins: Any, alive: Any, runs: int, count: int
 ) -> list[str]:
     """What points and corners of boxes say against their bounds."""
     (low, high), graph, found = ends, deployed.graph, []
     program, rng = Program(graph), Random(seed)
     for k in range(len(low)):
         points = (
-            low[k] + (high[k] - low[k]) * torch.rand((24, 4), generator=torch.Generator().manual_seed(seed))
+            low[k] + (high[k] - low[k]) * torch.rand((count, 4), generator=torch.Generator().manual_seed(seed))
         ).float()
         points = torch.cat([points, low[k : k + 1].float(), high[k : k + 1].float()])
         points = torch.minimum(torch.maximum(points, low[k].float()), high[k].float())
@@ -123,7 +124,7 @@ def broken(
     return found
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(12))
 def test_no_execution_leaves_its_box(seed: int) -> None:
     assert escapes(seed) == []
 
@@ -132,7 +133,7 @@ def test_no_execution_leaves_its_box(seed: int) -> None:
 @pytest.mark.parametrize("start", range(100, 1100, 50))
 def test_no_execution_leaves_its_box_at_length(start: int) -> None:
     """With more executions by trees of their own choice."""
-    assert [e for seed in range(start, start + 50) for e in escapes(seed, runs=4)] == []
+    assert [e for seed in range(start, start + 50) for e in escapes(seed, runs=4, points=24)] == []
 
 
 def _half(state: Any, ends: Any, slopes: Any = None) -> Any:
@@ -241,7 +242,7 @@ def test_verdicts_are_those_of_a_grid(seed: int) -> None:
     row[0, 0] = 1.0
     case = case_of(rng, row, [0.0], several=False)
     low, high = (np.ravel(end) for end in case.outer())
-    grid = [low + (high - low) * np.array(s) for s in itertools.product(np.linspace(0, 1, 7), repeat=4)]
+    grid = [low + (high - low) * np.array(s) for s in itertools.product(np.linspace(0, 1, 5), repeat=4)]
     values = [float(row[0] @ np.ravel(graph(x.astype(np.float32).astype(float)))) for x in grid]
     least, spread = min(values), max(values) - min(values) + 1e-3
     for limit, verdict in ((least - 0.35 * spread, "holds"), (least + 0.01 * spread, "counterexample")):
@@ -308,14 +309,11 @@ def outside(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int, int]:
     return verdict.verdict, roots[0], beside[0]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(k, marks=pytest.mark.slow) for k in range(4, 8))])
 def test_every_box_lies_in_the_one_that_its_roundings_are_of(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict, _, beside = outside(seed, monkeypatch)
+    verdict, roots, beside = outside(seed, monkeypatch)
     assert (verdict in ("holds", "unknown"), beside) == (True, 0)
-
-
-def test_some_searches_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert outside(0, monkeypatch)[1] > 8
+    assert seed or roots > 8  # some searches begin anew
 
 
 def test_a_box_beside_its_root_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

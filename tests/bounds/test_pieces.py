@@ -83,14 +83,14 @@ def found_below(seed: int) -> float:
     return worst
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_nothing_lies_below_the_bound(seed: int) -> None:
     assert found_below(seed) <= 0
 
 
 @pytest.mark.slow
 def test_hunt() -> None:
-    assert not [seed for seed in range(100, 500) if found_below(seed) > 0]
+    assert not [seed for seed in (*range(10, 20), *range(100, 500)) if found_below(seed) > 0]
 
 
 def test_a_piece_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

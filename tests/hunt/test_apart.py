@@ -13,6 +13,7 @@ import specgrad as sg
 from apart_pairs import hunt, judge, proven
 from executor import Setting
 from false_sames import pairs
+from slices import slices
 from specgrad.bounds import Box
 from specgrad.check.comparison import box_difference, delta_rules
 from specgrad.check.comparison import difference_network as carried
@@ -32,9 +33,9 @@ def escapes(seeds: range, setting: Setting = FUSED, inputs: int = 3) -> list[str
     return [e for r in found if r is not None for e in r.escapes]
 
 
-@pytest.mark.parametrize("start", range(0, 16, 4))
-def test_nothing_leaves_what_is_proven(start: int) -> None:
-    assert not escapes(range(start, start + 4))
+@pytest.mark.parametrize("seeds", slices(5, 16))
+def test_nothing_leaves_what_is_proven(seeds: range) -> None:
+    assert not escapes(seeds)
 
 
 @pytest.mark.slow
@@ -58,13 +59,9 @@ def spelled(seeds: range) -> list[str]:
     return found
 
 
-def test_other_spellings_and_structures() -> None:
-    assert not spelled(range(3))
-
-
-@pytest.mark.slow
-def test_other_spellings_and_structures_at_length() -> None:
-    assert not spelled(range(3, 60))
+@pytest.mark.parametrize("seeds", slices(1, 60))
+def test_other_spellings_and_structures(seeds: range) -> None:
+    assert not spelled(seeds)
 
 
 # --- narrow -----------------------------------------------------------------------------------------------------------

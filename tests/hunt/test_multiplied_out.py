@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -53,14 +54,21 @@ NETWORKS: dict[str, tuple[int, Callable[[Any], Any]]] = {
 }
 
 
+def traced(name: str) -> tuple[int, sg.Graph]:
+    cells, network = NETWORKS[name]
+    return cells, sg.trace(network, (cells,))
+
+
 def stays_above(cells: int, limit: Fraction) -> Property:
     """y0 - y1 > limit for x from 1/2 to 1."""
     ends = (Fraction(1, 2),) * cells, (Fraction(1),) * cells
     return Property(cells, 2, (Case(*ends, (Alternative(np.array([[1.0, -1.0]]), (limit,)),)),))
 
 
-def least(graph: sg.Graph, cells: int, runs: int = 800) -> Fraction:
+@cache
+def least(name: str, runs: int = 300) -> Fraction:
     """The least y0 - y1 of some executions."""
+    cells, graph = traced(name)
     program, rng, found = Program(graph), Random(1), []
     for _ in range(runs):
         x = np.float32([rng.uniform(0.5, 1) for _ in range(cells)])
@@ -71,11 +79,9 @@ def least(graph: sg.Graph, cells: int, runs: int = 800) -> Fraction:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_execution_that_multiplies_out_is_below_what_holds(name: str) -> None:
-    cells, network = NETWORKS[name]
-    graph = sg.trace(network, (cells,))
-    seen = least(graph, cells)
+    (cells, graph), seen = traced(name), least(name)
     assert seen < Fraction(-1, 1000)
-    assert certify(graph, stays_above(cells, seen), seconds=2).verdict != "holds"
+    assert certify(graph, stays_above(cells, seen), seconds=0.5).verdict != "holds"
     far = stays_above(cells, Fraction(-20))  # and not everything is refused
     assert certify(graph, far, seconds=60).verdict == "holds"
     proof = prove(graph, far, seconds=60)
@@ -100,9 +106,8 @@ MISTAKES = [("two products", one_cell), ("two readers", one_node), ("side by sid
 def test_one_value_for_all_cells_is_a_mistake_that_is_caught(
     name: str, mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells, network = NETWORKS[name]
-    graph = sg.trace(network, (cells,))
-    claim = stays_above(cells, least(graph, cells))
+    cells, graph = traced(name)
+    claim = stays_above(cells, least(name))
     mistake(monkeypatch)
     assert certify(graph, claim, seconds=60).verdict == "holds"
     proof = prove(graph, claim, seconds=60)
@@ -111,9 +116,8 @@ def test_one_value_for_all_cells_is_a_mistake_that_is_caught(
 
 def test_what_nobody_carries_is_a_mistake_that_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a kernel read is no error of it where one that follows carries it: so that one must."""
-    cells, network = NETWORKS["two products"]
-    graph = sg.trace(network, (cells,))
-    claim = stays_above(cells, least(graph, cells))
+    cells, graph = traced("two products")
+    claim = stays_above(cells, least("two products"))
     monkeypatch.setattr(ForwardPass, "_terms", lambda self, sources, inside, read: [None for _ in sources])
     assert certify(graph, claim, seconds=60).verdict == "holds"
 

@@ -29,7 +29,8 @@ def escapes(name: str, model: str, seeds: Any, executions: int = 4) -> Any:
 
 @pytest.mark.parametrize(("name", "model"), CASES)
 def test_no_execution_leaves_a_bound(name: str, model: str) -> None:
-    found = escapes(name, model, range(10))
+    start = 3 * CASES.index((name, model))
+    found = escapes(name, model, range(start, start + 3))
     assert not found.escapes, str(found)
 
 
