@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from forks import Forks
 
 PROPERTY = """(declare-const X_0 Real) (declare-const X_1 Real) (declare-const Y_0 Real) (declare-const Y_1 Real)
 (assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= X_1 0.25)) (assert (<= X_1 1)) (assert (>= Y_1 3))"""
@@ -102,14 +105,60 @@ def refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
 
 
+class Here:
+    """As `Alone`, in this process."""
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        return call(*args)
+
+
 @pytest.fixture
-def run(capsys, monkeypatch) -> Callable[[str], tuple[int, str, str]]:
+def estimated_here(monkeypatch) -> None:
+    """Estimates of campaigns without the process that they are otherwise made in."""
+    monkeypatch.setattr(import_module("specgrad.scale.campaign.estimate"), "Alone", Here)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Real processes that need not import NumPy and ONNX again."""
+    yield from _forks()
+
+
+@pytest.fixture(scope="session")
+def torch_forks() -> Iterator[Forks]:
+    """Nor PyTorch."""
+    yield from _forks("torch")
+
+
+def _forks(*more: str) -> Iterator[Forks]:
+    if not hasattr(os, "fork"):
+        pytest.skip("needs forks")
+    yield (started := Forks(*more))
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def built() -> Callable[[], Any]:
+    """The command line is parsed anew in every run, but not built anew from the annotations of its functions."""
+    return cache(import_module("specgrad.cli.main")._command)
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, built) -> Callable[[str], tuple[int, str, str]]:
     """run("show net.onnx") -> exit code, stdout, stderr; under --json stdout is one strict object."""
+
+    main = import_module("specgrad.cli.main")
+    monkeypatch.setattr(main, "_command", built)
 
     def command(text: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["specgrad", *text.split()])
         with pytest.raises(SystemExit) as end:
-            import_module("specgrad.cli.main").main()
+            main.main()
         out, err = capsys.readouterr()
         if "--json" in text.split():
             assert isinstance(json.loads(out, parse_constant=refuse_constant)["verdict"], str)

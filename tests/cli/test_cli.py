@@ -17,12 +17,13 @@ onnx = pytest.importorskip("onnx")
 
 
 def specgrad(*args: str, folder: Path) -> tuple[int, str, str]:
+    """A process that shares nothing with this one."""
     done = subprocess.run([sys.executable, "-m", "specgrad", *args], cwd=folder, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def place(tmp_path_factory) -> Path:
     """A convolution, a maximum and an average over 1 x 1 x 6 x 6."""
     helper, folder = onnx.helper, tmp_path_factory.mktemp("cli")
     w = np.random.default_rng(0).normal(size=(2, 1, 3, 3)).astype(np.float32)
@@ -48,7 +49,13 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def test_show(folder: Path) -> None:
+@pytest.fixture
+def folder(place: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(place)
+    return place
+
+
+def test_show(folder: Path, run) -> None:
     code, out, _ = specgrad("show", "net.onnx", "--json", folder=folder)
     data = json.loads(out)
     assert code == 0
@@ -58,23 +65,22 @@ def test_show(folder: Path) -> None:
         ("second", [1, 2, 3, 3]),
     ]
     assert data["layers"][1]["multiply-adds"] == 2 * 36 * 9
-    assert "second" in specgrad("show", "net.onnx", folder=folder)[1]
+    assert "second" in run("show net.onnx")[1]
 
 
-def test_audit_is_ok(folder: Path) -> None:
-    command = ("audit", "net.onnx", "--runtime", "onnxruntime", "--input", "x.npy")
-    code, out, _ = specgrad(*command, "--json", folder=folder)
+def test_audit_is_ok(folder: Path, run) -> None:
+    command = "audit net.onnx --runtime onnxruntime --input x.npy"
+    code, out, _ = run(f"{command} --json")
     data = json.loads(out)
     assert code == 0
     assert data["verdict"] in ("exact", "rounding")
     assert [row["layer"] for row in data["layers"]] == ["first", "second", "third"]
-    assert "whole model" in specgrad(*command, folder=folder)[1]
+    assert "whole model" in run(command)[1]
 
 
-def test_audit_differs_and_its_report_stands_alone(folder: Path) -> None:
+def test_audit_differs_and_its_report_stands_alone(folder: Path, run) -> None:
     """ONNX Runtime drops NaN in maxima."""
-    command = ("audit", "net.onnx", "--runtime", "onnxruntime", "--input", "nan.npy", "--html", "report.html", "--json")
-    code, out, _ = specgrad(*command, folder=folder)
+    code, out, _ = run("audit net.onnx --runtime onnxruntime --input nan.npy --html report.html --json")
     data = json.loads(out)
     assert code == 1
     assert data["verdict"] == "differs"
@@ -86,18 +92,9 @@ def test_audit_differs_and_its_report_stands_alone(folder: Path) -> None:
     assert not re.search(r"(src|href)=(?!\"#layer-)|https?://|<script", page)
 
 
-def test_conformance_writes_scripts_that_run(folder: Path) -> None:
-    command = (
-        "conformance",
-        "--runtime",
-        "onnxruntime",
-        "--operator",
-        "global_max_pool",
-        "--scripts",
-        "cases",
-        "--json",
-    )
-    code, out, _ = specgrad(*command, "--count", "16", folder=folder)
+def test_conformance_writes_scripts_that_run(folder: Path, run) -> None:
+    command = "conformance --runtime onnxruntime --operator global_max_pool --scripts cases --count 16 --json"
+    code, out, _ = run(command)
     assert code == 1
     assert json.loads(out)["findings"][0]["rule"] == "P1"
     (script,) = (folder / "cases").glob("*.py")
@@ -105,26 +102,25 @@ def test_conformance_writes_scripts_that_run(folder: Path) -> None:
     assert "must be" in shown
 
 
-def test_conformance_is_ok(folder: Path) -> None:
-    command = ("conformance", "--runtime", "onnxruntime", "--operator", "linear", "--count", "16")
-    code, out, _ = specgrad(*command, "--html", "c.html", folder=folder)
+def test_conformance_is_ok(folder: Path, run) -> None:
+    code, out, _ = run("conformance --runtime onnxruntime --operator linear --count 16 --html c.html")
     assert code == 0
     assert "linear" in out
     assert "None." in (folder / "c.html").read_text()
 
 
-def test_explain(folder: Path) -> None:
-    code, out, _ = specgrad("explain", "net.onnx", "--output", "0,1,0,0", "--json", folder=folder)
+def test_explain(folder: Path, run) -> None:
+    code, out, _ = run("explain net.onnx --output 0,1,0,0 --json")
     data = json.loads(out)
     assert code == 0
     assert data["divisor"].startswith("2 ")  # count_include_pad=0: two of the four cells are padding
     assert [t["reads"] for t in data["taps"]] == [None, None, [0, 0], [0, 1]]
     assert data["inputs"]["x"][2:] == [[0, 2], [0, 4]]  # two maxima of 2 x 2 over windows of 3 x 3
-    assert "padding" in specgrad("explain", "net.onnx", "--layer", "first", "--output", "0,0,0,0", folder=folder)[1]
+    assert "padding" in run("explain net.onnx --layer first --output 0,0,0,0")[1]
 
 
-def test_runtimes_lists_what_is_installed(folder: Path) -> None:
-    code, out, _ = specgrad("runtimes", "--json", folder=folder)
+def test_runtimes_lists_what_is_installed(folder: Path, run) -> None:
+    code, out, _ = run("runtimes --json")
     assert code == 0
     assert json.loads(out)["runtimes"]["onnxruntime"]["onnxruntime"]
 
@@ -144,14 +140,14 @@ def test_runtimes_lists_what_is_installed(folder: Path) -> None:
         ("shwo", "No such command 'shwo'"),
     ],
 )
-def test_usage_errors_are_one_clear_line(folder: Path, command: str, words: str) -> None:
-    code, out, err = specgrad(*command.split(), folder=folder)
+def test_usage_errors_are_one_clear_line(folder: Path, run, command: str, words: str) -> None:
+    code, out, err = run(command)
     assert code == 3, (out, err)
     assert words in err
     assert "Traceback" not in err
 
 
-def test_every_command_has_help_with_an_example(folder: Path) -> None:
+def test_every_command_has_help_with_an_example(folder: Path, run) -> None:
     for name in (
         "show",
         "audit",
@@ -168,7 +164,7 @@ def test_every_command_has_help_with_an_example(folder: Path) -> None:
         "accuracy",
         "vectors",
     ):
-        code, out, _ = specgrad(name, "--help", folder=folder)
+        code, out, _ = run(f"{name} --help")
         assert code == 0
         assert f"Example: specgrad {name}" in out
         assert "--json" in out

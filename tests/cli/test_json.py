@@ -135,7 +135,7 @@ def campaigns(folder: Path, run) -> None:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, run, request) -> None:
+def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, run, request, estimated_here) -> None:
     if name in ("campaign-status", "campaign-collect"):
         request.getfixturevalue("campaigns")
     np.save("one.npy", np.array([[1, 0.5]], np.float32))

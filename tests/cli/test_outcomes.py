@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from forks import COMMAND
 
 pytest.importorskip("typer")
 pytest.importorskip("onnxruntime")
@@ -202,16 +203,19 @@ INSIDE: dict[str, tuple[Any, str]] = {
 }
 
 
-STREAMS = """import os, sys
-if sys.argv[1] == "closed":
-    os.close(int(sys.argv[2]))
-elif sys.argv[1] == "full":
+CLOSED = """import os, sys
+os.close(int(sys.argv[1]))
+os.execv(sys.executable, [sys.executable, "-m", "specgrad", *sys.argv[2:]])
+"""
+STREAMS = f"""import os, sys
+if sys.argv[1] == "full":
     os.dup2(os.open("/dev/full", os.O_WRONLY), int(sys.argv[2]))
 else:
     read, write = os.pipe()
     os.dup2(write, int(sys.argv[2]))
     os.close(read), os.close(write)
-os.execv(sys.executable, [sys.executable, "-m", "specgrad", *sys.argv[3:]])
+del sys.argv[1:3]
+{COMMAND}
 """
 
 
@@ -220,11 +224,14 @@ os.execv(sys.executable, [sys.executable, "-m", "specgrad", *sys.argv[3:]])
 @pytest.mark.parametrize("state", ["closed", "full", "unread"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_stream_that_cannot_be_written_costs_no_exit_code(
-    number: int, state: str, command: str, right: int, folder
+    number: int, state: str, command: str, right: int, folder, forks
 ) -> None:
     """What should have been said, and could not be, is unexpected (4), unless nobody wants to read it; never 1."""
-    text = [sys.executable, "-c", STREAMS, state, str(number), *command.split()]
-    done = subprocess.run(text, capture_output=True, text=True)
+    if state == "closed":  # Python looks when it starts
+        text = [sys.executable, "-c", CLOSED, str(number), *command.split()]
+        done = subprocess.run(text, capture_output=True, text=True)
+    else:
+        done = forks.python(STREAMS, state, str(number), *command.split())
     lost = number == 1 and state == "full" and right == 0
     assert done.returncode == (4 if lost else right), done.stderr
     assert lost or right or done.stderr == ""
@@ -289,11 +296,25 @@ def test_debug_shows_the_traceback_wherever_it_stands(folder, run, monkeypatch) 
     assert "Traceback" not in run("show net.onnx")[2]
 
 
-@pytest.mark.parametrize("json_too", ["", " --json"])
-@pytest.mark.parametrize("name", [n for n in GOOD if n not in ("check-certificate", "evidence")])  # these answer no
-def test_what_is_right_is_0_and_strict_json(name: str, json_too: str, folder, run, monkeypatch) -> None:
-    code, out, err = run(GOOD[name] + json_too)
+RIGHT = [n for n in GOOD if n not in ("check-certificate", "evidence")]  # these answer no
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_0_and_strict_json(name: str, folder, run, estimated_here) -> None:
+    code, out, err = run(f"{GOOD[name]} --json")
     assert code == 0, (out, err)
+
+
+BY_TORCH = ("certify", "verify", "preserve", "tolerance", "accuracy", "evidence", "campaign-run", "campaign-collect")
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_each_command_is_whole_in_a_process_of_its_own(name: str, folder, request) -> None:
+    """None leans on a module that another one has imported."""
+    started = request.getfixturevalue("torch_forks" if name in BY_TORCH else "forks")
+    done = started.specgrad(*GOOD[name].split())
+    assert done.returncode == (0 if name in RIGHT else 1), done
+    assert (done.stderr, bool(done.stdout)) == ("", True)
 
 
 def test_a_verdict_has_the_colour_of_its_exit_code() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from forks import COMMAND
 from specgrad.atomic_files import write_whole
 from specgrad.check.conform.repro_script import MARK
 
@@ -38,6 +37,18 @@ def quick(monkeypatch):
     """Conformance of one operator that ONNX Runtime gets wrong."""
     whole = cli.run_conformance
     monkeypatch.setattr(cli, "run_conformance", lambda name, **k: whole(name, operators=["global_max_pool"], count=16))
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, tuple[int, str, str]]:
+    """What commands end with and say where nothing hinders them."""
+    return {}
+
+
+@pytest.fixture
+def quietly(said, folder, quick, run):
+    """A command that writes no file, run once for all tests."""
+    return lambda command: said.get(command) or said.setdefault(command, run(command))
 
 
 def temporary(where: Path) -> list[str]:
@@ -103,8 +114,12 @@ def test_a_certificate_does_not_replace_the_weights_of_a_saved_graph(folder, run
     assert (folder / "net.safetensors").read_bytes() == b"weights"
 
 
-@pytest.mark.parametrize("json_too", ["", " --json"])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+SLOW = pytest.mark.slow
+ERRORS = [(errno.ENOSPC, ""), (errno.EROFS, " --json")]
+LATER = [(errno.ENOSPC, " --json"), (errno.EROFS, ""), (errno.EACCES, ""), (errno.EACCES, " --json")]
+
+
+@pytest.mark.parametrize(("number", "json_too"), [*ERRORS, *(pytest.param(*case, marks=SLOW) for case in LATER)])
 @pytest.mark.parametrize(("command", "option"), [*OUTPUTS, *FOLDERS])
 def test_a_full_disk_or_a_read_only_folder_costs_the_file_and_not_the_verdict(
     command: str,
@@ -112,17 +127,17 @@ def test_a_full_disk_or_a_read_only_folder_costs_the_file_and_not_the_verdict(
     number: int,
     json_too: str,
     folder,
-    quick,
+    quietly,
     run,
     monkeypatch,
 ) -> None:
     def fail(*args: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    quietly = run(command + json_too)
+    said = quietly(command + json_too)
     monkeypatch.setattr("specgrad.atomic_files.os.fsync", fail)
     code, out, err = run(f"{command} {option} out.json{json_too}")
-    assert (code, out.split()[:3]) == (quietly[0], quietly[1].split()[:3])
+    assert (code, out.split()[:3]) == (said[0], said[1].split()[:3])
     assert (err.count("\n"), os.strerror(number) in err) == (1, True), err
     assert temporary(folder) == []
 
@@ -130,14 +145,14 @@ def test_a_full_disk_or_a_read_only_folder_costs_the_file_and_not_the_verdict(
 NOT_EVEN_ROOT = Path("/sys/kernel")
 
 
-@pytest.mark.parametrize("json_too", ["", " --json"])
+@pytest.mark.parametrize("json_too", ["", pytest.param(" --json", marks=SLOW)])
 @pytest.mark.parametrize(("command", "option"), [*OUTPUTS, *FOLDERS])
 def test_a_file_that_may_not_grow_costs_the_file_and_not_the_verdict(
-    command: str, option: str, json_too: str, folder, quick, run, monkeypatch
+    command: str, option: str, json_too: str, folder, quietly, run
 ) -> None:
     """The system itself refuses: no file of this process may grow."""
     resource = pytest.importorskip("resource")
-    quietly = run(command + json_too)
+    said = quietly(command + json_too)
     most = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
@@ -145,24 +160,24 @@ def test_a_file_that_may_not_grow_costs_the_file_and_not_the_verdict(
         code, out, err = run(f"{command} {option} out.json{json_too}")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
-    assert (code, out.split()[:3]) == (quietly[0], quietly[1].split()[:3])
+    assert (code, out.split()[:3]) == (said[0], said[1].split()[:3])
     assert (err.count("\n"), os.strerror(errno.EFBIG) in err) == (1, True), err
     assert {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
 @pytest.mark.skipif(not NOT_EVEN_ROOT.is_dir(), reason="needs a folder where nobody may write")
-@pytest.mark.parametrize("json_too", ["", " --json"])
+@pytest.mark.parametrize("json_too", [pytest.param("", marks=SLOW), " --json"])
 @pytest.mark.parametrize(("command", "option"), [*OUTPUTS, *FOLDERS])
 def test_a_folder_where_nobody_may_write_costs_the_file_and_not_the_verdict(
-    command: str, option: str, json_too: str, folder, quick, run, monkeypatch
+    command: str, option: str, json_too: str, folder, quietly, run
 ) -> None:
-    quietly = run(command + json_too)
+    said = quietly(command + json_too)
     code, out, err = run(f"{command} {option} {NOT_EVEN_ROOT / 'out.json'}{json_too}")
-    assert (code, out.split()[:3]) == (quietly[0], quietly[1].split()[:3])
+    assert (code, out.split()[:3]) == (said[0], said[1].split()[:3])
     assert (err.count("\n"), err.startswith("specgrad: could not write ")) == (1, True), err
 
 
-KILLED = """import os, signal, sys
+KILLED = f"""import os, signal, sys
 real, left = os.replace, int(sys.argv.pop(1))
 def replace(*args):
     global left
@@ -171,8 +186,7 @@ def replace(*args):
         os.kill(os.getpid(), signal.SIGKILL)
     real(*args)
 os.replace = replace
-from specgrad.cli.main import main
-main()
+{COMMAND}
 """
 
 
@@ -185,10 +199,9 @@ main()
         (f"{CERTIFY} --vnncomp out.json", "holds"),
     ],
 )
-def test_killed_while_it_writes_it_has_said_its_verdict(command: str, verdict: str, folder) -> None:
+def test_killed_while_it_writes_it_has_said_its_verdict(command: str, verdict: str, folder, torch_forks) -> None:
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
-    text = [sys.executable, "-c", KILLED, "1", *command.split()]
-    done = subprocess.run(text, capture_output=True, text=True)
+    done = torch_forks.python(KILLED, "1", *command.split())
     assert (done.returncode, done.stdout.split()[0]) == (-signal.SIGKILL, verdict)
     left = {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert all(".specgrad-" in name and name.endswith(".tmp") for name in left.keys() - before)
@@ -197,13 +210,13 @@ def test_killed_while_it_writes_it_has_said_its_verdict(command: str, verdict: s
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 @pytest.mark.parametrize("renamed", [1, 2, 3])
-def test_a_certificate_outlives_one_that_was_killed(renamed: int, folder, run) -> None:
+def test_a_certificate_outlives_one_that_was_killed(renamed: int, folder, run, torch_forks) -> None:
     """Data, text, data: the old certificate is about a smaller box than the new one."""
     other = "certify net.onnx smaller.vnnlib --seconds 10 --certificate own.json"
     (folder / "smaller.vnnlib").write_text((folder / "p.vnnlib").read_text().replace("(<= X_0 1)", "(<= X_0 0.5)"))
     assert run(other)[0] == 0
     command = f"{CERTIFY} --certificate own.json"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(renamed), *command.split()], capture_output=True)
+    done = torch_forks.python(KILLED, str(renamed), *command.split())
     assert done.returncode == -signal.SIGKILL
     now = "p.vnnlib" if renamed == 3 else "smaller.vnnlib"
     assert run(f"check-certificate own.json net.onnx {now}")[0] == 0

@@ -6,14 +6,14 @@ import io
 import os
 import re
 import struct
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import specgrad as sg
+from forks import COMMAND, Forks
 
 pytest.importorskip("rich")
 fcntl = pytest.importorskip("fcntl")
@@ -27,34 +27,29 @@ from specgrad.cli.shared.table import Column, print_table  # noqa: E402
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def in_window(columns: int, *command: str) -> str:
+def read_all(number: int) -> bytes:
+    written = b""
+    try:
+        while chunk := os.read(number, 65536):
+            written += chunk
+    except OSError:  # so Linux says that nobody writes any more
+        pass
+    return written
+
+
+def in_window(forks: Forks, columns: int, *command: str) -> str:
     """What the command writes into a terminal of that many columns, its colours taken out."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
-    started = subprocess.Popen(
-        [sys.executable, "-m", "specgrad", *command],
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-        stdin=subprocess.DEVNULL,
-        env={**environment, "TERM": "xterm-256color"},
-    )
-    os.close(theirs)
-    written = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            written += chunk
-    except OSError:  # so Linux says that nobody writes any more
-        pass
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(read_all, ours)
+        out = os.ttyname(theirs)
+        done = forks.specgrad(*command, out=out, environment={**environment, "TERM": "xterm-256color"})
+        os.close(theirs)
     os.close(ours)
-    assert started.wait(timeout=60) == 0
-    return ESCAPES.sub("", written.decode())
-
-
-def in_pipe(*command: str) -> str:
-    command = (sys.executable, "-m", "specgrad", *command)
-    environment = {**os.environ, "COLUMNS": "40"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
+    assert done.returncode == 0
+    return ESCAPES.sub("", written.result().decode())
 
 
 @pytest.fixture
@@ -81,16 +76,18 @@ def test_the_numbers_are_right() -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_a_window_shows_every_number_whole(big: Path, columns: int) -> None:
-    shown = in_window(columns, "show", "big.json")
+def test_a_window_shows_every_number_whole(big: Path, columns: int, forks: Forks) -> None:
+    shown = in_window(forks, columns, "show", "big.json")
     lines = [line.rstrip() for line in shown.splitlines()]
     assert max(map(len, lines)) <= columns
     for number in NUMBERS:
         assert any(number in line for line in lines), (number, shown)
 
 
-def test_a_pipe_gets_one_line_per_row(big: Path) -> None:
-    lines = in_pipe("show", "big.json").splitlines()
+def test_a_pipe_gets_one_line_per_row(big: Path, forks: Forks) -> None:
+    done = forks.specgrad("show", "big.json", environment={**os.environ, "COLUMNS": "40"})
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
     assert len(lines) == 8  # a header, the input, five layers, totals
     assert any(all(n in line for n in ("backbone.stage_one.block_zero.conv", *NUMBERS[:3])) for line in lines)
     assert "\x1b" not in "".join(lines)
@@ -115,26 +112,26 @@ def test_no_table_cuts_or_folds_a_number(columns: int) -> None:
         assert [n for n in wanted if n not in words] == [], shown
 
 
-UNREAD = """import os, sys
+UNREAD = f"""import os, sys
 read, write = os.pipe()
 os.dup2(write, 1)
 os.close(read), os.close(write)
-os.execv(sys.executable, [sys.executable, "-m", "specgrad", *sys.argv[1:]])
+{COMMAND}
 """
 
 
 @pytest.mark.parametrize("command", ["explain", "explain --json", "explain W2", "--help", "show big.json", "runtimes"])
-def test_a_reader_who_closes_the_pipe_is_no_event(command: str, big: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", UNREAD, *command.split()], capture_output=True, text=True, timeout=60)
+def test_a_reader_who_closes_the_pipe_is_no_event(command: str, big: Path, forks: Forks) -> None:
+    done = forks.python(UNREAD, *command.split())
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_files_are_written_though_nobody_reads(big: Path) -> None:
+def test_files_are_written_though_nobody_reads(big: Path, torch_forks: Forks) -> None:
     """1, since nothing wrong becomes right by closing a pipe."""
     pytest.importorskip("torch")
     sg.save(sg.trace(lambda x: sg.relu(x), (1, 2)), "g.json")
     np.save("x.npy", np.array([[1, 0.5]], np.float32))
     command = "certify g.json --input x.npy --label 0 --eps 1 --vnncomp out.txt"
-    done = subprocess.run([sys.executable, "-c", UNREAD, *command.split()], capture_output=True, text=True, timeout=120)
+    done = torch_forks.python(UNREAD, *command.split())
     assert (done.returncode, done.stderr) == (1, "")
     assert Path("out.txt").read_text().startswith("sat\n")
