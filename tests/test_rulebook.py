@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ def anchors(page: str) -> list[str]:
     return re.findall(r'<a id="(\w+)"></a>\n### \[\1\] \S', page)
 
 
+@cache
 def raised(source: str) -> set[str]:
     """Labels that a file can put into an error: `rule="W1"`, or "W1" handed to whoever raises, or in a text."""
     tree = ast.parse(source)

@@ -45,6 +45,7 @@ for text in sys.stdin.read().splitlines():
         traceback.print_exc()
     print("=====", code, file=sys.stderr, flush=True)
 """
+"""Commands, one per line of stdin."""
 
 
 def python_without(package: str, code: str, folder: Path, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -60,9 +61,11 @@ def python_without(package: str, code: str, folder: Path, given: str = "") -> su
     )
 
 
-def run_without(package: str, commands: list[str], folder: Path) -> list[tuple[str, str]]:
-    """(exit code, stderr) of each command, one after the other."""
-    parts = python_without(package, EACH, folder, "\n".join(commands)).stderr.split("===== ")
+def run_without(package: str, commands: list[str], folder: Path, after: str = "") -> tuple[list[tuple[str, str]], str]:
+    """(exit code, stderr) of each command, one after the other, then a program; what all of it printed."""
+    done = python_without(package, EACH + after, folder, "\n".join(commands))
+    parts = done.stderr.split("===== ")
     codes = [part.partition("\n") for part in parts[1:]]
     said = [parts[0], *(rest for _, _, rest in codes[:-1])]
-    return [(code, text) for (code, _, _), text in zip(codes, said, strict=True)]
+    assert codes[-1][2] == ""
+    return [(code, text) for (code, _, _), text in zip(codes, said, strict=True)], done.stdout

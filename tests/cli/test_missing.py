@@ -88,19 +88,13 @@ def lines_of(package: str) -> str:
     return rf"specgrad: [\w.\- ]+ needs? {name}: pip install 'specgrad\[{extra}\]'\n"
 
 
-def without(package: str, commands: list[str], place: Path) -> None:
+def judge(package: str, commands: list[str], answers: list[tuple[str, str]]) -> None:
     """Whoever needs it says so in one line and ends with 3; nobody else notices."""
-    for command, (code, said) in zip(commands, run_without(package, commands, place), strict=True):
+    for command, (code, said) in zip(commands, answers, strict=True):
         if package in ("typer", "rich") or package in COMMANDS[command].split():
             assert (command, code, bool(re.fullmatch(lines_of(package), said))) == (command, "3", True), said
         else:
             assert (command, code in ("0", "1", "None"), said) == (command, True, "")
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_command_that_needs_it_says_so(package: str, place: Path) -> None:
-    who = [c for c, needs in COMMANDS.items() if package in needs.split()] or ["explain W2"]
-    without(package, who[:1], place)
 
 
 EXECUTORS = {
@@ -108,24 +102,6 @@ EXECUTORS = {
     "ray": ("run ask.toml --executor ray", "run ask.toml --executor ray --address auto"),
     "obstore": ("run store.toml --executor loop", "status store.toml"),
 }
-
-
-@pytest.mark.parametrize("package", EXECUTORS)
-def test_an_executor_or_a_store_that_is_missing_says_so(package: str, place: Path) -> None:
-    (place / "store.toml").write_text((place / "ask.toml").read_text().replace('"q"', '"memory:///run"'))
-    name, extra = PACKAGES[package]
-    for code, said in run_without(package, [f"campaign {command}" for command in EXECUTORS[package]], place):
-        assert (code, said.count("\n")) == ("3", 1)
-        assert said.endswith(f" {name}: pip install 'specgrad[{extra}]'\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_command_without_every_package(package: str, place: Path) -> None:
-    written = {"torch", "onnx", "flint", "safetensors"}  # without these, there is no certificate to check
-    without(package, [c for c in COMMANDS if package not in written or not c.startswith("check-")], place)
-
-
 CALLS = {
     "flint": ("sg.balls([1])", "balls need python-flint: pip install 'specgrad[balls]'"),
     "torch": ("crown(graph, Box([0.0], [1.0]))", "crown needs torch: pip install 'specgrad[torch]'"),
@@ -151,12 +127,31 @@ except ImportError as error:
 """
 
 
-@pytest.mark.parametrize("package", CALLS)
-def test_python_says_the_same(package: str, tmp_path: Path) -> None:
-    call, line = CALLS[package]
+@pytest.mark.parametrize("package", PACKAGES)
+def test_who_needs_it_says_so(package: str, place: Path) -> None:
+    """A command that needs little else, executors and stores, and a call in Python, in one process without it."""
+    (place / "store.toml").write_text((place / "ask.toml").read_text().replace('"q"', '"memory:///run"'))
+    who = [c for c, needs in COMMANDS.items() if package in needs.split()] or ["explain W2"]
+    who = sorted(who, key=lambda command: len(COMMANDS[command].split()))[:1]
+    more = [f"campaign {command}" for command in EXECUTORS.get(package, ())]
+    call, line = CALLS.get(package, ("", ""))
     imports = "from specgrad.interop import from_onnx" if package == "onnx" else ""
-    done = python_without(package, PROGRAM.format(call=call, imports=imports), tmp_path)
-    assert (done.stdout, done.stderr) == (f"{line}\n", "")
+    after = PROGRAM.format(call=call, imports=imports) if call else ""
+    said, printed = run_without(package, [*who, *more], place, after)
+    judge(package, who, said[:1])
+    name, extra = PACKAGES[package]
+    for code, words in said[1:]:
+        assert (code, words.count("\n")) == ("3", 1)
+        assert words.endswith(f" {name}: pip install 'specgrad[{extra}]'\n")
+    assert not call or printed.splitlines()[-1] == line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_command_without_every_package(package: str, place: Path) -> None:
+    written = {"torch", "onnx", "flint", "safetensors"}  # without these, there is no certificate to check
+    commands = [c for c in COMMANDS if package not in written or not c.startswith("check-")]
+    judge(package, commands, run_without(package, commands, place)[0])
 
 
 def test_the_core_needs_numpy_alone(tmp_path: Path) -> None:
