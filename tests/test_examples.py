@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 import time
@@ -242,14 +243,25 @@ def test_resnet18_has_the_size_everyone_counts() -> None:
 # --- scripts --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [lenet, resnet18, unet, mobilenetv2, cnn3d, exact_lenet, lipschitz])
-def test_example_runs_as_a_script(module: Any, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", module.__file__]
+def test_example_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", lenet.__file__]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert run.returncode == 0, run.stderr
     assert "multiply-adds" in run.stdout
     assert "gradient" in run.stdout
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize("module", [lenet, resnet18, unet, mobilenetv2, cnn3d, exact_lenet, lipschitz])
+def test_example_runs_as_a_script(module: Any, tmp_path: Path, monkeypatch, capsys) -> None:
+    """In this process: a warning is an error here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [module.__file__])
+    runpy.run_path(module.__file__, run_name="__main__")
+    out, err = capsys.readouterr()
+    assert "multiply-adds" in out
+    assert "gradient" in out
+    assert err == ""
 
 
 def test_exact_lenet_measures_the_rounding_of_floats() -> None:

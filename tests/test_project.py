@@ -44,7 +44,7 @@ def test_import_is_fast() -> None:
     """In CPU seconds, which a busy machine does not stretch as much as the clock."""
     code = "import numpy, time; s = time.process_time(); import specgrad; print(time.process_time() - s)"
     pace = slower()
-    assert min(float(python(code)) for _ in range(5)) < stretched(0.5, pace)
+    assert any(float(python(code)) < stretched(0.5, pace) for _ in range(5))  # the fastest, and no more than it takes
 
 
 def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,8 +91,7 @@ def test_serialised_tensors_are_the_printed_ones(query: str, queries, run) -> No
     assert x.read_text() == "mine"
 
 
-@pytest.mark.parametrize("wrong", ["outside", "satisfied", "other", "cut", "decimal", "quotient"])
-def test_the_checker_refuses_what_is_none(wrong: str, queries, run) -> None:
+def test_the_checker_refuses_what_is_none(queries, run) -> None:
     """It would be no check that accepts these: an input outside the box, outputs that break nothing, ..."""
     text = run("verify broken.vnnlib --network net=net.onnx")[1]
     texts = {
@@ -103,9 +102,10 @@ def test_the_checker_refuses_what_is_none(wrong: str, queries, run) -> None:
         "decimal": text.replace("(X_0 1.0)", "(X_0 1.0000000001)"),  # float32 makes 1 of it
         "quotient": text.replace("(X_0 1.0)", "(X_0 1/1)"),
     }
-    assert texts[wrong] != text
-    with pytest.raises(NoCounterexampleError):
-        check(Path("broken.vnnlib"), texts[wrong], {"": Path("net.onnx")})
+    for changed in texts.values():
+        assert changed != text
+        with pytest.raises(NoCounterexampleError):
+            check(Path("broken.vnnlib"), changed, {"": Path("net.onnx")})
 
 
 @pytest.mark.parametrize("version", ["p", "two"])
