@@ -106,7 +106,7 @@ def refuse_constant(word: str) -> Any:
 
 
 class Here:
-    """As `Alone`, in this process."""
+    """As `IsolatedWorker`, in this process."""
 
     def __enter__(self) -> Here:
         return self
@@ -120,7 +120,7 @@ class Here:
 @pytest.fixture
 def estimated_here(monkeypatch) -> None:
     """Estimates of campaigns without the process that they are otherwise made in."""
-    monkeypatch.setattr(import_module("specgrad.scale.campaign.estimate"), "Alone", Here)
+    monkeypatch.setattr(import_module("specgrad.scale.campaign.estimate"), "IsolatedWorker", Here)
 
 
 @pytest.fixture(scope="session")
