@@ -7,6 +7,11 @@ from typing import Any
 import pytest
 
 
+def each(first: int, whole: int) -> list[Any]:
+    """The seeds 0 to `whole` one by one, the first few by default: values for `parametrize("seed", ...)`."""
+    return [*range(first), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(first, whole))]
+
+
 def slices(first: int, whole: int) -> list[Any]:
     """Of the seeds 0 to `whole`, the first few by default: values for `pytest.mark.parametrize("seeds", ...)`."""
     return [

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 import specgrad as sg  # noqa: E402
 from executor import Setting, execute  # noqa: E402
 from program import Program  # noqa: E402
+from slices import each  # noqa: E402
 from specgrad.bounds import certify  # noqa: E402
 from specgrad.bounds.linear.propagation.backward import State  # noqa: E402
 from specgrad.bounds.search.certify import _Certifier, target  # noqa: E402
@@ -233,7 +234,7 @@ def test_what_lines_lose_is_laid_on_the_inputs_that_make_a_cell_wide() -> None:
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", each(4, 8))
 def test_verdicts_are_those_of_a_grid(seed: int) -> None:
     """A limit far below the least value of a grid is excluded; one above it has a counterexample."""
     rng = np.random.default_rng(seed)
@@ -309,7 +310,7 @@ def outside(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int, int]:
     return verdict.verdict, roots[0], beside[0]
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(k, marks=pytest.mark.slow) for k in range(4, 8))])
+@pytest.mark.parametrize("seed", each(4, 8))
 def test_every_box_lies_in_the_one_that_its_roundings_are_of(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     verdict, roots, beside = outside(seed, monkeypatch)
     assert (verdict in ("holds", "unknown"), beside) == (True, 0)

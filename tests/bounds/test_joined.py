@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 import specgrad as sg
+from slices import each
 from specgrad.bounds.search.certificates.prove import NoCertificateError, prove
 from specgrad.bounds.search.certify import certify
 from specgrad.bounds.search.network.merged_network import NamedNetwork, joined
@@ -178,7 +179,7 @@ def worst_on_the_grid(graph: sg.Graph, rows: list[tuple[list[int], int]], inputs
     return max(values, default=None)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", each(3, 6))
 def test_what_holds_holds_on_the_set_and_attacks_stay_in_it(seed: int) -> None:
     """Limits just above and just below what exact values on a grid of the set reach."""
     rng, plain = np.random.default_rng(seed), Random(seed)

@@ -72,7 +72,7 @@ def hunted(make: Make, seeds: range) -> list[str]:
 
 
 def test_lines_hold_on_boxes_of_any_size() -> None:
-    assert not hunted(relax.smooth_largest, range(600))
+    assert not hunted(relax.smooth_largest, range(300))
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def without_slack(low: Tensor, high: Tensor, inside: Tensor, zeros: Tensor, beta
 
 @pytest.mark.parametrize("mistake", [tangent, without_slack])
 def test_planted_mistakes_are_caught(mistake: Make) -> None:
-    assert hunted(mistake, range(600))
+    assert any(escapes(mistake, seed) for seed in range(600))
 
 
 @pytest.mark.parametrize("deployed", [False, True])
