@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 HERE = Path(__file__).parent
@@ -29,3 +31,20 @@ def pytest_runtest_logreport(report) -> None:
     """A failure is named at once: a run that is ended from outside prints no summary."""
     if report.failed:
         print(f"\nFAILED {report.nodeid}", file=sys.__stderr__, flush=True)
+
+
+@pytest.fixture(scope="session")
+def _kept_until_the_end() -> Iterator[None]:
+    yield
+    import kept_workers
+
+    kept_workers.end_all()
+
+
+@pytest.fixture
+def kept_workers(_kept_until_the_end: None) -> Iterator[None]:
+    """Audits and conformance runs ask the workers that earlier tests have started (tests/kept_workers.py)."""
+    import kept_workers
+
+    with kept_workers.keeping():
+        yield

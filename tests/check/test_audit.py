@@ -15,6 +15,7 @@ from specgrad.check import audit, runtime  # noqa: E402
 from specgrad.check.models.run_torch import exported  # noqa: E402
 from specgrad.errors import ParameterError  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
 PLANTED = """import onnx
 import onnxruntime
 

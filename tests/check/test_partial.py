@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,6 +18,7 @@ from specgrad.check.models.recorded import read_recorded  # noqa: E402
 from specgrad.errors import ParameterError  # noqa: E402
 from specgrad.interop import from_onnx  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(1, 3, 8, 8)).astype(np.float32)
 
@@ -182,45 +181,34 @@ def test_foreign_arrays_are_said() -> None:
     assert any("extra" in note for note in audited.notes)
 
 
-def test_the_command_takes_recorded_values(tmp_path) -> None:
-    pytest.importorskip("typer")
+def test_the_command_takes_recorded_values(tmp_path, command) -> None:
     file = model([NORM])
     onnx.save(file, tmp_path / "net.onnx")
     np.savez(tmp_path / "values.npz", **recorded(file, ["c1", "u", "r"]))
 
-    def run(*options: str):
-        command = [sys.executable, "-m", "specgrad", "audit", "net.onnx", *options]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-
-    done = run("--recorded", "values.npz", "--json")
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    code, out, err = command("audit", "net.onnx", "--recorded", "values.npz", "--json")
+    assert code == 0, err
+    said = json.loads(out)
     assert said["coverage"]["layers"] == 3
     assert [row["verdict"] for row in said["layers"]][1] == "not examined"
-    assert run("--recorded", "values.npz", "--whole").returncode == 2
-    shown = run("--recorded", "values.npz").stdout
+    assert command("audit", "net.onnx", "--recorded", "values.npz", "--whole")[0] == 2
+    _, shown, _ = command("audit", "net.onnx", "--recorded", "values.npz")
     assert "3 of 4 layers were judged, 100 % of" in shown
     assert "(those of norm are not counted)" in shown
-    assert run("--recorded", "values.npz", "--runtime", "onnxruntime").returncode == 3
-    assert run().returncode == 3
-    assert run("--recorded", "nothing.npz").returncode == 3
+    assert command("audit", "net.onnx", "--recorded", "values.npz", "--runtime", "onnxruntime")[0] == 3
+    assert command("audit", "net.onnx")[0] == 3
+    assert command("audit", "net.onnx", "--recorded", "nothing.npz")[0] == 3
 
 
-def test_a_model_with_an_unknown_node_is_shown_and_explained(tmp_path) -> None:
-    pytest.importorskip("typer")
+def test_a_model_with_an_unknown_node_is_shown_and_explained(tmp_path, command) -> None:
     onnx.save(model([NORM]), tmp_path / "net.onnx")
-
-    def run(*options: str):
-        command = [sys.executable, "-m", "specgrad", *options]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-
-    shown = run("show", "net.onnx")
-    assert shown.returncode == 0, shown.stderr
-    assert "not examined: LpNormalization norm: the operator is not known\n" in shown.stdout
-    assert "conv2" in shown.stdout
-    explained = run("explain", "net.onnx", "--layer", "conv1", "--output", "0,0,0,0")
-    assert explained.returncode == 0, explained.stderr
-    assert run("certify", "net.onnx", "--input", "x.npy", "--label", "0", "--eps", "0.1").returncode != 0
+    code, shown, err = command("show", "net.onnx")
+    assert code == 0, err
+    assert "not examined: LpNormalization norm: the operator is not known\n" in shown
+    assert "conv2" in shown
+    code, _, err = command("explain", "net.onnx", "--layer", "conv1", "--output", "0,0,0,0")
+    assert code == 0, err
+    assert command("certify", "net.onnx", "--input", "x.npy", "--label", "0", "--eps", "0.1")[0] != 0
 
 
 # --- devices ---
