@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +29,7 @@ from specgrad.rounding import FORMATS, Arithmetic, Ball
 from specgrad.rounding.arithmetic_variants import Winograd
 from specgrad.rounding.winograd import TILES
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
 NODE = Arithmetic(execution="node")
 NETWORKS = networks(np.random.default_rng(3))
 HALF = {n: {"float32", n} for n in ("float16", "bfloat16")}
@@ -86,26 +86,37 @@ def layers_of(name: str, arithmetic: str, fault: str = "", at: int = -1) -> list
     return list(zip(network, reads, seen[1:], strict=True))
 
 
-@cache
-def names(arithmetic: str) -> Counter[str]:
-    """Which class every layer of every network is explained by."""
+def names(arithmetic: str, networks: Iterable[str]) -> Counter[str]:
+    """Which class every layer of these networks is explained by."""
     found: Counter[str] = Counter()
-    for network in NETWORKS:
+    for network in networks:
         for layer, args, got in layers_of(network, arithmetic):
             verdict = judged(layer, args, got)
             found[verdict.arithmetic or ("float32" if verdict.kind in ("exact", "rounding") else str(verdict))] += 1
     return found
 
 
+SOME = dict.fromkeys(ARITHMETICS, ("plain", "grouped", "residual", "head", "normed"))
+SOME["winograd-f2"] = tuple(NETWORKS)  # it seldom shows
+
+
+def named_right(arithmetic: str, networks: Iterable[str]) -> None:
+    """The class is the right one or a narrower one, and it is named where it shows."""
+    found = names(arithmetic, networks)
+    assert set(found) <= MAY_BE[arithmetic], found
+    shown = sum(n for name, n in found.items() if name != "float32" or arithmetic == "float32")
+    assert shown >= 8, found
+
+
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 def test_the_class_is_the_right_one_or_a_narrower_one(arithmetic: str) -> None:
-    assert set(names(arithmetic)) <= MAY_BE[arithmetic], names(arithmetic)
+    named_right(arithmetic, SOME[arithmetic])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
-def test_the_class_is_named_where_it_shows(arithmetic: str) -> None:
-    shown = sum(n for name, n in names(arithmetic).items() if name != "float32" or arithmetic == "float32")
-    assert shown >= 8, names(arithmetic)
+def test_the_class_is_the_right_one_in_every_network(arithmetic: str) -> None:
+    named_right(arithmetic, NETWORKS)
 
 
 def planted(fault: str) -> list[tuple[str, int]]:
@@ -245,13 +256,13 @@ def test_torch_with_bfloat16_products_is_named(bfloat16_products: None) -> None:
 
 def test_nnpack_is_named_by_its_tiles_and_points() -> None:
     """Without oneDNN, from 16 samples on, torch takes NNPACK: F(6,3). A model of it has no radius, which is said."""
-    x = np.random.default_rng(0).normal(size=(16, 8, 24, 24))
+    x = np.random.default_rng(0).normal(size=(16, 4, 18, 18))
     x[:, :, 5, 7] *= 2.0**20
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
-        y = net(8, 16)[0](torch.from_numpy(x.astype(np.float32))).detach().numpy()
-        if (np.abs(y - net(8, 16)[0].double()(torch.from_numpy(x)).detach().numpy())[:, :, 6, 15] < 1e-6).all():
+        y = net(4, 8)[0](torch.from_numpy(x.astype(np.float32))).detach().numpy()
+        if (np.abs(y - net(4, 8)[0].double()(torch.from_numpy(x)).detach().numpy())[:, :, 6, 15] < 1e-6).all():
             pytest.skip("this build has no NNPACK")
-        found = audit(net(8, 16), "torch", x.astype(np.float32), accept=["winograd-f6"])
+        found = audit(net(4, 8), "torch", x.astype(np.float32), accept=["winograd-f6"])
     assert found.verdict == "rounding"
     assert found.layers[0].verdict.arithmetic == "winograd-f6"
     assert "points 0, 1, -1, 2, -2, 1/2, -1/2, infinity; bound only" in found.layers[0].verdict.detail

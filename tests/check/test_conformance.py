@@ -11,6 +11,8 @@ import pytest
 from specgrad.check import RUNTIMES, conformance
 from specgrad.errors import ParameterError
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
+
 
 def rules(result) -> set[tuple[str, str]]:
     return {(f.operator, f.rule) for f in result.findings}
@@ -28,23 +30,13 @@ def test_no_alarm_where_the_rule_is_implemented(name: str) -> None:
     assert total["rounding"] > 50
 
 
-def test_known_faults_of_onnx_runtime_are_found() -> None:
+def test_a_fault_is_found_and_its_reproduction_needs_only_the_runtime_and_numpy(tmp_path) -> None:
+    """One fault of ONNX Runtime; test_known_faults.py has them all."""
     pytest.importorskip("onnxruntime")
-    result = conformance("onnxruntime", operators=["max_pool", "global_max_pool"], count=128)
-    assert {("max_pool", "P1"), ("max_pool", "P2"), ("max_pool", "same"), ("global_max_pool", "P1")} <= rules(result)
+    result = conformance("onnxruntime", operators=["global_max_pool"], count=16)
+    assert ("global_max_pool", "P1") in rules(result)
     assert result.verdict == "differs"
-
-
-def test_known_faults_of_the_onnx_reference_are_found() -> None:
-    pytest.importorskip("onnx")
-    result = conformance("onnx-reference", operators=["max_pool", "avg_pool", "global_max_pool"], count=64)
-    wanted = {("max_pool", "P1"), ("max_pool", "W3"), ("avg_pool", "A1"), ("global_max_pool", "W1")}
-    assert wanted <= rules(result)
-
-
-def test_a_reproduction_needs_only_the_runtime_and_numpy(tmp_path) -> None:
-    pytest.importorskip("onnxruntime")
-    finding = conformance("onnxruntime", operators=["global_max_pool"], count=16).findings[0]
+    finding = result.findings[0]
     assert "specgrad" not in finding.script
     path = tmp_path / "case.py"
     path.write_text(finding.script)

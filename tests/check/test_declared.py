@@ -22,6 +22,7 @@ from specgrad.declared_errors import ANY, MEASURED, declared
 from specgrad.errors import ParameterError
 from specgrad.process import Process
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
 OPERATORS: dict[str, dict[str, float | int | str]] = {
     "Sigmoid": {}, "Tanh": {}, "Erf": {}, "Exp": {}, "Sin": {}, "Cos": {}, "Softplus": {}, "Gelu": {}, "Swish": {},
     "Mish": {}, "HardSwish": {}, "HardSigmoid": {}, "Elu": {"alpha": 0.7}, "Selu": {}, "Celu": {"alpha": 1.7},

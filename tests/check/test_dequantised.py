@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from specgrad.check import audit, audit_recorded
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("kept_workers")]
 SCALES = np.float32(0.017), np.float32(0.031)
 
 

@@ -12,6 +12,7 @@ from specgrad import ParameterError
 from specgrad.check import audit
 from specgrad.interop import from_onnx
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
 BAD = ("differs", "other arithmetic")
 
 

@@ -19,6 +19,7 @@ from specgrad.check.cases.generate import questions
 from specgrad.check.verdicts.run_case import RuntimeExaminer
 from specgrad.process import Process
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
 LOWEST = float(np.finfo(np.float32).min)
 
 

@@ -25,6 +25,7 @@ from specgrad.rounding import Arithmetic, radius
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
 SWISH = "a=Add(x,three) c=Clip(a,zero,six) p=Mul(x,c) y=Div(p,six)"
 SIGMOID = "a=Add(x,three) r=Relu(a) q=Min(r,six) y=Mul(q,sixth)"
 NUMBERS = "<float three={3}, float six={6}, float zero={0}, float sixth={0.16666667}>"

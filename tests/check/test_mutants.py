@@ -79,11 +79,21 @@ def test_there_are_enough_mutants() -> None:
     assert sum(len(planted(t)) for t in (FAULTS, GRADIENT_FAULTS, OTHER_ARITHMETIC)) >= 40
 
 
-@pytest.mark.parametrize("operator", RIGHT)
-def test_a_right_kernel_passes(operator: str) -> None:
+def passes(operator: str, count: int) -> None:
     gradient = getattr(kernels, f"{operator}_gradient", None)
     assert (gradient is not None) == (operator in WITH_GRADIENT)
-    assert_conforms(getattr(kernels, operator), operator, gradient=gradient, count=160, may_refuse=False)
+    assert_conforms(getattr(kernels, operator), operator, gradient=gradient, count=count, may_refuse=False)
+
+
+@pytest.mark.parametrize("operator", RIGHT)
+def test_a_right_kernel_passes(operator: str) -> None:
+    passes(operator, 64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", RIGHT)
+def test_a_right_kernel_passes_many_questions(operator: str) -> None:
+    passes(operator, 640)
 
 
 def rejected(operator: str, **given: object) -> ConformanceError:

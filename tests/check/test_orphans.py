@@ -107,9 +107,14 @@ os.execv(sys.executable, [sys.executable, "-m", "specgrad", *sys.argv[1:]])
 """
 
 
+KILLS = [("audit", signal.SIGKILL), ("conformance", signal.SIGTERM), ("certify", signal.SIGINT)]
+OTHERS = [(name, n) for name in COMMANDS for _, n in KILLS if (name, n) not in KILLS]
+
+
 @linux
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "number"), [*KILLS, *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHERS)]
+)
 def test_a_command_that_is_killed_leaves_nothing_behind(name: str, number: int, hard: bytes, tmp_path) -> None:
     pytest.importorskip("typer")
     (tmp_path / "net.onnx").write_bytes(hard)

@@ -27,6 +27,7 @@ from specgrad.interop import from_onnx  # noqa: E402
 from specgrad.rounding import Arithmetic, Ball  # noqa: E402
 
 optimisers = pytest.importorskip("optimisers")
+pytestmark = pytest.mark.usefixtures("kept_workers")
 CONSISTENT = re.compile(r"consistent with float32 in any order: ([\d.e-]+) of ([\d.e-]+) allowed")
 
 

@@ -20,6 +20,7 @@ from specgrad.check import audit
 from specgrad.check.runtimes import RUNTIMES
 from specgrad.interop import from_onnx
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
 MISTAKES = {
     "half away from zero": "first",
     "lost zero point": "conv",

@@ -19,7 +19,8 @@ from specgrad.graph.transforms.adjoint_proof import Claim, prove_adjoint
 from specgrad.op import REGISTRY, Op, apply
 from specgrad.window import strided
 
-CASES = 8
+CASES = 4
+MANY = pytest.param(16, marks=pytest.mark.slow)
 LINEAR = sorted(name for name, op in REGISTRY.items() if op.linear and not op.transcendental)
 ZERO = ("fill", "greater", "greater_equal", "equal", "less", "sign", "stop_gradient", "floor", "ceil", "round")
 WINDOW = strided("avg_pool", (5,), (2,), stride=2, padding=1)  # cells -1 0 | 1 2 | 3 4
@@ -55,10 +56,11 @@ def settled(op: Op, *shapes: Any, **params: Any) -> Claim:
     return claim
 
 
+@pytest.mark.parametrize("count", [CASES, MANY])
 @pytest.mark.parametrize("name", LINEAR)
-def test_linear_operators_are_proven(name: str) -> None:
+def test_linear_operators_are_proven(name: str, count: int) -> None:
     op = REGISTRY[name]
-    for seed in range(CASES):
+    for seed in range(count):
         for claim, case in claims(op, seed):
             wide = set(claim.tangents) <= set().union(*op.linear_groups(len(case[0])))
             if wide and "not linear in argument" not in claim.text:  # a divisor, a mask: an input here, not a constant
@@ -66,9 +68,10 @@ def test_linear_operators_are_proven(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY.keys() - set(LINEAR) - {"max_pool", "top", *ZERO}))
-def test_what_is_not_linear_is_not_proven(name: str) -> None:
+@pytest.mark.parametrize("count", [CASES, MANY])
+def test_what_is_not_linear_is_not_proven(name: str, count: int) -> None:
     op = REGISTRY[name]
-    for claim, (args, params) in itertools.chain.from_iterable(claims(op, seed) for seed in range(CASES)):
+    for claim, (args, params) in itertools.chain.from_iterable(claims(op, seed) for seed in range(count)):
         identity = name in ("clamp", "quantize") and params == {"low": None, "high": None}
         constant = name == "power" and params["exponent"] == 0
         nothing = op.transcendental and op.linear and not any(map(len, _taps(params, args)))  # no exp is ever taken
@@ -145,10 +148,11 @@ def matrix(f: Any, size: int) -> Any:
     return np.array([f(sg.exact(row)) for row in np.eye(size, dtype=int)])
 
 
-def test_proven_if_and_only_if_the_matrices_agree(monkeypatch) -> None:
+@pytest.mark.parametrize("count", [400, pytest.param(4000, marks=pytest.mark.slow)])
+def test_proven_if_and_only_if_the_matrices_agree(count, monkeypatch) -> None:
     """Rules composed at random; the judge evaluates them on all basis elements, at an x that nobody would choose."""
     x, rng, found = sg.exact([7, -11, 13]), Random(0), {"proven": 0, "refuted": 0}
-    for _ in range(400):
+    for _ in range(count):
         f, g, h, k = (rng.choice(list(MAPS.values())) for _ in range(4))
         tangent, cotangent = lambda x, t, f=f, g=g: f(x, g(x, t)), lambda x, t, h=h, k=k: h(x, k(x, t))
         op = made(
@@ -167,11 +171,12 @@ def test_proven_if_and_only_if_the_matrices_agree(monkeypatch) -> None:
     assert min(found.values()) > 10, found
 
 
-def test_proven_if_and_only_if_the_matrices_agree_for_every_index(monkeypatch) -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
+def test_proven_if_and_only_if_the_matrices_agree_for_every_index(count, monkeypatch) -> None:
     """take and put between maps; the judge tries all 16 indices of two cells in -1..2."""
     maps = [f for name, f in MAPS.items() if name != "scaled"]
     rng, found = Random(1), {"proven": 0, "refuted": 0}
-    for _ in range(200):
+    for _ in range(count):
         f, g, h, k = (rng.choice(maps) for _ in range(4))
         tangent = lambda t, i, f=f, g=g: f(None, sg.take(g(None, t), i, rank=1))
         cotangent = lambda t, i, h=h, k=k: h(None, sg.put(k(None, t), i, size=(3,)))
@@ -232,9 +237,10 @@ def adjoint_at_random(op: Op, case: Any, moving: Any, rng: Random) -> bool:
     return laws.inner(gy, op.tangent(y, args, dargs, params)) == found
 
 
+@pytest.mark.parametrize("count", [2 * CASES, MANY])
 @pytest.mark.parametrize("name", LINEAR)
 @pytest.mark.parametrize("change", [doubled, lambda g: g * 2, lambda g: -g], ids=["one cell", "twice", "negated"])
-def test_wrong_cotangents_of_every_linear_operator_are_refuted(name, change, monkeypatch) -> None:
+def test_wrong_cotangents_of_every_linear_operator_are_refuted(name, change, count, monkeypatch) -> None:
     op = REGISTRY[name]
     group = op.linear_groups(9)[0][:1]
 
@@ -246,7 +252,7 @@ def test_wrong_cotangents_of_every_linear_operator_are_refuted(name, change, mon
     broken = replace(op, name="planted", vjp=vjp)
     monkeypatch.setitem(REGISTRY, "planted", broken)
     refuted = 0
-    for seed in range(2 * CASES):
+    for seed in range(count):
         case = op.cases(Random(f"{name}/{seed}"))
         (claim,) = prove_adjoint(graph_of(broken, case, list(group))).claims
         right = adjoint_at_random(broken, case, group, Random(seed))

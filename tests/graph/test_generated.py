@@ -58,10 +58,9 @@ def check(seed: int, folder: Path, *engines: Callable) -> Counter[str]:
     return kinds
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_generated_graphs_stay_what_they_are(part: int, tmp_path: Path) -> None:
-    """The first fifty; jax.jit takes a third of a second for each, so every fifth."""
-    for seed in range(25 * part, 25 * part + 25):
+def test_generated_graphs_stay_what_they_are(tmp_path: Path) -> None:
+    """The first twenty; jax.jit takes a third of a second for each, so every fifth."""
+    for seed in range(20):
         check(seed, tmp_path, on_torch, *[on_jax] * (seed % 5 == 0))
 
 
