@@ -45,7 +45,7 @@ import unet  # noqa: E402
 from common import init  # noqa: E402
 from optimisers import OPTIMISERS, is_misread_by_openvino  # noqa: E402
 from specgrad.check import tolerance  # noqa: E402
-from specgrad.check.decisions.emulate import Executor, slopes  # noqa: E402
+from specgrad.check.models.emulate import Executor, slopes  # noqa: E402
 from specgrad.interop import from_torch  # noqa: E402
 from specgrad.rounding import Arithmetic, radius  # noqa: E402
 from trained import digits, pictures  # noqa: E402

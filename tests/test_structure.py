@@ -66,6 +66,63 @@ def test_dependencies_point_one_way(name: str) -> None:
     assert [m for m in EDGES[name] if FLOORS.index(room_of(m)) > floor] == []
 
 
+INNER = {
+    "check": "cases runtimes models verdicts conform tolerances comparison auditing decisions pages",
+    "bounds.linear": "relaxation propagation intermediate",
+    "bounds.search": "shared network statement input_split neuron_split certify query certificates eps_search",
+    "proof": "base exact batched files api extracted",
+    "graph": "ir drawing graph interface var builder trace subgraph explain transforms files",
+}
+"""Floors inside a room, the lowest first: each imports from those before it. A package may name its own modules."""
+
+
+def inner_floor(room: str, module: str) -> str:
+    """The name behind the room: "specgrad.check.models.load" is on floor "models" of "check"; "" for others."""
+    head = f"specgrad.{room}."
+    return module.removeprefix(head).partition(".")[0] if module.startswith(head) else ""
+
+
+def above(room: str, floors: list[str], edges: dict[str, set[str]]) -> list[tuple[str, str]]:
+    """Imports from a later floor of the room, as (importer, imported)."""
+    found = []
+    for name, read in edges.items():
+        here = inner_floor(room, name)
+        later = floors[floors.index(here) + 1 :] if here else []
+        found += [(name, m) for m in sorted(read) if inner_floor(room, m) in later]
+    return found
+
+
+@pytest.mark.parametrize("room", INNER)
+def test_floors_inside_a_room(room: str) -> None:
+    floors = INNER[room].split()
+    assert {inner_floor(room, m) for m in MODULES} - {""} == set(floors)
+    assert above(room, floors, EDGES) == []
+
+
+def test_an_import_from_above_is_seen() -> None:
+    wrong = {"specgrad.proof.base.rationals": {"specgrad.proof.exact.replay", "specgrad.errors"}}
+    found = [("specgrad.proof.base.rationals", "specgrad.proof.exact.replay")]
+    assert above("proof", INNER["proof"].split(), wrong) == found
+
+
+MOST_MODULES = 20
+
+
+def test_no_folder_is_a_hall() -> None:
+    folders = {path.parent for path in MODULES.values()}
+    assert {f.name: n for f in folders if (n := len(list(f.glob("*.py")))) > MOST_MODULES} == {}
+
+
+TWICE = {"Compiled", "Sharded", "Finding", "RegionPart", "RoundingCount"}
+"""One meaning per engine or report; two modules that count roundings independently of each other."""
+
+
+def test_a_class_name_stands_once() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in MODULES.values()]
+    names = [n.name for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    assert {name for name in names if names.count(name) > 1} == TWICE
+
+
 def test_no_import_circle() -> None:
     assert circles(EDGES) == []
 

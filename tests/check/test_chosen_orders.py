@@ -15,8 +15,8 @@ from specgrad.rounding import FORMATS, Arithmetic, radius
 
 pytest.importorskip("torch")
 from networks import KINDS, network
-from specgrad.check.decisions.emulate import Executor, slopes
-from specgrad.check.decisions.summation_orders import blocks, candidates, in_runs, longest_run, rounding_to
+from specgrad.check.models.emulate import Executor, slopes
+from specgrad.check.models.summation_orders import blocks, candidates, in_runs, longest_run, rounding_to
 from specgrad.graph.ir.tree import leaves
 from specgrad.ops.avg_pool import AVG_POOL
 

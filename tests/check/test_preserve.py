@@ -26,7 +26,7 @@ from specgrad.rounding import Arithmetic
 pytest.importorskip("torch")
 from deciding import boundary, exact_argmax, exact_outputs, executed, trained
 from executor import Setting
-from specgrad.check.decisions.emulate import Executor, slopes
+from specgrad.check.models.emulate import Executor, slopes
 
 margins = import_module("specgrad.check.decisions.margins")
 preserving = import_module("specgrad.check.decisions.preserve")

@@ -56,7 +56,7 @@ class AxisExchange:
     starts   per device, the first cell of what it has in the end
     length   how many cells that are
 
-    >>> e = Exchange([(0, 4), (4, 8), (8, 12)], [[(-1, 5)], [(3, 9)], [(7, 13)]])
+    >>> e = AxisExchange([(0, 4), (4, 8), (8, 12)], [[(-1, 5)], [(3, 9)], [(7, 13)]])
     >>> e.pieces[0]
     Piece(hop=-1, cells=1, starts={1: 0, 2: 0}, firsts={0: 4, 1: 8})
     >>> e.cells_moved, e.starts, e.length, e.runs

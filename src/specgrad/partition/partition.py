@@ -81,7 +81,7 @@ class Partition:
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.max_pool(x, (3,), stride=2, padding=1), (1, 10))
-    >>> parts = Parts(graph, 1, count=2)
+    >>> parts = Partition(graph, 1, count=2)
     >>> parts.cuts, parts.owned(1, 0), parts.owned(1, 1), parts.cut(1, 1).args
     ((0, 5, 10), ((0, 1), (0, 3)), ((0, 1), (3, 5)), (((0, 1), (5, 10)),))
     >>> parts.moves(0), parts.cells_moved
@@ -250,7 +250,7 @@ class Partition:
         sizes = "+".join(str(len(range(*self.interval(self.cells, d)))) for d in range(self.count))
         layers = sum(self.graph.nodes[p].op not in (INPUT, CONSTANT) for p in self.axes)
         return (
-            f"Parts({sizes} cells of axis {self.axis}, {layers} values cut, {len(self.exchanges)} exchanged, "
+            f"Partition({sizes} cells of axis {self.axis}, {layers} values cut, {len(self.exchanges)} exchanged, "
             f"{self.cells_moved:,} cells moved)"
         )
 

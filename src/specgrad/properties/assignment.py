@@ -112,7 +112,7 @@ def text_1_0(assigned: Sequence[Assigned]) -> str:
 
 def text_2_0(assigned: Sequence[Assigned]) -> str:
     """
-    >>> print(text_2_0([Assigned(Tensor("X", "float32", (1, 2)), np.float32([0.5, 0.1]))]))
+    >>> print(text_2_0([Assigned(TensorDeclaration("X", "float32", (1, 2)), np.float32([0.5, 0.1]))]))
     X float32 [1,2]
     0.5
     0.10000000149011612

@@ -28,7 +28,7 @@ class NormBall:
     def has(self, cells: Sequence[Fraction]) -> bool:
         """Whether a point lies in it, exactly.
 
-        >>> ball = Ball("2", (Fraction(0), Fraction(0)), Fraction(5))
+        >>> ball = NormBall("2", (Fraction(0), Fraction(0)), Fraction(5))
         >>> ball.has([Fraction(3), Fraction(4)]), ball.has([Fraction(3), Fraction(4) + Fraction(1, 10**30)])
         (True, False)
         """

@@ -44,8 +44,8 @@ class VariableBounds:
     def implied(self, sums: Sequence[LinearExpression]) -> VariableBounds:
         """Bounds that follow from sums of several inputs.
 
-        >>> total = Linear({"X_0": Fraction(1), "X_1": Fraction(2)}, Fraction(-4))  # X_0 + 2*X_1 <= 4
-        >>> Bounds({0: Fraction(0), 1: Fraction(0)}, {}).implied([total]).high
+        >>> total = LinearExpression({"X_0": Fraction(1), "X_1": Fraction(2)}, Fraction(-4))  # X_0 + 2*X_1 <= 4
+        >>> VariableBounds({0: Fraction(0), 1: Fraction(0)}, {}).implied([total]).high
         {0: Fraction(4, 1), 1: Fraction(2, 1)}
         """
         if not sums:

@@ -56,8 +56,8 @@ class PropertyInterface:
         """A point by the names of the tensors: variables x, values y.
 
         >>> import numpy as np
-        >>> two = (Tensor("A", (2,), "f"), Tensor("B", (1, 1), "g"))
-        >>> interface = Interface((0, 1, 0), (), two, (Tensor("Y", (1,), "f"),))
+        >>> two = (PropertyTensor("A", (2,), "f"), PropertyTensor("B", (1, 1), "g"))
+        >>> interface = PropertyInterface((0, 1, 0), (), two, (PropertyTensor("Y", (1,), "f"),))
         >>> interface.named(np.array([3.0, 4.0]), np.array([5.0]))["B"]
         array([[3.]])
         """

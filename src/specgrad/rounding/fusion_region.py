@@ -127,8 +127,8 @@ def merged(
     other: a sum of two values, a convolution and its bias. A value that is read twice is one part.
 
     >>> x = leaf(0, 64)
-    >>> conv = merged([x], 9, node=Stored(1, 64, reads=9), depth=None)
-    >>> conv.total, merged([conv, x], 1, node=Stored(2, 64), depth=None).total
+    >>> conv = merged([x], 9, node=RegionNode(1, 64, reads=9), depth=None)
+    >>> conv.total, merged([conv, x], 1, node=RegionNode(2, 64), depth=None).total
     (9, 11)
     """
     parts = list({id(p): p for p in parts}.values())

@@ -41,7 +41,7 @@ SCALED = 2.0**10  # rows of G or B may be larger by a power of two, and those of
 class WinogradTiles:
     """F(m,3) with its points; infinity is one more.
 
-    >>> f2 = Tiles(2, (Fraction(0), Fraction(1), Fraction(-1)))
+    >>> f2 = WinogradTiles(2, (Fraction(0), Fraction(1), Fraction(-1)))
     >>> f2.cells, [[int(a) for a in row] for row in f2.data]
     (4, [[-1, 0, 1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]])
     """

@@ -118,7 +118,7 @@ def _named(lines: SpatialAxes) -> str:
 class TilePeriod(NamedTuple):
     """Tiles along one axis: from `low` to before `stop` those that are `period` apart are alike; others are alone.
 
-    >>> [Middle(1, 6, 2, 7).alike(k) for k in range(7)], Middle(1, 6, 2, 7).kinds()
+    >>> [TilePeriod(1, 6, 2, 7).alike(k) for k in range(7)], TilePeriod(1, 6, 2, 7).kinds()
     ([0, 1, 2, 1, 2, 1, 6], {0: 1, 6: 1, 1: 3, 2: 2})
     """
 

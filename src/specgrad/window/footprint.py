@@ -194,7 +194,7 @@ def reshaped(x: Shape, *, shape: Shape) -> BoxRule:
     """Axes are kept, or joined to rows, or cut into rows; what mixes several has no parts.
 
     >>> reshaped((6, 4), shape=(2, 3, 4)).axes
-    (SplitMap(count=3), Uncut(out=3, local=None), Cell())
+    (SplitMap(count=3), GlobalMap(out=3, local=None), IdentityMap())
     """
     axes: list[Relation] = [GlobalMap(n) for n in shape]
     links: list[int | None] = [None] * len(x)

@@ -28,7 +28,7 @@ class AxisStep(NamedTuple):
     def slice(self, tap: int, out: int) -> tuple[int, int, int]:
         """Start, stop and step of what a tap reads of the padded input.
 
-        >>> Step(2, 3, 1, 0).slice(1, 4)
+        >>> AxisStep(2, 3, 1, 0).slice(1, 4)
         (3, 10, 2)
         """
         start = self.dilation * tap

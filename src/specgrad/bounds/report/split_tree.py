@@ -29,7 +29,7 @@ def kind_of_cut(graph: Graph, cut: Split) -> str:
 def cell_of(graph: Graph, cut: Split) -> str:
     """
     >>> import specgrad as sg
-    >>> cell_of(sg.trace(lambda x: sg.relu(x), (2, 3)), Cut(0, 4, 0.5))
+    >>> cell_of(sg.trace(lambda x: sg.relu(x), (2, 3)), Split(0, 4, 0.5))
     'x[1,1]'
     """
     node = graph.nodes[cut.node]
@@ -72,7 +72,7 @@ def below(tree: Tree) -> tuple[Array, Array]:
     """Leaves and depth under every part; parts stand after their parents.
 
     >>> tree = Tree()
-    >>> _ = tree.divide(0, Cut(0, 1, 0.5)), tree.divide(2, Cut(3, 7))
+    >>> _ = tree.divide(0, Split(0, 1, 0.5)), tree.divide(2, Split(3, 7))
     >>> [x.tolist() for x in below(tree)]
     [[3, 1, 2, 1, 1], [2, 0, 1, 0, 0]]
     """
@@ -187,8 +187,8 @@ def part_of(tree: Tree, cuts: Sequence[tuple[Split, int]]) -> int | None:
     """The part that lies on these sides of these cuts; None where the tree was not cut so.
 
     >>> tree = Tree()
-    >>> _ = tree.divide(0, Cut(0, 1, 0.5)), tree.divide(2, Cut(3, 7))
-    >>> part_of(tree, tree.path(3)), part_of(tree, [(Cut(0, 0), 1)])
+    >>> _ = tree.divide(0, Split(0, 1, 0.5)), tree.divide(2, Split(3, 7))
+    >>> part_of(tree, tree.path(3)), part_of(tree, [(Split(0, 0), 1)])
     (3, None)
     """
     children, part = _children(tree), 0
@@ -235,7 +235,8 @@ def worst_of(graph: Graph, cuts: Sequence[tuple[Split, int]], margin: float, end
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x), (2,))
-    >>> worst_of(graph, [(Cut(0, 1, 0.5), 0), (Cut(0, 1, 0.25), 0), (Cut(1, 0), 1)], -1.0, (np.zeros(2), np.ones(2)))
+    >>> splits = [(Split(0, 1, 0.5), 0), (Split(0, 1, 0.25), 0), (Split(1, 0), 1)]
+    >>> worst_of(graph, splits, -1.0, (np.zeros(2), np.ones(2)))
     Worst(margin=-1.0, cuts=('relu[0] >= 0',), box=(('x[1]', 0.0, 0.25, 0.0, 1.0),))
     """
     low, high = (np.ravel(end).astype(float) for end in ends)

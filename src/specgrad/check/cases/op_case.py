@@ -63,7 +63,7 @@ def check_operator(name: str) -> str:
 class OpCase:
     """`gradient` is the cotangent of the (only) result: the answers are then the cotangents of all arrays.
 
-    >>> q = Question("max_pool", {"kernel": (2,)}, {"x": np.array([[[1, 3, 2, 0]]], np.float32)})
+    >>> q = OpCase("max_pool", {"kernel": (2,)}, {"x": np.array([[[1, 3, 2, 0]]], np.float32)})
     >>> q.meaning()(*q.arguments())
     array([[[3., 2.]]])
     >>> q.answers()

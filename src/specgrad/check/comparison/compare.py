@@ -31,7 +31,7 @@ from specgrad.rounding import Arithmetic
 from specgrad.rounding.stated import deployment_of
 from specgrad.scalar import Array, Number
 
-from ..decisions.emulate import MOST_MULTIPLY_ADDS, Executor, multiply_adds
+from ..models.emulate import MOST_MULTIPLY_ADDS, Executor, multiply_adds
 from ..models.input_box import box_around, box_of
 from ..models.load import graph_of, is_file
 from ..tolerances.tolerance import tolerance, words_of

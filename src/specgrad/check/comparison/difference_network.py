@@ -62,7 +62,7 @@ def carried(a: NormalForm, b: NormalForm, table: TermTable, ranges: tuple[Ranges
 
     >>> import specgrad as sg
     >>> from specgrad.equivalence.normal_form import normal_form
-    >>> table, nets = Table(), [sg.trace(lambda x: sg.relu(3 * x + k), (1,)) for k in (0.5, 0.75)]
+    >>> table, nets = TermTable(), [sg.trace(lambda x: sg.relu(3 * x + k), (1,)) for k in (0.5, 0.75)]
     >>> made = carried(*(normal_form(net, table) for net in nets), table, ({}, {}))
     >>> made.graph(np.array([1.0]), np.array([1.0]))  # of the slopes from 0 to 1 that a relu may have, 1
     (array([-0.25]),)

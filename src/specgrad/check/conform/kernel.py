@@ -71,7 +71,7 @@ class ConformanceError(AssertionError):
 class ConformanceSummary:
     """How many questions were asked, and how they ended; `answered` are those that the kernel did not refuse.
 
-    >>> Conforms("relu", Counter(exact=300, refuses=100))
+    >>> ConformanceSummary("relu", Counter(exact=300, refuses=100))
     relu: 300 of 400 questions answered (300 exact, 100 refused)
     """
 

@@ -11,8 +11,8 @@ import numpy as np
 from specgrad.errors import ContradictionError
 from specgrad.scalar import Array
 
+from ..models.emulate import Executor, slopes
 from .decision import Comparisons
-from .emulate import Executor, slopes
 from .margins import DecisionMargins, DecisionProblem
 from .runtime_pool import OURS, Runtimes
 

@@ -23,9 +23,9 @@ from ...rounding import Arithmetic
 from ...rounding.stated import deployment_of
 from ...scalar import Array
 from ..models.checkpoint import Checkpoint, digest_of
+from ..models.emulate import MOST_MULTIPLY_ADDS, Executor, multiply_adds
 from .box_margins import over_box
 from .decision import Decision, parse
-from .emulate import MOST_MULTIPLY_ADDS, Executor, multiply_adds
 from .flip_search import FlipSearch
 from .margins import DecisionMargins, DecisionProblem, at_point
 from .runtime_pool import Runtimes, installed

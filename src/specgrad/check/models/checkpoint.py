@@ -53,12 +53,12 @@ class Checkpoint:
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
-    >>> with RecordFile(path, "preserve", "d0") as record:
+    >>> with Checkpoint(path, "preserve", "d0") as record:
     ...     record.add(0, {"verdict": "proven"})
-    >>> with RecordFile(path, "preserve", "d0") as record:
+    >>> with Checkpoint(path, "preserve", "d0") as record:
     ...     record.done
     {0: {'verdict': 'proven'}}
-    >>> RecordFile(path, "preserve", "d1")
+    >>> Checkpoint(path, "preserve", "d1")
     Traceback (most recent call last):
     specgrad.check.models.checkpoint.RecordError: record: run.jsonl records another run: its model, data or options
     differ

@@ -19,7 +19,7 @@ def usual_faults(seen: Observation) -> Iterator[tuple[str, list[Array]]]:
 
     >>> import numpy as np, specgrad as sg
     >>> graph = sg.trace(lambda x: sg.avg_pool(x, (2, 2), padding=((1, 0), (1, 0))), (1, 3, 3))
-    >>> [text for text, _ in usual_faults(Seen(graph, [np.ones((1, 3, 3))], [np.ones((1, 2, 2))]))][-1]
+    >>> [text for text, _ in usual_faults(Observation(graph, [np.ones((1, 3, 3))], [np.ones((1, 2, 2))]))][-1]
     'avg_pool with divisor inside'
     """
     for text, graph in faulty_graphs(seen.graph):

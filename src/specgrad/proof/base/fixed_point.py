@@ -191,3 +191,8 @@ def shortened(given: Coefficients, bound: Bound, size: Array, places: int) -> Co
     at = given.places - extra
     bound.add(np.where(extra > 0, -size, 0), at + 1 + places)
     return Coefficients(halved(given.a, extra[:, None]), at)
+
+
+def taken(x: Array, leaf: Array) -> Array:
+    """Rows of what every leaf has: its own, or the one that all share."""
+    return x[leaf] if len(x) > 1 else x

@@ -257,7 +257,7 @@ def _added(*products: _Product) -> _Product:
     return _Product(1.0, ((_Sum(number, tuple(terms)), 1.0),)) if terms else _Product(number)
 
 
-class _Reader:
+class _FormulaMatcher:
     """Values of a graph as functions of one of its nodes; None where one depends on something else."""
 
     def __init__(self, graph: Graph, x: int, any_number: bool = False) -> None:
@@ -360,7 +360,7 @@ def _table() -> list[tuple[Formula, frozenset[str], _Product]]:
     for formula in FORMULAS:
         for spelling in formula.spellings:
             graph = trace(spelling, (2, 3))
-            value = _Reader(graph, 0, any_number=True).read(graph.output_positions[0])
+            value = _FormulaMatcher(graph, 0, any_number=True).read(graph.output_positions[0])
             assert value is not None, formula.text
             rows.append((formula, _functions(graph, range(len(graph.nodes))), value))
     return rows
@@ -378,7 +378,7 @@ def _ending(graph: Graph, position: int) -> Iterator[Found]:
     for x in sorted(before - {position}) if rows else ():
         if nodes[x].shape != nodes[position].shape or nodes[x].op is CONSTANT or nodes[x].kind != "real":
             continue
-        reader = _Reader(graph, x)
+        reader = _FormulaMatcher(graph, x)
         value = reader.read(position)
         formula = next((f for f, _, meant in rows if value is not None and _fits(meant, value)), None)
         if formula is not None and len(reader.axes) <= 1:

@@ -50,10 +50,10 @@ class Tree:
     """Parts go by number; 0 is the whole. A part that is not cut is a leaf.
 
     >>> tree = Tree()
-    >>> tree.divide(0, Cut(0, 1, 0.5)), tree.divide(2, Cut(3, 7))
+    >>> tree.divide(0, Split(0, 1, 0.5)), tree.divide(2, Split(3, 7))
     ((1, 2), (3, 4))
     >>> list(tree.leaves()), tree.path(3)
-    ([1, 3, 4], [(Cut(node=0, cell=1, at=0.5, tap=None), 1), (Cut(node=3, cell=7, at=0.0, tap=None), 0)])
+    ([1, 3, 4], [(Split(node=0, cell=1, at=0.5, tap=None), 1), (Split(node=3, cell=7, at=0.0, tap=None), 0)])
     >>> [part for part, _ in tree.preorder()]
     [0, 1, 2, 3, 4]
     """

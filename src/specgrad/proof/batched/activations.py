@@ -25,10 +25,9 @@ import numpy as np
 from specgrad.graph.graph import Node
 from specgrad.scalar import Array
 
-from ..base.fixed_point import MOST, Bound, Coefficients, down, moved, shortened
+from ..base.fixed_point import MOST, Bound, Coefficients, down, moved, shortened, taken
 from ..base.rationals import ReplayError, rational
 from ..exact.activations import EnclosedFunction, of, steepest
-from .relu_max import taken
 
 GRID = 12  # binary places of the grid's points, or as many as cells and numbers ask for
 POINTS = 26  # bits of a point's number

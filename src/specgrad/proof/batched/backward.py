@@ -16,14 +16,14 @@ import numpy as np
 from specgrad.graph.graph import INPUT, Node
 from specgrad.scalar import Array
 
-from ..base.fixed_point import Bound, Coefficients, joined, moved, nearest, products, upward
+from ..base.fixed_point import Bound, Coefficients, joined, moved, nearest, products, taken, upward
 from ..base.rationals import cells, larger, rational, rationals, total, zeros
 from ..exact.activations import CURVES
 from ..exact.logsumexp_pool import SMOOTH, SmoothLines
 from ..exact.replay import Replay
 from .activations import CurveLines, FunctionTable, curve_lines
 from .affine import Affine, places_for
-from .relu_max import NOWHERE, MaxLines, ReluLines, contested, read, taken
+from .relu_max import NOWHERE, MaxLines, ReluLines, contested, read
 
 CHOSEN = ("relu", "max_pool")
 BENT = (*CHOSEN, *CURVES, SMOOTH)

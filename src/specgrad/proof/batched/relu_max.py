@@ -26,7 +26,7 @@ from specgrad.graph.graph import Node
 from specgrad.scalar import Array
 from specgrad.window import Window
 
-from ..base.fixed_point import Bound, Coefficients, shortened
+from ..base.fixed_point import Bound, Coefficients, shortened, taken
 
 PLACES = 20  # of slopes
 ONE = 1 << PLACES
@@ -143,8 +143,3 @@ def read(x: Array, window: Window) -> Array:
     for t, tap in enumerate(taps):
         tap.write_outputs(cells[t], tap.read_inputs(x))
     return cells
-
-
-def taken(x: Array, leaf: Array) -> Array:
-    """Rows of what every leaf has: its own, or the one that all share."""
-    return x[leaf] if len(x) > 1 else x

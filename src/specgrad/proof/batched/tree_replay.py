@@ -134,7 +134,7 @@ def arrays_of(tree: Tree) -> tuple[Array, Array, Array]:
     """Nodes, cells and points of a tree, as a TreeProof has them.
 
     >>> tree = Tree()
-    >>> _ = tree.divide(0, Cut(0, 1, 0.5)), tree.divide(1, Cut(3, 7))
+    >>> _ = tree.divide(0, Split(0, 1, 0.5)), tree.divide(1, Split(3, 7))
     >>> [a.tolist() for a in arrays_of(tree)]
     [[0, 3, -1, -1, -1], [1, 7], [0.5, 0.0]]
     """

@@ -30,9 +30,8 @@ from specgrad.scalar import Array
 from specgrad.window import Window
 
 from ..base.executions import Functions
-from ..base.fixed_point import Bound, Coefficients, down, shortened
+from ..base.fixed_point import Bound, Coefficients, down, shortened, taken
 from ..base.rationals import LARGEST, ReplayError, larger, objects, outward, rational, total, zeros
-from ..batched.relu_max import taken
 from .activations import PRECISION, ends, normal
 from .relu_max import LOST, NodeRange
 

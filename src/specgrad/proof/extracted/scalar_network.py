@@ -103,7 +103,7 @@ class FormalSum:
     def products(self) -> Iterator[tuple[Fraction, int, int | None, bool]]:
         """Per product: its number, e with 2**e at least that of its factors made at least 1, its cell, whether shared.
 
-        >>> both = (Formal("cell", 7) * 3 + Formal("cell", 8)) * Fraction(1, 2) + 5
+        >>> both = (FormalSum("cell", 7) * 3 + FormalSum("cell", 8)) * Fraction(1, 2) + 5
         >>> list(both.products())
         [(Fraction(3, 2), 2, 7, False), (Fraction(1, 2), 0, 8, False), (Fraction(5, 1), 3, None, False)]
         """

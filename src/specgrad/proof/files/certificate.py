@@ -119,7 +119,7 @@ class ExcludedAlternative:
     def __str__(self) -> str:
         """As in: Y_0 - 2*Y_3 <= 1/2 never happens.
 
-        >>> str(Excluded(((1, 0, -2), (-1, 0, 0)), (Fraction(1, 2), Fraction(0)), Fraction(1)))
+        >>> str(ExcludedAlternative(((1, 0, -2), (-1, 0, 0)), (Fraction(1, 2), Fraction(0)), Fraction(1)))
         'Y_0 - 2*Y_2 <= 1/2 and -Y_0 <= 0 never happen together'
         """
         parts = [f"{_sum(row)} <= {_short(limit)}" for row, limit in zip(self.rows, self.limits, strict=True)]

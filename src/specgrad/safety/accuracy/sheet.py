@@ -90,7 +90,7 @@ def errors(sheet: Sheet, env: Env, flush: bool = True) -> Errors:
             u, t, largest
 
     >>> from fractions import Fraction
-    >>> from .sheets import SHEETS
+    >>> from .operator_sheets import SHEETS
     >>> third, half = Fraction(1, 3), Fraction(1, 2)
     >>> form = {"u": Fraction(1, 2**24), "t": Fraction(1, 2**126), "largest": 2**128}
     >>> e = errors(SHEETS["Add"], {"A": third, "B": half, "E_A": 0, "E_B": 0, "Y": third + half, **form})

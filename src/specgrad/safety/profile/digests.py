@@ -40,7 +40,7 @@ def tensor_digest(proto: TensorProto, folder: Path | None, budget: ByteBudget) -
 
     >>> a = onnx.helper.make_tensor("a", TensorProto.FLOAT, [2], [1.0, 2.0])
     >>> b = onnx.numpy_helper.from_array(np.float32([1, 2]), "b")
-    >>> tensor_digest(a, None, Budget(99)) == tensor_digest(b, None, Budget(99))
+    >>> tensor_digest(a, None, ByteBudget(99)) == tensor_digest(b, None, ByteBudget(99))
     True
     """
     if proto.data_type in DTYPES:

@@ -50,7 +50,7 @@ class CampaignStatus:
     def shares(self, cells: int) -> list[tuple[float, bool]]:
         """The shards in their order, in so many cells: the share that is done, and whether one crashed there.
 
-        >>> Standing("audit", "run", 4, frozenset({0, 1, 2}), frozenset({3}), None, None).shares(2)
+        >>> CampaignStatus("audit", "run", 4, frozenset({0, 1, 2}), frozenset({3}), None, None).shares(2)
         [(1.0, False), (0.5, True)]
         """
         cells = min(cells, self.count)

@@ -21,7 +21,7 @@ COPIES = 6
 class ComputeBudget:
     """What is left of both; the clock starts when it is made.
 
-    >>> Budget(seconds=0.0).is_spent, Budget().is_spent
+    >>> ComputeBudget(seconds=0.0).is_spent, ComputeBudget().is_spent
     (True, False)
     """
 

@@ -345,7 +345,7 @@ def _above(tree: Tree, parts: Collection[int]) -> tuple[Tree, list[int]]:
 
     >>> tree = Tree()
     >>> for part in (0, 1, 2):
-    ...     _ = tree.divide(part, Cut(0, 0, part))
+    ...     _ = tree.divide(part, Split(0, 0, part))
     >>> short, names = _above(tree, {6})
     >>> [(names[part], cut is None) for part, cut in short.preorder()]
     [(0, False), (1, True), (2, False), (5, True), (6, True)]
@@ -371,7 +371,7 @@ def _common(tree: Tree, parts: Collection[int]) -> set[int]:
 
     >>> tree = Tree()
     >>> for part in (0, 2, 4, 6):
-    ...     _ = tree.divide(part, Cut(0, 0, part))
+    ...     _ = tree.divide(part, Split(0, 0, part))
     >>> _common(tree, {7, 8}), _common(tree, {5, 8}), _common(tree, {8})
     ({6}, {4}, {8})
     """

@@ -13,7 +13,7 @@ MOST = 1 << 30  # bytes; boxes beyond that start from what is known of the whole
 class IntervalCache:
     """Ends by slot. Slot 0 is the whole box, and stays; any other is free when both parts have taken it.
 
-    >>> kept = Kept((torch.tensor([[-1.0]]), torch.tensor([[1.0]])))
+    >>> kept = IntervalCache((torch.tensor([[-1.0]]), torch.tensor([[1.0]])))
     >>> slots = kept.put(torch.tensor([[0.1]], dtype=torch.float64), torch.tensor([[0.1]], dtype=torch.float64))
     >>> low, high = kept.take(slots)
     >>> bool(low < 0.1), bool(high > 0.1), kept.take(torch.tensor([0]))[1].tolist()

@@ -75,7 +75,7 @@ def joined(networks: Sequence[NamedNetwork], interface: PropertyInterface) -> Gr
 
     >>> import specgrad as sg
     >>> both = sg.trace(lambda x, z: (x + z, x - z), (2,), (2,))
-    >>> graph = joined([Network("", both)], Interface((0, 1, 2, 2), seen=(1,)))  # both cells of z are one variable
+    >>> graph = joined([NamedNetwork("", both)], PropertyInterface((0, 1, 2, 2), seen=(1,)))  # cells of z: one variable
     >>> graph(np.array([1.0, 2.0, 5.0]))
     array([ 6.,  7., -4., -3.,  2.])
     """
@@ -134,7 +134,8 @@ def _input_names(graph: Graph) -> list[str]:
 def networks_of(interface: PropertyInterface, models: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """A model per network that is declared, in order; one that is `equal-to` another has its model.
 
-    >>> two = Interface((0, 1), (), (Tensor("A", (1,), "f"), Tensor("B", (1,), "g")), (), {"g": "f"})
+    >>> inputs = PropertyTensor("A", (1,), "f"), PropertyTensor("B", (1,), "g")
+    >>> two = PropertyInterface((0, 1), (), inputs, (), {"g": "f"})
     >>> networks_of(two, {"f": "f.onnx"})
     [('f', 'f.onnx'), ('g', 'f.onnx')]
     """

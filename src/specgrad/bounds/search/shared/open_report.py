@@ -49,12 +49,13 @@ class OpenReport:
     def said(self) -> str:
         """In sentences.
 
-        >>> from specgrad.proof.base.split_tree import Cut
-        >>> part = OpenPart([0.0, 0.25], [1.0, 0.5], [(Cut(0, 1, 0.5), 0), (Cut(0, 1, 0.25), 1), (Cut(4, 7), 1)], -0.1)
-        >>> Unknown(300, 60.0, 0.75, part, layer=("relu_2", 0.5)).said()
+        >>> from specgrad.proof.base.split_tree import Split
+        >>> splits = [(Split(0, 1, 0.5), 0), (Split(0, 1, 0.25), 1), (Split(4, 7), 1)]
+        >>> part = OpenPart([0.0, 0.25], [1.0, 0.5], splits, -0.1)
+        >>> OpenReport(300, 60.0, 0.75, part, layer=("relu_2", 0.5)).said()
         '300 subproblems were not enough (5 per second); the worst open one lacks 0.1: input 1 from 0.25 to 0.5, \
 1 cell of a layer; 75 % is settled: the rest may take 20 s more; relu_2 loses most there (50 %)'
-        >>> Unknown(300, 60.0, 0.75, part, rounding=True).said().split("; ")[-1]
+        >>> OpenReport(300, 60.0, 0.75, part, rounding=True).said().split("; ")[-1]
         'rounding decides there: more time will not help, a smaller box of inputs may'
         """
         if not self.problems:
@@ -110,10 +111,10 @@ def at_work(name: str, worst: float | None, count: int, begun: float) -> str:
 def share_of(tree: Tree, parts: Iterable[int]) -> float:
     """What some parts are of the whole, each cut halving it.
 
-    >>> from specgrad.proof.base.split_tree import Cut
+    >>> from specgrad.proof.base.split_tree import Split
     >>> tree = Tree()
-    >>> below, above = tree.divide(0, Cut(0, 0, 0.5))
-    >>> share_of(tree, [above]), share_of(tree, tree.divide(above, Cut(0, 0, 0.75))), share_of(tree, [])
+    >>> below, above = tree.divide(0, Split(0, 0, 0.5))
+    >>> share_of(tree, [above]), share_of(tree, tree.divide(above, Split(0, 0, 0.75))), share_of(tree, [])
     (0.5, 0.5, 0)
     """
     depths: list[int] = []

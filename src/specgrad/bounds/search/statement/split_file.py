@@ -68,7 +68,7 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
     >>> text = '{"format": "specgrad-splits", "version": 1, "cases": [[{"alternatives": [0], "tree": %s}]]}'
     >>> (((numbers, tree),),) = parse_splits(text % tree, graph, robustness([1.0, 0.0], 0, 0.25, 2))
     >>> numbers, tree.cuts[:3]
-    ((0,), [Cut(node=0, cell=1, at=0.5, tap=None), None, Cut(node=1, cell=0, at=0.0, tap=None)])
+    ((0,), [Split(node=0, cell=1, at=0.5, tap=None), None, Split(node=1, cell=0, at=0.0, tap=None)])
     """
     try:
         data = json.loads(text, parse_float=_decimal, parse_constant=_no_number, object_pairs_hook=_once)
@@ -83,7 +83,7 @@ def parse_splits(text: bytes | str, graph: Graph, question: Property) -> Splits:
     cases = data["cases"]
     if not isinstance(cases, list) or len(cases) != len(question.cases):
         raise SplitsError(f"cases must be a list of {len(question.cases)}, as many as the property has")
-    reader = _Reader(graph)
+    reader = _SplitReader(graph)
     return tuple(_case(case, k, len(question.cases[k].alternatives), reader) for k, case in enumerate(cases))
 
 
@@ -109,7 +109,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _case(data: Any, k: int, count: int, reader: _Reader) -> tuple[tuple[tuple[int, ...], Tree], ...]:
+def _case(data: Any, k: int, count: int, reader: _SplitReader) -> tuple[tuple[tuple[int, ...], Tree], ...]:
     if not isinstance(data, list):
         raise SplitsError(f"case {k} must be a list of trees with their alternatives")
     trees, seen = [], set[int]()
@@ -126,7 +126,7 @@ def _case(data: Any, k: int, count: int, reader: _Reader) -> tuple[tuple[tuple[i
     return tuple(trees)
 
 
-class _Reader:
+class _SplitReader:
     """Cuts by the names of one network."""
 
     def __init__(self, graph: Graph) -> None:
