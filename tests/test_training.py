@@ -73,6 +73,7 @@ def test_curve_is_a_picture(finished: Finished) -> None:
     assert (width, height) == (1050, 780)
 
 
+@pytest.mark.parametrize("finished", ["torch", pytest.param("jax", marks=pytest.mark.slow)], indirect=True)
 def test_resumed_run_ends_with_the_same_bits(finished: Finished, tmp_path: Path) -> None:
     file = tmp_path / "stopped.safetensors"
     options = "--engine", finished.engine, "--checkpoint", file
@@ -98,11 +99,14 @@ def test_resume_refuses_what_it_cannot_continue(finished: Finished, options: lis
         train.main(["--checkpoint", str(finished.checkpoint), "--resume", *options])
 
 
-def test_resnet18_trains_and_leaves_its_statistics_alone(tmp_path: Path) -> None:
+def test_resnet18_trains_and_leaves_its_statistics_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     need("torch")
+    monkeypatch.setattr("torch.set_num_threads", lambda _: None)  # this process has other tests to run
     file = tmp_path / "resnet18.safetensors"
-    run = script("--net", "resnet18", "--engine", "torch", "--steps", 3, "--checkpoint", file, "--json")
-    assert np.isfinite(json.loads(run.stdout)["loss"])
+    train.main(["--net", "resnet18", "--engine", "torch", "--steps", "3", "--checkpoint", str(file), "--json"])
+    assert np.isfinite(json.loads(capsys.readouterr().out)["loss"])
     before = common.flat(train.fresh(train.TASKS["resnet18"], seed=0).params)
     after = common.flat(sg.load_params(file)["params"])
     moved = {path: not np.array_equal(before[path], after[path]) for path in before}

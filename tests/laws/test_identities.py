@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from random import Random
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 import specgrad as sg
+from slices import slices
 from specgrad.ops import sample_inputs
 from specgrad.window import Strided
 
-CASES = 200
+FEW, CASES = 50, 200  # by default, and with -m slow
+EACH = pytest.mark.parametrize("seeds", slices(FEW, CASES))
 
 
 def random_call(rng: Random) -> tuple[np.ndarray, dict]:
@@ -28,8 +31,9 @@ def random_call(rng: Random) -> tuple[np.ndarray, dict]:
     return sample_inputs.numbers(rng, (rng.randint(1, 3), *win.size)), options
 
 
-def test_avg_pool_is_a_depthwise_conv_with_a_constant_kernel() -> None:
-    for seed in range(CASES):
+@EACH
+def test_avg_pool_is_a_depthwise_conv_with_a_constant_kernel(seeds: Iterable[int]) -> None:
+    for seed in seeds:
         x, options = random_call(Random(seed))
         del options["dilation"]
         kernel = options.pop("kernel")
@@ -42,8 +46,9 @@ def test_avg_pool_is_a_depthwise_conv_with_a_constant_kernel() -> None:
         assert (pooled == sg.conv(w, None, x, groups=x.shape[0], **options)).all()
 
 
-def test_conv_transpose_is_the_adjoint_of_conv() -> None:
-    for seed in range(CASES):
+@EACH
+def test_conv_transpose_is_the_adjoint_of_conv(seeds: Iterable[int]) -> None:
+    for seed in seeds:
         rng = Random(seed)
         x, options = random_call(rng)
         kernel = options.pop("kernel")
@@ -61,8 +66,9 @@ def test_conv_transpose_is_the_adjoint_of_conv() -> None:
         assert (y * g).sum() == (back * x).sum()
 
 
-def test_global_is_adaptive_with_one_cell_is_one_window() -> None:
-    for seed in range(CASES):
+@EACH
+def test_global_is_adaptive_with_one_cell_is_one_window(seeds: Iterable[int]) -> None:
+    for seed in seeds:
         rng = Random(seed)
         rank = rng.randint(1, 4)
         x = sample_inputs.numbers(rng, (2, *sample_inputs.sizes(rng, rank)))
@@ -76,8 +82,9 @@ def test_global_is_adaptive_with_one_cell_is_one_window() -> None:
             assert (flat == sg.max_pool(x, x.shape[1:]).reshape(2)).all()
 
 
-def test_adaptive_is_strided_where_sizes_divide() -> None:
-    for seed in range(CASES):
+@EACH
+def test_adaptive_is_strided_where_sizes_divide(seeds: Iterable[int]) -> None:
+    for seed in seeds:
         rng = Random(seed)
         rank = rng.randint(1, 3)
         out = tuple(rng.randint(1, 3) for _ in range(rank))
@@ -98,9 +105,10 @@ MAPPED = {
 
 
 @pytest.mark.parametrize("name", list(MAPPED))
-def test_a_batch_is_its_samples_one_by_one(name: str) -> None:
+@EACH
+def test_a_batch_is_its_samples_one_by_one(name: str, seeds: Iterable[int]) -> None:
     f = MAPPED[name]
-    for seed in range(CASES):
+    for seed in seeds:
         rng = Random(seed)
         _, options = random_call(rng)
         x = sample_inputs.numbers(rng, (2, 3, *sample_inputs.sizes(rng, len(options["kernel"]), low=2)))
@@ -111,8 +119,9 @@ def test_a_batch_is_its_samples_one_by_one(name: str) -> None:
         assert (whole == np.stack([np.stack([f(p, options) for p in s]) for s in x])).all()
 
 
-def test_a_batch_of_conv_is_its_samples_one_by_one() -> None:
-    for seed in range(CASES):
+@EACH
+def test_a_batch_of_conv_is_its_samples_one_by_one(seeds: Iterable[int]) -> None:
+    for seed in seeds:
         rng = Random(seed)
         x, options = random_call(rng)
         kernel = options.pop("kernel")
