@@ -53,7 +53,7 @@ def _compare(call: Callable[[Any, Any], Any], jit: bool) -> str:
     rng = np.random.default_rng(0)
     w, x = (rng.integers(-3, 4, s).astype(np.float32) for s in ((4, 4, 3, 3), (8, 4, 8, 8)))
     gradient = jax.grad(lambda w, x: (call(w, x) ** 2).sum(), (0, 1))
-    expected = gradient(jax.numpy.asarray(w), jax.numpy.asarray(x))
+    expected = jax.jit(gradient)(w, x)
     mesh = jax.make_mesh((DEVICES,), ("batch",))
     with jax.set_mesh(mesh):
         split = jax.device_put(x, NamedSharding(mesh, PartitionSpec("batch")))
