@@ -49,7 +49,7 @@ os.environ["TTY_INTERACTIVE"] = "0"  # a page shows what a command printed, not 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-NAMES = ("README", "TRUST", "ERRATA", "CHANGELOG", "CONTRIBUTING", "SECURITY")
+NAMES = ("README", "TRUST", "ERRATA", "CHANGELOG", "CONTRIBUTING", "ARCHITECTURE", "SECURITY")
 PAGES = {f"{name}.md": f"project/{name.lower()}" for name in NAMES}
 RULE = r"\[([A-Z][0-9]+)\]"
 

@@ -173,7 +173,7 @@ def loose(text: str) -> list[str]:
 
 def test_actions_are_pinned() -> None:
     texts = [p.read_text() for p in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
-    assert [loose(text) for text in texts] == [[], []]
+    assert [loose(text) for text in texts] == [[], [], []]
     assert loose("- uses: actions/checkout@v7\n- uses: actions/attest@main # v4.2.2") == [
         "actions/checkout@v7",
         "actions/attest@main # v4.2.2",
@@ -222,6 +222,22 @@ def test_ci_runs_the_quick_tests_on_the_lowest_versions() -> None:
     assert "python tools/lowest.py" in script
     assert script.splitlines()[-1] == "pytest -n 2 -q -m quick"
     assert any(step.get("run") == "bash .ci/lowest" for step in workflow("ci")["jobs"]["lowest"]["steps"])
+
+
+def test_ci_is_the_script_of_every_machine_and_needs_the_theorems() -> None:
+    everything = workflow("ci")["jobs"]["everything"]
+    assert any(step.get("run") == "bash .ci/run" for step in everything["steps"])
+    assert everything["env"]["SPECGRAD_NEEDS_COQ"] == 1
+    assert "last-failed" not in (ROOT / ".ci" / "run").read_text()  # a second try would hide what fails now and then
+
+
+def test_a_seventh_of_the_hunts_runs_every_night() -> None:
+    night = workflow("nightly")
+    assert night[True]["schedule"] == [{"cron": "17 1 * * *"}]  # YAML reads `on` as true
+    assert any(
+        '.ci/slow --minutes 300 --part "$(date +%u)/7"' in str(step.get("run"))
+        for step in night["jobs"]["hunts"]["steps"]
+    )
 
 
 # --- tools/try_wheel.py and tools/follow_tutorials.py -----------------------------------------------------------------

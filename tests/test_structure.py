@@ -1,4 +1,4 @@
-"""Every sentence of CONTRIBUTING.md and TRUST.md about the structure, held against the source."""
+"""Every sentence of ARCHITECTURE.md, CONTRIBUTING.md and TRUST.md about the structure, held against the source."""
 
 from __future__ import annotations
 
