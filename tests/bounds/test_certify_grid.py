@@ -299,7 +299,7 @@ def test_inputs_that_cannot_be_cut_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
     """A box of one input is not settled because it has no halves."""
     original = search.InputSplitResult
     planted = lambda x, settled, *rest, stuck=False: original(x, settled or stuck, *rest, stuck=stuck)
-    monkeypatch.setattr(search, "Split", planted)
+    monkeypatch.setattr(search, "InputSplitResult", planted)
     with pytest.raises(AssertionError):
         sum(len(examined(seed)) for seed in range(60))
 

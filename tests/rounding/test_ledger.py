@@ -22,13 +22,15 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "specgrad"
 PAGE = (ROOT / "docs" / "reference" / "rounding.md").read_text(encoding="utf-8")
 LEDGER = (SOURCE / "rounding" / "slack_constants.py").read_text(encoding="utf-8")
-OTHERS = [p for d in ("rounding", "bounds") for p in sorted((SOURCE / d).rglob("*.py")) if p.name != "ledger.py"]
+OTHERS = [
+    p for d in ("rounding", "bounds") for p in sorted((SOURCE / d).rglob("*.py")) if p.name != "slack_constants.py"
+]
 FREE = {
     1e-8: "adam.py",
     1e-4: "subproblems.py",
     5e-324: "certify.py",
-    1e-30: "inputs.py",
-    1e-12: "weights.py",
+    1e-30: "search.py",
+    1e-12: "row_weights.py",
 }  # a search's steps; a sign
 
 
