@@ -384,8 +384,8 @@ def test_a_wrong_zero_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> No
     if fault == "either zero":
         monkeypatch.setattr(torch_pool, "first_maximum", torch.maximum)
     else:
-        shifts = torch_pool.passes.doubling_shifts
-        monkeypatch.setattr(torch_pool.passes, "doubling_shifts", lambda *args: shifts(*args)[::-1])
+        shifts = torch_pool.tap_schedule.doubling_shifts
+        monkeypatch.setattr(torch_pool.tap_schedule, "doubling_shifts", lambda *args: shifts(*args)[::-1])
     with pytest.raises(AssertionError):
         _check_first_zero(np.float32, 3, False)
 
