@@ -149,6 +149,17 @@ def test_a_kill_from_outside_while_the_program_runs_is_not_the_programs(name: st
     assert ("memory" in str(found.value)) == (name == "SIGKILL")
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_last_words_are_those_of_the_last_question() -> None:
+    """One worker answers both questions; what it said at the first, and more of it, is not quoted for the second."""
+    says = "import os, signal, sys\ndef run():\n    print({!r}, file=sys.stderr, flush=True)\n    {}"
+    with Process() as process:
+        assert process.run(says.format("long before " * 9, "return [os.getpid()]"), {}).outcome == "answers"
+        with pytest.raises(WorkerError) as found:
+            process.run(says.format("just now", "os.kill(os.getpid(), signal.SIGKILL)"), {})
+    assert str(found.value).endswith("its last words: just now)")
+
+
 def test_the_time_is_the_programs_alone() -> None:
     """Where the limit is nothing at all, what it ends is still the program."""
     with Process(seconds=0) as process:

@@ -133,6 +133,16 @@ def test_no_two_executions_fail_the_pair(dtype: str, seed: int) -> None:
         np.testing.assert_allclose(low, high, **smaller)
 
 
+def test_the_pair_allows_for_its_own_rounding() -> None:
+    """In float16, atol and rtol are rounded as well, here by more than is left of a decimal of three digits."""
+    a, b = np.float16([[0.5908203125, 958.5], [0.587890625, 954.0]])
+    sizes = [np.minimum(a, b).astype(float)]
+    rtol, atol = allclose_pair([np.abs(a.astype(float) - b)], sizes, sizes, FORMATS["float16"])
+    assert rtol > 0
+    for first, second in ((a, b), (b, a)):
+        np.testing.assert_allclose(first, second, rtol=rtol, atol=atol)
+
+
 def ends_in_format(x: np.ndarray, dtype: str, direction: float) -> np.ndarray:
     """Numbers of the format that lie inward of x."""
     near = x.astype(dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from specgrad.check.comparison import box_difference, delta_rules
 from specgrad.check.comparison import difference_network as carried
 from specgrad.check.comparison import execution_deviation as strayed
 from specgrad.equivalence import constants
+from specgrad.window import strided
 from tolerances import mixed_network
 
 pytest.importorskip("torch")
@@ -88,6 +90,18 @@ def test_what_is_proven_shrinks_with_the_difference() -> None:
         assert far.least > far.most / 4
         assert far.how == "carried from layer to layer"
         assert far.executions < far.most + 2e-4
+
+
+def test_a_winner_alone_is_the_largest_wherever_the_cells_lie() -> None:
+    """Three cells with whole ends from 0 to 2, at all of their corners: points, and ends that meet, included."""
+    window, ranges, alone = strided("max_pool", (3,), (3,)), [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)], 0
+    for cells in product(ranges, repeat=3):
+        low, high = np.array(cells, float).T
+        (sure,), (winner,) = delta_rules.only_winner(window, low, high)
+        assert not sure or all(corner[winner] == max(corner) for corner in product(*cells)), cells
+        assert sure or not any(cells[k][0] > max(cells[k - 1][1], cells[k - 2][1]) for k in range(3)), cells
+        alone += sure
+    assert alone
 
 
 # --- planted mistakes -------------------------------------------------------------------------------------------------

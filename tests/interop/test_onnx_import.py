@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import random
 import runpy
 import warnings
@@ -269,6 +270,17 @@ def test_operator_agrees_with_onnxruntime(op: str, inputs: list[Any], given: dic
     ends = {o for o in opsets if version.get(o - 1) != version[o] or version.get(o + 1) != version[o]}
     for opset in sorted(ends):
         compare(*one(op, inputs, opset=opset, known=1, **given), tolerance=2e-6)
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_lrn_is_the_formula_of_the_schema(size: int) -> None:
+    """From c - floor((size - 1)/2) to c + ceil((size - 1)/2): ONNX Runtime refuses even sizes, which lean upwards."""
+    x = [2, 3, 5, 7, 11, 13]
+    model, inputs = one("LRN", [np.float32(x).reshape(1, 6, 1)], size=size, alpha=float(size), beta=1.0, bias=1.0)
+    (found,) = results(model, inputs)
+    for c in range(6):
+        cells = range(max(0, c - math.floor((size - 1) / 2)), min(5, c + math.ceil((size - 1) / 2)) + 1)
+        assert found[0, c, 0] == pytest.approx(x[c] / (1 + sum(x[i] ** 2 for i in cells)), rel=1e-6)
 
 
 KERNEL = whole(4, 4, 2, 2)

@@ -170,6 +170,17 @@ def test_a_subnormal_input_that_is_read_as_0() -> None:
 
 
 @pytest.mark.parametrize("execution", ["node", "fused"])
+@pytest.mark.parametrize("low", [0.0, -(2.0**-125)])
+def test_a_box_that_reaches_below_the_normal_numbers(low: float, execution: str) -> None:
+    """2**-127 is in it and may be read as 0, which 2**100 times that shows: rounding of the largest is far less."""
+    graph = sg.trace(lambda x: x * 2.0**100, (1,))
+    box, flushed = Box([low], [2.0**-125]), 2.0**-127 * 2.0**100
+    assert accuracy(graph, box, arithmetic=Arithmetic(execution=execution)).layers[0].total >= flushed
+    kept = accuracy(graph, box, arithmetic=Arithmetic(execution=execution, flush=False))
+    assert kept.layers[0].total < flushed / 2**20
+
+
+@pytest.mark.parametrize("execution", ["node", "fused"])
 def test_a_softmax_whose_logits_range_widely(execution: str) -> None:
     """Ranges of exp overflow; exponents are shifted all the same. PyTorch stays within."""
     import torch

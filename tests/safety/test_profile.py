@@ -178,6 +178,14 @@ def test_empty_windows_are_found_exactly() -> None:
     assert missed > 0  # by every guard of the texts, the smallest being n=1, k=2, dilation=2, pads 1 and 1
 
 
+@pytest.mark.parametrize(("pad", "severity"), [(1, None), (2, "undecided"), (4, "undecided"), (5, "broken")])
+def test_guards_of_pads_at_their_ends(pad: int, severity: str | None) -> None:
+    """2 cells with 3 between them, 5 in all: below 2 every guard holds, at 5 none does, as 5 < 5 does not."""
+    model = cases.pool((1, 1, 9, 9), (1, 1, 5 + pad, 5 + pad), dilations=[4, 4], pads=[pad, pad, 0, 0], strides=[1, 1])
+    found = [f.severity for f in held(model).findings if f.what.startswith("pads[")]
+    assert found == ([] if severity is None else [severity] * 2)
+
+
 # --- files --------------------------------------------------------------------------------------------------------
 
 

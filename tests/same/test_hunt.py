@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from false_sames import hunt, pairs, same
 from lowered import lower
 from specgrad.check.comparison.compare import compare
 from specgrad.equivalence import constants, layout, linear_combinations, linear_maps, pad_crop, rewrite_rules
+from specgrad.equivalence.surd import enclosed, interval, square_root
 from specgrad.errors import SpecgradError
 
 
@@ -107,6 +109,39 @@ def test_normal_forms_keep_the_values() -> None:
 @pytest.mark.parametrize("part", range(10))
 def test_normal_forms_keep_the_values_at_length(part: int) -> None:
     assert all(is_kept([a, b], seed) for seed in range(15 + 60 * part, 75 + 60 * part) for _, a, b in pairs(seed))
+
+
+@pytest.mark.quick
+def test_every_crop_of_a_padding_keeps_the_values() -> None:
+    """3 cells with 0 to 2 zeros on either side, cut anywhere: within the zeros, across an edge, within the cells."""
+    for before, after in product(range(3), repeat=2):
+        for start, stop in combinations(range(before + 3 + after + 1), 2):
+            graph = sg.trace(lambda x, p=(before, after), s=slice(start, stop): sg.pad(x, [p])[s], (3,))
+            assert is_kept([graph], 0), (before, after, start, stop)
+
+
+@pytest.mark.quick
+def test_roots_are_enclosed_from_both_sides() -> None:
+    """p - q*sqrt(2) of ever better p/q: at last what is left of them is less than 2**-256 of either.
+
+    low <= p - q*sqrt(2) is 2*q*q <= (p - low)**2 where p >= low, and so on: no root is taken.
+    """
+    p, q = 1, 1
+    for _ in range(240):
+        number = p - q * square_root(Fraction(2))
+        for least, most in (_ends(number), [-end for end in _ends(-number)[::-1]]):
+            assert p >= least
+            assert 2 * q * q <= (p - least) ** 2
+            assert p <= most or (p - most) ** 2 <= 2 * q * q
+        p, q = p + 2 * q, p + q
+
+
+def _ends(number: Any) -> list[Fraction]:
+    """The narrower of what encloses a number, as rationals and as floats."""
+    low, high = (Fraction(ends.item()) for ends in interval(np.array([number], dtype=object)))
+    least, most = enclosed(number)
+    assert low <= least <= most <= high
+    return [least, most]
 
 
 # --- planted mistakes -------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ import specgrad as sg  # noqa: E402
 from campaigns import ASKING, rows_of, save_net, save_pool, written  # noqa: E402
 from specgrad.check import conformance  # noqa: E402
 from specgrad.errors import SpecgradError  # noqa: E402
-from specgrad.scale.campaign import collect, estimate, read_spec, run  # noqa: E402
+from specgrad.scale.campaign import KINDS, collect, estimate, read_spec, run  # noqa: E402
+from specgrad.scale.campaign.collect import Collected  # noqa: E402
 from specgrad.scale.campaign.kind import line_of  # noqa: E402
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
@@ -90,6 +91,17 @@ def test_models_times_runtimes(tmp_path: Path) -> None:
     run(read_spec(closed), executor="loop")
     assert {r["verdict"] for r in rows_of(closed)} <= {"exact", "rounding"}
     assert collect(read_spec(closed)).verdict == "ok"
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_open_rows_leave_the_whole_open(kind: Any) -> None:
+    """However many are good; a finding decides all the same, and without a good row nothing is shown."""
+    verdict = lambda *rows: Collected(kind, 1, 1, (), {"group": Counter(rows)}, ()).verdict
+    for good in kind.GOOD:
+        assert verdict(good) == "ok"
+        assert [verdict(good, good, left) for left in kind.OPEN] == ["cannot tell"] * len(kind.OPEN)
+        assert [verdict(good, *kind.OPEN, bad) for bad in kind.BAD] == ["findings"] * len(kind.BAD)
+    assert verdict() == verdict(*kind.OPEN) == "cannot tell"
 
 
 def test_findings_are_those_of_the_command(tmp_path: Path) -> None:
