@@ -6,6 +6,7 @@ As few points of a grid are laid over a box as its bend allows: one step, eight,
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import flint
 import numpy as np
@@ -78,3 +79,13 @@ def test_grids_are_as_coarse_as_the_bend_allows(name: str, monkeypatch: pytest.M
             (each.upper_slope - each.lower_slope) * middle + each.upper - each.lower for each in (chosen, fine)
         )
         assert (gap <= best + 4 * relax.FLAT * width).all()
+
+
+def test_the_chord_above_relu_holds_exactly() -> None:
+    """In fractions, at both ends of the range, which suffices for a convex function."""
+    rng = np.random.default_rng(0)
+    low, high = -rng.uniform(0, 1, 200), rng.uniform(0, 1, 200)
+    _, _, up, upper = (t.tolist() for t in relax.relu(torch.tensor(low), torch.tensor(high)))
+    for slope, offset, x, y in zip(up, upper, low.tolist(), high.tolist(), strict=True):
+        assert Fraction(slope) * Fraction(x) + Fraction(offset) >= 0
+        assert Fraction(slope) * Fraction(y) + Fraction(offset) >= Fraction(y)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+import specgrad as sg
 from hunt import Drawn, features, hunted, hunted_gradient, hunted_two_sided
 from specgrad.bounds.linear.intermediate import argmax_candidates as winners
 from specgrad.bounds.linear.intermediate import tighten as walk
@@ -105,6 +109,22 @@ def test_a_planted_mistake_is_caught(name: str, monkeypatch: pytest.MonkeyPatch)
     caught = next(seed for seed in (SOONEST.get(name, 0), *range(40)) if hunt(seed, 8, 8, kinds))
     monkeypatch.undo()
     assert not hunt(caught, 8, 8, kinds)
+
+
+@pytest.mark.parametrize(("gap", "wins"), [(-1.0, True), (-1.9, True), (-4.5, False)])
+def test_a_tap_that_deviations_make_the_winner_is_kept(gap: float, wins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second cell lies below the first by the gap, and either may be 1 off."""
+    node = next(n for n in sg.trace(lambda x: sg.max_pool(x, (2,)), (1, 1, 2)).nodes if n.op.name == "max_pool")
+    taps = bound_layers.BoundMaxPool(1, node, 0, node.params["window"], with_zero=False)
+    values = torch.tensor([[[[5.0, 5.0 + gap]]]], dtype=torch.float64)
+    gaps = torch.tensor([0.0, gap], dtype=torch.float64).view(2, 1, 1, 1, 1)
+    reference = torch.zeros((1, 1, 1, 1, 1), dtype=torch.int64)
+    monkeypatch.setattr(winners, "find_gaps", lambda *_: Gaps(reference, gaps, gaps))
+    state = SimpleNamespace(ends={0: (values, values)})
+    forward: Any = SimpleNamespace(state=state, deviation={0: np.ones((1, 1, 2))})
+    possible = winners._possible(forward, taps)
+    assert possible is not None
+    assert possible.ravel().tolist() == [True, wins]
 
 
 # --- what is drawn ----------------------------------------------------------------------------------------------------

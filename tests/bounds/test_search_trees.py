@@ -14,6 +14,8 @@ import specgrad as sg  # noqa: E402
 from slices import each  # noqa: E402
 from specgrad.bounds import certify  # noqa: E402
 from specgrad.bounds.search.network.float32_model import deployed_graph  # noqa: E402
+from specgrad.bounds.search.neuron_split.branch_and_bound import branch  # noqa: E402
+from specgrad.bounds.search.neuron_split.subproblems import Bounder, root_forward  # noqa: E402
 from specgrad.properties.property import Alternative, Case, Property  # noqa: E402
 
 
@@ -97,3 +99,15 @@ def test_an_open_search_names_its_worst_part() -> None:
     tree = verdict.trees[0][0][1]
     low, high = boxes_of(tree, case)[[tree.path(k) for k in tree.leaves()].index(list(part.cuts))]
     assert (low.tolist(), high.tolist()) == (part.low, part.high)
+
+
+def test_a_bound_that_is_no_number_settles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two rows, one is bounded by NaN: it stays open, and the other one is met."""
+    graph = deployed_graph(sg.trace(lambda x: sg.relu(sg.linear(np.eye(2, dtype=np.float32), None, x)), (2,)))
+    bounder = Bounder(root_forward(graph, -np.ones(2), np.ones(2)))
+    bounds = torch.tensor([np.nan, 1.0], dtype=torch.float64)
+    monkeypatch.setattr(bounder, "optimised", lambda problems, *_: (problems, bounds))
+    rows, targets = torch.eye(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    found = branch(bounder, rows, targets, seconds=0)
+    assert not found.settled
+    assert [w is None for w in found.worst] == [False, True]

@@ -14,6 +14,7 @@ from specgrad.ops.avg_pool import AVG_POOL
 from specgrad.proof import check
 from specgrad.proof.base.deployed_graph import deployed_graph
 from specgrad.proof.base.rationals import ReplayError
+from specgrad.proof.extracted.piecewise_linear import kinked
 from specgrad.proof.extracted.scalar_network import ScalarNetwork
 from specgrad.proof.files.certificate import CaseProof, encode
 from specgrad.properties.property import Alternative, Case, Property
@@ -85,3 +86,16 @@ def test_divisors_that_some_format_rounds(kernel: int, divisor: object, more: in
     assert node.op is AVG_POOL
     assert AVG_POOL.roundings is not None
     assert AVG_POOL.roundings((1, 1, 20, 20), window=node.params["window"], divisor=divisor) == kernel**2 + more
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.1, 0.5), (-0.5, 0.1), (-0.1, 0.7), (None, 0.1), (-0.1, None)])
+def test_ends_of_a_clamp_that_float32_lacks(low: float | None, high: float | None) -> None:
+    """A runtime has the float32 number next to an end on either side, which the proven checker must be told."""
+    (node,) = (n for n in sg.trace(lambda x: sg.clamp(x, low, high), (1,)).nodes if n.op.name == "clamp")
+    told = kinked(node, UNIT)
+    assert told is not None
+    for end in (v for v in (low, high) if v is not None):
+        near = np.float32(end)
+        beyond = np.nextafter(near, np.float32(np.copysign(np.inf, end - float(near))))
+        for v in (near,) if float(near) == end else (near, beyond):
+            assert abs(Fraction(float(v)) - Fraction(end)) <= told.absolute
