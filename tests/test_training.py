@@ -73,7 +73,7 @@ def test_curve_is_a_picture(finished: Finished) -> None:
     assert (width, height) == (1050, 780)
 
 
-@pytest.mark.parametrize("finished", ["torch", pytest.param("jax", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize("finished", ["torch", "jax"], indirect=True)
 def test_resumed_run_ends_with_the_same_bits(finished: Finished, tmp_path: Path) -> None:
     file = tmp_path / "stopped.safetensors"
     options = "--engine", finished.engine, "--checkpoint", file
