@@ -56,25 +56,29 @@ def copy_project(folder: Path) -> None:
             shutil.copy2(path, folder)
 
 
-def caught_by(folder: Path, mistake: Mistake, tests: list[str]) -> tuple[str, float]:
-    """The first test that fails with the mistake planted, "" if none does; and the seconds that it took."""
+def first_failure(folder: Path, tests: list[str]) -> str:
+    """The first test that fails in the copy; "" if none does."""
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if run.returncode not in (0, 1, 2) or (run.returncode and not lines):
+        raise RuntimeError(f"pytest ended with {run.returncode}\n{run.stdout[-800:]}{run.stderr[-800:]}")
+    return lines[0].partition(" ")[2].partition(" - ")[0] if lines else ""
+
+
+def caught_by(folder: Path, mistake: Mistake, tests: list[str]) -> str:
+    """The first test that fails with the mistake planted and passes without it; "" if none fails."""
     path = folder / "src" / "specgrad" / mistake.file
     right = path.read_text(encoding="utf-8")
     path.write_text(right.replace(mistake.old, mistake.new), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
-    start = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
     try:
-        run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        test = first_failure(folder, tests)
     finally:
         path.write_text(right, encoding="utf-8")
-    seconds = time.monotonic() - start
-    lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    if run.returncode not in (0, 1, 2) or (run.returncode and not lines):
-        raise RuntimeError(
-            f"{mistake.what}: pytest ended with {run.returncode}\n{run.stdout[-800:]}{run.stderr[-800:]}"
-        )
-    return (lines[0].split()[1] if lines else ""), seconds
+    if test and first_failure(folder, [test]):
+        raise RuntimeError(f"{test} fails without a mistake too")
+    return test
 
 
 def main() -> int:
@@ -88,12 +92,12 @@ def main() -> int:
         folder = Path(name)
         copy_project(folder)
         for mistake in chosen:
-            test, seconds = caught_by(folder, mistake, mistake.tests.split())
+            start = time.monotonic()
+            test = caught_by(folder, mistake, mistake.tests.split())
             if not test and given.whole:
-                test, more = caught_by(folder, mistake, ["tests"])
-                seconds += more
+                test = caught_by(folder, mistake, ["tests"])
             missed += not test
-            print(f"{mistake.what:<95} {test or 'NOT CAUGHT'}  ({seconds:.0f} s)", flush=True)
+            print(f"{mistake.what:<95} {test or 'NOT CAUGHT'}  ({time.monotonic() - start:.0f} s)", flush=True)
     print(f"{len(chosen) - missed} of {len(chosen)} mistakes caught")
     return 1 if missed else 0
 
