@@ -357,5 +357,5 @@ def test_audit_of_a_wrong_exact_operator_is_a_verdict(json_too: str, folder, run
     code, out, err = run(command)
     assert code == 1, err
     assert "differs" in out
-    bar = cli.shared.console.bar
+    bar = cli.console.bar
     assert bar(np.inf) == bar(2.0) == bar(1.0) == "█" * 12
