@@ -143,17 +143,17 @@ def _forks(*more: str) -> Iterator[Forks]:
 
 
 @pytest.fixture(scope="session")
-def built() -> Callable[[], Any]:
+def built_command() -> Callable[[], Any]:
     """The command line is parsed anew in every run, but not built anew from the annotations of its functions."""
     return cache(import_module("specgrad.cli.main")._command)
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, built) -> Callable[[str], tuple[int, str, str]]:
+def run(capsys, monkeypatch, built_command) -> Callable[[str], tuple[int, str, str]]:
     """run("show net.onnx") -> exit code, stdout, stderr; under --json stdout is one strict object."""
 
     main = import_module("specgrad.cli.main")
-    monkeypatch.setattr(main, "_command", built)
+    monkeypatch.setattr(main, "_command", built_command)
 
     def command(text: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["specgrad", *text.split()])
