@@ -230,8 +230,8 @@ def adjoint_at_random(op: Op, case: Any, moving: Any, rng: Random) -> bool:
     """The law at one point, over Fractions: the judge of the test below."""
     args, params = case
     y = laws.value(op, args, params)
-    dargs = [laws.cases.like(rng, a) if k in moving else None for k, a in enumerate(args)]
-    gy, found = laws.cases.like(rng, y), 0
+    dargs = [laws.sample_inputs.like(rng, a) if k in moving else None for k, a in enumerate(args)]
+    gy, found = laws.sample_inputs.like(rng, y), 0
     for d, g in zip(dargs, op.cotangents(gy, y, args, params), strict=True):
         found += laws.inner(g, d)
     return laws.inner(gy, op.tangent(y, args, dargs, params)) == found

@@ -137,7 +137,7 @@ def test_a_page_holds_it(name: str) -> None:
     assert min(sizes) * min(1, PAGE[0] / width, PAGE[1] / height) >= 6
     boxes, _ = blocks_of(graph)
     layers = {graph.nodes[i].group for b in boxes for i in b.members}
-    assert {row[0] for row in sg.graph.show.rows(graph)[0]} <= layers
+    assert {row[0] for row in sg.graph.drawing.summary.rows(graph)[0]} <= layers
     assert len(graph.draw().svg) < 60_000
 
 
