@@ -66,8 +66,8 @@ def test_digests_tell_arrays_and_texts_apart() -> None:
 
 
 WRITER = """import sys, time
-from specgrad.check.models.checkpoint import RecordFile
-with RecordFile(sys.argv[1], "preserve", "d") as record:
+from specgrad.check.models.checkpoint import Checkpoint
+with Checkpoint(sys.argv[1], "preserve", "d") as record:
     for k in range(100_000):
         if k not in record.done:
             record.add(k, {"text": "x" * 3000})

@@ -39,13 +39,13 @@ RUNNER = """
 import json, os, sys, time
 sys.path[:0] = json.loads(sys.argv[1])
 from specgrad.scale.campaign import conformance, read_spec, run
-rows, fault = conformance.Conformance.rows, sys.argv[3]
+rows, fault = conformance.ConformanceKind.rows, sys.argv[3]
 def planted(self, shard):
     if fault == "abort" and shard == 1:
         os.abort()
     for row in rows(self, shard):
         yield {**row, "ratio": time.time()} if fault == "time" else row
-conformance.Conformance.rows = planted  # workers import this file too
+conformance.ConformanceKind.rows = planted  # workers import this file too
 if __name__ == "__main__":
     run(read_spec(sys.argv[2]), executor=sys.argv[4], workers=2, retries=1)
 """
