@@ -26,16 +26,24 @@ from test_counts import shortfalls
 pytest.importorskip("torch")
 
 LINEAR = {
-    "one row at a time": {"tighten:CHUNK": 1, "patches:CELLS": 1, "patches:CACHED": 1},
-    "phases of small arrays": {"local:PHASED": 1},
-    "one phase": {"local:PHASED": 1, "local:MOST_PHASES": 1},
-    "no matrices": {"convolve:LARGEST": 0},
-    "matrices": {"convolve:PRODUCTS": 1e30},
-    "points": {"convolve:POINTS": 1e30, "convolve:LARGEST": 0},
-    "stripes": {"convolve:PRODUCTS": 1e30, "convolve:LARGEST": 0},
-    "float32": {"network:SINGLE_BOXES": 0.0, "convolve:GAIN": 0.0},
-    "no twins, nothing thin": {"twins:MOST": 1, "thin:MOST": 1},
-    "short passes": {"tighten:RUNGS": (1, 2), "tighten:WIDE": 0.0, "tighten:WORTHWHILE": 0.0},
+    "one row at a time": {
+        "intermediate.tighten:CHUNK": 1,
+        "propagation.patches:CELLS": 1,
+        "propagation.patches:CACHED": 1,
+    },
+    "phases of small arrays": {"propagation.patch_rules:PHASED": 1},
+    "one phase": {"propagation.patch_rules:PHASED": 1, "propagation.patch_rules:MOST_PHASES": 1},
+    "no matrices": {"relaxation.conv_operator:LARGEST": 0},
+    "matrices": {"relaxation.conv_operator:PRODUCTS": 1e30},
+    "points": {"relaxation.conv_operator:POINTS": 1e30, "relaxation.conv_operator:LARGEST": 0},
+    "stripes": {"relaxation.conv_operator:PRODUCTS": 1e30, "relaxation.conv_operator:LARGEST": 0},
+    "float32": {"intermediate.forward_pass:SINGLE_BOXES": 0.0, "relaxation.conv_operator:GAIN": 0.0},
+    "no twins, nothing thin": {"propagation.duplicate_relus:MOST": 1, "relaxation.sparse_matrix:MOST": 1},
+    "short passes": {
+        "intermediate.tighten:RUNGS": (1, 2),
+        "intermediate.tighten:WIDE": 0.0,
+        "intermediate.tighten:WORTHWHILE": 0.0,
+    },
 }
 BOUNDS = {name: {f"bounds.linear.{k}": v for k, v in values.items()} for name, values in LINEAR.items()}
 BOUNDS |= {"few fronts": {"rounding.fusion_region:MOST_FRONTS": 1}, "cell by cell": {"rounding.context:LARGE": 1e-30}}
@@ -71,16 +79,21 @@ POOL = dict.fromkeys(("NATIVE_STRIDED", "NATIVE_AVG_STRIDED", "NATIVE_MAX", "NAT
 POOL |= {"CHANNELS_AVG": SLOW, "CHANNELS_DOUBLED": 0.0, "DOUBLING_FROM_1D": 1, "FEW_WRITTEN": 0, "MANY_TAPS": 0}
 POOL |= dict.fromkeys(("WORTH_INDEX", "WORTH_INDEX_GRAD", "WORTH_MAX", "WORTH_MAX_GRAD", "WORTH_AVG"), 0.0)
 OURS: dict[str, Any] = {f"max_pool:{k}": v for k, v in POOL.items()}
-OURS |= {"avg_pool:ON_TAPE": 0.0} | {f"slices:{k}": 0.0 for k in ("SET_UP", "ROW", "COLUMN", "BACK")}
-CHUNKS = {f"{module}:CHUNK_BYTES": 1 for module in ("doubling", "slices", "relabel")}
+OURS |= {"avg_pool:ON_TAPE": 0.0} | {f"strided_pool:{k}": 0.0 for k in ("SET_UP", "ROW", "COLUMN", "BACK")}
+CHUNKS = {f"{module}:CHUNK_BYTES": 1 for module in ("log_step_pool", "strided_pool", "planes_as_channels")}
 TORCH: dict[str, dict[str, Any]] = {
     "ours": OURS,
-    "in chunks": {**OURS, **CHUNKS, "relabel:CHANNELS": 2},
-    "as channels": {**OURS, **CHUNKS, "relabel:CHANNELS": 1, "max_pool:MOST_RELABELLED": 10**6},
-    "by slices": {**OURS, "max_pool:MOST_RELABELLED": 0, "slices:FEW_TAPS": 10**6},
-    "few taps": {**OURS, "slices:MOST_TAPS": 1, "slices:FEW_TAPS": 0},
-    "far": {"natives:ROWS": 2, "natives:FEW_MARKS": 0, "natives:MOST_SOFT": 0, "smooth:FAR": 0.0},
-    "near": {"smooth:FAR": 1e9},
+    "in chunks": {**OURS, **CHUNKS, "planes_as_channels:CHANNELS": 2},
+    "as channels": {**OURS, **CHUNKS, "planes_as_channels:CHANNELS": 1, "max_pool:MOST_RELABELLED": 10**6},
+    "by slices": {**OURS, "max_pool:MOST_RELABELLED": 0, "strided_pool:FEW_TAPS": 10**6},
+    "few taps": {**OURS, "strided_pool:MOST_TAPS": 1, "strided_pool:FEW_TAPS": 0},
+    "far": {
+        "native_functions:ROWS": 2,
+        "native_functions:FEW_MARKS": 0,
+        "native_functions:MOST_SOFT": 0,
+        "logsumexp_pool:FAR": 0.0,
+    },
+    "near": {"logsumexp_pool:FAR": 1e9},
 }
 WINDOWED = ("sum", "avg_pool", "winner", "max_pool", "amax", "conv", "conv_transpose", "smooth_max_pool")
 
