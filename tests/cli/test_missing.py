@@ -180,6 +180,7 @@ ASKED_BEFORE = {
     "specgrad.bounds.box": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.bounds.search": {"torch"},  # certify and prove ask first
     "specgrad.check.models.run_torch": {"torch"},  # check.models.run_onnx asks first
+    "specgrad.check.models.emulate": {"torch"},  # slopes, for preserve, which asks first
     "specgrad.check.decisions": {"torch", "jax"},  # preserve asks first; JAX is run where it is installed
     "specgrad.scale.tile": {"torch", "jax"},  # the caller's own tensor is of one of them
     "specgrad.scale.plan_file": {"torch"},  # blueprint_of asks for its engine first
