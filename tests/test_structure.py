@@ -71,6 +71,8 @@ INNER = {
     "bounds.linear": "relaxation propagation intermediate",
     "bounds.search": "shared network statement input_split neuron_split certify query certificates eps_search",
     "proof": "base exact batched files api extracted",
+    "cli": "shared certify tolerance preserve accuracy campaign compare evidence profile supports tiles vectors verify "
+    "window main",
     "graph": "ir drawing graph interface var builder trace subgraph explain transforms files",
 }
 """Floors inside a room, the lowest first: each imports from those before it. A package may name its own modules."""

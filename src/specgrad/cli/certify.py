@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +21,7 @@ from .shared import console as screen
 from .shared.counterexample_files import Counterexample, check_counterexample, vnncomp_text, write_counterexample
 from .shared.exit_codes import CANNOT_TELL, CODES, say, write
 from .shared.models import as_graph, load_model, only_shape, read_array, shapes_of
+from .shared.number_option import number_of
 from .shared.output_files import Force, Html, Json, check_certificate_files, check_file, is_report, is_vnncomp, writing
 from .shared.shape_option import Shapes
 
@@ -423,23 +423,6 @@ def _read(path: Path) -> Array:
     if array.dtype.kind != "f" or not np.isfinite(array).all():
         raise typer.BadParameter(f"{path} must hold finite floats; got dtype {array.dtype}")
     return array
-
-
-def number_of(name: str, text: str | None) -> Fraction | None:
-    """2/255 and 0.01 at their exact values; sizes are bounded before anything is computed."""
-    from ..properties.property import PropertyError
-    from ..properties.vnnlib1 import number
-
-    if text is None:
-        return None
-    above, slash, below = text.partition("/")
-    try:
-        parts = number(above), number(below if slash else "1")
-    except PropertyError as error:
-        raise typer.BadParameter(f"{name}: {error.text}") from None
-    if parts[0] is None or not parts[1]:
-        raise typer.BadParameter(f"{name} must be a number such as 0.01 or 2/255; got {text[:40]!r}")
-    return parts[0] / parts[1]
 
 
 def show_largest(console: Console, model: str, answer: Any) -> None:

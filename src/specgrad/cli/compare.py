@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from .certify import High, Low, number_of, show_deployment
+from .certify import High, Low, show_deployment
 from .shared import console as screen
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .shared.exit_codes import CODES, say
 from .shared.models import load_model, named_inputs
+from .shared.number_option import number_of
 from .shared.output_files import Json
 from .shared.shape_option import Shapes
 

@@ -15,11 +15,12 @@ from ..atomic_files import write_whole
 from ..errors import ParameterError
 from ..execution_text import but
 from ..scalar import Array
-from .certify import High, Low, number_of, show_deployment
+from .certify import High, Low, show_deployment
 from .shared import console as screen
 from .shared.execution_options import Accumulate, Depth, Dtype, Execution, Operands, arithmetic_of
 from .shared.exit_codes import CODES, say
 from .shared.models import load_model, read_array
+from .shared.number_option import number_of
 from .shared.output_files import Force, Html, Json, check_file, is_report, writing
 from .shared.table import Column, print_table
 from .tolerance import Stored

@@ -167,7 +167,7 @@ class Case:
         moved = [spacing(low, high) for low, high in zip(self.low, self.high, strict=True)]
         off = [c - Fraction(float(v)) for c, v in zip(self.ball.center, center, strict=True)]
         norm = self.ball.norm
-        return center, _above(self.ball.radius + size_above(moved, norm) + size_above(off, norm))
+        return center, float_above(self.ball.radius + size_above(moved, norm) + size_above(off, norm))
 
     def contains(self, y: Array, point: Sequence[Fraction] | None = None) -> bool:
         """Whether these outputs belong to a counterexample; where the point is given, it is what rows name."""
@@ -283,7 +283,8 @@ def as_float(value: Fraction) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _above(value: Fraction) -> float:
+def float_above(value: Fraction) -> float:
+    """The least float64 number that is not below, which may be infinite."""
     near = as_float(value)
     return near if math.isinf(near) or Fraction(near) >= value else math.nextafter(near, math.inf)
 

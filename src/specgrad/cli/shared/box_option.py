@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import typer
 
-from specgrad.properties.property import as_float
+from specgrad.properties.property import float_above
 
-from ..certify import number_of
+from .number_option import number_of
 
 
 def ends_of(text: str) -> tuple[float, float]:
@@ -22,12 +21,7 @@ def ends_of(text: str) -> tuple[float, float]:
     ends = [number_of("--box", part) for part in (low, high)] if comma else []
     if len(ends) != 2 or ends[0] is None or ends[1] is None or not ends[0] <= ends[1]:
         raise typer.BadParameter(f"--box must be LO,HI with LO <= HI, as 0,1 or -1/2,1/2; got {text[:40]!r}")
-    low_end, high_end = 0.0 - _not_below(-ends[0]), _not_below(ends[1])
+    low_end, high_end = 0.0 - float_above(-ends[0]), float_above(ends[1])
     if math.isinf(low_end) or math.isinf(high_end):
         raise typer.BadParameter(f"--box must be two numbers that floats can hold; got {text[:40]!r}")
     return low_end, high_end
-
-
-def _not_below(exact: Fraction) -> float:
-    near = as_float(exact)
-    return near if math.isinf(near) or Fraction(near) >= exact else math.nextafter(near, math.inf)
