@@ -18,7 +18,7 @@ from specgrad.bounds.search.certify import certify
 from specgrad.bounds.search.network.pgd_attack import DeployedNetwork, Effort, attack
 from specgrad.bounds.search.neuron_split.subproblems import input_ball, root_forward
 from specgrad.errors import ParameterError
-from specgrad.properties.ball import NormBall, size_above
+from specgrad.properties.ball import NormBall, norm_upper_bound
 from specgrad.properties.property import PropertyError, robustness
 from specgrad.properties.vnnlib import read_text
 
@@ -34,11 +34,11 @@ def test_sizes_of_vectors() -> None:
         for scale in (1e-30, 1.0, 1e20):
             away = [Fraction(float(v)) for v in rng.normal(size=n) * scale]
             square = sum(d * d for d in away)
-            above = size_above(away, "2")
+            above = norm_upper_bound(away, "2")
             assert square <= above**2 <= square * (1 + Fraction(1, 2**60))
-            assert size_above(away, "1") == sum(map(abs, away))
-            assert size_above(away, "inf") == max(map(abs, away))
-    assert size_above([Fraction(0)], "2") == 0
+            assert norm_upper_bound(away, "1") == sum(map(abs, away))
+            assert norm_upper_bound(away, "inf") == max(map(abs, away))
+    assert norm_upper_bound([Fraction(0)], "2") == 0
 
 
 def test_a_point_is_in_the_ball_or_not() -> None:
@@ -66,7 +66,7 @@ def test_the_ball_of_a_proof_holds_what_rounding_makes_of_its_points() -> None:
             assert outer is not None
             center, radius = outer
             away = [Fraction(int(v), 1000) for v in rng.integers(-500, 501, 4)]
-            share = Fraction(1, 3) / size_above(away, norm)
+            share = Fraction(1, 3) / norm_upper_bound(away, norm)
             point = [Fraction(float(m)) + share * d for m, d in zip(middle, away, strict=True)]
             moved = [_rounded(v, int(s)) for v, s in zip(point, rng.choice([-1, 1], 4), strict=True)]
             off = [v - Fraction(float(c)) for v, c in zip(moved, center, strict=True)]
@@ -160,7 +160,7 @@ def test_the_distance_of_a_line(norm: str, below: str, above: str) -> None:
     assert verdict.verdict == "counterexample"
     assert verdict.counterexample is not None
     away = [Fraction(float(v)) - Fraction(1, 2) for v in verdict.counterexample.x]
-    assert size_above(away, norm) <= Fraction(above)
+    assert norm_upper_bound(away, norm) <= Fraction(above)
 
 
 def test_a_smaller_ball_is_caught() -> None:

@@ -307,7 +307,7 @@ def test_inputs_that_cannot_be_cut_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("alone")
 def test_counterexamples_outside_the_box_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Case, "nearest", property(Case.outer))
-    monkeypatch.setattr(points, "_near", lambda case, cells, x: cells)
-    monkeypatch.setattr(points, "_is_there", lambda case, points, x: True)
+    monkeypatch.setattr(points, "_nearest_point", lambda case, cells, x: cells)
+    monkeypatch.setattr(points, "_is_valid_point", lambda case, points, x: True)
     with pytest.raises(AssertionError):
         sum(len(examined(seed)) for seed in range(60))

@@ -56,7 +56,7 @@ def breaks(found: Property, x: list[float], y: list[float]) -> bool:
     """Whether a point is a counterexample, as an attack decides it."""
     interface = found.interface
     variables = tuple(range(2)) if interface is None else interface.variables
-    seen = () if interface is None else interface.seen
+    seen = () if interface is None else interface.named_inputs
     free = np.zeros(found.inputs)
     free[list(variables)] = x
     if [free[v] for v in variables] != x:  # cells that are one variable have one value
@@ -168,7 +168,7 @@ def test_two_networks() -> None:
     found = read_text(TWO + "(assert (> P[1] (+ Q[0] (* 2.0 B))))")
     assert found.interface == PropertyInterface(
         variables=(0, 1, 2, 0, 3, 2),
-        seen=(1, 2, 3),
+        named_inputs=(1, 2, 3),
         inputs=(
             PropertyTensor("A", (1, 2), "f"),
             PropertyTensor("B", (), "f"),

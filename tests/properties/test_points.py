@@ -11,7 +11,7 @@ import pytest
 
 from specgrad.properties import points
 from specgrad.properties.ball import NormBall
-from specgrad.properties.points import decimal_text, point_of
+from specgrad.properties.points import counterexample_point, decimal_text
 from specgrad.properties.property import Alternative, Case, nearest_float32
 from specgrad.properties.vnnlib import read_text
 
@@ -71,7 +71,7 @@ def test_every_input_that_a_box_is_rounded_to_has_a_point_and_no_other() -> None
         case = Case((ends[0],), (ends[1],), ALWAYS)
         reached = {rounded(ends[0] + (ends[1] - ends[0]) * Fraction(k, 96)) for k in range(97)}
         for x in around:
-            point = point_of(case, np.array([x]), Y)
+            point = counterexample_point(case, np.array([x]), Y)
             assert (point is not None) == (Fraction(float(x)) in reached)
             if point is not None:
                 assert ends[0] <= point[0] <= ends[1]
@@ -80,8 +80,8 @@ def test_every_input_that_a_box_is_rounded_to_has_a_point_and_no_other() -> None
 
 def test_a_point_that_is_float32_stays_itself() -> None:
     case = Case((Fraction(0),) * 2, (Fraction(1),) * 2, ALWAYS)
-    assert point_of(case, np.float32([0.1, 1]), Y) == (Fraction(float(np.float32(0.1))), Fraction(1))
-    assert point_of(case, np.float32([0.1, np.nan]), Y) is None
+    assert counterexample_point(case, np.float32([0.1, 1]), Y) == (Fraction(float(np.float32(0.1))), Fraction(1))
+    assert counterexample_point(case, np.float32([0.1, np.nan]), Y) is None
 
 
 @pytest.mark.parametrize("norm", ["1", "2"])
@@ -93,7 +93,7 @@ def test_balls_without_float32_numbers(norm: str) -> None:
     case = Case(*box, ALWAYS, NormBall(norm, center, radius))
     near = [np.float32(float(c)) for c in center]
     for x in itertools.product(*((v, np.nextafter(v, np.float32(0)), np.nextafter(v, np.float32(1))) for v in near)):
-        point = point_of(case, np.array(x), Y)
+        point = counterexample_point(case, np.array(x), Y)
         assert (point is not None) == (list(x) == near)
         if point is not None:
             assert case.ball.has(point)
@@ -121,12 +121,12 @@ def test_points_on_inequalities(asked: str, x: list[float], is_one: bool) -> Non
     stated = read_text(SUM + asked + ("" if "Y_0" in asked else "(assert (<= Y_0 1.0))"))
     (case,) = stated.cases
     at = np.float32(x)
-    values = np.array([0, *at[list(case.seen)]], np.float32)
-    point = point_of(case, at, values)
+    values = np.array([0, *at[list(case.named_inputs)]], np.float32)
+    point = counterexample_point(case, at, values)
     assert (point is not None) == is_one
     if point is not None:
         assert [rounded(p) for p in point] == [Fraction(float(v)) for v in at]
-        known = [Fraction(0), *(point[i] for i in case.seen)]
+        known = [Fraction(0), *(point[i] for i in case.named_inputs)]
         (alternative,) = case.alternatives
         for k, (row, limit) in enumerate(zip(alternative.rows.tolist(), alternative.exact, strict=True)):
             total = sum(int(c) * v for c, v in zip(row, known, strict=True))
@@ -137,8 +137,8 @@ def test_a_bound_that_no_decimal_has(monkeypatch: pytest.MonkeyPatch) -> None:
     third = Fraction(1, 3)
     x = np.float32([float(third)])
     assert Fraction(float(x[0])) > third
-    (point,) = point_of(Case((Fraction(0),), (third,), ALWAYS), x, Y)
+    (point,) = counterexample_point(Case((Fraction(0),), (third,), ALWAYS), x, Y)
     assert 0 < third - point < Fraction(1, 2**150)
-    assert point_of(Case((third,), (third,), ALWAYS), x, Y) is None  # nobody could write it
+    assert counterexample_point(Case((third,), (third,), ALWAYS), x, Y) is None  # nobody could write it
     monkeypatch.setattr(points, "is_decimal", lambda value: True)
-    assert point_of(Case((third,), (third,), ALWAYS), x, Y) == (third,)
+    assert counterexample_point(Case((third,), (third,), ALWAYS), x, Y) == (third,)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from pace import stretched
-from specgrad.properties.property import MOST_ENTRIES, PropertyError, robustness
+from specgrad.properties.property import MAX_ROW_ENTRIES, PropertyError, robustness
 from specgrad.properties.vnnlib import read_text
 
 BOX = "(assert (and (<= X_0 1) (>= X_0 0)))"
@@ -66,7 +66,7 @@ def test_a_short_text_takes_little_memory_and_time(name: str) -> None:
 
 
 def test_robustness_over_too_many_outputs_is_refused() -> None:
-    outputs = int(MOST_ENTRIES**0.5) + 2
+    outputs = int(MAX_ROW_ENTRIES**0.5) + 2
     with pytest.raises(PropertyError, match="have over 33554432 coefficients"):
         robustness([0.0], 0, 0.5, outputs)
 

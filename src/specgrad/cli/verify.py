@@ -68,7 +68,7 @@ def verify(
     """Answer a VNN-LIB query as its standard asks solvers to: unsat, sat with an assignment, unknown or timed-out."""
     need("torch", "verify needs")
     from ..bounds.search.query import certify_query
-    from ..properties.assignment import declared
+    from ..properties.assignment import read_declarations
     from ..rounding import Arithmetic
 
     import_module("torch")  # outside the clock
@@ -86,7 +86,7 @@ def verify(
     answer, reason = _answer(verdict, time.monotonic() - start >= timeout)
     values = assigned(verdict, query) if answer == "sat" else ()
     data = _as_json(query, files, verdict, reason, values, time.monotonic() - start)
-    if answer == "unsat" and any(t.kind == "real" for n in declared(query) for t in (*n.inputs, *n.outputs)):
+    if answer == "unsat" and any(t.kind == "real" for n in read_declarations(query) for t in (*n.inputs, *n.outputs)):
         data["notes"] = [*data.get("notes", ()), REAL]
     say("verify", answer, data, as_json, lambda: _show(answer, values if serialise is None else (), query))
     for said in () if as_json else [reason, *data.get("notes", ())]:
@@ -103,9 +103,9 @@ def implemented(query: Path, texts: Sequence[str]) -> dict[str, str]:
 
     VNN-LIB 1.0 names no network, so any name will do; where one file is needed, its name alone will do too.
     """
-    from ..properties.assignment import declared
+    from ..properties.assignment import read_declarations
 
-    networks = declared(query)
+    networks = read_declarations(query)
     wanted = [n.name for n in networks if not n.same_as]
     files: dict[str, str] = {}
     for text in texts:
@@ -208,11 +208,11 @@ def _as_json(
 
 
 def _check_serialised(folder: Path | None, query: Path, force: bool) -> None:
-    from ..properties.assignment import declared
+    from ..properties.assignment import read_declarations
 
     if folder is None or not folder.is_dir():
         return
-    for name in [t.name for n in declared(query) for t in (*n.inputs, *n.outputs)] or ["X", "Y"]:
+    for name in [t.name for n in read_declarations(query) for t in (*n.inputs, *n.outputs)] or ["X", "Y"]:
         check_file(folder / f"{name}.pb", _is_tensor, force)
 
 

@@ -23,16 +23,16 @@ import numpy as np
 
 from ..scalar import Array
 from . import vnnlib2
-from .points import decimal_text, rounded_cells
+from .points import count_rounded_cells, decimal_text
 from .vnnlib import text_of
 from .vnnlib1 import is_2_0
 
-KINDS = {"F32": "float32", "Real": "real"}
+ELEMENT_TYPES = {"F32": "float32", "Real": "real"}
 
 
 @dataclass(frozen=True)
 class TensorDeclaration:
-    """A declaration: its name, its element type in the words of the standard, its sizes."""
+    """A declared tensor: its name, element type ("float32" or "real"), and shape."""
 
     name: str
     kind: str
@@ -41,7 +41,7 @@ class TensorDeclaration:
 
 @dataclass(frozen=True)
 class NetworkDeclaration:
-    """A declared network; `same_as` names the network that it is said to equal, and is empty otherwise."""
+    """A declared network; `same_as` names the network that it is declared equal to, or is empty."""
 
     name: str
     inputs: tuple[TensorDeclaration, ...]
@@ -51,32 +51,33 @@ class NetworkDeclaration:
 
 @dataclass(frozen=True, eq=False)
 class Assigned:
-    """A tensor and its float32 cells, flat, in row-major order; of an input, its exact cells too."""
+    """A tensor with its float32 cells, flat, in row-major order; an input also has its exact cells."""
 
     tensor: TensorDeclaration
     cells: Array
     exact: tuple[Fraction, ...] = ()
 
     def is_rounded(self) -> bool:
-        """Whether the float32 cells are others than the exact ones."""
-        return bool(self.exact) and rounded_cells(self.exact, self.cells) > 0
+        """Return whether some float32 cell differs from the exact one."""
+        return bool(self.exact) and count_rounded_cells(self.exact, self.cells) > 0
 
     def texts(self) -> list[str]:
+        """Return one decimal text per cell: of the exact value if there is one, else of the float32 value."""
         return [decimal_text(v) for v in self.exact] or [repr(v) for v in self.cells.tolist()]
 
 
-def declared(path: str | Path) -> tuple[NetworkDeclaration, ...]:
-    """The networks of a VNN-LIB 2.0 file, in their order; 1.0 declares cells alone: no network at all."""
-    return declared_in(text_of(path))
+def read_declarations(path: str | Path) -> tuple[NetworkDeclaration, ...]:
+    """Return the networks that a VNN-LIB 2.0 file declares, in order; of a 1.0 file, which has none, ()."""
+    return parse_declarations(text_of(path))
 
 
-def declared_in(text: str) -> tuple[NetworkDeclaration, ...]:
-    """The networks that a text declares.
+def parse_declarations(text: str) -> tuple[NetworkDeclaration, ...]:
+    """Return the networks that a VNN-LIB text declares, in order; () for version 1.0.
 
     >>> text = "(vnnlib-version <2.0>) (declare-network N (declare-input X real [2, 3]) (declare-output Y float32 []))"
-    >>> declared_in(text + "(assert (>= Y 0.0))")[0].inputs
+    >>> parse_declarations(text + "(assert (>= Y 0.0))")[0].inputs
     (TensorDeclaration(name='X', kind='real', shape=(2, 3)),)
-    >>> declared_in("(declare-const X_0 Real)")
+    >>> parse_declarations("(declare-const X_0 Real)")
     ()
     """
     if not is_2_0(text):
@@ -89,19 +90,20 @@ def declared_in(text: str) -> tuple[NetworkDeclaration, ...]:
 
 
 def _tensor(declaration: Any) -> TensorDeclaration:
-    kind = KINDS.get(declaration.dtype.name, declaration.dtype.name)
+    """Return the declaration of one tensor of the package `vnnlib`."""
+    kind = ELEMENT_TYPES.get(declaration.dtype.name, declaration.dtype.name)
     return TensorDeclaration(declaration.name, kind, tuple(declaration.shape))
 
 
-def of_cells(x: Array, point: Sequence[Fraction], y: Array) -> tuple[Assigned, ...]:
-    """What 1.0 declares: X_0, X_1, ..., Y_0, Y_1, ..."""
+def assign_1_0(x: Array, point: Sequence[Fraction], y: Array) -> tuple[Assigned, ...]:
+    """Return the assignment of a counterexample to the variables of VNN-LIB 1.0: X_0, X_1, ..., Y_0, Y_1, ..."""
     parts = (("X", x, tuple(point)), ("Y", y, ()))
     return tuple(Assigned(TensorDeclaration(n, "real", (np.size(a),)), np.ravel(a), exact) for n, a, exact in parts)
 
 
 def text_1_0(assigned: Sequence[Assigned]) -> str:
-    """
-    >>> print(text_1_0(of_cells(np.float32([0.1]), [Fraction(1, 10)], np.float32([2, -1]))))
+    """Return the counterexample in the form of VNN-COMP.
+    >>> print(text_1_0(assign_1_0(np.float32([0.1]), [Fraction(1, 10)], np.float32([2, -1]))))
     ((X_0 0.1)
      (Y_0 2.0)
      (Y_1 -1.0))
@@ -111,7 +113,7 @@ def text_1_0(assigned: Sequence[Assigned]) -> str:
 
 
 def text_2_0(assigned: Sequence[Assigned]) -> str:
-    """
+    """Return the assignment in the form of VNN-LIB 2.0, section 5.3.
     >>> print(text_2_0([Assigned(TensorDeclaration("X", "float32", (1, 2)), np.float32([0.5, 0.1]))]))
     X float32 [1,2]
     0.5

@@ -1,9 +1,10 @@
-"""How the tensors of one network, or of several, stand in the flat vectors that a property speaks of.
+"""How the tensors of one or several networks map to the flat vectors that a property constrains.
 
 A property has variables, which a box bounds, and values, which its rows read:
 
     variables   one per input cell; cells that the property calls equal are one variable
-    values      the cells of all outputs, one after the other, and then the variables that inequalities name (`seen`)
+    values      the cells of all outputs, one after the other, and then the variables that inequalities name
+                (`named_inputs`)
 
 So Y_0 <= X_1 is one row over the values, and X_0 <= X_1 another: both are exact, since X_0 is its own value.
 """
@@ -19,7 +20,7 @@ from ..scalar import Array
 
 @dataclass(frozen=True)
 class PropertyTensor:
-    """An input or an output that a property declares. Networks know them by their order."""
+    """An input or output tensor that a property declares; networks match their tensors by order, not by name."""
 
     name: str
     shape: tuple[int, ...]
@@ -27,33 +28,34 @@ class PropertyTensor:
 
     @property
     def cells(self) -> int:
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class PropertyInterface:
-    """Which tensors there are, and which cells of them are variables of the box.
+    """The tensors that a property declares, and the variable of each of their input cells.
 
-    inputs, outputs   in the order of declaration; none where a property numbers cells alone (VNN-LIB 1.0): then those
-                      of the network, one after the other
-    variables         of every input cell: the variable that it is
-    seen              variables that stand among the values, behind the outputs
+    inputs, outputs   in the order of declaration; empty if the property only numbers cells (VNN-LIB 1.0): then they are
+                      those of the network, one after the other
+    variables         variable index of every input cell
+    named_inputs      variables that inequalities name: they are appended to the values, behind the outputs
     models            network -> the network that it is declared to be equal to
     """
 
     variables: tuple[int, ...]
-    seen: tuple[int, ...] = ()
+    named_inputs: tuple[int, ...] = ()
     inputs: tuple[PropertyTensor, ...] = ()
     outputs: tuple[PropertyTensor, ...] = ()
     models: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """Their names, in the order of declaration."""
+        """The names of the networks, in the order of declaration."""
         return tuple(dict.fromkeys(t.network for t in (*self.inputs, *self.outputs)))
 
     def named(self, x: Array, y: Array) -> dict[str, Array]:
-        """A point by the names of the tensors: variables x, values y.
+        """Return {tensor name: array} of a point with variables x and values y.
 
         >>> import numpy as np
         >>> two = (PropertyTensor("A", (2,), "f"), PropertyTensor("B", (1, 1), "g"))
@@ -62,13 +64,14 @@ class PropertyInterface:
         array([[3.]])
         """
         cells = x.reshape(-1)[list(self.variables)]
-        parts = [*_cut(self.inputs, cells), *_cut(self.outputs, y.reshape(-1))]
+        parts = [*_tensor_slices(self.inputs, cells), *_tensor_slices(self.outputs, y.reshape(-1))]
         each = dict(parts)
         order = [t.name for n in self.networks for t in (*self.inputs, *self.outputs) if t.network == n]
         return {name: each[name] for name in order}
 
 
-def _cut(tensors: tuple[PropertyTensor, ...], cells: Array) -> Iterator[tuple[str, Array]]:
+def _tensor_slices(tensors: tuple[PropertyTensor, ...], cells: Array) -> Iterator[tuple[str, Array]]:
+    """Yield (name, array) of each tensor, cut in order from the flat vector `cells`."""
     start = 0
     for t in tensors:
         yield t.name, cells[start : start + t.cells].reshape(t.shape)

@@ -1,4 +1,4 @@
-"""Numbers that a caller gives, exactly as they are."""
+"""Numbers from callers, converted to exact rationals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import ParameterError, quoted
 
 
 def exactly(operator: str, name: str, value: Any) -> Fraction:
-    """A finite number as a rational: Python's and NumPy's, or a text such as "0.1", which is a tenth.
+    """Return a finite number as an exact Fraction: Python's, NumPy's, or a text such as "0.1", which is a tenth.
 
     >>> exactly("certify", "eps", 0.5), exactly("certify", "eps", "0.1"), exactly("certify", "eps", np.float32(2))
     (Fraction(1, 2), Fraction(1, 10), Fraction(2, 1))
@@ -29,7 +29,7 @@ def exactly(operator: str, name: str, value: Any) -> Fraction:
 
 
 def limit(operator: str, name: str, value: Any, direction: int) -> Fraction | None:
-    """The same of a limit; None and an infinity in its direction are none.
+    """Return a limit as an exact Fraction; None if there is none: `value` is None or infinite in `direction` (-1 or 1).
 
     >>> limit("certify", "low", None, -1), limit("certify", "low", -math.inf, -1), limit("certify", "high", 1, 1)
     (None, None, Fraction(1, 1))

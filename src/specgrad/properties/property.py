@@ -29,33 +29,33 @@ import numpy as np
 
 from ..errors import SpecgradError, quoted
 from ..scalar import Array
-from .ball import NORMS, NormBall, size_above
+from .ball import NORMS, NormBall, norm_upper_bound
 from .interface import PropertyInterface
 from .number import exactly, limit
 
 LARGEST_FLOAT32 = ((1 << 24) - 1) << 104
-MOST_ENTRIES = 1 << 25  # of the rows of all alternatives: inequalities x outputs, 8 bytes each
+MAX_ROW_ENTRIES = 1 << 25  # of the rows of all alternatives: inequalities x outputs, 8 bytes each
 
 
 class PropertyError(SpecgradError, ValueError):
-    """A property that is malformed, or says more than we understand."""
+    """A property that is malformed or not supported."""
 
     def __init__(self, text: str, line: int | None = None) -> None:
         self.text = text
         super().__init__("vnnlib", quoted(text if line is None else f"line {line}: {text}"))
 
     def at(self, line: int) -> PropertyError:
-        """The same, with the line where it was found."""
+        """Return this error with the number of the line where it was found."""
         return PropertyError(self.text, line)
 
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """A region of outputs: rows @ y <= limits. The rows hold whole numbers, the limits are rationals.
+    """A region of outputs: rows @ y <= limits, with rows of integers and limits that are rationals.
 
     limits   what a proof excludes
-    exact    what a counterexample keeps, where that is less: rows that name inputs
-    strict   numbers of rows that a counterexample keeps without equality
+    exact    limits that a counterexample satisfies, if they are tighter (rows that name inputs)
+    strict   indices of rows that a counterexample satisfies without equality
     """
 
     rows: Array
@@ -64,7 +64,7 @@ class Alternative:
     strict: frozenset[int] = frozenset()
 
     def contains(self, y: Array) -> bool:
-        """Whether these outputs, taken at their exact values, lie in the region.
+        """Return whether outputs y, taken at their exact values, lie in the region.
 
         >>> region = Alternative(np.array([[1.0, -1.0]]), (Fraction(0),), strict=frozenset({0}))
         >>> region.contains(np.array([1.0, 2.0])), region.contains(np.array([2.0, 2.0]))
@@ -80,9 +80,9 @@ class Alternative:
         return all(total < limit if k in self.strict else total <= limit for k, (total, limit) in pairs)
 
     def decided(self, low: Sequence[Fraction | None], high: Sequence[Fraction | None]) -> bool | None:
-        """Whether all outputs between two ends lie in the region, or none of them does; None: neither is known.
+        """Return True if all outputs in low..high lie in the region, False if none does, None if unknown.
 
-        An end that is None is not known.
+        A bound that is None is unknown.
 
         >>> region, ends = Alternative(np.array([[1.0]]), (Fraction(1),)), (Fraction(0), Fraction(1), Fraction(2))
         >>> [region.decided([a], [b]) for a in ends for b in ends if a <= b]
@@ -91,7 +91,7 @@ class Alternative:
         kept = self.limits if self.exact is None else self.exact
         inside = True
         for k, (row, top) in enumerate(zip(self.rows, kept, strict=True)):
-            least, most = (_end(row, low, high, side) for side in (-1, 1))
+            least, most = (_row_extremum(row, low, high, side) for side in (-1, 1))
             if least is not None and (least >= top if k in self.strict else least > top):
                 return False
             inside &= most is not None and (most < top if k in self.strict else most <= top)
@@ -99,12 +99,14 @@ class Alternative:
 
     @staticmethod
     def total(row: Array, values: Sequence[Fraction]) -> Fraction:
-        """row.values, exactly."""
+        """Return the exact dot product of `row` and `values`."""
         return sum((Fraction(c) * Fraction(values[j]) for j, c in enumerate(row.tolist()) if c), Fraction(0))
 
 
-def _end(row: Array, low: Sequence[Fraction | None], high: Sequence[Fraction | None], side: int) -> Fraction | None:
-    """The least, or the largest, value of row.y for y between the ends; None: not known."""
+def _row_extremum(
+    row: Array, low: Sequence[Fraction | None], high: Sequence[Fraction | None], side: int
+) -> Fraction | None:
+    """Return the minimum (side -1) or maximum (side 1) of row.y for y in low..high; None if unbounded."""
     total = Fraction(0)
     for c, ends in zip(row.tolist(), zip(low, high, strict=True), strict=True):
         end = ends[int(c * side > 0)]
@@ -116,25 +118,25 @@ def _end(row: Array, low: Sequence[Fraction | None], high: Sequence[Fraction | N
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One box of inputs, flat, as rationals; a counterexample's outputs lie in one of the alternatives.
+    """One box of inputs, flat, as rationals, and the alternatives: regions that hold the outputs of counterexamples.
 
-    ball   inputs lie in it too, where there is one; the box then holds its hull, or what limits leave of that
-    seen   inputs that stand among the values, behind the outputs: rows name them
+    ball           inputs lie in it too, if there is one; the box then contains its bounding box within the input limits
+    named_inputs   inputs that rows name: they are appended to the values, behind the outputs
     """
 
     low: tuple[Fraction, ...]
     high: tuple[Fraction, ...]
     alternatives: tuple[Alternative, ...]
     ball: NormBall | None = None
-    seen: tuple[int, ...] = ()
+    named_inputs: tuple[int, ...] = ()
 
     def outer(self) -> tuple[Array, Array]:
-        """The smallest float32 box, in float64, that holds every input and every input rounded to float32."""
+        """Return (low, high) in float64: the smallest float32 box with every input, also when rounded to float32."""
         return _float32(self.low, -1), _float32(self.high, 1)
 
     @cached_property
     def nearest(self) -> tuple[Array, Array]:
-        """The first and the last float32 number of every cell; of a cell that has none, what its ends are rounded to.
+        """(low, high): the first and the last float32 number in each cell's interval; if it has none, its rounded ends.
 
         >>> tenth = Fraction(1, 10)
         >>> [end.tolist() for end in Case((tenth, tenth), (tenth, Fraction(1)), ()).nearest]
@@ -146,7 +148,7 @@ class Case:
         return low, high
 
     def has(self, x: Any) -> bool:
-        """Whether an input, floats or rationals, lies in the box, and in the ball if there is one, compared exactly."""
+        """Return whether x (floats or rationals) lies in the box, and in the ball if there is one, compared exactly."""
         values = np.ravel(x).tolist()
         if not all(map(math.isfinite, values)):
             return False
@@ -155,38 +157,38 @@ class Case:
         return all(low <= v <= high for low, v, high in ends) and (self.ball is None or self.ball.has(cells))
 
     def values(self, y: Array, point: Sequence[Fraction]) -> list[Any]:
-        """The outputs, and behind them the inputs that rows name, as they are at a point."""
+        """Return what rows read: the outputs y, and behind them the inputs that rows name, taken from `point`."""
         flat = np.ravel(y).tolist()
-        return flat[: len(flat) - len(self.seen)] + [point[i] for i in self.seen]
+        return flat[: len(flat) - len(self.named_inputs)] + [point[i] for i in self.named_inputs]
 
     def outer_ball(self) -> tuple[Array, float] | None:
-        """A centre and a radius in float64 of a ball that holds every input, and every input rounded to float32."""
+        """Return (centre, radius) in float64 of a ball with every input, rounded to float32 or not; or None."""
         if self.ball is None:
             return None
         center = np.array([as_float(c) for c in self.ball.center])
         moved = [spacing(low, high) for low, high in zip(self.low, self.high, strict=True)]
         off = [c - Fraction(float(v)) for c, v in zip(self.ball.center, center, strict=True)]
         norm = self.ball.norm
-        return center, float_above(self.ball.radius + size_above(moved, norm) + size_above(off, norm))
+        return center, float_above(self.ball.radius + norm_upper_bound(moved, norm) + norm_upper_bound(off, norm))
 
     def contains(self, y: Array, point: Sequence[Fraction] | None = None) -> bool:
-        """Whether these outputs belong to a counterexample; where the point is given, it is what rows name."""
-        values = y if point is None or not self.seen else np.array(self.values(y, point), dtype=object)
+        """Return whether outputs y belong to a counterexample; rows that name inputs read them from `point`."""
+        values = y if point is None or not self.named_inputs else np.array(self.values(y, point), dtype=object)
         return any(a.contains(values) for a in self.alternatives)
 
     def decided(
         self, low: Sequence[Fraction | None], high: Sequence[Fraction | None], point: Sequence[Fraction]
     ) -> bool | None:
-        """Whether all outputs between two ends belong to a counterexample, or none does; None: neither is known."""
-        count = len(low) - len(self.seen)
-        named = [point[i] for i in self.seen]
+        """Return True if all outputs in low..high belong to a counterexample, False if none does, None if unknown."""
+        count = len(low) - len(self.named_inputs)
+        named = [point[i] for i in self.named_inputs]
         answers = {a.decided([*low[:count], *named], [*high[:count], *named]) for a in self.alternatives}
         return True if True in answers else None if None in answers else False
 
 
 @dataclass(frozen=True, eq=False)
 class Property:
-    """Cases that share nothing but the network: any counterexample of any case breaks the property.
+    """A property of a network: it is violated by any counterexample of any of its cases.
 
     >>> text = "(declare-const X_0 Real)(declare-const Y_0 Real)(declare-const Y_1 Real)"
     >>> text += "(assert (>= X_0 0)) (assert (<= X_0 0.5)) (assert (<= Y_0 (+ Y_1 0.25)))"
@@ -206,12 +208,12 @@ class Property:
 
     @property
     def cells(self) -> int:
-        """Of all inputs of the networks."""
+        """The number of input cells of all networks."""
         return self.inputs if self.interface is None else len(self.interface.variables)
 
 
 def spacing(low: Fraction, high: Fraction) -> Fraction:
-    """How far rounding to float32, in whatever direction, may move a number between these.
+    """Return how far rounding to float32, in any direction, may move a number in low..high.
 
     >>> spacing(Fraction(-1, 10), Fraction(3, 2)) == Fraction(1, 2**23), spacing(Fraction(1, 2), Fraction(1, 2))
     (True, Fraction(0, 1))
@@ -223,10 +225,10 @@ def spacing(low: Fraction, high: Fraction) -> Fraction:
     return Fraction(2) ** (max(power + (size >= Fraction(2) ** power) - 1, -126) - 23)
 
 
-def refuse_wide(atoms: int, outputs: int) -> None:
-    """Inequalities x outputs, before their rows are made."""
-    if atoms * outputs > MOST_ENTRIES:
-        raise PropertyError(f"{atoms} inequalities over {outputs} outputs have over {MOST_ENTRIES} coefficients")
+def refuse_too_many_entries(atoms: int, outputs: int) -> None:
+    """Raise PropertyError if the rows of so many inequalities would have over MAX_ROW_ENTRIES coefficients."""
+    if atoms * outputs > MAX_ROW_ENTRIES:
+        raise PropertyError(f"{atoms} inequalities over {outputs} outputs have over {MAX_ROW_ENTRIES} coefficients")
 
 
 def robustness(
@@ -239,10 +241,10 @@ def robustness(
     high: Any = None,
     norm: str = "inf",
 ) -> Property:
-    """No input within eps of x has an output as large as the label's.
+    """Return the property that no input within `eps` of x has another output as large as that of `label`.
 
-    low, high   limits of any input
-    norm        how far an input is: "inf" cell by cell, "2" by the root of the sum of squares, "1" by the sum
+    low, high   limits of every input cell
+    norm        distance of an input from x: "inf" cell by cell, "2" root of the sum of squares, "1" sum
 
     >>> robust = robustness([0.5, 1.0], 1, Fraction(1, 4), 3, high=1)
     >>> robust.cases[0].high
@@ -265,7 +267,7 @@ def robustness(
     highest = [c + radius if most is None else min(c + radius, most) for c in cells]
     if any(a > b for a, b in zip(lowest, highest, strict=True)):
         raise PropertyError("x lies outside low..high by more than eps")
-    refuse_wide(outputs - 1, outputs)
+    refuse_too_many_entries(outputs - 1, outputs)
     others = [j for j in range(outputs) if j != label]
     rows = np.zeros((len(others), 1, outputs))
     for k, j in enumerate(others):
@@ -276,7 +278,7 @@ def robustness(
 
 
 def as_float(value: Fraction) -> float:
-    """The nearest float64 number, which may be infinite."""
+    """Return the nearest float64 number, which may be infinite."""
     try:
         return value.numerator / value.denominator
     except OverflowError:
@@ -284,13 +286,13 @@ def as_float(value: Fraction) -> float:
 
 
 def float_above(value: Fraction) -> float:
-    """The least float64 number that is not below, which may be infinite."""
+    """Return the least float64 number that is not below `value`, which may be infinite."""
     near = as_float(value)
     return near if math.isinf(near) or Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def towards_zero(exact: Fraction) -> float:
-    """A float64 number that is not larger in size, so that a margin is not shown larger than it is.
+    """Return a float64 number next to `exact`, not larger in magnitude: a margin is never shown larger than it is.
 
     >>> towards_zero(Fraction(1, 3)) < Fraction(1, 3)
     True
@@ -300,7 +302,7 @@ def towards_zero(exact: Fraction) -> float:
 
 
 def nearest_float32(values: Sequence[Fraction]) -> Array:
-    """Rounded to nearest, of two to the even one, at once: by way of float64 some numbers would be rounded twice.
+    """Return the values rounded to the nearest float32, ties to even, in float64; rounded once, not by way of float64.
 
     >>> nearest_float32([Fraction(1, 10), 1 + Fraction(1, 2**24), 1 + Fraction(1, 2**24) + Fraction(1, 2**80)]).tolist()
     [0.10000000149011612, 1.0, 1.0000001192092896]
@@ -315,7 +317,7 @@ def nearest_float32(values: Sequence[Fraction]) -> Array:
 
 
 def _float32(values: Sequence[Fraction], direction: int) -> Array:
-    """The nearest float32 numbers not above (-1) or not below (1) the values, in float64."""
+    """Return, in float64, the nearest float32 numbers not above (direction -1) or not below (1) the values."""
     if any(abs(v) > LARGEST_FLOAT32 for v in values):
         raise PropertyError("an input bound is no float32 number: it is too large")
     wide = np.array([v.numerator / v.denominator for v in values])

@@ -24,12 +24,12 @@ from typing import Any
 from .interface import PropertyTensor
 from .property import PropertyError
 
-MOST_CHARACTERS = 1 << 28
-MOST_ATOMS = 1 << 22  # of all disjunctive forms of a text, which can be exponentially longer than it
-MOST_DIGITS = 1024
-MOST_EXPONENT = 400
-MOST_BITS = 1 << 14
-MOST_DEPTH = 1024
+MAX_CHARACTERS = 1 << 28
+MAX_ATOMS = 1 << 22  # of all disjunctive forms of a text, which can be exponentially longer than it
+MAX_DIGITS = 1024
+MAX_EXPONENT = 400
+MAX_PRODUCT_BITS = 1 << 14
+MAX_DEPTH = 1024
 TOKEN = re.compile(r"(?:[ \t\n]|\r\n)+|;[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*|([()])|([!-'*-:<-~]+)")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE]([+-]?[0-9]+))?")
 VARIABLE = re.compile(r"[XY]_(0|[1-9][0-9]{0,8})")
@@ -37,18 +37,19 @@ VARIABLE = re.compile(r"[XY]_(0|[1-9][0-9]{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class LinearExpression:
-    """sum of coefficient * variable, plus a constant."""
+    """A sum of coefficient * variable, plus a constant."""
 
     terms: dict[str, Fraction]
     constant: Fraction
     strict: bool = False
 
     def times(self, factor: Fraction) -> LinearExpression:
+        """Return the expression multiplied by `factor`."""
         return LinearExpression({n: factor * v for n, v in self.terms.items() if factor}, factor * self.constant)
 
 
 def combine(*parts: tuple[int, LinearExpression]) -> LinearExpression:
-    """The sum of factor * term."""
+    """Return the sum of factor * expression over `parts`."""
     terms: dict[str, Fraction] = {}
     for factor, part in parts:
         for name, value in part.terms.items():
@@ -63,7 +64,7 @@ Formula = list[tuple[Atom, ...]]  # any of: all of
 
 @dataclass
 class Parsed:
-    """What a text declares; what it asserts: all of `common`, and any of `alternatives`."""
+    """What a text declares, and what it asserts: all of `common`, and any of `alternatives`."""
 
     inputs: set[int] | range = field(default_factory=set)
     outputs: set[int] | range = field(default_factory=set)
@@ -74,15 +75,15 @@ class Parsed:
     atoms: int = 0
     """Inequalities of the disjunctive forms so far."""
 
-    def take(self, atoms: int) -> None:
-        """Before they are made."""
+    def count_atoms(self, atoms: int) -> None:
+        """Count inequalities before they are made; raise PropertyError above MAX_ATOMS."""
         self.atoms += atoms
-        if self.atoms > MOST_ATOMS:
-            raise PropertyError(f"the disjunctive form has over {MOST_ATOMS} inequalities")
+        if self.atoms > MAX_ATOMS:
+            raise PropertyError(f"the disjunctive form has over {MAX_ATOMS} inequalities")
 
 
 def parse(text: str) -> Parsed:
-    """The declarations and the disjunctive normal form of a VNN-LIB 1.0 text.
+    """Return the declarations and the disjunctive normal form of a VNN-LIB 1.0 text.
 
     >>> parsed = parse("(declare-const X_0 Real) (declare-const Y_0 Real) (assert (>= (* 2 X_0) Y_0))")
     >>> parsed.inputs, parsed.common[0].terms
@@ -91,16 +92,16 @@ def parse(text: str) -> Parsed:
     reader = SExprReader()
     for token, position in tokens(text):
         try:
-            reader.take(token)
+            reader.feed(token)
         except PropertyError as error:
             raise error.at(text.count("\n", 0, position) + 1) from None
     if reader.stack:
         raise PropertyError(f"{len(reader.stack)} parentheses are not closed")
-    return reader.finished()
+    return reader.result()
 
 
 def is_2_0(text: str) -> bool:
-    """Whether the first statement is a version, which only 2.0 has.
+    """Return whether the first statement is a version, which only 2.0 has.
 
     >>> is_2_0("; a comment\\n(vnnlib-version <2.0>)"), is_2_0("(declare-const X_0 Real)")
     (True, False)
@@ -114,9 +115,9 @@ def is_2_0(text: str) -> bool:
 
 
 def tokens(text: str) -> Iterator[tuple[str, int]]:
-    """Parentheses and words, each with its position; spaces and comments are left out."""
-    if len(text) > MOST_CHARACTERS:
-        raise PropertyError(f"the text has {len(text)} characters; at most {MOST_CHARACTERS} are read")
+    """Yield parentheses and words, each with its position in the text; spaces and comments are left out."""
+    if len(text) > MAX_CHARACTERS:
+        raise PropertyError(f"the text has {len(text)} characters; at most {MAX_CHARACTERS} are read")
     at = 0
     while at < len(text):
         match = TOKEN.match(text, at)
@@ -129,17 +130,18 @@ def tokens(text: str) -> Iterator[tuple[str, int]]:
 
 
 class SExprReader:
-    """A stack of open lists; closing one replaces it by its meaning in the list around it."""
+    """S-expression parser: a stack of open lists; closing one replaces it by its meaning in the list around it."""
 
     def __init__(self) -> None:
         self.stack: list[list[Any]] = []
         self.parsed = Parsed()
         self.asserted: list[Formula] = []
 
-    def take(self, token: str) -> None:
+    def feed(self, token: str) -> None:
+        """Read one token."""
         if token == "(":
-            if len(self.stack) == MOST_DEPTH:
-                raise PropertyError(f"over {MOST_DEPTH} parentheses are open at once")
+            if len(self.stack) == MAX_DEPTH:
+                raise PropertyError(f"over {MAX_DEPTH} parentheses are open at once")
             self.stack.append([])
         elif token == ")":
             if not self.stack:
@@ -151,6 +153,7 @@ class SExprReader:
             self.stack[-1].append(token)
 
     def _close(self, items: list[Any]) -> None:
+        """Replace a closed list by its meaning: a statement at the top level, else a term or formula."""
         if not items or not isinstance(items[0], str):
             raise PropertyError(f"({'' if not items else '( ...'}) is not understood: a list must begin with a word")
         word, rest = items[0], items[1:]
@@ -163,6 +166,7 @@ class SExprReader:
             raise PropertyError(f"({word} ...) is not in the subset of VNN-LIB that is read here: {known}")
 
     def _statement(self, word: str, rest: list[Any]) -> None:
+        """Carry out a `declare-const` or an `assert`."""
         if word == "declare-const":
             self._declare(rest)
         elif word == "assert":
@@ -173,6 +177,7 @@ class SExprReader:
             raise PropertyError(f"statement {word!r} is not understood; only declare-const and assert are")
 
     def _declare(self, rest: list[Any]) -> None:
+        """Declare the variable of (declare-const X_0 Real)."""
         if len(rest) != 2 or not all(isinstance(r, str) for r in rest) or not VARIABLE.fullmatch(rest[0]):
             raise PropertyError("a declaration must read (declare-const X_0 Real) or (declare-const Y_0 Real)")
         if rest[1] != "Real":
@@ -183,8 +188,9 @@ class SExprReader:
             raise PropertyError(f"variable {rest[0]} is declared twice")
         known.add(int(rest[0][2:]))
 
-    def finished(self) -> Parsed:
-        self.parsed.common, several = _shared(self.asserted)
+    def result(self) -> Parsed:
+        """Return everything read so far, with all assertions in disjunctive normal form."""
+        self.parsed.common, several = _split_common(self.asserted)
         self.parsed.alternatives = _all_of("assert", several, self.parsed)
         return self.parsed
 
@@ -192,26 +198,27 @@ class SExprReader:
 # --- terms ------------------------------------------------------------------------------------------------------------
 
 
-def number(token: str) -> Fraction | None:
-    """A decimal at its exact value; None if it is no number.
+def parse_number(token: str) -> Fraction | None:
+    """Return a decimal at its exact value; None if the token is no number.
 
-    >>> number("2.5e-1"), number("one")
+    >>> parse_number("2.5e-1"), parse_number("one")
     (Fraction(1, 4), None)
     """
     match = NUMBER.fullmatch(token)
     if match is None:
         return None
-    if len(token) > MOST_DIGITS or abs(int(match.group(3) or 0)) > MOST_EXPONENT:
-        raise PropertyError(f"number {token[:24]}... has over {MOST_DIGITS} digits or an exponent over {MOST_EXPONENT}")
+    if len(token) > MAX_DIGITS or abs(int(match.group(3) or 0)) > MAX_EXPONENT:
+        raise PropertyError(f"number {token[:24]}... has over {MAX_DIGITS} digits or an exponent over {MAX_EXPONENT}")
     return Fraction(token)
 
 
 def _term(word: str, item: Any, parsed: Parsed) -> LinearExpression:
+    """Return an operand as a linear expression: a nested term, a number or a declared variable."""
     if isinstance(item, LinearExpression):
         return item
     if isinstance(item, list):
         raise PropertyError(f"({word} ...) needs terms; got a formula")
-    value = number(item)
+    value = parse_number(item)
     if value is not None:
         return LinearExpression({}, value)
     if not VARIABLE.fullmatch(item):
@@ -236,16 +243,18 @@ def _product(word: str, items: list[Any], parsed: Parsed) -> LinearExpression:
         if total.terms and term.terms:
             raise PropertyError("a product of two variables is not linear")
         total = term.times(total.constant) if term.terms else total.times(term.constant)
-        if any(n.numerator.bit_length() + n.denominator.bit_length() > MOST_BITS for n in _numbers(total)):
-            raise PropertyError(f"a product has numbers of over {MOST_BITS} bits")
+        if any(n.numerator.bit_length() + n.denominator.bit_length() > MAX_PRODUCT_BITS for n in _numbers(total)):
+            raise PropertyError(f"a product has numbers of over {MAX_PRODUCT_BITS} bits")
     return total
 
 
 def _numbers(term: LinearExpression) -> Iterator[Fraction]:
+    """Yield the constant and all coefficients."""
     return itertools.chain((term.constant,), term.terms.values())
 
 
 def _terms(word: str, items: list[Any], parsed: Parsed) -> list[LinearExpression]:
+    """Return all operands of `word` as linear expressions; raise PropertyError if there are none."""
     if not items:
         raise PropertyError(f"({word}) has no terms")
     return [_term(word, item, parsed) for item in items]
@@ -255,6 +264,7 @@ def _terms(word: str, items: list[Any], parsed: Parsed) -> list[LinearExpression
 
 
 def _at_most(word: str, items: list[Any], parsed: Parsed) -> Formula:
+    """Return the comparison of two terms as one inequality, left - right <= 0 (strict for < and >)."""
     if len(items) != 2:
         raise PropertyError(f"({word} ...) compares two terms; got {len(items)}")
     left, right = _terms(word, items if word[0] == "<" else items[::-1], parsed)
@@ -262,33 +272,35 @@ def _at_most(word: str, items: list[Any], parsed: Parsed) -> Formula:
 
 
 def _formula(word: str, item: Any) -> Formula:
+    """Return `item` if it is a formula; raise PropertyError if it is a term."""
     if not isinstance(item, list):
         raise PropertyError(f"({word} ...) needs formulas; got a term")
     return item
 
 
-def _some(word: str, items: list[Any]) -> list[Any]:
-    """An empty (or) is false and an empty (and) is true: nobody means that."""
+def _refuse_empty(word: str, items: list[Any]) -> list[Any]:
+    """Return `items`; raise PropertyError if there are none: (or) would be false and (and) true."""
     if not items:
         raise PropertyError(f"({word}) has no formulas")
     return items
 
 
 def _any_of(word: str, items: list[Any], parsed: Parsed) -> Formula:
-    parsed.take(sum(len(_formula(word, item)) for item in items))
+    """Return the disjunction of formulas: all their alternatives."""
+    parsed.count_atoms(sum(len(_formula(word, item)) for item in items))
     return [alternative for item in items for alternative in _formula(word, item)]
 
 
 def _all_of(word: str, items: list[Any], parsed: Parsed) -> Formula:
-    """Multiplied out; what has one alternative alone is not multiplied."""
-    single, several = _shared([_formula(word, item) for item in items])
+    """Return the conjunction of formulas, multiplied out to alternatives."""
+    single, several = _split_common([_formula(word, item) for item in items])
     longest = len(single) + sum(max((len(a) for a in f), default=0) for f in several)
-    parsed.take(math.prod(len(f) for f in several) * max(longest, 1))
+    parsed.count_atoms(math.prod(len(f) for f in several) * max(longest, 1))
     return [single + tuple(itertools.chain(*choice)) for choice in itertools.product(*several)]
 
 
-def _shared(formulas: list[Formula]) -> tuple[tuple[Atom, ...], list[Formula]]:
-    """What every alternative has, and what is left to choose from."""
+def _split_common(formulas: list[Formula]) -> tuple[tuple[Atom, ...], list[Formula]]:
+    """Return the inequalities of all formulas with one alternative, and the formulas that have several or none."""
     single = tuple(atom for f in formulas if len(f) == 1 for atom in f[0])
     return single, [f for f in formulas if len(f) != 1]
 
@@ -298,8 +310,8 @@ FORMULAS: dict[str, Callable[[str, list[Any], Parsed], Any]] = {
     ">=": _at_most,
     "<": _at_most,
     ">": _at_most,
-    "and": lambda word, items, parsed: _all_of(word, _some(word, items), parsed),
-    "or": lambda word, items, parsed: _any_of(word, _some(word, items), parsed),
+    "and": lambda word, items, parsed: _all_of(word, _refuse_empty(word, items), parsed),
+    "or": lambda word, items, parsed: _any_of(word, _refuse_empty(word, items), parsed),
     "+": _sum,
     "-": _difference,
     "*": _product,

@@ -24,13 +24,13 @@ from typing import Any
 from ..errors import need
 from .interface import PropertyTensor
 from .property import PropertyError
-from .vnnlib1 import MOST_DEPTH, Parsed, SExprReader, tokens
+from .vnnlib1 import MAX_DEPTH, Parsed, SExprReader, tokens
 
-MOST_CELLS = 1 << 24  # of a tensor: a short text can declare any size
-CELLS = {"F32", "Real"}
-PAIRS = {"Equal": ("and", "<=", ">="), "NotEqual": ("or", "<", ">")}
-NO_WHOLE_NUMBER = re.compile(r"\[[^\]]*[-.]")  # the package cuts the index 0.9 to 0, and lets -1 pass
-WORDS = {
+MAX_TENSOR_CELLS = 1 << 24  # of a tensor: a short text can declare any size
+CELL_TYPES = {"F32", "Real"}
+EQUALITY_TOKENS = {"Equal": ("and", "<=", ">="), "NotEqual": ("or", "<", ">")}
+NON_INTEGER_INDEX = re.compile(r"\[[^\]]*[-.]")  # the package cuts the index 0.9 to 0, and lets -1 pass
+KEYWORDS = {
     "Assertion": "assert",
     "And": "and",
     "Or": "or",
@@ -46,7 +46,7 @@ WORDS = {
 
 
 def parse(text: str) -> Parsed:
-    """The declarations and the disjunctive normal form of a VNN-LIB 2.0 text.
+    """Return the declarations and the disjunctive normal form of a VNN-LIB 2.0 text.
 
     >>> text = "(vnnlib-version <2.0>) (declare-network N (declare-input X real [2, 3]) (declare-output Y real []))"
     >>> parse(text + "(assert (>= (* 0.5 X[1, 0]) Y))").common[0].terms
@@ -67,33 +67,33 @@ def parse(text: str) -> Parsed:
         names = ", ".join(t.name for t in inputs)
         raise PropertyError(f"tensor {names} has {len(parsed.inputs)} cells; so short a text cannot bound each of them")
     for assertion in query.assertions:
-        for token, line in _said_in_1_0(assertion, starts):
+        for token, line in _tokens_of_1_0(assertion, starts):
             try:
-                reader.take(token)
+                reader.feed(token)
             except PropertyError as error:
                 raise error.at(line) from None
-    return reader.finished()
+    return reader.result()
 
 
 # --- the package ------------------------------------------------------------------------------------------------------
 
 
-def _refuse_what_harms_the_package(text: str) -> None:
-    """It ends the text at a zero character, and the process at a depth of some 100,000 parentheses."""
+def _refuse_unsafe_text(text: str) -> None:
+    """Raise PropertyError for a text that the package misreads or crashes on: a zero character, deep nesting."""
     if "\0" in text:
         raise PropertyError("the text holds a zero character", text.count("\n", 0, text.index("\0")) + 1)
     depth = 0
     for token, position in tokens(text):
         depth += (token == "(") - (token == ")")
-        if depth > MOST_DEPTH or '"' in token:  # quotes could also hide parentheses from this count
-            deep = f"over {MOST_DEPTH} parentheses are open at once"
+        if depth > MAX_DEPTH or '"' in token:  # quotes could also hide parentheses from this count
+            deep = f"over {MAX_DEPTH} parentheses are open at once"
             named = "names of ONNX nodes, and so declare-hidden, are not honoured"
-            raise PropertyError(deep if depth > MOST_DEPTH else named, text.count("\n", 0, position) + 1)
+            raise PropertyError(deep if depth > MAX_DEPTH else named, text.count("\n", 0, position) + 1)
 
 
 def checked_query(text: str) -> Any:
-    """What the package makes of a text, its types checked."""
-    _refuse_what_harms_the_package(text)
+    """Return the query that the package `vnnlib` parses from a text, type-checked."""
+    _refuse_unsafe_text(text)
     need("vnnlib", "properties in VNN-LIB 2.0 need")
     try:
         from vnnlib import VNNLibException, parse_query_string
@@ -105,11 +105,11 @@ def checked_query(text: str) -> Any:
     except IndexError as error:  # a C++ out_of_range
         raise PropertyError(f"a number is too large or too small for the package vnnlib ({error})") from None
     except (VNNLibException, ValueError, RuntimeError) as error:
-        raise _in_one_line(str(error)) from None
+        raise _one_line_error(str(error)) from None
 
 
-def _in_one_line(message: str) -> PropertyError:
-    """The first error of the type checker, which reports in JSON; the parser reports in words."""
+def _one_line_error(message: str) -> PropertyError:
+    """Return the first error of the type checker, which reports in JSON, or the parser's message, as PropertyError."""
     try:
         first = json.loads(message)["errors"][0]
         return PropertyError(f"{first['offendingSymbol']}: {first['message']}. {first['hint']}", first["line"])
@@ -121,7 +121,7 @@ def _in_one_line(message: str) -> PropertyError:
 
 
 def _tensors(query: Any) -> tuple[list[PropertyTensor], list[PropertyTensor]]:
-    """All inputs and all outputs, network by network."""
+    """Return all inputs and all outputs, network by network."""
     inputs: list[PropertyTensor] = []
     outputs: list[PropertyTensor] = []
     for network in query.networks:
@@ -130,23 +130,24 @@ def _tensors(query: Any) -> tuple[list[PropertyTensor], list[PropertyTensor]]:
             raise PropertyError(f"inputs and outputs are honoured; network {network.name} has hidden {names}")
         for known, tensors in ((inputs, network.inputs), (outputs, network.outputs)):
             for t in tensors:
-                _cells(t)
+                _check_tensor(t)
                 known.append(PropertyTensor(t.name, tuple(t.shape), network.name))
     return inputs, outputs
 
 
-def _cells(tensor: Any) -> int:
-    if tensor.dtype.name not in CELLS:
+def _check_tensor(tensor: Any) -> int:
+    """Return the number of elements of a tensor; raise PropertyError for a bad type, size, or too many."""
+    if tensor.dtype.name not in CELL_TYPES:
         raise PropertyError(f"tensor {tensor.name} must have cells of type float32 or real; got {str(tensor).strip()}")
-    if NO_WHOLE_NUMBER.search(str(tensor)):
+    if NON_INTEGER_INDEX.search(str(tensor)):
         raise PropertyError(f"tensor {tensor.name} has a size that is no whole number: {str(tensor).strip()}")
-    if math.prod(tensor.shape) > MOST_CELLS:
-        raise PropertyError(f"tensor {tensor.name} has over {MOST_CELLS} cells: shape {tensor.shape}")
+    if math.prod(tensor.shape) > MAX_TENSOR_CELLS:
+        raise PropertyError(f"tensor {tensor.name} has over {MAX_TENSOR_CELLS} cells: shape {tensor.shape}")
     return math.prod(tensor.shape)
 
 
-def _said_in_1_0(assertion: Any, starts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Its tokens, each with the line of the last leaf; a stack instead of recursion."""
+def _tokens_of_1_0(assertion: Any, starts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield an assertion as tokens of VNN-LIB 1.0, each with the line of the last leaf. A stack replaces recursion."""
     todo, line = [assertion], 1
     while todo:
         item = todo.pop()
@@ -156,18 +157,18 @@ def _said_in_1_0(assertion: Any, starts: Mapping[str, int]) -> Iterator[tuple[st
             yield item, line
         elif kind in ("Var", "Float", "Int"):
             yield (_variable(item, starts) if kind == "Var" else item.lexeme), line
-        elif kind in PAIRS:
-            pair, (word, below, above) = item.children(), PAIRS[kind]
+        elif kind in EQUALITY_TOKENS:
+            pair, (word, below, above) = item.children(), EQUALITY_TOKENS[kind]
             todo += reversed(["(", word, "(", below, *pair, ")", "(", above, *pair, ")", ")"])
-        elif kind in WORDS:
-            todo += reversed(["(", WORDS[kind], *item.children(), ")"])
+        elif kind in KEYWORDS:
+            todo += reversed(["(", KEYWORDS[kind], *item.children(), ")"])
         else:
             raise PropertyError(f"{kind} is not understood", line)
 
 
 def _variable(cell: Any, starts: Mapping[str, int]) -> str:
-    """Row-major: k = (i * columns + j) ..., behind the tensors before it."""
-    if NO_WHOLE_NUMBER.search(str(cell)):
+    """Return the 1.0 name of an element, X_k or Y_k: k is its row-major index, behind the tensors before it."""
+    if NON_INTEGER_INDEX.search(str(cell)):
         raise PropertyError(f"{str(cell).strip()} has an index that is no whole number", cell.line)
     place = 0
     for index, size in zip(cell.indices, cell.shape, strict=True):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from specgrad.errors import ContradictionError, ParameterError
-from specgrad.properties.ball import size_above
+from specgrad.properties.ball import norm_upper_bound
 from specgrad.properties.number import exactly, limit
 
 from .certify import CertifyResult, certify
@@ -235,7 +235,7 @@ class _EpsSearch:
         """The counterexample's own distance, exactly, which may be less than the eps that was tried."""
         point = verdict.counterexample
         assert point is not None
-        distance = size_above([at - cell for at, cell in self._cells(point)], self.options["norm"])
+        distance = norm_upper_bound([at - cell for at, cell in self._cells(point)], self.options["norm"])
         if self.low_end is not None and distance <= self.low_end[0]:
             where = f"a counterexample at {shown(distance)}, where {shown(self.low_end[0])} is proven"
             raise ContradictionError(f"largest_eps: {where}")
@@ -278,7 +278,7 @@ class _EpsSearch:
         arrays = self.x.values() if isinstance(self.x, Mapping) else _each(self.x)
         cells = [Fraction(v) for a in arrays for v in np.ravel(a).tolist()]
         farthest = [max(c - low, high - c) for c in cells]
-        return size_above(farthest, self.options["norm"]) <= eps
+        return norm_upper_bound(farthest, self.options["norm"]) <= eps
 
     def _cells(self, point: Counterexample) -> Iterator[tuple[Fraction, Fraction]]:
         """Cells of a counterexample's point, each beside that of x."""

@@ -30,12 +30,12 @@ def is_counterexample(data: bytes) -> bool:
 
 def assigned(verdict: Any, statement: Any) -> tuple[Any, ...]:
     """The cells of every tensor that the property declares, in its order; of inputs and outputs where it has none."""
-    from specgrad.properties.assignment import Assigned, declared, of_cells
+    from specgrad.properties.assignment import Assigned, assign_1_0, read_declarations
 
     point = verdict.counterexample
-    networks = declared(statement) if isinstance(statement, str | Path) else ()
+    networks = read_declarations(statement) if isinstance(statement, str | Path) else ()
     if not networks:
-        return of_cells(point.x, point.point, point.y)
+        return assign_1_0(point.x, point.point, point.y)
     if point.named:
         tensors = [t for network in networks for t in (*network.inputs, *network.outputs)]
         exact = {name: tuple(np.ravel(cells)) for name, cells in point.exact.items()}

@@ -10,13 +10,13 @@ import typer
 def number_of(name: str, text: str | None) -> Fraction | None:
     """The exact value of an option such as 2/255 or 0.01; None for None. Sizes are bounded before computing."""
     from specgrad.properties.property import PropertyError
-    from specgrad.properties.vnnlib1 import number
+    from specgrad.properties.vnnlib1 import parse_number
 
     if text is None:
         return None
     above, slash, below = text.partition("/")
     try:
-        parts = number(above), number(below if slash else "1")
+        parts = parse_number(above), parse_number(below if slash else "1")
     except PropertyError as error:
         raise typer.BadParameter(f"{name}: {error.text}") from None
     if parts[0] is None or not parts[1]:

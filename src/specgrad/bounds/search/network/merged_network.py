@@ -75,7 +75,7 @@ def joined(networks: Sequence[NamedNetwork], interface: PropertyInterface) -> Gr
 
     >>> import specgrad as sg
     >>> both = sg.trace(lambda x, z: (x + z, x - z), (2,), (2,))
-    >>> graph = joined([NamedNetwork("", both)], PropertyInterface((0, 1, 2, 2), seen=(1,)))  # cells of z: one variable
+    >>> graph = joined([NamedNetwork("", both)], PropertyInterface((0, 1, 2, 2), named_inputs=(1,)))  # z: one variable
     >>> graph(np.array([1.0, 2.0, 5.0]))
     array([ 6.,  7., -4., -3.,  2.])
     """
@@ -95,7 +95,7 @@ def joined(networks: Sequence[NamedNetwork], interface: PropertyInterface) -> Gr
             with scope(network.name) if network.name else scope("network"):
                 inputs = [x] if alone and in_order else network.cut(_chosen(flat, chosen))
                 values += [flatten(y) for y in network.call(inputs)]
-        values += [_chosen(flat, interface.seen)] if interface.seen else []
+        values += [_chosen(flat, interface.named_inputs)] if interface.named_inputs else []
         return concat(values, 0) if len(values) > 1 else values[0]
 
     return trace(whole, shape)
@@ -159,7 +159,7 @@ def check_cells(networks: Sequence[NamedNetwork], question: Property) -> None:
     """Every network has the cells that the property declares for it: tensor by tensor, or all together."""
     interface = question.interface
     if interface is None or not interface.inputs:
-        values = question.outputs - (0 if interface is None else len(interface.seen))
+        values = question.outputs - (0 if interface is None else len(interface.named_inputs))
         for what, shapes, count in (
             ("input", [s for n in networks for s in n.inputs], question.cells),
             ("output", [s for n in networks for s in n.outputs], values),
@@ -194,4 +194,4 @@ def outputs_of(networks: Sequence[NamedNetwork], interface: PropertyInterface, x
         cells = flat[list(interface.variables[start : start + count])]
         start += count
         values += [np.ravel(y) for y in run(network, network.cut(cells))]
-    return np.concatenate([*values, flat[list(interface.seen)]])
+    return np.concatenate([*values, flat[list(interface.named_inputs)]])

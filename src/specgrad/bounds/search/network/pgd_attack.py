@@ -18,7 +18,7 @@ import numpy as np
 
 from specgrad.engines import compile
 from specgrad.graph.graph import Graph
-from specgrad.properties.points import decimal_text, point_of, rounded_cells
+from specgrad.properties.points import count_rounded_cells, counterexample_point, decimal_text
 from specgrad.properties.property import Alternative, Case, as_float
 from specgrad.scalar import Array
 
@@ -87,7 +87,7 @@ class Counterexample:
     @property
     def rounded(self) -> int:
         """How many cells of the point are no float32 numbers."""
-        return rounded_cells(self.point, self.x)
+        return count_rounded_cells(self.point, self.x)
 
     @property
     def confirmed(self) -> tuple[str, ...]:
@@ -284,5 +284,5 @@ def _alone(network: DeployedNetwork, case: Case, x: Array) -> Counterexample | N
     """One input by itself, as it would be deployed."""
     x = x + np.float32(0)  # no -0.0: points have one zero
     y = network.run(x)
-    point = point_of(case, x, y)
+    point = counterexample_point(case, x, y)
     return None if point is None else Counterexample(x.reshape(network.shape), y, (Run("torch", y, True),), point)

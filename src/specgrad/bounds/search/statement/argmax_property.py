@@ -23,7 +23,7 @@ from specgrad.errors import ContradictionError, UnsupportedError
 from specgrad.graph.graph import INPUT, Graph
 from specgrad.graph.subgraph import section
 from specgrad.ops.sorting import TOP_INDEX
-from specgrad.properties.property import Alternative, Case, Property, refuse_wide, robustness
+from specgrad.properties.property import Alternative, Case, Property, refuse_too_many_entries, robustness
 from specgrad.scalar import Array
 
 from ..network.pgd_attack import Counterexample, DeployedNetwork, Run
@@ -142,7 +142,7 @@ def _winners(case: Case, choice: ArgmaxSource, outputs: int) -> Iterator[Alterna
         if ways > MOST_WINNERS:
             text = f"the property speaks of {len(spoken)} positions at once: {ways} ways, more than {MOST_WINNERS}"
             raise UnsupportedError("certify", text)
-        refuse_wide(ways * len(spoken) * choice.lines.shape[1], outputs)
+        refuse_too_many_entries(ways * len(spoken) * choice.lines.shape[1], outputs)
         for fallen in product(range(choice.lines.shape[1]), repeat=len(spoken)):
             if _satisfies(alternative, spoken, fallen):
                 yield winner_of(choice.lines[spoken], fallen, choice.sign, choice.last, outputs)

@@ -223,7 +223,7 @@ def _with_interface(stated: Property, networks: Sequence[NamedNetwork]) -> Prope
     if interface.inputs:
         return stated
     whole = interface_of(graph)
-    known = PropertyInterface(interface.variables, interface.seen, whole.inputs, whole.outputs)
+    known = PropertyInterface(interface.variables, interface.named_inputs, whole.inputs, whole.outputs)
     return replace(stated, interface=known)
 
 
