@@ -7,6 +7,7 @@ may be what fails.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
 import sys
@@ -17,12 +18,25 @@ STOPPED, MISSING, UNEXPECTED = 2, 3, 4  # of specgrad.cli.shared.exit_codes
 
 
 def main() -> None:
-    """Import the command and run it."""
+    """Import the command and run it; the version alone needs no package of ours."""
     try:
+        if [word for word in sys.argv[1:] if word != "--debug"] == ["--version"]:
+            _print_version()
+            return
         run = import_module("specgrad.cli.main").main
     except BaseException as error:
         sys.exit(_said(error))
     run()
+
+
+def _print_version() -> None:
+    """Past Python's buffer, which would fail again at the end: a stream that is closed or unread changes nothing."""
+    from importlib.metadata import version
+
+    text = f"{version('specgrad')}{os.linesep}".encode()
+    with contextlib.suppress(BrokenPipeError):
+        if sys.stdout is not None:
+            os.write(sys.stdout.fileno(), text)
 
 
 def imported() -> None:
