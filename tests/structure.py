@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "specgrad"
@@ -15,6 +16,12 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """The tree of a source text, which nobody changes: many tests walk the same ones."""
+    return ast.parse(source)
+
+
 MODULES = {name_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
@@ -22,7 +29,7 @@ def imported(name: str, text: str, package: bool, modules: frozenset[str] | None
     """The modules of specgrad that a source text imports; `package`: it is that of an __init__.py."""
     known = frozenset(MODULES) if modules is None else modules
     home = name.split(".") if package else name.split(".")[:-1]
-    return {m for node in ast.walk(ast.parse(text)) for m in _named(node, home, known) if m in known} - {name}
+    return {m for node in ast.walk(parsed(text)) for m in _named(node, home, known) if m in known} - {name}
 
 
 def _named(node: ast.AST, home: list[str], known: frozenset[str]) -> Iterator[str]:
@@ -116,7 +123,7 @@ def _paired(target: ast.AST, value: ast.AST, names: set[str]) -> list[ast.Name]:
 def coordinates(source: str) -> list[int]:
     """Lines that add, subtract, multiply or divide with a stride, a dilation or a padding of a window."""
     lines = set()
-    for function in ast.walk(ast.parse(source)):
+    for function in ast.walk(parsed(source)):
         if isinstance(function, ast.FunctionDef):
             names = _stepped(function)
             for n in ast.walk(function):
@@ -141,7 +148,7 @@ def tap_indices(source: str) -> list[int]:
     With an array of positions behind it and an integer before it, NumPy moves axes.
     """
     lines = set()
-    for n in ast.walk(ast.parse(source)):
+    for n in ast.walk(parsed(source)):
         if isinstance(n, ast.Attribute) and n.attr in ("ins", "outs", "_ins", "_outs"):
             whose = n.value.id if isinstance(n.value, ast.Name) else ""
             if n.attr.startswith("_") or whose in ("t", "tap"):

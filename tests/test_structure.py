@@ -14,7 +14,7 @@ import pytest
 
 import specgrad as sg
 from specgrad.window import Tap
-from structure import MODULES, SOURCE, circles, coordinates, dependencies, imported, room_of, tap_indices
+from structure import MODULES, SOURCE, circles, coordinates, dependencies, imported, parsed, room_of, tap_indices
 
 EDGES = dependencies()
 PYTHON = re.compile(r"```python\n(.*?)```", re.S)
@@ -120,7 +120,7 @@ TWICE = {"Compiled", "Sharded", "Finding", "RegionPart", "RoundingCount"}
 
 
 def test_a_class_name_stands_once() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in MODULES.values()]
+    trees = [parsed(path.read_text(encoding="utf-8")) for path in MODULES.values()]
     names = [n.name for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
     assert {name for name in names if names.count(name) > 1} == TWICE
 
@@ -197,7 +197,7 @@ def test_graph_knows_no_operator_by_name() -> None:
     for name, path in MODULES.items():
         if room_of(name) != "graph" or name == "specgrad.graph.var":
             continue
-        words = {n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant)}
+        words = {n.value for n in ast.walk(parsed(path.read_text())) if isinstance(n, ast.Constant)}
         assert not words & sg.REGISTRY.keys(), name
 
 
@@ -289,7 +289,7 @@ def test_exclusions_from_mypy_are_seen() -> None:
 def names_in(source: str) -> set[str]:
     """Variables, parameters and attributes."""
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         names |= {getattr(node, "id", None), getattr(node, "arg", None), getattr(node, "attr", None)}
     return names - {None}
 
