@@ -14,6 +14,7 @@ from .number_option import number_of
 def ends_of(text: str) -> tuple[float, float]:
     """Two numbers, read exactly; the nearest floats that enclose them.
 
+    >>> from fractions import Fraction
     >>> ends_of("-1,1/4"), ends_of("0,0.1")[1] >= Fraction(1, 10)
     ((-1.0, 0.25), True)
     """
