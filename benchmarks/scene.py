@@ -196,7 +196,7 @@ def shares(folder: Path, size: int) -> str:
     """Of the CPU of one process: in the compiled graphs, and in everything else; on 16 tiles after the first."""
     from specgrad.scale.tile import Programs
 
-    spent, right = {"graphs": 0.0}, Programs.of
+    spent, right = {"graphs": 0.0}, Programs.program
 
     def timed(self: Any, *args: Any) -> Any:
         program = right(self, *args)
@@ -209,7 +209,7 @@ def shares(folder: Path, size: int) -> str:
 
         return call
 
-    Programs.of = timed  # type: ignore[method-assign]
+    Programs.program = timed  # type: ignore[method-assign]
     plan, params, begun = plan_of(size), weights(folder), 0.0
 
     class EnoughError(Exception):
@@ -226,7 +226,7 @@ def shares(folder: Path, size: int) -> str:
     where = str(folder / "x.zarr"), str(folder / "shares.zarr")
     with suppress(EnoughError):
         plan.run(params, *where, executor="loop", dtype="uint8", progress=progress)
-    Programs.of = right  # type: ignore[method-assign]
+    Programs.program = right  # type: ignore[method-assign]
     rest = 100 * (1 - spent["graphs"] / spent["all"])
     return (
         f"planning, reading, writing, records and casts: {rest:.1f} % of CPU ({spent['all']:.1f} s on tiles of {TILE})"

@@ -26,7 +26,7 @@ def _kind(process: Process) -> tuple[Any, ...]:
 def _enter(self: Process) -> Process:
     kept = IDLE.pop(_kind(self), None)
     if kept is not None:
-        self._worker, self._said = kept._worker, kept._said
+        self._worker, self._stderr = kept._worker, kept._stderr
     return self
 
 
@@ -35,7 +35,7 @@ def _exit(self: Process, kind: Any, error: Any, trace: Any) -> None:
         self.close()
         return
     kept = IDLE[_kind(self)] = Process(megabytes=self.megabytes, environment=self.environment)
-    kept._worker, kept._said, self._worker = self._worker, self._said, None
+    kept._worker, kept._stderr, self._worker = self._worker, self._stderr, None
 
 
 @contextlib.contextmanager

@@ -126,8 +126,8 @@ def test_our_own_files_do_not_stand_in_for_modules_of_that_name() -> None:
 def test_an_end_outside_the_program_is_ours(name: str, tmp_path: Path, monkeypatch) -> None:
     """No outcome, which would be a statement about the program."""
     if "hang" in name:
-        monkeypatch.setattr(processes, "OUR_SECONDS", stretched(3))
-    monkeypatch.setattr(processes, "LAST_SECONDS", stretched(0.5))
+        monkeypatch.setattr(processes, "PROTOCOL_SECONDS", stretched(3))
+    monkeypatch.setattr(processes, "EXIT_SECONDS", stretched(0.5))
     when, words = plant(name, tmp_path, monkeypatch)
     with Process() as process, pytest.raises(WorkerError) as found:
         process.run("def run(): return [1]", {})

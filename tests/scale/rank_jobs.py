@@ -82,7 +82,7 @@ class Post:
 
     def __init__(self) -> None:
         self.bytes, self.order = 0, list[tuple[int, int]]()
-        right, swap = dist.batch_isend_irecv, torch_exchange.Link.swap
+        right, swap = dist.batch_isend_irecv, torch_exchange.Link.send_and_receive
 
         def counted(steps: Any) -> Any:
             self.bytes += sum(s.tensor.nbytes for s in steps if s.op is dist.isend)
@@ -93,8 +93,11 @@ class Post:
             self.order.append((cells[0], cells[1]))
             swap(link, out, into)
 
-        dist.batch_isend_irecv, torch_exchange.Link.swap = counted, noted  # type: ignore[assignment,method-assign]
-        self.restore = lambda: (setattr(dist, "batch_isend_irecv", right), setattr(torch_exchange.Link, "swap", swap))
+        dist.batch_isend_irecv, torch_exchange.Link.send_and_receive = counted, noted  # type: ignore[assignment,method-assign]
+        self.restore = lambda: (
+            setattr(dist, "batch_isend_irecv", right),
+            setattr(torch_exchange.Link, "send_and_receive", swap),
+        )
 
 
 def run_case(seed: int, group: Any) -> Part | str:
@@ -129,18 +132,18 @@ def run_cases(rank: int, count: int, seeds: list[int], mistake: str | None = Non
 
 def short_halo() -> None:
     """The last cell of what is sent is not there."""
-    right = torch_exchange.Link.swap
+    right = torch_exchange.Link.send_and_receive
 
     def wrong(link: torch_exchange.Link, out: Any, into: Any) -> None:
         right(link, out, into)
         for pieces in into.values():
             pieces[-1][(-1,) * pieces[-1].ndim] = 0
 
-    torch_exchange.Link.swap = wrong  # type: ignore[method-assign]
+    torch_exchange.Link.send_and_receive = wrong  # type: ignore[method-assign]
 
 
 def not_summed() -> None:
-    torch_exchange.Link.add = lambda self, t: t.clone()  # type: ignore[method-assign]
+    torch_exchange.Link.all_reduce_sum = lambda self, t: t.clone()  # type: ignore[method-assign]
 
 
 def no_token() -> None:
@@ -155,8 +158,8 @@ def no_token() -> None:
 
 def sent_back_to_nobody() -> None:
     """A rank keeps the cotangents of cells that it was sent."""
-    right = torch_exchange.halo
-    sharded_graph.halo = lambda *args: right(*args[:-1], False)
+    right = torch_exchange.halo_of_rank
+    sharded_graph.halo_of_rank = lambda *args: right(*args[:-1], False)
 
 
 MISTAKES = {f.__name__: f for f in (short_halo, not_summed, no_token, sent_back_to_nobody)}

@@ -180,7 +180,7 @@ def test_records_in_an_object_store(s3: str, tmp_path: Path) -> None:
     assert run(read_spec(spec), workers=1).run == 2
     assert dict(jobs.results(folder)) == bare_loop(spec)
     there = standing(read_spec(spec).folder)
-    assert (there.verdict, there.quiet < 600) == ("ok", True)
+    assert (there.verdict, there.idle_seconds < 600) == ("ok", True)
     assert collect(read_spec(spec)).done == 2
     with pytest.raises(jobs.JobError, match=r"identity.options.questions is 8 there, 9 here"):
         run(read_spec(written(tmp_path, spec.read_text().replace("questions = 8", "questions = 9"))))
@@ -240,10 +240,10 @@ def test_status_comes_from_the_records_alone(proving: Path) -> None:
     assert (there.verdict, there.left, there.kind) == ("unfinished", 1, "certify")
     assert there.rate == pytest.approx(0.5)
     assert there.seconds_left == pytest.approx(2)
-    assert 29 < there.quiet < 60
-    assert not there.rests  # 10 s and 20 usual gaps
-    assert dataclasses.replace(there, quiet=51.0).rests
-    assert there.shares(2) == [(0.5, False), (1.0, False)]
+    assert 29 < there.idle_seconds < 60
+    assert not there.is_idle  # 10 s and 20 usual gaps
+    assert dataclasses.replace(there, quiet=51.0).is_idle
+    assert there.done_by_segment(2) == [(0.5, False), (1.0, False)]
     with pytest.raises(SpecgradError, match="holds no job"):
         standing(proving.parent / "nothing")
 
@@ -253,7 +253,7 @@ def test_status_comes_from_the_records_alone(proving: Path) -> None:
 def test_the_drawn_shards_are_the_shards(cells: int, count: int, tmp_path: Path) -> None:
     rng = random.Random(count)
     done = frozenset(i for i in range(count) if rng.random() < 0.5)
-    shares = CampaignStatus("x", "y", count, done, frozenset(), None, None).shares(cells)
+    shares = CampaignStatus("x", "y", count, done, frozenset(), None, None).done_by_segment(cells)
     width = min(cells, count)
     parts = [[i for i in range(count) if i * width // count == c] for c in range(width)]
     assert [share for share, _ in shares] == [len(done & {*part}) / len(part) for part in parts]
@@ -277,11 +277,11 @@ def test_an_estimate_records_nothing(proving: Path) -> None:
 
 def test_every_kind_says_its_keys() -> None:
     """In one table, each with a sentence and a default that it accepts itself."""
-    from specgrad.scale.campaign.keys import KINDS_OF_VALUES, NEEDED
+    from specgrad.scale.campaign.keys import REQUIRED, VALUE_TYPES
 
     assert [*KINDS] == ["conformance", "audit", "certify", "tiles"]
     for kind in KINDS.values():
         for key in kind.KEYS.values():
             assert len(key.about) > 5
-            plain = key.default is NEEDED or key.default in (None, [], {})
-            assert plain or KINDS_OF_VALUES[key.kind][1](key.default)
+            plain = key.default is REQUIRED or key.default in (None, [], {})
+            assert plain or VALUE_TYPES[key.kind][1](key.default)

@@ -17,7 +17,7 @@ pytest.importorskip("zarr")
 pytest.importorskip("tensorstore")
 from campaigns import proving_spec, save_pool, written  # noqa: E402
 from specgrad.scale.campaign import KINDS, collect, read_spec, run  # noqa: E402
-from specgrad.scale.campaign.keys import NEEDED  # noqa: E402
+from specgrad.scale.campaign.keys import REQUIRED  # noqa: E402
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "campaigns.md").read_text()
 SPECS = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
@@ -73,7 +73,7 @@ def table(kind: str) -> str:
     rows = []
     for name, key in KINDS[kind].KEYS.items():
         plain = key.default in (None, [], {})
-        default = "needed" if key.default is NEEDED else "" if plain else f"`{json.dumps(key.default)}`"
+        default = "needed" if key.default is REQUIRED else "" if plain else f"`{json.dumps(key.default)}`"
         rows.append(f"| `{name}` | {default} | {key.about} |".replace("|  |", "| |"))
     return "\n".join(rows)
 

@@ -24,7 +24,7 @@ import pytest
 import specgrad as sg
 from specgrad.partition.halo_exchange import AxisExchange
 from specgrad.partition.spatial_axes import box_rules
-from specgrad.scale.cropped_graph import needs_of
+from specgrad.scale.cropped_graph import crop_to_boxes
 from specgrad.window.axis_maps import Windowed
 from specgrad.window.footprint import slices, whole
 
@@ -222,7 +222,7 @@ MISTAKES = [
 
 def with_weights_as_inputs(graph: sg.Graph) -> tuple[sg.Graph, tuple[np.ndarray, ...]]:
     """The network of its constants and of x; and those constants."""
-    cut = needs_of(graph, box_rules(graph), {p: whole(graph.nodes[p].shape) for p in graph.output_positions})
+    cut = crop_to_boxes(graph, box_rules(graph), {p: whole(graph.nodes[p].shape) for p in graph.output_positions})
     inner, (data,), constants = cut.graph(), graph.input_positions, cut.inputs[2]
     weights = (
         *(graph.constants[p][slices(cut.needs[p])] for p in constants),

@@ -159,7 +159,7 @@ def test_crashed_shards_are_tried_again_where_asked(tmp_path: Path) -> None:
 
 
 def test_a_job_in_which_everything_fails_ends(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(jobs, "MOST_CRASHED", 3)
+    monkeypatch.setattr(jobs, "MAX_CRASHED_SHARDS", 3)
     with pytest.raises(JobError, match="3 shards crashed, the last one, 2: ValueError: shard 2 has no cube"):
         run(CUBES, {"count": 1000, "raises": list(range(1000))}, tmp_path, executor="loop", retries=0)
     assert len(status(tmp_path).crashed) == 3
@@ -298,10 +298,10 @@ def test_futures_of_ray_end_where_no_machine_is_left(answers: str, monkeypatch) 
     """Ray's own wait for ever for a raylet that was killed, and its state for a server that was."""
     executor = object.__new__(executors.RayExecutor)
     pending: Future[None] = Future()
-    executor._flying, executor._ended = {pending}, threading.Event()
+    executor._pending, executor._stopped = {pending}, threading.Event()
     executor._nodes = lambda: [{"Alive": False}] if answers == "none alive" else threading.Event().wait()
-    monkeypatch.setattr(executors, "PERIOD", 0.01)
-    monkeypatch.setattr(executors, "SILENCE", 0.2)
+    monkeypatch.setattr(executors, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(executors, "NO_ANSWER_SECONDS", 0.2)
     threading.Thread(target=executor._watch, daemon=True).start()
     with executor:
         assert executors.is_death(pending.exception(timeout=60))
@@ -311,8 +311,8 @@ def test_ray_ends_no_process_where_its_server_died(monkeypatch) -> None:
     """It would, after a minute and with 1, which is a verdict."""
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray, "init", lambda **options: None)
-    monkeypatch.delenv(executors.PATIENCE, raising=False)
+    monkeypatch.delenv(executors.RECONNECT_VARIABLE, raising=False)
     executors.ray_init()
-    patience = os.environ[executors.PATIENCE]
-    monkeypatch.delenv(executors.PATIENCE)
+    patience = os.environ[executors.RECONNECT_VARIABLE]
+    monkeypatch.delenv(executors.RECONNECT_VARIABLE)
     assert int(patience) > 10**5

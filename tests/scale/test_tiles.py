@@ -20,7 +20,7 @@ from pace import slower, stretched
 from specgrad.interop import from_torch
 from specgrad.partition.spatial_axes import box_rules
 from specgrad.scale import Plan, tiles
-from specgrad.scale.cropped_graph import needs_of
+from specgrad.scale.cropped_graph import crop_to_boxes
 from specgrad.window.footprint import slices
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -138,7 +138,7 @@ def test_an_output_that_is_read_on_may_stand_anywhere_in_what_is_computed() -> N
     cuts = []
     for first in (0, 1, 2):
         part = ((0, 1), (0, 1), (first, first + 2))
-        cuts.append(needs_of(graph, rules, {z: ((0, 1), (0, 1), (0, 1)), y: part}))
+        cuts.append(crop_to_boxes(graph, rules, {z: ((0, 1), (0, 1), (0, 1)), y: part}))
         results = cuts[-1].graph()((x[..., :5],), (), tuple(graph.constants.values()))
         assert np.array_equal(results[1], np.maximum(x, 0)[slices(part)])
     assert len({cut.key for cut in cuts}) == 3

@@ -222,15 +222,15 @@ def show_status(console: Console, there: Any) -> None:
     drawn = screen.has_bars(console)
     letters = "·░▒▓█" if drawn else ".:-+#"
     width = min(CELLS, max(10, console.width - 12))
-    cells = ["x" if crashed else letters[int(share * 4)] for share, crashed in there.shares(width)]
+    cells = ["x" if crashed else letters[int(share * 4)] for share, crashed in there.done_by_segment(width)]
     percent = 100 * len(there.done) / there.count
     screen.line(console, f"{''.join(cells)}  {int(percent * 10) / 10:.3g} %", whole=True)
     text = f"{len(there.done):,} of {_times(there.count, 'shard')} done, {len(there.crashed):,} crashed"
     screen.line(console, f"{text}, {there.left:,} left")
     if there.left:
         said = rate_text(there.rate, there.seconds_left)
-        quiet = f"the last one {time_text(there.quiet)} ago" if there.quiet is not None else "none yet"
-        rests = "nobody seems to be at work; when somebody was: " if there.rests and said else ""
+        quiet = f"the last one {time_text(there.idle_seconds)} ago" if there.idle_seconds is not None else "none yet"
+        rests = "nobody seems to be at work; when somebody was: " if there.is_idle and said else ""
         screen.line(console, f"{rests}{said}; {quiet}" if said else quiet)
 
 

@@ -1,4 +1,4 @@
-"""Programs in a process of their own: a runtime that crashes, hangs or eats the memory is an answer, not our end."""
+"""Runs programs in a separate process, so that a crash, a hang or an exhausted memory becomes a result."""
 
 from .process import CANNOT_LIMIT, Outcome, Process, ProcessResult, WorkerError
 

@@ -1,4 +1,4 @@
-"""How ONNX Runtime runs a whole file, given its bytes as an array: a program for a Process."""
+"""Source text of a program for `Process` that runs an ONNX file, given as an array of its bytes, with ONNX Runtime."""
 
 PROGRAM = """import onnxruntime
 

@@ -1,4 +1,4 @@
-"""Another process with a time and a memory limit, so that a runtime's abort is a verdict and not our crash.
+"""Run a program in another process with a time and a memory limit; an abort becomes a result, not our crash.
 
 Whose end it was is decided by where the worker was (worker.py announces it), never by its exit code alone:
 
@@ -34,15 +34,15 @@ from .worker import LIMITS_MEMORY, Frame, encode, read_frame
 CANNOT_LIMIT = () if LIMITS_MEMORY else ("memory",)
 """What a worker may use without limit, because this system has no such limit."""
 Outcome = Literal["answers", "refuses", "crashes", "times out"]
-OUR_SECONDS = 300.0
-"""For what is not the program: the start of a worker, the question's way there and the answer's way back."""
-LAST_SECONDS = 5.0
+PROTOCOL_SECONDS = 300.0
+"""For what is not the program: the start of a worker, the request's way there and the answer's way back."""
+EXIT_SECONDS = 5.0
 """For a worker that writes no more to end: a core may have to be dumped."""
 OWN_FAULTS = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 """Signals that a process brings upon itself; any other came from outside."""
 WORKER = Path(__file__).with_name("worker.py")
-AFTER = "after the runtime had returned"
-MOST_QUOTED = 600
+AFTER_RETURN = "after the runtime had returned"
+MAX_QUOTED_BYTES = 600
 
 
 class WorkerError(RuntimeError):
@@ -50,7 +50,7 @@ class WorkerError(RuntimeError):
 
 
 class _SilenceError(Exception):
-    """No frame came. outcome: what that says of a program, if one was running; None: nothing."""
+    """Raised when no frame came from the worker. `outcome` blames the running program; None: it is not to blame."""
 
     def __init__(self, outcome: Outcome | None, reason: str) -> None:
         self.outcome, self.reason = outcome, reason
@@ -58,7 +58,7 @@ class _SilenceError(Exception):
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """What came back: arrays, or the reason why none did."""
+    """Result of one run: `arrays` if the outcome is "answers", otherwise the `reason` why there are none."""
 
     outcome: Outcome
     arrays: tuple[Array, ...] = ()
@@ -66,7 +66,7 @@ class ProcessResult:
 
 
 class Process:
-    """One worker, started when first needed and again after it died.
+    """A worker process that runs programs under limits; started when first needed and restarted after it died.
 
     >>> with Process() as process:
     ...     process.run("def run(x): return [x + 1]", {"x": np.ones(2)}).arrays
@@ -78,18 +78,19 @@ class Process:
     def __init__(self, *, seconds: float = 60, megabytes: int = 8192, environment: Mapping[str, str] | None = None):
         self.seconds, self.megabytes, self.environment = seconds, megabytes, environment or {}
         self._worker: Any = None
-        self._said: Any = None
+        self._stderr: Any = None
 
     def _start(self) -> Any:
+        """Close the present worker, if any, and return a new one (a Popen) with the memory limit and a stderr file."""
         self.close()
         tied = threading.current_thread() is threading.main_thread()  # Linux ends a child with its thread, not process
         limits = [str(self.megabytes * 2**20), str(os.getpid()), str(int(tied))]
-        self._said = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open as long as the worker lives
+        self._stderr = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open as long as the worker lives
         return subprocess.Popen(
             [sys.executable, "-P", str(WORKER), *limits],  # -P: our html.py is not everyone's html
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             env={**os.environ, **self.environment},
             start_new_session=True,  # so that what a runtime starts ends with it
         )
@@ -99,64 +100,67 @@ class Process:
 
         A worker that ends, or hangs, without the program being to blame is a WorkerError.
         """
-        question = encode({"program": program, "names": list(arrays)}, [*first, *arrays.values()])
-        if not self._taken(question):
+        request = encode({"program": program, "names": list(arrays)}, [*first, *arrays.values()])
+        if not self._reuse_worker(request):
             self._worker = self._start()
-            self._ours("before it called the runtime", "calling", question)
+            self._protocol_frame("before it called the runtime", "calling", request)
         try:
-            self._frame(self.seconds, "returned")
+            self._next_frame(self.seconds, "returned")
         except _SilenceError as silence:
             if silence.outcome is None:
-                raise self._fault("while the runtime ran", silence.reason) from None
+                raise self._worker_error("while the runtime ran", silence.reason) from None
             self.close()
             return ProcessResult(silence.outcome, reason=silence.reason)
-        header, results = self._ours(AFTER, None)
+        header, results = self._protocol_frame(AFTER_RETURN, None)
         return (
             ProcessResult("refuses", reason=header["error"])
             if "error" in header
             else ProcessResult("answers", tuple(results))
         )
 
-    def _taken(self, question: memoryview) -> bool:
-        """Whether the worker of earlier questions calls this program too; one that died meanwhile says nothing."""
+    def _reuse_worker(self, request: memoryview) -> bool:
+        """Return whether the present worker has read this request and begun its program. False: start a new one."""
         if self._worker is None or self._worker.poll() is not None:
             return False
-        self._said.seek(0)
-        self._said.truncate()  # of what was said at earlier questions nobody asks
+        self._stderr.seek(0)
+        self._stderr.truncate()  # what earlier requests left there is not quoted
         try:
-            self._frame(OUR_SECONDS, "calling", question)
+            self._next_frame(PROTOCOL_SECONDS, "calling", request)
         except _SilenceError:
             return False
         return True
 
-    def _ours(self, when: str, stage: str | None, question: bytes | memoryview = b"") -> Frame:
-        """A frame where no program runs, so that its absence is our fault."""
-        try:
-            return self._frame(OUR_SECONDS, stage, question)
-        except _SilenceError as silence:
-            raise self._fault(when, silence.reason) from None
+    def _protocol_frame(self, when: str, stage: str | None, request: bytes | memoryview = b"") -> Frame:
+        """Return the frame of `stage` that comes while no program runs.
 
-    def _frame(self, seconds: float, stage: str | None, question: bytes | memoryview = b"") -> Frame:
-        """The frame of this stage, which comes next, after the question was written."""
+        Its absence is a WorkerError, never a result.
+        """
+        try:
+            return self._next_frame(PROTOCOL_SECONDS, stage, request)
+        except _SilenceError as silence:
+            raise self._worker_error(when, silence.reason) from None
+
+    def _next_frame(self, seconds: float, stage: str | None, request: bytes | memoryview = b"") -> Frame:
+        """Write `request`, then return the next frame; _SilenceError if it is late, missing or not of `stage`."""
         worker = self._worker
-        with _limited(worker, seconds) as over:
-            frame = _exchange(worker, question)
+        with _killed_after(worker, seconds) as over:
+            frame = _exchange(worker, request)
         if over.is_set():  # a frame that came in the same moment is the last one
             raise _SilenceError("times out", f"no answer within {seconds:g} s")
         if frame is None or frame[0].get("now") != stage:
-            raise _ended(worker)
+            raise _exit_reason(worker)
         return frame
 
-    def _fault(self, when: str, reason: str) -> WorkerError:
-        """What to say of an end that is not the program's: when, how, its last words, and what to do."""
+    def _worker_error(self, when: str, reason: str) -> WorkerError:
+        """Kill the worker and return the error to raise: when and how it ended, its last stderr, advice."""
         _kill(self._worker)
         self._worker.wait()
-        size = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, size - MOST_QUOTED))
-        words = printable(" ".join(self._said.read().decode(errors="replace").split()))
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - MAX_QUOTED_BYTES))
+        words = printable(" ".join(self._stderr.read().decode(errors="replace").split()))
         self.close()
         advice = "report it, with this line: it is a fault of specgrad"
-        if when == AFTER and reason in OWN_FAULTS:
+        if when == AFTER_RETURN and reason in OWN_FAULTS:
             advice += ", or of a runtime that wrote over memory"
         if reason == "SIGKILL":
             advice = "is the machine, or its container, out of memory? Free some, or run less at once"
@@ -164,11 +168,11 @@ class Process:
         return WorkerError(f"{text} (numpy {np.__version__}; its last words: {words or 'none'})")
 
     def close(self) -> None:
-        """End the worker, if there is one."""
+        """End the worker, if there is one, and close its streams."""
         if self._worker is not None:
             _kill(self._worker)
             self._worker.wait()
-            for stream in (self._worker.stdin, self._worker.stdout, self._said):
+            for stream in (self._worker.stdin, self._worker.stdout, self._stderr):
                 _close_quietly(stream)
             self._worker = None
 
@@ -182,31 +186,32 @@ class Process:
 
 
 def _kill(worker: Any) -> None:
-    """The worker and what it started."""
+    """Kill the worker and all processes that it started."""
     if worker.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL) if hasattr(os, "killpg") else worker.kill()
 
 
 def _close_quietly(stream: Any) -> None:
+    """Close a stream; data that its reader no longer takes is dropped."""
     with suppress(BrokenPipeError):  # what was still to be flushed has no reader any more
         stream.close()
 
 
-def _exchange(worker: Any, question: bytes | memoryview) -> Frame | None:
-    """The question, if there is one, and the next frame; None where the worker ended, or sent something else."""
+def _exchange(worker: Any, request: bytes | memoryview) -> Frame | None:
+    """Write `request` (may be empty) and return the next frame; None if the worker ended or sent something else."""
     try:
-        worker.stdin.write(question)
+        worker.stdin.write(request)
         worker.stdin.flush()
         return read_frame(worker.stdout)
     except (OSError, ValueError):  # it no longer reads; it writes what is not a frame
         return None
 
 
-def _ended(worker: Any) -> _SilenceError:
-    """By its code, if it ended by itself; one that lives on has sent something else than an answer."""
+def _exit_reason(worker: Any) -> _SilenceError:
+    """Return how the worker ended: its exit code or signal; if it still runs, that it sent a broken frame."""
     try:
-        code = worker.wait(timeout=LAST_SECONDS)
+        code = worker.wait(timeout=EXIT_SECONDS)
     except subprocess.TimeoutExpired:
         return _SilenceError("crashes", "the answer is not a whole frame")
     if code >= 0:
@@ -216,8 +221,8 @@ def _ended(worker: Any) -> _SilenceError:
 
 
 @contextmanager
-def _limited(worker: Any, seconds: float) -> Iterator[threading.Event]:
-    """Kill the worker when the time is over, whatever is being written or read; the event says that it was."""
+def _killed_after(worker: Any, seconds: float) -> Iterator[threading.Event]:
+    """Kill the worker after `seconds`, whatever is being written or read; the yielded event is set if that happened."""
     over = threading.Event()
 
     def end() -> None:

@@ -2,7 +2,7 @@
 
 Run as a script, with numpy alone: `python worker.py BYTES PARENT TIED`. When the process that started it ends, however
 it ends, so does this one.
-A frame is an 8-byte length and arrays as np.save writes them: a header in JSON, then the others. To every question
+A frame is an 8-byte length and arrays as np.save writes them: a header in JSON, then the others. To every request
 there are three, so that whoever reads knows where this process was when it died, or hung:
 
     {"now": "calling"}     the program runs from here on: an abort is the program's
@@ -10,7 +10,7 @@ there are three, so that whoever reads knows where this process was when it died
     {}, or {"error": ...}  the answer
 
 The first two are made before any program runs: one that leaves no memory must not be in their way. A process that a
-program forks has no part in this, neither of the questions nor of the answers.
+program forks has no part in this, neither of the requests nor of the answers.
 A program is Python text that defines run(*arrays, **arrays) -> list of arrays.
 """
 
@@ -36,14 +36,14 @@ except ImportError:  # Windows; process.CANNOT_LIMIT says so
     resource = None  # type: ignore[assignment]
 
 LIMITS_MEMORY = resource is not None
-MOST_BYTES = 1 << 36  # of a frame: what a broken one claims
-CHUNK = 1 << 24
-DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+MAX_FRAME_BYTES = 1 << 36  # a longer length is that of a broken frame
+CHUNK_BYTES = 1 << 24
+PR_SET_PDEATHSIG = 1  # an option of prctl, of Linux
 Frame = tuple[dict[str, Any], list[Any]]
 
 
 def encode(header: dict[str, Any], arrays: Sequence[Any]) -> memoryview:
-    """The header and the arrays behind their length."""
+    """Return one frame: an 8-byte length, then the header (JSON) and the arrays as np.save writes them."""
     buffer = io.BytesIO(bytes(8))
     buffer.seek(8)
     for array in (np.frombuffer(json.dumps(header).encode(), np.uint8), *arrays):
@@ -54,15 +54,15 @@ def encode(header: dict[str, Any], arrays: Sequence[Any]) -> memoryview:
 
 
 def read_frame(stream: BinaryIO) -> Frame | None:
-    """The next frame; None at the end of the stream. Whatever is not a whole frame is a ValueError."""
+    """Return the next frame (header, arrays), or None at the end of the stream; ValueError if it is incomplete."""
     head = stream.read(8)
     if not head:
         return None
-    size = struct.unpack("<Q", head)[0] if len(head) == 8 else MOST_BYTES + 1
-    if size > MOST_BYTES:
+    size = struct.unpack("<Q", head)[0] if len(head) == 8 else MAX_FRAME_BYTES + 1
+    if size > MAX_FRAME_BYTES:
         raise ValueError("not a whole frame: its length is none")
     data = bytearray()
-    while len(data) < size and (chunk := stream.read(min(CHUNK, size - len(data)))):
+    while len(data) < size and (chunk := stream.read(min(CHUNK_BYTES, size - len(data)))):
         data += chunk
     buffer, arrays = io.BytesIO(data), []
     try:
@@ -74,22 +74,22 @@ def read_frame(stream: BinaryIO) -> Frame | None:
 
 
 def call(header: dict[str, Any], arrays: Sequence[Any]) -> Frame:
-    """What the program answers, or its error in one line. The arrays that have names come last."""
+    """Run the program of `header` and return its arrays, or its error in one line. Named arrays come last."""
     space: dict[str, Any] = {"__name__": "program"}
     first = len(arrays) - len(header["names"])
     try:
         exec(compile(header["program"], "<program>", "exec"), space)
-        given = space["run"](*arrays[:first], **dict(zip(header["names"], arrays[first:], strict=True)))
-        results = [np.asarray(r) for r in given]
+        returned = space["run"](*arrays[:first], **dict(zip(header["names"], arrays[first:], strict=True)))
+        results = [np.asarray(r) for r in returned]
         if any(a.dtype.hasobject for a in results):
             raise TypeError("a result is no array of numbers")
         return {}, results
     except BaseException as error:
-        return {"error": said(error)}, []
+        return {"error": error_line(error)}, []
 
 
-def said(error: BaseException) -> str:
-    """An error in one line, also one that cannot say what it is."""
+def error_line(error: BaseException) -> str:
+    """Return an error as one line of at most 400 characters, even if its own text raises."""
     try:
         text = " ".join(str(error).split())
     except BaseException as worse:
@@ -97,12 +97,12 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:400]
 
 
-def end_with(parent: int, tied: bool) -> None:
-    """Linux ends this process with the thread that started it, if `tied`; a thread looks after the parent anywhere."""
+def end_with_parent(parent: int, tied: bool) -> None:
+    """End this process with its parent: a thread polls the parent; if `tied`, Linux also kills it with that thread."""
     if tied and sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -113,31 +113,32 @@ def end_with(parent: int, tied: bool) -> None:
 
 
 def main() -> None:
+    """Serve requests from stdin until it ends, in this process with its memory limit; answer each with three frames."""
     limit, parent, tied = map(int, sys.argv[1:4])
-    end_with(parent, bool(tied))
+    end_with_parent(parent, bool(tied))
     if LIMITS_MEMORY:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     # The protocol owns the real stdin and stdout: a runtime reads nothing, and what it prints goes to stderr, of which
     # the end is kept.
-    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     if hasattr(os, "register_at_fork"):
-        for line in (questions.fileno(), answers.fileno()):
+        for line in (requests.fileno(), answers.fileno()):
             os.register_at_fork(after_in_child=partial(os.close, line))
 
-    def tell(frame: memoryview) -> None:
+    def send(frame: memoryview) -> None:
         answers.write(frame)
         answers.flush()
 
     calling, returned = encode({"now": "calling"}, ()), encode({"now": "returned"}, ())
-    while (question := read_frame(questions)) is not None:
-        tell(calling)
-        answer = call(*question)
-        tell(returned)
-        tell(encode(*answer))
-        del question, answer
+    while (request := read_frame(requests)) is not None:
+        send(calling)
+        answer = call(*request)
+        send(returned)
+        send(encode(*answer))
+        del request, answer
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Work that outgrows one call: how far networks look, exact tiles of any size, parts on several processes."""
+"""Work that outgrows one call: halos of networks, exact tiles of any size, networks split over processes."""
 
 from ..partition.partition import Partition
 from .halos import AxisMargin, Margin, margin

@@ -1,4 +1,4 @@
-"""A graph on boxes of its outputs: what every node must provide, and the graph that computes just that.
+"""A graph cropped to boxes of its outputs: the box of every node that is needed, and the graph that computes it.
 
 Backwards: the hull of what its readers need, per node. Forwards: every node again, on its box, with the parameters that
 it has there. The result is an ordinary graph: it runs on every engine, over every scalar, and has derivatives.
@@ -20,8 +20,8 @@ from ..window import Shape
 from ..window.footprint import Box, BoxRule, Footprint, hull, inside, lengths
 
 
-def needs_of(graph: Graph, rules: Mapping[int, BoxRule], boxes: Mapping[int, Box]) -> CutGraph:
-    """What each node must provide for boxes of some nodes."""
+def crop_to_boxes(graph: Graph, rules: Mapping[int, BoxRule], boxes: Mapping[int, Box]) -> CroppedGraph:
+    """Return `graph` cropped to what is needed for `boxes` (by node); `rules` give the box of each argument."""
     needs, cuts = dict(boxes), {}
     for p in range(max(needs, default=-1), -1, -1):
         if p not in needs or p not in rules:
@@ -30,12 +30,12 @@ def needs_of(graph: Graph, rules: Mapping[int, BoxRule], boxes: Mapping[int, Box
         for a, box in zip(graph.nodes[p].args, cuts[p].args, strict=True):
             if isinstance(a, int):
                 needs[a] = hull(needs[a], box) if a in needs else box
-    return CutGraph(graph, dict(boxes), needs, cuts)
+    return CroppedGraph(graph, dict(boxes), needs, cuts)
 
 
 @dataclass(frozen=True, eq=False)
-class CutGraph:
-    """`needs`: the box of each node; `cuts`: each computed node on its box."""
+class CroppedGraph:
+    """A graph restricted to `boxes` of some nodes: the box needed of each node, and each computed node on its box."""
 
     source: Graph
     boxes: dict[int, Box]
@@ -44,11 +44,12 @@ class CutGraph:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Equal where the graphs are: sizes, parameters, and where arguments and outputs stand in what was computed."""
+        """A hashable key; croppings with equal keys have equal graphs (sizes, parameters, relative offsets)."""
         outputs = tuple((p, str(inside(box, self.needs[p]))) for p, box in self.boxes.items())
         return tuple(self._key(p) for p in sorted(self.needs)), outputs
 
     def _key(self, p: int) -> tuple[Any, ...]:
+        """Return the part of `key` of node p: its sizes, the offsets of its arguments, its parameters."""
         if p not in self.cuts:
             return p, lengths(self.needs[p])
         cut, here = self.cuts[p], tuple(a for a, _ in self.needs[p])
@@ -60,7 +61,7 @@ class CutGraph:
 
     @cached_property
     def inputs(self) -> tuple[list[int], list[int], list[int]]:
-        """The positions of the data, the parameters and the constants that are needed, in order.
+        """The positions of the needed data, parameters and constants, each in order.
 
         A computed node without a cut is a constant too: it is known from a pass before.
         """
@@ -71,11 +72,11 @@ class CutGraph:
 
     @property
     def leaves(self) -> list[int]:
-        """What is given: data, parameters and constants."""
+        """Positions of all inputs of the cropped graph: data, then parameters, then constants."""
         return [p for group in self.inputs for p in group]
 
     def graph(self) -> Graph:
-        """The graph on these boxes: (data, parameters, constants) -> the boxes, in the order of their nodes.
+        """Return the cropped graph: (data, parameters, constants) -> values on `boxes`, in the order of their nodes.
 
         Parameters and constants are inputs: all tiles share one set of them.
         """
@@ -88,20 +89,22 @@ class CutGraph:
         for p in sorted(self.cuts):
             node, cut = nodes[p], self.cuts[p]
             pairs = zip(node.args, cut.args, strict=True)
-            args = [a.value if isinstance(a, NumberArg) else self._part(values, a, box) for a, box in pairs]
+            args = [a.value if isinstance(a, NumberArg) else self._values_on(values, a, box) for a, box in pairs]
             v = t.record(node.op, args, cut.params, name=node.name, group=node.group)
             values[p] = slice_(v, *inside(self.needs[p], cut.gives)) if cut.gives != self.needs[p] else v
-        outputs = tuple(self._part(values, p, box) for p, box in self.boxes.items())
+        outputs = tuple(self._values_on(values, p, box) for p, box in self.boxes.items())
         trees = tuple(tuple(v for _, v in group) for group in arguments)
         return t.freeze(("data", "parameters", "constants"), trees, outputs, False)
 
-    def _part(self, values: dict[int, Var], p: int, box: Box) -> Any:
+    def _values_on(self, values: dict[int, Var], p: int, box: Box) -> Any:
+        """Return the recorded value of node p on `box`, sliced if more of it was computed."""
         return values[p] if box == self.needs[p] else slice_(values[p], *inside(box, self.needs[p]))
 
     # --- what it costs ------------------------------------------------------------------------------------------------
 
     @cached_property
     def multiply_adds(self) -> int:
+        """Number of multiply-adds of the cropped graph."""
         total = 0
         for p, cut in self.cuts.items():
             op = self.source.nodes[p].op
@@ -110,34 +113,35 @@ class CutGraph:
 
     @cached_property
     def peak_cells(self) -> int:
-        """The most cells of data at once, where each value is let go after its last use.
+        """Largest number of data cells held at once, if each value is freed after its last use.
 
         Parameters are not counted, nor what an engine's kernels need for themselves. A value that only moves the cells
         of one argument is a view of it.
         """
-        nodes, held = self.source.nodes, self._held
-        last = {held[a]: p for p in sorted(self.cuts) for a in nodes[p].operands() if a in held}
-        live = most = 0
-        for p in sorted(held):
-            if held[p] == p:
+        nodes, owner = self.source.nodes, self._storage_owner
+        last = {owner[a]: p for p in sorted(self.cuts) for a in nodes[p].operands() if a in owner}
+        live = peak = 0
+        for p in sorted(owner):
+            if owner[p] == p:
                 live += math.prod(self._shape(p))
-            most = max(most, live)
-            for a in {held[a] for a in nodes[p].operands() if a in held}:
+            peak = max(peak, live)
+            for a in {owner[a] for a in nodes[p].operands() if a in owner}:
                 if last[a] == p and a not in self.boxes:
                     live -= math.prod(self._shape(a))
-        return most
+        return peak
 
     def _shape(self, p: int) -> Shape:
+        """Return the shape that node p is computed in, before it is sliced to its box."""
         return lengths(self.cuts[p].gives if p in self.cuts else self.needs[p])
 
     @cached_property
-    def _held(self) -> dict[int, int]:
-        """Who owns the cells of each value that depends on the data."""
+    def _storage_owner(self) -> dict[int, int]:
+        """By node that depends on the data: the node whose storage holds its cells (views share their argument's)."""
         nodes, data = self.source.nodes, set(data_positions(self.source))
-        held: dict[int, int] = {}
+        owner: dict[int, int] = {}
         for p in sorted(self.needs):
-            known = [a for a in nodes[p].operands() if a in held]
-            if p in data or (known and p in self.cuts):
+            operands = [a for a in nodes[p].operands() if a in owner]
+            if p in data or (operands and p in self.cuts):
                 view = nodes[p].op.kind == "same" and len(nodes[p].args) == 1
-                held[p] = held[known[0]] if view and known else p
-        return held
+                owner[p] = owner[operands[0]] if view and operands else p
+        return owner

@@ -1,4 +1,4 @@
-"""Engines that exist, each behind `concurrent.futures.Executor`, and a process of its own for a suspect."""
+"""Executors of shards (inline, processes, Dask, Ray) behind `concurrent.futures.Executor`, and an isolated worker."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import ParameterError, need
-from ..process.worker import end_with
+from ..process.worker import end_with_parent
 
-DEATHS = frozenset({"KilledWorker", "WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError"})
+WORKER_DEATH_ERRORS = frozenset(
+    {"KilledWorker", "WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError"}
+)
 """Errors of Dask and Ray that say: not the work failed, its worker died."""
-PERIOD, SILENCE = 5.0, 60.0  # seconds between two looks at Ray's machines, and until no answer is one
-PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"  # of Ray, in the environment
+POLL_SECONDS, NO_ANSWER_SECONDS = 5.0, 60.0  # seconds between two looks at Ray's machines, and until no answer is one
+RECONNECT_VARIABLE = "RAY_gcs_rpc_server_reconnect_timeout_s"  # of Ray, in the environment
 SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of PyTorch's and JAX's threads
 
 
 class WorkerDiedError(BrokenExecutor):
-    """A process ended without an answer; its text says how."""
+    """Raised when a process ended without an answer; the text is its signal or exit code."""
 
 
 def is_death(error: BaseException) -> bool:
-    return isinstance(error, BrokenExecutor) or type(error).__name__ in DEATHS
+    """Return whether an error says that the worker died, rather than that its work raised."""
+    return isinstance(error, BrokenExecutor) or type(error).__name__ in WORKER_DEATH_ERRORS
 
 
 class InlineExecutor(Executor):
-    """No worker at all: `submit` runs the work here and now."""
+    """Executor without workers: `submit` runs the work at once in this process."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -46,14 +49,14 @@ class InlineExecutor(Executor):
 
 
 def processes(workers: int) -> Executor:
-    """Processes that end with this one, however it ends."""
+    """Return a pool of `workers` spawned processes that end when this process ends."""
     tied = threading.current_thread() is threading.main_thread()
-    return ProcessPoolExecutor(workers, SPAWN, end_with, (os.getpid(), tied))
+    return ProcessPoolExecutor(workers, SPAWN, end_with_parent, (os.getpid(), tied))
 
 
 @contextmanager
 def dask(workers: int) -> Iterator[Executor]:
-    """A local cluster; for one that runs, give `Client(...).get_executor()` itself."""
+    """Yield the executor of a local Dask cluster of `workers` processes, ended with the block."""
     need("distributed", "executor='dask' needs")
     from distributed import Client, LocalCluster
 
@@ -63,7 +66,7 @@ def dask(workers: int) -> Iterator[Executor]:
 
 
 class RayExecutor(Executor):
-    """Ray's tasks as futures. A worker that dies is an error of its task, and of no other.
+    """Executor that runs Ray tasks as futures; if a worker dies, only the future of its task fails.
 
     Ray waits for ever for tasks of a machine whose raylet was killed; where no machine is left, they are broken here.
     """
@@ -74,47 +77,48 @@ class RayExecutor(Executor):
 
         self.remote = ray.remote(max_retries=0)(_call)
         self._max_workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._flying: set[Future[Any]] = set()
+        self._pending: set[Future[Any]] = set()
         self._nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
-        self._ended = threading.Event()
+        self._stopped = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = self.remote.remote(work, args, options).future()
-        self._flying.add(future)
-        future.add_done_callback(self._flying.discard)
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self._ended.set()
+        self._stopped.set()
 
     def _watch(self) -> None:
-        while not self._ended.wait(PERIOD):
+        """Until shutdown, poll Ray; if it has no live machine, fail all pending futures with WorkerDiedError."""
+        while not self._stopped.wait(POLL_SECONDS):
             if not self._is_alive():
-                for future in tuple(self._flying):
+                for future in tuple(self._pending):
                     with suppress(InvalidStateError):  # answered just now
                         future.set_exception(WorkerDiedError("Ray has no machine left, or does not answer"))
 
     def _is_alive(self) -> bool:
-        """Whether Ray knows of a machine that is alive. It waits for ever for its own server, too."""
-        said: SimpleQueue[bool] = SimpleQueue()
+        """Return whether Ray reports a live machine within NO_ANSWER_SECONDS; Ray itself would wait for ever."""
+        alive: SimpleQueue[bool] = SimpleQueue()
 
         def ask() -> None:
             with suppress(Exception):  # it was shut down meanwhile
-                said.put(any(node["Alive"] for node in self._nodes()))
+                alive.put(any(node["Alive"] for node in self._nodes()))
 
         threading.Thread(target=ask, daemon=True).start()
         try:
-            return said.get(timeout=SILENCE)
+            return alive.get(timeout=NO_ANSWER_SECONDS)
         except Empty:
             return False
 
 
 def ray_init(**options: Any) -> None:
-    """Start or join a cluster, quietly. Ray would end this process with 1, which is "no", if its server died."""
+    """Start or join a Ray cluster without log output, and without Ray ending this process if its server dies."""
     import ray
 
-    os.environ.setdefault(PATIENCE, str(10**6))
+    os.environ.setdefault(RECONNECT_VARIABLE, str(10**6))
     ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
 
 
@@ -124,7 +128,7 @@ def _call(work: Callable[..., Any], args: tuple[Any, ...], options: dict[str, An
 
 @contextmanager
 def ray(workers: int) -> Iterator[Executor]:
-    """The cluster that `ray.init` has joined; a local one, if none."""
+    """Yield an executor on the cluster that `ray.init` has joined, or on a local one that ends with the block."""
     need("ray", "executor='ray' needs")
     import ray
 
@@ -140,7 +144,7 @@ def ray(workers: int) -> Iterator[Executor]:
             ray.shutdown()
 
 
-MAKERS: dict[str, Callable[[int], AbstractContextManager[Executor]]] = {
+EXECUTORS: dict[str, Callable[[int], AbstractContextManager[Executor]]] = {
     "loop": lambda _: InlineExecutor(),
     "processes": processes,
     "array": processes,  # the workers of one element
@@ -150,17 +154,17 @@ MAKERS: dict[str, Callable[[int], AbstractContextManager[Executor]]] = {
 
 
 def opened(executor: str | Executor, workers: int) -> AbstractContextManager[Executor]:
-    """An executor by name, ended with the block; one that is given is left as it is."""
+    """Return the executor of this name as a context manager; an Executor itself is returned unchanged and left open."""
     if isinstance(executor, Executor):
         return nullcontext(executor)
-    if executor not in MAKERS:
-        text = f"executor must be one of {', '.join(MAKERS)}, or a concurrent.futures.Executor; got {executor!r}"
+    if executor not in EXECUTORS:
+        text = f"executor must be one of {', '.join(EXECUTORS)}, or a concurrent.futures.Executor; got {executor!r}"
         raise ParameterError("run", text)
-    return MAKERS[executor](workers)
+    return EXECUTORS[executor](workers)
 
 
 def size_of(executor: Executor) -> int | None:
-    """How many shards an executor runs at once; None: it does not say."""
+    """Return how many shards an executor runs at once, or None if it does not tell."""
     client = getattr(executor, "_client", None)  # Dask's
     if client is not None:
         return max(1, sum(map(int, client.nthreads().values())))
@@ -172,22 +176,22 @@ def size_of(executor: Executor) -> int | None:
 
 
 class IsolatedWorker:
-    """A process of its own, started when first needed and again after a death: whoever runs there dies of itself."""
+    """A separate process that runs one call at a time; started when needed, and restarted after it died."""
 
     def __init__(self) -> None:
         self._process: Any = None
-        self._line: Any = None
+        self._pipe: Any = None
 
     def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        """What the work returns or raises; WorkerDiedError: signal or exit code."""
+        """Return what `work(*args)` returns there, or raise what it raises; WorkerDiedError if the process died."""
         if self._process is None:
-            self._line, theirs = SPAWN.Pipe()
+            self._pipe, theirs = SPAWN.Pipe()
             self._process = SPAWN.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
             self._process.start()
             theirs.close()
         try:
-            self._line.send((work, args))
-            result, error = self._line.recv()
+            self._pipe.send((work, args))
+            result, error = self._pipe.recv()
         except (EOFError, OSError):
             self._process.join()
             code, self._process = self._process.exitcode, None
@@ -207,11 +211,12 @@ class IsolatedWorker:
             self._process.join()
 
 
-def _serve(line: Any, parent: int) -> None:
-    end_with(parent, False)
+def _serve(pipe: Any, parent: int) -> None:
+    """Answer calls (work, args) from the pipe with (result, error), until it closes; ends with the parent process."""
+    end_with_parent(parent, False)
     while True:
         try:
-            work, args = line.recv()
+            work, args = pipe.recv()
         except EOFError:
             return
         answer: tuple[Any, Exception | None]
@@ -219,4 +224,4 @@ def _serve(line: Any, parent: int) -> None:
             answer = work(*args), None
         except Exception as error:
             answer = None, error
-        line.send(answer)
+        pipe.send(answer)

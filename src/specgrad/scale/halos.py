@@ -73,6 +73,7 @@ def margin(graph: Graph, axes: Sequence[int] | None = None) -> Margin:
 
 
 def margin_of(lines: SpatialAxes) -> Margin:
+    """Return the halo of every spatial axis of the data inputs, from axes that are already analysed."""
     graph = lines.graph
     ends = {}
     for p in graph.output_positions:
@@ -89,4 +90,5 @@ def margin_of(lines: SpatialAxes) -> Margin:
 
 
 def _far(lines: SpatialAxes, line: int) -> int:
+    """Return the length, in units of spatial axis `line`, of a tile so long that its two ends cannot meet."""
     return lines.steps[line] * FAR

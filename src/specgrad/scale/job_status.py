@@ -1,4 +1,4 @@
-"""What is known of a job, read from its records: what it is, which shards are done, which crashed and how."""
+"""The state of a job, read from its records: which job it is, which shards are done, which crashed and how."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMAT = "specgrad-job"
 
 
 class JobError(SpecgradError, RuntimeError):
-    """A job that cannot go on: another one lies in its place, a worker made another one, too many shards crash."""
+    """Raised if a job cannot go on: its folder holds another one, a worker built another one, too many crashes."""
 
     def __init__(self, text: str) -> None:
         super().__init__("run", text)
@@ -23,7 +23,7 @@ class JobError(SpecgradError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`done` and `crashed` are numbers of shards; one that crashed and was done later is done."""
+    """State of a job: `about` (its job.json), and the numbers of the done and the crashed shards (not done later)."""
 
     about: dict[str, Any]
     done: frozenset[int]
@@ -31,15 +31,17 @@ class Status:
 
     @property
     def count(self) -> int:
+        """Number of shards of the job."""
         return int(self.about["count"])
 
     @property
     def left(self) -> int:
+        """Number of shards that are neither done nor crashed."""
         return self.count - len(self.done) - len(self.crashed)
 
 
 def status(where: Any) -> Status:
-    """What a place holds; JobError if there is no job."""
+    """Read the state of the job in a folder or object store; JobError if it holds none."""
     records = Records(where)
     raw = records.get("job.json")
     if raw is None:
@@ -49,7 +51,7 @@ def status(where: Any) -> Status:
 
 
 def results(where: Any) -> Iterator[tuple[int, bytes]]:
-    """Every result, in the order of the shards."""
+    """Yield (shard, result bytes) of every shard that is done, in the order of the shards."""
     records = Records(where)
     for i in sorted(status(records).done):
         data = records.get(f"results/{i}")
@@ -58,14 +60,14 @@ def results(where: Any) -> Iterator[tuple[int, bytes]]:
 
 
 def crashes(where: Any) -> Iterator[dict[str, Any]]:
-    """Every crash, in the order of the shards: {"shard", "how", "attempts"}."""
+    """Yield the record of every crashed shard, in order: {"shard", "how", "attempts"}."""
     records = Records(where)
     for i in sorted(status(records).crashed):
         yield json.loads(records.get(f"crashed/{i}") or b"{}")
 
 
 def digest(where: Any) -> str:
-    """SHA-256 of all results with their numbers."""
+    """Return the SHA-256 of all results with their shard numbers, as hex."""
     sha = hashlib.sha256()
     for i, data in results(where):
         sha.update(f"{i} {len(data)}\n".encode() + data)
@@ -73,7 +75,7 @@ def digest(where: Any) -> str:
 
 
 def bind(records: Records, about: dict[str, Any]) -> bool:
-    """The first run says which job lies here; another one is refused by what differs. True: this was the first."""
+    """Write job.json if there is none and return True; else return False, or raise JobError if it is another job."""
     records.check()
     whole = {"format": FORMAT, "version": 1, **about}
     if records.create("job.json", json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode()):
@@ -83,14 +85,15 @@ def bind(records: Records, about: dict[str, Any]) -> bool:
 
 
 def refuse_other(there: dict[str, Any], about: dict[str, Any], where: Any) -> None:
-    """JobError says what differs between the job that lies there and this one."""
+    """Raise JobError, with what differs, if the fingerprint in a place is not that of `about`."""
     if there["fingerprint"] != about["fingerprint"]:
         keys = ("recipe", "count", "identity")
-        apart = _apart({key: there.get(key) for key in keys}, {key: about[key] for key in keys}, "")
-        raise JobError(f"{where} holds another job: {'; '.join(apart[:4])}. Choose another place")
+        differences = _json_differences({key: there.get(key) for key in keys}, {key: about[key] for key in keys}, "")
+        raise JobError(f"{where} holds another job: {'; '.join(differences[:4])}. Choose another place")
 
 
 def _read(raw: bytes, records: Records) -> dict[str, Any]:
+    """Parse job.json; JobError if it is not of this format and version."""
     try:
         about = json.loads(raw)
         if about["format"] == FORMAT and about["version"] == 1:
@@ -100,14 +103,19 @@ def _read(raw: bytes, records: Records) -> dict[str, Any]:
     raise JobError(f"job.json in {records.where} was not written by this version of specgrad")
 
 
-def _apart(there: Any, here: Any, path: str) -> list[str]:
-    """Where two JSON values differ."""
+def _json_differences(there: Any, here: Any, path: str) -> list[str]:
+    """Return one text for each entry in which two JSON values differ; `path` is the prefix of its name."""
     if isinstance(there, dict) and isinstance(here, dict):
         keys = [*there, *(key for key in here if key not in there)]
-        return [text for key in keys for text in _apart(there.get(key), here.get(key), f"{path}.{key}".lstrip("."))]
+        return [
+            text
+            for key in keys
+            for text in _json_differences(there.get(key), here.get(key), f"{path}.{key}".lstrip("."))
+        ]
     return [] if there == here else [f"{path} is {short(there)} there, {short(here)} here"]
 
 
 def short(value: Any) -> str:
+    """Return a value as JSON, cut to 80 characters."""
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

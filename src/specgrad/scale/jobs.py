@@ -1,4 +1,4 @@
-"""Many shards of work that outlive every kill: any executor, any number of runners, one result each.
+"""Runs the numbered shards of a job on any executor, resumable after any kill, with one result per shard.
 
 A job is numbered shards, and `work(i)`: a pure function from the number to bytes, the same whoever computes them. What
 is known of it lies in records (`records.py`), created whole and once:
@@ -32,12 +32,12 @@ from .job_status import JobError, bind, crashes, digest, results, short, status
 from .record_store import Records
 
 __all__ = ["Job", "JobError", "Progress", "crashes", "digest", "make", "results", "run", "status"]
-IN_FLIGHT = 2  # shards per worker that are under way or wait: few are suspects after a death
-MOST_CRASHED = 100
+SHARDS_PER_WORKER = 2  # shards per worker that are under way or wait: few are suspects after a death
+MAX_CRASHED_SHARDS = 100
 
 
 class Job(Protocol):
-    """What a recipe makes.
+    """Protocol of a job: numbered shards whose results depend on nothing but `identity` and the number.
 
     count      shards are called 0 ... count - 1; `close()`, if there is one, ends what they started in this process
     identity   JSON data of everything that decides the results: what is asked, digests of files, versions
@@ -50,11 +50,11 @@ class Job(Protocol):
     def identity(self) -> dict[str, Any]: ...
 
     def work(self, i: int) -> bytes:
-        """The result of a shard: the same bytes whenever and wherever it is computed."""
+        """Return the result of shard i: the same bytes whenever and wherever it is computed."""
 
 
 def make(recipe: str, options: Mapping[str, Any]) -> Job:
-    """The job of a recipe.
+    """Build the job of a recipe "module:callable", called with `options`.
 
     >>> make("fractions:Fraction", {"numerator": 3})
     Fraction(3, 1)
@@ -68,7 +68,10 @@ def make(recipe: str, options: Mapping[str, Any]) -> Job:
 
 
 def describe(job: Job, recipe: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in job.json. The fingerprint is of what decides results; options may name other paths elsewhere."""
+    """Return the content of job.json.
+
+    Its fingerprint covers recipe, count and identity, not the options, which may name other paths.
+    """
     about = {"recipe": recipe, "count": job.count, "identity": job.identity}
     text = json.dumps(about, sort_keys=True, allow_nan=False)
     return {"fingerprint": hashlib.sha256(text.encode()).hexdigest(), "options": dict(options), **json.loads(text)}
@@ -78,27 +81,29 @@ def describe(job: Job, recipe: str, options: Mapping[str, Any]) -> dict[str, Any
 
 
 @lru_cache(maxsize=2)
-def _made(recipe: str, options: str, wanted: str) -> Job:
-    """The job, once per process; `wanted` is the fingerprint that its runner has."""
+def _cached_job(recipe: str, options: str, fingerprint: str) -> Job:
+    """Build the job once per process; JobError if its fingerprint is not the one that the runner has."""
     given = json.loads(options)
     job = make(recipe, given)
-    if describe(job, recipe, given)["fingerprint"] != wanted:
+    if describe(job, recipe, given)["fingerprint"] != fingerprint:
         text = f"a worker made another job from {recipe} {short(given)}"
         raise JobError(f"{text}: a file or a version is not the same there as where the job was started")
     return job
 
 
-def prepare(recipe: str, options: str, wanted: str) -> None:
-    _made(recipe, options, wanted)
+def prepare(recipe: str, options: str, fingerprint: str) -> None:
+    """Build the job in this worker before its first shard."""
+    _cached_job(recipe, options, fingerprint)
 
 
-def perform(address: str, recipe: str, options: str, wanted: str, i: int) -> str | None:
-    """One shard, unless somebody else has done it. None: there is a result; a text: the error that `work` raised."""
+def perform(address: str, recipe: str, options: str, fingerprint: str, i: int) -> str | None:
+    """Run shard i unless it has a result; return None, or the text of the error that it raised."""
     records = Records(address)
-    return None if records.has(f"results/{i}") else _perform(records, _made(recipe, options, wanted), i)
+    return None if records.has(f"results/{i}") else _perform(records, _cached_job(recipe, options, fingerprint), i)
 
 
 def _perform(records: Records, job: Job, i: int) -> str | None:
+    """Run shard i and record its result; return None, or the text of the error that `work` raised."""
     try:
         data = job.work(i)
     except (Exception, SystemExit) as error:
@@ -113,7 +118,7 @@ def _perform(records: Records, job: Job, i: int) -> str | None:
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run stands, and what it came to: shards in all, before it, run by it, crashed, and deaths of workers.
+    """Counts of a run: shards in all, done before it, run by it and crashed; deaths of workers; times in seconds.
 
     >>> p = Progress(count=100, before=40, started=0.0)
     >>> p.run, p.first, p.now = 11, 2.0, 7.0
@@ -132,15 +137,17 @@ class Progress:
 
     @property
     def done(self) -> int:
+        """Number of shards that have a result."""
         return self.before + self.run
 
     @property
     def rate(self) -> float | None:
-        """Shards per second since the first was done: workers take their time to start."""
+        """Shards per second since the first was done (workers take time to start); None: not known yet."""
         return (self.run - 1) / (self.now - self.first) if self.run > 1 and self.now > self.first else None
 
     @property
     def seconds_left(self) -> float | None:
+        """Expected seconds until all shards are done; None: not known yet."""
         return None if not self.rate else (self.count - self.done - self.crashed) / self.rate
 
 
@@ -175,10 +182,10 @@ def run(
     job = make(recipe, json.loads(text))
     about = describe(job, recipe, json.loads(text))
     first = bind(records, about)
-    count, own = _share(executor, workers)
+    count, is_own = _share(executor, workers)
     there = status(records)
     skipped = there.done if retry_crashed else there.done | there.crashed
-    todo = [i for i in range(job.count) if i not in skipped and own(i)]
+    todo = [i for i in range(job.count) if i not in skipped and is_own(i)]
     if not first and todo:  # perhaps beside another runner: begin elsewhere
         start = int.from_bytes(os.urandom(4)) % len(todo)
         todo = todo[start:] + todo[:start]
@@ -186,14 +193,17 @@ def run(
     runner = _Runner(records, job, (recipe, text, about["fingerprint"]), retries, state, progress)
     try:
         if todo:
-            runner.all(deque(todo), executor, count)
+            runner.run_all(deque(todo), executor, count)
     finally:
         getattr(job, "close", lambda: None)()
     return state
 
 
 def _share(executor: str | Executor, workers: int | None) -> tuple[int, Callable[[int], bool]]:
-    """How many workers there are, and which shards are ours."""
+    """Return the number of workers, and a predicate that says whether shard i belongs to this run.
+
+    With executor "array" those of this element do, else all.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers is not None and workers < 1:
         raise ParameterError("run", f"workers must be at least 1; got {workers}")
@@ -216,80 +226,86 @@ def _share(executor: str | Executor, workers: int | None) -> tuple[int, Callable
 
 
 class _Runner:
+    """Runs the missing shards of one job: submits them, retries failures, isolates suspects, records crashes."""
+
     def __init__(
         self,
         records: Records,
         job: Job,
-        made: tuple[str, str, str],
+        job_args: tuple[str, str, str],
         retries: int,
         state: Progress,
         progress: Callable[[Progress], None] | None,
     ) -> None:
-        self.records, self.job, self.made, self.retries = records, job, made, retries
+        self.records, self.job, self.job_args, self.retries = records, job, job_args, retries
         self.state, self.progress = state, progress or (lambda _: None)
         self.failures: dict[int, int] = {}
         self.crashes = 0
 
-    def all(self, todo: deque[int], executor: str | Executor, workers: int) -> None:
-        """Through one executor after another: a pool of processes breaks with the first that dies."""
-        with IsolatedWorker() as alone:
+    def run_all(self, todo: deque[int], executor: str | Executor, workers: int) -> None:
+        """Run the shards in `todo`, with a new pool after each that breaks; suspects of a death run isolated."""
+        with IsolatedWorker() as worker:
             while todo:
                 with opened(executor, workers) as pool:
-                    suspects = self._through(pool, todo, 1 if isinstance(pool, InlineExecutor) else IN_FLIGHT * workers)
+                    suspects = self._submit_until_broken(
+                        pool, todo, 1 if isinstance(pool, InlineExecutor) else SHARDS_PER_WORKER * workers
+                    )
                 for i in suspects:
-                    self._alone(alone, i)
+                    self._run_isolated(worker, i)
                 if todo and isinstance(executor, Executor):
                     raise JobError(f"the executor broke with {len(todo)} shards left; run again with a new one")
 
-    def _through(self, pool: Executor, todo: deque[int], most: int) -> list[int]:
-        """As far as the executor goes; the shards that were with a worker when it died."""
-        flying: dict[Future[str | None], int] = {}
+    def _submit_until_broken(self, pool: Executor, todo: deque[int], max_pending: int) -> list[int]:
+        """Submit shards until all are done or the pool breaks; return those whose worker died."""
+        pending: dict[Future[str | None], int] = {}
         suspects: list[int] = []
         broken = False
-        while (todo and not broken) or flying:
-            while todo and not broken and len(flying) < most:
+        while (todo and not broken) or pending:
+            while todo and not broken and len(pending) < max_pending:
                 try:
-                    flying[self._submitted(pool, todo[0])] = todo[0]
+                    pending[self._submit(pool, todo[0])] = todo[0]
                     todo.popleft()
                 except BrokenExecutor:
                     broken = True
-            for future in sorted(wait(flying, return_when=FIRST_COMPLETED).done, key=flying.__getitem__):
-                i, error = flying.pop(future), future.exception()
+            for future in sorted(wait(pending, return_when=FIRST_COMPLETED).done, key=pending.__getitem__):
+                i, error = pending.pop(future), future.exception()
                 if error is None:
-                    self._answered(todo, i, future.result())
+                    self._handle_answer(todo, i, future.result())
                 elif is_death(error):
                     self.state.deaths += not broken
                     broken |= isinstance(error, BrokenExecutor)
                     suspects.append(i)
                 else:
-                    for other in flying:
+                    for other in pending:
                         other.cancel()
                     raise error
         return suspects
 
-    def _submitted(self, pool: Executor, i: int) -> Future[str | None]:
+    def _submit(self, pool: Executor, i: int) -> Future[str | None]:
+        """Submit shard i to the pool; inline, the job of this process is used."""
         if isinstance(pool, InlineExecutor):
             return pool.submit(_perform, self.records, self.job, i)
-        return pool.submit(perform, self.records.address, *self.made, i)
+        return pool.submit(perform, self.records.address, *self.job_args, i)
 
-    def _prepare(self, alone: IsolatedWorker) -> None:
-        """The death of a process that has no job yet says nothing about a shard."""
+    def _build_job_there(self, worker: IsolatedWorker) -> None:
+        """Build the job in the isolated worker; JobError if the process dies even before it has a shard."""
         how = ""
         for _ in range(1 + self.retries):
             try:
-                alone.run(prepare, *self.made)
+                worker.run(prepare, *self.job_args)
                 return
             except WorkerDiedError as error:
                 how = str(error)
         text = 'a script that runs jobs must do so under `if __name__ == "__main__":`, since workers import it too'
         raise JobError(f"workers die before they have made the job: {how}; {text}")
 
-    def _alone(self, alone: IsolatedWorker, i: int) -> None:
+    def _run_isolated(self, worker: IsolatedWorker, i: int) -> None:
+        """Run shard i in a process of its own, with retries; record a crash if none succeeds."""
         how = ""
         for _ in range(1 + self.retries):
-            self._prepare(alone)
+            self._build_job_there(worker)
             try:
-                answer = alone.run(perform, self.records.address, *self.made, i)
+                answer = worker.run(perform, self.records.address, *self.job_args, i)
             except WorkerDiedError as error:
                 self.state.deaths += 1
                 how = f"its process died: {error}"
@@ -297,9 +313,10 @@ class _Runner:
             if answer is None:
                 return self._done()
             how = answer
-        return self._crashed(i, how)
+        return self._record_crash(i, how)
 
-    def _answered(self, todo: deque[int], i: int, answer: str | None) -> None:
+    def _handle_answer(self, todo: deque[int], i: int, answer: str | None) -> None:
+        """Count shard i as done, queue it again after an error, or record a crash after the last retry."""
         if answer is None:
             self._done()
             return
@@ -307,23 +324,26 @@ class _Runner:
         if self.failures[i] <= self.retries:
             todo.append(i)  # when all others have been tried: what was in its way may have passed
         else:
-            self._crashed(i, answer)
+            self._record_crash(i, answer)
 
     def _done(self) -> None:
+        """Count one shard as done and report the progress."""
         self.state.run += 1
-        self._tell()
+        self._report()
         if self.state.run == 1:
             self.state.first = self.state.now
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
+        """Set the time of `state` and call the progress callback."""
         self.state.now = time.monotonic()
         self.progress(self.state)
 
-    def _crashed(self, i: int, how: str) -> None:
+    def _record_crash(self, i: int, how: str) -> None:
+        """Record that shard i crashed, and report it; JobError after MAX_CRASHED_SHARDS of them."""
         record = {"shard": i, "how": how, "attempts": 1 + self.retries}
         self.records.create(f"crashed/{i}", json.dumps(record).encode() + b"\n")
         self.state.crashed += 1
-        self._tell()
+        self._report()
         self.crashes += 1
-        if self.crashes >= MOST_CRASHED:
+        if self.crashes >= MAX_CRASHED_SHARDS:
             raise JobError(f"{self.crashes} shards crashed, the last one, {i}: {how}")

@@ -21,12 +21,12 @@ from ..partition.spatial_axes import SpatialAxes, data_positions
 from ..window import Shape
 from ..window.axis_maps import Interval
 from ..window.footprint import Box, slices, whole
-from .cropped_graph import CutGraph, needs_of
-from .dask_arrays import lazy
+from .cropped_graph import CroppedGraph, crop_to_boxes
+from .dask_arrays import dask_outputs
 from .halos import Margin, margin_of
 from .jobs import Progress
 from .run_plan import Options, run
-from .tile import JOINED, Programs, Tile, add_at, joined, real_arguments, seeds_of, zeros_like
+from .tile import COMBINE, Programs, Tile, add_at, combine_parts, real_arguments, seeds_of, zeros_like
 
 
 def tiles(
@@ -39,7 +39,7 @@ def tiles(
     passes: bool = False,
     allow_whole: bool = False,
 ) -> Plan:
-    """Exact tiles of the outputs of a graph: `for t in plan: out[t.box] = t(x[t.reads])`.
+    """Return a plan of exact tiles of a graph's outputs: `for t in plan: out[t.box] = t(x[t.reads])`.
 
     size          cells of the first output per tile and spatial axis; one number for all of them
     memory        or the bytes that the values of a tile may take: the largest square tile that fits, aligned
@@ -65,24 +65,23 @@ def tiles(
     lines = SpatialAxes(graph.at(), axes)
     statistics = statistics_of(lines) if passes else []
     if lines.whole and not allow_whole and not passes:
-        text = (
-            f"{_named(lines)}: no tile alone has that; end the graph before it, or give passes=True or allow_whole=True"
-        )
-        raise UnsupportedError("tiles", text)
+        text = "no tile alone has that; end the graph before it, or give passes=True or allow_whole=True"
+        raise UnsupportedError("tiles", f"{_describe_global_reads(lines)}: {text}")
     if (size is None) == (memory is None):
         raise ParameterError("tiles", f"give size= or memory=; got size={size}, memory={memory}", rule="P5")
     if size is not None:
         return Plan(lines, size, itemsize, statistics)
     assert memory is not None
-    return _fitting(lines, memory, itemsize, statistics)
+    return _largest_fitting_plan(lines, memory, itemsize, statistics)
 
 
-def _fitting(lines: SpatialAxes, memory: int, itemsize: int, statistics: list[int]) -> Plan:
-    """The largest tile, a multiple of the alignment on every axis, whose values fit."""
+def _largest_fitting_plan(lines: SpatialAxes, memory: int, itemsize: int, statistics: list[int]) -> Plan:
+    """Return the plan with the largest tile, a multiple of the alignment on every axis, that fits `memory` bytes."""
     one = Plan(lines, 1, itemsize, statistics)
     counts = [-(-n // a) for n, a in zip(one.cells, one.align, strict=True)]
 
     def at(k: int) -> Plan:
+        """Return the plan whose tiles are k alignment steps long on every axis, at most the output."""
         size = [min(k * a, n) for a, n in zip(one.align, one.cells, strict=True)]
         return Plan(lines, size, itemsize, statistics)
 
@@ -99,26 +98,27 @@ def _fitting(lines: SpatialAxes, memory: int, itemsize: int, statistics: list[in
 
 
 def statistics_of(lines: SpatialAxes) -> list[int]:
-    """The nodes that read everything, each a sum or a maximum over all of its lines: what passes can compute."""
+    """Return the nodes that read everything; UnsupportedError unless each is a sum or maximum over all spatial axes."""
     for p, axes in lines.ends.items():
         node = lines.graph.nodes[p]
         shape = lines.graph.nodes[node.operands()[0]].shape
         of = {axis for axis in lines.of(node.operands()[0]) if shape[axis] > 1}
-        if node.op.name not in JOINED or axes != of:
+        if node.op.name not in COMBINE or axes != of:
             text = f"{node.group}: {node.op.name} reads everything, and is no sum or maximum over it: no pass has it"
             raise UnsupportedError("tiles", text)
     return sorted(lines.ends)
 
 
-def _named(lines: SpatialAxes) -> str:
+def _describe_global_reads(lines: SpatialAxes) -> str:
+    """Return the first three layers that read everything, and how many more there are, as text."""
     more = f"; and {len(lines.whole) - 3} more layers" if len(lines.whole) > 3 else ""
     return "; ".join(map(str, lines.whole[:3])) + more
 
 
 class TilePeriod(NamedTuple):
-    """Tiles along one axis: from `low` to before `stop` those that are `period` apart are alike; others are alone.
+    """Repetition of tiles along one axis: in low ... stop - 1, tiles `period` apart are alike; others are unique.
 
-    >>> [TilePeriod(1, 6, 2, 7).alike(k) for k in range(7)], TilePeriod(1, 6, 2, 7).kinds()
+    >>> [TilePeriod(1, 6, 2, 7).representative(k) for k in range(7)], TilePeriod(1, 6, 2, 7).kinds()
     ([0, 1, 2, 1, 2, 1, 6], {0: 1, 6: 1, 1: 3, 2: 2})
     """
 
@@ -127,19 +127,19 @@ class TilePeriod(NamedTuple):
     period: int
     tiles: int
 
-    def alike(self, k: int) -> int:
-        """The tile that stands for this one."""
+    def representative(self, k: int) -> int:
+        """Return the number of the first tile that is like tile k."""
         return self.low + (k - self.low) % self.period if self.low <= k < self.stop else k
 
     def kinds(self) -> dict[int, int]:
-        """Tiles that stand for all, and for how many."""
+        """Return, for each representative tile, how many tiles it stands for."""
         alone = dict.fromkeys([*range(self.low), *range(self.stop, self.tiles)], 1)
         some = range(self.low, min(self.low + self.period, self.stop))
         return alone | {k: len(range(k, self.stop, self.period)) for k in some}
 
 
 class Plan:
-    """A plan of tiles, made one by one as they are asked for: `len(plan)`, `plan[5]`, `for t in plan`.
+    """A plan of exact tiles, each made when it is asked for: `len(plan)`, `plan[5]`, `for t in plan`.
 
     size     cells of the first output per tile, on the axes that are cut
     margin   the halo, see `specgrad.scale.halos`
@@ -158,7 +158,7 @@ class Plan:
         self.margin: Margin = margin_of(lines)
         self.is_pass = outputs is not None
         self.outputs = list(dict.fromkeys(self.graph.output_positions if outputs is None else outputs))
-        base = self._base()
+        base = self._base_node()
         self.axes, self.places = list(lines.of(base)), list(lines.of(base).values())
         shape = self.graph.nodes[base].shape
         self.cells = tuple(shape[a] for a in self.axes)
@@ -167,29 +167,31 @@ class Plan:
         numbers = zip(self.cells, self.size, self.places, strict=True)
         self.counts = tuple(-(-n // s) if place.line in along else 1 for n, s, place in numbers)
         for p in (base, *self.outputs):
-            self._check_lines(p)
+            self._check_distinct_axes(p)
         self.programs = Programs(self.graph)
-        self._cuts: dict[tuple[int, ...], CutGraph] = {}
+        self._cuts: dict[tuple[int, ...], CroppedGraph] = {}
 
-    def _check_lines(self, p: int) -> None:
-        """Boxes of a matrix of cells by cells would be its diagonal alone."""
+    def _check_distinct_axes(self, p: int) -> None:
+        """Raise UnsupportedError if two axes of node p go along one spatial axis: its boxes would be diagonal."""
         along = [place.line for place in self.lines.of(p).values()]
         if len(set(along)) < len(along):
             node = self.graph.nodes[p]
             raise UnsupportedError("tiles", f"{node.name} {node.shape} goes along one axis of the image twice")
 
-    def _base(self) -> int:
-        """The node whose axes are cut: the first output, or what the first pass reads."""
+    def _base_node(self) -> int:
+        """Return the node whose axes are tiled: the first output, or the argument of the first pass."""
         arguments = [self.graph.nodes[p].operands()[0] for p in self.statistics]
         for p in (self.graph.output_positions[0], *arguments):
             if self.lines.of(p) and math.prod(self.graph.nodes[p].shape):
                 return p
         shape = self.graph.nodes[self.graph.output_positions[0]].shape
-        raise UnsupportedError("tiles", f"no axis of the output {shape} goes along the image; {_named(self.lines)}")
+        raise UnsupportedError(
+            "tiles", f"no axis of the output {shape} goes along the image; {_describe_global_reads(self.lines)}"
+        )
 
     @cached_property
     def passes(self) -> list[Plan]:
-        """Plans that come before, one for every sum over everything: tiles of what it reads."""
+        """Plans that must run before this one, one per sum or maximum over everything: tiles of its argument."""
         if self.is_pass:
             return []
         arguments = [self.graph.nodes[p].operands()[0] for p in self.statistics]
@@ -199,7 +201,9 @@ class Plan:
         return plans
 
     def measure(self, *args: Any) -> Plan:
-        """This plan for one image: what layers read of everything is computed, in one pass over all tiles for each.
+        """Return this plan for one image, its sums and maxima over everything computed in one pass over all tiles each.
+
+        Sums and maxima over everything are computed, in one pass over all tiles each.
 
         A sum is added up tile by tile, a maximum compared: the same numbers in another order, hence exact where sums
         are. Normalisation over an image takes two passes, its mean and its variance.
@@ -211,13 +215,13 @@ class Plan:
         [-3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5]
         """
         given, data, known = bind_inputs(self.graph, args), set(data_positions(self.graph)), dict[int, Any]()
-        programs = self.programs.knowing(known)
+        programs = self.programs.with_known(known)
         for p, before in zip(self.statistics, self.passes, strict=True):
             parts = []
             for t in before:
                 values = {q: v[slices(t.needed(q))] if q in data else v for q, v in given.items()}
-                parts += replace(t, programs=programs).share(p, values)
-            known[p] = joined(self.graph.nodes[p].op, parts)
+                parts += replace(t, programs=programs).partial_reduction(p, values)
+            known[p] = combine_parts(self.graph.nodes[p].op, parts)
         measured = copy(self)
         measured.programs = programs
         return measured
@@ -234,35 +238,38 @@ class Plan:
         return self.at(*map(int, np.unravel_index(k % len(self), self.counts)))
 
     def at(self, *where: int) -> Tile:
-        """The tile with these numbers along the axes that are cut."""
+        """Return the tile with these numbers along the tiled axes."""
         boxes = {p: self._box(p, where) for p in self.outputs}
         if self.lines.whole and not self.statistics:  # what lies behind reads everything: no two tiles are alike
             cut = self.cut(*where)
             return Tile(boxes, cut, {p: cut.needs[p] for p in cut.leaves}, self.programs)
-        kind = tuple(middle.alike(k) for middle, k in zip(self._middles, where, strict=True))
+        kind = tuple(period.representative(k) for period, k in zip(self._periods, where, strict=True))
         if kind not in self._cuts:
             self._cuts[kind] = self.cut(*kind)
-        cut, tiles_on = self._cuts[kind], [k - alike for k, alike in zip(where, kind, strict=True)]
-        return Tile(boxes, cut, {p: self._moved(p, cut.needs[p], tiles_on) for p in cut.leaves}, self.programs)
+        cut, tiles_on = self._cuts[kind], [k - representative for k, representative in zip(where, kind, strict=True)]
+        return Tile(boxes, cut, {p: self._shifted_box(p, cut.needs[p], tiles_on) for p in cut.leaves}, self.programs)
 
-    def cut(self, *where: int) -> CutGraph:
-        """What each node must provide for a tile, computed anew."""
+    def cut(self, *where: int) -> CroppedGraph:
+        """Return the graph cropped to one tile, computed without the cache of alike tiles."""
         boxes = {p: self._box(p, where) for p in self.outputs}
         present = {p: box for p, box in boxes.items() if all(a < b for a, b in box)}
-        return needs_of(self.graph, self.rules, present)
+        return crop_to_boxes(self.graph, self.rules, present)
 
-    def _moved(self, p: int, box: Box, tiles_on: Sequence[int]) -> Box:
-        """A box of an input, so many tiles further along each axis that is cut."""
-        moved = list(box)
+    def _shifted_box(self, p: int, box: Box, tiles_on: Sequence[int]) -> Box:
+        """Return the box of an input, moved by `tiles_on` tiles along each tiled axis."""
+        shifted = list(box)
         for axis, place in self.lines.of(p).items():
             for mine, size, count in zip(self.places, self.size, tiles_on, strict=True):
                 if mine.line == place.line:
                     on = int(count * size * mine.cells / place.cells)
-                    moved[axis] = box[axis][0] + on, box[axis][1] + on
-        return tuple(moved)
+                    shifted[axis] = box[axis][0] + on, box[axis][1] + on
+        return tuple(shifted)
 
     def _box(self, p: int, where: Sequence[int]) -> Box:
-        """A tile's box of an output; what goes along no line is the first tile's."""
+        """Return the box of output p in one tile.
+
+        An output without a tiled axis belongs to the first tile, and is empty in others.
+        """
         shape, of = self.graph.nodes[p].shape, self.lines.of(p)
         box, missing = list(whole(shape)), set(range(len(where)))
         for axis, place in of.items():
@@ -273,12 +280,15 @@ class Plan:
         return tuple(box) if all(where[d] == 0 for d in missing) else tuple((0, 0) for _ in box)
 
     def _interval(self, d: int, k: int, scale: Fraction, cells: int) -> Interval:
-        """Where tile k lies on an axis with `scale` cells to one of the first output; the last takes what is left."""
+        """Return (first, stop) of tile k along an axis.
+
+        The axis has `scale` cells per cell of the first output; the last tile takes the rest.
+        """
         first, stop = (min(math.floor(i * self.size[d] * scale), cells) for i in (k, k + 1))
         return first, cells if k == self.counts[d] - 1 else stop
 
     def boxes_along_axes(self, p: int) -> list[Box]:
-        """Boxes of an output that have every place at which some tile begins."""
+        """Return boxes of an output in which every position occurs at which some tile begins."""
         numbers = [
             tuple(k if e == d else 0 for e in range(len(self.axes)))
             for d, n in enumerate(self.counts)
@@ -288,23 +298,23 @@ class Plan:
 
     @property
     def align(self) -> Shape:
-        """Cells of the first output: tiles that begin at multiples of it are alike."""
+        """Alignment per tiled axis, in cells of the first output: tiles that begin at multiples of it are alike."""
         return tuple(int(self.lines.steps[place.line] / place.cells) for place in self.places)
 
     # --- what it costs ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _middles(self) -> list[TilePeriod]:
-        """Per axis, the tiles of which nothing that they need is clipped at an end."""
-        middles = []
+    def _periods(self) -> list[TilePeriod]:
+        """Per axis, the repetition of the tiles whose inputs are not clipped at an end."""
+        periods = []
         for d, count in enumerate(self.counts):
-            low = next((k for k in range(count) if self._inside(d, k)), count)
-            stop = next((k + 1 for k in range(count - 1, low, -1) if self._inside(d, k)), min(low + 1, count))
-            middles.append(TilePeriod(low, stop, self.align[d] // math.gcd(self.size[d], self.align[d]), count))
-        return middles
+            low = next((k for k in range(count) if self._is_unclipped(d, k)), count)
+            stop = next((k + 1 for k in range(count - 1, low, -1) if self._is_unclipped(d, k)), min(low + 1, count))
+            periods.append(TilePeriod(low, stop, self.align[d] // math.gcd(self.size[d], self.align[d]), count))
+        return periods
 
-    def _inside(self, d: int, k: int) -> bool:
-        """Whether neither the outputs of a tile nor their needs are clipped along an axis."""
+    def _is_unclipped(self, d: int, k: int) -> bool:
+        """Return whether neither the outputs of tile k nor the inputs they need are clipped along axis d."""
         line, ends, nodes = self.places[d].line, {}, self.graph.nodes
         along = [any(place.line == line for place in self.lines.of(p).values()) for p in self.outputs]
         if k == 0 and not all(along):  # it alone has those outputs
@@ -323,52 +333,53 @@ class Plan:
 
     @cached_property
     def kinds(self) -> list[tuple[Tile, int]]:
-        """One tile of every kind, and how many there are: not many, however many tiles."""
-        per_axis = [middle.kinds().items() for middle in self._middles]
+        """One tile of every kind, with the number of tiles of that kind."""
+        per_axis = [period.kinds().items() for period in self._periods]
         return [(self.at(*(k for k, _ in ks)), math.prod(n for _, n in ks)) for ks in product(*per_axis)]
 
     @cached_property
     def multiply_adds(self) -> int:
-        """Of all tiles and passes together, exactly."""
+        """Exact number of multiply-adds of all tiles and passes together."""
         own = sum(count * tile.cut.multiply_adds for tile, count in self.kinds)
         return own + sum(plan.multiply_adds for plan in self.passes)
 
     @property
     def multiply_adds_at_once(self) -> int:
-        """Of one run over everything."""
-        return self._at_once.multiply_adds
+        """Number of multiply-adds of one run over the whole image, without tiles."""
+        return self._untiled.multiply_adds
 
     @cached_property
     def weight_bytes(self) -> int:
-        """Of parameters and constants, which all tiles share."""
+        """Bytes of parameters and constants, which all tiles share."""
         data = set(data_positions(self.graph))
         given = {*self.graph.input_positions, *self.graph.constants} - data
         return self.itemsize * sum(math.prod(self.graph.nodes[p].shape) for p in given)
 
     @property
     def peak_bytes(self) -> int:
-        """The most that weights and values of one tile take at once; an engine's kernels may need more."""
+        """Largest number of bytes that weights and values of one tile take at once, without an engine's workspace."""
         own = self.weight_bytes + self.itemsize * max(tile.cut.peak_cells for tile, _ in self.kinds)
         return max([own, *(plan.peak_bytes for plan in self.passes)])
 
     @property
     def middle_bytes(self) -> int:
-        """`peak_bytes` of a tile in the middle."""
+        """Bytes that weights and values of the tile in the middle take at once: `peak_bytes` for one tile."""
         own = self.weight_bytes + self.itemsize * self.at(*((n - 1) // 2 for n in self.counts)).cut.peak_cells
         return max([own, *(plan.middle_bytes for plan in self.passes)])
 
     @property
     def peak_bytes_at_once(self) -> int:
-        """Of one run over everything."""
-        return self.weight_bytes + self.itemsize * self._at_once.peak_cells
+        """Bytes that weights and values of one run over the whole image take at once, without tiles."""
+        return self.weight_bytes + self.itemsize * self._untiled.peak_cells
 
     @cached_property
-    def _at_once(self) -> CutGraph:
+    def _untiled(self) -> CroppedGraph:
+        """The graph on the whole of its outputs, as one cropping."""
         boxes = {p: whole(self.graph.nodes[p].shape) for p in self.outputs}
-        return needs_of(self.graph, self.lines.rules, boxes)
+        return crop_to_boxes(self.graph, self.lines.rules, boxes)
 
     def to_json(self) -> dict[str, Any]:
-        """What `specgrad tiles` prints."""
+        """Return what `specgrad tiles` prints, as JSON data."""
         return {
             "size": list(self.size),
             "tiles": len(self),
@@ -383,7 +394,7 @@ class Plan:
     # --- from store to store ------------------------------------------------------------------------------------------
 
     def run(self, *args: Any, **options: Unpack[Options]) -> Progress:
-        """(*arguments, *targets): all tiles from store to store, on any executor, whatever is killed.
+        """Run all tiles from store to store, on any executor, resumable after any kill: run(*arguments, *targets).
 
         Called as the graph is, with addresses for data (zarr v3: a path, a URL, a spec of tensorstore) and weights as
         they are, then one address per output. A target that is not there is made, its shards the tiles. Every tile that
@@ -395,13 +406,16 @@ class Plan:
         return run(self, args, options)
 
     def dask(self, *args: Any, engine: str = "torch", compute: Any = None) -> Any:
-        """The outputs as lazy dask arrays, one block per tile: called as the graph is, data as arrays or addresses."""
-        return lazy(self, args, engine, compute)
+        """Return the outputs as lazy dask arrays, one block per tile.
+
+        Arguments are those of the graph; data are arrays or addresses.
+        """
+        return dask_outputs(self, args, engine, compute)
 
     # --- derivatives --------------------------------------------------------------------------------------------------
 
     def vjp(self, *args: Any) -> tuple[Tree, ...]:
-        """(*arguments, *cotangents of the outputs) -> cotangents of the arguments made of numbers, tile by tile.
+        """Return the cotangents of the real arguments, tile by tile: vjp(*arguments, *cotangents of the outputs).
 
         A loss over the whole has the gradient gy in the outputs; this is its gradient in parameters and data. Those of
         parameters are summed over tiles, those of data where tiles overlap. The arguments are whole, as for the graph;
@@ -416,7 +430,7 @@ class Plan:
         """
         graph, count = self.graph, len(self.graph.inputs)
         if self.statistics:
-            raise UnsupportedError("tiles", f"no gradients through passes: {_named(self.lines)}")
+            raise UnsupportedError("tiles", f"no gradients through passes: {_describe_global_reads(self.lines)}")
         given, data = bind_inputs(graph, args[:count]), set(data_positions(graph))
         seeds = seeds_of(graph, args[count:], {p: graph.nodes[p].shape for p in self.outputs})
         totals = {p: zeros_like(given[p]) for tree in real_arguments(graph) for p in leaves(tree)}
@@ -435,6 +449,7 @@ class Plan:
 
 
 def _sizes(size: int | Sequence[int], axes: list[int], cells: Shape, shape: Shape) -> Shape:
+    """Return the tile size per tiled axis, at most the output's; ParameterError if `size` does not fit the axes."""
     sizes = (size,) * len(axes) if isinstance(size, int) else tuple(size)
     if len(sizes) != len(axes) or any(not isinstance(n, int) or n < 1 for n in sizes):
         text = f"size must be one whole number per axis {tuple(axes)} of the output {shape}; got {size!r}"

@@ -1,4 +1,4 @@
-"""A plan as bytes, for another process: graph, cut and types as JSON, weights as safetensors. Nothing is pickled."""
+"""A plan as bytes, for another process: graph, tile size and types as JSON, weights as safetensors, no pickle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGINES = ("torch", "jax", "numpy")
 
 @dataclass(frozen=True)
 class Blueprint:
-    """about: the graph, how it is cut, who computes in which type; arrays: constants by name, arguments by position.
+    """A serialisable plan: `about` is JSON data, `arrays` the constants by name and arguments by position.
 
     known   what passes before have computed, by position: of a measured plan
     """
@@ -33,29 +33,34 @@ class Blueprint:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
+        """JSON data of all that decides the results: digests of graph and weights, options, package versions."""
         graph = hashlib.sha256(json.dumps(self.about["graph"], sort_keys=True).encode()).hexdigest()
         rest = {key: value for key, value in self.about.items() if key != "graph"}
         return {"graph": graph, "weights": digest(self.arrays), **rest, "versions": versions(self.engine)}
 
     @property
     def engine(self) -> str:
+        """Name of the engine that computes: "torch", "jax" or "numpy"."""
         return str(self.about["engine"])
 
     @property
     def compute(self) -> np.dtype[Any]:
+        """Floating type that the engine computes in."""
         return np.dtype(str(self.about["compute"]))
 
     def graph(self) -> Graph:
+        """Rebuild the graph with its constants."""
         start = "constant."
         constants = {name.removeprefix(start): a for name, a in self.arrays.items() if name.startswith(start)}
         return from_json(self.about["graph"], constants)
 
-    def of(self, kind: str) -> dict[int, Array]:
-        """Arrays by position: "argument" or "known"."""
+    def arrays_of(self, kind: str) -> dict[int, Array]:
+        """Return arrays by node position: of kind "argument", or "known" (computed by passes before)."""
         named = ((name.partition("."), array) for name, array in self.arrays.items())
         return {int(position): array for (word, _, position), array in named if word == kind}
 
     def write(self, records: Records) -> None:
+        """Write both files of the plan into the records of a job, if they are not there."""
         from safetensors.numpy import save as pack
 
         records.create("plan/arrays.safetensors", pack(self.arrays))
@@ -63,6 +68,7 @@ class Blueprint:
 
     @classmethod
     def read(cls, records: Records) -> Blueprint:
+        """Read a plan from the records of a job; JobError if there is none."""
         need("safetensors", "weights of a plan need")
         from safetensors.numpy import load as unpack
 
@@ -73,12 +79,12 @@ class Blueprint:
 
 
 def arguments_of(given: dict[int, Any]) -> dict[int, Array]:
-    """Weights by position, as NumPy's arrays."""
-    return {p: _array(v) for p, v in given.items()}
+    """Return the arguments by position as NumPy arrays."""
+    return {p: _to_numpy(v) for p, v in given.items()}
 
 
 def blueprint_of(plan: Any, arguments: dict[int, Array], engine: str, compute: np.dtype[Any]) -> Blueprint:
-    """Of a `Plan` and its arguments that are arrays."""
+    """Return a `Plan` with its array arguments as a Blueprint; errors if the engine is unknown or not installed."""
     if engine not in ENGINES:
         raise ParameterError("run", f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
     if engine != "numpy":
@@ -95,12 +101,12 @@ def blueprint_of(plan: Any, arguments: dict[int, Array], engine: str, compute: n
     }
     arrays = {f"constant.{name}": a for name, a in named_arrays(graph).items() if a.dtype != object}
     arrays |= {f"argument.{p}": a for p, a in arguments.items()}
-    arrays |= {f"known.{p}": _array(v) for p, v in plan.programs.known.items()}
+    arrays |= {f"known.{p}": _to_numpy(v) for p, v in plan.programs.known.items()}
     return Blueprint(json.loads(json.dumps(about)), {k: np.ascontiguousarray(v) for k, v in arrays.items()})
 
 
-def _array(value: Any) -> Array:
-    """NumPy's, of whatever tensor."""
+def _to_numpy(value: Any) -> Array:
+    """Return any tensor as a NumPy array; UnsupportedError if its type cannot be saved."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
     try:
@@ -114,15 +120,15 @@ def _array(value: Any) -> Array:
     return array
 
 
-def computed_in(arguments: dict[int, Array], sources: dict[str, np.dtype[Any]], asked: Any) -> np.dtype[Any]:
-    """The type of all real numbers that an engine is given: that of the weights, if there are none of the source.
+def compute_dtype(arguments: dict[int, Array], sources: dict[str, np.dtype[Any]], requested: Any) -> np.dtype[Any]:
+    """Return the floating type that the engine computes in: `requested`, else that of the weights, else of the sources.
 
     Sources of another type must fit it exactly, unless it was asked for.
     """
-    if asked is not None:
-        if np.dtype(asked).kind != "f":
-            raise ParameterError("run", f"compute must be a type of floats; got {asked!r}")
-        return np.dtype(str(np.dtype(asked)))
+    if requested is not None:
+        if np.dtype(requested).kind != "f":
+            raise ParameterError("run", f"compute must be a type of floats; got {requested!r}")
+        return np.dtype(str(np.dtype(requested)))
     types = {a.dtype for a in arguments.values() if a.dtype.kind == "f"} or set(sources.values())
     names = ", ".join(sorted(map(str, types)))
     if len(types) != 1 or next(iter(types)).kind != "f":
@@ -136,7 +142,7 @@ def computed_in(arguments: dict[int, Array], sources: dict[str, np.dtype[Any]], 
 
 
 def versions(engine: str) -> dict[str, str]:
-    """Of whoever computes; floats are summed in another order on another kind of processor."""
+    """Return versions of the packages that compute, and for PyTorch the processor: sums differ between processors."""
     from importlib.metadata import version
 
     known = {"specgrad": version("specgrad"), "numpy": np.__version__}

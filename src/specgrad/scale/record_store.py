@@ -1,4 +1,4 @@
-"""Where records lie: a local folder or an object store, and one promise about both.
+"""Records in a local folder or an object store: named bytes that are created once and never change.
 
 A record becomes visible whole or not at all, and only if there is none of its name yet (create-if-absent). Nothing else
 is asked of a place: no lock, no queue, no database. Whoever is killed, or runs twice, or runs beside others can waste
@@ -22,7 +22,7 @@ PROBE = "probe"
 
 
 class Records:
-    """Named bytes that are created once.
+    """A folder or object store of named bytes, each created once.
 
     where   a local folder, an address (s3://bucket/folder, gs://, az://, file:///, memory:///), or a store of obstore
 
@@ -49,33 +49,34 @@ class Records:
 
     @property
     def address(self) -> str:
-        """What another process opens the same records by; a store in memory has none."""
+        """Address by which another process opens the same records; UnsupportedError for a store in memory."""
         if isinstance(self.where, str) and not self.where.startswith("memory:"):
             return self.where
         text = f"{self.where} is known to this process alone: give a folder or an address, or run with executor='loop'"
         raise UnsupportedError("records", text)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Whether this call made the record; False: there is one, which stays as it is."""
+        """Create a record and return True; return False if there is one already, which stays as it is."""
         return self._place.create(_checked(name), data)
 
     def get(self, name: str) -> bytes | None:
-        """The bytes of a record; None: there is none."""
+        """Return the bytes of a record, or None if there is none."""
         return self._place.get(_checked(name))
 
     def has(self, name: str) -> bool:
+        """Return whether there is a record of this name."""
         return self._place.has(_checked(name))
 
     def names(self, folder: str) -> set[str]:
-        """The records in a folder. What was begun and never finished is none."""
+        """Return the names of the finished records in a folder."""
         return {name for name in self._place.names(_checked(folder)) if NAME.fullmatch(name)}
 
     def times(self, folder: str) -> dict[str, float]:
-        """When each record in a folder was made, in seconds since 1970, by the clock of the place."""
+        """Return when each record in a folder was created, in seconds since 1970, by the clock of the store."""
         return {name: at for name, at in self._place.times(_checked(folder)).items() if NAME.fullmatch(name)}
 
     def check(self) -> None:
-        """Refuse a place that does not keep the promise: some object stores ignore the condition and overwrite."""
+        """Raise UnsupportedError if the store overwrites records: some object stores ignore the condition."""
         self.create(PROBE, b"first")
         if self.create(PROBE, b"second") or self.get(PROBE) != b"first":
             text = f"{self.where} overwrites what is to be created only if absent: records there could change"
@@ -83,13 +84,17 @@ class Records:
 
 
 def _checked(name: str) -> str:
+    """Return a record's name; ParameterError if it has characters that some store does not allow."""
     if not NAME.fullmatch(name):
         raise ParameterError("records", f"names are made of letters, digits, '.', '_', '-' and '/'; got {name!r}")
     return name
 
 
 class _Folder:
-    """A whole file under a hidden name first, then a hard link to its own: that fails if there is one."""
+    """Records in a local folder.
+
+    A file is written under a hidden name, then hard-linked to its own, which fails if that exists.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -143,7 +148,7 @@ class _Folder:
 
 
 class _Objects:
-    """An object store: the condition is the server's (If-None-Match), or that of obstore's local and in-memory stores.
+    """Records in an object store, created by a conditional put (If-None-Match) or obstore's own stores.
 
     A request that is sent twice because its answer was lost says False the second time: then the record is there.
     """

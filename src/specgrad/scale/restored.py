@@ -1,4 +1,4 @@
-"""The module of which job files speak: specgrad.scale.worker_entry."""
+"""Alias of specgrad.scale.worker_entry under the name that existing job files hold."""
 
 from .worker_entry import plan_of, tile_job
 

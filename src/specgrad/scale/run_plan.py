@@ -1,4 +1,4 @@
-"""From store to store: the tiles of a plan as a job whose records lie beside the target."""
+"""Runs the tiles of a plan from store to store, as a job whose records lie beside the target."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..graph.ir.tree import match
 from .job_status import JobError, bind
 from .jobs import Progress, crashes, describe, results, status
 from .jobs import run as run_job
-from .plan_file import arguments_of, blueprint_of, computed_in
+from .plan_file import arguments_of, blueprint_of, compute_dtype
 from .record_store import Records
-from .tile_job import TileJob, changed, packed, unpacked
-from .zarr_arrays import Store, cast, is_address, source, target
+from .tile_job import TileJob, damaged_outputs, from_npy, to_npy
+from .zarr_arrays import Store, cast, is_address, open_source, open_target
 
 RECIPE = "specgrad.scale.restored:tile_job"
 
 
 class Options(TypedDict, total=False):
-    """How `plan.run` runs.
+    """Keyword options of `Plan.run`.
 
     executor        "processes" (default), "loop", "dask", "ray", "array", or a concurrent.futures.Executor; workers,
                     retries, retry_crashed and progress: see `specgrad.scale.jobs.run`
@@ -48,21 +48,21 @@ class Options(TypedDict, total=False):
 
 
 def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
-    """See `Plan.run`."""
+    """Run all passes and tiles of a plan on its sources, into its targets; see `Plan.run`."""
     engine, executor = options.get("engine", "torch"), options.get("executor", "processes")
-    given, addresses = _split(plan, args)
+    given, addresses = _split_args_and_targets(plan, args)
     arguments = arguments_of(given)
-    sources = {p: source(name, where, plan.graph.nodes[p].shape) for p, (name, where) in addresses.items()}
+    sources = {p: open_source(name, where, plan.graph.nodes[p].shape) for p, (name, where) in addresses.items()}
     real = {s.name: s.dtype for p, s in sources.items() if plan.graph.nodes[p].kind == "real"}
-    compute = computed_in(arguments, real, options.get("compute"))
+    compute = compute_dtype(arguments, real, options.get("compute"))
     blueprint = blueprint_of(plan, arguments, engine, compute)
     targets, rounded = targets_of(plan, args[len(plan.graph.inputs) :], compute, options.get("dtype"))
-    records = Records(options.get("folder") or _beside(next(iter(targets.values()))))
+    records = Records(options.get("folder") or _default_folder(next(iter(targets.values()))))
     stores = [[[p, s.name, s.address] for p, s in group.items()] for group in (sources, targets)]
     recipe: dict[str, Any] = {"folder": records.address, "sources": stores[0], "targets": stores[1]}
     recipe["rounded"] = rounded
     final = TileJob(plan, blueprint, sources, targets, rounded, None)
-    passes = range(0 if blueprint.of("known") else len(plan.statistics))
+    passes = range(0 if blueprint.arrays_of("known") else len(plan.statistics))
     if passes and executor == "array":
         text = "every pass needs all tiles of the one before, which no element of an array has: call plan.measure first"
         raise UnsupportedError("run", text)
@@ -73,22 +73,23 @@ def run(plan: Any, args: Sequence[Any], options: Options) -> Progress:
     }
     for k in passes:
         place = f"{records.address}/pass-{k}"
-        _finished(run_job(RECIPE, recipe | {"stage": k}, place, **how), place)
-        parts = [unpacked(data) for _, data in results(place) if data]
-        records.create(f"known/{plan.statistics[k]}", packed(final.shop.joined(k, parts)))
-    return _finished(run_job(RECIPE, recipe | {"stage": None}, records.address, **how), records.address)
+        _raise_if_crashed(run_job(RECIPE, recipe | {"stage": k}, place, **how), place)
+        parts = [from_npy(data) for _, data in results(place) if data]
+        records.create(f"known/{plan.statistics[k]}", to_npy(final.runner.combine(k, parts)))
+    return _raise_if_crashed(run_job(RECIPE, recipe | {"stage": None}, records.address, **how), records.address)
 
 
-def _split(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
-    """Arguments by position: arrays, and the name and address of what lies in a store."""
+def _split_args_and_targets(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
+    """Return the arguments (without targets) by position: arrays, and (name, address) of those in a store."""
     graph, count = plan.graph, len(plan.graph.inputs)
     if len(args) != count + len(graph.outputs):
         text = f"takes {count} arguments ({', '.join(graph.names)}), then {len(graph.outputs)} targets"
         raise ShapeError("run", f"{text}; got {len(args)} in all")
-    return split(plan, args[:count])
+    return split_args(plan, args[:count])
 
 
-def split(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
+def split_args(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tuple[str, Any]]]:
+    """Return the arguments by position: arrays, and (name, address) of those in a store."""
     graph, given, addresses = plan.graph, dict[int, Any](), dict[int, tuple[str, Any]]()
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
         for path, p, value in match(pattern, arg, name):
@@ -102,15 +103,24 @@ def split(plan: Any, args: Sequence[Any]) -> tuple[dict[int, Any], dict[int, tup
 
 
 def targets_of(
-    plan: Any, args: Sequence[Any], compute: np.dtype[Any], asked: Any
+    plan: Any, args: Sequence[Any], compute: np.dtype[Any], requested: Any
 ) -> tuple[dict[int, Store], list[int]]:
-    """Stores by position of their output, and the outputs whose type was asked for: those may be rounded to it."""
+    """Open or create the target stores.
+
+    Return them by output position, and the outputs that may be rounded (dtype given).
+    """
     graph, stores, rounded = plan.graph, dict[int, Store](), list[int]()
     pairs = zip(graph.outputs, args, strict=True)
     leaves = list(chain.from_iterable(match(tree, arg, f"target {k}") for k, (tree, arg) in enumerate(pairs)))
-    types = [asked] * len(leaves) if asked is None or isinstance(asked, str | type | np.dtype) else list(asked)
+    types = (
+        [requested] * len(leaves)
+        if requested is None or isinstance(requested, str | type | np.dtype)
+        else list(requested)
+    )
     if len(types) != len(leaves):
-        raise ParameterError("run", f"dtype must be one type, or one for each of {len(leaves)} outputs; got {asked!r}")
+        raise ParameterError(
+            "run", f"dtype must be one type, or one for each of {len(leaves)} outputs; got {requested!r}"
+        )
     for (path, p, where), given in zip(leaves, types, strict=True):
         node = graph.nodes[p]
         if p in stores or not is_address(where):
@@ -121,7 +131,7 @@ def targets_of(
             )
             raise ParameterError("run", f"{path} {text}")
         dtype = np.dtype(given if given is not None else compute if node.kind == "real" else np.int64)
-        stores[p] = target(node.name, where, plan.boxes_along_axes(p), node.shape, dtype)
+        stores[p] = open_target(node.name, where, plan.boxes_along_axes(p), node.shape, dtype)
         if given is not None and stores[p].dtype != dtype:
             raise ParameterError("run", f"{path} holds {stores[p].dtype}; dtype={str(dtype)!r} was asked for")
         cast(np.zeros(0, dtype), stores[p].dtype, False, node.name)  # refused here, and not tile by tile
@@ -129,13 +139,15 @@ def targets_of(
     return stores, rounded
 
 
-def _beside(store: Store) -> str:
+def _default_folder(store: Store) -> str:
+    """Return the folder of the records beside a target: its address with ".job" appended."""
     if isinstance(store.address, str):
         return f"{store.address}.job"
     raise ParameterError("run", "a target that is a spec has no folder beside it: give folder=")
 
 
-def _finished(state: Progress, where: Any) -> Progress:
+def _raise_if_crashed(state: Progress, where: Any) -> Progress:
+    """Return `state` if no tile crashed; JobError otherwise."""
     if state.crashed:
         first = next(crashes(where))
         text = f"{state.crashed} of {state.count} tiles have no result: tile {first['shard']}: {first['how']}"
@@ -144,6 +156,6 @@ def _finished(state: Progress, where: Any) -> Progress:
 
 
 def damaged(folder: Any) -> list[int]:
-    """Tiles that have a record, and other cells in the target than those that were written."""
+    """Return the tiles that have a record although the target now holds other cells than were written."""
     stores = {name: Store(name, address) for _, name, address in status(folder).about["options"]["targets"]}
-    return [i for i, data in results(folder) if changed(stores, json.loads(data)["outputs"])]
+    return [i for i, data in results(folder) if damaged_outputs(stores, json.loads(data)["outputs"])]

@@ -1,4 +1,4 @@
-"""A graph on one rank of a group: its own cells of every layer, computed by PyTorch from those that it is sent."""
+"""One rank's part of a network split over processes: its own cells of every layer, computed by PyTorch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ from ..op import apply
 from ..partition.partition import Partition
 from ..partition.spatial_axes import data_positions
 from ..window.footprint import Box, inside, lengths, slices
-from .tile import bound
-from .torch_exchange import Link, add_up, enter, exchange, halo, largest, leave
+from .tile import bind_args
+from .torch_exchange import (
+    Link,
+    all_reduce_max,
+    all_reduce_sum,
+    exchange,
+    halo_of_rank,
+    replicate_inputs,
+    replicate_outputs,
+)
 
 
 def link_of(group: Any) -> Link:
-    """The group's own view of itself; of a mesh of one dimension, its group's."""
+    """Return this process's view of a process group or one-dimensional DeviceMesh, to which it must belong."""
     if not dist.is_initialized():
         raise ParameterError("shard", "needs processes: call torch.distributed.init_process_group first", rule="P5")
     if hasattr(group, "get_group"):
@@ -37,7 +45,7 @@ def link_of(group: Any) -> Link:
 
 
 class Sharded:
-    """A graph in parts, called as the graph is: `out[s.box] = s(params, x[s.reads])`. See `specgrad.scale.torch_shard`.
+    """A graph split over ranks, called like the graph: `out[s.box] = s(params, x[s.reads])`; made by `shard`.
 
     parts   who owns what, and what moves: `specgrad.scale.Partition`
     """
@@ -48,78 +56,81 @@ class Sharded:
             raise ParameterError("shard", text, rule="P5")
         self.parts, self.link = parts, link
         graph = parts.graph
-        self._last = {a: p for p, node in enumerate(graph.nodes) for a in node.operands()}
+        self._last_use = {a: p for p, node in enumerate(graph.nodes) for a in node.operands()}
         self._digest = _digest(parts)
-        self._compared = False
+        self._values_compared = False
         self._constants: dict[tuple[int, Any, Any], Tensor] = {}
 
     @property
     def reads(self) -> Any:
-        """Its part of the data; a tuple of indices where there are several data inputs."""
-        indices = tuple(slices(self._own(p)) for p in data_positions(self.parts.graph))
+        """Index of this rank's part of the data; a tuple of indices if there are several data inputs."""
+        indices = tuple(slices(self._owned_box(p)) for p in data_positions(self.parts.graph))
         return indices[0] if len(indices) == 1 else indices
 
     @property
     def box(self) -> Any:
-        """Where its results belong, in the structure of the graph's results."""
+        """Index of this rank's results in the whole outputs, in the structure of the graph's results."""
         graph = self.parts.graph
-        indices = transform(lambda _, p: slices(self._own(p)), graph.outputs)
+        indices = transform(lambda _, p: slices(self._owned_box(p)), graph.outputs)
         return indices[0] if graph.single else indices
 
-    def _own(self, p: int) -> Box:
+    def _owned_box(self, p: int) -> Box:
+        """Return the box of node p that this rank owns."""
         return self.parts.owned(p, self.link.rank)
 
     def __call__(self, *args: Any) -> Any:
+        """Return this rank's part of the outputs; all ranks must call it with tensors of the same types."""
         graph = self.parts.graph
         positions = [p for p in graph.input_positions if graph.nodes[p].kind == "real"]
         try:
-            given = self._bound(args)
-            like = self._checked(given)
+            tensors = self._bind_args(args)
+            like = self._check_types(tensors)
         except SpecgradError:
-            self._agree(_any_tensor(args), None)  # or the others would wait
+            self._check_agreement(_any_tensor(args), None)  # or the others would wait
             raise
-        wanted = {p for p in positions if given[p].requires_grad and torch.is_grad_enabled()}
-        self._agree(like, [p in wanted for p in positions], self._values(given))
-        summed = [k for k, p in enumerate(positions) if p in wanted and p not in self.parts.axes]
-        token, *entered = enter(self.link, summed, *(given[p] for p in positions))
-        given.update(zip(positions, entered, strict=True))
-        return self._left(*_RankRun(self, given, like, wanted, token).results())
+        needs_grad = {p for p in positions if tensors[p].requires_grad and torch.is_grad_enabled()}
+        self._check_agreement(like, [p in needs_grad for p in positions], self._hash_whole_arguments(tensors))
+        summed = [k for k, p in enumerate(positions) if p in needs_grad and p not in self.parts.axes]
+        token, *entered = replicate_inputs(self.link, summed, *(tensors[p] for p in positions))
+        tensors.update(zip(positions, entered, strict=True))
+        return self._finish_results(*_RankRun(self, tensors, like, needs_grad, token).results())
 
-    def _left(self, results: dict[int, Tensor], token: Tensor) -> Any:
-        """The results in the graph's structure, the chain of exchanges ended."""
+    def _finish_results(self, results: dict[int, Tensor], token: Tensor) -> Any:
+        """Return the results in the graph's structure, with the last token of the exchanges attached to them."""
         graph = self.parts.graph
         real = [p for p in results if graph.nodes[p].kind == "real"]
         once = [k for k, p in enumerate(real) if p not in self.parts.axes]
         if real:
-            left = leave(self.link, once, token, *(results[p] for p in real))
-            results.update(zip(real, left, strict=True))
+            finished = replicate_outputs(self.link, once, token, *(results[p] for p in real))
+            results.update(zip(real, finished, strict=True))
         tree = transform(lambda _, p: results[p], graph.outputs)
         return tree[0] if graph.single else tree
 
     # --- what is given ------------------------------------------------------------------------------------------------
 
-    def _bound(self, args: Sequence[Any]) -> dict[int, Tensor]:
+    def _bind_args(self, args: Sequence[Any]) -> dict[int, Tensor]:
+        """Return the arguments by position; errors if one is no tensor or not the part that this rank owns."""
         graph = self.parts.graph
         if len(args) != len(graph.inputs):
             text = f"takes {len(graph.inputs)} arguments ({', '.join(graph.names)}); got {len(args)}"
             raise ShapeError("shard", text)
         values = {}
-        for path, p, value in bound(graph, args):
+        for path, p, value in bind_args(graph, args):
             if not isinstance(value, Tensor):
                 raise ScalarError("shard", f"{path} must be a torch tensor; got {type(value).__name__}")
-            if tuple(value.shape) != lengths(self._own(p)):
+            if tuple(value.shape) != lengths(self._owned_box(p)):
                 part = f"rank {self.link.rank}'s part of {graph.nodes[p].shape}, " if p in self.parts.axes else ""
                 raise ShapeError(
-                    "shard", f"{path} must have shape {part}{lengths(self._own(p))}; got {tuple(value.shape)}"
+                    "shard", f"{path} must have shape {part}{lengths(self._owned_box(p))}; got {tuple(value.shape)}"
                 )
             values[p] = value
         return values
 
-    def _checked(self, given: dict[int, Tensor]) -> Tensor:
-        """All numbers have one type: a rank without cells of a layer must know which one it is sent."""
+    def _check_types(self, tensors: dict[int, Tensor]) -> Tensor:
+        """Return a data tensor; ScalarError unless all real arguments have its floating type, and indices are int64."""
         nodes = self.parts.graph.nodes
-        like = next(t for p, t in given.items() if p in self.parts.axes and nodes[p].kind == "real")
-        for p, t in given.items():
+        like = next(t for p, t in tensors.items() if p in self.parts.axes and nodes[p].kind == "real")
+        for p, t in tensors.items():
             name, real = nodes[p].name, nodes[p].kind == "real"
             if real and (t.dtype != like.dtype or not t.is_floating_point()):
                 text = f"all numbers must be of one floating type; {name} is {t.dtype}, the data {like.dtype}"
@@ -130,37 +141,39 @@ class Sharded:
             raise ScalarError("shard", "not under autocast: ranks without cells of a layer cannot know its type")
         return like
 
-    def _values(self, given: dict[int, Tensor]) -> int:
-        """The arguments that are whole, as one number; in the first call alone, for it reads them all."""
-        if self._compared:
+    def _hash_whole_arguments(self, tensors: dict[int, Tensor]) -> int:
+        """Return a 56-bit hash of the arguments that all ranks have whole; 0 after the first call."""
+        if self._values_compared:
             return 0
         sha = hashlib.sha256()
         for p in self.parts.given[1]:
-            sha.update(given[p].detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+            sha.update(tensors[p].detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
         return int.from_bytes(sha.digest()[:7])
 
-    def _agree(self, like: Tensor, wanted: list[bool] | None, values: int = 0) -> None:
-        """Ranks that would exchange something else would wait for ever, or read wrong cells: all are told before.
+    def _check_agreement(self, like: Tensor, needs_grad: list[bool] | None, values: int = 0) -> None:
+        """Raise ParameterError if ranks differ in graph, types, gradients or whole arguments: they would deadlock.
 
-        wanted   which inputs have gradients; None: the arguments here are wrong
+        ParameterError on a mismatch, not a deadlock.
+
+        needs_grad   which inputs have gradients; None: the arguments here are wrong
         """
         words = {
-            "was given wrong arguments": int(wanted is None),
+            "was given wrong arguments": int(needs_grad is None),
             f"has another graph, axis or sizes than rank {self.link.rank}": self._digest,
-            f"has another number type than rank {self.link.rank}": _number(str(like.dtype)),
-            f"has gradients of other inputs to compute than rank {self.link.rank}": _number(str(wanted)),
+            f"has another number type than rank {self.link.rank}": _stable_hash(str(like.dtype)),
+            f"has gradients of other inputs to compute than rank {self.link.rank}": _stable_hash(str(needs_grad)),
             f"has other parameters, or other whole inputs, than rank {self.link.rank}": values,
         }
         mine = torch.tensor(list(words.values()), dtype=torch.int64, device=like.device)
-        everyone = torch.stack(self.link.all(mine)).tolist()
-        for rank, theirs in enumerate(everyone if wanted is not None else ()):
+        everyone = torch.stack(self.link.all_gather(mine)).tolist()
+        for rank, theirs in enumerate(everyone if needs_grad is not None else ()):
             for (what, own), other in zip(words.items(), theirs, strict=True):
                 if own != other:
                     raise ParameterError("shard", f"rank {rank} {what}", rule="P5")
-        self._compared = wanted is not None
+        self._values_compared = needs_grad is not None
 
     def constant(self, p: int, like: Tensor) -> Tensor:
-        """A constant of the graph where the data is, in its number type."""
+        """Return a constant of the graph as a tensor on the device and in the number type of `like`; cached."""
         key = p, like.device, like.dtype
         if key not in self._constants:
             array = self.parts.graph.constants[p]
@@ -171,64 +184,65 @@ class Sharded:
 
 
 def _any_tensor(args: Any) -> Tensor:
-    """One of the tensors that were given, however deep: it tells the device."""
+    """Return some non-empty tensor of nested arguments (it tells the device), or an empty one on the CPU."""
     if isinstance(args, Tensor):
         return args
     inner = args.values() if isinstance(args, dict) else args if isinstance(args, tuple | list) else ()
     return next((t for t in map(_any_tensor, inner) if t.numel()), torch.zeros(0))
 
 
-def _number(text: str) -> int:
-    """The same on every machine, in 56 bits."""
+def _stable_hash(text: str) -> int:
+    """Return a 56-bit hash of `text` that is equal on all machines (SHA-256, first 7 bytes)."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
 def _digest(parts: Partition) -> int:
-    """A graph with the values of its constants, and how it is cut, as one number."""
+    """Return a 56-bit hash of a graph, its constants and its partition."""
     graph, how = parts.graph, (parts.axis, parts.cuts, parts.allow_whole)
     nodes = [(n.op.name, n.args, sorted(n.params.items()), n.shape, n.kind) for n in graph.nodes]
     values = [
         (p, a.dtype.str, hashlib.sha256(repr(a.tolist()).encode() if a.dtype == object else a.tobytes()).hexdigest())
         for p, a in graph.constants.items()
     ]
-    return _number(repr((nodes, values, graph.inputs, graph.outputs, how)))
+    return _stable_hash(repr((nodes, values, graph.inputs, graph.outputs, how)))
 
 
 class _RankRun:
-    """One call on one rank: of every value, the cells that are here and the box that they fill."""
+    """One call on one rank: for every live value, the cells that are here and the box that they fill."""
 
     def __init__(
-        self, sharded: Sharded, given: dict[int, Tensor], like: Tensor, wanted: set[int], token: Tensor
+        self, sharded: Sharded, tensors: dict[int, Tensor], like: Tensor, needs_grad: set[int], token: Tensor
     ) -> None:
         self.sharded, self.parts, self.link = sharded, sharded.parts, sharded.link
-        self.given, self.like, self.token = given, like, token
-        self.wanted = set(wanted)
-        self.held: dict[int, tuple[Tensor, Box]] = {}
+        self.tensors, self.like, self.token = tensors, like, token
+        self.needs_grad = set(needs_grad)
+        self.cells: dict[int, tuple[Tensor, Box]] = {}
 
     def results(self) -> tuple[dict[int, Tensor], Tensor]:
-        """The outputs on this rank, and the last token."""
+        """Compute all nodes in order; return the outputs of this rank by position, and the last token."""
         graph, results = self.parts.graph, dict[int, Tensor]()
         outputs = set(graph.output_positions)
         for p, node in enumerate(graph.nodes):
-            if node.kind == "real" and any(a in self.wanted for a in node.operands()):
-                self.wanted.add(p)
+            if node.kind == "real" and any(a in self.needs_grad for a in node.operands()):
+                self.needs_grad.add(p)
             value = self._value(p)
             if p in outputs:
                 results[p] = value
-            self.held[p] = self._exchanged(p, value)
+            self.cells[p] = self._with_halo(p, value)
             for a in node.operands():
-                if self.sharded._last[a] == p:
-                    self.held.pop(a, None)
+                if self.sharded._last_use[a] == p:
+                    self.cells.pop(a, None)
         return results, self.token
 
     def _value(self, p: int) -> Tensor:
+        """Return this rank's own cells of node p; zeros of no meaning if the rank has none to compute."""
         node = self.parts.graph.nodes[p]
         if node.op is INPUT:
-            return self.given[p]
+            return self.tensors[p]
         if node.op is CONSTANT:
             return self.sharded.constant(p, self.like)
         if p in self.parts.reduced:
-            return self._joined(p)
+            return self._reduced(p)
         own = self.parts.owned(p, self.link.rank)
         if not self.parts.computes(p, self.link.rank):
             return self.like.new_zeros(lengths(own), dtype=None if node.kind == "real" else torch.int64)
@@ -237,32 +251,34 @@ class _RankRun:
         return value if cut.gives == own else value[inside(own, cut.gives)]
 
     def _argument(self, p: int, k: int) -> Any:
+        """Return argument k of node p on this rank: a number, or the cells that the node reads."""
         a = self.parts.graph.nodes[p].args[k]
         if isinstance(a, NumberArg):
             return a.value
-        box, (value, here) = self.parts.argument(p, k, self.link.rank), self.held[a]
+        box, (value, here) = self.parts.argument(p, k, self.link.rank), self.cells[a]
         if box == here:
             return value
         if not all(first < stop for first, stop in box):
             return value.new_zeros(lengths(box))
         return value[inside(box, here)]
 
-    def _joined(self, p: int) -> Tensor:
-        """A sum or a maximum over the cut axis: of the cells of this rank, then of all ranks."""
+    def _reduced(self, p: int) -> Tensor:
+        """Return a sum or maximum over the split axis: of this rank's cells, then over all ranks."""
         node = self.parts.graph.nodes[p]
         own = self._argument(p, 0)
         value: Tensor
         if node.op.name == "sum":
-            value, self.token = add_up(apply(node.op, own, **node.params), self.token, self.link)
+            value, self.token = all_reduce_sum(apply(node.op, own, **node.params), self.token, self.link)
         else:
-            value, self.token = largest(own, self.token, self.link, node.params["axes"], node.params["ties"])
+            value, self.token = all_reduce_max(own, self.token, self.link, node.params["axes"], node.params["ties"])
         return value
 
-    def _exchanged(self, p: int, value: Tensor) -> tuple[Tensor, Box]:
+    def _with_halo(self, p: int, value: Tensor) -> tuple[Tensor, Box]:
+        """Return the value of node p with the cells that readers need of other ranks, and the box it fills."""
         rank, own = self.link.rank, self.parts.owned(p, self.link.rank)
         if p not in self.parts.exchanges:
             return value, own
         window = self.parts.window(p, rank)
-        sent = halo(own, window, self.parts.exchanges[p], rank, p in self.wanted)
+        sent = halo_of_rank(own, window, self.parts.exchanges[p], rank, p in self.needs_grad)
         y, self.token = exchange(value, self.token, self.link, sent)
         return y, window

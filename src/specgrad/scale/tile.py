@@ -1,4 +1,4 @@
-"""One tile: where it stands, what it reads, and the same graph for all tiles of its kind."""
+"""One tile of a plan: its boxes, and the cropped graph that all tiles of its kind share."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ..ops.elementwise import ADD, MAXIMUM
 from ..partition.spatial_axes import data_positions
 from ..window import Shape
 from ..window.footprint import Box, lengths, slices, whole
-from .cropped_graph import CutGraph
+from .cropped_graph import CroppedGraph
 
 Values = dict[int, Any]  # by position in the graph
-JOINED = {"sum": ADD, "amax": MAXIMUM}
+COMBINE = {"sum": ADD, "amax": MAXIMUM}
 """How two parts of what was read become one."""
 
 
-def joined(op: Op, parts: Iterable[Any]) -> Any:
-    """A sum or a maximum over everything, from those of tiles, in their order."""
-    return reduce(lambda total, part: apply(JOINED[op.name], total, part), parts)
+def combine_parts(op: Op, parts: Iterable[Any]) -> Any:
+    """Return the sum or maximum over everything, from the partial results of tiles, combined in their order."""
+    return reduce(lambda total, part: apply(COMBINE[op.name], total, part), parts)
 
 
 class Programs:
-    """What tiles share: a compiled graph per kind and engine, and the graph's constants as an engine's tensors.
+    """What all tiles of a plan share: a compiled graph per kind of tile and engine, and constants as tensors.
 
     known   values of nodes that were computed in passes before
     """
@@ -45,14 +45,14 @@ class Programs:
         self.known: Values = {}
         self._constants: dict[Any, Any] = {}
 
-    def knowing(self, values: Values) -> Programs:
-        """The same programs, with values of this image."""
+    def with_known(self, values: Values) -> Programs:
+        """Return a copy that shares the compiled programs and has `values` (by position) from earlier passes."""
         other = copy(self)
         other.known = values
         return other
 
-    def of(self, cut: CutGraph, engine: str | None, wrt: tuple[str, ...] | None) -> Callable[..., Any]:
-        """The graph of a tile, or its vjp."""
+    def program(self, cut: CroppedGraph, engine: str | None, wrt: tuple[str, ...] | None) -> Callable[..., Any]:
+        """Return the compiled graph of a tile, or its vjp in the inputs `wrt`; with engine None, the graph itself."""
         key = cut.key, engine, wrt
         if key not in self.compiled:
             graph = cut.graph() if wrt is None else vjp(cut.graph(), wrt)
@@ -60,7 +60,7 @@ class Programs:
         return self.compiled[key]
 
     def constant(self, p: int, box: Box, engine: str | None, like: Any) -> Any:
-        """A constant on a box; whole ones are turned into tensors once."""
+        """Return a constant, or a value known from a pass, on `box`; constants needed whole are converted once."""
         node = self.graph.nodes[p]
         if node.op is not CONSTANT:
             if p not in self.known:
@@ -68,16 +68,16 @@ class Programs:
             return self.known[p][slices(box)]
         array = self.graph.constants[p][slices(box)]
         if engine is None or box != whole(self.graph.nodes[p].shape):
-            return array if engine is None else _tensor(array, engine, like)
+            return array if engine is None else _to_engine(array, engine, like)
         key = p, engine, str(getattr(like, "device", ""))
         if key not in self._constants:
-            self._constants[key] = _tensor(array, engine, like)
+            self._constants[key] = _to_engine(array, engine, like)
         return self._constants[key]
 
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """A part of the outputs, and the graph that computes it: `out[t.box] = t(x[t.reads])`.
+    """One tile of the outputs and the graph that computes it: `out[t.box] = t(x[t.reads])`.
 
     It is called as the whole graph is, with the data cut to what it reads and parameters whole. Its results, and `box`,
     are in the structure of the graph's results; `reads` is one index, or a tuple of them where there are several data
@@ -85,34 +85,35 @@ class Tile:
     """
 
     boxes: dict[int, Box]
-    cut: CutGraph  # of the tile that stands for all of this kind
+    cut: CroppedGraph  # of the tile that stands for all of this kind
     needs: dict[int, Box]  # of this one, for every input and constant
     programs: Programs
 
     @property
     def graph(self) -> Graph:
-        """An ordinary graph: (data, parameters, constants) -> the outputs that this tile has."""
+        """The tile's graph: (data, parameters, constants) -> the outputs that this tile has."""
         return self.cut.graph()
 
     @property
     def box(self) -> Any:
-        """Where its results belong."""
+        """Index of this tile's results in the whole outputs, in the structure of the graph's results."""
         source = self.cut.source
         indices = transform(lambda _, p: slices(self.boxes[p]), source.outputs)
         return indices[0] if source.single else indices
 
     @property
     def reads(self) -> Any:
-        """What it needs of the data."""
+        """Index of the data that this tile needs; a tuple of indices if there are several data inputs."""
         indices = tuple(slices(self.needed(p)) for p in data_positions(self.cut.source))
         return indices[0] if len(indices) == 1 else indices
 
     def needed(self, p: int) -> Box:
-        """What it needs of an input."""
+        """Return the box of input p that this tile needs; an empty one if none."""
         return self.needs.get(p) or tuple((0, 0) for _ in self.cut.source.nodes[p].shape)
 
     def __call__(self, *args: Any) -> Any:
-        source, values = self.cut.source, self._bound(args)
+        """Return this tile's outputs in the structure of the graph's, from data cut to `reads` and whole parameters."""
+        source, values = self.cut.source, self._bind_args(args)
         by_position, like = self.run(values), next(iter(values.values()))
 
         def result(_: str, p: int) -> Any:
@@ -122,100 +123,104 @@ class Tile:
         return tree[0] if source.single else tree
 
     def run(self, values: Values) -> Values:
-        """The outputs that this tile has, from the data on what it needs and from parameters."""
+        """Return this tile's outputs by position, from values by position: data cut to `reads`, parameters whole."""
         engine = engine_of(list(values.values()))
-        results = self.programs.of(self.cut, engine, None)(*self._given(values, engine))
+        results = self.programs.program(self.cut, engine, None)(*self._graph_args(values, engine))
         return dict(zip(self.cut.boxes, results, strict=True))
 
-    def share(self, p: int, values: Values) -> list[Any]:
-        """What a tile of a pass gives to node p, a sum or a maximum over everything; none where it has no cells."""
+    def partial_reduction(self, p: int, values: Values) -> list[Any]:
+        """Return [this tile's part of the sum or maximum p over everything], or [] if it has no cells of it."""
         node = self.cut.source.nodes[p]
         (argument,) = node.operands()
         return [apply(node.op, self.run(values)[argument], **node.params)] if argument in self.cut.boxes else []
 
     def vjp(self, *args: Any) -> tuple[Tree, ...]:
-        """(*arguments, *cotangents of the outputs on `box`) -> cotangents: of the data on `reads`, of parameters whole.
+        """Return the cotangents of the real arguments: of data on `reads`, of parameters whole.
 
         Summed over all tiles they are those of the whole graph. Integer arguments have none.
         """
         source, count = self.cut.source, len(self.cut.source.inputs)
-        values = self._bound(args[:count])
+        values = self._bind_args(args[:count])
         local = self.cotangents(values, seeds_of(source, args[count:], {p: lengths(b) for p, b in self.boxes.items()}))
         data = set(data_positions(source))
 
-        def one(_: str, p: int) -> Any:
+        def cotangent(_: str, p: int) -> Any:
             if p in data and p in local:
                 return local[p]
             total = zeros_like(values[p])
             return add_at(total, self.needs[p], local[p]) if p in local else total
 
-        return tuple(transform(one, tree) for tree in real_arguments(source))
+        return tuple(transform(cotangent, tree) for tree in real_arguments(source))
 
     def cotangents(self, values: Values, seeds: Values) -> Values:
-        """Of every input that is needed, on the box that is; from cotangents on the boxes of the outputs."""
+        """Return cotangents of all needed real inputs, by position, on the boxes that this tile needs of them."""
         source, engine = self.cut.source, engine_of(list(values.values()))
         data, parameters, _ = self.cut.inputs
         groups = (("data", data), ("parameters", parameters))
-        named = {f"{name}.{k}": p for name, group in groups for k, p in enumerate(group) if _real(source, p)}
+        named = {f"{name}.{k}": p for name, group in groups for k, p in enumerate(group) if _is_real(source, p)}
         with _no_autograd(engine):
-            program = self.programs.of(self.cut, engine, tuple(named))
-            results = program(*self._given(values, engine), *(seeds[p] for p in self.cut.boxes if _real(source, p)))
+            program = self.programs.program(self.cut, engine, tuple(named))
+            results = program(
+                *self._graph_args(values, engine), *(seeds[p] for p in self.cut.boxes if _is_real(source, p))
+            )
         return dict(zip(named.values(), results[len(self.cut.boxes) :], strict=True))
 
-    def _bound(self, args: Sequence[Any]) -> Values:
-        """The arguments of a call by position, their shapes checked."""
+    def _bind_args(self, args: Sequence[Any]) -> Values:
+        """Return the arguments of a call by position; ShapeError if one has another shape than this tile needs."""
         source, values = self.cut.source, {}
         if len(args) != len(source.inputs):
             text = f"takes {len(source.inputs)} arguments ({', '.join(source.names)}); got {len(args)}"
             raise ShapeError("tile", text)
         data = set(data_positions(source))
-        for path, p, value in bound(source, args):
-            _check(path, value, lengths(self.needed(p)) if p in data else source.nodes[p].shape)
+        for path, p, value in bind_args(source, args):
+            _check_shape(path, value, lengths(self.needed(p)) if p in data else source.nodes[p].shape)
             values[p] = value
         return values
 
-    def _given(self, values: Values, engine: str | None) -> tuple[Any, ...]:
-        """What the tile's own graph takes."""
+    def _graph_args(self, values: Values, engine: str | None) -> tuple[Any, ...]:
+        """Return the arguments (data, parameters, constants) of the tile's own graph."""
         data, parameters, constants = self.cut.inputs
         like, needs, nodes = next(iter(values.values())), self.needs, self.cut.source.nodes
 
         def part(p: int) -> Any:
             return values[p] if needs[p] == whole(nodes[p].shape) else values[p][slices(needs[p])]
 
-        kept = tuple(self.programs.constant(p, needs[p], engine, like) for p in constants)
-        return tuple(values[p] for p in data), tuple(map(part, parameters)), kept
+        fixed = tuple(self.programs.constant(p, needs[p], engine, like) for p in constants)
+        return tuple(values[p] for p in data), tuple(map(part, parameters)), fixed
 
 
-def bound(graph: Graph, args: Sequence[Any]) -> Iterator[tuple[str, int, Any]]:
-    """Every input of a graph with its path, its position and what is given for it."""
+def bind_args(graph: Graph, args: Sequence[Any]) -> Iterator[tuple[str, int, Any]]:
+    """Yield (path, position, value) for every input of a graph."""
     for name, pattern, arg in zip(graph.names, graph.inputs, args, strict=True):
         yield from match(pattern, arg, name)
 
 
 def seeds_of(graph: Graph, cotangents: Sequence[Any], shapes: dict[int, Shape]) -> Values:
-    """Cotangents of a graph's outputs by position; one that is returned twice has the sum of both."""
-    trees = [tree for tree in graph.outputs if all(_real(graph, p) for p in leaves(tree))]
+    """Return the cotangents of a graph's outputs by position; they are summed if a node is returned twice."""
+    trees = [tree for tree in graph.outputs if all(_is_real(graph, p) for p in leaves(tree))]
     if len(cotangents) != len(trees):
         text = f"takes {len(graph.inputs)} arguments, then {len(trees)} cotangents; got {len(cotangents)} of those"
         raise ShapeError("vjp", text)
     seeds: Values = {}
     for k, (tree, given) in enumerate(zip(trees, cotangents, strict=True)):
         for path, p, g in match(tree, given, f"g{k}"):
-            _check(path, g, shapes[p])
+            _check_shape(path, g, shapes[p])
             seeds[p] = g if p not in seeds else seeds[p] + g
     return seeds
 
 
 def real_arguments(graph: Graph) -> list[Tree]:
-    """The arguments that have a cotangent: those made of numbers."""
-    return [tree for tree in graph.inputs if all(_real(graph, p) for p in leaves(tree))]
+    """Return the arguments (trees) that have cotangents: those made of real numbers only."""
+    return [tree for tree in graph.inputs if all(_is_real(graph, p) for p in leaves(tree))]
 
 
-def _real(graph: Graph, p: int) -> bool:
+def _is_real(graph: Graph, p: int) -> bool:
+    """Return whether node p holds real numbers, not indices."""
     return graph.nodes[p].kind == "real"
 
 
-def _check(path: str, value: Any, shape: Shape) -> None:
+def _check_shape(path: str, value: Any, shape: Shape) -> None:
+    """Raise ShapeError if a value has another shape."""
     if shape_of(value) != shape:
         raise ShapeError("tile", f"{path} must have shape {shape}; got {shape_of(value)}")
 
@@ -224,12 +229,13 @@ def _check(path: str, value: Any, shape: Shape) -> None:
 
 
 def engine_of(values: Sequence[Any]) -> str | None:
-    """Whose tensors these are; None: NumPy's, and the specification computes."""
+    """Return the engine whose tensors are among these values; None for NumPy arrays, which are interpreted."""
     packages = (base.__module__.partition(".")[0] for v in values for base in type(v).__mro__)
     return next((PACKAGES[p] for p in packages if p in PACKAGES), None)
 
 
-def _tensor(array: Any, engine: str, like: Any) -> Any:
+def _to_engine(array: Any, engine: str, like: Any) -> Any:
+    """Return an array as a tensor of the engine, on the device of `like`."""
     array = np.array(array, dtype=np.float64 if array.dtype == object else None)
     if engine == "torch":
         import torch
@@ -241,7 +247,7 @@ def _tensor(array: Any, engine: str, like: Any) -> Any:
 
 
 def _no_autograd(engine: str | None) -> Any:
-    """Cotangents are computed as a graph; recording it once more would keep every tile's values."""
+    """Return a context without PyTorch's autograd, which would keep every tile's values alive."""
     if engine != "torch":
         return nullcontext()
     import torch
@@ -250,10 +256,12 @@ def _no_autograd(engine: str | None) -> Any:
 
 
 def zeros_like(value: Any) -> Any:
+    """Return zeros of the shape, type and device of `value`."""
     return _zeros(shape_of(value), value)
 
 
 def _zeros(shape: Shape, like: Any) -> Any:
+    """Return zeros of `shape` with the type and device of `like`."""
     engine = engine_of([like])
     if engine == "torch":
         return like.new_zeros(shape)
@@ -265,7 +273,7 @@ def _zeros(shape: Shape, like: Any) -> Any:
 
 
 def add_at(total: Any, box: Box, value: Any) -> Any:
-    """total, with a value added on a box; in place where arrays can be changed."""
+    """Return `total` with `value` added on `box`; in place, except for JAX arrays."""
     if hasattr(total, "at"):
         return total.at[slices(box)].add(value)
     total[slices(box)] += value

@@ -1,4 +1,4 @@
-"""What parts exchange on PyTorch, as functions on its tape. Only torch.distributed: any backend, any device.
+"""Exchanges between ranks as PyTorch autograd functions, on torch.distributed: any backend, any device.
 
 Ranks must exchange in one order, or they wait for each other for ever. Forwards that is the order of the graph.
 Backwards autograd goes its own way, and another way on a rank where a value has no cells; so every exchange hands a
@@ -28,40 +28,40 @@ from ..window.footprint import Box, inside, lengths
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A group of processes, seen from one of them."""
+    """A process group as one of its ranks sees it: the group, this rank, the number of ranks."""
 
     group: Any
     rank: int
     count: int
 
-    def add(self, t: Tensor) -> Tensor:
-        """The sum over all ranks, the same on each."""
+    def all_reduce_sum(self, t: Tensor) -> Tensor:
+        """Return the sum of `t` over all ranks, equal on each."""
         total = t.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=self.group)
         return total
 
-    def all(self, t: Tensor) -> list[Tensor]:
-        """What every rank has."""
+    def all_gather(self, t: Tensor) -> list[Tensor]:
+        """Return the tensor `t` of every rank, in the order of ranks."""
         parts = [torch.empty_like(t, memory_format=torch.contiguous_format) for _ in range(self.count)]
         dist.all_gather(parts, t.contiguous(), group=self.group)
         return parts
 
-    def swap(self, out: dict[int, list[Tensor]], into: dict[int, list[Tensor]]) -> None:
-        """One message to every rank in `out`, one from every rank in `into`, whose tensors are filled."""
+    def send_and_receive(self, out: dict[int, list[Tensor]], into: dict[int, list[Tensor]]) -> None:
+        """Send one message to every rank in `out` and fill the tensors of `into` with one from each of its ranks."""
         sent = {peer: torch.cat([t.reshape(-1) for t in ts]) for peer, ts in sorted(out.items())}
-        got = {peer: ts[0].new_empty(sum(t.numel() for t in ts)) for peer, ts in sorted(into.items())}
+        received = {peer: ts[0].new_empty(sum(t.numel() for t in ts)) for peer, ts in sorted(into.items())}
         steps = [dist.P2POp(dist.isend, t, group=self.group, group_peer=peer) for peer, t in sent.items()]
-        steps += [dist.P2POp(dist.irecv, t, group=self.group, group_peer=peer) for peer, t in got.items()]
+        steps += [dist.P2POp(dist.irecv, t, group=self.group, group_peer=peer) for peer, t in received.items()]
         for work in dist.batch_isend_irecv(steps) if steps else ():
             work.wait()
-        for peer, flat in got.items():
+        for peer, flat in received.items():
             for t, cells in zip(into[peer], flat.split([t.numel() for t in into[peer]]), strict=True):
                 t.copy_(cells.view(t.shape))
 
 
 @dataclass(frozen=True, slots=True)
 class RankHalo:
-    """What one rank sends and takes of one value: it has the cells `own`, and gets `window`."""
+    """What one rank sends and receives of one value: it owns the cells `own`, and needs `window`."""
 
     own: Box
     window: Box
@@ -70,25 +70,26 @@ class RankHalo:
     differentiated: bool
 
     @property
-    def kept(self) -> Box | None:
-        """Its own cells in the window."""
+    def own_overlap(self) -> Box | None:
+        """Box of the rank's own cells inside the window; None if there are none."""
         return overlap(self.own, self.window)
 
     @property
-    def full(self) -> bool:
-        """Whether every cell of the window comes from somewhere; else some are read by nobody, and 0."""
-        boxes = [box for _, box in self.takes] + ([] if self.kept is None else [self.kept])
+    def is_covered(self) -> bool:
+        """Whether every cell of the window is owned or received; cells that are not are read by nobody, and 0."""
+        boxes = [box for _, box in self.takes] + ([] if self.own_overlap is None else [self.own_overlap])
         return sum(math.prod(lengths(box)) for box in boxes) == math.prod(lengths(self.window))
 
 
-def halo(own: Box, window: Box, moves: Sequence[Move], rank: int, differentiated: bool) -> RankHalo:
+def halo_of_rank(own: Box, window: Box, moves: Sequence[Move], rank: int, differentiated: bool) -> RankHalo:
+    """Return the part of `moves` that one rank sends and receives; `differentiated`: whether gradients flow back."""
     sends = tuple((m.target, m.box) for m in moves if m.source == rank)
     takes = tuple((m.source, m.box) for m in moves if m.target == rank)
     return RankHalo(own, window, sends, takes, differentiated)
 
 
 def _by_peer(t: Tensor, origin: Box, pieces: Sequence[tuple[int, Box]]) -> dict[int, list[Tensor]]:
-    """Views of the cells that go to, or come from, every peer."""
+    """Return, per peer, views of the cells of `t` (which fills `origin`) that go to it or come from it."""
     views: dict[int, list[Tensor]] = {}
     for peer, box in pieces:
         views.setdefault(peer, []).append(t[inside(box, origin)])
@@ -96,15 +97,15 @@ def _by_peer(t: Tensor, origin: Box, pieces: Sequence[tuple[int, Box]]) -> dict[
 
 
 class HaloExchange(torch.autograd.Function):
-    """Cells that a rank owns -> the window that it reads; cotangents go back to the owner, and are added there."""
+    """Autograd function: own cells -> the window with cells of other ranks; backward adds cotangents at the owner."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link, halo: RankHalo) -> Any:
         ctx.link, ctx.halo = link, halo
-        y = x.new_empty(lengths(halo.window)) if halo.full else x.new_zeros(lengths(halo.window))
-        if halo.kept is not None:
-            y[inside(halo.kept, halo.window)] = x[inside(halo.kept, halo.own)]
-        link.swap(_by_peer(x, halo.own, halo.sends), _by_peer(y, halo.window, halo.takes))
+        y = x.new_empty(lengths(halo.window)) if halo.is_covered else x.new_zeros(lengths(halo.window))
+        if halo.own_overlap is not None:
+            y[inside(halo.own_overlap, halo.window)] = x[inside(halo.own_overlap, halo.own)]
+        link.send_and_receive(_by_peer(x, halo.own, halo.sends), _by_peer(y, halo.window, halo.takes))
         return y, token.clone()
 
     @staticmethod
@@ -113,11 +114,11 @@ class HaloExchange(torch.autograd.Function):
         link, halo = ctx.link, ctx.halo
         if not halo.differentiated:
             return None, token, None, None
-        gx = gy.new_empty(lengths(halo.own)) if halo.kept == halo.own else gy.new_zeros(lengths(halo.own))
-        if halo.kept is not None:
-            gx[inside(halo.kept, halo.own)] = gy[inside(halo.kept, halo.window)]
+        gx = gy.new_empty(lengths(halo.own)) if halo.own_overlap == halo.own else gy.new_zeros(lengths(halo.own))
+        if halo.own_overlap is not None:
+            gx[inside(halo.own_overlap, halo.own)] = gy[inside(halo.own_overlap, halo.window)]
         more = {peer: [torch.empty_like(t) for t in ts] for peer, ts in _by_peer(gx, halo.own, halo.sends).items()}
-        link.swap(_by_peer(gy, halo.window, halo.takes), more)
+        link.send_and_receive(_by_peer(gy, halo.window, halo.takes), more)
         for peer, views in sorted(_by_peer(gx, halo.own, halo.sends).items()):
             for view, g in zip(views, more[peer], strict=True):
                 view += g
@@ -125,27 +126,27 @@ class HaloExchange(torch.autograd.Function):
 
 
 class AllReduceSum(torch.autograd.Function):
-    """The sum of what every rank has; each rank's cotangent is for the same sum, so they are added too."""
+    """Autograd function: sum over all ranks; backward sums the cotangents of all ranks, too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link) -> Any:
         ctx.link = link
-        return link.add(x), token.clone()
+        return link.all_reduce_sum(x), token.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
-        return ctx.link.add(gy), token, None
+        return ctx.link.all_reduce_sum(gy), token, None
 
 
 class AllReduceMax(torch.autograd.Function):
-    """The maximum over axes of the cells of all ranks, NaN if one is; ties, over all ranks, as amax has them."""
+    """Autograd function: maximum over `axes` and all ranks, NaN if a cell is; ties over all ranks as in amax."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, link: Link, axes: Shape, ties: str) -> Any:
         cells = all(x.shape[a] for a in axes)
         own = x.amax(axes, keepdim=True) if cells else x.sum(axes, keepdim=True).fill_(-torch.inf)
-        y = reduce(torch.maximum, link.all(own))
+        y = reduce(torch.maximum, link.all_gather(own))
         ctx.link, ctx.axes, ctx.ties = link, axes, ties
         ctx.save_for_backward((x == y) | x.isnan())
         return y.squeeze(axes), token.clone()
@@ -154,16 +155,19 @@ class AllReduceMax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gy: Tensor, token: Tensor) -> Any:
         (wins,) = ctx.saved_tensors
-        g = ctx.link.add(gy)
+        g = ctx.link.all_reduce_sum(gy)
         if ctx.ties == "split":
-            g = g / ctx.link.add(wins.sum(ctx.axes))
+            g = g / ctx.link.all_reduce_sum(wins.sum(ctx.axes))
         for axis in sorted(ctx.axes):
             g = g.unsqueeze(axis)
         return torch.where(wins, g, 0), token, None, None, None
 
 
 class ReplicatedInputs(torch.autograd.Function):
-    """The arguments, and the first token. Cotangents of those in `summed`, which all ranks have, are added up."""
+    """Autograd function that begins the chain of exchanges: returns the first token and the arguments.
+
+    Backward, cotangents of the arguments in `summed`, which all ranks have whole, are summed over the ranks.
+    """
 
     @staticmethod
     def forward(ctx: Any, link: Link, summed: Sequence[int], *args: Tensor) -> Any:
@@ -175,7 +179,7 @@ class ReplicatedInputs(torch.autograd.Function):
     def backward(ctx: Any, _: Tensor, *gs: Tensor) -> Any:
         totals = list(gs)
         if ctx.summed:
-            flat = ctx.link.add(torch.cat([gs[k].reshape(-1) for k in ctx.summed]))
+            flat = ctx.link.all_reduce_sum(torch.cat([gs[k].reshape(-1) for k in ctx.summed]))
             parts = flat.split([gs[k].numel() for k in ctx.summed])
             for k, part in zip(ctx.summed, parts, strict=True):
                 totals[k] = part.view(gs[k].shape)
@@ -183,7 +187,10 @@ class ReplicatedInputs(torch.autograd.Function):
 
 
 class ReplicatedOutputs(torch.autograd.Function):
-    """The results. Those in `once`, which all ranks have, have one cotangent: the first rank's, the same on all."""
+    """Autograd function that ends the chain of exchanges and returns the results.
+
+    Results in `once` are whole on all ranks: only rank 0's cotangent counts, which must be equal on all.
+    """
 
     @staticmethod
     def forward(ctx: Any, link: Link, once: Sequence[int], token: Tensor, *results: Tensor) -> Any:
@@ -194,21 +201,21 @@ class ReplicatedOutputs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gs: Tensor) -> Any:
         if ctx.once:
-            _same_everywhere(ctx.link, torch.cat([gs[k].reshape(-1) for k in ctx.once]))
+            _check_equal_on_ranks(ctx.link, torch.cat([gs[k].reshape(-1) for k in ctx.once]))
         away = set(ctx.once) if ctx.link.rank else set()
         return None, None, gs[0].new_zeros(()), *(torch.zeros_like(g) if k in away else g for k, g in enumerate(gs))
 
 
-def _same_everywhere(link: Link, g: Tensor) -> None:
-    """Ranks whose losses differ in a whole result have mixed it with their parts: whose cotangent counts is unclear."""
-    first, *others = link.all(g)
+def _check_equal_on_ranks(link: Link, g: Tensor) -> None:
+    """Raise ParameterError if ranks have different cotangents of results that all of them have whole."""
+    first, *others = link.all_gather(g)
     if not all(torch.allclose(first, other, rtol=1e-3, atol=0, equal_nan=True) for other in others):
         text = "ranks have other gradients of a result that is whole on all of them, and counts once"
         raise ParameterError("shard", f"{text}; a loss that mixes it with parts belongs into the graph", rule="P5")
 
 
-enter: Callable[..., Any] = ReplicatedInputs.apply
+replicate_inputs: Callable[..., Any] = ReplicatedInputs.apply
 exchange: Callable[..., Any] = HaloExchange.apply
-add_up: Callable[..., Any] = AllReduceSum.apply
-largest: Callable[..., Any] = AllReduceMax.apply
-leave: Callable[..., Any] = ReplicatedOutputs.apply
+all_reduce_sum: Callable[..., Any] = AllReduceSum.apply
+all_reduce_max: Callable[..., Any] = AllReduceMax.apply
+replicate_outputs: Callable[..., Any] = ReplicatedOutputs.apply

@@ -1,4 +1,4 @@
-"""One network on several processes, each with its part of the rows: `torch.distributed`, one layer at a time."""
+"""`shard`: one network on several processes, each with its part of one spatial axis, over `torch.distributed`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def shard(
     graph: Graph, group: Any = None, axis: int = 2, *, sizes: Sequence[int] | None = None, allow_whole: bool = False
 ) -> Sharded:
-    """A graph whose data is cut along an axis over the processes of a group: `out[s.box] = s(params, x[s.reads])`.
+    """Return a graph split along an axis over the processes of a group: `out[s.box] = s(params, x[s.reads])`.
 
     group         a process group, a DeviceMesh of one dimension (`mesh["rows"]`), or None: all processes
     axis          of the first data input, and of all that goes along it

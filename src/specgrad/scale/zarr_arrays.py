@@ -26,16 +26,17 @@ from ..window.footprint import Box, slices
 from .record_store import URL
 
 Address = str | dict[str, Any]
-LARGEST_CHUNK = 256  # cells per axis of what is compressed and read as one, inside a shard
+MAX_CHUNK_CELLS = 256  # cells per axis of what is compressed and read as one, inside a shard
 ONE_THREAD = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
 
 
 def is_address(value: Any) -> bool:
+    """Return whether a value names a store: a text, a path or a tensorstore spec."""
     return isinstance(value, str | Path | dict)
 
 
 def address_of(where: str | Path | dict[str, Any]) -> Address:
-    """An address that means the same in another process: paths are absolute."""
+    """Return an address that is valid in any process: paths become absolute."""
     if isinstance(where, dict):
         return dict(json.loads(json.dumps(where)))
     text = str(where).rstrip("/")
@@ -43,6 +44,7 @@ def address_of(where: str | Path | dict[str, Any]) -> Address:
 
 
 def _spec(address: Address) -> dict[str, Any]:
+    """Return the tensorstore spec of an address; zarr v3 unless it names another driver."""
     if isinstance(address, dict):
         return {"driver": "zarr3", **address}
     kvstore = {"driver": "file", "path": f"{address}/"} if address.startswith("/") else f"{address}/"
@@ -50,7 +52,7 @@ def _spec(address: Address) -> dict[str, Any]:
 
 
 class Store:
-    """An array that is there. What it knows of itself is part of a job's identity.
+    """An existing array in a store, read and written in boxes.
 
     shape, dtype   of the array
     whole          what one write must fill: a shard, or a chunk where there are none
@@ -66,7 +68,7 @@ class Store:
         try:
             self.array = tensorstore.open(spec if create is None else spec | create, create=create is not None).result()
         except ValueError as error:
-            text = f"{name}: {_last_line(error)}"
+            text = f"{name}: {_one_line(error)}"
             raise FileNotFoundError(text) if "NOT_FOUND" in str(error) else ParameterError("run", text) from error
         self.shape: Shape = tuple(self.array.shape)
         self.dtype: np.dtype[Any] = self.array.dtype.numpy_dtype
@@ -75,47 +77,49 @@ class Store:
             raise UnsupportedError("run", text)
 
     @property
-    def whole(self) -> Shape:
+    def write_chunk(self) -> Shape:
+        """Cells per axis that one write must fill: a shard, or a chunk if there are no shards."""
         return tuple(n or 1 for n in self.array.chunk_layout.write_chunk.shape or ())
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Where it lies and how; a digest of its metadata, in which a target that we made has a number of its own."""
-        about = {"shape": list(self.shape), "type": str(self.dtype), "whole": list(self.whole)}
+        """JSON data that identifies the array in a job: address, shape, type, shards and a digest of its metadata."""
+        about = {"shape": list(self.shape), "type": str(self.dtype), "whole": list(self.write_chunk)}
         schema = json.dumps(self.array.schema.to_json(), sort_keys=True)
         digest = hashlib.sha256(f"{schema} {self._attributes()}".encode()).hexdigest()[:16]
         return {"address": self.address, "metadata": digest, **about}
 
     def _attributes(self) -> str:
-        """The zarr metadata as they are written."""
+        """Return the text of zarr.json as it is stored; "" for a driver without it."""
         raw = self.array.kvstore.read("zarr.json").result().value if self.array.kvstore is not None else b""
         return raw.decode(errors="replace")
 
     def read(self, box: Box) -> Any:
-        """A promise of the cells of a box: `.result()`."""
+        """Return a future of the cells of a box: `.result()`."""
         return self.array[slices(box)].read(order="C")
 
     def write(self, box: Box, cells: Array) -> None:
-        """All cells of whole shards, at once: each file is there as a whole or not at all."""
+        """Write all cells of whole shards in one transaction: each file appears complete or not at all."""
         transaction = self.api.Transaction()
         self.array.with_transaction(transaction)[slices(box)].write(cells).result()
         transaction.commit_async().result()
 
 
-def _last_line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
+    """Return the text of an error in one line of at most 300 characters."""
     return " ".join(str(error).split())[:300]
 
 
-def source(name: str, where: Any, shape: Shape) -> Store:
-    """An array to read, of the size that the graph was traced at."""
+def open_source(name: str, where: Any, shape: Shape) -> Store:
+    """Open an array to read; ShapeError if it has not the shape that the graph was traced at."""
     store = Store(name, address_of(where))
     if store.shape != shape:
         raise ShapeError("run", f"{name} has shape {store.shape}; the graph takes {shape}: use graph.at({name}=...)")
     return store
 
 
-def target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype: np.dtype[Any]) -> Store:
-    """An array to write, made if it is not there: tiles are its shards.
+def open_target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype: np.dtype[Any]) -> Store:
+    """Open an array to write, or create it with one shard per tile; errors if tiles are not made of whole shards.
 
     boxes   those of all tiles along each axis; every one must be whole chunks
     """
@@ -132,7 +136,7 @@ def target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype: np.
             store = Store(name, address)  # somebody else was faster
     if store.shape != shape:
         raise ShapeError("run", f"{name} has shape {store.shape}; the graph gives {shape}")
-    for axis, (step, chunk, n) in enumerate(zip(steps, store.whole, shape, strict=True)):
+    for axis, (step, chunk, n) in enumerate(zip(steps, store.write_chunk, shape, strict=True)):
         if step % chunk and step < n:
             text = f"{name} has shards of {chunk} cells along axis {axis}; tiles begin at multiples of {step}"
             raise ShapeError("run", f"{text}: choose tiles that are made of whole shards")
@@ -140,7 +144,10 @@ def target(name: str, where: Any, boxes: Sequence[Box], shape: Shape, dtype: np.
 
 
 def _metadata(shape: Shape, shard: Shape, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Shards of compressed chunks; no chunk is longer than `LARGEST_CHUNK` along an axis that is cut."""
+    """Return the zarr metadata of a new array.
+
+    One shard per tile, of compressed chunks up to MAX_CHUNK_CELLS an axis.
+    """
     chunk = [n if n == size else _divisor(n) for n, size in zip(shard, shape, strict=True)]
     inner = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "zstd", "configuration": {"level": 1}}]
     sharding = {"chunk_shape": chunk, "codecs": inner}
@@ -156,19 +163,19 @@ def _metadata(shape: Shape, shard: Shape, dtype: np.dtype[Any]) -> dict[str, Any
 
 
 def _divisor(n: int) -> int:
-    """The largest divisor up to LARGEST_CHUNK.
+    """Return the largest divisor of n up to MAX_CHUNK_CELLS.
 
     >>> _divisor(1024), _divisor(300), _divisor(257)
     (256, 150, 1)
     """
-    return max(d for d in range(1, min(n, LARGEST_CHUNK) + 1) if n % d == 0)
+    return max(d for d in range(1, min(n, MAX_CHUNK_CELLS) + 1) if n % d == 0)
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
-def cast(cells: Array, dtype: np.dtype[Any], asked: bool, name: str) -> Array:
-    """Cells in the type of their store: where that keeps every number, or where it was asked for.
+def cast(cells: Array, dtype: np.dtype[Any], may_round: bool, name: str) -> Array:
+    """Return cells in the type of their store: if that keeps every number, or if `may_round`.
 
     A narrower float that was asked for rounds to nearest. An integer type must hold every cell exactly all the same.
 
@@ -180,7 +187,7 @@ def cast(cells: Array, dtype: np.dtype[Any], asked: bool, name: str) -> Array:
     """
     if cells.dtype == dtype or always_fits(cells.dtype, dtype):
         return cells.astype(dtype, copy=False)
-    if not asked:
+    if not may_round:
         raise ParameterError(
             "run", f"{name} is {cells.dtype} and its store {dtype}: give dtype={str(dtype)!r} to round"
         )
@@ -198,6 +205,6 @@ def cast(cells: Array, dtype: np.dtype[Any], asked: bool, name: str) -> Array:
 
 
 def always_fits(cells: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
-    """As NumPy says, but for 64-bit integers, of which float64 does not hold all."""
+    """Return whether every value of type `cells` is exact in `dtype`; unlike NumPy, not 64-bit integers in floats."""
     large = cells.kind in "iu" and cells.itemsize == 8 and dtype.kind == "f"
     return np.can_cast(cells, dtype, "safe") and not large

@@ -1,4 +1,4 @@
-"""`show_window`: the window relation and one derivative, as numbers, letters and SVG."""
+"""`show_window`: what a window reads and one derivative of its operator, as numbers, text and SVG."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .window_svg import draw
 from .window_text import text
 from .window_values import WindowValues
 
-MOST = {1: 40, 2: 20}  # positions along an axis, by rank: what a page holds
+MAX_CELLS_PER_AXIS = {1: 40, 2: 20}  # positions along an axis, by rank: what a page holds
 DIGITS = "31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679"
 OPERATORS = ("max_pool", "avg_pool", "conv")
 
@@ -37,10 +37,12 @@ class WindowPicture(WindowValues):
 
     @cached_property
     def picture(self) -> Picture:
+        """The window as an SVG picture, drawn once."""
         return draw(self)
 
     @property
     def svg(self) -> str:
+        """The picture as SVG text."""
         return self.picture.svg
 
     def _repr_svg_(self) -> str:
@@ -71,7 +73,7 @@ def show_window(
     cotangents: Any = None,
     output: int | Shape | None = None,
 ) -> WindowPicture:
-    """Which cells a window reads, the padding, the outputs, with values, winners and what goes back.
+    """Return a picture of a window: the cells that it reads, padding, outputs, values, winners and gradients.
 
     size        cells of the input: a number, or two for a plane
     operator    "max_pool", "avg_pool" or "conv"; stride defaults as theirs: the kernel, or 1 for conv
@@ -103,7 +105,7 @@ def show_window(
     if operator not in OPERATORS:
         raise ParameterError("show_window", f"operator must be one of {', '.join(OPERATORS)}; got {operator!r:.60}")
     sizes = (size,) if isinstance(size, int) else tuple(size)
-    if len(sizes) not in MOST or not all(isinstance(n, int) for n in sizes):
+    if len(sizes) not in MAX_CELLS_PER_AXIS or not all(isinstance(n, int) for n in sizes):
         raise ParameterError("show_window", f"size must be one number or two; got {size!r:.60}")
     window = _window(operator, sizes, kernel, stride, padding, dilation, ceil)
     x = _numbers("values", values, window.size, DIGITS)
@@ -111,13 +113,14 @@ def show_window(
     w = _numbers("weights", weights, window.kernel) if operator == "conv" else None
     if weights is not None and w is None:
         raise ParameterError("show_window", f"{operator} has no weights")
-    y, jacobian = _run(_function(operator, window, w), x, window)
+    y, jacobian = _values_and_jacobian(_batched_operator(operator, window, w), x, window)
     winners = _winners(x, window) if operator == "max_pool" else None
     gx = np.tensordot(gy, jacobian, axes=gy.ndim)
     return WindowPicture(operator, window, x, w, y, gy, gx, jacobian, winners, _chosen(window, output))
 
 
 def _window(operator: str, sizes: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Window:
+    """Return the window of these options; ShapeError if it has too many cells for a picture."""
     taps = kernel_of("show_window", kernel, len(sizes))
     if operator == "conv" and ceil:
         raise ParameterError("show_window", "conv has no ceil")
@@ -127,18 +130,23 @@ def _window(operator: str, sizes: Shape, kernel: Any, stride: Any, padding: Any,
         ("kernel", taps),
         ("stride", per_axis("show_window", "stride", step, len(sizes))),
     ):
-        if max(value) > MOST[len(sizes)]:
-            raise ShapeError("show_window", f"draws up to {MOST[len(sizes)]} cells on an axis; got {name}={value}")
+        if max(value) > MAX_CELLS_PER_AXIS[len(sizes)]:
+            raise ShapeError(
+                "show_window", f"draws up to {MAX_CELLS_PER_AXIS[len(sizes)]} cells on an axis; got {name}={value}"
+            )
     window = strided("show_window", sizes, taps, stride=step, padding=padding, dilation=dilation, ceil=ceil)
     longest = max(max(len(a.positions), a.out) for a in window.axes)
-    if longest > MOST[len(sizes)]:
-        text = f"draws up to {MOST[len(sizes)]} cells on an axis, padding included; got {longest}"
+    if longest > MAX_CELLS_PER_AXIS[len(sizes)]:
+        text = f"draws up to {MAX_CELLS_PER_AXIS[len(sizes)]} cells on an axis, padding included; got {longest}"
         raise ShapeError("show_window", text)
     return window
 
 
 def _numbers(name: str, given: Any, shape: Shape, digits: str = "") -> Array:
-    """The numbers that were given, exact where they are finite; digits, or 1, 2, 3, ..., if none were."""
+    """Return `given` in `shape`, exact if all are finite.
+
+    If None, the digits cyclically, or 1, 2, 3, ... without digits.
+    """
     count = math.prod(shape)
     if given is None:
         cells = [int(digits[i % len(digits)]) if digits else i + 1 for i in range(count)]
@@ -153,8 +161,8 @@ def _numbers(name: str, given: Any, shape: Shape, digits: str = "") -> Array:
         raise ParameterError("show_window", f"{name} must be numbers; got {given!r:.60}") from None
 
 
-def _function(operator: str, window: Window, weights: Array | None) -> Callable[[Any], Any]:
-    """The operator over planes, a batch of them."""
+def _batched_operator(operator: str, window: Window, weights: Array | None) -> Callable[[Any], Any]:
+    """Return the operator as a function of a batch of inputs (batch, *size), one channel each."""
     if weights is not None:
         given = {k: v for k, v in (window.attributes() or {}).items() if k not in ("kernel", "ceil")}
         return lambda x: conv(weights[None, None], None, x[:, None], **given)[:, 0]
@@ -163,8 +171,8 @@ def _function(operator: str, window: Window, weights: Array | None) -> Callable[
     return lambda x: apply(MAX_POOL, x, window=window)
 
 
-def _run(f: Callable[[Any], Any], x: Array, window: Window) -> tuple[Array, Array]:
-    """The outputs, and the derivative of every output by every cell: one cotangent of a single 1 per output."""
+def _values_and_jacobian(f: Callable[[Any], Any], x: Array, window: Window) -> tuple[Array, Array]:
+    """Return y and dy/dx, of shape (*out, *size): one vjp over a batch with one unit cotangent per output."""
     count = math.prod(window.out)
     plain = x.dtype != object
     one = np.eye(count) if plain else exact(np.eye(count, dtype=int))
@@ -174,12 +182,14 @@ def _run(f: Callable[[Any], Any], x: Array, window: Window) -> tuple[Array, Arra
 
 
 def _winners(x: Array, window: Window) -> dict[Shape, Shape | None]:
+    """Return, per output, the index of the input cell that the maximum takes; None if its window has no cell inside."""
     flat = apply(WINNER, x, window=window)
     cells = {o: int(flat[o]) for o in np.ndindex(*window.out)}
     return {o: None if c < 0 else tuple(map(int, np.unravel_index(c, window.size))) for o, c in cells.items()}
 
 
 def _chosen(window: Window, output: int | Shape | None) -> Shape:
+    """Return the output index that a picture points at: `output` once checked, or the middle one."""
     if output is None:
         return tuple(n // 2 for n in window.out)
     index = (output,) if isinstance(output, int) else tuple(output)

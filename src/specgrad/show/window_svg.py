@@ -11,24 +11,24 @@ from .window_values import Read, WindowValues, kind_of, number
 
 WIDE, HIGH, GAP = 34.0, 28.0, 6.0  # of a cell; between rows
 LEFT, TOP = 62.0, 58.0
-MOST_SMALL = 64  # windows of a plane that are drawn one by one
+MAX_THUMBNAILS = 64  # windows of a plane that are drawn one by one
 SMALL = 7.0
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def draw(p: WindowValues) -> Picture:
-    """The picture that fits the rank."""
+    """Return the picture of a window over one axis or two."""
     canvas = Canvas()
     canvas.text(16, 26, p.title, size=15, anchor="start", bold=True)
     canvas.text(16, 43, p.counted, "soft", size=11, anchor="start")
-    (_line if p.window.rank == 1 else _plane)(canvas, p)
+    (_draw_one_axis if p.window.rank == 1 else _draw_two_axes)(canvas, p)
     return canvas.picture(p.title)
 
 
 def _cell(
     c: Canvas, x: float, y: float, text: str, tone: str, *, corner: str = "", heavy: bool = False, **look: Any
 ) -> None:
-    """A cell with a number in it and, small, what that number is multiplied by."""
+    """Draw a cell with a number and, small above it, its factor."""
     c.box(x, y, WIDE, HIGH, tone, heavy=heavy, **look)
     size = 13.0 if len(text) < 5 else 10.0 if len(text) < 7 else 8.0
     c.text(x + WIDE / 2, y + HIGH / 2 + (6.5 if corner else 4.5), text, tone, size=size, bold=heavy)
@@ -37,21 +37,22 @@ def _cell(
 
 
 def _outside(c: Canvas, x: float, y: float, kind: str, read: bool = False) -> None:
-    """A position that holds no number."""
+    """Draw a position that holds no number: padding, or "~" beyond it."""
     c.box(x, y, WIDE, HIGH, "read" if read else "pad", dashed=True)
     if kind == "beyond":
         c.text(x + WIDE / 2, y + HIGH / 2 + 4, "~", "read" if read else "pad", size=12)
 
 
 def _legend(c: Canvas, x: float, y: float, entries: Sequence[tuple[str, bool, str]]) -> None:
-    """(tone, dashed, what it means), one beside the other."""
+    """Draw the legend in one line; an entry is (tone, dashed, meaning)."""
     for tone, dashed, text in entries:
         c.box(x, y - 9, 13, 11, tone, dashed=dashed)
         c.text(x + 19, y, text, "soft", size=11, anchor="start")
         x += 38 + 5.7 * len(text)
 
 
-def _entries(p: WindowValues) -> list[tuple[str, bool, str]]:
+def _legend_entries(p: WindowValues) -> list[tuple[str, bool, str]]:
+    """Return the legend entries (tone, dashed, meaning) of the kinds of cells that this window has."""
     kinds = {r.kind for o in p.outputs() for r in p.reads(o)} | {
         "padding" for a in p.window.axes if len(a.extent) > a.size
     }
@@ -67,7 +68,8 @@ def _entries(p: WindowValues) -> list[tuple[str, bool, str]]:
 # --- one axis ---------------------------------------------------------------------------------------------------------
 
 
-def _line(c: Canvas, p: WindowValues) -> None:
+def _draw_one_axis(c: Canvas, p: WindowValues) -> None:
+    """Draw a window over one axis: a row per output forward, then a row per output backward."""
     positions = p.window.axes[0].positions
     across = {i: LEFT + WIDE * k for k, i in enumerate(positions)}
     end = LEFT + WIDE * len(positions) + 14
@@ -76,31 +78,35 @@ def _line(c: Canvas, p: WindowValues) -> None:
         c.text(x + WIDE / 2, y + 8, i, "soft", size=9)
     y = _strip(c, p, "x", p.x, across, y + 13, "cell") + 2 * GAP
     for o in p.outputs():
-        _reads(c, p, o, across, y)
-        _result(c, end, y, f"y[{o[0]}]", number(p.y[o]), "good", p.formula(o))
+        _draw_reads(c, p, o, across, y)
+        _draw_result(c, end, y, f"y[{o[0]}]", number(p.y[o]), "good", p.formula(o))
         y += HIGH + GAP
     y = _heading(c, y + 14, "backward", "a row sends its gy back; a column adds up to gx")
     for o in p.outputs():
         for r in p.reads(o):
             if r.kind == "input":
-                _share(c, p, r, p.gy[o], across[r.position[0]], y)
+                _draw_share(c, p, r, p.gy[o], across[r.position[0]], y)
             else:
                 _outside(c, across[r.position[0]], y, r.kind)
-        _result(c, end, y, f"gy[{o[0]}]", number(p.gy[o]), "back", "", back=True)
+        _draw_result(c, end, y, f"gy[{o[0]}]", number(p.gy[o]), "back", "", back=True)
         y += HIGH + GAP
     c.path([(LEFT, y + 1), (end - 14, y + 1)], "soft")
     y = _strip(c, p, "gx", p.gx, across, y + GAP + 2, "back")
-    _legend(c, 16, y + 28, [*_entries(p), ("back", False, "what goes back: cotangents")])
+    _legend(c, 16, y + 28, [*_legend_entries(p), ("back", False, "what goes back: cotangents")])
 
 
 def _heading(c: Canvas, y: float, word: str, about: str) -> float:
+    """Draw a section heading at height `y` and return the height below it."""
     c.text(16, y + 12, word, size=12, anchor="start", bold=True)
     c.text(24 + 8.0 * len(word), y + 12, about, "soft", size=12, anchor="start")
     return y + 24
 
 
 def _strip(c: Canvas, p: WindowValues, name: str, values: Any, across: dict[int, float], y: float, tone: str) -> float:
-    """All positions of the axis, with the numbers of an array over the input."""
+    """Draw all positions of the axis in one row, with `values` (over the input) in the cells.
+
+    Return the height below it.
+    """
     c.text(LEFT - 10, y + HIGH / 2 + 4, name, size=12, anchor="end", mono=True)
     for i, x in across.items():
         kind = kind_of(p.window, (i,))
@@ -111,8 +117,8 @@ def _strip(c: Canvas, p: WindowValues, name: str, values: Any, across: dict[int,
     return y + HIGH
 
 
-def _reads(c: Canvas, p: WindowValues, o: Shape, across: dict[int, float], y: float) -> None:
-    """The taps of one output, joined by a line where dilation leaves cells out."""
+def _draw_reads(c: Canvas, p: WindowValues, o: Shape, across: dict[int, float], y: float) -> None:
+    """Draw the taps of one output, with a line through them where dilation leaves cells out."""
     taps = p.reads(o)
     c.path([(across[taps[0].position[0]], y + HIGH / 2), (across[taps[-1].position[0]] + WIDE, y + HIGH / 2)], "read")
     for r in taps:
@@ -125,7 +131,8 @@ def _reads(c: Canvas, p: WindowValues, o: Shape, across: dict[int, float], y: fl
         _cell(c, x, y, number(p.x[r.position]), "win" if won else "read", corner=corner, heavy=won)
 
 
-def _share(c: Canvas, p: WindowValues, r: Read, gy: Any, x: float, y: float) -> None:
+def _draw_share(c: Canvas, p: WindowValues, r: Read, gy: Any, x: float, y: float) -> None:
+    """Draw what of `gy` goes back through one tap: the product, with its factor in the corner."""
     corner = "" if p.winners else f"{TIMES}{number(r.share)}"
     if r.share == 0:
         _cell(c, x, y, "0", "soft")
@@ -133,7 +140,10 @@ def _share(c: Canvas, p: WindowValues, r: Read, gy: Any, x: float, y: float) -> 
         _cell(c, x, y, number(r.share * gy), "win" if p.winners else "read", corner=corner, heavy=bool(p.winners))
 
 
-def _result(c: Canvas, x: float, y: float, name: str, value: str, tone: str, formula: str, back: bool = False) -> None:
+def _draw_result(
+    c: Canvas, x: float, y: float, name: str, value: str, tone: str, formula: str, back: bool = False
+) -> None:
+    """Draw one output or cotangent beside its row, with an arrow to it (`back`: from it) and its formula."""
     ends = [(x - 8, y + HIGH / 2), (x + 12, y + HIGH / 2)]
     c.path(ends[::-1] if back else ends, "soft", arrow=True)
     c.text(x + 18, y + HIGH / 2 + 4, name, size=12, anchor="start", mono=True)
@@ -145,39 +155,41 @@ def _result(c: Canvas, x: float, y: float, name: str, value: str, tone: str, for
 # --- two axes ---------------------------------------------------------------------------------------------------------
 
 
-def _plane(c: Canvas, p: WindowValues) -> None:
+def _draw_two_axes(c: Canvas, p: WindowValues) -> None:
+    """Draw a window over two axes: planes of x and y, then of gx and gy, and a thumbnail per output."""
     rows, columns = (a.positions for a in p.window.axes)
     left, side = 44.0, 44.0 + WIDE * len(columns) + 74
     place = ",".join(map(str, p.chosen))
     formula = f"y[{place}] = {p.formula(p.chosen)} = {number(p.y[p.chosen])}"
     y = _heading(c, TOP, "forward", f"what y[{place}] reads, and all outputs")
     low = y + 16
-    _axes(c, left, low, rows, columns)
-    _input(c, p, p.x, left, low, forward=True)
-    _output(c, p, p.y, side, low + HIGH, "y", "good")
-    _joined(c, p, left, side, low, back=False)
+    _draw_indices(c, left, low, rows, columns)
+    _draw_input(c, p, p.x, left, low, forward=True)
+    _draw_output(c, p, p.y, side, low + HIGH, "y", "good")
+    _arrow(c, p, left, side, low, back=False)
     y = low + HIGH * max(len(rows), p.window.out[0] + 1) + 18
     if len(formula) <= 110:
         c.text(left, y, formula, "soft", size=11, anchor="start", mono=True)
         y += 14
     low = _heading(c, y + 8, "backward", "gy goes back to the cells it came from; a cell adds up what it gets") + 4
-    _input(c, p, p.gx, left, low, forward=False)
-    _output(c, p, p.gy, side, low + HIGH, "gy", "back")
-    _joined(c, p, left, side, low, back=True)
+    _draw_input(c, p, p.gx, left, low, forward=False)
+    _draw_output(c, p, p.gy, side, low + HIGH, "gy", "back")
+    _arrow(c, p, left, side, low, back=True)
     y = low + HIGH * max(len(rows), p.window.out[0] + 1) + 12
-    y = _multiples(c, p, y + 8)
-    _legend(c, 16, y + 22, [*_entries(p), ("back", False, "what goes back: cotangents")])
+    y = _draw_thumbnails(c, p, y + 8)
+    _legend(c, 16, y + 22, [*_legend_entries(p), ("back", False, "what goes back: cotangents")])
 
 
-def _axes(c: Canvas, left: float, top: float, rows: Sequence[int], columns: Sequence[int]) -> None:
+def _draw_indices(c: Canvas, left: float, top: float, rows: Sequence[int], columns: Sequence[int]) -> None:
+    """Write the row and column indices beside a plane."""
     for k, j in enumerate(columns):
         c.text(left + WIDE * (k + 0.5), top - 5, j, "soft", size=9)
     for k, i in enumerate(rows):
         c.text(left - 6, top + HIGH * (k + 0.5) + 3, i, "soft", size=9, anchor="end")
 
 
-def _input(c: Canvas, p: WindowValues, values: Any, left: float, top: float, *, forward: bool) -> None:
-    """The plane with its padding; the chosen window and its winner in colour, and backward all that gets something."""
+def _draw_input(c: Canvas, p: WindowValues, values: Any, left: float, top: float, *, forward: bool) -> None:
+    """Draw the input plane with padding; the chosen window is coloured, and backward every cell with a gradient."""
     rows, columns = (a.positions for a in p.window.axes)
     taps = {r.position: r for r in p.reads(p.chosen)}
     won = None if p.winners is None else p.winners[p.chosen]
@@ -193,7 +205,8 @@ def _input(c: Canvas, p: WindowValues, values: Any, left: float, top: float, *, 
             _cell(c, x, y, number(values[i, j]), tone, corner=corner, heavy=(i, j) == won)
 
 
-def _output(c: Canvas, p: WindowValues, values: Any, left: float, top: float, name: str, tone: str) -> None:
+def _draw_output(c: Canvas, p: WindowValues, values: Any, left: float, top: float, name: str, tone: str) -> None:
+    """Draw the plane of outputs or of their cotangents, with the chosen one emphasised."""
     c.text(left, top - 7, name, size=12, anchor="start", mono=True)
     for o in p.outputs():
         chosen = o == p.chosen
@@ -201,8 +214,8 @@ def _output(c: Canvas, p: WindowValues, values: Any, left: float, top: float, na
         _cell(c, left + WIDE * o[1], top + HIGH * o[0], number(values[o]), look, heavy=chosen)
 
 
-def _joined(c: Canvas, p: WindowValues, left: float, side: float, top: float, *, back: bool) -> None:
-    """An arrow between the chosen window and its output."""
+def _arrow(c: Canvas, p: WindowValues, left: float, side: float, top: float, *, back: bool) -> None:
+    """Draw an arrow between the chosen window and its output; backward it points the other way."""
     columns = p.window.axes[1].positions
     high = top + HIGH * (p.chosen[0] + 1.5)
     gap = left + WIDE * len(columns)
@@ -210,21 +223,22 @@ def _joined(c: Canvas, p: WindowValues, left: float, side: float, top: float, *,
     c.path(ends[::-1] if back else ends, "soft", arrow=True, width=1.4)
 
 
-def _multiples(c: Canvas, p: WindowValues, y: float) -> float:
-    """Every window by itself, where its output stands."""
+def _draw_thumbnails(c: Canvas, p: WindowValues, y: float) -> float:
+    """Draw a thumbnail of every output's window, unless they are too many; return the height below them."""
     rows, columns = (a.positions for a in p.window.axes)
     count = p.window.out[0] * p.window.out[1]
     wide = SMALL * len(columns) + 12
-    if count > MOST_SMALL or wide * p.window.out[1] > 900:
+    if count > MAX_THUMBNAILS or wide * p.window.out[1] > 900:
         return y
     y = _heading(c, y, "every output", "and the cells that it reads")
     high = SMALL * len(rows) + 12
     for o in p.outputs():
-        _thumbnail(c, p, o, 44 + wide * o[1], y + high * o[0])
+        _draw_thumbnail(c, p, o, 44 + wide * o[1], y + high * o[0])
     return y + high * p.window.out[0]
 
 
-def _thumbnail(c: Canvas, p: WindowValues, o: Shape, x: float, y: float) -> None:
+def _draw_thumbnail(c: Canvas, p: WindowValues, o: Shape, x: float, y: float) -> None:
+    """Draw the cells that output `o` reads as small squares, the winner in its own colour."""
     rows, columns = (a.positions for a in p.window.axes)
     reads = {r.position for r in p.reads(o)}
     won = None if p.winners is None else p.winners[o]

@@ -1,4 +1,4 @@
-"""A window drawn with letters, for a terminal."""
+"""A window drawn as text, for a terminal."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ MARKS = {"padding": ".", "beyond": "~"}
 
 
 def text(picture: WindowValues) -> str:
-    """Forward, then backward; lines have no spaces at their ends."""
-    lines = (_line if picture.window.rank == 1 else _plane)(picture)
+    """Return the drawing as text: forward, then backward; no line ends with spaces."""
+    lines = (_one_axis_lines if picture.window.rank == 1 else _two_axes_lines)(picture)
     beyond = any(r.kind == "beyond" for o in picture.outputs() for r in picture.reads(o))
     note = ["", "~ lies beyond the padding: ceil lets the last window hang over"] if beyond else []
     return "\n".join(line.rstrip() for line in [picture.title, picture.counted, "", *lines, *note])
 
 
-def _line(p: WindowValues) -> Iterator[str]:
-    """A row per output over the positions of the axis."""
+def _one_axis_lines(p: WindowValues) -> Iterator[str]:
+    """Yield the lines of a window over one axis: a row per output, a column per position."""
     positions = p.window.axes[0].positions
     outputs, names = list(p.outputs()), max(len(str(p.window.out[0] - 1)) + 4, 4)
     shown = [
         *map(number, p.x),
         *map(number, p.gx),
-        *(number(r.share * p.gy[o]) for o in outputs for r in _inside(p, o)),
+        *(number(r.share * p.gy[o]) for o in outputs for r in _reads_of_input(p, o)),
     ]
     wide = max(map(len, [*shown, *map(str, positions)])) + 4
     last = max(len(number(v)) for v in (*p.y, *p.gy))
 
     def row(name: str, cells: dict[int, str], end: str = "") -> str:
+        """Return one line: the name, the cells (text by position) centred in their columns, and `end`."""
         return f"  {name:<{names}}" + "".join(cells.get(i, "").center(wide) for i in positions) + end
 
     yield "forward: a row is what one output reads" + ("; * wins" if p.winners else "")
@@ -48,23 +49,28 @@ def _line(p: WindowValues) -> Iterator[str]:
     yield "backward: a row sends its gy back; a column adds up to gx"
     for o in outputs:
         yield row(
-            f"gy[{o[0]}]", {r.position[0]: number(r.share * p.gy[o]) for r in _inside(p, o)}, f" = {number(p.gy[o])}"
+            f"gy[{o[0]}]",
+            {r.position[0]: number(r.share * p.gy[o]) for r in _reads_of_input(p, o)},
+            f" = {number(p.gy[o])}",
         )
     yield row("gx", {i: number(v) for i, v in enumerate(p.gx)})
 
 
-def _inside(p: WindowValues, output: Shape) -> list[Read]:
+def _reads_of_input(p: WindowValues, output: Shape) -> list[Read]:
+    """Return the taps of one output that read a cell of the input, not padding."""
     return [r for r in p.reads(output) if r.kind == "input"]
 
 
-def _plane(p: WindowValues) -> Iterator[str]:
-    """The planes of forward and backward, with the window of the chosen output in brackets."""
+def _two_axes_lines(p: WindowValues) -> Iterator[str]:
+    """Yield the planes x, y, gy and gx as lines, with the window of the chosen output in brackets."""
     rows, columns = (a.positions for a in p.window.axes)
     reads = {r.position for r in p.reads(p.chosen)}
     won = None if p.winners is None else p.winners[p.chosen]
     place = ",".join(map(str, p.chosen))
 
     def of_input(values: Array) -> Callable[[int, int], str]:
+        """Return the text of cell (i, j) of an array over the input: read cells in brackets, "*" for the winner."""
+
         def cell(i: int, j: int) -> str:
             kind = kind_of(p.window, (i, j))
             inner = number(values[i, j]) if kind == "input" else MARKS[kind]
@@ -73,6 +79,7 @@ def _plane(p: WindowValues) -> Iterator[str]:
         return cell
 
     def of_output(values: Array) -> Callable[[int, int], str]:
+        """Return the text of cell (i, j) of an array over the outputs: the chosen one in brackets."""
         return lambda i, j: f"[{number(values[i, j])}]" if (i, j) == p.chosen else number(values[i, j])
 
     down, along = (range(n) for n in p.window.out)
@@ -87,6 +94,7 @@ def _plane(p: WindowValues) -> Iterator[str]:
 
 
 def _grid(rows: Sequence[int], columns: Sequence[int], cell: Callable[[int, int], str]) -> Iterator[str]:
+    """Yield the lines of a table with one cell text per (row, column), all columns equally wide."""
     texts = [[cell(i, j) for j in columns] for i in rows]
     wide = max(len(t.strip("[]* ")) for line in texts for t in line) + 4
     for line in texts:

@@ -1,4 +1,4 @@
-"""Which cells a window reads, what it makes of them, and what goes back to them, as numbers."""
+"""The numbers of a window: the cells that it reads, its outputs, and the gradients that go back to the cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kind = Literal["input", "padding", "beyond"]
 
 
 class Read(NamedTuple):
-    """One tap of one output.
+    """One cell (or padding position) that one output reads through one tap.
 
     kind   of the position: a cell of the input, one of its padding, or beyond both, where a window under `ceil` ends
     share  the derivative of the output by that cell: what it counts forward, and what of gy goes back; None: no cell
@@ -30,7 +30,7 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WindowValues:
-    """A window over numbers: what it reads, what it makes of them, what goes back.
+    """A window over numbers, with its inputs, outputs, cotangents and derivative.
 
     x, y     input and output
     gy, gx   a cotangent of the output, and what the adjoint makes of it
@@ -51,7 +51,8 @@ class WindowValues:
 
     @property
     def title(self) -> str:
-        """
+        """Operator, window parameters and sizes in one line.
+
         >>> import specgrad as sg
         >>> sg.show_window(size=7, kernel=3, stride=2, padding=1).title
         'max_pool k3 s2 p1: 7 cells to 4'
@@ -61,7 +62,8 @@ class WindowValues:
 
     @property
     def counted(self) -> str:
-        """
+        """The formula of the number of outputs, with its numbers.
+
         >>> import specgrad as sg
         >>> sg.show_window(size=7, kernel=3, stride=2, padding=1).counted
         'outputs: floor((7 + 1 + 1 - 3) / 2) + 1 = 4'
@@ -70,10 +72,11 @@ class WindowValues:
         return f"outputs: {', '.join(dict.fromkeys(texts))}"
 
     def outputs(self) -> Iterator[Shape]:
+        """Iterate over the indices of all outputs, in row-major order."""
         return itertools.product(*(range(n) for n in self.window.out))
 
     def reads(self, output: Shape) -> list[Read]:
-        """The taps of one output, in row-major order."""
+        """Return what one output reads: one `Read` per tap, in row-major order."""
         axes = self.window.axes
         taps = []
         for pairs in itertools.product(*(a.reads(o) for a, o in zip(axes, output, strict=True))):
@@ -84,7 +87,7 @@ class WindowValues:
         return taps
 
     def formula(self, output: Shape) -> str:
-        """How the output comes about, in numbers.
+        """Return the formula of one output's value, with its numbers.
 
         >>> import specgrad as sg
         >>> sg.show_window(size=4, kernel=3, stride=2, padding=1, operator="avg_pool").formula((0,))
@@ -101,7 +104,10 @@ class WindowValues:
         return " + ".join(f"{number(r.share)}·{number(v)}" for r, v in cells)
 
     def to_json(self) -> dict[str, Any]:
-        """What the pictures show. Numbers are strings: exact ones may be fractions."""
+        """Return all numbers that the pictures show, as JSON data.
+
+        Numbers are strings, since exact ones are fractions.
+        """
         size, out = self.window.size, self.window.out
         outputs = [
             {
@@ -139,14 +145,14 @@ class WindowValues:
 
 
 def kind_of(window: Window, position: Shape) -> Kind:
-    """Whether a position is a cell, padding, or beyond both."""
+    """Return whether a position is a cell of the input, padding, or beyond both (the last window under `ceil`)."""
     if all(0 <= i < n for i, n in zip(position, window.size, strict=True)):
         return "input"
     return "padding" if all(i in a.extent for i, a in zip(position, window.axes, strict=True)) else "beyond"
 
 
 def number(value: Any) -> str:
-    """In few letters.
+    """Return a number as a short text: fractions and integers up to six characters exactly, others to four digits.
 
     >>> number(Fraction(7, 3)), number(Fraction(1, 1000003)), number(2.0)
     ('7/3', '1e-06', '2')

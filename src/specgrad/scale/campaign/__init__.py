@@ -1,4 +1,4 @@
-"""Campaigns: many questions of one kind in shards, on any executor, that survive every kill.
+"""Campaigns: many checks of one kind (conformance, audit, certify, tiles) in shards, resumable after any kill.
 
 `specgrad campaign estimate|run|status|collect spec.toml`; docs/guide/campaigns.md has a spec of every kind.
 """

@@ -1,4 +1,4 @@
-"""Kind audit: a folder of models x runtimes x inputs."""
+"""Campaigns of kind audit: all combinations of models, runtimes and random inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...check.runtimes import runtime
 from ...errors import MissingPackageError, SpecgradError, need
 from ...window import Shape
 from .keys import CampaignError, Key
-from .kind import Finding, Listed, Progress, Row, digest_of_model, file_name, finite, short
+from .kind import Finding, Listed, Progress, Row, digest_of_model, file_name, finite_or_none, one_line
 
 SCRIPT = """# {model} on {runtime}: {detail}
 # One layer alone does not show it; the whole model does. Run this from the folder of the spec.
@@ -30,7 +30,7 @@ print(audit({model!r}, {runtime!r}, inputs))
 
 
 class AuditKind(Listed):
-    """Item: one model on one runtime, on normal numbers of one seed; `each` items are a shard."""
+    """Campaign of audits: an item is a model on a runtime with normal inputs of one seed; `each` items are a shard."""
 
     name = "audit"
     BAD = ("differs", "other arithmetic", "crashes")
@@ -60,16 +60,16 @@ class AuditKind(Listed):
         seeds = range(o["first_seed"], o["first_seed"] + o["inputs"])
         self.items = [*itertools.product(self.models, o["runtimes"], seeds)]
 
-    def decides(self) -> dict[str, Any]:
+    def fingerprint_inputs(self) -> dict[str, Any]:
         runtimes = {name: runtime(name).versions() for name in self.options["runtimes"]}
         return {"models": {m: digest_of_model(self.home / m) for m in self.models}, "runtimes": runtimes}
 
     def rows(self, shard: int) -> Iterator[Row]:
         for model, name, seed in self.items_of(shard):
-            yield {"model": model, "runtime": name, "seed": seed, **self._judged(model, name, seed)}
+            yield {"model": model, "runtime": name, "seed": seed, **self._audit_row(model, name, seed)}
 
-    def _judged(self, model: str, name: str, seed: int) -> Row:
-        """A model that cannot be read, or judged, is a row like others."""
+    def _audit_row(self, model: str, name: str, seed: int) -> Row:
+        """Audit one model on one runtime and return its row; one that cannot be read or judged is "cannot tell"."""
         o = self.options
         try:
             shapes = self._shapes(model)
@@ -80,15 +80,15 @@ class AuditKind(Listed):
             raise
         except SpecgradError as error:
             empty = dict.fromkeys(("layer", "operator", "class", "ratio", "layers", "judged", "shapes", "script"))
-            return {"verdict": "cannot tell", "reason": short(error), **empty}
+            return {"verdict": "cannot tell", "reason": one_line(error), **empty}
         first = audited.first
         return {
             "verdict": audited.verdict,
-            "reason": None if first is None else short(first.verdict),
+            "reason": None if first is None else one_line(first.verdict),
             "layer": None if first is None else first.name,
             "operator": None if first is None else first.operator,
             "class": None if first is None else first.row()["class"],
-            "ratio": finite(audited.whole.ratio),
+            "ratio": finite_or_none(audited.whole.ratio),
             "layers": audited.coverage.of_layers,
             "judged": audited.coverage.layers,
             "shapes": {n: list(s) for n, s in shapes.items()} if first is not None else None,
@@ -96,7 +96,7 @@ class AuditKind(Listed):
         }
 
     def _shapes(self, model: str) -> dict[str, Shape]:
-        """As declared, a batch that is open being 1; the spec's sizes are for inputs that leave others open."""
+        """Return the input shapes of a model: declared ones, with batch 1 if symbolic, else those of the spec."""
         from ...interop.onnx import input_dims
 
         shapes: dict[str, Shape] = {}
@@ -117,18 +117,18 @@ class AuditKind(Listed):
     def group_of(self, row: Row) -> str:
         return f"{row['model']} on {row['runtime']}"
 
-    def sort_of(self, row: Row) -> tuple[Any, ...]:
+    def dedup_key(self, row: Row) -> tuple[Any, ...]:
         return row["runtime"], row["verdict"], row["operator"] or row["model"], row["class"] or ""
 
-    def size_of(self, row: Row) -> tuple[Any, ...]:
+    def size_key(self, row: Row) -> tuple[Any, ...]:
         return len(row["script"] or "") or 1 << 40, row["layers"] or 0, row["shard"], row["number"]
 
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
-        made: list[Finding] = []
+        findings: list[Finding] = []
         for row, times in smallest:
             words = [row["runtime"], row["verdict"], row["operator"] or "model", Path(row["model"]).stem]
             what, detail = f"{row['model']} on {row['runtime']}", row["reason"] or row["verdict"]
             script = row["script"] or SCRIPT.format(**row, detail=detail)
-            kept = {k: v for k, v in row.items() if k != "script"}
-            made.append(Finding(what, detail, kept, times, file_name(words, made), script))
-        return made
+            row_data = {k: v for k, v in row.items() if k != "script"}
+            findings.append(Finding(what, detail, row_data, times, file_name(words, findings), script))
+        return findings

@@ -1,4 +1,4 @@
-"""Kind certify: properties x models, boxes around samples x models, or a list of pairs."""
+"""Campaigns of kind certify: properties of models, boxes around samples, or a VNN-COMP list of both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specgrad.check.conform.repro_script import literal
 from ...errors import MissingPackageError, SpecgradError, need
 from ...scalar import Array
 from .keys import CampaignError, Key
-from .kind import Finding, Listed, Progress, Row, digest_of_model, file_name, finite, short
+from .kind import Finding, Listed, Progress, Row, digest_of_model, file_name, finite_or_none, one_line
 
 SCRIPT = """# {model}, {property}: an input that breaks the property. Run this from the folder of the spec.
 import numpy as np
@@ -35,7 +35,7 @@ print("gives", session.run(None, {{given.name: x}})[0].ravel().tolist())
 
 
 class CertifyKind(Listed):
-    """Item: one property of one model; `each` items are a shard."""
+    """Campaign of certifications: an item is one property of one model; `each` items are a shard."""
 
     name = "certify"
     BAD = ("counterexample",)
@@ -74,7 +74,7 @@ class CertifyKind(Listed):
         self.items: list[tuple[str, Any, float]] = [*self._items(ways[0])]
 
     def _items(self, way: str) -> Iterator[tuple[str, Any, float]]:
-        """(model, property file or number of a sample, seconds)."""
+        """Yield the items: (model, property file or number of a sample, seconds)."""
         seconds = self.options["seconds"]
         if way == "instances":
             yield from self._instances(self.options["instances"])
@@ -84,31 +84,38 @@ class CertifyKind(Listed):
         yield from ((m, s, seconds) for m, s in itertools.product(models, some))
 
     def _instances(self, name: str) -> Iterator[tuple[str, str, float]]:
+        """Yield (model, property, seconds) of every line of a VNN-COMP .csv file."""
         with self.file(name).open(newline="") as file:
             for number, line in enumerate(csv.reader(file), 1):
                 try:
                     model, statement, *rest = (part.strip() for part in line)
-                    yield self._named(name, model), self._named(name, statement), min(self._limit(rest), 1e9)
+                    yield (
+                        self._relative_to_list(name, model),
+                        self._relative_to_list(name, statement),
+                        min(self._time_limit(rest), 1e9),
+                    )
                 except ValueError as error:
                     if isinstance(error, CampaignError):
                         raise
                     text = f"{name}, line {number}: must be model,property or model,property,seconds"
                     raise CampaignError(f"{text}; got {','.join(line)!r:.80}") from None
 
-    def _limit(self, rest: Sequence[str]) -> float:
+    def _time_limit(self, rest: Sequence[str]) -> float:
+        """Return the seconds of one line of a .csv, or the default; ValueError if not one positive number."""
         (seconds,) = map(float, rest or [self.options["seconds"]])
         if not seconds > 0:
             raise ValueError(seconds)
         return seconds
 
-    def _named(self, instances: str, name: str) -> str:
-        """A file that the list names, from the list's own folder."""
+    def _relative_to_list(self, instances: str, name: str) -> str:
+        """Return the path of a file named in a .csv, from the spec's folder; CampaignError if missing."""
         path = (Path(instances).parent / name).as_posix()
         self.file(path)
         return path
 
     @cached_property
     def samples(self) -> tuple[Array, Array]:
+        """The samples (count, ...) in float32 and their integer labels (count,), read from the .npz file."""
         path = self.file(self.options["samples"])
         try:
             with np.load(path, allow_pickle=False) as data:
@@ -123,7 +130,7 @@ class CertifyKind(Listed):
     def start(self) -> None:
         from ...bounds import certify  # noqa: F401 - and PyTorch with it
 
-    def decides(self) -> dict[str, Any]:
+    def fingerprint_inputs(self) -> dict[str, Any]:
         models = sorted({m for m, _, _ in self.items})
         files = sorted({s for _, s, _ in self.items if isinstance(s, str)})
         files += [f for f in (self.options["samples"], self.options["instances"]) if f is not None]
@@ -136,9 +143,10 @@ class CertifyKind(Listed):
     def rows(self, shard: int) -> Iterator[Row]:
         for model, what, seconds in self.items_of(shard):
             named = what if isinstance(what, str) else f"sample {what}"
-            yield {"model": model, "property": named, **self._judged(model, what, seconds)}
+            yield {"model": model, "property": named, **self._certify_row(model, what, seconds)}
 
-    def _judged(self, model: str, what: Any, seconds: float) -> Row:
+    def _certify_row(self, model: str, what: Any, seconds: float) -> Row:
+        """Certify one property and return its row: verdict, reason, margin, counterexample."""
         from ...bounds import certify
 
         empty = dict.fromkeys(("reason", "margin", "x", "y", "asked", "distance"))
@@ -153,14 +161,14 @@ class CertifyKind(Listed):
         except MissingPackageError:
             raise
         except SpecgradError as error:
-            return {**empty, "verdict": "cannot tell", "reason": short(error)}
+            return {**empty, "verdict": "cannot tell", "reason": one_line(error)}
         margins = [m for case in verdict.margins for m in case]
         row = {**empty, "verdict": verdict.verdict, "reason": verdict.reason or None}
         if verdict.verdict == "holds":
-            row["margin"] = finite(min(margins)) if margins else None
+            row["margin"] = finite_or_none(min(margins)) if margins else None
         if verdict.counterexample is not None:
             x, y = verdict.counterexample.x, verdict.counterexample.y
-            row |= {"x": [finite(v) for v in x.ravel()], "y": [finite(v) for v in y.ravel()]}
+            row |= {"x": [finite_or_none(v) for v in x.ravel()], "y": [finite_or_none(v) for v in y.ravel()]}
             row["asked"] = [f"{run.who} {run.outcome}" for run in verdict.counterexample.runs]
             if isinstance(what, int):
                 row["distance"] = float(np.max(np.abs(x.ravel() - self.samples[0][what].ravel())))
@@ -169,33 +177,34 @@ class CertifyKind(Listed):
     def group_of(self, row: Row) -> str:
         return str(row["model"])
 
-    def sort_of(self, row: Row) -> tuple[Any, ...]:
-        """Of samples, one per pair of classes; a property file is about something of its own."""
+    def dedup_key(self, row: Row) -> tuple[Any, ...]:
+        """Return one key per model and property file; of samples, per model and pair (label, other class)."""
         if self.options["samples"] is None:
             return row["model"], row["property"]
         label = int(self.samples[1][int(row["property"].rpartition(" ")[2])])
         others = [-np.inf if k == label or v is None else v for k, v in enumerate(row["y"])]
         return row["model"], f"{label} becomes {int(np.argmax(others))}"
 
-    def size_of(self, row: Row) -> tuple[Any, ...]:
+    def size_key(self, row: Row) -> tuple[Any, ...]:
         return row["distance"] or 0.0, row["shard"], row["number"]
 
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
-        made: list[Finding] = []
+        findings: list[Finding] = []
         for row, times in smallest:
             words = [Path(row["model"]).stem, Path(row["property"]).stem]
             x = literal(np.array([np.nan if v is None else v for v in row["x"]], np.float32))
             detail = row["reason"] or (
-                f"{self.sort_of(row)[1]}" if row["distance"] is not None else "an input breaks it"
+                f"{self.dedup_key(row)[1]}" if row["distance"] is not None else "an input breaks it"
             )
-            kept = {k: v for k, v in row.items() if k not in ("x", "y")}
-            script, name = SCRIPT.format(**{**row, "x": x}), file_name(words, made)
-            made.append(Finding(f"{row['model']}, {row['property']}", detail, kept, times, name, script))
-        return made
+            row_data = {k: v for k, v in row.items() if k not in ("x", "y")}
+            script, name = SCRIPT.format(**{**row, "x": x}), file_name(words, findings)
+            findings.append(Finding(f"{row['model']}, {row['property']}", detail, row_data, times, name, script))
+        return findings
 
 
 def _number(name: str, text: str | None) -> Fraction | None:
-    """
+    """Return an option's text as a Fraction, None if it is absent; CampaignError if it is no number (eps: or negative).
+
     >>> _number("eps", "2/255")
     Fraction(2, 255)
     """

@@ -1,4 +1,4 @@
-"""All verdicts of a campaign counted, findings of one sort once, the smallest of each with a script that shows it."""
+"""Collects the results of a campaign: counts of verdicts, and one finding with a script per deduplication key."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .keys import CampaignError
 from .kind import Finding, Kind, Progress, Row
 from .spec import RECIPE, Spec
 
-MOST_SCRIPTS = 10_000
+MAX_SCRIPTS = 10_000
 
 
 @dataclass(frozen=True)
 class Collected:
-    """Counts of verdicts by group (operator, model), findings, and what is still to be done."""
+    """Results of a campaign: counts of verdicts by group (operator or model), findings, and the state of its shards."""
 
     kind: Kind
     shards: int
@@ -32,12 +32,12 @@ class Collected:
 
     @property
     def total(self) -> Counter[str]:
-        """Of all groups."""
+        """Counts of verdicts over all groups."""
         return sum(self.counts.values(), Counter())
 
     @property
     def verdict(self) -> str:
-        """ "findings" as soon as there is one; "ok" if all shards are done and leave nothing open."""
+        """ "findings", "unfinished", "crashed", "cannot tell" (open verdicts, or no good one), else "ok"."""
         total = self.total
         if any(total[kind] for kind in self.kind.BAD):
             return "findings"
@@ -45,8 +45,8 @@ class Collected:
             return "unfinished"
         if self.crashes:
             return "crashed"
-        settled = not any(total[kind] for kind in self.kind.OPEN) and any(total[kind] for kind in self.kind.GOOD)
-        return "ok" if settled else "cannot tell"
+        complete = not any(total[kind] for kind in self.kind.OPEN) and any(total[kind] for kind in self.kind.GOOD)
+        return "ok" if complete else "cannot tell"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -60,12 +60,12 @@ class Collected:
         }
 
     def write(self, folder: Path, *, force: bool = False) -> None:
-        """A script per finding; what somebody else wrote is not overwritten."""
+        """Write one script per finding into a folder; files that somebody else wrote are not overwritten."""
         write_scripts({f.name: f.script for f in self.findings if f.script}, folder, force=force)
 
 
 def rows(where: Any) -> Iterator[Row]:
-    """Every row of every result, in the order of the shards."""
+    """Yield every row of every result, in the order of the shards."""
     for shard, data in jobs.results(where):
         try:
             yield from map(json.loads, data.splitlines())
@@ -74,24 +74,27 @@ def rows(where: Any) -> Iterator[Row]:
 
 
 def collect(spec: Spec, progress: Progress | None = None) -> Collected:
-    """Read what is there. Scripts of conformance findings are shrunk on the runtime, so it must be installed."""
+    """Return the results that a campaign has so far.
+
+    Findings of conformance are shrunk, which needs the runtime installed.
+    """
     kind, step = spec.job(), progress or (lambda *_: None)
     there = jobs.status(spec.folder)
     job_status.refuse_other(there.about, jobs.describe(kind, RECIPE, spec.recipe()), spec.folder)
     counts: dict[str, Counter[str]] = {}
     smallest: dict[tuple[Any, ...], tuple[Row, int]] = {}
     shard = -1
-    for row in map(kind.judged, rows(spec.folder)):
+    for row in map(kind.recheck_row, rows(spec.folder)):
         if row["shard"] != shard:
             shard = row["shard"]
             step("reading", shard, there.count)
         counts.setdefault(kind.group_of(row), Counter())[row["verdict"]] += 1
         if row["verdict"] in kind.BAD:
-            sort = kind.sort_of(row)
-            known, times = smallest.get(sort, (row, 0))
-            smallest[sort] = min(known, row, key=kind.size_of), times + 1
+            key = kind.dedup_key(row)
+            known, times = smallest.get(key, (row, 0))
+            smallest[key] = min(known, row, key=kind.size_key), times + 1
     try:
-        findings = kind.findings([*smallest.values()][:MOST_SCRIPTS], step)
+        findings = kind.findings([*smallest.values()][:MAX_SCRIPTS], step)
     finally:
         kind.close()
     crashes = tuple(jobs.crashes(spec.folder))

@@ -1,4 +1,4 @@
-"""Kind conformance: operators x seeds, generated questions to one runtime."""
+"""Campaigns of kind conformance: generated operator test cases on one runtime, by operator and seed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from specgrad.check.conform.conformance import BAD, asked, keep_smallest, shrunk
 from specgrad.check.verdicts.judge import Verdict
 from specgrad.check.verdicts.run_case import RuntimeExaminer
 
-from ...check import Conformance as Examination
+from ...check import Conformance as ConformanceResult
 from ...check.runtimes import runtime
 from ...process import Process
 from .keys import Key
-from .kind import Finding, Kind, Progress, Row, finite, short
+from .kind import Finding, Kind, Progress, Row, finite_or_none, one_line
 
 
 class ConformanceKind(Kind):
-    """Shard i asks the questions of one operator and one seed; as `specgrad conformance` does, without shrinking."""
+    """Campaign of conformance checks: a shard is one operator with the test cases of one seed, without shrinking."""
 
     name = "conformance"
     BAD = BAD
@@ -49,77 +49,82 @@ class ConformanceKind(Kind):
     def count(self) -> int:
         return len(self.operators) * int(self.options["seeds"])
 
-    def decides(self) -> dict[str, Any]:
+    def fingerprint_inputs(self) -> dict[str, Any]:
         return {"runtime": self.runtime.versions()}
 
     @cached_property
     def examiner(self) -> RuntimeExaminer:
+        """Runs test cases on the runtime, in a process that is started once."""
         process = Process(seconds=self.options["seconds"], environment=self.runtime.environment)
         return RuntimeExaminer(self.runtime, process)
 
     def start(self) -> None:
-        self.examiner.ask(next(self._questions("relu", 0)))
+        self.examiner.ask(next(self._cases("relu", 0)))
 
     def close(self) -> None:
         if "examiner" in self.__dict__:
             self.examiner.process.close()
 
-    def _questions(self, operator: str, seed: int) -> Iterator[OpCase]:
+    def _cases(self, operator: str, seed: int) -> Iterator[OpCase]:
+        """Return the generated test cases of one operator and seed."""
         return asked(operator, self.runtime, self.options["questions"], seed, self.options["gradients"])
 
     def rows(self, shard: int) -> Iterator[Row]:
         turn, place = divmod(shard, len(self.operators))
         operator, seed = self.operators[place], self.options["first_seed"] + turn
-        for question in self._questions(operator, seed):
-            yield _row(question, seed, self.examiner.ask(question))
+        for case in self._cases(operator, seed):
+            yield _row(case, seed, self.examiner.ask(case))
 
     def group_of(self, row: Row) -> str:
         return str(row["operator"])
 
-    def sort_of(self, row: Row) -> tuple[Any, ...]:
+    def dedup_key(self, row: Row) -> tuple[Any, ...]:
         return row["operator"], *row["sort"]
 
-    def size_of(self, row: Row) -> tuple[Any, ...]:
+    def size_key(self, row: Row) -> tuple[Any, ...]:
         return *row["complexity"], row["shard"], row["number"]
 
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
-        """The question is generated again and shrunk, so the runtime must be here; one that now passes is said."""
-        result = Examination(self.runtime.name, self.runtime.versions(), self.options["first_seed"])
+        """Generate each smallest case again, shrink it on the runtime, and return findings with scripts.
+
+        A case that now passes becomes a finding without a script.
+        """
+        result = ConformanceResult(self.runtime.name, self.runtime.versions(), self.options["first_seed"])
         rows: dict[tuple[Any, ...], tuple[Row, int]] = {}
         passed = []
         for done, (row, times) in enumerate(smallest):
             progress(f"shrinking {row['operator']}", done, len(smallest))
-            question = next(itertools.islice(self._questions(row["operator"], row["seed"]), row["number"], None))
-            verdict = self.examiner.ask(question)
+            case = next(itertools.islice(self._cases(row["operator"], row["seed"]), row["number"], None))
+            verdict = self.examiner.ask(case)
             if verdict.kind not in BAD:
                 passed.append(Finding(row["question"], f"asked again: {verdict}", row, times))
                 continue
-            finding = shrunk(question, verdict, self.examiner, self.runtime)
+            finding = shrunk(case, verdict, self.examiner, self.runtime)
             keep_smallest(result.findings, finding)
             known, before = rows.get(finding.sort(), (row, 0))
             rows[finding.sort()] = known, before + times
-        made = []
+        reported = []
         for finding, (name, script) in zip(result.findings, result.scripts().items(), strict=True):
             row, times = rows[finding.sort()]
             detail = str(finding.verdict).removeprefix(f"{finding.verdict.kind}: ")
-            made.append(Finding(str(finding.question), f"[{finding.rule}] {detail}", row, times, name, script))
-        return made + passed
+            reported.append(Finding(str(finding.question), f"[{finding.rule}] {detail}", row, times, name, script))
+        return reported + passed
 
 
-def _row(question: OpCase, seed: int, verdict: Verdict) -> Row:
-    """Every row has the same keys, so that tables of them have columns."""
+def _row(case: OpCase, seed: int, verdict: Verdict) -> Row:
+    """Return the JSON row of one test case; every row has the same keys."""
     bad = verdict.kind in BAD
     reason = str(verdict) if bad else verdict.detail
     return {
-        "operator": question.operator,
+        "operator": case.operator,
         "seed": seed,
-        "gradient": question.gradient is not None,
-        "data": question.data,
+        "gradient": case.gradient is not None,
+        "data": case.data,
         "verdict": verdict.kind,
-        "ratio": finite(verdict.ratio),
-        "reason": short(reason) if reason else None,
-        "question": str(question) if bad else None,
-        "rule": rule(question, verdict) if bad else None,
-        "sort": [str(part) for part in sort(question, verdict)] if bad else None,
-        "complexity": list(complexity(question)) if bad else None,
+        "ratio": finite_or_none(verdict.ratio),
+        "reason": one_line(reason) if reason else None,
+        "question": str(case) if bad else None,
+        "rule": rule(case, verdict) if bad else None,
+        "sort": [str(part) for part in sort(case, verdict)] if bad else None,
+        "complexity": list(complexity(case)) if bad else None,
     }

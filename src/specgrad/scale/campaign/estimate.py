@@ -1,4 +1,4 @@
-"""What a campaign will cost: three of its shards, each run once, in a process of its own. Nothing is recorded."""
+"""Estimates the cost of a campaign from three of its shards, each run once in a separate process, unrecorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ SHARDS = 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds by the clock of one core. A shard that crashed is named, and counts as nothing.
+    """Estimated cost of a campaign from the seconds of some shards on one core.
+
+    A shard that crashed is named in `crashed` and does not count.
 
     >>> e = Estimate(3600, 2.0, {0: 1.0, 1800: 3.0, 3599: 2.0}, {}, 192)
     >>> e.core_hours, e.least, e.most
@@ -34,22 +36,26 @@ class Estimate:
     rows: int
 
     def _hours(self, seconds: float) -> float:
+        """Return the core hours of the whole campaign if every shard took `seconds`."""
         return self.count * seconds / 3600
 
     @property
     def core_hours(self) -> float:
-        """If all shards are as these on average."""
+        """Estimated core hours of all shards, if they take as long as the tried ones on average."""
         return self._hours(sum(self.seconds.values()) / max(len(self.seconds), 1))
 
     @property
     def least(self) -> float:
+        """Estimated core hours if all shards took as long as the fastest tried one."""
         return self._hours(min(self.seconds.values(), default=0.0))
 
     @property
     def most(self) -> float:
+        """Estimated core hours if all shards took as long as the slowest tried one."""
         return self._hours(max(self.seconds.values(), default=0.0))
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
+        """Return the estimate as JSON data; `price` per core hour adds the cost."""
         hours = {"least": self.least, "mean": self.core_hours, "most": self.most}
         return {
             "shards": self.count,
@@ -63,19 +69,19 @@ class Estimate:
 
 
 def estimate(spec: Spec, progress: Progress | None = None) -> Estimate:
-    """The first, the middle and the last shard."""
+    """Time the first, the middle and the last shard of a campaign."""
     recipe = json.dumps(spec.recipe(), sort_keys=True)
     count = spec.job().count
     seconds: dict[int, float] = {}
     crashed: dict[int, str] = {}
     rows, start = 0, 0.0
     tried = sorted({0, count // 2, count - 1})
-    with IsolatedWorker() as alone:
+    with IsolatedWorker() as worker:
         for k, i in enumerate(tried):
             if progress is not None:
                 progress(f"shard {i}", k, len(tried))
             try:
-                began, seconds[i], lines = alone.run(_timed, recipe, i)
+                began, seconds[i], lines = worker.run(_time_shard, recipe, i)
                 start, rows = max(start, began), rows + lines
             except WorkerDiedError as error:
                 crashed[i] = f"its process died: {error}"
@@ -85,7 +91,8 @@ def estimate(spec: Spec, progress: Progress | None = None) -> Estimate:
 
 
 @lru_cache(maxsize=1)
-def _started(recipe: str) -> tuple[Kind, float]:
+def _start_kind(recipe: str) -> tuple[Kind, float]:
+    """Build and start the campaign in this process, once; return it and the seconds that this took."""
     began = time.perf_counter()
     made: Mapping[str, Any] = json.loads(recipe)
     kind = job(**made)
@@ -93,8 +100,9 @@ def _started(recipe: str) -> tuple[Kind, float]:
     return kind, time.perf_counter() - began
 
 
-def _timed(recipe: str, shard: int) -> tuple[float, float, int]:
-    kind, start = _started(recipe)
+def _time_shard(recipe: str, shard: int) -> tuple[float, float, int]:
+    """Return (seconds to start, seconds of the shard, rows that it gives)."""
+    kind, start = _start_kind(recipe)
     began = time.perf_counter()
-    data = kind.trial(shard)
+    data = kind.dry_run(shard)
     return start, time.perf_counter() - began, data.count(b"\n")

@@ -1,4 +1,4 @@
-"""The keys of a campaign's spec: what each may be, what it is by default. What nobody knows is refused by name."""
+"""The keys of a campaign's spec: their types and defaults. Unknown keys are refused by name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from ...errors import SpecgradError, quoted
 
-NEEDED: Any = object()
+REQUIRED: Any = object()
 """The default of a key that must be there."""
 
 
 class CampaignError(SpecgradError, ValueError):
-    """A spec, or a folder, that cannot be used: which, and why."""
+    """Raised if a spec or its folder cannot be used; the text says which and why."""
 
     def __init__(self, text: str) -> None:
         super().__init__("campaign", quoted(text))
@@ -22,44 +22,47 @@ class CampaignError(SpecgradError, ValueError):
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a kind."""
+    """One key of a spec: the name of its type in VALUE_TYPES, a description, and its default."""
 
     kind: str
     about: str
-    default: Any = NEEDED
+    default: Any = REQUIRED
 
 
 def _is_text(value: Any) -> bool:
+    """Return whether a value is a non-empty text."""
     return isinstance(value, str) and value != ""
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
+    """Return whether a value is an integer and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_sizes(value: Any) -> bool:
-    return isinstance(value, list) and value != [] and all(_is_whole(n) and 0 < n < 1 << 40 for n in value)
+    """Return whether a value is a non-empty list of positive integers."""
+    return isinstance(value, list) and value != [] and all(_is_integer(n) and 0 < n < 1 << 40 for n in value)
 
 
-KINDS_OF_VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+VALUE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "text": ("a text", _is_text),
     "texts": (
         "a list of texts, each once",
         lambda v: isinstance(v, list) and v != [] and all(map(_is_text, v)) and len(set(v)) == len(v),
     ),
-    "count": ("a whole number from 1", lambda v: _is_whole(v) and 1 <= v < 1 << 53),
-    "seed": ("a whole number from 0", lambda v: _is_whole(v) and 0 <= v < 1 << 53),
+    "count": ("a whole number from 1", lambda v: _is_integer(v) and 1 <= v < 1 << 53),
+    "seed": ("a whole number from 0", lambda v: _is_integer(v) and 0 <= v < 1 << 53),
     "seconds": (
         "a number of seconds above 0",
-        lambda v: (_is_whole(v) or isinstance(v, float)) and 0 < v < float("inf"),
+        lambda v: (_is_integer(v) or isinstance(v, float)) and 0 < v < float("inf"),
     ),
     "tile": (
         "a whole number from 1, or a list of them",
-        lambda v: (_is_whole(v) and 0 < v < 1 << 40) or _is_sizes(v),
+        lambda v: (_is_integer(v) and 0 < v < 1 << 40) or _is_sizes(v),
     ),
     "axes": (
         "a list of whole numbers from 0, each once",
-        lambda v: isinstance(v, list) and all(_is_whole(n) and n >= 0 for n in v) and 0 < len(set(v)) == len(v),
+        lambda v: isinstance(v, list) and all(_is_integer(n) and n >= 0 for n in v) and 0 < len(set(v)) == len(v),
     ),
     "flag": ("true or false", lambda v: isinstance(v, bool)),
     "shapes": (
@@ -70,7 +73,7 @@ KINDS_OF_VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def options_of(kind: str, keys: Mapping[str, Key], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every key with its value, defaults included.
+    """Return every key of a kind with its value, defaults included; CampaignError for unknown, missing or wrong ones.
 
     >>> keys = {"runtime": Key("text", "who is asked"), "seeds": Key("count", "how many", 1)}
     >>> options_of("conformance", keys, {"runtime": "torch"})
@@ -81,16 +84,16 @@ def options_of(kind: str, keys: Mapping[str, Key], given: Mapping[str, Any]) -> 
     """
     for name in given:
         if name not in keys:
-            near = "".join(f" ({n}?)" for n in get_close_matches(name, keys, 1))
-            raise CampaignError(f"kind {kind} has no key {name!r}{near}; it has {', '.join(keys)}")
+            suggestion = "".join(f" ({n}?)" for n in get_close_matches(name, keys, 1))
+            raise CampaignError(f"kind {kind} has no key {name!r}{suggestion}; it has {', '.join(keys)}")
     options = {}
     for name, key in keys.items():
         if name not in given:
-            if key.default is NEEDED:
+            if key.default is REQUIRED:
                 raise CampaignError(f"kind {kind} needs the key {name}: {key.about}")
             options[name] = key.default
             continue
-        words, fits = KINDS_OF_VALUES[key.kind]
+        words, fits = VALUE_TYPES[key.kind]
         if not fits(given[name]):
             raise CampaignError(f"{name} must be {words}; got {given[name]!r:.80}")
         options[name] = given[name]

@@ -1,4 +1,4 @@
-"""What the kinds of campaigns have in common: items in shards, and JSON lines of them."""
+"""Base classes of the kinds of campaigns: items in shards, and rows as JSON lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong, once: the smallest case in words, its row, how many rows are like it, and a script of it."""
+    """One distinct problem: its smallest case in words, the row of it, how many rows are like it, and a script."""
 
     what: str
     detail: str
@@ -38,7 +38,7 @@ class Finding:
 
 
 class Kind(ABC):
-    """One campaign: `count` shards, each a pure function `work(i)` of the spec; `identity` is all that decides it.
+    """Base class of campaigns: `count` shards, each a pure function `work(i)` of the spec and of `identity`.
 
     Paths are relative to `home`, the folder of the spec; rows and identity have them as the spec does, so that a
     campaign is the same one wherever its folder is mounted.
@@ -59,65 +59,65 @@ class Kind(ABC):
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many shards."""
+        """Number of shards."""
 
     @abstractmethod
-    def decides(self) -> dict[str, Any]:
-        """What decides the results beside the options: digests of files, versions of packages."""
+    def fingerprint_inputs(self) -> dict[str, Any]:
+        """Return what decides the results beside the options: digests of files, versions of packages."""
 
     @abstractmethod
     def rows(self, shard: int) -> Iterator[Row]:
-        """The verdicts of one shard; no times in them."""
+        """Yield the verdicts of one shard as JSON data, without times: they are equal in every run."""
 
     @abstractmethod
     def group_of(self, row: Row) -> str:
-        """Under what its verdict is counted."""
+        """Return the group under which the verdict of a row is counted."""
 
     @abstractmethod
-    def sort_of(self, row: Row) -> tuple[Any, ...]:
-        """Findings of one sort are shown once."""
+    def dedup_key(self, row: Row) -> tuple[Any, ...]:
+        """Return the key of a bad row; of the rows with equal keys only the smallest is reported."""
 
     @abstractmethod
-    def size_of(self, row: Row) -> tuple[Any, ...]:
-        """The smallest of a sort is kept."""
+    def size_key(self, row: Row) -> tuple[Any, ...]:
+        """Return a sort key; of the rows with equal `dedup_key` the one with the smallest is reported."""
 
     @abstractmethod
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
-        """Scripts of the smallest row of each sort, and of how many rows."""
+        """Return a finding with a script for each (smallest row, number of rows) of one `dedup_key`."""
 
     def start(self) -> None:  # noqa: B027 - most have nothing to load
-        """Load what the first shard would have to wait for."""
+        """Load what the first shard would have to wait for; by default nothing."""
 
     def close(self) -> None:  # noqa: B027
-        """End what was started for the shards."""
+        """End what was started for the shards; by default nothing."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Whoever has the same identity has the same results."""
+        """JSON data that decides all results: campaigns with equal identities have equal results."""
         versions = {"specgrad": version("specgrad"), "numpy": np.__version__}
-        return {"kind": self.name, "options": self.options, "versions": versions, **self.decides()}
+        return {"kind": self.name, "options": self.options, "versions": versions, **self.fingerprint_inputs()}
 
     def work(self, shard: int) -> bytes:
-        """The rows as JSON lines, each with the number of its shard and its own."""
+        """Return the rows of a shard as JSON lines, each with the numbers of its shard and row."""
         return b"".join(line_of({"shard": shard, "number": k, **row}) for k, row in enumerate(self.rows(shard)))
 
-    def trial(self, shard: int) -> bytes:
-        """The same work for its time alone: what others see stays as it is."""
+    def dry_run(self, shard: int) -> bytes:
+        """Do the work of a shard to measure its time, without effects outside; return its rows."""
         return self.work(shard)
 
-    def judged(self, row: Row) -> Row:
-        """The row, as it stands now."""
+    def recheck_row(self, row: Row) -> Row:
+        """Return a recorded row, with its verdict updated if what it describes has changed since."""
         return row
 
     def file(self, name: str) -> Path:
-        """A file that the spec names."""
+        """Return the path of a file that the spec names; CampaignError if it is missing."""
         path = self.home / name
         if not path.is_file():
             raise CampaignError(f"no file {name} in {self.home}")
         return path
 
     def files(self, patterns: Sequence[str]) -> list[str]:
-        """The files that patterns name, sorted, each once; a pattern that names none is refused."""
+        """Return the files that match the patterns, sorted, each once; CampaignError if a pattern matches none."""
         names: set[str] = set()
         for pattern in patterns:
             some = [p for p in self.home.glob(pattern) if p.is_file()] if not Path(pattern).is_absolute() else []
@@ -129,7 +129,7 @@ class Kind(ABC):
 
 
 class Listed(Kind):
-    """A kind whose items are listed; `each` of them are a shard."""
+    """Base class of campaigns whose items are a list; `each` of them are a shard."""
 
     items: Sequence[Any]
 
@@ -138,12 +138,13 @@ class Listed(Kind):
         return -(-len(self.items) // int(self.options["each"]))
 
     def items_of(self, shard: int) -> Sequence[Any]:
+        """Return the items of one shard."""
         each = self.options["each"]
         return self.items[shard * each : (shard + 1) * each]
 
 
 def line_of(row: Mapping[str, Any]) -> bytes:
-    """One row as one line of strict JSON.
+    """Return a row as one line of strict JSON.
 
     >>> line_of({"verdict": "exact", "ratio": 0.0})
     b'{"verdict":"exact","ratio":0.0}\\n'
@@ -151,23 +152,23 @@ def line_of(row: Mapping[str, Any]) -> bytes:
     return json.dumps(row, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def finite(number: float) -> float | None:
-    """JSON has neither NaN nor infinities, and a column of numbers has no words."""
+def finite_or_none(number: float) -> float | None:
+    """Return a finite number as a float, and None for NaN and infinities, which JSON does not have."""
     return float(number) if math.isfinite(number) else None
 
 
 def digest_of_model(path: Path) -> str:
-    """Of an ONNX file, and of the files beside it that hold its weights."""
+    """Return the SHA-256 of a model file and, for ONNX, of the files beside it that hold its weights."""
     whole = hashlib.sha256(path.read_bytes())
     if path.suffix == ".onnx":
-        for name in sorted(_places(path)):
+        for name in sorted(_external_files(path)):
             beside = path.parent / name
             whole.update(name.encode() + b"\0" + (beside.read_bytes() if beside.is_file() else b"is missing"))
     return whole.hexdigest()
 
 
-def _places(path: Path) -> set[str]:
-    """External data of a file; whether it can be read at all is said in its row."""
+def _external_files(path: Path) -> set[str]:
+    """Return the names of an ONNX file's external data files; none if the file cannot be read."""
     from google.protobuf.message import DecodeError
 
     from ...errors import need
@@ -183,7 +184,7 @@ def _places(path: Path) -> set[str]:
 
 
 def file_name(words: Sequence[str], taken: Sequence[Finding]) -> str:
-    """Of a script; a number tells those of one name apart.
+    """Return a file name for a finding's script, numbered if a finding in `taken` has it.
 
     >>> file_name(["onnxruntime", "max pool"], [])
     'onnxruntime-max_pool.py'
@@ -193,6 +194,6 @@ def file_name(words: Sequence[str], taken: Sequence[Finding]) -> str:
     return f"{name}-{len(names)}.py" if f"{name}.py" in names else f"{name}.py"
 
 
-def short(text: object, most: int = 400) -> str:
-    """One line of a reason."""
-    return " ".join(str(text).split())[:most]
+def one_line(text: object, max_chars: int = 400) -> str:
+    """Return a text in one line, cut to `max_chars` characters."""
+    return " ".join(str(text).split())[:max_chars]

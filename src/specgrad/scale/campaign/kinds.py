@@ -1,4 +1,4 @@
-"""The kinds of campaigns, by name: a new one is a class and a line here."""
+"""Registry of the kinds of campaigns by name: a new kind is a class and an entry in KINDS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (ConformanceKind, Au
 
 
 def job(kind: str, options: Mapping[str, Any], home: str | Path) -> Kind:
-    """The campaign, as a worker builds it again from JSON."""
+    """Build a campaign from JSON data, as every worker does; CampaignError if there is no such kind."""
     if kind not in KINDS:
         raise CampaignError(f"there is no kind {kind!r:.40}; kinds are {', '.join(KINDS)}")
     return KINDS[kind](options, home)

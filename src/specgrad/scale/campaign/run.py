@@ -1,4 +1,4 @@
-"""Run a campaign: its recipe on an executor, local or on a cluster that is already there."""
+"""Runs a campaign on an executor, local or on a cluster that is already running."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def run(
     retry_crashed: bool = False,
     progress: Callable[[jobs.Progress], None] | None = None,
 ) -> jobs.Progress:
-    """Perform every shard that has no record yet; see `specgrad.scale.jobs.run`.
+    """Run every shard that has no record yet; see `specgrad.scale.jobs.run`.
 
     address   of a Dask scheduler (tcp://...) or a Ray cluster (auto, ray://...) that runs; default: a local one
     """
     options: dict[str, Any] = {"retries": retries, "retry_crashed": retry_crashed, "progress": progress}
-    with _joined(executor, address) as there:
+    with _executor_at(executor, address) as there:
         return jobs.run(RECIPE, spec.recipe(), spec.folder, executor=there, workers=workers, **options)
 
 
 @contextmanager
-def _joined(executor: str | Executor, address: str | None) -> Iterator[str | Executor]:
-    """The executor; that of a cluster at an address."""
+def _executor_at(executor: str | Executor, address: str | None) -> Iterator[str | Executor]:
+    """Yield `executor` unchanged without an address, else one that is connected to the cluster there."""
     if address is None:
         yield executor
     elif executor == "dask":

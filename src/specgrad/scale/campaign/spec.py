@@ -13,12 +13,12 @@ from .kind import Kind
 from .kinds import KINDS, job
 
 RECIPE = "specgrad.scale.campaign.kinds:job"
-MOST_BYTES = 1 << 24
+MAX_SPEC_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What is asked for, and where the records lie: a folder beside the spec, or the address of an object store."""
+    """A parsed spec: kind and options of a campaign, and the folder or object store of its records."""
 
     path: str
     kind: str
@@ -27,16 +27,16 @@ class Spec:
     home: str
 
     def job(self) -> Kind:
-        """The campaign itself; errors name the key."""
+        """Build the campaign; CampaignError names the key that is wrong."""
         return job(**self.recipe())
 
     def recipe(self) -> dict[str, Any]:
-        """What a worker builds it from."""
+        """Return the JSON data from which a worker builds the campaign."""
         return {"kind": self.kind, "options": self.options, "home": self.home}
 
 
 def read_spec(path: str | Path) -> Spec:
-    """A spec from its file; nothing that it names is read yet.
+    """Parse a TOML spec; files that it names are not read yet. CampaignError if it is invalid.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "spec.toml"
@@ -50,7 +50,7 @@ def read_spec(path: str | Path) -> Spec:
         raise CampaignError(f"no file {path}")
     try:
         with file.open("rb") as stream:
-            data = tomllib.loads(stream.read(MOST_BYTES).decode())
+            data = tomllib.loads(stream.read(MAX_SPEC_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CampaignError(f"{path} is no TOML file: {error}") from None
     for key, words in (("kind", f"one of {', '.join(KINDS)}"), ("folder", "where the records lie")):

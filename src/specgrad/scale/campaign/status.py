@@ -1,4 +1,4 @@
-"""How far a campaign is, from its records alone: nobody who runs it is asked."""
+"""The state of a campaign, read from its records alone; running workers are not asked."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from .. import jobs
 from ..record_store import Records
 
-RECENT = 1000  # shards that the rate is taken from
-PAUSE, SLOW = 10.0, 20.0  # a gap this many seconds longer than so many usual ones is a pause, not work
+RATE_SHARDS = 1000  # shards that the rate is taken from
+PAUSE_SECONDS, PAUSE_GAPS = 10.0, 20.0  # a gap this many seconds longer than so many usual ones is a pause, not work
 
 
 @dataclass(frozen=True)
 class CampaignStatus:
-    """Counts of shards, which of them are done, and how fast it went when it was last at work."""
+    """State of a campaign: numbers of shards, which are done or crashed, and the rate when it last ran."""
 
     kind: str
     folder: str
@@ -27,28 +27,31 @@ class CampaignStatus:
     crashed: frozenset[int]
     rate: float | None
     """Shards per second."""
-    quiet: float | None
+    idle_seconds: float | None
     """Seconds since the last shard was done."""
 
     @property
     def left(self) -> int:
+        """Number of shards that are neither done nor crashed."""
         return self.count - len(self.done) - len(self.crashed)
 
     @property
     def seconds_left(self) -> float | None:
+        """Expected seconds until all shards are done; None: not known."""
         return 0.0 if not self.left else self.left / self.rate if self.rate else None
 
     @property
-    def rests(self) -> bool:
-        """Whether it is long since the last shard: nobody seems to be at work."""
-        return self.quiet is not None and self.quiet > PAUSE + SLOW / (self.rate or 1.0)
+    def is_idle(self) -> bool:
+        """Whether the last shard was done so long ago that nobody seems to be working."""
+        return self.idle_seconds is not None and self.idle_seconds > PAUSE_SECONDS + PAUSE_GAPS / (self.rate or 1.0)
 
     @property
     def verdict(self) -> str:
+        """ "unfinished", "crashed" (some shard did), or "ok"."""
         return "unfinished" if self.left else "crashed" if self.crashed else "ok"
 
-    def shares(self, cells: int) -> list[tuple[float, bool]]:
-        """The shards in their order, in so many cells: the share that is done, and whether one crashed there.
+    def done_by_segment(self, cells: int) -> list[tuple[float, bool]]:
+        """Return, for `cells` equal segments of the shards in order: the share that is done, and whether one crashed.
 
         >>> CampaignStatus("audit", "run", 4, frozenset({0, 1, 2}), frozenset({3}), None, None).shares(2)
         [(1.0, False), (0.5, True)]
@@ -72,30 +75,32 @@ class CampaignStatus:
             "left": self.left,
             "per_second": self.rate,
             "seconds_left": self.seconds_left,
-            "quiet_seconds": self.quiet,
+            "quiet_seconds": self.idle_seconds,
         }
 
 
 def standing(where: Any) -> CampaignStatus:
-    """What lies in a folder or an object store; an error if it is no campaign."""
+    """Read the state of the campaign in a folder or object store; JobError if it holds none."""
     records = Records(where)
     there = jobs.status(records)
     times = sorted(records.times("results").values())
-    quiet = max(0.0, time.time() - times[-1]) if times else None
+    idle_seconds = max(0.0, time.time() - times[-1]) if times else None
     kind = str(there.about["identity"].get("kind", "another job"))
-    return CampaignStatus(kind, str(records.where), there.count, there.done, there.crashed, rate_of(times), quiet)
+    return CampaignStatus(
+        kind, str(records.where), there.count, there.done, there.crashed, rate_of(times), idle_seconds
+    )
 
 
 def rate_of(times: Sequence[float]) -> float | None:
-    """Shards per second over the last of them, pauses left out.
+    """Return shards per second over the last RATE_SHARDS, without pauses, from sorted times; None if there are too few.
 
     >>> rate_of([0.0, 1.0, 2.0, 3.0, 5000.0, 5001.0])
     1.0
     """
-    recent = times[-RECENT:]
+    recent = times[-RATE_SHARDS:]
     gaps = [b - a for a, b in itertools.pairwise(recent)]
     if len(gaps) < 2:
         return None
-    most = PAUSE + SLOW * statistics.median(gaps)
-    worked = [g for g in gaps if g <= most]
+    longest_gap = PAUSE_SECONDS + PAUSE_GAPS * statistics.median(gaps)
+    worked = [g for g in gaps if g <= longest_gap]
     return len(worked) / sum(worked) if sum(worked) > 0 else None

@@ -1,4 +1,4 @@
-"""Kind tiles: a model over an array that is larger than memory, from store to store."""
+"""Campaigns of kind tiles: one model over an array larger than memory, from store to store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from specgrad.graph.ir.tree import transform
 from ...errors import need
 from ...graph.graph import Graph
 from ..plan import Plan, tiles
-from ..plan_file import Blueprint, blueprint_of, computed_in
+from ..plan_file import Blueprint, blueprint_of, compute_dtype
 from ..record_store import URL
 from ..run_plan import targets_of
-from ..tile_job import TileJob, changed
-from ..zarr_arrays import Store, source
+from ..tile_job import TileJob, damaged_outputs
+from ..zarr_arrays import Store, open_source
 from .keys import CampaignError, Key
 from .kind import Finding, Kind, Progress, Row, digest_of_model
 
@@ -27,7 +27,7 @@ ANY_SIZE = 1 << 80  # bytes of a value that is never there at once
 
 
 class TilesKind(Kind):
-    """Shard i is tile i: its cells are written first, then it has a record, with their checksum.
+    """Campaign over the tiles of one model: shard i writes tile i, then records a checksum of its cells.
 
     As `plan.run` of a plan without passes; the weights are the model's own.
     """
@@ -53,25 +53,26 @@ class TilesKind(Kind):
         try:
             there = Store("source", self._address(o["source"]))
         except FileNotFoundError:
-            raise CampaignError(f"no zarr array {o['source']} in {self.home}") from None
+            raise CampaignError(f"no zarr array {o['open_source']} in {self.home}") from None
         graph = self._graph(there.shape)
         self.plan: Plan = tiles(graph, o["tile"] if isinstance(o["tile"], int) else tuple(o["tile"]), axes=o["axes"])
         if len(o["targets"]) != len(graph.output_positions):
             text = f"the model has {len(graph.output_positions)} outputs, and targets names {len(o['targets'])}"
             raise CampaignError(text)
         (position,) = graph.input_positions
-        self.sources = {position: source(graph.names[0], there.address, graph.nodes[position].shape)}
+        self.sources = {position: open_source(graph.names[0], there.address, graph.nodes[position].shape)}
         read = {"source": there.dtype} if graph.nodes[position].kind == "real" else {}
         for key in ("compute", "dtype"):
             if o[key] is not None and o[key] not in TYPES:
                 raise CampaignError(f"{key} must be one of {', '.join(TYPES)}; got {o[key]!r:.40}")
-        self.compute = computed_in({}, read, o["compute"])
+        self.compute = compute_dtype({}, read, o["compute"])
 
     def _address(self, text: str) -> str:
+        """Return the address of a store; paths are from the spec's folder."""
         return text if URL.match(text) else str(self.home / text)
 
     def _graph(self, shape: tuple[int, ...]) -> Graph:
-        """At the size of the source."""
+        """Return the model's graph at the shape of the source."""
         path = self.file(self.options["model"])
         if path.suffix == ".json":
             graph = load(path)
@@ -86,6 +87,7 @@ class TilesKind(Kind):
         return read
 
     def _refuse_several(self, names: Sequence[str]) -> None:
+        """Raise CampaignError unless the model has one input."""
         if len(names) != 1:
             raise CampaignError(f"{self.options['model']} takes {', '.join(names)}; a model of one input is needed")
 
@@ -95,20 +97,21 @@ class TilesKind(Kind):
 
     @cached_property
     def blueprint(self) -> Blueprint:
+        """The plan in serialisable form."""
         return blueprint_of(self.plan, {}, self.options["engine"], self.compute)
 
     @cached_property
-    def job(self) -> TileJob:
-        """Targets are made here."""
+    def tile_job(self) -> TileJob:
+        """The job of the plan's tiles; target arrays that do not exist are created here."""
         places = iter([self._address(name) for name in self.options["targets"]])
         trees = transform(lambda _, p: next(places), self.plan.graph.outputs)
         stores, rounded = targets_of(self.plan, trees, self.compute, self.options["dtype"])
         return TileJob(self.plan, self.blueprint, self.sources, stores, rounded, None)
 
-    def decides(self) -> dict[str, Any]:
-        """A target has a number of its own, so its address need not decide."""
-        job = self.job
-        groups = {"sources": job.sources, "targets": job.targets}
+    def fingerprint_inputs(self) -> dict[str, Any]:
+        """Return digests of model, plan, source and targets; a target is known by its metadata, not its address."""
+        tile_job = self.tile_job
+        groups = {"sources": tile_job.sources, "targets": tile_job.targets}
         stores = {
             group: {s.name: {k: v for k, v in s.identity.items() if k != "address"} for s in given.values()}
             for group, given in groups.items()
@@ -116,25 +119,25 @@ class TilesKind(Kind):
         return {"model": digest_of_model(self.home / self.options["model"]), "plan": self.blueprint.identity, **stores}
 
     def rows(self, shard: int) -> Iterator[Row]:
-        yield {"verdict": "written", **json.loads(self.job.work(shard))}
+        yield {"verdict": "written", **json.loads(self.tile_job.work(shard))}
 
-    def trial(self, shard: int) -> bytes:
-        """Read and computed, and not written."""
-        TileJob(self.plan, self.blueprint, self.sources, {}, [], None).computed(self.plan[shard])
+    def dry_run(self, shard: int) -> bytes:
+        """Read and compute a tile without writing it; return one empty row."""
+        TileJob(self.plan, self.blueprint, self.sources, {}, [], None).compute_tile(self.plan[shard])
         return b"\n"
 
-    def judged(self, row: Row) -> Row:
-        """Whether the target still holds the cells that were written."""
-        names = changed({store.name: store for store in self.job.targets.values()}, row["outputs"])
+    def recheck_row(self, row: Row) -> Row:
+        """Return the row, with verdict "damaged" if a target no longer holds the cells that were written."""
+        names = damaged_outputs({store.name: store for store in self.tile_job.targets.values()}, row["outputs"])
         return {**row, "verdict": "damaged", "output": names[0]} if names else row
 
     def group_of(self, row: Row) -> str:
         return str(self.options["model"])
 
-    def sort_of(self, row: Row) -> tuple[Any, ...]:
+    def dedup_key(self, row: Row) -> tuple[Any, ...]:
         return (row["output"],)
 
-    def size_of(self, row: Row) -> tuple[Any, ...]:
+    def size_key(self, row: Row) -> tuple[Any, ...]:
         return (row["shard"],)
 
     def findings(self, smallest: Sequence[tuple[Row, int]], progress: Progress) -> list[Finding]:
