@@ -24,7 +24,7 @@ class CallSignature(NamedTuple):
     fn: Callable[..., Any]
     kinds: Kinds
     keywords: tuple[str, ...]  # the names of the last arguments, where fn wants them
-    known: dict[Kinds, Callable[..., Any]]  # where an engine enters what it has for these types
+    programs: dict[Kinds, Callable[..., Any]]  # where an engine enters what it has for these types
 
     def general(self, values: Sequence[Any]) -> Any:
         """fn of these values."""
@@ -42,13 +42,13 @@ Result = TypeVar("Result")
 SOURCE = """
 def call({given}):
     __kinds = ({kinds},)
-    __call = __known(__kinds)
+    __call = __programs(__kinds)
     return __first(__kinds, ({values},)) if __call is None else __call({values})
 """
 READ = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL, Parameter.KEYWORD_ONLY)
 
 
-def settled(fn: Callable[P, Result]) -> Callable[P, Result]:
+def cached_call(fn: Callable[P, Result]) -> Callable[P, Result]:
     """A public function of tensors and settings: what it comes to is decided by shapes, types and settings alone.
 
     It is written out with the names and defaults of fn: a call is then one look into a dictionary, by types.
@@ -57,12 +57,12 @@ def settled(fn: Callable[P, Result]) -> Callable[P, Result]:
     if not parameters or any(p.kind not in READ for p in parameters):
         return fn
     keywords = tuple(p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY)
-    known: dict[Kinds, Callable[..., Any]] = {}
+    programs: dict[Kinds, Callable[..., Any]] = {}
 
     def first(kinds: Kinds, values: tuple[Any, ...]) -> Any:
-        form = CallSignature(fn, kinds, keywords, known)
-        if _nobody_remembers(kinds):
-            known[kinds] = (lambda *v: form.general(v)) if keywords else fn
+        form = CallSignature(fn, kinds, keywords, programs)
+        if _not_cacheable(kinds):
+            programs[kinds] = (lambda *v: form.general(v)) if keywords else fn
             return form.general(values)
         for kind in kinds:
             caller = CALLERS.get(kind)
@@ -71,7 +71,7 @@ def settled(fn: Callable[P, Result]) -> Callable[P, Result]:
         return form.general(values)
 
     scope: dict[str, Any] = {f"__default{i}": p.default for i, p in enumerate(parameters)}
-    scope |= {"__known": known.get, "__first": first, "__type": type}
+    scope |= {"__programs": programs.get, "__first": first, "__type": type}
     many = {p.name for p in parameters if p.kind is Parameter.VAR_POSITIONAL}
     source = SOURCE.format(
         given=_given(parameters),
@@ -83,7 +83,7 @@ def settled(fn: Callable[P, Result]) -> Callable[P, Result]:
     return call
 
 
-def _nobody_remembers(kinds: Kinds) -> bool:
+def _not_cacheable(kinds: Kinds) -> bool:
     """A graph variable among the arguments, or none that an engine could know."""
     if any(hasattr(kind, "__specgrad_apply__") for kind in kinds):
         return True
@@ -112,7 +112,7 @@ class Recording(Protocol):
 RECORDER: ContextVar[Recording | None] = ContextVar("specgrad_recorder", default=None)
 
 
-def noted(f: Program, *args: Any, **kwargs: Any) -> Any:
+def record_call(f: Program, *args: Any, **kwargs: Any) -> Any:
     """f(*args, **kwargs), noted if a call is being recorded."""
     recorder = RECORDER.get()
     return f(*args, **kwargs) if recorder is None else recorder.run(f, args, kwargs)

@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 from . import window
-from .call_cache import settled
+from .call_cache import cached_call
 from .errors import ParameterError, ShapeError, UnsupportedError
 from .op import Value, by_engine, shape_of
 from .ops import activation, avg_pool, composites, contract, conv, elementwise, max_pool, smooth_pool
@@ -55,7 +55,7 @@ def _named(name: str, like: str) -> Callable[[Callable[..., Value]], Callable[..
     def rename(fn: Callable[..., Value]) -> Callable[..., Value]:
         fn.__name__ = fn.__qualname__ = name
         fn.__doc__ = f"torch.nn.functional.{name}; see specgrad.{like}."
-        return settled(fn)
+        return cached_call(fn)
 
     return rename
 
@@ -219,7 +219,7 @@ def _smooth_max_pool(rank: int) -> Callable[..., Value]:
 
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = f"specgrad.smooth_max_pool over {rank} axes, in the manner of max_pool{rank}d; PyTorch has none."
-    return settled(fn)
+    return cached_call(fn)
 
 
 def _adaptive_avg(rank: int) -> Callable[..., Value]:
@@ -281,48 +281,48 @@ max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool(1), _max_unpool(2), _max_
 # --- activations ------------------------------------------------------------------------------------------------
 
 
-@settled
+@cached_call
 def relu(input: Value, inplace: bool = False) -> Value:
     """torch.nn.functional.relu."""
     _refuse("relu", inplace=(inplace, False))
     return activation.relu(input)
 
 
-@settled
+@cached_call
 def relu6(input: Value, inplace: bool = False) -> Value:
     """torch.nn.functional.relu6."""
     _refuse("relu6", inplace=(inplace, False))
     return activation.relu6(input)
 
 
-@settled
+@cached_call
 def leaky_relu(input: Value, negative_slope: Number = 0.01, inplace: bool = False) -> Value:
     """torch.nn.functional.leaky_relu."""
     _refuse("leaky_relu", inplace=(inplace, False))
     return activation.leaky_relu(input, negative_slope)
 
 
-@settled
+@cached_call
 def hardswish(input: Value, inplace: bool = False) -> Value:
     """torch.nn.functional.hardswish."""
     _refuse("hardswish", inplace=(inplace, False))
     return activation.hardswish(input)
 
 
-@settled
+@cached_call
 def silu(input: Value, inplace: bool = False) -> Value:
     """torch.nn.functional.silu."""
     _refuse("silu", inplace=(inplace, False))
     return activation.silu(input)
 
 
-@settled
+@cached_call
 def gelu(input: Value, approximate: str = "none") -> Value:
     """torch.nn.functional.gelu."""
     return activation.gelu(input, approximate)
 
 
-@settled
+@cached_call
 def softplus(input: Value, beta: Number = 1, threshold: Number | None = 20) -> Value:
     """torch.nn.functional.softplus with its switch to x where beta*x > threshold; threshold=None never switches."""
     if (whole := by_engine("softplus", input, beta, threshold=threshold)) is not None:
@@ -336,13 +336,13 @@ def softplus(input: Value, beta: Number = 1, threshold: Number | None = 20) -> V
 sigmoid, tanh = activation.sigmoid, activation.tanh
 
 
-@settled
+@cached_call
 def softmax(input: Value, dim: int) -> Value:
     """torch.nn.functional.softmax; dim must be said."""
     return composites.softmax(input, dim)
 
 
-@settled
+@cached_call
 def log_softmax(input: Value, dim: int) -> Value:
     """torch.nn.functional.log_softmax; dim must be said."""
     return composites.log_softmax(input, dim)
@@ -351,13 +351,13 @@ def log_softmax(input: Value, dim: int) -> Value:
 # --- layers and losses ------------------------------------------------------------------------------------------
 
 
-@settled
+@cached_call
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """torch.nn.functional.linear."""
     return contract.linear(weight, bias, input)
 
 
-@settled
+@cached_call
 def batch_norm(
     input: Value,
     running_mean: Value,
@@ -374,7 +374,7 @@ def batch_norm(
     return composites.batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
 
 
-@settled
+@cached_call
 def layer_norm(
     input: Value,
     normalized_shape: Sequence[int],
@@ -386,7 +386,7 @@ def layer_norm(
     return composites.layer_norm(input, normalized_shape, weight, bias, eps=eps)
 
 
-@settled
+@cached_call
 def group_norm(
     input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: Number = 1e-5
 ) -> Value:
@@ -394,7 +394,7 @@ def group_norm(
     return composites.group_norm(input, num_groups, weight, bias, eps=eps)
 
 
-@settled
+@cached_call
 def cross_entropy(
     input: Value,
     target: Value,
@@ -417,7 +417,7 @@ def cross_entropy(
     return composites.cross_entropy(input, target, reduction=reduction)
 
 
-@settled
+@cached_call
 def mse_loss(
     input: Value, target: Value, size_average: None = None, reduce: None = None, reduction: Any = "mean"
 ) -> Value:
@@ -432,7 +432,7 @@ def mse_loss(
 PADDING_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@settled
+@cached_call
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Value:
     """torch.nn.functional.pad, every mode: pairs (lo, hi) from the last axis backwards."""
     if mode not in PADDING_MODES:
@@ -443,7 +443,7 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Number 
     return composites.pad(input, pairs[::-1], value=0 if value is None else value, mode=PADDING_MODES[mode])
 
 
-@settled
+@cached_call
 def interpolate(
     input: Value,
     size: Size | None = None,

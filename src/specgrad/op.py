@@ -19,7 +19,7 @@ from typing import Any, Literal, ParamSpec
 import numpy as np
 
 from . import scalar
-from .call_cache import CALLERS, Caller, noted, settled
+from .call_cache import CALLERS, Caller, cached_call, record_call
 from .curve import Curve
 from .errors import ParameterError, ShapeError, UnsupportedError
 from .scalar import Array, Number
@@ -226,12 +226,12 @@ def composite(fn: Callable[P, Value]) -> Callable[P, Value]:
             if type(a) in _composites and _recorder(values) is None:
                 line = _composites[type(a)].get(name) if ours else None
                 native = None if line is None else line(*args, **kwargs)  # one operator of the engine for the whole
-                return fn(*args, **kwargs) if native is None else noted(native, *args, **kwargs)
+                return fn(*args, **kwargs) if native is None else record_call(native, *args, **kwargs)
             with scope(name, composite=True):
                 return fn(*args, **kwargs)
         return fn(*args, **kwargs)
 
-    return settled(wrapped)
+    return cached_call(wrapped)
 
 
 # --- the registry -----------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def by_engine(name: str, x: Value, *other: Value, **settings: Any) -> Value | No
     if not (type(y) is type(x) or _plain(x) or _plain(y) or _composites.get(type(y)) is table):
         return None
     native = table[name](x, *other, **settings)
-    return None if native is None else noted(native, x, *other, **settings)
+    return None if native is None else record_call(native, x, *other, **settings)
 
 
 PLAIN_NUMBERS = (float, int)

@@ -10,7 +10,7 @@ import torch
 
 import specgrad as sg
 import specgrad.functional as F
-from specgrad.call_cache import noted, settled
+from specgrad.call_cache import cached_call, record_call
 from specgrad.engines.torch import call_cache
 from specgrad.ops import elementwise
 
@@ -147,12 +147,12 @@ def test_autocast_is_seen_at_each_call() -> None:
 
 
 def test_a_step_that_has_no_answer_for_these_values_is_not_the_answer() -> None:
-    """A native function may give up on some values; what was noted is then not what the call comes to."""
+    """A native function may give up on some values; what was recorded is then not what the call comes to."""
 
-    @settled
+    @cached_call
     def root(x: Any) -> Any:
-        y = noted(lambda t: torch.sqrt(t) if t.min() >= 0 else None, x)
-        return torch.zeros_like(x) if y is None else noted(lambda t: t + 0, y)
+        y = record_call(lambda t: torch.sqrt(t) if t.min() >= 0 else None, x)
+        return torch.zeros_like(x) if y is None else record_call(lambda t: t + 0, y)
 
     for first in (4.0, -4.0):
         call_cache._programs.clear()

@@ -104,7 +104,7 @@ def test_torch(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from specgrad.engines.torch.lowerings import ENGINE
 
     lower(monkeypatch, {f"engines.torch.{k}": v for k, v in TORCH[name].items()})
-    monkeypatch.setattr(ENGINE, "_plans", {})
+    monkeypatch.setattr(ENGINE, "_kernels", {})
     side = torch_side(layout)
     for operator in WINDOWED:
         for seed in range(4):

@@ -12,15 +12,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..call_cache import RECORDER, noted
+from ..call_cache import RECORDER, record_call
 from ..errors import ScalarError, UnsupportedError
 from ..op import Op, Params, is_literal
 from ..scalar import Array, as_float
 from ..window import Shape, whole
 
-Plan = Callable[..., Any]
-Lowering = Callable[..., Plan]
-MOST_PLANS = 8192  # then start anew: a long run over many shapes must not grow without bound
+Kernel = Callable[..., Any]
+Lowering = Callable[..., Kernel]
+MAX_CACHED_KERNELS = 8192  # then start anew: a long run over many shapes must not grow without bound
 
 
 def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argument") -> NoReturn:
@@ -66,35 +66,35 @@ class Engine:
         self.table = table
         self.integers = integers
         self.positions = positions
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._kernels: dict[tuple[Any, ...], Kernel] = {}
 
-    def plan(self, op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
+    def kernel_for(self, op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
         """The function that computes this operator on these shapes."""
         key = key_of(op, shapes, params)
         try:
-            plan = self._plans.get(key)
+            compute = self._kernels.get(key)
         except TypeError:  # torch.compile has left sizes open: they stay so, in a plan that nobody keeps
             if (recorder := RECORDER.get()) is not None:
                 recorder.complete = False
             return self._made(op, [tuple(s) for s in shapes], params)
-        return self._lower(key, op, shapes, params) if plan is None else plan
+        return self._lower(key, op, shapes, params) if compute is None else compute
 
-    def _lower(self, key: tuple[Any, ...], op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
+    def _lower(self, key: tuple[Any, ...], op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
         plain = [tuple(s) for s in shapes]
         if any(type(n) is not int for s in plain for n in s):  # torch.jit.trace: sizes are tensors
-            return self.plan(op, whole(plain), params)
-        plan = self._made(op, plain, params)
-        if len(self._plans) >= MOST_PLANS:
-            self._plans.clear()
-        self._plans[key] = plan
-        return plan
+            return self.kernel_for(op, whole(plain), params)
+        compute = self._made(op, plain, params)
+        if len(self._kernels) >= MAX_CACHED_KERNELS:
+            self._kernels.clear()
+        self._kernels[key] = compute
+        return compute
 
-    def _made(self, op: Op, shapes: Sequence[Shape], params: Params) -> Plan:
+    def _made(self, op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
         op.shape(*shapes, **params)
         if op.name not in self.table:
             raise UnsupportedError(op.name, f"the {self.name} engine has no line for it")
-        plan: Plan = self.table[op.name](*shapes, **params)
-        return plan
+        compute: Kernel = self.table[op.name](*shapes, **params)
+        return compute
 
     def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:
         """One eager call. Written out flat: this is the whole cost of a call beyond the engine's own."""
@@ -107,16 +107,18 @@ class Engine:
                 self._check_integers(op, args)
             shapes.append(a.shape)
         try:
-            plan = self._plans.get(key_of(op, shapes, params))
+            compute = self._kernels.get(key_of(op, shapes, params))
         except TypeError:
-            plan = None
-        return noted(plan or self.plan(op, shapes, params), *args)
+            compute = None
+        return record_call(compute or self.kernel_for(op, shapes, params), *args)
 
     def _run_with_numbers(self, op: Op, args: Sequence[Any], params: Params) -> Any:
         args = self._with_positions(op, args)
         self._check_integers(op, args)
         shapes = [a.shape if isinstance(a, self.tensor) else self._number_shape(op, a) for a in args]
-        return noted(self.plan(op, shapes, params), *(number(a) if type(a) in (int, Fraction) else a for a in args))
+        return record_call(
+            self.kernel_for(op, shapes, params), *(number(a) if type(a) in (int, Fraction) else a for a in args)
+        )
 
     def _with_positions(self, op: Op, args: Sequence[Any]) -> Sequence[Any]:
         like = next((a for a in args if isinstance(a, self.tensor)), None)

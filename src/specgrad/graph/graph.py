@@ -115,7 +115,7 @@ class Graph(Program):
 
     def _made(self, sizes: dict[str, int]) -> Any:
         assert self.open is not None
-        program = opening.bound(self.open, sizes)
+        program = opening.instantiate(self.open, sizes)
         graph: Any = program if isinstance(program, Graph) else closed(program)
         for name, wrt, options in self.open.steps:
             graph = opening.DERIVATIVES[name](graph, wrt, **dict(options))
@@ -140,5 +140,5 @@ def closed(program: Program) -> Graph:
 def opened(graph: Graph, guards: Any = ()) -> Graph:
     """A graph over named sizes as a graph at their defaults, which knows the others."""
     opened = SymbolicProgram(graph, tuple({g.key: g for g in guards}.values()))
-    at_defaults = closed(opening.bound(opened, opened.defaults))
+    at_defaults = closed(opening.instantiate(opened, opened.defaults))
     return replace(at_defaults, open=opened)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..curve import Curve, always, at_most
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Value, apply, composite, number_of
@@ -47,7 +47,7 @@ RELU = unary(
 )
 
 
-@settled
+@cached_call
 def relu(x: Value) -> Value:
     """max(x, 0); relu'(0) = 0 ([K1]), and a NaN passes its cotangent, as in PyTorch.
 
@@ -75,7 +75,7 @@ LEAKY_RELU = unary(
 )
 
 
-@settled
+@cached_call
 def leaky_relu(x: Value, slope: Number = 0.01) -> Value:
     """x where x > 0, else slope*x; the derivative at 0 is `slope` ([K1])."""
     return apply(LEAKY_RELU, x, slope=number_of(slope))
@@ -91,7 +91,7 @@ RELU6 = unary(
 )
 
 
-@settled
+@cached_call
 def relu6(x: Value) -> Value:
     """min(max(x, 0), 6); the derivative is 0 at both kinks ([K1])."""
     return apply(RELU6, x)
@@ -114,7 +114,7 @@ CLAMP = unary(
 )
 
 
-@settled
+@cached_call
 def clamp(x: Value, low: Number | None = None, high: Number | None = None) -> Value:
     """min(max(x, low), high); the derivative passes at both ends ([K1])."""
     if low is not None and high is not None and low > high:
@@ -138,7 +138,7 @@ HARDSWISH = unary(
 )
 
 
-@settled
+@cached_call
 def hardswish(x: Value) -> Value:
     """x * relu6(x + 3) / 6; the derivative is 0 at -3 and 1 at 3 ([K1])."""
     return apply(HARDSWISH, x)
@@ -156,7 +156,7 @@ TANH = unary(
 )
 
 
-@settled
+@cached_call
 def tanh(x: Value) -> Value:
     """The hyperbolic tangent."""
     return apply(TANH, x)
@@ -179,7 +179,7 @@ SIGMOID = unary(
 )
 
 
-@settled
+@cached_call
 def sigmoid(x: Value) -> Value:
     """1 / (1 + exp(-x)), stable for every x.
 
@@ -203,7 +203,7 @@ SILU = unary(
 )
 
 
-@settled
+@cached_call
 def silu(x: Value) -> Value:
     """x * sigmoid(x)."""
     return apply(SILU, x)
@@ -230,7 +230,7 @@ SOFTPLUS = unary(
 )
 
 
-@settled
+@cached_call
 def softplus(x: Value, beta: Number = 1) -> Value:
     """log(1 + exp(beta*x)) / beta, beta > 0. PyTorch switches to x above beta*x = 20; we never do."""
     if not beta > 0:
@@ -289,13 +289,13 @@ GELU = unary(
 )  # room: x * (1 + erf(...)) may be halved last
 
 
-@settled
+@cached_call
 def normal_pdf(x: Value) -> Value:
     """exp(-x*x/2) / sqrt(2*pi): the slope of `normal_cdf`."""
     return apply(NORMAL_PDF, x)
 
 
-@settled
+@cached_call
 def normal_cdf(x: Value) -> Value:
     """(1 + erf(x / sqrt(2))) / 2."""
     return apply(NORMAL_CDF, x)

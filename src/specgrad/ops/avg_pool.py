@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import scalar, window
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
@@ -113,7 +113,7 @@ AVG_SPREAD: Op = register(
 )
 
 
-@settled
+@cached_call
 def avg_pool(
     x: Value,
     kernel: PerAxis,
@@ -154,7 +154,7 @@ def adaptive_output(name: str, x: Shape, output: Any, rank: int | None) -> Shape
     return tuple(n if m is None else k for n, m, k in zip(sizes, output, given, strict=True))
 
 
-@settled
+@cached_call
 def adaptive_avg_pool(x: Value, output: PerAxis, *, rank: int | None = None) -> Value:
     """The mean over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
 

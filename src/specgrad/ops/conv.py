@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import scalar, window
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array
@@ -385,7 +385,7 @@ def transpose_window(
     )
 
 
-@settled
+@cached_call
 def conv(
     w: Value,
     b: Value | None,
@@ -412,7 +412,7 @@ def conv(
     return apply(CONV, x, w, b, window=win, groups=groups)
 
 
-@settled
+@cached_call
 def conv_transpose(
     w: Value,
     b: Value | None,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..curve import Curve, always, at_most
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, by_engine, composite, is_literal, number_of, register, shape_of
@@ -270,7 +270,7 @@ SELECT = register(
 )
 
 
-@settled
+@cached_call
 def select(c: Value, a: Value, b: Value) -> Value:
     """a where c is not 0, else b; what is not selected is not touched, be it inf or NaN.
 
@@ -380,37 +380,37 @@ ABS = unary(
 )
 
 
-@settled
+@cached_call
 def neg(x: Value) -> Value:
     """-x."""
     return apply(NEG, x)
 
 
-@settled
+@cached_call
 def exp(x: Value) -> Value:
     """e**x."""
     return apply(EXP, x)
 
 
-@settled
+@cached_call
 def log(x: Value) -> Value:
     """The natural logarithm; log(0) = -inf, NaN below."""
     return apply(LOG, x)
 
 
-@settled
+@cached_call
 def sqrt(x: Value) -> Value:
     """The square root; exact for rationals that are squares, refused for other rationals."""
     return apply(SQRT, x)
 
 
-@settled
+@cached_call
 def sign(x: Value) -> Value:
     """-1, 0 or 1; NaN for NaN. The derivative is zero."""
     return apply(SIGN, x)
 
 
-@settled
+@cached_call
 def abs_(x: Value) -> Value:
     """The absolute value; abs'(0) = 0 ([K1])."""
     return apply(ABS, x)
@@ -459,7 +459,7 @@ POWER = unary(
 )
 
 
-@settled
+@cached_call
 def power(x: Value, exponent: Number) -> Value:
     """x**exponent for a number exponent; over rationals the exponent must be whole, or x a square for halves.
 
@@ -545,7 +545,7 @@ STOP_GRADIENT = register(
 )
 
 
-@settled
+@cached_call
 def stop_gradient(x: Value) -> Value:
     """x itself, as a constant to every derivative."""
     return apply(STOP_GRADIENT, x)

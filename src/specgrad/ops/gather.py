@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, by_engine, register, shape_of
 from ..scalar import Array
@@ -133,7 +133,7 @@ SCATTER: Op = register(
 )
 
 
-@settled
+@cached_call
 def gather(x: Value, i: Value, *, axis: int = 0) -> Value:
     """y[a, p, b] = x[a, i[p], b]: the axes of i stand where `axis` was.
 
@@ -147,7 +147,7 @@ def gather(x: Value, i: Value, *, axis: int = 0) -> Value:
     return apply(GATHER, x, i, axis=axis_of("gather", axis, len(shape_of(x))))
 
 
-@settled
+@cached_call
 def scatter(gy: Value, i: Value, *, axis: int = 0, size: int) -> Value:
     """The adjoint of gather: cell c of an axis of `size` cells receives the sum of gy[a, p, b] over i[p] = c.
 
@@ -157,7 +157,7 @@ def scatter(gy: Value, i: Value, *, axis: int = 0, size: int) -> Value:
     return apply(SCATTER, gy, i, axis=axis, size=size)
 
 
-@settled
+@cached_call
 def take_along(x: Value, i: Value, *, axis: int) -> Value:
     """y[a, p, b] = x[a, i[a, p, b], b]: one position per output cell, from 0 on (numpy.take_along_axis).
 
@@ -174,7 +174,7 @@ def take_along(x: Value, i: Value, *, axis: int) -> Value:
     return permute(take(permute(x, order), permute(i, order), rank=1, empty=False), back)
 
 
-@settled
+@cached_call
 def roll(x: Value, shift: int, *, axis: int) -> Value:
     """Every cell `shift` positions further along an axis, around its end: y[p] = x[(p - shift) mod n].
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..op import Case, Op, Value, apply, composite, is_literal
 from ..scalar import Array
 from . import sample_inputs
@@ -50,7 +50,7 @@ CEIL = _step("ceil")
 ROUND = _step("round")
 
 
-@settled
+@cached_call
 def floor(x: Value) -> Value:
     """The largest whole number that is not above x; NaN and infinities stay. The derivative is zero ([K1]).
 
@@ -60,7 +60,7 @@ def floor(x: Value) -> Value:
     return apply(FLOOR, x)
 
 
-@settled
+@cached_call
 def ceil(x: Value) -> Value:
     """The smallest whole number that is not below x; NaN and infinities stay. The derivative is zero ([K1]).
 
@@ -70,7 +70,7 @@ def ceil(x: Value) -> Value:
     return apply(CEIL, x)
 
 
-@settled
+@cached_call
 def round_(x: Value) -> Value:
     """The nearest whole number, the even one of two; NaN and infinities stay. The derivative is zero ([K1]).
 

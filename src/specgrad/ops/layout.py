@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, by_engine, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
@@ -80,7 +80,7 @@ FILL = register(
 )
 
 
-@settled
+@cached_call
 def fill(x: Value, value: Number) -> Value:
     """`value` in every cell, with the shape and the scalar type of x.
 
@@ -127,7 +127,7 @@ RESHAPE = register(
 )
 
 
-@settled
+@cached_call
 def reshape(x: Value, shape: Sequence[int]) -> Value:
     """The same cells, in row-major order, under another shape; one entry may be -1.
 
@@ -145,7 +145,7 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
     return x if identical(new, old) else apply(RESHAPE, x, shape=new)
 
 
-@settled
+@cached_call
 def flatten(x: Value, start: int = 0, end: int = -1) -> Value:
     """Axes start..end (both included) as one.
 
@@ -201,7 +201,7 @@ PERMUTE = register(
 )
 
 
-@settled
+@cached_call
 def permute(x: Value, order: Sequence[int]) -> Value:
     """Axes in another order: output axis a is input axis order[a].
 
@@ -269,7 +269,7 @@ SLICE = register(
 )
 
 
-@settled
+@cached_call
 def slice_(x: Value, *ranges: Any) -> Value:
     """Python slices (or None for all), one per axis from the first; steps must be positive.
 
@@ -339,7 +339,7 @@ PAD = register(
 )
 
 
-@settled
+@cached_call
 def unpad(x: Value, padding: Any, *, rank: int | None = None) -> Value:
     """Remove lo/hi cells from the last axes: y[p] = x[p + lo]; the transpose is zero padding.
 
@@ -435,7 +435,7 @@ def concat(xs: Sequence[Value], axis: int) -> Value:
     return _concat(axis, *xs)
 
 
-@settled
+@cached_call
 def _concat(axis: int, *xs: Value) -> Value:
     if not xs:
         raise ShapeError("concat", "needs at least one value")
@@ -478,7 +478,7 @@ BROADCAST = register(
 )
 
 
-@settled
+@cached_call
 def broadcast(x: Value, shape: Sequence[int]) -> Value:
     """NumPy's rule: axes align at the end, size 1 and missing axes repeat.
 
@@ -559,7 +559,7 @@ SUM = register(
 )
 
 
-@settled
+@cached_call
 def sum_(x: Value, axes: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Value:
     """The sum over axes (None: all).
 

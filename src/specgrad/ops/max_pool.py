@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import scalar, window
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, composite, register, shape_of
 from ..scalar import Array
@@ -193,7 +193,7 @@ PUT: Op = register(
 )
 
 
-@settled
+@cached_call
 def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
     """y[p] = x[i[p]] with the last `rank` axes of x counted flat; 0 where i[p] = -1, which empty=False refuses.
 
@@ -203,7 +203,7 @@ def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
     return apply(TAKE, x, i, rank=rank, empty=empty)
 
 
-@settled
+@cached_call
 def put(gy: Value, i: Value, *, size: Shape, empty: bool = True) -> Value:
     """The adjoint of take: cell c of an array of `size` receives the sum of gy[p] over i[p] = c.
 
@@ -252,7 +252,7 @@ MAX_POOL = register(
 )
 
 
-@settled
+@cached_call
 def max_pool(
     x: Value,
     kernel: PerAxis,
@@ -286,7 +286,7 @@ def _pooled(x: Value, win: Window, return_indices: bool) -> Value:
     return (y, apply(WINNER, x, window=win)) if return_indices else y
 
 
-@settled
+@cached_call
 def adaptive_max_pool(x: Value, output: PerAxis, *, return_indices: bool = False, rank: int | None = None) -> Value:
     """The maximum over `output` cells: cell o is [floor(o*n/out), ceil((o+1)*n/out)) per axis.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..errors import ParameterError
 from ..op import Case, Op, Value, apply, by_engine, composite, register, shape_of
 from ..scalar import Array
@@ -92,7 +92,7 @@ def _along(name: str, x: Value, parameter: Value, axis: int | None) -> Value:
     return reshape(parameter, given + (1,) * after)
 
 
-@settled
+@cached_call
 def quantize(
     x: Value,
     scale: Value,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, register, shape_of
 from ..scalar import Array, Number
@@ -167,7 +167,7 @@ RESIZE_SPREAD: Op = register(
 )
 
 
-@settled
+@cached_call
 def resize(
     x: Value,
     sizes: Sequence[int] | None = None,

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import scalar, window
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..errors import ParameterError, ShapeError
 from ..op import Case, Op, Value, apply, is_literal, number_of, register, shape_of
 from ..scalar import Array, Number
@@ -197,7 +197,7 @@ PUSH = register(
 )
 
 
-@settled
+@cached_call
 def smooth_max_pool(
     x: Value,
     kernel: PerAxis,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import scalar
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..errors import ShapeError
 from ..op import Case, Op, Value, apply, by_engine, register, shape_of
 from ..scalar import Array
@@ -132,7 +132,7 @@ TOP: Op = register(
 )
 
 
-@settled
+@cached_call
 def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
     """The k largest cells along an axis, the largest first, and where they stand; of equal ones the first comes first.
 
@@ -150,7 +150,7 @@ def topk(x: Value, k: int, *, axis: int = -1, largest: bool = True) -> tuple[Val
     return values, apply(TOP_INDEX, x, axis=at, k=k, largest=bool(largest), last=False)
 
 
-@settled
+@cached_call
 def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
     """Where the largest cell along an axis stands: the first of equal ones, or the last. NaN is larger than all ([P1]).
 
@@ -167,7 +167,7 @@ def argmax(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = Fal
     return y if keepdims else reshape(y, shape[:at] + shape[at + 1 :])
 
 
-@settled
+@cached_call
 def argmin(x: Value, axis: int = -1, *, keepdims: bool = False, last: bool = False) -> Value:
     """Where the smallest cell along an axis stands: the first of equal ones, or the last; a NaN before all others.
 
@@ -234,7 +234,7 @@ CUMSUM: Op = register(
 )
 
 
-@settled
+@cached_call
 def cumsum(x: Value, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Value:
     """y[p] = sum of x[q] over q <= p along an axis; exclusive: q < p; reverse: from the other end.
 

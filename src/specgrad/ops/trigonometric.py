@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .. import scalar
-from ..call_cache import settled
+from ..call_cache import cached_call
 from ..curve import Curve, at_most
 from ..op import Value, apply
 from .elementwise import mul, neg, unary
@@ -41,7 +41,7 @@ COS = unary(
 )
 
 
-@settled
+@cached_call
 def sin(x: Value) -> Value:
     """The sine of x in radians; NaN for infinities. The derivative is cos(x).
 
@@ -52,7 +52,7 @@ def sin(x: Value) -> Value:
     return apply(SIN, x)
 
 
-@settled
+@cached_call
 def cos(x: Value) -> Value:
     """The cosine of x in radians; NaN for infinities. The derivative is -sin(x).
 

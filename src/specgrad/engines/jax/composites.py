@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from ...ops.layout import axes_of
 from ...window import Shape
-from ..base import Plan
+from ..base import Kernel
 from .lowerings import NOT_NUMBERS, quotient
 from .pool import rounded_once
 from .reductions import smallest
@@ -36,21 +36,21 @@ def _has_cells(x: Any, axis: Any) -> bool:
     return _floats(x) and type(axis) is int and -x.ndim <= axis < x.ndim and x.shape[axis] > 0
 
 
-def softmax(x: Any, axis: int = -1) -> Plan | None:
+def softmax(x: Any, axis: int = -1) -> Kernel | None:
     return rounded_once(jax.nn.softmax) if _has_cells(x, axis) else None
 
 
-def log_softmax(x: Any, axis: int = -1) -> Plan | None:
+def log_softmax(x: Any, axis: int = -1) -> Kernel | None:
     return rounded_once(jax.nn.log_softmax) if _has_cells(x, axis) else None
 
 
-def gelu(x: Any, approximate: str = "none") -> Plan | None:
+def gelu(x: Any, approximate: str = "none") -> Kernel | None:
     """The tanh formula; the other one is an operator."""
     known = approximate == "tanh" and _floats(x)
     return rounded_once(lambda x, approximate: jax.nn.gelu(x, approximate=True)) if known else None
 
 
-def amin(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Plan | None:
+def amin(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Kernel | None:
     if not _floats(x) or ties not in ("all", "split"):
         return None
     at = axes_of("amin", axes, x.ndim)
@@ -73,7 +73,7 @@ def _normalised(x: Array, lead: Shape, weight: Array | None, bias: Array | None,
     return y if bias is None else y + bias
 
 
-def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Plan | None:
+def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
     tail = tuple(shape)
     fits = _floats(x, weight, bias) and x.size and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
     if not fits or any(v is not None and v.shape != tail for v in (weight, bias)):
@@ -83,7 +83,7 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps:
     return lambda x, shape, weight=None, bias=None, **_: run(x, weight, bias)
 
 
-def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Plan | None:
+def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
     fits = _floats(x, weight, bias) and x.ndim >= 2 and x.size and groups >= 1 and x.shape[1] % groups == 0
     if not fits or any(v is not None and v.shape != x.shape[1:2] for v in (weight, bias)):
         return None
@@ -96,10 +96,10 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     return lambda x, groups, weight=None, bias=None, **_: run(x, weight, bias)
 
 
-def _pair(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Plan | None]:
+def _pair(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Kernel | None]:
     """JAX's own broadcasting of two arrays; None where the general way must say what is wrong."""
 
-    def line(a: Any, b: Any) -> Plan | None:
+    def line(a: Any, b: Any) -> Kernel | None:
         if not _floats(a, b):
             return None
         try:

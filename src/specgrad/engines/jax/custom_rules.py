@@ -24,7 +24,7 @@ from jax.interpreters import ad, batching, mlir
 from specgrad.op import REGISTRY, Op, Params, is_literal, shape_of
 from specgrad.window import Shape
 
-from ..base import Lowering, Plan
+from ..base import Kernel, Lowering
 from .mesh import aligned, aval_like, traced_aval
 
 Array = jax.Array
@@ -41,8 +41,8 @@ def _own(values: Sequence[Any]) -> list[Any]:
     return [jnp.asarray(v) if isinstance(v, np.ndarray) else v for v in values]
 
 
-def _with_tangent(op: Op, plan: Plan, params: Params) -> Plan:
-    run = jax.custom_jvp(plan)
+def _with_tangent(op: Op, compute: Kernel, params: Params) -> Kernel:
+    run = jax.custom_jvp(compute)
 
     def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
         y = run(*primals)
@@ -57,7 +57,7 @@ def _with_tangent(op: Op, plan: Plan, params: Params) -> Plan:
 def ours(name: str, function: Callable[..., Array]) -> Lowering:
     """function(*arrays, **params) with the derivative of the operator's record."""
 
-    def lower(*_: Shape, **params: Any) -> Plan:
+    def lower(*_: Shape, **params: Any) -> Kernel:
         return _with_tangent(REGISTRY[name], functools.partial(function, **params), params)
 
     return lower
@@ -155,7 +155,7 @@ _call = Primitive("specgrad_linear")
 def linear(name: str, function: Callable[..., Array], leading: tuple[int, ...]) -> Lowering:
     """function(*arrays, **params), whose tangent and transpose are the record's rules."""
 
-    def lower(*_: Shape, **params: Any) -> Plan:
+    def lower(*_: Shape, **params: Any) -> Kernel:
         call = LinearPrimitive(REGISTRY[name], function, tuple(params.items()), leading)
         return lambda *args: _call.bind(*aligned(args), call=call)
 

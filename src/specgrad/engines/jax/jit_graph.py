@@ -16,7 +16,7 @@ from specgrad.graph.ir.symbolic import PerGraph
 from specgrad.graph.ir.tree import transform
 from specgrad.window import Shape, Window
 
-from ..base import Plan, number, refuse_integers
+from ..base import Kernel, number, refuse_integers
 from . import pool as jax_pool
 from .lowerings import ENGINE, NOT_NUMBERS
 from .mesh import adjoint, aligned, struct_like
@@ -32,9 +32,9 @@ Step = Callable[[Values, Routes], Array]
 def _step(graph: Graph, node: Node) -> Callable[[Values], Array]:
     """A node as a function of all values so far: its plan, looked up once."""
     shapes = [() if isinstance(a, NumberArg) else graph.nodes[a].shape for a in node.args]
-    plan: Plan = ENGINE.plan(node.op, shapes, node.params)
+    compute: Kernel = ENGINE.kernel_for(node.op, shapes, node.params)
     args = [(number(a.value), None) if isinstance(a, NumberArg) else (None, a) for a in node.args]
-    return lambda values: plan(*[given if at is None else values[at] for given, at in args])
+    return lambda values: compute(*[given if at is None else values[at] for given, at in args])
 
 
 def _routed(graph: Graph) -> dict[int, Step]:

@@ -27,7 +27,7 @@ from specgrad.ops.sorting import running
 from specgrad.scalar import Number
 from specgrad.window import Resized, Shape
 
-from ..base import Engine, Lowering, Plan
+from ..base import Engine, Kernel, Lowering
 from . import conv as jax_conv
 from . import pool as jax_pool
 from .custom_rules import LinearPlaceholder, as_arrays, linear, ours
@@ -314,7 +314,7 @@ def _pad(x: Array, *, widths: Sequence[tuple[int, int, int]]) -> Array:
     return lax.pad(x, jnp.zeros((), x.dtype), widths)
 
 
-def _smooth_max_pool(x: Shape, **params: Any) -> Plan:
+def _smooth_max_pool(x: Shape, **params: Any) -> Kernel:
     """Rounded outside of its derivatives: exp(beta*(x - y)) needs the y that was not."""
     return rounded_once(ours("smooth_max_pool", jax_pool.smooth_max)(x, **params))
 

@@ -167,8 +167,8 @@ class Code:
             if self.stages.computes(p, at):
                 args = [self._argument(p, k, at, given, values) for k in range(len(self.nodes[p].args))]
                 shapes = [np.shape(v) for v in args]
-                plan = ENGINE.plan(self.nodes[p].op, shapes, self.stages.cut(p, at).params)
-                values[p] = part_of(plan(*args), self._gives(p, at))
+                compute = ENGINE.kernel_for(self.nodes[p].op, shapes, self.stages.cut(p, at).params)
+                values[p] = part_of(compute(*args), self._gives(p, at))
         return {p: values[p] for p in self.stage.results if p in values}
 
     def _argument(self, p: int, k: int, at: At, given: dict[str, Array], values: Values) -> Any:

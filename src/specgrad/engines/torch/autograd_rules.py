@@ -11,8 +11,8 @@ from torch import Tensor
 
 from specgrad.op import REGISTRY
 
-from ..base import Plan
-from .log_step_pool import on_tape, traced
+from ..base import Kernel
+from .modes import is_tracing, needs_grad
 
 PLAIN = (Tensor, torch.nn.Parameter)
 SHORT = (torch.bfloat16, torch.float16)
@@ -32,14 +32,14 @@ def eager(*ts: Tensor) -> bool:
     for t in ts:
         if type(t) not in PLAIN:
             return False
-    return not traced()
+    return not is_tracing()
 
 
 MOST_ADDED = 16  # numbers of a half type that PyTorch may add as they are: off by 15 roundings at most
 
 
-def rounded_once(plan: Plan, when: Callable[..., bool] = lambda *_: True) -> Plan:
-    """`plan`; half types by way of float32 and rounded at the end, on the tape too: its cotangents meet in float32.
+def rounded_once(compute: Kernel, when: Callable[..., bool] = lambda *_: True) -> Kernel:
+    """`compute`; half types by way of float32 and rounded at the end, on the tape too: its cotangents meet in float32.
 
     PyTorch's kernels on a CPU add cotangents of bfloat16 in bfloat16, where 256 + 1 = 256.
     """
@@ -47,9 +47,9 @@ def rounded_once(plan: Plan, when: Callable[..., bool] = lambda *_: True) -> Pla
     def run(*args: Any) -> Any:
         first = args[0]
         if first.dtype not in SHORT or not when(*args):
-            return plan(*args)
+            return compute(*args)
         wide = [a.float() if isinstance(a, Tensor) and a.dtype in SHORT else a for a in args]
-        return plan(*wide).to(first.dtype)
+        return compute(*wide).to(first.dtype)
 
     return run
 
@@ -87,11 +87,11 @@ def as_images(lines: Tensor, shape: torch.Size) -> Tensor:
 
 
 class _Recorded(torch.autograd.Function):
-    """An operator computed by `plan`, differentiated by the rules of its record."""
+    """An operator computed by `compute`, differentiated by the rules of its record."""
 
     @staticmethod
-    def forward(ctx: Any, name: str, params: Any, plan: Plan, *args: Any) -> Any:
-        y = plan(*args)
+    def forward(ctx: Any, name: str, params: Any, compute: Kernel, *args: Any) -> Any:
+        y = compute(*args)
         ctx.name, ctx.params = name, params
         if REGISTRY[name].linear != "all":  # the rules of a linear map read no values
             ctx.save_for_backward(y, *args)
@@ -109,20 +109,20 @@ class _Recorded(torch.autograd.Function):
         return REGISTRY[ctx.name].tangent(y, args, dargs, ctx.params)
 
 
-_recorded: Plan = _Recorded.apply
+_recorded: Kernel = _Recorded.apply
 
 
-def ours(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan:
+def ours(name: str, params: dict[str, Any], fast: Kernel, traceable: Kernel) -> Kernel:
     """`fast` in plain eager mode on the CPU, with our derivative rules where one is needed; else `traceable`."""
 
-    def plan(*args: Tensor) -> Any:
+    def compute(*args: Tensor) -> Any:
         if not eager(args[0]) or args[0].device.type != "cpu":
             return traceable(*args)
-        if on_tape(*args):
+        if needs_grad(*args):
             return _recorded(name, params, fast, *args)
         return fast(*args)
 
-    return plan
+    return compute
 
 
 INTEGERS = frozenset(

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...window import Adaptive, Shape, Window
-from ..base import Plan, number
+from ..base import Kernel, number
 from . import log_step_pool
 from .autograd_rules import MOST_ADDED, SHORT, ours, rounded_once
-from .log_step_pool import DOUBLING_TYPES, on_tape
+from .log_step_pool import DOUBLING_TYPES
 from .max_pool import (
     ADAPTIVE_AVG,
     CHANNELS_AVG,
@@ -31,6 +31,7 @@ from .max_pool import (
     native_time,
     on_planes,
 )
+from .modes import needs_grad
 from .strided_pool import FEW_TAPS, Slices, fits
 
 # Nanoseconds that a function of ours on the tape takes more than a native one, there and back.
@@ -108,7 +109,7 @@ def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor
     size = window.size if transpose else window.out
     shape = (*t.shape[:dim], *size, *t.shape[dim + 1 :])
     if not any(True for _ in window.taps()):
-        return log_step_pool.nothing_of(t, shape)
+        return log_step_pool.attached_zeros(t, shape)
     total = t.new_zeros(shape)
     rest = tuple(slice(0, n) for n in t.shape[dim + 1 :])
     for tap in window.taps():
@@ -117,22 +118,22 @@ def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor
     return total
 
 
-def _summed_in_float32(window: Window, plan: Plan) -> Plan:
+def _summed_in_float32(window: Window, compute: Kernel) -> Kernel:
     """Half types on a CPU where many windows read a cell. It is faster, too, but for small channels_last ones."""
     if window.overlap <= MOST_ADDED:
-        return plan
-    return rounded_once(plan, lambda t: t.device.type == "cpu" and (on_tape(t) or t.is_contiguous()))
+        return compute
+    return rounded_once(compute, lambda t: t.device.type == "cpu" and (needs_grad(t) or t.is_contiguous()))
 
 
-def avg_pool_line(x: Shape, *, window: Window, divisor: Any) -> Plan:
+def lower_avg_pool(x: Shape, *, window: Window, divisor: Any) -> Kernel:
     return _summed_in_float32(window, _avg_pool(x, window, divisor))
 
 
-def avg_spread_line(gy: Shape, *, window: Window, divisor: Any) -> Plan:
+def lower_avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Kernel:
     return _summed_in_float32(window, _avg_spread(gy, window, divisor))
 
 
-def _avg_pool(x: Shape, window: Window, divisor: Any) -> Plan:
+def _avg_pool(x: Shape, window: Window, divisor: Any) -> Kernel:
     counts = _counts(window, divisor)
     if window.reads_all:  # a mean, which PyTorch computes far faster than a pool
         axes = tuple(range(-window.rank, 0))
@@ -156,20 +157,20 @@ def _avg_pool(x: Shape, window: Window, divisor: Any) -> Plan:
     fast = lambda t: divide(log_step_pool.dense_sum(t, window))
     if not hasattr(counts, "shape"):
         fast = lambda t: log_step_pool.dense_sum(t, window, 1 / counts)
-    plan = _where_doubling("avg_pool", params, fast, traceable)
+    compute = _where_doubling("avg_pool", params, fast, traceable)
 
     def dense(t: Tensor, wide: Window) -> Tensor:
         return divide(log_step_pool.dense_sum(t, wide).movedim(-1, 1)).movedim(1, -1)
 
-    return plan if native is None else kept_layout(x, window, plan, traceable, dense, CHANNELS_AVG)
+    return compute if native is None else kept_layout(x, window, compute, traceable, dense, CHANNELS_AVG)
 
 
-def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Plan:
+def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Kernel:
     counts = _counts(window, divisor)
     if window.reads_all:
         return lambda t: t.expand(*t.shape[: t.ndim - window.rank], *window.size) / counts
     divide = _divider(counts)
-    traceable: Plan = lambda t: _matrix_products(divide(t), window, transpose=True)
+    traceable: Kernel = lambda t: _matrix_products(divide(t), window, transpose=True)
     native = window.native()
     if window.rank == 2 and native is not None and _native_avg(window, divisor) is not None:
         rule = None if divisor in ("padded", "inside") else divisor
@@ -191,16 +192,16 @@ def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Plan:
         fast = lambda t: log_step_pool.dense_sum(divide(t), back)
     else:
         fast = lambda t: log_step_pool.dense_sum(t, back, 1 / counts)
-    plan = _where_doubling("avg_spread", params, fast, traceable)
-    return lambda t: traceable(t) if window.rank == 2 and is_channels_last(t, 2) else plan(t)
+    compute = _where_doubling("avg_spread", params, fast, traceable)
+    return lambda t: traceable(t) if window.rank == 2 and is_channels_last(t, 2) else compute(t)
 
 
-def _where_doubling(name: str, params: dict[str, Any], fast: Plan, traceable: Plan) -> Plan:
+def _where_doubling(name: str, params: dict[str, Any], fast: Kernel, traceable: Kernel) -> Kernel:
     doubled = ours(name, params, fast, traceable)
     return lambda t: doubled(t) if t.dtype in DOUBLING_TYPES and t.numel() else traceable(t)
 
 
-def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: Any, traceable: Plan) -> Plan:
+def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: Any, traceable: Kernel) -> Kernel:
     """By slices on contiguous memory of the CPU, where that is faster."""
     window = params["window"]
     time = native_time(x, window, NATIVE_AVG_STRIDED) if native else math.inf
@@ -216,7 +217,7 @@ def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: A
         fast = (lambda t: divide(slices.total(t))) if hasattr(counts, "shape") else lambda t: slices.total(t, counts)
     else:
         fast = (lambda t: slices.evenly(divide(t))) if hasattr(counts, "shape") else lambda t: slices.evenly(t, counts)
-    plan = _where_doubling(name, params, fast, traceable)
+    compute = _where_doubling(name, params, fast, traceable)
     if gain >= ON_TAPE:
-        return lambda t: plan(t) if t.is_contiguous() else traceable(t)
-    return lambda t: plan(t) if t.is_contiguous() and not on_tape(t) else traceable(t)
+        return lambda t: compute(t) if t.is_contiguous() else traceable(t)
+    return lambda t: compute(t) if t.is_contiguous() and not needs_grad(t) else traceable(t)

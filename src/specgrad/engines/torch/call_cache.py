@@ -14,9 +14,9 @@ from torch.nn import Parameter
 
 from specgrad.call_cache import RECORDER, CallSignature, Program
 
-from ..base import MOST_PLANS
+from ..base import MAX_CACHED_KERNELS
 from ..call_recorder import CallRecorder
-from .log_step_pool import watched
+from .modes import is_observed
 
 Key = tuple[Any, ...]
 _recorder = RECORDER.get
@@ -26,9 +26,9 @@ _forms: dict[tuple[Any, ...], int] = {}
 
 def call(form: CallSignature, values: tuple[Any, ...]) -> Any:
     """The first call of a form: the next ones are described by a function of their own."""
-    if watched() or _recorder() is not None or any(k not in READABLE for k in form.kinds):
+    if is_observed() or _recorder() is not None or any(k not in READABLE for k in form.kinds):
         return form.general(values)
-    run = form.known[form.kinds] = _reader(form)
+    run = form.programs[form.kinds] = _reader(form)
     return run(*values)
 
 
@@ -43,7 +43,7 @@ READABLE = PLAIN | TENSORS | CONTAINERS | {float}
 
 SOURCE = """
 def run({given}):
-    if watched() or recorder() is not None:  # the outermost call is recorded
+    if is_observed() or recorder() is not None:  # the outermost call is recorded
         return fn({spelled})
     {noted}
     try:
@@ -71,7 +71,7 @@ def _reader(form: CallSignature) -> Program:
     )
     number = _forms.setdefault((form.fn, *form.kinds), len(_forms))
     scope: dict[str, Any] = {"form": form, "fn": form.fn, "number": number, "programs": _programs}
-    scope |= {"watched": watched, "recorder": _recorder, "inside": _inside, "ends": _ends, "first": _first}
+    scope |= {"is_observed": is_observed, "recorder": _recorder, "inside": _inside, "ends": _ends, "first": _first}
     exec(compile(source, f"{__file__} for {form.fn.__name__}", "exec"), scope)
     run: Program = scope["run"]
     return run
@@ -122,7 +122,7 @@ def _first(form: CallSignature, key: Key, tensors: list[Tensor], values: tuple[A
         y = form.general(values)
     finally:
         RECORDER.reset(token)
-    if len(_programs) >= MOST_PLANS:
+    if len(_programs) >= MAX_CACHED_KERNELS:
         _programs.clear()
     _programs[key] = recorder.program(y) or _nothing
     return y

@@ -17,11 +17,11 @@ from torch import Tensor
 from specgrad.ops import composites, contract
 
 from ...errors import ShapeError
-from ..base import Plan
+from ..base import Kernel
 from .autograd_rules import NOT_NUMBERS, SHORT, as_images, eager, formula, in_lines, packed, rounded_once
-from .log_step_pool import dual_level_open, on_tape
 from .lowerings import TABLE
 from .max_pool import is_channels_last
+from .modes import dual_level_open, needs_grad
 from .native_functions import LINES, nearest_is_exact, reduced_axes
 from .planes_as_channels import LAYOUT
 from .reductions import global_avg_pool, global_max_pool
@@ -44,7 +44,7 @@ def _alike(x: Any, *others: Any) -> bool:
 
 def batch_norm(
     x: Any, mean_: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5, channel: int = 1
-) -> Plan | None:
+) -> Kernel | None:
     """F.batch_norm, which has no derivative in mean and var, takes no eps below 0 and channels on axis 1."""
     if channel != 1 or mean_ is None or var is None or not eps >= 0:
         return None
@@ -54,7 +54,7 @@ def batch_norm(
     if any(t.shape != channels for t in (mean_, var, weight, bias) if t is not None):
         return None
 
-    def plan(
+    def compute(
         x: Tensor,
         mean_: Tensor,
         var: Tensor,
@@ -67,14 +67,14 @@ def batch_norm(
         if mean_.requires_grad or var.requires_grad or dual_level_open():
             return _batch_norm(x, mean_, var, weight, bias, eps=eps)
         weight, bias, mean_, var = packed(weight, bias, mean_, var)
-        (lines,) = in_lines(x) if on_tape(*(v for v in (x, weight, bias) if v is not None)) else (x,)
+        (lines,) = in_lines(x) if needs_grad(*(v for v in (x, weight, bias) if v is not None)) else (x,)
         y = torch.batch_norm(lines, weight, bias, mean_, var, False, 0.0, small, torch.backends.cudnn.enabled)
         return as_images(y, x.shape)
 
-    return plan
+    return compute
 
 
-def cross_entropy(x: Any, labels: Any, *, reduction: Any = "mean") -> Plan | None:
+def cross_entropy(x: Any, labels: Any, *, reduction: Any = "mean") -> Kernel | None:
     """F.cross_entropy; under autocast in float32, as PyTorch does for its own."""
     if not isinstance(x, Tensor):
         return None
@@ -85,14 +85,14 @@ def cross_entropy(x: Any, labels: Any, *, reduction: Any = "mean") -> Plan | Non
     return _or_in_float32(loss) if x.dtype in SHORT else loss
 
 
-def _or_in_float32(loss: Plan) -> Plan:
-    def plan(x: Tensor, labels: Any, *, reduction: Any = "mean") -> Any:
+def _or_in_float32(loss: Kernel) -> Kernel:
+    def compute(x: Tensor, labels: Any, *, reduction: Any = "mean") -> Any:
         if not torch.is_autocast_enabled(x.device.type):
             return loss(x, labels, reduction=reduction)
         with torch.autocast(x.device.type, enabled=False):
             return composites.cross_entropy(x.float(), labels, reduction=reduction)
 
-    return plan
+    return compute
 
 
 def _labelled(x: Tensor, labels: Tensor, *, reduction: str = "mean") -> Tensor:
@@ -110,19 +110,19 @@ def _refuse_ignored(labels: Tensor) -> None:
         raise ShapeError("cross_entropy", f"label {NO_LABEL} is no class")
 
 
-def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Plan | None:
+def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Kernel | None:
     fits = _alike(x, target) and target is not None and x.shape == target.shape and x.numel()
     if fits and reduction in ("mean", "sum", "none"):
         return lambda x, target, *, reduction="mean": F.mse_loss(x, target, reduction=reduction)
     return None
 
 
-def gelu(x: Any, approximate: str = "none") -> Plan | None:
+def gelu(x: Any, approximate: str = "none") -> Kernel | None:
     known = approximate in ("none", "tanh") and _alike(x)
     return (lambda x, approximate="none": F.gelu(x, approximate=approximate)) if known else None
 
 
-def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = None) -> Plan | None:
+def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = None) -> Kernel | None:
     """F.interpolate, which multiplies positions by 1/factor in floats, where that gives the right cells."""
     factors = (factor,) * (rank or 0) if isinstance(factor, int) else tuple(factor)
     known = len(factors) in (1, 2, 3) and all(type(f) is int and f > 0 for f in factors)
@@ -134,17 +134,17 @@ def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = 
     return None
 
 
-def linear(w: Any, b: Any, x: Any) -> Plan | None:
+def linear(w: Any, b: Any, x: Any) -> Kernel | None:
     """F.linear, which takes vectors for w and whatever broadcasts for b."""
     fits = isinstance(x, Tensor) and x.is_floating_point() and x.ndim and isinstance(w, Tensor) and w.ndim == 2
     return (lambda w, b, x: F.linear(x, w, b)) if fits and (b is None or b.shape == w.shape[:1]) else None
 
 
-def softmax(x: Any, axis: int = -1) -> Plan | None:
+def softmax(x: Any, axis: int = -1) -> Kernel | None:
     return (lambda x, axis=-1: torch.softmax(x, axis)) if _has_cells(x, axis) else None
 
 
-def log_softmax(x: Any, axis: int = -1) -> Plan | None:
+def log_softmax(x: Any, axis: int = -1) -> Kernel | None:
     return (lambda x, axis=-1: torch.log_softmax(x, axis)) if _has_cells(x, axis) else None
 
 
@@ -164,7 +164,7 @@ def _affine(x: Any, eps: Any, wanted: Sequence[int], *vectors: Any) -> bool:
     return types <= {x.dtype} or (x.dtype in SHORT and types == {torch.float32})
 
 
-def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Plan | None:
+def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
     tail = tuple(shape)
     fits = isinstance(x, Tensor) and x.is_floating_point() and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
     return _layer_norm if fits and x.numel() and _affine(x, eps, tail, weight, bias) else None
@@ -172,16 +172,16 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps:
 
 def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
     """F.layer_norm, whose kernel on a CPU adds cotangents of weight and bias in the half type."""
-    if x.dtype in SHORT and on_tape(*(v for v in (weight, bias) if v is not None)):
+    if x.dtype in SHORT and needs_grad(*(v for v in (weight, bias) if v is not None)):
         wide: Tensor = _layer_norm_in_float32(x, shape, weight, bias, eps)
         return wide
     return F.layer_norm(x, shape, weight, bias, eps)
 
 
-_layer_norm_in_float32: Plan = rounded_once(F.layer_norm)
+_layer_norm_in_float32: Kernel = rounded_once(F.layer_norm)
 
 
-def group_norm(x: Any, groups: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Plan | None:
+def group_norm(x: Any, groups: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
     fits = isinstance(x, Tensor) and x.is_floating_point() and x.ndim >= 2 and type(groups) is int and groups >= 1
     fits = fits and x.numel() and x.shape[1] % groups == 0 and _affine(x, eps, x.shape[1:2], weight, bias)
     return _group_norm if fits and x.numel() > x.shape[0] * groups else None  # F.group_norm takes no groups of one
@@ -222,7 +222,7 @@ def _nothing_lost(ratios: Tensor) -> bool:
     return bool(ratios.abs_().amax().item() <= NOTHING_LOST)
 
 
-def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Plan | None:
+def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Kernel | None:
     """torch.mean, where there are cells to average and the axes are plain and not named twice."""
     at = reduced_axes(x, axes) if _alike(x) and x.numel() else None
     keep = bool(keepdims)
@@ -233,7 +233,7 @@ def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Plan | None:
     return lambda x, axes=None, **_: torch.mean(x, at, keep)
 
 
-def matmul(x: Any, z: Any) -> Plan | None:
+def matmul(x: Any, z: Any) -> Kernel | None:
     return _product if z is not None and _alike(x, z) else None
 
 
@@ -245,7 +245,7 @@ def _product(x: Tensor, z: Tensor) -> Tensor:
         return _matmul(x, z)
 
 
-def _pair(native: Plan) -> Callable[[Any, Any], Plan | None]:
+def _pair(native: Kernel) -> Callable[[Any, Any], Kernel | None]:
     """PyTorch's own broadcasting, of numbers too; None where the general way must say what is wrong."""
 
     def call(a: Any, b: Any) -> Tensor | None:
@@ -255,7 +255,7 @@ def _pair(native: Plan) -> Callable[[Any, Any], Plan | None]:
             return None
         return result
 
-    def line(a: Any, b: Any) -> Plan | None:
+    def line(a: Any, b: Any) -> Kernel | None:
         wrong = getattr(a, "dtype", None) in NOT_NUMBERS or getattr(b, "dtype", None) in NOT_NUMBERS
         return None if wrong else call
 

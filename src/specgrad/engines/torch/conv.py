@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...window import Shape, Window
-from ..base import Plan
+from ..base import Kernel
 from .log_step_pool import accumulate, pad_or_crop
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -31,7 +31,7 @@ def one_batch_axis(x: Tensor, rank: int) -> Tensor:
     return x.reshape((math.prod(x.shape[: x.ndim - rank - 1]), *x.shape[x.ndim - rank - 1 :]))
 
 
-def native_conv(win: Window, groups: int) -> Plan | None:
+def native_conv(win: Window, groups: int) -> Kernel | None:
     """PyTorch's own operator with its arguments settled, where it takes this window as it is."""
     native = win.steps()
     if win.rank > 3 or native.padding is None or native.ceil:
@@ -62,7 +62,7 @@ def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: in
     return y.view(n, out, *y.shape[1:]).movedim(1, 2)
 
 
-def native_transpose(win: Window, groups: int) -> Plan | None:
+def native_transpose(win: Window, groups: int) -> Kernel | None:
     """PyTorch's own operator with its arguments settled, where it reaches these sizes with equal padding."""
     extra = win.output_padding()
     if win.rank > 3 or extra is None:
@@ -130,44 +130,44 @@ def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape
 # --- the lines ------------------------------------------------------------------------------------------------------
 
 
-def conv_line(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
+def lower_conv(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Kernel:
     native = native_conv(window, groups)
     if native is not None and len(x) == window.rank + 2:
         return native
     return _one_batch_axis(conv, x, window, groups)
 
 
-def conv_transpose_line(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Plan:
+def lower_conv_transpose(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> Kernel:
     native = native_transpose(window, groups)
     if native is not None and len(x) == window.rank + 2:
         return native
     return _one_batch_axis(conv_transpose, x, window, groups)
 
 
-def _one_batch_axis(compute: Callable[..., Tensor], x: Shape, window: Window, groups: int) -> Plan:
-    """`compute` takes (N, C, *spatial); give it that whatever the batch axes are."""
+def _one_batch_axis(convolve: Callable[..., Tensor], x: Shape, window: Window, groups: int) -> Kernel:
+    """`convolve` takes (N, C, *spatial); give it that whatever the batch axes are."""
     rank = window.rank
     if len(x) == rank + 2:
-        return lambda t, v, u=None: compute(t, v, u, window, groups)
+        return lambda t, v, u=None: convolve(t, v, u, window, groups)
     lead = x[: len(x) - rank - 1]
 
-    def plan(t: Tensor, v: Tensor, u: Tensor | None = None) -> Tensor:
-        y = compute(one_batch_axis(t, rank), v, u, window, groups)
+    def compute(t: Tensor, v: Tensor, u: Tensor | None = None) -> Tensor:
+        y = convolve(one_batch_axis(t, rank), v, u, window, groups)
         return y.view(lead + y.shape[1:])
 
-    return plan
+    return compute
 
 
-def conv_weight_line(x: Shape, gy: Shape, *, window: Window, groups: int) -> Plan:
-    def plan(t: Tensor, g: Tensor) -> Tensor:
+def lower_conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Kernel:
+    def compute(t: Tensor, g: Tensor) -> Tensor:
         if t.dtype != g.dtype:  # under autocast: the product has no cast of its own
             t, g = (v.to(torch.promote_types(t.dtype, g.dtype)) for v in (t, g))
         return conv_weight(one_batch_axis(t, window.rank), one_batch_axis(g, window.rank), window, groups)
 
-    return plan
+    return compute
 
 
-def contract_line(x: Shape, z: Shape, *, spec: str) -> Plan:
+def lower_contract(x: Shape, z: Shape, *, spec: str) -> Kernel:
     ins, _, out = spec.partition("->")
     a, _, b = ins.partition(",")
     if len(b) == 2 and b[1] == a[-1] and out == a[:-1] + b[0]:

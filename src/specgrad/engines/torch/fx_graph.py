@@ -26,11 +26,11 @@ from .lowerings import ENGINE
 from .rewrites import Call, reshaped, rewritten
 
 
-def _function(name: str, plan: Any) -> Any:
+def _function(name: str, compute: Any) -> Any:
     """fx prints targets by name; most plans are anonymous functions of ours, so they get their operator's."""
-    if isinstance(plan, FunctionType) and plan.__module__.startswith("specgrad."):
-        plan.__name__ = plan.__qualname__ = name
-    return plan
+    if isinstance(compute, FunctionType) and compute.__module__.startswith("specgrad."):
+        compute.__name__ = compute.__qualname__ = name
+    return compute
 
 
 class _Lowering:
@@ -79,14 +79,14 @@ class _Lowering:
             node = replace(node, args=(source,))
         shapes = tuple(() if isinstance(a, NumberArg) else self.graph.nodes[a].shape for a in node.args)
         shift = _is_shift(self.graph, node)
-        plan = below_maximum if shift else ENGINE.plan(node.op, shapes, node.params)
-        return self.fx.call_function(_function(node.op.name, plan), self._args(node))
+        compute = below_maximum if shift else ENGINE.kernel_for(node.op, shapes, node.params)
+        return self.fx.call_function(_function(node.op.name, compute), self._args(node))
 
     def _part(self, i: int, call: Call) -> Any:
         """All results are taken at once: the tuple would keep every one of them alive."""
         if i not in self.given:
             args = (*(self.values[a] for a in call.args), *call.numbers)
-            result = self.fx.call_function(_function(call.name, call.plan), args)
+            result = self.fx.call_function(_function(call.name, call.compute), args)
             parts = enumerate(call.gives) if len(call.gives) > 1 else ()
             self.given[i] = result
             self.given.update(

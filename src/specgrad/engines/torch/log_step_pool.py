@@ -17,6 +17,8 @@ from torch import Tensor
 
 from specgrad.window import Window, tap_schedule
 
+from .modes import is_plain_eager
+
 CHUNK_BYTES = 1 << 20  # a chunk and its scratch stay in the second-level cache
 DOUBLING_TYPES = (torch.float32, torch.float64)
 
@@ -51,7 +53,7 @@ def padded(x: Tensor, win: Window, value: float) -> Tensor:
     return pad_or_crop(x, win.pads, value) if win.pads_anything else x
 
 
-def nothing_of(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+def attached_zeros(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Zeros that still hang on t's tape: what a window without a tap inside makes of it."""
     return t.flatten()[:0].sum().expand(shape)
 
@@ -75,7 +77,7 @@ def embed(t: Tensor, widths: tuple[tuple[int, int, int], ...]) -> Tensor:
 
 def accumulate(total: Tensor, where: tuple[slice, ...], part: Tensor) -> Tensor:
     """total[..., where] + part, in place in plain eager mode, by embedding inside transforms."""
-    if not part.requires_grad and not total.requires_grad and plain():
+    if not part.requires_grad and not total.requires_grad and is_plain_eager():
         total[last_axes(where)] += part
         return total
     sizes, counts = total.shape[total.ndim - len(where) :], part.shape[part.ndim - len(where) :]
@@ -84,51 +86,6 @@ def accumulate(total: Tensor, where: tuple[slice, ...], part: Tensor) -> Tensor:
         step = s.step or 1
         widths.append((s.start, n - s.start - (m - 1) * step - 1, step - 1))
     return total + embed(part, tuple(widths))
-
-
-def dual_level_open() -> bool:
-    return torch.autograd.forward_ad._current_level >= 0
-
-
-def on_tape(*ts: Tensor) -> bool:
-    """Whether PyTorch takes a derivative through what is computed of these, backwards or forwards."""
-    if torch.autograd.forward_ad._current_level >= 0:
-        return True
-    for t in ts:
-        if t.requires_grad:
-            return torch.is_grad_enabled()
-    return False
-
-
-_compiling, _recording = torch.compiler.is_compiling, torch._C._is_tracing
-_transformed, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
-_included, _OLD_VMAP = torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_key_parse("VmapMode")
-
-
-def transformed() -> bool:
-    """Inside torch.func, whose tensors need not say that a derivative is taken through them."""
-    return bool(torch._C._are_functorch_transforms_active())  # by its whole name: torch.compile knows that one
-
-
-def batched() -> bool:
-    """Inside a vmap, or in a transform that may be inside one: nobody may ask how a tensor is laid out in memory."""
-    return transformed() or (not _compiling() and _included(_OLD_VMAP))
-
-
-def watched() -> bool:
-    """Inside torch.compile, torch.jit.trace, torch.func or a dispatch mode: somebody sees every operator."""
-    # torch.compile reads the first as a constant and cannot trace the others
-    return _compiling() or _recording() or _transformed() or _modes() > 0
-
-
-def traced() -> bool:
-    """Watched, or in autograd's own vmap of gradients: values cannot be looked at, nor memory be written."""
-    return watched() or _included(_OLD_VMAP)
-
-
-def plain() -> bool:
-    """Eager PyTorch outside of tracers and dual levels: in-place algorithms may run."""
-    return not (traced() or dual_level_open())
 
 
 def _chunks(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tuple[int, int]]:

@@ -18,9 +18,10 @@ from specgrad.op import REGISTRY
 from specgrad.scalar import Number
 from specgrad.window import Shape, Window
 
-from ..base import Plan
+from ..base import Kernel
 from .autograd_rules import eager, ours, rounded_once
-from .log_step_pool import DOUBLING_TYPES, accumulate, cells, dense_sum, dual_level_open, padded
+from .log_step_pool import DOUBLING_TYPES, accumulate, cells, dense_sum, padded
+from .modes import dual_level_open
 
 TINY = 1e-28  # float32 keeps its precision in sums and reciprocals down to here
 DEEPEST = math.log(TINY)
@@ -196,7 +197,7 @@ class _Smooth(torch.autograd.Function):
         return y
 
     @staticmethod
-    def _derivative(ctx: Any, t: Tensor, stable: Plan, rule: Plan) -> Any:
+    def _derivative(ctx: Any, t: Tensor, stable: Kernel, rule: Kernel) -> Any:
         x, y = ctx.saved_tensors
         window, beta, padded = ctx.params["window"], float(ctx.params["beta"]), ctx.params["padded"]
         if (torch.is_grad_enabled() and (t.requires_grad or x.requires_grad)) or near(y, beta):
@@ -219,27 +220,27 @@ class _Smooth(torch.autograd.Function):
 _smooth_on_tape: Callable[..., Tensor] = _Smooth.apply
 
 
-def smooth_max_pool_line(x: Shape, *, window: Window, beta: Number, padded: str) -> Plan:
+def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> Kernel:
     window.check_walk()
     params = {"window": window, "beta": beta, "padded": padded}
 
-    def plan(t: Tensor) -> Tensor:
+    def compute(t: Tensor) -> Tensor:
         on_cpu = eager(t) and t.device.type == "cpu"
         if on_cpu and ((torch.is_grad_enabled() and t.requires_grad) or dual_level_open()):
             return _smooth_on_tape(t, params)
         return smooth(t, window, float(beta), padded, on_cpu and t.dtype in DOUBLING_TYPES)
 
-    return rounded_once(plan)
+    return rounded_once(compute)
 
 
-def smooth_pull_line(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Plan:
+def lower_smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Kernel:
     b = float(beta)
     fast = lambda t, u, v: pull(t, u, v, window, b, t.dtype in DOUBLING_TYPES)
     slow = lambda t, u, v: pull_by_taps(t, u, v, window, b)
     return rounded_once(ours("smooth_pull", {"window": window, "beta": beta}, fast, slow))
 
 
-def smooth_push_line(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Plan:
+def lower_smooth_push(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Kernel:
     b, back = float(beta), window.adjoint()
     fast = lambda t, u, g: push(t, u, g, window, b, back if t.dtype in DOUBLING_TYPES else None)
     slow = lambda t, u, g: push_by_taps(t, u, g, window, b)

@@ -20,20 +20,20 @@ from specgrad.ops.sorting import running
 from specgrad.scalar import Number
 from specgrad.window import OPEN_SIZES, Shape
 
-from ..base import Engine, Plan, number
+from ..base import Engine, Kernel, number
 from . import log_step_pool
 from .autograd_rules import MOST_ADDED, NOT_NUMBERS, eager, ours, rounded_once
-from .avg_pool import avg_pool_line, avg_spread_line
-from .conv import contract_line, conv_line, conv_transpose_line, conv_weight_line
-from .log_step_pool import on_tape
-from .logsumexp_pool import smooth_max_pool_line, smooth_pull_line, smooth_push_line
-from .max_pool import last_writer_line, max_pool_line, put_line, take_line, winner_line
-from .reductions import amax_line
-from .resize import resize_line, resize_spread_line
-from .topk import top_index_line, top_line
+from .avg_pool import lower_avg_pool, lower_avg_spread
+from .conv import lower_contract, lower_conv, lower_conv_transpose, lower_conv_weight
+from .logsumexp_pool import lower_smooth_max_pool, lower_smooth_pull, lower_smooth_push
+from .max_pool import lower_last_writer, lower_max_pool, lower_put, lower_take, lower_winner
+from .modes import needs_grad
+from .reductions import lower_amax
+from .resize import lower_resize, lower_resize_spread
+from .topk import lower_top, lower_top_index
 
 
-def _always(f: Plan) -> Any:
+def for_any_shape(f: Kernel) -> Any:
     return lambda *shapes, **params: f
 
 
@@ -41,36 +41,36 @@ def _tensor_like(value: Any, other: Any) -> Tensor:
     return value if isinstance(value, Tensor) else torch.full((), value, dtype=other.dtype, device=other.device)
 
 
-def _pairwise(f: Plan) -> Any:
+def _pairwise(f: Kernel) -> Any:
     """For functions that take no Python numbers."""
-    return _always(lambda a, b: f(_tensor_like(a, b), _tensor_like(b, a)))
+    return for_any_shape(lambda a, b: f(_tensor_like(a, b), _tensor_like(b, a)))
 
 
-def _mask(f: Plan) -> Any:
-    return _always(lambda a, b: f(a, b).to(a.dtype if isinstance(a, Tensor) else b.dtype))
+def _mask(f: Kernel) -> Any:
+    return for_any_shape(lambda a, b: f(a, b).to(a.dtype if isinstance(a, Tensor) else b.dtype))
 
 
-def _select(c: Shape, a: Shape, b: Shape) -> Plan:
-    def plan(m: Tensor, p: Any, q: Any) -> Tensor:
+def _select(c: Shape, a: Shape, b: Shape) -> Kernel:
+    def compute(m: Tensor, p: Any, q: Any) -> Tensor:
         like = p if isinstance(p, Tensor) else q if isinstance(q, Tensor) else m  # a mask of bools has no numbers
         return torch.where(m != 0, _tensor_like(p, like), _tensor_like(q, like))
 
-    return plan
+    return compute
 
 
-def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Plan:
+def _slice(x: Shape, *, ranges: tuple[tuple[int, int, int], ...]) -> Kernel:
     index = tuple(slice(None) if r == (0, n, 1) else slice(*r) for r, n in zip(ranges, x, strict=True))
     return lambda t: t[index]
 
 
-def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Plan:
+def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Kernel:
     if any(gap for _, _, gap in widths):
         return lambda t: log_step_pool.embed(t, widths)
     pads = log_step_pool.spatial_pads(tuple((lo, hi) for lo, hi, _ in widths))
     return lambda t: torch.constant_pad_nd(t, pads)
 
 
-def _softplus(x: Shape, *, beta: Number) -> Plan:
+def _softplus(x: Shape, *, beta: Number) -> Kernel:
     """PyTorch returns x above a threshold: here one from which on that is the rounded value, and 1 its slope."""
     b = float(beta)
     return lambda t: F.softplus(t, b, 40.0 if t.dtype == torch.float64 else 20.0)
@@ -84,18 +84,18 @@ def _sign(t: Tensor) -> Tensor:
     return torch.where(t.isnan(), t.detach(), torch.sign(t))  # no tangent from where it is NaN
 
 
-def _clamp(x: Shape, *, low: Any, high: Any) -> Plan:
+def _clamp(x: Shape, *, low: Any, high: Any) -> Kernel:
     ends = [None if end is None else number(end) for end in (low, high)]
     return (lambda t: t) if ends == [None, None] else lambda t: torch.clamp(t, *ends)
 
 
-def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Plan:
-    def plan(t: Any, s: Any, z: Any) -> Tensor:
+def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int | None) -> Kernel:
+    def compute(t: Any, s: Any, z: Any) -> Tensor:
         if not isinstance(t, Tensor):
             t = _tensor_like(t, s if isinstance(s, Tensor) else z)
         return quantized(t, s, z, low, high)
 
-    return plan
+    return compute
 
 
 def quantized(t: Tensor, s: Any, z: Any, low: int | None, high: int | None) -> Tensor:
@@ -106,40 +106,40 @@ def quantized(t: Tensor, s: Any, z: Any, low: int | None, high: int | None) -> T
     return torch.clamp(q, low, high) if isinstance(z, Tensor) else torch.clamp_(q, low, high)
 
 
-def _root(x: Shape, *, exponent: Number) -> Plan:
+def _root(x: Shape, *, exponent: Number) -> Kernel:
     e = number(exponent)
 
     def traceable(t: Tensor) -> Tensor:
         flat = t.detach() == 0
         return torch.where(flat, 0, torch.pow(torch.where(flat, 1, t), e))
 
-    plan = ours("root", {"exponent": exponent}, lambda t: torch.pow(t, e), traceable)
+    compute = ours("root", {"exponent": exponent}, lambda t: torch.pow(t, e), traceable)
 
     def native_above_zero(t: Tensor) -> Tensor:
         """PyTorch's own slope is infinite at 0, and right above it; written so that NaN fails."""
-        above = eager(t) and t.device.type == "cpu" and t.numel() and on_tape(t) and t.detach().amin().item() > 0
-        y: Tensor = torch.pow(t, e) if above else plan(t)
+        above = eager(t) and t.device.type == "cpu" and t.numel() and needs_grad(t) and t.detach().amin().item() > 0
+        y: Tensor = torch.pow(t, e) if above else compute(t)
         return y
 
     return native_above_zero
 
 
-def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Plan:
-    flip: Plan = lambda t, a: t.flip(a)
+def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
+    flip: Kernel = lambda t, a: t.flip(a)
     return lambda t: running(t, axis, exclusive, reverse, torch.cumsum, flip, torch.cat, torch.zeros_like)
 
 
-def _sum(x: Shape, *, axes: Shape) -> Plan:
+def _sum(x: Shape, *, axes: Shape) -> Kernel:
     """Of all axes without their names: the gradient is then one step."""
     if not axes:
         return lambda t: t
     return torch.sum if len(axes) == len(x) else lambda t: t.sum(axes)
 
 
-def _gather(x: Shape, i: Shape, *, axis: int) -> Plan:
+def _gather(x: Shape, i: Shape, *, axis: int) -> Kernel:
     shape, cells, line = (*x[:axis], *i, *x[axis + 1 :]), x[axis], len(i) == 1
 
-    def plan(t: Tensor, index: Tensor) -> Tensor:
+    def compute(t: Tensor, index: Tensor) -> Tensor:
         if line and t.is_cpu and eager(t, index):
             try:
                 return t.index_select(axis, index)
@@ -148,14 +148,14 @@ def _gather(x: Shape, i: Shape, *, axis: int) -> Plan:
         return t.index_select(axis, _from_start(index, cells)).reshape(shape)
 
     often = _meets_often(cells)
-    return rounded_once(plan, lambda t, index: on_tape(t) and often(t, index))
+    return rounded_once(compute, lambda t, index: needs_grad(t) and often(t, index))
 
 
-def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
+def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Kernel:
     lead, tail, line = gy[:axis], gy[axis + len(i) :], len(i) == 1
     shape = (*lead, size, *tail)
 
-    def plan(g: Tensor, index: Tensor) -> Tensor:
+    def compute(g: Tensor, index: Tensor) -> Tensor:
         if line and g.is_cpu and g.numel() and eager(g, index):
             try:
                 return g.new_zeros(shape).index_add_(axis, index, g)
@@ -164,7 +164,7 @@ def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Plan:
         at = _from_start(index, size)
         return g.new_zeros(shape).index_add(axis, at, g.reshape((*lead, at.shape[0], *tail)))
 
-    return rounded_once(plan, _meets_often(size))
+    return rounded_once(compute, _meets_often(size))
 
 
 def _meets_often(cells: int) -> Callable[[Tensor, Tensor], bool]:
@@ -199,15 +199,15 @@ TABLE: dict[str, Any] = {
     "broadcast": lambda x, *, shape: lambda t: t.expand(shape),
     "sum": _sum,
     # arithmetic
-    "add": _always(lambda a, b: a + b),
-    "sub": _always(lambda a, b: a - b),
-    "mul": _always(lambda a, b: a * b),
-    "div": _always(lambda a, b: a / b),
-    "neg": _always(torch.neg),
-    "abs": _always(torch.abs),
-    "exp": _always(torch.exp),
-    "log": _always(torch.log),
-    "sqrt": _always(torch.sqrt),
+    "add": for_any_shape(lambda a, b: a + b),
+    "sub": for_any_shape(lambda a, b: a - b),
+    "mul": for_any_shape(lambda a, b: a * b),
+    "div": for_any_shape(lambda a, b: a / b),
+    "neg": for_any_shape(torch.neg),
+    "abs": for_any_shape(torch.abs),
+    "exp": for_any_shape(torch.exp),
+    "log": for_any_shape(torch.log),
+    "sqrt": for_any_shape(torch.sqrt),
     "power": lambda x, *, exponent: lambda t: torch.pow(t, number(exponent)),
     "root": _root,
     "maximum": _pairwise(torch.maximum),
@@ -217,54 +217,54 @@ TABLE: dict[str, Any] = {
     "greater_equal": _mask(lambda a, b: a >= b),
     "less": _mask(lambda a, b: a < b),
     "equal": _mask(lambda a, b: a == b),
-    "sign": _always(_sign),
+    "sign": for_any_shape(_sign),
     "quantize": _quantize,
     "cast": lambda x, *, dtype: lambda t: t,
-    "floor": _always(torch.floor),
-    "ceil": _always(torch.ceil),
-    "round": _always(torch.round),
+    "floor": for_any_shape(torch.floor),
+    "ceil": for_any_shape(torch.ceil),
+    "round": for_any_shape(torch.round),
     "fmod": _pairwise(torch.fmod),
     "select": _select,
-    "stop_gradient": _always(torch.Tensor.detach),
+    "stop_gradient": for_any_shape(torch.Tensor.detach),
     # activations
-    "relu": _always(torch.relu),
-    "relu6": _always(F.relu6),
+    "relu": for_any_shape(torch.relu),
+    "relu6": for_any_shape(F.relu6),
     "leaky_relu": lambda x, *, slope: lambda t: F.leaky_relu(t, number(slope)),
     "clamp": _clamp,
-    "hardswish": _always(F.hardswish),
-    "tanh": _always(torch.tanh),
-    "sin": _always(torch.sin),
-    "cos": _always(torch.cos),
-    "sigmoid": _always(torch.sigmoid),
-    "silu": _always(F.silu),
+    "hardswish": for_any_shape(F.hardswish),
+    "tanh": for_any_shape(torch.tanh),
+    "sin": for_any_shape(torch.sin),
+    "cos": for_any_shape(torch.cos),
+    "sigmoid": for_any_shape(torch.sigmoid),
+    "silu": for_any_shape(F.silu),
     "softplus": _softplus,
-    "normal_pdf": _always(_normal_pdf),
-    "normal_cdf": _always(torch.special.ndtr),
-    "gelu": _always(F.gelu),
+    "normal_pdf": for_any_shape(_normal_pdf),
+    "normal_cdf": for_any_shape(torch.special.ndtr),
+    "gelu": for_any_shape(F.gelu),
     # contraction and convolution
-    "contract": contract_line,
-    "conv": conv_line,
-    "conv_transpose": conv_transpose_line,
-    "conv_weight": conv_weight_line,
+    "contract": lower_contract,
+    "conv": lower_conv,
+    "conv_transpose": lower_conv_transpose,
+    "conv_weight": lower_conv_weight,
     # pooling
-    "avg_pool": avg_pool_line,
-    "avg_spread": avg_spread_line,
-    "max_pool": max_pool_line,
-    "winner": winner_line,
-    "take": take_line,
-    "put": put_line,
-    "last_writer": last_writer_line,
-    "top": top_line,
-    "top_index": top_index_line,
+    "avg_pool": lower_avg_pool,
+    "avg_spread": lower_avg_spread,
+    "max_pool": lower_max_pool,
+    "winner": lower_winner,
+    "take": lower_take,
+    "put": lower_put,
+    "last_writer": lower_last_writer,
+    "top": lower_top,
+    "top_index": lower_top_index,
     "cumsum": _cumsum,
-    "resize": resize_line,
-    "resize_spread": resize_spread_line,
+    "resize": lower_resize,
+    "resize_spread": lower_resize_spread,
     "gather": _gather,
     "scatter": _scatter,
-    "amax": amax_line,
-    "smooth_max_pool": smooth_max_pool_line,
-    "smooth_pull": smooth_pull_line,
-    "smooth_push": smooth_push_line,
+    "amax": lower_amax,
+    "smooth_max_pool": lower_smooth_max_pool,
+    "smooth_pull": lower_smooth_pull,
+    "smooth_push": lower_smooth_push,
 }
 
 ENGINE = Engine("torch", Tensor, TABLE, NOT_NUMBERS, lambda i, x: torch.from_numpy(i.astype("int64")).to(x.device))

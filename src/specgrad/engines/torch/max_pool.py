@@ -12,16 +12,17 @@ from torch import Tensor
 
 from ...errors import ShapeError
 from ...window import Adaptive, Shape, Window
-from ..base import Plan
+from ..base import Kernel
 from . import log_step_pool, logsumexp_pool, planes_as_channels
 from .autograd_rules import MOST_ADDED, eager, rounded_once
-from .log_step_pool import DOUBLING_TYPES, on_tape
+from .log_step_pool import DOUBLING_TYPES
+from .modes import batched, needs_grad
 from .strided_pool import FEW_TAPS, Slices, fits
 
 Unary = Callable[[Tensor], Tensor]
 
 MAX_POOL = {1: torch.max_pool1d, 2: torch.max_pool2d, 3: torch.max_pool3d}
-ADAPTIVE_MAX: dict[int, Plan] = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+ADAPTIVE_MAX: dict[int, Kernel] = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
 ADAPTIVE_AVG: dict[int, Callable[..., Tensor]] = {
     1: F.adaptive_avg_pool1d,
     2: F.adaptive_avg_pool2d,
@@ -55,11 +56,11 @@ def on_planes(shape: Shape, rank: int, f: Unary) -> Unary:
     if len(lead) == 2 and 0 not in lead:
         return f
 
-    def plan(x: Tensor) -> Tensor:
+    def compute(x: Tensor) -> Tensor:
         y = f(planes(x, rank))
         return y.view(lead + y.shape[2:])
 
-    return plan
+    return compute
 
 
 def _native_max(window: Window) -> tuple[Shape, Shape, Shape, Shape, bool] | None:
@@ -116,7 +117,7 @@ def _axis_taps(x: Tensor, window: Window, axis: int) -> list[Tensor]:
     return [x.index_select(dim, torch.tensor(part.clamped(t), device=x.device)) for t in range(part.kernel)]
 
 
-def winner_line(x: Shape, *, window: Window) -> Plan:
+def lower_winner(x: Shape, *, window: Window) -> Kernel:
     general: Unary
     rank, native = window.rank, _native_max(window)
     if native is not None and not _by_adaptive(window):
@@ -132,13 +133,13 @@ def winner_line(x: Shape, *, window: Window) -> Plan:
         pair = _relabelled(x, window, native)
         return lambda t: pair(t.detach())[1] if pair is not None and _at_hand(t) else general(t.detach())
 
-    def plan(t: Tensor) -> Tensor:
+    def compute(t: Tensor) -> Tensor:
         t = t.detach()
         if eager(t) and t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() and not t.sum().isnan():
             return log_step_pool.packed_winner(t, window)[1]
         return general(t)
 
-    return plan
+    return compute
 
 
 def doubles(window: Window) -> bool:
@@ -162,7 +163,7 @@ def native_time(x: Shape, window: Window, cost: tuple[float, float]) -> float:
 def is_channels_last(t: Tensor, rank: int) -> bool:
     """A layout that the native operators know and keep; what is contiguous too counts as that, and so does a batch."""
     layout = planes_as_channels.LAYOUT.get(rank)
-    if layout is None or t.ndim != rank + 2 or log_step_pool.batched():
+    if layout is None or t.ndim != rank + 2 or batched():
         return False
     return not t.is_contiguous() and t.is_contiguous(memory_format=layout)
 
@@ -178,7 +179,7 @@ def _at_hand(t: Tensor) -> bool:
     return eager(t) and t.device.type == "cpu" and t.is_contiguous()
 
 
-def _relabelled(x: Shape, window: Window, native: tuple[Any, ...] | None) -> Plan | None:
+def _relabelled(x: Shape, window: Window, native: tuple[Any, ...] | None) -> Kernel | None:
     """Maximum and winner of a strided window, where planes as channels are worth the copies."""
     planes = math.prod(x[: len(x) - window.rank])
     if native is None or type(planes) is not int or not planes_as_channels.enough(planes, window):
@@ -188,13 +189,17 @@ def _relabelled(x: Shape, window: Window, native: tuple[Any, ...] | None) -> Pla
     return lambda t: planes_as_channels.max_and_index(t, window, native)
 
 
-def max_pool_line(x: Shape, *, window: Window) -> Plan:
+def lower_max_pool(x: Shape, *, window: Window) -> Kernel:
     """On the tape half types go by float32 where a cell may win in many windows; the values are the same."""
-    plan = _max_pool(x, window)
-    return plan if window.overlap <= MOST_ADDED else rounded_once(plan, lambda t: t.device.type == "cpu" and on_tape(t))
+    compute = _max_pool(x, window)
+    return (
+        compute
+        if window.overlap <= MOST_ADDED
+        else rounded_once(compute, lambda t: t.device.type == "cpu" and needs_grad(t))
+    )
 
 
-def _max_pool(x: Shape, window: Window) -> Plan:
+def _max_pool(x: Shape, window: Window) -> Kernel:
     traceable: Unary
     rank, native = window.rank, _native_max(window)
     adaptive, out = ADAPTIVE_MAX.get(rank), window.out
@@ -206,8 +211,8 @@ def _max_pool(x: Shape, window: Window) -> Plan:
     elif adaptive is not None and is_adaptive(window):
         traceable = on_planes(x, rank, lambda t: adaptive(t, out))
     else:
-        index = winner_line(x, window=window)
-        read = take_line(x, (), rank=rank, empty=window.has_empty)
+        index = lower_winner(x, window=window)
+        read = lower_take(x, (), rank=rank, empty=window.has_empty)
         traceable = lambda t: read(t, index(t))
     if rank == 1 and native is not None and window.kernel[0] < DOUBLING_FROM_1D:
         return traceable
@@ -216,25 +221,27 @@ def _max_pool(x: Shape, window: Window) -> Plan:
     time = native_time(x, window, NATIVE_MAX) if native is not None else math.inf
     if time < WORTH_MAX:
         return traceable
-    plan = _doubled_max(window, traceable, time >= WORTH_MAX_GRAD)
-    return plan if native is None else kept_layout(x, window, plan, traceable, log_step_pool.dense_max, CHANNELS_MAX)
+    compute = _doubled_max(window, traceable, time >= WORTH_MAX_GRAD)
+    return (
+        compute if native is None else kept_layout(x, window, compute, traceable, log_step_pool.dense_max, CHANNELS_MAX)
+    )
 
 
 def kept_layout(
     x: Shape,
     window: Window,
-    plan: Plan,
-    native: Plan,
+    compute: Kernel,
+    native: Kernel,
     dense: Callable[[Tensor, Window], Tensor],
     cost: tuple[float, float],
-) -> Plan:
+) -> Kernel:
     """channels_last to the native operator, or where that is slow and no gradient is asked for to doubling."""
     doubled = cost[0] + cost[1] * window.taps_count > CHANNELS_DOUBLED and native_time(x, window, cost) > WORTH_MAX
 
     def kept(t: Tensor) -> Any:
         if not is_channels_last(t, window.rank):
-            return plan(t)
-        taped = on_tape(t)
+            return compute(t)
+        taped = needs_grad(t)
         if doubled and not taped and eager(t) and t.device.type == "cpu" and t.dtype in DOUBLING_TYPES and t.numel():
             return by_channels(t, window, dense)
         return native(t)
@@ -242,7 +249,7 @@ def kept_layout(
     return kept
 
 
-def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, ...] | None) -> Plan:
+def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, ...] | None) -> Kernel:
     """Values by slices, with a gradient by planes as channels, each from where it wins."""
     few = native is None or max(window.kernel) <= FEW_TAPS
     slices = Slices(window) if few and fits(window) else None
@@ -257,40 +264,40 @@ def _sliced_max(x: Shape, window: Window, traceable: Unary, native: tuple[Any, .
     if slices is None and pair is None:
         return traceable
 
-    def plan(t: Tensor) -> Tensor:
+    def compute(t: Tensor) -> Tensor:
         if not _at_hand(t) or not t.numel():
             return traceable(t)
-        if on_tape(t):
+        if needs_grad(t):
             return traceable(t) if pair is None else _indexed_on_tape(t, window, pair)
         return traceable(t) if slices is None or t.dtype not in DOUBLING_TYPES else slices.maximum(t)
 
-    return plan
+    return compute
 
 
-def _doubled_max(window: Window, traceable: Unary, with_gradient: bool) -> Plan:
+def _doubled_max(window: Window, traceable: Unary, with_gradient: bool) -> Kernel:
     empty = (window.inside() == 0).astype(bool) if window.has_empty else None
 
     def values(t: Tensor) -> Tensor:
         y = log_step_pool.dense_max(t, window)
         return y if empty is None else torch.where(torch.from_numpy(empty), torch.zeros((), dtype=t.dtype), y)
 
-    def plan(t: Tensor) -> Tensor:
+    def compute(t: Tensor) -> Tensor:
         if not eager(t) or t.device.type != "cpu" or t.dtype not in DOUBLING_TYPES or not t.numel():
             return traceable(t)
-        if on_tape(t):
+        if needs_grad(t):
             if with_gradient and t.dtype is torch.float32 and not t.detach().sum().isnan():
                 return _indexed_on_tape(t, window, lambda v: log_step_pool.packed_winner(v, window))
             return traceable(t)
         return values(t)
 
-    return plan
+    return compute
 
 
 class _IndexedMax(torch.autograd.Function):
     """max_pool that keeps the winner's position for both derivative modes."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, window: Window, pair: Plan) -> Any:
+    def forward(ctx: Any, x: Tensor, window: Window, pair: Kernel) -> Any:
         y, index = pair(x)
         ctx.window = window
         ctx.save_for_backward(index)
@@ -300,13 +307,13 @@ class _IndexedMax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
         (index,) = ctx.saved_tensors
-        put = put_line(gy.shape, index.shape, size=ctx.window.size, empty=ctx.window.has_empty, known=True)
+        put = lower_put(gy.shape, index.shape, size=ctx.window.size, empty=ctx.window.has_empty, known=True)
         return put(gy, index), None, None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, *_: Any) -> Any:
         (index,) = ctx.saved_tensors
-        return take_line(dx.shape, index.shape, rank=ctx.window.rank, empty=ctx.window.has_empty)(dx, index)
+        return lower_take(dx.shape, index.shape, rank=ctx.window.rank, empty=ctx.window.has_empty)(dx, index)
 
 
 _indexed_on_tape: Callable[..., Tensor] = _IndexedMax.apply
@@ -320,8 +327,8 @@ def _check_range(name: str, index: Tensor, cells: int, empty: bool) -> None:
             raise ShapeError(name, f"indices must lie in {low}..{cells - 1}; got {least}..{most}")
 
 
-def take_line(x: Shape, i: Shape, *, rank: int, empty: bool) -> Plan:
-    def plan(t: Tensor, index: Tensor) -> Tensor:
+def lower_take(x: Shape, i: Shape, *, rank: int, empty: bool) -> Kernel:
+    def compute(t: Tensor, index: Tensor) -> Tensor:
         flat, where = t.flatten(t.ndim - rank), index.flatten(index.ndim - rank)
         if not empty:
             return flat.gather(-1, where).view(index.shape)
@@ -330,21 +337,21 @@ def take_line(x: Shape, i: Shape, *, rank: int, empty: bool) -> Plan:
             return t.new_zeros(index.shape)
         return torch.where(where < 0, 0, flat.gather(-1, where.clamp(min=0))).view(index.shape)
 
-    return plan
+    return compute
 
 
 FEW_WRITTEN = 1 << 12  # cells, for which scatter_add_ is sooner there than the kernel that needs a look at positions
 
 
-def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = False) -> Plan:
+def lower_put(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = False) -> Kernel:
     """`known`: the positions are winners that we have computed. The native kernel writes wherever it is told."""
     rank, cells = len(size), math.prod(size)
     lead = gy[: len(gy) - rank]
 
-    def plan(g: Tensor, index: Tensor) -> Tensor:
+    def compute(g: Tensor, index: Tensor) -> Tensor:
         at_hand = not empty and g.is_cpu and g.numel() and eager(g, index)
         many = at_hand and g.numel() > FEW_WRITTEN
-        if many and 1 <= rank <= 3 and g.dtype in DOUBLING_TYPES and not on_tape(g):
+        if many and 1 <= rank <= 3 and g.dtype in DOUBLING_TYPES and not needs_grad(g):
             if not known:
                 _check_range("put", index, cells, empty)
             return planes_as_channels.put(g, index, size)
@@ -361,11 +368,11 @@ def put_line(gy: Shape, i: Shape, *, size: Shape, empty: bool, known: bool = Fal
         out = values.new_zeros((*lead, cells))
         return out.scatter_add(-1, where, values).view(lead + size)
 
-    return plan
+    return compute
 
 
-def last_writer_line(i: Shape, *, rank: int, cells: int) -> Plan:
-    def plan(index: Tensor) -> Tensor:
+def lower_last_writer(i: Shape, *, rank: int, cells: int) -> Kernel:
+    def compute(index: Tensor) -> Tensor:
         _check_range("last_writer", index, cells, True)
         flat = index.flatten(index.ndim - rank)
         order = torch.arange(flat.shape[-1], device=index.device).expand(flat.shape)
@@ -374,4 +381,4 @@ def last_writer_line(i: Shape, *, rank: int, cells: int) -> Plan:
         stays = last.gather(-1, torch.where(flat < 0, cells, flat)) == order
         return torch.where(stays, flat, -1).view(index.shape)
 
-    return plan
+    return compute

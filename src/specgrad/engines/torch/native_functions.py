@@ -20,11 +20,11 @@ from specgrad.ops import integer_rounding, max_pool
 from specgrad.window import Shape
 from specgrad.window.resize import LARGEST_EXACT
 
-from ..base import Plan
+from ..base import Kernel
 from .autograd_rules import MOST_ADDED, SHORT, eager, formula, ours, rounded_once
-from .log_step_pool import on_tape
 from .lowerings import quantized
 from .max_pool import is_channels_last
+from .modes import needs_grad
 from .planes_as_channels import LAYOUT
 from .topk import topk
 
@@ -52,11 +52,11 @@ def _is_axis(axis: Any, x: Tensor) -> bool:
 # --- cells ---------------------------------------------------------------------------------------------------------
 
 
-def trunc(x: Any) -> Plan | None:
+def trunc(x: Any) -> Kernel | None:
     return torch.trunc if _numbers(x) else None
 
 
-def mod(x: Any, y: Any) -> Plan | None:
+def mod(x: Any, y: Any) -> Kernel | None:
     """torch.remainder; for its derivative in y, floor(x/y), the composition asks fmod."""
     if not _numbers(x):
         return None
@@ -77,7 +77,7 @@ def _remainder(x: Tensor, y: Tensor) -> Tensor:
 MOST_SOFT = 40  # the exp of more may overflow
 
 
-def softplus(x: Any, beta: Any, *, threshold: Any) -> Plan | None:
+def softplus(x: Any, beta: Any, *, threshold: Any) -> Kernel | None:
     """F.softplus, which takes the exp of all that is not above the threshold."""
     known = isinstance(x, Tensor) and x.is_floating_point() and all(type(v) in (int, float) for v in (beta, threshold))
     fits = known and 0 < beta < math.inf and threshold <= MOST_SOFT
@@ -96,8 +96,8 @@ def reduced_axes(x: Any, axes: Any) -> tuple[int, ...] | None:
     return at if known else None
 
 
-def _reduced(native: Callable[..., Tensor]) -> Callable[..., Plan | None]:
-    def line(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Plan | None:
+def _reduced(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
+    def line(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Kernel | None:
         at = reduced_axes(x, axes) if ties == "split" and _numbers(x) else None
         keep = bool(keepdims)
         return None if at is None else lambda x, axes=None, **_: native(x, at, keepdim=keep)
@@ -105,50 +105,50 @@ def _reduced(native: Callable[..., Tensor]) -> Callable[..., Plan | None]:
     return line
 
 
-def kept_sum(x: Any, *, axes: Shape) -> Plan | None:
+def kept_sum(x: Any, *, axes: Shape) -> Kernel | None:
     """With the axes kept: PyTorch does both at once."""
     return (lambda x, *, axes: torch.sum(x, axes, True)) if _numbers(x) else None
 
 
-def _place(native: Callable[..., Tensor]) -> Callable[..., Plan | None]:
+def _place(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
     """The first of equal cells, and a NaN before all others, says torch.argmax; so does torch.argmin."""
 
-    def line(x: Any, *, axis: Any, keepdims: Any) -> Plan | None:
+    def line(x: Any, *, axis: Any, keepdims: Any) -> Kernel | None:
         keep = bool(keepdims)
         return (lambda x, **_: native(x, axis, keep)) if _at_hand(x) and _is_axis(axis, x) else None
 
     return line
 
 
-def take_along(x: Any, i: Any, *, axis: Any) -> Plan | None:
+def take_along(x: Any, i: Any, *, axis: Any) -> Kernel | None:
     """torch.gather, which takes indices of fewer cells on other axes too; it refuses positions outside."""
     if not _at_hand(x) or not _positions(i) or not _is_axis(axis, x) or i.ndim != x.ndim:
         return None
     if any(a != axis % x.ndim and n != m for a, (n, m) in enumerate(zip(x.shape, i.shape, strict=True))):
         return None
 
-    def plan(x: Tensor, i: Tensor, *, axis: int) -> Tensor | None:
+    def compute(x: Tensor, i: Tensor, *, axis: int) -> Tensor | None:
         try:
             return torch.gather(x, axis, i)
         except RuntimeError:
             return None
 
-    return plan
+    return compute
 
 
-def roll(x: Any, shift: Any, *, axis: Any) -> Plan | None:
+def roll(x: Any, shift: Any, *, axis: Any) -> Kernel | None:
     fits = _numbers(x) and type(shift) is int and _is_axis(axis, x) and shift % x.shape[axis]
     return (lambda x, shift, *, axis: torch.roll(x, shift, axis)) if fits else None
 
 
-def broadcast(x: Any, *, shape: Shape) -> Plan | None:
+def broadcast(x: Any, *, shape: Shape) -> Kernel | None:
     """Tensor.expand, which sets axes in front too."""
     known = _numbers(x) and all(type(n) is int for n in shape) and tuple(x.shape) != shape
     ends = zip(reversed(x.shape), reversed(shape), strict=False)
     return (lambda x, *, shape: x.expand(shape)) if known and all(n in (1, m) for n, m in ends) else None
 
 
-def quantize(x: Any, scale: Any, *, zero_point: Any, low: Any, high: Any) -> Plan | None:
+def quantize(x: Any, scale: Any, *, zero_point: Any, low: Any, high: Any) -> Kernel | None:
     """By one scale, which PyTorch spreads by itself."""
     one = not isinstance(scale, Tensor) or (scale.dtype == x.dtype and scale.numel() == 1 and scale.ndim <= x.ndim)
     ends = all(type(end) in (int, type(None)) for end in (low, high)) and (None in (low, high) or low <= high)
@@ -162,14 +162,14 @@ def quantize(x: Any, scale: Any, *, zero_point: Any, low: Any, high: Any) -> Pla
 MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
-def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Plan | None:
+def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Kernel | None:
     flat = _native_widths(x, widths, mode) if mode in MODES and type(value) is int and not value else None
     if flat is None:
         return None
-    padded: Plan = lambda x: F.pad(x, flat, MODES[mode])
+    padded: Kernel = lambda x: F.pad(x, flat, MODES[mode])
     ends = zip(reversed(x.shape), flat[::2], flat[1::2], strict=False)
     if math.prod(_most_read(n, lo, hi, mode) for n, lo, hi in ends) > MOST_ADDED:
-        padded = rounded_once(padded, on_tape)
+        padded = rounded_once(padded, needs_grad)
     return lambda x, *_, **__: padded(x)
 
 
@@ -217,7 +217,7 @@ def nearest_is_exact(n: int, factor: int) -> bool:
 
 def max_unpool(
     x: Any, indices: Any, kernel: Any, *, stride: Any = None, padding: Any = 0, output: Any = None, rank: Any = None
-) -> Plan | None:
+) -> Kernel | None:
     """Values moved, unless a position comes twice: then the last one stays, and alone has a gradient."""
     if not _numbers(x) or not _positions(indices) or indices.shape != x.shape:
         return None
@@ -230,7 +230,7 @@ def max_unpool(
     move, written = _moving(size), _written(size) if x.ndim == d + 2 else None
     few = x.numel() <= FEW_MARKS
 
-    def plan(x: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
+    def compute(x: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
         where = indices.flatten(-d)
         if not x.is_cpu or not indices.is_cpu or not _all_apart(where, cells):
             return _max_unpool(x, indices, kernel, **how)
@@ -242,7 +242,7 @@ def max_unpool(
         y = move(x, where)
         return y.contiguous(memory_format=layout) if layout and by_channels else y
 
-    return plan
+    return compute
 
 
 ROWS = 128  # of bytes that are added up: no more than a byte can count
@@ -267,7 +267,7 @@ def _all_apart(where: Tensor, cells: int) -> bool:
     return int(marks.view(torch.int64).view(ROWS, -1).sum(0).view(torch.uint8).sum()) == where.numel()
 
 
-def _written(size: Shape) -> Plan | None:
+def _written(size: Shape) -> Kernel | None:
     """PyTorch's own max_unpool, which needs no copy; in three dimensions it asks for a stride that it does not use."""
     if len(size) == 2:
         return lambda x, at: torch.ops.aten.max_unpool2d(x, at, size)
@@ -276,18 +276,20 @@ def _written(size: Shape) -> Plan | None:
     return None
 
 
-def _moving(size: Shape) -> Plan:
+def _moving(size: Shape) -> Kernel:
     """(x, where) -> x at these positions, which are all apart, and zeros elsewhere."""
     d, cells = len(size), math.prod(size)
-    written: Plan = lambda v, at: v.new_zeros((*v.shape[:-1], cells)).scatter_(-1, at, v)
-    by_bits: Plan = lambda v, at: written(v.view(torch.int16), at).view(v.dtype)  # PyTorch moves half types one by one
+    written: Kernel = lambda v, at: v.new_zeros((*v.shape[:-1], cells)).scatter_(-1, at, v)
+    by_bits: Kernel = lambda v, at: written(v.view(torch.int16), at).view(
+        v.dtype
+    )  # PyTorch moves half types one by one
     short = ours("put", {"size": (cells,), "empty": False}, by_bits, written)
 
-    def plan(x: Tensor, where: Tensor) -> Tensor:
+    def compute(x: Tensor, where: Tensor) -> Tensor:
         y: Tensor = (short if x.dtype in SHORT else written)(x.flatten(-d), where)
         return y.view(*x.shape[: x.ndim - d], *size)
 
-    return plan
+    return compute
 
 
 def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any) -> tuple[int, ...] | None:
@@ -302,7 +304,7 @@ def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any)
     return tuple((n - 1) * s - 2 * p + k for n, k, s, p in zip(x.shape[x.ndim - d :], *given, strict=True))
 
 
-LINES: dict[str, Callable[..., Plan | None]] = {
+LINES: dict[str, Callable[..., Kernel | None]] = {
     "softplus": softplus,
     "sum": kept_sum,
     "argmax": _place(torch.argmax),

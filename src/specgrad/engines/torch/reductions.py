@@ -11,9 +11,9 @@ from torch import Tensor
 
 from specgrad.window import Shape
 
-from ..base import Plan
+from ..base import Kernel
 from .autograd_rules import eager
-from .log_step_pool import on_tape, traced
+from .modes import is_tracing, needs_grad
 
 
 class _EveryWinner(torch.autograd.Function):
@@ -57,7 +57,7 @@ def _traceable(t: Tensor, axes: Shape) -> Tensor:
 
 def _amax(t: Tensor, axes: Shape, ties: str) -> Tensor:
     """Axes kept."""
-    if ties == "split" or not (traced() or on_tape(t)):
+    if ties == "split" or not (is_tracing() or needs_grad(t)):
         return torch.amax(t, axes, keepdim=True)
     if not t.is_cpu or not eager(t):
         return _traceable(t, axes)
@@ -76,7 +76,7 @@ def _all_alone(x: Tensor, y: Tensor) -> bool:
     return torch.count_nonzero(x == y).item() == y.numel() and not math.isnan(y.sum().item())
 
 
-def amax_line(x: Shape, *, axes: Shape, ties: str) -> Plan:
+def lower_amax(x: Shape, *, axes: Shape, ties: str) -> Kernel:
     if not axes:
         return lambda t: t
     if ties == "split":
@@ -91,7 +91,7 @@ def _spatial(x: Any, rank: Any) -> Shape | None:
     return None if 0 in x.shape[x.ndim - rank :] or not eager(x) else tuple(range(-rank, 0))
 
 
-def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "all") -> Plan | None:
+def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "all") -> Kernel | None:
     axes = _spatial(x, rank)
     if axes is None or ties not in ("all", "split"):
         return None
@@ -100,6 +100,6 @@ def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "al
     return lambda x, **_: _amax(x, axes, ties).squeeze(axes)
 
 
-def global_avg_pool(x: Any, *, rank: int, keepdims: bool = True) -> Plan | None:
+def global_avg_pool(x: Any, *, rank: int, keepdims: bool = True) -> Kernel | None:
     axes, keep = _spatial(x, rank), bool(keepdims)
     return None if axes is None or not x.numel() else lambda x, **_: torch.mean(x, axes, keep)

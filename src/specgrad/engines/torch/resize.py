@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ...ops.resize import Axes, axes_resized, most_readers
 from ...window import Resized, Shape
-from ..base import Plan
+from ..base import Kernel
 from .autograd_rules import MOST_ADDED, SHORT, eager, rounded_once
-from .log_step_pool import on_tape
+from .modes import needs_grad
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
@@ -28,7 +28,7 @@ def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | No
     return list(zip(cells, weights, strict=True))
 
 
-def resize_line(x: Shape, **params: Any) -> Plan:
+def lower_resize(x: Shape, **params: Any) -> Kernel:
     lines = axes_resized([x[a] for a in params["axes"]], **params)
     axes, native = [a for a, _ in lines], _native(x, lines)
 
@@ -39,7 +39,7 @@ def resize_line(x: Shape, **params: Any) -> Plan:
             t = products[0] if len(products) == 1 else products[0] + products[1]
         return t
 
-    def plan(t: Tensor) -> Tensor:
+    def compute(t: Tensor) -> Tensor:
         if native is None or not t.numel() or not t.is_cpu or not eager(t):
             return general(t)
         if t.dtype in SHORT and torch.is_autocast_enabled("cpu"):  # it would give float32
@@ -49,7 +49,7 @@ def resize_line(x: Shape, **params: Any) -> Plan:
     if native is None:
         return rounded_once(general)
     many = math.prod(most_readers(line) for _, line in lines) > MOST_ADDED
-    return rounded_once(plan, lambda t: (many and on_tape(t)) or not eager(t))
+    return rounded_once(compute, lambda t: (many and needs_grad(t)) or not eager(t))
 
 
 FEW_CELLS = 1 << 12  # which are summed sooner than their ends are found
@@ -62,7 +62,7 @@ def _finite_at_the_ends(t: Tensor, axes: list[int]) -> bool:
     return all(math.isfinite(t.select(a, -1).sum().item()) for a in axes)
 
 
-def _native(x: Shape, lines: Axes) -> Plan | None:
+def _native(x: Shape, lines: Axes) -> Kernel | None:
     """F.interpolate where its coordinates are exact in floats: by powers of two.
 
     Half types are summed in float32 there, and rounded once. Of a last cell that is finite, says the plan: beyond it
@@ -78,10 +78,10 @@ def _native(x: Shape, lines: Axes) -> Plan | None:
     return lambda t: F.interpolate(t, sizes, mode=mode)
 
 
-def resize_spread_line(gy: Shape, *, cells: Shape, **params: Any) -> Plan:
+def lower_resize_spread(gy: Shape, *, cells: Shape, **params: Any) -> Kernel:
     lines = axes_resized(cells, **params)
 
-    def plan(g: Tensor) -> Tensor:
+    def compute(g: Tensor) -> Tensor:
         for axis, line in reversed(lines):
             y = g.new_zeros((*g.shape[:axis], line.n, *g.shape[axis + 1 :]))
             for i, w in _taps(g, axis, line):
@@ -89,4 +89,4 @@ def resize_spread_line(gy: Shape, *, cells: Shape, **params: Any) -> Plan:
             g = y
         return g
 
-    return rounded_once(plan)
+    return rounded_once(compute)

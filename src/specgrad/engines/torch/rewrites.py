@@ -30,10 +30,10 @@ from ...op import REGISTRY, Op, Params, Value
 from ...ops.elementwise import add, mul, sub
 from ...ops.layout import reshape
 from ...window import Shape
-from ..base import Plan, key_of, number
+from ..base import Kernel, key_of, number
 from .autograd_rules import SHORT, as_images, in_lines, packed
-from .conv import conv_line, conv_transpose_line, conv_weight_line
-from .log_step_pool import dual_level_open, on_tape, transformed
+from .conv import lower_conv, lower_conv_transpose, lower_conv_weight
+from .modes import dual_level_open, needs_grad, transformed
 
 aten = torch.ops.aten
 
@@ -43,7 +43,7 @@ class Call:
     """One call: its arguments are values at these positions, its results the nodes `gives`, None where unwanted."""
 
     name: str
-    plan: Plan
+    compute: Kernel
     args: tuple[int, ...]
     gives: tuple[int | None, ...]
     numbers: tuple[float, ...] = ()  # behind the arguments
@@ -152,19 +152,19 @@ def _cotangents(settings: _Settings, *shapes: Shape) -> Graph:
 
 def differentiated(*ts: Tensor) -> bool:
     """Whether a derivative is taken through this call: not all backward operators have one, nor a batching rule."""
-    return on_tape(*ts) or transformed()  # transforms hide requires_grad: vmap, and all of them in torch.compile
+    return needs_grad(*ts) or transformed()  # transforms hide requires_grad: vmap, and all of them in torch.compile
 
 
-def _by_native(name: str, params: Params) -> Plan:
+def _by_native(name: str, params: Params) -> Kernel:
     """(gy, x or y) -> gx by PyTorch's operator; by the rule itself where that may not do."""
     native, rule, numbers = ACTIVATIONS[name], REGISTRY[name], {key: number(v) for key, v in params.items()}
 
-    def plan(g: Tensor, v: Tensor) -> Any:
+    def compute(g: Tensor, v: Tensor) -> Any:
         if g.dtype == v.dtype and not differentiated(g, v):
             return native(g, v, **numbers)
         return rule.cotangents(g, v, [v], params)[0]  # the rule reads one of both
 
-    return plan
+    return compute
 
 
 # At a NaN PyTorch's kernels of relu6 and hardswish pass the cotangent or drop it, as the cell lies in a vector or
@@ -192,8 +192,8 @@ def _activations(graph: Graph) -> Iterator[Call]:
         for settings in rules.get(node.op, ()):
             inputs = bound(_cotangents(settings, node.shape), 0, graph, i, {})
             if inputs is not None:
-                name, plan = settings.op.name, _by_native(settings.op.name, settings.params)
-                yield Call(f"{name}_backward", plan, (inputs["gy"], _read(settings, inputs, outputs)), (i,))
+                name, compute = settings.op.name, _by_native(settings.op.name, settings.params)
+                yield Call(f"{name}_backward", compute, (inputs["gy"], _read(settings, inputs, outputs)), (i,))
 
 
 def _read(settings: _Settings, inputs: Bound, outputs: dict[Any, int]) -> int:
@@ -215,7 +215,7 @@ def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tenso
     wanted = mean.requires_grad or var.requires_grad or dual_level_open() or transformed()
     if not wanted and _one_type(x, mean, var, weight, bias):
         mean, var, weight, bias = packed(mean, var, weight, bias)
-        (lines,) = in_lines(x) if on_tape(x, weight, bias) else (x,)
+        (lines,) = in_lines(x) if needs_grad(x, weight, bias) else (x,)
         y = F.batch_norm(lines, mean, var, weight, bias, False, 0.0, eps)
         return as_images(y, x.shape)
     shape = (-1, *(1,) * (x.ndim - 2))
@@ -325,8 +325,8 @@ def _convolutions(graph: Graph) -> Iterator[Call]:
 def _convolution(graph: Graph, users: dict[int, list[int]], gw: int, op: Op) -> Iterator[Call]:
     node = graph.nodes[gw]
     x, gy = (graph.nodes[p].shape for p in (node.operands() if op.name == "conv" else reversed(node.operands())))
-    plan = convolution_backward(gy, x, node.shape, **node.params, transposed=op.name != "conv")
-    if plan is None:
+    compute = convolution_backward(gy, x, node.shape, **node.params, transposed=op.name != "conv")
+    if compute is None:
         return
     rule = _cotangents(_Settings(op, node.params), x, node.shape, gy[1:2])
     given = bound(rule, 1, graph, gw, {})
@@ -338,12 +338,12 @@ def _convolution(graph: Graph, users: dict[int, list[int]], gw: int, op: Op) -> 
         gx, inputs = both[-1]
         gb = next((p for p in read_by if bound(rule, 2, graph, p, inputs) is not None), None)
         args = (inputs["gy"], inputs["x0"], inputs["x1"])
-        yield Call("convolution_backward", plan(gb is not None), args, (gx, gw, gb))
+        yield Call("convolution_backward", compute(gb is not None), args, (gx, gw, gb))
 
 
 def convolution_backward(
     gy: Shape, x: Shape, w: Shape, *, window: Any, groups: int, transposed: bool
-) -> Callable[[bool], Plan] | None:
+) -> Callable[[bool], Kernel] | None:
     """(gy, x, w) -> gx, gw, gb in one call, where PyTorch takes this window; gb only where it is wanted."""
     steps = window.steps()
     extra = window.output_padding() if transposed else (0,) * window.rank
@@ -354,20 +354,20 @@ def convolution_backward(
         return None
     settled = (steps.stride, padding, steps.dilation, transposed, extra, groups)
     params: Any = {"window": window, "groups": groups}
-    back = conv_line(gy, w, **params) if transposed else conv_transpose_line(gy, w, **params)
-    weigh = conv_weight_line(*((gy, x) if transposed else (x, gy)), **params)
+    back = lower_conv(gy, w, **params) if transposed else lower_conv_transpose(gy, w, **params)
+    weigh = lower_conv_weight(*((gy, x) if transposed else (x, gy)), **params)
     others = (0, *range(2, len(x)))
 
-    def with_bias(bias: bool) -> Plan:
+    def with_bias(bias: bool) -> Kernel:
         sizes, wanted = [gy[1]] if bias else None, [True, True, bias]
 
-        def plan(g: Tensor, t: Tensor, v: Tensor) -> Any:
+        def compute(g: Tensor, t: Tensor, v: Tensor) -> Any:
             if g.dtype == t.dtype == v.dtype and not torch.is_autocast_enabled(g.device.type):
                 return aten.convolution_backward.default(g, t, v, sizes, *settled, wanted)
             gw = weigh(g, t) if transposed else weigh(t, g)
             return back(g, v), gw, g.sum(others) if bias else None
 
-        return plan
+        return compute
 
     return with_bias
 

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from specgrad.window import Shape
 
-from ..base import Plan
+from ..base import Kernel
 from .autograd_rules import eager
 
 
-def top_index_line(x: Shape, *, axis: int, k: int, largest: bool, last: bool) -> Plan:
+def lower_top_index(x: Shape, *, axis: int, k: int, largest: bool, last: bool) -> Kernel:
     """torch.argmax returns the first of equal cells, and a NaN before all others; so does torch.argmin."""
     native = torch.argmax if largest else torch.argmin
 
-    def plan(t: Tensor) -> Tensor:
+    def compute(t: Tensor) -> Tensor:
         t = t.detach() if t.requires_grad else t
         if last or not k or not t.is_cpu or not t.numel() or not eager(t):
             return _stable(t, axis, k, largest, last)
@@ -30,25 +30,25 @@ def top_index_line(x: Shape, *, axis: int, k: int, largest: bool, last: bool) ->
         i = _decided(t, axis, k, largest)
         return _stable(t, axis, k, largest, last) if i is None else i
 
-    return plan
+    return compute
 
 
-def top_line(x: Shape, *, axis: int, k: int, largest: bool) -> Plan:
-    index = top_index_line(x, axis=axis, k=k, largest=largest, last=False)
+def lower_top(x: Shape, *, axis: int, k: int, largest: bool) -> Kernel:
+    index = lower_top_index(x, axis=axis, k=k, largest=largest, last=False)
     return lambda t: t.gather(axis, index(t))
 
 
-def topk(x: Any, k: Any, *, axis: int, largest: bool) -> Plan | None:
+def topk(x: Any, k: Any, *, axis: int, largest: bool) -> Kernel | None:
     """Values and positions at once; None where the operators say what is wrong."""
     if not x.is_floating_point() or not 0 <= k <= x.shape[axis]:
         return None
-    index = top_index_line(x.shape, axis=axis, k=k, largest=largest, last=False)
+    index = lower_top_index(x.shape, axis=axis, k=k, largest=largest, last=False)
 
-    def plan(t: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def compute(t: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         i: Tensor = index(t)
         return t.gather(axis, i), i
 
-    return plan
+    return compute
 
 
 def _stable(t: Tensor, axis: int, k: int, largest: bool, last: bool) -> Tensor:

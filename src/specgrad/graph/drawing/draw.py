@@ -10,7 +10,7 @@ from specgrad.svg import Canvas, Picture, fits
 
 from ..ir.node import Program
 from .blocks import Block, Net, blocks_of, shape_text
-from .overlay import Annotation, said_of
+from .overlay import Annotation, annotations_of
 from .placement import GAP, WIDE, Layout, arranged
 from .summary import rows, table
 
@@ -21,7 +21,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 def draw(graph: Program, report: Any = None, *, detail: bool = False, columns: int | None = None) -> Picture:
     """See `Graph.draw`."""
     blocks, nets = blocks_of(graph, detail=detail)
-    said, legend = ([None] * len(blocks), []) if report is None else said_of(graph, blocks, report)
+    said, legend = ([None] * len(blocks), []) if report is None else annotations_of(graph, blocks, report)
     texts = [_texts(graph, b, s) for b, s in zip(blocks, said, strict=True)]
     heights = [HEAD + LINE * len(t) for t in texts]
     starts = [k for k in range(1, len(blocks)) if _begins(blocks, k)]

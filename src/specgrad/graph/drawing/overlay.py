@@ -33,7 +33,9 @@ class Annotation:
     text: str
 
 
-def said_of(graph: Program, blocks: list[Block], report: Any) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
+def annotations_of(
+    graph: Program, blocks: list[Block], report: Any
+) -> tuple[list[Annotation | None], list[tuple[str, str]]]:
     """What the report says of every box, and the legend."""
     layers = getattr(report, "layers", None)
     if isinstance(layers, Mapping):

@@ -29,7 +29,7 @@ from specgrad.window import Adaptive, OpenWindow, Strided, SymbolicSize, Window,
 
 from ..graph import CONSTANT, INPUT, Graph, Node, NumberArg, closed
 from ..ir.node import Program
-from ..ir.symbolic import DERIVATIVES, SymbolicProgram, bound
+from ..ir.symbolic import DERIVATIVES, SymbolicProgram, instantiate
 from ..ir.tree import Tree, is_branch, leaves, transform
 from .symbolic_sizes import SymbolicReader, encode_guard, encode_size, encode_window
 
@@ -305,7 +305,7 @@ def from_json(data: dict[str, Any], arrays: dict[str, Array] | None = None) -> G
 
 def _open_to_json(opened: SymbolicProgram) -> dict[str, Any]:
     """The program over named sizes; its float constants stand with those of the graph, by name."""
-    if opened.remake is not None:
+    if opened.reimport is not None:
         text = "the graph reads its model again for other sizes, which this file could not; save graph.at(...) instead"
         raise UnsupportedError("save", text)
     program = opened.program
@@ -336,7 +336,7 @@ def _open(data: Any, graph: Graph, arrays: dict[str, Array]) -> SymbolicProgram:
     names = tuple(data["names"])
     program = Program(tuple(nodes), names, inputs, outputs, data["single"] is True, constants, graph.trainable)
     opened = SymbolicProgram(program, tuple(reader.guard(g) for g in data["guards"]), tuple(map(_step, data["steps"])))
-    at_defaults: Graph = closed(bound(opened, opened.defaults))
+    at_defaults: Graph = closed(instantiate(opened, opened.defaults))
     for name, wrt, options in opened.steps:
         at_defaults = DERIVATIVES[name](at_defaults, wrt, **dict(options))
     same = (at_defaults.nodes, at_defaults.names, at_defaults.inputs, at_defaults.outputs, at_defaults.single)

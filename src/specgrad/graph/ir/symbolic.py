@@ -82,14 +82,14 @@ class PerSize(Generic[Made]):
 class SymbolicProgram:
     """What a graph is at other sizes: its program over named sizes, and the derivatives that were taken of it.
 
-    guards  what was decided by an open size
-    remake  where the graph was read from a file: reads it again at given sizes. Then `program` has the inputs alone
+    guards    what was decided by an open size
+    reimport  where the graph was read from a file: reads it again at given sizes. Then `program` has the inputs alone
     """
 
     program: Program
     guards: tuple[Guard, ...] = ()
     steps: tuple[Step, ...] = ()
-    remake: Callable[[Mapping[str, int]], Any] | None = None
+    reimport: Callable[[Mapping[str, int]], Any] | None = None
     known: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -98,7 +98,7 @@ class SymbolicProgram:
         shapes = (self.program.nodes[p].shape for p in self.program.input_positions)
         return {s.name: s.default for shape in shapes for n in shape for s in symbols_in(n)}
 
-    def and_then(self, name: str, wrt: Any, options: Mapping[str, Any]) -> SymbolicProgram:
+    def with_derivative(self, name: str, wrt: Any, options: Mapping[str, Any]) -> SymbolicProgram:
         """The same sizes, of a derivative."""
         wrt = tuple(wrt) if isinstance(wrt, list) else wrt
         return replace(self, steps=(*self.steps, (name, wrt, tuple(options.items()))), known={})
@@ -107,10 +107,10 @@ class SymbolicProgram:
         return {**self.__dict__, "known": {}}
 
 
-def bound(opened: SymbolicProgram, sizes: Mapping[str, int]) -> Any:
+def instantiate(opened: SymbolicProgram, sizes: Mapping[str, int]) -> Any:
     """The program at these sizes, before derivatives."""
-    if opened.remake is not None:
-        return opened.remake(sizes)
+    if opened.reimport is not None:
+        return opened.reimport(sizes)
     for guard in opened.guards:
         if not guard.holds(sizes):
             said = ", ".join(f"{name}={n}" for name, n in sizes.items())

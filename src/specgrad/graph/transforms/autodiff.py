@@ -43,7 +43,9 @@ def _of_functions(derivative: Callable[..., Graph]) -> Derivative:
     def wrapped(graph: Any, wrt: Wrt = None, **options: Any) -> Any:
         if isinstance(graph, Graph):
             derived = derivative(graph, wrt, **options)
-            return derived if graph.open is None else replace(derived, open=graph.open.and_then(name, wrt, options))
+            return (
+                derived if graph.open is None else replace(derived, open=graph.open.with_derivative(name, wrt, options))
+            )
         count = _parameter_count(name, graph)
         call = lambda *args: derivative(trace(graph, *args[:count]), wrt, **options)(*args)
         return wraps(graph)(call) if name == "grad" else call  # a gradient takes what the function takes

@@ -72,4 +72,4 @@ def import_open(read: Callable[..., Graph], module: nn.Module, example: Sequence
     nodes = [graph.nodes[p] for p in graph.input_positions]
     inputs = tuple(Node(INPUT, (), {}, s, n.kind, n.name, n.name) for n, s in zip(nodes, named, strict=True))
     program = Program(inputs, graph.names, tuple(range(len(inputs))), (), graph.single, {})
-    return replace(graph, open=SymbolicProgram(program, remake=replace(exporting, weights=weights)))
+    return replace(graph, open=SymbolicProgram(program, reimport=replace(exporting, weights=weights)))

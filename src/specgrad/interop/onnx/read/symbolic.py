@@ -118,4 +118,6 @@ def import_open(
     nodes = [graph.nodes[p] for p in graph.input_positions]
     inputs = tuple(Node(INPUT, (), {}, shapes.get(n.name, n.shape), n.kind, n.name, n.name) for n in nodes)
     program = Program(inputs, graph.names, tuple(range(len(inputs))), (), graph.single, {})
-    return replace(graph, open=SymbolicProgram(program, remake=Reimport(read, source, digest, given, shapes, weights)))
+    return replace(
+        graph, open=SymbolicProgram(program, reimport=Reimport(read, source, digest, given, shapes, weights))
+    )
