@@ -40,11 +40,11 @@ def _less(table: dict[str, Any], name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _chains() -> Iterator[None]:
     """Reshapes as they come."""
-    before, lowering.reshaped = lowering.reshaped, lambda graph, i: graph.nodes[i].operands()[0]
+    before, lowering.before_reshapes = lowering.before_reshapes, lambda graph, i: graph.nodes[i].operands()[0]
     try:
         yield
     finally:
-        lowering.reshaped = before
+        lowering.before_reshapes = before
 
 
 WITHOUT: dict[str, Callable[[], Any]] = {

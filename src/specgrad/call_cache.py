@@ -1,9 +1,9 @@
-"""Calls that an engine has seen before run again without reading their arguments anew.
+"""Cache of public calls by types, shapes and settings, for engines.
 
 The first call with some shapes, types and settings runs as always, while a recorder notes which functions of the engine
-ran on which tensors. Public functions mean the same on graph variables, which have shapes and no values; so what was
-noted is what every later call with the same shapes, types and settings comes to. What cannot be noted in full (a
-tensor from elsewhere, a result that is one of the arguments) runs as always, each time.
+ran on which tensors. Public functions mean the same on graph variables, which have shapes and no values; so this record
+is what every later call with the same shapes, types and settings comes to. What cannot be recorded in full (a tensor
+from elsewhere, a result that is one of the arguments) runs as always, each time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CallSignature(NamedTuple):
     programs: dict[Kinds, Callable[..., Any]]  # where an engine enters what it has for these types
 
     def general(self, values: Sequence[Any]) -> Any:
-        """fn of these values."""
+        """Return fn of these values, without the cache."""
         first = len(values) - len(self.keywords)
         return self.fn(*values[:first], **dict(zip(self.keywords, values[first:], strict=True)))
 
@@ -49,9 +49,10 @@ READ = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL, Parameter.KEY
 
 
 def cached_call(fn: Callable[P, Result]) -> Callable[P, Result]:
-    """A public function of tensors and settings: what it comes to is decided by shapes, types and settings alone.
+    """Return `fn` with its calls cached by argument types, shapes and settings.
 
-    It is written out with the names and defaults of fn: a call is then one look into a dictionary, by types.
+    fn must be decided by these alone. The wrapper is generated with the names and defaults of fn: a call is then one
+    look into a dictionary, by types.
     """
     parameters = list(signature(fn).parameters.values())
     if not parameters or any(p.kind not in READ for p in parameters):
@@ -84,14 +85,14 @@ def cached_call(fn: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def _not_cacheable(kinds: Kinds) -> bool:
-    """A graph variable among the arguments, or none that an engine could know."""
+    """Return whether some argument is a graph variable, or none can be an engine's tensor."""
     if any(hasattr(kind, "__specgrad_apply__") for kind in kinds):
         return True
     return all(kind.__module__ in ("builtins", "numpy", "fractions") for kind in kinds)
 
 
 def _given(parameters: Sequence[Parameter]) -> str:
-    """The parameters as a definition writes them."""
+    """Return the parameters as the text of a function definition."""
     words: list[str] = []
     for i, p in enumerate(parameters):
         star = "*" if p.kind is Parameter.VAR_POSITIONAL else ""
@@ -102,7 +103,7 @@ def _given(parameters: Sequence[Parameter]) -> str:
 
 
 class Recording(Protocol):
-    """Whoever notes what runs (specgrad.engines.call_recorder)."""
+    """Protocol of the recorder of engine calls (specgrad.engines.call_recorder)."""
 
     complete: bool
 
@@ -113,6 +114,6 @@ RECORDER: ContextVar[Recording | None] = ContextVar("specgrad_recorder", default
 
 
 def record_call(f: Program, *args: Any, **kwargs: Any) -> Any:
-    """f(*args, **kwargs), noted if a call is being recorded."""
+    """Return f(*args, **kwargs), recorded if a public call is being recorded."""
     recorder = RECORDER.get()
     return f(*args, **kwargs) if recorder is None else recorder.run(f, args, kwargs)

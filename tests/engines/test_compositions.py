@@ -145,20 +145,20 @@ def as_it_was(m: pytest.MonkeyPatch) -> None:
         x = found.get("y", found.get("x0"))
         return outputs.get((settings, (x,)), x)
 
-    m.setattr(rewrites, "_read", read)
+    m.setattr(rewrites, "_saved_value", read)
 
 
 def swapped(first: str, second: str) -> Plant:
     """Two inputs of a claim exchanged, where nodes have one shape."""
 
     def plant(m: pytest.MonkeyPatch) -> None:
-        right = rewrites.bound
+        right = rewrites.match_claim
 
-        def bound(*args: Any) -> Any:
+        def match_claim(*args: Any) -> Any:
             found = right(*args)
             return found if found is None or args[4] else {**found, **_exchanged(found, first, second)}
 
-        m.setattr(rewrites, "bound", bound)
+        m.setattr(rewrites, "match_claim", match_claim)
 
     return plant
 
@@ -210,7 +210,9 @@ ON_TORCH: dict[str, Plant] = {
     "a sign in the rewrite of silu": negative("silu"),
     "a sign in the rewrite of relu": negative("relu"),
     "vectors not packed": lambda m: m.setattr(rewrites, "packed", lambda *vectors: list(vectors)),
-    "axes of size 1 told by their strides": lambda m: m.setattr(rewrites, "in_lines", lambda *images: list(images)),
+    "axes of size 1 told by their strides": lambda m: m.setattr(
+        rewrites, "flatten_spatial", lambda *images: list(images)
+    ),
 }
 ON_JAX: dict[str, Plant] = {"one search for all windows": one_search, "any route is followed": any_route}
 
@@ -218,7 +220,7 @@ ON_JAX: dict[str, Plant] = {"one search for all windows": one_search, "any route
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Claims are kept, and those that a mistake has recorded must not be."""
-    caches = rewrites._cotangents, rewrites._normalised, rewrites._norm_cotangents
+    caches = rewrites._cotangent_claim, rewrites._batch_norm_claim, rewrites._norm_cotangent_claim
     for cache in caches:
         cache.cache_clear()
     yield monkeypatch

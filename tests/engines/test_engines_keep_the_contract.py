@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import specgrad as sg
-from specgrad.engines.torch.composites import NO_LABEL
+from specgrad.engines.torch.composites import IGNORED_LABEL
 
 
 @pytest.mark.parametrize("wrong", [[0, 5], [0, -1], [10**6, 0]], ids=str)
@@ -41,7 +41,7 @@ def test_a_position_below_the_one_that_means_none() -> None:
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_the_label_that_pytorch_is_told_to_ignore(reduction: Any) -> None:
     with pytest.raises(sg.ShapeError, match="is no class"):
-        sg.cross_entropy(torch.zeros(2, 3), torch.tensor([1, NO_LABEL]), reduction=reduction)
+        sg.cross_entropy(torch.zeros(2, 3), torch.tensor([1, IGNORED_LABEL]), reduction=reduction)
 
 
 REFUSED: dict[str, Any] = {

@@ -196,7 +196,7 @@ def test_both_results_of_a_call_are_remembered() -> None:
         assert (index.numpy() == expected[1]).all()
     tied = torch.tensor([[1.0, 7.0, 7.0, 7.0, 0.0]]).double().expand(3, 5)
     assert sg.topk(tied, 2)[1].tolist() == [[1, 2]] * 3
-    assert call_cache._nothing not in call_cache._programs.values()
+    assert call_cache._no_program not in call_cache._programs.values()
 
 
 @pytest.mark.parametrize("threshold", [20, -3.0, 40, 1000.0])
@@ -222,7 +222,8 @@ def test_softplus_with_its_switch(beta: float, threshold: float) -> None:
 
 def test_a_slice_is_told_from_three_numbers() -> None:
     words = [
-        call_cache._inside([v], []) for v in (slice(1, 2, 3), (1, 2, 3), slice(True, 2, 3), slice(1.0, 2, 3), slice(2))
+        call_cache._container_key([v], [])
+        for v in (slice(1, 2, 3), (1, 2, 3), slice(True, 2, 3), slice(1.0, 2, 3), slice(2))
     ]
     assert len(set(words)) == len(words)
 

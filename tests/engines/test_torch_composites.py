@@ -146,7 +146,7 @@ def test_the_native_operators_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_kernel_that_passes_over_labels_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """F.cross_entropy's own default: -100 counts nothing."""
-    monkeypatch.setattr(composites, "NO_LABEL", -100)
+    monkeypatch.setattr(composites, "IGNORED_LABEL", -100)
     monkeypatch.setattr(composites, "_refuse_ignored", lambda labels: None)
     assert torch.isfinite(sg.cross_entropy(torch.zeros(2, 3), torch.tensor([1, -100])))
 

@@ -328,13 +328,13 @@ def test_where_repeating_by_a_float_is_exact() -> None:
 
 def test_positions_that_come_twice_at_every_size_of_the_count() -> None:
     """Few marks are counted as they are, many eight in a word: both see one that comes twice, and one outside."""
-    for planes in (1, native_functions.FEW_MARKS // 64 + 1):
+    for planes in (1, native_functions.MAX_MARKS_COUNTED // 64 + 1):
         where = torch.arange(64).repeat(planes, 1)
-        assert native_functions._all_apart(where, 64)
+        assert native_functions._all_distinct(where, 64)
         for wrong in (62, 64, -1):
             other = where.clone()
             other[-1, -1] = wrong
-            assert not native_functions._all_apart(other, 64)
+            assert not native_functions._all_distinct(other, 64)
 
 
 def test_without_the_look_at_equal_cells_topk_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +342,7 @@ def test_without_the_look_at_equal_cells_topk_is_found_out(monkeypatch: pytest.M
     want = sg.topk(x.numpy(), 3)[1]
     assert np.array_equal(sg.topk(x, 3)[1], want)
     blind: Call = lambda t, axis, k, largest: torch.topk(t, k, axis, largest).indices
-    monkeypatch.setattr(topk, "_decided", blind)
+    monkeypatch.setattr(topk, "_by_topk_if_distinct", blind)
     assert not np.array_equal(sg.topk(x, 3)[1], want)
 
 
@@ -350,7 +350,7 @@ def test_without_the_count_of_winners_a_tie_is_found_out(monkeypatch: pytest.Mon
     pooled: Call = lambda x: torch.autograd.grad(sg.global_max_pool(x, rank=1).sum(), x)[0].tolist()
     x = torch.tensor([[1.0, 3.0, 3.0], [5.0, 4.0, 0.0]], requires_grad=True)
     assert pooled(x) == [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
-    monkeypatch.setattr(reductions, "_all_alone", lambda *_: True)
+    monkeypatch.setattr(reductions, "_has_no_ties", lambda *_: True)
     assert pooled(x) == [[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]
 
 
@@ -358,7 +358,7 @@ def test_without_the_count_of_positions_unpooling_is_found_out(monkeypatch: pyte
     y, i = torch.tensor([[[5.0, 7.0]]], requires_grad=True), torch.tensor([[[2, 2]]])
     unpool: Call = lambda: torch.autograd.grad(sg.max_unpool(y, i, (2,)).sum(), y)[0].tolist()
     assert unpool() == [[[0.0, 1.0]]]
-    monkeypatch.setattr(native_functions, "_all_apart", lambda *_: True)
+    monkeypatch.setattr(native_functions, "_all_distinct", lambda *_: True)
     assert unpool() == [[[1.0, 1.0]]]
 
 
@@ -383,4 +383,4 @@ def test_no_cell_is_read_more_often_than_padding_counts() -> None:
     for n, lo, hi, mode in itertools.product(range(1, 6), range(6), range(6), ("edge", "reflect", "wrap")):
         if max(lo, hi) <= {"edge": 6, "reflect": n - 1, "wrap": n}[mode]:
             read = sg.pad(np.arange(float(n)), ((lo, hi),), mode=mode).astype(int)
-            assert np.bincount(read).max() <= native_functions._most_read(n, lo, hi, mode)
+            assert np.bincount(read).max() <= native_functions._max_readers(n, lo, hi, mode)

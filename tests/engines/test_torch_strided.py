@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import specgrad as sg
 from specgrad.engines.torch import max_pool, planes_as_channels, strided_pool
-from specgrad.engines.torch.strided_pool import Slices, fits
+from specgrad.engines.torch.strided_pool import SlicedPool, can_slice
 from specgrad.op import REGISTRY, run_spec
 from specgrad.ops import sample_inputs
 from specgrad.window import Window
@@ -24,7 +24,7 @@ NATIVE = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 def windows(count: int) -> list[tuple[Window, Random]]:
     """Windows of any rank, stride and padding that slices take, none with an empty cell."""
     drawn = ((sample_inputs.window(rng), rng) for rng in (Random(f"strided/{n}") for n in range(40 * count)))
-    return [(w, rng) for w, rng in drawn if fits(w)][:count]
+    return [(w, rng) for w, rng in drawn if can_slice(w)][:count]
 
 
 def special(window: Window, rng: Random, planes: int = 3, values: tuple[float, ...] = SPECIAL) -> np.ndarray:
@@ -53,7 +53,7 @@ def maxima_agree(count: int) -> bool:
     for window, rng in windows(count):
         for values in (SPECIAL, SPECIAL[1:], (0.0, -0.0, -1.0)):
             x = special(window, rng, values=values)
-            if not same_bits(Slices(window).maximum(torch.from_numpy(x)), first_maxima(x, window)):
+            if not same_bits(SlicedPool(window).maximum(torch.from_numpy(x)), first_maxima(x, window)):
                 return False
     return True
 
@@ -82,10 +82,12 @@ def test_sums_and_their_adjoint_exactly() -> None:
         gy = np.array([rng.randint(-3, 3) for _ in range(3 * int(np.prod(window.out)))], np.float32)
         gy = gy.reshape(3, *window.out)
         params = {"window": window, "divisor": 1}
-        run = Slices(window)
+        run = SlicedPool(window)
         assert np.array_equal(run.total(torch.from_numpy(x)), run_spec(REGISTRY["avg_pool"], [x], params))
-        assert np.array_equal(run.evenly(torch.from_numpy(gy)), run_spec(REGISTRY["avg_spread"], [gy], params))
-        assert np.array_equal(run.evenly(torch.from_numpy(gy), 4), run_spec(REGISTRY["avg_spread"], [gy / 4], params))
+        assert np.array_equal(run.spread_sum(torch.from_numpy(gy)), run_spec(REGISTRY["avg_spread"], [gy], params))
+        assert np.array_equal(
+            run.spread_sum(torch.from_numpy(gy), 4), run_spec(REGISTRY["avg_spread"], [gy / 4], params)
+        )
 
 
 @pytest.mark.parametrize("planes", [16, 37])
@@ -119,9 +121,9 @@ def test_eager_calls_take_them(given: Any, monkeypatch: pytest.MonkeyPatch) -> N
     (k, s, p), x = given
     taken: list[str] = []
     for home, name in (
-        (Slices, "maximum"),
-        (Slices, "total"),
-        (Slices, "evenly"),
+        (SlicedPool, "maximum"),
+        (SlicedPool, "total"),
+        (SlicedPool, "spread_sum"),
         (planes_as_channels, "max_and_index"),
     ):
         real = getattr(home, name)
@@ -137,7 +139,7 @@ def test_eager_calls_take_them(given: Any, monkeypatch: pytest.MonkeyPatch) -> N
     (want,) = torch.autograd.grad(F.avg_pool2d(u, k, s, p, divisor_override=1), u, gy)
     assert torch.equal(gx, want)
     assert torch.equal(mean(x), F.avg_pool2d(x, k, s, p, divisor_override=1))
-    assert set(taken) == {"maximum", "total", "evenly", "max_and_index"}
+    assert set(taken) == {"maximum", "total", "spread_sum", "max_and_index"}
 
 
 def test_second_derivatives_and_tangents(given: Any) -> None:

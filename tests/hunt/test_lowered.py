@@ -75,25 +75,42 @@ def test_counts_of_roundings(model: str, most: int, monkeypatch: pytest.MonkeyPa
 # --- engines --------------------------------------------------------------------------------------------------------
 
 SLOW = (1e15, 1e15)  # what the native operator is said to take
-POOL = dict.fromkeys(("NATIVE_STRIDED", "NATIVE_AVG_STRIDED", "NATIVE_MAX", "NATIVE_AVG", "CHANNELS_MAX"), SLOW)
-POOL |= {"CHANNELS_AVG": SLOW, "CHANNELS_DOUBLED": 0.0, "DOUBLING_FROM_1D": 1, "FEW_WRITTEN": 0, "MANY_TAPS": 0}
-POOL |= dict.fromkeys(("WORTH_INDEX", "WORTH_INDEX_GRAD", "WORTH_MAX", "WORTH_MAX_GRAD", "WORTH_AVG"), 0.0)
+POOL = dict.fromkeys(
+    ("NATIVE_STRIDED_NS", "NATIVE_AVG_STRIDED_NS", "NATIVE_MAX_NS", "NATIVE_AVG_NS", "CHANNELS_MAX_NS"), SLOW
+)
+POOL |= {
+    "CHANNELS_AVG_NS": SLOW,
+    "CHANNELS_DOUBLED_NS": 0.0,
+    "MIN_KERNEL_DOUBLED_1D": 1,
+    "MAX_CELLS_SCATTERED": 0,
+    "MIN_TAPS_ADAPTIVE": 0,
+}
+POOL |= dict.fromkeys(
+    ("WORTH_INDEX_NS", "WORTH_INDEX_GRAD_NS", "WORTH_MAX_NS", "WORTH_MAX_GRAD_NS", "WORTH_AVG_NS"), 0.0
+)
 OURS: dict[str, Any] = {f"max_pool:{k}": v for k, v in POOL.items()}
-OURS |= {"avg_pool:ON_TAPE": 0.0} | {f"strided_pool:{k}": 0.0 for k in ("SET_UP", "ROW", "COLUMN", "BACK")}
+OURS |= {"avg_pool:TAPE_OVERHEAD_NS": 0.0} | {
+    f"strided_pool:{k}": 0.0 for k in ("SET_UP_NS", "ROW_NS", "COLUMN_NS", "BACKWARD_FACTOR")
+}
 CHUNKS = {f"{module}:CHUNK_BYTES": 1 for module in ("log_step_pool", "strided_pool", "planes_as_channels")}
 TORCH: dict[str, dict[str, Any]] = {
     "ours": OURS,
-    "in chunks": {**OURS, **CHUNKS, "planes_as_channels:CHANNELS": 2},
-    "as channels": {**OURS, **CHUNKS, "planes_as_channels:CHANNELS": 1, "max_pool:MOST_RELABELLED": 10**6},
-    "by slices": {**OURS, "max_pool:MOST_RELABELLED": 0, "strided_pool:FEW_TAPS": 10**6},
-    "few taps": {**OURS, "strided_pool:MOST_TAPS": 1, "strided_pool:FEW_TAPS": 0},
-    "far": {
-        "native_functions:ROWS": 2,
-        "native_functions:FEW_MARKS": 0,
-        "native_functions:MOST_SOFT": 0,
-        "logsumexp_pool:FAR": 0.0,
+    "in chunks": {**OURS, **CHUNKS, "planes_as_channels:CHANNELS_PER_VECTOR": 2},
+    "as channels": {
+        **OURS,
+        **CHUNKS,
+        "planes_as_channels:CHANNELS_PER_VECTOR": 1,
+        "max_pool:MAX_TAPS_BY_CHANNELS": 10**6,
     },
-    "near": {"logsumexp_pool:FAR": 1e9},
+    "by slices": {**OURS, "max_pool:MAX_TAPS_BY_CHANNELS": 0, "strided_pool:MAX_TAPS_BY_SLICES": 10**6},
+    "few taps": {**OURS, "strided_pool:MAX_TAPS_PER_AXIS": 1, "strided_pool:MAX_TAPS_BY_SLICES": 0},
+    "far": {
+        "native_functions:MAX_BYTES_PER_SUM": 2,
+        "native_functions:MAX_MARKS_COUNTED": 0,
+        "native_functions:MAX_SOFTPLUS_THRESHOLD": 0,
+        "logsumexp_pool:MAX_SCALED_OUTPUT": 0.0,
+    },
+    "near": {"logsumexp_pool:MAX_SCALED_OUTPUT": 1e9},
 }
 WINDOWED = ("sum", "avg_pool", "winner", "max_pool", "amax", "conv", "conv_transpose", "smooth_max_pool")
 
@@ -139,8 +156,8 @@ def torch_side(layout: str) -> Any:
 
 def test_a_constant_is_lowered_wherever_it_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     homes = [importlib.import_module(f"specgrad.engines.torch.{name}") for name in ("max_pool", "avg_pool")]
-    lower(monkeypatch, {"engines.torch.max_pool:WORTH_AVG": 0.5})
-    assert [home.WORTH_AVG for home in homes] == [0.5, 0.5]
+    lower(monkeypatch, {"engines.torch.max_pool:WORTH_AVG_NS": 0.5})
+    assert [home.WORTH_AVG_NS for home in homes] == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("name", ["stripes", "matrices"])

@@ -1,4 +1,4 @@
-"""Engines: PyTorch and JAX, one table each, imported only when their tensors are met or asked for."""
+"""Engines: PyTorch and JAX, one table of lowerings each, imported when needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRANSFORMS: dict[str, Callable[[Graph, Wrt], Graph]] = {"forward": lambda g, _: 
 
 
 def engine_of(kind: type) -> Engine | None:
-    """The engine that computes with values of this type."""
+    """Return (run, composites, call) of the engine that computes with values of this type; None if there is none."""
     packages = [base.__module__.partition(".")[0] for base in kind.__mro__]
     names = [PACKAGES[p] for p in packages if p in PACKAGES]
     if not names:
@@ -31,7 +31,7 @@ FINDERS.append(engine_of)
 
 
 def compile(graph: Graph, engine: str, mode: Mode = "forward", *, wrt: Wrt = None, **options: Any) -> Any:
-    """The graph, or its derivative, as one callable of an engine.
+    """Return the graph, or its derivative, as one callable of an engine.
 
     mode: "forward" the graph itself; "jvp", "vjp", "grad" its derivative in `wrt`, with the calling convention of
     specgrad.jvp, vjp and grad. engine="torch" gives an nn.Module around a torch.fx.GraphModule (option parameters=: a

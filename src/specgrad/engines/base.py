@@ -1,7 +1,7 @@
-"""What the engines share: a table from operator to lowering, a cache of plans, dispatch.
+"""Base of the engines: a table from operator to lowering, a cache of kernels, dispatch.
 
-A lowering takes shapes and parameters and returns a plan: a function of the engine's tensors, specialised once.
-Eager calls look their plan up; compiled graphs hold theirs. A missing line is an error, never a silent fallback.
+A lowering takes shapes and parameters and returns a kernel: a function of the engine's tensors, specialised once. Eager
+calls look their kernel up; compiled graphs hold theirs. A missing lowering is an error, never a silent fallback.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ MAX_CACHED_KERNELS = 8192  # then start anew: a long run over many shapes must n
 
 
 def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argument") -> NoReturn:
-    """[P6] Machine integers wrap and truncate; NumPy's are exact numbers to us, and an engine has none.
+    """Raise ScalarError for a dtype that is no real number: integers, bool, complex.
 
-    Complex numbers have no order, and no rule of ours means them.
+    [P6] Machine integers wrap and truncate; NumPy's are exact numbers to us, and an engine has none. Complex numbers
+    have no order, and no rule of ours means them.
     """
     if "complex" in str(dtype):
         raise ScalarError(operator, f"cannot compute with dtype {dtype}; give floats or exact numbers")
@@ -35,12 +36,12 @@ def refuse_integers(operator: str, engine: str, dtype: Any, what: str = "an argu
 
 
 def number(value: Any) -> Any:
-    """A Python number as an engine takes it: whole ones as they are where 32 bits hold them, all others as floats."""
+    """Return a Python number as an engine takes it: integers that fit 32 bits unchanged, all others as floats."""
     return value if isinstance(value, int) and abs(value) < 2**31 else as_float(value)
 
 
 def key_of(op: Op, shapes: Sequence[Shape], params: Params) -> tuple[Any, ...]:
-    """0.0 and -0.0 are equal, and other values: where one is a parameter its sign is told as well."""
+    """Return the cache key of an operator with shapes and parameters; 0.0 and -0.0 have distinct keys."""
     for v in params.values():
         if type(v) is float and v == 0:
             return (op, *shapes, *params, *params.values(), str(params))
@@ -48,7 +49,7 @@ def key_of(op: Op, shapes: Sequence[Shape], params: Params) -> tuple[Any, ...]:
 
 
 class Engine:
-    """One engine: its name, its tensor type, its table, and the types that are no numbers: integers, bool, complex.
+    """Dispatch of one engine: its name, tensor type, table of lowerings and dtypes that are no real numbers.
 
     positions(i, x)    an index that is a NumPy array (which cells a padding reads), where x is
     """
@@ -69,27 +70,29 @@ class Engine:
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
 
     def kernel_for(self, op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
-        """The function that computes this operator on these shapes."""
+        """Return the function that computes this operator on these shapes, from the cache or newly lowered."""
         key = key_of(op, shapes, params)
         try:
             compute = self._kernels.get(key)
-        except TypeError:  # torch.compile has left sizes open: they stay so, in a plan that nobody keeps
+        except TypeError:  # torch.compile has left sizes open: they stay so, in a kernel that is not cached
             if (recorder := RECORDER.get()) is not None:
                 recorder.complete = False
-            return self._made(op, [tuple(s) for s in shapes], params)
-        return self._lower(key, op, shapes, params) if compute is None else compute
+            return self._make_kernel(op, [tuple(s) for s in shapes], params)
+        return self._cache_kernel(key, op, shapes, params) if compute is None else compute
 
-    def _lower(self, key: tuple[Any, ...], op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
+    def _cache_kernel(self, key: tuple[Any, ...], op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
+        """Return a new kernel and store it under `key`; the cache is emptied when it is full."""
         plain = [tuple(s) for s in shapes]
         if any(type(n) is not int for s in plain for n in s):  # torch.jit.trace: sizes are tensors
             return self.kernel_for(op, whole(plain), params)
-        compute = self._made(op, plain, params)
+        compute = self._make_kernel(op, plain, params)
         if len(self._kernels) >= MAX_CACHED_KERNELS:
             self._kernels.clear()
         self._kernels[key] = compute
         return compute
 
-    def _made(self, op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
+    def _make_kernel(self, op: Op, shapes: Sequence[Shape], params: Params) -> Kernel:
+        """Return a new kernel; raise UnsupportedError if the table has no lowering."""
         op.shape(*shapes, **params)
         if op.name not in self.table:
             raise UnsupportedError(op.name, f"the {self.name} engine has no line for it")
@@ -97,7 +100,7 @@ class Engine:
         return compute
 
     def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:
-        """One eager call. Written out flat: this is the whole cost of a call beyond the engine's own."""
+        """Compute one eager call. It is written out flat: this is the entire cost of a call beyond the engine's own."""
         tensor = self.tensor
         shapes = []
         for a in args:
@@ -113,6 +116,7 @@ class Engine:
         return record_call(compute or self.kernel_for(op, shapes, params), *args)
 
     def _run_with_numbers(self, op: Op, args: Sequence[Any], params: Params) -> Any:
+        """Compute one eager call with arguments that are not tensors: Python numbers, NumPy indices."""
         args = self._with_positions(op, args)
         self._check_integers(op, args)
         shapes = [a.shape if isinstance(a, self.tensor) else self._number_shape(op, a) for a in args]
@@ -121,6 +125,7 @@ class Engine:
         )
 
     def _with_positions(self, op: Op, args: Sequence[Any]) -> Sequence[Any]:
+        """Return the arguments with NumPy index arrays converted to tensors."""
         like = next((a for a in args if isinstance(a, self.tensor)), None)
         if self.positions is None or like is None or not op.index_args:
             return args
@@ -128,7 +133,7 @@ class Engine:
         return [self.positions(a, like) if given else a for given, a in zip(here, args, strict=True)]
 
     def _check_integers(self, op: Op, args: Sequence[Any]) -> None:
-        """[P6] Integers are positions, or what a layout moves, or the mask of select; never numbers."""
+        """Raise ScalarError for integer tensors, unless they are indices, masks or only moved ([P6])."""
         if op.kind == "same":
             return
         free = (0,) if op.name == "select" else op.index_args
@@ -137,6 +142,7 @@ class Engine:
                 refuse_integers(op.name, self.name, a.dtype)
 
     def _number_shape(self, op: Op, a: Any) -> Shape:
+        """Return () for a Python number; raise ScalarError for anything else."""
         if is_literal(a):
             return ()
         given = f"{type(a).__module__}.{type(a).__qualname__}"

@@ -1,4 +1,4 @@
-"""Notes what a public call comes to on an engine's tensors, as one function to run again."""
+"""Recorder of the engine functions behind one public call, replayed later as one function."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from ..call_cache import RECORDER, Program
 
 
 class CallRecorder:
-    """What ran on the tensors of one call."""
+    """The engine functions that ran in one public call, and on which tensors.
+
+    `complete` is False once something cannot be replayed: a tensor from elsewhere, or a mutable setting.
+    """
 
     def __init__(self, tensor: type, tensors: Sequence[Any]) -> None:
         self.tensor = tensor
         self.complete = True
-        self._kept: list[Any] = []  # alive: nothing else gets the identity of one of them
+        self._alive: list[Any] = []  # alive: nothing else gets the identity of one of them
         self._names: dict[int, str] = {}
         self._steps: list[tuple[list[str], list[str], bool]] = []  # what each is given, what it gives, if several
         self._scope: dict[str, Any] = {}
@@ -23,7 +26,7 @@ class CallRecorder:
         self._inputs = list(self._names.values())
 
     def run(self, f: Program, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
-        """f(*args, **kwargs), noted as one step; None says that f has no answer, and is no step."""
+        """Return f(*args, **kwargs) and record it as one step; None means that f does not apply, and is no step."""
         given = kwargs or {}
         token = RECORDER.set(None)
         try:
@@ -31,15 +34,20 @@ class CallRecorder:
         finally:
             RECORDER.reset(token)
         if y is not None:
-            words = [self._word(a) for a in args] + [f"{k}={self._word(a)}" for k, a in given.items()]
+            words = [self._argument_source(a) for a in args] + [
+                f"{k}={self._argument_source(a)}" for k, a in given.items()
+            ]
             names = [self._name(t) for t in (y if type(y) is tuple else (y,))]
             self._scope[f"f{len(self._steps)}"] = f
             self._steps.append((words, names, type(y) is tuple))
         return y
 
     def program(self, result: Any) -> Program | None:
-        """The steps as one function, which gives None where a step has no answer; None where they do not tell all."""
-        words = [self._word(r, of_call=True) for r in (result if type(result) is tuple else (result,))]
+        """Return the steps as one function of the call's tensors; None if they are incomplete.
+
+        The function returns None where a step does.
+        """
+        words = [self._argument_source(r, of_call=True) for r in (result if type(result) is tuple else (result,))]
         if not self.complete:
             return None
         scope, several = self._scope, type(result) is tuple
@@ -51,6 +59,7 @@ class CallRecorder:
         return program
 
     def _source(self, words: list[str], several: bool) -> str:
+        """Return the Python source of the program that returns the values named by `words`."""
         lines = [f"def program({', '.join(self._inputs)}):"]
         for number, (given, names, many) in enumerate(self._steps):
             call = f"f{number}({', '.join(given)})"
@@ -63,15 +72,19 @@ class CallRecorder:
         return "\n    ".join(lines)
 
     def _name(self, t: Any) -> str:
-        """A new name; a tensor that has one already may be another tensor at the next call."""
-        name = f"t{len(self._kept)}"
+        """Return a new variable name for t; the recording is incomplete if t has one already or is no tensor.
+
+        A tensor with two names may be two tensors at the next call.
+        """
+        name = f"t{len(self._alive)}"
         if not isinstance(t, self.tensor) or id(t) in self._names:
             self.complete = False
-        self._kept.append(t)
+        self._alive.append(t)
         self._names[id(t)] = name
         return name
 
-    def _word(self, value: Any, *, of_call: bool = False) -> str:
+    def _argument_source(self, value: Any, *, of_call: bool = False) -> str:
+        """Return the variable name of a recorded tensor, or of a constant made from a setting."""
         if id(value) in self._names:
             return self._names[id(value)]
         constant = f"c{len(self._scope)}"
@@ -87,7 +100,7 @@ IMMUTABLE = (int, float, bool, str, type(None))
 
 
 def frozen(value: Any) -> Any:
-    """A setting that nobody can change later; a TypeError for what may be more than a setting."""
+    """Return an immutable setting (or list, tuple, shape of such) as is; raise TypeError for any other value."""
     kind = type(value)
     if kind in IMMUTABLE:
         return value

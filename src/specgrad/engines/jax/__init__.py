@@ -1,4 +1,4 @@
-"""The JAX engine: a table of lines, the algorithms behind some of them, and whole graphs as functions."""
+"""The JAX engine: a table of lowerings, the algorithms behind some of them, and graphs as functions."""
 
 from ...errors import need
 

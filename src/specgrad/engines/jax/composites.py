@@ -1,7 +1,7 @@
-"""Compositions for which JAX has one function, or one that XLA runs in fewer passes; else the composition runs.
+"""Compositions for which JAX has one function, or one that XLA runs in fewer passes.
 
-A line looks at shapes, types and settings, and gives the function to call; None where the composition must say what
-is wrong. Shorter floats (bfloat16) are worked on in float32, and the result is rounded once.
+A selector looks at shapes, types and settings, and returns the function to call; None where the composition runs, which
+also raises the errors. Shorter floats (bfloat16) are computed in float32, and the result is rounded once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .reductions import smallest
 Array = jax.Array
 
 
-def _floats(*values: Any) -> bool:
-    """Arrays of one floating type; None is none."""
+def _are_floats(*values: Any) -> bool:
+    """Return whether all are arrays of one floating type; None is skipped."""
     given = [v for v in values if v is not None]
     if not all(isinstance(v, jax.Array) and v.dtype not in NOT_NUMBERS for v in given):
         return False
@@ -33,7 +33,8 @@ def _floats(*values: Any) -> bool:
 
 
 def _has_cells(x: Any, axis: Any) -> bool:
-    return _floats(x) and type(axis) is int and -x.ndim <= axis < x.ndim and x.shape[axis] > 0
+    """Return whether x is floating and `axis` one of its axes with at least one cell."""
+    return _are_floats(x) and type(axis) is int and -x.ndim <= axis < x.ndim and x.shape[axis] > 0
 
 
 def softmax(x: Any, axis: int = -1) -> Kernel | None:
@@ -45,13 +46,13 @@ def log_softmax(x: Any, axis: int = -1) -> Kernel | None:
 
 
 def gelu(x: Any, approximate: str = "none") -> Kernel | None:
-    """The tanh formula; the other one is an operator."""
-    known = approximate == "tanh" and _floats(x)
+    """Select jax.nn.gelu for the tanh formula; the exact one is an operator."""
+    known = approximate == "tanh" and _are_floats(x)
     return rounded_once(lambda x, approximate: jax.nn.gelu(x, approximate=True)) if known else None
 
 
 def amin(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Kernel | None:
-    if not _floats(x) or ties not in ("all", "split"):
+    if not _are_floats(x) or ties not in ("all", "split"):
         return None
     at = axes_of("amin", axes, x.ndim)
     if any(x.shape[a] == 0 for a in at):
@@ -60,22 +61,22 @@ def amin(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split
     return lambda x, *_, **__: jnp.expand_dims(y(x), at) if keepdims else y(x)
 
 
-def _standard(x: Array, eps: float) -> Array:
-    """(x - mean) / sqrt(var + eps) along the last axis; the mean is subtracted first, and the root divided by once."""
+def _standardised(x: Array, eps: float) -> Array:
+    """Return (x - mean) / sqrt(var + eps) along the last axis; var is of the centred x."""
     centred = x - jnp.mean(x, -1, keepdims=True)
     return centred * (1 / jnp.sqrt(jnp.mean(centred * centred, -1, keepdims=True) + eps))
 
 
 def _normalised(x: Array, lead: Shape, weight: Array | None, bias: Array | None, eps: Any) -> Array:
-    """Over all but the leading axes; weight and bias as they broadcast with x."""
-    y = _standard(x.reshape((*lead, math.prod(x.shape) // math.prod(lead))), float(eps)).reshape(x.shape)
+    """Return x standardised over all but the `lead` axes, times weight plus bias, which broadcast with x."""
+    y = _standardised(x.reshape((*lead, math.prod(x.shape) // math.prod(lead))), float(eps)).reshape(x.shape)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
 
 def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
     tail = tuple(shape)
-    fits = _floats(x, weight, bias) and x.size and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
+    fits = _are_floats(x, weight, bias) and x.size and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
     if not fits or any(v is not None and v.shape != tail for v in (weight, bias)):
         return None
     lead = x.shape[: x.ndim - len(tail)]
@@ -84,7 +85,7 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps:
 
 
 def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
-    fits = _floats(x, weight, bias) and x.ndim >= 2 and x.size and groups >= 1 and x.shape[1] % groups == 0
+    fits = _are_floats(x, weight, bias) and x.ndim >= 2 and x.size and groups >= 1 and x.shape[1] % groups == 0
     if not fits or any(v is not None and v.shape != x.shape[1:2] for v in (weight, bias)):
         return None
     lead, each = (x.shape[0], groups), (x.shape[1], *(1,) * (x.ndim - 2))
@@ -96,11 +97,11 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     return lambda x, groups, weight=None, bias=None, **_: run(x, weight, bias)
 
 
-def _pair(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Kernel | None]:
-    """JAX's own broadcasting of two arrays; None where the general way must say what is wrong."""
+def _binary(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Kernel | None]:
+    """Return a selector for a binary function of two arrays of one type; None if they do not broadcast."""
 
     def line(a: Any, b: Any) -> Kernel | None:
-        if not _floats(a, b):
+        if not _are_floats(a, b):
             return None
         try:
             jnp.broadcast_shapes(a.shape, b.shape)
@@ -112,7 +113,7 @@ def _pair(call: Callable[[Array, Array], Array]) -> Callable[[Any, Any], Kernel 
 
 
 COMPOSITES: dict[str, Callable[..., Any]] = {
-    "div": _pair(rounded_once(quotient)),  # whose divisor XLA inverts before it is broadcast
+    "div": _binary(rounded_once(quotient)),  # whose divisor XLA inverts before it is broadcast
     "amin": amin,
     "gelu": gelu,
     "softmax": softmax,

@@ -23,7 +23,7 @@ from jax import lax
 from specgrad.window.tap_schedule import AxisStep, Phase, phase, steps
 
 from ...window import Shape, Strided, Window
-from .mesh import adjoint, is_split, struct_like, unsplit
+from .mesh import adjoint, is_split, replicated_sharding, struct_like
 from .pool import on_cpu, pad_axis, rounded_once
 
 Array = jax.Array
@@ -31,29 +31,30 @@ EXACT = lax.Precision.HIGHEST  # no TF32 or bfloat16 operands behind the caller'
 
 
 def _padded(x: Array, how: Sequence[AxisStep]) -> Array:
+    """Return x with the padding of each step."""
     for i, step in enumerate(how):
         x = pad_axis(x, i - len(how), step.before, step.after)
     return x
 
 
-def _written(x: Array, how: Sequence[AxisStep]) -> Array:
-    """x with its padding, in memory: XLA would compute both anew in every slice that is read from them."""
+def _materialised(x: Array, how: Sequence[AxisStep]) -> Array:
+    """Return x with its padding, in memory: XLA would recompute both in every slice that reads them."""
     written: Array = lax.optimization_barrier(_padded(x, how))
     return written
 
 
 def _unpadded(how: Sequence[AxisStep]) -> list[AxisStep]:
-    """The same steps over what is padded already."""
+    """Return the steps with padding 0, for an array that is padded already."""
     return [AxisStep(s.stride, s.dilation, 0, 0) for s in how]
 
 
 def _outs(x: Shape, kernel: Shape, how: Sequence[AxisStep]) -> Shape:
-    """Output sizes."""
+    """Return the output sizes for spatial sizes of x, a kernel and steps."""
     return tuple(s.out(n, k) for n, k, s in zip(x[len(x) - len(how) :], kernel, how, strict=True))
 
 
 def _taps(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> list[tuple[Shape, Array]]:
-    """Every tap of the kernel with what it reads of x, which is padded here."""
+    """Return every tap of the kernel with what all outputs read of x with it; x is padded here."""
     outs = _outs(x.shape, kernel, how)
     x = _padded(x, how)
     lead = x.ndim - len(how)
@@ -69,7 +70,7 @@ def _taps(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> list[tuple[Shape,
 def _native(
     x: Array, w: Array, how: Sequence[AxisStep], groups: int, spacing: Shape | None = None, out_sharding: Any = None
 ) -> Array:
-    """XLA's own convolution; `spacing` sets the cells of x that far apart."""
+    """Return XLA's own convolution; `spacing` dilates x."""
     return lax.conv_general_dilated(
         x,
         w,
@@ -84,10 +85,10 @@ def _native(
 
 
 @rounded_once
-def _shifted(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Few inputs per output: a sum of shifted slices, each times its weight; no matrix product at all."""
+def _by_shifted_slices(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
+    """Convolve by a sum of shifted slices, each times its weight: for few inputs per output."""
     n, each, rank = x.shape[0], w.shape[1], len(how)
-    x, how = _written(x, how), _unpadded(how)
+    x, how = _materialised(x, how), _unpadded(how)
     weights = w.reshape((groups, w.shape[0] // groups, *w.shape[1:], *(1,) * rank))
 
     def term(v: Array, t: Shape, i: int) -> Array:
@@ -99,19 +100,19 @@ def _shifted(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     return y.reshape((n, w.shape[0], *y.shape[3:]))
 
 
-def _split(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Groups as convolutions of their own, side by side."""
+def _per_group(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
+    """Convolve each group separately, and concatenate."""
     parts = zip(jnp.split(x, groups, axis=1), jnp.split(w, groups, axis=0), strict=True)
     return jnp.concatenate([correlate(a, b, how, 1) for a, b in parts], axis=1)
 
 
 def _grouped_columns(x: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
-    """(N, groups, channels of a group * taps, outputs): what each group reads, gathered one axis after the other.
+    """Return (N, groups, channels of a group * taps, outputs): what each group reads, axis after axis.
 
     XLA compiles a row of 3 taps and a column of 3 in less time than 9 at once: benchmarks/grouped_compile_jax.py.
     """
     n, c = x.shape[:2]
-    x = _written(x, how)
+    x = _materialised(x, how)
     for i, (k, step) in enumerate(zip(kernel, _unpadded(how), strict=True)):
         at = 2 + 2 * i  # behind the taps and the outputs of the axes before
         out = step.out(x.shape[at], k)
@@ -120,10 +121,10 @@ def _grouped_columns(x: Array, kernel: Shape, how: Sequence[AxisStep], groups: i
 
 
 @rounded_once
-def _batched(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """One matrix product per sample and group, all of them one operation of XLA."""
+def _by_grouped_matmul(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
+    """Convolve by one matrix product per sample and group, all of them one operation of XLA."""
     if is_split(x):  # whose type does not follow these reshapes
-        return _split(x, w, how, groups)
+        return _per_group(x, w, how, groups)
     outs, n = _outs(x.shape, w.shape[2:], how), x.shape[0]
     shape = (n, groups, w.shape[0] // groups, math.prod(w.shape[1:]))
     weights = jnp.broadcast_to(w.reshape(shape[1:]), shape)
@@ -131,21 +132,21 @@ def _batched(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     return y.reshape((n, w.shape[0], *outs))
 
 
-def _read_by_one(x: Array, how: Sequence[AxisStep]) -> Array:
-    """(N, C, outputs): what a kernel of one tap reads."""
+def _pointwise_reads(x: Array, how: Sequence[AxisStep]) -> Array:
+    """Return (N, C, outputs): what a kernel of one tap reads."""
     x = _padded(x, how)[(..., *(slice(None, None, s.stride) for s in how))]
     return x.reshape((*x.shape[:2], math.prod(x.shape[2:])))
 
 
 def _pointwise(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """A kernel of one tap: a matrix product.
+    """Convolve with a kernel of one tap: a matrix product.
 
     Per sample, the weight repeated over the batch; or one product for the batch, whose result is turned. The weight is
     repeated where it is much smaller than the result that it spares to turn.
     """
     outs, n = _outs(x.shape, w.shape[2:], how), x.shape[0]
-    x, weight = _read_by_one(x, how), w.reshape(w.shape[:2])
-    if (n == 1 or MUCH_SMALLER * w.shape[1] <= math.prod(outs)) and not is_split(x):
+    x, weight = _pointwise_reads(x, how), w.reshape(w.shape[:2])
+    if (n == 1 or POINTWISE_REPEAT_FACTOR * w.shape[1] <= math.prod(outs)) and not is_split(x):
         y = jnp.matmul(jnp.broadcast_to(weight, (n, *weight.shape)), x, precision=EXACT)
     else:
         y = jnp.swapaxes(lax.dot_general(weight, x, (((1,), (1,)), ((), ())), precision=EXACT), 0, 1)
@@ -153,15 +154,20 @@ def _pointwise(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Arra
 
 
 def _weight_pointwise(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
-    """The weight of one tap: a matrix product summed over samples and cells, whose order is left to XLA."""
+    """Return the weight gradient for one tap: a matrix product summed over samples and cells.
+
+    The order of that sum is left to XLA.
+    """
     cotangents = gy.reshape((*gy.shape[:2], math.prod(gy.shape[2:])))
     cells = (((0, 2), (0, 2)), ((), ()))
-    gw = lax.dot_general(cotangents, _read_by_one(x, how), cells, precision=EXACT, out_sharding=unsplit(x))
+    gw = lax.dot_general(
+        cotangents, _pointwise_reads(x, how), cells, precision=EXACT, out_sharding=replicated_sharding(x)
+    )
     return gw.reshape((gy.shape[1], x.shape[1], *kernel))
 
 
 def _column_matrix(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
-    """(N * outputs, C * taps): what each output reads, in the order in which a weight lies in memory."""
+    """Return (N * outputs, C * taps): what each output reads, in the order of a weight in memory."""
     stacked = jnp.stack([v for _, v in _taps(x, kernel, how)], axis=2)
     n, c, taps, *outs = stacked.shape
     rows = stacked.reshape((n, c * taps, math.prod(outs))).transpose((0, 2, 1))
@@ -169,13 +175,13 @@ def _column_matrix(x: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
 
 
 def _rows(y: Array) -> Array:
-    """(N, C, *cells) as (N * cells, C)."""
+    """Reshape (N, C, *cells) to (N * cells, C)."""
     n, c, *cells = y.shape
     return y.reshape((n, c, math.prod(cells))).transpose((0, 2, 1)).reshape((n * math.prod(cells), c))
 
 
-def _columns(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """All taps side by side as one matrix, and one product with the weight as it lies."""
+def _by_columns(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
+    """Convolve by one product of the matrix of all taps (im2col) with the weight as it lies in memory."""
     outs = _outs(x.shape, w.shape[2:], how)
     columns, weights = _column_matrix(x, w.shape[2:], how), w.reshape((w.shape[0], math.prod(w.shape[1:])))
     y = lax.dot_general(columns, weights, (((1,), (1,)), ((), ())), precision=EXACT)
@@ -186,43 +192,49 @@ def _columns(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
     )
 
 
-def _planes(x: Array, kernel: int, first: AxisStep, rank: int) -> Array:
-    """The first spatial axis goes away: its outputs join the batch, its taps the channels."""
+def _fold_first_axis(x: Array, kernel: int, first: AxisStep, rank: int) -> Array:
+    """Return x without its first spatial axis: outputs join the batch, taps the channels."""
     still = [AxisStep(1, 1, 0, 0)] * (rank - 1)
     taps = _taps(x, (kernel,) + (1,) * (rank - 1), [first, *still])
     planes = jnp.moveaxis(jnp.concatenate([v for _, v in taps], axis=1), 2, 1)
     return planes.reshape((planes.shape[0] * planes.shape[1], *planes.shape[2:]))
 
 
-def _folded(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """Rank d as rank d-1, down to the 2-D convolutions that XLA knows well."""
-    planes = _planes(x, w.shape[2], how[0], len(how))
+def _by_lower_rank(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
+    """Convolve rank d as rank d-1, down to the 2-D convolutions that XLA knows well."""
+    planes = _fold_first_axis(x, w.shape[2], how[0], len(how))
     weights = jnp.moveaxis(w, 2, 1).reshape((w.shape[0], planes.shape[1], *w.shape[3:]))
     y = correlate(planes, weights, how[1:], 1)
     return jnp.moveaxis(y.reshape((x.shape[0], y.shape[0] // x.shape[0], *y.shape[1:])), 1, 2)
 
 
-MUCH_SMALLER = 4  # times: benchmarks/jax_ops.py, rows conv 1x1
-MOST_TERMS = 81  # of a sum of shifted slices: each costs XLA 6 ms to compile
-MOST_SHARED = 4  # filters of a group: what more of them read is better gathered once, for a matrix product,
-LONG_ROW = 32  # except in long rows, of which few are at the processor at a time: columns would go to memory and back
-MOST_PARTS = 4  # groups that are convolutions of their own: each of them costs XLA 0.2 s to compile
+POINTWISE_REPEAT_FACTOR = 4  # times: benchmarks/jax_ops.py, rows conv 1x1
+MAX_SHIFTED_TERMS = 81  # of a sum of shifted slices: each costs XLA 6 ms to compile
+MAX_FILTERS_PER_GROUP_SHIFTED = (
+    4  # filters of a group: what more of them read is better gathered once, for a matrix product,
+)
+MIN_LONG_ROW_CELLS = (
+    32  # except in long rows, of which few are at the processor at a time: columns would go to memory and back
+)
+MAX_SEPARATE_GROUPS = 4  # groups that are convolutions of their own: each of them costs XLA 0.2 s to compile
 
 
-def _is_short(w: Shape, groups: int, how: Sequence[AxisStep], row: int) -> bool:
-    """Few inputs per output, and few outputs that could share them or long rows: benchmarks/grouped_compile_jax.py.
+def _shifted_is_faster(w: Shape, groups: int, how: Sequence[AxisStep], row: int) -> bool:
+    """Return whether a sum of shifted slices is fastest: few inputs per output, few sharing outputs or long rows.
 
-    Slices with gaps, which XLA reads cell by cell, only where no product could share them.
+    Slices with gaps, which XLA reads cell by cell, only if no product could share them. Measured in
+    benchmarks/grouped_compile_jax.py.
     """
-    few = w[0] // groups <= MOST_SHARED or row >= LONG_ROW
+    few = w[0] // groups <= MAX_FILTERS_PER_GROUP_SHIFTED or row >= MIN_LONG_ROW_CELLS
     dense = all(s.stride == 1 for s in how[-1:])
-    return groups > 1 and math.prod(w[1:]) <= MOST_TERMS and few and (dense or w[1] == 1)
+    return groups > 1 and math.prod(w[1:]) <= MAX_SHIFTED_TERMS and few and (dense or w[1] == 1)
 
 
-def _is_few(x: Shape, w: Shape, outs: Shape) -> bool:
-    """So few outputs per weight that moving the weight costs most: at most half a row of columns per filter.
+def _columns_are_faster(x: Shape, w: Shape, outs: Shape) -> bool:
+    """Return whether im2col is fastest: at most half a row of columns per filter.
 
-    Also where XLA leaves its fast path: the input has fewer cells than the kernel along some axis.
+    Moving the weight then costs most. Also where XLA leaves its fast path: the input has fewer cells than the kernel
+    along some axis.
     """
     return 2 * x[0] * math.prod(outs) <= w[0] or any(n < k for n, k in zip(x[2:], w[2:], strict=True))
 
@@ -231,21 +243,21 @@ Lowering = Callable[[Array, Array, Sequence[AxisStep], int], Array]
 
 # What beats XLA's CPU convolution, first match first; each line is measured in benchmarks/jax_ops.py under its name.
 FASTER: tuple[tuple[str, Callable[[Shape, Shape, int, Sequence[AxisStep]], bool], Lowering], ...] = (
-    ("depthwise, groups=32", lambda x, w, groups, how: _is_short(w, groups, how, x[-1]), _shifted),
-    ("groups=2", lambda x, w, groups, how: 1 < groups <= MOST_PARTS, _split),
-    ("groups=32 wide", lambda x, w, groups, how: groups > 1, _batched),
+    ("depthwise, groups=32", lambda x, w, groups, how: _shifted_is_faster(w, groups, how, x[-1]), _by_shifted_slices),
+    ("groups=2", lambda x, w, groups, how: 1 < groups <= MAX_SEPARATE_GROUPS, _per_group),
+    ("groups=32 wide", lambda x, w, groups, how: groups > 1, _by_grouped_matmul),
     ("1x1", lambda x, w, groups, how: set(w[2:]) == {1}, _pointwise),
     (
         "few cells, input smaller than kernel",
-        lambda x, w, groups, how: _is_few(x, w, _outs(x, w[2:], how)),
-        _columns,
+        lambda x, w, groups, how: _columns_are_faster(x, w, _outs(x, w[2:], how)),
+        _by_columns,
     ),
-    ("conv3d and above", lambda x, w, groups, how: len(w) > 4, _folded),
+    ("conv3d and above", lambda x, w, groups, how: len(w) > 4, _by_lower_rank),
 )
 
 
 def correlate(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array:
-    """sum over i, t of w[o,i,t] * x[n,i,s*p+e*t-lo], for x (N, C, *spatial) and w (O, C/groups, *kernel)."""
+    """Return sum over i, t of w[o,i,t] * x[n,i,s*p+e*t-lo], for x (N, C, *spatial), w (O, C/groups, *kernel)."""
     if 0 in x.shape:
         return jnp.zeros((x.shape[0], w.shape[0], *_outs(x.shape, w.shape[2:], how)), x.dtype)
     faster = (lowering for _, fits, lowering in FASTER if fits(x.shape, w.shape, groups, how))
@@ -256,12 +268,13 @@ def correlate(x: Array, w: Array, how: Sequence[AxisStep], groups: int) -> Array
 
 
 def _flat_batch(x: Array, rank: int) -> Array:
-    """(*batch, C, *spatial) with one batch axis."""
+    """Reshape (*batch, C, *spatial) to one batch axis."""
     channel = x.ndim - rank - 1
     return x.reshape((math.prod(x.shape[:channel]), *x.shape[channel:]))
 
 
 def _biased(y: Array, b: tuple[Array, ...], rank: int) -> Array:
+    """Return y plus the bias per channel, if there is one."""
     return y + b[0].reshape(b[0].shape + (1,) * rank) if b else y
 
 
@@ -278,40 +291,54 @@ def conv_transpose(x: Array, w: Array, *b: Array, window: Window, groups: int) -
 
 
 def _transposed(x: Array, w: Array, window: Window, groups: int) -> Array:
+    """Return the transposed convolution of x, (N, C, *window.out), by the fastest way."""
     single = set(window.kernel) == {1}
-    if on_cpu() and 0 not in x.shape and groups == 1 and not single and _is_few_back(x.shape, w.shape, window):
-        return _columns_back(x, w, window)
+    if (
+        on_cpu()
+        and 0 not in x.shape
+        and groups == 1
+        and not single
+        and _columns_back_are_faster(x.shape, w.shape, window)
+    ):
+        return _transpose_by_columns(x, w, window)
     slow = on_cpu() and (groups > 1 or window.rank > 2 or single)
-    return (_phases if 0 in x.shape or slow else _spaced)(x, _swapped(w, groups), window, groups)
+    return (_transpose_by_phases if 0 in x.shape or slow else _transpose_by_dilation)(
+        x, _swap_channels(w, groups), window, groups
+    )
 
 
-def _is_few_back(x: Shape, w: Shape, window: Window) -> bool:
-    """As `_is_few`, of the convolution whose adjoint this is; and XLA's cliff is at the cells of x."""
-    return _is_few((x[0], w[1], *window.size), w, window.out) or any(n < k for n, k in zip(x[2:], w[2:], strict=True))
+def _columns_back_are_faster(x: Shape, w: Shape, window: Window) -> bool:
+    """Return whether `_transpose_by_columns` is fastest, by the size of the convolution that it is adjoint to.
+
+    Also where XLA leaves its fast path: x has fewer cells than the kernel along some axis.
+    """
+    return _columns_are_faster((x[0], w[1], *window.size), w, window.out) or any(
+        n < k for n, k in zip(x[2:], w[2:], strict=True)
+    )
 
 
-def _columns_back(x: Array, w: Array, window: Window) -> Array:
-    """The adjoint of `_columns`: one product with the weight as it lies; then columns add up where they came from."""
+def _transpose_by_columns(x: Array, w: Array, window: Window) -> Array:
+    """Return the adjoint of `_by_columns`: one matrix product, then columns are added where they came from."""
     columns = jnp.matmul(_rows(x), w.reshape((w.shape[0], math.prod(w.shape[1:]))), precision=EXACT)
     gather = functools.partial(_column_matrix, kernel=window.kernel, how=steps(window))
     return adjoint(gather, struct_like(x, (x.shape[0], w.shape[1], *window.size)), columns)
 
 
-def _spaced(x: Array, w: Array, window: Window, groups: int) -> Array:
-    """The cells of x set `stride` apart, correlated with the flipped kernel."""
+def _transpose_by_dilation(x: Array, w: Array, window: Window, groups: int) -> Array:
+    """Return the transposed convolution as a correlation of dilated x with the flipped kernel."""
     axes = [a for a in window.axes if isinstance(a, Strided)]
     how = [AxisStep(1, a.dilation, *a.spaced()) for a in axes]
     return _native(x, jnp.flip(w, tuple(range(2, w.ndim))), how, groups, tuple(a.stride for a in axes))
 
 
-def _swapped(w: Array, groups: int) -> Array:
-    """(Cin, Cout/groups, *kernel) as (Cout, Cin/groups, *kernel)."""
+def _swap_channels(w: Array, groups: int) -> Array:
+    """Reshape a weight (Cin, Cout/groups, *kernel) to (Cout, Cin/groups, *kernel)."""
     grouped = w.reshape((groups, w.shape[0] // groups, *w.shape[1:]))
     return jnp.swapaxes(grouped, 1, 2).reshape((groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]))
 
 
-def _phases(x: Array, w: Array, window: Window, groups: int) -> Array:
-    """One correlation of stride 1 per combination of residues, interleaved."""
+def _transpose_by_phases(x: Array, w: Array, window: Window, groups: int) -> Array:
+    """Return the transposed convolution by one correlation of stride 1 per residue, interleaved."""
     axes = [a for a in window.axes if isinstance(a, Strided)]
     counts = tuple(a.phase_count() for a in axes)
     strides = window.steps().stride
@@ -326,22 +353,23 @@ def _phases(x: Array, w: Array, window: Window, groups: int) -> Array:
 
 
 def _phase_cells(x: Array, w: Array, phases: Sequence[Phase | None], counts: Shape, groups: int) -> Array:
+    """Return the output cells of one combination of residues; zeros if no tap reaches them."""
     reached = [p for p in phases if p is not None]
     if len(reached) < len(phases):
         return jnp.zeros((x.shape[0], w.shape[0], *counts), x.dtype)
     for i, part in enumerate(reached):
-        w = _picked(w, part.taps, 2 + i)
+        w = _flipped_taps(w, part.taps, 2 + i)
     return correlate(x, w, [p.step for p in reached], groups)
 
 
-def _picked(w: Array, taps: list[int], at: int) -> Array:
-    """Evenly spaced taps of one kernel axis, last first."""
+def _flipped_taps(w: Array, taps: list[int], at: int) -> Array:
+    """Return evenly spaced taps of one kernel axis, last first."""
     step = taps[-2] - taps[-1] if len(taps) > 1 else 1
     return jnp.flip(lax.slice_in_dim(w, taps[-1], taps[0] + 1, step, axis=at), at)
 
 
 def _interleaved(parts: list[Array], strides: Shape, counts: Shape) -> Array:
-    """Cells s*q + r of every axis from the part with residues r."""
+    """Return the array whose cells s*q + r along every axis come from the part with residues r."""
     if len(parts) == 1:
         return parts[0]
     n, c, rank = *parts[0].shape[:2], len(strides)
@@ -354,41 +382,42 @@ def conv_weight(x: Array, gy: Array, *, window: Window, groups: int) -> Array:
     x, gy = _flat_batch(x, window.rank), _flat_batch(gy, window.rank)
     if 0 in x.shape or 0 in gy.shape:
         return jnp.zeros((gy.shape[1], x.shape[1] // groups, *window.kernel), x.dtype)
-    return _weight(x, gy, window.kernel, steps(window), groups)
+    return _weight_gradient(x, gy, window.kernel, steps(window), groups)
 
 
-def _weight(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
+def _weight_gradient(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
+    """Return the gradient of a convolution in its weight by the fastest way; one batch axis."""
     each = x.shape[1] // groups
-    if on_cpu() and _is_short((gy.shape[1], each, *kernel), groups, how, x.shape[-1]):
+    if on_cpu() and _shifted_is_faster((gy.shape[1], each, *kernel), groups, how, x.shape[-1]):
         return _weight_shifted(x, gy, kernel, how, groups)
-    if on_cpu() and groups > MOST_PARTS and not is_split(x):
+    if on_cpu() and groups > MAX_SEPARATE_GROUPS and not is_split(x):
         return _weight_batched(x, gy, kernel, how, groups)
     if groups > 1:
         parts = zip(jnp.split(x, groups, axis=1), jnp.split(gy, groups, axis=1), strict=True)
-        return jnp.concatenate([_weight(a, g, kernel, how, 1) for a, g in parts])
+        return jnp.concatenate([_weight_gradient(a, g, kernel, how, 1) for a, g in parts])
     if on_cpu() and set(kernel) == {1}:
         return _weight_pointwise(x, gy, kernel, how)
-    if on_cpu() and _is_few(x.shape, (gy.shape[1], x.shape[1], *kernel), gy.shape[2:]):
+    if on_cpu() and _columns_are_faster(x.shape, (gy.shape[1], x.shape[1], *kernel), gy.shape[2:]):
         return _weight_columns(x, gy, kernel, how)
     return _weight_folded(x, gy, kernel, how) if on_cpu() and len(kernel) > 2 else _weight_native(x, gy, how)
 
 
 def _weight_native(x: Array, gy: Array, how: Sequence[AxisStep]) -> Array:
-    """A correlation of x with gy as its kernel, channels as batch and the batch summed over."""
+    """Return the weight gradient as a correlation of x with gy, channels as batch, summed over the batch."""
     turned = [AxisStep(s.dilation, s.stride, s.before, s.after) for s in how]
     swapped = jnp.swapaxes(x, 0, 1), jnp.swapaxes(gy, 0, 1)
-    return jnp.swapaxes(_native(*swapped, turned, 1, out_sharding=unsplit(x)), 0, 1)
+    return jnp.swapaxes(_native(*swapped, turned, 1, out_sharding=replicated_sharding(x)), 0, 1)
 
 
 @rounded_once
 def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
-    """As `_shifted`: a sum of products per tap, one tap after the other, for they share nothing.
+    """Return the weight gradient by a sum of products per tap, one tap after the other.
 
     A loop is compiled once, and keeps the products of one tap: benchmarks/grouped_compile_jax.py.
     """
     n, each = x.shape[0], x.shape[1] // groups
     reads = [[s.slice(t, out) for t in range(k)] for s, k, out in zip(how, kernel, gy.shape[2:], strict=True)]
-    x, spans = _written(x, how), [stop - start for (start, stop, _), *_ in reads]  # the same for every tap
+    x, spans = _materialised(x, how), [stop - start for (start, stop, _), *_ in reads]  # the same for every tap
     grouped = gy.reshape((n, groups, gy.shape[1] // groups, 1, *gy.shape[2:]))
     rows = (0, *range(4, grouped.ndim - 1))  # rows first: XLA adds up a row of its own one cell after the other
 
@@ -404,7 +433,7 @@ def _weight_shifted(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep],
 
 @rounded_once
 def _weight_batched(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep], groups: int) -> Array:
-    """As `_batched`: one matrix product per sample and group."""
+    """Return the weight gradient by one matrix product per sample and group."""
     n, each = x.shape[0], x.shape[1] // groups
     rows = gy.reshape((n, groups, gy.shape[1] // groups, math.prod(gy.shape[2:])))
     gw = jnp.einsum("ngoc,ngtc->ngot", rows, _grouped_columns(x, kernel, how, groups), precision=EXACT)
@@ -412,15 +441,15 @@ def _weight_batched(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep],
 
 
 def _weight_columns(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
-    """One matrix product for all taps: gy against the columns of x."""
+    """Return the weight gradient by one matrix product: gy against the columns (im2col) of x."""
     columns = _column_matrix(x, kernel, how)
     gw = lax.dot_general(_rows(gy), columns, (((0,), (0,)), ((), ())), precision=EXACT)
     return gw.reshape((gy.shape[1], x.shape[1], *kernel))
 
 
 def _weight_folded(x: Array, gy: Array, kernel: Shape, how: Sequence[AxisStep]) -> Array:
-    """As `_folded`: the outputs of the first axis join the batch, its taps the channels of the result."""
-    planes = _planes(x, kernel[0], how[0], len(how))
+    """Return the weight gradient at rank d-1: outputs of the first axis join the batch, its taps the channels."""
+    planes = _fold_first_axis(x, kernel[0], how[0], len(how))
     cotangents = jnp.moveaxis(gy, 2, 1).reshape((planes.shape[0], gy.shape[1], *gy.shape[3:]))
-    gw = _weight(planes, cotangents, kernel[1:], how[1:], 1)
+    gw = _weight_gradient(planes, cotangents, kernel[1:], how[1:], 1)
     return jnp.moveaxis(gw.reshape((gw.shape[0], kernel[0], x.shape[1], *kernel[1:])), 1, 2)

@@ -1,8 +1,9 @@
 """Our derivative rules inside JAX's transformations: jit, grad, jvp, vjp, vmap, in any order and any depth.
 
-    ours      a plan whose tangent is the operator's own rule (jax.custom_jvp); JAX transposes that rule
-    linear    a plan that is linear in some arguments, as a JAX primitive: its tangent and its transpose are both the
-              operator's own, so reverse mode of conv runs our conv_transpose and never JAX's transpose of our conv
+ours: a kernel whose tangent is the operator's own rule (jax.custom_jvp); JAX transposes that rule.
+
+linear: a kernel that is linear in some arguments, as a JAX primitive. Its tangent and its transpose are both the
+operator's own, so reverse mode of conv runs our conv_transpose and never JAX's transpose of our conv.
 
 The rules are written with operators, and operators on JAX arrays come back here: so every order of derivative exists.
 """
@@ -25,37 +26,38 @@ from specgrad.op import REGISTRY, Op, Params, is_literal, shape_of
 from specgrad.window import Shape
 
 from ..base import Kernel, Lowering
-from .mesh import aligned, aval_like, traced_aval
+from .mesh import align_varying, aval_like, traced_aval
 
 Array = jax.Array
 
 
 def as_arrays(args: Sequence[Any]) -> list[Array]:
-    """Python numbers in the scalar type of the arrays they meet."""
+    """Return the arguments with Python numbers as arrays of the type that the arrays have."""
     dtype = jnp.result_type(*args)
     return [jnp.asarray(a, dtype) if is_literal(a) else a for a in args]
 
 
-def _own(values: Sequence[Any]) -> list[Any]:
-    """JAX hands NumPy arguments of jax.jvp and jax.vjp on to the rules as they came; our operators do not mix."""
+def _as_jax_arrays(values: Sequence[Any]) -> list[Any]:
+    """Return the values with NumPy arrays as JAX arrays; jax.jvp and jax.vjp hand NumPy arguments on."""
     return [jnp.asarray(v) if isinstance(v, np.ndarray) else v for v in values]
 
 
 def _with_tangent(op: Op, compute: Kernel, params: Params) -> Kernel:
+    """Return a kernel by `compute` whose tangent is the operator's rule (jax.custom_jvp)."""
     run = jax.custom_jvp(compute)
 
     def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
         y = run(*primals)
-        given = [None if isinstance(t, SymbolicZero) else t for t in _own(tangents)]
-        dy = op.tangent(y, _own(primals), given, params)
-        return y, jnp.zeros_like(y) if dy is None else aligned([dy, y])[0]
+        given = [None if isinstance(t, SymbolicZero) else t for t in _as_jax_arrays(tangents)]
+        dy = op.tangent(y, _as_jax_arrays(primals), given, params)
+        return y, jnp.zeros_like(y) if dy is None else align_varying([dy, y])[0]
 
     run.defjvp(rule, symbolic_zeros=True)
     return lambda *args: run(*as_arrays(args))
 
 
 def ours(name: str, function: Callable[..., Array]) -> Lowering:
-    """function(*arrays, **params) with the derivative of the operator's record."""
+    """Return a lowering to function(*arrays, **params) with the operator's own tangent rule."""
 
     def lower(*_: Shape, **params: Any) -> Kernel:
         return _with_tangent(REGISTRY[name], functools.partial(function, **params), params)
@@ -67,7 +69,7 @@ def ours(name: str, function: Callable[..., Array]) -> Lowering:
 
 
 class LinearPlaceholder:
-    """Stands for a linear argument while we transpose: whatever is computed from it is unknown too, at no cost."""
+    """Unknown linear argument during transposition: it has a shape, and results computed from it are unknown too."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -97,16 +99,20 @@ class LinearPrimitive:
     def mapped(
         self, f: Callable[..., T], spread: Callable[[Dims], Any], out: Callable[[Dims], Any]
     ) -> Callable[..., T]:
-        """f under the vmaps, its in_axes and out_axes made from each map."""
+        """Return f under the vmaps, with in_axes and out_axes made from each map."""
         for dims in self.maps:
             f = jax.vmap(f, in_axes=spread(dims), out_axes=out(dims))
         return f
 
     def forward(self) -> Callable[..., Array]:
+        """Return the operator as a function of arrays, under the vmaps."""
         return self.mapped(functools.partial(self.function, **dict(self.params)), lambda dims: dims, lambda _: 0)
 
     def tangent(self, y: Array, args: Sequence[Array], dargs: Sequence[Array | None]) -> Array | None:
-        """The rule of the record; dargs that are None stay outside the vmaps."""
+        """Return the tangent by the operator's rule; None if it is zero.
+
+        Tangents that are None stay outside the vmaps.
+        """
         present = [i for i, d in enumerate(dargs) if d is not None]
 
         def rule(y: Array, args: Sequence[Array], given: Sequence[Array]) -> Array | None:
@@ -117,14 +123,14 @@ class LinearPrimitive:
         return self.mapped(rule, axes, lambda _: 0)(y, list(args), [dargs[i] for i in present])
 
     def inner_shape(self, shape: Shape, position: int) -> Shape:
-        """The shape of an argument under all vmaps."""
+        """Return the shape of an argument without the axes of all vmaps."""
         for dims in reversed(self.maps):
             d = dims[position]
             shape = shape if d is None else (*shape[:d], *shape[d + 1 :])
         return shape
 
     def cotangents(self, gy: Array, args: Sequence[Any], missing: Sequence[int]) -> list[Array]:
-        """The cotangents of the missing arguments; where vmap repeated one, they add up."""
+        """Return the cotangents of the missing arguments, summed where vmap repeated an argument."""
         known = [i for i in range(len(args)) if i not in missing]
         shapes = {i: self.inner_shape(args[i].aval.shape, i) for i in missing}
 
@@ -135,12 +141,14 @@ class LinearPrimitive:
             return [gargs[i] for i in missing]  # the operator is linear in these: it has a cotangent for each
 
         for dims in self.maps:
-            rule = _summed(rule, (0, [dims[i] for i in known]), [dims[i] for i in missing])
+            rule = _vmap_pullback(rule, (0, [dims[i] for i in known]), [dims[i] for i in missing])
         return rule(gy, [args[i] for i in known])
 
 
-def _summed(rule: Callable[..., list[Array]], in_axes: Any, out_axes: list[int | None]) -> Callable[..., list[Array]]:
-    """vmap of a pullback: an argument that was repeated (axis None) collects the sum."""
+def _vmap_pullback(
+    rule: Callable[..., list[Array]], in_axes: Any, out_axes: list[int | None]
+) -> Callable[..., list[Array]]:
+    """Return vmap of a pullback, in which an argument that was repeated (axis None) collects the sum."""
     many = jax.vmap(rule, in_axes=in_axes, out_axes=[0 if d is None else d for d in out_axes])
 
     def collected(gy: Array, given: Sequence[Array]) -> list[Array]:
@@ -153,17 +161,21 @@ _call = Primitive("specgrad_linear")
 
 
 def linear(name: str, function: Callable[..., Array], leading: tuple[int, ...]) -> Lowering:
-    """function(*arrays, **params), whose tangent and transpose are the record's rules."""
+    """Return a lowering to function(*arrays, **params), whose tangent and transpose are the operator's rules.
+
+    `leading` are the arguments that carry leading axes: mapping exactly these needs no vmap.
+    """
 
     def lower(*_: Shape, **params: Any) -> Kernel:
         call = LinearPrimitive(REGISTRY[name], function, tuple(params.items()), leading)
-        return lambda *args: _call.bind(*aligned(args), call=call)
+        return lambda *args: _call.bind(*align_varying(args), call=call)
 
     return lower
 
 
 @functools.lru_cache(maxsize=4096)
 def _jitted(call: LinearPrimitive) -> Callable[..., Array]:
+    """Return the jitted forward function of a primitive's call, cached."""
     return jax.jit(call.forward())
 
 
@@ -172,7 +184,7 @@ def _impl(*args: Array, call: LinearPrimitive) -> Array:
 
 
 def _abstract(*args: Any, call: LinearPrimitive) -> Any:
-    """The shape rule knows the result; only under vmaps is the lowering traced for it."""
+    """Return the abstract value of the result, by the shape rule; under vmaps the lowering is traced for it."""
     if call.maps:
         out = jax.eval_shape(call.forward(), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args))
         return aval_like(args[0], out.shape, out.dtype)
@@ -185,7 +197,7 @@ def _abstract(*args: Any, call: LinearPrimitive) -> Any:
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, call: LinearPrimitive) -> tuple[Array, Any]:
     y = _call.bind(*primals, call=call)
-    dy = call.tangent(y, _own(primals), [None if type(t) is ad.Zero else t for t in _own(tangents)])
+    dy = call.tangent(y, _as_jax_arrays(primals), [None if type(t) is ad.Zero else t for t in _as_jax_arrays(tangents)])
     return y, ad.Zero(jax.typeof(y).to_tangent_aval()) if dy is None else dy
 
 
@@ -193,12 +205,14 @@ def _transpose(gy: Any, *args: Any, call: LinearPrimitive) -> list[Any]:
     missing = [i for i, a in enumerate(args) if ad.is_undefined_primal(a)]
     if type(gy) is ad.Zero:
         return [ad.Zero(a.aval) if ad.is_undefined_primal(a) else None for a in args]
-    cotangents = dict(zip(missing, call.cotangents(_own([gy])[0], _own(args), missing), strict=True))
+    cotangents = dict(
+        zip(missing, call.cotangents(_as_jax_arrays([gy])[0], _as_jax_arrays(args), missing), strict=True)
+    )
     return [cotangents.get(i) for i in range(len(args))]
 
 
 def _batch(args: Sequence[Array], dims: Dims, *, call: LinearPrimitive) -> tuple[Array, int]:
-    """A map over exactly the leading arguments is one more leading axis; any other is left to vmap."""
+    """Return (result, 0) under one more vmap: a leading axis if exactly the `leading` arguments are mapped."""
     if not call.maps and tuple(i for i, d in enumerate(dims) if d is not None) == call.leading:
         moved = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in zip(args, dims, strict=True)]
         return _call.bind(*moved, call=call), 0

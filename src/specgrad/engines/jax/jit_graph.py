@@ -1,4 +1,4 @@
-"""Whole graphs as one function of JAX: every node through its line, the winners of a maximum searched once."""
+"""Graphs as one function of JAX: every node by its kernel, the winners of a maximum searched once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specgrad.window import Shape, Window
 from ..base import Kernel, number, refuse_integers
 from . import pool as jax_pool
 from .lowerings import ENGINE, NOT_NUMBERS
-from .mesh import adjoint, aligned, struct_like
+from .mesh import adjoint, align_varying, struct_like
 
 Array = jax.Array
 
@@ -30,15 +30,18 @@ Step = Callable[[Values, Routes], Array]
 
 
 def _step(graph: Graph, node: Node) -> Callable[[Values], Array]:
-    """A node as a function of all values so far: its plan, looked up once."""
+    """Return a node as a function of all values so far; its kernel is looked up once."""
     shapes = [() if isinstance(a, NumberArg) else graph.nodes[a].shape for a in node.args]
     compute: Kernel = ENGINE.kernel_for(node.op, shapes, node.params)
     args = [(number(a.value), None) if isinstance(a, NumberArg) else (None, a) for a in node.args]
     return lambda values: compute(*[given if at is None else values[at] for given, at in args])
 
 
-def _routed(graph: Graph) -> dict[int, Step]:
-    """Nodes that share one search for winners: max_pool and winner of one x and window, and take and put along it."""
+def _shared_searches(graph: Graph) -> dict[int, Step]:
+    """Return steps for nodes that share one search for winners, by position.
+
+    These are max_pool and winner of one x and window, and take and put along that winner.
+    """
     searches: dict[Arg, Search] = {i: _search_of(n) for i, n in enumerate(graph.nodes) if n.op.name == "winner"}
     steps: dict[int, Step] = {}
     for i, node in enumerate(graph.nodes):
@@ -46,18 +49,18 @@ def _routed(graph: Graph) -> dict[int, Step]:
             steps[i] = partial(_search, node=node)
         elif node.op.name in ("take", "put"):
             search = searches.get(node.args[1])
-            if search is not None and _along(graph, node, search[1]):
+            if search is not None and _follows_window(graph, node, search[1]):
                 steps[i] = partial(_follow, node=node, search=search, shape=graph.nodes[search[0]].shape)
     return steps
 
 
 def _search_of(node: Node) -> Search:
-    """The search that a max_pool or a winner needs."""
+    """Return (position of x, window): the search for winners that a max_pool or a winner needs."""
     return node.operands()[0], node.params["window"]
 
 
-def _along(graph: Graph, node: Node, window: Window) -> bool:
-    """Whether the cells that a take or put means are those of the window that made its index, none of them missing."""
+def _follows_window(graph: Graph, node: Node, window: Window) -> bool:
+    """Return whether a take or put reads the cells of the window that made its index, none missing."""
     if window.has_empty and not node.params["empty"]:
         return False  # it refuses the index of an empty window
     if node.op.name == "put":
@@ -67,6 +70,7 @@ def _along(graph: Graph, node: Node, window: Window) -> bool:
 
 
 def _search(values: Values, routes: Routes, *, node: Node) -> Array:
+    """Return the value of a max_pool or winner node; the search is stored in `routes`."""
     position, window = search = _search_of(node)
     if search not in routes:
         routes[search] = jax_pool.routed_max(values[position], window)
@@ -75,21 +79,22 @@ def _search(values: Values, routes: Routes, *, node: Node) -> Array:
 
 
 def _follow(values: Values, routes: Routes, *, node: Node, search: Search, shape: Shape) -> Array:
+    """Return the value of a take or put node by the route of a search that has run."""
     route = routes[search].route
-    v, _ = aligned([values[node.operands()[0]], values[search[0]]])
+    v, _ = align_varying([values[node.operands()[0]], values[search[0]]])
     return route(v) if node.op.name == "take" else adjoint(route, struct_like(v, shape), v)
 
 
 def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
-    """The graph as a function of JAX arrays with the graph's own structure of arguments and results.
+    """Return the graph as a function of JAX arrays with the graph's structure of arguments and results.
 
-    Every plan is looked up here, once; a call runs them one after the other inside one jax.jit, whose `lower` it has
-    (results flat, in the order of the graph's outputs). Where sizes are open there is one such function for each.
+    Every kernel is looked up here, once; a call runs them one after the other inside one jax.jit, whose `lower` it has
+    (results flat, in the order of the graph's outputs). With symbolic sizes there is one such function for each.
     """
     if graph.open is not None:
         return CompiledOpen(graph, jit)
-    shared = _routed(graph)
-    plans = {
+    shared = _shared_searches(graph)
+    steps = {
         i: _step(graph, node)
         for i, node in enumerate(graph.nodes)
         if node.op not in (INPUT, CONSTANT) and i not in shared
@@ -104,8 +109,8 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
         for i, v in (constants | bind_inputs(graph, args)).items():
             values[i] = checked(graph.nodes[i], v)
         for i in range(len(values)):
-            if i in plans:
-                values[i] = plans[i](values)
+            if i in steps:
+                values[i] = steps[i](values)
             elif i in shared:
                 values[i] = shared[i](values, routes)
         return [values[i] for i in positions]
@@ -114,7 +119,7 @@ def compile_graph(graph: Graph, *, jit: bool = True) -> Compiled | CompiledOpen:
 
 
 class Compiled:
-    """A function from arguments to the outputs of a graph, flat in, in their structure out.
+    """A jitted function from arguments to the outputs of a graph, in their structure.
 
     A class, for jax.jit copies the attributes of a function that it wraps: a `lower` among them would be its own.
     """
@@ -129,12 +134,12 @@ class Compiled:
         return results[0] if self._graph.single else results
 
     def lower(self, *args: Any) -> Any:
-        """jax.jit's own; its results are flat, in the order of the graph's outputs."""
+        """Return jax.jit's own lowering; its results are flat, in the order of the graph's outputs."""
         return self._jitted.lower(*args)
 
 
 class CompiledOpen:
-    """One compiled function for each of the sizes that are met."""
+    """A graph with symbolic sizes: one compiled function for each of the sizes that it is called with."""
 
     def __init__(self, graph: Graph, jit: bool) -> None:
         self._graph, self._compiled = graph, PerGraph(partial(compile_graph, jit=jit))
@@ -147,7 +152,7 @@ class CompiledOpen:
 
 
 def checked(node: Node, value: Any) -> Any:
-    """[P6] Numbers must be floats here; a bare Python number takes the type of what it meets."""
+    """Return the value; raise ScalarError for integers where the node is real, but for bare Python numbers ([P6])."""
     dtype = getattr(value, "dtype", None)
     if node.kind == "real" and dtype in NOT_NUMBERS and not getattr(value, "weak_type", False):
         refuse_integers("graph", "jax", dtype, f"input {node.name}")
@@ -155,4 +160,5 @@ def checked(node: Node, value: Any) -> Any:
 
 
 def constant(c: np.ndarray[Any, Any]) -> Array:
+    """Return a captured array for JAX; exact numbers become float64."""
     return jnp.asarray(c.astype(np.float64) if c.dtype == object else c)

@@ -1,6 +1,6 @@
-"""The JAX engine: one line per operator, and graphs as one jitted function.
+"""The JAX engine: the table of lowerings, one per operator.
 
-Linear and structural lines rely on JAX's own differentiation, which for a linear map can only be that map; so does
+Linear and structural lowerings rely on JAX's own differentiation, which for a linear map can only be that map; so does
 gelu, smooth everywhere, for XLA takes one exp for its slope and its value then. The others carry the rules of their
 records (`ours`, `linear`), or rules of their own that say the same in fewer steps (div, amax); max_pool carries the
 route of its first winner.
@@ -37,28 +37,34 @@ from .reductions import largest
 Array = jax.Array
 
 
-def _simple(function: Callable[..., Array]) -> Lowering:
-    """function(*arrays, **params) as it stands; JAX differentiates it."""
+def _plain_lowering(function: Callable[..., Array]) -> Lowering:
+    """Return a lowering to function(*arrays, **params), which JAX differentiates."""
     return lambda *_, **params: partial(function, **params) if params else function
 
 
 # --- elementwise ------------------------------------------------------------------------------------------------
 
 
-def _summing(function: Callable[..., Array]) -> Lowering:
-    """Sums, or has a sum as its transpose. XLA adds bfloat16 in bfloat16, where 256 + 1 = 256."""
-    return _simple(rounded_once(function))
+def _lower_rounded_once(function: Callable[..., Array]) -> Lowering:
+    """Return a lowering that computes shorter floats in float32: for sums and functions with summing transposes.
+
+    XLA adds bfloat16 in bfloat16, where 256 + 1 = 256.
+    """
+    return _plain_lowering(rounded_once(function))
 
 
 def _mask(test: Callable[[Any, Any], Array]) -> Lowering:
-    return _simple(lambda a, b: test(a, b).astype(jnp.result_type(a, b)))
+    """Return a lowering of a comparison whose result is 0 or 1 in the type of its arguments."""
+    return _plain_lowering(lambda a, b: test(a, b).astype(jnp.result_type(a, b)))
 
 
 def _select(c: Array, a: Any, b: Any) -> Array:
+    """Return a where c is not 0, else b."""
     return jnp.where(c != 0, a, b).astype(jnp.result_type(c, a, b))
 
 
 def _power(x: Array, *, exponent: Number) -> Array:
+    """Return x**exponent, integer and half-integer exponents by products and square roots."""
     if exponent == int(exponent):
         return lax.integer_pow(x, int(exponent))
     if 2 * exponent == int(2 * exponent):
@@ -73,25 +79,28 @@ def _clamp(x: Array, *, low: Number | None, high: Number | None) -> Array:
 
 @rounded_once
 def _sigmoid(x: Array) -> Array:
-    """No exponent is positive, so nothing overflows and the lower tail keeps its digits."""
+    """Return 1 / (1 + exp(-x)) without positive exponents: no overflow, and the lower tail keeps its digits."""
     e = jnp.exp(-jnp.abs(x))
     return jnp.where(x >= 0, 1, e) / (1 + e)
 
 
 @rounded_once
 def _softplus(x: Array, *, beta: Number) -> Array:
-    """max(z, 0) / beta is max(x, 0): XLA multiplies by 1/beta, and flushes that of a large one to 0."""
+    """Return log(1 + exp(beta*x)) / beta as max(x, 0) + log1p(exp(-abs(beta*x))) / beta.
+
+    max(z, 0) / beta is written max(x, 0): XLA multiplies by 1/beta, and flushes that of a large beta to 0.
+    """
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x * float(beta)))) / float(beta)
 
 
 @jax.custom_jvp
 def quotient(a: Array, b: Array) -> Array:
-    """a / b, broadcast as NumPy does."""
+    """Return a / b, broadcast as NumPy does, with a tangent that divides once."""
     return jnp.divide(a, b)
 
 
 def _quotient_jvp(args: Sequence[Array], dargs: Sequence[Any]) -> tuple[Array, Array]:
-    """(da - db*y) / b: divided once."""
+    """Return y = a / b and its tangent (da - db*y) / b."""
     y, (da, db) = quotient(*args), dargs
     rise = da if isinstance(db, SymbolicZero) else -db * y if isinstance(da, SymbolicZero) else da - db * y
     if isinstance(rise, SymbolicZero):
@@ -103,6 +112,7 @@ quotient.defjvp(_quotient_jvp, symbolic_zeros=True)
 
 
 def _quantize(x: Array, s: Array, z: Array, *, low: int | None, high: int | None) -> Array:
+    """Return clamp(round(x / s) + z, low, high); None means no limit."""
     q = jnp.round(jnp.divide(x, s)) + z
     q = q if low is None else jnp.maximum(q, low)
     return q if high is None else jnp.minimum(q, high)
@@ -115,7 +125,7 @@ def _normal_pdf(x: Array) -> Array:
 
 @rounded_once
 def _normal_cdf(x: Array) -> Array:
-    """erfc rather than erf: the lower tail is not a difference."""
+    """Return the standard normal distribution function by erfc: its lower tail is not a difference."""
     return lax.erfc(-x / math.sqrt(2)) / 2
 
 
@@ -123,13 +133,16 @@ def _normal_cdf(x: Array) -> Array:
 
 
 def _planes(x: Array, rank: int) -> Array:
-    """(planes, cells): the last `rank` axes as one, everything before them as another."""
+    """Reshape x to (planes, cells): the last `rank` axes as one, all others as another."""
     lead = x.shape[: x.ndim - rank]
     return x.reshape((math.prod(lead), math.prod(x.shape[x.ndim - rank :])))
 
 
-def _positions(name: str, where: Array, cells: int, empty: bool) -> tuple[Array, Any]:
-    """Positions that JAX can read, and a factor: 1, or NaN for a position outside, which only jit lets through."""
+def _readable_positions(name: str, where: Array, cells: int, empty: bool) -> tuple[Array, Any]:
+    """Return positions inside 0..cells-1 and a factor: 1, or NaN where a position is outside under jit.
+
+    Raise ShapeError for a known position outside.
+    """
     low = -1 if empty else 0
     if not isinstance(where, jax.core.Tracer) and where.size:
         known = np.asarray(where)  # inside jit, JAX's own minimum of a constant would be traced
@@ -142,79 +155,85 @@ def _positions(name: str, where: Array, cells: int, empty: bool) -> tuple[Array,
 
 
 def _take(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
+    """Gather cells of the last `rank` axes at flat positions; -1 gives 0 if `empty`."""
     cells, where = _planes(x, rank), _planes(i, rank)
     if not cells.shape[1]:
         return jnp.zeros(i.shape, x.dtype)
-    at, factor = _positions("take", where, cells.shape[1], empty)
+    at, factor = _readable_positions("take", where, cells.shape[1], empty)
     y = (jnp.take_along_axis(cells, at, axis=1) * factor).astype(x.dtype)
     return (jnp.where(where == -1, jnp.zeros((), x.dtype), y) if empty else y).reshape(i.shape)
 
 
 def _rows(where: Array) -> Array:
+    """Return the row number of every cell of a matrix of positions."""
     return lax.broadcasted_iota(where.dtype, where.shape, 0)
 
 
-def _dropped(where: Array, cells: int) -> Array:
-    """-1 as a position outside: JAX would count it from the end."""
+def _minus_one_outside(where: Array, cells: int) -> Array:
+    """Return positions with -1 replaced by `cells`, which is outside; JAX would count -1 from the end."""
     return jnp.where(where < 0, cells, where)
 
 
 def _put(gy: Array, i: Array, *, size: Shape, empty: bool) -> Array:
+    """Scatter-add gy at flat positions into zeros of `size`, the adjoint of `_take`; -1 is dropped if `empty`."""
     values, where, cells = _planes(gy, len(size)), _planes(i, len(size)), math.prod(size)
-    at, factor = _positions("put", where, cells, empty)
+    at, factor = _readable_positions("put", where, cells, empty)
     at, values = jnp.where(where == -1, cells, at) if empty else at, (values * factor).astype(gy.dtype)
     flat = jnp.zeros((where.shape[0], cells), gy.dtype).at[_rows(where), at].add(values, mode="drop")
     return flat.reshape((*gy.shape[: gy.ndim - len(size)], *size))
 
 
-MOST_RUNS = 6  # slices instead of a gather: benchmarks/law.py, rows roll and pad reflect
+MAX_RUNS = 6  # slices instead of a gather: benchmarks/law.py, rows roll and pad reflect
 
 
-def _runs(i: Array, cells: int) -> list[tuple[int, int]] | None:
-    """Known positions as (first, count) of runs of neighbours; None where they are not known, or are many runs."""
+def _contiguous_runs(i: Array, cells: int) -> list[tuple[int, int]] | None:
+    """Return known positions as (first, count) of runs of neighbours; None if traced or more than MAX_RUNS."""
     if isinstance(i, jax.core.Tracer) or i.ndim != 1 or not i.size:
         return None
     at = np.asarray(i)
     at = np.where(at < 0, at + cells, at)
     starts = [0, *(np.flatnonzero(np.diff(at) != 1) + 1).tolist(), len(at)]
-    if len(starts) - 1 > MOST_RUNS or at.min() < 0 or at.max() >= cells:
+    if len(starts) - 1 > MAX_RUNS or at.min() < 0 or at.max() >= cells:
         return None
     return [(int(at[a]), b - a) for a, b in pairwise(starts)]
 
 
 def _gather(x: Array, i: Array, *, axis: int) -> Any:
+    """Gather along `axis` by an index of any shape; negative positions count from the end."""
     if not x.shape[axis]:
         return jnp.zeros(x.shape[:axis] + i.shape + x.shape[axis + 1 :], x.dtype)
-    runs = _runs(i, x.shape[axis])
+    runs = _contiguous_runs(i, x.shape[axis])
     if runs is not None:  # whose transpose is a sum of padded slices, where that of a gather sets single cells
         return lax.concatenate([lax.slice_in_dim(x, p, p + count, axis=axis) for p, count in runs], axis)
-    at, factor = _positions("gather", _from_start(i, x.shape[axis]), x.shape[axis], False)
-    return (jnp.take(x, at, axis=axis) * _beside(factor, x.ndim - axis - 1)).astype(x.dtype)
+    at, factor = _readable_positions("gather", _from_axis_start(i, x.shape[axis]), x.shape[axis], False)
+    return (jnp.take(x, at, axis=axis) * _with_trailing_axes(factor, x.ndim - axis - 1)).astype(x.dtype)
 
 
 def _scatter(gy: Array, i: Array, *, axis: int, size: int) -> Array:
-    runs = _runs(i, size)
+    """Scatter-add along `axis` into `size` cells, the adjoint of `_gather`."""
+    runs = _contiguous_runs(i, size)
     if runs is not None:
         parts = jnp.split(gy, np.cumsum([count for _, count in runs])[:-1], axis=axis)
         placed = zip(parts, runs, strict=True)
         return reduce(jnp.add, [jax_pool.pad_axis(v, axis, p, size - p - count) for v, (p, count) in placed])
-    at, factor = _positions("scatter", _from_start(i, size), size, False)
+    at, factor = _readable_positions("scatter", _from_axis_start(i, size), size, False)
     lead, tail = gy.shape[:axis], gy.shape[axis + i.ndim :]
-    values = (gy * _beside(factor, len(tail))).astype(gy.dtype).reshape((*lead, i.size, *tail))
+    values = (gy * _with_trailing_axes(factor, len(tail))).astype(gy.dtype).reshape((*lead, i.size, *tail))
     return jnp.zeros((*lead, size, *tail), gy.dtype).at[(*[slice(None)] * axis, at.reshape(-1))].add(values)
 
 
-def _from_start(i: Array, cells: int) -> Array:
+def _from_axis_start(i: Array, cells: int) -> Array:
+    """Return positions counted from the start of an axis of `cells` cells."""
     return jnp.where(i < 0, i + cells, i)
 
 
-def _beside(factor: Any, axes: int) -> Any:
-    """A factor per position, with axes behind it."""
+def _with_trailing_axes(factor: Any, axes: int) -> Any:
+    """Return a factor per position with `axes` axes of size 1 behind it; the number 1 unchanged."""
     return factor if isinstance(factor, int) else factor.reshape(factor.shape + (1,) * axes)
 
 
 def _resize_taps(x: Array, axis: int, line: Resized) -> list[tuple[Any, Any]]:
-    """Per tap the cells that are read, and their weights along the axis."""
+    """Return, for each tap, the cells read along `axis` and their weights."""
     if line.how != "linear":
         return [(line.cells[0], 1)]
     shape = (line.out, *(1,) * (x.ndim - axis - 1))
@@ -228,11 +247,11 @@ def _resize(x: Array, **params: Any) -> Array:
     return x
 
 
-MOST_READERS = 8  # of one cell: takes instead of scatters; benchmarks/law.py, row resize
+MAX_READERS_GATHERED = 8  # of one cell: takes instead of scatters; benchmarks/law.py, row resize
 
 
-def _readers(line: Resized) -> tuple[Any, Any, Any]:
-    """The taps from the other side, per round and cell: an output that reads it, its weight, and if there is one."""
+def _reader_table(line: Resized) -> tuple[Any, Any, Any]:
+    """Return three arrays (rounds, cells): an output that reads the cell, its weight, and whether there is one."""
     linear_taps = line.how == "linear"
     cells = np.concatenate(line.cells if linear_taps else line.cells[:1])
     weights = np.concatenate(line.weights) if linear_taps else np.ones(line.out)
@@ -244,10 +263,13 @@ def _readers(line: Resized) -> tuple[Any, Any, Any]:
     return outs, shares, there
 
 
-def _spread(gy: Array, axis: int, line: Resized) -> Array:
-    """Each cell collects from its readers; where those are many, each output adds to its cells."""
-    readers = _readers(line)
-    if len(readers[0]) <= MOST_READERS:
+def _spread_axis(gy: Array, axis: int, line: Resized) -> Array:
+    """Return the adjoint of resizing along one axis: each cell gathers from its readers, or outputs scatter.
+
+    Cells gather if each has at most MAX_READERS_GATHERED readers.
+    """
+    readers = _reader_table(line)
+    if len(readers[0]) <= MAX_READERS_GATHERED:
         beside = (line.n, *(1,) * (gy.ndim - axis - 1))
         terms = [
             jnp.where(there.reshape(beside), jnp.take(gy, i, axis=axis) * jnp.asarray(w.reshape(beside), gy.dtype), 0)
@@ -262,12 +284,12 @@ def _spread(gy: Array, axis: int, line: Resized) -> Array:
 
 def _resize_spread(gy: Array, *, cells: Shape, **params: Any) -> Array:
     for axis, line in reversed(axes_resized(cells, **params)):
-        gy = _spread(gy, axis, line)
+        gy = _spread_axis(gy, axis, line)
     return gy
 
 
-def _order(x: Array, axis: int, k: int, largest: bool) -> Array:
-    """Positions of the first k in order, equal cells by position; NaN is the largest.
+def _sorted_positions(x: Array, axis: int, k: int, largest: bool) -> Array:
+    """Return positions of the first k cells in order along `axis`, ties by position; NaN is the largest.
 
     JAX's own search for the largest takes a fiftieth of a sort. Its order is that of bits, in which -0 is less than 0
     and NaNs differ: both are made one first.
@@ -282,11 +304,13 @@ def _order(x: Array, axis: int, k: int, largest: bool) -> Array:
 
 
 def _top_index(x: Array, *, axis: int, k: int, largest: bool, last: bool) -> Array:
-    order = _order(lax.stop_gradient(jnp.flip(x, axis) if last else x), axis, k, largest)
+    """Return positions of the k largest (or smallest) cells along `axis`; of equal ones the first, or the last."""
+    order = _sorted_positions(lax.stop_gradient(jnp.flip(x, axis) if last else x), axis, k, largest)
     return x.shape[axis] - 1 - order if last else order
 
 
 def _top(x: Array, *, axis: int, k: int, largest: bool) -> Array:
+    """Return the k largest (or smallest) cells along `axis`, sorted."""
     return jnp.take_along_axis(x, _top_index(x, axis=axis, k=k, largest=largest, last=False), axis=axis)
 
 
@@ -296,17 +320,18 @@ def _cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
 
 
 def _last_writer(i: Array, *, rank: int, cells: int) -> Array:
-    """The largest position that names a cell is its last writer."""
+    """Return positions with all but the last of equal ones replaced by -1."""
     where = _planes(i, rank)
-    _positions("last_writer", where, cells, True)
+    _readable_positions("last_writer", where, cells, True)
     position = lax.broadcasted_iota(where.dtype, where.shape, 1)
-    target = _dropped(where, cells)
+    target = _minus_one_outside(where, cells)
     last = jnp.full((where.shape[0], cells + 1), -1, where.dtype).at[_rows(where), target].max(position)
     keeps = (where >= 0) & (jnp.take_along_axis(last, target, axis=1) == position)
     return jnp.where(keeps, where, -1).reshape(i.shape)
 
 
 def _contract(x: Array, z: Array, *, spec: str) -> Array:
+    """Return the einsum of two arrays in full precision."""
     return jnp.einsum(spec, x, z, precision=lax.Precision.HIGHEST)
 
 
@@ -315,7 +340,7 @@ def _pad(x: Array, *, widths: Sequence[tuple[int, int, int]]) -> Array:
 
 
 def _smooth_max_pool(x: Shape, **params: Any) -> Kernel:
-    """Rounded outside of its derivatives: exp(beta*(x - y)) needs the y that was not."""
+    """Lower smooth_max_pool, rounded outside of its derivatives: exp(beta*(x - y)) needs the unrounded y."""
     return rounded_once(ours("smooth_max_pool", jax_pool.smooth_max)(x, **params))
 
 
@@ -323,34 +348,34 @@ def _smooth_max_pool(x: Shape, **params: Any) -> Kernel:
 
 TABLE: dict[str, Lowering] = {
     # layout
-    "fill": _simple(lambda x, *, value: jnp.full_like(x, float(value))),
-    "reshape": _simple(lambda x, *, shape: lax.reshape(x, shape)),
-    "permute": _simple(lambda x, *, order: lax.transpose(x, order)),
-    "slice": _simple(lambda x, *, ranges: lax.slice(x, *zip(*ranges, strict=True)) if ranges else x),
-    "pad": _simple(_pad),
-    "concat": _simple(lambda *xs, axis: lax.concatenate(xs, axis)),
-    "broadcast": _summing(lambda x, *, shape: jnp.broadcast_to(x, shape)),
-    "sum": _simple(lambda x, *, axes: jnp.sum(x, axis=axes)),
+    "fill": _plain_lowering(lambda x, *, value: jnp.full_like(x, float(value))),
+    "reshape": _plain_lowering(lambda x, *, shape: lax.reshape(x, shape)),
+    "permute": _plain_lowering(lambda x, *, order: lax.transpose(x, order)),
+    "slice": _plain_lowering(lambda x, *, ranges: lax.slice(x, *zip(*ranges, strict=True)) if ranges else x),
+    "pad": _plain_lowering(_pad),
+    "concat": _plain_lowering(lambda *xs, axis: lax.concatenate(xs, axis)),
+    "broadcast": _lower_rounded_once(lambda x, *, shape: jnp.broadcast_to(x, shape)),
+    "sum": _plain_lowering(lambda x, *, axes: jnp.sum(x, axis=axes)),
     # arithmetic
-    "add": _simple(jnp.add),
-    "sub": _simple(jnp.subtract),
-    "mul": _simple(jnp.multiply),
-    "div": _simple(lambda a, b: quotient(*as_arrays((a, b)))),
-    "neg": _simple(jnp.negative),
+    "add": _plain_lowering(jnp.add),
+    "sub": _plain_lowering(jnp.subtract),
+    "mul": _plain_lowering(jnp.multiply),
+    "div": _plain_lowering(lambda a, b: quotient(*as_arrays((a, b)))),
+    "neg": _plain_lowering(jnp.negative),
     "greater": _mask(jnp.greater),
     "greater_equal": _mask(jnp.greater_equal),
     "less": _mask(jnp.less),
     "equal": _mask(jnp.equal),
-    "select": _simple(_select),
+    "select": _plain_lowering(_select),
     "maximum": ours("maximum", jnp.maximum),
     "minimum": ours("minimum", jnp.minimum),
-    "stop_gradient": _simple(lax.stop_gradient),
+    "stop_gradient": _plain_lowering(lax.stop_gradient),
     "exp": ours("exp", jnp.exp),
     "log": ours("log", jnp.log),
     "sqrt": ours("sqrt", jnp.sqrt),
     "sign": ours("sign", jnp.sign),
     "quantize": ours("quantize", _quantize),
-    "cast": _simple(lambda x, *, dtype: x),
+    "cast": _plain_lowering(lambda x, *, dtype: x),
     "floor": ours("floor", jnp.floor),
     "ceil": ours("ceil", jnp.ceil),
     "round": ours("round", jnp.round),
@@ -372,9 +397,9 @@ TABLE: dict[str, Lowering] = {
     "softplus": ours("softplus", _softplus),
     "normal_pdf": ours("normal_pdf", _normal_pdf),
     "normal_cdf": ours("normal_cdf", _normal_cdf),
-    "gelu": _simple(rounded_once(lambda x: x * _normal_cdf(x))),
+    "gelu": _plain_lowering(rounded_once(lambda x: x * _normal_cdf(x))),
     # contraction and convolution
-    "contract": _simple(_contract),
+    "contract": _plain_lowering(_contract),
     "conv": linear("conv", jax_conv.conv, leading=(0,)),
     "conv_transpose": linear("conv_transpose", jax_conv.conv_transpose, leading=(0,)),
     "conv_weight": linear("conv_weight", jax_conv.conv_weight, leading=()),
@@ -383,17 +408,17 @@ TABLE: dict[str, Lowering] = {
     "avg_spread": linear("avg_spread", jax_pool.avg_spread, leading=(0,)),
     "max_pool": lambda x, *, window: partial(jax_pool.max_pool, window=window),
     "winner": lambda x, *, window: partial(jax_pool.winner, window=window),
-    "take": _summing(_take),
-    "put": _summing(_put),
-    "last_writer": _simple(_last_writer),
+    "take": _lower_rounded_once(_take),
+    "put": _lower_rounded_once(_put),
+    "last_writer": _plain_lowering(_last_writer),
     "top": ours("top", _top),
-    "top_index": _simple(_top_index),
-    "cumsum": _summing(_cumsum),
+    "top_index": _plain_lowering(_top_index),
+    "cumsum": _lower_rounded_once(_cumsum),
     "resize": linear("resize", rounded_once(_resize), leading=()),
     "resize_spread": linear("resize_spread", rounded_once(_resize_spread), leading=()),
-    "gather": _summing(_gather),
-    "scatter": _summing(_scatter),
-    "amax": _simple(largest),
+    "gather": _lower_rounded_once(_gather),
+    "scatter": _lower_rounded_once(_scatter),
+    "amax": _plain_lowering(largest),
     "smooth_max_pool": _smooth_max_pool,
     "smooth_pull": linear("smooth_pull", jax_pool.smooth_pull, leading=(0, 1, 2)),
     "smooth_push": linear("smooth_push", jax_pool.smooth_push, leading=(0, 1, 2)),
@@ -401,7 +426,7 @@ TABLE: dict[str, Lowering] = {
 
 
 class JaxEngine(Engine):
-    """The shared engine; a value that is unknown while we transpose stays unknown."""
+    """The JAX engine, which passes placeholders of unknown linear arguments through."""
 
     def run(self, op: Op, args: Sequence[Any], params: Params) -> Any:
         if any(type(a) is LinearPlaceholder for a in args):
@@ -413,11 +438,11 @@ INTEGERS = frozenset(np.dtype(t) for t in ("bool", *(f"{u}int{n}" for u in ("", 
 NOT_NUMBERS = INTEGERS | {np.dtype("complex64"), np.dtype("complex128")}
 
 
-def _known(i: np.ndarray[Any, Any], x: Array) -> Array:
-    """Positions that are known stay known inside jit, where JAX would make them a value of the program."""
+def _compile_time_array(i: np.ndarray[Any, Any], x: Array) -> Array:
+    """Return known positions as an array that stays a constant inside jit."""
     with jax.ensure_compile_time_eval():
         return jnp.asarray(i)
 
 
-ENGINE = JaxEngine("jax", jax.Array, TABLE, NOT_NUMBERS, _known)
+ENGINE = JaxEngine("jax", jax.Array, TABLE, NOT_NUMBERS, _compile_time_array)
 run = ENGINE.run

@@ -18,25 +18,25 @@ Array = jax.Array
 
 
 def varying(x: Array) -> frozenset[str]:
-    """The mesh axes over which x may differ from device to device."""
+    """Return the mesh axes over which x may differ from device to device."""
     axes: frozenset[str] = jax.typeof(x).manual_axis_type.varying
     return axes
 
 
-def aligned(args: Sequence[Array]) -> list[Array]:
-    """The arguments, all varying over the axes over which any of them does; the transpose of this cast is a psum."""
+def align_varying(args: Sequence[Array]) -> list[Array]:
+    """Return the arguments, all varying over the union of their mesh axes; the transpose is a psum."""
     axes: frozenset[str] = frozenset().union(*map(varying, args))
-    return [varied(a, axes) for a in args]
+    return [cast_varying(a, axes) for a in args]
 
 
-def varied(x: Array, names: Iterable[str]) -> Array:
-    """A value that may differ from device to device along these axes, too."""
+def cast_varying(x: Array, names: Iterable[str]) -> Array:
+    """Return x as a value that may also differ from device to device along these mesh axes."""
     missing = tuple(sorted(set(names) - varying(x)))
     return lax.pcast(x, missing, to="varying") if missing else x
 
 
 def aval_like(aval: Any, shape: Shape, dtype: Any) -> Any:
-    """The abstract value of a result that varies as this argument does, split along the axes that keep their size."""
+    """Return the abstract value of a result that varies as `aval`, split along axes that keep their size."""
     spec: list[Any] = [None] * len(shape)
     if len(shape) == len(aval.shape):
         spec = [s if n == m else None for s, n, m in zip(_axes(aval), shape, aval.shape, strict=True)]
@@ -45,35 +45,36 @@ def aval_like(aval: Any, shape: Shape, dtype: Any) -> Any:
 
 
 def _axes(aval: Any) -> list[Any]:
+    """Return the mesh axis that splits each axis, None for axes that are not split."""
     spec = tuple(aval.sharding.spec)
     return [*spec, *[None] * (len(aval.shape) - len(spec))]
 
 
 def is_split(x: Any) -> bool:
-    """Whether the type of a value says over which mesh axes it is split (explicit sharding, jax.make_mesh)."""
+    """Return whether the type of x says over which mesh axes it is split (explicit sharding, jax.make_mesh)."""
     return any(s is not None for s in jax.typeof(x).sharding.spec)
 
 
 def traced_aval(f: Any, args: Sequence[Any]) -> Any:
-    """The abstract value of f's result as JAX finds it, its sharding included."""
+    """Return the abstract value of f's result as JAX infers it, its sharding included."""
     structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in args]
     (out,) = jax.make_jaxpr(f)(*structs).out_avals
     return out
 
 
-def unsplit(x: Array) -> NamedSharding | None:
-    """Where a sum over a split batch goes: to every device; None where types say nothing of it."""
+def replicated_sharding(x: Array) -> NamedSharding | None:
+    """Return the sharding that replicates a sum over a split batch; None if x's type has no sharding."""
     return NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec()) if is_split(x) else None
 
 
 def struct_like(x: Array, shape: Shape) -> jax.ShapeDtypeStruct:
-    """A value that is not there yet: of this shape, otherwise like x."""
+    """Return a jax.ShapeDtypeStruct of this shape, otherwise like x."""
     aval = aval_like(jax.typeof(x), shape, x.dtype)
     return jax.ShapeDtypeStruct(shape, x.dtype, sharding=aval.sharding, manual_axis_type=aval.manual_axis_type)
 
 
 def adjoint(f: Callable[[Array], Array], argument: jax.ShapeDtypeStruct, gy: Array) -> Array:
-    """The cotangent of the argument of a linear f, by JAX's own transpose."""
+    """Return the cotangent of the argument of a linear f, by JAX's own transpose."""
     gx: Array
     (gx,) = jax.linear_transpose(f, argument)(gy)
     return gx

@@ -30,16 +30,16 @@ from .mesh import adjoint, struct_like
 Array = jax.Array
 Route = Callable[[Array], Array]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-MOST_SPLIT = 64  # phases that are made whether a tap reads them or not
+MAX_SPLIT_STRIDE = 64  # phases that are made whether a tap reads them or not
 
 
 def on_cpu() -> bool:
-    """Whether the tables of fast CPU lowerings apply; elsewhere XLA's own operators are the better guess."""
+    """Return whether JAX's default backend is the CPU, for which the tables of fast lowerings are measured."""
     return jax.default_backend() == "cpu"
 
 
 def pad_axis(x: Array, at: int, lo: int, hi: int, value: float = 0.0, gap: int = 0) -> Array:
-    """Cells of `value` around one axis, and `gap` of them between neighbours; negative widths remove cells."""
+    """Pad one axis with `value` around and `gap` cells between neighbours; negative widths remove cells."""
     if lo == hi == gap == 0:
         return x
     widths = [(0, 0, 0)] * x.ndim
@@ -47,8 +47,8 @@ def pad_axis(x: Array, at: int, lo: int, hi: int, value: float = 0.0, gap: int =
     return lax.pad(x, jnp.asarray(value, x.dtype), widths)
 
 
-def along(mask: Mask, at: int) -> Array:
-    """A mask of one (negative) axis, in the shape that broadcasts along it."""
+def mask_along(mask: Mask, at: int) -> Array:
+    """Return a mask of one (negative) axis in the shape that broadcasts along it."""
     return jnp.asarray(mask.reshape(mask.shape + (1,) * (-1 - at)))
 
 
@@ -66,15 +66,15 @@ class WindowAxis:
         self.taps = range(axis.kernel)
 
     def read(self, x: Array, fill: float) -> list[Array]:
-        """What every tap reads, for all outputs at once; `fill` outside. To be transposed: see `look`."""
+        """Return what every tap reads, for all outputs at once, `fill` outside; transposes better."""
         Window((self.axis,)).check_walk()
         if isinstance(self.axis, Adaptive):
             return [self._cells(x, t, fill) for t in self.taps]
         phases, out = self._phases(x, self.axis, fill), self.axis.out
         return [lax.slice_in_dim(phases[r], q, q + out, axis=self.at) for q, r in residues(self.axis)]
 
-    def look(self, x: Array, fill: float) -> list[Array]:
-        """As `read`, by strided slices: ten times quicker at stride 2, but their transpose sets single cells."""
+    def read_strided(self, x: Array, fill: float) -> list[Array]:
+        """Return what every tap reads by strided slices: ten times faster at stride 2, but slow to transpose."""
         Window((self.axis,)).check_walk()
         if isinstance(self.axis, Adaptive):
             return self.read(x, fill)
@@ -83,7 +83,7 @@ class WindowAxis:
         return [lax.slice_in_dim(x, *part, axis=self.at) for part in slices]
 
     def _phases(self, x: Array, axis: Strided, fill: float) -> dict[int, Array]:
-        """The padded array, split into one array per residue of the stride that some tap has."""
+        """Return the padded array split by residue modulo the stride, for the residues that some tap has."""
         x = pad_axis(x, self.at, *axis.pads, fill)
         at = self.at % x.ndim
         if axis.stride == 1:
@@ -91,44 +91,45 @@ class WindowAxis:
         more, rows = folded(axis, x.shape[at])
         x = pad_axis(x, at, 0, more, fill)
         x = x.reshape((*x.shape[:at], rows, axis.stride, *x.shape[at + 1 :]))
-        if self.at == -1 or axis.stride & 1 or axis.stride > MOST_SPLIT:
+        if self.at == -1 or axis.stride & 1 or axis.stride > MAX_SPLIT_STRIDE:
             read = {r for _, r in residues(axis)}
             return {r: lax.index_in_dim(x, r, at + 1, keepdims=False) for r in read}
         # the transpose of a split puts rows side by side; benchmarks/jax_ops.py, row max_pool k2 s2
         return {r: lax.squeeze(part, [at + 1]) for r, part in enumerate(lax.split(x, [1] * x.shape[at + 1], at + 1))}
 
     def _cells(self, x: Array, t: int, fill: float) -> Array:
-        """Adaptive cells start at uneven places: a gather with constant positions."""
+        """Return what tap t of an adaptive axis reads: a gather with constant positions."""
         assert isinstance(self.axis, Adaptive)
         cells = [min(self.axis.start(o) + t, self.axis.size - 1) for o in range(self.axis.out)]
         v = jnp.take(x, np.array(cells), axis=self.at, mode="clip")
-        return jnp.where(along(self.inside(t), self.at), v, jnp.asarray(fill, v.dtype))
+        return jnp.where(mask_along(self.inside(t), self.at), v, jnp.asarray(fill, v.dtype))
 
     def inside(self, t: int) -> Mask:
-        """The outputs whose tap t lies inside the input."""
+        """Return the mask of outputs whose tap t lies inside the input."""
         mask = np.zeros(self.axis.out, dtype=bool)
         mask[self.axis.tap(t)[0]] = True
         return mask
 
 
-def lines(window: Window) -> list[WindowAxis]:
-    """The axes in the order in which they are reduced: the last one first."""
+def reduction_axes(window: Window) -> list[WindowAxis]:
+    """Return the axes of a window in the order in which they are reduced: the last one first."""
     return [WindowAxis(axis, i - window.rank) for i, axis in reversed(list(enumerate(window.axes)))]
 
 
 def nonempty(window: Window) -> Mask:
-    """The outputs that read at least one cell."""
+    """Return the mask of outputs that read at least one cell."""
     return np.asarray(window.inside() > 0)
 
 
 def zero_if_empty(y: Array, window: Window, value: int = 0) -> Array:
+    """Return y with `value` for the windows that read no cell."""
     return jnp.where(nonempty(window), y, jnp.asarray(value, y.dtype)) if window.has_empty else y
 
 
 def rounded_once(f: Callable[..., Array]) -> Callable[..., Array]:
-    """f, whose first arguments are arrays; on shorter floats (bfloat16) it works in float32, and rounds once.
+    """Return f with shorter floats (bfloat16) computed in float32 and rounded at the end.
 
-    Its transpose too, where JAX makes it.
+    f takes arrays first. The transpose that JAX makes of it works in float32 too.
     """
 
     @functools.wraps(f)
@@ -145,21 +146,24 @@ def rounded_once(f: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _beats(b: Array, a: Array) -> Array:
-    """b > a, or b is a NaN and a is none ([P1])."""
+    """Return whether b > a, or b is NaN and a is not ([P1])."""
     return (a == a) & ~(b <= a)
 
 
 def _wins(b: Array, a: Array, b_inside: Mask, a_inside: Mask, at: int) -> Array:
-    """Whether b replaces a, which comes first; a padded tap never does, and any inside tap replaces a padded one."""
+    """Return whether b replaces a, which comes first.
+
+    A padded tap never does, and any inside tap replaces a padded one.
+    """
     wins = _beats(b, a)
     if not b_inside.all():
-        wins &= along(b_inside, at)
-    return wins if a_inside.all() else wins | along(b_inside & ~a_inside, at)
+        wins &= mask_along(b_inside, at)
+    return wins if a_inside.all() else wins | mask_along(b_inside & ~a_inside, at)
 
 
 def _by_taps(line: WindowAxis, x: Array) -> tuple[Array, Route]:
-    """Tap after tap, with the offset of the first winner; the route reads every tap and keeps the winner's."""
-    first, *others = line.look(x, -math.inf)
+    """Return the maximum along one axis, tap after tap, and its route: v -> v at the first winner."""
+    first, *others = line.read_strided(x, -math.inf)
     best, seen = first, line.inside(0)
     offset = jnp.zeros(best.shape, jnp.int8 if line.axis.kernel <= 127 else jnp.int32)
     for t, v in enumerate(others, 1):
@@ -176,7 +180,10 @@ def _by_taps(line: WindowAxis, x: Array) -> tuple[Array, Route]:
 
 
 def _by_doubling(line: WindowAxis, x: Array) -> tuple[Array, Route]:
-    """Join windows of w cells that start w apart; one mask per step tells which half won."""
+    """Return the maximum along one axis in log2(k) steps, and its route: v -> v at the first winner.
+
+    Each step joins windows of w cells that start w apart; its mask tells which half won.
+    """
     axis, at = line.axis, line.at
     assert isinstance(axis, Strided)
     best = pad_axis(x, at, *axis.pads, -math.inf)
@@ -194,23 +201,26 @@ def _by_doubling(line: WindowAxis, x: Array) -> tuple[Array, Route]:
         for d, wins in steps:
             a, b = _halves(v, d, at)
             v = jnp.where(wins, b, a)
-        return _every(v, axis.stride, at)
+        return _every_stride(v, axis.stride, at)
 
-    return _every(best, axis.stride, at), route
+    return _every_stride(best, axis.stride, at), route
 
 
 def _halves(x: Array, shift: int, at: int) -> tuple[Array, Array]:
+    """Return x without its last `shift` cells and x without its first."""
     n = x.shape[at]
     return lax.slice_in_dim(x, 0, n - shift, axis=at), lax.slice_in_dim(x, shift, n, axis=at)
 
 
-def _every(x: Array, stride: int, at: int) -> Array:
+def _every_stride(x: Array, stride: int, at: int) -> Array:
+    """Return every `stride`-th cell along one axis."""
     return lax.slice_in_dim(x, 0, None, stride, axis=at)
 
 
 # benchmarks/jax_ops.py, rows max_pool: doubling wins at stride 1 from k = 4, taps below and at strides 2 and 3.
 # `few_jumps` (large kernels, small strides) is an operation count, not measured.
-def _tournament(line: WindowAxis, x: Array) -> tuple[Array, Route]:
+def _axis_max_with_route(line: WindowAxis, x: Array) -> tuple[Array, Route]:
+    """Return the maximum along one axis and its route, by taps or by doubling, whichever is faster."""
     axis = line.axis
     if isinstance(axis, Adaptive) or axis.kernel <= 3:
         return _by_taps(line, x)
@@ -226,27 +236,28 @@ class MaxRoute(NamedTuple):
 
 
 def routed_max(x: Array, window: Window) -> MaxRoute:
-    """The maximum with its route, whose transpose needs no scatter: it is made of slices and selections."""
+    """Return the maximum with its route, whose transpose needs no scatter: it is made of slices and selections."""
     routes = []
     y = x
-    for line in lines(window):
-        y, route = _tournament(line, y)
+    for line in reduction_axes(window):
+        y, route = _axis_max_with_route(line, y)
         routes.append(route)
 
     def along_all(v: Array) -> Array:
         return zero_if_empty(functools.reduce(lambda u, route: route(u), routes, v), window)
 
-    return MaxRoute(_one_zero(zero_if_empty(y, window)), along_all)
+    return MaxRoute(_positive_zero(zero_if_empty(y, window)), along_all)
 
 
 def winner_of(route: Route, shape: Shape, window: Window) -> Array:
-    """The flat position of every winner: the route applied to the positions themselves."""
+    """Return the flat position of every winner, -1 for an empty window: the route applied to the positions."""
     cells = np.arange(math.prod(window.size), dtype=np.int32).reshape(window.size)
     return zero_if_empty(route(jnp.broadcast_to(cells, shape)), window, -1)
 
 
 @functools.partial(jax.jit, static_argnames="window")
 def winner(x: Array, window: Window) -> Array:
+    """Return the flat position of the first largest cell of every window, -1 for an empty window."""
     return winner_of(routed_max(x, window).route, x.shape, window)
 
 
@@ -254,7 +265,7 @@ def winner(x: Array, window: Window) -> Array:
 
 
 def _reduce_window(x: Array, start: float, join: Any, axes: Sequence[tuple[int, Strided]]) -> Array:
-    """lax.reduce_window over some (negative) axes; cells that no window reads are cut off before."""
+    """Return lax.reduce_window over some (negative) axes; cells that no window reads are removed first."""
     size, stride, dilation, padding = [1] * x.ndim, [1] * x.ndim, [1] * x.ndim, [(0, 0)] * x.ndim
     for at, axis in axes:
         lo, hi = axis.pads
@@ -266,40 +277,44 @@ def _reduce_window(x: Array, start: float, join: Any, axes: Sequence[tuple[int, 
     return y
 
 
-def _copies(axis: Strided) -> bool:
-    """Strided slices of a padded array: XLA writes the padding down first, which costs more than the maximum."""
+def _needs_padded_copy(axis: Strided) -> bool:
+    """Return whether XLA would materialise the padding for strided slices, which costs more than the maximum."""
     return axis.stride > 1 and max(axis.pads) > 0
 
 
 def _max_along(line: WindowAxis, x: Array) -> Array:
-    """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows max_pool."""
+    """Return the maximum along one axis: slices for small kernels, reduce_window for others.
+
+    Measured in benchmarks/jax_ops.py, rows max_pool.
+    """
     axis = line.axis
-    if isinstance(axis, Adaptive) or (axis.kernel <= (3 if axis.stride == 1 else 5) and not _copies(axis)):
-        return functools.reduce(jnp.maximum, line.look(x, -math.inf))
+    if isinstance(axis, Adaptive) or (axis.kernel <= (3 if axis.stride == 1 else 5) and not _needs_padded_copy(axis)):
+        return functools.reduce(jnp.maximum, line.read_strided(x, -math.inf))
     return _reduce_window(x, -math.inf, lax.max, [(line.at, axis)])
 
 
-def _one_zero(y: Array) -> Array:
-    """-0 as +0: lax.max and the tournament choose differently between them, and a value must not show which ran."""
+def _positive_zero(y: Array) -> Array:
+    """Return y with -0 as +0: lax.max and the tournament choose differently, and values must not show which ran."""
     return jnp.where(y == 0, jnp.zeros((), y.dtype), y)
 
 
 def window_max(x: Array, window: Window) -> Array:
-    """The maximum over windows, value only."""
-    return _one_zero(_window_max(x, window))
+    """Return the maximum of every window, 0 for an empty one, without a derivative rule."""
+    return _positive_zero(_window_max(x, window))
 
 
 def _window_max(x: Array, window: Window) -> Array:
+    """Return the maximum of every window; the sign of a zero is unspecified."""
     strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
     if len(strided) == window.rank and not on_cpu():
         return zero_if_empty(_reduce_window(x, -math.inf, lax.max, strided), window)
-    rows_first = reversed(lines(window))  # which come in whole cache lines; a maximum needs no order
+    rows_first = reversed(reduction_axes(window))  # which come in whole cache lines; a maximum needs no order
     return zero_if_empty(functools.reduce(lambda y, line: _max_along(line, y), rows_first, x), window)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _max_pool(x: Array, window: Window) -> Array:
-    """The maximum; its derivative of either mode is the route of the first winner."""
+    """Return the maximum of every window; its derivative of either mode is the route of the first winner."""
     return window_max(x, window)
 
 
@@ -316,27 +331,34 @@ max_pool = jax.jit(_max_pool, static_argnames="window")
 
 
 def _sum_taps(line: WindowAxis, x: Array) -> Array:
+    """Return the sum along one axis, tap by tap, in a form that transposes well."""
     return functools.reduce(jnp.add, line.read(x, 0))
 
 
 def _sum_along(line: WindowAxis, x: Array) -> Array:
-    """Slices for small kernels, a 1-D reduce_window for the others: benchmarks/jax_ops.py, rows avg_pool."""
+    """Return the sum along one axis: slices for small kernels, reduce_window for others.
+
+    Measured in benchmarks/jax_ops.py, rows avg_pool.
+    """
     axis = line.axis
-    if isinstance(axis, Adaptive) or (axis.kernel <= 5 and not _copies(axis)):
-        return functools.reduce(jnp.add, line.look(x, 0))
+    if isinstance(axis, Adaptive) or (axis.kernel <= 5 and not _needs_padded_copy(axis)):
+        return functools.reduce(jnp.add, line.read_strided(x, 0))
     return _reduce_window(x, 0.0, lax.add, [(line.at, axis)])
 
 
 def window_sum(x: Array, window: Window) -> Array:
-    """The sum over windows, a padded tap counting 0."""
+    """Return the sum of every window; a padded tap counts 0."""
     strided = [(i - window.rank, a) for i, a in enumerate(window.axes) if isinstance(a, Strided)]
     if len(strided) == window.rank and not on_cpu():
         return _reduce_window(x, 0.0, lax.add, strided)
-    return functools.reduce(lambda y, line: _sum_along(line, y), lines(window), x)
+    return functools.reduce(lambda y, line: _sum_along(line, y), reduction_axes(window), x)
 
 
 def _spread_along(line: WindowAxis, gy: Array) -> Array:
-    """The adjoint of the sum along one axis: transposed slices, or for many taps window sums of gy spaced out."""
+    """Return the adjoint of the sum along one axis.
+
+    By transposed slices, or for many taps by window sums of gy spaced out.
+    """
     axis = line.axis
     shape = list(gy.shape)
     shape[line.at] = axis.size
@@ -348,15 +370,15 @@ def _spread_along(line: WindowAxis, gy: Array) -> Array:
 
 
 def window_spread(gy: Array, window: Window) -> Array:
-    """The adjoint of `window_sum`: every cell collects the windows that read it."""
-    return functools.reduce(lambda g, line: _spread_along(line, g), reversed(lines(window)), gy)
+    """Return the adjoint of `window_sum`: for every cell the sum of gy over the windows that read it."""
+    return functools.reduce(lambda g, line: _spread_along(line, g), reversed(reduction_axes(window)), gy)
 
 
 Divisor = str | Number
 
 
 def _divide(x: Array, window: Window, divisor: Divisor) -> Array:
-    """x over its divisor, 0 where there is nothing to count ([A1])."""
+    """Return x over its divisor, 0 where there is nothing to count ([A1])."""
     if divisor not in ("padded", "inside"):
         return x / jnp.asarray(float(divisor), x.dtype)
     counts = (window.counted() if divisor == "padded" else window.inside()).astype(np.float64)
@@ -366,11 +388,13 @@ def _divide(x: Array, window: Window, divisor: Divisor) -> Array:
 
 @rounded_once
 def avg_pool(x: Array, window: Window, divisor: Divisor) -> Array:
+    """Return the average of every window."""
     return _divide(window_sum(x, window), window, divisor)
 
 
 @rounded_once
 def avg_spread(gy: Array, window: Window, divisor: Divisor) -> Array:
+    """Return the adjoint of avg_pool: gy, divided, added to every cell of its window."""
     return window_spread(_divide(gy, window, divisor), window)
 
 
@@ -382,21 +406,27 @@ def avg_spread(gy: Array, window: Window, divisor: Divisor) -> Array:
 
 
 def _mirror(x: Array, beta: Number) -> Array:
+    """Return x, or -x if beta is negative."""
     return x if beta > 0 else -x
 
 
 def _steepness(beta: Number, x: Array) -> Array:
+    """Return abs(beta) in the type of x."""
     return jnp.asarray(abs(float(beta)), x.dtype)
 
 
 def _finite(m: Array) -> Array:
+    """Return m with 0 in place of infinities and NaN."""
     return jnp.where(jnp.isfinite(m), m, jnp.zeros((), m.dtype))
 
 
-def _weigh(
+def _weighted_sum_along(
     line: WindowAxis, b: Array, m: Array, s: Array | None, pivot: Array | None, fill: tuple[float, float]
 ) -> tuple[Array, Array]:
-    """(largest m, sum_t s_t * exp(b*(m_t - pivot))) along one axis; the pivot is the largest m unless given."""
+    """Return the largest m and sum_t s_t * exp(b*(m_t - pivot)) along one axis.
+
+    The pivot is the largest m unless given; s is 1 if None; `fill` is m and s of a padded tap.
+    """
     ms = line.read(m, fill[0])
     largest = functools.reduce(jnp.maximum, ms) if pivot is None else pivot
     shift = _finite(largest) if pivot is None else pivot
@@ -407,12 +437,12 @@ def _weigh(
 
 
 def smooth_max(x: Array, window: Window, beta: Number, padded: str) -> Array:
-    """log(sum exp(beta*x)) / beta; a padded tap is 0 and counts, or is left out (an exponent of -inf)."""
+    """Return log(sum exp(beta*x)) / beta of every window; a padded tap is 0, or left out (padded="ignore")."""
     b, m = _steepness(beta, x), _mirror(x, beta)
     s: Array | None = None
     count = 1.0  # taps behind one cell so far: what a padded cell stands for
-    for line in lines(window):
-        m, s = _weigh(line, b, m, s, None, (0.0 if padded == "zero" else -math.inf, count))
+    for line in reduction_axes(window):
+        m, s = _weighted_sum_along(line, b, m, s, None, (0.0 if padded == "zero" else -math.inf, count))
         count *= line.axis.kernel
     assert s is not None, "a window has an axis"
     y = _mirror(_finite(m) + jnp.log(s) / b, beta)
@@ -420,14 +450,17 @@ def smooth_max(x: Array, window: Window, beta: Number, padded: str) -> Array:
 
 
 def smooth_pull(x: Array, y: Array, v: Array, window: Window, beta: Number) -> Array:
-    """sum_t exp(beta*(x_t - y)) * v_t: axis by axis around the largest x, the last step around y."""
+    """Return sum_t exp(beta*(x_t - y)) * v_t of every window.
+
+    Axis by axis around the largest x, the last step around y.
+    """
     b, m, y = _steepness(beta, x), _mirror(x, beta), _mirror(y, beta)
-    *inner, outer = lines(window)
+    *inner, outer = reduction_axes(window)
     for line in inner:
-        m, v = _weigh(line, b, m, v, None, (-math.inf, 0.0))
-    return _weigh(outer, b, m, v, y, (-math.inf, 0.0))[1]
+        m, v = _weighted_sum_along(line, b, m, v, None, (-math.inf, 0.0))
+    return _weighted_sum_along(outer, b, m, v, y, (-math.inf, 0.0))[1]
 
 
 def smooth_push(x: Array, y: Array, g: Array, window: Window, beta: Number) -> Array:
-    """The adjoint of `smooth_pull` in v; nothing is kept per tap, since the weights are recomputed."""
+    """Return the adjoint of `smooth_pull` in v; weights are recomputed, so nothing is kept per tap."""
     return adjoint(lambda v: smooth_pull(x, y, v, window, beta), struct_like(g, x.shape), g)

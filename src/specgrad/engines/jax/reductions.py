@@ -1,4 +1,4 @@
-"""Maxima and minima over whole axes, whose derivative goes to every winner."""
+"""Maxima and minima over entire axes, whose derivative goes to every winner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Array = jax.Array
 
 
 def _over_axes(reduce: Callable[..., Array]) -> Callable[..., Array]:
-    """The reduction with ties shared evenly ("split") or each given all ("all"); NaNs are the winners if any ([P1])."""
+    """Return the reduction with a derivative at ties: shared evenly ("split") or all to each ("all").
+
+    NaNs are the winners if there are any ([P1]).
+    """
 
     @partial(jax.custom_jvp, nondiff_argnums=(1, 2))
     def run(x: Array, axes: Shape, ties: str) -> Array:
@@ -39,8 +42,10 @@ _max, _min = _over_axes(jnp.max), _over_axes(jnp.min)
 
 
 def largest(x: Array, *, axes: Shape, ties: str) -> Any:
+    """Return the maximum over `axes`; x itself without axes."""
     return _max(x, axes, ties) if axes else x
 
 
 def smallest(x: Array, *, axes: Shape, ties: str) -> Any:
+    """Return the minimum over `axes`; x itself without axes."""
     return _min(x, axes, ties) if axes else x

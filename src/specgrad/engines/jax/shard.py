@@ -1,7 +1,7 @@
-"""Whole graphs on a mesh of devices: from whole arrays to blocks, through jax.shard_map, and back.
+"""Graphs on a mesh of devices: from global arrays to blocks, through jax.shard_map, and back.
 
 Derivatives are JAX's transformations of the forward program, which carry our rules: the transpose of a ppermute is the
-ppermute back, so a gradient moves each halo once more, and what is whole on all devices has the sum of all.
+ppermute back, so a gradient moves each halo once more, and what is replicated on all devices gets the sum of all.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from specgrad.partition.spmd_stages import Stages
 from ...errors import ParameterError
 from ...graph.graph import Graph
 from .jit_graph import Compiled, checked, constant
-from .shard_local import Array, Local, Values
+from .shard_local import Array, DeviceRun, Values
 
-WHOLE = PartitionSpec()
+REPLICATED = PartitionSpec()
 
 
-class Placed:
-    """A value outside shard_map: split by JAX itself where parts are equal, else laid out in blocks of one length."""
+class Placement:
+    """Layout of one input or output outside shard_map: split by JAX if parts are equal, else padded blocks."""
 
     def __init__(self, stages: Stages, mesh: Mesh, p: int) -> None:
         shape, axes = stages.graph.nodes[p].shape, stages.axes[p]
@@ -47,25 +47,30 @@ class Placed:
                 self.uneven[axis] = cells.ravel(), np.flatnonzero(cells.ravel() < n)
 
     def _resharded(self, x: Array, spec: PartitionSpec) -> Array:
-        """On explicit meshes (jax.make_mesh) types say how values are split, and change by this alone."""
+        """Return x with this sharding on explicit meshes (jax.make_mesh), whose types say how values are split."""
         explicit = AxisType.Explicit in self.mesh.axis_types
         return jax.reshard(x, NamedSharding(self.mesh, spec)) if explicit else x
 
-    def inwards(self, x: Array) -> Array:
+    def to_blocks(self, x: Array) -> Array:
+        """Return a global array in the layout that shard_map takes: equal blocks, filled with zeros."""
         for axis, (cells, _) in self.uneven.items():
-            x = jnp.take(self._resharded(x, WHOLE), cells, axis=axis, mode="fill", fill_value=0)
+            x = jnp.take(self._resharded(x, REPLICATED), cells, axis=axis, mode="fill", fill_value=0)
         return self._resharded(x, self.spec)
 
-    def outwards(self, x: Array) -> Array:
+    def from_blocks(self, x: Array) -> Array:
+        """Return the global array from equal blocks, without their filling."""
         for axis, (_, places) in self.uneven.items():
-            x = jnp.take(self._resharded(x, WHOLE), places, axis=axis)
+            x = jnp.take(self._resharded(x, REPLICATED), places, axis=axis)
         return x
 
 
 def compile_sharded(
     graph: Graph, mode: str, wrt: Wrt, derived: Graph, *, mesh: Any, split: Any = None, jit: bool = True
 ) -> Callable[..., Any]:
-    """derived: the graph of the derivative, whose arguments and results are ours."""
+    """Return the graph, or its derivative, as one function on a mesh.
+
+    `derived` is the graph of the derivative, which defines the arguments and results.
+    """
     if graph.open is not None:
         raise ParameterError(
             "compile", "sizes are open; give mesh= to a graph of fixed sizes, graph.at(...)", rule="P5"
@@ -74,7 +79,7 @@ def compile_sharded(
 
 
 class Sharded(Compiled):
-    """cells_moved: how many cells devices send each other in one run of the graph, all together."""
+    """Compiled graph on a mesh; `cells_moved` counts the cells that devices send each other in one forward run."""
 
     def __init__(self, forward: ShardedForward, mode: str, wrt: Wrt, derived: Graph, jit: bool) -> None:
         super().__init__(partial(MODES[mode], forward, wrt, derived), derived, jit)
@@ -82,42 +87,46 @@ class Sharded(Compiled):
 
 
 class ShardedForward:
-    """The graph as a function from inputs to outputs, by position."""
+    """The graph on a mesh as a function from input values to output values, both by position."""
 
     def __init__(self, graph: Graph, mesh: Any, split: Any) -> None:
         self.graph = graph
         self.stages = Stages(graph, _splits(graph, mesh, split))
         self.inputs, self.outputs = list(graph.input_positions), list(dict.fromkeys(graph.output_positions))
-        self.placed = {p: Placed(self.stages, mesh, p) for p in {*self.inputs, *self.outputs}}
+        self.placed = {p: Placement(self.stages, mesh, p) for p in {*self.inputs, *self.outputs}}
         self.constants = {p: constant(c) for p, c in graph.constants.items()}
         specs = [[self.placed[p].spec for p in positions] for positions in (self.inputs, self.outputs)]
         self.mapped = jax.shard_map(self._on_device, mesh=mesh, in_specs=(specs[0],), out_specs=specs[1])
 
     def _on_device(self, blocks: list[Array]) -> list[Array]:
-        local = Local(self.stages, self.constants | dict(zip(self.inputs, blocks, strict=True)))
+        """Return the output blocks of one device from its input blocks."""
+        local = DeviceRun(self.stages, self.constants | dict(zip(self.inputs, blocks, strict=True)))
         for stage in self.stages.stages:
             local.run(stage)
         return [local.values[p] for p in self.outputs]
 
     def __call__(self, given: Values) -> Values:
-        blocks = [self.placed[p].inwards(jnp.asarray(given[p])) for p in self.inputs]
+        blocks = [self.placed[p].to_blocks(jnp.asarray(given[p])) for p in self.inputs]
         results = self.mapped(blocks)
-        return {p: self.placed[p].outwards(y) for p, y in zip(self.outputs, results, strict=True)}
+        return {p: self.placed[p].from_blocks(y) for p, y in zip(self.outputs, results, strict=True)}
 
 
 # --- modes, with the arguments and results of the graphs of specgrad.jvp, vjp and grad --------------------------------
 
 
-def _bound(graph: Graph, derived: Graph, args: tuple[Any, ...]) -> tuple[Values, list[Array]]:
-    """The inputs of the graph by position, and what its derivative takes beside them."""
+def _split_arguments(graph: Graph, derived: Graph, args: tuple[Any, ...]) -> tuple[Values, list[Array]]:
+    """Return the inputs of the graph by position, and the further arguments of its derivative."""
     values = {p: checked(derived.nodes[p], v) for p, v in bind_inputs(derived, args).items()}
     count = len(graph.inputs)
     pairs = zip(leaves(graph.inputs), leaves(derived.inputs[:count]), strict=True)
     return {p: values[q] for p, q in pairs}, [jnp.asarray(values[q]) for q in leaves(derived.inputs[count:])]
 
 
-def _of(forward: ShardedForward, wrt: Wrt, given: Values) -> tuple[Any, list[int], list[Array]]:
-    """The real outputs as a function of what is differentiated in, all outputs beside; and where, and at what."""
+def _function_of_wrt(forward: ShardedForward, wrt: Wrt, given: Values) -> tuple[Any, list[int], list[Array]]:
+    """Return the real outputs as a function of the inputs in `wrt`, their positions, and their values.
+
+    The function returns all outputs as auxiliary values.
+    """
     graph = forward.graph
     where = sorted({p for _, tree in selected(graph, wrt)[0] for p in leaves(tree)})
 
@@ -130,13 +139,13 @@ def _of(forward: ShardedForward, wrt: Wrt, given: Values) -> tuple[Any, list[int
 
 
 def _forward(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    values = forward(_bound(forward.graph, derived, args)[0])
+    values = forward(_split_arguments(forward.graph, derived, args)[0])
     return [values[p] for p in leaves(forward.graph.outputs)]
 
 
 def _jvp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    given, tangents = _bound(forward.graph, derived, args)
-    function, where, chosen = _of(forward, wrt, given)
+    given, tangents = _split_arguments(forward.graph, derived, args)
+    function, where, chosen = _function_of_wrt(forward, wrt, given)
     named = [p for _, tree in selected(forward.graph, wrt)[0] for p in leaves(tree)]
     along = dict(zip(named, tangents, strict=True))
     _, d_outputs, outputs = jax.jvp(function, (chosen,), ([along[p] for p in where],), has_aux=True)
@@ -144,21 +153,21 @@ def _jvp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[
 
 
 def _vjp(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    given, cotangents = _bound(forward.graph, derived, args)
-    function, where, chosen = _of(forward, wrt, given)
+    given, cotangents = _split_arguments(forward.graph, derived, args)
+    function, where, chosen = _function_of_wrt(forward, wrt, given)
     _, pull, outputs = jax.vjp(function, chosen, has_aux=True)
-    return [*outputs, *_named(forward.graph, wrt, where, pull(cotangents)[0])]
+    return [*outputs, *_in_wrt_order(forward.graph, wrt, where, pull(cotangents)[0])]
 
 
 def _grad(forward: ShardedForward, wrt: Wrt, derived: Graph, *args: Any) -> list[Array]:
-    given, _ = _bound(forward.graph, derived, args)
-    function, where, chosen = _of(forward, wrt, given)
+    given, _ = _split_arguments(forward.graph, derived, args)
+    function, where, chosen = _function_of_wrt(forward, wrt, given)
     (y,), pull, _ = jax.vjp(function, chosen, has_aux=True)
-    return _named(forward.graph, wrt, where, pull([jnp.ones_like(y)])[0])
+    return _in_wrt_order(forward.graph, wrt, where, pull([jnp.ones_like(y)])[0])
 
 
-def _named(graph: Graph, wrt: Wrt, where: list[int], cotangents: list[Array]) -> list[Array]:
-    """In the order in which wrt names them."""
+def _in_wrt_order(graph: Graph, wrt: Wrt, where: list[int], cotangents: list[Array]) -> list[Array]:
+    """Return the cotangents in the order in which `wrt` names the inputs."""
     by_position = dict(zip(where, cotangents, strict=True))
     return [by_position[p] for _, tree in selected(graph, wrt)[0] for p in leaves(tree)]
 
@@ -167,7 +176,7 @@ MODES: dict[str, Callable[..., list[Array]]] = {"forward": _forward, "jvp": _jvp
 
 
 def _splits(graph: Graph, mesh: Any, split: Any) -> dict[str, tuple[int, int]]:
-    """Axis of the mesh -> (axis of the first data input, devices)."""
+    """Return, for each mesh axis in `split`, the axis of the first data input that it splits and the device count."""
     if not isinstance(mesh, Mesh):
         raise ParameterError("compile", f"mesh must be a jax.sharding.Mesh; got {type(mesh).__name__}", rule="P5")
     names = tuple(split) if isinstance(split, PartitionSpec | tuple | list) else ()

@@ -1,8 +1,8 @@
 """One device's share of a graph, inside jax.shard_map: blocks, halos by ppermute, stages.
 
 A stage is straight code, in a lax.switch where kinds of devices differ (the true border of a maximum has padding, the
-inside has none). Every device computes just the cells that it owns, never what fills its block: nothing that is no
-number can come from there, and no gradient either.
+inside has none). Every device computes just the cells that it owns, never the filling of its block: no NaN can come
+from there, and no gradient either.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from specgrad.window.footprint import Box
 
 from ..base import number
 from .lowerings import ENGINE
-from .mesh import varied
+from .mesh import cast_varying
 
 Array = jax.Array
 Values = dict[int, Array]
 
 
 class Operand(NamedTuple):
-    """What an argument is read from: a key for the array, and the first cell that it holds on a device."""
+    """The array that an argument is read from: its key, and the first global cell that it holds on a device."""
 
     key: str
     start: Callable[[At], Shape]
 
 
-class Local:
-    """One call: the values of this device, blocks of what is cut and all of what is not."""
+class DeviceRun:
+    """One call on one device: blocks of values that are split, and all of those that are not."""
 
     def __init__(self, stages: Stages, values: Values) -> None:
         self.stages, self.nodes = stages, stages.graph.nodes
@@ -46,37 +46,39 @@ class Local:
         self.arrays: dict[str, Array] = {}
 
     def run(self, stage: Stage) -> None:
+        """Compute the results of a stage from the values so far."""
         operands = {
             (p, k): self._operand(p, k, a)
             for p in stage.nodes
             for k, a in enumerate(self.nodes[p].args)
             if isinstance(a, int) and a not in stage.nodes
         }
-        code = Code(self.stages, stage, operands)
+        code = StageCode(self.stages, stage, operands)
         # varying before a switch: the sum over devices that a gradient of whole values ends in must not be in a branch
-        given = {operand.key: varied(self.arrays[operand.key], stage.names) for operand in operands.values()}
+        given = {operand.key: cast_varying(self.arrays[operand.key], stage.names) for operand in operands.values()}
         examples, kinds = self.stages.kinds(stage, code.key)
         branches = [partial(code.run, at) for at in examples]
         idle = any(not self.stages.computes(p, at) for p in stage.results for at in examples)
         types = {p: t for branch in branches if idle for p, t in jax.eval_shape(branch, given).items()}
         blocks = [partial(self._blocks, stage, branch, types) for branch in branches]
-        kind = jnp.asarray(kinds)[self._number(stage.names)] if len(blocks) > 1 else 0
+        kind = jnp.asarray(kinds)[self._device_number(stage.names)] if len(blocks) > 1 else 0
         results = lax.switch(kind, blocks, given) if len(blocks) > 1 else blocks[0](given)
         for p, value in zip(stage.results, results, strict=True):
             joined = self.stages.joined(p)
             self.values[p] = lax.psum(value, joined) if joined else value
 
     def _blocks(self, stage: Stage, branch: Any, types: dict[int, Any], given: dict[str, Array]) -> list[Array]:
-        """The results of a branch, filled up with zeros to what every device has; as varying as the stage is."""
+        """Return the results of a branch, padded with zeros to the block shape that every device has."""
         values: Values = branch(given)
         shapes = {p: self.stages.block(p) for p in stage.results}
         blocks = [
-            filled(values[p], shapes[p]) if p in values else jnp.zeros(shapes[p], types[p].dtype) for p in stage.results
+            pad_to_block(values[p], shapes[p]) if p in values else jnp.zeros(shapes[p], types[p].dtype)
+            for p in stage.results
         ]
-        return [varied(block, stage.names) for block in blocks]
+        return [cast_varying(block, stage.names) for block in blocks]
 
-    def _number(self, names: tuple[str, ...]) -> Any:
-        """The number of this device among those that differ along the named axes of the mesh."""
+    def _device_number(self, names: tuple[str, ...]) -> Any:
+        """Return the number of this device among those that differ along the named axes of the mesh."""
         index: Any = 0
         for name, count in zip(self.stages.names, self.stages.counts, strict=True):
             index = index * count + lax.axis_index(name) if name in names else index
@@ -85,15 +87,16 @@ class Local:
     # --- what a stage reads -------------------------------------------------------------------------------------------
 
     def _operand(self, p: int, k: int, a: int) -> Operand:
+        """Return what argument k of node p, the value at position a, is read from."""
         shared = self.stages.shared(p, k)
         key = " ".join((str(a), *shared))
         if key not in self.arrays:  # one cell, for all: those who do not own it hold zeros
             self.arrays[key] = lax.psum(self.values[a], shared) if shared else self.values[a]
         cut = {axis: name for axis, name in self.stages.axes[a].items() if name not in shared}
-        return self._of_blocks(a, key, cut) if cut else self._of_whole(p, k, key)
+        return self._block_operand(a, key, cut) if cut else self._replicated_operand(p, k, key)
 
-    def _of_blocks(self, a: int, key: str, cut: dict[int, str]) -> Operand:
-        """A value that is cut, with what this device reads of others; moved once, whoever reads it."""
+    def _block_operand(self, a: int, key: str, cut: dict[int, str]) -> Operand:
+        """Return a split value with the halo that this device reads; it is exchanged once for all readers."""
         stages, x, key = self.stages, self.arrays[key], f"{key} with halo"
         exchanges = {axis: stages.exchange(a, name) for axis, name in cut.items()}
         moves = any(exchanges.values())
@@ -115,8 +118,8 @@ class Local:
 
         return Operand(key, start)
 
-    def _of_whole(self, p: int, k: int, key: str) -> Operand:
-        """A value that all devices have: the part that this one reads, where they read different ones."""
+    def _replicated_operand(self, p: int, k: int, key: str) -> Operand:
+        """Return a value that all devices have: sliced to what this one reads, if they read different parts."""
         stages, x = self.stages, self.arrays[key]
         boxes = {at: stages.cut(p, at).args[k] for at in stages.devices if stages.computes(p, at)}
         sizes = [max(box[axis][1] - box[axis][0] for box in boxes.values()) for axis in range(x.ndim)]
@@ -129,72 +132,76 @@ class Local:
             return Operand(key, lambda at: none)
         names = stages.along(p)
         rows = {stages.number(at, names): starts.get(at, none) for at in stages.devices}
-        first = jnp.asarray([rows[i] for i in range(len(rows))])[self._number(names)]
+        first = jnp.asarray([rows[i] for i in range(len(rows))])[self._device_number(names)]
         key = f"{key} of {p} {k}"
-        self.arrays[key] = lax.dynamic_slice(varied(x, names), [first[axis] for axis in range(x.ndim)], sizes)
+        self.arrays[key] = lax.dynamic_slice(cast_varying(x, names), [first[axis] for axis in range(x.ndim)], sizes)
         return Operand(key, lambda at: starts.get(at, none))
 
 
-class Code:
-    """What devices do in a stage, given the arrays that it reads."""
+class StageCode:
+    """The computation of one stage on any device, given the arrays that it reads."""
 
     def __init__(self, stages: Stages, stage: Stage, operands: dict[tuple[int, int], Operand]) -> None:
         self.stages, self.stage, self.operands = stages, stage, operands
         self.nodes = stages.graph.nodes
 
-    def _reads(self, p: int, k: int, a: int, at: At) -> Box:
-        """Where the box of an argument stands in the array that it is read from."""
+    def _box_in_operand(self, p: int, k: int, a: int, at: At) -> Box:
+        """Return the box of an argument, relative to the array that it is read from."""
         here = (p, k) not in self.operands
         start = tuple(i for i, _ in self.stages.owned(a, at)) if here else self.operands[p, k].start(at)
         return place(self.stages.cut(p, at).args[k], start)
 
-    def _gives(self, p: int, at: At) -> Box:
-        """Where what a device owns stands in what it computes."""
+    def _owned_in_computed(self, p: int, at: At) -> Box:
+        """Return the box of the cells that a device owns, relative to those that it computes."""
         return place(self.stages.owned(p, at), tuple(i for i, _ in self.stages.cut(p, at).gives))
 
     def key(self, at: At) -> Hashable:
-        """Equal where the code is."""
+        """Return a hashable key that is equal for devices that run the same code."""
         return tuple(self._key(p, at) if self.stages.computes(p, at) else None for p in self.stage.nodes)
 
     def _key(self, p: int, at: At) -> Hashable:
-        reads = tuple(self._reads(p, k, a, at) for k, a in enumerate(self.nodes[p].args) if isinstance(a, int))
-        return reads, self._gives(p, at), tuple(self.stages.cut(p, at).params.values())
+        """Return the key of one node: boxes that it reads and gives, and parameters."""
+        reads = tuple(self._box_in_operand(p, k, a, at) for k, a in enumerate(self.nodes[p].args) if isinstance(a, int))
+        return reads, self._owned_in_computed(p, at), tuple(self.stages.cut(p, at).params.values())
 
     def run(self, at: At, given: dict[str, Array]) -> Values:
-        """The results of a kind of device, each of just the cells that it owns; those without any are left out."""
+        """Return the results of one kind of device, each of just the cells that it owns; empty ones are left out."""
         values: Values = {}
         for p in self.stage.nodes:
             if self.stages.computes(p, at):
                 args = [self._argument(p, k, at, given, values) for k in range(len(self.nodes[p].args))]
                 shapes = [np.shape(v) for v in args]
                 compute = ENGINE.kernel_for(self.nodes[p].op, shapes, self.stages.cut(p, at).params)
-                values[p] = part_of(compute(*args), self._gives(p, at))
+                values[p] = part_of(compute(*args), self._owned_in_computed(p, at))
         return {p: values[p] for p in self.stage.results if p in values}
 
     def _argument(self, p: int, k: int, at: At, given: dict[str, Array], values: Values) -> Any:
+        """Return argument k of node p on a device, cropped to what it reads."""
         a = self.nodes[p].args[k]
         if isinstance(a, NumberArg):
             return number(a.value)
         x = given[self.operands[p, k].key] if (p, k) in self.operands else values[a]
-        return part_of(x, self._reads(p, k, a, at))
+        return part_of(x, self._box_in_operand(p, k, a, at))
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
 def part_of(x: Array, box: Box) -> Array:
+    """Return the cells of x in this box; x itself if that is everything."""
     if box == tuple((0, n) for n in x.shape):
         return x
     return lax.slice(x, [first for first, _ in box], [stop for _, stop in box])
 
 
-def filled(x: Array, shape: Shape) -> Array:
+def pad_to_block(x: Array, shape: Shape) -> Array:
+    """Return x padded with zeros behind, to this shape."""
     return x if x.shape == shape else jnp.pad(x, [(0, m - n) for n, m in zip(x.shape, shape, strict=True)])
 
 
 def with_halo(x: Array, axis: int, name: str, exchange: AxisExchange) -> Array:
-    """A block with what its device reads of others, along one axis of the mesh."""
-    x, here = varied(x, (name,)), lax.axis_index(name)
+    """Return a block with the cells that its device reads of others, along one axis of the mesh."""
+    x, here = cast_varying(x, (name,)), lax.axis_index(name)
     pieces = [x]
     for piece in exchange.pieces:
         starts = [piece.starts.get(d) for d in range(len(exchange.owned))]
@@ -207,7 +214,7 @@ def with_halo(x: Array, axis: int, name: str, exchange: AxisExchange) -> Array:
 
 
 def _cells(x: Array, axis: int, starts: Sequence[int | None], count: int, here: Any) -> Array:
-    """Cells of a block, from where each device has them; those that send none may take any."""
+    """Return `count` cells of a block from this device's start; a device that sends none may take any."""
     places = {start for start in starts if start is not None}
     if len(places) == 1:
         (start,) = places

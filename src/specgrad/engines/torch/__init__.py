@@ -1,4 +1,4 @@
-"""The PyTorch engine: a table of lines, the algorithms behind some of them, and whole graphs as modules."""
+"""The PyTorch engine: a table of lowerings, the algorithms behind some of them, and graphs as modules."""
 
 import sys
 
@@ -7,9 +7,9 @@ from ...errors import need
 need("torch", "the PyTorch engine needs")
 
 from .call_cache import call
-from .compile import enable_torch_compile
 from .composites import COMPOSITES
 from .lowerings import ENGINE, TABLE, run
+from .modes import enable_torch_compile
 
 __all__ = ["COMPOSITES", "ENGINE", "TABLE", "call", "enable_torch_compile", "run"]
 

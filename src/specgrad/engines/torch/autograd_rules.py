@@ -1,4 +1,4 @@
-"""Our derivative rules on PyTorch's tape."""
+"""Our derivative rules as torch.autograd.Functions, and the float32 detour of half types."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from specgrad.op import REGISTRY
 from ..base import Kernel
 from .modes import is_tracing, needs_grad
 
-PLAIN = (Tensor, torch.nn.Parameter)
-SHORT = (torch.bfloat16, torch.float16)
+PLAIN_TENSORS = (Tensor, torch.nn.Parameter)
+HALF_TYPES = (torch.bfloat16, torch.float16)
 
 
-def formula(f: Callable[..., Any]) -> Callable[..., Tensor]:
-    """A composition itself, without the look for an operator that the engine has for the whole of it."""
+def unwrapped(f: Callable[..., Any]) -> Callable[..., Tensor]:
+    """Return a composition without its cache and dispatch: it never looks for a native operator of the engine."""
     plain: Callable[..., Tensor] = inspect.unwrap(f)
     return plain
 
 
-def eager(*ts: Tensor) -> bool:
-    """Not inside a tracer: our algorithms may run, on PyTorch's tape or on duals.
+def is_eager(*ts: Tensor) -> bool:
+    """Return whether all are plain tensors outside of tracers, so that our algorithms may run.
 
-    A tensor of a type of its own (FakeTensor, one of another library) has no memory to read: not for them.
+    Derivatives may be recorded. A tensor subclass (FakeTensor, one of another library) has no memory to read.
     """
     for t in ts:
-        if type(t) not in PLAIN:
+        if type(t) not in PLAIN_TENSORS:
             return False
     return not is_tracing()
 
 
-MOST_ADDED = 16  # numbers of a half type that PyTorch may add as they are: off by 15 roundings at most
+MAX_HALF_ADDENDS = 16  # numbers of a half type that PyTorch may add as they are: off by 15 roundings at most
 
 
 def rounded_once(compute: Kernel, when: Callable[..., bool] = lambda *_: True) -> Kernel:
-    """`compute`; half types by way of float32 and rounded at the end, on the tape too: its cotangents meet in float32.
+    """Return `compute` with half types computed in float32 and rounded at the end, where `when` holds.
 
-    PyTorch's kernels on a CPU add cotangents of bfloat16 in bfloat16, where 256 + 1 = 256.
+    Cotangents then are added in float32 too: PyTorch's CPU kernels add those of bfloat16 in bfloat16, where 256 + 1 =
+    256.
     """
 
     def run(*args: Any) -> Any:
         first = args[0]
-        if first.dtype not in SHORT or not when(*args):
+        if first.dtype not in HALF_TYPES or not when(*args):
             return compute(*args)
-        wide = [a.float() if isinstance(a, Tensor) and a.dtype in SHORT else a for a in args]
+        wide = [a.float() if isinstance(a, Tensor) and a.dtype in HALF_TYPES else a for a in args]
         return compute(*wide).to(first.dtype)
 
     return run
 
 
 def packed(*vectors: Any) -> list[Any]:
-    """Vectors whose cells lie side by side; None is none.
+    """Return the vectors in contiguous memory; None stays None.
 
     PyTorch's kernels for the gradient of batch_norm on rows and on channels_last, and for group_norm on channels_last,
     read a mean or a weight as if they did, whatever the strides: other cells, or what lies behind the tensor's memory.
@@ -63,8 +64,8 @@ def packed(*vectors: Any) -> list[Any]:
     return [v if v is None else v.contiguous() for v in vectors]
 
 
-def in_lines(x: Tensor, *others: Tensor) -> list[Tensor]:
-    """x, and others of its shape, where an axis has size 1, for kernels that look at strides to find their layout.
+def flatten_spatial(x: Tensor, *others: Tensor) -> list[Tensor]:
+    """Return x and others of its shape, flattened if an axis of size 1 makes their memory layout ambiguous.
 
     The stride of such an axis may be any: PyTorch's gradient of batch_norm then takes one of x and gy for contiguous
     and the other for channels_last, and pairs cells that do not belong together. Rows, where x lies in memory as such,
@@ -77,8 +78,8 @@ def in_lines(x: Tensor, *others: Tensor) -> list[Tensor]:
     return [t.flatten(2) for t in (x, *others)]
 
 
-def as_images(lines: Tensor, shape: torch.Size) -> Tensor:
-    """What `in_lines` made of an image of this shape, as that image again."""
+def unflatten_spatial(lines: Tensor, shape: torch.Size) -> Tensor:
+    """Return the result of `flatten_spatial` in the image shape again."""
     if lines.shape == shape:
         return lines
     if lines.ndim == 2:
@@ -86,8 +87,8 @@ def as_images(lines: Tensor, shape: torch.Size) -> Tensor:
     return lines.reshape(shape)
 
 
-class _Recorded(torch.autograd.Function):
-    """An operator computed by `compute`, differentiated by the rules of its record."""
+class _OperatorRules(torch.autograd.Function):
+    """autograd.Function of an operator: values by `compute`, derivatives by the rules of its record."""
 
     @staticmethod
     def forward(ctx: Any, name: str, params: Any, compute: Kernel, *args: Any) -> Any:
@@ -109,17 +110,17 @@ class _Recorded(torch.autograd.Function):
         return REGISTRY[ctx.name].tangent(y, args, dargs, ctx.params)
 
 
-_recorded: Kernel = _Recorded.apply
+_with_operator_rules: Kernel = _OperatorRules.apply
 
 
 def ours(name: str, params: dict[str, Any], fast: Kernel, traceable: Kernel) -> Kernel:
-    """`fast` in plain eager mode on the CPU, with our derivative rules where one is needed; else `traceable`."""
+    """Return a kernel: `fast` on eager CPU tensors, with our derivative rules if needed; else `traceable`."""
 
     def compute(*args: Tensor) -> Any:
-        if not eager(args[0]) or args[0].device.type != "cpu":
+        if not is_eager(args[0]) or args[0].device.type != "cpu":
             return traceable(*args)
         if needs_grad(*args):
-            return _recorded(name, params, fast, *args)
+            return _with_operator_rules(name, params, fast, *args)
         return fast(*args)
 
     return compute

@@ -15,31 +15,31 @@ from torch import Tensor
 from ...window import Adaptive, Shape, Window
 from ..base import Kernel, number
 from . import log_step_pool
-from .autograd_rules import MOST_ADDED, SHORT, ours, rounded_once
+from .autograd_rules import HALF_TYPES, MAX_HALF_ADDENDS, ours, rounded_once
 from .log_step_pool import DOUBLING_TYPES
 from .max_pool import (
     ADAPTIVE_AVG,
-    CHANNELS_AVG,
-    NATIVE_AVG,
-    NATIVE_AVG_STRIDED,
-    WORTH_AVG,
+    CHANNELS_AVG_NS,
+    NATIVE_AVG_NS,
+    NATIVE_AVG_STRIDED_NS,
+    WORTH_AVG_NS,
     Unary,
-    doubles,
+    can_double,
     is_adaptive,
     is_channels_last,
-    kept_layout,
+    keep_channels_last,
     native_time,
     on_planes,
 )
 from .modes import needs_grad
-from .strided_pool import FEW_TAPS, Slices, fits
+from .strided_pool import MAX_TAPS_BY_SLICES, SlicedPool, can_slice
 
 # Nanoseconds that a function of ours on the tape takes more than a native one, there and back.
-ON_TAPE = 100e3
+TAPE_OVERHEAD_NS = 100e3
 
 
 def _counts(window: Window, divisor: Any) -> Any:
-    """One number where every window has the same divisor, else an array of shape `out`."""
+    """Return the divisor of every window: one number if all are equal, else an array of shape `out`."""
     if divisor not in ("padded", "inside"):
         return number(divisor)
     axes = window.counts(divisor == "padded")
@@ -48,12 +48,13 @@ def _counts(window: Window, divisor: Any) -> Any:
 
 
 def _divider(counts: Any) -> Callable[[Tensor], Tensor]:
+    """Return a function that divides by the counts; a window of count 0 gives 0."""
     if not hasattr(counts, "shape"):
         return (lambda t: t) if counts == 1 else lambda t: t / counts
     any_empty = not counts.all()
     empty, safe = (counts == 0, counts.clip(min=1)) if any_empty else (counts, counts)
 
-    def divide(t: Tensor) -> Tensor:  # tensors are made per call: a plan may outlive the tracer that asked for it
+    def divide(t: Tensor) -> Tensor:  # tensors are made per call: a kernel may outlive the tracer that asked for it
         y = t / torch.from_numpy(safe).to(t)
         return torch.where(torch.from_numpy(empty).to(t.device), 0, y) if any_empty else y
 
@@ -61,7 +62,7 @@ def _divider(counts: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _native_avg(window: Window, divisor: Any) -> Unary | None:
-    """PyTorch's own avg_pool, where it takes this window and this divisor."""
+    """Return PyTorch's own avg_pool for this window and divisor; None if it does not support them."""
     native = window.native()
     if native is None or window.rank > 3 or native.padding is None or set(native.dilation) != {1}:
         return None
@@ -83,8 +84,8 @@ def _native_avg(window: Window, divisor: Any) -> Unary | None:
 
 
 def _avg_pool3d(t: Tensor, *how: Any) -> Tensor:
-    """F.avg_pool3d; on a CPU it has no kernel for half types, whose sums are then those of float32, rounded once."""
-    if t.dtype in SHORT and t.device.type == "cpu":
+    """Return F.avg_pool3d, half types on a CPU by float32, for which it has no kernel."""
+    if t.dtype in HALF_TYPES and t.device.type == "cpu":
         return F.avg_pool3d(t.float(), *how).to(t.dtype)
     return F.avg_pool3d(t, *how)
 
@@ -93,7 +94,7 @@ AVG_POOL: dict[int, Callable[..., Tensor]] = {1: F.avg_pool1d, 2: F.avg_pool2d, 
 
 
 def _matrix_products(t: Tensor, window: Window, transpose: bool) -> Tensor:
-    """Window sums (or their adjoint) over adaptive axes as products with 0-1 matrices; other axes tap by tap."""
+    """Return window sums, or their adjoint (`transpose`): adaptive axes by 0-1 matrices, others by taps."""
     for axis, part in enumerate(window.axes):
         dim = t.ndim - window.rank + axis
         if isinstance(part, Adaptive):
@@ -105,6 +106,7 @@ def _matrix_products(t: Tensor, window: Window, transpose: bool) -> Tensor:
 
 
 def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor:
+    """Return window sums along the axis `dim`, or their adjoint (`transpose`), tap by tap."""
     lead = (slice(None),) * dim
     size = window.size if transpose else window.out
     shape = (*t.shape[:dim], *size, *t.shape[dim + 1 :])
@@ -119,8 +121,8 @@ def _sum_of_taps(t: Tensor, window: Window, dim: int, transpose: bool) -> Tensor
 
 
 def _summed_in_float32(window: Window, compute: Kernel) -> Kernel:
-    """Half types on a CPU where many windows read a cell. It is faster, too, but for small channels_last ones."""
-    if window.overlap <= MOST_ADDED:
+    """Return `compute`, half types on a CPU by way of float32 if many windows read a cell."""
+    if window.overlap <= MAX_HALF_ADDENDS:
         return compute
     return rounded_once(compute, lambda t: t.device.type == "cpu" and (needs_grad(t) or t.is_contiguous()))
 
@@ -134,6 +136,7 @@ def lower_avg_spread(gy: Shape, *, window: Window, divisor: Any) -> Kernel:
 
 
 def _avg_pool(x: Shape, window: Window, divisor: Any) -> Kernel:
+    """Choose the fastest kernel for avg_pool on this shape and window."""
     counts = _counts(window, divisor)
     if window.reads_all:  # a mean, which PyTorch computes far faster than a pool
         axes = tuple(range(-window.rank, 0))
@@ -150,22 +153,23 @@ def _avg_pool(x: Shape, window: Window, divisor: Any) -> Kernel:
     else:
         traceable = lambda t: divide(_matrix_products(t, window, transpose=False))
     params = {"window": window, "divisor": divisor}
-    if not doubles(window):
-        return _sliced("avg_pool", params, x, native is not None, counts, traceable)
-    if native is not None and native_time(x, window, NATIVE_AVG) < WORTH_AVG:
+    if not can_double(window):
+        return _faster_by_slices("avg_pool", params, x, native is not None, counts, traceable)
+    if native is not None and native_time(x, window, NATIVE_AVG_NS) < WORTH_AVG_NS:
         return traceable
     fast = lambda t: divide(log_step_pool.dense_sum(t, window))
     if not hasattr(counts, "shape"):
         fast = lambda t: log_step_pool.dense_sum(t, window, 1 / counts)
-    compute = _where_doubling("avg_pool", params, fast, traceable)
+    compute = _fast_for_float32_64("avg_pool", params, fast, traceable)
 
     def dense(t: Tensor, wide: Window) -> Tensor:
         return divide(log_step_pool.dense_sum(t, wide).movedim(-1, 1)).movedim(1, -1)
 
-    return compute if native is None else kept_layout(x, window, compute, traceable, dense, CHANNELS_AVG)
+    return compute if native is None else keep_channels_last(x, window, compute, traceable, dense, CHANNELS_AVG_NS)
 
 
 def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Kernel:
+    """Choose the fastest kernel for the adjoint of avg_pool on this shape and window."""
     counts = _counts(window, divisor)
     if window.reads_all:
         return lambda t: t.expand(*t.shape[: t.ndim - window.rank], *window.size) / counts
@@ -183,32 +187,35 @@ def _avg_spread(gy: Shape, window: Window, divisor: Any) -> Kernel:
 
         traceable = on_planes(gy, 2, backward)
     params = {"window": window, "divisor": divisor}
-    if not doubles(window):
-        return _sliced("avg_spread", params, gy, window.rank == 2, counts, traceable)
+    if not can_double(window):
+        return _faster_by_slices("avg_spread", params, gy, window.rank == 2, counts, traceable)
     back = window.adjoint()
-    if back is None or (window.rank == 2 and native_time(gy, window, NATIVE_AVG) < WORTH_AVG):
+    if back is None or (window.rank == 2 and native_time(gy, window, NATIVE_AVG_NS) < WORTH_AVG_NS):
         return traceable
     if hasattr(counts, "shape"):
         fast = lambda t: log_step_pool.dense_sum(divide(t), back)
     else:
         fast = lambda t: log_step_pool.dense_sum(t, back, 1 / counts)
-    compute = _where_doubling("avg_spread", params, fast, traceable)
+    compute = _fast_for_float32_64("avg_spread", params, fast, traceable)
     return lambda t: traceable(t) if window.rank == 2 and is_channels_last(t, 2) else compute(t)
 
 
-def _where_doubling(name: str, params: dict[str, Any], fast: Kernel, traceable: Kernel) -> Kernel:
+def _fast_for_float32_64(name: str, params: dict[str, Any], fast: Kernel, traceable: Kernel) -> Kernel:
+    """Return `fast` with our derivative rules for float32 and float64, `traceable` for other types."""
     doubled = ours(name, params, fast, traceable)
     return lambda t: doubled(t) if t.dtype in DOUBLING_TYPES and t.numel() else traceable(t)
 
 
-def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: Any, traceable: Kernel) -> Kernel:
-    """By slices on contiguous memory of the CPU, where that is faster."""
+def _faster_by_slices(
+    name: str, params: dict[str, Any], x: Shape, native: bool, counts: Any, traceable: Kernel
+) -> Kernel:
+    """Return avg_pool or avg_spread by slices for contiguous CPU memory, if estimated faster than native."""
     window = params["window"]
-    time = native_time(x, window, NATIVE_AVG_STRIDED) if native else math.inf
+    time = native_time(x, window, NATIVE_AVG_STRIDED_NS) if native else math.inf
     planes = math.prod(x[: len(x) - window.rank])
-    if type(planes) is not int or not fits(window) or (native and max(window.kernel) > FEW_TAPS):
+    if type(planes) is not int or not can_slice(window) or (native and max(window.kernel) > MAX_TAPS_BY_SLICES):
         return traceable
-    slices = Slices(window)
+    slices = SlicedPool(window)
     gain = time - slices.time(planes, back=name == "avg_spread")
     if gain < 0:
         return traceable
@@ -216,8 +223,12 @@ def _sliced(name: str, params: dict[str, Any], x: Shape, native: bool, counts: A
     if name == "avg_pool":
         fast = (lambda t: divide(slices.total(t))) if hasattr(counts, "shape") else lambda t: slices.total(t, counts)
     else:
-        fast = (lambda t: slices.evenly(divide(t))) if hasattr(counts, "shape") else lambda t: slices.evenly(t, counts)
-    compute = _where_doubling(name, params, fast, traceable)
-    if gain >= ON_TAPE:
+        fast = (
+            (lambda t: slices.spread_sum(divide(t)))
+            if hasattr(counts, "shape")
+            else lambda t: slices.spread_sum(t, counts)
+        )
+    compute = _fast_for_float32_64(name, params, fast, traceable)
+    if gain >= TAPE_OVERHEAD_NS:
         return lambda t: compute(t) if t.is_contiguous() else traceable(t)
     return lambda t: compute(t) if t.is_contiguous() and not needs_grad(t) else traceable(t)

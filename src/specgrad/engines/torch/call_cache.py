@@ -1,4 +1,4 @@
-"""Public calls on plain eager tensors, found again by shapes, types and settings.
+"""Cache of public calls on plain eager tensors, by shapes, types and settings.
 
 The types of a call's arguments say how it is described; that is written out once as a function of the arguments, so
 that finding a call again is one tuple and one look into a dictionary.
@@ -21,25 +21,25 @@ from .modes import is_observed
 Key = tuple[Any, ...]
 _recorder = RECORDER.get
 _programs: dict[Key, Program] = {}
-_forms: dict[tuple[Any, ...], int] = {}
+_signature_numbers: dict[tuple[Any, ...], int] = {}
 
 
 def call(form: CallSignature, values: tuple[Any, ...]) -> Any:
-    """The first call of a form: the next ones are described by a function of their own."""
-    if is_observed() or _recorder() is not None or any(k not in READABLE for k in form.kinds):
+    """Run the first call with these argument types, and install a function for the next ones."""
+    if is_observed() or _recorder() is not None or any(k not in KEYABLE_TYPES for k in form.kinds):
         return form.general(values)
-    run = form.programs[form.kinds] = _reader(form)
+    run = form.programs[form.kinds] = _make_caller(form)
     return run(*values)
 
 
 # --- descriptions ---------------------------------------------------------------------------------------------------
 
-PLAIN = frozenset({int, bool, str, type(None), Size})
-INTS = frozenset((int,) * n for n in range(8))
-ENDS = frozenset(product((int, type(None)), repeat=3))  # of a slice
+SETTING_TYPES = frozenset({int, bool, str, type(None), Size})
+INT_TUPLE_TYPES = frozenset((int,) * n for n in range(8))
+SLICE_TYPES = frozenset(product((int, type(None)), repeat=3))  # of a slice
 TENSORS = frozenset({Tensor, Parameter})
 CONTAINERS = frozenset({tuple, list, slice})
-READABLE = PLAIN | TENSORS | CONTAINERS | {float}
+KEYABLE_TYPES = SETTING_TYPES | TENSORS | CONTAINERS | {float}
 
 SOURCE = """
 def run({given}):
@@ -56,7 +56,8 @@ def run({given}):
 """
 
 
-def _reader(form: CallSignature) -> Program:
+def _make_caller(form: CallSignature) -> Program:
+    """Return the function that builds a call's key and runs the program cached under it, or records one."""
     given = [f"a{i}" for i in range(len(form.kinds))]
     plain = len(given) - len(form.keywords)
     pairs = list(zip(given, form.kinds, strict=True))
@@ -67,18 +68,24 @@ def _reader(form: CallSignature) -> Program:
         spelled=", ".join(given[:plain] + [f"{k}={a}" for k, a in zip(form.keywords, given[plain:], strict=True)]),
         noted=f"tensors = [{tensors}]" if holds else "",
         tensors="*tensors" if holds else tensors,
-        words=", ".join(["number", *(_words(name, kind) for name, kind in pairs)]),
+        words=", ".join(["number", *(_key_source(name, kind) for name, kind in pairs)]),
     )
-    number = _forms.setdefault((form.fn, *form.kinds), len(_forms))
+    number = _signature_numbers.setdefault((form.fn, *form.kinds), len(_signature_numbers))
     scope: dict[str, Any] = {"form": form, "fn": form.fn, "number": number, "programs": _programs}
-    scope |= {"is_observed": is_observed, "recorder": _recorder, "inside": _inside, "ends": _ends, "first": _first}
+    scope |= {
+        "is_observed": is_observed,
+        "recorder": _recorder,
+        "inside": _container_key,
+        "ends": _slice_key,
+        "first": _record_first_call,
+    }
     exec(compile(source, f"{__file__} for {form.fn.__name__}", "exec"), scope)
     run: Program = scope["run"]
     return run
 
 
-def _words(name: str, kind: type) -> str:
-    """What tells this argument from every other of its type: 0.0 from -0.0, a tensor elsewhere from one on the CPU."""
+def _key_source(name: str, kind: type) -> str:
+    """Return the source text of the key of one argument: 0.0 and -0.0, or CPU and other devices, differ."""
     if kind in TENSORS:
         return f"{name}.shape, {name}.dtype, {name}.is_cpu"
     if kind in CONTAINERS:
@@ -86,34 +93,41 @@ def _words(name: str, kind: type) -> str:
     return f"{name} or str({name})" if kind is float else name
 
 
-def _inside(value: Any, tensors: list[Tensor]) -> Any:
-    """Words for what a container holds: 1 told from 1.0 and True, a list from a tuple; its tensors are noted."""
+def _container_key(value: Any, tensors: list[Tensor]) -> Any:
+    """Return a hashable key of a container's contents, and append the tensors in it to `tensors`.
+
+    1, 1.0 and True have distinct keys, and so have a list and a tuple.
+    """
     kind = type(value)
     if kind is tuple or kind is list:
-        whole = kind is tuple and tuple(map(type, value)) in INTS
-        return value if whole else (kind, *[_inside(v, tensors) for v in value])
-    if kind in PLAIN:
+        whole = kind is tuple and tuple(map(type, value)) in INT_TUPLE_TYPES
+        return value if whole else (kind, *[_container_key(v, tensors) for v in value])
+    if kind in SETTING_TYPES:
         return kind, value
     if kind is float:
         return kind, value or str(value)
     if kind is slice:
-        return kind, *_ends(value, tensors)
+        return kind, *_slice_key(value, tensors)
     if kind not in TENSORS:
         raise TypeError(kind)
     tensors.append(value)
     return value.shape, value.dtype, value.is_cpu
 
 
-def _ends(value: slice, tensors: list[Tensor]) -> tuple[Any, ...]:
+def _slice_key(value: slice, tensors: list[Tensor]) -> tuple[Any, ...]:
+    """Return a hashable key of a slice; tensors in it are appended to `tensors`."""
     ends = value.start, value.stop, value.step
-    return ends if tuple(map(type, ends)) in ENDS else tuple(_inside(v, tensors) for v in ends)
+    return ends if tuple(map(type, ends)) in SLICE_TYPES else tuple(_container_key(v, tensors) for v in ends)
 
 
 # --- the first call of a description --------------------------------------------------------------------------------
 
 
-def _first(form: CallSignature, key: Key, tensors: list[Tensor], values: tuple[Any, ...]) -> Any:
-    """A refusal leaves no entry; nor does a call with one tensor in two places, which looks like a call with two."""
+def _record_first_call(form: CallSignature, key: Key, tensors: list[Tensor], values: tuple[Any, ...]) -> Any:
+    """Run a call, and store the program that it came to under `key`.
+
+    An error leaves no entry; nor does a call with one tensor in two places, which looks like a call with two.
+    """
     if len({id(t) for t in tensors}) < len(tensors):
         return form.general(values)
     recorder = CallRecorder(Tensor, tensors)
@@ -124,9 +138,9 @@ def _first(form: CallSignature, key: Key, tensors: list[Tensor], values: tuple[A
         RECORDER.reset(token)
     if len(_programs) >= MAX_CACHED_KERNELS:
         _programs.clear()
-    _programs[key] = recorder.program(y) or _nothing
+    _programs[key] = recorder.program(y) or _no_program
     return y
 
 
-def _nothing(*_: Tensor) -> None:
-    """The program of a call that cannot be told in full."""
+def _no_program(*_: Tensor) -> None:
+    """Stand for the program of a call that cannot be recorded in full: None means that the function runs."""

@@ -1,4 +1,4 @@
-"""Compositions for which PyTorch has one operator: it is called where it means the same, else the composition runs.
+"""Compositions for which PyTorch has one operator: it is called where it means the same.
 
 A line looks at shapes, types and settings, and gives the function to call; what only one call knows (whether a
 derivative is wanted, what the labels are, whether autocast is on) that function looks at, each time.
@@ -18,25 +18,34 @@ from specgrad.ops import composites, contract
 
 from ...errors import ShapeError
 from ..base import Kernel
-from .autograd_rules import NOT_NUMBERS, SHORT, as_images, eager, formula, in_lines, packed, rounded_once
+from .autograd_rules import (
+    HALF_TYPES,
+    NOT_NUMBERS,
+    flatten_spatial,
+    is_eager,
+    packed,
+    rounded_once,
+    unflatten_spatial,
+    unwrapped,
+)
 from .lowerings import TABLE
 from .max_pool import is_channels_last
-from .modes import dual_level_open, needs_grad
-from .native_functions import LINES, nearest_is_exact, reduced_axes
+from .modes import in_dual_level, needs_grad
+from .native_functions import NATIVE_FUNCTIONS, nearest_is_exact, reduced_axes
 from .planes_as_channels import LAYOUT
 from .reductions import global_avg_pool, global_max_pool
 
-NO_LABEL = -(2**62)  # F.cross_entropy passes over one label, always; every other that is outside is its error
-NOTHING_LOST = 4.0  # abs(mean) / deviation up to which E[x*x] - E[x]**2 keeps its digits
+IGNORED_LABEL = -(2**62)  # F.cross_entropy passes over one label, always; every other that is outside is its error
+MAX_MEAN_OVER_DEVIATION = 4.0  # abs(mean) / deviation up to which E[x*x] - E[x]**2 keeps its digits
 
 
-_batch_norm, _cross_entropy = formula(composites.batch_norm), formula(composites.cross_entropy)
-_matmul = formula(contract.matmul)
+_batch_norm, _cross_entropy = unwrapped(composites.batch_norm), unwrapped(composites.cross_entropy)
+_matmul = unwrapped(contract.matmul)
 
 
-def _alike(x: Any, *others: Any) -> bool:
-    """Plain tensors of one floating type, outside of tracers; None is none."""
-    if not isinstance(x, Tensor) or not x.is_floating_point() or not eager(x):
+def _same_float_type(x: Any, *others: Any) -> bool:
+    """Return whether all are plain tensors of one floating type, outside of tracers; None is skipped."""
+    if not isinstance(x, Tensor) or not x.is_floating_point() or not is_eager(x):
         return False
     dtype = x.dtype
     return all(o is None or (isinstance(o, Tensor) and o.dtype == dtype) for o in others)
@@ -45,10 +54,10 @@ def _alike(x: Any, *others: Any) -> bool:
 def batch_norm(
     x: Any, mean_: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5, channel: int = 1
 ) -> Kernel | None:
-    """F.batch_norm, which has no derivative in mean and var, takes no eps below 0 and channels on axis 1."""
+    """Select F.batch_norm, which has no derivative in mean and var, needs eps >= 0 and channels on axis 1."""
     if channel != 1 or mean_ is None or var is None or not eps >= 0:
         return None
-    if not _alike(x, mean_, var, weight, bias) or x.ndim < 2 or not x.numel():
+    if not _same_float_type(x, mean_, var, weight, bias) or x.ndim < 2 or not x.numel():
         return None
     channels, small = x.shape[1:2], float(eps)
     if any(t.shape != channels for t in (mean_, var, weight, bias) if t is not None):
@@ -64,28 +73,30 @@ def batch_norm(
         eps: Any = 1e-5,
         channel: int = 1,
     ) -> Tensor:
-        if mean_.requires_grad or var.requires_grad or dual_level_open():
+        if mean_.requires_grad or var.requires_grad or in_dual_level():
             return _batch_norm(x, mean_, var, weight, bias, eps=eps)
         weight, bias, mean_, var = packed(weight, bias, mean_, var)
-        (lines,) = in_lines(x) if needs_grad(*(v for v in (x, weight, bias) if v is not None)) else (x,)
+        (lines,) = flatten_spatial(x) if needs_grad(*(v for v in (x, weight, bias) if v is not None)) else (x,)
         y = torch.batch_norm(lines, weight, bias, mean_, var, False, 0.0, small, torch.backends.cudnn.enabled)
-        return as_images(y, x.shape)
+        return unflatten_spatial(y, x.shape)
 
     return compute
 
 
 def cross_entropy(x: Any, labels: Any, *, reduction: Any = "mean") -> Kernel | None:
-    """F.cross_entropy; under autocast in float32, as PyTorch does for its own."""
+    """Select F.cross_entropy; under autocast in float32, as PyTorch does for its own."""
     if not isinstance(x, Tensor):
         return None
     axis = min(x.ndim - 1, 1)
-    fits = _alike(x) and isinstance(labels, Tensor) and labels.dtype == torch.int64 and x.ndim and x.numel()
+    fits = _same_float_type(x) and isinstance(labels, Tensor) and labels.dtype == torch.int64 and x.ndim and x.numel()
     fits = fits and labels.shape == (*x.shape[:axis], *x.shape[axis + 1 :]) and reduction in ("mean", "sum", "none")
-    loss = _labelled if fits else _cross_entropy
-    return _or_in_float32(loss) if x.dtype in SHORT else loss
+    loss = _native_cross_entropy if fits else _cross_entropy
+    return _in_float32_under_autocast(loss) if x.dtype in HALF_TYPES else loss
 
 
-def _or_in_float32(loss: Kernel) -> Kernel:
+def _in_float32_under_autocast(loss: Kernel) -> Kernel:
+    """Return `loss`, computed in float32 while autocast is on."""
+
     def compute(x: Tensor, labels: Any, *, reduction: Any = "mean") -> Any:
         if not torch.is_autocast_enabled(x.device.type):
             return loss(x, labels, reduction=reduction)
@@ -95,38 +106,42 @@ def _or_in_float32(loss: Kernel) -> Kernel:
     return compute
 
 
-def _labelled(x: Tensor, labels: Tensor, *, reduction: str = "mean") -> Tensor:
+def _native_cross_entropy(x: Tensor, labels: Tensor, *, reduction: str = "mean") -> Tensor:
+    """Return F.cross_entropy; raise ShapeError for IGNORED_LABEL, which PyTorch would skip."""
     _refuse_ignored(labels)
-    return F.cross_entropy(x, labels, None, None, NO_LABEL, None, reduction)
+    return F.cross_entropy(x, labels, None, None, IGNORED_LABEL, None, reduction)
 
 
-FEW = 16  # numbers, which Python reads faster than PyTorch
+MAX_CELLS_READ_BY_PYTHON = 16  # numbers, which Python reads faster than PyTorch
 
 
 def _refuse_ignored(labels: Tensor) -> None:
+    """Raise ShapeError if some label is IGNORED_LABEL; on a device, assert it asynchronously."""
     if not labels.is_cpu:
-        torch._assert_async((labels != NO_LABEL).all())  # no wait for the device
-    elif (min(labels.flatten().tolist()) if labels.numel() <= FEW else labels.min().item()) == NO_LABEL:
-        raise ShapeError("cross_entropy", f"label {NO_LABEL} is no class")
+        torch._assert_async((labels != IGNORED_LABEL).all())  # no wait for the device
+    elif (
+        min(labels.flatten().tolist()) if labels.numel() <= MAX_CELLS_READ_BY_PYTHON else labels.min().item()
+    ) == IGNORED_LABEL:
+        raise ShapeError("cross_entropy", f"label {IGNORED_LABEL} is no class")
 
 
 def mse_loss(x: Any, target: Any, *, reduction: Any = "mean") -> Kernel | None:
-    fits = _alike(x, target) and target is not None and x.shape == target.shape and x.numel()
+    fits = _same_float_type(x, target) and target is not None and x.shape == target.shape and x.numel()
     if fits and reduction in ("mean", "sum", "none"):
         return lambda x, target, *, reduction="mean": F.mse_loss(x, target, reduction=reduction)
     return None
 
 
 def gelu(x: Any, approximate: str = "none") -> Kernel | None:
-    known = approximate in ("none", "tanh") and _alike(x)
+    known = approximate in ("none", "tanh") and _same_float_type(x)
     return (lambda x, approximate="none": F.gelu(x, approximate=approximate)) if known else None
 
 
 def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = None) -> Kernel | None:
-    """F.interpolate, which multiplies positions by 1/factor in floats, where that gives the right cells."""
+    """Select F.interpolate if its float positions, multiplied by 1/factor, give the right cells."""
     factors = (factor,) * (rank or 0) if isinstance(factor, int) else tuple(factor)
     known = len(factors) in (1, 2, 3) and all(type(f) is int and f > 0 for f in factors)
-    if known and _alike(x) and rank in (None, len(factors)) and x.ndim == len(factors) + 2 and x.numel():
+    if known and _same_float_type(x) and rank in (None, len(factors)) and x.ndim == len(factors) + 2 and x.numel():
         pairs = list(zip(x.shape[2:], factors, strict=True))
         if all(nearest_is_exact(n, f) for n, f in pairs):
             sizes = [n * f for n, f in pairs]
@@ -135,7 +150,7 @@ def upsample_nearest(x: Any, factor: int | Sequence[int], *, rank: int | None = 
 
 
 def linear(w: Any, b: Any, x: Any) -> Kernel | None:
-    """F.linear, which takes vectors for w and whatever broadcasts for b."""
+    """Select F.linear for a matrix w and a vector b (or None); F.linear itself would take more."""
     fits = isinstance(x, Tensor) and x.is_floating_point() and x.ndim and isinstance(w, Tensor) and w.ndim == 2
     return (lambda w, b, x: F.linear(x, w, b)) if fits and (b is None or b.shape == w.shape[:1]) else None
 
@@ -149,11 +164,12 @@ def log_softmax(x: Any, axis: int = -1) -> Kernel | None:
 
 
 def _has_cells(x: Any, axis: Any) -> bool:
+    """Return whether x is floating and `axis` one of its axes with at least one cell."""
     return x.is_floating_point() and type(axis) is int and -x.ndim <= axis < x.ndim and x.shape[axis] > 0
 
 
-def _affine(x: Any, eps: Any, wanted: Sequence[int], *vectors: Any) -> bool:
-    """Whether PyTorch's normalisations take these: a number for eps, vectors of this shape and of the type of x.
+def _takes_affine(x: Any, eps: Any, wanted: Sequence[int], *vectors: Any) -> bool:
+    """Return whether PyTorch's normalisations take this eps and these vectors, of shape `wanted` and x's type.
 
     Of half types they take vectors of float32 too.
     """
@@ -161,18 +177,18 @@ def _affine(x: Any, eps: Any, wanted: Sequence[int], *vectors: Any) -> bool:
     if type(eps) not in (int, float) or not all(isinstance(v, Tensor) and v.shape == tuple(wanted) for v in given):
         return False
     types = {v.dtype for v in given}
-    return types <= {x.dtype} or (x.dtype in SHORT and types == {torch.float32})
+    return types <= {x.dtype} or (x.dtype in HALF_TYPES and types == {torch.float32})
 
 
 def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
     tail = tuple(shape)
     fits = isinstance(x, Tensor) and x.is_floating_point() and tail and x.shape[max(0, x.ndim - len(tail)) :] == tail
-    return _layer_norm if fits and x.numel() and _affine(x, eps, tail, weight, bias) else None
+    return _layer_norm if fits and x.numel() and _takes_affine(x, eps, tail, weight, bias) else None
 
 
 def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
-    """F.layer_norm, whose kernel on a CPU adds cotangents of weight and bias in the half type."""
-    if x.dtype in SHORT and needs_grad(*(v for v in (weight, bias) if v is not None)):
+    """Return F.layer_norm; half types by float32 if weight or bias need a gradient, which it adds in half."""
+    if x.dtype in HALF_TYPES and needs_grad(*(v for v in (weight, bias) if v is not None)):
         wide: Tensor = _layer_norm_in_float32(x, shape, weight, bias, eps)
         return wide
     return F.layer_norm(x, shape, weight, bias, eps)
@@ -183,48 +199,49 @@ _layer_norm_in_float32: Kernel = rounded_once(F.layer_norm)
 
 def group_norm(x: Any, groups: Any, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Kernel | None:
     fits = isinstance(x, Tensor) and x.is_floating_point() and x.ndim >= 2 and type(groups) is int and groups >= 1
-    fits = fits and x.numel() and x.shape[1] % groups == 0 and _affine(x, eps, x.shape[1:2], weight, bias)
+    fits = fits and x.numel() and x.shape[1] % groups == 0 and _takes_affine(x, eps, x.shape[1:2], weight, bias)
     return _group_norm if fits and x.numel() > x.shape[0] * groups else None  # F.group_norm takes no groups of one
 
 
 def _group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: Any = 1e-5) -> Tensor:
-    """F.group_norm; on channels_last its kernel takes E[x*x] - E[x]**2 for the variance, of which nothing may be left.
+    """Return F.group_norm; for channels_last its kernel's variance E[x*x] - E[x]**2 may lose all digits.
 
-    So the means and deviations that it found decide: where digits were lost, or where nobody can look, x is copied
-    to contiguous memory, whose kernel subtracts the mean first.
+    The means and deviations that it found decide: where digits were lost, or values cannot be read, x is copied to
+    contiguous memory, whose kernel subtracts the mean first.
     """
     if not is_channels_last(x, x.ndim - 2):
         return F.group_norm(x.contiguous(), groups, weight, bias, eps)
     if 1 in x.shape:  # whose stride may be any, in gy too: PyTorch then refuses its own layout
-        return _laid_anew(_group_norm_by_channels(_laid_anew(x), groups, weight, bias, eps))
+        return _with_standard_strides(_group_norm_by_channels(_with_standard_strides(x), groups, weight, bias, eps))
     return _group_norm_by_channels(x, groups, weight, bias, eps)
 
 
-def _laid_anew(x: Tensor) -> Tensor:
-    """x in channels_last, and its cotangent, with the strides that PyTorch would give it."""
-    return as_images(in_lines(x)[0], x.shape)
+def _with_standard_strides(x: Tensor) -> Tensor:
+    """Return x in channels_last, and its cotangent, with the strides that PyTorch would give it."""
+    return unflatten_spatial(flatten_spatial(x)[0], x.shape)
 
 
 def _group_norm_by_channels(x: Tensor, groups: int, weight: Any, bias: Any, eps: float) -> Tensor:
+    """Return the native result on channels_last if its variance is accurate, else a contiguous one."""
     weight, bias = packed(weight, bias)
-    if eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
+    if is_eager(x) and x.device.type == "cpu" and x.numel() and not torch.is_autocast_enabled("cpu"):
         n, c, *sizes = x.shape
         y, mean, inverse = torch.native_group_norm(x, weight, bias, n, c, math.prod(sizes), groups, eps)
-        if _nothing_lost((mean.detach() * inverse.detach()).view(-1)):
+        if _variance_is_accurate((mean.detach() * inverse.detach()).view(-1)):
             return y
     return F.group_norm(x.contiguous(), groups, weight, bias, eps).contiguous(memory_format=LAYOUT[x.ndim - 2])
 
 
-def _nothing_lost(ratios: Tensor) -> bool:
-    """Written so that NaN fails."""
-    if ratios.numel() <= FEW:
-        return all(abs(r) <= NOTHING_LOST for r in ratios.tolist())
-    return bool(ratios.abs_().amax().item() <= NOTHING_LOST)
+def _variance_is_accurate(ratios: Tensor) -> bool:
+    """Return whether all abs(mean / deviation) are at most MAX_MEAN_OVER_DEVIATION; False for NaN."""
+    if ratios.numel() <= MAX_CELLS_READ_BY_PYTHON:
+        return all(abs(r) <= MAX_MEAN_OVER_DEVIATION for r in ratios.tolist())
+    return bool(ratios.abs_().amax().item() <= MAX_MEAN_OVER_DEVIATION)
 
 
 def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Kernel | None:
-    """torch.mean, where there are cells to average and the axes are plain and not named twice."""
-    at = reduced_axes(x, axes) if _alike(x) and x.numel() else None
+    """Select torch.mean if there are cells to average and the axes are valid and distinct."""
+    at = reduced_axes(x, axes) if _same_float_type(x) and x.numel() else None
     keep = bool(keepdims)
     if at is None:
         return None
@@ -234,19 +251,19 @@ def mean(x: Any, axes: Any = None, *, keepdims: bool = False) -> Kernel | None:
 
 
 def matmul(x: Any, z: Any) -> Kernel | None:
-    return _product if z is not None and _alike(x, z) else None
+    return _native_matmul if z is not None and _same_float_type(x, z) else None
 
 
-def _product(x: Tensor, z: Tensor) -> Tensor:
-    """torch.matmul, whose broadcasting is NumPy's; the formula says what is wrong where it refuses."""
+def _native_matmul(x: Tensor, z: Tensor) -> Tensor:
+    """Return torch.matmul, which broadcasts as NumPy; where it refuses, the formula raises our error."""
     try:
         return torch.matmul(x, z)
     except RuntimeError:
         return _matmul(x, z)
 
 
-def _pair(native: Kernel) -> Callable[[Any, Any], Kernel | None]:
-    """PyTorch's own broadcasting, of numbers too; None where the general way must say what is wrong."""
+def _binary(native: Kernel) -> Callable[[Any, Any], Kernel | None]:
+    """Return a selector for a native binary operator; its kernel returns None where PyTorch refuses the arguments."""
 
     def call(a: Any, b: Any) -> Tensor | None:
         try:
@@ -262,11 +279,11 @@ def _pair(native: Kernel) -> Callable[[Any, Any], Kernel | None]:
     return line
 
 
-_OF_TWO = ("add", "sub", "mul", "div", "maximum", "minimum", "greater", "greater_equal", "equal", "fmod")
-PAIRS = {name: _pair(TABLE[name]((), ())) for name in _OF_TWO}
+_BINARY_OPERATORS = ("add", "sub", "mul", "div", "maximum", "minimum", "greater", "greater_equal", "equal", "fmod")
+PAIRS = {name: _binary(TABLE[name]((), ())) for name in _BINARY_OPERATORS}
 COMPOSITES: dict[str, Callable[..., Any]] = {
     **PAIRS,
-    **LINES,
+    **NATIVE_FUNCTIONS,
     "batch_norm": batch_norm,
     "cross_entropy": cross_entropy,
     "matmul": matmul,

@@ -21,8 +21,8 @@ CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
 
-def split(win: Window) -> tuple[Window, Window]:
-    """The first axis and the rest."""
+def split_first_axis(win: Window) -> tuple[Window, Window]:
+    """Return the window of the first axis and that of the others."""
     return Window(win.axes[:1]), Window(win.axes[1:])
 
 
@@ -32,7 +32,7 @@ def one_batch_axis(x: Tensor, rank: int) -> Tensor:
 
 
 def native_conv(win: Window, groups: int) -> Kernel | None:
-    """PyTorch's own operator with its arguments settled, where it takes this window as it is."""
+    """Return PyTorch's own convolution as a function (x, w, b); None if it does not take this window as it is."""
     native = win.steps()
     if win.rank > 3 or native.padding is None or native.ceil:
         return None
@@ -41,7 +41,7 @@ def native_conv(win: Window, groups: int) -> Kernel | None:
 
 
 def conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
-    """x is (N, C, *spatial)."""
+    """Return the convolution of x, (N, C, *spatial), for any rank and padding."""
     if win.rank > 3:
         return _folded_conv(x, w, b, win, groups)
     native = win.steps()
@@ -51,7 +51,8 @@ def conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Te
 
 
 def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
-    first, rest = split(win)
+    """Return a convolution as one of rank-1: outputs of the first axis join the batch, its taps the channels."""
+    first, rest = split_first_axis(win)
     n, c = x.shape[:2]
     (k,), (out,) = first.kernel, first.out
     padded = pad_or_crop(x, (*first.pads, *((0, 0),) * rest.rank)).movedim(2, 1)  # (N, size, C, *rest)
@@ -63,7 +64,7 @@ def _folded_conv(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: in
 
 
 def native_transpose(win: Window, groups: int) -> Kernel | None:
-    """PyTorch's own operator with its arguments settled, where it reaches these sizes with equal padding."""
+    """Return PyTorch's own transposed convolution as a function (x, w, b); None for unequal paddings."""
     extra = win.output_padding()
     if win.rank > 3 or extra is None:
         return None
@@ -86,7 +87,8 @@ def conv_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: 
 
 
 def _folded_transpose(x: Tensor, w: Tensor, b: Tensor | None, win: Window, groups: int) -> Tensor:
-    first, rest = split(win)
+    """Return a transposed convolution as a sum over taps of the first axis of ones of rank-1."""
+    first, rest = split_first_axis(win)
     n, (out,) = x.shape[0], first.out
     folded = x.movedim(2, 1).reshape(n * out, x.shape[1], *rest.out)
     y = x.new_zeros((n, *first.size, w.shape[1] * groups, *rest.size))
@@ -117,7 +119,8 @@ def conv_weight(x: Tensor, gy: Tensor, win: Window, groups: int) -> Tensor:
 
 
 def _folded_weight(x: Tensor, gy: Tensor, win: Window, groups: int, shape: Shape) -> Tensor:
-    first, rest = split(win)
+    """Return the weight gradient, one of rank-1 per tap of the first axis."""
+    first, rest = split_first_axis(win)
     parts = [x.new_zeros((*shape[:2], *rest.kernel))] * first.kernel[0]
     for tap in first.taps():
         (outs,), (ins,) = tap.slices()
@@ -145,7 +148,7 @@ def lower_conv_transpose(x: Shape, w: Shape, *b: Shape, window: Window, groups: 
 
 
 def _one_batch_axis(convolve: Callable[..., Tensor], x: Shape, window: Window, groups: int) -> Kernel:
-    """`convolve` takes (N, C, *spatial); give it that whatever the batch axes are."""
+    """Return a kernel for any batch axes from `convolve`, which takes (N, C, *spatial)."""
     rank = window.rank
     if len(x) == rank + 2:
         return lambda t, v, u=None: convolve(t, v, u, window, groups)
@@ -168,6 +171,7 @@ def lower_conv_weight(x: Shape, gy: Shape, *, window: Window, groups: int) -> Ke
 
 
 def lower_contract(x: Shape, z: Shape, *, spec: str) -> Kernel:
+    """Lower a contraction of two arguments to F.linear where it is one, else to torch.einsum."""
     ins, _, out = spec.partition("->")
     a, _, b = ins.partition(",")
     if len(b) == 2 and b[1] == a[-1] and out == a[:-1] + b[0]:

@@ -1,4 +1,4 @@
-"""Graphs on PyTorch: a `torch.fx.GraphModule` that calls plans, so nothing of ours interprets it at run time."""
+"""Graphs on PyTorch: a `torch.fx.GraphModule` that calls kernels, without an interpreter of ours at run time."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from specgrad.graph.ir.interpreter import Binder, bind_inputs
 from specgrad.graph.ir.tree import Tree, leaves, transform
 
 from ..base import number, refuse_integers
-from .autograd_rules import NOT_NUMBERS, SHORT
+from .autograd_rules import HALF_TYPES, NOT_NUMBERS
 from .lowerings import ENGINE
-from .rewrites import Call, reshaped, rewritten
+from .rewrites import NativeCall, before_reshapes, find_native_calls
 
 
 def _function(name: str, compute: Any) -> Any:
-    """fx prints targets by name; most plans are anonymous functions of ours, so they get their operator's."""
+    """Return `compute`, renamed after its operator if it is a function of ours: fx prints targets by name."""
     if isinstance(compute, FunctionType) and compute.__module__.startswith("specgrad."):
         compute.__name__ = compute.__qualname__ = name
     return compute
 
 
 class _Lowering:
-    """One graph on its way to fx; `places` says under which attribute each constant stands."""
+    """Builder of the fx graph of one graph; `places` maps positions of constants to attribute names."""
 
     def __init__(self, graph: Graph, places: dict[int, str]) -> None:
         self.graph = graph
         self.places = places
         self.fx = fx.Graph()
         self.values: list[Any] = []
-        self.calls = rewritten(graph)
+        self.calls = find_native_calls(graph)
         self.given: dict[int, Any] = {}
 
     def lower(self, *, standalone: bool = False) -> fx.Graph:
-        """Flat in and flat out; standalone: with checked inputs, and results in the graph's structure."""
+        """Return the fx graph, flat in and out; `standalone` checks inputs and returns the graph's own structure."""
         names = _identifiers([self.graph.nodes[p].name for p in self.graph.input_positions])
         inputs = {p: self.fx.placeholder(n) for p, n in zip(self.graph.input_positions, names, strict=True)}
         for p in inputs if standalone else ():
             node = self.graph.nodes[p]
-            inputs[p] = self.fx.call_function(of_shape, (inputs[p], node.name, node.shape))
+            inputs[p] = self.fx.call_function(checked_shape, (inputs[p], node.name, node.shape))
             if node.kind == "real":
-                inputs[p] = self.fx.call_function(of_numbers, (inputs[p], node.name))
+                inputs[p] = self.fx.call_function(checked_floats, (inputs[p], node.name))
         for i, node in enumerate(self.graph.nodes):
             if node.op is INPUT:
                 self.values.append(inputs[i])
@@ -70,10 +70,11 @@ class _Lowering:
         return tuple(number(a.value) if isinstance(a, NumberArg) else self.values[a] for a in node.args)
 
     def _call(self, i: int, node: Node) -> Any:
+        """Return the fx node that computes node i: a native call's result, one reshape for a chain, or a kernel."""
         if i in self.calls:
-            return self._part(i, self.calls[i])
+            return self._native_result(i, self.calls[i])
         if node.op.name == "reshape":  # derivatives have chains of them, and each call costs its price
-            source = reshaped(self.graph, i)
+            source = before_reshapes(self.graph, i)
             if self.graph.nodes[source].shape == node.shape:
                 return self.values[source]
             node = replace(node, args=(source,))
@@ -82,12 +83,15 @@ class _Lowering:
         compute = below_maximum if shift else ENGINE.kernel_for(node.op, shapes, node.params)
         return self.fx.call_function(_function(node.op.name, compute), self._args(node))
 
-    def _part(self, i: int, call: Call) -> Any:
-        """All results are taken at once: the tuple would keep every one of them alive."""
+    def _native_result(self, i: int, call: NativeCall) -> Any:
+        """Return the fx node of one result of a native call.
+
+        All results are taken out of the tuple at once, else it would keep every one of them alive.
+        """
         if i not in self.given:
             args = (*(self.values[a] for a in call.args), *call.numbers)
             result = self.fx.call_function(_function(call.name, call.compute), args)
-            parts = enumerate(call.gives) if len(call.gives) > 1 else ()
+            parts = enumerate(call.results) if len(call.results) > 1 else ()
             self.given[i] = result
             self.given.update(
                 (p, self.fx.call_function(operator.getitem, (result, k))) for k, p in parts if p is not None
@@ -96,9 +100,9 @@ class _Lowering:
 
 
 def _identifiers(names: list[str]) -> list[str]:
-    """fx writes Python and runs it, and names are data: each becomes an identifier of its own.
+    """Return a distinct Python identifier for each name; fx writes Python and runs it, and names are data.
 
-    >>> _identifiers(["x", "0", "if", "a.b", "a_b", "\\u00b2", ""])
+    >>> _identifiers(["x", "0", "if", "a.b", "a_b", "\u00b2", ""])
     ['x', 'input_0', 'input_if', 'a_b', 'a_b_', 'input__', 'input_']
     """
     identifiers: dict[str, None] = {}
@@ -115,24 +119,24 @@ def _identifiers(names: list[str]) -> list[str]:
 # --- softmax and cross_entropy under autocast ---------------------------------------------------------------------
 
 
-def _is(position: Arg | None, graph: Graph, *names: str) -> TypeGuard[int]:
-    """Whether an argument is the position of a node of one of these operators."""
+def _is_node_of(position: Arg | None, graph: Graph, *names: str) -> TypeGuard[int]:
+    """Return whether `position` is the position of a node of one of these operators."""
     return isinstance(position, int) and graph.nodes[position].op.name in names
 
 
 def _is_shift(graph: Graph, node: Node) -> bool:
-    """x - max(x), with which every softmax begins."""
+    """Return whether `node` is x - max(x), with which every softmax begins."""
     if node.op.name != "sub":
         return False
     x, top = node.args
-    while _is(top, graph, "broadcast", "reshape", "stop_gradient"):
+    while _is_node_of(top, graph, "broadcast", "reshape", "stop_gradient"):
         top = graph.nodes[top].args[0]
-    return _is(top, graph, "amax") and graph.nodes[top].args == (x,)
+    return _is_node_of(top, graph, "amax") and graph.nodes[top].args == (x,)
 
 
 def below_maximum(x: Tensor, top: Tensor) -> Tensor:
-    """x - top; under autocast in float32, and so is what follows, as in PyTorch's own cross_entropy."""
-    if x.dtype in SHORT and torch.is_autocast_enabled(x.device.type):
+    """Return x - top; under autocast in float32, and so is what follows, as in PyTorch's own cross_entropy."""
+    if x.dtype in HALF_TYPES and torch.is_autocast_enabled(x.device.type):
         x = x.float()
     return x - top
 
@@ -141,7 +145,7 @@ def below_maximum(x: Tensor, top: Tensor) -> Tensor:
 
 
 def _flat_module(graph: Graph) -> fx.GraphModule:
-    """Flat in and flat out; the constants are its buffers."""
+    """Return the graph as an fx module with flat inputs and outputs; constants are its buffers."""
     places = {position: f"constant_{position}" for position in graph.constants}
     root = nn.Module()
     for position, array in graph.constants.items():
@@ -150,7 +154,7 @@ def _flat_module(graph: Graph) -> fx.GraphModule:
 
 
 class Compiled(nn.Module):
-    """A graph as a module. Called with the graph's arguments, in its structure; `parameters=` makes some its own.
+    """nn.Module of a graph, called with the graph's arguments in its structure; `parameters=` makes some its own.
 
     `graph_module` is the torch.fx.GraphModule behind it, flat in and flat out.
     """
@@ -166,7 +170,7 @@ class Compiled(nn.Module):
             self._register(parameters)
 
     def _prepare(self) -> None:
-        """What a call needs of the arguments that it must bring."""
+        """Build the binder and checks for the arguments of a call, without those that the module owns."""
         first = 1 if self._owns else 0
         graph = self.graph
         given = Graph(graph.nodes, graph.names[first:], graph.inputs[first:], (), False, {})
@@ -175,6 +179,7 @@ class Compiled(nn.Module):
         self._numbers = [(i, node.name) for i, node in enumerate(nodes) if node.kind == "real"]
 
     def _register(self, parameters: Tree) -> None:
+        """Register the leaves of `parameters` as nn.Parameters."""
         own = Graph(self.graph.nodes, self.graph.names[:1], self.graph.inputs[:1], (), False, {})
         values = bind_inputs(own, (parameters,))
         positions = leaves(own.inputs)
@@ -186,7 +191,7 @@ class Compiled(nn.Module):
         self._own = names
 
     def _free_names(self, paths: list[str]) -> list[str]:
-        """a.b as a__b, which PyTorch allows; with a _ behind it where the module, or a parameter, is called so."""
+        """Return an attribute name per parameter path: a.b as a__b, with _ appended until it is free."""
         plain = {path for path in paths if "." not in path}
         taken, names = set(plain), []
         for path in paths:
@@ -198,7 +203,7 @@ class Compiled(nn.Module):
         return names
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plans are functions and cannot be written; the graph can, and makes them anew."""
+        """Return the state without kernels, which cannot be pickled; the graph can, and makes them again."""
         state = self.__dict__.copy()
         state["_modules"] = {k: m for k, m in self._modules.items() if k != "graph_module"}
         state["_constants"] = dict(self.graph_module.named_buffers())
@@ -223,10 +228,11 @@ class Compiled(nn.Module):
         own = [getattr(self, name) for name in self._own]  # not _parameters: weight_norm and pruning put others there
         values = self._bind(args)
         for i, name in self._numbers:
-            of_numbers(values[i], name)
+            checked_floats(values[i], name)
         return self._structured(self.graph_module(*own, *values))
 
     def _structured(self, outputs: tuple[Any, ...]) -> Any:
+        """Return flat outputs in the graph's output structure."""
         if self.graph.single and not isinstance(self.graph.outputs[0], tuple | dict):
             return outputs[0]
         values = iter(outputs)
@@ -235,6 +241,7 @@ class Compiled(nn.Module):
 
 
 def _constant(array: Any) -> Tensor:
+    """Return a captured array as a tensor with its own memory; exact numbers become float64."""
     return torch.from_numpy(
         np.array(array, dtype=float if array.dtype == object else None)
     )  # ours: files are read-only
@@ -243,29 +250,29 @@ def _constant(array: Any) -> Tensor:
 # --- a module of its own: constants under their own names ------------------------------------------------------------
 
 
-def of_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
-    """x itself; any other shape than the graph's is refused, for its nodes are made for these sizes."""
+def checked_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
+    """Return x; raise ShapeError if its shape is not the graph's, whose nodes are made for these sizes."""
     if x.shape != shape:
         raise ShapeError("graph", f"input {name} must have shape {shape}; got {tuple(x.shape)}")
     return x
 
 
-def of_numbers(x: Tensor, name: str) -> Tensor:
-    """[P6] x itself; integers are refused, for they would wrap and truncate."""
+def checked_floats(x: Tensor, name: str) -> Tensor:
+    """Return x; raise ScalarError for integers, bools and complex numbers ([P6])."""
     if getattr(x, "dtype", None) in NOT_NUMBERS:
         refuse_integers("graph", "torch", x.dtype, f"input {name}")
     return x
 
 
 def _is_attribute(part: str) -> bool:
-    """Whether fx can write this name into its program: as an attribute, otherwise in double quotes, unescaped."""
+    """Return whether fx can write this name into its program: as an attribute, or in double quotes, unescaped."""
     if part.isidentifier():
         return not keyword.iskeyword(part) and unicodedata.normalize("NFKC", part) == part
     return part.isprintable() and not set(part) & set('"\\')
 
 
-def _place(root: nn.Module, name: str, value: Tensor | nn.Parameter) -> None:
-    """Set a.b.c, making plain modules on the way; what PyTorch forbids as a name is refused."""
+def _set_tensor(root: nn.Module, name: str, value: Tensor | nn.Parameter) -> None:
+    """Set root.a.b.c for a dotted name, making modules on the way; raise ParameterError for forbidden names."""
     *path, last = name.split(".")
     if not all(map(_is_attribute, (*path, last))):
         raise ParameterError("to_torch", f"{name[:80]!r} cannot name a tensor of a module: fx writes it into a program")
@@ -283,16 +290,19 @@ def _place(root: nn.Module, name: str, value: Tensor | nn.Parameter) -> None:
 
 
 def place_constants(root: nn.Module, graph: Graph, trainable: Collection[str]) -> dict[int, str]:
-    """The graph's constants as parameters (trainable) and buffers of a module, under their names."""
+    """Register the graph's constants on `root`, trainable ones as parameters, others as buffers.
+
+    Return the name of each constant by its position.
+    """
     places = {position: graph.nodes[position].name for position in graph.constants}
     for position, name in places.items():
         value = _constant(graph.constants[position]).clone()
-        _place(root, name, nn.Parameter(value) if name in trainable else value)
+        _set_tensor(root, name, nn.Parameter(value) if name in trainable else value)
     return places
 
 
 def module_of(graph: Graph, trainable: Collection[str]) -> fx.GraphModule:
-    """The graph as an fx.GraphModule with its constants as parameters (trainable) and buffers, under their names."""
+    """Return the graph as an fx.GraphModule with its constants as parameters (trainable) and buffers by name."""
     root = fx.GraphModule({}, fx.Graph())  # so that a name which a GraphModule needs for itself is refused
     places = place_constants(root, graph, trainable)
     return fx.GraphModule(root, _Lowering(graph, places).lower(standalone=True))

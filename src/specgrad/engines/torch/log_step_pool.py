@@ -24,23 +24,24 @@ DOUBLING_TYPES = (torch.float32, torch.float64)
 
 
 def last_axes(where: tuple[slice, ...]) -> tuple[EllipsisType | slice, ...]:
+    """Return the index that applies these slices to the last axes of a tensor."""
     return (..., *where)
 
 
 def cells(t: Tensor, where: tuple[slice, ...]) -> Tensor:
-    """These cells of the last axes; all of them are t itself, for a view of everything has no rule in old vmap."""
+    """Return t[..., *where]; t itself if the slices select everything, since old vmap has no rule for full views."""
     sizes = t.shape[t.ndim - len(where) :]
     whole = all(s.indices(n) == (0, n, 1) for s, n in zip(where, sizes, strict=True))
     return t if whole else t[last_axes(where)]
 
 
 def spatial_pads(pads: tuple[tuple[int, int], ...]) -> list[int]:
-    """(lo, hi) per axis in F.pad's order, from the last axis backwards."""
+    """Return the (lo, hi) pairs as a flat list in F.pad's order, last axis first."""
     return [n for pair in reversed(pads) for n in pair]
 
 
 def pad_or_crop(x: Tensor, pads: tuple[tuple[int, int], ...], value: float = 0.0) -> Tensor:
-    """(lo, hi) cells of `value` around the last axes, negative ones cut off; all cells of x may be (F.pad crashes)."""
+    """Pad the last axes by (lo, hi) cells of `value`; negative widths crop, up to every cell (F.pad crashes)."""
     sizes = x.shape[x.ndim - len(pads) :]
     if all(lo >= -n and hi >= -n for n, (lo, hi) in zip(sizes, pads, strict=True)):
         return F.pad(x, spatial_pads(pads), value=value)
@@ -50,22 +51,23 @@ def pad_or_crop(x: Tensor, pads: tuple[tuple[int, int], ...], value: float = 0.0
 
 
 def padded(x: Tensor, win: Window, value: float) -> Tensor:
+    """Return x with the padding of `win` filled with `value`; x itself if the window pads nothing."""
     return pad_or_crop(x, win.pads, value) if win.pads_anything else x
 
 
 def attached_zeros(t: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Zeros that still hang on t's tape: what a window without a tap inside makes of it."""
+    """Return zeros of `shape` that depend on t in autograd: the result of windows without a tap inside."""
     return t.flatten()[:0].sum().expand(shape)
 
 
 def has_negative_zero(x: Tensor) -> bool:
-    """Whether a cell is -0, which is the least integer when its bits are read as one."""
+    """Return whether a cell of float32 or float64 x is -0 (its bits, read as an integer, are the least)."""
     kind = torch.int32 if x.dtype == torch.float32 else torch.int64
     return int(x.detach().view(kind).min()) == torch.iinfo(kind).min
 
 
 def embed(t: Tensor, widths: tuple[tuple[int, int, int], ...]) -> Tensor:
-    """t with (lo, hi) zeros around and `gap` zeros between the cells of its last axes; any transform can trace it."""
+    """Return t with (lo, hi) zeros around and `gap` zeros between cells of its last axes; traceable everywhere."""
     first = t.ndim - len(widths)
     for axis, (_, _, gap) in enumerate(widths, first):
         if gap and t.shape[axis] > 1:
@@ -76,7 +78,7 @@ def embed(t: Tensor, widths: tuple[tuple[int, int, int], ...]) -> Tensor:
 
 
 def accumulate(total: Tensor, where: tuple[slice, ...], part: Tensor) -> Tensor:
-    """total[..., where] + part, in place in plain eager mode, by embedding inside transforms."""
+    """Return total with `part` added at [..., *where]: in place in plain eager mode, else by zero padding."""
     if not part.requires_grad and not total.requires_grad and is_plain_eager():
         total[last_axes(where)] += part
         return total
@@ -89,13 +91,14 @@ def accumulate(total: Tensor, where: tuple[slice, ...], part: Tensor) -> Tensor:
 
 
 def _chunks(planes: int, cells: int, bytes_per_cell: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) ranges of planes; each chunk holds about CHUNK_BYTES."""
     count = max(1, CHUNK_BYTES // max(1, cells * bytes_per_cell))
     for start in range(0, planes, count):
         yield start, min(start + count, planes)
 
 
-class _Source:
-    """The planes of x, chunk by chunk, as flat buffers that carry the padding; the whole of x is never copied."""
+class _PlaneChunks:
+    """Chunks of the planes of x as flat buffers with the padding filled in; x is never copied as a whole."""
 
     def __init__(self, x: Tensor, win: Window, value: float, bytes_per_cell: int) -> None:
         self.bare = win.unpadded()
@@ -111,6 +114,7 @@ class _Source:
             self.interior = self.buffer[(slice(None), *win.interior)]
 
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield (start, stop, flat buffer) for each chunk of planes; a padded buffer is reused by the next chunk."""
         for start, stop in _chunks(len(self.planes), self.cells, self.bytes):
             part = self.planes[start:stop]
             if self.interior is not None:
@@ -120,19 +124,22 @@ class _Source:
 
 
 def _anchors(buffer: Tensor, planes: int, win: Window, shift: int = 0) -> Tensor:
-    """The output positions of every plane, as a view of a flat buffer."""
+    """Return the cells at output positions, (planes, *win.out), as a strided view of a flat buffer."""
     steps = tap_schedule.anchor_strides(win)
     return buffer.as_strided((planes, *win.out), (math.prod(win.size), *steps), buffer.storage_offset() + shift)
 
 
 def first_maximum(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
-    """torch.maximum, and a where they are equal: of +0 and -0 torch returns either, by its place in a vector."""
+    """Write max(a, b) to `out`, with a if they are equal or a is NaN; torch.maximum may return either zero."""
     return torch.where((b <= a) | (a != a), a, b, out=out)
 
 
 def dense_max(x: Tensor, padded_window: Window) -> Tensor:
-    """Maximum over every window, by doubling; padding is -inf, NaN propagates, a zero is the first in its window."""
-    source = _Source(x, padded_window, -math.inf, x.element_size())
+    """Return the maximum of every window, (*lead, *out), in log2(k) passes per axis.
+
+    Padding is -inf and NaN propagates; of equal zeros the first in its window is returned.
+    """
+    source = _PlaneChunks(x, padded_window, -math.inf, x.element_size())
     win = source.bare
     shifts = tap_schedule.doubling_shifts(win)
     out = torch.empty((len(source.planes), *win.out), dtype=x.dtype)
@@ -161,8 +168,8 @@ SIGN_BITS = 0x7FFFFFFF
 LOW_WORD = 0xFFFFFFFF
 
 
-def _ordered(x: Tensor, bits: Tensor) -> Tensor:
-    """float32 as int32 in the same order (a bijection that is its own inverse); `bits` is scratch."""
+def _ordered_bits(x: Tensor, bits: Tensor) -> Tensor:
+    """Return float32 x as int32 with the same order (a bijection, its own inverse); `bits` is scratch."""
     i = x.view(torch.int32)
     torch.bitwise_right_shift(i, 31, out=bits)
     bits.bitwise_and_(SIGN_BITS)
@@ -170,13 +177,15 @@ def _ordered(x: Tensor, bits: Tensor) -> Tensor:
 
 
 def packed_winner(x: Tensor, win: Window) -> tuple[Tensor, Tensor]:
-    """Maximum and first winner (flat position in the input, -1 if there is none) of float32 without NaN.
+    """Return maximum and first argmax of every window, for float32 without NaN.
+
+    The argmax is a flat position in the input plane, -1 (and maximum 0) for a window without a cell inside.
 
     Key of a cell: its value, order preserved, in the high word; the complement of its position in the low word. The
     largest key is the largest value and, among ties, the smallest position. A padded cell is -inf with low word 0:
     it loses to every real cell.
     """
-    source = _Source(x, win, -math.inf, 8)
+    source = _PlaneChunks(x, win, -math.inf, 8)
     bare, cells = source.bare, source.cells
     planes, outs = len(source.planes), math.prod(win.out)
     y = torch.empty((planes, outs), dtype=x.dtype)
@@ -186,7 +195,7 @@ def packed_winner(x: Tensor, win: Window) -> tuple[Tensor, Tensor]:
     for start, stop, chunk in source.chunks():
         buffers = buffers or _KeyBuffers(stop - start, cells, low)
         keys = buffers.pack(chunk)
-        top = buffers.doubled(keys, (stop - start) * cells, tap_schedule.doubling_shifts(bare))
+        top = buffers.window_maximum(keys, (stop - start) * cells, tap_schedule.doubling_shifts(bare))
         key = buffers.spare(top)[: (stop - start) * outs]
         key.view(stop - start, *win.out).copy_(_anchors(top, stop - start, bare))
         buffers.unpack(key, y[start:stop].view(-1), index[start:stop].view(-1))
@@ -195,24 +204,24 @@ def packed_winner(x: Tensor, win: Window) -> tuple[Tensor, Tensor]:
         index = torch.where(index == LOW_WORD, -1, index)
         y = torch.where(index < 0, torch.zeros((), dtype=x.dtype), y)
     y, index = y.view(shape), index.view(shape)
-    return (_signed(x, y, index, win.rank) if has_negative_zero(x) else y), index
+    return (_with_sign_of_winner(x, y, index, win.rank) if has_negative_zero(x) else y), index
 
 
-def _signed(x: Tensor, y: Tensor, index: Tensor, rank: int) -> Tensor:
-    """Keys know one zero; its sign is that of the first winner."""
+def _with_sign_of_winner(x: Tensor, y: Tensor, index: Tensor, rank: int) -> Tensor:
+    """Return y with the sign of the winning cell wherever y is 0; keys do not tell -0 from +0."""
     cells, where = x.flatten(x.ndim - rank), index.flatten(index.ndim - rank)
     signed = cells.gather(-1, where.clamp(min=0)).view(y.shape)
     return torch.where((y == 0) & (index >= 0), signed, y)
 
 
 def _positions(win: Window) -> Tensor:
-    """The low words of one padded plane: complement of the flat position, 0 in the padding."""
+    """Return the low key words of one padded plane, flat int32: complement of the position, 0 in the padding."""
     inside = torch.arange(math.prod(win.size), dtype=torch.int32).view(win.size).bitwise_not()
     return pad_or_crop(inside, win.pads).reshape(-1)
 
 
 class _KeyBuffers:
-    """Scratch for one chunk of keys."""
+    """Scratch memory for the int64 keys of one chunk: value in the high word, complement of position in the low."""
 
     def __init__(self, planes: int, cells: int, low: Tensor) -> None:
         count = planes * cells
@@ -224,12 +233,14 @@ class _KeyBuffers:
         self.bits = torch.empty(count, dtype=torch.int32)
 
     def pack(self, x: Tensor) -> Tensor:
+        """Write the values of x into the high words and return the key buffer."""
         n = x.numel()
         torch.add(x, 0.0, out=self.floats[:n])  # -0 becomes +0, so that the two tie
-        self.high[:n].copy_(_ordered(self.floats[:n], self.bits[:n]))
+        self.high[:n].copy_(_ordered_bits(self.floats[:n], self.bits[:n]))
         return self.all[0]
 
-    def doubled(self, keys: Tensor, length: int, shifts: list[int]) -> Tensor:
+    def window_maximum(self, keys: Tensor, length: int, shifts: list[int]) -> Tensor:
+        """Return the buffer whose cell p is the maximum of the keys in the window that begins at p."""
         for turn, shift in enumerate(shifts):
             length -= shift
             target = self.all[1 + turn % 2]
@@ -238,22 +249,24 @@ class _KeyBuffers:
         return keys
 
     def spare(self, used: Tensor) -> Tensor:
+        """Return the scratch buffer that `used` is not."""
         return self.all[2] if used is self.all[1] else self.all[1]
 
     def unpack(self, key: Tensor, y: Tensor, index: Tensor) -> None:
+        """Split each key into its value (into y) and its position (into index)."""
         torch.bitwise_not(key, out=index)
         index.bitwise_and_(LOW_WORD)
         ordered = y.view(torch.int32)
         ordered.copy_(key.view(torch.int32)[1::2])
-        ordered.copy_(_ordered(y, self.bits[: y.numel()]))
+        ordered.copy_(_ordered_bits(y, self.bits[: y.numel()]))
 
 
 # --- sums -----------------------------------------------------------------------------------------------------------
 
 
 def dense_sum(x: Tensor, padded_window: Window, scale: float | None = None, outside: float = 0.0) -> Tensor:
-    """Sum over every window, times `scale`, without subtraction; a padded cell is `outside`."""
-    source = _Source(x, padded_window, outside, x.element_size())
+    """Return the sum of every window times `scale`, (*lead, *out), without subtraction; padding is `outside`."""
+    source = _PlaneChunks(x, padded_window, outside, x.element_size())
     win = source.bare
     additions = tap_schedule.additions(win)
     out = torch.empty((len(source.planes), *win.out), dtype=x.dtype)
@@ -262,7 +275,7 @@ def dense_sum(x: Tensor, padded_window: Window, scale: float | None = None, outs
         scratch = scratch or [torch.empty(chunk.numel(), dtype=x.dtype) for _ in range(3)]
         part = out[start:stop]
         if additions:
-            current, other = _added(chunk, additions, scratch)
+            current, other = _all_but_last_add(chunk, additions, scratch)
             views = (_anchors(t, stop - start, win, s) for t, s in ((current, 0), (other, additions[-1].shift)))
             torch.add(*views, out=part)
         else:
@@ -272,8 +285,8 @@ def dense_sum(x: Tensor, padded_window: Window, scale: float | None = None, outs
     return out.view(x.shape[: x.ndim - win.rank] + win.out)
 
 
-def _added(chunk: Tensor, additions: list[tap_schedule.Add], scratch: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """All passes but the last, whose two operands are returned."""
+def _all_but_last_add(chunk: Tensor, additions: list[tap_schedule.Add], scratch: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Run all passes but the last; return the two operands of the last."""
     current = base = chunk
     length = base_length = chunk.numel()
     for n, add in enumerate(additions, 1):

@@ -19,30 +19,30 @@ from specgrad.scalar import Number
 from specgrad.window import Shape, Window
 
 from ..base import Kernel
-from .autograd_rules import eager, ours, rounded_once
+from .autograd_rules import is_eager, ours, rounded_once
 from .log_step_pool import DOUBLING_TYPES, accumulate, cells, dense_sum, padded
-from .modes import dual_level_open
+from .modes import in_dual_level
 
-TINY = 1e-28  # float32 keeps its precision in sums and reciprocals down to here
-DEEPEST = math.log(TINY)
+MIN_WINDOW_SUM = 1e-28  # float32 keeps its precision in sums and reciprocals down to here
+MIN_LOG_SUM = math.log(MIN_WINDOW_SUM)
 
 
-def slices(x: Tensor, win: Window, axis: int) -> list[Tensor]:
-    """The taps of one spatial axis of an unpadded window, each as a view with the output's size on that axis."""
+def tap_views(x: Tensor, win: Window, axis: int) -> list[Tensor]:
+    """Return, for each tap of one axis of an unpadded window, the view that all outputs read with it."""
     dim = x.ndim - win.rank + axis
     part = Window((win.axes[axis],))
     return [x[(slice(None),) * dim + tap.slices()[1]] for tap in part.taps()]
 
 
-def merged(x: Tensor, win: Window, beta: float, ignore: bool, outside: float) -> Tensor:
-    """log(sum exp(beta*x)) / beta by logaddexp over taps, one axis after the other: stable for every input.
+def by_logaddexp(x: Tensor, win: Window, beta: float, ignore: bool, outside: float) -> Tensor:
+    """Return log(sum exp(beta*x)) / beta of every window by logaddexp over taps: stable for every input.
 
     A padded tap is 0, or (ignore) `outside`: -inf, or where gradients must pass a number so low that it counts nothing.
     """
     bare = win.unpadded()
     z = padded(x * beta, win, outside if ignore else 0.0)
     for axis in reversed(range(win.rank)):
-        first, *rest = slices(z, bare, axis)
+        first, *rest = tap_views(z, bare, axis)
         for part in rest:
             first = torch.logaddexp(first, part)
         z = first
@@ -50,13 +50,13 @@ def merged(x: Tensor, win: Window, beta: float, ignore: bool, outside: float) ->
 
 
 def _shift(x: Tensor, rank: int, beta: float) -> Tensor:
-    """The largest beta*x of every plane, as a value of x."""
+    """Return the largest beta*x of every plane, as a value of x; shape (*lead, 1, ..., 1)."""
     dims = tuple(range(x.ndim - rank, x.ndim))
     return x.amax(dims, keepdim=True) if beta > 0 else x.amin(dims, keepdim=True)
 
 
-def shifted(x: Tensor, win: Window, beta: float, ignore: bool) -> Tensor | None:
-    """The fast way; None where it would lose precision."""
+def by_shifted_sums(x: Tensor, win: Window, beta: float, ignore: bool) -> Tensor | None:
+    """Return the smooth maximum from window sums of exp(beta*(x - M)); None where that loses precision."""
     m = _shift(x, win.rank, beta)
     if not ignore and win.pads_anything:  # the padded taps, x = 0, belong to the plane
         m = m.clamp(min=0) if beta > 0 else m.clamp(max=0)
@@ -64,17 +64,17 @@ def shifted(x: Tensor, win: Window, beta: float, ignore: bool) -> Tensor | None:
         s = dense_sum(torch.sub(p, m).mul_(beta).exp_(), win.unpadded())
     else:
         s = dense_sum(torch.sub(x, m).mul_(beta).exp_(), win)
-    if not bool(s.amin() >= TINY):  # written so that NaN fails
+    if not bool(s.amin() >= MIN_WINDOW_SUM):  # written so that NaN fails
         return None
     return s.log_().mul_(1 / beta).add_(m)
 
 
 def smooth(x: Tensor, win: Window, beta: float, rule: str, fast: bool) -> Tensor:
-    """`fast` in plain eager mode; otherwise traceable operators only."""
+    """Return the smooth maximum of every window, 0 for an empty one; `fast` needs plain eager mode on the CPU."""
     ignore = rule == "ignore"
-    y = shifted(x, win, beta, ignore) if fast and x.numel() else None
+    y = by_shifted_sums(x, win, beta, ignore) if fast and x.numel() else None
     if y is None:
-        y = merged(x, win, beta, ignore, -math.inf if fast else torch.finfo(x.dtype).min / 4)
+        y = by_logaddexp(x, win, beta, ignore, -math.inf if fast else torch.finfo(x.dtype).min / 4)
     if ignore and win.has_empty:
         empty = torch.from_numpy((win.inside() == 0).astype(bool)).to(x.device)
         y = torch.where(empty, torch.zeros((), dtype=x.dtype, device=x.device), y)
@@ -95,6 +95,7 @@ def pull_by_taps(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float) -> T
 
 
 def push_by_taps(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float) -> Tensor:
+    """Return the adjoint of `pull_by_taps` in v: exp(beta*(x_t - y)) * g added to each cell x_t, tap by tap."""
     total = torch.zeros_like(x)
     for tap in win.taps():
         outs, ins = tap.slices()
@@ -104,15 +105,16 @@ def push_by_taps(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float) -> T
 
 
 def _scales(x: Tensor, y: Tensor, win: Window, beta: float) -> tuple[Tensor, Tensor] | None:
-    """E = exp(beta*(x - M)) and 1/S = exp(-beta*(y - M)); None where the latter would be too large."""
+    """Return E = exp(beta*(x - M)) and 1/S = exp(-beta*(y - M)); None where the latter would be too large."""
     m = _shift(x, win.rank, beta)
     depth = torch.sub(y, m).mul_(beta)
-    if not bool((depth.amin() >= DEEPEST) & (depth.amax() <= -DEEPEST)):
+    if not bool((depth.amin() >= MIN_LOG_SUM) & (depth.amax() <= -MIN_LOG_SUM)):
         return None
     return torch.sub(x, m).mul_(beta).exp_(), depth.neg_().exp_()
 
 
 def pull(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float, fast: bool) -> Tensor:
+    """Return sum_t exp(beta*(x_t - y)) * v_t of every window; `fast` by window sums, else tap by tap."""
     scales = _scales(x, y, win, beta) if fast and x.numel() and y.numel() else None
     if scales is None:
         return pull_by_taps(x, y, v, win, beta)
@@ -121,7 +123,10 @@ def pull(x: Tensor, y: Tensor, v: Tensor, win: Window, beta: float, fast: bool) 
 
 
 def push(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float, back: Window | None) -> Tensor:
-    """`back` is the window's adjoint, whose sum is the adjoint of the window sum; None: tap by tap."""
+    """Return the adjoint of `pull` in v, of the shape of x; by window sums of `back`, or tap by tap if it is None.
+
+    `back` is the window's adjoint, whose sum is the adjoint of the window sum.
+    """
     scales = _scales(x, y, win, beta) if back is not None and x.numel() and y.numel() else None
     if back is None or scales is None:
         return push_by_taps(x, y, g, win, beta)
@@ -131,15 +136,18 @@ def push(x: Tensor, y: Tensor, g: Tensor, win: Window, beta: float, back: Window
 
 # --- first derivatives of smooth_max_pool itself ----------------------------------------------------------------------
 
-FAR = 64.0  # beyond this abs(beta*y), the rounding of y spoils exp(beta*(x - y)); weights then come from x alone
+MAX_SCALED_OUTPUT = (
+    64.0  # beyond this abs(beta*y), the rounding of y spoils exp(beta*(x - y)); weights then come from x alone
+)
 
 
-def near(y: Tensor, beta: float) -> bool:
-    return not y.numel() or bool(y.abs().amax() * abs(beta) <= FAR)
+def is_accurate_from_output(y: Tensor, beta: float) -> bool:
+    """Return whether abs(beta*y) is small enough that exp(beta*(x - y)) is accurate."""
+    return not y.numel() or bool(y.abs().amax() * abs(beta) <= MAX_SCALED_OUTPUT)
 
 
 def _weights(x: Tensor, win: Window, beta: float, rule: str) -> tuple[Tensor, Tensor, Tensor]:
-    """beta*x, the largest of every window, and the sum of exp above it; a padded tap counts by the rule."""
+    """Return beta*x, the largest of every window, and the sum of exp(beta*x - largest); padding by the rule."""
     z = x * beta
     m = _window_max(z, win, 0.0 if rule == "zero" else -math.inf)
     total = torch.zeros_like(m)
@@ -152,9 +160,10 @@ def _weights(x: Tensor, win: Window, beta: float, rule: str) -> tuple[Tensor, Te
 
 
 def _window_max(z: Tensor, win: Window, outside: float) -> Tensor:
+    """Return the maximum of every window; a padded cell is `outside`."""
     bare, z = win.unpadded(), padded(z, win, outside)
     for axis in reversed(range(win.rank)):
-        first, *rest = slices(z, bare, axis)
+        first, *rest = tap_views(z, bare, axis)
         for part in rest:
             first = torch.maximum(first, part)
         z = first
@@ -172,7 +181,7 @@ def tangent(x: Tensor, dx: Tensor, win: Window, beta: float, rule: str, like: Te
 
 
 def cotangent(x: Tensor, gy: Tensor, win: Window, beta: float, rule: str) -> Tensor:
-    """The cotangent spread by the same weights."""
+    """Return the cotangent of x: gy spread over its window by the softmax weights, stable for every finite x."""
     z, m, s = _weights(x, win, beta, rule)
     total = torch.zeros_like(x)
     for tap in win.taps():
@@ -185,8 +194,8 @@ def cotangent(x: Tensor, gy: Tensor, win: Window, beta: float, rule: str) -> Ten
 # --- the lines ------------------------------------------------------------------------------------------------------
 
 
-class _Smooth(torch.autograd.Function):
-    """smooth_max_pool; its derivatives follow the record's rules, or for large beta*y weights taken from x alone."""
+class _SmoothMaxPool(torch.autograd.Function):
+    """autograd.Function of smooth_max_pool, with the operator's rules or, for large beta*y, weights from x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, params: dict[str, Any]) -> Any:
@@ -198,9 +207,10 @@ class _Smooth(torch.autograd.Function):
 
     @staticmethod
     def _derivative(ctx: Any, t: Tensor, stable: Kernel, rule: Kernel) -> Any:
+        """Return `rule`(x, y, t), or where that is inaccurate and no higher derivative is needed `stable`."""
         x, y = ctx.saved_tensors
         window, beta, padded = ctx.params["window"], float(ctx.params["beta"]), ctx.params["padded"]
-        if (torch.is_grad_enabled() and (t.requires_grad or x.requires_grad)) or near(y, beta):
+        if (torch.is_grad_enabled() and (t.requires_grad or x.requires_grad)) or is_accurate_from_output(y, beta):
             return rule(x, y, t)
         return stable(x, t, window, beta, padded)
 
@@ -208,16 +218,16 @@ class _Smooth(torch.autograd.Function):
     def backward(ctx: Any, gy: Any) -> Any:
         op, params = REGISTRY["smooth_max_pool"], ctx.params
         rule = lambda x, y, g: op.cotangents(g, y, (x,), params)[0]
-        return _Smooth._derivative(ctx, gy, cotangent, rule), None
+        return _SmoothMaxPool._derivative(ctx, gy, cotangent, rule), None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, _: Any) -> Any:
         op, params = REGISTRY["smooth_max_pool"], ctx.params
         stable = lambda x, d, win, beta, padded: tangent(x, d, win, beta, padded, like=ctx.saved_tensors[1])
-        return _Smooth._derivative(ctx, dx, stable, lambda x, y, d: op.tangent(y, (x,), (d,), params))
+        return _SmoothMaxPool._derivative(ctx, dx, stable, lambda x, y, d: op.tangent(y, (x,), (d,), params))
 
 
-_smooth_on_tape: Callable[..., Tensor] = _Smooth.apply
+_smooth_max_pool_with_rules: Callable[..., Tensor] = _SmoothMaxPool.apply
 
 
 def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str) -> Kernel:
@@ -225,15 +235,16 @@ def lower_smooth_max_pool(x: Shape, *, window: Window, beta: Number, padded: str
     params = {"window": window, "beta": beta, "padded": padded}
 
     def compute(t: Tensor) -> Tensor:
-        on_cpu = eager(t) and t.device.type == "cpu"
-        if on_cpu and ((torch.is_grad_enabled() and t.requires_grad) or dual_level_open()):
-            return _smooth_on_tape(t, params)
+        on_cpu = is_eager(t) and t.device.type == "cpu"
+        if on_cpu and ((torch.is_grad_enabled() and t.requires_grad) or in_dual_level()):
+            return _smooth_max_pool_with_rules(t, params)
         return smooth(t, window, float(beta), padded, on_cpu and t.dtype in DOUBLING_TYPES)
 
     return rounded_once(compute)
 
 
 def lower_smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Number) -> Kernel:
+    """Lower smooth_pull: the softmax-weighted sum of v in every window."""
     b = float(beta)
     fast = lambda t, u, v: pull(t, u, v, window, b, t.dtype in DOUBLING_TYPES)
     slow = lambda t, u, v: pull_by_taps(t, u, v, window, b)
@@ -241,6 +252,7 @@ def lower_smooth_pull(x: Shape, y: Shape, v: Shape, *, window: Window, beta: Num
 
 
 def lower_smooth_push(x: Shape, y: Shape, g: Shape, *, window: Window, beta: Number) -> Kernel:
+    """Lower smooth_push: the adjoint of smooth_pull in v."""
     b, back = float(beta), window.adjoint()
     fast = lambda t, u, g: push(t, u, g, window, b, back if t.dtype in DOUBLING_TYPES else None)
     slow = lambda t, u, g: push_by_taps(t, u, g, window, b)

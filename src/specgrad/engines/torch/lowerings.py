@@ -1,4 +1,4 @@
-"""The PyTorch engine: one line per operator.
+"""The PyTorch engine: the table of lowerings, one per operator.
 
 A line turns shapes and parameters into a function of tensors. Native operators are called directly wherever they are
 best, and PyTorch's own autograd runs through them. Where an algorithm of ours is faster or PyTorch has no operator,
@@ -22,7 +22,7 @@ from specgrad.window import OPEN_SIZES, Shape
 
 from ..base import Engine, Kernel, number
 from . import log_step_pool
-from .autograd_rules import MOST_ADDED, NOT_NUMBERS, eager, ours, rounded_once
+from .autograd_rules import MAX_HALF_ADDENDS, NOT_NUMBERS, is_eager, ours, rounded_once
 from .avg_pool import lower_avg_pool, lower_avg_spread
 from .conv import lower_contract, lower_conv, lower_conv_transpose, lower_conv_weight
 from .logsumexp_pool import lower_smooth_max_pool, lower_smooth_pull, lower_smooth_push
@@ -34,19 +34,22 @@ from .topk import lower_top, lower_top_index
 
 
 def for_any_shape(f: Kernel) -> Any:
+    """Return a lowering that gives f whatever the shapes and parameters are."""
     return lambda *shapes, **params: f
 
 
 def _tensor_like(value: Any, other: Any) -> Tensor:
+    """Return `value` itself if it is a tensor, else as a 0-d tensor with the type and device of `other`."""
     return value if isinstance(value, Tensor) else torch.full((), value, dtype=other.dtype, device=other.device)
 
 
-def _pairwise(f: Kernel) -> Any:
-    """For functions that take no Python numbers."""
+def _of_tensors(f: Kernel) -> Any:
+    """Return a lowering of a binary function that takes tensors only: Python numbers become 0-d tensors."""
     return for_any_shape(lambda a, b: f(_tensor_like(a, b), _tensor_like(b, a)))
 
 
 def _mask(f: Kernel) -> Any:
+    """Return a lowering of a comparison whose result is 0 or 1 in the type of its arguments."""
     return for_any_shape(lambda a, b: f(a, b).to(a.dtype if isinstance(a, Tensor) else b.dtype))
 
 
@@ -71,15 +74,15 @@ def _pad(x: Shape, *, widths: tuple[tuple[int, int, int], ...]) -> Kernel:
 
 
 def _softplus(x: Shape, *, beta: Number) -> Kernel:
-    """PyTorch returns x above a threshold: here one from which on that is the rounded value, and 1 its slope."""
+    """Lower softplus to F.softplus, with a threshold above which x is the correctly rounded value and 1 its slope."""
     b = float(beta)
     return lambda t: F.softplus(t, b, 40.0 if t.dtype == torch.float64 else 20.0)
 
 
 def _sign(t: Tensor) -> Tensor:
-    """torch.sign gives 0 for NaN; a sum that is none shows that there is none."""
+    """Return the sign of t, NaN where t is NaN (torch.sign gives 0); a sum that is no NaN shows there is none."""
     t = t.detach() if t.requires_grad else t
-    if t.is_cpu and eager(t) and not math.isnan(t.sum().item()):
+    if t.is_cpu and is_eager(t) and not math.isnan(t.sum().item()):
         return torch.sign(t)
     return torch.where(t.isnan(), t.detach(), torch.sign(t))  # no tangent from where it is NaN
 
@@ -99,6 +102,7 @@ def _quantize(x: Shape, scale: Shape, zero: Shape, *, low: int | None, high: int
 
 
 def quantized(t: Tensor, s: Any, z: Any, low: int | None, high: int | None) -> Tensor:
+    """Return clamp(round(t / s) + z, low, high), as floats without a gradient; None means no limit."""
     q: Tensor = (t / s).detach().round_()
     q = q + z if isinstance(z, Tensor) else q.add_(z)  # a zero too: it makes +0 of -0
     if low is None and high is None:
@@ -107,6 +111,7 @@ def quantized(t: Tensor, s: Any, z: Any, low: int | None, high: int | None) -> T
 
 
 def _root(x: Shape, *, exponent: Number) -> Kernel:
+    """Lower x**exponent with slope 0 at 0, where PyTorch's own is infinite."""
     e = number(exponent)
 
     def traceable(t: Tensor) -> Tensor:
@@ -116,8 +121,8 @@ def _root(x: Shape, *, exponent: Number) -> Kernel:
     compute = ours("root", {"exponent": exponent}, lambda t: torch.pow(t, e), traceable)
 
     def native_above_zero(t: Tensor) -> Tensor:
-        """PyTorch's own slope is infinite at 0, and right above it; written so that NaN fails."""
-        above = eager(t) and t.device.type == "cpu" and t.numel() and needs_grad(t) and t.detach().amin().item() > 0
+        """Use PyTorch's own power and slope if all cells are above 0; written so that NaN fails."""
+        above = is_eager(t) and t.device.type == "cpu" and t.numel() and needs_grad(t) and t.detach().amin().item() > 0
         y: Tensor = torch.pow(t, e) if above else compute(t)
         return y
 
@@ -130,61 +135,68 @@ def _cumsum(x: Shape, *, axis: int, exclusive: bool, reverse: bool) -> Kernel:
 
 
 def _sum(x: Shape, *, axes: Shape) -> Kernel:
-    """Of all axes without their names: the gradient is then one step."""
+    """Lower the sum over `axes`; all axes are not named, since then the gradient is one step."""
     if not axes:
         return lambda t: t
     return torch.sum if len(axes) == len(x) else lambda t: t.sum(axes)
 
 
 def _gather(x: Shape, i: Shape, *, axis: int) -> Kernel:
+    """Lower gather along `axis` by an index of any shape; negative positions count from the end."""
     shape, cells, line = (*x[:axis], *i, *x[axis + 1 :]), x[axis], len(i) == 1
 
     def compute(t: Tensor, index: Tensor) -> Tensor:
-        if line and t.is_cpu and eager(t, index):
+        if line and t.is_cpu and is_eager(t, index):
             try:
                 return t.index_select(axis, index)
             except (IndexError, RuntimeError):
                 pass  # positions from the end, or outside
-        return t.index_select(axis, _from_start(index, cells)).reshape(shape)
+        return t.index_select(axis, _from_axis_start(index, cells)).reshape(shape)
 
-    often = _meets_often(cells)
+    often = _adds_many_halves(cells)
     return rounded_once(compute, lambda t, index: needs_grad(t) and often(t, index))
 
 
 def _scatter(gy: Shape, i: Shape, *, axis: int, size: int) -> Kernel:
+    """Lower scatter-add along `axis` into `size` cells, the adjoint of gather."""
     lead, tail, line = gy[:axis], gy[axis + len(i) :], len(i) == 1
     shape = (*lead, size, *tail)
 
     def compute(g: Tensor, index: Tensor) -> Tensor:
-        if line and g.is_cpu and g.numel() and eager(g, index):
+        if line and g.is_cpu and g.numel() and is_eager(g, index):
             try:
                 return g.new_zeros(shape).index_add_(axis, index, g)
             except (IndexError, RuntimeError):
                 pass  # positions from the end, or outside
-        at = _from_start(index, size)
+        at = _from_axis_start(index, size)
         return g.new_zeros(shape).index_add(axis, at, g.reshape((*lead, at.shape[0], *tail)))
 
-    return rounded_once(compute, _meets_often(size))
+    return rounded_once(compute, _adds_many_halves(size))
 
 
-def _meets_often(cells: int) -> Callable[[Tensor, Tensor], bool]:
-    """Whether index_add on a CPU adds many half types as they are: not in tables of rows, which may be large."""
+def _adds_many_halves(cells: int) -> Callable[[Tensor, Tensor], bool]:
+    """Return a test whether index_add on a CPU would add many half-type numbers in one cell.
+
+    Tables of rows (2 axes) are exempt: they may be large.
+    """
 
     def often(t: Tensor, index: Tensor) -> bool:
-        if t.ndim == 2 or not cells or index.numel() <= MOST_ADDED:
+        if t.ndim == 2 or not cells or index.numel() <= MAX_HALF_ADDENDS:
             return False
-        known = t.is_cpu and eager(t, index)
-        return not known or int(torch.bincount(index.reshape(-1) % cells).amax()) > MOST_ADDED
+        known = t.is_cpu and is_eager(t, index)
+        return not known or int(torch.bincount(index.reshape(-1) % cells).amax()) > MAX_HALF_ADDENDS
 
     return often
 
 
-def _from_start(index: Tensor, cells: int) -> Tensor:
+def _from_axis_start(index: Tensor, cells: int) -> Tensor:
+    """Return the index, flattened, with positions counted from the start of an axis of `cells` cells."""
     flat = index.reshape(-1)
     return torch.where(flat < 0, flat + cells, flat)
 
 
 def _normal_pdf(t: Tensor) -> Tensor:
+    """Return the density of the standard normal distribution at each cell."""
     return torch.exp(-t * t / 2) / math.sqrt(2 * math.pi)
 
 
@@ -210,8 +222,8 @@ TABLE: dict[str, Any] = {
     "sqrt": for_any_shape(torch.sqrt),
     "power": lambda x, *, exponent: lambda t: torch.pow(t, number(exponent)),
     "root": _root,
-    "maximum": _pairwise(torch.maximum),
-    "minimum": _pairwise(torch.minimum),
+    "maximum": _of_tensors(torch.maximum),
+    "minimum": _of_tensors(torch.minimum),
     # masks
     "greater": _mask(lambda a, b: a > b),
     "greater_equal": _mask(lambda a, b: a >= b),
@@ -223,7 +235,7 @@ TABLE: dict[str, Any] = {
     "floor": for_any_shape(torch.floor),
     "ceil": for_any_shape(torch.ceil),
     "round": for_any_shape(torch.round),
-    "fmod": _pairwise(torch.fmod),
+    "fmod": _of_tensors(torch.fmod),
     "select": _select,
     "stop_gradient": for_any_shape(torch.Tensor.detach),
     # activations

@@ -1,17 +1,31 @@
-"""Queries of PyTorch's current mode: tracing, function transforms, dual levels, gradient recording."""
+"""PyTorch's current mode (tracing, transforms, gradient recording), and our functions under torch.compile."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from specgrad.ops import (
+    activation,
+    avg_pool,
+    composites,
+    contract,
+    conv,
+    elementwise,
+    layout,
+    max_pool,
+    smooth_pool,
+    trigonometric,
+)
 
-def dual_level_open() -> bool:
+
+def in_dual_level() -> bool:
+    """Return whether a forward-mode AD level (torch.autograd.forward_ad.dual_level) is active."""
     return torch.autograd.forward_ad._current_level >= 0
 
 
 def needs_grad(*ts: Tensor) -> bool:
-    """Whether PyTorch takes a derivative through what is computed of these, backwards or forwards."""
+    """Return whether PyTorch differentiates through results of these tensors, in reverse or forward mode."""
     if torch.autograd.forward_ad._current_level >= 0:
         return True
     for t in ts:
@@ -25,27 +39,53 @@ _transformed, _modes = torch._C._are_functorch_transforms_active, torch._C._len_
 _included, _OLD_VMAP = torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_key_parse("VmapMode")
 
 
-def transformed() -> bool:
-    """Inside torch.func, whose tensors need not say that a derivative is taken through them."""
+def in_torch_func() -> bool:
+    """Return whether a torch.func transform is active; its tensors may hide requires_grad."""
     return bool(torch._C._are_functorch_transforms_active())  # by its whole name: torch.compile knows that one
 
 
-def batched() -> bool:
-    """Inside a vmap, or in a transform that may be inside one: nobody may ask how a tensor is laid out in memory."""
-    return transformed() or (not _compiling() and _included(_OLD_VMAP))
+def may_be_vmapped() -> bool:
+    """Return whether a vmap may be active (any torch.func transform, or the old vmap): memory layout is unknown."""
+    return in_torch_func() or (not _compiling() and _included(_OLD_VMAP))
 
 
 def is_observed() -> bool:
-    """Inside torch.compile, torch.jit.trace, torch.func or a dispatch mode: somebody sees every operator."""
+    """Return whether torch.compile, torch.jit.trace, torch.func or a dispatch mode sees every operator."""
     # torch.compile reads the first as a constant and cannot trace the others
     return _compiling() or _recording() or _transformed() or _modes() > 0
 
 
 def is_tracing() -> bool:
-    """Watched, or in autograd's own vmap of gradients: values cannot be looked at, nor memory be written."""
+    """Return whether values cannot be read nor memory written: `is_observed`, or the old vmap of gradients."""
     return is_observed() or _included(_OLD_VMAP)
 
 
 def is_plain_eager() -> bool:
-    """Eager PyTorch outside of tracers and dual levels: in-place algorithms may run."""
-    return not (is_tracing() or dual_level_open())
+    """Return whether in-place algorithms may run: eager PyTorch, no tracer, no forward-mode AD level."""
+    return not (is_tracing() or in_dual_level())
+
+
+# --- torch.compile ---------------------------------------------------------------------------------------------------
+
+HOMES = (activation, avg_pool, composites, contract, conv, elementwise, layout, max_pool, smooth_pool, trigonometric)
+PUBLIC = """
+    adaptive_avg_pool adaptive_max_pool amax avg_pool batch_norm conv conv_transpose cross_entropy gelu global_avg_pool
+    global_max_pool group_norm layer_norm linear log_softmax lp_pool matmul max_pool max_unpool mse_loss
+    smooth_max_pool softmax upsample_nearest
+    abs_ add broadcast clamp concat cos div equal exp fill flatten greater greater_equal hardswish leaky_relu log
+    maximum mean minimum mul neg normal_cdf normal_pdf pad permute power relu relu6 reshape select sigmoid sign silu
+    sin slice_ softplus sqrt stop_gradient sub sum_ tanh unpad
+"""
+
+
+def enable_torch_compile() -> None:
+    """Let torch.compile take the public calls as single operators: no graph breaks, so fullgraph=True works.
+
+    Without it torch.compile traces into our Python: right, but it breaks the graph at some calls and warns of caches.
+    Once, before the first compiled call. It loads torch._dynamo (1.6 s of CPU), so it happens by itself only if that
+    is loaded (by torch.compile, by an optimizer) when this engine meets its first tensor.
+    """
+    activation.relu(torch.zeros(1))  # the first call imports this engine, which a tracer cannot follow
+    for name in PUBLIC.split():
+        call = next(getattr(home, name) for home in HOMES if hasattr(home, name))
+        torch.compiler.allow_in_graph(call)

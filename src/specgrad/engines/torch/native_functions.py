@@ -21,28 +21,29 @@ from specgrad.window import Shape
 from specgrad.window.resize import LARGEST_EXACT
 
 from ..base import Kernel
-from .autograd_rules import MOST_ADDED, SHORT, eager, formula, ours, rounded_once
+from .autograd_rules import HALF_TYPES, MAX_HALF_ADDENDS, is_eager, ours, rounded_once, unwrapped
 from .lowerings import quantized
 from .max_pool import is_channels_last
 from .modes import needs_grad
 from .planes_as_channels import LAYOUT
 from .topk import topk
 
-_mod, _max_unpool = formula(integer_rounding.mod), formula(max_pool.max_unpool)
+_mod, _max_unpool = unwrapped(integer_rounding.mod), unwrapped(max_pool.max_unpool)
 
 
-def _numbers(x: Any) -> bool:
-    """A plain tensor of floats, not empty, outside of tracers."""
-    return isinstance(x, Tensor) and x.is_floating_point() and eager(x) and x.numel() > 0
+def _is_eager_float(x: Any) -> bool:
+    """Return whether x is a plain, non-empty tensor of floats outside of tracers."""
+    return isinstance(x, Tensor) and x.is_floating_point() and is_eager(x) and x.numel() > 0
 
 
-def _at_hand(x: Any) -> bool:
-    """One whose values may be looked at without waiting for a device."""
-    return _numbers(x) and x.device.type == "cpu"
+def _is_cpu_float(x: Any) -> bool:
+    """Return whether `_is_eager_float` holds and x is on the CPU, so that its values can be read at once."""
+    return _is_eager_float(x) and x.device.type == "cpu"
 
 
-def _positions(i: Any) -> bool:
-    return isinstance(i, Tensor) and i.dtype == torch.int64 and i.device.type == "cpu" and eager(i)
+def _is_cpu_index(i: Any) -> bool:
+    """Return whether i is a plain int64 tensor on the CPU, outside of tracers."""
+    return isinstance(i, Tensor) and i.dtype == torch.int64 and i.device.type == "cpu" and is_eager(i)
 
 
 def _is_axis(axis: Any, x: Tensor) -> bool:
@@ -53,12 +54,12 @@ def _is_axis(axis: Any, x: Tensor) -> bool:
 
 
 def trunc(x: Any) -> Kernel | None:
-    return torch.trunc if _numbers(x) else None
+    return torch.trunc if _is_eager_float(x) else None
 
 
 def mod(x: Any, y: Any) -> Kernel | None:
-    """torch.remainder; for its derivative in y, floor(x/y), the composition asks fmod."""
-    if not _numbers(x):
+    """Select torch.remainder; the composition by fmod runs where y needs a gradient, floor(x/y)."""
+    if not _is_eager_float(x):
         return None
     if type(y) is float or (type(y) is int and abs(y) < 2**31):
         return torch.remainder
@@ -66,6 +67,7 @@ def mod(x: Any, y: Any) -> Kernel | None:
 
 
 def _remainder(x: Tensor, y: Tensor) -> Tensor:
+    """Return torch.remainder(x, y); the composition where y needs a gradient or shapes do not broadcast."""
     if y.requires_grad:
         return _mod(x, y)
     try:
@@ -74,13 +76,13 @@ def _remainder(x: Tensor, y: Tensor) -> Tensor:
         return _mod(x, y)
 
 
-MOST_SOFT = 40  # the exp of more may overflow
+MAX_SOFTPLUS_THRESHOLD = 40  # the exp of more may overflow
 
 
 def softplus(x: Any, beta: Any, *, threshold: Any) -> Kernel | None:
-    """F.softplus, which takes the exp of all that is not above the threshold."""
+    """Select F.softplus, which takes exp of everything below the threshold; None for thresholds that overflow."""
     known = isinstance(x, Tensor) and x.is_floating_point() and all(type(v) in (int, float) for v in (beta, threshold))
-    fits = known and 0 < beta < math.inf and threshold <= MOST_SOFT
+    fits = known and 0 < beta < math.inf and threshold <= MAX_SOFTPLUS_THRESHOLD
     return (lambda x, beta, *, threshold: F.softplus(x, beta, threshold)) if fits else None
 
 
@@ -88,7 +90,7 @@ def softplus(x: Any, beta: Any, *, threshold: Any) -> Kernel | None:
 
 
 def reduced_axes(x: Any, axes: Any) -> tuple[int, ...] | None:
-    """Axes as PyTorch's reductions take them, at least one, none named twice."""
+    """Return the axes as a non-empty tuple for PyTorch's reductions; None if invalid or repeated."""
     if type(axes) not in (type(None), int, tuple, list):
         return None
     at = tuple(range(x.ndim)) if axes is None else (axes,) if type(axes) is int else tuple(axes)
@@ -96,33 +98,35 @@ def reduced_axes(x: Any, axes: Any) -> tuple[int, ...] | None:
     return at if known else None
 
 
-def _reduced(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
+def _reduction(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
+    """Return a selector for a PyTorch reduction (amax, amin); it applies to ties="split" alone."""
+
     def line(x: Any, axes: Any = None, *, keepdims: bool = False, ties: str = "split") -> Kernel | None:
-        at = reduced_axes(x, axes) if ties == "split" and _numbers(x) else None
+        at = reduced_axes(x, axes) if ties == "split" and _is_eager_float(x) else None
         keep = bool(keepdims)
         return None if at is None else lambda x, axes=None, **_: native(x, at, keepdim=keep)
 
     return line
 
 
-def kept_sum(x: Any, *, axes: Shape) -> Kernel | None:
-    """With the axes kept: PyTorch does both at once."""
-    return (lambda x, *, axes: torch.sum(x, axes, True)) if _numbers(x) else None
+def sum_keepdims(x: Any, *, axes: Shape) -> Kernel | None:
+    """Select torch.sum with keepdim, one call for sum and reshape."""
+    return (lambda x, *, axes: torch.sum(x, axes, True)) if _is_eager_float(x) else None
 
 
-def _place(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
-    """The first of equal cells, and a NaN before all others, says torch.argmax; so does torch.argmin."""
+def _arg_reduction(native: Callable[..., Tensor]) -> Callable[..., Kernel | None]:
+    """Return a selector for torch.argmax or argmin: both give the first of equal cells, NaN before all others."""
 
     def line(x: Any, *, axis: Any, keepdims: Any) -> Kernel | None:
         keep = bool(keepdims)
-        return (lambda x, **_: native(x, axis, keep)) if _at_hand(x) and _is_axis(axis, x) else None
+        return (lambda x, **_: native(x, axis, keep)) if _is_cpu_float(x) and _is_axis(axis, x) else None
 
     return line
 
 
 def take_along(x: Any, i: Any, *, axis: Any) -> Kernel | None:
-    """torch.gather, which takes indices of fewer cells on other axes too; it refuses positions outside."""
-    if not _at_hand(x) or not _positions(i) or not _is_axis(axis, x) or i.ndim != x.ndim:
+    """Select torch.gather, if the index has x's shape but for `axis`; its kernel gives None for bad positions."""
+    if not _is_cpu_float(x) or not _is_cpu_index(i) or not _is_axis(axis, x) or i.ndim != x.ndim:
         return None
     if any(a != axis % x.ndim and n != m for a, (n, m) in enumerate(zip(x.shape, i.shape, strict=True))):
         return None
@@ -137,22 +141,22 @@ def take_along(x: Any, i: Any, *, axis: Any) -> Kernel | None:
 
 
 def roll(x: Any, shift: Any, *, axis: Any) -> Kernel | None:
-    fits = _numbers(x) and type(shift) is int and _is_axis(axis, x) and shift % x.shape[axis]
+    fits = _is_eager_float(x) and type(shift) is int and _is_axis(axis, x) and shift % x.shape[axis]
     return (lambda x, shift, *, axis: torch.roll(x, shift, axis)) if fits else None
 
 
 def broadcast(x: Any, *, shape: Shape) -> Kernel | None:
-    """Tensor.expand, which sets axes in front too."""
-    known = _numbers(x) and all(type(n) is int for n in shape) and tuple(x.shape) != shape
+    """Select Tensor.expand if x broadcasts to `shape`, new leading axes included."""
+    known = _is_eager_float(x) and all(type(n) is int for n in shape) and tuple(x.shape) != shape
     ends = zip(reversed(x.shape), reversed(shape), strict=False)
     return (lambda x, *, shape: x.expand(shape)) if known and all(n in (1, m) for n, m in ends) else None
 
 
 def quantize(x: Any, scale: Any, *, zero_point: Any, low: Any, high: Any) -> Kernel | None:
-    """By one scale, which PyTorch spreads by itself."""
+    """Select a native quantisation by one scale, which PyTorch broadcasts."""
     one = not isinstance(scale, Tensor) or (scale.dtype == x.dtype and scale.numel() == 1 and scale.ndim <= x.ndim)
     ends = all(type(end) in (int, type(None)) for end in (low, high)) and (None in (low, high) or low <= high)
-    if not _numbers(x) or not one or not ends or type(zero_point) is not int or abs(zero_point) >= 2**31:
+    if not _is_eager_float(x) or not one or not ends or type(zero_point) is not int or abs(zero_point) >= 2**31:
         return None
     return lambda x, scale, *, zero_point, low, high: quantized(x, scale, zero_point, low, high)
 
@@ -168,21 +172,24 @@ def pad(x: Any, widths: Any, *, value: Any = 0, mode: str = "constant") -> Kerne
         return None
     padded: Kernel = lambda x: F.pad(x, flat, MODES[mode])
     ends = zip(reversed(x.shape), flat[::2], flat[1::2], strict=False)
-    if math.prod(_most_read(n, lo, hi, mode) for n, lo, hi in ends) > MOST_ADDED:
+    if math.prod(_max_readers(n, lo, hi, mode) for n, lo, hi in ends) > MAX_HALF_ADDENDS:
         padded = rounded_once(padded, needs_grad)
     return lambda x, *_, **__: padded(x)
 
 
-def _most_read(n: int, lo: int, hi: int, mode: str) -> int:
-    """How many cells read one of n, at most: all of an edge read one; else those of one side do, or of both."""
+def _max_readers(n: int, lo: int, hi: int, mode: str) -> int:
+    """Return an upper bound of how many padded cells read one of n cells, for widths lo and hi."""
     if mode == "edge":
         return 1 + (lo + hi if n == 1 else max(lo, hi))
     return 1 + (lo + hi > 0) + (lo + hi >= n - 1)
 
 
 def _native_widths(x: Any, widths: Any, mode: str) -> list[int] | None:
-    """The pairs from the last axis backwards, if F.pad takes them: 1 to 3 axes after one or two, no second round."""
-    if not _numbers(x) or not all(type(end) is int and end >= 0 for pair in widths for end in pair):
+    """Return the widths in F.pad's order; None if F.pad cannot pad so.
+
+    F.pad takes 1 to 3 spatial axes after one or two others, and reads no cell a second time around.
+    """
+    if not _is_eager_float(x) or not all(type(end) is int and end >= 0 for pair in widths for end in pair):
         return None
     pairs = [tuple(pair) for pair in widths]
     while pairs and pairs[0] == (0, 0):
@@ -199,9 +206,9 @@ def _native_widths(x: Any, widths: Any, mode: str) -> list[int] | None:
 
 @lru_cache(maxsize=1024)
 def nearest_is_exact(n: int, factor: int) -> bool:
-    """Whether PyTorch's floor(p * (1/factor)), in float32 and in float64, is floor(p / factor) for all of n*factor p.
+    """Return whether PyTorch's floor(p * (1/factor)) is floor(p / factor) for all p < n*factor.
 
-    Powers of two have exact reciprocals; of the others, every position is tried.
+    That is for float32 and float64. Powers of two have exact reciprocals; of the others, every position is tried.
     """
     if factor & (factor - 1) == 0:
         return n * factor < 2**24
@@ -218,8 +225,11 @@ def nearest_is_exact(n: int, factor: int) -> bool:
 def max_unpool(
     x: Any, indices: Any, kernel: Any, *, stride: Any = None, padding: Any = 0, output: Any = None, rank: Any = None
 ) -> Kernel | None:
-    """Values moved, unless a position comes twice: then the last one stays, and alone has a gradient."""
-    if not _numbers(x) or not _positions(indices) or indices.shape != x.shape:
+    """Select native unpooling; kernels fall back to the composition where a position is repeated.
+
+    Of repeated positions the last one is written, and alone has a gradient.
+    """
+    if not _is_eager_float(x) or not _is_cpu_index(indices) or indices.shape != x.shape:
         return None
     known = _unpooled_size(x, kernel, stride, padding, rank)
     size = known if known is None or output is None else tuple(output)
@@ -227,16 +237,16 @@ def max_unpool(
         return None
     how = {"stride": stride, "padding": padding, "output": output, "rank": rank}
     d, layout, cells = len(size), LAYOUT.get(len(size)), math.prod(size)
-    move, written = _moving(size), _written(size) if x.ndim == d + 2 else None
-    few = x.numel() <= FEW_MARKS
+    move, written = _scatter_distinct(size), _native_unpool(size) if x.ndim == d + 2 else None
+    few = x.numel() <= MAX_MARKS_COUNTED
 
     def compute(x: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
         where = indices.flatten(-d)
-        if not x.is_cpu or not indices.is_cpu or not _all_apart(where, cells):
+        if not x.is_cpu or not indices.is_cpu or not _all_distinct(where, cells):
             return _max_unpool(x, indices, kernel, **how)
         by_channels = is_channels_last(x, d)
         y: Tensor
-        if written is not None and (by_channels or few or x.dtype not in SHORT):
+        if written is not None and (by_channels or few or x.dtype not in HALF_TYPES):
             y = written(x, indices)
             return y
         y = move(x, where)
@@ -245,30 +255,33 @@ def max_unpool(
     return compute
 
 
-ROWS = 128  # of bytes that are added up: no more than a byte can count
-FEW_MARKS = 1 << 12  # which are counted as they are
+MAX_BYTES_PER_SUM = 128  # of bytes that are added up: no more than a byte can count
+MAX_MARKS_COUNTED = 1 << 12  # which are counted as they are
 
 
-def _all_apart(where: Tensor, cells: int) -> bool:
-    """Whether all positions lie in 0..cells-1 and none of a row comes twice: as many cells are marked as there are.
+def _all_distinct(where: Tensor, cells: int) -> bool:
+    """Return whether all positions lie in 0..cells-1 and none occurs twice in a row (the last axis).
 
     Marks are bytes, added up eight in a word: PyTorch counts them one by one, and compares floats no faster.
     """
     count = where.shape[:-1].numel() * cells
-    words = -(-count // (8 * ROWS)) * ROWS
+    words = -(-count // (8 * MAX_BYTES_PER_SUM)) * MAX_BYTES_PER_SUM
     try:
-        if count <= FEW_MARKS:
+        if count <= MAX_MARKS_COUNTED:
             marks = torch.zeros((*where.shape[:-1], cells), dtype=torch.uint8).scatter_(-1, where, 1)
             return torch.count_nonzero(marks).item() == where.numel()
         marks = torch.zeros(8 * words, dtype=torch.uint8)
         marks[:count].view(*where.shape[:-1], cells).scatter_(-1, where, torch.ones_like(where, dtype=torch.uint8))
     except RuntimeError:
         return False
-    return int(marks.view(torch.int64).view(ROWS, -1).sum(0).view(torch.uint8).sum()) == where.numel()
+    return int(marks.view(torch.int64).view(MAX_BYTES_PER_SUM, -1).sum(0).view(torch.uint8).sum()) == where.numel()
 
 
-def _written(size: Shape) -> Kernel | None:
-    """PyTorch's own max_unpool, which needs no copy; in three dimensions it asks for a stride that it does not use."""
+def _native_unpool(size: Shape) -> Kernel | None:
+    """Return PyTorch's own max_unpool of rank 2 or 3 as a function (x, indices); None for other ranks.
+
+    In three dimensions it asks for a stride that it does not use.
+    """
     if len(size) == 2:
         return lambda x, at: torch.ops.aten.max_unpool2d(x, at, size)
     if len(size) == 3:
@@ -276,8 +289,8 @@ def _written(size: Shape) -> Kernel | None:
     return None
 
 
-def _moving(size: Shape) -> Kernel:
-    """(x, where) -> x at these positions, which are all apart, and zeros elsewhere."""
+def _scatter_distinct(size: Shape) -> Kernel:
+    """Return a function (x, positions) that writes x at distinct flat positions and zeros elsewhere."""
     d, cells = len(size), math.prod(size)
     written: Kernel = lambda v, at: v.new_zeros((*v.shape[:-1], cells)).scatter_(-1, at, v)
     by_bits: Kernel = lambda v, at: written(v.view(torch.int16), at).view(
@@ -286,13 +299,14 @@ def _moving(size: Shape) -> Kernel:
     short = ours("put", {"size": (cells,), "empty": False}, by_bits, written)
 
     def compute(x: Tensor, where: Tensor) -> Tensor:
-        y: Tensor = (short if x.dtype in SHORT else written)(x.flatten(-d), where)
+        y: Tensor = (short if x.dtype in HALF_TYPES else written)(x.flatten(-d), where)
         return y.view(*x.shape[: x.ndim - d], *size)
 
     return compute
 
 
 def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any) -> tuple[int, ...] | None:
+    """Return the default output sizes of max_unpool, (n-1)*s - 2*p + k per axis; None for invalid settings."""
     d = len(kernel) if type(kernel) is tuple else rank
     if type(d) is not int or rank not in (None, d) or not 1 <= d <= x.ndim:
         return None
@@ -304,11 +318,11 @@ def _unpooled_size(x: Tensor, kernel: Any, stride: Any, padding: Any, rank: Any)
     return tuple((n - 1) * s - 2 * p + k for n, k, s, p in zip(x.shape[x.ndim - d :], *given, strict=True))
 
 
-LINES: dict[str, Callable[..., Kernel | None]] = {
+NATIVE_FUNCTIONS: dict[str, Callable[..., Kernel | None]] = {
     "softplus": softplus,
-    "sum": kept_sum,
-    "argmax": _place(torch.argmax),
-    "argmin": _place(torch.argmin),
+    "sum": sum_keepdims,
+    "argmax": _arg_reduction(torch.argmax),
+    "argmin": _arg_reduction(torch.argmin),
     "topk": topk,
     "take_along": take_along,
     "roll": roll,
@@ -316,8 +330,8 @@ LINES: dict[str, Callable[..., Kernel | None]] = {
     "quantize": quantize,
     "trunc": trunc,
     "mod": mod,
-    "amax": _reduced(torch.amax),
-    "amin": _reduced(torch.amin),
+    "amax": _reduction(torch.amax),
+    "amin": _reduction(torch.amin),
     "pad": pad,
     "max_unpool": max_unpool,
 }

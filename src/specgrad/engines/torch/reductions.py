@@ -1,4 +1,4 @@
-"""Maxima and means over whole axes."""
+"""Maxima and means over entire axes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from specgrad.window import Shape
 
 from ..base import Kernel
-from .autograd_rules import eager
+from .autograd_rules import is_eager
 from .modes import is_tracing, needs_grad
 
 
-class _EveryWinner(torch.autograd.Function):
-    """amax that gives every maximiser the whole cotangent; the tangent is the sum over them."""
+class _AmaxToAllTies(torch.autograd.Function):
+    """autograd.Function of amax that gives every maximiser the full cotangent; the tangent is their sum."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axes: Shape) -> Any:
@@ -29,24 +29,24 @@ class _EveryWinner(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Any) -> Any:
-        return torch.where(_wins(*ctx.saved_tensors), gy, 0), None
+        return torch.where(_is_maximum(*ctx.saved_tensors), gy, 0), None
 
     @staticmethod
     def jvp(ctx: Any, dx: Any, _: Any) -> Any:
-        return torch.where(_wins(*ctx.saved_tensors), dx, 0).sum(ctx.axes, keepdim=True)
+        return torch.where(_is_maximum(*ctx.saved_tensors), dx, 0).sum(ctx.axes, keepdim=True)
 
 
-def _wins(x: Tensor, y: Tensor) -> Tensor:
-    """[P1] A NaN is the maximum wherever it is, and equal to nothing; there are few y to look through."""
+def _is_maximum(x: Tensor, y: Tensor) -> Tensor:
+    """Return the mask of cells that equal their maximum y; if y is NaN, also of cells that are NaN ([P1])."""
     x, y = x.detach(), y.detach()
     return (x == y) | (x != x) if bool(y.isnan().any()) else x == y
 
 
-_every_winner: Callable[..., Tensor] = _EveryWinner.apply
+_amax_to_all_ties: Callable[..., Tensor] = _AmaxToAllTies.apply
 
 
 def _traceable(t: Tensor, axes: Shape) -> Tensor:
-    """The same in traceable operators, axes kept."""
+    """Return amax with the derivative of `_AmaxToAllTies`, in traceable operators, axes kept."""
     y = t.detach().amax(axes, keepdim=True)
     wins = (t.detach() == y) | t.detach().isnan()
     # The value is y; the derivative that of a sum of the winners. Each is made 0 before they are added: finite ones may
@@ -56,20 +56,20 @@ def _traceable(t: Tensor, axes: Shape) -> Tensor:
 
 
 def _amax(t: Tensor, axes: Shape, ties: str) -> Tensor:
-    """Axes kept."""
+    """Return the maximum over `axes`, kept with size 1; `ties` selects the derivative at equal maxima."""
     if ties == "split" or not (is_tracing() or needs_grad(t)):
         return torch.amax(t, axes, keepdim=True)
-    if not t.is_cpu or not eager(t):
+    if not t.is_cpu or not is_eager(t):
         return _traceable(t, axes)
-    y = torch.amax(t, axes, keepdim=True) if t.numel() <= FEW_CELLS else None
-    return _every_winner(t, axes) if y is None or not _all_alone(t.detach(), y.detach()) else y
+    y = torch.amax(t, axes, keepdim=True) if t.numel() <= MAX_CELLS_TIES_COUNTED else None
+    return _amax_to_all_ties(t, axes) if y is None or not _has_no_ties(t.detach(), y.detach()) else y
 
 
-FEW_CELLS = 1 << 12  # of which winners are counted sooner than a function of ours is on the tape
+MAX_CELLS_TIES_COUNTED = 1 << 12  # of which winners are counted sooner than a function of ours is on the tape
 
 
-def _all_alone(x: Tensor, y: Tensor) -> bool:
-    """Whether no two cells are the largest together, nor a NaN: then PyTorch's derivative is ours.
+def _has_no_ties(x: Tensor, y: Tensor) -> bool:
+    """Return whether each maximum is reached by one cell and none is NaN: then PyTorch's derivative is ours.
 
     A NaN equals nothing, and would hide one of two that tie elsewhere: a sum that is a number shows that there is none.
     """
@@ -84,15 +84,15 @@ def lower_amax(x: Shape, *, axes: Shape, ties: str) -> Kernel:
     return lambda t: _amax(t, axes, ties).squeeze(axes)
 
 
-def _spatial(x: Any, rank: Any) -> Shape | None:
-    """The last axes of a plain tensor of floats; None where the composition must say what is wrong."""
+def _spatial_axes(x: Any, rank: Any) -> Shape | None:
+    """Return the last `rank` axes of a plain float tensor as negative numbers; None for invalid arguments."""
     if type(rank) is not int or not isinstance(x, Tensor) or not x.is_floating_point() or not 1 <= rank <= x.ndim:
         return None
-    return None if 0 in x.shape[x.ndim - rank :] or not eager(x) else tuple(range(-rank, 0))
+    return None if 0 in x.shape[x.ndim - rank :] or not is_eager(x) else tuple(range(-rank, 0))
 
 
 def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "all") -> Kernel | None:
-    axes = _spatial(x, rank)
+    axes = _spatial_axes(x, rank)
     if axes is None or ties not in ("all", "split"):
         return None
     if keepdims:
@@ -101,5 +101,5 @@ def global_max_pool(x: Any, *, rank: int, keepdims: bool = True, ties: str = "al
 
 
 def global_avg_pool(x: Any, *, rank: int, keepdims: bool = True) -> Kernel | None:
-    axes, keep = _spatial(x, rank), bool(keepdims)
+    axes, keep = _spatial_axes(x, rank), bool(keepdims)
     return None if axes is None or not x.numel() else lambda x, **_: torch.mean(x, axes, keep)

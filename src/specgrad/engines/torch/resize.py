@@ -12,14 +12,14 @@ from torch import Tensor
 from ...ops.resize import Axes, axes_resized, most_readers
 from ...window import Resized, Shape
 from ..base import Kernel
-from .autograd_rules import MOST_ADDED, SHORT, eager, rounded_once
+from .autograd_rules import HALF_TYPES, MAX_HALF_ADDENDS, is_eager, rounded_once
 from .modes import needs_grad
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 def _taps(t: Tensor, axis: int, line: Resized) -> list[tuple[Tensor, Tensor | None]]:
-    """Per tap the cells that are read, and their weights along the axis; None for cells as they are."""
+    """Return, for each tap, the cells read along `axis` and their weights; weights are None for nearest cells."""
     cells = [torch.from_numpy(row.copy()).to(t.device) for row in line.cells]
     if line.how != "linear":
         return [(cells[0], None)]
@@ -40,32 +40,35 @@ def lower_resize(x: Shape, **params: Any) -> Kernel:
         return t
 
     def compute(t: Tensor) -> Tensor:
-        if native is None or not t.numel() or not t.is_cpu or not eager(t):
+        if native is None or not t.numel() or not t.is_cpu or not is_eager(t):
             return general(t)
-        if t.dtype in SHORT and torch.is_autocast_enabled("cpu"):  # it would give float32
+        if t.dtype in HALF_TYPES and torch.is_autocast_enabled("cpu"):  # it would give float32
             return general(t)
         return native(t) if _finite_at_the_ends(t.detach() if t.requires_grad else t, axes) else general(t)
 
     if native is None:
         return rounded_once(general)
-    many = math.prod(most_readers(line) for _, line in lines) > MOST_ADDED
-    return rounded_once(compute, lambda t: (many and needs_grad(t)) or not eager(t))
+    many = math.prod(most_readers(line) for _, line in lines) > MAX_HALF_ADDENDS
+    return rounded_once(compute, lambda t: (many and needs_grad(t)) or not is_eager(t))
 
 
-FEW_CELLS = 1 << 12  # which are summed sooner than their ends are found
+MAX_CELLS_SUMMED = 1 << 12  # which are summed sooner than their ends are found
 
 
 def _finite_at_the_ends(t: Tensor, axes: list[int]) -> bool:
-    """Of all cells, where they are few; a sum that overflows says no: slower, right."""
-    if t.numel() <= FEW_CELLS:
+    """Return whether the last cells along each axis (all cells, if few) have a finite sum.
+
+    A sum that overflows says no, which is slower and right.
+    """
+    if t.numel() <= MAX_CELLS_SUMMED:
         return math.isfinite(t.sum().item())
     return all(math.isfinite(t.select(a, -1).sum().item()) for a in axes)
 
 
 def _native(x: Shape, lines: Axes) -> Kernel | None:
-    """F.interpolate where its coordinates are exact in floats: by powers of two.
+    """Return F.interpolate if its coordinates are exact in floats (scales that are powers of two); else None.
 
-    Half types are summed in float32 there, and rounded once. Of a last cell that is finite, says the plan: beyond it
+    Half types are summed in float32 there, and rounded once. The caller checks that the last cell is finite: beyond it
     our weight of 0 makes NaN of an infinity, where PyTorch's kernel reads the cell twice, with weights that are not 0.
     """
     rank = len(x) - 2

@@ -20,23 +20,24 @@ from specgrad.window.axis import Strided
 from .log_step_pool import first_maximum, has_negative_zero
 
 CHUNK_BYTES = 1 << 21
-MOST_TAPS = 64  # of an axis: planning walks them
+MAX_TAPS_PER_AXIS = 64  # of an axis: planning walks them
 # Of an axis, up to which slices beat a native operator: in large windows few of its branches are surprises.
-FEW_TAPS = 8
+MAX_TAPS_BY_SLICES = 8
 # Nanoseconds of a call, and per tap and cell that a pass leaves: where rows are joined and where neighbours are; and
 # how much longer the way back takes. On the safe side: the native operator is never slower than itself.
-SET_UP, ROW, COLUMN, BACK = 300e3, 0.6, 1.7, 1.6
+SET_UP_NS, ROW_NS, COLUMN_NS, BACKWARD_FACTOR = 300e3, 0.6, 1.7, 1.6
 Index = tuple[Any, ...]
 Join = Callable[..., Tensor]
 
 
 class Scratch:
-    """The memory of one call, by slot."""
+    """Buffers of one call by slot; each grows to the largest size asked for and is reused."""
 
     def __init__(self) -> None:
         self.slots: dict[Any, Tensor] = {}
 
     def __call__(self, slot: Any, shape: Any, dtype: torch.dtype) -> Tensor:
+        """Return the buffer of this slot as a tensor of this shape and type, uninitialised."""
         count, key = math.prod(shape), (slot, dtype)
         if key not in self.slots or self.slots[key].numel() < count:
             self.slots[key] = torch.empty(count, dtype=dtype)
@@ -44,7 +45,11 @@ class Scratch:
 
 
 class TapSlice(NamedTuple):
-    """The outputs that read it inside, all of them or not; what they read, and where among the cells of its residue."""
+    """Indices of one tap of one axis: the outputs that it serves and the cells that they read.
+
+    `written` indexes the outputs whose tap lies inside, `whole` says that these are all outputs, `read` indexes the
+    input cells, `places` these cells among those of their residue modulo the stride.
+    """
 
     written: Index
     whole: bool
@@ -53,12 +58,12 @@ class TapSlice(NamedTuple):
 
 
 class StridedAxis:
-    """One axis of the windows; `behind` axes follow it."""
+    """Precomputed tap indices of one strided axis of a window; `behind` axes follow it."""
 
     def __init__(self, axis: Strided, behind: int) -> None:
         at: Callable[[slice], Index] = lambda where: (..., where, *(slice(None),) * behind)
         first = passes.whole_tap(axis)
-        assert first is not None  # `fits` has asked
+        assert first is not None  # `can_slice` has asked
         self.cells = [(at(c.where), c.cells, c.writes) for c in passes.written(axis)]
         places = {w.tap: at(w.places) for _, _, writes in self.cells for w in writes}
         pairs = {t: axis.tap(t) for t in range(axis.kernel) if t in places}
@@ -71,11 +76,11 @@ class StridedAxis:
         self.pairs = behind == 0 and len(self.cells) == 2 and self.cells[0][1] == self.cells[1][1]
 
     def views(self, x: Tensor) -> list[Tensor]:
-        """What the taps read, in the order in which they are joined."""
+        """Return the cells that each tap reads, as views, in the order in which `reduce_taps` takes them."""
         return [x[self.taps[t].read] for t in (self.first, *self.rest)]
 
-    def joined(self, views: Sequence[Tensor], out: Tensor, join: Join) -> Tensor:
-        """The taps two by two, the earlier as the first argument."""
+    def reduce_taps(self, views: Sequence[Tensor], out: Tensor, join: Join) -> Tensor:
+        """Reduce the tap views by the binary function `join` into `out`, the earlier tap as first argument."""
         so_far = views[0]
         if not self.rest:
             return out.copy_(so_far)
@@ -89,7 +94,7 @@ class StridedAxis:
         return out
 
     def spread(self, g: Tensor, out: Tensor, scratch: Scratch) -> Tensor:
-        """g added to every cell that a window reads; each cell is written once."""
+        """Write to `out`, for every input cell, the sum of g over the windows that read it."""
         totals = (self._received(g, n, scratch) for n in range(len(self.cells)))
         if self.pairs and out.is_contiguous():
             torch.complex(*totals, out=torch.view_as_complex(out.unflatten(-1, (-1, 2))))  # both in one pass
@@ -99,6 +104,7 @@ class StridedAxis:
         return out
 
     def _received(self, g: Tensor, residue: int, scratch: Scratch) -> Tensor:
+        """Return the sum of g over the windows that read the cells of one residue modulo the stride."""
         _, count, writes = self.cells[residue]
         here = g.ndim + self.axis
         if len(writes) == 1 and count == g.shape[here] and self.taps[writes[0].tap].whole:
@@ -111,14 +117,14 @@ class StridedAxis:
         return total
 
 
-def fits(window: Window) -> bool:
-    """Every axis is strided with few taps (a slice each), and all windows read one of them inside the input."""
-    few = all(isinstance(a, Strided) and a.kernel <= MOST_TAPS for a in window.axes)
+def can_slice(window: Window) -> bool:
+    """Return whether `SlicedPool` applies: strided axes of few taps, one of which lies inside for every output."""
+    few = all(isinstance(a, Strided) and a.kernel <= MAX_TAPS_PER_AXIS for a in window.axes)
     return few and all(passes.whole_tap(a) is not None for a in window.axes if isinstance(a, Strided))
 
 
-class Slices:
-    """A window that `fits`, ready to run: shapes after every pass and indices are counted once."""
+class SlicedPool:
+    """Maximum, sum and adjoint of the sum over a strided window by slices; indices are computed once."""
 
     def __init__(self, window: Window) -> None:
         self.window, self.rank = window, window.rank
@@ -129,20 +135,25 @@ class Slices:
         self.last_first = [size[:i] + out[i:] for i in reversed(range(self.rank))]
 
     def time(self, planes: int, back: bool = False) -> float:
-        """An estimate of a pass over all windows, in nanoseconds on one thread."""
+        """Estimate one pass over all windows, or its adjoint (`back`), in nanoseconds on one thread."""
         passes = zip(self.lines, self.rows_first, strict=True)
-        cells = (math.prod(shape) * len(line.taps) * (ROW, COLUMN)[line.axis == -1] for line, shape in passes)
-        return SET_UP + planes * sum(cells) * (BACK if back else 1)
+        cells = (math.prod(shape) * len(line.taps) * (ROW_NS, COLUMN_NS)[line.axis == -1] for line, shape in passes)
+        return SET_UP_NS + planes * sum(cells) * (BACKWARD_FACTOR if back else 1)
 
     def _chunk(self, x: Tensor) -> int:
+        """Return how many planes of x fit in CHUNK_BYTES."""
         return max(1, CHUNK_BYTES // (math.prod(self.window.size) * x.element_size()))
 
     def _output(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return x and the new result, both as (planes, *spatial), and the result in its own shape."""
         y = x.new_empty((*x.shape[: x.ndim - self.rank], *self.window.out))
         return x.contiguous().view(-1, *self.window.size), y.view(-1, *self.window.out), y
 
     def _chunks(self, planes: Tensor, out: Tensor, join: Join) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows joined first, chunk by chunk. A view costs what joining a few thousand cells does: few are made."""
+        """Reduce planes into `out`, first axis first, chunk by chunk; yield each chunk's (input, output).
+
+        A view costs what joining a few thousand cells does: few are made.
+        """
         count, first, last = self._chunk(planes), self.lines[0], self.lines[-1]
         scratch: dict[int, list[tuple[Tensor, list[Tensor]]]] = {}  # by planes: what a pass writes, the next one reads
         reads: Iterator[Sequence[Tensor]] = zip(*(view.split(count) for view in first.views(planes)), strict=True)
@@ -151,35 +162,36 @@ class Slices:
                 empty = [part.new_empty((len(part), *shape)) for shape in self.rows_first[:-1]]
                 scratch[len(part)] = [(e, line.views(e)) for e, line in zip(empty, self.lines[1:], strict=True)]
             for line, (between, following) in zip(self.lines, scratch[len(part)], strict=False):
-                line.joined(views, between, join)
+                line.reduce_taps(views, between, join)
                 views = following
-            last.joined(views, to, join)
+            last.reduce_taps(views, to, join)
             yield part, to
 
     def maximum(self, x: Tensor) -> Tensor:
-        """NaN propagates; of +0 and -0, either of which torch.maximum returns, the first in its window is."""
+        """Return the maximum of every window; NaN propagates, and of +0 and -0 the first in its window is returned."""
         (planes, out, y), scratch = self._output(x), Scratch()
         for part, to in self._chunks(planes, out, torch.maximum):
             if int(torch.count_nonzero(to)) < to.numel() and has_negative_zero(part):
-                self._last_first(part, to, scratch)
+                self._first_maximum(part, to, scratch)
         return y
 
-    def _last_first(self, x: Tensor, out: Tensor, scratch: Scratch) -> None:
+    def _first_maximum(self, x: Tensor, out: Tensor, scratch: Scratch) -> None:
+        """Write the maximum of every window to `out`, last axis first; of equal zeros the first in its window."""
         for line, shape in zip(self.lines[:0:-1], self.last_first, strict=False):
             to = scratch(line.axis, (len(x), *shape), x.dtype)
-            x = line.joined(line.views(x), to, first_maximum)
-        self.lines[0].joined(self.lines[0].views(x), out, first_maximum)
+            x = line.reduce_taps(line.views(x), to, first_maximum)
+        self.lines[0].reduce_taps(self.lines[0].views(x), out, first_maximum)
 
     def total(self, x: Tensor, divisor: float | None = None) -> Tensor:
-        """The sum over every window, divided."""
+        """Return the sum over every window, divided by `divisor`."""
         planes, out, y = self._output(x)
         for _, to in self._chunks(planes, out, torch.add):
             if divisor is not None:
                 to.div_(divisor)  # while it is in the cache
         return y
 
-    def evenly(self, g: Tensor, divisor: float | None = None) -> Tensor:
-        """g, divided, added to every cell of its window: the adjoint of `total`."""
+    def spread_sum(self, g: Tensor, divisor: float | None = None) -> Tensor:
+        """Return the adjoint of `total`: g / divisor added to every cell of its window."""
         gx = g.new_empty((*g.shape[: g.ndim - self.rank], *self.window.size))
         planes, out, scratch = g.contiguous().view(-1, *self.window.out), gx.view(-1, *self.window.size), Scratch()
         count = self._chunk(gx)

@@ -1,4 +1,4 @@
-"""Modules of graphs whose sizes are open: one owner of parameters and constants, one program for each size met."""
+"""Modules of graphs with symbolic sizes: one owner of parameters and constants, one program for each size."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from specgrad.graph.ir.symbolic import PerGraph, PerSize
 from specgrad.graph.ir.tree import Tree
 from specgrad.window import Shape
 
-from .fx_graph import Compiled, module_of, of_numbers, place_constants
+from .fx_graph import Compiled, checked_floats, module_of, place_constants
 
 
 class OpenCompiled(Compiled):
-    """`Compiled` at the default sizes, and at others with the same parameters and constants."""
+    """`Compiled` of a graph with symbolic sizes: the same parameters and constants at every size."""
 
     def __init__(self, graph: Graph, parameters: Tree | None = None) -> None:
         super().__init__(graph, parameters)
         self._others = self._programs()
 
     def _programs(self) -> PerSize[Compiled]:
+        """Return the cache of compiled programs by the sizes of the arguments."""
         return PerSize(self.graph, self._other, first=1 if self._owns else 0)
 
     def _other(self, bound: Graph) -> Compiled:
+        """Return the program of the graph at certain sizes, without parameters of its own."""
         other = Compiled(bound)
         other._owns = self._owns
         other._prepare()
@@ -41,13 +43,13 @@ class OpenCompiled(Compiled):
             self._others.fitted(args)  # says it in the words of the open graph
             raise
         for i, name in other._numbers:
-            of_numbers(values[i], name)
+            checked_floats(values[i], name)
         self._share(other)
         own = [getattr(self, name) for name in self._own]
         return self._structured(other.graph_module(*own, *values))
 
     def _share(self, other: Compiled) -> None:
-        """Our constants are those of the other program, as long as nobody moves or replaces ours."""
+        """Let the program at other sizes use our constants, again whenever ours were moved or replaced."""
         ours = self.graph_module._buffers
         shared = other.__dict__.get("_shared", ())
         if len(shared) != len(ours) or any(a is not b for a, b in zip(shared, ours.values(), strict=True)):
@@ -55,7 +57,7 @@ class OpenCompiled(Compiled):
             other.__dict__["_shared"] = tuple(ours.values())
 
     def _constants(self, bound: Graph) -> dict[str, Any]:
-        """Ours, under the attributes of the program at other sizes; nodes are known by their names at all sizes."""
+        """Return our constants by the attribute names of the program at other sizes (matched by node name)."""
         ours = {self.graph.nodes[p].name: getattr(self.graph_module, f"constant_{p}") for p in self.graph.constants}
         places = {f"constant_{p}": bound.nodes[p].name for p in bound.constants}
         fitted = _fitted(ours, self.graph, bound)
@@ -70,7 +72,7 @@ class OpenCompiled(Compiled):
 
 
 class OpenModule(nn.Module):
-    """`module_of` for every size: a module with the graph's constants under their own names."""
+    """Module of a graph with symbolic sizes, with the graph's constants under their own names."""
 
     def __init__(self, graph: Graph, trainable: Collection[str]) -> None:
         super().__init__()
@@ -88,11 +90,12 @@ class OpenModule(nn.Module):
 
 
 def _program(bound: Graph) -> tuple[Graph, fx.GraphModule]:
+    """Return the graph and its fx module."""
     return bound, module_of(bound, ())
 
 
 def _fitted(ours: dict[str, Tensor], graph: Graph, bound: Graph) -> dict[str, Tensor]:
-    """Our tensors at the sizes of another program: those that were broadcast to an open shape are so again."""
+    """Return our tensors at the sizes of another program; those broadcast to a symbolic shape are expanded again."""
     shapes = {bound.nodes[p].name: bound.nodes[p].shape for p in bound.constants}
     cells = _repeated(graph)
     return {
@@ -103,7 +106,7 @@ def _fitted(ours: dict[str, Tensor], graph: Graph, bound: Graph) -> dict[str, Te
 
 
 def _repeated(graph: Graph) -> dict[str, Shape]:
-    """The constants that are broadcast to an open shape, and the shape that they have before."""
+    """Return the constants that are broadcast to a symbolic shape, with the shape before broadcasting."""
     assert graph.open is not None
     program = graph.open.program
     pairs = ((program.nodes[p], a.shape) for p, a in program.constants.items())
@@ -111,5 +114,5 @@ def _repeated(graph: Graph) -> dict[str, Shape]:
 
 
 def compile_graph(graph: Graph, *, parameters: Tree | None = None) -> Compiled:
-    """The graph as a PyTorch module."""
+    """Return the graph as a PyTorch module; `parameters` are values that the module owns and trains."""
     return Compiled(graph, parameters) if graph.open is None else OpenCompiled(graph, parameters)
