@@ -39,7 +39,7 @@ Written by `python benchmarks/audits.py`.
 def row(name: str, runtime: str, found: Audit, seconds: float) -> str:
     kinds = [layer.verdict.kind for layer in found.layers]
     worst = max((layer.verdict.ratio for layer in found.layers), default=0.0)
-    verdict = found.verdict if found.first is None else f"{found.verdict}: {found.first.name}"
+    verdict = found.verdict if found.first_divergent is None else f"{found.verdict}: {found.first_divergent.name}"
     whole = f"{found.whole.kind} {found.whole.ratio:.2g}"
     cells = (name, runtime, verdict, len(kinds), kinds.count("exact"), f"{worst:.2g}", whole, f"{seconds:.0f}")
     return f"| {' | '.join(map(str, cells))} |"

@@ -118,10 +118,10 @@ def row(pair: Pair) -> tuple[str, bool]:
     except Exception as error:
         return f"| {what} | {wanted} | {type(error).__name__}: {error!s:.80} | | | | | |", False
     weights = "" if done.weights is None or done.verdict == "same" else f"{done.weights.relative:.1e}"
-    how = {"same": done.shown.partition(",")[0]}.get(done.verdict, "same structure" if weights else "other structure")
+    how = {"same": done.method.partition(",")[0]}.get(done.verdict, "same structure" if weights else "other structure")
     point = done.witness
-    gap, within = (f"{point.most:.2g} of {point.allowed:.2g}", point.within) if point else ("", None)
-    parts = " / ".join(done.parts) if done.parts else ""
+    gap, within = (f"{point.upper:.2g} of {point.allowed:.2g}", point.within_rounding) if point else ("", None)
+    parts = " / ".join(done.divergent_layers) if done.divergent_layers else ""
     said = {True: "yes", False: "no", None: ""}[within]
     line = f"| {what} | {done.verdict} | {how} | {weights} | {gap} | {said} | {parts} | {done.seconds:.1f} |"
     return line, done.verdict == wanted
@@ -143,7 +143,8 @@ def box_row(a: Any, b: Any, x: np.ndarray, eps: float) -> str:
     forms = [normal_form(from_onnx(model), table) for model in (a, b)]
     far = farthest(*forms, table, (Box.around(x, eps),), Arithmetic(), False, lambda: None)
     spent = time.process_time() - start
-    return f"{far.least:.3g} | {far.most:.3g} | {far.how} | {far.alone:.3g} | {far.executions:.3g} | {spent:.1f}"
+    exact = f"{far.witness_difference:.3g} | {far.max_difference:.3g} | {far.how} | {far.independent_bound:.3g}"
+    return f"{exact} | {far.max_execution_difference:.3g} | {spent:.1f}"
 
 
 def main() -> None:

@@ -99,8 +99,10 @@ def _distance(graph: Any, module: nn.Module, x: Tensor) -> float:
 def _verdict(found: Audit) -> str:
     """The worst of the layers; the model as a whole only where it says more."""
     kinds = Counter(layer.verdict.kind for layer in found.layers)
-    if found.first is not None:
-        return f"**{found.verdict}**: {found.first.name}: {found.first.verdict}"[:200].replace("|", "\\|")
+    if found.first_divergent is not None:
+        return f"**{found.verdict}**: {found.first_divergent.name}: {found.first_divergent.verdict}"[:200].replace(
+            "|", "\\|"
+        )
     if not found.layers:
         return f"{found.whole.kind}: {' '.join(found.notes)[:160]}"
     rest = [f"{n} {kind}" for kind, n in kinds.items() if kind not in ("exact", "rounding")]

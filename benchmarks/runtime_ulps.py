@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from specgrad.check.runtimes import RUNTIMES, Runtime
-from specgrad.declared_errors import ANY, LIMIT, MEASURED, ULPS, WRONG, as_pair
+from specgrad.declared_errors import LIMIT, MEASURED, ULPS, WORST_ULPS, WRONG, as_pair
 from specgrad.process import Process
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -169,7 +169,7 @@ def line(found: str, name: str, m: Measured) -> tuple[str, bool]:
     """A row of the table, and whether the declared bound covers what was measured."""
     function = FUNCTIONS[name]
     entry = function.declares or name
-    bound, scale = as_pair(ULPS[found].get(entry, ANY[entry]))
+    bound, scale = as_pair(ULPS[found].get(entry, WORST_ULPS[entry]))
     units, where = m.units[scale][0] * function.factor, m.units[scale][1]
     if WRONG_AT.get((found, entry), nowhere) is None:
         fine, said = units > LIMIT, "wrong"

@@ -27,7 +27,8 @@ from monai.networks.nets import UNet
 
 import specgrad as sg
 from specgrad.interop import from_torch
-from specgrad.scale import margin, tiles
+from specgrad.scale import halo as halo_of
+from specgrad.scale import tiles
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -113,7 +114,7 @@ def overlapped(net: torch.nn.Module, size: int, depth: int, x: torch.Tensor) -> 
 
 
 def ways(net: torch.nn.Module, graph: sg.Graph, x: torch.Tensor, size: int) -> dict[str, Callable[[], torch.Tensor]]:
-    halo, crop = margin(graph).axes[0], max(margin(graph).axes[0].crop)
+    halo, crop = halo_of(graph).axes[0], max(halo_of(graph).axes[0].crop)
     table = {"one run": lambda: net(x), f"exact tiles of {size}": exact(graph, size, x)}
     for overlap, mode in ((0.25, "constant"), (0.25, "gaussian"), (0.5, "gaussian"), (0.75, "gaussian")):
         inferer = SlidingWindowInferer((size, size), 4, overlap, mode)
@@ -133,7 +134,7 @@ def main() -> None:
     net, (x, label) = trained(40 if quick else 200), blobs(1, side, 7)
     graph = from_torch(net, x)
     text = [f"MONAI {monai.__version__} UNet, trained here, {side}x{side}, float32, one thread; pace {slower():.1f}"]
-    text += [f"halo: {margin(graph).axes[0]}", f"{'':44s} classes changed   bits equal   largest difference   CPU"]
+    text += [f"halo: {halo_of(graph).axes[0]}", f"{'':44s} classes changed   bits equal   largest difference   CPU"]
     print(*text, sep="\n", flush=True)
     table = ways(net, graph, x, size)
     results, seconds = {}, {name: [] for name in table}

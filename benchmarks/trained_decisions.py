@@ -131,7 +131,7 @@ def run(
             raise StoppedError
 
     record = record_of(task, name, len(x))
-    found = preserve(task.module, x, arithmetic=arithmetic, runtimes=runtimes, record=record, progress=progress)
+    found = preserve(task.module, x, arithmetic=arithmetic, runtimes=runtimes, checkpoint=record, progress=progress)
     return found, sum(s.seconds for s in found.samples)
 
 

@@ -18,7 +18,9 @@ from test_picture import contrast
 LONG = "/features/denseblock4/denselayer16/conv2/Conv_quantized"
 LAYERS = (
     LayerVerdict("stem", "conv k3", (1, 4, 8, 8), Verdict("rounding", 0.25)),
-    LayerVerdict(LONG, "max_pool k2", (1, 4, 4, 4), Verdict("differs", 7.0, where=(0, 0, 0, 3), got=1.0, wanted=2.0)),
+    LayerVerdict(
+        LONG, "max_pool k2", (1, 4, 4, 4), Verdict("differs", 7.0, index=(0, 0, 0, 3), actual=1.0, expected=2.0)
+    ),
     LayerVerdict("<b>last</b>", "relu", (1, 4, 4, 4), Verdict("exact", 0.0)),
 )
 AUDIT = Audit("net.onnx", "onnxruntime", {}, LAYERS, Verdict("differs", 7.0))

@@ -176,7 +176,7 @@ def price(rows: list[Row]) -> list[str]:
 
 
 def priced(rows: list[Row]) -> str:
-    counts = [str(sum(r["verdicts"][m] in ("holds", "counterexample") for r in rows)) for m in MODELS]
+    counts = [str(sum(r["verdicts"][m] in ("holds", "violated") for r in rows)) for m in MODELS]
     widths = []
     for model in ("node", "fused"):
         ratios = [r["ratios"][model] for r in rows if r["ratios"].get(model)]

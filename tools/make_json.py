@@ -15,7 +15,7 @@ INTRO = """# What `--json` prints
 Under `--json` every command prints one object on stdout, and nothing else. `specgrad schema audit` prints the JSON
 schema (draft 2020-12) of its objects, and `specgrad schema` all names. The first key names the schema with its version:
 
-    "schema": "specgrad/audit/1"
+    "schema": "specgrad/audit/2"
 
 The number grows when a key goes or changes its meaning. Keys may be added at any time, so a reader passes over keys
 that it does not know. JSON has no NaN and no infinities: where a number may be one, it is the string "nan", "inf" or
@@ -26,14 +26,14 @@ The exit code says the same as `verdict`:
 | code | verdict | meaning |
 |--:|---|---|
 | 0 | exact, rounding, ok, holds, valid, bounded, proven, same, no finding, unsat | yes |
-| 1 | differs, other arithmetic, crashes, counterexample, refused, findings, broken, sat | no |
+| 1 | differs, other arithmetic, crashes, violated, refused, findings, broken, sat | no |
 | 2 | cannot tell, refuses, times out, unknown, not offered, not examined, unbounded, not proven, unfinished, crashed, undecided, timed-out | cannot tell |
 | 3 | error | usage, a file that cannot be read, a package that is missing |
 | 4 | error | anything unexpected, a worker of ours that gave no answer included; `--debug` shows where |
 | 128 + n | cannot tell, if anything is printed | signal n ended the command: 143 after SIGTERM, 129 after SIGHUP; an interrupt (SIGINT) is 2 |
 
 Two things beside the verdict: `holds` ends with 2 where a certificate was asked for and there is none; an audit with
-`--whole` ends with 2 where a layer could not be examined. A reader who closes the pipe early (`specgrad show net.onnx |
+`--require-coverage` ends with 2 where a layer could not be examined. A reader who closes the pipe early (`specgrad show net.onnx |
 head -1`) changes neither the code nor the files.
 
 Only a verdict ends the command `specgrad` with 0 or 1. (`python -m specgrad` too; where the package

@@ -237,7 +237,7 @@ def _widest(function: str) -> Bound:
     return max((t[function] for t in ULPS.values() if function in t), key=lambda bound: as_pair(bound)[0])
 
 
-ANY: Table = {function: _widest(function) for function in _TORCH}
+WORST_ULPS: Table = {function: _widest(function) for function in _TORCH}
 """The default, for a runtime that nobody has measured or named: the largest bound of all runtimes in MEASURED."""
 
 
@@ -247,7 +247,7 @@ def whose(table: Table) -> str:
     >>> whose(declared()), whose(declared("tract")), whose({**declared(), "exp": 1.0})
     ('the widest of 10 runtimes', 'of tract 0.23.9', 'as given by the caller')
     """
-    if table == ANY:
+    if table == WORST_ULPS:
         return f"the widest of {len(MEASURED)} runtimes"
     for name, (version, _) in MEASURED.items():
         if table == declared(name):
@@ -258,7 +258,7 @@ def whose(table: Table) -> str:
 def declared(runtime: str | None = None) -> Table:
     """Return the declared errors of a runtime by its name in MEASURED; None, or a function without entry: the default.
 
-    >>> declared("onnxruntime")["sigmoid"], declared("onnxruntime")["silu"], declared() == ANY
+    >>> declared("onnxruntime")["sigmoid"], declared("onnxruntime")["silu"], declared() == WORST_ULPS
     ((3.5, '1'), (4.5, 'x'), True)
     """
-    return ANY if runtime is None else {**ANY, **ULPS[runtime]}
+    return WORST_ULPS if runtime is None else {**WORST_ULPS, **ULPS[runtime]}

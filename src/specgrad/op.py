@@ -91,11 +91,11 @@ class Op:
     """A sum over the cells of its one index argument, each adding what it alone decides: take, put."""
     kind: Literal["real", "index", "same"] = "real"
     """What the output is; "same" follows the first argument."""
-    macs: Callable[..., int] = field(default=lambda *_, **__: 0)
+    multiply_adds: Callable[..., int] = field(default=lambda *_, **__: 0)
     """(*shapes, **params) -> multiply-adds."""
-    reach: Callable[..., tuple[ReceptiveField | None, ...]] = field(default=lambda *_, **__: ())
+    receptive_field: Callable[..., tuple[ReceptiveField | None, ...]] = field(default=lambda *_, **__: ())
     """(*shapes, **params) -> per trailing output axis, what it reads of the data (None: everything)."""
-    box: Callable[..., BoxRule] | None = None
+    footprint: Callable[..., BoxRule] | None = None
     """(*shapes, **params) -> which boxes of the arguments a box of the result needs, and the parameters there; None: an
     operator without parts."""
 
@@ -125,7 +125,9 @@ class Op:
         ((((3, 6),),), {'ranges': ((0, 3, 2),)})
         """
         return (
-            unsplit(self.shape(*shapes, **params), shapes, params) if self.box is None else self.box(*shapes, **params)
+            unsplit(self.shape(*shapes, **params), shapes, params)
+            if self.footprint is None
+            else self.footprint(*shapes, **params)
         )
 
     def rules(self) -> dict[str, bool]:

@@ -157,7 +157,7 @@ def test_the_distance_of_a_line(norm: str, below: str, above: str) -> None:
     """From (1/2, 1/2) to x_0 + x_1 = 0: 1/2 cell by cell, 1/sqrt(2) straight, 1 along the axes."""
     assert certify(SUM, ([0.5, 0.5], 0, Fraction(below)), norm=norm).verdict == "holds"
     verdict = certify(SUM, ([0.5, 0.5], 0, Fraction(above)), norm=norm)
-    assert verdict.verdict == "counterexample"
+    assert verdict.verdict == "violated"
     assert verdict.counterexample is not None
     away = [Fraction(float(v)) - Fraction(1, 2) for v in verdict.counterexample.x]
     assert norm_upper_bound(away, norm) <= Fraction(above)

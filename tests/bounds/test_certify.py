@@ -68,7 +68,7 @@ def test_answers_are_right() -> None:
         values = _run(graph, grid)
         least = (values[:, 0] - values[:, 1]).min()
         surely = least - slope / steps - 1e-4
-        for limit, expected in ((surely, "holds"), (least + 1e-3, "counterexample")):
+        for limit, expected in ((surely, "holds"), (least + 1e-3, "violated")):
             found = certify(graph, difference_at_most(Fraction(limit), [-1, -1], [1, 1]), seconds=ENDS)
             verdicts.append(found.verdict)
             assert found.verdict in (expected, "unknown")
@@ -227,7 +227,7 @@ def test_command_counterexample(folder: Path, specgrad: Command) -> None:
     code, out, _ = specgrad(*command, "--json")
     data = json.loads(out)
     assert code == 1
-    assert data["verdict"] == "counterexample"
+    assert data["verdict"] == "violated"
     lines = (folder / "r.txt").read_text().splitlines()
     assert lines[0] == "sat"
     x0, x1, y0, y1 = (float(line.strip(" ()").split()[1]) for line in lines[1:])
@@ -281,7 +281,7 @@ def test_a_competition_set_is_settled(step: int, holds: int, broken: int) -> Non
         instances = [(net, VERIVITAL / statement) for net, statement, _ in csv.reader(file)]
     graphs = {net: from_onnx(VERIVITAL / net) for net, _ in instances}
     found = [certify(graphs[net], statement, seconds=ENDS).verdict for net, statement in instances[::step]]
-    assert {kind: found.count(kind) for kind in set(found)} == {"holds": holds, "counterexample": broken}
+    assert {kind: found.count(kind) for kind in set(found)} == {"holds": holds, "violated": broken}
 
 
 # --- other functions than relu ----------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def test_networks_with_other_functions_are_settled(name: str) -> None:
     label = int(np.argmax(graph(x.astype(float))))
     sizes = (0.001, 0.01, 0.1, 0.2, 0.3, 0.6, 2.0)
     found = {eps: certify(graph, (x, label, eps), seconds=ENDS).verdict for eps in sizes}
-    assert set(found.values()) == {"holds", "counterexample"}
+    assert set(found.values()) == {"holds", "violated"}
     for eps in (eps for eps, verdict in found.items() if verdict == "holds"):
         points = x + np.random.default_rng(4).uniform(-eps, eps, (2000, 4)).astype(np.float32) * 0.999
         y = torch.func.vmap(sg.compile(graph, "torch"))(torch.from_numpy(points.astype(np.float32)))
@@ -324,15 +324,15 @@ def test_open_maxima_end_in_an_answer() -> None:
     sizes = {0.02: ENDS, 0.18: stretched(2), 0.23: stretched(2), 0.28: stretched(2), 0.34: ENDS}
     found = [certify(graph, (x, label, eps), seconds=seconds) for eps, seconds in sizes.items()]
     kinds = [v.verdict for v in found]
-    assert kinds == sorted(kinds, key=["holds", "unknown", "counterexample"].index)
+    assert kinds == sorted(kinds, key=["holds", "unknown", "violated"].index)
     assert kinds[0] == "holds"
-    assert kinds[-1] == "counterexample"
+    assert kinds[-1] == "violated"
     assert any(v.problems for v in found)
 
 
 def test_a_wrong_label_is_said() -> None:
     graph = sg.trace(lambda x: sg.linear(np.float32([[1, 0], [0, 1]]), None, x), (2,))
     found = certify(graph, ([1.0, 0.0], 1, 0.1))
-    assert found.verdict == "counterexample"
+    assert found.verdict == "violated"
     assert found.reason == "at the input itself output 0 is the largest, not 1"
     assert certify(graph, ([1.0, 0.0], 0, 0.6)).reason == ""

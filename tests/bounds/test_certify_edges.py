@@ -139,10 +139,10 @@ TEXT = "(declare-const X_0 Real) (declare-const Y_0 Real) (assert (>= X_0 {})) (
 
 def test_without_a_word_about_outputs_every_input_is_a_counterexample() -> None:
     found = certify(identity(), read_text(TEXT.format(1, 2, "")), seconds=ENDS)
-    assert found.verdict == "counterexample"
+    assert found.verdict == "violated"
     assert 1 <= found.counterexample.x.item() <= 2
     found = certify(identity(), read_text(TEXT.format("0.1", "0.1", "")), seconds=ENDS)
-    assert found.verdict == "counterexample"
+    assert found.verdict == "violated"
     assert (found.counterexample.point, found.counterexample.x.item()) == ((Fraction("0.1"),), float(np.float32(0.1)))
 
 
@@ -158,14 +158,14 @@ def test_boxes_without_float32_numbers() -> None:
         assert certify(identity(), below(limit, tenth, tenth), seconds=ENDS).verdict == "unknown"
     found = certify(identity(), below(b, tenth, tenth), seconds=ENDS)
     assert (found.verdict, found.counterexample.x.item(), found.counterexample.point) == (
-        "counterexample",
+        "violated",
         float(b),
         (tenth,),
     )
     note = "1 of 1 input cells of the counterexample are no float32 numbers: the network was run on the nearest ones"
     assert found.notes == (note,)
     found = certify(identity(), below(b, tenth, b), seconds=ENDS)
-    assert (found.verdict, found.counterexample.x.item(), found.notes) == ("counterexample", float(b), ())
+    assert (found.verdict, found.counterexample.x.item(), found.notes) == ("violated", float(b), ())
 
 
 def test_parts_that_say_nothing_are_noted() -> None:
@@ -175,7 +175,7 @@ def test_parts_that_say_nothing_are_noted() -> None:
     assert found.notes == ("2 alternatives of the property hold for no input or no output, and were left out",)
 
 
-@pytest.mark.parametrize(("limit", "verdict"), [("1e400", "counterexample"), ("-1e400", "holds"), ("1e-400", "holds")])
+@pytest.mark.parametrize(("limit", "verdict"), [("1e400", "violated"), ("-1e400", "holds"), ("1e-400", "holds")])
 def test_limits_beyond_float64(limit: str, verdict: str) -> None:
     assert (
         certify(identity(), read_text(TEXT.format(1, 2, f"(assert (<= Y_0 {limit}))")), seconds=ENDS).verdict == verdict
@@ -241,5 +241,5 @@ def test_a_counterexample_stands_where_the_graph_cannot_be_written_as_onnx() -> 
     graph = sg.trace(lambda g: adjoint(np.zeros(2, np.float32), g)[1], (3,))
     assert [n.op.name for n in graph.nodes] == ["input", "resize_spread"]
     verdict = certify(graph, (np.float32([1, 0, 0]), 0, 3.0), seconds=ENDS)
-    assert verdict.verdict == "counterexample"
+    assert verdict.verdict == "violated"
     assert "onnxruntime" not in verdict.counterexample.confirmed

@@ -23,7 +23,7 @@ U = 2.0**-24
 def taken_apart(graph: Any, x: np.ndarray, cell: int, sign: float, arithmetic: Arithmetic) -> tuple[dict, float]:
     """The losses of sign * output cell, and the loss of their lower bound."""
     walked: list[Any] = []
-    bounds = crown(graph, Box(x, x), arithmetic=arithmetic, watch=walked.append)
+    bounds = crown(graph, Box(x, x), arithmetic=arithmetic, on_forward=walked.append)
     exact = {n: b.value for n, b in radius(graph, x, arithmetic=Arithmetic("real"), keep=True).nodes.items()}
     row = np.zeros(bounds.outputs.low.size)
     row[cell] = sign

@@ -94,7 +94,7 @@ def test_steps_narrow_and_stay_sound() -> None:
     p = drawn(0)
     graph = sg.trace(network, SHAPES, (1, 1, 8, 8))
     box = Box.around(np.full((1, 1, 8, 8), 0.5), 0.2)
-    plain, better = crown(graph, (p, box)).outputs, crown(graph, (p, box), steps=20).outputs
+    plain, better = crown(graph, (p, box)).outputs, crown(graph, (p, box), alpha_steps=20).outputs
     assert better.width.sum() < 0.99 * plain.width.sum()
     assert (better.low >= plain.low).all()
     for x in samples(box, 100):
@@ -143,7 +143,7 @@ def test_steps_with_relus_inside_maxima() -> None:
     w = np.random.default_rng(0).normal(size=(3, 1, 2, 2)).astype(np.float32)
     graph = sg.trace(lambda x: sg.max_pool(sg.relu(sg.conv(w, None, x)), (2, 2)), (1, 1, 5, 5))
     box = Box.around(np.zeros((1, 1, 5, 5)), 0.5)
-    plain, moved = crown(graph, box), crown(graph, box, steps=3)
+    plain, moved = crown(graph, box), crown(graph, box, alpha_steps=3)
     np.testing.assert_array_equal((plain.low, plain.high), (moved.low, moved.high))
 
 

@@ -246,7 +246,7 @@ def test_verdicts_are_those_of_a_grid(seed: int) -> None:
     grid = [low + (high - low) * np.array(s) for s in itertools.product(np.linspace(0, 1, 5), repeat=4)]
     values = [float(row[0] @ np.ravel(graph(x.astype(np.float32).astype(float)))) for x in grid]
     least, spread = min(values), max(values) - min(values) + 1e-3
-    for limit, verdict in ((least - 0.35 * spread, "holds"), (least + 0.01 * spread, "counterexample")):
+    for limit, verdict in ((least - 0.35 * spread, "holds"), (least + 0.01 * spread, "violated")):
         asked = Property(4, 3, (Case(case.low, case.high, (Alternative(row, (Fraction(limit),)),)),))
         assert certify(graph, asked, seconds=60).verdict == verdict
 
@@ -256,7 +256,7 @@ def test_what_is_open_says_how_much_it_lacks() -> None:
     graph = sg.trace(lambda x: sg.sum(sg.relu(x) - sg.relu(x) * np.float32(1)) * np.float32([1.0]), (2,))
     asked = Property(2, 1, (Case((Fraction(0),) * 2, (Fraction(1),) * 2, (Alternative(np.eye(1), (Fraction(0),)),)),))
     verdict = certify(graph, asked, seconds=3)
-    assert verdict.verdict in ("unknown", "counterexample")
+    assert verdict.verdict in ("unknown", "violated")
 
 
 @pytest.mark.parametrize("several", [True, False])

@@ -86,9 +86,9 @@ def test_around_several_inputs() -> None:
     for x in ({"z": [[0.125, 0.25]], "x": [0.5, 1.0]}, ([0.5, 1.0], [[0.125, 0.25]])):
         assert certify(BOTH, (x, 1, Fraction(12, 100))).verdict == "holds"
         verdict = certify(BOTH, (x, 1, Fraction(13, 100)))  # x_1 + z_1 - (x_1 - z_1) = 2*z_1: 1/2 at first, 0 at 1/4
-        assert verdict.verdict == ("counterexample" if _broken(Fraction(13, 100)) else "holds")
+        assert verdict.verdict == ("violated" if _broken(Fraction(13, 100)) else "holds")
         verdict = certify(BOTH, (x, 1, Fraction(26, 100)))
-        assert verdict.verdict == "counterexample"
+        assert verdict.verdict == "violated"
         point = verdict.counterexample
         assert point is not None
         assert {n: a.shape for n, a in point.named.items()} == {"x": (2,), "z": (1, 2), "relu": (1, 2), "sub": (1, 2)}
@@ -131,7 +131,7 @@ def test_onnx_files_with_several_inputs(tmp_path: Path) -> None:
     assert certify(str(tmp_path / "both.onnx"), stated).verdict == "holds"
     stated.write_text(declared(4, 4) + box(4) + "(assert (>= (- Y_0 Y_2) 1.875))")
     verdict = certify(str(tmp_path / "both.onnx"), stated)
-    assert verdict.verdict == "counterexample"
+    assert verdict.verdict == "violated"
     assert verdict.counterexample is not None
     assert verdict.counterexample.confirmed == ("torch", "onnxruntime")
     assert set(verdict.to_json()["counterexample"]["named"]) >= {"x", "z"}
@@ -145,7 +145,7 @@ def test_a_simplex() -> None:
     text = declared(4, 4) + "".join(f"(assert (>= X_{i} 0))" for i in range(4)) + "(assert (<= (+ X_0 X_1 X_2 X_3) 1))"
     assert certify(BOTH, read_text(text + "(assert (>= Y_0 1.001))")).verdict == "holds"
     verdict = certify(BOTH, read_text(text + "(assert (>= Y_0 0.99))"))
-    assert verdict.verdict == "counterexample"
+    assert verdict.verdict == "violated"
     assert verdict.counterexample is not None
     assert sum(Fraction(float(v)) for v in verdict.counterexample.x) <= 1
 
@@ -155,7 +155,7 @@ def test_outputs_beside_inputs() -> None:
     text = declared(2, 2) + box(2)
     beyond = "(assert (>= Y_0 (+ X_0 (* 2 X_1) {})))"
     assert certify(F, read_text(text + beyond.format("0.00001"))).verdict == "holds"
-    assert certify(F, read_text(text + beyond.format("-0.00001"))).verdict == "counterexample"
+    assert certify(F, read_text(text + beyond.format("-0.00001"))).verdict == "violated"
 
 
 def test_certificates_are_refused_by_name() -> None:
@@ -221,7 +221,7 @@ def test_a_set_that_is_too_small_is_caught() -> None:
     most = worst_on_the_grid(F, [([1, 1], 1)], 2)
     assert most is not None
     assert most >= Fraction(3, 2)  # relu(x_0 + 2*x_1) at (0, 1) is 2
-    assert certify(F, read_text(right)).verdict == "counterexample"
+    assert certify(F, read_text(right)).verdict == "violated"
 
 
 # --- two networks -----------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_two_networks_of_one_input(tmp_path: Path) -> None:
     assert certify_query(stated, {"f": G, "g": F}).verdict == "holds"
     stated.write_text(QUERY + "(assert (>= (- Z[0] Y[0]) 0.001952))")
     verdict = certify_query(stated, {"f": F, "g": G})
-    assert verdict.verdict == "counterexample"
+    assert verdict.verdict == "violated"
     assert verdict.counterexample is not None
     named = verdict.counterexample.named
     assert list(named) == ["X", "Y", "V", "Z"]
@@ -263,7 +263,7 @@ def test_monotone(tmp_path: Path) -> None:
     assert certify(F, stated).verdict == "holds"
     stated.write_text(text.format(grows) + "(assert (>= Y[1] (+ Z[1] 0.001)))")
     verdict = certify_query(stated, {"f": F})
-    assert verdict.verdict == "counterexample"
+    assert verdict.verdict == "violated"
     assert verdict.counterexample is not None
     x, v, y, z = (verdict.counterexample.named[n].astype(float) for n in "XVYZ")
     assert (v >= x).all()

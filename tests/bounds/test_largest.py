@@ -37,14 +37,14 @@ def test_both_ends_meet_the_exact_eps_of_a_linear_classifier(seed: int) -> None:
     graph, x, label, exact = classifier(seed)
     answer = largest_eps(graph, x, label, seconds=ENDS)
     if exact == 0:  # a tie at x itself
-        assert answer.kind == "counterexample"
+        assert answer.kind == "violated"
         return
     assert exact * Fraction(98, 100) <= answer.proven < exact
-    assert exact * Fraction(99999, 100000) <= answer.broken <= exact * Fraction(102, 100)
-    assert answer.gap == answer.broken - answer.proven
+    assert exact * Fraction(99999, 100000) <= answer.violated <= exact * Fraction(102, 100)
+    assert answer.gap == answer.violated - answer.proven
     assert certify(graph, (x, label, answer.proven)).verdict == "holds"
     point = answer.counterexample
-    assert max(abs(Fraction(float(a)) - Fraction(float(b))) for a, b in zip(point.x, x, strict=True)) == answer.broken
+    assert max(abs(Fraction(float(a)) - Fraction(float(b))) for a, b in zip(point.x, x, strict=True)) == answer.violated
     assert int(np.argmax(np.delete(point.y, label))) >= 0
     assert np.delete(point.y, label).max() >= point.y[label]
 
@@ -63,30 +63,30 @@ def test_both_ends_meet_the_exact_eps_of_a_ball(seed: int, norm: str) -> None:
     exact = min(ends)
     answer = largest_eps(graph, x, label, norm=norm, seconds=ENDS)
     assert exact * 0.98 <= answer.proven < exact
-    assert exact * 0.99999 <= answer.broken <= exact * 1.02
+    assert exact * 0.99999 <= answer.violated <= exact * 1.02
     away = np.array([float(p) for p in answer.counterexample.point]) - x
     size = np.abs(away).sum() if norm == "1" else np.sqrt((away * away).sum())
-    assert abs(size - float(answer.broken)) < 1e-12
+    assert abs(size - float(answer.violated)) < 1e-12
 
 
 def test_limits_of_a_ball_that_holds_everything() -> None:
     graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1], [1, -1]]), None, x), (2,))
     answer = largest_eps(graph, np.float32([1, 0.5]), 0, low=Fraction(1, 4), high=1, norm="1")
-    assert (answer.broken, answer.reason) == (None, "that is every input between low and high")
+    assert (answer.violated, answer.reason) == (None, "that is every input between low and high")
     assert answer.proven >= Fraction(5, 4)  # the farthest corner is (1/4, 1)
 
 
 def test_a_wrong_label_is_broken_at_zero() -> None:
     graph, x, label, _ = classifier(1)
     answer = largest_eps(graph, x, (label + 1) % 3)
-    assert (answer.proven, answer.broken, answer.kind) == (None, 0, "counterexample")
+    assert (answer.proven, answer.violated, answer.kind) == (None, 0, "violated")
     assert "the largest" in answer.reason
 
 
 def test_limits_can_make_every_input_safe() -> None:
     graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1], [1, -1]]), None, x), (2,))
     answer = largest_eps(graph, np.float32([1, 0.5]), 0, low=Fraction(1, 4), high=1)
-    assert (answer.broken, answer.reason) == (None, "that is every input between low and high")
+    assert (answer.violated, answer.reason) == (None, "that is every input between low and high")
     assert answer.proven >= Fraction(3, 4)
 
 
@@ -99,7 +99,7 @@ def test_a_proven_end_with_a_certificate_is_checked() -> None:
     assert exact * Fraction(98, 100) <= answer.proven < exact
     assert check(answer.certificate, graph, (x, label, answer.proven)).margin > 0
     with pytest.raises(ReplayError, match="box does not hold"):
-        check(answer.certificate, graph, (x, label, answer.broken))
+        check(answer.certificate, graph, (x, label, answer.violated))
 
 
 def test_the_time_is_for_everything() -> None:
@@ -116,7 +116,7 @@ def test_the_time_is_for_everything() -> None:
     answer = largest_eps(graph, x, int(np.argmax(graph(x.astype(float)))), seconds=3 * pace)
     assert time.monotonic() - start < stretched(30, pace)
     assert answer.proven is not None
-    assert answer.broken is None or answer.proven < answer.broken
+    assert answer.violated is None or answer.proven < answer.violated
 
 
 def test_ends_that_pass_each_other_are_an_error(monkeypatch) -> None:
@@ -124,7 +124,7 @@ def test_ends_that_pass_each_other_are_an_error(monkeypatch) -> None:
     graph, x, label, exact = classifier(1)
     beyond = (x, label, exact * 2)
     broken, holds = certify(graph, beyond), certify(graph, (x, label, exact / 2))
-    assert (broken.verdict, holds.verdict) == ("counterexample", "holds")
+    assert (broken.verdict, holds.verdict) == ("violated", "holds")
     for order in ([broken, holds], [holds, broken]):
         search = module._EpsSearch(graph, x, label, np.inf, False, None)
         search.options = {"low": None, "high": None, "norm": "inf", "arithmetic": None}

@@ -146,7 +146,7 @@ def test_several_positions() -> None:
     assert choice_of(graph).lines.tolist() == [[0, 1, 2], [3, 4, 5]]
     low, high = np.float32([0, 1, 0, 0, 0, 1]), np.float32([0.5, 2, 0.5, 0.5, 0.5, 2])
     assert certify(graph, stated(low, high, [[1, 1]], [2])).verdict == "holds"
-    assert certify(graph, stated(low, high, [[-1, -1]], [-3])).verdict == "counterexample"
+    assert certify(graph, stated(low, high, [[-1, -1]], [-3])).verdict == "violated"
 
 
 def test_positions_in_the_input_itself() -> None:
@@ -155,7 +155,7 @@ def test_positions_in_the_input_itself() -> None:
     low = np.arange(3.0)
     assert certify(chosen, stated(low, low + 0.5, [[1]], [1])).verdict == "holds"
     verdict = certify(chosen, stated(low, low + 1.5, [[1]], [1]))
-    assert verdict.verdict == "counterexample"
+    assert verdict.verdict == "violated"
     assert np.argmax(verdict.counterexample.x) == verdict.counterexample.y == 1
 
 

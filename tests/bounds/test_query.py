@@ -21,7 +21,7 @@ def test_one_network(tmp_path: Path) -> None:
     stated.write_text(ABOVE.format("2.5"))
     assert certify_query(stated, {"N": DOUBLE}).verdict == "holds"
     stated.write_text(ABOVE.format("1.5"))
-    assert certify_query(stated, {"N": DOUBLE}).verdict == "counterexample"
+    assert certify_query(stated, {"N": DOUBLE}).verdict == "violated"
 
 
 def test_no_network_is_refused(tmp_path: Path) -> None:

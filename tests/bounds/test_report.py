@@ -238,11 +238,11 @@ def page_of(verdict: str) -> str:
     graph = sg.trace(lambda x: sg.linear(weights[:, :16], None, sg.flatten(sg.relu(x), 1)), (1, 1, 4, 4))
     x = np.linspace(0.1, 1, 16, dtype=np.float32).reshape(1, 1, 4, 4)
     label = int(np.argmax(graph(x)))
-    asked = (x, label, 3.0 if verdict == "counterexample" else 1e-3)
+    asked = (x, label, 3.0 if verdict == "violated" else 1e-3)
     answer = certify(graph, asked, seconds=20)
     tree = Tree()
     tree.divide(tree.divide(0, Split(graph.input_positions[0], 3, 0.25))[1], Split(1, 2))
-    if verdict != "counterexample":
+    if verdict != "violated":
         answer = replace(answer, verdict=verdict, trees=((((0,), tree),),))  # type: ignore[arg-type]
     if verdict == "unknown":
         answer = replace(answer, open_part=OpenPart((), (), tree.path(3), -0.5))
@@ -252,18 +252,18 @@ def page_of(verdict: str) -> str:
     return certify_page("net", answer, figures)
 
 
-@pytest.mark.parametrize("verdict", ["holds", "unknown", "counterexample"])
+@pytest.mark.parametrize("verdict", ["holds", "unknown", "violated"])
 def test_a_page_needs_nothing_and_tells_all_in_words(verdict: str) -> None:
     text = page_of(verdict)
     parts = Parts()
     parts.feed(text)
-    assert parts.pictures >= (5 if verdict == "counterexample" else 3)
+    assert parts.pictures >= (5 if verdict == "violated" else 3)
     assert (parts.mute, parts.outside) == ([], [])
     assert "http" not in text
     assert "url(" not in text
     inside = re.sub(r"<svg[^>]*class=\"sgp\".*?</svg>", "", text, flags=re.S).replace(STYLE, "")
     assert re.findall(r"#[0-9a-f]{6}\b", inside) == []  # every colour is one of the style sheet's
-    assert ("How the question was divided" in text) == (verdict != "counterexample")
+    assert ("How the question was divided" in text) == (verdict != "violated")
     assert ("What is left open" in text) == (verdict == "unknown")
     planted = Parts()
     planted.feed('<svg role="img"><path></path></svg><img src="http://a"><svg><title>x</title></svg>')

@@ -87,7 +87,7 @@ def test_relu_splits_are_recorded_row_by_row(seed: int) -> None:
 def test_an_open_search_names_its_worst_part() -> None:
     graph, asked = question(3, 3, 0, -1e-3)
     verdict = certify(graph, asked, seconds=100)
-    assert verdict.verdict == "counterexample"
+    assert verdict.verdict == "violated"
     row = np.array([[1.0]])
     graph = deployed_graph(sg.trace(lambda x: sg.relu(x) - sg.relu(x), (1,)))  # 0, and no bound reaches 0
     case = Case((Fraction(-1),), (Fraction(1),), (Alternative(row, (Fraction(-1, 10**9),)),))

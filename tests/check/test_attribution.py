@@ -99,7 +99,7 @@ def test_units_in_the_last_place() -> None:
     got = np.float32([1.0, -4.0])
     got[1] = np.nextafter(np.float32(-4.0), np.float32(-8))
     found = difference(got, exact)
-    assert (found.ulps, found.where) == (1.0, (1,))
+    assert (found.ulps, found.index) == (1.0, (1,))
     assert difference(np.float32([np.nan]), np.array([1.0])).absolute == 0
     assert difference(np.zeros((0,), np.float32), np.zeros(0)).absolute == 0
     assert difference(np.float32([1e-3]), np.zeros(1)).relative == np.inf
@@ -163,7 +163,7 @@ def test_bytes_given_to_a_model_are_numbers() -> None:
     a = (x.astype(np.int32) - 3).astype(np.float32) * np.float32(0.017)
     y = a.mean((2, 3), keepdims=True) + np.float32(0.25)
     found = audit_recorded(model, {"x": x, "a": a, "y": y})
-    assert (found.verdict, found.first.name) == ("differs", "y")
+    assert (found.verdict, found.first_divergent.name) == ("differs", "y")
     assert found.attribution is not None
     assert found.attribution.largest(1)[0][0] == "y"
 

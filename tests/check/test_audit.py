@@ -55,7 +55,7 @@ def test_every_layer_is_rounding(model: str, name: str) -> None:
     module, x = models.SMALL[model]()
     found = audit(module, name, x.numpy())
     assert found.verdict == "rounding", found
-    assert found.first is None
+    assert found.first_divergent is None
     assert len(found.layers) >= 5
     assert {layer.verdict.kind for layer in found.layers} <= {"exact", "rounding"}
     assert found.whole.kind == "rounding"
@@ -82,8 +82,8 @@ def test_a_planted_fault_is_named_and_not_its_neighbours(unet, kind: str, change
     faulty = replace(runtime("onnxruntime"), model=PLANTED.format(name=name, change=change))
     found = audit(file, faulty, x)
     assert found.verdict == "differs"
-    assert found.first is not None
-    assert found.first.name == name
+    assert found.first_divergent is not None
+    assert found.first_divergent.name == name
     assert [layer.name for layer in found.layers if layer.verdict.kind == "differs"] == [name]
 
 
@@ -137,7 +137,7 @@ def test_json_and_text(unet) -> None:
     found = audit(file, "onnxruntime", x)
     data = found.to_json()
     assert data["verdict"] == "rounding"
-    assert data["first"] is None
+    assert data["first_divergent"] is None
     assert len(data["layers"]) == len(found.layers)
     assert str(found).startswith("rounding: ")
 

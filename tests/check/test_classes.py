@@ -246,11 +246,11 @@ def test_torch_with_bfloat16_products_is_named(bfloat16_products: None) -> None:
     x = np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32)
     plain = audit(net(3, 16, 32), "torch", x)
     assert plain.verdict == "other arithmetic"
-    assert plain.first is not None
-    assert "--accept bfloat16-operands would allow it" in plain.first.verdict.detail
+    assert plain.first_divergent is not None
+    assert "--accept bfloat16-operands would allow it" in plain.first_divergent.verdict.detail
     allowed = audit(net(3, 16, 32), "torch", x, accept=["bfloat16-operands"])
     assert allowed.verdict == "rounding"
-    assert [row["class"] for row in allowed.to_json()["layers"]] == ["bfloat16-operands", "float32"] * 2
+    assert [row["arithmetic"] for row in allowed.to_json()["layers"]] == ["bfloat16-operands", "float32"] * 2
     assert audit(net(3, 16, 32), "torch", x, accept=["tf32"]).verdict == "other arithmetic"
 
 

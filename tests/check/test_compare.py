@@ -46,7 +46,7 @@ def test_the_same_function_is_shown(change: Any) -> None:
     done = compare(compared.original(), compared.edited(change), X)
     nothing_left = change is compared.left_over  # the importer itself drops Identity and Dropout
     how = "node for node, weights bit for bit" if nothing_left else "by rewriting over exact numbers"
-    assert (done.verdict, done.shown) == ("same", how)
+    assert (done.verdict, done.method) == ("same", how)
     assert done.points == ()
     assert done.weights is None
 
@@ -57,15 +57,15 @@ def test_another_function_is_told_apart(change: Any) -> None:
     layer, alike = compared.OTHER[change]
     done = compare(first, second, X)
     assert done.verdict == "differs"
-    assert done.parts is not None
-    assert done.parts[0] == layer
+    assert done.divergent_layers is not None
+    assert done.divergent_layers[0] == layer
     assert (done.weights is not None) == alike
     w = done.witness
     assert w is not None
-    gap = exact_gap(first, second, w.inputs, w.output, w.place)
-    assert gap >= w.least > 0
-    assert gap <= w.most
-    assert w.within is (change in (compared.fused, compared.one_ulp))
+    gap = exact_gap(first, second, w.inputs, w.output, w.index)
+    assert gap >= w.lower > 0
+    assert gap <= w.upper
+    assert w.within_rounding is (change in (compared.fused, compared.one_ulp))
 
 
 def test_names_order_and_sharing_do_not_matter() -> None:
@@ -73,10 +73,10 @@ def test_names_order_and_sharing_do_not_matter() -> None:
     for node in other.graph.node:
         node.name = f"renamed {node.name}"
     done = compare(compared.original(), other, X, eps=0.5)
-    assert (done.verdict, done.shown) == ("same", "node for node, weights bit for bit")
+    assert (done.verdict, done.method) == ("same", "node for node, weights bit for bit")
     assert done.box is not None
-    assert (done.box.most, done.box.least) == (0.0, 0.0)
-    assert 0 < done.box.executions < 0.01  # two executions of one function
+    assert (done.box.max_difference, done.box.witness_difference) == (0.0, 0.0)
+    assert 0 < done.box.max_execution_difference < 0.01  # two executions of one function
 
 
 def test_what_a_real_optimiser_changes(tmp_path: Any) -> None:
@@ -90,10 +90,10 @@ def test_what_a_real_optimiser_changes(tmp_path: Any) -> None:
     done = compare(compared.original(), full, X)
     assert done.verdict == "differs"
     assert done.witness is not None
-    assert done.witness.within
+    assert done.witness.within_rounding
     assert done.weights is not None
     assert done.weights.relative < 2e-7
-    assert done.by_value is None
+    assert done.first_divergent_value is None
 
 
 def _without_norms(nodes: Any) -> None:
@@ -115,7 +115,7 @@ def test_weights_are_as_far_apart_as_said() -> None:
             worst = max(worst, float(abs(ball(old) * scale - ball(rounded)).mid()))
         shift = ball(w["beta1"][c]) - ball(w["mean1"][c]) * scale - ball(new["b1"][c])
         worst = max(worst, float(abs(shift).mid()))
-    assert worst <= done.weights.distance <= worst * 1.0001
+    assert worst <= done.weights.max_difference <= worst * 1.0001
 
 
 @pytest.mark.parametrize(("eps", "verdict"), [(1e-5, "differs"), (2.0**-16, "same")])
@@ -137,9 +137,9 @@ def test_an_eps_is_what_the_model_says(eps: float, verdict: str) -> None:
     assert done.verdict == verdict
     if verdict == "differs":
         assert done.witness is not None
-        assert done.witness.within
+        assert done.witness.within_rounding
         scale = 1 / np.sqrt(1 + 1e-5) - 1 / np.sqrt(1 + float(np.float32(1e-5)))  # of a variance of 1
-        assert done.witness.least == pytest.approx(abs(scale * x).max(), rel=1e-2)
+        assert done.witness.lower == pytest.approx(abs(scale * x).max(), rel=1e-2)
 
 
 # --- distances --------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_what_is_one_function_and_not_shown_is_no_difference() -> None:
     """abs(x) is relu(x) + relu(-x): no rule says so, and no input sets them apart."""
     a, b = sg.trace(sg.abs, (3,)), sg.trace(lambda x: sg.relu(x) + sg.relu(-x), (3,))
     done = compare(a, b)
-    assert (done.verdict, done.most, done.witness) == ("cannot tell", 0.0, None)
+    assert (done.verdict, done.max_difference, done.witness) == ("cannot tell", 0.0, None)
     assert len(done.points) == 3
 
 
@@ -192,7 +192,7 @@ def test_a_difference_far_from_the_input_given_is_searched() -> None:
     assert done.verdict == "differs"
     assert done.witness is not None
     assert done.witness.about == "normal numbers times 16"
-    assert done.witness.most > 0
+    assert done.witness.upper > 0
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_a_difference_far_from_the_input_given_is_searched() -> None:
 def test_models_that_give_other_shapes_differ() -> None:
     a, b = sg.trace(lambda x: x * 2, (3,)), sg.trace(lambda x: sg.sum(x), (3,))
     done = compare(a, b)
-    assert (done.verdict, done.shown) == ("differs", "the outputs are (3,) and ()")
+    assert (done.verdict, done.method) == ("differs", "the outputs are (3,) and ()")
 
 
 def test_inputs_are_matched_by_name_where_the_names_agree() -> None:
@@ -247,8 +247,8 @@ def test_boxes_in_three_words_are_one() -> None:
     asked = [{"eps": Fraction(1, 2)}, {"low": 0, "high": 1}, {"box": Box(np.zeros(2), np.ones(2))}]
     for done in (compare(a, b, middle, **options) for options in (*asked, {"eps": 9, "low": 0, "high": 1})):
         assert done.box is not None
-        assert 0.25 <= done.box.most < 0.2501  # at x = 1
-        assert 0.2499 < done.box.least <= 0.25
+        assert 0.25 <= done.box.max_difference < 0.2501  # at x = 1
+        assert 0.2499 < done.box.witness_difference <= 0.25
     assert compare(a, b, box=Box(np.zeros(2), np.ones(2))).points[0].about == "the middle of the box"
 
 

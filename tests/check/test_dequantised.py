@@ -59,8 +59,8 @@ def test_faults_are_not_explained(fault: str) -> None:
         c[1, 7] = c[1, 8]
     audited = audit_recorded(model(), recorded)
     assert audited.verdict == "differs"
-    assert audited.first is not None
-    assert audited.first.name == "c"
+    assert audited.first_divergent is not None
+    assert audited.first_divergent.name == "c"
 
 
 def test_openvino() -> None:
@@ -184,4 +184,4 @@ def test_layers_behind_an_image_of_bytes_are_judged_one_by_one() -> None:
     assert audit_recorded(model, values).verdict == "rounding"
     values["v6"] = values["v6"] + np.float32(1e-3) * np.abs(values["v6"]).mean()
     audited = audit_recorded(model, values)
-    assert (audited.verdict, audited.first.name) == ("differs", "v6")
+    assert (audited.verdict, audited.first_divergent.name) == ("differs", "v6")

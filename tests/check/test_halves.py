@@ -41,24 +41,27 @@ def test_each_layer_has_its_own_format() -> None:
 
 def test_a_float32_layer_has_not_the_bound_of_a_half_layer() -> None:
     found = audit(model(SINGLE, HALF, SINGLE), numpy_runtime({"conv2": HALF_RESULT}), DATA)
-    assert (found.verdict, found.first.name) == ("differs", "conv2")
+    assert (found.verdict, found.first_divergent.name) == ("differs", "conv2")
     assert audit(model(SINGLE), numpy_runtime({"conv0": HALF_RESULT}), DATA).verdict in BAD
 
 
 def test_a_half_layer_has_not_the_bound_of_another_half_format() -> None:
     found = audit(model(HALF, HALF), numpy_runtime({"conv1": BFLOAT16}), DATA)
-    assert found.first.name == "conv1"
+    assert found.first_divergent.name == "conv1"
     assert found.verdict in BAD
 
 
 def test_sums_in_half_are_named() -> None:
     found = audit(model(HALF, HALF), numpy_runtime({"conv1": HALF_SUMS}), DATA)
-    assert (found.first.name, str(found.first.verdict)) == ("conv1", "other arithmetic: looks like float16 sums")
+    assert (found.first_divergent.name, str(found.first_divergent.verdict)) == (
+        "conv1",
+        "other arithmetic: looks like float16 sums",
+    )
 
 
 def test_a_lost_bias_is_not_explained_away() -> None:
     found = audit(model(HALF, HALF), numpy_runtime(lost="bias"), DATA)
-    assert (found.verdict, found.first.name) == ("differs", "conv0")
+    assert (found.verdict, found.first_divergent.name) == ("differs", "conv0")
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "openvino-f32"])
@@ -100,8 +103,8 @@ def test_a_float16_module_that_computes_in_bfloat16_is_seen() -> None:
     module = Net().eval()
     module.conv2 = Coarse(8, 8, 3, padding=1)
     found = audit(module.half(), "torch", DATA)
-    assert (found.first.name, found.first.verdict.kind) == ("conv2", "other arithmetic")
-    assert "bfloat16" in str(found.first.verdict)
+    assert (found.first_divergent.name, found.first_divergent.verdict.kind) == ("conv2", "other arithmetic")
+    assert "bfloat16" in str(found.first_divergent.verdict)
 
 
 def test_a_half_module_through_onnx() -> None:

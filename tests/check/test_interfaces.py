@@ -70,7 +70,7 @@ def missed() -> list[str]:
     lost = []
     for edit in EDITS:
         done = compare(compared.original(), changed(edit), X)
-        if (done.verdict, done.interface) != (EDITS[edit][0], (EDITS[edit][1],)) or NODE_FOR_NODE in done.shown:
+        if (done.verdict, done.interface) != (EDITS[edit][0], (EDITS[edit][1],)) or NODE_FOR_NODE in done.method:
             lost.append(edit.__name__)
     return lost
 
@@ -79,7 +79,7 @@ def missed() -> list[str]:
 def test_what_callers_see_is_compared() -> None:
     assert missed() == []
     done = compare(compared.original(), compared.original(), X)
-    assert (done.shown, done.interface) == (NODE_FOR_NODE, ())
+    assert (done.method, done.interface) == (NODE_FOR_NODE, ())
 
 
 PLANTED: dict[str, tuple[str, Any]] = {
@@ -118,7 +118,7 @@ def test_a_default_that_only_one_may_replace_is_a_difference_at_other_values() -
 def test_before_version_4_constants_stood_among_the_inputs() -> None:
     old = changed(may_give_a_weight)
     old.ir_version = 3
-    assert compare(old, compared.original(), X).shown == NODE_FOR_NODE
+    assert compare(old, compared.original(), X).method == NODE_FOR_NODE
 
 
 # --- what callers may give: the verdict says at which defaults and sizes the models were looked at --------------------
@@ -163,19 +163,19 @@ def open_pairs() -> dict[str, tuple[Any, Any]]:
 
 def claimed() -> list[str]:
     """The pairs that are called the same without a word of the defaults or sizes at which they are."""
-    defaults = [name for name, (a, b) in CROSSED.items() if "the default of m, n" not in compare(a, b).shown]
-    return defaults + [n for n, (a, b) in open_pairs().items() if "the sizes x (1, 4)" not in compare(a, b).shown]
+    defaults = [name for name, (a, b) in CROSSED.items() if "the default of m, n" not in compare(a, b).method]
+    return defaults + [n for n, (a, b) in open_pairs().items() if "the sizes x (1, 4)" not in compare(a, b).method]
 
 
 @pytest.mark.quick
 def test_what_callers_may_give_is_said_beside_the_same() -> None:
     assert claimed() == []
     done = compare(*CROSSED["a parameter"])
-    assert done.shown == (
+    assert done.method == (
         "the same operators on the same values, weights bit for bit, at the default of m, n (others were not looked at)"
     )
     assert done.notes == ("m, n may be given or left out: what is said holds at the defaults",)
-    shown = compare(*open_pairs()["sum and mean"]).shown
+    shown = compare(*open_pairs()["sum and mean"]).method
     assert shown == "by rewriting over exact numbers, at the sizes x (1, 4) (others were not looked at)"
 
 
@@ -211,13 +211,13 @@ def test_inputs_in_another_order_are_said() -> None:
     a, b = sg.trace(lambda x, y: x - y, (2,), (2,)), sg.trace(lambda y, x: x - y, (2,), (2,))
     done = compare(a, b)
     assert (done.verdict, done.interface) == ("same", ("inputs are declared in another order: x, y and y, x",))
-    assert NODE_FOR_NODE not in done.shown
+    assert NODE_FOR_NODE not in done.method
 
 
 def test_the_sign_of_zero_is_no_bit_that_is_passed_over() -> None:
     a, b = (sg.trace(lambda x, low=low: sg.clamp(x, low), (2,)) for low in (0.0, -0.0))
-    assert compare(a, b).shown == "by rewriting over exact numbers"
-    assert compare(b, b).shown == NODE_FOR_NODE
+    assert compare(a, b).method == "by rewriting over exact numbers"
+    assert compare(b, b).method == NODE_FOR_NODE
 
 
 # --- one function, two programs ---------------------------------------------------------------------------------------
@@ -232,9 +232,9 @@ def test_spellings_that_rounding_tears_apart_are_said() -> None:
     vanished = sg.trace(lambda x: x * small * small * large * large, (2,))
     for graph in (lost, vanished):
         done = compare(graph, plain, x)
-        assert (done.verdict, done.shown) == ("same", "by rewriting over exact numbers")
+        assert (done.verdict, done.method) == ("same", "by rewriting over exact numbers")
         assert done.executed is not None
-        assert (done.executed.values, done.executed.place) == ((0, -5), (1,))
+        assert (done.executed.values, done.executed.index) == ((0, -5), (1,))
         assert done.executed.tolerances[1] == 0
         assert "not alike as programs (float32, fused)" in str(done)
         assert done.to_json()["executed"]["values"] == [0, -5]

@@ -33,7 +33,7 @@ def test_an_open_cell_excuses_itself_alone(got: list[float], kind: str, fault: s
     found = compare("y", np.array(got), OPEN)
     assert (found.kind, found.fault) == (kind, fault)
     if kind == "differs":
-        assert found.where == (1,)
+        assert found.index == (1,)
     else:
         assert str(found).startswith("cannot tell: 2 of 3 cells are open: overflow, or a choice that rounding decides")
 

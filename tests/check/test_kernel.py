@@ -10,7 +10,7 @@ import pytest
 
 import kernels
 import specgrad as sg
-from specgrad.check import OPERATORS, ConformanceError, assert_conforms, describe
+from specgrad.check import OPERATORS, ConformanceError, assert_conforms, kernel_signature
 from specgrad.check.cases.generate import SHAPES, questions
 from specgrad.check.cases.signature import MEANING, attribute_names
 from specgrad.check.conform.kernel import KernelExaminer, attributes_of
@@ -51,7 +51,7 @@ def test_same_padding_is_handed_out_as_numbers() -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_attribute_is_described(operator: str) -> None:
-    said = describe(operator)
+    said = kernel_signature(operator)
     assert list(said.attributes) == list(attribute_names(operator))
     assert all(name in str(said) for name in said.attributes)
     assert set(attribute_names(operator)) <= set(MEANING)

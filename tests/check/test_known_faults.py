@@ -39,11 +39,11 @@ class Row:
 
 
 def _drops_nan(f: Finding) -> bool:
-    return bool(np.isnan(f.verdict.wanted) and not np.isnan(f.verdict.got))
+    return bool(np.isnan(f.verdict.expected) and not np.isnan(f.verdict.actual))
 
 
 def _lowest(f: Finding) -> bool:
-    return (f.verdict.wanted, f.verdict.got) == (-np.inf, LOWEST)
+    return (f.verdict.expected, f.verdict.actual) == (-np.inf, LOWEST)
 
 
 def _attribute(**wanted: object) -> Callable[[Finding], bool]:

@@ -158,7 +158,7 @@ def test_an_audit_names_the_rewriting(body: str, layer: str, name: str, tmp_path
     args = ["audit", str(tmp_path / "net.onnx"), "--runtime", "openvino-f32", "--json"]
     data = json.loads(CliRunner().invoke(app, args).stdout)
     rows = {row["layer"]: row for row in data["layers"]}
-    assert (rows[layer]["verdict"], rows[layer]["class"]) == ("other arithmetic", name)
+    assert (rows[layer]["verdict"], rows[layer]["arithmetic"]) == ("other arithmetic", name)
     assert all(row["verdict"] in ("exact", "rounding") for n, row in rows.items() if n != layer)
     accepted = CliRunner().invoke(app, [*args, "--accept", name, "--accept", "float32"])
     assert {row["verdict"] for row in json.loads(accepted.stdout)["layers"]} <= {"exact", "rounding"}

@@ -73,21 +73,21 @@ def test_a_fault_is_seen_through_outputs_alone_or_hides_below_its_allowance(faul
     if fault.seen:
         assert audited.verdict in ("differs", "other arithmetic"), audited
         assert re.search("not (explained )?by float32", audited.whole.detail)
-        assert audited.first is None  # no layer can be named
-        assert audited.blind is None
+        assert audited.first_divergent is None  # no layer can be named
+        assert audited.blind_spots is None
     else:
         assert audited.verdict == "rounding"
-        assert np.abs(wrong - right).max() < audited.blind.largest
+        assert np.abs(wrong - right).max() < audited.blind_spots.largest
 
 
 def test_what_could_hide_is_said() -> None:
     """An eps that is ten times too large in a batch-norm: its effect is below what rounding may do."""
     model, xs = NETWORKS["image"](), points("image", 2)
     audited = audit_recorded(model, recorded(model, xs, run(model, xs)))
-    blind = audited.blind
+    blind = audited.blind_spots
     assert (blind.points, blind.cells) == (2, 10)
-    assert blind.hidden == ("norm0 with ten times its eps",)
-    assert (blind.tried, blind.seen) == (25, 24)
+    assert blind.undetected == ("norm0 with ten times its eps",)
+    assert (blind.tried, blind.detected) == (25, 24)
     first, second = blind.sentences()
     assert "cannot be seen" in first
     assert (
@@ -109,7 +109,7 @@ def test_a_wrong_tie_rule_changes_no_value_and_shows_in_gradients_of_exact_ties(
         given = np.array([x], float)
         first = np.float32(graph(given))
         last = first[:, [1, 0, 2, 3]]
-        judge = MergedLayersJudge(Arithmetic(), Clock(10), alone=True)
+        judge = MergedLayersJudge(Arithmetic(), Clock(10), outputs_only=True)
         return tuple(judge.judge(Observation(graph, [given], [y]))[0].kind for y in (first, last))
 
     third = np.float32(0.3)
@@ -238,7 +238,7 @@ def test_without_time_a_wide_allowance_proves_nothing(deep) -> None:
     wide = audit_recorded(model, recorded(model, xs, ys), tolerance_seconds=0)
     narrow = audit_recorded(model, recorded(model, xs, ys))
     assert narrow.verdict == "rounding"
-    assert narrow.blind.largest < wide.blind.largest / 10 if wide.blind else True
+    assert narrow.blind_spots.largest < wide.blind_spots.largest / 10 if wide.blind_spots else True
     far = chain(14, 16, 6)
     values = recorded(far, xs, run(far, xs))
     audited = audit_recorded(far, values, tolerance_seconds=0)
@@ -267,11 +267,11 @@ def test_points_stand_in_front_or_in_the_batch_that_is_one_in_the_file() -> None
     front = audit_recorded(model, {"x": np.stack(xs), name: ys})
     batch = audit_recorded(model, {"x": np.concatenate(xs), name: np.concatenate(ys)})
     assert front.whole == batch.whole
-    assert (front.verdict, front.whole.where) == ("differs", (1, 0, 1, 2, 3))
+    assert (front.verdict, front.whole.index) == ("differs", (1, 0, 1, 2, 3))
     assert front.whole.detail.endswith("(point 1)")
     one = audit_recorded(model, {"x": xs[0], name: ys[0]})
     assert one.verdict == "rounding"
-    assert one.blind.points == 1
+    assert one.blind_spots.points == 1
 
 
 @pytest.mark.parametrize(
@@ -310,6 +310,6 @@ def test_the_command(tmp_path, monkeypatch) -> None:
     done = CliRunner().invoke(app, [*command, "wrong.npy", "--json", "--html", "report.html"])
     assert done.exit_code == 1, done.output
     said = json.loads(done.stdout)
-    assert (said["verdict"], said["first"], said["blind"]) == ("differs", None, None)
+    assert (said["verdict"], said["first_divergent"], said["blind_spots"]) == ("differs", None, None)
     assert "not explained by float32" in said["whole"]["detail"]
     assert "Outputs alone: differs: not explained by float32" in (tmp_path / "report.html").read_text()

@@ -66,7 +66,7 @@ def test_one_unknown_node_costs_one_layer(unknown) -> None:
     assert (c.layers, c.of_layers) == (3, 3 + len(passed))
     assert c.multiply_adds == c.of_multiply_adds == 4 * 64 * 27 + 2 * 36 * 36
     assert set(c.uncounted) == passed
-    assert audit(model(unknown), "onnxruntime", X, whole=True).verdict == "cannot tell"
+    assert audit(model(unknown), "onnxruntime", X, require_coverage=True).verdict == "cannot tell"
 
 
 def test_a_fault_behind_an_unknown_node_is_still_seen() -> None:
@@ -76,8 +76,8 @@ def test_a_fault_behind_an_unknown_node_is_still_seen() -> None:
     values["y"] = np.roll(values["y"], 1, axis=-1)
     audited = audit_recorded(file, values)
     assert audited.verdict == "differs"
-    assert audited.first is not None
-    assert audited.first.name == "conv2"
+    assert audited.first_divergent is not None
+    assert audited.first_divergent.name == "conv2"
 
 
 def recorded(file, names) -> dict[str, np.ndarray]:
@@ -191,7 +191,7 @@ def test_the_command_takes_recorded_values(tmp_path, command) -> None:
     said = json.loads(out)
     assert said["coverage"]["layers"] == 3
     assert [row["verdict"] for row in said["layers"]][1] == "not examined"
-    assert command("audit", "net.onnx", "--recorded", "values.npz", "--whole")[0] == 2
+    assert command("audit", "net.onnx", "--recorded", "values.npz", "--require-coverage")[0] == 2
     _, shown, _ = command("audit", "net.onnx", "--recorded", "values.npz")
     assert "3 of 4 layers were judged, 100 % of" in shown
     assert "(those of norm are not counted)" in shown

@@ -457,8 +457,8 @@ def test_a_record_resumes_and_holds_the_same(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(preserving, "at_point", counted)
     with pytest.raises(KeyboardInterrupt):
-        preserve(graph, x, record=path, runtimes=())
-    again = preserve(graph, x, record=path, runtimes=())
+        preserve(graph, x, checkpoint=path, runtimes=())
+    again = preserve(graph, x, checkpoint=path, runtimes=())
     monkeypatch.undo()
     assert len(calls) == 3 + len(x) - 2
     whole = preserve(graph, x, runtimes=())
@@ -468,9 +468,9 @@ def test_a_record_resumes_and_holds_the_same(tmp_path: Path, monkeypatch: pytest
     assert (lines[0]["kind"], lines[0]["samples"], len(lines)) == ("preserve", len(x), len(x) + 1)
     for other in ({"decision": "top-2"}, {"arithmetic": NODE}, {"eps": 0.5}):
         with pytest.raises(sg.SpecgradError, match="another run"):
-            preserve(graph, x, record=path, runtimes=(), **other)
+            preserve(graph, x, checkpoint=path, runtimes=(), **other)
     with pytest.raises(sg.SpecgradError, match="another run"):
-        preserve(graph, x[:3], record=path, runtimes=())
+        preserve(graph, x[:3], checkpoint=path, runtimes=())
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
@@ -480,7 +480,7 @@ def test_a_killed_command_resumes(tmp_path: Path) -> None:
     sg.save(graph, tmp_path / "net.json")
     np.savez(tmp_path / "data.npz", x=np.concatenate([x]))
     command = [sys.executable, "-m", "specgrad", "preserve", "net.json", "data.npz", "--runtime", "none"]
-    command += ["--record", "run.jsonl", "--json"]
+    command += ["--checkpoint", "run.jsonl", "--json"]
     started = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, env=os.environ)
     path = tmp_path / "run.jsonl"
     while started.poll() is None and (not path.exists() or path.read_bytes().count(b"\n") < 5):

@@ -43,7 +43,7 @@ def test_a_planted_mistake_is_found_in_its_layer(mistake: str) -> None:
     ties = mistake == "half away from zero"
     found = audit(model(0, exact_scales=ties), numpy_runtime(mistake), data(0, ties=ties) * (1 if ties else 3))
     assert found.verdict == "differs"
-    assert found.first.name == MISTAKES[mistake]
+    assert found.first_divergent.name == MISTAKES[mistake]
 
 
 def test_what_a_merged_kernel_does_is_judged_and_named() -> None:
@@ -53,24 +53,24 @@ def test_what_a_merged_kernel_does_is_judged_and_named() -> None:
     assert {layer.name for layer in right.layers if layer.name.endswith("(merged)")} == {"second (merged)"}
     found = audit(model(1, qdq=True), numpy_runtime("saturating pairs"), data(1))
     assert [layer.name for layer in found.layers if layer.verdict.kind == "differs"] == ["second (merged)"]
-    assert "16-bit saturation of pairwise products" in str(found.first.verdict)
+    assert "16-bit saturation of pairwise products" in str(found.first_divergent.verdict)
 
 
 def test_whole_numbers_are_handed_on_as_they_are() -> None:
     """What excuses dequantised values does not excuse a sum that is off by one."""
     file = model(2, integer=True, channels=(64, 8))
     found = audit(file, numpy_runtime("one more"), data(2, 64))
-    assert (found.verdict, found.first.name) == ("differs", "conv")
+    assert (found.verdict, found.first_divergent.name) == ("differs", "conv")
 
 
 @pytest.mark.parametrize("integer", [False, True])
 def test_saturating_pairs_are_named(integer: bool) -> None:
     """And only they: the same faults by another cause have no such explanation."""
     found = audit(model(1, integer=integer), numpy_runtime("saturating pairs"), data(1))
-    assert "16-bit saturation of pairwise products" in str(found.first.verdict)
+    assert "16-bit saturation of pairwise products" in str(found.first_divergent.verdict)
     other = audit(model(1, integer=integer), numpy_runtime("lost zero point"), data(1))
-    assert other.first.name == "conv"
-    assert "16-bit" not in str(other.first.verdict)
+    assert other.first_divergent.name == "conv"
+    assert "16-bit" not in str(other.first_divergent.verdict)
 
 
 @pytest.mark.parametrize("name", ["dilated 5x3, uneven pads", "1-D"])
@@ -193,5 +193,5 @@ def test_a_bias_that_a_runtime_quantises_is_found() -> None:
     kept = onnxruntime.InferenceSession(file.SerializeToString(), options, providers=["CPUExecutionProvider"])
     assert kept.run(None, {"x": x})[0].item() == 33 / 128
     found = audit(file, "onnxruntime", [x])
-    assert (found.verdict, found.first.name) == ("differs", "conv")
+    assert (found.verdict, found.first_divergent.name) == ("differs", "conv")
     assert audit(between_quantised_values(32.5 / 128), "onnxruntime", [x]).verdict in ("exact", "rounding")

@@ -52,7 +52,7 @@ def test_a_recording_is_explained_and_accepted(recorded: dict[str, np.ndarray], 
     code, out, _ = run("audit net.onnx --recorded seen.npz --json")
     layers = {row["layer"]: row for row in json.loads(out)["layers"]}
     assert code == 1
-    assert [layers[n]["class"] for n in ("conv1", "relu", "conv2")] == ["tf32", "float32", "tf32"]
+    assert [layers[n]["arithmetic"] for n in ("conv1", "relu", "conv2")] == ["tf32", "float32", "tf32"]
     assert "data cut off, weights cut off" in layers["conv1"]["detail"]
     assert "--accept tf32 would allow it" in layers["conv1"]["detail"]
     for accept, wanted in {"tf32": 0, "any": 0, "bfloat16 --accept winograd-f4": 1, "tf23": 3}.items():
@@ -63,7 +63,7 @@ def test_layers_that_nobody_saw_are_explained_with_the_last(recorded: dict[str, 
     """What enters the second convolution is known up to rounding, and so is its short form."""
     np.savez("seen.npz", x=recorded["x"], y=recorded["y"])
     code, out, _ = run("audit net.onnx --recorded seen.npz --accept tf32 --json")
-    assert (code, [row["class"] for row in json.loads(out)["layers"]]) == (0, ["tf32"])
+    assert (code, [row["arithmetic"] for row in json.loads(out)["layers"]]) == (0, ["tf32"])
 
 
 def test_a_fault_is_not_accepted(recorded: dict[str, np.ndarray], run) -> None:
@@ -71,4 +71,9 @@ def test_a_fault_is_not_accepted(recorded: dict[str, np.ndarray], run) -> None:
     np.savez("seen.npz", **recorded | {"y": np.roll(recorded["y"], 1, -1)})
     code, out, _ = run("audit net.onnx --recorded seen.npz --accept any --json")
     data = json.loads(out)
-    assert (code, data["verdict"], data["first"]["layer"], data["first"]["class"]) == (1, "differs", "conv2", None)
+    assert (code, data["verdict"], data["first_divergent"]["layer"], data["first_divergent"]["arithmetic"]) == (
+        1,
+        "differs",
+        "conv2",
+        None,
+    )

@@ -88,7 +88,7 @@ def test_audit_differs_and_its_report_stands_alone(folder: Path, run) -> None:
     data = json.loads(out)
     assert code == 1
     assert data["verdict"] == "differs"
-    assert data["first"]["layer"] == "second"
+    assert data["first_divergent"]["layer"] == "second"
     assert "must be" in data["script"]
     page = (folder / "report.html").read_text()
     assert page.index("differs") < page.index("second")

@@ -44,15 +44,19 @@ def test_another_function_is_1_with_an_input_and_a_layer(files: Path, run: Any) 
     data = json.loads(out)
     assert (code, data["verdict"], data["witness"]) == (1, "differs", [[[3.0, 1.0]]])
     (point,) = data["points"]
-    assert (point["place"], point["value"], point["within"]) == ([0, 1], 2.0, False)
-    assert 0.4999 < point["least"] <= 0.5 <= point["most"] < 0.5001  # relu(3 - 1) and relu(3 - 1.5)
+    assert (point["index"], point["value"], point["within_rounding"]) == ([0, 1], 2.0, False)
+    assert 0.4999 < point["lower"] <= 0.5 <= point["upper"] < 0.5001  # relu(3 - 1) and relu(3 - 1.5)
     box = data["box"]
-    assert box["least"] <= 0.625 <= box["most"] < 0.6251  # half of x1, which is at most 5/4
-    assert box["least"] > 0.6249
-    assert box["most"] < box["executions"] < box["most"] + 1e-5
-    assert (data["parts"][0], data["by_value"], data["most"]) == ("h", "h", box["most"])
+    assert box["witness_difference"] <= 0.625 <= box["max_difference"] < 0.6251  # half of x1, which is at most 5/4
+    assert box["witness_difference"] > 0.6249
+    assert box["max_difference"] < box["max_execution_difference"] < box["max_difference"] + 1e-5
+    assert (data["divergent_layers"][0], data["first_divergent_value"], data["max_difference"]) == (
+        "h",
+        "h",
+        box["max_difference"],
+    )
     assert data["deployment"]
-    assert data["weights"]["distance"] == pytest.approx(0.5)
+    assert data["weights"]["max_difference"] == pytest.approx(0.5)
     text = run("compare net.onnx other.json --input one.npy")[1]
     assert "beyond rounding of float32" in text
     assert "they part, in form, at h and" in text
@@ -67,14 +71,14 @@ def test_a_box_in_words(files: Path, run: Any) -> None:
     assert "for every execution with" in out
     code, out, _ = run("compare net.onnx words.json --low 0 --high 1 --json")
     data = json.loads(out)
-    assert (code, data["box"]["most"], data["box"]["how"]) == (0, 0.0, "one function")
-    assert 0 < data["box"]["executions"] < 1e-5
+    assert (code, data["box"]["max_difference"], data["box"]["how"]) == (0, 0.0, "one function")
+    assert 0 < data["box"]["max_execution_difference"] < 1e-5
     assert run("compare net.onnx words.json --low 0")[0] == 3
 
 
 def test_other_outputs_are_1(files: Path, run: Any) -> None:
     code, out, _ = run("compare net.onnx fewer.json --json")
-    assert (code, json.loads(out)["shown"]) == (1, "the outputs are (1, 2) and (1, 1)")
+    assert (code, json.loads(out)["method"]) == (1, "the outputs are (1, 2) and (1, 1)")
 
 
 def test_what_nobody_shows_is_2(files: Path, run: Any) -> None:
@@ -82,4 +86,4 @@ def test_what_nobody_shows_is_2(files: Path, run: Any) -> None:
     sg.save(sg.trace(lambda x: sg.relu(x) + sg.relu(-x), (1, 2)), files / "relus.json")
     code, out, _ = run("compare abs.json relus.json --json")
     data = json.loads(out)
-    assert (code, data["verdict"], data["most"], data["witness"]) == (2, "cannot tell", 0.0, None)
+    assert (code, data["verdict"], data["max_difference"], data["witness"]) == (2, "cannot tell", 0.0, None)

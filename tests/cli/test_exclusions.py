@@ -78,7 +78,7 @@ def test_pages_name_it_too(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for command, option, page in (
         ("certify", "--html", "c.html"),
         ("preserve", "--html", "p.html"),
-        ("evidence", "--out", "e.html"),
+        ("evidence", "--html", "e.html"),
     ):
         CliRunner().invoke(app, [command, *CASES[command], option, page])
         assert EXCLUDED in (place / page).read_text()

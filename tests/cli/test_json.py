@@ -145,7 +145,7 @@ def test_what_commands_print_is_what_is_written_down(name: str, folder: Path, ru
     np.save("several.npy", np.float32([[1, 0.5], [0, 0.1], [-1, 3]]))
     commands = [*(EACH["certify"][1:2] if name == "check-certificate" else []), *EACH[name]]
     objects = [json.loads(run(f"{command} --json")[1]) for command in commands][-len(EACH[name]) :]
-    assert {data["schema"] for data in objects} == {f"specgrad/{name}/1"}
+    assert {data["schema"] for data in objects} == {schemas.schema_name(name)}
     assert [problems(data, name) for data in objects] == [[]] * len(objects)
     for data in objects:  # a key that is gone, a key that nobody wrote down, a verdict that is none
         assert problems({k: v for k, v in data.items() if k != "verdict"}, name)

@@ -110,7 +110,7 @@ USAGE += ["certify net.onnx --input x.npy --label 0 --largest --html new.html"]
 USAGE += [f"{GOOD['preserve']} {option}" for option in ("--decision best", "--decision top-2", "--eps x", "--eps -1")]
 USAGE += [f"{GOOD['preserve']} {option}" for option in ("--array z", "--dtype int8", "--operands tf16", "--output z")]
 USAGE += ["preserve net.onnx data.npz --runtime cuda", "preserve net.onnx empty.npz", "preserve net.onnx words.npz"]
-USAGE += ["preserve net.onnx data.npz --record bad.npy", "preserve net.onnx data.npz --html bad.npy"]
+USAGE += ["preserve net.onnx data.npz --checkpoint bad.npy", "preserve net.onnx data.npz --html bad.npy"]
 USAGE += [f"accuracy net.onnx {o}" for o in ("", "--box 1", "--box 1,0", "--box a,b", "--box y=0,1", "--box 0,1/0")]
 USAGE += ["accuracy net.onnx --box 0,inf", "accuracy net.onnx --box 0,1 --depth 0", "accuracy none.onnx --box 0,1"]
 USAGE += ["tolerance net.onnx --dtype float31", "tolerance net.onnx --depth 0", "tolerance net.onnx --stored h2"]
@@ -172,7 +172,13 @@ USAGE += [
     f"campaign run c.toml {o}" for o in ("--executor threads", "--workers 0", "--address tcp://x", "--retries -1")
 ]
 USAGE += ["campaign estimate new.toml --price -1", "campaign collect c.toml --scripts net.onnx"]
-USAGE += [f"{GOOD['evidence']} {o}" for o in ("--box 1", "--box 1,0", "--box few", "--decision best", "--out net.onnx")]
+USAGE += [
+    f"{GOOD['evidence']} {o}" for o in ("--box 1", "--box 1,0", "--box few", "--decision best", "--html net.onnx")
+]
+USAGE += [
+    f"{GOOD['evidence']} {o}"
+    for o in ("--low 0", "--low 1 --high 0", "--box 0,1 --low 0 --high 1", "--low 0 --high 1e999")
+]
 USAGE += ["evidence net.onnx --recorded data.npz", f"{GOOD['evidence']} --certificate c.json", "evidence net.onnx"]
 TIME_OUTS = ["audit net.onnx --runtime onnxruntime --seconds 0", "certify net.onnx hard.vnnlib --seconds 0"]
 TIME_OUTS += ["verify hard.vnnlib --network net.onnx --timeout 0"]
@@ -191,7 +197,7 @@ INSIDE: dict[str, tuple[Any, str]] = {
     "tolerance": (import_module("specgrad.check"), "tolerance"),
     "accuracy": (import_module("specgrad.safety.accuracy"), "accuracy"),
     "compare": (import_module("specgrad.check"), "compare"),
-    "tiles": (import_module("specgrad.scale"), "margin"),
+    "tiles": (import_module("specgrad.scale"), "halo"),
     "window": (sg, "show_window"),
     "evidence": (import_module("specgrad.safety.evidence"), "gather"),
     "profile": (import_module("specgrad.safety.profile"), "check_profile"),

@@ -33,7 +33,7 @@ def test_the_exit_code_says_the_verdict(options: str, code: int, verdict: str, f
 
 
 def test_a_record_and_a_page_are_left(folder: Path, run) -> None:
-    command = "preserve net.onnx ties.npz --runtime none --record r.jsonl --html p.html"
+    command = "preserve net.onnx ties.npz --runtime none --checkpoint r.jsonl --html p.html"
     first = run(command)
     lines = Path("r.jsonl").read_bytes()
     assert first[0] == 2

@@ -35,7 +35,7 @@ def test_the_number_is_that_of_python(given: str, here, run) -> None:
     data, proven = json.loads(out), tolerance("net.onnx", X)
     assert (code, err, data["verdict"]) == (0, "", "bounded")
     assert data["tolerance"] == proven.tolerance > 0
-    assert data["outputs"][0]["tolerance"] == proven.distance[0].tolist()
+    assert data["outputs"][0]["tolerance"] == proven.tolerances[0].tolist()
     assert data["layers"] == dict(proven.layers)
     assert (data["rtol"], data["atol"]) == (proven.rtol, proven.atol)
 
@@ -66,7 +66,7 @@ def test_several_points(here, run) -> None:
     each = [tolerance("net.onnx", x[None]) for x in np.load("several.npy")]
     assert data["points"] == 3
     assert data["tolerance"] == max(t.tolerance for t in each)
-    assert data["outputs"][0]["tolerance"] == [t.distance[0].tolist() for t in each]
+    assert data["outputs"][0]["tolerance"] == [t.tolerances[0].tolist() for t in each]
     code, _, err = run("tolerance net.onnx --input several.npy")
     assert code == 3
     assert "--points" in err

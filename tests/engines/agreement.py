@@ -18,7 +18,7 @@ import numpy as np
 import specgrad as sg
 from specgrad.op import Op, run_spec
 from specgrad.ops import sample_inputs as cases
-from specgrad.rounding import ANY, Arithmetic, Ball, local_radius, radius
+from specgrad.rounding import WORST_ULPS, Arithmetic, Ball, local_radius, radius
 
 
 class Side(Protocol):
@@ -74,7 +74,7 @@ def distance(cell: Any, value: float) -> Fraction:
 
 
 def arithmetic_of(side: Side, dtype: np.dtype) -> Arithmetic:
-    return Arithmetic(dtype.name, flush=True, ulps=getattr(side, "ulps", ANY))
+    return Arithmetic(dtype.name, flush=True, ulps=getattr(side, "ulps", WORST_ULPS))
 
 
 def check_inside(ball: Ball, cells: np.ndarray, what: str) -> None:

@@ -127,10 +127,12 @@ def judge(found: Proven, a: Graph, b: Graph, given: tuple[np.ndarray, ...], wher
                 if len(ends) == 2 and (high < ends[0] or low > ends[1]):
                     found.escapes.append(f"{where} output {k} cell {i}: {float(low):.4g} not in {gap.how} {ends}")
             size = max(low, -high, Fraction(0))
-            if np.isfinite(found.far.most):
-                if size > Fraction(found.far.most):
-                    found.escapes.append(f"{where}: {float(size):.6g} apart, {found.far.most:.6g} proven")
-                found.closest = max(found.closest, float(size) / found.far.most if found.far.most else 0.0)
+            if np.isfinite(found.far.max_difference):
+                if size > Fraction(found.far.max_difference):
+                    found.escapes.append(f"{where}: {float(size):.6g} apart, {found.far.max_difference:.6g} proven")
+                found.closest = max(
+                    found.closest, float(size) / found.far.max_difference if found.far.max_difference else 0.0
+                )
 
 
 def run_both(found: Proven, a: Network, b: Network, setting: Setting, rng: Random, where: str) -> None:
@@ -139,14 +141,18 @@ def run_both(found: Proven, a: Network, b: Network, setting: Setting, rng: Rando
     for p, q in zip(a.graph.output_positions, b.graph.output_positions, strict=True):
         for one in runs[0].values[p]:
             for other in runs[1].values[q]:
-                if not np.isfinite(found.far.executions):
+                if not np.isfinite(found.far.max_execution_difference):
                     continue
                 if not np.isfinite([*one, *other]).all():
-                    found.escapes.append(f"{where}: an execution is not finite, {found.far.executions:.6g} proven")
+                    found.escapes.append(
+                        f"{where}: an execution is not finite, {found.far.max_execution_difference:.6g} proven"
+                    )
                     continue
                 size = max((abs(Fraction(x) - Fraction(y)) for x, y in zip(one, other, strict=True)), default=0)
-                if size > Fraction(found.far.executions):
-                    found.escapes.append(f"{where}: executions {float(size):.6g} of {found.far.executions:.6g}")
+                if size > Fraction(found.far.max_execution_difference):
+                    found.escapes.append(
+                        f"{where}: executions {float(size):.6g} of {found.far.max_execution_difference:.6g}"
+                    )
 
 
 def hunt(found: Network, seed: Any, setting: Setting, inputs: int = 4) -> Proven | None:

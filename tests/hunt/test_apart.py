@@ -86,10 +86,10 @@ def test_what_is_proven_shrinks_with_the_difference() -> None:
     box = (Box.around(abs(np.random.default_rng(0).normal(size=(1, 5))), 0.5),)
     for change in (1e-2, 1e-6):
         far = proven(*two_layers(change), box, FUSED).far
-        assert far.most < 4 * change
-        assert far.least > far.most / 4
+        assert far.max_difference < 4 * change
+        assert far.witness_difference > far.max_difference / 4
         assert far.how == "carried from layer to layer"
-        assert far.executions < far.most + 2e-4
+        assert far.max_execution_difference < far.max_difference + 2e-4
 
 
 def test_a_winner_alone_is_the_largest_wherever_the_cells_lie() -> None:
@@ -145,7 +145,7 @@ def both_run(monkeypatch: pytest.MonkeyPatch | None = None, mistake: Any = None)
         mistake(monkeypatch)
     far = proven(a, b, (Box(x.astype(float), x.astype(float)),), FUSED).far
     one, other = (Fraction(float(x[0, 0] * next(iter(g.constants.values()))[0, 0])) for g in (a, b))
-    return abs(one - other) <= Fraction(far.executions)
+    return abs(one - other) <= Fraction(far.max_execution_difference)
 
 
 def _one_only(patch: pytest.MonkeyPatch) -> None:

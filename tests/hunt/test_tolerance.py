@@ -211,7 +211,7 @@ def same_for_all(right: Callable[..., Any]) -> Callable[..., Any]:
 
 def half_as_far(*args: Any, **options: Any) -> Any:
     found = tolerance(*args, **options)
-    return replace(found, distance=tuple(d / 2 for d in found.distance))
+    return replace(found, tolerances=tuple(d / 2 for d in found.tolerances))
 
 
 def mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def _ends(v: Any) -> tuple[Fraction, Fraction]:
 def claimed(found: Network, setting: Setting) -> list[tuple[np.ndarray, np.ndarray]]:
     """Per output: the reference value and the proven distance, flat."""
     claim = tolerance(found.graph, *found.inputs, arithmetic=arithmetic(setting))
-    return [(v.ravel(), d.ravel()) for v, d in zip(claim.exact, claim.distance, strict=True)]
+    return [(v.ravel(), d.ravel()) for v, d in zip(claim.exact, claim.tolerances, strict=True)]
 
 
 # --- the hunt ---------------------------------------------------------------------------------------------------------

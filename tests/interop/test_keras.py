@@ -57,7 +57,7 @@ def test_they_are_certified_and_broken(name: str) -> None:
     label = int(np.argmax(run(name, x)))
     assert certify(str(FILES[name]), (x, label, 1e-4)).verdict == "holds"
     found = certify(str(FILES[name]), (x, label, 10.0))
-    assert found.verdict == "counterexample"
+    assert found.verdict == "violated"
     y = run(name, found.counterexample.x)
     assert np.argmax(y) != label or np.sort(y.ravel())[-2] == y.max()
 

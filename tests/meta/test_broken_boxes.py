@@ -116,10 +116,12 @@ def test_zeros_beyond_the_ends_one_too_early_are_caught(name: str, kind: type, m
 
 def test_zeros_that_are_no_padding_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A maximum of zeros is not a maximum of nothing."""
-    rule = REGISTRY["max_pool"].box
+    rule = REGISTRY["max_pool"].footprint
     monkeypatch.setitem(
         REGISTRY,
         "max_pool",
-        replace(REGISTRY["max_pool"], box=lambda x, *, window: replace(rule(x, window=window), open=(len(x) - 1,))),
+        replace(
+            REGISTRY["max_pool"], footprint=lambda x, *, window: replace(rule(x, window=window), open=(len(x) - 1,))
+        ),
     )
     assert caught("max_pool")

@@ -198,7 +198,7 @@ def test_the_package_is_named_where_it_is_missing(old: bool, monkeypatch: pytest
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("least", "verdict"), [("0.25", "holds"), ("-0.25", "counterexample")])
+@pytest.mark.parametrize(("least", "verdict"), [("0.25", "holds"), ("-0.25", "violated")])
 def test_certify(
     least: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

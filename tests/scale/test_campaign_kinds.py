@@ -30,10 +30,10 @@ def test_properties_times_models(proving: Path) -> None:
     """By hand: on the box, relu(x0 - x1) <= 3/4, and relu(x0 / 2) <= 1/2."""
     run(read_spec(proving), executor="loop")
     verdicts = {(r["model"], r["property"]): r["verdict"] for r in rows_of(proving)}
-    right = {("a.onnx", "p.vnnlib"): "holds", ("a.onnx", "q.vnnlib"): "counterexample"}
+    right = {("a.onnx", "p.vnnlib"): "holds", ("a.onnx", "q.vnnlib"): "violated"}
     assert verdicts == {**right, ("b.onnx", "p.vnnlib"): "holds", ("b.onnx", "q.vnnlib"): "holds"}
     asked = {r["verdict"]: r["asked"] for r in rows_of(proving)}
-    assert asked == {"holds": None, "counterexample": ["torch breaks it", "onnxruntime breaks it"]}
+    assert asked == {"holds": None, "violated": ["torch breaks it", "onnxruntime breaks it"]}
     result = collect(read_spec(proving))
     assert (result.verdict, [f.name for f in result.findings]) == ("findings", ["a-q.py"])
     result.write(proving.parent / "cases")
@@ -52,7 +52,7 @@ def test_samples_and_lists_of_instances(proving: Path) -> None:
         spec = written(folder, around.format(name, eps))
         run(read_spec(spec), executor="loop")
         verdicts[name] = [r["verdict"] for r in rows_of(spec)]
-    assert verdicts == {"near": ["holds"] * 2, "far": ["counterexample"] * 2}
+    assert verdicts == {"near": ["holds"] * 2, "far": ["violated"] * 2}
     (found,) = collect(read_spec(spec)).findings  # two samples, one pair of classes: the nearer one is kept
     nearest = min(rows_of(spec), key=lambda r: r["distance"])
     assert (found.detail, found.times, found.row["property"]) == ("0 becomes 1", 2, nearest["property"])

@@ -110,7 +110,7 @@ def test_inputs_of_two_sizes() -> None:
         reads_x, reads_guide = t.reads
         out[t.box] = t(x[reads_x], guide[reads_guide])
     assert np.array_equal(out, graph(x, guide))
-    assert [(m.input, m.axis, m.before, m.align) for m in plan.margin.axes][2] == ("guide", 2, 0, 1)
+    assert [(m.input, m.axis, m.before, m.align) for m in plan.halo.axes][2] == ("guide", 2, 0, 1)
 
 
 def test_interior_tiles_share_one_graph_and_all_share_the_weights() -> None:
@@ -163,7 +163,7 @@ def test_images_with_channels_last() -> None:
     for t in plan:
         out[t.box] = t(x[t.reads])
     assert np.array_equal(out, graph(x))
-    assert [(m.axis, m.before, m.after) for m in plan.margin.axes] == [(1, 1, 1), (2, 1, 1)]
+    assert [(m.axis, m.before, m.after) for m in plan.halo.axes] == [(1, 1, 1), (2, 1, 1)]
     with pytest.raises(sg.UnsupportedError, match="reads all of axis"):
         tiles(graph, 4)  # without a word they are taken for NCHW
 
@@ -249,7 +249,7 @@ def test_multiply_adds_are_those_that_pytorch_counts() -> None:
         plan.multiply_adds
         > plan.multiply_adds_at_once
         == sum(
-            node.op.macs(*(graph.nodes[a].shape for a in node.args), **node.params)
+            node.op.multiply_adds(*(graph.nodes[a].shape for a in node.args), **node.params)
             for node in graph.nodes
             if node.op.name in ("conv", "conv_transpose")
         )

@@ -29,11 +29,11 @@ def crown(
     *,
     deployed: bool = True,
     arithmetic: Arithmetic | None = None,
-    steps: int = 0,
+    alpha_steps: int = 0,
     splits: Mapping[str, Any] | None = None,
     stored: Collection[str] = (),
-    within: Mapping[str, Box] | None = None,
-    watch: Callable[[Any], None] | None = None,
+    interm_bounds: Mapping[str, Box] | None = None,
+    on_forward: Callable[[Any], None] | None = None,
     seconds: float | None = None,
     memory: int | None = None,
 ) -> Bounds:
@@ -45,15 +45,15 @@ def crown(
                  boxes the same, or rows (boxes, S, n)
     deployed     True: for every execution that `arithmetic.deployment` describes (float32, fused, unless given), and
                  for exact arithmetic as well; False: for exact arithmetic alone
-    steps        gradient steps on the slopes (alpha) of unstable relus, for the objective; more steps, narrower bounds
+    alpha_steps  gradient steps on the slopes (alpha) of unstable relus, for the objective; more steps, narrower bounds
     splits       name of a relu, or of its input, -> array of -1, 0, 1: only executions whose inputs of that relu are
                  negative (or 0), any, positive (or 0); where an input has several values, its reference's sign
                  (specgrad.bounds.linear.intermediate.forward_pass)
     stored       names of nodes whose results the runtime is known to round and store: nothing is merged across them
-    within       boxes of layers, by name, that are known to hold: what a wider question has found
+    interm_bounds   boxes of layers, by name, that are known to hold: what a wider problem has found
     seconds      when they are over, boxes that are not narrowed yet keep their intervals: wider, and as true
     memory       bytes that the work may take; what needs more is refused with the number. None: the machine's
-    watch        is shown the walked network (specgrad.bounds.linear.intermediate.forward_pass.ForwardPass) of every box
+    on_forward   is called for every box with its network (specgrad.bounds.linear.intermediate.forward_pass.ForwardPass)
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x) - x, (1,))
@@ -66,8 +66,9 @@ def crown(
     graph = fitted(graph, args)
     if (several := separate(graph, args)) is not None:
         each = zip(several, rows_of_each(objective, len(several)), strict=True)
-        options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "steps": steps, "splits": splits}
-        options |= {"stored": stored, "within": within, "watch": watch, "memory": memory}
+        options: dict[str, Any] = {"deployed": deployed, "arithmetic": arithmetic, "alpha_steps": alpha_steps}
+        options |= {"splits": splits, "stored": stored, "interm_bounds": interm_bounds, "on_forward": on_forward}
+        options["memory"] = memory
         options["seconds"] = None if seconds is None else seconds / max(1, len(several))
         return together([crown(graph, one, rows, **options) for one, rows in each])
     rows = rows_of(graph, objective)
@@ -79,13 +80,16 @@ def crown(
     budget = ComputeBudget(seconds, memory)
     budget.check(graph)
     forward = ForwardPass(graph, rules, bind_inputs(graph, balls_of(args, rules.arithmetic)), budget)
+    boxes = interm_bounds or {}
     known = {
-        i: (numpy_of(b.low), numpy_of(b.high)) for i, n in enumerate(graph.nodes) if (b := (within or {}).get(n.name))
+        i: (numpy_of(b.low), numpy_of(b.high))
+        for i, n in enumerate(graph.nodes)
+        if (b := boxes.get(n.name)) is not None
     }
     walk(forward, split_signs(graph, splits or {}), known)
-    ends = output_ends(forward, rows, steps)
-    if watch is not None:
-        watch(forward)
+    ends = output_ends(forward, rows, alpha_steps)
+    if on_forward is not None:
+        on_forward(forward)
     return _answer(forward, objective is not None, ends, example_of(args))
 
 

@@ -104,7 +104,7 @@ class _DiscontinuityFinder:
             seen.add(p)
             if is_leaf(p):
                 leaves.add(p)
-            elif self.graph.nodes[p].op.reach is not cellwise:
+            elif self.graph.nodes[p].op.receptive_field is not cellwise:
                 return None
             else:
                 waiting += self.graph.nodes[p].operands()

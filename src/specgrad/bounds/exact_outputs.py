@@ -21,7 +21,7 @@ def work(graph: Graph) -> int:
     for node in graph.nodes:
         if node.op not in (INPUT, CONSTANT):
             shapes = [graph.nodes[p].shape if isinstance(p, int) else () for p in node.args]
-            total += node.op.macs(*shapes, **node.params) + int(np.prod(node.shape, dtype=object))
+            total += node.op.multiply_adds(*shapes, **node.params) + int(np.prod(node.shape, dtype=object))
     return total
 
 

@@ -103,7 +103,7 @@ def _trees(verdict: CertifyResult, shown_: Figures) -> list[str]:
 def _lead(verdict: CertifyResult) -> str:
     said = {
         "holds": "Proven for every input of the question and every execution described below.",
-        "counterexample": "An input breaks it.",
+        "violated": "An input breaks it.",
         "unknown": "Neither proven nor broken.",
     }[verdict.verdict]
     excluded = verdict.deployment.get("choices", "") if verdict.verdict == "holds" else ""

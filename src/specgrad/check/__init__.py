@@ -3,7 +3,7 @@
 from .auditing.audit import Audit, audit, audit_recorded
 from .auditing.layer import LayerVerdict
 from .cases.op_case import OPERATORS, OpCase
-from .cases.signature import Signature, describe
+from .cases.signature import Signature, kernel_signature
 from .comparison.compare import Comparison, compare
 from .conform.conformance import Conformance, Finding, conformance
 from .conform.kernel import ConformanceError, ConformanceSummary, assert_conforms
@@ -30,7 +30,7 @@ __all__ = [
     "audit_recorded",
     "compare",
     "conformance",
-    "describe",
+    "kernel_signature",
     "preserve",
     "runtime",
     "tolerance",

@@ -45,10 +45,10 @@ def _bar(v: Verdict) -> str:
 
 def _cell(v: Verdict) -> str:
     """The worst element: where, what, what it must be."""
-    if v.kind not in ("differs", "rounding", "other arithmetic") or not v.where:
+    if v.kind not in ("differs", "rounding", "other arithmetic") or not v.index:
         return escape(v.detail)
-    place = ", ".join(map(str, v.where))
-    text = f"[{place}] is {v.got:.9g}, must be {v.wanted:.9g} &plusmn; {v.allowed:.2g}"
+    place = ", ".join(map(str, v.index))
+    text = f"[{place}] is {v.actual:.9g}, must be {v.expected:.9g} &plusmn; {v.allowed:.2g}"
     return f"{text} {escape(v.detail)}".rstrip()
 
 
@@ -96,8 +96,8 @@ def _attribution(a: Attribution | None) -> str:
     if a is None:
         return ""
     rows = "".join(
-        f"<tr><td>{named(name)}</td><td>{100 * share:.3g} %</td><td>{_difference(a.own[name])}</td>"
-        f"<td>{_difference(a.seen[name])}</td></tr>"
+        f"<tr><td>{named(name)}</td><td>{100 * share:.3g} %</td><td>{_difference(a.own_error[name])}</td>"
+        f"<td>{_difference(a.difference[name])}</td></tr>"
         for name, share in a.largest(12)
     )
     head = "<tr><th>layer<th>share, to first order<th>its own error<th>difference seen at it</tr>"
@@ -146,7 +146,7 @@ def _picture(audit: Audit, graph: Graph | None) -> str:
 
 def audit_page(audit: Audit, graph: Graph | None = None) -> str:
     """One audit: the layer to look at, the table of layers, the plot, the graph, the minimal reproduction."""
-    first = audit.first
+    first = audit.first_divergent
     if audit.export is not None:
         lead = f"The export changes layer {_link(audit, audit.export)}: {_cell(audit.export.verdict)}"
     elif first is not None:
@@ -154,7 +154,7 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
             f"First layer that rounding does not explain: {_link(audit, first)} ({escape(first.operator)}): "
             f"{_cell(first.verdict)}"
         )
-    elif audit.alone:
+    elif audit.outputs_only:
         lead = f"Outputs alone: {escape(str(audit.whole))}"
     else:
         lead = f"{audit.coverage.layers} layers, each within the proven radius of its own inputs."
@@ -163,7 +163,10 @@ def audit_page(audit: Audit, graph: Graph | None = None) -> str:
         f"<p>{escape(audit.model)} on {escape(audit.runtime)}{_versions(audit.versions)}. "
         f"Whole model, nothing exposed: {kind_of(audit.whole.kind)} {_cell(audit.whole)}</p>",
         f"<p>{escape(str(audit.coverage))}.</p>",
-        *(f"<p>{escape(note)}</p>" for note in (*(audit.blind.sentences() if audit.blind else ()), *audit.notes)),
+        *(
+            f"<p>{escape(note)}</p>"
+            for note in (*(audit.blind_spots.sentences() if audit.blind_spots else ()), *audit.notes)
+        ),
         _attribution(audit.attribution),
         f"<h2>Layers</h2>{layer_table(audit)}",
         _picture(audit, graph),

@@ -90,7 +90,7 @@ def show_accuracy(console: Console, model: str, proven: Any) -> None:
     body = []
     for layer in proven.layers:
         numbers = [_shown(n) for n in (layer.propagated, layer.introduced, layer.total)]
-        place = f"[{', '.join(map(str, layer.worst))}]" if np.isfinite(layer.total) else ""
+        place = f"[{', '.join(map(str, layer.worst_index))}]" if np.isfinite(layer.total) else ""
         body.append([screen.cell(text) for text in (layer.name, layer.operator, *numbers, place)])
     print_table(console, columns, body)
     screen.line(console, f"{proven.seconds:.2f} s")

@@ -1,4 +1,4 @@
-"""specgrad certify: does a property hold for the deployed network? Exit codes: 0 holds, 1 counterexample, 2 unknown."""
+"""specgrad certify: does a property hold for the deployed network? Exit codes: 0 holds, 1 violated, 2 unknown."""
 
 from __future__ import annotations
 
@@ -433,7 +433,9 @@ def show_largest(console: Console, model: str, answer: Any) -> None:
     excluded = "" if answer.verdict is None else but(answer.verdict.deployment)
     line((answer.kind, f"bold {screen.colour(answer.kind)}"), f"  {model}{excluded}")
     line("proven eps: ", "none" if answer.proven is None else shown(answer.proven))
-    line("broken eps: ", "no counterexample was found" if answer.broken is None else shown(answer.broken, up=True))
+    line(
+        "violated eps: ", "no counterexample was found" if answer.violated is None else shown(answer.violated, up=True)
+    )
     if answer.gap is not None:
         line(f"gap: {shown(answer.gap, up=True)}")
     if answer.reason:

@@ -14,15 +14,15 @@ from rich.console import Console
 from ..atomic_files import write_whole
 from .preserve import read_samples
 from .shared import console as screen
-from .shared.box_option import ends_of
+from .shared.box_option import limits_of
 from .shared.exit_codes import CODES, say, strict
-from .shared.output_files import Force, Json, check_file, is_report, writing
+from .shared.output_files import Force, Html, Json, check_file, is_report, writing
 from .shared.schemas import schema_name
 from .shared.table import Column, print_table
 
 EXAMPLE = (
     "Example: specgrad evidence net.onnx --recorded target.npz --data test.npz --box 0,1 --certificate net.cert.json "
-    "--property robust.vnnlib --out evidence.html"
+    "--property robust.vnnlib --html evidence.html"
 )
 
 
@@ -47,6 +47,8 @@ def evidence(
     box: Annotated[
         str | None, typer.Option("--box", metavar="LO,HI", help="Every cell of every input lies between these.")
     ] = None,
+    low: Annotated[str | None, typer.Option(help="With --high, in place of --box: no cell is below this.")] = None,
+    high: Annotated[str | None, typer.Option(help="No cell is above this.")] = None,
     certificate: Annotated[
         list[Path] | None, typer.Option(help="A certificate to check; repeatable, each with its --property.")
     ] = None,
@@ -61,7 +63,7 @@ def evidence(
         list[str] | None, typer.Option(help="An arithmetic beside float32 that layers may have; repeatable.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit of each question.")] = 60,
-    out: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
+    html: Html = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -70,7 +72,7 @@ def evidence(
     from ..safety.evidence import gather
     from ..safety.evidence.page import evidence_page
 
-    check_file(out, is_report, force)
+    check_file(html, is_report, force)
     for path in (model, recorded, data, *(certificate or ()), *(statement or ())):
         if path is not None and not path.exists():
             raise typer.BadParameter(f"no file {path}")
@@ -78,14 +80,14 @@ def evidence(
         raise typer.BadParameter("each --certificate needs its --property, in the same order")
     files = {"recorded": recorded} | ({} if data is None else {"data": data})
     asked: dict[str, Any] = {"decision": decision, "axis": axis, "accept": accept or (), "seconds": seconds, "of": of}
-    asked |= {"box": None if box is None else ends_of(box), "data": None if data is None else read_samples(data, None)}
+    asked |= {"box": limits_of(box, low, high), "data": None if data is None else read_samples(data, None)}
     asked["certificates"] = list(zip(certificate or (), statement or (), strict=True))
     with screen.progress(as_json) as step:
         result = gather(model, read_recorded(recorded), files=files, progress=step, **asked)
     say("evidence", result.verdict, _data(result), as_json, lambda: _show(Console(), result))
-    if out is not None:
-        with writing(out):
-            write_whole(out, evidence_page(result))
+    if html is not None:
+        with writing(html):
+            write_whole(html, evidence_page(result))
     raise typer.Exit(CODES[result.verdict])
 
 
@@ -110,4 +112,4 @@ def _show(console: Console, result: Any) -> None:
         for i in result.items
     ]
     print_table(console, [Column("verdict"), Column("item"), Column("answer", folds=True)], rows)
-    screen.line(console, "This is supporting analysis; --out writes what it rests on.")
+    screen.line(console, "This is supporting analysis; --html writes what it rests on.")

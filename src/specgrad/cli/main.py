@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 
 from ..atomic_files import write_whole
-from ..check import OPERATORS, RUNTIMES, audit_recorded, describe
+from ..check import OPERATORS, RUNTIMES, audit_recorded, kernel_signature
 from ..check import audit as run_audit
 from ..check import conformance as run_conformance
 from ..check.conform.findings_page import PAGE, is_page
@@ -177,7 +177,9 @@ def audit(
             autocompletion=_measured,
         ),
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="Exit with 2 where a layer could not be examined.")] = False,
+    require_coverage: Annotated[
+        bool, typer.Option("--require-coverage", help="Exit with 2 where a layer could not be examined.")
+    ] = False,
     accept: Accept = None,
     html: Html = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit for one run of the model.")] = 300,
@@ -196,7 +198,8 @@ def audit(
     _check_sources(runtime, recorded, inputs, outputs, shape)
     if runtime is not None and of is not None:
         raise typer.BadParameter("--of goes with --recorded and --outputs: --runtime names the runtime")
-    options: dict[str, Any] = {"accept": accept or (), "whole": whole, "tolerance_seconds": tolerance_seconds}
+    options: dict[str, Any] = {"accept": accept or (), "require_coverage": require_coverage}
+    options["tolerance_seconds"] = tolerance_seconds
     if runtime is None:
         if not isinstance(loaded, str):
             raise ParameterError("audit", "what was recorded is judged by an ONNX file; export the module first")
@@ -268,7 +271,7 @@ def conformance(
 ) -> None:
     """Does this runtime compute what the operators mean, on generated shapes, attributes and data?"""
     if described:
-        signatures = {name: describe(name) for name in operator or OPERATORS}
+        signatures = {name: kernel_signature(name) for name in operator or OPERATORS}
         data = {"operators": {name: signature.to_json() for name, signature in signatures.items()}}
         say("describe", "ok", data, as_json, lambda: print("\n\n".join(map(str, signatures.values()))))
         return

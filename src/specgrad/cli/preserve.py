@@ -26,7 +26,7 @@ from .shared.table import Column, print_table
 from .tolerance import Stored
 
 SHOWN = 20  # samples that are not proven
-EXAMPLE = "Example: specgrad preserve net.onnx data.npz --decision argmax --record run.jsonl --html report.html"
+EXAMPLE = "Example: specgrad preserve net.onnx data.npz --decision argmax --checkpoint run.jsonl --html report.html"
 
 
 def register_preserve(app: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def preserve(
         list[str] | None, typer.Option(help="Ask only this one about open samples; repeatable. none: ask nobody.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time limit for one sample.")] = 60,
-    record: Annotated[
+    checkpoint: Annotated[
         Path | None, typer.Option(help="A file of JSON lines, written along the way; a stopped run goes on from it.")
     ] = None,
     html: Html = None,
@@ -68,9 +68,9 @@ def preserve(
     from ..check.models.checkpoint import is_record
 
     check_file(html, is_report, force)
-    check_file(record, is_record, False)
+    check_file(checkpoint, is_record, False)
     arithmetic = arithmetic_of(dtype, operands, accumulate, execution, depth)
-    options: dict[str, Any] = {"arithmetic": arithmetic, "output": output, "seconds": seconds, "record": record}
+    options: dict[str, Any] = {"arithmetic": arithmetic, "output": output, "seconds": seconds, "checkpoint": checkpoint}
     options |= {"eps": number_of("--eps", eps), "low": number_of("--low", low), "high": number_of("--high", high)}
     options |= {"stored": stored or (), "axis": axis}
     options["runtimes"] = None if runtime is None else [name for name in runtime if name != "none"]

@@ -61,14 +61,14 @@ def tiles(
     size, most = None if tile is None else numbers_of("--tile", tile, 1), None if memory is None else bytes_of(memory)
     graph = graph_of_shapes(load_model(model), shape or [])
     spatial = None if axes is None else numbers_of("--axes", axes)
-    margin = scale.margin(graph, spatial)
-    verdict = "reads everything" if margin.whole and not passes else "ok"
-    data: dict[str, Any] = {**margin.to_json(), "plan": None}
+    halo = scale.halo(graph, spatial)
+    verdict = "reads everything" if halo.whole and not passes else "ok"
+    data: dict[str, Any] = {**halo.to_json(), "plan": None}
     if (size or most) and verdict == "ok":
         sizes: Any = size if size is None or len(size) > 1 else size[0]
         plan = scale.tiles(graph, sizes, memory=most, itemsize=SIZES[dtype], axes=spatial, passes=passes)
         data["plan"] = plan.to_json()
-    say("tiles", verdict, data, as_json, lambda: show_tiles(Console(), model, verdict, margin, data["plan"]))
+    say("tiles", verdict, data, as_json, lambda: show_tiles(Console(), model, verdict, halo, data["plan"]))
     raise typer.Exit(CODES[verdict])
 
 
@@ -94,15 +94,15 @@ def bytes_of(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
-def show_tiles(console: Console, model: str, verdict: str, margin: Any, plan: dict[str, Any] | None) -> None:
+def show_tiles(console: Console, model: str, verdict: str, halo: Any, plan: dict[str, Any] | None) -> None:
     """The halo, the layers beyond any halo, the plan."""
     screen.line(console, (verdict, "bold green" if verdict == "ok" else "bold red"), f"  {model}")
-    for axis in margin.axes:
+    for axis in halo.axes:
         screen.line(console, str(axis))
-    for layer in margin.whole[:SHOWN]:
+    for layer in halo.whole[:SHOWN]:
         screen.line(console, str(layer))
-    if len(margin.whole) > SHOWN:
-        screen.line(console, f"and {len(margin.whole) - SHOWN} more layers (--json lists all)")
+    if len(halo.whole) > SHOWN:
+        screen.line(console, f"and {len(halo.whole) - SHOWN} more layers (--json lists all)")
     if verdict != "ok":
         screen.line(console, "no tile alone has what these layers read; end the model before them, or try --passes")
     if plan is not None:

@@ -78,7 +78,7 @@ def tolerance(
 def show_tolerance(console: Console, model: str, proven: Any) -> None:
     """The number, what it means, where it comes from, what it holds for."""
     bounded = proven.verdict == "bounded"
-    number = f"  tolerance {proven.shown}" if bounded else ""
+    number = f"  tolerance {proven.text}" if bounded else ""
     excluded = but(proven.deployment) if bounded else ""
     screen.line(console, (proven.verdict, "bold green" if bounded else "bold yellow"), f"{number}  {model}{excluded}")
     for sentence in proven.sentences():

@@ -112,7 +112,7 @@ def _through(c: TermApplication, atom: Atom, cells: Array, shape: Shape) -> Arra
     params: dict[str, Any] = {"spec": atom.params[0]} if atom.op == "contract" else {}
     if atom.op != "contract":
         params = {"window": atom.params[0], "groups": atom.params[1]}
-    if c.op.macs(shape, w.shape, **params) > WORK or math.prod(shape) > CELLS:
+    if c.op.multiply_adds(shape, w.shape, **params) > WORK or math.prod(shape) > CELLS:
         raise TooManyError(atom.op, "the constant part is too large")
     whole = np.broadcast_to(cells, shape)
     return smallest(np.asarray(c.op.spec(np.array(whole), w.numbers(), **params), dtype=object))

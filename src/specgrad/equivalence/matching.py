@@ -56,19 +56,19 @@ def same_node_for_node(a: Graph, b: Graph) -> bool:
 
 @dataclass(frozen=True)
 class Weights:
-    """The pair of constants, of two networks of one structure, that differ the most: by `distance`, at most.
+    """The pair of constants, of two networks of one structure, that differ the most: by `max_difference`, at most.
 
     largest   the largest absolute value of the constant of the first network
     layers    the layers of both
     """
 
-    distance: float
+    max_difference: float
     largest: float
     layers: tuple[str, str]
 
     @property
     def relative(self) -> float:
-        return self.distance / self.largest if self.largest else float("inf")
+        return self.max_difference / self.largest if self.largest else float("inf")
 
 
 class Skeleton:
@@ -131,7 +131,7 @@ def weights_apart(table: TermTable, a: NormalForm, b: NormalForm) -> Weights | N
             below, above = _ends(q)
             distance = float(np.nextafter(np.maximum(high - below, above - low).max(initial=0), np.inf))
             size = float(np.maximum(abs(low), abs(high)).max(initial=0))
-            if distance > worst.distance:
+            if distance > worst.max_difference:
                 worst = Weights(distance, size, (layer_of(a, atom), layer_of(b, other)))
     return worst
 

@@ -84,7 +84,7 @@ def _applied(
         known = _folded(call, node)
         if known is not None:
             return known
-        layout = common_layout(table, numbers) if node.op.reach is cellwise and node.shape else None
+        layout = common_layout(table, numbers) if node.op.receptive_field is cellwise and node.shape else None
         if layout is not None and all(s == node.shape for s in call.shapes):
             return _under(call, node, layout, rules)
         return _by_rule(call, node, rules)
@@ -128,7 +128,7 @@ def _folded(call: TermApplication, node: Node) -> int | None:
     """Constants alone: the value itself, where exact numbers can say it."""
     if any(g is None for g in call.given) or node.kind != "real" or node.op.index_args or node.op is SQRT:
         return None
-    if math.prod(node.shape) > CELLS or node.op.macs(*call.shapes, **call.params) > WORK:
+    if math.prod(node.shape) > CELLS or node.op.multiply_adds(*call.shapes, **call.params) > WORK:
         return None
     try:
         cells = [exact_cells(np.asarray(g)) for g in call.given]

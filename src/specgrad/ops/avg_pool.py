@@ -91,8 +91,8 @@ AVG_POOL: Op = register(
         roundings=lambda x, *, window, divisor: window.taps_count + _divisions(window, divisor),
         magnitude=lambda x, *, window, divisor: abs(_avg_spec(x, window=window, divisor=divisor)),
         outside=_outside,
-        reach=lambda x, *, window, divisor: window.reach(),
-        box=pooled,
+        receptive_field=lambda x, *, window, divisor: window.reach(),
+        footprint=pooled,
     )
 )
 

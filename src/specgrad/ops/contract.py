@@ -90,7 +90,7 @@ def _case(rng: Random) -> Case:
     return tuple(sample_inputs.numbers(rng, tuple(extent[c] for c in part)) for part in (x, z)), {"spec": spec}
 
 
-def _box(x: Shape, z: Shape, *, spec: str) -> BoxRule:
+def _footprint(x: Shape, z: Shape, *, spec: str) -> BoxRule:
     a, b, out = _parse(spec)
     links = [[out.index(c) if c in out else None for c in part] for part in (a, b)]
     return linked([CELL] * len(out), links, [x, z], {"spec": spec})
@@ -104,11 +104,11 @@ CONTRACT = register(
         jvp=_jvp,
         vjp=_vjp,
         cases=_case,
-        box=_box,
+        footprint=_footprint,
         linear=((0,), (1,)),
         roundings=_roundings,
         kernel=True,
-        macs=lambda x, z, *, spec: math.prod(_extents(x, z, spec).values()),
+        multiply_adds=lambda x, z, *, spec: math.prod(_extents(x, z, spec).values()),
     )
 )
 

@@ -140,7 +140,7 @@ def _conv_vjp(gy: Value, y: Value, args: Any, *, window: Window, groups: int) ->
     return (gx, gw, *(_bias_cotangent(gy, window.rank) for _ in b))
 
 
-def _macs(x: Shape, w: Shape, *_: Shape, window: Window, groups: int) -> int:
+def _multiply_adds(x: Shape, w: Shape, *_: Shape, window: Window, groups: int) -> int:
     """Multiply-adds of the relation, padded taps included, as everyone counts them."""
     batch = math.prod(x[: len(x) - window.rank - 1])
     return batch * math.prod(w) * math.prod(window.out)
@@ -174,7 +174,7 @@ def _conv_outside(x: Array, w: Array, *_: Array, window: Window, groups: int) ->
     return np.asarray(w.reshape(len(w), -1).sum(1).reshape((-1,) + (1,) * window.rank))
 
 
-def _conv_box(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
+def _conv_footprint(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
     return over_window(windowed, window, w[0], (x, w, *b), {"groups": groups}, zeros=True)
 
 
@@ -190,9 +190,9 @@ CONV: Op = register(
         roundings=_roundings,
         outside=_conv_outside,
         kernel=True,
-        macs=_macs,
-        reach=_window_reach,
-        box=_conv_box,
+        multiply_adds=_multiply_adds,
+        receptive_field=_window_reach,
+        footprint=_conv_footprint,
     )
 )
 
@@ -246,7 +246,7 @@ def _transpose_outside(x: Array, w: Array, *_: Array, window: Window, groups: in
     return _conv_outside(x, channels.reshape((-1, *channels.shape[2:])), window=window, groups=groups)
 
 
-def _transpose_box(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
+def _transpose_footprint(x: Shape, w: Shape, *b: Shape, window: Window, groups: int) -> BoxRule:
     return over_window(transposed, window, w[1] * groups, (x, w, *b), {"groups": groups}, zeros=True)
 
 
@@ -263,9 +263,9 @@ CONV_TRANSPOSE: Op = register(
         outside=_transpose_outside,
         kernel=True,
         reads="transpose",
-        macs=_macs,
-        reach=_transpose_reach,
-        box=_transpose_box,
+        multiply_adds=_multiply_adds,
+        receptive_field=_transpose_reach,
+        footprint=_transpose_footprint,
     )
 )
 
@@ -342,7 +342,9 @@ CONV_WEIGHT: Op = register(
         outside=_weight_outside,
         kernel=True,
         reads="tap",
-        macs=lambda x, gy, *, window, groups: math.prod(gy) * x[len(x) - window.rank - 1] // groups * window.taps_count,
+        multiply_adds=lambda x, gy, *, window, groups: (
+            math.prod(gy) * x[len(x) - window.rank - 1] // groups * window.taps_count
+        ),
     )
 )
 

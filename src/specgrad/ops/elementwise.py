@@ -90,8 +90,8 @@ def binary(name: str, f: Callable[[Any, Any], Any], jvp: Any, vjp: Any, **traits
             jvp=jvp,
             vjp=vjp,
             cases=maker,
-            reach=cellwise,
-            box=same_cell,
+            receptive_field=cellwise,
+            footprint=same_cell,
             readers=one_reader,
             **traits,
         )
@@ -201,8 +201,8 @@ def _mask(name: str, test: Callable[[Any, Any], Any]) -> Op:
             cases=number_cases(2),
             exact=True,
             jumps=True,
-            reach=cellwise,
-            box=same_cell,
+            receptive_field=cellwise,
+            footprint=same_cell,
             readers=one_reader,
         )
     )
@@ -263,8 +263,8 @@ SELECT = register(
         linear=((1, 2),),
         monotone=(1, 2),
         exact=True,
-        reach=cellwise,
-        box=same_cell,
+        receptive_field=cellwise,
+        footprint=same_cell,
         readers=one_reader,
     )
 )
@@ -297,8 +297,8 @@ def unary(name: str, f: Callable[..., Array], slope: Slope, **fields: Any) -> Op
             jvp=lambda y, args, dargs, **params: slope(args[0], y, dargs[0], **params),
             vjp=lambda gy, y, args, **params: (slope(args[0], y, gy, **params),),
             cases=fields.pop("cases", number_cases(1)),
-            reach=cellwise,
-            box=same_cell,
+            receptive_field=cellwise,
+            footprint=same_cell,
             readers=one_reader,
             **fields,
         )
@@ -538,8 +538,8 @@ STOP_GRADIENT = register(
         cases=number_cases(1),
         monotone=(0,),
         exact=True,
-        reach=cellwise,
-        box=same_cell,
+        receptive_field=cellwise,
+        footprint=same_cell,
         readers=one_reader,
     )
 )

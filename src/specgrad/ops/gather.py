@@ -84,7 +84,7 @@ def _gather_reach(x: Shape, i: Shape, *, axis: int) -> tuple[ReceptiveField | No
     return tuple(None if a == axis else CELL for a in range(len(x))) if len(i) == 1 else ()
 
 
-def _gather_box(x: Shape, i: Shape, *, axis: int) -> BoxRule:
+def _gather_footprint(x: Shape, i: Shape, *, axis: int) -> BoxRule:
     """The axis itself is read whole: which cells are, only the indices know."""
     after = range(axis + len(i), len(x) + len(i) - 1)
     links = [[*range(axis), None, *after], list(range(axis, axis + len(i)))]
@@ -107,13 +107,13 @@ GATHER: Op = register(
         jvp=lambda y, args, dargs, *, axis: None if dargs[0] is None else apply(GATHER, dargs[0], args[1], axis=axis),
         vjp=_gather_vjp,
         cases=_gather_case,
-        box=_gather_box,
+        footprint=_gather_footprint,
         linear=((0,),),
         monotone=(0,),
         exact=True,
         index_args=(1,),
         picks=True,
-        reach=_gather_reach,
+        receptive_field=_gather_reach,
     )
 )
 SCATTER: Op = register(

@@ -73,7 +73,7 @@ FILL = register(
         jvp=no_tangent,
         vjp=no_cotangent,
         cases=lambda rng: ((sample_inputs.numbers(rng, sample_inputs.lead(rng)),), {"value": rng.randint(-2, 2)}),
-        box=same_cell,
+        footprint=same_cell,
         monotone=(0,),
         exact=True,
     )
@@ -117,7 +117,7 @@ RESHAPE = register(
         spec=lambda x, *, shape: np.reshape(x, shape),
         vjp=_reshape_vjp,
         cases=_reshape_case,
-        box=reshaped,
+        footprint=reshaped,
         linear="all",
         readers=one_reader,
         exact=True,
@@ -177,7 +177,7 @@ def _permute_case(rng: Random) -> Case:
     return (x,), {"order": tuple(order)}
 
 
-def _permute_box(x: Shape, *, order: Shape) -> BoxRule:
+def _permute_footprint(x: Shape, *, order: Shape) -> BoxRule:
     return linked([IdentityMap()] * len(x), [[order.index(a) for a in range(len(x))]], [x], {"order": order})
 
 
@@ -192,7 +192,7 @@ PERMUTE = register(
         spec=lambda x, *, order: np.transpose(x, order),
         vjp=_permute_vjp,
         cases=_permute_case,
-        box=_permute_box,
+        footprint=_permute_footprint,
         linear="all",
         readers=one_reader,
         exact=True,
@@ -258,13 +258,13 @@ SLICE = register(
         spec=lambda x, *, ranges: x[tuple(slice(*r) for r in ranges)],
         vjp=_slice_vjp,
         cases=_slice_case,
-        box=sliced,
+        footprint=sliced,
         linear="all",
         readers=one_reader,
         exact=True,
         kind="same",
         idle=lambda x, *, ranges: _is_all(x, ranges),
-        reach=_slice_reach,
+        receptive_field=_slice_reach,
     )
 )
 
@@ -329,12 +329,12 @@ PAD = register(
         spec=_pad_spec,
         vjp=_pad_vjp,
         cases=_pad_case,
-        box=padded,
+        footprint=padded,
         linear="all",
         readers=one_reader,
         monotone=(0,),
         exact=True,
-        reach=_pad_reach,
+        receptive_field=_pad_reach,
     )
 )
 
@@ -402,7 +402,7 @@ def _concat_reach(*shapes: Shape, axis: int) -> tuple[ReceptiveField | None, ...
     return tuple(None if i == axis else CELL for i in range(len(shapes[0])))
 
 
-def _concat_box(*shapes: Shape, axis: int) -> BoxRule:
+def _concat_footprint(*shapes: Shape, axis: int) -> BoxRule:
     """Along the axis there are no parts: which value has a cell would differ from box to box."""
     axes = [GlobalMap(sum(s[axis] for s in shapes)) if a == axis else IdentityMap() for a in range(len(shapes[0]))]
     return linked(axes, [range(len(s)) for s in shapes], shapes, {"axis": axis})
@@ -416,12 +416,12 @@ CONCAT = register(
         jvp=_concat_jvp,
         vjp=_concat_vjp,
         cases=_concat_case,
-        box=_concat_box,
+        footprint=_concat_footprint,
         linear="all",
         readers=one_reader,
         exact=True,
         kind="same",
-        reach=_concat_reach,
+        receptive_field=_concat_reach,
     )
 )
 
@@ -469,7 +469,7 @@ BROADCAST = register(
         spec=lambda x, *, shape: np.broadcast_to(x, shape),
         vjp=_broadcast_vjp,
         cases=_broadcast_case,
-        box=repeated,
+        footprint=repeated,
         linear="all",
         exact=True,
         kind="same",
@@ -550,7 +550,7 @@ SUM = register(
         spec=_sum_spec,
         vjp=_sum_vjp,
         cases=_sum_case,
-        box=reduced,
+        footprint=reduced,
         linear="all",
         readers=one_reader,
         monotone=(0,),

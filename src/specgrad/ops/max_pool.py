@@ -76,7 +76,7 @@ WINNER = register(
         exact=True,
         jumps=True,
         kind="index",
-        reach=lambda x, *, window: window.reach(),
+        receptive_field=lambda x, *, window: window.reach(),
     )
 )
 
@@ -110,7 +110,7 @@ def _take_spec(x: Array, i: Array, *, rank: int, empty: bool) -> Array:
     return np.where(where < 0, scalar.zeros((), x), y).reshape(i.shape)
 
 
-def _take_box(x: Shape, i: Shape, **params: Any) -> BoxRule:
+def _take_footprint(x: Shape, i: Shape, **params: Any) -> BoxRule:
     """Which cells of the last axes are read, only the indices know."""
     lead = range(len(x) - params["rank"])
     return linked([CELL] * len(i), [[*lead, *[None] * params["rank"]], range(len(i))], [x, i], params)
@@ -158,7 +158,7 @@ TAKE: Op = register(
         jvp=_take_jvp,
         vjp=_take_vjp,
         cases=lambda rng: _index_case(rng, transpose=False),
-        box=_take_box,
+        footprint=_take_footprint,
         linear=((0,),),
         monotone=(0,),
         exact=True,
@@ -195,7 +195,9 @@ PUT: Op = register(
 
 @cached_call
 def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
-    """y[p] = x[i[p]] with the last `rank` axes of x counted flat; 0 where i[p] = -1, which empty=False refuses.
+    """Gather at flat indices: y[p] = x[i[p]], the last `rank` axes of x counted flat; 0 where i[p] = -1.
+
+    With empty=False a position -1 is refused.
 
     >>> take(np.array([5.0, 6.0, 7.0]), np.array([2, -1]), rank=1)
     array([7., 0.])
@@ -205,7 +207,7 @@ def take(x: Value, i: Value, *, rank: int, empty: bool = True) -> Value:
 
 @cached_call
 def put(gy: Value, i: Value, *, size: Shape, empty: bool = True) -> Value:
-    """The adjoint of take: cell c of an array of `size` receives the sum of gy[p] over i[p] = c.
+    """Scatter-add at flat indices, the adjoint of take: cell c of an array of `size` is the sum of gy[p] over i[p] = c.
 
     >>> put(np.array([1.0, 2.0, 4.0]), np.array([1, 1, -1]), size=(3,))
     array([0., 3., 0.])
@@ -246,8 +248,8 @@ MAX_POOL = register(
         monotone=(0,),
         exact=True,
         largest=True,
-        reach=lambda x, *, window: window.reach(),
-        box=pooled,
+        receptive_field=lambda x, *, window: window.reach(),
+        footprint=pooled,
     )
 )
 
@@ -428,7 +430,7 @@ AMAX = register(
         jvp=_amax_jvp,
         vjp=_amax_vjp,
         cases=_amax_case,
-        box=reduced,
+        footprint=reduced,
         monotone=(0,),
         exact=True,
         largest=True,

@@ -76,8 +76,8 @@ QUANTIZE = register(
         vjp=_quantize_vjp,
         cases=_quantize_case,
         jumps=True,
-        reach=cellwise,
-        box=same_cell,
+        receptive_field=cellwise,
+        footprint=same_cell,
         readers=one_reader,
     )
 )
@@ -151,8 +151,8 @@ CAST = register(
         linear="all",
         monotone=(0,),
         roundings=lambda x, *, dtype: 1,
-        reach=cellwise,
-        box=same_cell,
+        receptive_field=cellwise,
+        footprint=same_cell,
         readers=one_reader,
     )
 )

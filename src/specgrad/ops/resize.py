@@ -136,7 +136,7 @@ def _spread_case(rng: Random) -> Case:
     return (sample_inputs.numbers(rng, lead + params["sizes"]),), {"cells": cells, **params}
 
 
-def _resize_box(x: Shape, **params: Any) -> BoxRule:
+def _resize_footprint(x: Shape, **params: Any) -> BoxRule:
     return resized_boxes(x, axes_resized([x[a] for a in params["axes"]], **params), **params)
 
 
@@ -149,7 +149,7 @@ RESIZE: Op = register(
             apply(RESIZE_SPREAD, gy, cells=tuple(shape_of(args[0])[a] for a in p["axes"]), **p),
         ),
         cases=_resize_case,
-        box=_resize_box,
+        footprint=_resize_footprint,
         linear="all",
         roundings=roundings,
     )

@@ -164,8 +164,8 @@ SMOOTH_MAX_POOL = register(
         monotone=(0,),
         largest=True,
         transcendental=True,
-        reach=lambda x, *, window, **_: window.reach(),
-        box=pooled,
+        receptive_field=lambda x, *, window, **_: window.reach(),
+        footprint=pooled,
     )
 )
 

@@ -84,7 +84,7 @@ def _others(x: Shape, *, axis: int, **_: Any) -> tuple[ReceptiveField | None, ..
     return tuple(None if a == axis else CELL for a in range(len(x)))
 
 
-def _others_box(x: Shape, *, axis: int, **params: Any) -> BoxRule:
+def _others_footprint(x: Shape, *, axis: int, **params: Any) -> BoxRule:
     return others(x, axis=axis, out=params.get("k", x[axis]), **params)
 
 
@@ -112,8 +112,8 @@ TOP_INDEX: Op = register(
         exact=True,
         jumps=True,
         kind="index",
-        reach=_others,
-        box=_others_box,
+        receptive_field=_others,
+        footprint=_others_footprint,
     )
 )
 TOP: Op = register(
@@ -126,8 +126,8 @@ TOP: Op = register(
         cases=_case,
         monotone=(0,),
         exact=True,
-        reach=_others,
-        box=_others_box,
+        receptive_field=_others,
+        footprint=_others_footprint,
     )
 )
 
@@ -228,8 +228,8 @@ CUMSUM: Op = register(
         linear="all",
         monotone=(0,),
         roundings=lambda x, *, axis, exclusive, reverse: max(0, x[axis] - 1),
-        reach=_others,
-        box=_others_box,
+        receptive_field=_others,
+        footprint=_others_footprint,
     )
 )
 

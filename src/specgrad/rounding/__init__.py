@@ -3,18 +3,19 @@
 Arithmetic      what a runtime stores and accumulates in, whether it flushes, how exact its functions are
 radius          a graph's values with their radii; derivative graphs are graphs
 local_radius    the same for one operator call
-ULPS, ANY       declared errors of exp, log, ... per runtime, and the largest of them (specgrad.declared_errors)
+ULPS            declared errors of exp, log, ... per runtime (specgrad.declared_errors)
+WORST_ULPS      the largest of them over all runtimes
 """
 
-from ..declared_errors import ANY, ULPS
+from ..declared_errors import ULPS, WORST_ULPS
 from .arithmetic import FORMATS, Arithmetic, Format
 from .ball import Ball, Candidates
 from .propagate import RadiusReport, local_radius, radius
 
 __all__ = [
-    "ANY",
     "FORMATS",
     "ULPS",
+    "WORST_ULPS",
     "Arithmetic",
     "Ball",
     "Candidates",

@@ -142,9 +142,9 @@ def counted(
     a = run.arithmetic
     stores = int(own > 0) + int(op.divides) if a.inner is not a.format else 0
     operands = 2 if op.kernel and a.factor is not None else 0
-    reads = 1 if op.reach is cellwise else own + 1
+    reads = 1 if op.receptive_field is cellwise else own + 1
     if besides is None:
-        besides = own if op.reach is cellwise else DIVISIONS if op.divides else 0
+        besides = own if op.receptive_field is cellwise else DIVISIONS if op.divides else 0
     node = RegionNode(run.call.position, cells, reads, spread, stores, operands, besides)
     if group is None:
         return multiplied(parts, own, node=node, depth=a.depth)

@@ -108,7 +108,7 @@ class CroppedGraph:
         total = 0
         for p, cut in self.cuts.items():
             op = self.source.nodes[p].op
-            total += op.macs(*(lengths(box) for box in cut.args), **cut.params)
+            total += op.multiply_adds(*(lengths(box) for box in cut.args), **cut.params)
         return total
 
     @cached_property

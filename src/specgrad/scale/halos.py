@@ -13,7 +13,7 @@ FAR = 1 << 40  # longer than any image: both ends of a tile are apart
 
 
 @dataclass(frozen=True, slots=True)
-class AxisMargin:
+class AxisHalo:
     """An axis of a data input: the cells before and after a tile that its outputs need, and `align`.
 
     Tiles that begin and end at multiples of `align` cells need this halo and no more, and are all alike.
@@ -35,10 +35,10 @@ class AxisMargin:
 
 
 @dataclass(frozen=True, slots=True)
-class Margin:
+class Halo:
     """The halo of every spatial axis of the data, and the layers that read everything: beyond any halo."""
 
-    axes: tuple[AxisMargin, ...]
+    axes: tuple[AxisHalo, ...]
     whole: tuple[GlobalRead, ...]
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Margin:
         return {"halo": axes, "reads_everything": [asdict(w) for w in self.whole]}
 
 
-def margin(graph: Graph, axes: Sequence[int] | None = None) -> Margin:
+def halo(graph: Graph, axes: Sequence[int] | None = None) -> Halo:
     """Halo before and after a tile along every spatial axis, alignment, and by name the layers that read everything.
 
     axes    spatial axes of the first data input; default: those after the second (the last, where it has fewer)
@@ -62,17 +62,17 @@ def margin(graph: Graph, axes: Sequence[int] | None = None) -> Margin:
     >>> import specgrad as sg
     >>> w = np.ones((1, 1, 5, 5))
     >>> net = lambda x: sg.upsample_nearest(sg.max_pool(sg.conv(w, None, x, padding=2), (2, 2)), (2, 2))
-    >>> print(margin(sg.trace(net, (1, 1, 64, 64))))
+    >>> print(halo(sg.trace(net, (1, 1, 64, 64))))
     x axis 2: 2 before, 2 after, aligned to 2
     x axis 3: 2 before, 2 after, aligned to 2
-    >>> print(margin(sg.trace(lambda x: x - sg.global_avg_pool(x, rank=1), (1, 1, 64))))
+    >>> print(halo(sg.trace(lambda x: x - sg.global_avg_pool(x, rank=1), (1, 1, 64))))
     x axis 2: 0 before, 0 after, aligned to 1
     global_avg_pool: sum reads all of axis 2 of 1x1x64
     """
-    return margin_of(SpatialAxes(graph.at(), axes))
+    return halo_of(SpatialAxes(graph.at(), axes))
 
 
-def margin_of(lines: SpatialAxes) -> Margin:
+def halo_of(lines: SpatialAxes) -> Halo:
     """Return the halo of every spatial axis of the data inputs, from axes that are already analysed."""
     graph = lines.graph
     ends = {}
@@ -85,8 +85,8 @@ def margin_of(lines: SpatialAxes) -> Margin:
             if (p, axis) in spans:
                 (first, stop), far = spans[p, axis], int(_far(lines, line) / cells)
                 align = int(lines.steps[line] / cells)
-                axes.append(AxisMargin(graph.nodes[p].name, axis, -first, stop - far, align))
-    return Margin(tuple(axes), lines.whole)
+                axes.append(AxisHalo(graph.nodes[p].name, axis, -first, stop - far, align))
+    return Halo(tuple(axes), lines.whole)
 
 
 def _far(lines: SpatialAxes, line: int) -> int:

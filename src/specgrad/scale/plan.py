@@ -23,7 +23,7 @@ from ..window.axis_maps import Interval
 from ..window.footprint import Box, slices, whole
 from .cropped_graph import CroppedGraph, crop_to_boxes
 from .dask_arrays import dask_outputs
-from .halos import Margin, margin_of
+from .halos import Halo, halo_of
 from .jobs import Progress
 from .run_plan import Options, run
 from .tile import COMBINE, Programs, Tile, add_at, combine_parts, real_arguments, seeds_of, zeros_like
@@ -142,7 +142,7 @@ class Plan:
     """A plan of exact tiles, each made when it is asked for: `len(plan)`, `plan[5]`, `for t in plan`.
 
     size     cells of the first output per tile, on the axes that are cut
-    margin   the halo, see `specgrad.scale.halos`
+    halo     what a tile needs around it, see `specgrad.scale.halos`
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Plan:
     ) -> None:
         self.lines, self.graph, self.itemsize, self.statistics = lines, lines.graph, itemsize, list(statistics)
         self.rules = {p: rule for p, rule in lines.rules.items() if p not in self.statistics}
-        self.margin: Margin = margin_of(lines)
+        self.halo: Halo = halo_of(lines)
         self.is_pass = outputs is not None
         self.outputs = list(dict.fromkeys(self.graph.output_positions if outputs is None else outputs))
         base = self._base_node()
@@ -442,7 +442,7 @@ class Plan:
         return tuple(transform(lambda _, p: totals[p], tree) for tree in real_arguments(graph))
 
     def __repr__(self) -> str:
-        size, halo = "x".join(map(str, self.size)), "; ".join(map(str, self.margin.axes))
+        size, halo = "x".join(map(str, self.size)), "; ".join(map(str, self.halo.axes))
         layers = [self.graph.nodes[p].group for p in self.statistics]
         after = f", after {len(layers)} passes: {', '.join(dict.fromkeys(layers))}" if layers else ""
         return f"Plan({len(self):,} tiles of {size} cells, {halo}{after})"

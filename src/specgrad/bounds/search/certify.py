@@ -2,7 +2,7 @@
 
 holds            proven for every execution that `Verdict.deployment` describes, on every input of the property: every
                  float32 number of the smallest float32 box that holds the property's
-counterexample   a point of the property's box, compared exactly, and the nearest float32 numbers, which the deployed
+violated         a point of the property's box, compared exactly, and the nearest float32 numbers, which the deployed
                  float32 network was run on, and which break the property; what is proven of every execution there does
                  not exclude it, and everybody who could be asked was (specgrad.bounds.search.network.witnesses)
 unknown          neither, within the time
@@ -34,7 +34,7 @@ from .statement.problem import VerificationProblem, cells_of, graph_and_property
 
 __all__ = ["CertifyResult", "certify", "graph_and_property", "target"]
 
-Kind = Literal["holds", "counterexample", "unknown"]
+Kind = Literal["holds", "violated", "unknown"]
 Progress = Callable[[str, int, int], None]
 _Row = tuple[Array, Fraction]  # row.y > limit excludes an alternative
 STAGES = ("attack", "crown", "pieces", "branch")
@@ -135,7 +135,7 @@ def certify(
     'holds'
     >>> verdict = certify(graph, ([1.0, 0.5], 0, 0.75))
     >>> verdict.verdict, bool(verdict.counterexample.y[1] >= verdict.counterexample.y[0])
-    ('counterexample', True)
+    ('violated', True)
     """
     need("torch", "certify needs")
     _check_arithmetic(arithmetic)
@@ -152,7 +152,7 @@ def certify(
     notes = (*question.notes, *_rounded(verdict.counterexample), *_disagree(verdict.counterexample))
     said = deployment_of(arithmetic, question.graph) | {"inputs": INPUTS}
     verdict = replace(verdict, deployment=said, notes=notes)
-    if verdict.verdict == "counterexample" and isinstance(statement, tuple):
+    if verdict.verdict == "violated" and isinstance(statement, tuple):
         x = cells_of(statement[0], question.networks[0].graph)
         return replace(verdict, reason=_at_the_input(run.network if plain else question.graph, x, statement[1]))
     return verdict
@@ -192,7 +192,7 @@ def _at_the_input(network: DeployedNetwork | Graph, x: Any, label: int) -> str:
 
 def _joined(answers: list[CertifyResult]) -> CertifyResult:
     """The worst of all cases."""
-    order = {"counterexample": 0, "unknown": 1, "holds": 2}
+    order = {"violated": 0, "unknown": 1, "holds": 2}
     worst = min(answers, key=lambda a: order[a.verdict])
     margins = tuple(m for a in answers for m in a.margins)
     trees = tuple(t for a in answers for t in a.trees)
@@ -242,7 +242,7 @@ class _Certifier:
         answers: list[CertifyResult] = []
         for case in self._in_time(cases):
             answers.append(self._settle(case))
-            if answers[-1].verdict == "counterexample":
+            if answers[-1].verdict == "violated":
                 return _joined(answers)
         missing = len(cases) - len(answers)
         if not missing:
@@ -295,7 +295,7 @@ class _Certifier:
         return counterexample
 
     def _broken(self, counterexample: Counterexample) -> CertifyResult:
-        return CertifyResult("counterexample", counterexample, ((),), self.stages, 0)
+        return CertifyResult("violated", counterexample, ((),), self.stages, 0)
 
     def _bounded(self, case: Case) -> tuple[Case, list[float], list[_Row], Any, str]:
         """Linear bounds; once more with rows of an alternative together, where one by one they leave it open."""

@@ -34,17 +34,17 @@ class LargestEps:
     """Both ends of the search.
 
     proven           no input within this eps breaks the property, for every execution; None: not even x is proven
-    broken           the distance of the nearest counterexample that was found (a root is rounded up, by 2**-64 of it at
+    violated         the distance of the nearest counterexample that was found (a root is rounded up, by 2**-64 of it at
                      most); None: none was
     verdict          what `certify` said at `proven`
-    counterexample   the one at `broken`, run in float32
+    counterexample   the one at `violated`, run in float32
     certificate      with certificates=True: the proof at `proven`
     tried            every eps that was tried, and what came out
     reason           why the ends are not closer
     """
 
     proven: Fraction | None
-    broken: Fraction | None
+    violated: Fraction | None
     verdict: CertifyResult | None
     counterexample: Counterexample | None
     certificate: Any = None
@@ -53,13 +53,13 @@ class LargestEps:
 
     @property
     def kind(self) -> str:
-        """ "holds" if some eps above 0 is proven, "counterexample" if x itself is one, else "unknown"."""
-        if self.broken == 0:
-            return "counterexample"
+        """ "holds" if some eps above 0 is proven, "violated" if x itself is a counterexample, else "unknown"."""
+        if self.violated == 0:
+            return "violated"
         return "holds" if self.proven else "unknown"
 
     def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"proven": _number(self.proven), "broken": _number(self.broken, up=True)}
+        data: dict[str, Any] = {"proven": _number(self.proven), "violated": _number(self.violated, up=True)}
         data |= {"gap": _number(self.gap, up=True), "reason": self.reason}
         data["tried"] = [{"eps": _number(eps), "verdict": verdict} for eps, verdict in self.tried]
         data["deployment"] = {} if self.verdict is None else self.verdict.deployment
@@ -71,15 +71,17 @@ class LargestEps:
     @property
     def gap(self) -> Fraction | None:
         """Between both ends; None where one of them is missing."""
-        return None if self.proven is None or self.broken is None else self.broken - self.proven
+        return None if self.proven is None or self.violated is None else self.violated - self.proven
 
     def __str__(self) -> str:
         proven = "nothing is proven" if self.proven is None else f"proven within {shown(self.proven)}"
-        broken = (
-            "no counterexample was found" if self.broken is None else f"broken within {shown(self.broken, up=True)}"
+        violated = (
+            "no counterexample was found"
+            if self.violated is None
+            else f"violated within {shown(self.violated, up=True)}"
         )
         gap = f"; gap {shown(self.gap, up=True)}" if self.gap is not None else ""
-        return f"{proven}; {broken}{gap}{f' ({self.reason})' if self.reason else ''}"
+        return f"{proven}; {violated}{gap}{f' ({self.reason})' if self.reason else ''}"
 
 
 def shown(value: Fraction, *, up: bool = False) -> str:
@@ -134,11 +136,11 @@ def largest_eps(
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.linear(np.float32([[1, 1], [1, -1]]), None, x), (2,))
     >>> answer = largest_eps(graph, np.float32([1.0, 0.5]), 0)      # y_0 - y_1 = 2*x_1 > 0 for eps < 0.5
-    >>> 0.49 < answer.proven < 0.5 <= answer.broken < 0.51
+    >>> 0.49 < answer.proven < 0.5 <= answer.violated < 0.51
     True
     >>> both = sg.trace(lambda x, z: sg.linear(np.float32([[1, 1], [0, 0]]), None, sg.concat([x, z], 0)), (1,), (1,))
     >>> answer = largest_eps(both, {"x": [0.5], "z": [0.5]}, 0, norm="1")      # x + z > 0 for eps < 1
-    >>> 0.99 < answer.proven < 1 <= answer.broken < 1.01
+    >>> 0.99 < answer.proven < 1 <= answer.violated < 1.01
     True
     """
     begin = exactly("largest_eps", "first", first)

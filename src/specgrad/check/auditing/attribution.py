@@ -41,13 +41,13 @@ class Difference:
     absolute: float
     relative: float
     ulps: float
-    where: tuple[int, ...]
+    index: tuple[int, ...]
 
     def __str__(self) -> str:
         return f"{self.absolute:.3g} (relative {self.relative:.2g}, {self.ulps:.3g} units in the last place)"
 
     def to_json(self) -> dict[str, Any]:
-        return {"absolute": self.absolute, "relative": self.relative, "ulps": self.ulps, "where": list(self.where)}
+        return {"absolute": self.absolute, "relative": self.relative, "ulps": self.ulps, "index": list(self.index)}
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ class Attribution:
     """The difference at the output, and what every layer has to do with it.
 
     output     the largest difference of the model's outputs from their exact values
-    seen       per layer, the largest difference from the exact values of the whole model
-    own        per layer, the largest error that the layer itself made
+    difference per layer, the largest difference from the exact values of the whole model
+    own_error  per layer, the largest error that the layer itself made
     shares     per layer, the part of the output's difference that its own error explains, to first order
     estimate   an estimate, not a bound: the standard deviation of a correct runtime's error where the difference is
     """
 
     output: Difference
-    seen: Mapping[str, Difference]
-    own: Mapping[str, Difference]
+    difference: Mapping[str, Difference]
+    own_error: Mapping[str, Difference]
     shares: Mapping[str, float]
     estimate: float
 
@@ -89,7 +89,7 @@ def difference(got: Array, exact: Array) -> Difference:
     """At the cell where the two are furthest apart; cells that are not finite are left out.
 
     >>> difference(np.float32([1.0, 2.5]), np.array([1.0, 2.0]))
-    Difference(absolute=0.5, relative=0.25, ulps=2097152.0, where=(1,))
+    Difference(absolute=0.5, relative=0.25, ulps=2097152.0, index=(1,))
     """
     with np.errstate(all="ignore"):
         apart = np.abs(got.astype(np.float64) - exact)

@@ -18,14 +18,15 @@ from ..models.inputs import QUANTISED, check_floats
 from ..models.model_run import ModelRun
 from ..models.recorded import known_faults, recorded_of, run_recorded
 from ..models.run_onnx import deploy
-from ..runtimes import Runtime, runtime
+from ..runtimes import Runtime
+from ..runtimes import runtime as runtime_named
 from ..tolerances.allowance import Clock
 from ..verdicts.arithmetic_classes import CLASSES, accepted
 from ..verdicts.judge import SEVERITY, Kind, Verdict, worst
 from ..verdicts.known_effects import said_of
 from ..verdicts.run_case import arithmetic_of, merged_arithmetic_of
 from .attribution import Attribution, attribute
-from .blind_spots import BlindSpots, blind
+from .blind_spots import BlindSpots, find_blind_spots
 from .coverage import Coverage, coverage
 from .layer import AuditContext, LayerVerdict, backend, operator_of
 from .reproduce import reproduce
@@ -52,19 +53,19 @@ class Audit:
     """What a correct execution is: of "layers" that were read one by one, and of the "whole" model, which may merge."""
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, 0, 0))
     """How much of the model was judged."""
-    demand_whole: bool = False
+    require_coverage: bool = False
     """Whether a layer that was not examined makes the verdict "cannot tell"."""
     attribution: Attribution | None = None
     """Which layers explain the difference at the output; None where there is none, or it cannot be followed."""
-    alone: bool = False
+    outputs_only: bool = False
     """Whether inputs and outputs are all that is known: then no layer can be named."""
-    blind: BlindSpots | None = None
+    blind_spots: BlindSpots | None = None
     """What could not be seen, where outputs alone were judged and explained; else None."""
 
     @property
-    def first(self) -> LayerVerdict | None:
+    def first_divergent(self) -> LayerVerdict | None:
         """The layer to look at."""
-        if self.export is not None or self.alone:
+        if self.export is not None or self.outputs_only:
             return self.export
         return next((layer for layer in self.layers if _is_bad(layer.verdict.kind)), None)
 
@@ -74,35 +75,37 @@ class Audit:
         if layers and worst(layers).kind == "other arithmetic":
             return "other arithmetic"  # which also explains the whole
         kind = worst([*layers, self.whole]).kind
-        incomplete = self.demand_whole and not self.coverage.is_whole and not _is_bad(kind)
+        incomplete = self.require_coverage and not self.coverage.is_whole and not _is_bad(kind)
         return "cannot tell" if incomplete or kind == "not examined" else kind
 
     def __str__(self) -> str:
-        if self.first is not None:
-            return f"{self.verdict}: layer {self.first.name} ({self.first.operator}): {self.first.verdict}"
-        return f"{self.verdict}: {'outputs alone' if self.alone else self.coverage}; whole model: {self.whole}"
+        layer = self.first_divergent
+        if layer is not None:
+            return f"{self.verdict}: layer {layer.name} ({layer.operator}): {layer.verdict}"
+        return f"{self.verdict}: {'outputs alone' if self.outputs_only else self.coverage}; whole model: {self.whole}"
 
     def _differences(self, layer: str) -> dict[str, Any]:
         """What a layer's row says of differences."""
         a = self.attribution
         if a is None or layer not in a.shares:
             return {}
-        return {"difference": a.seen[layer].to_json(), "own": a.own[layer].to_json(), "share": a.shares[layer]}
+        difference, own_error = a.difference[layer].to_json(), a.own_error[layer].to_json()
+        return {"difference": difference, "own_error": own_error, "share": a.shares[layer]}
 
     def to_json(self) -> dict[str, Any]:
-        first = self.first
+        first = self.first_divergent
         return {
             "verdict": self.verdict,
             "model": self.model,
             "runtime": self.runtime,
             "versions": dict(self.versions),
-            "first": None if first is None else first.row(),
+            "first_divergent": None if first is None else first.row(),
             "export": None if self.export is None else self.export.row(),
             "layers": [layer.row() | self._differences(layer.name) for layer in self.layers],
             "attribution": None if self.attribution is None else self.attribution.to_json(),
             "coverage": self.coverage.to_json(),
             "whole": LayerVerdict("whole model", "", (), self.whole).row(),
-            "blind": None if self.blind is None else self.blind.to_json(),
+            "blind_spots": None if self.blind_spots is None else self.blind_spots.to_json(),
             "notes": list(self.notes),
             "script": self.script,
             "deployment": {part: dict(said) for part, said in self.deployment.items()},
@@ -115,12 +118,12 @@ def _is_bad(kind: Kind) -> bool:
 
 def audit(
     model: Any,
-    name: str | Runtime,
+    runtime: str | Runtime,
     inputs: Array | Sequence[Array],
     *,
     accept: Sequence[str] = (),
     seconds: float = 300,
-    whole: bool = False,
+    require_coverage: bool = False,
     tolerance_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Audit:
@@ -130,21 +133,21 @@ def audit(
     layer is judged. `coverage` says how much that is.
 
     model    an ONNX file (path, bytes or ModelProto), or a PyTorch module in eval mode
-    name     a runtime that reads ONNX files (a module is exported with torch.onnx first, and the export is checked
-             too), or "torch" for a module as it is
+    runtime  one that reads ONNX files (a module is exported with torch.onnx first, and the export is checked too), or
+             "torch" for a module as it is
     inputs   one float32 array, or one per input of the model; of an integer type where an ONNX file declares that type
     accept   classes of arithmetic beside float32 that a layer may be explained by: "tf32", "bfloat16-operands", ... or
              "any" (specgrad.check.verdicts.arithmetic_classes)
-    whole    whether a layer that was not examined makes the verdict "cannot tell"
+    require_coverage   whether a layer that was not examined makes the verdict "cannot tell"
     tolerance_seconds   how long the tolerance of the whole model may take, where the forward radius is wide: 10 s
     """
     allowed = accepted(accept)
-    target = runtime(name) if isinstance(name, str) else name
+    target = runtime_named(runtime) if isinstance(runtime, str) else runtime
     arrays = [np.asarray(a) for a in (inputs if isinstance(inputs, list | tuple) else [inputs])]
     check_floats(arrays, QUANTISED)
     deployed = deploy(model, target, arrays, seconds)
     clock = Clock(TOLERANCE_SECONDS if tolerance_seconds is None else tolerance_seconds)
-    return _judged(AuditContext(deployed, target, allowed, clock), whole, progress)
+    return _judged(AuditContext(deployed, target, allowed, clock), require_coverage, progress)
 
 
 def audit_recorded(
@@ -153,7 +156,7 @@ def audit_recorded(
     *,
     of: str | None = None,
     accept: Sequence[str] = (),
-    whole: bool = False,
+    require_coverage: bool = False,
     tolerance_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Audit:
@@ -162,7 +165,7 @@ def audit_recorded(
     recorded   the values of the model's inputs, and of any other values, by their names in the ONNX file; the more
                there are, the closer a fault is located. Several points (runs) at once: every array has one more axis in
                front, or a larger batch than the 1 that the file says. Inputs and outputs alone will do: they are judged
-               by the tolerance of the whole model, and `Audit.blind` says what cannot be seen
+               by the tolerance of the whole model, and `Audit.blind_spots` says what cannot be seen
     of         the runtime that computed them, "onnxruntime", "iree", ...: exp, tanh and their kin then have the errors
                that are declared of it. None: the largest that was measured of any runtime (`specgrad.declared_errors`)
     tolerance_seconds   how long proven tolerances may take, all points together: 10 s, or 60 s for outputs alone
@@ -176,23 +179,27 @@ def audit_recorded(
         tolerance_seconds = ALONE_SECONDS if alone else TOLERANCE_SECONDS
     clock = Clock(tolerance_seconds)
     judging = [AuditContext(d, device, allowed, clock, alone) for d in points]
-    audited = _judged(judging[0], whole, progress) if len(points) == 1 else _of_points(judging, whole, progress)
+    audited = (
+        _judged(judging[0], require_coverage, progress)
+        if len(points) == 1
+        else _of_points(judging, require_coverage, progress)
+    )
     if alone and not _is_bad(audited.verdict):
-        return replace(audited, blind=_blind([judge for judge in judging if judge.expected]))
+        return replace(audited, blind_spots=_blind([judge for judge in judging if judge.expected]))
     return audited
 
 
-def _of_points(judging: Sequence[AuditContext], whole: bool, progress: Progress | None) -> Audit:
+def _of_points(judging: Sequence[AuditContext], require_coverage: bool, progress: Progress | None) -> Audit:
     """Point after point; where outputs alone are known, as many as there is time for tolerances."""
     audits: list[Audit] = []
     clock, cost = judging[0].clock, 0.0
     for i, judge in enumerate(judging):
-        if judge.alone and i and clock.left < cost:
+        if judge.outputs_only and i and clock.left < cost:
             break
         if progress is not None:
             progress(f"point {i}", i, len(judging))
         before = clock.left
-        audits.append(_judged(judge, whole, None))
+        audits.append(_judged(judge, require_coverage, None))
         cost = before - clock.left
     audited = together(audits)
     if len(audits) == len(judging):
@@ -215,8 +222,8 @@ def _at_point(verdicts: Sequence[Verdict]) -> Verdict:
     rank = {v: (SEVERITY.index(v.kind), classes.index(v.arithmetic) if v.arithmetic else -1, v.ratio) for v in verdicts}
     i = max(range(len(verdicts)), key=lambda k: rank[verdicts[k]])
     verdict = verdicts[i]
-    where = (i, *verdict.where) if verdict.where else ()
-    return replace(verdict, where=where, detail=f"{verdict.detail} (point {i})" if verdict.detail else "")
+    index = (i, *verdict.index) if verdict.index else ()
+    return replace(verdict, index=index, detail=f"{verdict.detail} (point {i})" if verdict.detail else "")
 
 
 def _blind(points: Sequence[AuditContext]) -> BlindSpots | None:
@@ -229,10 +236,10 @@ def _blind(points: Sequence[AuditContext]) -> BlindSpots | None:
     if any(name not in judge.expected for judge in points for name in outputs):
         return None
     each = [(judge.given, [judge.expected[str(name)] for name in outputs]) for judge in points]
-    return blind(graph, each, backend(graph))
+    return find_blind_spots(graph, each, backend(graph))
 
 
-def _judged(judging: AuditContext, whole: bool, progress: Progress | None) -> Audit:
+def _judged(judging: AuditContext, require_coverage: bool, progress: Progress | None) -> Audit:
     deployed, target = judging.deployed, judging.target
     names = deployed.layers if deployed.answer.outcome == "answers" else {}
     step = progress or (lambda *_: None)
@@ -259,9 +266,9 @@ def _judged(judging: AuditContext, whole: bool, progress: Progress | None) -> Au
             "whole": said_of(deployment_of(merged_arithmetic_of(target), deployed.graph), deployed.computed_in),
         },
         covered,
-        whole,
+        require_coverage,
         attribute(deployed, judging.expected, judging.backend),
-        judging.alone,
+        judging.outputs_only,
     )
 
 

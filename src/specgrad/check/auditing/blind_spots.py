@@ -34,8 +34,8 @@ class BlindSpots:
     cells              output cells that were judged, of all points
     smallest, largest  what is allowed: in the narrowest cell, and in the widest
     tried              faults that were planted
-    seen               how many of them could not be taken for rounding
-    hidden             the others, by layer and in words
+    detected           how many of them could not be taken for rounding
+    undetected         the others, by layer and in words
     """
 
     points: int
@@ -43,8 +43,8 @@ class BlindSpots:
     smallest: float
     largest: float
     tried: int
-    seen: int
-    hidden: tuple[str, ...]
+    detected: int
+    undetected: tuple[str, ...]
 
     def sentences(self) -> list[str]:
         """For people."""
@@ -55,18 +55,18 @@ class BlindSpots:
         ]
         if not self.tried:
             return said
-        text = f"of {self.tried} usual faults, planted one at a time, {self.seen} would be seen"
-        if self.hidden:
-            more = f" and {len(self.hidden) - MOST} more" if len(self.hidden) > MOST else ""
-            text += f"; these could hide: {', '.join(self.hidden[:MOST])}{more}"
+        text = f"of {self.tried} usual faults, planted one at a time, {self.detected} would be seen"
+        if self.undetected:
+            more = f" and {len(self.undetected) - MOST} more" if len(self.undetected) > MOST else ""
+            text += f"; these could hide: {', '.join(self.undetected[:MOST])}{more}"
         return [*said, text]
 
     def to_json(self) -> dict[str, Any]:
         numbers = {"points": self.points, "cells": self.cells, "smallest": self.smallest, "largest": self.largest}
-        return {**numbers, "tried": self.tried, "seen": self.seen, "hidden": list(self.hidden)}
+        return {**numbers, "tried": self.tried, "detected": self.detected, "undetected": list(self.undetected)}
 
 
-def blind(
+def find_blind_spots(
     graph: Graph, points: Sequence[tuple[Sequence[Array], Sequence[Ball]]], backend: str, seconds: float = SECONDS
 ) -> BlindSpots:
     """Inputs and allowances of every point -> what could hide at all of them.
@@ -74,23 +74,23 @@ def blind(
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.avg_pool(sg.relu(x), (2,), stride=2, padding=((1, 0),)), (1, 3))
     >>> x, y = np.array([[1.0, 2, 3]]), np.array([[0.5, 2.5]])
-    >>> blind(graph, [([x], [Ball(y, np.full((1, 2), 0.01))])], "numpy").hidden
+    >>> find_blind_spots(graph, [([x], [Ball(y, np.full((1, 2), 0.01))])], "numpy").undetected
     ()
-    >>> blind(graph, [([x], [Ball(y, np.full((1, 2), 0.3))])], "numpy").hidden
+    >>> find_blind_spots(graph, [([x], [Ball(y, np.full((1, 2), 0.3))])], "numpy").undetected
     ('avg_pool with divisor inside',)
     """
     radii = [ball.radius.ravel() for _, balls in points for ball in balls]
     finite = np.concatenate([r[np.isfinite(r)] for r in radii])
-    tried, hidden, end = 0, [], time.monotonic() + seconds
+    tried, undetected, end = 0, [], time.monotonic() + seconds
     for text, faulty in faulty_graphs(graph):
         if time.monotonic() > end:
             break
         tried += 1
         if not any(_shows(faulty, inputs, balls, backend) for inputs, balls in points):
-            hidden.append(text)
+            undetected.append(text)
     ends = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     return BlindSpots(
-        len(points), sum(r.size for r in radii), *ends, tried, tried - len(hidden), tuple(dict.fromkeys(hidden))
+        len(points), sum(r.size for r in radii), *ends, tried, tried - len(undetected), tuple(dict.fromkeys(undetected))
     )
 
 

@@ -55,9 +55,9 @@ class LayerVerdict:
             "verdict": v.kind,
         }
         row |= {"ratio": v.ratio if np.isfinite(v.ratio) else None, "detail": str(v)}
-        row |= {"class": class_of(v, self.dtype)}
-        if v.where:
-            row |= {"worst": list(v.where), "got": v.got, "must_be": v.wanted, "allowed": v.allowed}
+        row |= {"arithmetic": class_of(v, self.dtype)}
+        if v.index:
+            row |= {"worst_index": list(v.index), "actual": v.actual, "expected": v.expected, "allowed": v.allowed}
         return row
 
 
@@ -91,7 +91,7 @@ class AuditContext:
 
     accept     classes of arithmetic that may explain a layer beside float32
     clock      how long tolerances may take
-    alone      no values but inputs and outputs are known
+    outputs_only  no values but inputs and outputs are known
     expected   name of a layer -> the ball that it was held against; filled on the way
     """
 
@@ -99,7 +99,7 @@ class AuditContext:
     target: Runtime
     accept: Collection[str]
     clock: Clock
-    alone: bool = False
+    outputs_only: bool = False
     expected: dict[str, Ball] = field(default_factory=dict)
 
     @cached_property
@@ -149,7 +149,9 @@ class AuditContext:
         """Several layers of which the last was read."""
         graph, known = self.deployed.graph, self.deployed.known
         seen = Observation(part, _as_numbers(graph, inputs, known), [known[position]], [name], self.backend)
-        judge = MergedLayersJudge(merged_arithmetic_of(self.target), self.clock, self.accept, alone=self.alone)
+        judge = MergedLayersJudge(
+            merged_arithmetic_of(self.target), self.clock, self.accept, outputs_only=self.outputs_only
+        )
         verdict, allowed = judge.judge(seen, prober(self.deployed, position, self.target))
         self.expected[name] = replace(allowed.balls[0], expansion=None)
         return verdict
@@ -213,7 +215,7 @@ class AuditContext:
         layers    what was judged before: all there is to say, where outputs alone are known
         """
         deployed = self.deployed
-        if self.alone and self._is_judged(layers):
+        if self.outputs_only and self._is_judged(layers):
             return worst([layer.verdict for layer in layers])
         if deployed.answer.outcome != "answers":
             return Verdict(deployed.answer.outcome, detail=deployed.answer.reason)
@@ -229,7 +231,7 @@ class AuditContext:
         names = [f"output {i}" for i in range(len(deployed.answer.arrays))]
         seen = Observation(deployed.graph, self.given, deployed.answer.arrays, names, self.backend)
         for formats, _ in _ways(deployed):
-            verdict, _ = MergedLayersJudge(arithmetic, self.clock, None, formats, self.alone, said).judge(seen)
+            verdict, _ = MergedLayersJudge(arithmetic, self.clock, None, formats, self.outputs_only, said).judge(seen)
             if verdict.kind != "differs":
                 break
         if verdict.kind == "differs" and verdict.fault in ("value", "infinity", "nan"):

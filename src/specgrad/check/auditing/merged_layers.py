@@ -25,7 +25,7 @@ class MergedLayersJudge:
 
     accept     classes of arithmetic that may explain them beside float32; None: no class is looked for
     formats    name of a node -> what it is computed in, where that is not float32
-    alone      nothing else is known of these layers: the allowance is to be as narrow as can be
+    outputs_only   nothing else is known of these layers: the allowance is to be as narrow as can be
     name       of the arithmetic, in words
     """
 
@@ -33,7 +33,7 @@ class MergedLayersJudge:
     clock: Clock
     accept: Collection[str] | None = ()
     formats: Mapping[str, str] = field(default_factory=dict)
-    alone: bool = False
+    outputs_only: bool = False
     name: str = FLOAT32
 
     def judge(self, seen: Observation, probe: Probe | None = None) -> tuple[Verdict, Allowance]:
@@ -54,10 +54,10 @@ class MergedLayersJudge:
             return replace(verdict, detail=f"consistent with {self.name} in any order: {_share(verdict)}")
         why = f" ({allowed.why})" if allowed.why else ""
         text = f"within what {self.name} in any order allows, but that is larger than the values{why}"
-        return Verdict("cannot tell" if self.alone else "rounding", verdict.ratio, detail=text)
+        return Verdict("cannot tell" if self.outputs_only else "rounding", verdict.ratio, detail=text)
 
     def _allowed(self, seen: Observation, arithmetic: Arithmetic) -> Allowance:
-        tight = 0.0 if self.alone else TIGHT
+        tight = 0.0 if self.outputs_only else TIGHT
         return allowance(seen.graph, seen.given, arithmetic, self.clock, seen.backend, self.formats, tight)
 
     def _by_class(self, seen: Observation, verdict: Verdict) -> Verdict:
@@ -89,8 +89,8 @@ def _named(c: ArithmeticClass, verdict: Verdict, other: Verdict, accepted: bool)
 
 def _unexplained(verdict: Verdict, too_wide: Collection[ArithmeticClass]) -> Verdict:
     """The verdict in words; what allows nearly everything has shown nothing."""
-    where = f"{verdict.result}[{', '.join(map(str, verdict.where))}]"
-    place = f"{where} is {verdict.got!r}, must be {verdict.wanted!r} within {verdict.allowed:.3g}"
+    where = f"{verdict.result}[{', '.join(map(str, verdict.index))}]"
+    place = f"{where} is {verdict.actual!r}, must be {verdict.expected!r} within {verdict.allowed:.3g}"
     names = ", ".join(c.text for c in too_wide)
     rest = f"; {names} would allow too much to mean anything" if too_wide else " or another arithmetic"
     return replace(verdict, detail=f"not explained by {FLOAT32} in any order{rest}: {place}")
@@ -103,4 +103,4 @@ def _compared(seen: Observation, allowed: Allowance) -> Verdict:
 
 def _share(v: Verdict) -> str:
     """As in "3e-06 of 0.023 allowed", at the worst cell."""
-    return v.detail or f"{abs(v.got - v.wanted):.2g} of {v.allowed:.2g} allowed"
+    return v.detail or f"{abs(v.actual - v.expected):.2g} of {v.allowed:.2g} allowed"

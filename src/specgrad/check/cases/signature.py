@@ -139,7 +139,7 @@ def _is(value: Any, wanted: Any) -> bool:
 class Signature:
     """How a kernel of one operator is called.
 
-    >>> print(describe("relu"))
+    >>> print(kernel_signature("relu"))
     relu: max(x, 0); relu'(0) = 0 ([K1]), and a NaN passes its cotangent, as in PyTorch.
     kernel(x)
     arrays, for instance: x (1, 1, 2, 8)
@@ -171,7 +171,7 @@ class Signature:
         }
 
 
-def describe(operator: str) -> Signature:
+def kernel_signature(operator: str) -> Signature:
     """The arrays and attributes that `assert_conforms` calls a kernel of this operator with."""
     drawn = _drawn(check_operator(operator))
     arrays = max((shapes for _, shapes in drawn), key=lambda shapes: (len(shapes), len(shapes["x"]) == 4))

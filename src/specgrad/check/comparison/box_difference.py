@@ -38,33 +38,37 @@ SLACK = 1 + 2.0**-48  # a few sums of ours
 class BoxDifference:
     """What is known of two networks on a box.
 
-    most        no input of the box sets their exact outputs farther apart; inf: nothing is known
-    executions  no two executions of the class, one of each network, at one input of the box, are farther apart
-    least       so far apart, at least, the exact outputs are at `inputs`; 0: no input that was tried shows a difference
-    how         what `most` was found by
-    alone       what bounds of each network by itself would say
+    max_difference             no input of the box sets their exact outputs farther apart; inf: nothing is known
+    max_execution_difference   no two executions of the class, one of each network, at one input of the box, are
+                               farther apart
+    witness_difference         so far apart, at least, the exact outputs are at `inputs`; 0: no input that was tried
+                               shows a difference
+    how                        what `max_difference` was found by
+    independent_bound          what bounds of each network by itself would say
     """
 
-    most: float
-    executions: float
-    least: float = 0.0
+    max_difference: float
+    max_execution_difference: float
+    witness_difference: float = 0.0
     inputs: tuple[Array, ...] = ()
     how: str = ""
-    alone: float = math.inf
+    independent_bound: float = math.inf
 
     def sentences(self, words: str, excluded: str = "") -> list[str]:
-        lines = [f"in the box: exact outputs are at most {upward(self.most)} apart ({self.how})"]
-        if self.least > 0:
-            lines[0] += f", and {self.least:.4g} at some input"
-        if math.isfinite(self.executions):
-            far = f"{upward(self.executions)} apart{excluded}"
+        lines = [f"in the box: exact outputs are at most {upward(self.max_difference)} apart ({self.how})"]
+        if self.witness_difference > 0:
+            lines[0] += f", and {self.witness_difference:.4g} at some input"
+        if math.isfinite(self.max_execution_difference):
+            far = f"{upward(self.max_execution_difference)} apart{excluded}"
             lines.append(f"in the box: executions ({words}) of both are at most {far}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
         """null stands for what is not known."""
-        ends = {"most": self.most, "executions": self.executions, "alone": self.alone}
-        return {**{k: v if math.isfinite(v) else None for k, v in ends.items()}, "least": self.least, "how": self.how}
+        known = {"max_difference": self.max_difference, "max_execution_difference": self.max_execution_difference}
+        known["independent_bound"] = self.independent_bound
+        finite = {k: v if math.isfinite(v) else None for k, v in known.items()}
+        return {**finite, "witness_difference": self.witness_difference, "how": self.how}
 
 
 def farthest(

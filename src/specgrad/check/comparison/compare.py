@@ -48,27 +48,30 @@ STRETCHED = (1.0, 16.0, 1 / 16)  # normal numbers times these are tried where th
 
 @dataclass(frozen=True, eq=False)
 class PointDifference:
-    """One input: between `least` and `most` apart at an output cell, where the first network gives `value`.
+    """One input: the difference at an output cell is between `lower` and `upper`, where the first network has `value`.
 
-    within   whether float32 executions of both could give equal outputs: their tolerances meet everywhere (None: not
-             known). It does not say that the functions are the same
-    allowed  the sum of both tolerances at that cell
+    within_rounding  whether float32 executions of both could give equal outputs: their tolerances meet everywhere
+                     (None: not known). It does not say that the functions are the same
+    allowed          the sum of both tolerances at that cell
     """
 
     inputs: tuple[Array, ...]
     about: str
-    least: float
-    most: float
+    lower: float
+    upper: float
     output: int
-    place: tuple[int, ...]
+    index: tuple[int, ...]
     value: float
     how: str
-    within: bool | None = None
+    within_rounding: bool | None = None
     allowed: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
-        data = {k: getattr(self, k) for k in ("about", "least", "most", "output", "place", "value", "how", "within")}
-        return {**data, "allowed": None if math.isnan(self.allowed) else self.allowed}
+        names = ("about", "lower", "upper", "output", "index", "value", "how", "within_rounding")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "allowed": None if math.isnan(self.allowed) else self.allowed,
+        }
 
 
 @dataclass(frozen=True)
@@ -81,19 +84,19 @@ class ExecutedApart:
 
     about: str
     output: int
-    place: tuple[int, ...]
+    index: tuple[int, ...]
     values: tuple[float, float]
     tolerances: tuple[float, float]
 
     def sentence(self, words: str) -> str:
         (a, b), (p, q) = self.values, self.tolerances
-        place = f"output {self.output}[{', '.join(map(str, self.place))}]"
+        place = f"output {self.output}[{', '.join(map(str, self.index))}]"
         ran = f"at {self.about} an execution of the first has {a:.6g} as {place}, one of the second {b:.6g}"
         return f"not alike as programs ({words}): {ran}; they may be off by {p:.2g} and {q:.2g} there"
 
     def to_json(self) -> dict[str, Any]:
         values, tolerances = ([x if math.isfinite(x) else None for x in xs] for xs in (self.values, self.tolerances))
-        where = {"about": self.about, "output": self.output, "place": self.place}
+        where = {"about": self.about, "output": self.output, "index": self.index}
         return {**where, "values": values, "tolerances": tolerances}
 
 
@@ -103,7 +106,7 @@ class Comparison:
 
     verdict    "same": one function over real numbers, at these shapes; "differs": shown at an input, or the models take
                or give different things; "cannot tell": neither was shown
-    shown      how: "node for node" or "by rewriting over exact numbers"; of a difference, in words
+    method     how: "node for node" or "by rewriting over exact numbers"; of a difference, in words
     interface  what the models declare differently: names, element types, open sizes, inputs with a default. Where there
                is anything they are not the same node for node
     executed   where the same function was shown by rewriting: executions that are farther apart than the tolerance of
@@ -111,20 +114,20 @@ class Comparison:
     weights    where the structures agree: the constants that differ the most; None: they do not agree
     points     the inputs that were looked at
     box        where asked for: how far apart on the whole box, exact outputs and executions of `arithmetic`
-    parts      the first layers, of both, that compute what the other model computes nowhere
-    by_value   the first layer of the first model whose values, up to float32, the other model has nowhere; None: every
-               layer's values are there, or nothing was looked at
+    divergent_layers       the first layers, of both, that compute what the other model computes nowhere
+    first_divergent_value  the first layer of the first model whose values, up to float32, the other model has
+                           nowhere; None: every layer's values are there, or nothing was looked at
     """
 
     verdict: str
-    shown: str
+    method: str
     interface: tuple[str, ...] = ()
     executed: ExecutedApart | None = None
     weights: Weights | None = None
     points: tuple[PointDifference, ...] = ()
     box: BoxDifference | None = None
-    parts: tuple[str, str] | None = None
-    by_value: str | None = None
+    divergent_layers: tuple[str, str] | None = None
+    first_divergent_value: str | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     deployment: Mapping[str, str] = field(default_factory=dict)
@@ -134,55 +137,57 @@ class Comparison:
     @property
     def witness(self) -> PointDifference | None:
         """The input that shows the difference."""
-        return next((p for p in self.points if p.least > 0), None)
+        return next((p for p in self.points if p.lower > 0), None)
 
     @property
-    def most(self) -> float | None:
+    def max_difference(self) -> float | None:
         """The proven largest distance: over the box, else at the inputs given; None: none is proven."""
-        ends = [self.box.most] if self.box is not None else [p.most for p in self.points]
+        ends = [self.box.max_difference] if self.box is not None else [p.upper for p in self.points]
         return max(ends) if ends and math.isfinite(max(ends)) else None
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
 
     def sentences(self) -> list[str]:
-        lines = [f"{self.verdict}: {self.shown}", *(f"interface: {text}" for text in self.interface)]
+        lines = [f"{self.verdict}: {self.method}", *(f"interface: {text}" for text in self.interface)]
         if self.executed is not None:
             lines.append(self.executed.sentence(words_of(self.arithmetic)))
         if self.weights is not None and self.verdict != "same":
             w = self.weights
-            size = f"{w.distance:.3g} ({w.relative:.2g} of the largest there)"
+            size = f"{w.max_difference:.3g} ({w.relative:.2g} of the largest there)"
             lines.append(f"same structure; weights differ by at most {size}, the most in {w.layers[0] or 'a constant'}")
         for p in self.points:
-            place = f"[{', '.join(map(str, p.place))}]"
+            place = f"[{', '.join(map(str, p.index))}]"
             lines.append(f"{p.about}: output {p.output}{place} is {p.value:.6g}, apart by {_between(p)} ({p.how})")
-            if p.within is not None:
+            if p.within_rounding is not None:
                 lines.append(f"  {_rounding(p)}")
         if self.box is not None:
             lines += self.box.sentences(words_of(self.arithmetic), but(self.deployment))
-        if self.parts is not None and any(self.parts):
-            lines.append(f"they part, in form, at {self.parts[0] or '-'} and {self.parts[1] or '-'}")
+        if self.divergent_layers is not None and any(self.divergent_layers):
+            lines.append(
+                f"they part, in form, at {self.divergent_layers[0] or '-'} and {self.divergent_layers[1] or '-'}"
+            )
         if self.verdict == "differs" and self.points:
-            lines.append(f"they part, in value up to float32, at {self.by_value or 'no layer'}")
+            lines.append(f"they part, in value up to float32, at {self.first_divergent_value or 'no layer'}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
         weights: dict[str, Any] | None = None
         if self.weights is not None:
-            weights = {"distance": self.weights.distance, "largest": self.weights.largest}
+            weights = {"max_difference": self.weights.max_difference, "largest": self.weights.largest}
             weights |= {"layers": list(self.weights.layers)}
         witness = self.witness
         small = witness is not None and sum(x.size for x in witness.inputs) <= LISTED
         return {
-            "shown": self.shown,
+            "method": self.method,
             "interface": list(self.interface),
             "executed": None if self.executed is None else self.executed.to_json(),
             "weights": weights,
             "points": [p.to_json() for p in self.points],
-            "most": self.most,
+            "max_difference": self.max_difference,
             "box": None if self.box is None else self.box.to_json(),
-            "parts": None if self.parts is None else list(self.parts),
-            "by_value": self.by_value,
+            "divergent_layers": None if self.divergent_layers is None else list(self.divergent_layers),
+            "first_divergent_value": self.first_divergent_value,
             "inputs": {name: list(shape) for name, shape in self.shapes.items()},
             "witness": [x.tolist() for x in witness.inputs] if witness is not None and small else None,
             "deployment": dict(self.deployment),
@@ -192,11 +197,11 @@ class Comparison:
 
 
 def _between(p: PointDifference) -> str:
-    return f"{p.most:.3g} at most" if p.least == 0 else f"{p.least:.6g} at least"
+    return f"{p.upper:.3g} at most" if p.lower == 0 else f"{p.lower:.6g} at least"
 
 
 def _rounding(p: PointDifference) -> str:
-    if p.within:
+    if p.within_rounding:
         return f"within rounding of float32 ({p.allowed:.2g} there): outputs alone cannot tell them apart"
     return f"beyond rounding of float32 ({p.allowed:.2g} there)"
 
@@ -252,7 +257,7 @@ def compare(
         run = _WitnessSearch(first, second, given, about, arithmetic, start, seconds, told)
         if done.verdict != "same":
             done = run.points(done)
-        elif done.shown.startswith(REWRITTEN) and not any(formats):
+        elif done.method.startswith(REWRITTEN) and not any(formats):
             done = replace(done, executed=run.executed())
         if boxes is not None and first.real_outputs:
             told("the box", 3, 4)
@@ -260,7 +265,9 @@ def compare(
             far = farthest(form, other, table, _checked(first, boxes), rounds, done.verdict == "same", run.left)
             done = run.with_box(done, far)
         if done.verdict == "differs":
-            done = replace(done, parts=first_apart(table, form, other), by_value=run.by_value(done))
+            done = replace(
+                done, divergent_layers=first_apart(table, form, other), first_divergent_value=run.by_value(done)
+            )
     done = _with_interfaces(done, declared)
     notes = (*done.notes, *_notes(first, second, formats, declared))
     done = replace(done, arithmetic=arithmetic, deployment=deployment_of(arithmetic, first, second))
@@ -350,7 +357,7 @@ def _with_interfaces(done: Comparison, declared: Declared) -> Comparison:
     more = "; ".join(only_one_takes(first, second))
     if not more or done.verdict == "differs":
         return done
-    return replace(done, verdict="differs", shown=f"{more}; at the defaults: {done.verdict}, {done.shown}")
+    return replace(done, verdict="differs", method=f"{more}; at the defaults: {done.verdict}, {done.method}")
 
 
 def _places(declared: Declared, graph: Graph) -> str:
@@ -426,7 +433,7 @@ class _WitnessSearch:
     def points(self, so_far: Comparison) -> Comparison:
         points: list[PointDifference] = []
         if not self.a.real_outputs:
-            return replace(so_far, shown="the normal forms differ, and no output holds numbers")
+            return replace(so_far, method="the normal forms differ, and no output holds numbers")
         for about, inputs in self._tried():
             self.told(f"at {about}", 2, 4)
             try:
@@ -434,21 +441,21 @@ class _WitnessSearch:
             except SpecgradError as error:
                 return replace(so_far, points=tuple(points), notes=(f"nothing was evaluated: {error}",))
             points.append(self._point(about, inputs, apart))
-            if points[-1].least > 0:
+            if points[-1].lower > 0:
                 text = "their outputs differ over real numbers, shown at an input"
-                return replace(so_far, verdict="differs", shown=text, points=tuple(points))
+                return replace(so_far, verdict="differs", method=text, points=tuple(points))
             if self.late():
                 break
         text = "the normal forms differ, and no input that was tried shows a difference"
-        return replace(so_far, shown=text, points=tuple(points))
+        return replace(so_far, method=text, points=tuple(points))
 
     def with_box(self, so_far: Comparison, far: BoxDifference) -> Comparison:
         """An input of the box may show what no other did."""
-        if so_far.verdict != "cannot tell" or not far.least:
+        if so_far.verdict != "cannot tell" or not far.witness_difference:
             return replace(so_far, box=far)
         point = self._point("an input of the box", far.inputs, apart_at(self.a, self.b, far.inputs))
         text = "their outputs differ over real numbers, shown at an input"
-        return replace(so_far, verdict="differs", shown=text, points=(*so_far.points, point), box=far)
+        return replace(so_far, verdict="differs", method=text, points=(*so_far.points, point), box=far)
 
     def _tried(self) -> list[tuple[str, tuple[Array, ...]]]:
         """The inputs given, then normal numbers of several sizes."""
@@ -472,10 +479,10 @@ class _WitnessSearch:
             both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.left()) for g in (self.a, self.b)]
         except SpecgradError:
             return point
-        allowed = [p + q for p, q in zip(both[0].distance, both[1].distance, strict=True)]
+        allowed = [p + q for p, q in zip(both[0].tolerances, both[1].tolerances, strict=True)]
         within = all(bool((m <= x).all()) for m, x in zip(apart.most, allowed, strict=True))
         beyond = any(bool((m > x).any()) for m, x in zip(apart.least, allowed, strict=True))
-        return replace(point, within=within if within or beyond else None, allowed=float(allowed[k][place]))
+        return replace(point, within_rounding=within if within or beyond else None, allowed=float(allowed[k][place]))
 
     def executed(self) -> ExecutedApart | None:
         """Executions of both at the input given, where they are farther apart than one of the two tolerances."""
@@ -492,7 +499,7 @@ class _WitnessSearch:
             both = [tolerance(g, *inputs, arithmetic=self.arithmetic, seconds=self.left()) for g in (self.a, self.b)]
         except SpecgradError:
             return None
-        return _farthest_beyond(about, values, [t.distance for t in both])
+        return _farthest_beyond(about, values, [t.tolerances for t in both])
 
     def _ran(self, graph: Graph, inputs: tuple[Array, ...]) -> list[Array]:
         outputs = Executor(graph, self.arithmetic).run(inputs, {})

@@ -36,7 +36,7 @@ def executed(
     """What every execution gives, and the network as it was walked; merged nodes hold what is stored one by one."""
     seen: list[Any] = []
     fused = replace(arithmetic, execution="fused")
-    return crown(graph, boxes, arithmetic=fused, watch=seen.append, seconds=seconds), seen[0]
+    return crown(graph, boxes, arithmetic=fused, on_forward=seen.append, seconds=seconds), seen[0]
 
 
 def strayed(graph: Graph, boxes: tuple[Any, ...], walked: Any, seconds: float | None = None) -> Strayed | None:

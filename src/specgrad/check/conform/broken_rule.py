@@ -38,7 +38,7 @@ def rule(question: OpCase, verdict: Verdict) -> str:
         return "float32"
     if verdict.fault not in ("nan", "infinity"):
         return _of_attributes(question, verdict)
-    where = _of_attributes(question, verdict) if np.isfinite(verdict.wanted) else "value"
+    where = _of_attributes(question, verdict) if np.isfinite(verdict.expected) else "value"
     return where if where not in ("W1", "value") else _of_special_numbers(question)  # NaN from a cell not to be read
 
 

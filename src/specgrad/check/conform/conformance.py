@@ -12,7 +12,8 @@ from specgrad.process import Process
 from ..cases.generate import FINITE, SHAPES, questions
 from ..cases.op_case import OpCase, check_operator
 from ..cases.shrink import complexity, shrink
-from ..runtimes import Runtime, runtime
+from ..runtimes import Runtime
+from ..runtimes import runtime as runtime_named
 from ..verdicts.judge import Verdict
 from ..verdicts.run_case import CaseRunner, RuntimeExaminer, arithmetic_of, with_gradient
 from .broken_rule import TEXT, rule, sort
@@ -153,7 +154,7 @@ def keep_smallest(findings: list[Finding], finding: Finding) -> None:
 
 
 def conformance(
-    name: str,
+    runtime: str,
     *,
     operators: Sequence[str] | None = None,
     count: int = 64,
@@ -168,9 +169,9 @@ def conformance(
     Verdicts: exact, rounding, differs, other arithmetic, refuses, crashes, times out, cannot tell, not offered.
     `progress(operator, done, total)` is called as it goes. The generator knows nothing of the runtime.
     """
-    target = runtime(name)
+    target = runtime_named(runtime)
     chosen = [check_operator(o) for o in operators or SHAPES]
-    result = Conformance(name, target.versions(), seed, deployment=arithmetic_of(target).deployment)
+    result = Conformance(runtime, target.versions(), seed, deployment=arithmetic_of(target).deployment)
     with Process(seconds=seconds, environment=target.environment) as process:
         examiner = RuntimeExaminer(target, process)
         for i, operator in enumerate(chosen):

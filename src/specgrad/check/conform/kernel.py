@@ -184,7 +184,7 @@ def assert_conforms(
     """Raise ConformanceError (an AssertionError) unless every answer of `kernel` is exact or explained by rounding.
 
     kernel(*arrays, **attributes) is called with the arrays of the operator in order (x, w, b ...; b is left out in some
-    questions) and with all its attributes by name, one number per axis: `print(specgrad.check.describe("conv"))` lists
+    questions) and with all its attributes by name, one number per axis. `print(kernel_signature("conv"))` lists
     them. gradient(g, *arrays, **attributes) gives the cotangents of all arrays.
 
     arrays      "numpy", "torch" or "jax"; they are of the dtype of `arithmetic`, float32 unless another is given

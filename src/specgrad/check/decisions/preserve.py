@@ -129,7 +129,7 @@ def preserve(
     high: Any = None,
     runtimes: Collection[str] | None = None,
     seconds: float = 60.0,
-    record: str | Path | None = None,
+    checkpoint: str | Path | None = None,
     progress: Progress | None = None,
 ) -> PreserveResult:
     """For every sample: does each execution of the class decide the same?
@@ -144,7 +144,7 @@ def preserve(
     eps         every cell of a sample may also move by so much, kept between low and high: then it is `certify`
     runtimes    which real runtimes to ask about samples that are not proven; None: all that are installed
     seconds     limit for one sample
-    record      a file of JSON lines that is written along the way; a run that was stopped goes on from it
+    checkpoint  a file of JSON lines that is written along the way; a run that was stopped goes on from it
 
     >>> import specgrad as sg
     >>> w = np.float32([[1, 0], [0, 1]])
@@ -172,7 +172,7 @@ def preserve(
     source = model if hasattr(model, "state_dict") else samples.source
     run = _SampleRunner(question, samples, width, (low, high), searcher, seconds, source)
     try:
-        with Checkpoint(record, "preserve", _digest(samples, said), {**said, "samples": len(samples)}) as file:
+        with Checkpoint(checkpoint, "preserve", _digest(samples, said), {**said, "samples": len(samples)}) as file:
             for number in range(len(samples)):
                 if number not in file.done:
                     file.add(number, run.sample(number).to_json())

@@ -29,7 +29,7 @@ MOST_MULTIPLY_ADDS = 100_000_000
 def multiply_adds(graph: Graph) -> int:
     """Of all nodes; an execution takes some 20 passes over them, in NumPy."""
     shapes = [n.shape for n in graph.nodes]
-    return sum(n.op.macs(*(shapes[a] for a in n.operands()), **n.params) for n in graph.nodes if n.op.kernel)
+    return sum(n.op.multiply_adds(*(shapes[a] for a in n.operands()), **n.params) for n in graph.nodes if n.op.kernel)
 
 
 class Executor:

@@ -120,7 +120,7 @@ def _narrowed(
     from .tolerance import tolerance
 
     proven = tolerance(graph, *given, arithmetic=arithmetic, seconds=seconds)
-    narrow = dict(zip(graph.real_outputs, zip(proven.exact, proven.distance, strict=True), strict=True))
+    narrow = dict(zip(graph.real_outputs, zip(proven.exact, proven.tolerances, strict=True), strict=True))
     return [
         _smaller(ball, *narrow[p]) if p in narrow and not ball.whole else ball
         for p, ball in zip(graph.output_positions, forwards, strict=True)

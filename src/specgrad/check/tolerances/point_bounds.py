@@ -100,7 +100,7 @@ def at_point(
     report = radius(graph, *inputs, arithmetic=REAL, backend="torch", keep=names)
     exact = _radii(report)
     if not exact.narrow(ends) and time.monotonic() < deadline:
-        exact = exact.met(_backwards(graph, inputs, deadline, deployed=False, within=within)[0])
+        exact = exact.met(_backwards(graph, inputs, deadline, deployed=False, interm_bounds=within)[0])
     measured = map(_measured, ends.low, ends.high, exact.low, exact.high)
     values, distance, between = zip(*measured, strict=True)
     point = Point(values, distance, between, {}, unbounded)
@@ -117,7 +117,7 @@ def _backwards(graph: Graph, inputs: tuple[Any, ...], deadline: float, **options
     sizes = [math.prod(graph.nodes[p].shape) for p in graph.real_outputs]
     walked: list[Any] = []
     options["seconds"] = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
-    bounds = crown(graph, _boxes(graph, inputs), np.zeros((0, sum(sizes))), watch=walked.append, **options)
+    bounds = crown(graph, _boxes(graph, inputs), np.zeros((0, sum(sizes))), on_forward=walked.append, **options)
     low, high = output_ends(walked[0])
     shapes = [graph.nodes[p].shape for p in graph.real_outputs]
     parts = [np.split(end, np.cumsum(sizes)[:-1]) for end in (low, high)]

@@ -32,14 +32,14 @@ class OutputCell:
     """One output cell: `point` counts the inputs where several were given."""
 
     output: str
-    place: tuple[int, ...]
+    index: tuple[int, ...]
     exact: float
-    distance: float
+    tolerance: float
     ulps: float
     point: int | None = None
 
     def __str__(self) -> str:
-        place = f"[{', '.join(map(str, self.place))}]" if self.place else ""
+        place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
         return f"{self.output}{place}" + (f" of point {self.point}" if self.point is not None else "")
 
 
@@ -49,9 +49,9 @@ class Tolerance:
 
     names       of the outputs that hold numbers
     formats     of their values: that of the arithmetic, or what the model declares
-    exact       per output: float64 values next to the exact ones; what they lack is inside `distance`
-    distance    per output and cell: no execution is farther from the exact value, nor from `exact`; inf: unbounded
-    between     per output and cell: no two executions are farther apart; at most twice the distance
+    exact       per output: float64 values next to the exact ones; what they lack is inside `tolerances`
+    tolerances  per output and cell: no execution is farther from the exact value, nor from `exact`; inf: unbounded
+    pairwise_tolerances   per output and cell: no two executions are farther apart; at most twice the tolerance
     arithmetic  the executions that this holds for; `deployment` says it in sentences
     layers      how much each layer contributes to the largest distance, the most first; they sum to it
     unbounded   names of layers about which nothing is proven: overflow is possible, a divisor may be 0, ...
@@ -62,8 +62,8 @@ class Tolerance:
     names: tuple[str, ...]
     formats: tuple[str, ...]
     exact: tuple[Array, ...]
-    distance: tuple[Array, ...]
-    between: tuple[Array, ...]
+    tolerances: tuple[Array, ...]
+    pairwise_tolerances: tuple[Array, ...]
     arithmetic: Arithmetic
     layers: Mapping[str, float] = field(default_factory=dict)
     unbounded: tuple[str, ...] = ()
@@ -75,12 +75,12 @@ class Tolerance:
     @property
     def tolerance(self) -> float:
         """The largest distance over all outputs."""
-        return max((float(d.max(initial=0.0)) for d in self.distance), default=0.0)
+        return max((float(d.max(initial=0.0)) for d in self.tolerances), default=0.0)
 
     @property
-    def apart(self) -> float:
+    def pairwise_tolerance(self) -> float:
         """The most that two executions can be apart, over all outputs."""
-        return max((float(d.max(initial=0.0)) for d in self.between), default=0.0)
+        return max((float(d.max(initial=0.0)) for d in self.pairwise_tolerances), default=0.0)
 
     @property
     def verdict(self) -> str:
@@ -88,8 +88,8 @@ class Tolerance:
 
     @cached_property
     def ulps(self) -> tuple[Array, ...]:
-        """`distance` in units in the last place: of the output's format, at the exact value."""
-        outputs = zip((FORMATS[name] for name in self.formats), self.exact, self.distance, strict=True)
+        """`tolerances` in units in the last place: of the output's format, at the exact value."""
+        outputs = zip((FORMATS[name] for name in self.formats), self.exact, self.tolerances, strict=True)
         return tuple(
             np.ldexp(d, -(np.maximum(np.frexp(v)[1] - 1, form.lowest) - (form.digits - 1))) for form, v, d in outputs
         )
@@ -97,23 +97,23 @@ class Tolerance:
     @cached_property
     def largest(self) -> OutputCell | None:
         """The cell with the largest distance; None where no output has a cell."""
-        sizes = [d.max() if d.size else -1.0 for d in self.distance]
+        sizes = [d.max() if d.size else -1.0 for d in self.tolerances]
         k = int(np.argmax(sizes))
         if sizes[k] < 0:
             return None
-        where = np.unravel_index(int(np.argmax(self.distance[k])), self.distance[k].shape)
+        where = np.unravel_index(int(np.argmax(self.tolerances[k])), self.tolerances[k].shape)
         place = tuple(int(i) for i in where)
         point = None if self.points is None else place[0]
-        exact, distance, ulps = (float(a[k][place]) for a in (self.exact, self.distance, self.ulps))
+        exact, distance, ulps = (float(a[k][place]) for a in (self.exact, self.tolerances, self.ulps))
         return OutputCell(self.names[k], place if point is None else place[1:], exact, distance, ulps, point)
 
     @cached_property
     def _pair(self) -> tuple[float, float]:
         sizes = [np.abs(v) for v in self.exact]
         with np.errstate(invalid="ignore"):
-            least = [np.fmax((s - d) * (1 - OWN), 0.0) for s, d in zip(sizes, self.distance, strict=True)]
+            least = [np.fmax((s - d) * (1 - OWN), 0.0) for s, d in zip(sizes, self.tolerances, strict=True)]
         coarsest = min((FORMATS[name] for name in self.formats), key=lambda form: form.digits)
-        return allclose_pair(self.between, least, sizes, coarsest)
+        return allclose_pair(self.pairwise_tolerances, least, sizes, coarsest)
 
     @property
     def rtol(self) -> float:
@@ -125,12 +125,12 @@ class Tolerance:
         return self._pair[1]
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """`tolerance` with four digits, not below it."""
         return upward(self.tolerance)
 
     @property
-    def line(self) -> str:
+    def assert_line(self) -> str:
         """To paste into a test."""
         return f"numpy.testing.assert_allclose(a, b, rtol={self.rtol:g}, atol={self.atol:g})"
 
@@ -152,25 +152,32 @@ class Tolerance:
             return [f"unbounded {where}: {f'nothing is proven of {names}' if names else 'nothing is proven'}"]
         cell = self.largest
         farthest = f"; farthest at {cell}, {cell.exact:.6g}, by {cell.ulps:.3g} units in the last place" if cell else ""
+        pairwise = upward(self.pairwise_tolerance)
         return [
-            f"No execution ({self.executions}) is farther than {self.shown} from the exact outputs {where}{farthest}.",
-            f"No two are farther than {upward(self.apart)} from each other, so any two of them, a and b, pass",
-            f"    {self.line}",
+            f"No execution ({self.executions}) is farther than {self.text} from the exact outputs {where}{farthest}.",
+            f"No two are farther than {pairwise} from each other, so any two of them, a and b, pass",
+            f"    {self.assert_line}",
         ]
 
     def to_json(self) -> dict[str, Any]:
         """null stands for what is unbounded."""
         cell = self.largest
-        outputs = zip(self.names, self.formats, self.exact, self.distance, self.between, strict=True)
+        outputs = zip(self.names, self.formats, self.exact, self.tolerances, self.pairwise_tolerances, strict=True)
         return {
             "tolerance": _number(self.tolerance),
-            "between": _number(self.apart),
+            "pairwise_tolerance": _number(self.pairwise_tolerance),
             "rtol": _number(self.rtol),
             "atol": _number(self.atol),
             "largest": None if cell is None else _cell(cell),
             "outputs": [
-                {"name": n, "dtype": f, "exact": _listed(v), "tolerance": _listed(d), "between": _listed(b)}
-                for n, f, v, d, b in outputs
+                {
+                    "name": name,
+                    "dtype": dtype,
+                    "exact": _listed(exact),
+                    "tolerance": _listed(tolerance),
+                    "pairwise_tolerance": _listed(pairwise),
+                }
+                for name, dtype, exact, tolerance, pairwise in outputs
             ],
             "layers": dict(self.layers),
             "unbounded": list(self.unbounded),
@@ -182,8 +189,8 @@ class Tolerance:
 
 
 def _cell(cell: OutputCell) -> dict[str, Any]:
-    numbers = {"exact": _number(cell.exact), "tolerance": _number(cell.distance), "ulps": _number(cell.ulps)}
-    return {"output": cell.output, "place": list(cell.place), "point": cell.point, **numbers}
+    numbers = {"exact": _number(cell.exact), "tolerance": _number(cell.tolerance), "ulps": _number(cell.ulps)}
+    return {"output": cell.output, "index": list(cell.index), "point": cell.point, **numbers}
 
 
 def _number(x: float) -> float | None:

@@ -43,7 +43,7 @@ class Verdict:
 
     ratio   the largest error over its allowance (0: exact)
     fault   for "differs": shape, type, nan, infinity, index or value
-    where   the worst cell; got and wanted are its values
+    index   the worst cell; `actual` and `expected` are its values
     arithmetic    the class that explains it (specgrad.check.verdicts.arithmetic_classes); "": float32, or none
     """
 
@@ -51,9 +51,9 @@ class Verdict:
     ratio: float = 0.0
     fault: str = ""
     result: str = ""
-    where: tuple[int, ...] = ()
-    got: float = 0.0
-    wanted: float = 0.0
+    index: tuple[int, ...] = ()
+    actual: float = 0.0
+    expected: float = 0.0
     allowed: float = 0.0
     detail: str = ""
     arithmetic: str = ""
@@ -67,8 +67,8 @@ class Verdict:
             return f"{self.kind}: {self.detail}" if self.detail else self.kind
         if self.kind == "rounding":
             return f"rounding ({self.ratio:.2g} of the allowance)"
-        place = f"{self.result}[{', '.join(map(str, self.where))}]"
-        return f"{self.kind}: {place} is {self.got!r}, must be {self.wanted!r} within {self.allowed:.3g}"
+        place = f"{self.result}[{', '.join(map(str, self.index))}]"
+        return f"{self.kind}: {place} is {self.actual!r}, must be {self.expected!r} within {self.allowed:.3g}"
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -191,7 +191,7 @@ def _faults(got: Array, value: Array) -> dict[str, Array]:
 
 
 def _at(verdict: Verdict, i: tuple[int, ...], got: Array, ball: Ball) -> Verdict:
-    return replace(verdict, where=i, got=float(got[i]), wanted=float(ball.value[i]), allowed=float(ball.radius[i]))
+    return replace(verdict, index=i, actual=float(got[i]), expected=float(ball.value[i]), allowed=float(ball.radius[i]))
 
 
 def _by_size(result: str, got: Array, ball: Ball, known: Array) -> Verdict:

@@ -56,7 +56,7 @@ def sums_in_16_bits(part: Graph, given: Sequence[Array], at: int) -> Iterator[Ar
 
 def _products(part: Graph, at: int) -> int:
     node = part.nodes[at]
-    return node.op.macs(*(part.nodes[a].shape for a in node.operands()), **node.params)
+    return node.op.multiply_adds(*(part.nodes[a].shape for a in node.operands()), **node.params)
 
 
 def _raw(part: Graph, position: int) -> tuple[int, int | None]:

@@ -1,8 +1,9 @@
-"""A box of inputs on the command line: --box LO,HI."""
+"""A box of inputs on the command line: --box LO,HI, or --low LO --high HI."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import typer
 
@@ -22,7 +23,29 @@ def ends_of(text: str) -> tuple[float, float]:
     ends = [number_of("--box", part) for part in (low, high)] if comma else []
     if len(ends) != 2 or ends[0] is None or ends[1] is None or not ends[0] <= ends[1]:
         raise typer.BadParameter(f"--box must be LO,HI with LO <= HI, as 0,1 or -1/2,1/2; got {text[:40]!r}")
-    low_end, high_end = 0.0 - float_above(-ends[0]), float_above(ends[1])
-    if math.isinf(low_end) or math.isinf(high_end):
-        raise typer.BadParameter(f"--box must be two numbers that floats can hold; got {text[:40]!r}")
-    return low_end, high_end
+    return _enclosing("--box must be two numbers", text, ends[0], ends[1])
+
+
+def limits_of(box: str | None, low: str | None, high: str | None) -> tuple[float, float] | None:
+    """The box of --box, or of --low and --high, as `ends_of` gives it; None where none of the three options is there.
+
+    >>> limits_of(None, "0", "1/4"), limits_of("0,1", None, None), limits_of(None, None, None)
+    ((0.0, 0.25), (0.0, 1.0), None)
+    """
+    if low is None and high is None:
+        return None if box is None else ends_of(box)
+    if box is not None:
+        raise typer.BadParameter("give --box LO,HI, or --low LO and --high HI")
+    ends = number_of("--low", low), number_of("--high", high)
+    if ends[0] is None or ends[1] is None:
+        raise typer.BadParameter("--low and --high go together: every cell lies between them")
+    if ends[0] > ends[1]:
+        raise typer.BadParameter(f"--low must not be above --high; got {str(low)[:40]!r} and {str(high)[:40]!r}")
+    return _enclosing("--low and --high must be numbers", f"{low},{high}", ends[0], ends[1])
+
+
+def _enclosing(words: str, text: str, low: Fraction, high: Fraction) -> tuple[float, float]:
+    ends = 0.0 - float_above(-low), float_above(high)
+    if any(map(math.isinf, ends)):
+        raise typer.BadParameter(f"{words} that floats can hold; got {text[:40]!r}")
+    return ends

@@ -104,16 +104,16 @@ def show_audit(console: Console, audit: Audit) -> None:
     )
     if audit.export is not None:
         line(console, "the export changes layer ", (audit.export.name, "bold"), f": {audit.export.verdict}")
-    elif audit.first is not None:
-        line(console, "first layer that rounding does not explain: ", (audit.first.name, "bold"))
-    if not audit.alone:  # else the whole model is all that there is
+    elif audit.first_divergent is not None:
+        line(console, "first layer that rounding does not explain: ", (audit.first_divergent.name, "bold"))
+    if not audit.outputs_only:  # else the whole model is all that there is
         _show_layers(console, audit)
         line(console, str(audit.coverage))
     line(console, f"whole model: {audit.whole}")
-    for sentence in audit.blind.sentences() if audit.blind is not None else ():
+    for sentence in audit.blind_spots.sentences() if audit.blind_spots is not None else ():
         line(console, sentence)
-    _show_attribution(console, None if audit.alone else audit.attribution)
-    judged = "the model was judged" if audit.alone else "layers were judged by node, the whole model"
+    _show_attribution(console, None if audit.outputs_only else audit.attribution)
+    judged = "the model was judged" if audit.outputs_only else "layers were judged by node, the whole model"
     line(console, f"{judged} as fused (--json: deployment says what that includes)")
     for note in audit.notes:
         line(console, f"note: {note}")
@@ -151,7 +151,7 @@ def _show_layers(console: Console, audit: Audit) -> None:
 def _used(v: Verdict) -> str:
     if v.kind in ("exact", "rounding"):
         return f"{v.ratio:.2g}"
-    return v.detail or f"{v.got:.6g} must be {v.wanted:.6g} within {v.allowed:.2g}"
+    return v.detail or f"{v.actual:.6g} must be {v.expected:.6g} within {v.allowed:.2g}"
 
 
 def show_conformance(console: Console, result: Conformance) -> None:

@@ -19,7 +19,7 @@ Counterexample = Annotated[
     Path | None,
     typer.Option("--counterexample", help="Write the counterexample here, in the words of the property's VNN-LIB."),
 ]
-WORDS = {"holds": "unsat", "counterexample": "sat", "unknown": "unknown"}
+WORDS = {"holds": "unsat", "violated": "sat", "unknown": "unknown"}
 OURS = re.compile(rb"\(\(X_0 \S+\)|\S+ (float32|real) \[[0-9,]*\]\n")
 
 

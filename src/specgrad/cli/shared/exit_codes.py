@@ -34,7 +34,7 @@ CODES |= {
     "differs": NO,
     "other arithmetic": NO,
     "crashes": NO,
-    "counterexample": NO,
+    "violated": NO,
     "refused": NO,
     "reads everything": NO,
     "findings": NO,
@@ -49,8 +49,8 @@ UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this versio
 def strict(data: Any) -> Any:
     """Data that JSON has: NaN and infinities become the strings "nan", "inf", "-inf".
 
-    >>> strict({"got": float("nan"), "place": (0, np.int64(2)), "allowed": np.float32(0.5)})
-    {'got': 'nan', 'place': [0, 2], 'allowed': 0.5}
+    >>> strict({"actual": float("nan"), "index": (0, np.int64(2)), "allowed": np.float32(0.5)})
+    {'actual': 'nan', 'index': [0, 2], 'allowed': 0.5}
     """
     if isinstance(data, Mapping):
         return {str(name): strict(value) for name, value in data.items()}

@@ -13,7 +13,9 @@ from specgrad.check.verdicts.judge import SEVERITY
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-VERSIONS: dict[str, int] = {}
+VERSIONS: dict[str, int] = dict.fromkeys(
+    ("accuracy", "audit", "campaign-collect", "certify", "compare", "largest", "tolerance"), 2
+)
 """Of schemas that are not version 1 any more."""
 
 
@@ -21,7 +23,7 @@ def schema_name(command: str) -> str:
     """The value of the key "schema".
 
     >>> schema_name("audit")
-    'specgrad/audit/1'
+    'specgrad/audit/2'
     """
     return f"specgrad/{command}/{VERSIONS.get(command, 1)}"
 
@@ -94,7 +96,7 @@ RANGE = {
     "most": _number("if they are like the slowest of these"),
 }
 SHAPE = _list(_count("a size"), "the sizes of all axes")
-PLACE = _list(
+INDEX = _list(
     _count("an index"), "a cell: one index per axis; before them the number of the point, if there are several"
 )
 VERSIONS_USED = _map(_text("a version"), "the packages that were used, with their versions")
@@ -126,7 +128,7 @@ DIFFERENCE = _object(
     absolute=_number("its size"),
     relative=_number("over the exact value there"),
     ulps=_number("in units of the last place of the exact value there"),
-    where=PLACE,
+    index=INDEX,
 )
 CLASS = _text(f"a class of --accept ({FLOAT32}, {', '.join(c.name for c in CLASSES)}), or the layer's own type")
 LAYER = _object(
@@ -138,14 +140,14 @@ LAYER = _object(
     verdict=KINDS,
     ratio=_or_null(_number("a share"), "the largest share of its allowance that any cell used; null: infinitely much"),
     detail=_text("the verdict in words"),
-    **{"class": _or_null(CLASS, "the narrowest arithmetic that explains it; null: none, or not judged")},
+    arithmetic=_or_null(CLASS, "the narrowest arithmetic that explains it; null: none, or not judged"),
     optional={
-        "worst": PLACE,
-        "got": _number("what the worst cell holds"),
-        "must_be": _number("the exact value there"),
+        "worst_index": INDEX,
+        "actual": _number("what the worst cell holds"),
+        "expected": _number("the exact value there"),
         "allowed": _number("the proven bound on rounding there"),
         "difference": {**DIFFERENCE, "description": "the largest difference from the whole model's exact values"},
-        "own": {**DIFFERENCE, "description": "the largest error that the layer itself made"},
+        "own_error": {**DIFFERENCE, "description": "the largest error that the layer itself made"},
         "share": _number("the part of the output's difference that its own error explains, to first order"),
     },
 )
@@ -165,15 +167,15 @@ COVERAGE = _object(
     of_multiply_adds=_count("all multiply-adds that could be counted"),
     uncounted=_list(_text("a layer"), "layers whose multiply-adds nobody knows"),
 )
-BLIND = _object(
+BLIND_SPOTS = _object(
     "how sharp a verdict on outputs alone is",
     points=_count("inputs that the model ran on"),
     cells=_count("output cells that were judged, of all points"),
     smallest=_number("what is allowed in the narrowest cell"),
     largest=_number("what is allowed in the widest cell"),
     tried=_count("usual faults that were planted in the model, one at a time, and computed exactly"),
-    seen=_count("those whose effect is more than twice what is allowed"),
-    hidden=_list(_text("a layer and a fault"), "the others: they could be taken for rounding"),
+    detected=_count("those whose effect is more than twice what is allowed"),
+    undetected=_list(_text("a layer and a fault"), "the others: they could be taken for rounding"),
 )
 ASKED = _list(
     _object(
@@ -349,13 +351,15 @@ SCHEMAS: dict[str, Schema] = {
         model=_text("the file, or the module's class"),
         runtime=_text("the runtime"),
         versions=VERSIONS_USED,
-        first=_or_null(LAYER, "the first layer that rounding does not explain"),
+        first_divergent=_or_null(LAYER, "the first layer that rounding does not explain"),
         export=_or_null(LAYER, "a layer that the exported file no longer computes as the module does"),
         layers=_list(LAYER, "in the order of the model"),
         attribution=_or_null(ATTRIBUTION, "null: no difference, or none that can be followed"),
         coverage=COVERAGE,
         whole={**LAYER, "description": "the outputs of the model as it is, as if they were those of one layer"},
-        blind=_or_null(BLIND, "what could not be seen, where outputs alone were judged and explained; else null"),
+        blind_spots=_or_null(
+            BLIND_SPOTS, "what could not be seen, where outputs alone were judged and explained; else null"
+        ),
         notes=NOTES,
         script=_text("a program that reproduces the first layer's fault; empty if there is none"),
         deployment=_map(DEPLOYMENT, 'what a correct execution is, for "layers" and for the "whole" model'),
@@ -429,9 +433,9 @@ SCHEMAS: dict[str, Schema] = {
         layer=_text("its layer"),
         operator=_text("its operator"),
         shape=SHAPE,
-        index=PLACE,
+        index=INDEX,
         taps=_list(
-            _object("one tap of the window", tap=PLACE, reads=_or_null(PLACE, "the input cell; null: padding")),
+            _object("one tap of the window", tap=INDEX, reads=_or_null(INDEX, "the input cell; null: padding")),
             "empty for an operator without a window",
         ),
         channels=_or_null(_list(_count("a channel"), ""), "the first and the last input channel that it reads"),
@@ -454,7 +458,7 @@ SCHEMAS: dict[str, Schema] = {
     "certify": _command(
         "certify",
         "whether a property holds for every execution",
-        _choice("holds", "counterexample", "unknown"),
+        _choice("holds", "violated", "unknown"),
         margins=_list(
             _list(_number("a margin"), "by alternative"), "by case: how far each alternative of the property is away"
         ),
@@ -473,9 +477,9 @@ SCHEMAS: dict[str, Schema] = {
     "largest": _command(
         "largest",
         "certify --largest: how far every cell of an input may move",
-        _choice("holds", "counterexample", "unknown"),
+        _choice("holds", "violated", "unknown"),
         proven=_or_null(_number(""), "this eps is proven; null: not even the input itself"),
-        broken=_or_null(_number(""), "the distance of the nearest counterexample that was found; null: none was"),
+        violated=_or_null(_number(""), "the distance of the nearest counterexample that was found; null: none was"),
         gap=_or_null(_number(""), "between both"),
         reason=_text("why they are not closer; empty: they are close"),
         tried=_list(
@@ -496,7 +500,7 @@ SCHEMAS: dict[str, Schema] = {
         proven=_count("samples whose decisions are all proven"),
         not_proven=_count("samples with a decision that is neither proven nor shown to differ"),
         differ=_count("samples with two executions that decide differently"),
-        records=_list(SAMPLE, "one per sample, in order; a line of the file of --record has the same keys"),
+        records=_list(SAMPLE, "one per sample, in order; a line of the file of --checkpoint has the same keys"),
         deployment=DEPLOYMENT,
         notes=NOTES,
     ),
@@ -589,7 +593,7 @@ SCHEMAS: dict[str, Schema] = {
                 total=_bound("no execution is farther from the exact value, in any cell"),
                 low=_bound("the least value of any cell, exact or computed"),
                 high=_bound("the largest value of any cell"),
-                worst=PLACE,
+                worst_index=INDEX,
             ),
             "in the order of the model; layers that compute nothing from the inputs are left out",
         ),
@@ -603,7 +607,7 @@ SCHEMAS: dict[str, Schema] = {
         "how far any execution can be from the exact outputs, and from another one; null stands for unbounded",
         _choice("bounded", "unbounded"),
         tolerance=_bound("the largest distance from the exact value, over all outputs"),
-        between=_bound("the most that two executions can be apart, over all outputs"),
+        pairwise_tolerance=_bound("the most that two executions can be apart, over all outputs"),
         rtol=_bound(
             "with atol: numpy.testing.assert_allclose(a, b, rtol=rtol, atol=atol) holds for any two executions"
         ),
@@ -612,7 +616,7 @@ SCHEMAS: dict[str, Schema] = {
             _object(
                 "one cell",
                 output=_text("the name of the output"),
-                place=PLACE,
+                index=INDEX,
                 point=_or_null(_count(""), "which point; null: one input was given"),
                 exact=_bound("the exact value there, as float64 has it"),
                 tolerance=_bound("the distance there"),
@@ -627,7 +631,7 @@ SCHEMAS: dict[str, Schema] = {
                 dtype=_text("the format of its values"),
                 exact={"description": "the exact values, as float64 has them"},
                 tolerance={"description": "per cell, the largest distance from the exact value"},
-                between={"description": "per cell, the most that two executions can be apart"},
+                pairwise_tolerance={"description": "per cell, the most that two executions can be apart"},
             ),
             "in the order of the model",
         ),
@@ -823,14 +827,14 @@ SCHEMAS: dict[str, Schema] = {
         "compare",
         "whether two models are one function over real numbers",
         _choice("same", "differs", "cannot tell"),
-        shown=_text("how it was shown, in words"),
+        method=_text("how it was shown, in words"),
         interface=_list(_text("a sentence"), "names, types, open sizes and inputs with a default that differ"),
         executed=_or_null(
             _object(
                 "executions of both that are farther apart than the tolerance of one",
                 about=_text("at which input"),
                 output=_count("the output, counted from 0 among those of numbers"),
-                place=PLACE,
+                index=INDEX,
                 values=_list(_or_null(_number(""), "null: not finite"), "what each of the two gave"),
                 tolerances=_list(_or_null(_number(""), "null: unbounded"), "how far each may be from the exact value"),
             ),
@@ -839,7 +843,7 @@ SCHEMAS: dict[str, Schema] = {
         weights=_or_null(
             _object(
                 "constants of two networks of one structure",
-                distance=_number("no constant differs by more from its counterpart"),
+                max_difference=_number("no constant differs by more from its counterpart"),
                 largest=_number("the largest constant of that array"),
                 layers=_list(_text("a layer"), "where they differ the most: of the first model, of the second"),
             ),
@@ -849,39 +853,41 @@ SCHEMAS: dict[str, Schema] = {
             _object(
                 "one input",
                 about=_text("which"),
-                least=_number("the outputs are at least so far apart at that cell"),
-                most=_number("no output is farther apart at this input"),
+                lower=_number("the outputs are at least so far apart at that cell"),
+                upper=_number("no output is farther apart at this input"),
                 output=_count("the output that is farthest apart, counted from 0 among those of numbers"),
-                place=PLACE,
+                index=INDEX,
                 value=_number("what the first model gives there"),
                 how=_text("what it was computed with"),
-                within=_or_null(
+                within_rounding=_or_null(
                     {"type": "boolean"}, "whether float32 executions of both could agree there; null: not known"
                 ),
                 allowed=_or_null(_number(""), "the sum of both tolerances at that cell; null: not computed"),
             ),
             "inputs that were looked at",
         ),
-        most=_or_null(_number(""), "the largest distance that is proven: over the box, else at the inputs"),
+        max_difference=_or_null(_number(""), "the largest difference that is proven: over the box, else at the inputs"),
         box=_or_null(
             _object(
                 "all inputs of a box",
-                most=_or_null(_number(""), "no input sets the exact outputs farther apart; null: not known"),
-                executions=_or_null(
+                max_difference=_or_null(_number(""), "no input sets the exact outputs farther apart; null: not known"),
+                max_execution_difference=_or_null(
                     _number(""),
                     "no two executions of `deployment`, one of each, are farther apart; null: unknown",
                 ),
-                least=_number("so far apart the exact outputs are, at least, at some input; 0: none was found"),
-                how=_text("what `most` was found by"),
-                alone=_or_null(_number(""), "what bounds of each model by itself would say; null: nothing"),
+                witness_difference=_number(
+                    "so far apart the exact outputs are, at least, at some input; 0: none was found"
+                ),
+                how=_text("what `max_difference` was found by"),
+                independent_bound=_or_null(_number(""), "what bounds of each model by itself would say; null: nothing"),
             ),
             "with --eps, or --low and --high; null: not asked for",
         ),
-        parts=_or_null(
+        divergent_layers=_or_null(
             _list(_text("a layer"), "of the first model, of the second; empty: none"),
             "the first layers that compute what the other model computes nowhere; null: not looked for",
         ),
-        by_value=_or_null(
+        first_divergent_value=_or_null(
             _text(""), "the first layer of the first model whose values, up to float32, the second has nowhere"
         ),
         inputs=_map(SHAPE, "the inputs, by name: what is said holds at these sizes"),

@@ -117,7 +117,7 @@ def _readers(graph: Program, groups: Sequence[Group]) -> tuple[dict[int, int], l
 def _by_cell(node: Node, nodes: Sequence[Node]) -> bool:
     """Whether each cell of the result reads the same cell of its arguments, and no other."""
     shapes = (nodes[a].shape if isinstance(a, int) else () for a in node.args)
-    reaches = node.op.reach(*shapes, **node.params)
+    reaches = node.op.receptive_field(*shapes, **node.params)
     return len(reaches) == len(node.shape) and all(r == CELL for r in reaches)
 
 

@@ -43,7 +43,7 @@ def data_inputs(graph: Program) -> set[int]:
 
 
 def _field(node: Node, nodes: Sequence[Node], fields: list[Field]) -> Field:
-    reaches = node.op.reach(*(nodes[a].shape if isinstance(a, int) else () for a in node.args), **node.params)
+    reaches = node.op.receptive_field(*(nodes[a].shape if isinstance(a, int) else () for a in node.args), **node.params)
     result: Field = None
     for a in node.operands():
         inner = fields[a]
@@ -88,7 +88,9 @@ def _field_text(node: Node, field: Field) -> str:
 def multiply_adds(node: Node, nodes: Sequence[Node]) -> int:
     if node.op in (INPUT, CONSTANT):
         return 0
-    return node.op.macs(*(() if isinstance(a, NumberArg) else nodes[a].shape for a in node.args), **node.params)
+    return node.op.multiply_adds(
+        *(() if isinstance(a, NumberArg) else nodes[a].shape for a in node.args), **node.params
+    )
 
 
 def _number(n: int) -> str:

@@ -52,7 +52,7 @@ class LayerAccuracy:
     total       no execution is farther from the exact value in any cell; inf: nothing is proven
     propagated  how much of that the errors of its inputs are
     introduced  the rest: its own arithmetic; fused, that of the region that it stands in, up to here
-    worst       that cell
+    worst_index  that cell
     low, high   between which all of its cells lie, exact and computed
     """
 
@@ -62,7 +62,7 @@ class LayerAccuracy:
     propagated: float
     introduced: float
     total: float
-    worst: tuple[int, ...]
+    worst_index: tuple[int, ...]
     low: float
     high: float
     output: bool = False
@@ -71,7 +71,7 @@ class LayerAccuracy:
         """null stands for what is unbounded."""
         numbers = {k: _number(getattr(self, k)) for k in ("propagated", "introduced", "total", "low", "high")}
         said = {"layer": self.name, "operator": self.operator, "shape": list(self.shape), "output": self.output}
-        return {**said, **numbers, "worst": list(self.worst)}
+        return {**said, **numbers, "worst_index": list(self.worst_index)}
 
 
 def _number(x: float) -> float | None:
@@ -145,7 +145,7 @@ def accuracy(
     graph = graph_in_one_format(model, middles, WHO, arithmetic)
     _check(graph, boxes)
     seen: list[Any] = []
-    bounds = crown(graph, tuple(boxes), arithmetic=arithmetic, watch=seen.append, seconds=seconds)
+    bounds = crown(graph, tuple(boxes), arithmetic=arithmetic, on_forward=seen.append, seconds=seconds)
     layers = tuple(ErrorPropagation(graph, seen[0]).layers())
     took = time.monotonic() - start
     return Accuracy(layers, arithmetic, bounds.unbounded, deployment_of(arithmetic, graph), (), took)

@@ -160,7 +160,7 @@ def outputs(asked: EvidenceRequest) -> Item:
     options: dict[str, Any] = {"seconds": asked.seconds, "progress": asked.progress}
     proven = tolerance(str(asked.model), *stacked, arithmetic=asked.arithmetic, points=True, **options)
     sentences, beyond = [proven.sentences()[0]], False
-    for name, exact, distance in zip(asked.outputs, proven.exact, proven.distance, strict=True):
+    for name, exact, distance in zip(asked.outputs, proven.exact, proven.tolerances, strict=True):
         if any(name not in p for p in asked.points):
             sentences.append(f"{name} was not recorded.")
             continue

@@ -120,7 +120,7 @@ def _outputs(item: Item) -> str:
     p = item.result
     rows = [
         (named(n), escape(f), upward(float(d.max(initial=0.0)), 3), upward(float(b.max(initial=0.0)), 3))
-        for n, f, d, b in zip(p.names, p.formats, p.distance, p.between, strict=True)
+        for n, f, d, b in zip(p.names, p.formats, p.tolerances, p.pairwise_tolerances, strict=True)
     ]
     head = ("output", "format", "from the exact value, at most", "between two executions, at most")
     layers = [(named(n), upward(amount, 3)) for n, amount in list(p.layers.items())[:10]]

@@ -81,13 +81,13 @@ class AuditKind(Listed):
         except SpecgradError as error:
             empty = dict.fromkeys(("layer", "operator", "class", "ratio", "layers", "judged", "shapes", "script"))
             return {"verdict": "cannot tell", "reason": one_line(error), **empty}
-        first = audited.first
+        first = audited.first_divergent
         return {
             "verdict": audited.verdict,
             "reason": None if first is None else one_line(first.verdict),
             "layer": None if first is None else first.name,
             "operator": None if first is None else first.operator,
-            "class": None if first is None else first.row()["class"],
+            "class": None if first is None else first.row()["arithmetic"],
             "ratio": finite_or_none(audited.whole.ratio),
             "layers": audited.coverage.of_layers,
             "judged": audited.coverage.layers,

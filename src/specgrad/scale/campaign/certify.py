@@ -38,7 +38,7 @@ class CertifyKind(Listed):
     """Campaign of certifications: an item is one property of one model; `each` items are a shard."""
 
     name = "certify"
-    BAD = ("counterexample",)
+    BAD = ("violated",)
     GOOD = ("holds",)
     OPEN = ("unknown", "cannot tell")
     KEYS = {  # noqa: RUF012

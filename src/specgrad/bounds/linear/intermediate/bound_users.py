@@ -41,7 +41,7 @@ def readers_of(graph: Graph) -> dict[int, list[Node]]:
 def reads_range(node: Node) -> bool:
     """Whoever is not linear: functions of one cell, maxima, choices, products of cells and of matrices."""
     op = node.op
-    product = (op.reach is cellwise or op is CONTRACT) and op.linear not in ((), "all") and not op.exact
+    product = (op.receptive_field is cellwise or op is CONTRACT) and op.linear not in ((), "all") and not op.exact
     return op.curve is not None or op.largest or op.jumps or product
 
 

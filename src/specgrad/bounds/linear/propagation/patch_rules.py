@@ -39,7 +39,7 @@ def spatial_rank(state: State, i: int) -> int | None:
 
 
 def is_elementwise(layer: BoundLayer) -> bool:
-    return layer.node.op.reach is cellwise or isinstance(layer, BoundIdentity)
+    return layer.node.op.receptive_field is cellwise or isinstance(layer, BoundIdentity)
 
 
 def is_local(state: State, rank: int, j: int, patch: Patch) -> bool:

@@ -141,7 +141,7 @@ class BoundLinear(BoundLayer):
     @cached_property
     def factors(self) -> list[Tensor | None] | None:
         """What a map of single cells multiplies each source by, (1, *shape), None for 1; None: it is no such map."""
-        if self.node.op.reach is not cellwise or any(self.args[k] != self.node.shape for k in self.varying):
+        if self.node.op.receptive_field is not cellwise or any(self.args[k] != self.node.shape for k in self.varying):
             return None
         ones = self.pull(torch.ones(self.node.shape, dtype=torch.float64))
         return [None if bool((g == 1).all()) else g.detach()[None] for g in ones]

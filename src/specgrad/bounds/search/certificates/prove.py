@@ -99,7 +99,7 @@ def _searched(graph: Any, question: Any, arithmetic: Any, seconds: float, progre
     from ..certify import certify
 
     verdict = certify(graph, question, seconds=seconds, arithmetic=arithmetic, progress=progress)
-    if verdict.verdict == "counterexample":
+    if verdict.verdict == "violated":
         raise NoCertificateError("the property is broken: certify finds a counterexample")
     if verdict.verdict != "holds":
         raise NoCertificateError(f"certify does not prove it, and linear bounds of the whole box do not ({error})")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import specgrad as sg
-from specgrad.scale import margin
+from specgrad.scale import halo
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
@@ -68,7 +68,7 @@ def test_no_cell_beyond_the_halo_matters_and_the_last_one_does(name: str) -> Non
     module = sg.compile(graph, "torch")
     run = lambda a: module(torch.from_numpy(a)).numpy()
     before = run(x)
-    for axis, m in zip((2, 3), margin(graph).axes, strict=True):
+    for axis, m in zip((2, 3), halo(graph).axes, strict=True):
         assert (m.input, m.axis) == ("x", axis)
         step = N // before.shape[axis]
         low, high = 48, 48 + 24  # a tile in cells of the input; 24 is a multiple of every alignment here
@@ -92,7 +92,7 @@ def test_the_network_on_a_crop_is_exact_inside(name: str) -> None:
     x = rng.integers(-3, 4, (1, 1, N, N)).astype(float)
     whole = sg.trace(NETS[name], x.shape)
     first = whole.nodes[whole.output_positions[0]].shape
-    m = margin(whole)
+    m = halo(whole)
     lows, highs = zip(*((48 - a.crop[0], 60 + a.crop[1]) for a in m.axes), strict=True)
     crop = x[:, :, lows[0] : highs[0], lows[1] : highs[1]]
     part, full = sg.trace(NETS[name], crop.shape)(crop), whole(x)
@@ -109,7 +109,7 @@ def test_layers_that_read_everything_are_named() -> None:
         with sg.scope("gate"):
             return x * sg.sigmoid(sg.global_avg_pool(x, rank=2))
 
-    m = margin(sg.trace(net, (1, 1, 16, 16)))
+    m = halo(sg.trace(net, (1, 1, 16, 16)))
     assert [(w.layer, w.operator) for w in m.whole] == [("stem.group_norm", "sum"), ("gate.global_avg_pool", "sum")]
     assert str(m.whole[1]) == "gate.global_avg_pool: sum reads all of axis 2 and 3 of 1x4x16x16"
 
@@ -135,4 +135,4 @@ def attention(x: Any) -> Any:
     ],
 )  # fmt: skip
 def test_every_way_of_reading_everything_is_seen(net: Any, operator: str) -> None:
-    assert operator in {w.operator for w in margin(sg.trace(net, (1, 2, 8, 8))).whole}
+    assert operator in {w.operator for w in halo(sg.trace(net, (1, 2, 8, 8))).whole}
