@@ -34,7 +34,7 @@ def measured(instance: Instance, seconds: float) -> dict[str, Any]:
     from specgrad.proof.base.deployed_graph import deployed_graph
     from specgrad.proof.extracted.encode import CheckerInput
     from specgrad.proof.extracted.run_checker import ask
-    from specgrad.proof.files.certificate import stated
+    from specgrad.proof.files.certificate import read_certificate
 
     assert instance.files is not None
     graph, question = graph_and_property(*instance.files)
@@ -50,7 +50,7 @@ def measured(instance: Instance, seconds: float) -> dict[str, Any]:
     checked = check(certificate, graph, question, seconds=float("inf"))
     row: dict[str, Any] = {"python": round(time.process_time() - start, 2)}
     row["leaves"] = sum(a.leaves for case in checked.cases for a in case.alternatives)
-    arithmetic, cases = stated(certificate.text, certificate.packed, graph, question)
+    arithmetic, cases = read_certificate(certificate.text, certificate.packed, graph, question)
     start, before = time.process_time(), os.times()
     try:
         questions = [CheckerInput(graph, case, arithmetic) for case in cases]

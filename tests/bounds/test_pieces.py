@@ -184,13 +184,13 @@ def test_replays_of_points_lose_nothing_but_rounding() -> None:
 
 @pytest.mark.parametrize("field", ["reach", "low"])
 def test_a_wrong_piece_is_caught_in_replays(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
-    original = replay_pieces.cut
+    original = replay_pieces.split_conv
 
     def wrong(*args: Any) -> Any:
         made = original(*args)
         return replace(made, reach=0 * made.reach) if field == "reach" else replace(made, low=made.low + abs(made.low))
 
-    monkeypatch.setattr(replay_pieces, "cut", wrong)
+    monkeypatch.setattr(replay_pieces, "split_conv", wrong)
     assert any(replayed(seed, 0.5) > 0 for seed in range(30))
 
 

@@ -278,7 +278,7 @@ def _fraction(q: Any) -> Fraction:
 def _spread(proof: Any, i: int) -> Fraction:
     """How far a computed constant may be from what the replay takes for it, relatively."""
     u = Fraction(1, 2**proof.model.digits)
-    return (1 - u) ** -proof.ranges[i].formed - 1
+    return (1 - u) ** -proof.ranges[i].constant_roundings - 1
 
 
 def _against_replay(proof: Any, run: Execution, row: np.ndarray, limit: Fraction, where: str, found: Findings) -> None:

@@ -38,7 +38,7 @@ def counted_by_replay(graph: sg.Graph, x: np.ndarray, setting: Setting) -> dict[
         proof = Replay(graph, x, x, slopes, model=Model.of(setting.model, setting.rounding))
     except (ReplayError, sg.UnsupportedError):
         return {}
-    return {i: r.sum.met.total for i, r in enumerate(proof.ranges) if r.sum is not None}
+    return {i: r.sum.roundings.total for i, r in enumerate(proof.ranges) if r.sum is not None}
 
 
 class Count(NamedTuple):

@@ -89,14 +89,14 @@ def test_no_execution_that_multiplies_out_is_below_what_holds(name: str) -> None
 
 
 def one_node(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(forward, "read_apart", lambda graph, rules: frozenset())
-    patch.setattr(replay, "read_apart", lambda graph: set())
+    patch.setattr(forward, "recomputed_per_reader", lambda graph, rules: frozenset())
+    patch.setattr(replay, "recomputed_per_reader", lambda graph: set())
 
 
 def one_cell(patch: pytest.MonkeyPatch) -> None:
     one_node(patch)
     patch.setattr(forward, "most_readers", lambda graph, i: 1)
-    patch.setattr(replay, "spread", lambda node, size: 1)
+    patch.setattr(replay, "fan_out", lambda node, size: 1)
 
 
 MISTAKES = [("two products", one_cell), ("two readers", one_node), ("side by side", one_node)]

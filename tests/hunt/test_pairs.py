@@ -55,18 +55,18 @@ def test_triples_drawn_at_random(part: int) -> None:
 def _one_cell(patch: pytest.MonkeyPatch) -> None:
     _one_node(patch)
     patch.setattr(forward, "most_readers", lambda graph, i: 1)
-    patch.setattr(replay, "spread", lambda node, size: 1)
+    patch.setattr(replay, "fan_out", lambda node, size: 1)
 
 
 def _one_node(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(forward, "read_apart", lambda graph, rules: frozenset())
-    patch.setattr(replay, "read_apart", lambda graph: set())
+    patch.setattr(forward, "recomputed_per_reader", lambda graph, rules: frozenset())
+    patch.setattr(replay, "recomputed_per_reader", lambda graph: set())
 
 
 def _one_value(patch: pytest.MonkeyPatch) -> None:
     """Functions of values that are apart are taken for one value."""
     patch.setattr(forward, "moved", lambda rules, node, *_: np.zeros(node.shape))
-    patch.setattr(replay.Replay, "_apart_of", lambda self, r: replay.zeros(r.low.shape))
+    patch.setattr(replay.Replay, "_deviation_of", lambda self, r: replay.zeros(r.low.shape))
 
 
 @pytest.mark.parametrize(

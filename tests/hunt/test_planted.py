@@ -158,16 +158,16 @@ def _curves() -> Any:
     from specgrad.proof.exact import activations as curves
     from specgrad.proof.exact import replay
 
-    assert replay.computed_error is curves.computed_error
+    assert replay.runtime_error_bound is curves.runtime_error_bound
     return curves
 
 
 WRONG_CURVES: dict[str, Callable[[Any], tuple[str, Any]]] = {
-    "no error of functions": lambda curves: ("computed_error", lambda *_: lambda size: size * 0),
+    "no error of functions": lambda curves: ("runtime_error_bound", lambda *_: lambda size: size * 0),
     "copies no further apart than what they read": lambda curves: ("steepest", lambda *_: curves.rational(0)),
     "lines without their intercepts": lambda curves: (
-        "_drawn",
-        lambda f, x, given, scale, side, right=curves._drawn: (right(f, x, given, scale, side)[0], given * 0),
+        "_lines_of_cells",
+        lambda f, x, given, scale, side, right=curves._lines_of_cells: (right(f, x, given, scale, side)[0], given * 0),
     ),
 }
 
@@ -187,8 +187,8 @@ def test_computed_constants_without_their_roundings_are_caught(monkeypatch: pyte
     _curves()
     from specgrad.proof.exact import folded_constants
 
-    right = folded_constants.computed
-    plant(monkeypatch, right, lambda *given: replace(right(*given), formed=0))
+    right = folded_constants.folded_range
+    plant(monkeypatch, right, lambda *given: replace(right(*given), constant_roundings=0))
     seed = caught("conv_bn", FUSED, None, replayed=True)
     monkeypatch.undo()
     assert is_clean("conv_bn", FUSED, seed, replayed=True)

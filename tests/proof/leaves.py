@@ -16,7 +16,7 @@ import specgrad as sg
 from executor import FUNCTIONS, Setting, execute
 from program import Program
 from specgrad.proof.base.rationals import cells, rational, rationals, zeros
-from specgrad.proof.batched.leaves import SLOPES, Batch, Leaves, Root
+from specgrad.proof.batched.leaves import SLOPE_SCALE, Batch, Leaves, Root
 from specgrad.proof.exact.relu_max import NodeRange, max_lines, relu_lines
 from specgrad.proof.exact.replay import Model, Replay
 from steered import aims
@@ -176,7 +176,7 @@ def case(
     slopes, multipliers = {}, {}
     for i, node in enumerate(graph.nodes):
         if hints and node.op.name == "relu":
-            slopes[i] = rng.integers(0, SLOPES + 1, (parts, 1, *node.shape)).astype(np.int16)
+            slopes[i] = rng.integers(0, SLOPE_SCALE + 1, (parts, 1, *node.shape)).astype(np.int16)
             pair = rng.integers(0, 1 << 19, (2, parts, 1, *node.shape)) * rng.integers(0, 2, (2, parts, 1, *node.shape))
             multipliers[node.operands()[0]] = (pair[0], pair[1])
     leaves = Leaves(least, most, slopes=slopes, multipliers=multipliers)
@@ -193,13 +193,13 @@ class Exact(Replay):
 
     def __init__(self, root: Root, batch: Batch, leaf: int) -> None:
         self.__dict__.update({k: v for k, v in vars(root).items() if k not in ("layers", "starts")})
-        self._known_lines: dict[int, Any] = {}
+        self._lines_cache: dict[int, Any] = {}
         self.ranges = [self._leaf(i, r, batch, leaf) for i, r in enumerate(root.ranges)]
 
     def _leaf(self, i: int, r: NodeRange, batch: Batch, leaf: int) -> NodeRange:
         if r.constant:
             return r
-        scale = rational(2) ** -batch.layers[i].places
+        scale = rational(2) ** -batch.layers[i].frac_bits
         ends = [rationals(e[min(leaf, len(e) - 1)].reshape(r.low.shape)) * scale for e in batch.ranges.ends(i)]
         return replace(r, low=ends[0], high=ends[1], ends=(ends[0], ends[1]))
 

@@ -17,7 +17,7 @@ pytest.importorskip("flint")
 
 from leaves import Case, Exact, case, curved, dense, least, network, windowed
 from specgrad.proof.base import fixed_point as fixed
-from specgrad.proof.base.fixed_point import shifted
+from specgrad.proof.base.fixed_point import shift_left
 from specgrad.proof.base.rationals import ReplayError, rational, rationals
 from specgrad.proof.batched import affine, backward, relu_max
 from specgrad.proof.batched import leaves as batch
@@ -57,9 +57,9 @@ def test_ranges_are_those_over_rationals(seed: int) -> None:
     ranged = root.ranged(given.leaves)
     for i in root.tighten:
         exact, (low, high) = Exact(root, ranged, 2), ranged.ranges.ends(i)
-        shape, scale = root.graph.nodes[i].shape, Fraction(2) ** -root.layers[i].places
+        shape, scale = root.graph.nodes[i].shape, Fraction(2) ** -root.layers[i].frac_bits
         leaf = min(2, len(low) - 1)
-        for cell in np.flatnonzero(ranged.ranges.is_open(i, low, high)[leaf]):
+        for cell in np.flatnonzero(ranged.ranges.needs_narrowing(i, low, high)[leaf]):
             row = np.zeros(root.layers[i].size, dtype=int)
             row[cell] = 1
             below, above = (exactly(exact.lower(rationals(sign * row.reshape(shape)), at=i)) for sign in (1, -1))
@@ -296,8 +296,8 @@ def test_bounds_of_any_size() -> None:
         places = rng.integers(-60, 90, 100)
         bound.add(x, places)
         exact = [e + Fraction(int(v)) * Fraction(2) ** -int(p) for e, v, p in zip(exact, x, places, strict=True)]
-    least = [int(n) * Fraction(2) ** -int(p) for n, p in zip(bound.numerators, bound.places, strict=True)]
-    off = [(e - v) * Fraction(2) ** int(p) for e, v, p in zip(exact, least, bound.places, strict=True)]
+    least = [int(n) * Fraction(2) ** -int(p) for n, p in zip(bound.numerators, bound.frac_bits, strict=True)]
+    off = [(e - v) * Fraction(2) ** int(p) for e, v, p in zip(exact, least, bound.frac_bits, strict=True)]
     assert 0 <= min(off) < max(off) < 100
 
 
@@ -336,7 +336,7 @@ def test_a_huge_cell_leaves_its_neighbours_their_ranges(bend: str, fused: bool) 
     root = Root(graph, low, high, Model(fused))
     leaves = Leaves(np.float32([[-1], [0], [0.5]]), np.float32([[0], [1], [0.75]]))
     ranges, z = root.ranged(leaves).ranges, graph.nodes[graph.output_positions[0]].operands()[0]
-    ends = [e * 2.0 ** -root.layers[z].places for e in ranges.ends(z)]
+    ends = [e * 2.0 ** -root.layers[z].frac_bits for e in ranges.ends(z)]
     for n, xs in enumerate(([-1, -0.5, 0], [0, 0.5, 1], [0.5, 0.75])):  # z = 3*abs(x) - 1/2, by either bend
         assert all(ends[0][n % len(ends[0]), 0] <= 3 * abs(x) - 0.5 <= ends[1][n % len(ends[1]), 0] for x in xs)
     margins = root.margins(leaves, [(np.array([[-1]]), (Fraction(0),))])
@@ -345,7 +345,7 @@ def test_a_huge_cell_leaves_its_neighbours_their_ranges(bend: str, fused: bool) 
 
 def test_the_limit_of_weights_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a column's sum is larger, products wrap around and bounds are nonsense."""
-    monkeypatch.setattr(affine, "COLUMN", 45)
+    monkeypatch.setattr(affine, "COLUMN_BITS", 45)
     wrong = 0
     for scale in (2.0**-13, 2.0**5, 2.0**14, 2.0**29):
         try:
@@ -360,23 +360,23 @@ def test_the_limit_of_weights_is_needed(monkeypatch: pytest.MonkeyPatch) -> None
 
 def few_digits(m: pytest.MonkeyPatch) -> None:
     for module in (fixed, batch):
-        m.setattr(module, "COEFFICIENT", 5)
+        m.setattr(module, "COEFFICIENT_BITS", 5)
 
 
 def few_places_of_weights(m: pytest.MonkeyPatch) -> None:
-    m.setattr(affine, "COLUMN", 6)
+    m.setattr(affine, "COLUMN_BITS", 6)
 
 
 def few_places_of_bounds(m: pytest.MonkeyPatch) -> None:
-    m.setattr(batch, "GUARD", -28)
+    m.setattr(batch, "GUARD_BITS", -28)
 
 
 def few_places_of_ranges(m: pytest.MonkeyPatch) -> None:
-    m.setattr(backward, "SUM", 7)
+    m.setattr(backward, "SUM_BITS", 7)
 
 
 def few_places_of_slopes(m: pytest.MonkeyPatch) -> None:
-    m.setattr(relu_max, "PLACES", 2)
+    m.setattr(relu_max, "SLOPE_FRAC_BITS", 2)
     for module in (relu_max, batch):
         m.setattr(module, "ONE", 4)
 
@@ -418,8 +418,8 @@ def test_whatever_is_shortened_is_charged(monkeypatch: pytest.MonkeyPatch, few: 
 
 
 def no_charge(m: pytest.MonkeyPatch) -> None:
-    original = fixed.joined
-    m.setattr(backward, "joined", lambda parts, bound, size, places: original(parts, bound, size * 0, places))
+    original = fixed.sum_coefficients
+    m.setattr(backward, "sum_coefficients", lambda parts, bound, size, places: original(parts, bound, size * 0, places))
 
 
 def no_charge_of_weights(m: pytest.MonkeyPatch) -> None:
@@ -433,11 +433,11 @@ def no_charge_of_weights(m: pytest.MonkeyPatch) -> None:
 
 
 def bounds_rounded_up(m: pytest.MonkeyPatch) -> None:
-    m.setattr(fixed, "shifted", lambda x, up: -shifted(-x, up))
+    m.setattr(fixed, "shift_left", lambda x, up: -shift_left(-x, up))
 
 
 def ranges_rounded_inward(m: pytest.MonkeyPatch) -> None:
-    m.setattr(backward, "upward", lambda x, places: -fixed.upward(-x, places))
+    m.setattr(backward, "ceil_scaled", lambda x, places: -fixed.ceil_scaled(-x, places))
 
 
 def boxes_rounded_inward(m: pytest.MonkeyPatch) -> None:
@@ -457,7 +457,7 @@ def slopes_rounded_down(m: pytest.MonkeyPatch) -> None:
 
 
 def multipliers_of_the_other_side(m: pytest.MonkeyPatch) -> None:
-    original = batch.Batch._push
+    original = batch.Batch._subtract_cut_multipliers
 
     def wrong(self: Any, objective: Any, i: int, pair: Any) -> None:
         kept, self.ranges = self.ranges, backward.Ranges(self.layers)
@@ -465,7 +465,7 @@ def multipliers_of_the_other_side(m: pytest.MonkeyPatch) -> None:
         original(self, objective, i, pair)
         self.ranges = kept
 
-    m.setattr(batch.Batch, "_push", wrong)
+    m.setattr(batch.Batch, "_subtract_cut_multipliers", wrong)
 
 
 def cuts_of_the_other_side(m: pytest.MonkeyPatch) -> None:
@@ -547,15 +547,15 @@ def test_rounding_is_counted() -> None:
 @pytest.mark.parametrize("name", ["error", "apart"])
 def test_forgotten_rounding_is_caught(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """By node the layer's error is all there is; fused, its values lie apart from its reference."""
-    original = backward.Layers._made
+    original = backward.Layers._convert
     nothing = lambda here: {name: 0 * getattr(here, name)} | ({"low": here.low, "high": here.high})
 
     def wrong(self: Any, i: int) -> Any:
         here = original(self, i)
         return replace(here, **nothing(here))
 
-    monkeypatch.setattr(backward.Layers, "_made", wrong)
-    monkeypatch.setattr(batch, "bent", lambda graph: ())
+    monkeypatch.setattr(backward.Layers, "_convert", wrong)
+    monkeypatch.setattr(batch, "inputs_of_nonlinear", lambda graph: ())
     assert max(absorbed_bounds()) > 0
 
 

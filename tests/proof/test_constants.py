@@ -86,11 +86,11 @@ def test_roots_and_short_numbers_are_near() -> None:
     for _ in range(500):
         v = rational(rng.getrandbits(rng.randint(1, 90)) + 1, rng.getrandbits(rng.randint(1, 90)) + 1)
         short, root = fraction(folded_constants._short_number(v)), fraction(folded_constants._sqrt(v))
-        assert abs(short - fraction(v)) <= fraction(v) * Fraction(1, 2**folded_constants.BITS)
+        assert abs(short - fraction(v)) <= fraction(v) * Fraction(1, 2**folded_constants.KEPT_BITS)
         assert abs(fraction(folded_constants._short_number(-v)) + fraction(v)) <= fraction(v) * Fraction(
-            1, 2**folded_constants.BITS
+            1, 2**folded_constants.KEPT_BITS
         )
-        assert root**2 <= fraction(v) <= (root * (1 + Fraction(1, 2**folded_constants.BITS))) ** 2
+        assert root**2 <= fraction(v) <= (root * (1 + Fraction(1, 2**folded_constants.KEPT_BITS))) ** 2
     assert folded_constants._sqrt(rational(0)) == 0
     assert folded_constants._short_number(rational(0)) == 0
 
@@ -107,11 +107,11 @@ def test_constants_hold_what_float32_makes_of_them() -> None:
         replay = Replay(graph, np.zeros(3, np.float32), np.ones(3, np.float32), {}, model=Model(functions=ROOTS))
         (at,) = [i for i, n in enumerate(graph.nodes) if n.op.name == "div"]
         r, root = replay.ranges[at], np.sqrt(var + np.float32(1e-5))
-        allowed = (1 - u) ** -r.formed - 1
+        allowed = (1 - u) ** -r.constant_roundings - 1
         for computed in (gamma / root, gamma * (np.float32(1) / root)):
             for v, c in zip(r.low, computed.tolist(), strict=True):
                 assert abs(Fraction(c) - fraction(v)) <= allowed * abs(fraction(v))
-        assert r.formed <= 10
+        assert r.constant_roundings <= 10
 
 
 def test_what_cannot_be_relied_on_is_refused() -> None:

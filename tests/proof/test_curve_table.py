@@ -31,7 +31,7 @@ from specgrad.proof.base import executions  # noqa: E402
 from specgrad.proof.base.executions import REFUSED  # noqa: E402
 from specgrad.proof.base.rationals import ReplayError, rational  # noqa: E402
 from specgrad.proof.exact import activations  # noqa: E402
-from specgrad.proof.exact.activations import CURVES, OF_ITS_OWN, EnclosedFunction  # noqa: E402
+from specgrad.proof.exact.activations import CURVES, HANDLED_ELSEWHERE, EnclosedFunction  # noqa: E402
 from specgrad.proof.exact.replay import Replay  # noqa: E402
 
 BITS = 600
@@ -56,7 +56,7 @@ def fraction(x: Any) -> Fraction:
 def unlisted() -> set[str]:
     """Registered functions of one cell that a certificate neither knows nor refuses by name, or both."""
     registered = [name for name, op in sg.REGISTRY.items() if op.curve is not None]
-    listed = [*CURVES, *OF_ITS_OWN, *REFUSED]
+    listed = [*CURVES, *HANDLED_ELSEWHERE, *REFUSED]
     return set(registered) ^ set(listed) | {name for name in listed if listed.count(name) > 1}
 
 
@@ -123,27 +123,27 @@ def reference(name: str, params: dict[str, Any]) -> Value:
     return value
 
 
-def grid(bends: list[Fraction]) -> list[Fraction]:
+def grid(breakpoints: list[Fraction]) -> list[Fraction]:
     """Around every end of a piece, as near as 2**-40, and far from it."""
     away = [Fraction(0), *(Fraction(2) ** k for k in (-40, -9, -3, -1, 1, 5))]
-    around = {b + side * a for b in (*bends, Fraction(0)) for a in away for side in (-1, 1)}
+    around = {b + side * a for b in (*breakpoints, Fraction(0)) for a in away for side in (-1, 1)}
     return sorted(around | {Fraction(n, 3) for n in range(-16, 17, 8)})
 
 
-def pieces(bends: list[Fraction]) -> Iterator[tuple[int, list[Fraction]]]:
+def pieces(breakpoints: list[Fraction]) -> Iterator[tuple[int, list[Fraction]]]:
     """Points of every piece, ends included."""
-    borders = [-math.inf, *bends, math.inf]
+    borders = [-math.inf, *breakpoints, math.inf]
     for k, (left, right) in enumerate(itertools.pairwise(borders)):
-        yield k, [x for x in grid(bends) if left <= x <= right]
+        yield k, [x for x in grid(breakpoints) if left <= x <= right]
 
 
 def faults(name: str, params: dict[str, Any], curve: Any, number: Callable[[Fraction], Any] = lambda x: x) -> set[str]:
     """Facts of an entry that are false somewhere."""
-    f, bends = reference(name, params), [fraction(b) for b in curve.bends]
+    f, breakpoints = reference(name, params), [fraction(b) for b in curve.breakpoints]
     value = lambda x: tuple(map(fraction, curve.value(number(x))))
     slope = lambda x, k: tuple(map(fraction, curve.slope(number(x), k)))
     wrong = set()
-    for k, points in pieces(bends):
+    for k, points in pieces(breakpoints):
         for x in points:
             (least, most), (low, high) = value(x), f(x)
             if least > high or low > most or most - least > max(OFF, abs(high) * OFF):
@@ -157,8 +157,8 @@ def faults(name: str, params: dict[str, Any], curve: Any, number: Callable[[Frac
         for p, q in itertools.combinations(points, 2):
             low, high = bulge(f, p, q)
             if (high < 0 and curve.signs[k] >= 0) or (low > 0 and curve.signs[k] <= 0):
-                wrong.add("bends")
-    return wrong | drawn(curve, f, bends, number)
+                wrong.add("breakpoints")
+    return wrong | drawn(curve, f, breakpoints, number)
 
 
 def chord(f: Value, p: Fraction, q: Fraction) -> Ends:
@@ -172,16 +172,16 @@ def bulge(f: Value, p: Fraction, q: Fraction) -> Ends:
     return a[0] + b[0] - 2 * m[1], a[1] + b[1] - 2 * m[0]
 
 
-def drawn(curve: Any, f: Value, bends: list[Fraction], number: Callable[[Fraction], Any]) -> set[str]:
+def drawn(curve: Any, f: Value, breakpoints: list[Fraction], number: Callable[[Fraction], Any]) -> set[str]:
     """Ranges and the largest slope on intervals between points of the grid, held against points inside."""
-    wrong, points = set(), grid(bends)[::4]
+    wrong, points = set(), grid(breakpoints)[::4]
     image, steepest = getattr(curve, "image", None), getattr(curve, "steepest", None)
     image = image or (lambda a, b: activations.image(curve, a, b))
     steepest = steepest or (lambda a, b: activations.steepest(curve, a, b))
     for low, high in itertools.combinations(points, 2):
         least, most = map(fraction, image(number(low), number(high)))
         steep = fraction(steepest(number(low), number(high)))
-        some = [low, *(x for x in bends if low < x < high), (low + high) / 2, high]
+        some = [low, *(x for x in breakpoints if low < x < high), (low + high) / 2, high]
         if any(f(x)[0] > most + OFF or f(x)[1] < least - OFF for x in some):
             wrong.add("range")
         if any(max(abs(d) for d in chord(f, p, q)) > steep + OFF for p, q in itertools.pairwise(sorted(set(some)))):
@@ -211,7 +211,9 @@ def _softplus(x: Any) -> Any:
     return (1 + x.exp()).log()
 
 
-SOFTPLUS = EnclosedFunction(activations._by_balls(_softplus), activations._by_balls(activations._sigmoid), (), (1,))
+SOFTPLUS = EnclosedFunction(
+    activations._enclose_by_balls(_softplus), activations._enclose_by_balls(activations._sigmoid), (), (1,)
+)
 ADDED = {  # functions that a certificate does not have, added with one fact wrong
     "softplus, concave": ("softplus", {"beta": 1}, replace(SOFTPLUS, signs=(-1,))),
     "softplus, straight": ("softplus", {"beta": 1}, replace(SOFTPLUS, signs=(0,))),
@@ -219,8 +221,8 @@ ADDED = {  # functions that a certificate does not have, added with one fact wro
         "silu",
         {},
         EnclosedFunction(
-            activations._by_balls(lambda x: x * activations._sigmoid(x)),
-            activations._by_balls(lambda x: activations._sigmoid(x) + x * activations._sigmoid_slope(x)),
+            activations._enclose_by_balls(lambda x: x * activations._sigmoid(x)),
+            activations._enclose_by_balls(lambda x: activations._sigmoid(x) + x * activations._sigmoid_slope(x)),
             (),
             (-1,),
         ),
@@ -231,7 +233,7 @@ ADDED = {  # functions that a certificate does not have, added with one fact wro
 @pytest.mark.parametrize("added", ADDED)
 def test_a_function_added_with_a_wrong_curvature_is_caught(added: str) -> None:
     name, params, curve = ADDED[added]
-    assert "bends" in faults(name, params, curve, ours)
+    assert "breakpoints" in faults(name, params, curve, ours)
 
 
 def test_a_function_added_with_the_right_curvature_is_not() -> None:
@@ -239,19 +241,23 @@ def test_a_function_added_with_the_right_curvature_is_not() -> None:
 
 
 CHANGED: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "exp is concave": ("exp", "bends", {"signs": (-1,)}),
-    "exp is straight": ("exp", "bends", {"signs": (0,)}),
-    "tanh bends the other way": ("tanh", "bends", {"signs": (-1, 1)}),
-    "sigmoid bends elsewhere": ("sigmoid", "bends", {"bends": (rational(1),)}),
-    "hardswish is straight": ("hardswish", "bends", {"signs": (0, 0, 0)}),
-    "hardswish ends at 2": ("hardswish", "bends", {"bends": (rational(-3), rational(2))}),
-    "relu6 ends at 5": ("relu6", "bends", {"bends": (rational(0), rational(5))}),
+    "exp is concave": ("exp", "breakpoints", {"signs": (-1,)}),
+    "exp is straight": ("exp", "breakpoints", {"signs": (0,)}),
+    "tanh bends the other way": ("tanh", "breakpoints", {"signs": (-1, 1)}),
+    "sigmoid bends elsewhere": ("sigmoid", "breakpoints", {"breakpoints": (rational(1),)}),
+    "hardswish is straight": ("hardswish", "breakpoints", {"signs": (0, 0, 0)}),
+    "hardswish ends at 2": ("hardswish", "breakpoints", {"breakpoints": (rational(-3), rational(2))}),
+    "relu6 ends at 5": ("relu6", "breakpoints", {"breakpoints": (rational(0), rational(5))}),
     "the slope of tanh is that of sigmoid": (
         "tanh",
         "slope",
-        {"slope": activations._by_balls(activations._sigmoid_slope)},
+        {"slope": activations._enclose_by_balls(activations._sigmoid_slope)},
     ),
-    "the value of sigmoid is that of tanh": ("sigmoid", "value", {"value": activations._by_balls(lambda x: x.tanh())}),
+    "the value of sigmoid is that of tanh": (
+        "sigmoid",
+        "value",
+        {"value": activations._enclose_by_balls(lambda x: x.tanh())},
+    ),
     "abs rises": ("abs", "slope", {"slope": lambda x, k: (activations.ONE, activations.ONE)}),
 }
 
@@ -263,11 +269,11 @@ def test_a_wrong_fact_is_caught(change: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bends", "signs"),
+    ("breakpoints", "signs"),
     [((0,), (1,)), ((1, 0), (0, 1, 0)), ((Fraction(1, 2),), (1, -1)), ((-1, 1), (1, -1, 1)), ((0,), (-1, -1))],
 )
-def test_pieces_that_lines_are_not_drawn_by_are_refused(bends: tuple[Any, ...], signs: tuple[int, ...]) -> None:
+def test_pieces_that_lines_are_not_drawn_by_are_refused(breakpoints: tuple[Any, ...], signs: tuple[int, ...]) -> None:
     """Two convex pieces, pieces that end between whole numbers, ends out of order: the rule on leaves forgets some."""
     one = CURVES["exp"]({})
     with pytest.raises(ReplayError, match="not what lines are drawn by"):
-        replace(one, bends=tuple(ours(Fraction(b)) for b in bends), signs=signs)
+        replace(one, breakpoints=tuple(ours(Fraction(b)) for b in breakpoints), signs=signs)

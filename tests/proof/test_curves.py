@@ -81,7 +81,7 @@ def escapes(name: str, seed: int, count: int) -> int:
     for _ in range(count):
         low, high = intervals(rng, largest)
         ends = [rational(x.numerator, x.denominator) for x in (low, high)]
-        k = rng.randint(-2000, 2000) if curve.is_straight else rng.choice((-1, 0, SCALE, rng.randint(0, SCALE)))
+        k = rng.randint(-2000, 2000) if curve.is_piecewise_linear else rng.choice((-1, 0, SCALE, rng.randint(0, SCALE)))
         down, up = (
             tuple(map(fraction, activations.line(curve, *ends, k, SCALE, side))) for side in (-1, 1)
         )  # fmt: skip
@@ -145,8 +145,8 @@ def test_points_of_the_checkers_own_are_good(name: str) -> None:
             max(*activations.image(curve, low, high)) - min(*activations.image(curve, low, high)),
         )
         for side in (-1, 1):
-            grid = range(-1024, 1025, 32) if curve.is_straight else range(-1, SCALE + 1, 17)
-            k = activations.natural(curve, low, high, SCALE, side)
+            grid = range(-1024, 1025, 32) if curve.is_piecewise_linear else range(-1, SCALE + 1, 17)
+            k = activations.default_point(curve, low, high, SCALE, side)
             own, *others = [activations.line(curve, low, high, n, SCALE, side) for n in (k, *grid)]
             heights = [side * (s * middle + c) for s, c in (own, *others)]
             lost.append(float((heights[0] - min(heights)) / (width + rational(1, 1000))))
@@ -191,15 +191,15 @@ def _wrong_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tangents taken for level, though the slope that is asked for is another."""
-    monkeypatch.setattr(activations, "_sunk", lambda *given: rational(0))
+    monkeypatch.setattr(activations, "_tangent_drop", lambda *given: rational(0))
 
 
 WRONG: dict[str, tuple[str, Any]] = {
     "a tangent above a convex function": _with("exp", signs=(-1,)),
-    "the bend ignored": _with("tanh", signs=(1,), bends=()),
-    "the bend ignored, the other way": _with("sigmoid", signs=(-1,), bends=()),
-    "a kink ignored": _with("abs", signs=(0,), bends=()),
-    "a kink at the wrong place": _with("hardswish", bends=(rational(-3), rational(2))),
+    "the bend ignored": _with("tanh", signs=(1,), breakpoints=()),
+    "the bend ignored, the other way": _with("sigmoid", signs=(-1,), breakpoints=()),
+    "a kink ignored": _with("abs", signs=(0,), breakpoints=()),
+    "a kink at the wrong place": _with("hardswish", breakpoints=(rational(-3), rational(2))),
     "ends rounded inward": ("exp", _wrong_end),
     "tangents that are not": ("sigmoid", _flat),
 }

@@ -14,7 +14,7 @@ from specgrad.ops.avg_pool import AVG_POOL
 from specgrad.proof import check
 from specgrad.proof.base.deployed_graph import deployed_graph
 from specgrad.proof.base.rationals import ReplayError
-from specgrad.proof.extracted.piecewise_linear import kinked
+from specgrad.proof.extracted.piecewise_linear import piecewise_linear
 from specgrad.proof.extracted.scalar_network import ScalarNetwork
 from specgrad.proof.files.certificate import CaseProof, encode
 from specgrad.properties.property import Alternative, Case, Property
@@ -92,7 +92,7 @@ def test_divisors_that_some_format_rounds(kernel: int, divisor: object, more: in
 def test_ends_of_a_clamp_that_float32_lacks(low: float | None, high: float | None) -> None:
     """A runtime has the float32 number next to an end on either side, which the proven checker must be told."""
     (node,) = (n for n in sg.trace(lambda x: sg.clamp(x, low, high), (1,)).nodes if n.op.name == "clamp")
-    told = kinked(node, UNIT)
+    told = piecewise_linear(node, UNIT)
     assert told is not None
     for end in (v for v in (low, high) if v is not None):
         near = np.float32(end)

@@ -18,7 +18,7 @@ from specgrad.bounds.search.certificates.prove import prove
 from specgrad.proof.base.deployed_graph import deployed_graph
 from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.extracted.encode import CheckerInput
-from specgrad.proof.files.certificate import check, network_digest, sealed, stated
+from specgrad.proof.files.certificate import check, network_digest, read_certificate, sealed
 from specgrad.proof.files.strict_json import read_json
 from specgrad.properties.property import Property, robustness
 
@@ -50,7 +50,7 @@ def refusals(graph: sg.Graph, folder: Path) -> list[str | None]:
     sg.save(graph, folder / "net.json")
 
     def ask() -> Any:
-        arithmetic, cases = stated(text, packed, graph, question)
+        arithmetic, cases = read_certificate(text, packed, graph, question)
         return [CheckerInput(graph, case, arithmetic) for case in cases]
 
     def second_checker() -> Any:

@@ -42,8 +42,8 @@ from specgrad.proof.files.certificate import (
     Proven,
     check,
     network_digest,
+    read_certificate,
     sealed,
-    stated,
 )
 from specgrad.properties.property import Alternative, Case, Property
 
@@ -51,7 +51,7 @@ from specgrad.properties.property import Alternative, Case, Property
 def checked(text: bytes, packed: bytes, graph: sg.Graph, statement: Any = None, *, seconds: float = 60.0) -> Checked:
     """As `check`, by the proven checker; it grants no margins, so they are 1."""
     run_checker.check_proven(text, packed, graph, statement, seconds=seconds)
-    arithmetic, cases = stated(text, packed, graph, statement)
+    arithmetic, cases = read_certificate(text, packed, graph, statement)
     found = []
     for case in cases:
         each = [
@@ -223,7 +223,7 @@ def test_the_grid_is_what_differs_on_seed_97(monkeypatch: pytest.MonkeyPatch) ->
     found = check(text, packed, subject.graph, seconds=60.0)
     assert not contradicted(found, subject.run, Random(97))
     assert not accepted(text, packed, subject.graph)
-    monkeypatch.setattr(activations, "GRID", 24)
+    monkeypatch.setattr(activations, "GRID_FRAC_BITS", 24)
     with pytest.raises(ReplayError, match=r"margin is -3\.91e-05"):
         check(text, packed, subject.graph, seconds=60.0)
     for less, holds in ((Fraction(390, 10**7), False), (Fraction(392, 10**7), True)):
@@ -350,7 +350,7 @@ def test_what_bends_otherwise_is_refused() -> None:
     graph = deployed_graph(sg.trace(lambda x: sg.tanh(x), (2,)))
     with pytest.raises(ReplayError, match="no rule for node"):
         ScalarNetwork(graph, np.float32([0, 0]), np.float32([1, 1]))
-    assert encode.MULTIPLIER == 1 << 20
+    assert encode.MULTIPLIER_SCALE == 1 << 20
 
 
 def thirds(x: Any) -> Any:

@@ -92,5 +92,5 @@ def test_a_leaf_that_is_not_proven_is_halved(depth: int, monkeypatch: pytest.Mon
     tree = TreeProof(np.int32([LEAF]), nothing, np.zeros(0, np.float32), np.int32([[1]]), (node,))
     ends = np.float32([-1]), np.float32([1])
     asked = [CaseProof(*ends, ((np.ones((1, 1)), (Fraction(limit),), 0),), (tree,)) for limit in (-0.5, 0)]
-    monkeypatch.setattr(encode, "DEPTH", depth)
+    monkeypatch.setattr(encode, "MAX_HALVINGS", depth)
     assert run_checker.ask([CheckerInput(graph, case, EXECUTIONS) for case in asked]) == [depth == 1, False]

@@ -93,7 +93,7 @@ class Net:
             ends = [[v if j == i else m for j, m in enumerate(middle)] for v in (self.low[i % 3], self.high[i % 3])]
             steps = [self.at(p, x, float) for x in ends]
             width = self.high[i % 3] - self.low[i % 3]
-            found[p, t] = 0 if width == 0 else (steps[1] - steps[0]) / width * (1 << multi_neuron.VECTOR_PLACES)
+            found[p, t] = 0 if width == 0 else (steps[1] - steps[0]) / width * (1 << multi_neuron.VECTOR_FRAC_BITS)
         if self.rng.random() < 0.3:
             found += np.array([self.rng.choice([0, 0, 1, -(2**18), 2**21]) for _ in found.flat]).reshape(found.shape)
         if self.rng.random() < 0.1:
@@ -151,7 +151,7 @@ def false_yes(seeds: range, rough: bool = False) -> int:
 
 def forged(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Cells that relus read are left out or exchanged, and relus stand in other groups, or twice in one."""
-    rng, read, positions = Random(seed), multi_neuron.read, multi_neuron.positions
+    rng, read, positions = Random(seed), multi_neuron.input_patches, multi_neuron.by_position
 
     def forged_read(*args: Any) -> Any:
         found = np.array(read(*args))
@@ -166,8 +166,8 @@ def forged(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
             flat[rng.randrange(found.size)] = flat[rng.randrange(found.size)]
         return found
 
-    monkeypatch.setattr(multi_neuron, "read", forged_read)
-    monkeypatch.setattr(multi_neuron, "positions", forged_positions)
+    monkeypatch.setattr(multi_neuron, "input_patches", forged_read)
+    monkeypatch.setattr(multi_neuron, "by_position", forged_positions)
 
 
 @needed

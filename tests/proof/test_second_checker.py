@@ -210,7 +210,7 @@ def counts(graph: sg.Graph, folder: Path) -> list[tuple[int, int]]:
         theirs = second.Box(network(graph, folder), [(Fraction(0), Fraction(0))] * x.size, arithmetic, [])
     except (ReplayError, RefusedError, sg.UnsupportedError):
         return []
-    return [(r.sum.met.total, theirs.met[i]) for i, r in enumerate(ours.ranges) if r.sum is not None]
+    return [(r.sum.roundings.total, theirs.met[i]) for i, r in enumerate(ours.ranges) if r.sum is not None]
 
 
 def test_both_count_the_same_roundings(tmp_path: Path) -> None:

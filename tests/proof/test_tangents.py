@@ -24,7 +24,7 @@ from specgrad.proof import check
 from specgrad.proof.base.rationals import ReplayError, rational
 from specgrad.proof.batched import activations
 from specgrad.proof.batched.activations import CurveLines, FunctionTable, curve_lines
-from specgrad.proof.exact.activations import CURVES, line, natural
+from specgrad.proof.exact.activations import CURVES, default_point, line
 from test_curves import FUNCTIONS, fraction, network, question
 
 BEYOND = np.int64(1) << 50  # a range that says nothing
@@ -93,7 +93,7 @@ def test_lines_are_good(name: str) -> None:
             if b - a < rational(1, 4):
                 continue
             for side, mine in ((-1, lines.below), (1, lines.above)):
-                s, c = line(f, a, b, natural(f, a, b, 1024, side), 1024, side)
+                s, c = line(f, a, b, default_point(f, a, b, 1024, side), 1024, side)
                 height = _height(mine, at, fraction((a + b) / 2), read, places, lines.slopes)
                 scale = max(Fraction(1), *(abs(fraction(f.value(x)[0])) for x in (a, b)))
                 lost.append(float(side * (height - fraction(s * (a + b) / 2 + c)) / scale))
@@ -112,7 +112,7 @@ def test_huge_numbers_are_refused() -> None:
 
 def tangents_that_are_not(m: pytest.MonkeyPatch) -> None:
     """Nothing is charged for a slope that is not the tangent's."""
-    right = activations._Side.height
+    right = activations._LinesBelow.height
 
     def wrong(self: Any, s: Any, t: Any) -> Any:
         if self.convex is None or t is None:
@@ -124,7 +124,7 @@ def tangents_that_are_not(m: pytest.MonkeyPatch) -> None:
         finally:
             self.p, self.q = kept
 
-    m.setattr(activations._Side, "height", wrong)
+    m.setattr(activations._LinesBelow, "height", wrong)
 
 
 def kinks_ignored(m: pytest.MonkeyPatch) -> None:
@@ -140,28 +140,28 @@ def kinks_ignored(m: pytest.MonkeyPatch) -> None:
 
 def ranges_narrowed(m: pytest.MonkeyPatch) -> None:
     """To points of the grid inside, and not outside."""
-    right = activations._Side.__init__
+    right = activations._LinesBelow.__init__
 
     def wrong(self: Any, table: Any, sign: int, first: Any, last: Any) -> None:
         wide = last - first > 1
         right(self, table, sign, np.where(wide, first + 1, first), np.where(wide, last - 1, last))
 
-    m.setattr(activations._Side, "__init__", wrong)
+    m.setattr(activations._LinesBelow, "__init__", wrong)
 
 
 def heights_rounded_up(m: pytest.MonkeyPatch) -> None:
-    right = activations.moved
-    m.setattr(activations, "moved", lambda x, down: -right(-x, down))
+    right = activations.shift_right_saturating
+    m.setattr(activations, "shift_right_saturating", lambda x, down: -right(-x, down))
 
 
 def ends_rounded_inward(m: pytest.MonkeyPatch) -> None:
-    right = activations.down
-    m.setattr(activations, "down", lambda x, places: -right(-x, places))
+    right = activations.floor_scaled
+    m.setattr(activations, "floor_scaled", lambda x, places: -right(-x, places))
 
 
 def one_side_for_both(m: pytest.MonkeyPatch) -> None:
     """Lines above from the lower ends of f."""
-    m.setattr(activations._Side, "_values", lambda self, j: self.sign * self.table.values(j)[0])
+    m.setattr(activations._LinesBelow, "_values", lambda self, j: self.sign * self.table.values(j)[0])
 
 
 PLANTED: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
@@ -215,7 +215,7 @@ def test_a_forgotten_error_of_the_function_shows(monkeypatch: pytest.MonkeyPatch
     """Leaves of one point: nothing but roundings is left of a bound's slack."""
     from specgrad.proof.exact import replay
 
-    monkeypatch.setattr(replay, "computed_error", lambda *_: lambda size: size * 0)
+    monkeypatch.setattr(replay, "runtime_error_bound", lambda *_: lambda size: size * 0)
     monkeypatch.setattr(replay, "growth", lambda *_: rational(0))
 
     def escaped(seed: int) -> bool:

@@ -131,7 +131,7 @@ def test_turned_sides_prove_nothing_false(monkeypatch: pytest.MonkeyPatch) -> No
 def test_another_part_of_the_box_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves that are charged with the ranges and roundings of a part beside them."""
     known()
-    monkeypatch.setattr(tree_replay, "_kind", lambda leaf: leaf.changed < 0)
+    monkeypatch.setattr(tree_replay, "_batch_key", lambda leaf: leaf.changed < 0)
     assert not hunt(known(), range(120)).wrong  # a leaf's box lies in its root's, or is refused
     monkeypatch.setattr(leaves, "_check", lambda *_: None)
     assert seen(first=96)

@@ -31,7 +31,7 @@ from specgrad.proof.batched import backward as walk
 from specgrad.proof.batched import leaves as batch
 from specgrad.proof.batched import tree_replay
 from specgrad.proof.batched.leaves import Leaves, Root
-from specgrad.proof.batched.tree_replay import TreeProof, leaves, replayed, taps_of
+from specgrad.proof.batched.tree_replay import TreeProof, leaves, replay_tree, taps_of
 from specgrad.proof.exact.replay import Model
 from specgrad.window import Adaptive
 from steered import values_of
@@ -83,7 +83,7 @@ def bounds_of(seed: int, cuts: int = 5) -> tuple[Any, ...]:
     bare = TreeProof(*arrays, np.ones((count, 1), np.int32), (read,), bool(seed % 3), taps=taps_of(tree))
     lost = sum(len(leaf.losers(graph)) for leaf in leaves(graph, low, high, bare))
     proof = replace(bare, pulls=(rng.integers(0, 1 << 20, lost) * rng.integers(0, 2, lost)).astype(np.int32))
-    found = replayed(graph, Model(fused=bool(seed % 2)), (low, high), proof, [(row[None], (Fraction(0),))])
+    found = replay_tree(graph, Model(fused=bool(seed % 2)), (low, high), proof, [(row[None], (Fraction(0),))])
     return graph, read, low, high, row, list(found)
 
 
@@ -178,7 +178,7 @@ def test_ties_lie_on_some_leaf() -> None:
     box = np.float32([1, 1, 0]), np.float32([1, 1, 0])
     pulls = np.int32([5, 0, 7, 1 << 20, 0, 0])  # of two losers on each of three leaves
     proof = TreeProof(*tree_replay.arrays_of(tree), np.ones((4, 1), np.int32), taps=taps_of(tree), pulls=pulls)
-    found = list(replayed(graph, Model(), box, proof, [(np.array([[1]]), (Fraction(0),))]))
+    found = list(replay_tree(graph, Model(), box, proof, [(np.array([[1]]), (Fraction(0),))]))
     assert found[0].margins is not None
     assert abs(found[0].margins[0] - 1) < Fraction(1, 10**6)
     assert found[3].margins is None  # none of three wins: there is no such execution
@@ -199,25 +199,27 @@ def losers_only(m: pytest.MonkeyPatch) -> None:
 
 def all_are_lowered(m: pytest.MonkeyPatch) -> None:
     """Ends of what is read are cut to the lower end of the winner."""
-    right = walk.Ranges.won
+    right = walk.Ranges.ranges_given_winners
 
     def wrong(self: Any, i: int) -> Any:
         low, high = right(self, i)
         return low, np.minimum(high, low + (high - low) // 2)
 
-    m.setattr(walk.Ranges, "won", wrong)
+    m.setattr(walk.Ranges, "ranges_given_winners", wrong)
 
 
 def padding_wins(m: pytest.MonkeyPatch) -> None:
     """Places in the kernel are taken for places among the taps that a window reads."""
-    right = tree_replay._inside
-    m.setattr(tree_replay, "_inside", lambda window, cell: {k: n for n, k in enumerate(right(window, cell))})
+    right = tree_replay._taps_inside_cached
+    m.setattr(
+        tree_replay, "_taps_inside_cached", lambda window, cell: {k: n for n, k in enumerate(right(window, cell))}
+    )
 
 
 def pulls_turned(m: pytest.MonkeyPatch) -> None:
     """Multipliers of the other sign."""
-    right = batch.Batch._pull
-    m.setattr(batch.Batch, "_pull", lambda self, walk, i, b: right(self, walk, i, -b))
+    right = batch.Batch._subtract_tap_multipliers
+    m.setattr(batch.Batch, "_subtract_tap_multipliers", lambda self, walk, i, b: right(self, walk, i, -b))
 
 
 @pytest.mark.parametrize("plant", [losers_only, all_are_lowered, padding_wins, pulls_turned])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from specgrad.proof.exact.rounding_counts import CONSTANT, begins, joined
+from specgrad.proof.exact.rounding_counts import CONSTANT, count_after_node, region_input
 from specgrad.proof.exact.rounding_counts import RoundingCount as CheckerCount
 from specgrad.rounding.fusion_region import RegionNode, RoundingCount, leaf, merged
 
@@ -62,10 +62,10 @@ def by_rounding(steps: list[Step], cells: int) -> list[int]:
 
 
 def by_checker(steps: list[Step], cells: int) -> list[int]:
-    found: list[CheckerCount] = [begins(0, cells)]
+    found: list[CheckerCount] = [region_input(0, cells)]
     for i, s in enumerate(steps, 1):
         args = {a: found[a] for a in s.args} | ({-1: CONSTANT} if s.constant else {})
-        found.append(joined(args, s.own, s.cellwise, i, cells, s.spread))
+        found.append(count_after_node(args, s.own, s.cellwise, i, cells, s.spread))
     return [m.total for m in found[1:]]
 
 

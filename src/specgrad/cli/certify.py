@@ -382,7 +382,7 @@ def show_checked(console: Console, checked: Any, notes: Sequence[str], checkers:
     for k, case in enumerate(checked.cases):
         line(f"case {k + 1} of {len(checked.cases)}: {case.box()}")
         for a in case.alternatives[:SHOWN]:
-            line(f"  {a}; margin {towards_zero(a.margin):.6g}{a.by}")
+            line(f"  {a}; margin {towards_zero(a.margin):.6g}{a.leaves_text}")
         if len(case.alternatives) > SHOWN:
             line(f"  and {len(case.alternatives) - SHOWN} more; --json lists all")
     show_deployment(console, checked.deployment, notes)

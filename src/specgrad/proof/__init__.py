@@ -1,4 +1,5 @@
-"""What must be trusted, alone in a room: certificates, their exact replay, and the check.
+"""Certificates and their checker: all code that a proof of specgrad must be trusted to, kept apart from the search for
+proofs.
 
 Certificate    the bytes of a proof
 check          replay it: what is proven, of which network, on which box, for which executions
@@ -12,11 +13,12 @@ HOME = {"Certificate": "api", "check": "api", "Checked": "files.certificate", "R
 
 
 def __getattr__(name: str) -> Any:
-    """Late: `specgrad.bounds` reads sentences about executions here, and does without python-flint."""
+    """Import a public name on first use: `specgrad.bounds` reads `base.executions`, and must not need python-flint."""
     if name not in HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{HOME[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:
+    """Return the public names of this package."""
     return sorted(HOME)

@@ -1,4 +1,4 @@
-"""Certificates as objects: what `specgrad.bounds.prove` gives, what `check` reads and says."""
+"""Certificates as objects: `specgrad.bounds.prove` makes them, `check` replays them."""
 
 from __future__ import annotations
 
@@ -12,29 +12,34 @@ from ..graph.graph import Graph
 from ..properties.property import Property, PropertyError, robustness
 from ..properties.vnnlib import read
 from .base.deployed_graph import deployed_graph
-from .files.certificate import SECONDS, Checked, read_files, store
+from .files.certificate import DEFAULT_SECONDS, Checked, read_files, store
 from .files.certificate import check as check_bytes
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """The bytes of its two files. They prove nothing before `check` has replayed them."""
+    """The bytes of a certificate's two files (`text`: JSON, `packed`: safetensors). It proves nothing before `check`
+    has replayed it."""
 
     text: bytes
     packed: bytes
 
     def save(self, path: str | Path) -> None:
-        """`path` (.json), and the arrays beside it (.safetensors); files of that name are replaced."""
+        """Write `path` (.json) and the arrays beside it (.safetensors); existing files are replaced."""
         store(path, self.text, self.packed)
 
     @staticmethod
     def load(path: str | Path) -> Certificate:
-        """What `save` wrote, or `specgrad certify --certificate`; an OSError where a file cannot be read."""
+        """Read the pair of files that `save` or `specgrad certify --certificate` wrote; raise OSError if one cannot be
+        read."""
         return Certificate(*read_files(Path(path)))
 
 
-def stated(statement: Any, graph: Graph, *, low: Any = None, high: Any = None) -> Property:
-    """A Property; the path of a VNN-LIB file; or (x, label, eps), with limits of any input."""
+def as_property(statement: Any, graph: Graph, *, low: Any = None, high: Any = None) -> Property:
+    """Return `statement` as a Property: it is one, or the path of a VNN-LIB file, or (x, label, eps).
+
+    low, high   limits of every input, for (x, label, eps) alone; PropertyError with anything else
+    """
     if isinstance(statement, tuple):
         x, label, eps = statement
         outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
@@ -51,14 +56,14 @@ def check(
     *,
     low: Any = None,
     high: Any = None,
-    seconds: float = SECONDS,
+    seconds: float = DEFAULT_SECONDS,
     assume: bool = False,
 ) -> Checked:
-    """Replay a certificate in exact arithmetic; a ReplayError says why it proves nothing.
+    """Replay a certificate in exact arithmetic and return what it proves; raise ReplayError if it proves nothing.
 
     certificate   the object, or the path of its .json file
     graph         the network; its constants are rounded to float32, as they are deployed
-    statement     the property that it must be a certificate of: see `stated`
+    statement     the property that it must be a certificate of: see `as_property`
     assume        functions may be declared more accurate than they were measured
     (specgrad.proof.base.executions.MEASURED)
 
@@ -77,5 +82,5 @@ def check(
     """
     deployed = deployed_graph(graph)
     given = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)
-    question = stated(statement, deployed, low=low, high=high)
+    question = as_property(statement, deployed, low=low, high=high)
     return check_bytes(given.text, given.packed, deployed, question, seconds=seconds, assume=assume)

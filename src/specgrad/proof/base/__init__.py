@@ -1,1 +1,1 @@
-"""Exact numbers, the network and the tree that every checker reads."""
+"""What every checker reads: exact numbers, executions, the deployed graph and the tree of splits."""

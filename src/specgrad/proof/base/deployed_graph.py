@@ -1,4 +1,5 @@
-"""The network that a certificate is about: a graph's constants as float32, which are then its weights."""
+"""The network that a certificate is about: a graph whose constants are rounded to float32 once; the results are its
+weights."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ REFUSED = "certify proves things about float32; this model is executed in anothe
 
 
 def deployed_graph(graph: Graph) -> Graph:
-    """The graph with its constants as float32, which are then its weights; one input and one output are asked for.
+    """Return `graph` with its constants rounded to float32; raise ShapeError unless it has one input and one output.
 
     >>> import specgrad as sg
     >>> deployed_graph(sg.trace(lambda x, y: sg.add(x, y), (2,), (2,)))
@@ -31,12 +32,14 @@ def deployed_graph(graph: Graph) -> Graph:
 
 
 def deployed_constants(graph: Graph) -> Graph:
-    """The same, of any number of inputs and outputs."""
+    """Return `graph` with its constants rounded to float32, for any number of inputs and outputs."""
     graph = graph.at()  # what is proven is proven at one size
     return replace(graph, constants={i: _float32(graph, i, a) for i, a in graph.constants.items()})
 
 
 def _float32(graph: Graph, i: int, array: Array) -> Array:
+    """Return constant `i` as float32, or as it is if it holds integers; raise ParameterError for other formats and
+    overflow."""
     name = graph.nodes[i].name
     if array.dtype.kind in "iu" or array.dtype == np.float32:
         return array
@@ -50,7 +53,7 @@ def _float32(graph: Graph, i: int, array: Array) -> Array:
 
 
 def rounded_constants(graph: Graph) -> tuple[str, ...]:
-    """A sentence about the constants that deployment rounds, if there are any."""
+    """Return one sentence that names the constants which deployment rounds, or () if it rounds none."""
     changed = [graph.nodes[i].name for i, a in graph.constants.items() if _rounds(a)]
     if not changed:
         return ()
@@ -59,6 +62,7 @@ def rounded_constants(graph: Graph) -> tuple[str, ...]:
 
 
 def _rounds(array: Array) -> bool:
+    """Return whether float32 changes some number of a constant; integers do not count."""
     if array.dtype.kind in "iu" or array.dtype == np.float32:
         return False
     return bool((array.astype(np.float32).astype(array.dtype) != array).any())

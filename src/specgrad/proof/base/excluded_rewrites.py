@@ -1,4 +1,4 @@
-"""Where a runtime may compute the network by other formulas, which no class of executions has.
+"""Find the places where a runtime may compute a network by other formulas, which no class of executions covers.
 
 Choices that stand beside a constant factor, where a runtime may move the constant through the choice:
 
@@ -27,7 +27,8 @@ SHOWN = 3
 
 
 def scaled_choices(graph: Graph) -> tuple[str, ...]:
-    """Names of choices that a constant factor or divisor follows, or comes before, in the same chain.
+    """Return the names of choices (relu, clamp, max_pool, ...) that have a constant factor or divisor before or after
+    them in their chain.
 
     Between them may be whatever is linear in what it reads, other choices, and products and quotients with computed
     values; not a convolution or a matrix product with weights, which take the factor in.
@@ -58,7 +59,7 @@ def scaled_choices(graph: Graph) -> tuple[str, ...]:
 
 
 def exclusion(graph: Graph) -> str:
-    """What is excluded of this network in particular, in a sentence; nothing where nothing can be rewritten so.
+    """Return a sentence that says which rewrites of this network are excluded, or "" if none is possible.
 
     >>> import specgrad as sg
     >>> exclusion(sg.trace(lambda x: sg.relu(x) * 0.1, (2,)))
@@ -81,10 +82,12 @@ def exclusion(graph: Graph) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Return names joined by commas, at most SHOWN of them, and how many more there are."""
     return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
 
 
 def _constants(graph: Graph) -> set[int]:
+    """Return the positions of nodes that are constants, or computed from constants alone."""
     fixed: set[int] = set()
     for i, node in enumerate(graph.nodes):
         if node.op is CONSTANT or (node.op is not INPUT and all(a in fixed for a in node.operands())):
@@ -93,7 +96,10 @@ def _constants(graph: Graph) -> set[int]:
 
 
 def _carried(node: Node, fixed: set[int]) -> list[int]:
-    """What it reads whose constant factors are factors of its own value, limits and constant terms scaled along."""
+    """Return the varying operands of `node` whose constant factors are factors of its own value too.
+
+    Limits and constant terms would be scaled along. Kernels with weights have none: their weights take the factor in.
+    """
     varying = [a for a in node.operands() if a not in fixed]
     if node.op.kernel and len(varying) < len(node.operands()):
         return []
@@ -104,7 +110,7 @@ def _carried(node: Node, fixed: set[int]) -> list[int]:
 
 
 def _scales(graph: Graph, node: Node, fixed: set[int]) -> bool:
-    """Whether it is a product with a constant, or a quotient by one, that is not 1 or -1 in all cells.
+    """Return whether `node` is a product with a constant, or a quotient by one, that is not 1 or -1 in all cells.
 
     The divisor of a mean is none: it belongs to the mean, as that of avg_pool does.
     """
@@ -115,7 +121,7 @@ def _scales(graph: Graph, node: Node, fixed: set[int]) -> bool:
 
 
 def _is_mean(graph: Graph, node: Node) -> bool:
-    """Whether it divides a sum by the number of its terms."""
+    """Return whether `node` divides a sum by the number of its terms."""
     total, count = node.args
     if node.op.name != "div" or not isinstance(total, int) or not isinstance(count, NumberArg):
         return False
@@ -128,6 +134,7 @@ def _is_mean(graph: Graph, node: Node) -> bool:
 
 
 def _is_factor(graph: Graph, arg: Any) -> bool:
+    """Return whether a constant argument changes magnitudes: some absolute value is not 1, or it is computed."""
     if isinstance(arg, NumberArg):
         return abs(arg.value) != 1
     value = graph.constants.get(arg)

@@ -1,7 +1,7 @@
-"""Which executions a proof speaks of: their arithmetic as plain data, and the sentences that say it.
+"""The executions that a proof covers: their arithmetic as plain data, and sentences that describe it.
 
-Nothing here computes a bound, and nothing is imported from those who do: a certificate states its executions in these
-words, and its checker reads them here.
+This module computes no bound and imports no module that does: a certificate states its executions in these words, and
+its checker reads them here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Functions = Mapping[str, tuple[Fraction, str]]
 
 
 class ExecutionError(SpecgradError, ValueError):
-    """Executions of which nothing is proven here."""
+    """Raised for executions that a certificate cannot be about."""
 
     def __init__(self, text: str) -> None:
         super().__init__("arithmetic", text)
@@ -51,13 +51,13 @@ class Executions:
     functions: Functions = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As a certificate states it: `functions` only where there are some."""
+        """Return the entries that a certificate stores; `functions` only if there are any."""
         data = {name: value for name, value in asdict(self).items() if name != "functions"}
         functions = {name: [str(units), kind] for name, (units, kind) in self.functions.items()}
         return {**data, "functions": functions} if functions else data
 
     def of(self, operators: Collection[str]) -> Executions:
-        """With the functions alone that these operators compute."""
+        """Return the same executions with only those `functions` that `operators` (names) compute."""
         used = {f for name in operators for f in COMPUTES.get(name, (name,))}
         return replace(self, functions={n: self.functions[n] for n in sorted(used & self.functions.keys())})
 
@@ -96,7 +96,8 @@ UNITS = re.compile("[1-9][0-9]{0,5}(/[1-9][0-9]{0,5})?")
 
 
 def executions(given: Any = None) -> Executions:
-    """From JSON data, from an object with these attributes, or the default; other values are refused by name.
+    """Return Executions from JSON data or from an object with the same attributes (None: the default); raise
+    ExecutionError for values that no certificate can have.
 
     >>> executions({**Executions().to_json(), "dtype": "float16"})
     Traceback (most recent call last):
@@ -119,7 +120,8 @@ def executions(given: Any = None) -> Executions:
 
 
 def _declared(given: Any) -> Functions:
-    """What an arithmetic declares of functions that certificates know: `ulps`, or entries as they are here."""
+    """Return the `functions` of an arithmetic object: as they are, or from its `ulps` for functions that certificates
+    know."""
     if hasattr(given, "functions"):
         return dict(given.functions)
     bounds = {name: given.ulp_bound(name) for name in FUNCTIONS if name in given.ulps}
@@ -128,7 +130,7 @@ def _declared(given: Any) -> Functions:
 
 
 def _functions(data: Any) -> Functions:
-    """Units from 1 on: a function that is rounded correctly has one, and none is better."""
+    """Validate `functions` of a JSON file (name -> [units, kind], units >= 1) and return them as exact numbers."""
     if not isinstance(data, Mapping) or not data or not data.keys() <= set(FUNCTIONS):
         raise ExecutionError(f"functions go by name: {', '.join(FUNCTIONS)}")
     for name, entry in data.items():
@@ -141,7 +143,7 @@ def _functions(data: Any) -> Functions:
 
 
 def optimistic(meant: Executions) -> str:
-    """The functions of which less is declared than was measured, in words; nothing if there are none.
+    """Return a sentence about functions whose declared error is below the measured one; "" if there are none.
 
     >>> optimistic(Executions(functions={"tanh": (Fraction(5, 2), "y"), "exp": (Fraction(12), "y")}))
     'tanh is declared off by at most 5/2 u of the result, and was measured with 11 u of the result'
@@ -157,7 +159,7 @@ def optimistic(meant: Executions) -> str:
 
 
 def no_rule(node: Any) -> str:
-    """Why a certificate cannot have a node of a graph."""
+    """Return the sentence that says why a certificate cannot contain `node`."""
     text = f"a certificate has no rule for node {node.name}; it has for linear operators, relu and max_pool"
     return f"{text} ({node.op.name}: {REFUSED[node.op.name]})" if node.op.name in REFUSED else text
 
@@ -170,7 +172,7 @@ INPUTS = (
 
 
 def deployment(given: Any = None) -> dict[str, str]:
-    """The executions that a statement holds for, in sentences, and the inputs that are meant.
+    """Return sentences by topic that describe the executions and inputs which a statement covers.
 
     >>> deployment()["format"]
     'float32: weights, inputs and every stored value'
@@ -183,7 +185,7 @@ def deployment(given: Any = None) -> dict[str, str]:
 
 
 def assumed(meant: Executions) -> str:
-    """What is assumed of functions, in a sentence.
+    """Return the sentence that states what is assumed of functions such as tanh.
 
     >>> assumed(Executions(functions={"tanh": (Fraction(8), "y")}))
     'assumed, measured and not proven: a computed tanh is off by at most 8 u of the result, u = 2**-24'

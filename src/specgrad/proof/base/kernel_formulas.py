@@ -1,4 +1,4 @@
-"""Formulas that runtimes run by a kernel of their own: the one table, and where its formulas stand in a graph.
+"""The table of formulas that runtimes replace by one kernel, and the search for its formulas in a graph.
 
 log(exp(x) + 1) is softplus(x), exactly, and a runtime that sees the formula runs its kernel of softplus. So
 
@@ -28,8 +28,8 @@ from specgrad.op import REGISTRY, apply
 
 ANY = 0.7390851332151607
 """In a formula of the table: any number."""
-SAME = 1e-6  # relative: a product of a few float32 numbers
-MOST = 48  # nodes of a formula, layout included
+SAME_RTOL = 1e-6  # relative: a product of a few float32 numbers
+MAX_NODES = 48  # nodes of a formula, layout included
 FUNCTIONS = ("exp", "log", "tanh", "sigmoid", "softplus", "normal_cdf")
 REDUCTIONS = ("sum", "amax")
 LAYOUT = ("neg", "reshape", "permute", "slice", "pad", "concat", "broadcast", "stop_gradient", "gather", "take")
@@ -38,7 +38,7 @@ READ = ("add", "sub", "mul", "div", "neg", "power", "sqrt", "reshape", "broadcas
 
 @dataclass(frozen=True)
 class Formula:
-    """One formula, in all its spellings.
+    """One formula that runtimes compute by a kernel, in all its spellings.
 
     name       of the function whose kernel is run
     text       as in a sentence
@@ -59,7 +59,7 @@ class Formula:
 
 
 def _function(name: str, **params: Any) -> Callable[[Any], Any]:
-    """An operator by its name: this room reads graphs, and no operator's module."""
+    """Return an operator as a function of x, looked up by name: this package imports no operator's module."""
     return lambda x: apply(REGISTRY[name], x, **params)
 
 
@@ -69,10 +69,12 @@ softplus = _function("softplus", beta=1)
 
 
 def _tanh_gelu(x: Any) -> Any:
+    """Return the tanh approximation of gelu at x."""
     return x * 0.5 * (tanh((x + x**3 * 0.044715) * math.sqrt(2 / math.pi)) + 1)
 
 
 def _softmax(x: Any, axes: tuple[int, ...] = (-1,)) -> Any:
+    """Return exp(x - max(x)) / sum(exp(x - max(x))) along `axes`."""
     axes = tuple(a % len(x.shape) for a in axes)
     kept = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
     e = exp(x - apply(REGISTRY["amax"], x, axes=axes, ties="split").reshape(kept))
@@ -80,14 +82,17 @@ def _softmax(x: Any, axes: tuple[int, ...] = (-1,)) -> Any:
 
 
 def _rows(x: Any) -> Any:
+    """Return the mean along the last axis, which is kept with size 1."""
     return x.mean(-1, keepdims=True)
 
 
 def _total(x: Any) -> Any:
+    """Return the sum along the last axis, which is kept with size 1."""
     return x.sum(-1, keepdims=True)
 
 
 def _root(square: Any) -> Any:
+    """Return sqrt(square + c) for any constant c."""
     return sqrt(square + ANY)
 
 
@@ -148,7 +153,13 @@ FORMULAS = (
 
 @dataclass(frozen=True)
 class Found:
-    """A formula of the table in a graph: the node that is its value, the node that is its x, and those between."""
+    """One place of a graph where a formula stands.
+
+    position   the node that is the formula's value
+    x          the node that is its argument
+    between    the nodes between both
+    axes       the axes of its sums; () without any
+    """
 
     formula: Formula
     position: int
@@ -158,7 +169,7 @@ class Found:
 
 
 def formulas(graph: Graph) -> list[Found]:
-    """Where formulas of the table stand.
+    """Return every place of `graph` where a formula of the table stands, by the position of its value.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.log(1 + sg.exp(x)) + sg.log(2 + sg.exp(x)), (2,))
@@ -174,7 +185,8 @@ def formulas(graph: Graph) -> list[Found]:
 
 
 def near_numbers(graph: Graph) -> dict[float, float]:
-    """Constants that are near a number of a formula and none of them in float32, each with the number.
+    """Return constants of `graph` that are near a number of a formula but differ from it in float32, each with that
+    number.
 
     >>> import specgrad as sg
     >>> near_numbers(sg.trace(lambda x: x * sg.normal_cdf(x * 1.414) * 0.5, (2,)))
@@ -205,7 +217,7 @@ def _numbers(graph: Graph) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class _Product:
-    """A number times powers of x, of sums and of functions; the number is NaN where any will do."""
+    """A constant times powers of x, of sums and of function calls; the constant is NaN if it may be any number."""
 
     number: float
     powers: tuple[tuple[Any, float], ...] = ()
@@ -213,13 +225,15 @@ class _Product:
 
 @dataclass(frozen=True)
 class _Sum:
+    """A constant plus products, in no particular order."""
+
     number: float
     terms: tuple[_Product, ...]
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A function of one cell, or a reduction along axes that is laid along them again."""
+    """A function of one cell, or a reduction along axes whose result is broadcast along them again."""
 
     name: str
     argument: _Product
@@ -229,6 +243,7 @@ X = "x"
 
 
 def _times(*products: _Product) -> _Product:
+    """Return the product of products: constants are multiplied, exponents of equal bases added."""
     powers: dict[Any, float] = {}
     for base, e in itertools.chain.from_iterable(p.powers for p in products):
         powers[base] = powers.get(base, 0.0) + e
@@ -236,12 +251,14 @@ def _times(*products: _Product) -> _Product:
 
 
 def _raised(p: _Product, e: float) -> _Product | None:
+    """Return p**e, or None if the constant is 0, or negative with a fractional exponent."""
     if p.number == 0 or (p.number < 0 and e != round(e)):
         return None
     return _Product(p.number**e, tuple((base, f * e) for base, f in p.powers))
 
 
 def _added(*products: _Product) -> _Product:
+    """Return the sum of products as one product: nested sums are flattened, constants added up."""
     number, terms = 0.0, list[_Product]()
     for p in products:
         if not p.powers:
@@ -258,7 +275,7 @@ def _added(*products: _Product) -> _Product:
 
 
 class _FormulaMatcher:
-    """Values of a graph as functions of one of its nodes; None where one depends on something else."""
+    """Reads values of a graph as expressions in one node x; None stands for a value that depends on something else."""
 
     def __init__(self, graph: Graph, x: int, any_number: bool = False) -> None:
         self.graph, self.any_number = graph, any_number
@@ -266,6 +283,7 @@ class _FormulaMatcher:
         self.axes: set[tuple[int, ...]] = set()
 
     def read(self, arg: int | NumberArg) -> _Product | None:
+        """Return an argument as an expression in x, or None; results are cached by node."""
         if isinstance(arg, NumberArg):
             return self._number(float(arg.value))
         if arg not in self.values:
@@ -274,17 +292,19 @@ class _FormulaMatcher:
         return self.values[arg]
 
     def _number(self, value: float) -> _Product | None:
+        """Return a constant as an expression, None if it is infinite; ANY becomes NaN in formulas of the table."""
         if self.any_number and abs(value) == ANY:
             value = math.nan
         return None if math.isinf(value) else _Product(value)
 
     def _read(self, i: int) -> _Product | None:
+        """Return the expression of node `i` in x, computed from its operands, or None."""
         node, name = self.graph.nodes[i], self.graph.nodes[i].op.name
         if i in self.graph.constants:
             value = self.graph.constants[i]
             one = value.size and value.dtype.kind in "fiO" and (value == value.flat[0]).all()
             return self._number(float(value.flat[0])) if one else None
-        if name not in (*READ, *FUNCTIONS) or len(self.values) > MOST:
+        if name not in (*READ, *FUNCTIONS) or len(self.values) > MAX_NODES:
             return None
         if name == "reshape":
             return self._laid_out(i)
@@ -293,7 +313,7 @@ class _FormulaMatcher:
         return _combined(name, node.params, known) if len(known) == len(args) else None
 
     def _laid_out(self, i: int) -> _Product | None:
-        """A number, or a reduction whose axes are kept with one cell each."""
+        """Return the expression of a reshape: of a number, or of a reduction whose axes stay with size 1; else None."""
         (source,) = self.graph.nodes[i].operands()
         below = self.graph.nodes[source]
         if below.op.name not in REDUCTIONS:
@@ -309,6 +329,7 @@ class _FormulaMatcher:
 
 
 def _combined(name: str, params: Mapping[str, Any], args: Sequence[_Product]) -> _Product | None:
+    """Return the expression that operator `name` makes of expressions, or None."""
     if name in ("mul", "div"):
         last = _raised(args[1], -1.0) if name == "div" else args[1]
         return None if last is None else _times(args[0], last)
@@ -326,7 +347,7 @@ def _combined(name: str, params: Mapping[str, Any], args: Sequence[_Product]) ->
 
 
 def _fits(meant: Any, seen: Any) -> bool:
-    """Whether two values are the same, in some order of their factors and terms."""
+    """Return whether two expressions are equal up to the order of factors and terms."""
     if type(meant) is not type(seen):
         return False
     if isinstance(meant, _Call):
@@ -341,10 +362,12 @@ def _fits(meant: Any, seen: Any) -> bool:
 
 
 def _is(meant: float, seen: float) -> bool:
-    return math.isnan(meant) or math.isclose(meant, seen, rel_tol=SAME)
+    """Return whether constant `seen` is `meant` in float32 precision; a NaN in `meant` matches any."""
+    return math.isnan(meant) or math.isclose(meant, seen, rel_tol=SAME_RTOL)
 
 
 def _in_some_order(meant: Sequence[Any], seen: Sequence[Any]) -> bool:
+    """Return whether the two sequences match element by element in some order."""
     if len(meant) != len(seen):
         return False
     return any(all(map(_fits, meant, order)) for order in itertools.permutations(seen))
@@ -355,7 +378,7 @@ def _in_some_order(meant: Sequence[Any], seen: Sequence[Any]) -> bool:
 
 @lru_cache(maxsize=1)
 def _table() -> list[tuple[Formula, frozenset[str], _Product]]:
-    """Formulas with the functions in them and their values, spelling by spelling."""
+    """Return (formula, names of its functions, its expression in x) for every spelling of every formula."""
     rows = []
     for formula in FORMULAS:
         for spelling in formula.spellings:
@@ -367,11 +390,13 @@ def _table() -> list[tuple[Formula, frozenset[str], _Product]]:
 
 
 def _functions(graph: Graph, positions: Any) -> frozenset[str]:
+    """Return the names of functions and reductions among nodes at `positions`."""
     return frozenset(graph.nodes[i].op.name for i in positions) & {*FUNCTIONS, *REDUCTIONS}
 
 
 def _ending(graph: Graph, position: int) -> Iterator[Found]:
-    """Formulas whose value is this node: each node before it is tried as their x, the nearest last."""
+    """Yield the formula, if there is one, whose value is node `position`: each earlier node is tried as its x, in
+    order."""
     before = _before(graph, position)
     rows = [row for row in _table() if row[1] <= _functions(graph, before)]
     nodes = graph.nodes
@@ -388,9 +413,10 @@ def _ending(graph: Graph, position: int) -> Iterator[Found]:
 
 
 def _before(graph: Graph, position: int) -> set[int]:
-    """The nodes that a formula may be made of, and those that they read."""
+    """Return the nodes that a formula ending at `position` may consist of, and those that they read, about MAX_NODES at
+    most."""
     before, todo = {position}, [position]
-    while todo and len(before) < MOST:
+    while todo and len(before) < MAX_NODES:
         node = graph.nodes[todo.pop()]
         if node.op.name in (*READ, *FUNCTIONS, *REDUCTIONS):
             new = set(node.operands()) - before

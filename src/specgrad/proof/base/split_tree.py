@@ -1,16 +1,16 @@
-"""A tree of cuts: how a box of executions is divided until every part of it can be excluded.
+"""The tree of splits: how a box of executions is divided until every part can be excluded.
 
-A cut has two sides, and together they hold every execution:
+A split has two sides, and together they hold every execution:
 
     input      x[cell] <= at                  or  x[cell] > at, that is from the next float32 number on
     a node     z[cell] <= at                  or  z[cell] >= at      of its reference z
-    (specgrad.bounds.linear.intermediate.forward_pass) a winner   the winner of window `cell` is tap `tap`, or is
-    another one
+               (specgrad.bounds.linear.intermediate.forward_pass)
+    a winner   the winner of window `cell` is tap `tap`, or it is another one
 
 The winner of a window is the first of its largest taps, in the references of the node that the maximum reads; `cell` is
 a cell of the maximum. It is one tap, so a window keeps it when others are excluded one after the other, and where tap t
 wins, x_t >= x_j for all taps j. "Another is at least as large" would not do: of two equal taps each could exclude the
-other. A minimum has the first of its smallest. Side 0 of a cut stands first above: z <= at, `tap` wins.
+other. A minimum has the first of its smallest. Side 0 of a split stands first above: z <= at, `tap` wins.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Split:
-    """Where a part is divided: a node's position in the graph, a cell of it (flat), and a point or a tap.
+    """One split of a part: at a point `at` of a cell of a node, or by the winner `tap` of a window.
 
-    tap   of a max_pool its place in the kernel, of amax the cell over its axes, row by row; the argument of maximum
+    node   position in the graph
+    cell   flat index in that node
+    tap    of a max_pool its place in the kernel, of amax the cell over its axes, row by row; the argument of maximum;
+           None: a split at a point
     """
 
     node: int
@@ -34,7 +37,7 @@ class Split:
 
 @dataclass(frozen=True)
 class OpenPart:
-    """What a search could not exclude: a box of inputs, the cuts that made it with their sides, what its bound lacks.
+    """A part that a search could not exclude: its box of inputs, and its splits from the root, each with its side.
 
     margin   a proven lower bound of (row.y - limit) for the best row of the worst alternative, not above 0
     """
@@ -47,7 +50,7 @@ class OpenPart:
 
 @dataclass
 class Tree:
-    """Parts go by number; 0 is the whole. A part that is not cut is a leaf.
+    """A binary tree of splits over numbered parts; part 0 is the whole box, a part without a split is a leaf.
 
     >>> tree = Tree()
     >>> tree.divide(0, Split(0, 1, 0.5)), tree.divide(2, Split(3, 7))
@@ -64,7 +67,7 @@ class Tree:
     firsts: dict[int, int] = field(default_factory=dict)
 
     def divide(self, part: int, cut: Split) -> tuple[int, int]:
-        """Cut a leaf; the numbers of its two parts, below the cut and above."""
+        """Split a leaf and return the numbers of its two parts: side 0, then side 1."""
         if self.cuts[part] is not None:
             raise ValueError(f"part {part} is cut already")
         first = self.firsts[part] = len(self.cuts)
@@ -75,10 +78,11 @@ class Tree:
         return first, first + 1
 
     def leaves(self) -> Iterator[int]:
+        """Yield the numbers of all parts without a split."""
         return (part for part, cut in enumerate(self.cuts) if cut is None)
 
     def preorder(self) -> Iterator[tuple[int, Split | None]]:
-        """Every part before its two sides, the side below before the one above: the order of a file."""
+        """Yield (part, its split or None), each part before its two sides, side 0 first: the order in files."""
         todo = [0]
         while todo:
             part = todo.pop()
@@ -87,7 +91,7 @@ class Tree:
                 todo += [self.firsts[part] + 1, self.firsts[part]]
 
     def path(self, part: int) -> list[tuple[Split, int]]:
-        """The cuts above a part from the root on, each with the side that it lies on: 0 below, 1 above."""
+        """Return the splits from the root down to a part, each with the side (0 or 1) that the part lies on."""
         steps: list[tuple[Split, int]] = []
         while part:
             side, part = self.sides[part], self.parents[part]

@@ -1,1 +1,1 @@
-"""Replay of many leaves of a tree at once, in fixed point."""
+"""Replay of trees of splits: many leaves at once, in fixed point."""

@@ -1,4 +1,5 @@
-"""Functions of one cell in whole numbers: lines on the ranges of every leaf, and objectives that pass through them.
+"""Lines of activations (functions of one cell) on the ranges of every leaf, in fixed point, and the way back through
+them.
 
 f is one of specgrad.proof.exact.activations, known at the points j/2**grid of a grid by enclosures of f and f'. A
 range l..u of a leaf is widened to points L <= l, u <= U of the grid, and a line is s*(x - m) + h with a point m. For
@@ -8,10 +9,10 @@ any slope s and any point m the line lies below f on L..U if h is no more than
     f(t) - s*(t - m) - max((s - f'(t))*(q - t), (f'(t) - s)*(t - p), 0)      for a point t of a convex piece p..q
 
 (f lies above its tangent at t; none of our functions has two convex pieces, nor has its negative). Lines above f are
-lines below -f, turned over. So slopes and points may be chosen in any way: the best at the middle of L..U, of
+lines below -f, negated. So slopes and points may be chosen in any way: the best at the middle of L..U, of
 
-    the chord; where f is straight between kinks its own slopes; the tangent through the far end of a piece that bends
-    the other way, or at the middle if that one passes beyond that end; no slope at all
+    the chord; where f is piecewise linear its own slopes; the tangent through the far end of a piece that bends the
+    other way, or at the middle if that one passes beyond that end; no slope at all
 """
 
 from __future__ import annotations
@@ -25,35 +26,49 @@ import numpy as np
 from specgrad.graph.graph import Node
 from specgrad.scalar import Array
 
-from ..base.fixed_point import MOST, Bound, Coefficients, down, moved, shortened, taken
+from ..base.fixed_point import (
+    MAX_BOUND_BITS,
+    Bound,
+    Coefficients,
+    floor_scaled,
+    rows_of_leaves,
+    shift_right_saturating,
+    shortened,
+)
 from ..base.rationals import ReplayError, rational
-from ..exact.activations import EnclosedFunction, of, steepest
+from ..exact.activations import EnclosedFunction, function_of, steepest
 
-GRID = 12  # binary places of the grid's points, or as many as cells and numbers ask for
-POINTS = 26  # bits of a point's number
-SLOPE = 31  # bits of slopes: with 28 of a distance and 2 of sums they stay below 2**62
-PLACES = 24  # binary places of slopes, at most
-HALVINGS = 8
-LOWEST = {"hardswish": rational(-3, 2)}  # where a convex piece that does not rise or fall throughout is least
+GRID_FRAC_BITS = 12  # binary places of the grid's points, or as many as cells and numbers ask for
+POINT_BITS = 26  # bits of a point's number
+SLOPE_BITS = 31  # bits of slopes: with 28 of a distance and 2 of sums they stay below 2**62
+MAX_SLOPE_FRAC_BITS = 24  # binary places of slopes, at most
+BISECTIONS = 8
+CONVEX_MINIMUM = {"hardswish": rational(-3, 2)}  # where a convex piece that does not rise or fall throughout is least
 
 
 @dataclass(frozen=True, eq=False)
 class TangentLines:
-    """Per leaf (leaves, cells): s over 2**(places of slopes), m over those of what is read, h over the node's own."""
+    """Lines slope*(x - point) + height per leaf and cell, int64 (leaves, cells).
+
+    slope    over 2**(frac_bits of slopes)
+    point    over 2**frac_bits of the input
+    height   over 2**frac_bits of the node
+    """
 
     slope: Array
     point: Array
     height: Array
 
-    def of(self, leaf: Array) -> TangentLines:
-        return TangentLines(*(taken(v, leaf) for v in (self.slope, self.point, self.height)))
+    def for_rows(self, leaf: Array) -> TangentLines:
+        """Return the lines per row, given the leaf of each row."""
+        return TangentLines(*(rows_of_leaves(v, leaf) for v in (self.slope, self.point, self.height)))
 
 
 @dataclass(frozen=True, eq=False)
 class CurveLines:
-    """Lines below and above one node's function, and its range.
+    """Lines below and above one activation on every leaf, and bounds (least, most) of its values.
 
-    slopes   binary places of slopes
+    slopes   frac_bits of slopes
     """
 
     below: TangentLines
@@ -62,18 +77,19 @@ class CurveLines:
     most: Array
     slopes: int
 
-    def of(self, leaf: Array) -> CurveLines:
-        return CurveLines(self.below.of(leaf), self.above.of(leaf), self.least, self.most, self.slopes)
+    def for_rows(self, leaf: Array) -> CurveLines:
+        """Return the lines per row, given the leaf of each row; bounds stay as they are."""
+        return CurveLines(self.below.for_rows(leaf), self.above.for_rows(leaf), self.least, self.most, self.slopes)
 
-    def through(self, y: Coefficients, bound: Bound, size: Array, read: int, places: int) -> Coefficients:
-        """Coefficients of what is read from those of f.
+    def through(self, y: Coefficients, bound: Bound, size: Array, read: int, frac_bits: int) -> Coefficients:
+        """Return coefficients of the input from those of f; constants go to `bound`.
 
-        size     not below the sum of the absolute values of what is read, over 2**read, one number or one per row
-        places   of the heights
+        size        not below the sum of the input's absolute values, over 2**read, one number or one per row
+        frac_bits   of the heights
         """
         pairs = ((self.below.slope, self.above.slope), (self.below.point, self.above.point))
         slope, point = (np.where(y.a > 0, *pair) for pair in pairs)
-        y.into(bound, np.where(y.a > 0, self.below.height, self.above.height), places)
+        y.into(bound, np.where(y.a > 0, self.below.height, self.above.height), frac_bits)
         c = shortened(y.scaled(y.a * slope, self.slopes), bound, size + np.abs(point).sum(1), read)
         c.into(bound, -point, read)
         return c
@@ -83,45 +99,53 @@ class CurveLines:
 
 
 class FunctionTable:
-    """f and f' at points of a grid, each point enclosed when it is asked for.
+    """Enclosures of f and f' at points of a grid, computed on first use.
 
-    grid      x = j / 2**grid
-    places    of values: those of the node
-    slopes    places of slopes
+    grid        x = j / 2**grid
+    frac_bits   of values: those of the node
+    slopes      frac_bits of slopes
     """
 
-    def __init__(self, node: Node, grid: int, places: int, slopes: int) -> None:
-        self.f: EnclosedFunction = of(node)
-        self.grid, self.places, self.slopes = grid, places, slopes
-        self.lowest = LOWEST.get(node.op.name)
+    def __init__(self, node: Node, grid: int, frac_bits: int, slopes: int) -> None:
+        self.f: EnclosedFunction = function_of(node)
+        self.grid, self.frac_bits, self.slopes = grid, frac_bits, slopes
+        self.lowest = CONVEX_MINIMUM.get(node.op.name)
         self._values: dict[int, tuple[int, int]] = {}
         self._slopes: list[dict[int, tuple[int, int]]] = [{} for _ in self.f.signs]
-        self.bends = [(down(b, grid), -down(-b, grid), _ends(self.f.value(b), places)) for b in self.f.bends]
+        self.breakpoints = [
+            (floor_scaled(b, grid), -floor_scaled(-b, grid), _ends(self.f.value(b), frac_bits))
+            for b in self.f.breakpoints
+        ]
 
     @staticmethod
-    def on(node: Node, low: Array, high: Array, read: int, places: int) -> FunctionTable:
-        """For a node that reads numbers in low..high, over 2**read, on the whole box."""
+    def on(node: Node, low: Array, high: Array, read: int, frac_bits: int) -> FunctionTable:
+        """Return the table for a node whose input lies in low..high, over 2**read, on the whole box."""
         largest = max(int(high.max()), -int(low.min()), 1)
-        grid = min(read, max(GRID, read - 27 + low.size.bit_length()), POINTS - largest.bit_length() + read)
+        grid = min(
+            read, max(GRID_FRAC_BITS, read - 27 + low.size.bit_length()), POINT_BITS - largest.bit_length() + read
+        )
         if grid < 0:
             raise ReplayError(f"node {node.name} reads numbers that are too large for lines on leaves")
         step = rational(1, 1 << grid)
         ends = (rational(int(end), 1 << read) for end in (low.min(), high.max()))
-        steep = steepest(of(node), next(ends) - step, next(ends) + step)
-        return FunctionTable(node, grid, places, min(PLACES, SLOPE - 1 - int(steep.p // steep.q).bit_length()))
+        steep = steepest(function_of(node), next(ends) - step, next(ends) + step)
+        return FunctionTable(
+            node, grid, frac_bits, min(MAX_SLOPE_FRAC_BITS, SLOPE_BITS - 1 - int(steep.p // steep.q).bit_length())
+        )
 
     def values(self, j: Array) -> tuple[Array, Array]:
-        """Ends of f at points."""
-        return _looked_up(j, self._values, lambda x: _ends(self.f.value(x), self.places), self.grid)
+        """Return lower and upper bounds of f at grid points j."""
+        return _lookup(j, self._values, lambda x: _ends(self.f.value(x), self.frac_bits), self.grid)
 
     def derivatives(self, j: Array, piece: int) -> tuple[Array, Array]:
-        """Ends of f' at points of a piece."""
-        return _looked_up(j, self._slopes[piece], lambda x: _ends(self.f.slope(x, piece), self.slopes), self.grid)
+        """Return lower and upper bounds of f' at grid points j of a piece."""
+        return _lookup(j, self._slopes[piece], lambda x: _ends(self.f.slope(x, piece), self.slopes), self.grid)
 
 
-def _looked_up(
+def _lookup(
     j: Array, known: dict[int, tuple[int, int]], made: Callable[[Any], tuple[int, int]], grid: int
 ) -> tuple[Array, Array]:
+    """Return the two ends at grid points j from the cache `known`; missing ones are made by `made`."""
     some, at = np.unique(j, return_inverse=True)
     for k in some.tolist():
         if k not in known:
@@ -130,10 +154,10 @@ def _looked_up(
     return ends[..., 0], ends[..., 1]
 
 
-def _ends(given: tuple[Any, Any], places: int) -> tuple[int, int]:
-    """Rationals times 2**places, rounded outward."""
-    low, high = down(given[0], places), -down(-given[1], places)
-    if low <= -(1 << MOST) or high >= 1 << MOST:
+def _ends(given: tuple[Any, Any], frac_bits: int) -> tuple[int, int]:
+    """Return both ends times 2**frac_bits, rounded outward; raise ReplayError beyond 60 bits."""
+    low, high = floor_scaled(given[0], frac_bits), -floor_scaled(-given[1], frac_bits)
+    if low <= -(1 << MAX_BOUND_BITS) or high >= 1 << MAX_BOUND_BITS:
         raise ReplayError("a function is too large for lines on leaves")
     return low, high
 
@@ -142,19 +166,19 @@ def _ends(given: tuple[Any, Any], places: int) -> tuple[int, int]:
 
 
 def curve_lines(table: FunctionTable, low: Array, high: Array, read: int, least: Array, most: Array) -> CurveLines:
-    """Lines of a node that reads low..high (leaves, cells), over 2**read.
+    """Return the lines of an activation whose input lies in low..high (leaves, cells), over 2**read.
 
-    least, most   (cells), over the node's places: ends that f has in any case
+    least, most   (cells), over 2**frac_bits of the node: bounds that f has in any case
     """
     shift = read - table.grid
     first, last = np.minimum(low, high) >> shift, -(-np.maximum(low, high) >> shift)
-    below, flat = _Side(table, 1, first, last).best(shift, least, most)
-    above, roof = _Side(table, -1, first, last).best(shift, -most, -least)
+    below, flat = _LinesBelow(table, 1, first, last).best(shift, least, most)
+    above, roof = _LinesBelow(table, -1, first, last).best(shift, -most, -least)
     above = TangentLines(-above.slope, above.point, -above.height)
     return CurveLines(below, above, flat, -roof, table.slopes)
 
 
-class _Side:
+class _LinesBelow:
     """Lines below sign*f on first..last, points of the grid."""
 
     def __init__(self, table: FunctionTable, sign: int, first: Array, last: Array) -> None:
@@ -163,26 +187,27 @@ class _Side:
         self.at_first, self.at_last = self._values(first), self._values(last)
         self.convex = next((k for k, bend in enumerate(table.f.signs) if bend * sign > 0), None)
         if self.convex is not None:
-            borders = [None, *(b for b, _, _ in table.bends), None]  # whole numbers: points of any grid
+            borders = [None, *(b for b, _, _ in table.breakpoints), None]  # whole numbers: points of any grid
             left, right = borders[self.convex], borders[self.convex + 1]
             self.p = first if left is None else np.maximum(first, left)
             self.q = last if right is None else np.minimum(last, right)
 
     def _values(self, j: Array) -> Array:
-        """Lower ends of sign*f."""
+        """Return lower bounds of sign*f at grid points j."""
         low, high = self.table.values(j)
         return low if self.sign > 0 else -high
 
     def _derivatives(self, j: Array) -> tuple[Array, Array]:
+        """Return bounds of the slope of sign*f at grid points j of the convex piece."""
         assert self.convex is not None
         low, high = self.table.derivatives(j, self.convex)
         return (low, high) if self.sign > 0 else (-high, -low)
 
     def best(self, shift: int, least: Array, most: Array) -> tuple[TangentLines, Array]:
-        """The line that is highest at the middle, and the highest one without a slope."""
+        """Return the line that is highest at the middle, and the height of the highest one without a slope."""
         slope = np.zeros_like(self.first)
-        flat = height = np.maximum(self.height(slope, self._bottom()), least)
-        for s, t in self._tries():
+        flat = height = np.maximum(self.height(slope, self._convex_minimum()), least)
+        for s, t in self._candidate_slopes():
             h = self.height(s, t)
             slope, height = np.where(h > height, s, slope), np.maximum(h, height)
         return TangentLines(slope, self.middle << shift, np.minimum(height, most)), flat
@@ -190,7 +215,7 @@ class _Side:
     def height(self, s: Array, t: Array | None) -> Array:
         """h of the line s*(x - middle) + h, by the rule at the top of this file; t: a point of the convex piece."""
         h = np.minimum(self._at(self.at_first, self.first, s), self._at(self.at_last, self.last, s))
-        for near, far, ends in self.table.bends:
+        for near, far, ends in self.table.breakpoints:
             value = np.int64(ends[0] if self.sign > 0 else -ends[1])
             inside = (near < self.last) & (far > self.first)
             either = np.minimum(self._at(value, near, s), self._at(value, far, s))
@@ -202,48 +227,56 @@ class _Side:
         return np.where(self.p <= self.q, np.minimum(h, self._at(self._values(t), t, s, sunk)), h)
 
     def _at(self, value: Array | np.int64, j: Array | int, s: Array, sunk: Array | int = 0) -> Array:
-        """value - s*(j - middle) - sunk, rounded down."""
+        """Return value - s*(j - middle) - sunk, rounded down."""
         table = self.table
-        return value + moved(-s * (j - self.middle) - sunk, table.slopes + table.grid - table.places)
+        return value + shift_right_saturating(
+            -s * (j - self.middle) - sunk, table.slopes + table.grid - table.frac_bits
+        )
 
     # --- slopes that may be good, and points of the convex piece for them ---------------------------------------------
 
-    def _bottom(self) -> Array | None:
-        """Where the convex piece is least."""
+    def _convex_minimum(self) -> Array | None:
+        """Return where the convex piece is least, as grid points in first..last; None without a convex piece."""
         if self.convex is None:
             return None
         if self.table.lowest is not None:
-            return self._clipped(np.full_like(self.first, down(self.table.lowest, self.table.grid)))
+            return self._clipped(np.full_like(self.first, floor_scaled(self.table.lowest, self.table.grid)))
         return self._clipped(self.first if self.sign > 0 else self.last)
 
     def _clipped(self, t: Array) -> Array:
+        """Return t moved into the convex piece p..q."""
         return np.maximum(np.minimum(t, self.q), np.minimum(self.p, self.q))
 
-    def _tries(self) -> Iterator[tuple[Array, Array | None]]:
+    def _candidate_slopes(self) -> Iterator[tuple[Array, Array | None]]:
+        """Yield slopes that may be good, each with a point of the convex piece to bound it at (None: there is none)."""
         table, wide = self.table, np.maximum(self.last - self.first, 1)
-        rise = moved(self.at_last - self.at_first, table.places - table.slopes - table.grid)
-        yield np.clip(rise // wide, -(1 << SLOPE), 1 << SLOPE), self._bottom()
-        if table.f.is_straight:
+        rise = shift_right_saturating(self.at_last - self.at_first, table.frac_bits - table.slopes - table.grid)
+        yield np.clip(rise // wide, -(1 << SLOPE_BITS), 1 << SLOPE_BITS), self._convex_minimum()
+        if table.f.is_piecewise_linear:
             for k in range(len(table.f.signs)):
                 own, _ = _ends(table.f.slope(rational(0), k), table.slopes)
                 yield np.full_like(self.first, self.sign * own), None
         elif self.convex is not None:
-            t = self._touching()
+            t = self._tangent_point()
             yield self._derivatives(t)[0], t
 
-    def _touching(self) -> Array:
-        """Where the tangent of the convex piece passes just below f at the far end, or the middle, if it does there."""
+    def _tangent_point(self) -> Array:
+        """Return the point of the convex piece whose tangent passes just below f at the far end, or the middle if that
+        does."""
         middle = self._clipped(self.middle)
         left = self.q < self.last  # of the far end, which is the last point, or else the first
         near, far = (np.where(left, a, b) for a, b in ((self.p, self.q), (self.q, self.p)))
-        for _ in range(HALVINGS):
+        for _ in range(BISECTIONS):
             t = (near + far) >> 1
-            passes = self._passes(t, left)
+            passes = self._is_tangent_below_end(t, left)
             near, far = np.where(passes, t, near), np.where(passes, far, t)
         both = np.where(left, np.minimum(near, middle), np.maximum(near, middle))
         return np.where((self.p == self.first) & (self.q == self.last), middle, both)
 
-    def _passes(self, t: Array, left: Array) -> Array:
+    def _is_tangent_below_end(self, t: Array, left: Array) -> Array:
+        """Return whether the tangent at t is below f at the far end: the last point if `left`, else the first."""
         end = np.where(left, self.last, self.first)
-        reached = moved(self._derivatives(t)[0] * (end - t), self.table.slopes + self.table.grid - self.table.places)
+        reached = shift_right_saturating(
+            self._derivatives(t)[0] * (end - t), self.table.slopes + self.table.grid - self.table.frac_bits
+        )
         return np.asarray(self._values(t) + reached <= np.where(left, self.at_last, self.at_first))

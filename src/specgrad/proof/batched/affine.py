@@ -1,8 +1,8 @@
-"""Linear nodes in whole numbers: y = J x + b, as objectives on their way back meet it.
+"""Linear nodes y = J x + b in fixed point, as objectives on their way back meet them.
 
-The weights of J are rounded to whole numbers J' over 2**places, and so is b to b'. What that changes,
+The weights of J are rounded to integers J' over 2**frac_bits, and so is b to b'. What that changes,
 abs(J - J') abs(x) + abs(b - b'), is an error of the node, found here over rationals; whatever is left is exact. J' is
-the operator's own adjoint rule, run on whole numbers: as one matrix where that is small, else on the rows themselves.
+the operator's own adjoint rule, run on integers: as one matrix where that is small, else on the rows themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specgrad.op import run_spec
 from specgrad.scalar import Array
 from specgrad.window import Window
 
-from ..base.fixed_point import COLUMN, nearest
+from ..base.fixed_point import COLUMN_BITS, round_scaled
 from ..base.rationals import ReplayError, cells, rational, rationals, zeros
 from ..exact.replay import absolute, adjoint
 
@@ -35,22 +35,25 @@ Back = Callable[[Array], Sequence[Array]]  # (rows, cells of y) -> per varying a
 
 
 class Affine:
-    """One linear node, its fixed arguments at their values, the others varying.
+    """One linear node with its constant arguments at their values; `back` maps rows of y to rows of the varying
+    arguments.
 
-    shapes, fixed   of all arguments; zeros stand for those that vary
-    varying         which arguments vary
-    sizes           per varying argument: numbers not below the absolute values of its cells
-    places          of J', so that the coefficients get as many more
-    offset          b, over rationals
-    off             abs(J - J') sizes, over rationals
+    shapes      of all arguments
+    varying     which arguments vary
+    sizes       per varying argument: how many cells it has
+    frac_bits   of J', so that coefficients get as many more
+    offset      b, over rationals
+    off         abs(J - J') times the largest absolute values of the arguments, over rationals
     """
 
     def __init__(self, node: Node, fixed: Sequence[Array], varying: Sequence[int], sizes: Sequence[Array]) -> None:
+        """Prepare `back`; `fixed` are all arguments (zeros for varying ones), `sizes` bounds of abs of each varying
+        one."""
         self.node, self.varying = node, list(varying)
         self.shapes = [f.shape for f in fixed]
         self.size, self.sizes = math.prod(node.shape), [math.prod(self.shapes[k]) for k in varying]
         self.offset = cells(run_spec(node.op, fixed, node.params))
-        self.places, self.off, self.back = 0, zeros(node.shape), self._unscaled
+        self.frac_bits, self.off, self.back = 0, zeros(node.shape), self._unscaled
         if node.op.name in FACTORS:
             self._scale(fixed, sizes)
         elif node.op.name in DIVIDED:
@@ -63,14 +66,14 @@ class Affine:
     # --- weights --------------------------------------------------------------------------------------------------
 
     def _scale(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
-        """Weights as whole numbers over 2**places, with as many places as a column's sum allows."""
+        """Round weights to integers over 2**frac_bits, with as many bits as a column's sum allows."""
         largest = max(abs(v) for f in fixed for v in f.flat)
-        self.places = COLUMN - 1 - int(largest).bit_length()
-        scaled = [nearest(f, self.places) for f in fixed]
-        while (column := self._column(scaled)) > 1 << COLUMN:
-            self.places -= max(1, (column - 1).bit_length() - COLUMN)
-            scaled = [nearest(f, self.places) for f in fixed]
-        rounded = [rationals(s) * rational(2) ** -self.places for s in scaled]
+        self.frac_bits = COLUMN_BITS - 1 - int(largest).bit_length()
+        scaled = [round_scaled(f, self.frac_bits) for f in fixed]
+        while (column := self._column(scaled)) > 1 << COLUMN_BITS:
+            self.frac_bits -= max(1, (column - 1).bit_length() - COLUMN_BITS)
+            scaled = [round_scaled(f, self.frac_bits) for f in fixed]
+        rounded = [rationals(s) * rational(2) ** -self.frac_bits for s in scaled]
         given = [cells(np.abs(f - r)) for f, r in zip(fixed, rounded, strict=True)]
         for k, size in zip(self.varying, sizes, strict=True):
             given[k] = size
@@ -78,34 +81,34 @@ class Affine:
         self._prepare(scaled)
 
     def _bias(self, given: Sequence[Array]) -> Array:
-        """What a fixed term adds, which is no part of J."""
+        """Return what a constant term adds to y, which is no part of J."""
         only = [zeros(g.shape) if k in self.varying else g for k, g in enumerate(given)]
         return cells(run_spec(self.node.op, only, self.node.params))
 
     def _column(self, scaled: Sequence[Array]) -> int:
-        """The largest sum of absolute weights with which one cell of an argument is read."""
+        """Return the largest sum of absolute weights with which one cell of an argument is read."""
         if max(int(np.abs(s).max(initial=0)) for s in scaled) * self.size >= 1 << 62:
             raise ReplayError(f"node {self.node.name} has too many cells for whole numbers of 64 bits")
         sums = self._adjoint([np.abs(s) for s in scaled], np.ones(self.node.shape, dtype=np.int64))
         return max(int(s.max(initial=0)) for s in sums)
 
     def _divide(self, fixed: Sequence[Array], sizes: Sequence[Array]) -> None:
-        """y = share * (the sum of what it reads), with a share per cell of y, which is rounded."""
+        """Prepare y = share * (the sum of what it reads), with a share per cell of y, which is rounded."""
         if self.varying != [0] or (self.node.op.name == "div" and self.shapes[0] != self.node.shape):
             raise UnsupportedError(self.node.op.name, f"leaves cannot be replayed through node {self.node.name}")
         ones = zeros(self.shapes[0]) + rational(1)
         count = cells(self._read(ones))
         whole = cells(run_spec(self.node.op, [ones, *fixed[1:]], self.node.params))
         share = cells(whole / np.where(count == 0, rational(1), count))
-        self.places = COLUMN - 1 - int(max(self._spread(cells(np.abs(share))[None]).flat)).bit_length()
-        weight = nearest(share, self.places)
-        assert int(self._spread(np.asarray(np.abs(weight))[None]).max()) <= 1 << COLUMN
-        changed = np.abs(share - rationals(weight) * rational(2) ** -self.places)
+        self.frac_bits = COLUMN_BITS - 1 - int(max(self._spread(cells(np.abs(share))[None]).flat)).bit_length()
+        weight = round_scaled(share, self.frac_bits)
+        assert int(self._spread(np.asarray(np.abs(weight))[None]).max()) <= 1 << COLUMN_BITS
+        changed = np.abs(share - rationals(weight) * rational(2) ** -self.frac_bits)
         self.off = cells(changed * self._read(sizes[0]))
         self.back = lambda a: (self._spread(a.reshape(-1, *self.node.shape) * weight).reshape(len(a), -1),)
 
     def _read(self, x: Array) -> Array:
-        """The sum of what every cell of y reads."""
+        """Return the sum of what every cell of y reads."""
         if self.node.op.name == "div":
             return x
         window: Window = self.node.params["window"]
@@ -115,7 +118,7 @@ class Affine:
         return y
 
     def _spread(self, y: Array) -> Array:
-        """Its adjoint, on rows."""
+        """Return the adjoint of `_read` on rows (rows, *shape of y)."""
         if self.node.op.name == "div":
             return y
         window: Window = self.node.params["window"]
@@ -128,7 +131,7 @@ class Affine:
     # --- the way back ---------------------------------------------------------------------------------------------
 
     def _unscaled(self, a: Array) -> Sequence[Array]:
-        """Cells that are moved as they are, or with their sign changed."""
+        """Return the way back through layout, add, sub and neg: cells are moved, or change their sign."""
         if self.node.op.name == "permute":
             axes = np.argsort([0, *(1 + p for p in self.node.params["order"])])
             return (a.reshape(-1, *self.node.shape).transpose(axes).reshape(len(a), -1),)
@@ -136,12 +139,13 @@ class Affine:
         return [-a if k in flipped else a for k in self.varying]
 
     def _is_moved(self) -> bool:
+        """Return whether `_unscaled` is the whole way back: no argument is broadcast, cut or padded."""
         if self.node.op.name in ("add", "sub"):
             return all(self.shapes[k] == self.node.shape for k in self.varying)
         return self.node.op.name in ("neg", "reshape", "permute")
 
     def _prepare(self, scaled: Sequence[Array]) -> None:
-        """The adjoint rule at these weights: of factors cell by cell, as a matrix, of all rows, or of one by one."""
+        """Set `back` to the adjoint at these weights: cell by cell, as a matrix, on all rows at once, or row by row."""
         name, cells = self.node.op.name, self.size * sum(self.sizes)
         if name == "mul" and all(s in (self.node.shape, ()) for s in self.shapes):
             weight = scaled[1 - self.varying[0]].ravel()
@@ -158,22 +162,26 @@ class Affine:
             self.back = lambda a: self._one_by_one(scaled, a)
 
     def _shaped(self, a: Array) -> Array:
+        """Return rows (rows, cells) in the node's shape."""
         return a.reshape(-1, *self.node.shape)
 
     def _one_by_one(self, scaled: Sequence[Array], a: Array) -> Sequence[Array]:
+        """Return the adjoint of every row, computed row by row: per varying argument (rows, its cells)."""
         each = [self._adjoint(scaled, row.reshape(self.node.shape)) for row in a]
         return [np.array([e[k].ravel() for e in each]).reshape(len(a), n) for k, n in enumerate(self.sizes)]
 
     def _adjoint(self, scaled: Sequence[Array], y: Array) -> Sequence[Array]:
+        """Return the cotangents of the varying arguments for y, in int64."""
         return on_int64(self._graph, [*scaled, y])
 
     @cached_property
     def _graph(self) -> Graph:
+        """Return the graph of the operator's adjoint."""
         return adjoint(self.node.op, self.shapes, self.node.params, self.varying)
 
 
 def _product(matrix: Array) -> Callable[[Array], Array]:
-    """a -> a @ matrix.
+    """Return the function a -> a @ matrix; a sparse matrix is multiplied by its nonzero cells alone.
 
     >>> matrix = np.zeros((3, 20), dtype=np.int64)
     >>> matrix[1, 4], matrix[2, 4], matrix[0, 19] = 5, 7, 1
@@ -186,6 +194,7 @@ def _product(matrix: Array) -> Callable[[Array], Array]:
     weights, (read, starts) = matrix[rows, columns], np.unique(columns, return_index=True)
 
     def product(a: Array) -> Array:
+        """Return a @ matrix by sums over nonzero cells."""
         x = np.zeros((len(a), matrix.shape[1]), dtype=a.dtype)
         x[:, read] = np.add.reduceat(a[:, rows] * weights, starts, axis=1)
         return x
@@ -194,7 +203,8 @@ def _product(matrix: Array) -> Callable[[Array], Array]:
 
 
 def on_int64(graph: Graph, args: Sequence[Array]) -> list[Array]:
-    """A graph's outputs by its operators' specifications on arrays of int64, which nothing may turn into anything else.
+    """Return a graph's outputs by its operators' specifications on int64 arrays; raise UnsupportedError if one leaves
+    int64.
 
     (Called in the usual way, graphs make exact fractions of whole numbers.)
     """
@@ -212,10 +222,10 @@ def on_int64(graph: Graph, args: Sequence[Array]) -> list[Array]:
     return [values[i] for i in graph.output_positions]
 
 
-def places_for(total: Any, most: int) -> int:
-    """How many binary places numbers may have that add up to `total`, a rational >= 0, to stay below 2**most.
+def frac_bits_for(total: Any, most: int) -> int:
+    """Return how many binary places numbers that add up to `total`, a rational >= 0, may have to stay below 2**most.
 
-    >>> places_for(rational(5, 2), 36), places_for(rational(1, 1000), 36)
+    >>> frac_bits_for(rational(5, 2), 36), frac_bits_for(rational(1, 1000), 36)
     (34, 44)
     """
     p, q = int(total.p), int(total.q)

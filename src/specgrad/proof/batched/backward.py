@@ -1,7 +1,7 @@
-"""The way back of many objectives at once, in whole numbers: specgrad.proof.exact.replay.Replay.lower, row by row.
+"""The backward pass of many objectives at once, in fixed point: specgrad.proof.exact.replay.Replay.lower, row by row.
 
-Each row belongs to a leaf, whose ranges say how what bends is bounded. Coefficients of a node are those of
-its reference (outer), or by node of a layer's exact map inside that layer (inner).
+Each row belongs to a leaf, whose ranges determine the relaxation of nonlinear nodes. Coefficients of a node are those
+of its reference (outer), or by node of a layer's exact map inside that layer (inner).
 """
 
 from __future__ import annotations
@@ -16,39 +16,48 @@ import numpy as np
 from specgrad.graph.graph import INPUT, Node
 from specgrad.scalar import Array
 
-from ..base.fixed_point import Bound, Coefficients, joined, moved, nearest, products, taken, upward
+from ..base.fixed_point import (
+    Bound,
+    Coefficients,
+    ceil_scaled,
+    products,
+    round_scaled,
+    rows_of_leaves,
+    shift_right_saturating,
+    sum_coefficients,
+)
 from ..base.rationals import cells, larger, rational, rationals, total, zeros
 from ..exact.activations import CURVES
 from ..exact.logsumexp_pool import SMOOTH, SmoothLines
 from ..exact.replay import Replay
 from .activations import CurveLines, FunctionTable, curve_lines
-from .affine import Affine, places_for
+from .affine import Affine, frac_bits_for
 from .relu_max import NOWHERE, MaxLines, ReluLines, contested, read
 
-CHOSEN = ("relu", "max_pool")
-BENT = (*CHOSEN, *CURVES, SMOOTH)
-SUM = 33  # bits of the sum of a node's numbers, of 36 that are allowed: some are added to others
+SELECTIONS = ("relu", "max_pool")
+NONLINEAR = (*SELECTIONS, *CURVES, SMOOTH)
+SUM_BITS = 33  # bits of the sum of a node's numbers, of 36 that are allowed: some are added to others
 
 
 @dataclass(frozen=True, eq=False)
 class FixedPointNode:
-    """One node on the whole box, as whole numbers over 2**places, (cells) or (1, cells); see
+    """One node on the whole box as integers over 2**frac_bits, (cells) or (1, cells); see
     proof.exact.relu_max.NodeRange.
 
     low, high   ends of its reference
-    error       of the reference, with what whole numbers in place of weights add; off: the latter alone
-    apart       how far values are from the reference
+    error       of the reference, with what integers in place of weights add; off: the latter alone
+    deviation   how far values are from the reference
     offset      b of a linear node y = J x + b
     span        the sum of all absolute values that a coefficient of this node may meet: of references and exact maps
     """
 
     node: Node
-    places: int
+    frac_bits: int
     low: Array
     high: Array
     error: Array
     off: Array
-    apart: Array
+    deviation: Array
     offset: Array
     span: int
     affine: Affine | None
@@ -56,11 +65,12 @@ class FixedPointNode:
 
     @property
     def size(self) -> int:
+        """Return the number of cells."""
         return int(self.low.shape[1])
 
 
 class Layers:
-    """The nodes of a replay over rationals in whole numbers, made when they are asked for."""
+    """The nodes of a replay over rationals in fixed point, converted on first use."""
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
@@ -70,68 +80,75 @@ class Layers:
         self.planes: dict[tuple[int, int], dict[Any, Any]] = {}  # of smooth maxima, by node and places of what is read
 
     def __getitem__(self, i: int) -> FixedPointNode:
+        """Return node `i` in fixed point."""
         if i not in self._cells:
-            self._cells[i] = self._made(i)
+            self._cells[i] = self._convert(i)
         return self._cells[i]
 
     def forget(self, i: int) -> None:
-        """Node i has another range now."""
+        """Drop node `i`: its range has changed."""
         self._cells.pop(i, None)
 
     def table(self, i: int) -> FunctionTable:
-        """What is known of the function that node i computes."""
+        """Return the table of the function that node `i` computes."""
         ((source, _),) = self[i].sources
-        key = i, self[source].places, self[i].places
+        key = i, self[source].frac_bits, self[i].frac_bits
         if key not in self._tables:
             ends = self[source].low, self[source].high
-            self._tables[key] = FunctionTable.on(self[i].node, *ends, self[source].places, self[i].places)
+            self._tables[key] = FunctionTable.on(self[i].node, *ends, self[source].frac_bits, self[i].frac_bits)
         return self._tables[key]
 
     def readers(self, i: int) -> list[int]:
-        """What bends and reads node i."""
+        """Return the positions of nonlinear nodes that read node `i`."""
         nodes = self.replay.graph.nodes
-        return [k for k, node in enumerate(nodes) if node.op.name in BENT and i in node.operands()]
+        return [k for k, node in enumerate(nodes) if node.op.name in NONLINEAR and i in node.operands()]
 
     @property
     def widest(self) -> int:
-        """The most cells of a node that varies."""
+        """Return the most cells of a node that varies."""
         replay = self.replay
         return max(
             math.prod(n.shape) for n, r in zip(replay.graph.nodes, replay.ranges, strict=False) if not r.constant
         )
 
     def magnitude(self, i: int) -> Array:
-        """Numbers not below abs of the reference and, by node, of the exact map, over rationals."""
+        """Return rationals not below abs of the reference and, by node, of the exact map of node `i`."""
         r = self.replay.ranges[i]
         largest = larger(r.ends[1], -r.ends[0])
         return largest if r.error is None else cells(largest + r.error)
 
-    def _made(self, i: int) -> FixedPointNode:
+    def _convert(self, i: int) -> FixedPointNode:
+        """Return node `i` in fixed point, every number rounded outward."""
         node, r = self.replay.graph.nodes[i], self.replay.ranges[i]
-        affine = self._linear(i, node) if node.op is not INPUT and not r.constant and node.op.name not in BENT else None
+        affine = (
+            self._affine_map(i, node)
+            if node.op is not INPUT and not r.constant and node.op.name not in NONLINEAR
+            else None
+        )
         nothing = zeros(node.shape)
-        error, apart = (nothing if v is None else v for v in (r.error, r.apart))
+        error, deviation = (nothing if v is None else v for v in (r.error, r.deviation))
         off, offset = (nothing, nothing) if affine is None else (affine.off, affine.offset)
         magnitude = self.magnitude(i)
-        places = places_for(total(magnitude + error + apart + off + np.abs(offset)), SUM)
-        rounded = nearest(offset, places)
-        changed = upward(np.abs(offset - _exact(rounded, places)), places)
-        own = (upward(off, places) + changed).ravel()
+        frac_bits = frac_bits_for(total(magnitude + error + deviation + off + np.abs(offset)), SUM_BITS)
+        rounded = round_scaled(offset, frac_bits)
+        changed = ceil_scaled(np.abs(offset - _exact(rounded, frac_bits)), frac_bits)
+        own = (ceil_scaled(off, frac_bits) + changed).ravel()
         return FixedPointNode(
             node,
-            places,
-            -upward(-r.ends[0], places).reshape(1, -1),
-            upward(r.ends[1], places).reshape(1, -1),
-            upward(error, places).ravel() + own,
+            frac_bits,
+            -ceil_scaled(-r.ends[0], frac_bits).reshape(1, -1),
+            ceil_scaled(r.ends[1], frac_bits).reshape(1, -1),
+            ceil_scaled(error, frac_bits).ravel() + own,
             own,
-            upward(apart, places).ravel(),
+            ceil_scaled(deviation, frac_bits).ravel(),
             rounded.ravel(),
-            int(upward(magnitude, places).sum()),
+            int(ceil_scaled(magnitude, frac_bits).sum()),
             affine,
             self._sources(node, affine),
         )
 
-    def _linear(self, i: int, node: Node) -> Affine:
+    def _affine_map(self, i: int, node: Node) -> Affine:
+        """Return the linear map of node `i`, cached."""
         if i not in self._affine:
             args = [self.replay._argument(node, g) for g in node.args]
             varying, _ = self.replay._linear_in(node, args)
@@ -141,18 +158,21 @@ class Layers:
         return self._affine[i]
 
     def _sources(self, node: Node, affine: Affine | None) -> tuple[tuple[int, bool], ...]:
+        """Return the positions of varying arguments, each with whether it is inside the same layer."""
         if affine is None:
             return tuple((a, False) for a in node.operands())
         given = [node.args[k] for k in affine.varying]
-        return tuple((g, self.replay._inside(node, g)) for g in given if isinstance(g, int))
+        return tuple((g, self.replay._is_inside_layer(node, g)) for g in given if isinstance(g, int))
 
 
-def _exact(x: Array, places: int) -> Array:
-    return cells(rationals(x) * rational(2) ** -places)
+def _exact(x: Array, frac_bits: int) -> Array:
+    """Return integers over 2**frac_bits as rationals."""
+    return cells(rationals(x) * rational(2) ** -frac_bits)
 
 
 class Ranges:
-    """Ranges of nodes on every leaf, (leaves, cells); those of the whole box, (1, cells), where none are narrower."""
+    """Ranges of nodes on every leaf, int64 (leaves, cells); those of the whole box, (1, cells), if none
+    are narrower."""
 
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
@@ -165,18 +185,20 @@ class Ranges:
         self.winners: dict[int, Array] = {}  # max_pool -> (taps, leaves, *shape): which may win
 
     def narrowed(self, i: int, low: Array, high: Array) -> None:
+        """Set the range of node `i`'s reference."""
         self._ends[i] = low, high
 
     def ends(self, i: int) -> tuple[Array, Array]:
-        """Of the reference."""
+        """Return (low, high) of node `i`'s reference."""
         if i in self._ends:
             return self._ends[i]
         return self.layers[i].low, self.layers[i].high
 
     def values(self, i: int) -> tuple[Array, Array]:
-        """Of the reference too; of what bends by what it reads, which may be narrower."""
+        """Return (low, high) of node `i`'s reference; for nonlinear nodes computed from their input, which may be
+        narrower."""
         here = self.layers[i]
-        if here.node.op.name not in BENT or i in self._ends:
+        if here.node.op.name not in NONLINEAR or i in self._ends:
             return self.ends(i)
         if i not in self._values:
             ((source, _),) = here.sources
@@ -185,14 +207,15 @@ class Ranges:
             elif here.node.op.name == SMOOTH:
                 low, high = self.smooth(i).least, self.smooth(i).most
             else:
-                down = self.layers[source].places - here.places
+                down = self.layers[source].frac_bits - here.frac_bits
                 low, high = self.values(source)
-                low, high = self._chosen(here.node, low), self._chosen(here.node, high, self.winners.get(i))
-                low, high = moved(low, down), -moved(-high, down)
+                low, high = self._select(here.node, low), self._select(here.node, high, self.winners.get(i))
+                low, high = shift_right_saturating(low, down), -shift_right_saturating(-high, down)
             self._values[i] = np.maximum(low - here.error, here.low), np.minimum(high + here.error, here.high)
         return self._values[i]
 
-    def _chosen(self, node: Node, x: Array, may_win: Array | None = None) -> Array:
+    def _select(self, node: Node, x: Array, may_win: Array | None = None) -> Array:
+        """Return relu or max_pool of x, (leaves, cells); `may_win`: the taps that count."""
         if node.op.name == "relu":
             return np.maximum(x, 0)
         (source,) = node.operands()
@@ -201,9 +224,11 @@ class Ranges:
         largest = (every if may_win is None else np.where(may_win, every, NOWHERE)).max(0)
         return np.asarray(largest.reshape(len(largest), -1))
 
-    def won(self, i: int) -> tuple[Array, Array]:
-        """Ends of what max_pool i reads, given which taps may win: none is above the largest of these, and a tap that
-        wins alone is at least every lower end."""
+    def ranges_given_winners(self, i: int) -> tuple[Array, Array]:
+        """Return the range of what max_pool `i` reads, given which taps may win.
+
+        No tap is above the largest of those that may win; one that wins for certain is at least every lower end.
+        """
         here, may_win = self.layers[i], self.winners[i]
         ((source, _),) = here.sources
         low, high = (
@@ -220,14 +245,15 @@ class Ranges:
             tap.join_inputs(np.maximum, low, tap.read_outputs(np.where(alone[t], floor, NOWHERE)))
         return low.reshape(shape), high.reshape(shape)
 
-    def is_open(self, i: int, low: Array, high: Array) -> Array:
-        """Cells (leaves, cells) of node i whose ranges matter to what bends and reads it, or reads a relu of it."""
+    def needs_narrowing(self, i: int, low: Array, high: Array) -> Array:
+        """Return which cells (leaves, cells) of node `i` have ranges that matter to a nonlinear reader, or to one of
+        its relu."""
         either = np.zeros(low.shape, dtype=bool)
         for k in self.layers.readers(i):
             node = self.layers.replay.graph.nodes[k]
             if node.op.name == "relu":
                 either |= (low < 0) & (high > 0)
-                either |= self.is_open(k, np.maximum(low, 0), np.maximum(high, 0))
+                either |= self.needs_narrowing(k, np.maximum(low, 0), np.maximum(high, 0))
             elif node.op.name in CURVES or node.op.name == SMOOTH:
                 either |= low < high
             else:
@@ -237,60 +263,61 @@ class Ranges:
         return either
 
     def span(self, i: int) -> Array:
-        """Not below the sum of the absolute values of a node, per leaf or for all."""
+        """Return an upper bound of the sum of node `i`'s absolute values, per leaf or one for all."""
         low, high = self.values(i)
         here = self.layers[i]
         return np.asarray(np.minimum(np.maximum(high, -low).sum(1) + here.error.sum(), here.span))
 
     def relu(self, i: int) -> ReluLines:
-        """Lines of a relu on every leaf; their constants are over 2**places of what it reads."""
+        """Return the lines of relu `i` on every leaf; their constants are over 2**frac_bits of its input."""
         if i not in self._relus:
             ((source, _),) = self.layers[i].sources
             self._relus[i] = ReluLines.on(*self.values(source))
         return self._relus[i]
 
     def max_pool(self, i: int) -> MaxLines:
-        """Lines of a max_pool on every leaf; their constants are over 2**places of its own."""
+        """Return the lines of max_pool `i` on every leaf; their constants are over its own 2**frac_bits."""
         if i not in self._pools:
             here = self.layers[i]
             ((source, _),) = here.sources
             low, high = (end.reshape(-1, *self.layers[source].node.shape) for end in self.values(source))
             lines = MaxLines.on(here.node.params["window"], low, high, self.winners.get(i))
-            down = self.layers[source].places - here.places
+            down = self.layers[source].frac_bits - here.frac_bits
             least, most = (
                 (end + side).reshape(1, *here.node.shape)
                 for end, side in zip((here.low, here.high), (-here.error, here.error), strict=True)
             )
-            top = -moved(-lines.top, down)
+            top = -shift_right_saturating(-lines.top, down)
             slope = np.where(top < most, lines.slope, 0)  # no maximum is above `most`
             self._pools[i] = replace(lines, slope=slope, top=np.clip(top, least, most))
         return self._pools[i]
 
     def curve(self, i: int) -> CurveLines:
-        """Lines of another function on every leaf."""
+        """Return the lines of activation `i` on every leaf."""
         if i not in self._curves:
             here, ((source, _),) = self.layers[i], self.layers[i].sources
-            ends, read = self.values(source), self.layers[source].places
+            ends, read = self.values(source), self.layers[source].frac_bits
             outer = here.low[0] - here.error, here.high[0] + here.error
             self._curves[i] = curve_lines(self.layers.table(i), *ends, read, *outer)
         return self._curves[i]
 
     def smooth(self, i: int) -> SmoothLines:
-        """Planes of a smooth maximum on every leaf."""
+        """Return the planes of smooth maximum `i` on every leaf."""
         if i not in self._smooth:
             here, ((source, _),) = self.layers[i], self.layers[i].sources
-            read = self.layers[source].places
+            read = self.layers[source].frac_bits
             known = self.layers.planes.setdefault((i, read), {})
             outer = here.low[0] - here.error, here.high[0] + here.error
-            self._smooth[i] = SmoothLines.on(here.node, *self.values(source), read, here.places, outer, known)
+            self._smooth[i] = SmoothLines.on(here.node, *self.values(source), read, here.frac_bits, outer, known)
         return self._smooth[i]
 
 
 class BackwardPass:
-    """Objectives on their way back, and what is proven of them so far.
+    """Objectives on their way back, one per row, and the bounds proven so far.
 
     leaf     the leaf of every row
-    slopes   relu -> (rows, cells): slopes of lower lines, over 2**bends.PLACES, in place of the usual
+    slopes   relu -> (rows, cells): slopes of lower lines, over 2**SLOPE_FRAC_BITS, in place of the usual
+    outer    pending coefficients of nodes' references; inner: of exact maps inside a layer
     """
 
     def __init__(self, layers: Layers, ranges: Ranges, leaf: Array, bound: Bound) -> None:
@@ -301,75 +328,88 @@ class BackwardPass:
 
     @property
     def count(self) -> int:
+        """Return the number of rows."""
         return len(self.leaf)
 
     def put(self, i: int, coefficients: Coefficients, inside: bool = False) -> None:
+        """Add pending coefficients of node `i`."""
         (self.inner if inside else self.outer).setdefault(i, []).append(coefficients)
 
     def on(self, rows: Array, leaf: Array, ranges: Ranges) -> BackwardPass:
-        """Some of the rows, perhaps several times, each on a leaf."""
-        walk = BackwardPass(self.layers, ranges, leaf, self.bound.of(rows))
+        """Return a pass over some of the rows, perhaps several times, each on a leaf of its own."""
+        walk = BackwardPass(self.layers, ranges, leaf, self.bound.select_rows(rows))
         for given, kept in ((self.outer, walk.outer), (self.inner, walk.inner)):
-            kept.update({i: [p.of(rows) for p in parts] for i, parts in given.items()})
+            kept.update({i: [p.select_rows(rows) for p in parts] for i, parts in given.items()})
         return walk
 
     def lower(self, start: int | None = None) -> Bound:
-        """Go back to the inputs."""
+        """Propagate to the inputs and return the lower bounds."""
         self.back(max([*self.outer, *self.inner], default=0) if start is None else start)
         return self.bound
 
-    def settled(self) -> Bound:
-        """Stop here: whatever the nodes' values are, in their ranges."""
+    def bound_by_ranges(self) -> Bound:
+        """Stop here: bound the pending nodes by their ranges and return the lower bounds."""
         for i in list(self.outer):
-            self._end(i, self._arrived(i, self.outer.pop(i)))
+            self._bound_node_by_range(i, self._summed_coefficients(i, self.outer.pop(i)))
         return self.bound
 
-    def back(self, start: int, until_bends: bool = False) -> None:
+    def back(self, start: int, until_nonlinear: bool = False) -> None:
+        """Propagate from node `start` to the inputs, or until all that is pending are inputs and nonlinear nodes."""
         for i in range(start, -1, -1):
-            if not (i in self.outer or i in self.inner) or (until_bends and self._is_bent(i)):
+            if not (i in self.outer or i in self.inner) or (until_nonlinear and self._is_nonlinear_or_input(i)):
                 continue
             here = self.layers[i]
             parts = []
             for pending, error in ((self.outer, here.error), (self.inner, here.off)):
                 if i in pending:
-                    parts.append(self._arrived(i, pending.pop(i)))
+                    parts.append(self._summed_coefficients(i, pending.pop(i)))
                     if error.any():
-                        Coefficients(-np.abs(parts[-1].a), parts[-1].places).into(self.bound, error, here.places)
-            self._step(i, here, parts[0] if len(parts) == 1 else self._arrived(i, parts))
+                        Coefficients(-np.abs(parts[-1].a), parts[-1].frac_bits).into(self.bound, error, here.frac_bits)
+            self._through_node(i, here, parts[0] if len(parts) == 1 else self._summed_coefficients(i, parts))
 
-    def _is_bent(self, i: int) -> bool:
-        return self.layers[i].node.op.name in BENT or self.layers[i].node.op is INPUT
+    def _is_nonlinear_or_input(self, i: int) -> bool:
+        """Return whether node `i` is nonlinear or an input."""
+        return self.layers[i].node.op.name in NONLINEAR or self.layers[i].node.op is INPUT
 
-    def _arrived(self, i: int, parts: list[Coefficients]) -> Coefficients:
-        return joined(parts, self.bound, taken(self.ranges.span(i), self.leaf), self.layers[i].places)
+    def _summed_coefficients(self, i: int, parts: list[Coefficients]) -> Coefficients:
+        """Return the sum of the pending coefficients of node `i`."""
+        return sum_coefficients(
+            parts, self.bound, rows_of_leaves(self.ranges.span(i), self.leaf), self.layers[i].frac_bits
+        )
 
-    def _end(self, i: int, y: Coefficients) -> None:
-        low, high = (taken(end, self.leaf) for end in self.ranges.values(i))
-        self.bound.add(products(y.a, np.where(y.a > 0, low, high)), y.places + self.layers[i].places)
+    def _bound_node_by_range(self, i: int, y: Coefficients) -> None:
+        """Add to the bound the least that coefficients y of node `i` can give on its range."""
+        low, high = (rows_of_leaves(end, self.leaf) for end in self.ranges.values(i))
+        self.bound.add(products(y.a, np.where(y.a > 0, low, high)), y.frac_bits + self.layers[i].frac_bits)
 
-    def _step(self, i: int, here: FixedPointNode, y: Coefficients) -> None:
-        """Replace a node by its arguments."""
-        if here.affine is None and here.node.op.name not in BENT:
-            self._end(i, y)
+    def _through_node(self, i: int, here: FixedPointNode, y: Coefficients) -> None:
+        """Replace a node by its arguments; inputs and constants are bounded by their ranges."""
+        if here.affine is None and here.node.op.name not in NONLINEAR:
+            self._bound_node_by_range(i, y)
         elif here.affine is not None:
             if here.offset.any():
-                y.into(self.bound, here.offset, here.places)
+                y.into(self.bound, here.offset, here.frac_bits)
             for (source, inside), a in zip(here.sources, here.affine.back(y.a), strict=True):
-                self.put(source, y.scaled(a, here.affine.places), inside)
+                self.put(source, y.scaled(a, here.affine.frac_bits), inside)
         else:
             ((source, _),) = here.sources
-            for coefficients in self._bend(i, here, source, y):
+            for coefficients in self._through_nonlinear(i, here, source, y):
                 self.put(source, coefficients)
 
-    def _bend(self, i: int, here: FixedPointNode, source: int, y: Coefficients) -> Sequence[Coefficients]:
-        size, read = taken(self.ranges.span(source), self.leaf), self.layers[source].places
+    def _through_nonlinear(self, i: int, here: FixedPointNode, source: int, y: Coefficients) -> Sequence[Coefficients]:
+        """Return coefficients of what nonlinear node `i` reads from those of its own."""
+        size, read = rows_of_leaves(self.ranges.span(source), self.leaf), self.layers[source].frac_bits
         if here.node.op.name == "max_pool":
-            return self.ranges.max_pool(i).of(self.leaf).through(here.node, y, self.bound, size, read, here.places)
+            return (
+                self.ranges.max_pool(i)
+                .for_rows(self.leaf)
+                .through(here.node, y, self.bound, size, read, here.frac_bits)
+            )
         if here.node.op.name in CURVES:
-            return (self.ranges.curve(i).of(self.leaf).through(y, self.bound, size, read, here.places),)
+            return (self.ranges.curve(i).for_rows(self.leaf).through(y, self.bound, size, read, here.frac_bits),)
         if here.node.op.name == SMOOTH:
-            return (self.ranges.smooth(i).of(self.leaf).through(y, self.bound, size, read, here.places),)
-        lines = self.ranges.relu(i).of(self.leaf)
+            return (self.ranges.smooth(i).for_rows(self.leaf).through(y, self.bound, size, read, here.frac_bits),)
+        lines = self.ranges.relu(i).for_rows(self.leaf)
         if i in self.slopes:
             lines = lines.with_slopes(self.slopes[i])
         return (lines.through(y, self.bound, read),)

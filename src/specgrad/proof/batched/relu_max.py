@@ -1,4 +1,4 @@
-"""relu and max_pool in whole numbers: lines on the ranges of every leaf, and objectives that pass through them.
+"""Lines of relu and max_pool on the ranges of every leaf, in fixed point, and the way back through them.
 
 For a coefficient a of relu(z), l <= z <= u, l < 0 < u, any c in these limits gives a line below a*relu(z):
 
@@ -26,16 +26,21 @@ from specgrad.graph.graph import Node
 from specgrad.scalar import Array
 from specgrad.window import Window
 
-from ..base.fixed_point import Bound, Coefficients, shortened, taken
+from ..base.fixed_point import Bound, Coefficients, rows_of_leaves, shortened
 
-PLACES = 20  # of slopes
-ONE = 1 << PLACES
+SLOPE_FRAC_BITS = 20  # of slopes
+ONE = 1 << SLOPE_FRAC_BITS
 NOWHERE = -(1 << 60)  # stands for cells that padding has
 
 
 @dataclass(frozen=True, eq=False)
 class ReluLines:
-    """Per leaf (leaves, cells): slopes over ONE for coefficients >= 0 and < 0; l where z has either sign, else 0."""
+    """Lines of relu on every leaf, int64 (leaves, cells).
+
+    below   slopes over ONE for coefficients >= 0
+    above   slopes over ONE for coefficients < 0
+    foot    the lower end l if z has either sign, else 0
+    """
 
     below: Array
     above: Array
@@ -43,7 +48,7 @@ class ReluLines:
 
     @staticmethod
     def on(low: Array, high: Array) -> ReluLines:
-        """For the ranges of z on every leaf.
+        """Return the lines for ranges low..high of z, (leaves, cells).
 
         >>> lines = ReluLines.on(np.array([[-1, -3, 1, -2]]), np.array([[3, 1, 2, -1]]))
         >>> (lines.below / ONE).tolist(), (lines.above / ONE).round(2).tolist(), lines.foot.tolist()
@@ -56,24 +61,31 @@ class ReluLines:
         below = np.where(is_open, np.where(high > -low, ONE, 0), settled)
         return ReluLines(below, above, np.where(is_open, low, 0))
 
-    def of(self, leaf: Array) -> ReluLines:
-        """Lines per row, given the leaf of each."""
-        return ReluLines(*(taken(v, leaf) for v in (self.below, self.above, self.foot)))
+    def for_rows(self, leaf: Array) -> ReluLines:
+        """Return the lines per row, given the leaf of each row."""
+        return ReluLines(*(rows_of_leaves(v, leaf) for v in (self.below, self.above, self.foot)))
 
     def with_slopes(self, given: Array) -> ReluLines:
-        """Other slopes, over ONE, for coefficients >= 0 where z has either sign."""
+        """Return the lines with other slopes, over ONE, for coefficients >= 0 of cells with either sign."""
         return ReluLines(np.where(self.foot < 0, given, self.below), self.above, self.foot)
 
-    def through(self, y: Coefficients, bound: Bound, places: int) -> Coefficients:
-        """Coefficients of z from those of relu(z); `foot` is over 2**places."""
-        c = (y.a * np.where(y.a < 0, self.above, self.below)) >> PLACES
-        Coefficients(np.minimum(c, 0), y.places).into(bound, -self.foot, places)
-        return Coefficients(c, y.places)
+    def through(self, y: Coefficients, bound: Bound, frac_bits: int) -> Coefficients:
+        """Return coefficients of z from those of relu(z); constants go to `bound`. `foot` is over 2**frac_bits."""
+        c = (y.a * np.where(y.a < 0, self.above, self.below)) >> SLOPE_FRAC_BITS
+        Coefficients(np.minimum(c, 0), y.frac_bits).into(bound, -self.foot, frac_bits)
+        return Coefficients(c, y.frac_bits)
 
 
 @dataclass(frozen=True, eq=False)
 class MaxLines:
-    """Per leaf (leaves, *shape): the taps w and k, a slope over ONE for coefficients < 0, and T; feet l of all x."""
+    """Lines of max_pool on every leaf, (leaves, *shape).
+
+    winner   the tap w, whose x bounds the maximum from below
+    other    the tap k with the largest upper end
+    slope    over ONE: slope of x_k for coefficients < 0
+    top      T: no other tap is above it
+    feet     lower ends l of all x, (leaves, *shape of x)
+    """
 
     winner: Array
     other: Array
@@ -83,7 +95,7 @@ class MaxLines:
 
     @staticmethod
     def on(window: Window, low: Array, high: Array, may_win: Array | None = None) -> MaxLines:
-        """For ranges (leaves, *shape of x).
+        """Return the lines for ranges low..high, (leaves, *shape of x).
 
         may_win   (taps, leaves, *shape) of bool, at least one in every window; None: all
         """
@@ -97,22 +109,23 @@ class MaxLines:
         slope = -((top - most) * ONE // np.maximum(most - least, 1))  # rounded up
         return MaxLines((lows + highs).argmax(0), other, slope, top, low)
 
-    def of(self, leaf: Array) -> MaxLines:
-        return MaxLines(*(taken(v, leaf) for v in (self.winner, self.other, self.slope, self.top, self.feet)))
+    def for_rows(self, leaf: Array) -> MaxLines:
+        """Return the lines per row, given the leaf of each row."""
+        return MaxLines(*(rows_of_leaves(v, leaf) for v in (self.winner, self.other, self.slope, self.top, self.feet)))
 
     def through(
-        self, node: Node, y: Coefficients, bound: Bound, size: Array, read: int, places: int
+        self, node: Node, y: Coefficients, bound: Bound, size: Array, read: int, frac_bits: int
     ) -> tuple[Coefficients, Coefficients]:
-        """Coefficients of x from those of its largest, by lines below and above; `top` is over 2**places.
+        """Return two coefficients of x, by lines below and above, from those of max_pool(x); constants go to `bound`.
 
-        size   not below the sum of the absolute values of x, over 2**read
+        size   not below the sum of the absolute values of x, over 2**read; `top` is over 2**frac_bits
         """
         window: Window = node.params["window"]
         a = y.a.reshape(-1, *node.shape)
-        Coefficients(np.minimum(y.a, 0), y.places).into(bound, self.top.reshape(len(self.top), -1), places)
+        Coefficients(np.minimum(y.a, 0), y.frac_bits).into(bound, self.top.reshape(len(self.top), -1), frac_bits)
         lead = node.shape[: len(node.shape) - window.rank]
         x = np.zeros((2, len(a), *lead, *window.size), dtype=np.int64)
-        up, steep = np.maximum(a, 0), (np.minimum(a, 0) * self.slope) >> PLACES
+        up, steep = np.maximum(a, 0), (np.minimum(a, 0) * self.slope) >> SLOPE_FRAC_BITS
         for t, tap in enumerate(window.taps()):
             wins, is_other = tap.read_outputs(self.winner) == t, tap.read_outputs(self.other) == t
             tap.add_to_inputs(x[0], np.where(wins, tap.read_outputs(up), 0))
@@ -124,7 +137,7 @@ class MaxLines:
 
 
 def contested(window: Window, low: Array, high: Array) -> Array:
-    """Cells (leaves, *shape of x) that may be the largest of a window in which another may be, too."""
+    """Return which cells (leaves, *shape of x) may be the largest of a window in which another may be, too."""
     lows, highs = (read(end, window) for end in (low, high))
     may_win = highs > lows.max(0)
     may_win &= np.where(
@@ -137,7 +150,7 @@ def contested(window: Window, low: Array, high: Array) -> Array:
 
 
 def read(x: Array, window: Window) -> Array:
-    """(taps, *lead, *out): the cells that every window reads; NOWHERE in the padding."""
+    """Return (taps, *lead, *out): the cells that every window reads; NOWHERE in the padding."""
     taps = list(window.taps())
     cells = np.full((len(taps), *x.shape[: x.ndim - window.rank], *window.out), NOWHERE, dtype=np.int64)
     for t, tap in enumerate(taps):

@@ -1,15 +1,15 @@
-"""Proofs with splits: a tree of cuts whose leaves are excluded one by one, and the check that leaves cover everything.
+"""Proofs by splits: checks that the leaves of a tree cover the box, and replays each leaf.
 
 A file gives the parts of a tree in preorder, each part before its sides, the side below before the one above. Boxes of
-the leaves are derived from the cuts on the way down and never read, so nothing can be left out: a part is a leaf, or it
-has both sides of its cut. Sides of a cut (specgrad.proof.base.split_tree):
+the leaves are derived from the splits on the way down and never read, so nothing can be left out: a part is a leaf, or
+it has both sides of its split. Sides of a split (specgrad.proof.base.split_tree):
 
     input    [low, p] and [the next float32 number after p, high], for low <= p < high
     node     its reference is at most p, or at least p
     winner   of a window of a max_pool: it is this tap, or another
 
 What a leaf proves says specgrad.proof.batched.leaves. Roundings are those of the whole box, or of the box of a part
-above the leaf on which the network is bounded anew: each part is a property of its own.
+above the leaf on which the network is bounded again: each part is a property of its own.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from specgrad.window import Window
 from ..base.rationals import ReplayError
 from ..base.split_tree import Split, Tree
 from ..exact.replay import Model
-from .leaves import SLOPES, Alternative, Root
+from .leaves import SLOPE_SCALE, Alternative, Root
 from .leaves import Leaves as Packed
 
 LEAF = -1  # stands for a node where a part is not cut
 NO_TAP = -1
-BATCH = 256  # leaves that are replayed at once
-MOST_WORDS = 12  # cuts on a way that are written out
+BATCH_LEAVES = 256  # leaves that are replayed at once
+MAX_CUTS_IN_TEXT = 12  # cuts on a way that are written out
 
 
 @dataclass(frozen=True, eq=False)
 class TreeProof:
-    """Why some alternatives are excluded, leaf by leaf.
+    """The hints of a proof by splits, as its file has them: they exclude some alternatives leaf by leaf.
 
-    nodes         per part in preorder: the node that is cut there, or LEAF
-    cells, points per cut, in the same order
-    weights       (leaves, rows of all alternatives), whole, not negative
+    nodes         per part in preorder: the node that is split there, or LEAF
+    cells, points per split, in the same order
+    weights       (leaves, rows of all alternatives), integers >= 0
     tighten       nodes whose ranges are narrowed by backward bounds
     narrow        whether that is done on every leaf again, or on the whole box alone
-    multipliers   whole, per leaf, per alternative, per cut of a node from the root down
+    multipliers   integers, per leaf, per alternative, per split of a node from the root down
     changed       parts that have slopes of their own, which everything below them has too
     slopes        relu -> (changed parts, alternatives, *shape): of its lower lines
-    anew          parts on whose own box of inputs the network is bounded anew, for what lies below them
-    taps          per cut: the tap of a winner, by its place in the kernel, or NO_TAP; nothing where all have none
-    pulls         whole, per leaf, per alternative, per cut whose tap wins there from the root down: multipliers of the
-                  other taps that its window reads, in the order of the kernel
+    anew          parts on whose own box of inputs the network is bounded again, for what lies below them
+    taps          per split: the tap of a winner, by its place in the kernel, or NO_TAP; empty if all have none
+    pulls         integers, per leaf, per alternative, per split whose tap wins there from the root down: multipliers of
+                  the other taps that its window reads, in the order of the kernel
     """
 
     nodes: Array
@@ -76,10 +76,11 @@ Way = tuple[Any, Split, int] | None  # the way to the part above, the cut there,
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A part that is not cut: its number among parts, its box of inputs, the way to it.
+    """A part of the tree: its number, its box of inputs, and the splits that lead to it.
 
+    way       linked list of the splits above; see Way
     changed   which of the changed slopes it has; -1: none
-    root      the nearest part, from here upward, that is bounded anew; None: the whole box
+    root      the nearest part, from here upward, on which the network is bounded again; None: the whole box
     """
 
     part: int
@@ -90,7 +91,7 @@ class Leaf:
     root: Leaf | None = None
 
     def path(self) -> list[tuple[Split, int]]:
-        """Cuts from the root on, each with its side: 0 below, 1 above."""
+        """Return the splits from the root on, each with its side: 0 below, 1 above."""
         steps, way = [], self.way
         while way is not None:
             way, cut, side = way
@@ -98,29 +99,33 @@ class Leaf:
         return steps[::-1]
 
     def sides(self, graph: Graph) -> list[tuple[Split, int]]:
-        """Those at points of nodes: inputs have their box."""
+        """Return the splits at points of nodes, with their sides; those of inputs are in the box."""
         cuts = ((cut, side) for cut, side in self.path() if graph.nodes[cut.node].op is not INPUT)
         return [(cut, side) for cut, side in cuts if cut.tap is None]
 
     def winners(self) -> list[tuple[Split, int]]:
-        """Those of windows."""
+        """Return the splits by winners of windows, with their sides."""
         return [(cut, side) for cut, side in self.path() if cut.tap is not None]
 
     def losers(self, graph: Graph) -> list[tuple[Split, int]]:
-        """Per cut whose tap wins here, the other taps of its window: their places in the window's relation."""
+        """Return (split, t) for every other tap t of a window whose winner is fixed here, t in the window's
+        relation."""
         won = ((cut, taps_inside(graph.nodes[cut.node], cut.cell)) for cut, side in self.winners() if not side)
         return [(cut, t) for cut, inside in won for tap, t in inside.items() if tap != cut.tap]
 
     def words(self, graph: Graph) -> str:
-        """The way to it as a person reads it."""
-        said = [_said(graph, cut, side) for cut, side in self.path()]
+        """Return the splits that lead to this leaf as text, at most MAX_CUTS_IN_TEXT of them."""
+        said = [_describe_side(graph, cut, side) for cut, side in self.path()]
         shown = (
-            said if len(said) <= MOST_WORDS else [*said[: MOST_WORDS - 1], f"{len(said) - MOST_WORDS + 1} more cuts"]
+            said
+            if len(said) <= MAX_CUTS_IN_TEXT
+            else [*said[: MAX_CUTS_IN_TEXT - 1], f"{len(said) - MAX_CUTS_IN_TEXT + 1} more cuts"]
         )
         return " and ".join(shown) or "the whole box"
 
 
-def _said(graph: Graph, cut: Split, side: int) -> str:
+def _describe_side(graph: Graph, cut: Split, side: int) -> str:
+    """Return one side of a split as text."""
     node = graph.nodes[cut.node]
     if cut.tap is not None:
         text = f"node {cut.node} ({node.name}), window {cut.cell}: tap {cut.tap}"
@@ -131,7 +136,7 @@ def _said(graph: Graph, cut: Split, side: int) -> str:
 
 
 def arrays_of(tree: Tree) -> tuple[Array, Array, Array]:
-    """Nodes, cells and points of a tree, as a TreeProof has them.
+    """Return the nodes, cells and points of a tree, as a TreeProof has them.
 
     >>> tree = Tree()
     >>> _ = tree.divide(0, Split(0, 1, 0.5)), tree.divide(1, Split(3, 7))
@@ -145,7 +150,7 @@ def arrays_of(tree: Tree) -> tuple[Array, Array, Array]:
 
 
 def taps_of(tree: Tree) -> Array:
-    """Its taps, as a TreeProof has them."""
+    """Return the taps of a tree, as a TreeProof has them."""
     made = [cut for _, cut in tree.preorder() if cut is not None]
     if all(cut.tap is None for cut in made):
         return np.zeros(0, np.int32)
@@ -156,7 +161,8 @@ def taps_of(tree: Tree) -> Array:
 
 
 def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[Leaf]:
-    """The leaves of a tree over a box in preorder, if every part has both its sides, and every cut is inside its part.
+    """Yield the leaves of a tree over a box in preorder; raise ReplayError if a side is missing or a split is outside
+    its part.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x), (2,))
@@ -193,7 +199,7 @@ def leaves(graph: Graph, low: Array, high: Array, proof: TreeProof) -> Iterator[
 
 
 def _sides(graph: Graph, here: Leaf, cut: Split) -> tuple[Leaf, Leaf]:
-    """Both sides of a cut, below and above."""
+    """Return both sides of a split, below and above; raise ReplayError if the split is not possible there."""
     if not 0 <= cut.node < len(graph.nodes) or graph.nodes[cut.node].op is CONSTANT:
         raise ReplayError(f"part {here.part} is cut at node {cut.node}, which is no input and no computed node")
     node, point = graph.nodes[cut.node], np.float32(cut.at)
@@ -217,7 +223,7 @@ def _sides(graph: Graph, here: Leaf, cut: Split) -> tuple[Leaf, Leaf]:
 
 
 def _check_tap(here: Leaf, node: Node, cut: Split) -> None:
-    """Whether a window reads this tap, and not padding in its place."""
+    """Raise ReplayError unless the window of a winner's split reads this tap, and not padding in its place."""
     if node.op.name != "max_pool" or cut.at != 0:
         text = f"part {here.part} is cut by the winner of node {node.name}"
         raise ReplayError(f"{text}; a max_pool has winners, and the point of such a cut is 0")
@@ -227,7 +233,7 @@ def _check_tap(here: Leaf, node: Node, cut: Split) -> None:
 
 
 def taps_inside(node: Node, cell: int) -> dict[int, int]:
-    """The taps that a window reads, by their place in the kernel: their place in the window's relation.
+    """Return the taps that a window reads: place in the kernel -> place in the window's relation.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.max_pool(x, (3,), padding=1), (1, 4))
@@ -235,11 +241,12 @@ def taps_inside(node: Node, cell: int) -> dict[int, int]:
     [{1: 1, 2: 2}, {0: 0, 1: 1}]
     """
     window: Window = node.params["window"]
-    return _inside(window, cell % math.prod(window.out))
+    return _taps_inside_cached(window, cell % math.prod(window.out))
 
 
 @lru_cache(maxsize=1 << 14)
-def _inside(window: Window, cell: int) -> dict[int, int]:
+def _taps_inside_cached(window: Window, cell: int) -> dict[int, int]:
+    """Return `taps_inside` for cell `cell` of one output plane."""
     here = np.arange(math.prod(window.out)).reshape(window.out)
     taps = enumerate(window.taps())
     return {window.number(tap.position): t for t, tap in taps if (tap.read_outputs(here) == cell).any()}
@@ -250,7 +257,7 @@ def _inside(window: Window, cell: int) -> dict[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class LeafResult:
-    """What is proven on one leaf: per alternative a bound of weights.(rows.y - limits) per unit of weight.
+    """What is proven on one leaf: per alternative a lower bound of weights.(rows.y - limits) per unit of weight.
 
     margins   None: the leaf holds no execution
     """
@@ -260,23 +267,23 @@ class LeafResult:
 
 
 class Roots:
-    """The network on the whole box, and on the last other one that was asked for."""
+    """Cache of the network's bounds on the whole box, and on the last other box that was requested."""
 
     def __init__(self, graph: Graph, box: tuple[Array, Array], model: Model, on_step: Callable[[], None]) -> None:
         self.graph, self.box, self.model, self.on_step = graph, box, model, on_step
-        self._kept: dict[bytes, Root] = {}
+        self._cache: dict[bytes, Root] = {}
 
     def of(self, leaf: Leaf, tighten: Collection[int]) -> Root:
-        """Of the part that the leaf's roundings are counted on."""
+        """Return the bounds on the box that the leaf's roundings are counted on."""
         low, high = self.box if leaf.root is None else (leaf.root.low, leaf.root.high)
         key = b"" if leaf.root is None else low.tobytes() + high.tobytes()
-        if key not in self._kept:
-            self._kept = {k: root for k, root in self._kept.items() if k == b""}
-            self._kept[key] = Root(self.graph, low, high, self.model, tighten, self.on_step)
-        return self._kept[key]
+        if key not in self._cache:
+            self._cache = {k: root for k, root in self._cache.items() if k == b""}
+            self._cache[key] = Root(self.graph, low, high, self.model, tighten, self.on_step)
+        return self._cache[key]
 
 
-def replayed(
+def replay_tree(
     graph: Graph,
     model: Model,
     box: tuple[Array, Array],
@@ -286,26 +293,26 @@ def replayed(
     only: Collection[int] | None = None,
     roots: Roots | None = None,
 ) -> Iterator[LeafResult]:
-    """Every leaf of a tree with its margins, in order; a proof of the wrong sizes or signs is refused.
+    """Yield every leaf of a tree with its margins, in order; raise ReplayError for a proof of wrong sizes or signs.
 
     only    parts that a prover asks about; a checker asks about all
     roots   what a prover keeps from one call to the next, of the same graph, box, model and nodes to tighten
     """
     check_tree(graph, box, proof, rows, on_step)
     roots = roots or Roots(graph, box, model, on_step)
-    for some in _batches(_given(graph, box, proof, rows, only)):
+    for some in _batches(_leaf_proofs(graph, box, proof, rows, only)):
         weights = _by_alternative(np.stack([given.weights for given in some]), rows)
-        proven = roots.of(some[0].leaf, proof.tighten).margins(_packed(graph, some, proof, weights), rows, proof.narrow)
+        proven = roots.of(some[0].leaf, proof.tighten).margins(_pack(graph, some, proof, weights), rows, proof.narrow)
         for n, given in enumerate(some):
             each = (proven.fraction(n, k) / int(w[n].sum()) for k, w in weights.items())
             yield LeafResult(given.leaf, None if proven.empty[n] else tuple(each))
 
 
 @dataclass(frozen=True, eq=False)
-class _Given:
-    """A leaf with what the proof gives for it.
+class _LeafProof:
+    """One leaf with the hints that the proof has for it.
 
-    multipliers   (alternatives, cuts of nodes above it)
+    multipliers   (alternatives, splits of nodes above it)
     pulls         (alternatives, taps that lose on it)
     """
 
@@ -315,9 +322,10 @@ class _Given:
     pulls: Array
 
 
-def _given(
+def _leaf_proofs(
     graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], only: Collection[int] | None
-) -> Iterator[_Given]:
+) -> Iterator[_LeafProof]:
+    """Yield the leaves with their hints; `only`: numbers of the parts that are wanted, None for all."""
     at = past = 0
     for number, leaf in enumerate(leaves(graph, *box, proof)):
         first, last = at, past
@@ -325,13 +333,13 @@ def _given(
         if only is None or leaf.part in only:
             given = proof.multipliers[first:at], proof.pulls[last:past]
             each = (numbers.astype(np.int64).reshape(len(rows), -1) for numbers in given)
-            yield _Given(leaf, proof.weights[number].astype(np.int64), *each)
+            yield _LeafProof(leaf, proof.weights[number].astype(np.int64), *each)
 
 
 def check_tree(
     graph: Graph, box: tuple[Array, Array], proof: TreeProof, rows: Sequence[Alternative], on_step: Callable[[], None]
 ) -> None:
-    """Sizes and signs of everything that is given by leaf, once the leaves are known to cover the box."""
+    """Raise ReplayError unless the leaves cover the box, and all hints by leaf have the right sizes and signs."""
     if len(proof.points) != len(proof.cells) or len(proof.taps) not in (0, len(proof.cells)):
         raise ReplayError("a tree needs a cell and a point per cut, and a tap where winners are cut")
     count = cut = lost = 0
@@ -353,6 +361,7 @@ def check_tree(
 
 
 def _check_parts(parts: Array, proof: TreeProof, what: str) -> None:
+    """Raise ReplayError unless `parts` are numbers of parts of the tree, in order, each once."""
     numbers = parts.astype(np.int64)
     inside = (numbers >= 0) & (numbers < len(proof.nodes))
     if parts.ndim != 1 or (np.diff(numbers) <= 0).any() or not inside.all():
@@ -360,30 +369,34 @@ def _check_parts(parts: Array, proof: TreeProof, what: str) -> None:
 
 
 def _check_signs(proof: TreeProof) -> None:
+    """Raise ReplayError if a weight or multiplier is negative."""
     if any((given < 0).any() for given in (proof.weights, proof.multipliers, proof.pulls)):
         raise ReplayError("weights and multipliers must not be negative")
 
 
 def _check_slopes(graph: Graph, proof: TreeProof, alternatives: int) -> None:
+    """Raise ReplayError unless slopes belong to relus, have the right shape, and lie in 0..SLOPE_SCALE."""
     _check_parts(proof.changed, proof, "parts with slopes of their own")
     for i, slopes in proof.slopes.items():
         node, shape = graph.nodes[i], (len(proof.changed), alternatives, *graph.nodes[i].shape)
-        if node.op.name != "relu" or slopes.shape != shape or (slopes < 0).any() or (slopes > SLOPES).any():
+        if node.op.name != "relu" or slopes.shape != shape or (slopes < 0).any() or (slopes > SLOPE_SCALE).any():
             raise ReplayError(
-                f"slopes of a tree belong to a relu, from 0 to {SLOPES}, of shape {shape}: node {node.name}"
+                f"slopes of a tree belong to a relu, from 0 to {SLOPE_SCALE}, of shape {shape}: node {node.name}"
             )
 
 
 def _by_alternative(weights: Array, rows: Sequence[Alternative]) -> dict[int, Array]:
+    """Return the columns of `weights` that belong to each alternative."""
     ends = np.cumsum([len(limits) for _, limits in rows])[:-1]
     return dict(enumerate(np.split(weights, ends, axis=1)))
 
 
-def _batches(every: Iterator[_Given]) -> Iterator[list[_Given]]:
-    """Leaves that are replayed at once: neighbours of one root, all with slopes of their own or all without."""
-    some: list[_Given] = []
+def _batches(every: Iterator[_LeafProof]) -> Iterator[list[_LeafProof]]:
+    """Yield lists of leaves that are replayed at once: neighbours of one root, all with slopes of their own or all
+    without."""
+    some: list[_LeafProof] = []
     for given in every:
-        if some and (len(some) == BATCH or _kind(some[0].leaf) != _kind(given.leaf)):
+        if some and (len(some) == BATCH_LEAVES or _batch_key(some[0].leaf) != _batch_key(given.leaf)):
             yield some
             some = []
         some.append(given)
@@ -391,12 +404,13 @@ def _batches(every: Iterator[_Given]) -> Iterator[list[_Given]]:
         yield some
 
 
-def _kind(leaf: Leaf) -> tuple[bool, int]:
+def _batch_key(leaf: Leaf) -> tuple[bool, int]:
+    """Return what leaves of one batch must have in common: whether slopes are their own, and the root's part."""
     return leaf.changed < 0, -1 if leaf.root is None else leaf.root.part
 
 
-def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Mapping[int, Array]) -> Packed:
-    """Leaves as a replay of many takes them."""
+def _pack(graph: Graph, some: Sequence[_LeafProof], proof: TreeProof, weights: Mapping[int, Array]) -> Packed:
+    """Return leaves with their hints as the arrays that a replay takes."""
     every = [given.leaf.sides(graph) for given in some]
     sizes = {cut.node: int(np.prod(graph.nodes[cut.node].shape)) for sides in every for cut, _ in sides}
     confined = {i: (np.full((len(some), n), -np.inf), np.full((len(some), n), np.inf)) for i, n in sizes.items()}
@@ -411,6 +425,7 @@ def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Map
             pushed[cut.node][1 - side, n, :, cut.cell] += some[n].multipliers[:, k]  # at the narrower cut they do more
 
     def shaped(i: int, array: Array) -> Array:
+        """Return an array with its last axis in the shape of node `i`."""
         return array.reshape(*array.shape[:-1], *graph.nodes[i].shape)
 
     records = [given.leaf.changed for given in some]
@@ -426,8 +441,8 @@ def _packed(graph: Graph, some: Sequence[_Given], proof: TreeProof, weights: Map
     )
 
 
-def _pulls(graph: Graph, some: Sequence[_Given], alternatives: int) -> dict[int, Array]:
-    """Multipliers of taps that lose."""
+def _pulls(graph: Graph, some: Sequence[_LeafProof], alternatives: int) -> dict[int, Array]:
+    """Return max_pool -> (taps, leaves, alternatives, *shape): multipliers of taps that lose."""
     every: dict[int, Array] = {}
     for n, given in enumerate(some):
         for k, (cut, t) in enumerate(given.leaf.losers(graph)):
@@ -439,7 +454,7 @@ def _pulls(graph: Graph, some: Sequence[_Given], alternatives: int) -> dict[int,
 
 
 def _winners(graph: Graph, some: Sequence[Leaf]) -> dict[int, Array]:
-    """Which taps cuts let win: one of a window, or all but those that do not."""
+    """Return max_pool -> (taps, leaves, *shape) of bool: which taps may win under the splits of each leaf."""
     every = [leaf.winners() for leaf in some]
     may_win: dict[int, Array] = {}
     for n, cuts in enumerate(every):

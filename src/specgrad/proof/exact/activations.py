@@ -1,7 +1,7 @@
-"""Functions of one cell in a replay: their ranges, and lines above and below them, shown by enclosures.
+"""Relaxations of activations (functions of one cell) over rationals: ranges, and lines above and below.
 
-One rule for all of them. A function is cut where it bends the other way, or has a kink; each piece of it is convex,
-concave or straight. Let g(x) = f(x) - s*x on a piece [p, q], for whatever slope s is asked for:
+One rule for all of them. A function is split at its inflection points and kinks; each piece of it is convex, concave or
+linear. Let g(x) = f(x) - s*x on a piece [p, q], for whatever slope s is requested:
 
     concave   g >= min(g(p), g(q))
     convex    g >= g(t) - max(g'(t)*(t - a), -g'(t)*(b - t), 0) for any t of [a, b], a part of the piece such that
@@ -9,13 +9,13 @@ concave or straight. Let g(x) = f(x) - s*x on a piece [p, q], for whatever slope
               lies above its tangent at t
 
 and upper bounds are lower bounds of -f. So a line needs f at the ends of the pieces, and f and f' at some points t.
-Points are found by halving [a, b]; the rule holds wherever they lie. The range of f is what s = 0 gives, and f is
-steepest at an end of a piece. f and f' are enclosed by python-flint's balls, rounded outward to PLACES places, or are
-rational.
+Points are found by bisecting [a, b]; the rule holds wherever they lie. The range of f is what s = 0 gives, and f is
+steepest at an end of a piece. f and f' are enclosed by python-flint's balls, rounded outward to FRAC_BITS places, or
+are rational.
 
-A certificate names no slope but a point, which fits narrower boxes too: k from 0 to SCALE is the tangent's at the
-share k/SCALE of the range, CHORD the chord's. Functions that are straight between kinks have slopes k/SCALE. What the
-slope is then rounded to does not matter: the intercept is shown for the slope as it is.
+A certificate names no slope but a point, which fits narrower boxes too: k from 0 to `scale` is the tangent's at the
+share k/scale of the range, CHORD the chord's. Piecewise linear functions have slopes k/scale. What the slope is then
+rounded to does not matter: the intercept is computed for the slope as it is.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from specgrad.graph.graph import Node
 from specgrad.scalar import Array
 
 from ..base.executions import Functions
-from ..base.rationals import LARGEST, PLACES, ReplayError, cells, larger, objects, outward, rational, total
-from .relu_max import LOST, NodeRange
+from ..base.rationals import FRAC_BITS, LARGEST, ReplayError, cells, larger, objects, outward, rational, total
+from .relu_max import FLUSH_LOSS_BITS, NodeRange
 
 need("flint", "certificates need")
 
 from flint import arb, ctx  # noqa: E402 - the line above says what to install
 
-PRECISION = 192  # bits of a ball; whatever it is, balls enclose
-SLOPE_PLACES = 48  # binary places of slopes that are derived
-STEPS = 40  # halvings of a piece
-ENOUGH = rational(1, 1 << 44)  # what a tangent may be below its function
+BALL_PRECISION_BITS = 192  # bits of a ball; whatever it is, balls enclose
+SLOPE_FRAC_BITS = 48  # binary places of slopes that are derived
+MAX_BISECTIONS = 40  # halvings of a piece
+TANGENT_SLACK = rational(1, 1 << 44)  # what a tangent may be below its function
 CHORD = -1
 Params = Mapping[str, Any]
 Ends = tuple[Any, Any]
@@ -50,12 +50,12 @@ Ends = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class EnclosedFunction:
-    """A function as the rule needs it.
+    """A function with enclosures of its value and slope, and its convex, concave and linear pieces.
 
-    value   an enclosure of f(x), x being rational
-    slope   an enclosure of f'(x), x lying in piece k: at a kink f has two
-    bends   where a piece ends and the next begins, in order
-    signs   of the pieces: 1 convex, -1 concave, 0 straight; one more than bends
+    value         an enclosure (low, high) of f(x), x being rational
+    slope         an enclosure of f'(x), x lying in piece k: at a kink f has two
+    breakpoints   where a piece ends and the next begins, in order
+    signs         of the pieces: 1 convex, -1 concave, 0 linear; one more than breakpoints
 
     Lines on leaves (specgrad.proof.batched.activations) ask for one convex and one concave piece at most, between
     whole numbers. tests/proof/test_curve_table.py holds every entry of CURVES against the registered operator.
@@ -63,23 +63,26 @@ class EnclosedFunction:
 
     value: Callable[[Any], Ends]
     slope: Callable[[Any, int], Ends]
-    bends: tuple[Any, ...]
+    breakpoints: tuple[Any, ...]
     signs: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        bent = [b for k, sign in enumerate(self.signs) if sign for b in self.bends[max(k - 1, 0) : k + 1]]
-        in_order = len(self.signs) == len(self.bends) + 1 and list(self.bends) == sorted(self.bends)
+        """Raise ReplayError for pieces that `batched.activations` cannot draw lines of."""
+        bent = [b for k, sign in enumerate(self.signs) if sign for b in self.breakpoints[max(k - 1, 0) : k + 1]]
+        in_order = len(self.signs) == len(self.breakpoints) + 1 and list(self.breakpoints) == sorted(self.breakpoints)
         if not in_order or any(b.q != 1 for b in bent) or max(map(self.signs.count, (1, -1))) > 1:
-            raise ReplayError(f"pieces {self.signs} with ends {self.bends} are not what lines are drawn by")
+            raise ReplayError(f"pieces {self.signs} with ends {self.breakpoints} are not what lines are drawn by")
 
     @property
-    def is_straight(self) -> bool:
+    def is_piecewise_linear(self) -> bool:
+        """Return whether all pieces are linear."""
         return not any(self.signs)
 
     def pieces(self, low: Any, high: Any) -> Iterator[tuple[Any, Any, int]]:
-        """The pieces of low..high: their ends and number. Where low > high nothing is there, and anything is true."""
+        """Yield (p, q, k) for every piece k that meets low..high, p..q being the common part; the ends may
+        be swapped."""
         low, high = min(low, high), max(low, high)
-        borders = [None, *self.bends, None]
+        borders = [None, *self.breakpoints, None]
         for k in range(len(self.signs)):
             left, right = borders[k], borders[k + 1]
             p = low if left is None or left < low else left
@@ -88,15 +91,15 @@ class EnclosedFunction:
                 yield p, q, k
 
     def piece(self, x: Any) -> int:
-        """The number of a piece that holds x."""
-        return sum(1 for b in self.bends if b < x)
+        """Return the number of a piece that holds x."""
+        return sum(1 for b in self.breakpoints if b < x)
 
 
 # --- enclosures -------------------------------------------------------------------------------------------------------
 
 
 def ends(ball: Any) -> Ends:
-    """The ends of a ball, rounded outward to PLACES places.
+    """Return the ends of a ball as rationals, rounded outward to FRAC_BITS places; raise ReplayError if it is infinite.
 
     >>> low, high = ends(arb(1) / 3)
     >>> low < rational(1, 3) < high, high - low < rational(1, 2**50)
@@ -108,18 +111,23 @@ def ends(ball: Any) -> Ends:
 
 
 def _floor(x: Any) -> Any:
-    """An exact ball rounded down: its exponent may be far too large to write the number out."""
+    """Return an exact ball rounded down to FRAC_BITS places; ReplayError if its exponent is too large
+    to write it out."""
     mantissa, exponent = (int(part) for part in x.man_exp())
-    shift = exponent + PLACES
+    shift = exponent + FRAC_BITS
     if shift > 1 << 12:
         raise ReplayError("a function may overflow")
     scaled = mantissa << shift if shift >= 0 else mantissa >> min(-shift, mantissa.bit_length() + 1)
-    return rational(scaled, 1 << PLACES)
+    return rational(scaled, 1 << FRAC_BITS)
 
 
-def _by_balls(f: Callable[[Any], Any]) -> Callable[..., Ends]:
+def _enclose_by_balls(f: Callable[[Any], Any]) -> Callable[..., Ends]:
+    """Return a function that encloses f at a rational, with BALL_PRECISION_BITS bits; its second
+    argument is ignored."""
+
     def enclosed(x: Any, _: int = 0) -> Ends:
-        before, ctx.prec = ctx.prec, PRECISION
+        """Return the ends of f at x."""
+        before, ctx.prec = ctx.prec, BALL_PRECISION_BITS
         try:
             return ends(f(arb(x)))
         finally:
@@ -129,64 +137,78 @@ def _by_balls(f: Callable[[Any], Any]) -> Callable[..., Ends]:
 
 
 def _sigmoid(x: Any) -> Any:
+    """Return 1/(1 + exp(-x)) of a ball."""
     return 1 / (1 + (-x).exp())
 
 
 def _sigmoid_slope(x: Any) -> Any:
-    """y*(1 - y), which is the same at -x; with z = exp(-abs(x)) nothing is large."""
+    """Return y*(1 - y), y = sigmoid(x), of a ball; it is even, and with z = exp(-abs(x)) nothing is large."""
     z = (-abs(x)).exp()
     return z / ((1 + z) * (1 + z))
 
 
 def _tanh_slope(x: Any) -> Any:
-    """4*sigmoid'(2*x)."""
+    """Return tanh'(x) = 4*sigmoid'(2*x) of a ball."""
     return 4 * _sigmoid_slope(2 * x)
 
 
 def _number(x: Any) -> Any:
-    """A parameter at its exact value."""
+    """Return a parameter as a rational, at its exact value."""
     exact = Fraction(x)
     return rational(exact.numerator, exact.denominator)
 
 
-def _straight(f: Callable[[Any], Any], bends: Sequence[Any], slopes: Sequence[Any]) -> EnclosedFunction:
-    """Straight between bends, with these slopes."""
+def _piecewise_linear_function(
+    f: Callable[[Any], Any], breakpoints: Sequence[Any], slopes: Sequence[Any]
+) -> EnclosedFunction:
+    """Return f as a function that is linear between breakpoints, with the given slopes."""
     return EnclosedFunction(
-        lambda x: (f(x), f(x)), lambda x, k: (slopes[k], slopes[k]), tuple(bends), (0,) * len(slopes)
+        lambda x: (f(x), f(x)), lambda x, k: (slopes[k], slopes[k]), tuple(breakpoints), (0,) * len(slopes)
     )
 
 
 def _leaky(slope: Any) -> EnclosedFunction:
-    return _straight(lambda x: x if x > 0 else x * slope, [ZERO], [slope, ONE])
+    """Return leaky_relu with the given slope for x < 0."""
+    return _piecewise_linear_function(lambda x: x if x > 0 else x * slope, [ZERO], [slope, ONE])
 
 
 def _clamp(low: Any, high: Any) -> EnclosedFunction:
+    """Return clamp to low..high; None: no limit on that side."""
     limits = [_number(end) for end in (low, high) if end is not None]
     if limits and limits[0] > limits[-1]:
         raise ReplayError("a clamp has its lower limit above the upper one")
 
     def f(x: Any) -> Any:
+        """Return the clamped x."""
         x = x if low is None else max(x, limits[0])
         return x if high is None else min(x, limits[-1])
 
-    return _straight(f, limits, [ZERO] * (low is not None) + [ONE] + [ZERO] * (high is not None))
+    return _piecewise_linear_function(f, limits, [ZERO] * (low is not None) + [ONE] + [ZERO] * (high is not None))
 
 
 def _hardswish(x: Any) -> Ends:
+    """Return hardswish at x, as both ends."""
     y = x * min(max(x + 3, ZERO), rational(6)) / 6
     return y, y
 
 
 def _hardswish_slope(x: Any, k: int) -> Ends:
+    """Return the slope of hardswish at x in piece k, as both ends."""
     d = (ZERO, (2 * x + 3) / 6, ONE)[k]
     return d, d
 
 
 ZERO, ONE = rational(0), rational(1)
 CURVES: dict[str, Callable[[Params], EnclosedFunction]] = {
-    "exp": lambda p: EnclosedFunction(_by_balls(lambda x: x.exp()), _by_balls(lambda x: x.exp()), (), (1,)),
-    "tanh": lambda p: EnclosedFunction(_by_balls(lambda x: x.tanh()), _by_balls(_tanh_slope), (ZERO,), (1, -1)),
-    "sigmoid": lambda p: EnclosedFunction(_by_balls(_sigmoid), _by_balls(_sigmoid_slope), (ZERO,), (1, -1)),
+    "exp": lambda p: EnclosedFunction(
+        _enclose_by_balls(lambda x: x.exp()), _enclose_by_balls(lambda x: x.exp()), (), (1,)
+    ),
+    "tanh": lambda p: EnclosedFunction(
+        _enclose_by_balls(lambda x: x.tanh()), _enclose_by_balls(_tanh_slope), (ZERO,), (1, -1)
+    ),
+    "sigmoid": lambda p: EnclosedFunction(
+        _enclose_by_balls(_sigmoid), _enclose_by_balls(_sigmoid_slope), (ZERO,), (1, -1)
+    ),
     "leaky_relu": lambda p: _leaky(_number(p["slope"])),
     "abs": lambda p: _leaky(-ONE),
     "relu6": lambda p: _clamp(0, 6),
@@ -194,74 +216,77 @@ CURVES: dict[str, Callable[[Params], EnclosedFunction]] = {
     "hardswish": lambda p: EnclosedFunction(_hardswish, _hardswish_slope, (rational(-3), rational(3)), (0, 1, 0)),
 }
 """By the operator's name, given the node's parameters."""
-OF_ITS_OWN = ("relu",)  # whose lines a certificate names: specgrad.proof.exact.relu_max
+HANDLED_ELSEWHERE = ("relu",)  # whose lines a certificate names: specgrad.proof.exact.relu_max
 
 
 # --- the rule ---------------------------------------------------------------------------------------------------------
 
 
-def least(f: EnclosedFunction, low: Any, high: Any, s: Any, sign: int = 1, first: Any = None) -> Any:
-    """A lower bound of sign*f(x) - s*x for low <= x <= high.
+def lower_bound(f: EnclosedFunction, low: Any, high: Any, s: Any, sign: int = 1, first: Any = None) -> Any:
+    """Return a lower bound of sign*f(x) - s*x for low <= x <= high.
 
-    first   where a tangent may be tried first
+    first   a point where a tangent is tried first; None: no such point
     """
-    return min(_piece_least(f, p, q, k, s, sign, first) for p, q, k in f.pieces(low, high))
+    return min(_piece_lower_bound(f, p, q, k, s, sign, first) for p, q, k in f.pieces(low, high))
 
 
-def _piece_least(f: EnclosedFunction, p: Any, q: Any, k: int, s: Any, sign: int, first: Any) -> Any:
+def _piece_lower_bound(f: EnclosedFunction, p: Any, q: Any, k: int, s: Any, sign: int, first: Any) -> Any:
+    """Return a lower bound of sign*f(x) - s*x on the part p..q of piece k."""
     if f.signs[k] * sign <= 0:
-        return min(_below(f, x, s, sign) for x in (p, q))
+        return min(_value_below(f, x, s, sign) for x in (p, q))
     a, b, best = p, q, None
-    for t in _points(p, q, first):
+    for t in _trial_points(p, q, first):
         if t is None:
             t = (a + b) / 2
-        down, up = (sign * d - s for d in _signed(f.slope(t, k), sign))
-        lost = _sunk(down, up, t, a, b)
-        bound = _below(f, t, s, sign) - lost
+        down, up = (sign * d - s for d in _sorted_after_sign(f.slope(t, k), sign))
+        lost = _tangent_drop(down, up, t, a, b)
+        bound = _value_below(f, t, s, sign) - lost
         best = bound if best is None or bound > best else best
-        if lost <= ENOUGH or not (down >= 0 or up <= 0):
+        if lost <= TANGENT_SLACK or not (down >= 0 or up <= 0):
             break
         a, b = (a, min(b, t)) if down >= 0 else (max(a, t), b)
     return best
 
 
-def _sunk(down: Any, up: Any, t: Any, a: Any, b: Any) -> Any:
-    """How far the tangent at t, whose slope lies between down and up, is below its own point on a..b."""
+def _tangent_drop(down: Any, up: Any, t: Any, a: Any, b: Any) -> Any:
+    """Return how far the tangent at t, whose slope lies between down and up, falls below its value at t on a..b."""
     return max(up * (t - a), -down * (b - t), ZERO)
 
 
-def _points(p: Any, q: Any, first: Any) -> Iterator[Any]:
-    """Where to try: the point that was given, both ends, then the middle of what is left."""
+def _trial_points(p: Any, q: Any, first: Any) -> Iterator[Any]:
+    """Yield points where tangents are tried: `first`, both ends, then None for the middle of what remains."""
     if first is not None and p < first < q:
         yield first
     yield p
     yield q
-    for _ in range(STEPS):
+    for _ in range(MAX_BISECTIONS):
         yield None
 
 
-def _signed(given: Ends, sign: int) -> Ends:
+def _sorted_after_sign(given: Ends, sign: int) -> Ends:
+    """Return (low, high) in the order that it has after multiplication by sign."""
     return given if sign > 0 else (given[1], given[0])
 
 
-def _below(f: EnclosedFunction, x: Any, s: Any, sign: int) -> Any:
-    """A lower bound of sign*f(x) - s*x."""
-    return sign * _signed(f.value(x), sign)[0] - s * x
+def _value_below(f: EnclosedFunction, x: Any, s: Any, sign: int) -> Any:
+    """Return a lower bound of sign*f(x) - s*x at one x."""
+    return sign * _sorted_after_sign(f.value(x), sign)[0] - s * x
 
 
 def image(f: EnclosedFunction, low: Any, high: Any) -> Ends:
-    """Ends of f over low..high."""
-    return least(f, low, high, ZERO), -least(f, low, high, ZERO, -1)
+    """Return bounds (low, high) of f over low..high."""
+    return lower_bound(f, low, high, ZERO), -lower_bound(f, low, high, ZERO, -1)
 
 
 def steepest(f: EnclosedFunction, low: Any, high: Any) -> Any:
-    """At least abs(f') on low..high: f' is monotone on every piece."""
+    """Return an upper bound of abs(f') on low..high: f' is monotone on every piece."""
     slopes = [f.slope(x, k) for p, q, k in f.pieces(low, high) for x in (p, q)]
     return max(max(abs(d) for d in pair) for pair in slopes)
 
 
 def line(f: EnclosedFunction, low: Any, high: Any, k: int, scale: int, side: int) -> Ends:
-    """Slope and intercept of a line above (side 1) or below (side -1) f on low..high, as the certificate asks.
+    """Return (slope, intercept) of a line above (side 1) or below (side -1) f on low..high, for a certificate's number
+    k.
 
     >>> low, high = rational(-1), rational(2)
     >>> slope, above = line(CURVES["exp"]({}), low, high, CHORD, 1024, 1)
@@ -269,29 +294,29 @@ def line(f: EnclosedFunction, low: Any, high: Any, k: int, scale: int, side: int
     (2.340392, 7.389056)
     """
     first = None
-    if f.is_straight:
+    if f.is_piecewise_linear:
         slope = rational(k, scale)
     elif k == CHORD:
-        slope = ZERO if low == high else _short((f.value(high)[0] - f.value(low)[0]) / (high - low))
+        slope = ZERO if low == high else _round_slope_down((f.value(high)[0] - f.value(low)[0]) / (high - low))
     else:
         first = low + (high - low) * rational(k, scale)
-        slope = _short(f.slope(first, f.piece(first))[0])
-    return slope, -side * least(f, low, high, -side * slope, -side, first)
+        slope = _round_slope_down(f.slope(first, f.piece(first))[0])
+    return slope, -side * lower_bound(f, low, high, -side * slope, -side, first)
 
 
-def natural(f: EnclosedFunction, low: Any, high: Any, scale: int, side: int) -> int:
-    """A good point where a certificate has none: of the line that is lowest above the middle, or highest below it.
+def default_point(f: EnclosedFunction, low: Any, high: Any, scale: int, side: int) -> int:
+    """Return the number k of a good line above (side 1) or below (side -1) f, for certificates that give none.
 
-    That is a tangent of a piece which bends away from the line: the one through the far end of the range, or the one at
-    the middle if it passes beyond that end; where there is no such tangent, the chord. Straight functions take the best
-    of their own slopes and of the chord's.
+    It is the line that is best at the middle of the range. That is a tangent of a piece which bends away from the line:
+    the one through the far end of the range, or the one at the middle if it passes beyond that end; without such a
+    tangent, the chord. Piecewise linear functions take the best of their own slopes and of the chord's.
     """
     if low >= high:
         return 0
     middle = (low + high) / 2
-    if f.is_straight:
+    if f.is_piecewise_linear:
         slopes = [f.slope(p, k)[0] for p, _, k in f.pieces(low, high)]
-        each = [_whole(s * scale) for s in (*slopes, (f.value(high)[0] - f.value(low)[0]) / (high - low))]
+        each = [_floor_int(s * scale) for s in (*slopes, (f.value(high)[0] - f.value(low)[0]) / (high - low))]
         lines = [line(f, low, high, k, scale, side) for k in each]
         return min(zip(each, lines, strict=True), key=lambda pair: side * (pair[1][0] * middle + pair[1][1]))[0]
     bent = [(p, q, k) for p, q, k in f.pieces(low, high) if f.signs[k] == -side and p < q]
@@ -301,6 +326,7 @@ def natural(f: EnclosedFunction, low: Any, high: Any, scale: int, side: int) -> 
     far, near, end = (p, q, low) if q == high else (q, p, high)
 
     def passes(t: Any) -> bool:
+        """Return whether the tangent at t passes f at the far end on the right side."""
         return bool(side * (f.value(t)[0] + f.slope(t, k)[0] * (end - t) - f.value(end)[0]) >= 0)
 
     if not passes(near):
@@ -310,50 +336,54 @@ def natural(f: EnclosedFunction, low: Any, high: Any, scale: int, side: int) -> 
         far, near = (far, t) if passes(t) else (t, near)
     t = max(near, middle) if end == low else min(near, middle)
     share = (t - low) / (high - low) * scale
-    return -_whole(-share) if end == low else _whole(share)
+    return -_floor_int(-share) if end == low else _floor_int(share)
 
 
-def _whole(x: Any) -> int:
+def _floor_int(x: Any) -> int:
+    """Return a rational rounded down, as an integer."""
     return int(x.p) // int(x.q)
 
 
-def _short(x: Any) -> Any:
-    return rational((int(x.p) << SLOPE_PLACES) // int(x.q), 1 << SLOPE_PLACES)
+def _round_slope_down(x: Any) -> Any:
+    """Return a slope rounded down to SLOPE_FRAC_BITS binary places."""
+    return rational((int(x.p) << SLOPE_FRAC_BITS) // int(x.q), 1 << SLOPE_FRAC_BITS)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def of(node: Node) -> EnclosedFunction:
+def function_of(node: Node) -> EnclosedFunction:
+    """Return the enclosed function of a node."""
     return CURVES[node.op.name](node.params)
 
 
-def ranged(node: Node, x: NodeRange, apart: Array | None, error: Callable[[Array], Array]) -> NodeRange:
-    """Of a function's node, given what it reads and how far from its reference that may be (None: nowhere).
+def activation_range(node: Node, x: NodeRange, deviation: Array | None, error: Callable[[Array], Array]) -> NodeRange:
+    """Return the range of an activation's node, given the range and deviation (None: none) of what it reads.
 
-    error   of what a runtime computes, given the largest absolute values that there are
+    error   bound of the runtime's error, given the largest absolute values that occur
     """
-    f = of(node)
+    f = function_of(node)
     low, high = _images(f, x.low, x.high)
     off = outward(error(larger(high, -low)), 1)
-    if apart is None:
+    if deviation is None:
         values = outward(low - off, -1), outward(high + off, 1)
         return NodeRange(*values, values, error=off)
     widest = zip(larger(-x.low, -x.ends[0]).flat, larger(x.high, x.ends[1]).flat, strict=True)
     steep = objects([steepest(f, -a, b) for a, b in widest], x.low.shape)
-    moved = outward(steep * apart + off, 1)
+    moved = outward(steep * deviation + off, 1)
     least_reference, most_reference = _images(f, *x.ends)
     reference = outward(least_reference, -1), outward(most_reference, 1)
-    return NodeRange(outward(low - off, -1), outward(high + off, 1), reference, apart=moved)
+    return NodeRange(outward(low - off, -1), outward(high + off, 1), reference, deviation=moved)
 
 
 def _images(f: EnclosedFunction, low: Array, high: Array) -> tuple[Array, Array]:
+    """Return lower and upper bounds of f on low..high, cell by cell."""
     both = [image(f, a, b) for a, b in zip(low.flat, high.flat, strict=True)]
     return objects([a for a, _ in both], low.shape), objects([b for _, b in both], low.shape)
 
 
-def computed_error(node: Node, functions: Functions, x: NodeRange, digits: int) -> Callable[[Array], Array]:
-    """What a runtime's value of a function may be off by, given the largest absolute values that there are.
+def runtime_error_bound(node: Node, functions: Functions, x: NodeRange, digits: int) -> Callable[[Array], Array]:
+    """Return a function: largest absolute values -> bound of the error of a runtime's values of this node.
 
     exp, tanh, ...   so many units of 2**-digits of something, as the executions declare it
     leaky_relu       its slope is rounded, and one product
@@ -362,13 +392,15 @@ def computed_error(node: Node, functions: Functions, x: NodeRange, digits: int) 
     """
     name, unit = node.op.name, rational(1, 1 << digits)
     if name == "leaky_relu":
-        slope = abs(normal(node, node.params["slope"]))
+        slope = abs(checked_constant(node, node.params["slope"]))
         off = ZERO if slope in (0, 1) else slope * unit * (2 + unit)
-        lost = rational(1, 1 << LOST) * max(slope, ONE)  # it multiplies what is flushed
+        lost = rational(1, 1 << FLUSH_LOSS_BITS) * max(slope, ONE)  # it multiplies what is flushed
         return lambda size: cells(x.largest * off + lost)
     if name in ("clamp", "relu6", "abs"):
-        limits = [abs(normal(node, v)) * unit for v in node.params.values() if v is not None and not _is_float32(v)]
-        return lambda size: cells(size * 0 + max(limits, default=ZERO) + rational(1, 1 << LOST))
+        limits = [
+            abs(checked_constant(node, v)) * unit for v in node.params.values() if v is not None and not _is_float32(v)
+        ]
+        return lambda size: cells(size * 0 + max(limits, default=ZERO) + rational(1, 1 << FLUSH_LOSS_BITS))
     if name not in functions:
         raise ReplayError(f"the arithmetic declares no error of {name}, which node {node.name} computes")
     units, kind = functions[name]
@@ -376,14 +408,15 @@ def computed_error(node: Node, functions: Functions, x: NodeRange, digits: int) 
         raise ReplayError(f"node {node.name} may overflow in float32")
 
     def error(size: Array) -> Array:
+        """Return the declared units times what they are relative to, and what flushing to zero may cost."""
         relative = {"y": size, "1": size * 0 + 1, "x": x.largest, "1+y": size + 1}[kind]
-        return cells(relative * unit * rational(units.numerator, units.denominator) + rational(1, 1 << LOST))
+        return cells(relative * unit * rational(units.numerator, units.denominator) + rational(1, 1 << FLUSH_LOSS_BITS))
 
     return error
 
 
-def normal(node: Node, number: Any) -> Any:
-    """A number that float32 rounds to one of its own, which is not subnormal unless it is 0."""
+def checked_constant(node: Node, number: Any) -> Any:
+    """Return a parameter of `node` as a rational; raise ReplayError if float32 could make it subnormal or infinite."""
     exact = _number(number)
     if exact != 0 and not rational(1, 1 << 120) < abs(exact) < 1 << 120:
         raise ReplayError(f"the number {number} in node {node.name} is too large or small for float32")
@@ -391,26 +424,31 @@ def normal(node: Node, number: Any) -> Any:
 
 
 def _is_float32(number: Any) -> bool:
+    """Return whether float32 holds the number exactly."""
     return Fraction(float(np.float32(float(number)))) == Fraction(number)
 
 
-def natural_points(node: Node, x: NodeRange, scale: int) -> tuple[Array, Array]:
-    """Whole numbers for lines below and above, where a certificate has none."""
-    f = of(node)
-    each = [[natural(f, a, b, scale, side) for side in (-1, 1)] for a, b in zip(*(e.flat for e in x.ends), strict=True)]
+def default_points(node: Node, x: NodeRange, scale: int) -> tuple[Array, Array]:
+    """Return integer arrays for lines below and above `node`, for certificates that give none."""
+    f = function_of(node)
+    each = [
+        [default_point(f, a, b, scale, side) for side in (-1, 1)]
+        for a, b in zip(*(e.flat for e in x.ends), strict=True)
+    ]
     lower, upper = np.array(each, dtype=np.int64).reshape(-1, 2).T
     return lower.reshape(node.shape), upper.reshape(node.shape)
 
 
 def curve_lines(node: Node, x: NodeRange, lower: Array, upper: Array, scale: int) -> tuple[Any, Any]:
-    """(slopes, intercepts) of the lines below and above, for whole numbers that a certificate has."""
-    f = of(node)
-    if not f.is_straight and not all(((s >= CHORD) & (s <= scale)).all() for s in (lower, upper)):
+    """Return (slopes, intercepts) of the lines below, and of those above, for the integers of a certificate."""
+    f = function_of(node)
+    if not f.is_piecewise_linear and not all(((s >= CHORD) & (s <= scale)).all() for s in (lower, upper)):
         raise ReplayError(f"the points of node {node.name} must lie between {CHORD} and {scale}")
-    return _drawn(f, x, lower, scale, -1), _drawn(f, x, upper, scale, 1)
+    return _lines_of_cells(f, x, lower, scale, -1), _lines_of_cells(f, x, upper, scale, 1)
 
 
-def _drawn(f: EnclosedFunction, x: NodeRange, given: Array, scale: int, side: int) -> tuple[Array, Array]:
+def _lines_of_cells(f: EnclosedFunction, x: NodeRange, given: Array, scale: int, side: int) -> tuple[Array, Array]:
+    """Return slopes and intercepts of the lines on one side, cell by cell; intercepts are rounded outward."""
     each = [
         line(f, low, high, int(k), scale, side)
         for low, high, k in zip(x.ends[0].flat, x.ends[1].flat, given.flat, strict=True)
@@ -420,6 +458,6 @@ def _drawn(f: EnclosedFunction, x: NodeRange, given: Array, scale: int, side: in
 
 
 def through_curve(node: Node, a: Array, below: Any, above: Any) -> tuple[Array, Any]:
-    """An objective's coefficients of what the function reads, and the constant."""
+    """Return (coefficients of the input, constant): a lower bound of sum(a * f(x)) by the given lines."""
     up = a > 0
     return np.where(up, a * below[0], a * above[0]), total(np.where(up, a * below[1], a * above[1]))

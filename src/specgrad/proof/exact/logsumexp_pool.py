@@ -1,4 +1,4 @@
-"""Smooth maxima in a replay: their ranges, planes above and below them shown by enclosures, and what float32 errs by.
+"""Smooth maxima (log-sum-exp pooling) in a replay: ranges, planes above and below, and the error of float32.
 
 y = log(zeros + sum exp(beta*x_t)) / beta over the taps t of a window, `zeros` being its padded taps that count as 0.
 Let beta > 0; for beta < 0 it is the mirror image -y(-x) with -beta. On a box l <= x <= h
@@ -30,21 +30,21 @@ from specgrad.scalar import Array
 from specgrad.window import Window
 
 from ..base.executions import Functions
-from ..base.fixed_point import Bound, Coefficients, down, shortened, taken
+from ..base.fixed_point import Bound, Coefficients, floor_scaled, rows_of_leaves, shortened
 from ..base.rationals import LARGEST, ReplayError, larger, objects, outward, rational, total, zeros
-from .activations import PRECISION, ends, normal
-from .relu_max import LOST, NodeRange
+from .activations import BALL_PRECISION_BITS, checked_constant, ends
+from .relu_max import FLUSH_LOSS_BITS, NodeRange
 
 need("flint", "certificates need")
 
 from flint import arb, ctx  # noqa: E402 - the line above says what to install
 
 SMOOTH = "smooth_max_pool"
-PLACES = 20  # binary places of slopes
-ONE = 1 << PLACES
-DEEPEST = 65  # how far above a window, times beta, its shift may lie: exp(-65) is far from underflow
+SLOPE_FRAC_BITS = 20  # binary places of slopes
+ONE = 1 << SLOPE_FRAC_BITS
+MAX_SHIFT_DEPTH = 65  # how far above a window, times beta, its shift may lie: exp(-65) is far from underflow
 SMALLEST = 126
-FAR = 1 << 60  # stands for what lies beyond it, where a plane without slopes is taken
+SATURATED = 1 << 60  # stands for what lies beyond it, where a plane without slopes is taken
 
 
 # --- which taps a window reads ----------------------------------------------------------------------------------------
@@ -52,9 +52,9 @@ FAR = 1 << 60  # stands for what lies beyond it, where a plane without slopes is
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The cells that windows read: edges from a window's cell to a cell of the argument, window after window.
+    """The cells that windows read, as edges from a window to a cell of its input, window after window.
 
-    window, cell   per edge, flat
+    window, cell   per edge: flat indices
     first          per window: its first edge; one more at the end
     padded         per window: taps that count as 0
     """
@@ -66,6 +66,7 @@ class Windows:
 
     @staticmethod
     def of(node: Node) -> Windows:
+        """Return the edges of a smooth_max_pool node."""
         win: Window = node.params["window"]
         lead = node.shape[: len(node.shape) - win.rank]
         source = np.arange(math.prod((*lead, *win.size))).reshape(*lead, *win.size)
@@ -81,11 +82,11 @@ class Windows:
         return Windows(window, flat[window, tap_number], np.concatenate([[0], np.cumsum(counts)]), padded)
 
     def taps(self, k: int) -> Array:
-        """The cells that window k reads."""
+        """Return the flat indices of the cells that window k reads."""
         return self.cell[self.first[k] : self.first[k + 1]]
 
     def spread(self, a: Array, shape: tuple[int, ...]) -> Array:
-        """The sum, per cell, of numbers of the edges, (..., edges)."""
+        """Return the sum per input cell of numbers per edge, (..., edges)."""
         x = np.zeros(shape, dtype=np.int64) if a.dtype != object else zeros(shape)
         for e, cell in enumerate(self.cell.tolist()):
             x[..., cell] += a[..., e]
@@ -97,7 +98,12 @@ class Windows:
 
 @dataclass(frozen=True)
 class Planes:
-    """slope.(x - middle) + height below and above y, slopes whole over ONE; and the ends of y."""
+    """Planes slope.(x - middle) + height below and above y of one window, slopes integers over ONE, and the ends of y.
+
+    lower, floor   slopes and height of the plane below
+    upper, roof    slopes and height of the plane above
+    least, most    bounds of y
+    """
 
     lower: tuple[int, ...]
     floor: Any
@@ -108,7 +114,7 @@ class Planes:
 
 
 def value(x: Sequence[Any], padded: int, beta: Any) -> Any:
-    """A ball that holds y, for rational taps and beta > 0; 0 of nothing at all.
+    """Return a ball that holds y, for rational taps and beta > 0; 0 for a window without taps.
 
     >>> ends(value([rational(0), rational(0)], 2, rational(1, 2)))[0] <= rational(2772588723, 10**9)  # 2*log(4)
     True
@@ -123,7 +129,7 @@ def value(x: Sequence[Any], padded: int, beta: Any) -> Any:
 
 
 def planes(low: Sequence[Any], high: Sequence[Any], middle: Sequence[Any], padded: int, beta: Any) -> Planes:
-    """Of one window, over rationals.
+    """Return the planes and bounds of one window with taps in low..high; heights are at `middle`.
 
     >>> zero, one = rational(0), rational(1)
     >>> both = planes([zero, zero], [one, one], [one / 2, one / 2], 0, one)
@@ -133,7 +139,7 @@ def planes(low: Sequence[Any], high: Sequence[Any], middle: Sequence[Any], padde
     if beta < 0:
         turned = planes([-v for v in high], [-v for v in low], [-v for v in middle], padded, -beta)
         return Planes(turned.upper, -turned.roof, turned.lower, -turned.floor, -turned.most, -turned.least)
-    before, ctx.prec = ctx.prec, PRECISION
+    before, ctx.prec = ctx.prec, BALL_PRECISION_BITS
     try:
         lower, floor = _below(middle, padded, beta)
         bottom, top = value(low, padded, beta), value(high, padded, beta)
@@ -144,11 +150,12 @@ def planes(low: Sequence[Any], high: Sequence[Any], middle: Sequence[Any], padde
 
 
 def _below(middle: Sequence[Any], padded: int, beta: Any) -> tuple[tuple[int, ...], Any]:
-    """Shares at the middle, rounded so that they add up to 1 with what padding has, and the plane's height there."""
+    """Return slopes (the taps' shares at the middle, rounded; with the padding's they add up to 1) and height of the
+    plane below."""
     if not middle:
         return (), ends(value(middle, padded, beta))[0]
     y = value(middle, padded, beta)
-    shares = [max(0, down(ends((arb(beta) * (arb(v) - y)).exp())[0], PLACES)) for v in middle]
+    shares = [max(0, floor_scaled(ends((arb(beta) * (arb(v) - y)).exp())[0], SLOPE_FRAC_BITS)) for v in middle]
     rest = ONE - sum(shares)  # >= 0: lower ends of shares add up to no more than 1
     if not padded:
         shares[shares.index(max(shares))] += rest
@@ -162,7 +169,7 @@ def _below(middle: Sequence[Any], padded: int, beta: Any) -> tuple[tuple[int, ..
 def _above(
     low: Sequence[Any], high: Sequence[Any], middle: Sequence[Any], padded: int, beta: Any, bottom: Any, top: Any
 ) -> list[tuple[tuple[int, ...], Any]]:
-    """Planes from the upper corner and from the lower one: slopes, and heights at the middle."""
+    """Return two planes above, from the upper corner and from the lower one: slopes, and heights at the middle."""
     both = []
     for start, other, base, sign in ((high, low, top, 1), (low, high, bottom, -1)):
         slopes, height = [], ends(base)[1]
@@ -170,7 +177,7 @@ def _above(
             moved = value([*start[:t], b, *start[t + 1 :]], padded, beta)
             change = ends(sign * (base - moved))[0 if sign > 0 else 1]  # d from below, c from above
             width = sign * (a - b)
-            s = min(max(down(change / width, PLACES), 0), ONE) if width > 0 else 0
+            s = min(max(floor_scaled(change / width, SLOPE_FRAC_BITS), 0), ONE) if width > 0 else 0
             slopes.append(s)
             height += rational(s, ONE) * (m - a) + max(sign * (rational(s, ONE) * width - change), rational(0))
         both.append((tuple(slopes), height))
@@ -181,33 +188,35 @@ def _above(
 
 
 def exact_beta(node: Node) -> Any:
-    return normal(node, node.params["beta"])
+    """Return the node's beta as a rational."""
+    return checked_constant(node, node.params["beta"])
 
 
-def ranged(node: Node, x: NodeRange, apart: Array | None, functions: Functions, digits: int) -> NodeRange:
-    """Of a smooth maximum, given what it reads and how far from its reference that may be (None: nowhere).
+def logsumexp_range(node: Node, x: NodeRange, deviation: Array | None, functions: Functions, digits: int) -> NodeRange:
+    """Return the range of a smooth maximum, given the range and deviation (None: none) of what it reads.
 
-    It moves no further than what it reads: deviations pass, those of a window at their largest.
+    y changes by no more than its inputs do: the deviation of a window is the largest of its taps.
     """
     windows, beta = Windows.of(node), exact_beta(node)
     low, high = (_values(node, windows, end, beta, side) for side, end in ((-1, x.low), (1, x.high)))
     off = outward(_error(node, windows, beta, x, larger(high, -low), functions, digits), 1)
     values = outward(low - off, -1), outward(high + off, 1)
-    if apart is None:
+    if deviation is None:
         return NodeRange(*values, values, error=off)
     least, most = (_values(node, windows, end, beta, side) for side, end in zip((-1, 1), x.ends, strict=True))
-    moved = _per_window(node, windows, lambda taps: max((apart.flat[c] for c in taps), default=rational(0)))
-    return NodeRange(*values, (outward(least, -1), outward(most, 1)), apart=outward(moved + off, 1))
+    moved = _per_window(node, windows, lambda taps: max((deviation.flat[c] for c in taps), default=rational(0)))
+    return NodeRange(*values, (outward(least, -1), outward(most, 1)), deviation=outward(moved + off, 1))
 
 
 def _per_window(node: Node, windows: Windows, of: Callable[[Array], Any]) -> Array:
+    """Return `of(cells that the window reads)` for every window, in the node's shape."""
     return objects([of(windows.taps(k)) for k in range(math.prod(node.shape))], node.shape)
 
 
 def _values(node: Node, windows: Windows, x: Array, beta: Any, side: int) -> Array:
-    """Ends of y at x, lower (-1) or upper (1): y rises with every tap."""
+    """Return y at inputs x in the node's shape, rounded down (side -1) or up (side 1); y rises with every tap."""
     sign = 1 if beta > 0 else -1
-    before, ctx.prec = ctx.prec, PRECISION
+    before, ctx.prec = ctx.prec, BALL_PRECISION_BITS
     try:
         each = []
         for k in range(math.prod(node.shape)):
@@ -221,8 +230,10 @@ def _values(node: Node, windows: Windows, x: Array, beta: Any, side: int) -> Arr
 def _error(
     node: Node, windows: Windows, beta: Any, x: NodeRange, size: Array, functions: Functions, digits: int
 ) -> Array:
-    """docs/reference/rounding.md, smooth maxima: shifted by a maximum of the window or up to that of its plane, or tap
-    by tap; for the largest values that there are."""
+    """Return a bound of the float32 error per window; docs/reference/rounding.md, smooth maxima, derives it.
+
+    The shift may be a maximum of the window, or anything up to that of its plane; `size` bounds abs(y).
+    """
     e_exp, e_log = (_units(node, functions, name) for name in ("exp", "log"))
     window: Window = node.params["window"]
     taps, b, unit = math.prod(window.kernel), abs(beta), rational(1, 1 << digits)
@@ -230,12 +241,13 @@ def _error(
     few, largest, tops = _log_above(taps), x.largest.ravel(), _plane_tops(node, x, beta)
 
     def off(k: int) -> Any:
+        """Return the bound for window k."""
         cells = windows.taps(k)
         lowest = [x.low.flat[c] if beta > 0 else -x.high.flat[c] for c in cells] + [rational(0)] * (
             int(windows.padded[k] > 0)
         )
         z = b * max((largest[c] for c in cells), default=rational(0))
-        deep = min(max(b * (tops[k] - max(lowest)), rational(0)), rational(DEEPEST)) if lowest else rational(0)
+        deep = min(max(b * (tops[k] - max(lowest)), rational(0)), rational(MAX_SHIFT_DEPTH)) if lowest else rational(0)
         far = deep + few
         units = 2 * z + 2 * far + window.rank * (e_exp + 1) + taps - 1 + (e_log + 2) * far
         units += (taps - 1) * (z + few + 1 + e_exp + e_log) + 4 * b * size.flat[k]
@@ -244,12 +256,13 @@ def _error(
         worst = v * (units + 4 * z + 2 * deep) * (1 + (e_log + 6) * v)
         first = v * (units + e_log + 2)
         error = min(worst, first * _exp_above(4 * first)) if first < 1 else worst
-        return (error + taps * _exp_above(deep) / (1 << SMALLEST)) / b + rational(1, 1 << LOST)
+        return (error + taps * _exp_above(deep) / (1 << SMALLEST)) / b + rational(1, 1 << FLUSH_LOSS_BITS)
 
     return objects([off(k) for k in range(math.prod(node.shape))], node.shape)
 
 
 def _units(node: Node, functions: Functions, name: str) -> Any:
+    """Return the declared relative error of function `name` in units of u; raise ReplayError if none is declared."""
     if name not in functions:
         raise ReplayError(f"the arithmetic declares no error of {name}, which node {node.name} computes")
     units, kind = functions[name]
@@ -259,7 +272,8 @@ def _units(node: Node, functions: Functions, name: str) -> Any:
 
 
 def _plane_tops(node: Node, x: NodeRange, beta: Any) -> list[Any]:
-    """Per window the largest value of its plane: the axes that windows run over; 0 is one where anything is padded."""
+    """Return, per window, the largest input of its plane (the axes that windows run over); 0 counts if anything is
+    padded."""
     window: Window = node.params["window"]
     cells = x.high if beta > 0 else -x.low
     lead = cells.shape[: cells.ndim - window.rank]
@@ -271,15 +285,17 @@ def _plane_tops(node: Node, x: NodeRange, beta: Any) -> list[Any]:
 
 @lru_cache(maxsize=64)
 def _log_above(n: int) -> Any:
+    """Return an upper bound of log(max(1, n))."""
     return ends(arb(max(1, n)).log())[1]
 
 
 def _exp_above(x: Any) -> Any:
+    """Return an upper bound of exp(x)."""
     return ends(arb(x).exp())[1]
 
 
 def smooth_lines(node: Node, x: NodeRange) -> tuple[Any, Any]:
-    """(slopes per edge, intercepts) of the planes below and above."""
+    """Return (slopes per edge, intercepts per window) of the planes below, and of those above."""
     windows, beta, half = Windows.of(node), exact_beta(node), rational(1, 2)
     low, high = (end.ravel() for end in x.ends)
     sides: tuple[tuple[list[Any], list[Any]], ...] = (([], []), ([], []))
@@ -300,7 +316,7 @@ def smooth_lines(node: Node, x: NodeRange) -> tuple[Any, Any]:
 
 
 def through_smooth(node: Node, a: Array, below: Any, above: Any) -> tuple[Array, Any]:
-    """An objective's coefficients of what windows read, and the constant."""
+    """Return (coefficients of the input, constant): a lower bound of sum(a * y) by the given planes."""
     windows, flat = Windows.of(node), a.ravel()
     at = flat[windows.window]
     window: Window = node.params["window"]
@@ -314,8 +330,13 @@ def through_smooth(node: Node, a: Array, below: Any, above: Any) -> tuple[Array,
 
 @dataclass(frozen=True, eq=False)
 class SmoothLines:
-    """Per leaf: slopes (leaves, edges) over ONE, heights (leaves, windows) over the node's places, below and above;
-    points (leaves, cells) over the places of what is read; the node's own ends (leaves, windows)."""
+    """Planes and bounds of a smooth maximum on every leaf, in fixed point.
+
+    lower, upper   (leaves, edges): slopes of the planes below and above, over ONE
+    floor, roof    (leaves, windows): their heights at `point`, over the node's 2**frac_bits
+    point          (leaves, cells): middles of the input ranges, over 2**frac_bits of the input
+    least, most    (leaves, windows): bounds of y
+    """
 
     windows: Windows
     lower: Array
@@ -328,17 +349,25 @@ class SmoothLines:
 
     @staticmethod
     def on(
-        node: Node, low: Array, high: Array, read: int, places: int, outer: tuple[Array, Array], known: dict[Any, Any]
+        node: Node,
+        low: Array,
+        high: Array,
+        read: int,
+        frac_bits: int,
+        outer: tuple[Array, Array],
+        cache: dict[Any, Any],
     ) -> SmoothLines:
-        """For ranges (leaves, cells) over 2**read.
+        """Return the planes for input ranges (leaves, cells) over 2**read.
 
-        outer   (windows), over 2**places: ends that y has in any case
-        known   windows that were asked about before
+        outer   (windows), over 2**frac_bits: bounds that y has in any case
+        cache   planes of windows that were computed before
         """
         windows, beta = Windows.of(node), exact_beta(node)
         low, high = np.minimum(low, high), np.maximum(low, high)
         point = (low + high) >> 1
-        each = [_leaf(windows, *ends_, read, places, beta, known) for ends_ in zip(low, high, point, strict=True)]
+        each = [
+            _leaf_planes(windows, *ends_, read, frac_bits, beta, cache) for ends_ in zip(low, high, point, strict=True)
+        ]
         lower, floor, upper, roof, least, most = (np.array(part, dtype=np.int64) for part in zip(*each, strict=True))
         worse, better = floor < outer[0], roof > outer[1]  # then a plane without slopes does more
         lower, upper = np.where(worse[:, windows.window], 0, lower), np.where(better[:, windows.window], 0, upper)
@@ -353,35 +382,37 @@ class SmoothLines:
             np.minimum(most, outer[1]),
         )
 
-    def of(self, leaf: Array) -> SmoothLines:
+    def for_rows(self, leaf: Array) -> SmoothLines:
+        """Return the planes per row, given the leaf of each row."""
         lower, floor, upper, roof, point = (
-            taken(v, leaf) for v in (self.lower, self.floor, self.upper, self.roof, self.point)
+            rows_of_leaves(v, leaf) for v in (self.lower, self.floor, self.upper, self.roof, self.point)
         )
         return replace(self, lower=lower, floor=floor, upper=upper, roof=roof, point=point)
 
-    def through(self, y: Coefficients, bound: Bound, size: Array, read: int, places: int) -> Coefficients:
-        """Coefficients of what is read from those of y; `size` as in specgrad.proof.batched.activations."""
+    def through(self, y: Coefficients, bound: Bound, size: Array, read: int, frac_bits: int) -> Coefficients:
+        """Return coefficients of the input from those of y; constants go to `bound`. `size`: see
+        specgrad.proof.batched.activations."""
         at = y.a[:, self.windows.window]
         a = self.windows.spread(np.where(at > 0, at * self.lower, at * self.upper), (len(at), self.point.shape[1]))
-        y.into(bound, np.where(y.a > 0, self.floor, self.roof), places)
-        c = shortened(y.scaled(a, PLACES), bound, size + np.abs(self.point).sum(1), read)
+        y.into(bound, np.where(y.a > 0, self.floor, self.roof), frac_bits)
+        c = shortened(y.scaled(a, SLOPE_FRAC_BITS), bound, size + np.abs(self.point).sum(1), read)
         c.into(bound, -self.point, read)
         return c
 
 
-def _leaf(
-    windows: Windows, low: Array, high: Array, point: Array, read: int, places: int, beta: Any, known: dict[Any, Any]
+def _leaf_planes(
+    windows: Windows, low: Array, high: Array, point: Array, read: int, frac_bits: int, beta: Any, cache: dict[Any, Any]
 ) -> tuple[list[int], ...]:
-    """Slopes, heights and ends of all windows of one leaf."""
+    """Return slopes, heights and bounds of all windows of one leaf: lower, floor, upper, roof, least, most."""
     lower, floor, upper, roof, least, most = parts = tuple[list[int], ...]([] for _ in range(6))
     for k, padded in enumerate(windows.padded.tolist()):
         cells = windows.taps(k)
         key = padded, low[cells].tobytes(), high[cells].tobytes()
-        if key not in known:
+        if key not in cache:
             scale = rational(2) ** -read
             box = [[int(v) * scale for v in end[cells]] for end in (low, high, point)]
-            known[key] = planes(box[0], box[1], box[2], padded, beta)
-        both = known[key]
+            cache[key] = planes(box[0], box[1], box[2], padded, beta)
+        both = cache[key]
         lower += both.lower
         upper += both.upper
         for numbers, number, side in (
@@ -390,5 +421,5 @@ def _leaf(
             (least, both.least, 1),
             (most, both.most, -1),
         ):
-            numbers.append(max(-FAR, min(FAR, side * down(side * number, places))))
+            numbers.append(max(-SATURATED, min(SATURATED, side * floor_scaled(side * number, frac_bits))))
     return parts

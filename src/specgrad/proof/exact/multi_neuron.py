@@ -1,5 +1,4 @@
-"""Relus that read the same few cells, in a replay: the bound of specgrad.bounds.search.neuron_split.multi_neuron in
-whole numbers.
+"""Multi-neuron relaxation over rationals: relus that read the same few cells are bounded together.
 
 At one position of a convolution an objective a sees g(x) = sum_c a_c*relu(w_c.x + b_c) of n cells x, and
 
@@ -25,27 +24,28 @@ from specgrad.window import Window
 from ..base.rationals import ReplayError, objects, rational, rationals, zeros
 from .relu_max import NodeRange
 
-MOST_CELLS = 6  # read by one position: 64 pieces
-VECTOR_PLACES = 20  # of m
-OBJECTIVE_PLACES = 64  # of a, which is rounded; what that may cost is lost
+MAX_CELLS = 6  # read by one position: 64 pieces
+VECTOR_FRAC_BITS = 20  # of m
+OBJECTIVE_FRAC_BITS = 64  # of a, which is rounded; what that may cost is lost
 
 
-def places_of(x: Array) -> int:
-    """How many binary places the numbers have."""
+def frac_bits_of(x: Array) -> int:
+    """Return how many binary places the rationals need; raise ReplayError if one is not dyadic."""
     most = max((int(v.q) for v in x.flat), default=1)
     if any(most % int(v.q) for v in x.flat) or most & (most - 1):
         raise ReplayError("pieces need numbers with finitely many binary places")
     return most.bit_length() - 1
 
 
-def whole(x: Array, places: int) -> Array:
-    """Exact numbers times 2**places, rounded to the nearest."""
-    return objects([((int(v.p) << places) * 2 + int(v.q)) // (2 * int(v.q)) for v in x.flat], x.shape)
+def round_scaled(x: Array, frac_bits: int) -> Array:
+    """Return rationals times 2**frac_bits, rounded to the nearest integer."""
+    return objects([((int(v.p) << frac_bits) * 2 + int(v.q)) // (2 * int(v.q)) for v in x.flat], x.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class SplitConv:
-    """A convolution with its boxes cut up; whole numbers over 2**places (weights over 2**weight_places).
+    """A convolution whose input boxes are cut into 2**n pieces; integers over 2**frac_bits (weights over
+    2**weight_frac_bits).
 
     middle, reach   (positions, pieces, cells) and (positions, 1, cells) of x
     low, high       (positions, pieces, channels) of the convolution
@@ -55,28 +55,32 @@ class SplitConv:
     shape: tuple[int, ...]
     weight: Array
     bias: Array
-    weight_places: int
-    places: int
+    weight_frac_bits: int
+    frac_bits: int
     middle: Array
     reach: Array
     low: Array
     high: Array
 
     def through(self, a: Array, m: Array) -> tuple[Array, Any]:
-        """Coefficients of x, and the constant, for an objective a (positions, channels) of the relus."""
-        up = OBJECTIVE_PLACES
-        slope, offset = self._lines(whole(a, up)[:, None])
-        vector = whole(m, up + self.weight_places)[:, None]
+        """Return (coefficients of x, constant): a lower bound of an objective a (positions, channels) of the relus.
+
+        m   (positions, cells): the vectors, which become the coefficients
+        """
+        up = OBJECTIVE_FRAC_BITS
+        slope, offset = self._lines(round_scaled(a, up)[:, None])
+        vector = round_scaled(m, up + self.weight_frac_bits)[:, None]
         rest = _product(slope, self.weight) - vector
-        shift = self.places - self.weight_places
+        shift = self.frac_bits - self.weight_frac_bits
         constant = (slope * (self.bias << shift) + offset).sum(-1)
         least = (rest * self.middle - np.abs(rest) * self.reach).sum(-1) + constant
-        smallest = rational(int(least.min(1).sum()), 1 << (up + self.places))
+        smallest = rational(int(least.min(1).sum()), 1 << (up + self.frac_bits))
         largest = int(np.maximum(np.abs(self.low), np.abs(self.high)).max(1).sum())
-        return self._spread(m), smallest - rational(largest, 1 << (up + self.places))
+        return self._spread(m), smallest - rational(largest, 1 << (up + self.frac_bits))
 
     def _lines(self, a: Array) -> tuple[Array, Array]:
-        """Slopes (positions, pieces, channels) over 2**OBJECTIVE_PLACES, and offsets: see the top of this file."""
+        """Return slopes (positions, pieces, channels) over 2**OBJECTIVE_FRAC_BITS, and offsets: see the top of this
+        file."""
         low, high, zero = self.low, self.high, np.array(0, dtype=object)
         settled = (low >= 0) | (high <= 0)
         plain = np.where((low >= 0) | (~settled & (high > -low)), a, zero)
@@ -87,6 +91,7 @@ class SplitConv:
         return slope, offset
 
     def _spread(self, m: Array) -> Array:
+        """Return vectors (positions, cells) as coefficients in the shape of the convolution's input."""
         batch, channels = self.shape[:2]
         coefficients = zeros(self.shape)
         each = m.reshape(batch, *self.window.out, channels, -1)
@@ -96,35 +101,36 @@ class SplitConv:
         return coefficients
 
 
-def cut(conv: Node, weight: Array, bias: Array | None, x: NodeRange) -> SplitConv:
-    """Of a convolution of few cells in one group, given its weights and the range of what it reads."""
+def split_conv(conv: Node, weight: Array, bias: Array | None, x: NodeRange) -> SplitConv:
+    """Return a convolution of few cells in one group with its input range `x` cut into pieces."""
     bias = zeros(weight.shape[:1]) if bias is None else bias
-    kx, kw = places_of(np.concatenate([x.low.ravel(), x.high.ravel()])), places_of(np.append(weight, bias))
-    low, high = (read(whole(end, kx), conv) for end in (x.low, x.high))
+    kx, kw = frac_bits_of(np.concatenate([x.low.ravel(), x.high.ravel()])), frac_bits_of(np.append(weight, bias))
+    low, high = (input_patches(round_scaled(end, kx), conv) for end in (x.low, x.high))
     cells = low.shape[1]
     quarters = np.array(list(itertools.product((1, 3), repeat=cells)), dtype=object)
     middle, reach = 4 * low[:, None] + quarters * (high - low)[:, None], (high - low)[:, None]  # over 2**(kx + 2)
-    rows = whole(weight.reshape(len(weight), cells), kw)
-    offset = whole(bias, kw)
+    rows = round_scaled(weight.reshape(len(weight), cells), kw)
+    offset = round_scaled(bias, kw)
     z = _product(middle, rows.T) + (offset << (kx + 2))
     r = _product(reach, np.abs(rows).T)
     return SplitConv(conv.params["window"], x.low.shape, rows, offset, kw, kx + 2 + kw, middle, reach, z - r, z + r)
 
 
-def vectors(given: Array, name: str, shape: tuple[int, ...]) -> Array:
-    """m as exact numbers, if the array is one: of (positions, cells)."""
+def checked_vectors(given: Array, name: str, shape: tuple[int, ...]) -> Array:
+    """Return the vectors m of a file as rationals; raise ReplayError unless they are integers of `shape` (positions,
+    cells)."""
     if given.shape != shape or given.dtype.kind != "i":
         raise ReplayError(f"the vectors of node {name} must be whole, of {shape}")
-    return np.asarray(rationals(given) * rational(1, 1 << VECTOR_PLACES))
+    return np.asarray(rationals(given) * rational(1, 1 << VECTOR_FRAC_BITS))
 
 
-def positions(a: Array) -> Array:
-    """(batch, channels, *out) as (positions, channels)."""
+def by_position(a: Array) -> Array:
+    """Return (batch, channels, *out) as (positions, channels)."""
     return np.moveaxis(a, 1, -1).reshape(-1, a.shape[1])
 
 
-def behind(graph: Graph, relu: Node) -> tuple[int, int]:
-    """Positions of the convolution that a relu reads, and of what that reads."""
+def conv_behind_relu(graph: Graph, relu: Node) -> tuple[int, int]:
+    """Return the positions of the convolution that a relu reads, and of what that reads; else raise ReplayError."""
     if relu.op.name == "relu":
         (position,) = relu.operands()
         conv = graph.nodes[position]
@@ -133,13 +139,14 @@ def behind(graph: Graph, relu: Node) -> tuple[int, int]:
     raise ReplayError(f"node {relu.name} is no relu of a convolution by itself")
 
 
-def read(x: Array, conv: Node) -> Array:
-    """(batch, channels, *size) as (positions, cells), for few cells in one group; 0 in the padding."""
+def input_patches(x: Array, conv: Node) -> Array:
+    """Return (batch, channels, *size) as (positions, cells that one position reads), 0 in the padding; ReplayError for
+    over MAX_CELLS cells or several groups."""
     window: Window = conv.params["window"]
     if x.ndim != 2 + len(window.out):
         raise ReplayError(f"pieces need one batch axis; what node {conv.name} reads has the shape {x.shape}")
-    if conv.params["groups"] != 1 or x.shape[1] * math.prod(window.kernel) > MOST_CELLS:
-        raise ReplayError(f"node {conv.name} is no convolution of at most {MOST_CELLS} cells in one group")
+    if conv.params["groups"] != 1 or x.shape[1] * math.prod(window.kernel) > MAX_CELLS:
+        raise ReplayError(f"node {conv.name} is no convolution of at most {MAX_CELLS} cells in one group")
     batch, channels = x.shape[:2]
     patches = np.full((batch, channels, *window.out, math.prod(window.kernel)), 0, dtype=object)
     for tap in window.taps():
@@ -148,4 +155,5 @@ def read(x: Array, conv: Node) -> Array:
 
 
 def _product(x: Array, matrix: Array) -> Array:
+    """Return x @ matrix for object arrays, over the last axis of x."""
     return np.asarray(np.dot(x.reshape(-1, x.shape[-1]), matrix)).reshape(*x.shape[:-1], matrix.shape[1])

@@ -34,8 +34,8 @@ from specgrad.scalar import Array
 from ..base.executions import Functions, no_rule
 from ..base.rationals import (
     DIGITS,
+    FRAC_BITS,
     LARGEST,
-    PLACES,
     ReplayError,
     cells,
     larger,
@@ -47,32 +47,41 @@ from ..base.rationals import (
     zeros,
 )
 from . import multi_neuron as pieces
-from .activations import CURVES, computed_error, curve_lines, natural_points, ranged, through_curve
-from .folded_constants import computed, is_computed, number
-from .logsumexp_pool import SMOOTH, smooth_lines, through_smooth
-from .logsumexp_pool import ranged as smooth_ranged
-from .relu_max import NodeRange, RegionSum, chosen, known, max_lines, relu_lines, through_max, through_relu, window_max
+from .activations import CURVES, activation_range, curve_lines, default_points, runtime_error_bound, through_curve
+from .folded_constants import folded_range, is_folded, literal_range
+from .logsumexp_pool import SMOOTH, logsumexp_range, smooth_lines, through_smooth
+from .relu_max import (
+    NodeRange,
+    RegionSum,
+    constant_range,
+    max_lines,
+    relu_lines,
+    selection_range,
+    through_max,
+    through_relu,
+    window_max,
+)
 from .rounding_counts import (
     CELLWISE,
     KERNELS,
     RoundingCount,
-    begins,
+    count_after_node,
+    fan_out,
+    feeds_later_sum,
     is_layout,
-    joined,
-    read_apart,
+    recomputed_per_reader,
+    region_input,
     roundings,
-    spread,
-    summed_later,
 )
 from .rounding_counts import CONSTANT as FIXED
 
-SCALE = 1 << 10  # of slopes and points that nobody gave
+DEFAULT_POINT_SCALE = 1 << 10  # of slopes and points that nobody gave
 SMALLEST = 126  # 2**-126 is its smallest normal number
 
 
 @dataclass(frozen=True)
 class Model:
-    """The executions that a replay holds for: nodes merged or not, results rounded to nearest or either way."""
+    """The executions that a replay covers: nodes merged or not, results rounded to nearest or either way."""
 
     fused: bool = True
     digits: int = DIGITS  # of the unit roundoff 2**-digits
@@ -80,12 +89,13 @@ class Model:
 
     @staticmethod
     def of(execution: str, rounding: str, functions: Functions | None = None) -> Model:
+        """Return the model for `execution` ("fused" or "node") and `rounding` ("nearest" or "any")."""
         return Model(execution == "fused", DIGITS if rounding == "nearest" else DIGITS - 1, functions or {})
 
 
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """Slopes of one relu or max_pool as whole numbers over `scale`: lower and upper, in the shape of its output.
+    """Lower and upper slopes of one relu or max_pool, integers over `scale`, in the shape of its output.
 
     For max_pool with a leading axis of taps, in the order of the window's relation. For other functions of one cell
     they are points or slopes, as specgrad.proof.exact.activations says.
@@ -100,7 +110,8 @@ class Slopes:
 
 
 def absolute(op: Op, args: Sequence[Any], params: Params) -> Array:
-    """The operator on absolute values, which the arguments are."""
+    """Return the operator applied to absolute values: `args` are absolute values already, and signs of its own are
+    dropped."""
     if op.magnitude is not None and op.linear != "all":
         return np.asarray(op.magnitude(*args, **params))
     if op.name == "sub":
@@ -109,7 +120,7 @@ def absolute(op: Op, args: Sequence[Any], params: Params) -> Array:
 
 
 def adjoint(op: Op, shapes: Sequence[tuple[int, ...]], params: Params, wrt: Sequence[int]) -> Graph:
-    """The graph (args, gy) -> cotangents of the arguments `wrt`: the operator's own vjp rule, and nothing beside it."""
+    """Return the graph (args, gy) -> cotangents of the arguments `wrt`, made by the operator's own vjp rule."""
     call = trace(lambda *args: apply(op, *args, **params), *shapes)
     whole = vjp(call, list(wrt))
     out = call.nodes[call.output_positions[0]].shape
@@ -117,14 +128,15 @@ def adjoint(op: Op, shapes: Sequence[tuple[int, ...]], params: Params, wrt: Sequ
 
 
 def growth(count: int, digits: int = DIGITS) -> Any:
-    """gamma_n = n*u / (1 - n*u) >= (1 + u)**n - 1, rounded up."""
+    """Return gamma_n = n*u / (1 - n*u) >= (1 + u)**n - 1 for n = `count`, u = 2**-digits, rounded up."""
     if count >= 1 << (digits - 1):
         raise ReplayError(f"a sum has {count} roundings; nothing is proven of so many")
-    return rational(-(-(count << PLACES) // ((1 << digits) - count)), 1 << PLACES)
+    return rational(-(-(count << FRAC_BITS) // ((1 << digits) - count)), 1 << FRAC_BITS)
 
 
 class Replay:
-    """One graph on one box of inputs, with given slopes; `lower` bounds linear functions of its output.
+    """Bounds of one graph on one box of inputs, over rationals, for given slopes; `lower` bounds linear functions of
+    its output.
 
     Nodes go by position alone: a name is for people, and a file may give two nodes the same one.
 
@@ -145,9 +157,9 @@ class Replay:
         self.graph, self.slopes, self.model, self.on_step = graph, slopes, model or Model(), on_step
         self.cuts: dict[int, pieces.SplitConv] = {}
         self._adjoints: dict[int, Graph] = {}
-        self._known_lines: dict[int, tuple[Array, tuple[Array, Array]]] = {}
-        self._summed = summed_later(graph) if self.model.fused else set()
-        self._read_apart = read_apart(graph) if self.model.fused else set()
+        self._lines_cache: dict[int, tuple[Array, tuple[Array, Array]]] = {}
+        self._feeds_later_sum = feeds_later_sum(graph) if self.model.fused else set()
+        self._recomputed = recomputed_per_reader(graph) if self.model.fused else set()
         self.ranges: list[NodeRange] = []
         (self.output,) = graph.output_positions
         for i, node in enumerate(graph.nodes):
@@ -159,69 +171,75 @@ class Replay:
     # --- forward: ranges ----------------------------------------------------------------------------------------
 
     def _range(self, i: int, node: Node, low: Array, high: Array) -> NodeRange:
+        """Return the range of node `i` from the ranges of its arguments."""
         if node.op is INPUT:
             ends = rationals(low), rationals(high)
-            return NodeRange(*ends, ends, apart=zeros(low.shape) if self.model.fused else None)
+            return NodeRange(*ends, ends, deviation=zeros(low.shape) if self.model.fused else None)
         if node.op is CONSTANT:
             return self._constant(node, self.graph.constants[i])
         if node.kind != "real":
             raise UnsupportedError(node.op.name, f"a certificate cannot have node {node.name}: it holds positions")
         args = [self._argument(node, a) for a in node.args]
-        if is_computed(node, args):
-            return computed(node, args, self.model.functions)
+        if is_folded(node, args):
+            return folded_range(node, args, self.model.functions)
         if node.op.name == "relu":
-            return chosen(positive(args[0].low), positive(args[0].high), self._apart_of(args[0]))
+            return selection_range(positive(args[0].low), positive(args[0].high), self._deviation_of(args[0]))
         if node.op.name == "max_pool":
-            window, apart = node.params["window"], self._apart_of(args[0])
-            most = None if apart is None else window_max(apart, window)
-            return chosen(window_max(args[0].low, window), window_max(args[0].high, window), most)
+            window, deviation = node.params["window"], self._deviation_of(args[0])
+            most = None if deviation is None else window_max(deviation, window)
+            return selection_range(window_max(args[0].low, window), window_max(args[0].high, window), most)
         if node.op.name in CURVES or node.op.name == SMOOTH:
-            return self._curve(node, args[0])
-        return self._linear(i, node, args)
+            return self._activation_range(node, args[0])
+        return self._linear_range(i, node, args)
 
-    def _curve(self, node: Node, x: NodeRange) -> NodeRange:
+    def _activation_range(self, node: Node, x: NodeRange) -> NodeRange:
+        """Return the range of an activation or smooth maximum; raise ReplayError if it may overflow."""
         if x.constant:
             raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
         functions, digits = self.model.functions, self.model.digits
         if node.op.name == SMOOTH:
-            r = smooth_ranged(node, x, self._apart_of(x), functions, digits)
+            r = logsumexp_range(node, x, self._deviation_of(x), functions, digits)
         else:
-            r = ranged(node, x, self._apart_of(x), computed_error(node, functions, x, digits))
+            r = activation_range(node, x, self._deviation_of(x), runtime_error_bound(node, functions, x, digits))
         if (r.largest > LARGEST).any():
             raise ReplayError(f"node {node.name} may overflow in float32")
         return r
 
-    def _apart_of(self, r: NodeRange) -> Array | None:
-        """How far a value may be from its reference; None by node, where there is one value."""
-        return (zeros(r.low.shape) if r.apart is None else r.apart) if self.model.fused else None
+    def _deviation_of(self, r: NodeRange) -> Array | None:
+        """Return how far a value may be from its reference; None for execution by node, where there is one value."""
+        return (zeros(r.low.shape) if r.deviation is None else r.deviation) if self.model.fused else None
 
     def _constant(self, node: Node, array: Array) -> NodeRange:
+        """Return the range of a float32 constant; raise ReplayError for other formats and infinities."""
         if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ReplayError(f"constant {node.name} is not made of finite float32 numbers")
-        return known(rationals(array))
+        return constant_range(rationals(array))
 
     def _argument(self, node: Node, arg: int | NumberArg) -> NodeRange:
+        """Return the range of an argument: a node's, or that of a number in the program's text."""
         if not isinstance(arg, NumberArg):
             return self.ranges[arg]
-        return number(arg.value, node.name)
+        return literal_range(arg.value, node.name)
 
-    def _region(self, node: Node, arg: int | NumberArg) -> RegionSum | None:
-        """An argument as a part of the node's own region; None for what the region reads."""
+    def _region_sum(self, node: Node, arg: int | NumberArg) -> RegionSum | None:
+        """Return an argument's map if it belongs to the fusion region of `node`; None if the region reads its value."""
         if isinstance(arg, NumberArg) or self.ranges[arg].sum is None:
             return None
         return self.ranges[arg].sum if self.model.fused or self.graph.nodes[arg].group == node.group else None
 
-    def _inside(self, node: Node, arg: int | NumberArg) -> bool:
-        """By node: whether an argument is an inner step of the layer, which reads its exact map, not its value."""
-        return not self.model.fused and self._region(node, arg) is not None
+    def _is_inside_layer(self, node: Node, arg: int | NumberArg) -> bool:
+        """Return whether, by node, `arg` is an inner step of the same layer: its exact map is read, not a rounded
+        value."""
+        return not self.model.fused and self._region_sum(node, arg) is not None
 
-    def _linear(self, i: int, node: Node, args: Sequence[NodeRange]) -> NodeRange:
+    def _linear_range(self, i: int, node: Node, args: Sequence[NodeRange]) -> NodeRange:
+        """Return the range of a linear node: ends of its exact map, widened by rounding."""
         op, params, count = node.op, node.params, roundings(node, [a.low.shape for a in args])
         varying, group = self._linear_in(node, args)
         if not varying:
             raise ReplayError(f"node {node.name} computes with constants; fold them before certifying")
-        count += sum(a.formed for a in args)
-        sums = [self._region(node, g) for g in node.args]
+        count += sum(a.constant_roundings for a in args)
+        sums = [self._region_sum(node, g) for g in node.args]
         ends = [(a.low, a.high) if s is None else (s.low, s.high) for a, s in zip(args, sums, strict=True)]
         half = rational(1, 2)
         middle = run_spec(op, [(a + b) * half for a, b in ends], params)
@@ -232,22 +250,22 @@ class Replay:
             cells(middle - reach),
             cells(middle + reach),
             absolute(op, sizes, params),
-            self._most(node, args, sums, group, count),
-            self._met(i, node, args, sums, group, count),
-            self._apart(node, args, group, sums, spread(node, math.prod(node.shape)) > 1),
-            self._apart(node, args, group, sums, True),
+            self._magnitude_bound(node, args, sums, group, count),
+            self._rounding_count(i, node, args, sums, group, count),
+            self._deviation(node, args, group, sums, fan_out(node, math.prod(node.shape)) > 1),
+            self._deviation(node, args, group, sums, True),
         )
         return self._rounded(i, node, unrounded)
 
     def _linear_in(self, node: Node, args: Sequence[NodeRange]) -> tuple[list[int], tuple[int, ...]]:
-        """The arguments that vary, and a group in which the operator is linear that holds them."""
+        """Return the arguments that vary, and a group in which the operator is linear that holds them; else raise."""
         op, varying = node.op, [k for k, a in enumerate(args) if not a.constant]
         groups = [g for g in op.linear_groups(len(args)) if set(varying) <= set(g)]
         if not groups or op.index_args:
             raise UnsupportedError(op.name, no_rule(node))
         return varying, groups[0]
 
-    def _met(
+    def _rounding_count(
         self,
         i: int,
         node: Node,
@@ -256,22 +274,25 @@ class Replay:
         group: Sequence[int],
         count: int,
     ) -> RoundingCount:
+        """Return how many roundings a term meets up to linear node `i`, its fusion region included."""
         by_position: dict[int, RoundingCount] = {}
         for k in group:
             arg, s = node.args[k], sums[k]
             key = -1 - k if isinstance(arg, NumberArg) else arg
-            by_position[key] = s.met if s is not None else FIXED if args[k].constant else begins(key, args[k].low.size)
+            by_position[key] = (
+                s.roundings if s is not None else FIXED if args[k].constant else region_input(key, args[k].low.size)
+            )
         size = math.prod(node.shape)
-        return joined(by_position, count, node.op.name in CELLWISE, i, size, spread(node, size))
+        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, fan_out(node, size))
 
-    def _most(
+    def _magnitude_bound(
         self, node: Node, args: Sequence[NodeRange], sums: Sequence[RegionSum | None], group: Sequence[int], count: int
     ) -> int:
-        """A whole number that no partial result exceeds, before roundings are counted.
+        """Return an integer that no partial result exceeds, before roundings are counted.
 
         Each of at most count + 1 terms has one factor of the group in which the node is linear, and one of every other.
         """
-        sizes = [a.largest_factor if s is None else max(1, s.most) for a, s in zip(args, sums, strict=True)]
+        sizes = [a.largest_factor if s is None else max(1, s.magnitude_bound) for a, s in zip(args, sums, strict=True)]
         if node.op.name == "div":
             sizes[1] = max(sizes[1], _largest_reciprocal(node, args[1].low))
         most = (count + 1) * max(sizes[k] for k in group)
@@ -282,7 +303,7 @@ class Replay:
         widest = 1 if isinstance(given, str) else math.ceil(abs(Fraction(given)) + 1 / abs(Fraction(given)))
         return most * (count + 1) * widest
 
-    def _apart(
+    def _deviation(
         self,
         node: Node,
         args: Sequence[NodeRange],
@@ -290,23 +311,24 @@ class Replay:
         sums: Sequence[RegionSum | None],
         merged: bool,
     ) -> Array:
-        """How far values that are apart move the exact map: what the region carries, else the argument's own.
+        """Return how far deviations of the arguments move the exact map of `node`; the region's own where it has one.
 
-        merged   several cells may read one cell of a kernel that nobody computes: it is multiplied out into each
+        merged   whether several cells may read one cell of a kernel that is multiplied out into each of them
         """
         if not self.model.fused:
             return zeros(node.shape)
         given = []
         for k, (a, s) in enumerate(zip(args, sums, strict=True)):
-            moved = self._apart_of(a) if s is None else s.merged if merged else s.apart
+            moved = self._deviation_of(a) if s is None else s.merged_deviation if merged else s.deviation
             given.append(moved if k in group else np.abs(a.low))
         return absolute(node.op, given, node.params)
 
     def _rounded(self, i: int, node: Node, s: RegionSum) -> NodeRange:
-        """What float32 makes of an exact map: the error of the reference, and how far values are apart from it."""
-        grown = growth(s.met.total, self.model.digits)
-        lost = rational(2 * (2 * s.met.total + 1) * s.most, 1 << SMALLEST)
-        if s.most * (1 + grown) > LARGEST:
+        """Return the range of a linear node in float32: the error of the reference, and the deviation of values from
+        it."""
+        grown = growth(s.roundings.total, self.model.digits)
+        lost = rational(2 * (2 * s.roundings.total + 1) * s.magnitude_bound, 1 << SMALLEST)
+        if s.magnitude_bound * (1 + grown) > LARGEST:
             raise ReplayError(f"node {node.name} may overflow in float32")
         error = outward(s.size * grown + lost, 1)
         low, high = outward(s.low - error, -1), outward(s.high + error, 1)
@@ -314,32 +336,40 @@ class Replay:
         if not self.model.fused:
             return NodeRange(low, high, ends, error=error, sum=s)
         nothing = zeros(node.shape)
-        if i in self._read_apart:
-            merged = outward(s.merged, 1)
-            s = replace(s, apart=merged, merged=merged)
-            return NodeRange(low, high, ends, error=nothing, apart=cells(merged + error), sum=s)
+        if i in self._recomputed:
+            merged = outward(s.merged_deviation, 1)
+            s = replace(s, deviation=merged, merged_deviation=merged)
+            return NodeRange(low, high, ends, error=nothing, deviation=cells(merged + error), sum=s)
         if node.op.name in KERNELS:  # computed once: what it reads apart, it has read
-            s, read = replace(s, apart=nothing, merged=outward(s.merged, 1)), outward(s.apart, 1)
-            own = (read, error) if i in self._summed else (cells(read + error), nothing)
-            return NodeRange(low, high, ends, error=own[0], apart=own[1], sum=s)
+            s, read = (
+                replace(s, deviation=nothing, merged_deviation=outward(s.merged_deviation, 1)),
+                outward(s.deviation, 1),
+            )
+            own = (read, error) if i in self._feeds_later_sum else (cells(read + error), nothing)
+            return NodeRange(low, high, ends, error=own[0], deviation=own[1], sum=s)
         return NodeRange(
             low,
             high,
             ends,
-            apart=self._layout_apart(node, cells(s.apart + error)),
-            sum=replace(s, apart=outward(s.apart, 1), merged=outward(s.merged, 1)),
+            deviation=self._layout_deviation(node, cells(s.deviation + error)),
+            sum=replace(s, deviation=outward(s.deviation, 1), merged_deviation=outward(s.merged_deviation, 1)),
         )
 
-    def _layout_apart(self, node: Node, otherwise: Array) -> Array:
-        """Layout of values that enter no later sum moves them, and rounds nothing; repeated sums may differ."""
-        repeats = spread(node, math.prod(node.shape)) > 1 and any(self._region(node, g) is not None for g in node.args)
-        if not is_layout(node) or repeats or any(a in self._summed for a in node.operands()):
+    def _layout_deviation(self, node: Node, otherwise: Array) -> Array:
+        """Return the deviation of a layout node: that of its argument if nothing is rounded there, else `otherwise`."""
+        repeats = fan_out(node, math.prod(node.shape)) > 1 and any(
+            self._region_sum(node, g) is not None for g in node.args
+        )
+        if not is_layout(node) or repeats or any(a in self._feeds_later_sum for a in node.operands()):
             return otherwise
-        return absolute(node.op, [self._apart_of(self._argument(node, g)) for g in node.args], node.params)
+        return absolute(node.op, [self._deviation_of(self._argument(node, g)) for g in node.args], node.params)
 
     def _tightened(self, i: int) -> NodeRange:
-        """Backward bounds of every cell whose reference may have either sign, or that a curve reads."""
-        r, curved = self.ranges[i], any(n.op.name in ALWAYS_BENT for n in self.graph.nodes if i in n.operands())
+        """Return the range of node `i`, narrowed by backward bounds of every cell that needs it.
+
+        Those are cells whose reference may have either sign, or that an activation reads.
+        """
+        r, curved = self.ranges[i], any(n.op.name in ALWAYS_NONLINEAR for n in self.graph.nodes if i in n.operands())
         low, high = r.ends[0].copy(), r.ends[1].copy()
         for cell in np.ndindex(low.shape):
             if low[cell] < 0 < high[cell] or (curved and low[cell] < high[cell]):
@@ -348,28 +378,30 @@ class Replay:
                 row[cell] = rational(1)
                 low[cell] = max(low[cell], self.lower(row, at=i))
                 high[cell] = min(high[cell], -self.lower(-row, at=i))
-        return self._narrowed(i, outward(low, -1), outward(high, 1))
+        return self._with_reference_in(i, outward(low, -1), outward(high, 1))
 
-    def _narrowed(self, i: int, low: Array, high: Array) -> NodeRange:
-        """What is known of a node when its reference lies in low..high; other values lie within `apart` of it."""
+    def _with_reference_in(self, i: int, low: Array, high: Array) -> NodeRange:
+        """Return the range of node `i` if its reference lies in low..high; values are within `deviation` of it."""
         r = self.ranges[i]
-        apart = zeros(low.shape) if r.apart is None else r.apart
-        return replace(r, low=larger(r.low, low - apart), high=cells(-larger(-r.high, -high - apart)), ends=(low, high))
+        deviation = zeros(low.shape) if r.deviation is None else r.deviation
+        return replace(
+            r, low=larger(r.low, low - deviation), high=cells(-larger(-r.high, -high - deviation)), ends=(low, high)
+        )
 
     # --- backward: linear functions -----------------------------------------------------------------------------
 
     def lower(self, row: Array, at: int | None = None, vectors: Mapping[int, Array] | None = None) -> Any:
-        """A lower bound of sum(row * y) over the box: y are the outputs' values, or the references of node `at`.
+        """Return a lower bound of sum(row * y) over the box: y are the outputs' values, or the references of node `at`.
 
-        vectors   of relus that are bounded by pieces (specgrad.proof.exact.multi_neuron)
+        vectors   of relus that are bounded together (specgrad.proof.exact.multi_neuron)
         """
         start = self.output if at is None else at
         shape = self.graph.nodes[start].shape
         outer: dict[int, Array] = {start: cells(row).reshape(shape)}  # coefficients of values
         inner: dict[int, Array] = {}  # by node: coefficients of a layer's exact map, inside that layer
-        bound, apart = rational(0), self.ranges[start].apart
-        if at is None and apart is not None:
-            bound -= total(np.abs(outer[start]) * apart)
+        bound, deviation = rational(0), self.ranges[start].deviation
+        if at is None and deviation is not None:
+            bound -= total(np.abs(outer[start]) * deviation)
         for i in range(start, -1, -1):
             node, r = self.graph.nodes[i], self.ranges[i]
             computed, mapped = outer.pop(i, None), inner.pop(i, None)
@@ -381,39 +413,40 @@ class Replay:
                 if vectors and i in vectors:
                     bound += self._through_pieces(node, a, vectors[i], outer)
                 else:
-                    bound += self._step(i, node, a, outer, inner)
+                    bound += self._through_node(i, node, a, outer, inner)
         return bound
 
     def _through_pieces(self, node: Node, a: Array, given: Array, outer: dict[int, Array]) -> Any:
-        """Replace a relu and the convolution that it reads by what the convolution reads."""
-        position, source = pieces.behind(self.graph, node)
+        """Replace a relu and its convolution by what the convolution reads; return the constant that is left."""
+        position, source = pieces.conv_behind_relu(self.graph, node)
         conv = self.graph.nodes[position]
-        if self._inside(conv, source):
+        if self._is_inside_layer(conv, source):
             raise ReplayError(f"node {node.name} is no relu of a convolution by itself")
         args = [self._argument(conv, g) for g in conv.args]
         if not all(r.constant for r in args[1:]) or args[0].constant:
             raise ReplayError(f"node {conv.name} has weights that vary, or nothing that varies")
         if position not in self.cuts:
-            self.cuts[position] = pieces.cut(conv, args[1].low, args[2].low if len(args) > 2 else None, args[0])
+            self.cuts[position] = pieces.split_conv(conv, args[1].low, args[2].low if len(args) > 2 else None, args[0])
         cut, z = self.cuts[position], self.ranges[position]
         coefficients, constant = cut.through(
-            pieces.positions(a), pieces.vectors(given, node.name, cut.reach[:, 0].shape)
+            pieces.by_position(a), pieces.checked_vectors(given, node.name, cut.reach[:, 0].shape)
         )
         _add(outer, source, coefficients)
         reaches = np.where(z.ends[1] > 0, z.error, rational(0))  # relu changes no more than what it reads
         return constant - total(np.abs(a) * reaches)
 
-    def _step(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:
-        """Replace a node by its arguments; the constant that this leaves."""
+    def _through_node(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:
+        """Replace node `i` by its arguments, whose coefficients go to `outer` or `inner`; return the constant that is
+        left."""
         self.on_step()
         r = self.ranges[i]
         if node.op is INPUT or r.constant:
             return total(np.where(a > 0, a * r.low, a * r.high))
         if node.op.name in THROUGH or node.op.name in CURVES:
             (arg,) = node.operands()
-            if i not in self._known_lines:
-                self._known_lines[i] = self._lines(i, node, self.ranges[arg])
-            below, above = self._known_lines[i]
+            if i not in self._lines_cache:
+                self._lines_cache[i] = self._lines(i, node, self.ranges[arg])
+            below, above = self._lines_cache[i]
             rule: Callable[..., tuple[Array, Any]] = THROUGH.get(node.op.name, through_curve)
             coefficients, constant = rule(node, a, below, above)
             _add(outer, arg, coefficients)
@@ -421,7 +454,8 @@ class Replay:
         return self._through_linear(i, node, a, outer, inner)
 
     def _lines(self, i: int, node: Node, x: NodeRange) -> tuple[Any, Any]:
-        """The lower and upper lines: slopes and intercepts; the lower ones of relu and max_pool have none."""
+        """Return the lower and upper lines of node `i`: slopes and intercepts; lower lines of relu and max_pool have no
+        intercept."""
         given = self.slopes.get(i)
         if node.op.name == SMOOTH:
             if given is not None:
@@ -430,7 +464,7 @@ class Replay:
                 )
             return smooth_lines(node, x)
         if given is None and node.op.name in CURVES:
-            given = Slopes(*natural_points(node, x, SCALE), SCALE)
+            given = Slopes(*default_points(node, x, DEFAULT_POINT_SCALE), DEFAULT_POINT_SCALE)
         if given is None:
             raise ReplayError(f"the slopes of node {node.name} are missing")
         taps = (sum(1 for _ in node.params["window"].taps()),) if "window" in node.params else ()
@@ -448,13 +482,14 @@ class Replay:
         return relu_lines(node, x, lower, upper) if not taps else max_lines(node, x, lower, upper)
 
     def _through_linear(self, i: int, node: Node, a: Array, outer: dict[int, Array], inner: dict[int, Array]) -> Any:
+        """Replace a linear node by its varying arguments, by its adjoint; return the constant that is left."""
         args = [self._argument(node, g) for g in node.args]
         varying, _ = self._linear_in(node, args)
         fixed = [zeros(r.low.shape) if k in varying else r.low for k, r in enumerate(args)]
         if i not in self._adjoints:
             self._adjoints[i] = adjoint(node.op, [f.shape for f in fixed], node.params, varying)
         for k, coefficients in zip(varying, self._adjoints[i](*fixed, a), strict=True):
-            _add(inner if self._inside(node, node.args[k]) else outer, node.args[k], coefficients)
+            _add(inner if self._is_inside_layer(node, node.args[k]) else outer, node.args[k], coefficients)
         offset = run_spec(node.op, fixed, node.params)
         return total(a * offset)
 
@@ -464,14 +499,16 @@ THROUGH: Mapping[str, Callable[..., tuple[Array, Any]]] = {
     "max_pool": through_max,
     SMOOTH: through_smooth,
 }
-ALWAYS_BENT = (*CURVES, SMOOTH)  # wherever what they read lies
+ALWAYS_NONLINEAR = (*CURVES, SMOOTH)  # on every interval, unlike relu and max_pool
 
 
 def _add(by_position: dict[int, Array], position: Any, coefficients: Array) -> None:
+    """Add coefficients to those of a position."""
     by_position[position] = by_position[position] + coefficients if position in by_position else coefficients
 
 
 def _largest_reciprocal(node: Node, x: Array) -> int:
+    """Return the largest 1/abs(x), rounded up; raise ReplayError if some x is 0."""
     if any(v == 0 for v in x.flat):
         raise ReplayError(f"node {node.name} divides by 0")
     return max((-(-int(v.q) // abs(int(v.p))) for v in x.flat), default=1)

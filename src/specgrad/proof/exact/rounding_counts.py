@@ -1,4 +1,4 @@
-"""What a checker knows of rounding: its own count of roundings per operator, and of those in merged nodes.
+"""The checker's own count of roundings: per operator, and per fusion region of merged nodes.
 
 Nothing here is shared with specgrad.rounding, which the proofs were found with; a test compares the two.
 
@@ -26,22 +26,25 @@ Shapes = Sequence[tuple[int, ...]]
 KERNELS = {"conv", "conv_transpose", "contract"}  # computed once, however many read them
 
 
-def _contracted(shapes: Shapes, p: Mapping[str, Any]) -> int:
-    """Products that are added up: the extents of the letters that the result lacks."""
+def _contract_roundings(shapes: Shapes, p: Mapping[str, Any]) -> int:
+    """Return how many products a contraction adds up per cell: the extents of the letters that the result lacks."""
     left, out = p["spec"].replace(" ", "").split("->")
     extents = {c: n for word, s in zip(left.split(","), shapes, strict=True) for c, n in zip(word, s, strict=True)}
     return math.prod(n for c, n in extents.items() if c not in out)
 
 
-HELD = 256  # whole numbers up to here are never rounded
+MAX_EXACT_DIVISOR = 256  # whole numbers up to here are never rounded
 
 
-def _averaged(shapes: Shapes, p: Mapping[str, Any]) -> int:
-    """One addition less than taps; a division, which may be a product with its reciprocal, or one per axis; and one
-    rounding more of a divisor that float32 may lack."""
+def _avg_pool_roundings(shapes: Shapes, p: Mapping[str, Any]) -> int:
+    """Return the roundings of a mean over a window: taps - 1 additions, a division, and the divisor's own rounding.
+
+    A division counts two: it may be a product with a reciprocal, or one per axis. The divisor may be one that float32
+    lacks.
+    """
     taps = int(math.prod(p["window"].kernel))
     divisor = taps if isinstance(p["divisor"], str) else abs(p["divisor"])
-    return taps + (1 if divisor <= HELD and divisor == int(divisor) else 2)
+    return taps + (1 if divisor <= MAX_EXACT_DIVISOR and divisor == int(divisor) else 2)
 
 
 Rule = Callable[[Shapes, Mapping[str, Any]], int]
@@ -52,10 +55,10 @@ ROUNDINGS: dict[str, Rule] = {
     **dict.fromkeys(("add", "sub", "mul"), lambda s, p: 1),
     "div": lambda s, p: 2,
     "sum": lambda s, p: max(0, math.prod(s[0][a] for a in p["axes"]) - 1),
-    "contract": _contracted,
+    "contract": _contract_roundings,
     "conv": lambda s, p: math.prod(s[1][1:]) + len(s) - 2,
     "conv_transpose": lambda s, p: s[1][0] // p["groups"] * math.prod(s[1][2:]) + len(s) - 2,
-    "avg_pool": _averaged,
+    "avg_pool": _avg_pool_roundings,
 }
 """Per linear operator: the most roundings that a term meets in its sum, in any order."""
 
@@ -63,6 +66,8 @@ CELLWISE = {"add", "sub", "mul", "div", "neg"}
 
 
 def roundings(node: Node, shapes: Shapes) -> int:
+    """Return the most roundings that one term meets in linear node `node`, in any order of its sum; else
+    UnsupportedError."""
     rule = ROUNDINGS.get(node.op.name)
     if rule is None:
         raise UnsupportedError(node.op.name, no_rule(node))
@@ -70,11 +75,12 @@ def roundings(node: Node, shapes: Shapes) -> int:
 
 
 def is_linear(node: Node) -> bool:
+    """Return whether `node` is a linear operator that certificates have a count for."""
     return node.op.name in ROUNDINGS
 
 
-def summed_later(graph: Graph) -> set[int]:
-    """Positions whose value enters a later linear sum, at once or through layout."""
+def feeds_later_sum(graph: Graph) -> set[int]:
+    """Return the positions of nodes whose value enters a later linear sum, directly or through layout."""
     positions: set[int] = set()
     for i in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[i]
@@ -83,15 +89,16 @@ def summed_later(graph: Graph) -> set[int]:
     return positions
 
 
-def read_apart(graph: Graph) -> set[int]:
-    """Positions of which a cell is read more than once, by a linear node among others: each may multiply it out.
+def recomputed_per_reader(graph: Graph) -> set[int]:
+    """Return the positions of which a cell is read more than once, by a linear node among others: each reader may
+    recompute it.
 
-    Those too that nobody reads but such nodes, or linear ones with several cells that read one: they carry all of it.
+    Included are nodes that only such nodes read, or linear ones with several cells that read one: they carry all of it.
 
     >>> import specgrad as sg
     >>> graph = sg.trace(lambda x: sg.relu(x)[:1] + x[:1] + x[1:], (2,))
     >>> halves = sg.trace(lambda x: x[:1] + x[1:], (2,))
-    >>> read_apart(graph), read_apart(halves)
+    >>> recomputed_per_reader(graph), recomputed_per_reader(halves)
     ({0}, set())
     """
     reads: dict[int, list[Any]] = {}
@@ -103,22 +110,23 @@ def read_apart(graph: Graph) -> set[int]:
         linear |= set(given) if is_linear(node) else set()
     for p in graph.output_positions:
         reads.setdefault(p, []).append(None)
-    apart: set[int] = set()
+    recomputed: set[int] = set()
     not_carried: set[int] = set()  # by some reader
     for i in reversed(range(len(graph.nodes))):
-        if i in linear and (_meet(reads[i]) or i not in not_carried):
-            apart.add(i)
-        if i not in apart and not _repeats(graph.nodes[i]):
+        if i in linear and (_may_overlap(reads[i]) or i not in not_carried):
+            recomputed.add(i)
+        if i not in recomputed and not _repeats(graph.nodes[i]):
             not_carried.update(graph.nodes[i].operands())
-    return apart
+    return recomputed
 
 
 def _repeats(node: Node) -> bool:
-    return is_linear(node) and spread(node, math.prod(node.shape)) > 1
+    """Return whether several cells of linear `node` may read one cell of its argument."""
+    return is_linear(node) and fan_out(node, math.prod(node.shape)) > 1
 
 
-def _meet(reads: Sequence[Any]) -> bool:
-    """Whether two of these slices, None being all, may have a cell in common: no axis keeps them apart."""
+def _may_overlap(reads: Sequence[Any]) -> bool:
+    """Return whether two of these slices, None being all, may have a cell in common: no axis separates them."""
     for k, a in enumerate(reads):
         for b in reads[:k]:
             axes = () if a is None or b is None else zip(a, b, strict=True)
@@ -128,6 +136,7 @@ def _meet(reads: Sequence[Any]) -> bool:
 
 
 def is_layout(node: Node) -> bool:
+    """Return whether `node` only moves or repeats cells or changes their sign, so that nothing is rounded."""
     return node.op.name in LAYOUT
 
 
@@ -136,7 +145,16 @@ def is_layout(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class RegionPart:
-    """A part of a region that begins at one node and ends at the node at hand; see the top of this file."""
+    """Counts of a part of a fusion region, from one start node to the current node; see the top of this file.
+
+    before        roundings of the start node's own value
+    coefficient   F: roundings while one coefficient is formed
+    ways          at most so many ways lead from one cell of the start to cells here
+    inputs        cells of the start that one cell here reads, counted with repetitions
+    cells         cells of the start node, in all
+    others        terms from elsewhere
+    nodes         nodes of the part that round
+    """
 
     before: int
     coefficient: int
@@ -148,42 +166,45 @@ class RegionPart:
 
     @property
     def terms(self) -> int:
+        """Return n: how many terms one cell adds up."""
         return min(self.inputs, self.cells) + self.others
 
     @property
-    def met(self) -> int:
+    def roundings(self) -> int:
+        """Return the roundings that a term meets if the part is computed as one sum."""
         return self.before + self.coefficient + self.terms
 
 
 @dataclass(frozen=True)
 class RoundingCount:
-    """Roundings that a term may have met, and the parts that may end here, by the position where they begin."""
+    """The most roundings that a term may have met at a node (`total`), and the region parts that end here, by start."""
 
     total: int
     parts: Mapping[int, RegionPart]
 
     @property
     def terms(self) -> int:
+        """Return the most terms that one cell adds up in any part; 1 without parts."""
         return max((p.terms for p in self.parts.values()), default=1)
 
     def besides(self, start: int) -> tuple[int, int]:
-        """What another argument adds to a part that begins at `start`: cells of that node, and terms from elsewhere."""
+        """Return what this argument adds to a part beginning at `start`: (cells of that node, terms from elsewhere)."""
         if start not in self.parts:
             return 0, self.terms
         other = max((p.terms for s, p in self.parts.items() if s != start), default=0)
         return self.parts[start].inputs, max(other, self.parts[start].others)
 
 
-def begins(position: int, cells: int) -> RoundingCount:
-    """A value from outside the region."""
+def region_input(position: int, cells: int) -> RoundingCount:
+    """Return the count of a value that a region reads from outside: no roundings, one part beginning here."""
     return RoundingCount(0, {position: RegionPart(0, 0, 1, 1, cells, 0, 0)})
 
 
 CONSTANT = RoundingCount(0, {})
 
 
-def spread(node: Node, cells: int) -> int:
-    """The most cells of a node that read one cell of its argument."""
+def fan_out(node: Node, cells: int) -> int:
+    """Return the most cells of `node` that read one cell of its argument; `cells` is its number of cells."""
     if node.op.name in CELLWISE or node.op.name == "sum" or (is_layout(node) and node.op.name != "broadcast"):
         return 1
     if node.op.name == "avg_pool":
@@ -191,25 +212,26 @@ def spread(node: Node, cells: int) -> int:
     return cells
 
 
-def joined(
+def count_after_node(
     args: Mapping[int, RoundingCount], own: int, cellwise: bool, position: int, cells: int, ways: int = 1 << 40
 ) -> RoundingCount:
-    """What a term has met after a node with `own` roundings that is linear in `args`, by position; constants included.
+    """Return the count after a linear node with `own` roundings; `args` are the counts of its arguments by position,
+    constants included.
 
-    >>> conv = joined({0: begins(0, 64)}, 9, False, 1, 64)
-    >>> conv.total, joined({1: conv, 0: begins(0, 64)}, 1, True, 2, 64).total
+    >>> conv = count_after_node({0: region_input(0, 64)}, 9, False, 1, 64)
+    >>> conv.total, count_after_node({1: conv, 0: region_input(0, 64)}, 1, True, 2, 64).total
     (9, 12)
     """
     parts: dict[int, RegionPart] = {}
     most = max(m.total for m in args.values())
     if own == 0:
-        for met in args.values():
-            for start, p in met.parts.items():
-                _enter(parts, start, replace(p, ways=p.ways * ways))
+        for arg_count in args.values():
+            for start, p in arg_count.parts.items():
+                _merge_part(parts, start, replace(p, ways=p.ways * ways))
         return RoundingCount(most, parts)
     whole, often = most + own, {p: 1 if cellwise or k else own + 1 for k, p in enumerate(args)}
-    for here, met in args.items():
-        for start, p in met.parts.items():
+    for here, arg_count in args.items():
+        for start, p in arg_count.parts.items():
             inputs, others = p.inputs * often[here], p.others * often[here]
             for there in args.keys() - {here}:
                 shared, rest = args[there].besides(start)
@@ -217,8 +239,8 @@ def joined(
             formed = p.coefficient + (min(own, p.ways + 2) if p.nodes else 0)
             part = RegionPart(p.before, formed, p.ways * ways, min(inputs, p.cells), p.cells, others, p.nodes + 1)
             others_merge = any(q.nodes for there, m in args.items() if there != here for q in m.parts.values())
-            whole = max(whole, part.met if part.nodes > 1 or others_merge else 0)
-            _enter(parts, start, part)
+            whole = max(whole, part.roundings if part.nodes > 1 or others_merge else 0)
+            _merge_part(parts, start, part)
     if parts:
         parts[position] = RegionPart(whole, 0, 1, 1, cells, 0, 0)
     if len(parts) > 64 or whole >= 1 << 22:
@@ -226,8 +248,8 @@ def joined(
     return RoundingCount(whole, parts)
 
 
-def _enter(parts: dict[int, RegionPart], start: int, part: RegionPart) -> None:
-    """Of two parts that begin at one node, one that counts at least as much as both."""
+def _merge_part(parts: dict[int, RegionPart], start: int, part: RegionPart) -> None:
+    """Store a part under its start; two parts of one start become one with the larger of each count."""
     old = parts.get(start)
     if old is not None:
         pairs = zip(vars(old).values(), vars(part).values(), strict=True)

@@ -1,1 +1,1 @@
-"""The checker that was extracted from its proof."""
+"""The checker that is extracted from its Coq proof in verified/: its input, and the program."""

@@ -1,6 +1,6 @@
-"""A certificate as a question to the checker that is proven in verified/: verified/programs/check/main.ml reads it.
+"""Encodes a certificate as the input text of the checker that is proven in verified/ (programs/check/main.ml reads it).
 
-What is proven is what is written here: the network's cells, the box and the alternatives. Cuts, weights, slopes and
+What is proven is what is written here: the network's cells, the box and the alternatives. Splits, weights, slopes and
 multipliers are only hints; whatever they are, the checker is sound.
 """
 
@@ -22,17 +22,17 @@ from ..batched.tree_replay import LEAF, NO_TAP, TreeProof, check_tree, leaves, t
 from ..exact import multi_neuron
 from ..exact.activations import CURVES
 from ..files.certificate import SCALE, CaseProof, Proof
-from .piecewise_linear import KINKED
-from .scalar_network import BLUR, Dyadic, Neuron, ScalarNetwork, dyadic
+from .piecewise_linear import PIECEWISE_LINEAR
+from .scalar_network import DYADIC_EXPONENT, Dyadic, Neuron, ScalarNetwork, dyadic
 
-MULTIPLIER = 1 << 20
-DEPTH = 2  # how often a leaf is halved that is not proven, where inputs alone are cut
+MULTIPLIER_SCALE = 1 << 20
+MAX_HALVINGS = 2  # how often a leaf is halved that is not proven, where inputs alone are cut
 Hints = Mapping[int, tuple[Sequence[Fraction], Sequence[Fraction]]]  # cell -> slopes below and above
 Alternative = tuple[Array, Sequence[Fraction]]
 
 
 class CheckerInput:
-    """One case of a certificate; `text` is the question."""
+    """One case of a certificate as input of the extracted checker: `text` is a line of integers."""
 
     def __init__(self, graph: Graph, case: CaseProof, arithmetic: Executions) -> None:
         self.graph, self.case, self.unit = graph, case, -24 if arithmetic.rounding == "nearest" else -23
@@ -41,17 +41,18 @@ class CheckerInput:
         self._vectors: list[list[Any]] = [[0]]
         self._sets: list[list[Any]] = [[0]]
         for number, tree in enumerate(case.trees):
-            mine = [case.alternatives[k][:2] for k in case.by(number)]
+            mine = [case.alternatives[k][:2] for k in case.alternatives_of_tree(number)]
             check_tree(graph, (case.low, case.high), tree, mine, lambda: None)
         proofs = [p for _, _, p in case.alternatives if isinstance(p, Proof)]
-        wanted = {i for p in proofs for i in p.tighten} | {i for t in case.trees for i in t.tighten}
-        wanted |= {int(i) for t in case.trees for i in t.nodes if i != LEAF}
-        self.net = ScalarNetwork(graph, case.low, case.high, wanted - set(graph.input_positions), self.unit)
-        self.text = self._written()
+        extra_nodes = {i for p in proofs for i in p.tighten} | {i for t in case.trees for i in t.tighten}
+        extra_nodes |= {int(i) for t in case.trees for i in t.nodes if i != LEAF}
+        self.net = ScalarNetwork(graph, case.low, case.high, extra_nodes - set(graph.input_positions), self.unit)
+        self.text = self._encode()
 
-    def _written(self) -> str:
-        cells = [self._cell(cell) for cell in self.net.cells]
-        groups = [*self._whole_boxes(), *self._trees()]
+    def _encode(self) -> str:
+        """Return the whole text: unit, numbers, cells, tables, vectors, sets, groups of alternatives."""
+        cells = [self._encode_neuron(cell) for cell in self.net.cells]
+        groups = [*self._encode_whole_box_proofs(), *self._encode_trees()]
         numbers = [part for number in self._numbers for part in number]
         words: list[Any] = [self.unit, len(self._numbers), *numbers, len(cells), *_flat(cells)]
         for lists in (self._tables, self._vectors, self._sets):
@@ -59,10 +60,11 @@ class CheckerInput:
         return " ".join(map(str, [*words, len(groups), *_flat(groups)])) + "\n"
 
     def _number(self, x: Fraction | Dyadic) -> int:
-        """Its place in the list of numbers."""
+        """Return the place of a number in the list of numbers, adding it if it is new."""
         return self._numbers.setdefault(x if isinstance(x, tuple) else dyadic(x), len(self._numbers))
 
-    def _cell(self, cell: Neuron) -> list[Any]:
+    def _encode_neuron(self, cell: Neuron) -> list[Any]:
+        """Return one cell of the network as integers."""
         if cell.ends is not None:
             return [0, *map(self._number, cell.ends)]
         if cell.kind == "relu":
@@ -74,12 +76,12 @@ class CheckerInput:
             head = [4, *cell.sources, *map(self._number, (f.start, f.rise, f.relative, f.absolute)), len(f.turns)]
             return [*head, *(self._number(x) for turn in f.turns for x in turn)]
         each = [(self._number(w), source or 0, int(shared)) for w, source, shared in cell.products]
-        blur = self._number((1, BLUR) if cell.blurred else (0, 0))
+        blur = self._number((1, DYADIC_EXPONENT) if cell.blurred else (0, 0))
         head = [1, blur, cell.roundings, self._number((1, cell.spread)), int(cell.once), len(each)]
         return [*head, *(part for product in each for part in product)]
 
-    def _rows(self, alternatives: Sequence[Alternative]) -> list[Any]:
-        """Rows times a common denominator of the limits."""
+    def _encode_rows(self, alternatives: Sequence[Alternative]) -> list[Any]:
+        """Return alternatives as integers, rows and limits times a common denominator of the limits."""
         words: list[Any] = [len(alternatives)]
         outputs = self.net.output.ravel().tolist()
         for rows, limits in alternatives:
@@ -91,7 +93,8 @@ class CheckerInput:
                 words.append(self._number(limit * scale))
         return words
 
-    def _table(self, hints: Hints) -> int:
+    def _add_table(self, hints: Hints) -> int:
+        """Add a table of slopes and return its place."""
         words: list[Any] = [len(hints)]
         for cell, sides in hints.items():
             words.append(cell)
@@ -100,27 +103,29 @@ class CheckerInput:
         self._tables.append(words)
         return len(self._tables) - 1
 
-    def _set(self, tighten: Iterable[int]) -> int:
-        """Cells of nodes, and whether to narrow them whatever their signs: a maximum or a function reads them."""
+    def _add_set(self, tighten: Iterable[int]) -> int:
+        """Add the cells of nodes to tighten, each with whether to narrow it whatever its signs, and return the set's
+        place."""
         words: list[Any] = []
         for i in tighten:
             cells = self.net._cells_of(i).ravel().tolist()
-            words += [part for cell in cells for part in (cell, int(self._contested(i)))]
+            words += [part for cell in cells for part in (cell, int(self._narrow_any_sign(i)))]
         self._sets.append([len(words) // 2, *words])
         return len(self._sets) - 1
 
-    def _contested(self, i: int) -> bool:
+    def _narrow_any_sign(self, i: int) -> bool:
+        """Return whether a maximum or activation reads node `i`, directly or through relus."""
         readers = [k for k, n in enumerate(self.graph.nodes) if i in n.operands()]
         return any(
             self.graph.nodes[k].op.name in ("max_pool", *CURVES)
-            or (self.graph.nodes[k].op.name == "relu" and self._contested(k))
+            or (self.graph.nodes[k].op.name == "relu" and self._narrow_any_sign(k))
             for k in readers
         )
 
     # --- proofs on the whole box ------------------------------------------------------------------------------------
 
-    def _whole_boxes(self) -> list[list[Any]]:
-        """Alternatives that have one set of slopes are a group."""
+    def _encode_whole_box_proofs(self) -> list[list[Any]]:
+        """Return one group of integers per set of slopes, for alternatives that are proven on the whole box."""
         by_key: dict[Any, list[Any]] = {}
         for rows, limits, proof in self.case.alternatives:
             if isinstance(proof, Proof):
@@ -129,27 +134,34 @@ class CheckerInput:
         groups = []
         for some in by_key.values():
             first: Proof = some[0][2]
-            lines = self._table(self._slopes(first))
-            words = [*self._rows([(rows, limits) for rows, limits, _ in some]), 2, self._set(first.tighten), lines, 0]
+            lines = self._add_table(self._slope_hints(first))
+            words = [
+                *self._encode_rows([(rows, limits) for rows, limits, _ in some]),
+                2,
+                self._add_set(first.tighten),
+                lines,
+                0,
+            ]
             for _, limits, proof in some:
                 words += [len(proof.weights), *(self._number(Fraction(w)) for w in proof.weights)]
-                words += [lines, 0, 0, self._together(proof, _scale(limits))]
+                words += [lines, 0, 0, self._multi_neuron_groups(proof, _scale(limits))]
             groups.append(words)
         return groups
 
-    def _slopes(self, proof: Proof) -> Hints:
+    def _slope_hints(self, proof: Proof) -> Hints:
+        """Return the slopes of a proof by cell: fractions below and above, one per tap inside the input."""
         hints: dict[int, tuple[Sequence[Fraction], Sequence[Fraction]]] = {}
         for i, slopes in proof.slopes.items():
             node, name = self.graph.nodes[i], self.graph.nodes[i].op.name
             taps = len(self.net.taps[i]) if i in self.net.taps else 1
-            if name not in ("relu", "max_pool") and name not in KINKED:
+            if name not in ("relu", "max_pool") and name not in PIECEWISE_LINEAR:
                 raise ReplayError(f"the proven checker has no slopes of node {node.name} ({name})")
             inside = (
                 self.net.taps[i].reshape(taps, -1) if i in self.net.taps else np.ones((1, math.prod(node.shape)), bool)
             )
             sides = []
             for side in (slopes.lower, slopes.upper):
-                if side.size != inside.size or ((side < 0).any() and name not in KINKED):
+                if side.size != inside.size or ((side < 0).any() and name not in PIECEWISE_LINEAR):
                     raise ReplayError(
                         f"the slopes of node {node.name} must be whole, not negative, one per cell and tap"
                     )
@@ -161,17 +173,18 @@ class CheckerInput:
                 hints[cell] = tuple(pair)  # type: ignore[assignment]
         return hints
 
-    def _together(self, proof: Proof, scale: int) -> int:
-        """Per position the relus of all channels, which are met at the last of them, what they read, and the vector."""
+    def _multi_neuron_groups(self, proof: Proof, scale: int) -> int:
+        """Add the relus that are bounded together, with what they read and their vectors, and return the list's place;
+        0: none."""
         if not proof.pieces:
             return 0
         groups: list[list[Any]] = []
         for i, given in proof.pieces.items():
             node = self.graph.nodes[i]
-            conv, source = multi_neuron.behind(self.graph, node)
-            reads = multi_neuron.read(self.net._cells_of(source), self.graph.nodes[conv])
-            vectors = multi_neuron.vectors(given, node.name, reads.shape) * scale  # rows are scaled
-            relus = multi_neuron.positions(self.net.numbers[i]).tolist()
+            conv, source = multi_neuron.conv_behind_relu(self.graph, node)
+            reads = multi_neuron.input_patches(self.net._cells_of(source), self.graph.nodes[conv])
+            vectors = multi_neuron.checked_vectors(given, node.name, reads.shape) * scale  # rows are scaled
+            relus = multi_neuron.by_position(self.net.numbers[i]).tolist()
             for some, cells, m in zip(relus, reads.tolist(), vectors.tolist(), strict=True):
                 inside = [(c, self._number(Fraction(int(v.p), int(v.q)))) for c, v in zip(cells, m, strict=True) if c]
                 groups.append([max(some), len(some), *some, len(inside), *(w for pair in inside for w in pair)])
@@ -180,16 +193,17 @@ class CheckerInput:
 
     # --- proofs by cuts ---------------------------------------------------------------------------------------------
 
-    def _trees(self) -> list[list[Any]]:
+    def _encode_trees(self) -> list[list[Any]]:
+        """Return one group of integers per tree of splits."""
         groups = []
         for number, tree in enumerate(self.case.trees):
-            mine = [self.case.alternatives[k][:2] for k in self.case.by(number)]
-            groups.append([*self._rows(mine), *self._tree(tree, mine)])
+            mine = [self.case.alternatives[k][:2] for k in self.case.alternatives_of_tree(number)]
+            groups.append([*self._encode_rows(mine), *self._encode_tree(tree, mine)])
         return groups
 
-    def _tree(self, tree: TreeProof, alternatives: Sequence[Alternative]) -> list[Any]:
-        """Parts in preorder, as they stand in the file."""
-        again = self._set(tree.tighten)
+    def _encode_tree(self, tree: TreeProof, alternatives: Sequence[Alternative]) -> list[Any]:
+        """Return the parts of a tree as integers, in the preorder of the file."""
+        again = self._add_set(tree.tighten)
         tables: dict[tuple[int, int], int] = {}
         anew, words = set(tree.anew.tolist()), [2, again, 0]
         given, made, at, past, leaf_number = leaves(self.graph, self.case.low, self.case.high, tree), 0, 0, 0, 0
@@ -199,48 +213,55 @@ class CheckerInput:
             if i != LEAF:
                 cell, tap = int(tree.cells[made]), int(tree.taps[made]) if len(tree.taps) else NO_TAP
                 if tap == NO_TAP:
-                    words += [1, self._at(i, cell), self._number(Fraction(float(tree.points[made])))]
+                    words += [1, self._cell_number(i, cell), self._number(Fraction(float(tree.points[made])))]
                 else:
-                    words += [3, self._at(i, cell), self._tap(i, cell, taps_inside(self.graph.nodes[i], cell)[tap])]
+                    words += [
+                        3,
+                        self._cell_number(i, cell),
+                        self._tap_cell(i, cell, taps_inside(self.graph.nodes[i], cell)[tap]),
+                    ]
                 made += 1
                 continue
             leaf, reasons = next(given), [0]
             sides, losers, first = leaf.sides(self.graph), leaf.losers(self.graph), 0
             for k, (rows, limits) in enumerate(alternatives):
-                unit = Fraction(_scale(limits), MULTIPLIER)  # of multipliers: rows are scaled
+                unit = Fraction(_scale(limits), MULTIPLIER_SCALE)  # of multipliers: rows are scaled
                 weights = tree.weights[leaf_number, first : first + len(rows)].tolist()
                 first += len(rows)
                 reasons += [len(weights), *(self._number(Fraction(w)) for w in weights)]
                 if (leaf.changed, k) not in tables:
-                    tables[leaf.changed, k] = self._lower(tree, leaf.changed, k) if leaf.changed >= 0 else 0
+                    tables[leaf.changed, k] = self._slope_table(tree, leaf.changed, k) if leaf.changed >= 0 else 0
                 reasons.append(tables[leaf.changed, k])
                 some = tree.multipliers[at : at + len(sides)].tolist()
                 at += len(sides)
                 pulls = [(cut, b if side else -b) for (cut, side), b in zip(sides, some, strict=True) if b]
                 reasons.append(len(pulls))
                 for cut, b in pulls:
-                    reasons += [self._at(cut.node, cut.cell), self._number(b * unit)]
+                    reasons += [self._cell_number(cut.node, cut.cell), self._number(b * unit)]
                 lost = [
                     (*o, b) for o, b in zip(losers, tree.pulls[past : past + len(losers)].tolist(), strict=True) if b
                 ]
                 past += len(losers)
                 reasons.append(len(lost))
                 for cut, t, b in lost:
-                    pair = self._at(cut.node, cut.cell), self._tap(cut.node, cut.cell, t)
+                    pair = self._cell_number(cut.node, cut.cell), self._tap_cell(cut.node, cut.cell, t)
                     reasons += [*pair, self._number(b * unit)]
                 reasons.append(0)  # no vectors
             if tree.narrow and tree.tighten:
-                depth = 0 if sides or losers else DEPTH
-                words += self._halved(tree, again, reasons, leaf.low, leaf.high, depth)
+                depth = 0 if sides or losers else MAX_HALVINGS
+                words += self._leaf_or_halves(tree, again, reasons, leaf.low, leaf.high, depth)
             else:
                 words += reasons
             leaf_number += 1
         return words
 
-    def _halved(
+    def _leaf_or_halves(
         self, tree: TreeProof, again: int, reasons: list[Any], low: Array, high: Array, depth: int
     ) -> list[Any]:
-        """A leaf; or both halves of it, as its bounds are not Python's: each picks lines by its own ranges."""
+        """Return a leaf as integers, with both halves of its box as a second try, `depth` times.
+
+        The checker's bounds are not Python's: each picks lines by its own ranges.
+        """
         leaf, widths = [2, again, 0, *reasons], (high.astype(np.float64) - low).ravel() * self._cut_inputs(tree)
         if not depth or not widths.any():
             return leaf
@@ -249,35 +270,40 @@ class CheckerInput:
         point = np.float32((float(low.ravel()[cell]) + float(high.ravel()[cell])) / 2)
         below, above = high.copy(), low.copy()
         below.flat[cell] = above.flat[cell] = point
-        cut = [1, self._at(self.graph.input_positions[0], cell), self._number(Fraction(float(point)))]
-        halves = (self._halved(tree, again, reasons, *box, depth - 1) for box in ((low, below), (above, high)))
+        cut = [1, self._cell_number(self.graph.input_positions[0], cell), self._number(Fraction(float(point)))]
+        halves = (self._leaf_or_halves(tree, again, reasons, *box, depth - 1) for box in ((low, below), (above, high)))
         return [4, *leaf, *cut, *_flat(halves)]
 
     def _cut_inputs(self, tree: TreeProof) -> Array:
-        """1 for every input cell that the tree cuts, 0 for others; where it cuts none, 1 for all."""
+        """Return 1 for every input cell that the tree splits and 0 for others; 1 for all if it splits none."""
         cut = np.zeros(self.case.low.size)
         cut[tree.cells[tree.nodes[tree.nodes != LEAF] == self.graph.input_positions[0]].astype(np.int64)] = 1
         return cut if cut.any() else np.ones(self.case.low.size)
 
-    def _at(self, i: int, cell: int) -> int:
+    def _cell_number(self, i: int, cell: int) -> int:
+        """Return the number of a cell of node `i`, given its flat index."""
         return int(self.net._cells_of(i).ravel()[cell])
 
-    def _tap(self, i: int, cell: int, t: int) -> int:
-        """The cell that a window reads at a tap, by its place in the window's relation."""
+    def _tap_cell(self, i: int, cell: int, t: int) -> int:
+        """Return the number of the cell that a window reads at tap t of the window's relation."""
         inside = sorted(taps_inside(self.graph.nodes[i], cell).values())
-        return self.net.cells[self._at(i, cell) - 1].sources[inside.index(t)]
+        return self.net.cells[self._cell_number(i, cell) - 1].sources[inside.index(t)]
 
-    def _lower(self, tree: TreeProof, changed: int, alternative: int) -> int:
+    def _slope_table(self, tree: TreeProof, changed: int, alternative: int) -> int:
+        """Add the lower slopes of relus that a changed part of a tree has for an alternative; return the
+        table's place."""
         hints: dict[int, tuple[Sequence[Fraction], Sequence[Fraction]]] = {}
         for i, slopes in tree.slopes.items():
             cells, lower = self.net.numbers[i].ravel().tolist(), slopes[changed, alternative].ravel().tolist()
             hints |= {cell: ((Fraction(s, SCALE),), ()) for cell, s in zip(cells, lower, strict=True)}
-        return self._table(hints)
+        return self._add_table(hints)
 
 
 def _scale(limits: Sequence[Fraction]) -> int:
+    """Return the least common denominator of the limits."""
     return math.lcm(*(limit.denominator for limit in limits))
 
 
 def _flat(lists: Iterable[Sequence[Any]]) -> list[Any]:
+    """Return the words of all lists in one list."""
     return [word for words in lists for word in words]

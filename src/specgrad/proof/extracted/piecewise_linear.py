@@ -1,9 +1,9 @@
-"""Functions of one cell that are straight between kinks, as the checker that is proven in verified/ reads them.
+"""Piecewise linear activations as the checker that is proven in verified/ reads them.
 
     f(x) = start + rise*x + the sum of turn*max(0, x - kink)
 
-A runtime that reads v has f(v) up to relative*abs(v) + absolute: specgrad.proof.exact.activations says why
-(`computed_error`).
+A runtime that reads v computes f(v) up to relative*abs(v) + absolute: specgrad.proof.exact.activations says why
+(`runtime_error_bound`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from specgrad.graph.graph import Node
 
 from ..base.rationals import ReplayError
 
-TINY = Fraction(1, 1 << 126)  # what flushing costs
-FAR = 1 << 120  # numbers beyond, or below 1/FAR, float32 may round to none of its own
+FLUSH_LOSS = Fraction(1, 1 << 126)  # what flushing costs
+MAX_MAGNITUDE = 1 << 120  # numbers beyond, or below 1/FAR, float32 may round to none of its own
 ZERO, ONE = Fraction(0), Fraction(1)
 
 
 @dataclass(frozen=True)
 class PiecewiseLinear:
-    """turns   (kink, turn), kinks in order"""
+    """A piecewise linear function by the formula above, and the error that a runtime may make.
+
+    turns   (kink, turn), kinks in order
+    """
 
     start: Fraction
     rise: Fraction
@@ -36,14 +39,14 @@ class PiecewiseLinear:
 
 
 def _leaky(node: Node, unit: Fraction) -> PiecewiseLinear:
-    """The slope is rounded, and one product; what it reads may be flushed, which the slope multiplies."""
+    """Return leaky_relu: its slope is rounded, and one product; what it reads may be flushed, times the slope."""
     slope = _number(node, node.params["slope"])
     off = ZERO if abs(slope) in (0, 1) else abs(slope) * unit * (2 + unit)
-    return PiecewiseLinear(ZERO, slope, ((ZERO, ONE - slope),), off, TINY * _power_above(1 + abs(slope)))
+    return PiecewiseLinear(ZERO, slope, ((ZERO, ONE - slope),), off, FLUSH_LOSS * _power_above(1 + abs(slope)))
 
 
 def _clamp(node: Node, unit: Fraction) -> PiecewiseLinear:
-    """Limits are rounded."""
+    """Return clamp or relu6: limits that float32 lacks are rounded."""
     low, high = (node.params.get(end, default) for end, default in (("low", 0), ("high", 6)))
     least, most = (None if v is None else _number(node, v) for v in (low, high))
     if least is not None and most is not None and least > most:
@@ -51,34 +54,37 @@ def _clamp(node: Node, unit: Fraction) -> PiecewiseLinear:
     turns = tuple((kink, turn) for kink, turn in ((least, ONE), (most, -ONE)) if kink is not None)
     off = max((abs(v) * unit for v in (least, most) if v is not None and not _is_float32(v)), default=ZERO)
     start, rise = (ZERO, ONE) if least is None else (least, ZERO)
-    return PiecewiseLinear(start, rise, turns, ZERO, off + TINY)
+    return PiecewiseLinear(start, rise, turns, ZERO, off + FLUSH_LOSS)
 
 
-KINKED: Mapping[str, Callable[[Node, Fraction], PiecewiseLinear]] = {
+PIECEWISE_LINEAR: Mapping[str, Callable[[Node, Fraction], PiecewiseLinear]] = {
     "leaky_relu": _leaky,
-    "abs": lambda node, unit: PiecewiseLinear(ZERO, -ONE, ((ZERO, Fraction(2)),), ZERO, TINY),
+    "abs": lambda node, unit: PiecewiseLinear(ZERO, -ONE, ((ZERO, Fraction(2)),), ZERO, FLUSH_LOSS),
     "relu6": _clamp,
     "clamp": _clamp,
 }
 """By the operator's name, given the node and the unit roundoff."""
 
 
-def kinked(node: Node, unit: Fraction) -> PiecewiseLinear | None:
-    """The function of a node; None if it is another one."""
-    rule = KINKED.get(node.op.name)
+def piecewise_linear(node: Node, unit: Fraction) -> PiecewiseLinear | None:
+    """Return the function of a node; None if it is not one of PIECEWISE_LINEAR. `unit`: the unit roundoff."""
+    rule = PIECEWISE_LINEAR.get(node.op.name)
     return None if rule is None else rule(node, unit)
 
 
 def _number(node: Node, number: Any) -> Fraction:
+    """Return a parameter as a fraction; raise ReplayError if float32 could make it subnormal or infinite."""
     exact = Fraction(number)
-    if exact and not Fraction(1, FAR) < abs(exact) < FAR:
+    if exact and not Fraction(1, MAX_MAGNITUDE) < abs(exact) < MAX_MAGNITUDE:
         raise ReplayError(f"the number {number} in node {node.name} is too large or small for float32")
     return exact
 
 
 def _power_above(x: Fraction) -> int:
+    """Return the least power of two that is at least x and 1."""
     return 1 << max(0, (-(-x.numerator // x.denominator) - 1).bit_length())
 
 
 def _is_float32(number: Fraction) -> bool:
+    """Return whether float32 holds the number exactly."""
     return Fraction(float(np.float32(float(number)))) == number

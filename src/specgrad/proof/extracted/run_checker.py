@@ -1,4 +1,4 @@
-"""The checker that is proven in verified/ (theorem check_sound), asked about a certificate."""
+"""Runs the checker that is proven in verified/ (theorem check_sound) on a certificate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specgrad.graph.graph import Graph
 from specgrad.properties.property import Property
 
 from ..base.rationals import ReplayError
-from ..files.certificate import OutOfTimeError, stated
+from ..files.certificate import OutOfTimeError, read_certificate
 from .encode import CheckerInput
 
 VARIABLE = "SPECGRAD_PROVEN_CHECKER"
@@ -28,7 +28,7 @@ WHO = (
 
 @dataclass(frozen=True)
 class CheckerProgram:
-    """The program that answers: any program may stand where the proven checker should.
+    """The checker program that is run, with its digest: any program may stand where the proven one should.
 
     digest     its SHA-256
     is_built   whether it is, byte for byte, the one that `make -C verified` has built; None: there is none to compare
@@ -39,6 +39,7 @@ class CheckerProgram:
     is_built: bool | None
 
     def __str__(self) -> str:
+        """Return a sentence that names the program, and whether it is the proven checker."""
         named = f"the program {self.path}, which {VARIABLE} names (SHA-256 {self.digest})"
         if self.is_built:
             return f"{WHO}; {self.path}, as make -C verified has built it (SHA-256 {self.digest})"
@@ -47,22 +48,23 @@ class CheckerProgram:
         return f"{named}. It is not the one that make -C verified has built here, {WHO}"
 
     def to_json(self) -> dict[str, Any]:
+        """Return path, digest and `is_built` as data."""
         return {"path": str(self.path), "sha256": self.digest, "is_built": self.is_built}
 
 
 class NoCheckerError(SpecgradError, OSError):
-    """The program is not installed."""
+    """Raised if the checker program is not installed."""
 
     def __init__(self, text: str) -> None:
         super().__init__("proven", text)
 
 
 class NoCheckerAnswerError(RuntimeError):
-    """The program ended without an answer, which says nothing about a certificate: our fault, or the machine's."""
+    """Raised if the program ended without an answer, which says nothing about a certificate."""
 
 
 def program() -> Path:
-    """The path of the program: by the environment variable, or where `make -C verified` puts it."""
+    """Return the path of the checker program: from the environment variable, or where `make -C verified` puts it."""
     given = os.environ.get(VARIABLE)
     path = Path(given) if given else BUILT
     if not path.is_file() or not os.access(path, os.X_OK):
@@ -71,19 +73,21 @@ def program() -> Path:
     return path
 
 
-def asked() -> CheckerProgram:
-    """Which program would answer now."""
+def current_program() -> CheckerProgram:
+    """Return the program that would run now, with its digest."""
     path = program()
     digest = _digest(path)
     return CheckerProgram(path, digest, digest == _digest(BUILT) if BUILT.is_file() else None)
 
 
 def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     return sha256(path.read_bytes()).hexdigest()
 
 
 def ask(questions: Sequence[CheckerInput], seconds: float = 60.0) -> list[bool]:
-    """What the program answers to each; a program that does not is a NoAnswerError."""
+    """Run the checker on all inputs and return whether it accepts each; raise NoCheckerAnswerError if it does not
+    answer."""
     command, text = [str(program())], "".join(q.text for q in questions)
     try:
         done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=min(seconds, 1e6))
@@ -99,14 +103,14 @@ def ask(questions: Sequence[CheckerInput], seconds: float = 60.0) -> list[bool]:
 def check_proven(
     text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, seconds: float = 60.0
 ) -> CheckerProgram:
-    """Refuse a certificate that the proven checker does not accept: a ReplayError says why. Else, who accepted it."""
-    who = asked()
-    arithmetic, cases = stated(text, packed, graph, statement)
+    """Return the program that accepted the certificate; raise ReplayError if the proven checker does not accept it."""
+    who = current_program()
+    arithmetic, cases = read_certificate(text, packed, graph, statement)
     if arithmetic.functions:
         raise ReplayError("the proven checker has no functions such as exp and tanh")
     for k, accepted in enumerate(ask([CheckerInput(graph, case, arithmetic) for case in cases], seconds)):
         if not accepted:
             raise ReplayError(f"the proven checker does not accept case {k}")
-    if asked() != who:
+    if current_program() != who:
         raise ReplayError(f"the program {who.path} was changed while it answered")
     return who

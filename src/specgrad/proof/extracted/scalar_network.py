@@ -1,7 +1,7 @@
-"""A network cell by cell, as the checker that is proven in verified/ reads it: inputs, sums of products, relus, maxima,
-and functions that are straight between kinks.
+"""A network cell by cell, as the checker that is proven in verified/ reads it: inputs, sums, relus, maxima, kinked
+functions.
 
-Linear nodes between two nodes that bend are a region. Each cell of a region is multiplied out into products of numbers
+Linear nodes between two nonlinear nodes are a region. Each cell of a region is multiplied out into products of numbers
 and a cell that the region reads, by running the operators' own specifications on formal sums. `roundings` is the R of
 specgrad.proof.exact.rounding_counts; `shared` and `once` say which values are computed once
 (docs/reference/executions.md).
@@ -25,26 +25,26 @@ from ..exact.rounding_counts import (
     CELLWISE,
     KERNELS,
     RoundingCount,
-    begins,
+    count_after_node,
+    fan_out,
+    feeds_later_sum,
     is_layout,
     is_linear,
-    joined,
-    read_apart,
+    recomputed_per_reader,
+    region_input,
     roundings,
-    spread,
-    summed_later,
 )
 from ..exact.rounding_counts import CONSTANT as FIXED
-from .piecewise_linear import PiecewiseLinear, kinked
+from .piecewise_linear import PiecewiseLinear, piecewise_linear
 
 Dyadic = tuple[int, int]  # m * 2**e
-HIGHEST = 127  # float32 holds 2**127
-BLUR = -120  # numbers that are none over a power of two are rounded to this many places
-PLAIN = {"reshape", "permute", "slice"}  # every cell is a cell of the argument
+MAX_EXPONENT = 127  # float32 holds 2**127
+DYADIC_EXPONENT = -120  # numbers that are none over a power of two are rounded to this many places
+REORDERING = {"reshape", "permute", "slice"}  # every cell is a cell of the argument
 
 
 def dyadic(x: Fraction) -> Dyadic:
-    """m, e with x = m * 2**e, m odd or 0.
+    """Return (m, e) with x = m * 2**e, m odd or 0; raise ReplayError if x is not dyadic.
 
     >>> dyadic(Fraction(3, 4)), dyadic(Fraction(40)), dyadic(Fraction(0))
     ((3, -2), (5, 3), (0, 0))
@@ -57,19 +57,21 @@ def dyadic(x: Fraction) -> Dyadic:
     return x.numerator >> up, up - (x.denominator.bit_length() - 1)
 
 
-def rounded(x: Fraction) -> tuple[Dyadic, bool]:
-    """The same, within 2**BLUR; whether it is another number.
+def to_dyadic(x: Fraction) -> tuple[Dyadic, bool]:
+    """Return (m, e) with m * 2**e equal to `x`, or within 2**DYADIC_EXPONENT of it if x is not dyadic; and whether it
+    was rounded.
 
-    >>> rounded(Fraction(3, 4)), rounded(Fraction(1, 3))[1]
+    >>> to_dyadic(Fraction(3, 4)), to_dyadic(Fraction(1, 3))[1]
     (((3, -2), False), True)
     """
     if x.denominator & (x.denominator - 1):
-        return dyadic(Fraction(round(x * 2**-BLUR), 2**-BLUR)), True
+        return dyadic(Fraction(round(x * 2**-DYADIC_EXPONENT), 2**-DYADIC_EXPONENT)), True
     return dyadic(x), False
 
 
 class FormalSum:
-    """A formal sum, kept as it was made: a + b, a * f, a cell, a number; or a sum whose products are marked."""
+    """A linear expression in cells, kept as it was built: a + b, a * f, a cell, a number, or a marked sum (shared or
+    not)."""
 
     __slots__ = ("a", "b", "kind")
 
@@ -77,6 +79,7 @@ class FormalSum:
         self.kind, self.a, self.b = kind, a, b
 
     def __add__(self, other: Any) -> Any:
+        """Return the sum with a FormalSum or a number."""
         if isinstance(other, FormalSum):
             return FormalSum("add", self, other)
         return self if other == 0 else FormalSum("add", self, FormalSum("number", Fraction(other)))
@@ -84,24 +87,32 @@ class FormalSum:
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Any:
+        """Return the product with a number."""
         return FormalSum("mul", self, _number(other))
 
     __rmul__ = __mul__
 
     def __neg__(self) -> Any:
+        """Return the negated sum."""
         return self * -1
 
     def __sub__(self, other: Any) -> Any:
+        """Return self - other."""
         return self + other * -1
 
     def __rsub__(self, other: Any) -> Any:
+        """Return other - self."""
         return self * -1 + other
 
     def __truediv__(self, other: Any) -> Any:
+        """Return the quotient by a number."""
         return self * (1 / _number(other))
 
     def products(self) -> Iterator[tuple[Fraction, int, int | None, bool]]:
-        """Per product: its number, e with 2**e at least that of its factors made at least 1, its cell, whether shared.
+        """Yield (factor, e, cell or None, shared) per product, multiplied out.
+
+        e: 2**e is at least the product of the factors, each made at least 1. shared: the product belongs to a sum
+        that is computed once.
 
         >>> both = (FormalSum("cell", 7) * 3 + FormalSum("cell", 8)) * Fraction(1, 2) + 5
         >>> list(both.products())
@@ -123,7 +134,8 @@ class FormalSum:
 
 
 def _number(value: Any) -> Fraction:
-    """A number, or a formal sum without cells: specifications add theirs to a zero of what they compute with."""
+    """Return a number, or the value of a formal sum without cells: specifications add to a zero of what they compute
+    with."""
     if not isinstance(value, FormalSum):
         return Fraction(value)
     products = list(value.products())
@@ -133,13 +145,19 @@ def _number(value: Any) -> Fraction:
 
 
 def _bits(f: Fraction) -> int:
-    """e >= 0 with abs(f) <= 2**e."""
+    """Return e >= 0 with abs(f) <= 2**e."""
     return max(0, (-(-abs(f.numerator) // f.denominator) - 1).bit_length()) if f else 0
 
 
 @dataclass(frozen=True)
 class Neuron:
-    """kind: "input" (ends), "sum", "relu", "max" (sources) or "bend" (function). Cells go by number, from 1 on."""
+    """One cell of the network; cells go by number, from 1 on.
+
+    kind       "input" (has `ends`), "sum" (`products`), "relu", "max" (`sources`) or "bend" (`function`)
+    products   (factor, cell or None, shared) of a sum
+    roundings  R of a sum
+    once       the value is computed once, however many read it
+    """
 
     kind: str
     sources: tuple[int, ...] = ()
@@ -153,77 +171,89 @@ class Neuron:
 
 
 class ScalarNetwork:
-    """All cells of a network on a box, in order. `numbers[i]`: those of node i, in its shape, where it has some.
+    """All cells of a network on a box, in order; `numbers[i]` are the cell numbers of node i, in its shape, if it has
+    some.
 
-    wanted   linear nodes that a proof speaks of: they have cells too
-    unit     e: roundings are relative to 2**e
+    extra_nodes   linear nodes that a proof speaks of: they have cells too
+    unit          e: roundings are relative to 2**e
     """
 
-    def __init__(self, graph: Graph, low: Array, high: Array, wanted: Collection[int] = (), unit: int = -24) -> None:
+    def __init__(
+        self, graph: Graph, low: Array, high: Array, extra_nodes: Collection[int] = (), unit: int = -24
+    ) -> None:
         self.graph, self.cells, self.numbers = graph, [], {}  # type: Graph, list[Neuron], dict[int, Array]
         self.taps: dict[int, Array] = {}  # max_pool -> (taps, *shape): the tap is read inside
-        self._forms: dict[int, Array] = {}
-        self._mets: dict[int, RoundingCount] = {}
+        self._formal_sums: dict[int, Array] = {}
+        self._rounding_counts: dict[int, RoundingCount] = {}
         self._folded: dict[int, int] = {}  # linear node -> e: what its region's constants fold to is at most 2**e
         self._divided: set[int] = set()  # linear nodes whose region divides by constants before them
-        self._known = {i: _exact(a, graph.nodes[i].name) for i, a in graph.constants.items()}
-        self._summed, self._apart, self._ends = summed_later(graph), read_apart(graph), (low, high)
+        self._constant_values = {i: _exact(a, graph.nodes[i].name) for i, a in graph.constants.items()}
+        self._feeds_later_sum, self._recomputed, self._ends = (
+            feeds_later_sum(graph),
+            recomputed_per_reader(graph),
+            (low, high),
+        )
         self._unit = Fraction(2) ** unit
-        self._wanted = self._needed(wanted)
+        self._nodes_with_cells = self._linear_nodes_with_cells(extra_nodes)
         for i, node in enumerate(graph.nodes):
-            self._visit(i, node)
+            self._add_node(i, node)
         self.output = self._cells_of(graph.output_positions[0])
 
-    def _needed(self, wanted: Collection[int]) -> set[int]:
-        """Linear nodes whose own values something reads: what bends, the output, a proof."""
+    def _linear_nodes_with_cells(self, extra_nodes: Collection[int]) -> set[int]:
+        """Return the linear nodes whose own values are read: by nonlinear nodes, as the output, by a proof."""
         bent = [n for n in self.graph.nodes if n.op not in (INPUT, CONSTANT) and not is_linear(n)]
-        read = {a for n in bent for a in n.operands()} | {self.graph.output_positions[0], *wanted}
-        return {self._moved(a) for a in read}
+        read = {a for n in bent for a in n.operands()} | {self.graph.output_positions[0], *extra_nodes}
+        return {self._before_layout(a) for a in read}
 
-    def _moved(self, i: int) -> int:
-        """The node whose cells node i has, in another order."""
+    def _before_layout(self, i: int) -> int:
+        """Return the node whose cells node `i` has, in another order."""
         node = self.graph.nodes[i]
-        return self._moved(node.operands()[0]) if node.op.name in PLAIN else i
+        return self._before_layout(node.operands()[0]) if node.op.name in REORDERING else i
 
-    def _visit(self, i: int, node: Node) -> None:
+    def _add_node(self, i: int, node: Node) -> None:
+        """Add the cells of node `i`, or keep its formal sums if it is linear."""
         if node.op is INPUT:
             ends = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(*map(np.ravel, self._ends), strict=True)]
-            self._has(i, [self._new(Neuron("input", ends=e)) for e in ends])
+            self._assign_cells(i, [self._new(Neuron("input", ends=e)) for e in ends])
         elif node.op is CONSTANT:
             pass
         elif node.kind != "real":
             raise ReplayError(f"the proven checker has no positions, as in node {node.name}")
         elif node.op.name == "relu":
             read = self._cells_of(node.operands()[0]).ravel().tolist()
-            self._has(i, [self._new(Neuron("relu", (c,))) for c in read])
+            self._assign_cells(i, [self._new(Neuron("relu", (c,))) for c in read])
         elif node.op.name == "max_pool":
             self._maximum(i, node)
         elif is_linear(node):
             self._linear(i, node)
-        elif (f := kinked(node, self._unit)) is not None:
+        elif (f := piecewise_linear(node, self._unit)) is not None:
             read = self._cells_of(node.operands()[0]).ravel().tolist()
-            self._has(i, [self._new(Neuron("bend", (c,), function=f)) for c in read])
+            self._assign_cells(i, [self._new(Neuron("bend", (c,), function=f)) for c in read])
         else:
             raise ReplayError(f"the proven checker has no rule for node {node.name} ({node.op.name})")
 
     def _new(self, cell: Neuron) -> int:
+        """Add a cell and return its number."""
         self.cells.append(cell)
         return len(self.cells)
 
-    def _has(self, i: int, numbers: Sequence[int]) -> None:
+    def _assign_cells(self, i: int, numbers: Sequence[int]) -> None:
+        """Set the cell numbers of node `i`."""
         shape = self.graph.nodes[i].shape
         self.numbers[i] = np.array(numbers, dtype=np.int64).reshape(shape)
-        self._forms[i] = _objects([FormalSum("cell", c) for c in numbers], shape)
+        self._formal_sums[i] = _objects([FormalSum("cell", c) for c in numbers], shape)
 
     def _cells_of(self, i: int) -> Array:
+        """Return the cell numbers of node `i`, through layout; raise ReplayError if it has none."""
         node = self.graph.nodes[i]
         if i in self.numbers:
             return self.numbers[i]
-        if node.op.name not in PLAIN:
+        if node.op.name not in REORDERING:
             raise ReplayError(f"node {node.name} has no cells: it is a constant, or a part of a sum")
         return np.asarray(node.op.spec(self._cells_of(node.operands()[0]), **node.params))
 
     def _maximum(self, i: int, node: Node) -> None:
+        """Add the cells of a max_pool; raise ReplayError if a window reads nothing inside."""
         read, window = self._cells_of(node.operands()[0]), node.params["window"]
         taps = list(window.taps())
         each = np.zeros((len(taps), *node.shape), dtype=np.int64)
@@ -233,40 +263,43 @@ class ScalarNetwork:
         if not all(map(any, columns)):
             raise ReplayError(f"a window of node {node.name} reads nothing inside")
         self.taps[i] = each > 0
-        self._has(i, [self._new(Neuron("max", tuple(c for c in column if c))) for column in columns])
+        self._assign_cells(i, [self._new(Neuron("max", tuple(c for c in column if c))) for column in columns])
 
     def _linear(self, i: int, node: Node) -> None:
+        """Keep the formal sums, roundings and constants of linear node `i`; add its cells if they are needed."""
         values = [self._value(node, a) for a in node.args]
         shapes = [np.shape(v) for v in values]
-        fixed = [isinstance(a, NumberArg) or a in self._known for a in node.args]
+        fixed = [isinstance(a, NumberArg) or a in self._constant_values for a in node.args]
         if all(fixed):
             if not is_layout(node):
                 raise ReplayError(f"node {node.name} computes with constants; fold them first")
-            self._known[i] = np.asarray(node.op.spec(*values, **node.params))
+            self._constant_values[i] = np.asarray(node.op.spec(*values, **node.params))
             return
         form = np.asarray(node.op.spec(*values, **node.params))
-        apart = i in self._apart
-        if node.op.name in KERNELS or spread(node, math.prod(node.shape)) > 1 or apart:
+        apart = i in self._recomputed
+        if node.op.name in KERNELS or fan_out(node, math.prod(node.shape)) > 1 or apart:
             mark = node.op.name in KERNELS and not apart  # computed once: so is what it reads; else by each reader
             form = _objects(
                 [FormalSum("mark", v, mark) if isinstance(v, FormalSum) else v for v in form.flat], node.shape
             )
-        self._forms[i] = form
-        self._mets[i] = self._met(i, node, shapes, fixed)
-        self._fold(i, node, values, shapes, fixed)
+        self._formal_sums[i] = form
+        self._rounding_counts[i] = self._rounding_count(i, node, shapes, fixed)
+        self._check_folded_constants(i, node, values, shapes, fixed)
         divided = any(a in self._divided for a in node.operands())
         if node.op.name == "div" and divided:
             raise ReplayError(f"node {node.name} divides again: the proven checker has no combined divisors")
         if node.op.name == "div" or divided:
             self._divided.add(i)
-        if i in self._wanted:
-            self.numbers[i] = self._sums(i, node, form)
+        if i in self._nodes_with_cells:
+            self.numbers[i] = self._add_sums(i, node, form)
 
-    def _fold(self, i: int, node: Node, values: Sequence[Any], shapes: Sequence[Any], fixed: Sequence[bool]) -> None:
-        """Refuse constants that overflow where a runtime folds them, whether or not some cell reads them.
+    def _check_folded_constants(
+        self, i: int, node: Node, values: Sequence[Any], shapes: Sequence[Any], fixed: Sequence[bool]
+    ) -> None:
+        """Raise ReplayError if constants overflow when a runtime folds them, whether or not some cell reads them.
 
         A weight that meets only padding stands in no cell's sum; but runtimes multiply padding, and 0 times infinity is
-        NaN. As replay bounds partial results, without what varies.
+        NaN. Partial results are bounded as in replay, without what varies.
         """
         bits = max((self._folded.get(a, 0) for a in node.operands()), default=0) + roundings(node, shapes).bit_length()
         for k, value in enumerate(values):
@@ -276,34 +309,38 @@ class ScalarNetwork:
                 bits += max((max(_bits(v), _bits(1 / v) if under else 0) for v in some), default=0)
         if "divisor" in node.params and not isinstance(node.params["divisor"], str):
             bits += _bits(1 / Fraction(node.params["divisor"]))
-        if bits >= HIGHEST:
+        if bits >= MAX_EXPONENT:
             raise ReplayError(f"constants folded into node {node.name} may overflow in float32")
         self._folded[i] = bits
 
-    def _sums(self, i: int, node: Node, form: Array) -> Array:
-        once = node.op.name in KERNELS and i not in self._summed | self._apart
+    def _add_sums(self, i: int, node: Node, form: Array) -> Array:
+        """Add one "sum" cell per formal sum and return their numbers, in the node's shape."""
+        once = node.op.name in KERNELS and i not in self._feeds_later_sum | self._recomputed
         numbers = []
         for v in form.flat:
             given = v if isinstance(v, FormalSum) else FormalSum("number", Fraction(v))
             products, wide, blurred = [], 0, False
             for number, bits, source, shared in given.products():
-                (m, e), changed = rounded(number)
+                (m, e), changed = to_dyadic(number)
                 products.append(((m, e), source, shared))
                 wide, blurred = max(wide, bits - max(0, abs(m).bit_length() - 1 + e)), blurred or changed
-            sums = tuple(products), blurred, self._mets[i].total, wide, once
+            sums = tuple(products), blurred, self._rounding_counts[i].total, wide, once
             numbers.append(self._new(Neuron("sum", (), None, *sums)))
         return np.array(numbers, dtype=np.int64).reshape(node.shape)
 
     def _value(self, node: Node, arg: int | NumberArg) -> Any:
+        """Return an argument: constants and numbers as fractions, others as formal sums."""
         if not isinstance(arg, NumberArg):
-            return self._known[arg] if arg in self._known else self._forms[arg]
+            return self._constant_values[arg] if arg in self._constant_values else self._formal_sums[arg]
         meant, near = Fraction(arg.value), float(np.float32(float(arg.value)))
         if not math.isfinite(near) or Fraction(near) != meant:
             raise ReplayError(f"node {node.name} has a number that float32 lacks")
         return meant
 
-    def _met(self, i: int, node: Node, shapes: Sequence[tuple[int, ...]], fixed: Sequence[bool]) -> RoundingCount:
-        """As specgrad.proof.exact.replay counts it."""
+    def _rounding_count(
+        self, i: int, node: Node, shapes: Sequence[tuple[int, ...]], fixed: Sequence[bool]
+    ) -> RoundingCount:
+        """Return how many roundings a term meets up to linear node `i`, counted as in specgrad.proof.exact.replay."""
         varying = {k for k, known in enumerate(fixed) if not known}
         groups = [g for g in node.op.linear_groups(len(fixed)) if varying <= set(g)]
         if not groups or node.op.index_args:
@@ -312,19 +349,21 @@ class ScalarNetwork:
         for k in groups[0]:
             arg = node.args[k]
             key = -1 - k if isinstance(arg, NumberArg) else arg
-            met = FIXED if fixed[k] else self._mets.get(key) or begins(key, math.prod(shapes[k]))
-            by_position[key] = met
+            arg_count = FIXED if fixed[k] else self._rounding_counts.get(key) or region_input(key, math.prod(shapes[k]))
+            by_position[key] = arg_count
         size, count = math.prod(node.shape), roundings(node, shapes)
-        return joined(by_position, count, node.op.name in CELLWISE, i, size, spread(node, size))
+        return count_after_node(by_position, count, node.op.name in CELLWISE, i, size, fan_out(node, size))
 
 
 def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
+    """Return a list as an object array of the given shape."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array.reshape(shape)
 
 
 def _exact(array: Array, name: str) -> Array:
+    """Return a float32 constant as fractions; raise ReplayError for other formats and infinities."""
     if array.dtype != np.float32 or not np.isfinite(array).all():
         raise ReplayError(f"constant {name} is not made of finite float32 numbers")
     return _objects([Fraction(v) for v in array.ravel().tolist()], array.shape)

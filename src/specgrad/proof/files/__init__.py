@@ -1,1 +1,1 @@
-"""Certificates on disk."""
+"""The files of a certificate: strict reading, writing and checking."""

@@ -37,40 +37,41 @@ from specgrad.scalar import Array
 from ..base.excluded_rewrites import exclusion
 from ..base.executions import ExecutionError, Executions, assumed, deployment, executions, optimistic
 from ..base.rationals import ReplayError, rational, rationals
-from ..batched.tree_replay import Leaf, Roots, TreeProof, replayed
+from ..batched.tree_replay import Leaf, Roots, TreeProof, replay_tree
 from ..batched.tree_replay import LeafResult as ProvenLeaf
 from ..exact.replay import Model, Replay, Slopes
 from .strict_json import (
-    MOST_BYTES,
-    MOST_JSON,
+    MAX_ARRAY_BYTES,
+    MAX_JSON_BYTES,
+    array_named,
+    bounded_int,
     canonical,
-    entries,
+    excerpt,
     fraction,
-    named,
+    nonempty_list,
+    object_with_keys,
     read_arrays,
     read_json,
-    several,
-    shown,
-    whole,
 )
-from .tree_arrays import at, by_node, computed, read_tree, tree_entry
+from .tree_arrays import items_by_node, node_position, read_tree, tighten_positions, tree_entry
 
 FORMAT, WITHOUT_TREES, VERSION = "specgrad-certificate", 2, 4
-OLD = {
+REFUSED_VERSIONS = {
     1: "it counted rounding node by node, and runtimes merge nodes",
     3: "its trees do not say where rounding is counted anew, and a product that several nodes read was one value",
 }
 SCALE = 1 << 10  # slopes are whole numbers over this
-SECONDS = 60.0
+DEFAULT_SECONDS = 60.0
 KEYS = {"format", "version", "network", "arithmetic", "cases", "arrays", "digest"}
 CASE_KEYS = {"low", "high", "alternatives"}
 ALTERNATIVE_KEYS = {"rows", "limits", "weights", "slopes", "tighten", "pieces"}
-BY_TREE = {"rows", "limits", "tree"}
+TREE_ALTERNATIVE_KEYS = {"rows", "limits", "tree"}
 
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """Why one alternative is excluded: weights of its rows, slopes per relu and max_pool, nodes to tighten.
+    """Hints that exclude one alternative on the whole box: weights of its rows, slopes per relu and max_pool, nodes to
+    tighten.
 
     Nodes go by their position in the graph.
 
@@ -85,15 +86,15 @@ class Proof:
 
 @dataclass(frozen=True, eq=False)
 class CaseProof:
-    """A box in float32, and a proof per alternative: of its own, or the number of a tree."""
+    """A float32 box with its alternatives (rows, limits, proof), proof being a Proof or the number of a tree."""
 
     low: Array
     high: Array
     alternatives: tuple[tuple[Array, tuple[Fraction, ...], Proof | int], ...]
     trees: tuple[TreeProof, ...] = ()
 
-    def by(self, tree: int) -> list[int]:
-        """The alternatives that a tree excludes."""
+    def alternatives_of_tree(self, tree: int) -> list[int]:
+        """Return the numbers of the alternatives that a tree excludes."""
         return [k for k, (_, _, proof) in enumerate(self.alternatives) if proof == tree]
 
 
@@ -102,7 +103,7 @@ class CaseProof:
 
 @dataclass(frozen=True, eq=False)
 class ExcludedAlternative:
-    """Outputs that never happen, rows.y <= limits, and by how much: a lower bound of weights.(rows.y - limits).
+    """Outputs that never happen, rows.y <= limits, and the margin: a lower bound of weights.(rows.y - limits).
 
     leaves   of the tree that proves it; its margin is the least of them, per unit of weight
     """
@@ -113,40 +114,45 @@ class ExcludedAlternative:
     leaves: int = 1
 
     @property
-    def by(self) -> str:
+    def leaves_text(self) -> str:
+        """Return ", the least of n leaves" for a proof by a tree, else ""."""
         return f", the least of {self.leaves} leaves" if self.leaves > 1 else ""
 
     def __str__(self) -> str:
-        """As in: Y_0 - 2*Y_3 <= 1/2 never happens.
+        """Return text such as: Y_0 - 2*Y_3 <= 1/2 never happens.
 
         >>> str(ExcludedAlternative(((1, 0, -2), (-1, 0, 0)), (Fraction(1, 2), Fraction(0)), Fraction(1)))
         'Y_0 - 2*Y_2 <= 1/2 and -Y_0 <= 0 never happen together'
         """
-        parts = [f"{_sum(row)} <= {_short(limit)}" for row, limit in zip(self.rows, self.limits, strict=True)]
+        parts = [
+            f"{_row_text(row)} <= {_fraction_text(limit)}" for row, limit in zip(self.rows, self.limits, strict=True)
+        ]
         return f"{' and '.join(parts)} never {'happens' if len(parts) == 1 else 'happen together'}"
 
 
-def _sum(row: Sequence[int]) -> str:
+def _row_text(row: Sequence[int]) -> str:
+    """Return a row as text, such as Y_0 - 2*Y_3."""
     terms = [("-" if c < 0 else "+", f"{abs(c)}*" if abs(c) != 1 else "", j) for j, c in enumerate(row) if c]
     text = " ".join(f"{sign} {factor}Y_{j}" for sign, factor, j in terms)
     return f"-{text[2:]}" if text.startswith("-") else text[2:] or "0"
 
 
-def _short(number: Fraction) -> str:
+def _fraction_text(number: Fraction) -> str:
+    """Return a fraction as text, approximately if it is long."""
     short = max(abs(number.numerator), number.denominator) < 10**12
     return str(number) if short else f"about {as_float(number):.9g}"
 
 
 @dataclass(frozen=True, eq=False)
 class Proven:
-    """One case: on this float32 box, these outputs never happen."""
+    """One proven case: on this float32 box, these outputs never happen."""
 
     low: Array
     high: Array
     alternatives: tuple[ExcludedAlternative, ...]
 
     def box(self, cells: int = 3) -> str:
-        """How many inputs, the widest, the first few."""
+        """Return text: how many inputs there are, the widest, and the first `cells`."""
         low, high = (np.ravel(end).tolist() for end in (self.low, self.high))
         widest = max(range(len(low)), key=lambda i: high[i] - low[i])
         each = [f"X_{i} from {low[i]:.9g} to {high[i]:.9g}" for i in (widest, *range(min(cells, len(low))))]
@@ -159,8 +165,7 @@ class Checked:
 
     network   the digest of the network
     files     names of the files that were read, as the caller gave them
-    excluded  which executions are excluded of this network in particular (specgrad.proof.base.excluded_rewrites), in
-    a sentence
+    excluded  a sentence about excluded executions of this network (specgrad.proof.base.excluded_rewrites); "": none
     """
 
     network: str
@@ -171,20 +176,22 @@ class Checked:
 
     @cached_property
     def deployment(self) -> dict[str, str]:
+        """Return sentences by topic that describe the executions and inputs which the statement covers."""
         said = deployment(self.arithmetic)
         return {**said, "choices": self.excluded} if self.excluded else said
 
     @property
     def margins(self) -> tuple[tuple[Fraction, ...], ...]:
+        """Return the margin of every alternative, case by case."""
         return tuple(tuple(a.margin for a in case.alternatives) for case in self.cases)
 
     @property
     def margin(self) -> Fraction:
-        """The least of all."""
+        """Return the least margin of all."""
         return min(m for case in self.margins for m in case)
 
     def to_json(self, notes: Sequence[str] = ()) -> dict[str, Any]:
-        """What is proven, as data; margins are rounded towards 0."""
+        """Return what is proven as data; margins are rounded towards 0."""
         cases = [
             {
                 "box": case.box(),
@@ -202,10 +209,11 @@ class Checked:
         return {**data, "notes": list(notes)} if notes else data
 
     def __str__(self) -> str:
+        """Return a report for people, one line per alternative."""
         lines = []
         for case in self.cases:
             lines.append(f"valid{f' ({self.excluded})' if self.excluded else ''}: on a box of {case.box()}")
-            lines += [f"  {a}; margin {as_float(a.margin):.6g}{a.by}" for a in case.alternatives]
+            lines += [f"  {a}; margin {as_float(a.margin):.6g}{a.leaves_text}" for a in case.alternatives]
         lines.append(f"network: digest {self.network}")
         kind = f"{self.arithmetic.dtype}, {self.arithmetic.execution}"
         lines.append(f"executions: {kind}; `deployment` says what that includes")
@@ -216,7 +224,7 @@ class Checked:
 
 
 def digest(*parts: bytes) -> str:
-    """SHA-256 of some bytes, each behind its length."""
+    """Return the SHA-256 of several byte strings, each preceded by its length."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(len(part).to_bytes(8, "little") + part)
@@ -224,7 +232,7 @@ def digest(*parts: bytes) -> str:
 
 
 def network_digest(graph: Graph) -> str:
-    """The digest of a graph: its nodes, their names and parameters, and every bit of its constants."""
+    """Return the digest of a graph: its nodes, their names and parameters, and every bit of its constants."""
     parts = [canonical(to_json(graph))]
     for i in sorted(graph.constants):
         array = graph.constants[i]
@@ -243,18 +251,22 @@ def write(path: str | Path, graph: Graph, cases: Sequence[CaseProof], arithmetic
 
 
 def store(path: str | Path, text: bytes, packed: bytes) -> None:
-    """Both files, given their bytes: the old pair or this one, whenever it is stopped."""
+    """Write both files, given their bytes; if it is stopped, the old pair or the new one remains."""
     write_pair(path, text, Path(path).with_suffix(".safetensors"), packed)
 
 
 def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> tuple[bytes, bytes]:
-    """The bytes of both files; arithmetic: the executions that it is about, see specgrad.proof.base.executions."""
+    """Return the bytes of both files.
+
+    arithmetic   the executions that the certificate is about, see specgrad.proof.base.executions; None: the default
+    """
     need("safetensors", "certificates need")
     from safetensors.numpy import save
 
     arrays: dict[str, Array] = {}
 
-    def kept(name: str, array: Array) -> str:
+    def add_array(name: str, array: Array) -> str:
+        """Keep an array for the safetensors file and return its name."""
         arrays[name] = np.ascontiguousarray(array).reshape(array.shape)  # which makes an axis where there is none
         return name
 
@@ -263,21 +275,23 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
     for c, case in enumerate(cases):
         rows = []
         for a, (matrix, limits, proof) in enumerate(case.alternatives):
-            exact = [[_whole(v) for v in row] for row in matrix.tolist()]
+            exact = [[_exact_int(v) for v in row] for row in matrix.tolist()]
             if isinstance(proof, int):
                 rows.append({"rows": exact, "limits": [str(v) for v in limits], "tree": proof})
                 continue
             slopes = {
-                str(i): [kept(f"{c}.{a}.{i}.{side}", getattr(s, side).astype(np.int16)) for side in ("lower", "upper")]
+                str(i): [
+                    add_array(f"{c}.{a}.{i}.{side}", getattr(s, side).astype(np.int16)) for side in ("lower", "upper")
+                ]
                 for i, s in proof.slopes.items()
             }
-            together = {str(i): kept(f"{c}.{a}.{i}.pieces", m.astype(np.int32)) for i, m in proof.pieces.items()}
+            together = {str(i): add_array(f"{c}.{a}.{i}.pieces", m.astype(np.int32)) for i, m in proof.pieces.items()}
             rows.append({"rows": exact, "limits": [str(v) for v in limits], "weights": list(proof.weights),
                          "slopes": slopes, "tighten": sorted(set(proof.tighten)), "pieces": together})  # fmt: skip
-        ends = (kept(f"{c}.{side}", getattr(case, side).astype(np.float32)) for side in ("low", "high"))
+        ends = (add_array(f"{c}.{side}", getattr(case, side).astype(np.float32)) for side in ("low", "high"))
         written.append({"low": next(ends), "high": next(ends), "alternatives": rows})
         if with_trees:
-            written[-1]["trees"] = [tree_entry(tree, f"{c}.tree.{k}", kept) for k, tree in enumerate(case.trees)]
+            written[-1]["trees"] = [tree_entry(tree, f"{c}.tree.{k}", add_array) for k, tree in enumerate(case.trees)]
     packed = save(arrays)
     version = VERSION if with_trees else WITHOUT_TREES
     data = {"format": FORMAT, "version": version, "network": network_digest(graph), "cases": written}
@@ -285,14 +299,15 @@ def encode(graph: Graph, cases: Sequence[CaseProof], arithmetic: Any = None) -> 
     return sealed(data, packed), packed
 
 
-def _whole(value: Any) -> int:
+def _exact_int(value: Any) -> int:
+    """Return a number of a row as an integer; raise ReplayError if it is none."""
     if value != int(value):
         raise ReplayError(f"rows of a certificate hold whole numbers; got {value}: multiply rows and limits")
     return int(value)
 
 
 def sealed(data: Mapping[str, Any], packed: bytes) -> bytes:
-    """The JSON file: the data with the digests of the arrays and of itself."""
+    """Return the bytes of the JSON file: `data` with the digests of the arrays and of itself."""
     stated = {**data, "arrays": digest(packed)}
     stated.pop("digest", None)
     return canonical({**stated, "digest": digest(canonical(stated))})
@@ -302,11 +317,11 @@ def sealed(data: Mapping[str, Any], packed: bytes) -> bytes:
 
 
 class OutOfTimeError(ReplayError):
-    """Neither valid nor refused: the time was over first."""
+    """Raised if the time was over before the certificate was found valid or refused."""
 
 
 class OpenAlternativeError(ReplayError):
-    """An alternative that is not excluded: on the whole box, or on a leaf."""
+    """Raised for an alternative that is not excluded, on the whole box or on a leaf."""
 
     def __init__(self, alternative: int, margin: Fraction, where: str = "") -> None:
         self.alternative, self.margin = alternative, margin
@@ -315,7 +330,7 @@ class OpenAlternativeError(ReplayError):
 
 
 class OpenLeafError(OpenAlternativeError):
-    """A leaf on which an alternative is not excluded."""
+    """Raised for a leaf on which an alternative is not excluded."""
 
     def __init__(self, graph: Graph, leaf: Leaf, alternative: int, margin: Fraction) -> None:
         self.leaf = leaf
@@ -323,7 +338,7 @@ class OpenLeafError(OpenAlternativeError):
 
 
 class Deadline:
-    """Called in every loop of a replay; refuses when the time is over."""
+    """Callable that raises OutOfTimeError after `seconds`; every loop of a replay calls it."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.end = seconds, time.monotonic() + seconds
@@ -338,7 +353,7 @@ def check_file(
     graph: Graph,
     statement: Property | None = None,
     *,
-    seconds: float = SECONDS,
+    seconds: float = DEFAULT_SECONDS,
     files: Mapping[str, str] | None = None,
     assume: bool = False,
 ) -> Checked:
@@ -352,13 +367,13 @@ def check_file(
 
 
 def read_files(path: Path) -> tuple[bytes, bytes]:
-    """The JSON text, and the arrays beside it."""
-    text = _bytes(path, MOST_JSON)
-    return text, _bytes(partner(text, path.with_suffix(".safetensors")), MOST_BYTES)
+    """Return the bytes of the JSON file, and of the arrays beside it."""
+    text = _read_at_most(path, MAX_JSON_BYTES)
+    return text, _read_at_most(partner(text, path.with_suffix(".safetensors")), MAX_ARRAY_BYTES)
 
 
-def _bytes(path: Path, most: int) -> bytes:
-    """A file's bytes, if there are not too many."""
+def _read_at_most(path: Path, most: int) -> bytes:
+    """Return a file's bytes; raise ReplayError if there are over `most`."""
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -372,10 +387,10 @@ def check(
     graph: Graph,
     statement: Property | None = None,
     *,
-    seconds: float = SECONDS,
+    seconds: float = DEFAULT_SECONDS,
     assume: bool = False,
 ) -> Checked:
-    """Replay a certificate given as the bytes of its files.
+    """Replay a certificate given as the bytes of its files, and return what it proves; else raise ReplayError.
 
     statement   the property that it must be a certificate of; without one, of whatever it states
     seconds     how long the replay may take
@@ -383,15 +398,16 @@ def check(
                 proven of such runtimes alone
     """
     deadline = Deadline(seconds)
-    arithmetic, cases = stated(text, packed, graph, statement, assume=assume)
+    arithmetic, cases = read_certificate(text, packed, graph, statement, assume=assume)
     proven = tuple(check_case(graph, case, arithmetic, deadline) for case in cases)
     return Checked(network_digest(graph), proven, arithmetic, excluded=exclusion(graph))
 
 
-def stated(
+def read_certificate(
     text: bytes, packed: bytes, graph: Graph, statement: Property | None = None, *, assume: bool = False
 ) -> tuple[Executions, list[CaseProof]]:
-    """What it says, and of which executions, if it is about this network and property; nothing is proven yet."""
+    """Return the executions and cases of a certificate, if it is about this network and property; nothing is proven
+    yet."""
     data = _read(text)
     if data["arrays"] != digest(packed):
         raise ReplayError("the arrays are not those that the certificate was written with")
@@ -402,22 +418,22 @@ def stated(
         raise ReplayError(f"{said}; if your runtime is that accurate, say so (`assume`, --assume-functions)")
     arrays = read_arrays(packed)
     trees = data["version"] == VERSION
-    cases = [_case(case, arrays, graph, trees) for case in several(data["cases"], "the cases")]
+    cases = [_case(case, arrays, graph, trees) for case in nonempty_list(data["cases"], "the cases")]
     if statement is not None:
         _compare(cases, statement)
     return arithmetic, cases
 
 
 def _read(text: bytes) -> dict[str, Any]:
-    """The JSON part, if every byte of it is as we write it and its digest is right."""
+    """Return the JSON data, if its spelling, version and digest are right, else raise ReplayError."""
     data = read_json(text)
     old = data.get("version") if isinstance(data, dict) and data.get("format") == FORMAT else None
-    if isinstance(old, int) and old in OLD:
-        raise ReplayError(f"version {int(old)} is no longer accepted: {OLD[old]}; certify again")
-    entries(data, KEYS, "a certificate")
+    if isinstance(old, int) and old in REFUSED_VERSIONS:
+        raise ReplayError(f"version {int(old)} is no longer accepted: {REFUSED_VERSIONS[old]}; certify again")
+    object_with_keys(data, KEYS, "a certificate")
     known = type(data["version"]) is int and data["version"] in (WITHOUT_TREES, VERSION)
     if data["format"] != FORMAT or not known:
-        given = f"{shown(data['format'])} {shown(data['version'])}"
+        given = f"{excerpt(data['format'])} {excerpt(data['version'])}"
         raise ReplayError(f"format and version must be {FORMAT} {WITHOUT_TREES} or {VERSION}; got {given}")
     if data["digest"] != digest(canonical({k: v for k, v in data.items() if k != "digest"})):
         raise ReplayError("the digest does not fit the certificate")
@@ -425,9 +441,10 @@ def _read(text: bytes) -> dict[str, Any]:
 
 
 def _arithmetic(data: Any, graph: Graph) -> Executions:
+    """Return the executions of a certificate; raise ReplayError for functions that the network does not compute."""
     stated = set(Executions().to_json()) | ({"functions"} & data.keys() if isinstance(data, dict) else set())
     try:
-        meant = executions(entries(data, stated, "the arithmetic"))
+        meant = executions(object_with_keys(data, stated, "the arithmetic"))
     except ExecutionError as error:
         raise ReplayError(str(error)) from None
     if meant.of({n.op.name for n in graph.nodes}) != meant:
@@ -436,15 +453,16 @@ def _arithmetic(data: Any, graph: Graph) -> Executions:
 
 
 def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool) -> CaseProof:
-    entries(data, CASE_KEYS | {"trees"} if with_trees else CASE_KEYS, "a case")
+    """Return one case from its JSON data, validated."""
+    object_with_keys(data, CASE_KEYS | {"trees"} if with_trees else CASE_KEYS, "a case")
     shape = graph.nodes[graph.input_positions[0]].shape
-    low, high = (named(arrays, data[side], np.float32, shape) for side in ("low", "high"))
+    low, high = (array_named(arrays, data[side], np.float32, shape) for side in ("low", "high"))
     if not (low.size and np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise ReplayError("a box must have finite ends, the lower one first")
     trees: list[Any] = data["trees"] if with_trees else []
     if not isinstance(trees, list):
-        raise ReplayError(f"the trees of a case must be a list; got {shown(trees)}")
-    given = several(data["alternatives"], "the alternatives of a case")
+        raise ReplayError(f"the trees of a case must be a list; got {excerpt(trees)}")
+    given = nonempty_list(data["alternatives"], "the alternatives of a case")
     alternatives = tuple(_alternative(a, arrays, graph, len(trees)) for a in given)
     return CaseProof(low, high, alternatives, tuple(read_tree(tree, arrays, graph) for tree in trees))
 
@@ -452,48 +470,57 @@ def _case(data: Any, arrays: Mapping[str, Array], graph: Graph, with_trees: bool
 def _alternative(
     data: Any, arrays: Mapping[str, Array], graph: Graph, trees: int
 ) -> tuple[Array, tuple[Fraction, ...], Proof | int]:
+    """Return (rows, limits, proof or number of a tree) from JSON data, validated."""
     by_tree = isinstance(data, dict) and "tree" in data
-    entries(data, BY_TREE if by_tree else ALTERNATIVE_KEYS, "an alternative")
-    rows, limits = (several(data[k], f"the {k} of an alternative") for k in ("rows", "limits"))
-    weights = [] if by_tree else several(data["weights"], "the weights of an alternative")
+    object_with_keys(data, TREE_ALTERNATIVE_KEYS if by_tree else ALTERNATIVE_KEYS, "an alternative")
+    rows, limits = (nonempty_list(data[k], f"the {k} of an alternative") for k in ("rows", "limits"))
+    weights = [] if by_tree else nonempty_list(data["weights"], "the weights of an alternative")
     if not len(rows) == len(limits) or (not by_tree and len(weights) != len(rows)):
         raise ReplayError("an alternative needs a limit and a weight per row")
     exact = np.array([_row(row, graph) for row in rows], dtype=object)
     if by_tree:
-        if whole(data["tree"], 0, "numbers of trees") >= trees:
+        if bounded_int(data["tree"], 0, "numbers of trees") >= trees:
             raise ReplayError(f"an alternative has tree {data['tree']} of {trees}")
         return exact, tuple(map(fraction, limits)), data["tree"]
-    weights = [whole(w, 0, "weights") for w in weights]
+    weights = [bounded_int(w, 0, "weights") for w in weights]
     if not any(weights):
         raise ReplayError("the weights of an alternative are all 0, so nothing excludes it")
-    slopes = {at(k, graph): Slopes(*_pair(arrays, names), SCALE) for k, names in by_node(data["slopes"], "slopes")}
-    pieces = {at(k, graph): named(arrays, name, np.int32) for k, name in by_node(data["pieces"], "pieces")}
-    proof = Proof(tuple(weights), slopes, computed(data["tighten"], graph), pieces)
+    slopes = {
+        node_position(k, graph): Slopes(*_pair(arrays, names), SCALE)
+        for k, names in items_by_node(data["slopes"], "slopes")
+    }
+    pieces = {
+        node_position(k, graph): array_named(arrays, name, np.int32)
+        for k, name in items_by_node(data["pieces"], "pieces")
+    }
+    proof = Proof(tuple(weights), slopes, tighten_positions(data["tighten"], graph), pieces)
     return exact, tuple(map(fraction, limits)), proof
 
 
 def _row(row: Any, graph: Graph) -> list[int]:
+    """Return a row of integers, one per output, validated."""
     outputs = int(np.prod(graph.nodes[graph.output_positions[0]].shape))
-    if len(several(row, "a row")) != outputs:
+    if len(nonempty_list(row, "a row")) != outputs:
         raise ReplayError(f"a row needs {outputs} numbers, one per output; got {len(row)}")
-    return [whole(v, -(1 << 53), "rows") for v in row]
+    return [bounded_int(v, -(1 << 53), "rows") for v in row]
 
 
 def _pair(arrays: Mapping[str, Array], names: Any) -> tuple[Array, Array]:
+    """Return the arrays of lower and upper slopes, validated."""
     if not isinstance(names, list) or len(names) != 2:
-        raise ReplayError(f"slopes are two arrays, lower and upper; got {shown(names)}")
-    return named(arrays, names[0], np.int16), named(arrays, names[1], np.int16)
+        raise ReplayError(f"slopes are two arrays, lower and upper; got {excerpt(names)}")
+    return array_named(arrays, names[0], np.int16), array_named(arrays, names[1], np.int16)
 
 
 # --- what is proven ---------------------------------------------------------------------------------------------------
 
 
 def check_case(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: Callable[[], None]) -> Proven:
-    """The proven margin of every alternative; one that is not positive is refused."""
+    """Return the proven margins of a case; raise OpenAlternativeError if one is not positive."""
     excluded: dict[int, ExcludedAlternative] = {}
     replays: dict[Any, Replay] = {}
     for number, tree in enumerate(case.trees):
-        excluded |= _by_tree(graph, case, number, tree, arithmetic, deadline)
+        excluded |= _excluded_by_tree(graph, case, number, tree, arithmetic, deadline)
     for k, (rows, limits, proof) in enumerate(case.alternatives):
         deadline()
         if isinstance(proof, int):
@@ -511,11 +538,11 @@ def check_case(graph: Graph, case: CaseProof, arithmetic: Executions, deadline: 
     return Proven(case.low, case.high, tuple(excluded[k] for k in range(len(case.alternatives))))
 
 
-def _by_tree(
+def _excluded_by_tree(
     graph: Graph, case: CaseProof, number: int, tree: TreeProof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> dict[int, ExcludedAlternative]:
-    """The alternatives that every leaf of a tree excludes, with the least margin of any leaf."""
-    mine = case.by(number)
+    """Return the alternatives that every leaf of a tree excludes, each with the least margin of any leaf."""
+    mine = case.alternatives_of_tree(number)
     if not mine:
         raise ReplayError(f"tree {number} excludes no alternative")
     rows = [case.alternatives[k][:2] for k in mine]
@@ -536,11 +563,12 @@ def _by_tree(
 
 
 def roots_of(graph: Graph, box: tuple[Array, Array], arithmetic: Executions, deadline: Callable[[], None]) -> Roots:
-    """What a prover keeps from one call of `proven_leaves` to the next."""
+    """Return the cache that a prover keeps from one call of `proven_leaves` to the next."""
     return Roots(graph, box, _model(arithmetic), deadline)
 
 
 def _model(arithmetic: Executions) -> Model:
+    """Return the replay's model of the executions."""
     return Model.of(arithmetic.execution, arithmetic.rounding, arithmetic.functions)
 
 
@@ -554,9 +582,9 @@ def proven_leaves(
     only: Collection[int] | None = None,
     roots: Roots | None = None,
 ) -> Iterator[ProvenLeaf]:
-    """What every leaf of a tree proves, or only some parts; whatever is wrong with it is a ReplayError."""
+    """Yield what every leaf of a tree proves (`only`: some parts alone); all that is wrong with it is a ReplayError."""
     try:
-        yield from replayed(graph, _model(arithmetic), box, tree, rows, deadline, only, roots)
+        yield from replay_tree(graph, _model(arithmetic), box, tree, rows, deadline, only, roots)
     except SpecgradError as error:
         raise error if isinstance(error, ReplayError) else ReplayError(str(error)) from None
 
@@ -564,6 +592,7 @@ def proven_leaves(
 def _replay(
     graph: Graph, case: CaseProof, proof: Proof, arithmetic: Executions, deadline: Callable[[], None]
 ) -> Replay:
+    """Return the replay of a proof on the whole box; all that is wrong with it is a ReplayError."""
     try:
         return Replay(graph, case.low, case.high, proof.slopes, proof.tighten, _model(arithmetic), deadline)
     except SpecgradError as error:
@@ -571,6 +600,7 @@ def _replay(
 
 
 def _bound(replay: Replay, row: Any, proof: Proof) -> Any:
+    """Return the lower bound of `row` times the outputs; all that is wrong with the proof is a ReplayError."""
     try:
         return replay.lower(row, vectors=proof.pieces)
     except SpecgradError as error:
@@ -578,7 +608,7 @@ def _bound(replay: Replay, row: Any, proof: Proof) -> Any:
 
 
 def _compare(cases: Sequence[CaseProof], statement: Property) -> None:
-    """Every case of the property must be a case of the certificate, on a box that holds its own."""
+    """Raise ReplayError unless every case of the property is a case of the certificate, on a box that holds its own."""
     if statement.interface is not None:  # whose cells are not those of one input, in order
         raise ReplayError("certificates are about one input and one output; the property names several, or joins cells")
     if len(cases) != len(statement.cases):
@@ -588,6 +618,7 @@ def _compare(cases: Sequence[CaseProof], statement: Property) -> None:
 
 
 def _compare_case(proof: CaseProof, case: Case) -> None:
+    """Raise ReplayError unless the certificate's case has the property's box and all its alternatives."""
     lows, highs = (end.ravel().tolist() for end in (proof.low, proof.high))
     ends = zip(lows, case.low, case.high, highs, strict=True) if len(lows) == len(case.low) else ()
     inside = len(lows) == len(case.low) and all(Fraction(a) <= x and y <= Fraction(b) for a, x, y, b in ends)

@@ -1,4 +1,4 @@
-"""Reading a certificate as if an enemy had written it: every number, name and size is bounded before it is used.
+"""Reads a certificate as untrusted input: every number, name and size is bounded before it is used.
 
 JSON must be spelled byte for byte as we write it. Of safetensors this reads the part that certificates use: arrays of
 float32, int16 and int32 that fill the file without a gap or an overlap.
@@ -19,18 +19,18 @@ from specgrad.scalar import Array
 
 from ..base.rationals import ReplayError
 
-MOST_JSON = 1 << 24  # bytes
-MOST_BYTES = 1 << 28  # of arrays
-MOST_WHOLE = 1 << 53  # of rows and weights
-MOST_RANK = 16
+MAX_JSON_BYTES = 1 << 24  # bytes
+MAX_ARRAY_BYTES = 1 << 28  # of arrays
+MAX_INT = 1 << 53  # of rows and weights
+MAX_RANK = 16
 WHOLE = re.compile("-?(0|[1-9][0-9]{0,17})")
 POSITION = re.compile("0|[1-9][0-9]{0,8}")
 FRACTION = re.compile("-?(0|[1-9][0-9]{0,3999})(/[1-9][0-9]{0,3999})?")
 TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "I16": np.dtype("<i2"), "I32": np.dtype("<i4")}
 
 
-def shown(value: Any) -> str:
-    """A few characters of what was given: it may be long, or control a terminal."""
+def excerpt(value: Any) -> str:
+    """Return at most 40 characters of a value, in ASCII: it may be long, or control a terminal."""
     text = value if isinstance(value, str) else type(value).__name__ if isinstance(value, list | dict) else str(value)
     return ascii(text[:40])
 
@@ -39,14 +39,14 @@ def shown(value: Any) -> str:
 
 
 def canonical(data: Any) -> bytes:
-    """JSON that has one spelling only."""
+    """Return data as JSON bytes in its one allowed spelling."""
     return (json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True) + "\n").encode()
 
 
 def read_json(text: bytes) -> Any:
-    """Data of which `canonical` gives this text again."""
-    if len(text) > MOST_JSON:
-        raise ReplayError(f"the certificate has over {MOST_JSON} bytes")
+    """Return the data of a JSON text; raise ReplayError unless `canonical` gives exactly this text again."""
+    if len(text) > MAX_JSON_BYTES:
+        raise ReplayError(f"the certificate has over {MAX_JSON_BYTES} bytes")
     try:
         data = json.loads(text.decode("ascii"), parse_int=_int, parse_float=_no_float, parse_constant=_no_float)
         same = canonical(data) == text
@@ -60,49 +60,52 @@ def read_json(text: bytes) -> Any:
 
 
 def _int(text: str) -> int:
+    """Return an integer of at most 18 digits, else raise ReplayError."""
     if not WHOLE.fullmatch(text):
         raise ReplayError(f"a whole number has over 18 digits: {text[:20]}...")
     return int(text)
 
 
 def _no_float(text: str) -> Any:
+    """Raise ReplayError: a certificate has no decimal numbers."""
     raise ReplayError(f"a certificate has no decimal numbers; got {text[:20]}")
 
 
-def entries(data: Any, keys: set[str], what: str) -> dict[str, Any]:
-    """An object with these entries and no others."""
+def object_with_keys(data: Any, keys: set[str], what: str) -> dict[str, Any]:
+    """Return `data` if it is an object with exactly these keys, else raise ReplayError."""
     if not isinstance(data, dict) or data.keys() != keys:
         raise ReplayError(f"{what} has the entries {', '.join(sorted(keys))}")
     return data
 
 
-def several(data: Any, what: str) -> list[Any]:
-    """A list that is not empty: an empty statement would be true, and say nothing."""
+def nonempty_list(data: Any, what: str) -> list[Any]:
+    """Return `data` if it is a list that is not empty: an empty statement would be true and say nothing."""
     if not isinstance(data, list) or not data:
-        raise ReplayError(f"{what} must be a list, and not empty; got {shown(data)}")
+        raise ReplayError(f"{what} must be a list, and not empty; got {excerpt(data)}")
     return data
 
 
-def whole(value: Any, least: int, what: str) -> int:
-    if type(value) is not int or not least <= value <= MOST_WHOLE:
-        raise ReplayError(f"{what} must be whole numbers from {least} to {MOST_WHOLE}; got {shown(value)}")
+def bounded_int(value: Any, least: int, what: str) -> int:
+    """Return `value` if it is an integer from `least` to MAX_INT, else raise ReplayError."""
+    if type(value) is not int or not least <= value <= MAX_INT:
+        raise ReplayError(f"{what} must be whole numbers from {least} to {MAX_INT}; got {excerpt(value)}")
     return value
 
 
 def fraction(text: Any) -> Fraction:
-    """An exact number in lowest terms, of at most 4000 digits each: never an exponent."""
+    """Return a fraction from text in lowest terms, of at most 4000 digits each and never with an exponent."""
     if not isinstance(text, str) or not FRACTION.fullmatch(text):
-        raise ReplayError(f"a limit must be a fraction of whole numbers; got {shown(text)}")
+        raise ReplayError(f"a limit must be a fraction of whole numbers; got {excerpt(text)}")
     value = Fraction(text)
     if str(value) != text:
-        raise ReplayError(f"a limit must be in lowest terms; got {shown(text)}")
+        raise ReplayError(f"a limit must be in lowest terms; got {excerpt(text)}")
     return value
 
 
 def position(text: Any, nodes: int) -> int:
-    """A node's place in the graph, in the one spelling that a number has."""
+    """Return a node's position from text, in the one spelling that a number has, if it is below `nodes`."""
     if not isinstance(text, str) or not POSITION.fullmatch(text) or int(text) >= nodes:
-        raise ReplayError(f"a node goes by its position, 0 to {nodes - 1}; got {shown(text)}")
+        raise ReplayError(f"a node goes by its position, 0 to {nodes - 1}; got {excerpt(text)}")
     return int(text)
 
 
@@ -110,11 +113,11 @@ def position(text: Any, nodes: int) -> int:
 
 
 def read_arrays(packed: bytes) -> dict[str, Array]:
-    """The arrays of a safetensors file, by name."""
-    if not 8 <= len(packed) <= MOST_BYTES:
-        raise ReplayError(f"the arrays are not readable: {len(packed)} bytes, of 8 to {MOST_BYTES}")
+    """Return the arrays of a safetensors file by name; raise ReplayError for anything unusual."""
+    if not 8 <= len(packed) <= MAX_ARRAY_BYTES:
+        raise ReplayError(f"the arrays are not readable: {len(packed)} bytes, of 8 to {MAX_ARRAY_BYTES}")
     size = int.from_bytes(packed[:8], "little")
-    if size > min(len(packed) - 8, MOST_JSON):
+    if size > min(len(packed) - 8, MAX_JSON_BYTES):
         raise ReplayError("the arrays are not readable: their header is longer than the file, or too long")
     try:
         header = json.loads(packed[8 : 8 + size].decode("ascii"), object_pairs_hook=_once, parse_int=_int)
@@ -128,18 +131,19 @@ def read_arrays(packed: bytes) -> dict[str, Array]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's pairs as a dict; raise ReplayError if a name occurs twice."""
     if len(dict(pairs)) != len(pairs):
         raise ReplayError("the arrays are not readable: a name stands there twice")
     return dict(pairs)
 
 
 def _tiled(header: Mapping[str, Any], body: bytes) -> dict[str, Array]:
-    """Arrays one behind the other, from the first byte to the last."""
+    """Return the arrays of a body that they must fill one behind the other, from the first byte to the last."""
     arrays, at = {}, 0
     described = [(_described(name, entry), name) for name, entry in header.items()]
     for (start, end, dtype, shape), name in sorted(described, key=lambda item: (item[0][0], item[0][1], item[1])):
         if start != at or end > len(body) or end - start != dtype.itemsize * math.prod(shape):
-            raise ReplayError(f"the arrays are not readable: {shown(name)} does not lie where it should")
+            raise ReplayError(f"the arrays are not readable: {excerpt(name)} does not lie where it should")
         arrays[name] = np.frombuffer(body[start:end], dtype).reshape(shape)
         at = end
     if at != len(body):
@@ -148,22 +152,24 @@ def _tiled(header: Mapping[str, Any], body: bytes) -> dict[str, Array]:
 
 
 def _described(name: str, entry: Any) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
-    data = entries(entry, {"dtype", "shape", "data_offsets"}, f"array {shown(name)}")
+    """Return (start, end, dtype, shape) of an array's header entry, validated."""
+    data = object_with_keys(entry, {"dtype", "shape", "data_offsets"}, f"array {excerpt(name)}")
     kind, shape, offsets = data["dtype"], data["shape"], data["data_offsets"]
-    if not (_sizes(shape, 1) and _sizes(offsets, 0) and len(offsets) == 2 and len(shape) <= MOST_RANK):
-        raise ReplayError(f"array {shown(name)} must have a shape and two offsets of sizes up to {MOST_BYTES}")
+    if not (_sizes(shape, 1) and _sizes(offsets, 0) and len(offsets) == 2 and len(shape) <= MAX_RANK):
+        raise ReplayError(f"array {excerpt(name)} must have a shape and two offsets of sizes up to {MAX_ARRAY_BYTES}")
     if not isinstance(kind, str) or kind not in TYPES:
-        raise ReplayError(f"array {shown(name)} must be of {', '.join(TYPES)}; got {shown(kind)}")
+        raise ReplayError(f"array {excerpt(name)} must be of {', '.join(TYPES)}; got {excerpt(kind)}")
     return offsets[0], offsets[1], TYPES[kind], tuple(shape)
 
 
 def _sizes(data: Any, least: int) -> bool:
-    return isinstance(data, list) and all(type(n) is int and least <= n <= MOST_BYTES for n in data)
+    """Return whether `data` is a list of integers from `least` to MAX_ARRAY_BYTES."""
+    return isinstance(data, list) and all(type(n) is int and least <= n <= MAX_ARRAY_BYTES for n in data)
 
 
-def named(arrays: Mapping[str, Array], name: Any, dtype: Any, shape: tuple[int, ...] | None = None) -> Array:
-    """The array of that name, if it is of this type and shape."""
+def array_named(arrays: Mapping[str, Array], name: Any, dtype: Any, shape: tuple[int, ...] | None = None) -> Array:
+    """Return the array of that name if it has this type and shape (None: any), else raise ReplayError."""
     array = arrays.get(name) if isinstance(name, str) else None
     if array is None or array.dtype != dtype or (shape is not None and array.shape != shape):
-        raise ReplayError(f"array {shown(name)} is missing, or not of {np.dtype(dtype)} and shape {shape}")
+        raise ReplayError(f"array {excerpt(name)} is missing, or not of {np.dtype(dtype)} and shape {shape}")
     return array

@@ -26,8 +26,8 @@ from specgrad.proof.base.rationals import ReplayError
 from specgrad.proof.base.split_tree import Tree
 from specgrad.proof.batched.tree_replay import TreeProof
 from specgrad.proof.exact.activations import CHORD, CURVES
-from specgrad.proof.exact.multi_neuron import VECTOR_PLACES
-from specgrad.proof.exact.replay import ALWAYS_BENT, Slopes
+from specgrad.proof.exact.multi_neuron import VECTOR_FRAC_BITS
+from specgrad.proof.exact.replay import ALWAYS_NONLINEAR, Slopes
 from specgrad.proof.files.certificate import (
     SCALE,
     CaseProof,
@@ -187,7 +187,7 @@ def _whole_box(
 
 def _read_by_lines(graph: Graph) -> list[int]:
     """What a relu reads, or a function that bends."""
-    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in ALWAYS_BENT]
+    return [n.operands()[0] for n in graph.nodes if n.op.name == "relu" or n.op.name in ALWAYS_NONLINEAR]
 
 
 def _proof(
@@ -222,7 +222,7 @@ def _together(forward: ForwardPass, row: Tensor) -> dict[int, Array]:
 def _places(m: Array) -> Array:
     """Whole numbers of 2**-VECTOR_PLACES; what is too large for the file becomes the largest that fits."""
     most = np.iinfo(np.int32).max
-    return np.rint(np.clip(np.nan_to_num(m) * 2.0**VECTOR_PLACES, -most, most)).astype(np.int32)
+    return np.rint(np.clip(np.nan_to_num(m) * 2.0**VECTOR_FRAC_BITS, -most, most)).astype(np.int32)
 
 
 def _whole(x: Any) -> Array:
@@ -253,7 +253,7 @@ def _common_slopes(forward: ForwardPass) -> dict[int, Slopes]:
 def _curve(node: Node, low: Tensor, high: Tensor) -> Slopes:
     """crown's slopes, or the points of a grid whose tangents are nearest to them; CHORD where that is nearer."""
     lines = BoundUnary(0, node, (0,)).lines((low, high))
-    if CURVES[node.op.name](node.params).is_straight:
+    if CURVES[node.op.name](node.params).is_piecewise_linear:
         return Slopes(_whole(lines.lower_slope[0]), _whole(lines.upper_slope[0]), SCALE)
     lower, upper = (_points(node, low[0], high[0], s[0]) for s in (lines.lower_slope, lines.upper_slope))
     return Slopes(lower, upper, SCALE)

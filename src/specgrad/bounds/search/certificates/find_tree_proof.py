@@ -22,8 +22,8 @@ from specgrad.bounds.linear.intermediate.tighten import output_ends
 from specgrad.graph.graph import Graph
 from specgrad.proof.base.executions import executions
 from specgrad.proof.base.split_tree import Split, Tree
-from specgrad.proof.batched.backward import BENT
-from specgrad.proof.batched.leaves import MULTIPLIERS, SLOPES, bent
+from specgrad.proof.batched.backward import NONLINEAR
+from specgrad.proof.batched.leaves import MULTIPLIER_FRAC_BITS, SLOPE_SCALE, inputs_of_nonlinear
 from specgrad.proof.batched.tree_replay import Leaf, TreeProof, arrays_of, leaves, taps_inside, taps_of
 from specgrad.proof.batched.tree_replay import LeafResult as ProvenLeaf
 from specgrad.proof.files.certificate import ExcludedAlternative, OpenLeafError, OutOfTimeError, proven_leaves, roots_of
@@ -68,7 +68,7 @@ class TreeProver:
         low, high = (end.reshape(shape).astype(np.float32) for end in case.outer())
         self.box = low, high
         self.rows = [(case.alternatives[k].rows.astype(int), case.alternatives[k].limits) for k in numbers]
-        self.tighten = bent(self.graph)
+        self.tighten = inputs_of_nonlinear(self.graph)
         self.is_small = sum(int(np.prod(self.graph.nodes[i].shape)) for i in self.tighten) <= SMALL
 
     def proof(
@@ -279,7 +279,7 @@ class TreeProver:
                 m = flat(problems.multipliers[cut.node])[mine, cut.cell].double()
                 pulls[:, k] = _places(m if side else -m)
         slopes = {
-            i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPES).astype(np.int64)
+            i: np.rint(s[mine].double().clamp(0, 1).numpy() * SLOPE_SCALE).astype(np.int64)
             for i, s in problems.slopes.items()
             if self.graph.nodes[i].op.name == "relu"
         }
@@ -397,16 +397,16 @@ def undecided(graph: Graph, leaf: Leaf) -> Split | None:
 def _places(b: torch.Tensor) -> Array:
     """Multipliers as a file has them: whole, not negative."""
     most = np.iinfo(np.int32).max
-    return np.minimum(np.rint(b.double().clamp(min=0).numpy() * 2.0**MULTIPLIERS), most).astype(np.int64)
+    return np.minimum(np.rint(b.double().clamp(min=0).numpy() * 2.0**MULTIPLIER_FRAC_BITS), most).astype(np.int64)
 
 
 def behind_bends(graph: Graph) -> tuple[int, ...]:
     """What bends reads and another bend feeds: of the rest, intervals are as good as backward bounds on a whole box."""
     behind: set[int] = set()
     for i, node in enumerate(graph.nodes):
-        if node.op.name in BENT or behind & set(node.operands()):
+        if node.op.name in NONLINEAR or behind & set(node.operands()):
             behind.add(i)
-    return tuple(i for i in bent(graph) if i in behind)
+    return tuple(i for i in inputs_of_nonlinear(graph) if i in behind)
 
 
 def _can_be_cut(leaf: Leaf) -> bool:
