@@ -44,7 +44,7 @@ CLAIMS = [
     ),
     (
         "R counts the roundings of every way of merging nodes",
-        "rounding.fusion_region:merged",
+        "rounding.fusion_region:count_after_node",
         "test_no_way_of_merging_meets_more",
         "test_nobody_counts_fewer_roundings, test_one_rounding_less_is_caught",
     ),

@@ -46,7 +46,8 @@ LINEAR = {
     },
 }
 BOUNDS = {name: {f"bounds.linear.{k}": v for k, v in values.items()} for name, values in LINEAR.items()}
-BOUNDS |= {"few fronts": {"rounding.fusion_region:MOST_FRONTS": 1}, "cell by cell": {"rounding.context:LARGE": 1e-30}}
+BOUNDS |= {"few fronts": {"rounding.fusion_region:MAX_FRONTS": 1}}
+BOUNDS |= {"cell by cell": {"rounding.context:CELLWISE_MAGNITUDE": 1e-30}}
 LAYERS = ((), (Drawn.conv, Drawn.conv_transpose, Drawn.joined, Drawn.activation))
 
 
@@ -66,7 +67,7 @@ def test_bounds(name: str, seeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_counts_of_roundings(model: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fronts that are joined count at least as much as each of them."""
     pytest.importorskip("flint")
-    lower(monkeypatch, {"rounding.fusion_region:MOST_FRONTS": most})
+    lower(monkeypatch, {"rounding.fusion_region:MAX_FRONTS": most})
     problems, compared = shortfalls(range(28), replace(Setting(), model=model), 2)
     assert not problems
     assert compared > 100

@@ -544,7 +544,7 @@ def test_rounding_is_counted() -> None:
     assert max(absorbed_bounds()) <= 0
 
 
-@pytest.mark.parametrize("name", ["error", "apart"])
+@pytest.mark.parametrize("name", ["error", "deviation"])
 def test_forgotten_rounding_is_caught(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """By node the layer's error is all there is; fused, its values lie apart from its reference."""
     original = backward.Layers._convert

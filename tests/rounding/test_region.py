@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from specgrad.proof.exact.rounding_counts import CONSTANT, count_after_node, region_input
+from specgrad.proof.exact.rounding_counts import CONSTANT
 from specgrad.proof.exact.rounding_counts import RoundingCount as CheckerCount
-from specgrad.rounding.fusion_region import RegionNode, RoundingCount, leaf, merged
+from specgrad.proof.exact.rounding_counts import count_after_node as checker_count_after_node
+from specgrad.proof.exact.rounding_counts import region_input as checker_region_input
+from specgrad.rounding.fusion_region import RegionNode, RoundingCount, count_after_node, region_input
 
 
 @dataclass(frozen=True)
@@ -53,19 +55,19 @@ def region(rng: np.random.Generator, cells: int, length: int) -> list[Step]:
 
 
 def by_rounding(steps: list[Step], cells: int) -> list[int]:
-    counts: list[RoundingCount] = [leaf(0, cells)]
+    counts: list[RoundingCount] = [region_input(0, cells)]
     for i, s in enumerate(steps, 1):
         parts = [counts[a] for a in s.args] + [RoundingCount()] * s.constant
         reads = 1 if s.cellwise else s.own + 1
-        counts.append(merged(parts, s.own, node=RegionNode(i, cells, reads, s.spread), depth=None))
+        counts.append(count_after_node(parts, s.own, node=RegionNode(i, cells, reads, s.spread), depth=None))
     return [c.total for c in counts[1:]]
 
 
 def by_checker(steps: list[Step], cells: int) -> list[int]:
-    found: list[CheckerCount] = [region_input(0, cells)]
+    found: list[CheckerCount] = [checker_region_input(0, cells)]
     for i, s in enumerate(steps, 1):
         args = {a: found[a] for a in s.args} | ({-1: CONSTANT} if s.constant else {})
-        found.append(count_after_node(args, s.own, s.cellwise, i, cells, s.spread))
+        found.append(checker_count_after_node(args, s.own, s.cellwise, i, cells, s.spread))
     return [m.total for m in found[1:]]
 
 
@@ -148,27 +150,27 @@ def test_no_way_of_many_meets_more() -> None:
 
 def test_one_sum_may_be_added_onto_another() -> None:
     """Two convolutions of one x: the second is added, term by term, onto the first. No flat sum of them has as many."""
-    x = leaf(0, 16)
-    both = [merged([x], 16, node=RegionNode(k, 16, 17, 16), depth=None) for k in (1, 2)]
-    assert merged(both, 1, node=RegionNode(3, 16), depth=None).total >= 16 + 16
+    x = region_input(0, 16)
+    both = [count_after_node([x], 16, node=RegionNode(k, 16, 17, 16), depth=None) for k in (1, 2)]
+    assert count_after_node(both, 1, node=RegionNode(3, 16), depth=None).total >= 16 + 16
 
 
 def test_a_plain_maximum_would_be_too_small() -> None:
     """1,600 inputs whose coefficients are folded from 9 products: a term meets more than 1,600 roundings."""
-    x = leaf(0, 1600)
-    first = merged([x], 576, node=RegionNode(1, 400, 577, 400), depth=None)
-    both = merged([first], 9, node=RegionNode(2, 400, 10, 400), depth=None)
+    x = region_input(0, 1600)
+    first = count_after_node([x], 576, node=RegionNode(1, 400, 577, 400), depth=None)
+    both = count_after_node([first], 9, node=RegionNode(2, 400, 10, 400), depth=None)
     assert both.total >= 1600 + 9
     assert first.total == 576
 
 
 def test_doubling_adds_no_terms() -> None:
-    y = leaf(0, 1)
+    y = region_input(0, 1)
     for k in range(12):
-        y = merged([y, y], 1, node=RegionNode(k + 1, 1), depth=None)
+        y = count_after_node([y, y], 1, node=RegionNode(k + 1, 1), depth=None)
     assert y.total == 12
 
 
 def test_a_known_depth_limits_every_sum() -> None:
-    x = leaf(0, 4608)
-    assert merged([x], 4608, node=RegionNode(1, 1, 4609), depth=293).total == 293
+    x = region_input(0, 4608)
+    assert count_after_node([x], 4608, node=RegionNode(1, 1, 4609), depth=293).total == 293

@@ -8,7 +8,7 @@ import pytest
 import specgrad as sg
 from specgrad.rounding import FORMATS, Arithmetic, radius
 from specgrad.rounding.arithmetic import OPERANDS
-from specgrad.rounding.arithmetic_variants import ReducedOperands, short_ball, shortened
+from specgrad.rounding.arithmetic_variants import ReducedOperands, ball_in_format, round_to_format
 from specgrad.rounding.ball import Ball
 
 
@@ -23,12 +23,12 @@ def test_rounding_is_that_of_numpy() -> None:
     x = np.concatenate([x, np.arange(2049, 4097, 2), [0.0, 65504.0, 65519.9, 65520.0, -1e9, 2.0**-25, 2.0**-24]])
     with np.errstate(over="ignore"):
         wanted = float16(x)
-    low, high = (shortened(x, FORMATS["float16"], "nearest", ties) for ties in (-1, 1))
+    low, high = (round_to_format(x, FORMATS["float16"], "nearest", ties) for ties in (-1, 1))
     assert ((wanted == low) | (wanted == high)).all()
     ties = low != high
     assert (low < high)[ties].all()
     assert set(x[ties & (x > 2048) & (x < 4097)]) == set(np.arange(2049, 4097, 2))
-    cut = shortened(x, FORMATS["float16"], "zero")
+    cut = round_to_format(x, FORMATS["float16"], "zero")
     assert (np.abs(cut) <= np.minimum(np.abs(x), 65504.0)).all()
     assert FORMATS["float16"].holds(cut).all()
 
@@ -36,7 +36,7 @@ def test_rounding_is_that_of_numpy() -> None:
 def test_a_ball_in_a_format_holds_every_rounded_value() -> None:
     rng = np.random.default_rng(1)
     ball = Ball(rng.normal(size=500), np.exp2(rng.uniform(-20, -4, 500)))
-    short = short_ball(ball, FORMATS["float16"], "nearest")
+    short = ball_in_format(ball, FORMATS["float16"], "nearest")
     for share in np.linspace(-1, 1, 41):
         assert short.contains(float16(ball.value + share * ball.radius)).all()
 

@@ -1,4 +1,4 @@
-"""Proven rounding bounds: for a graph, inputs and an arithmetic, a radius that no correct execution can leave.
+"""Rigorous rounding error bounds: for a graph, inputs and an arithmetic, a radius that no correct execution can leave.
 
 Arithmetic      what a runtime stores and accumulates in, whether it flushes, how exact its functions are
 radius          a graph's values with their radii; derivative graphs are graphs

@@ -55,10 +55,11 @@ class Format:
 
     @property
     def largest(self) -> float:
+        """Return the largest finite number."""
         return float((2.0 - 2.0 ** (1 - self.digits)) * 2.0**self.highest)
 
     def holds(self, x: Array) -> Array:
-        """Where x (float64) is a number of this format; infinities and NaN are.
+        """Return, elementwise, whether x (float64) is a number of this format; infinities and NaN are.
 
         >>> FORMATS["bfloat16"].holds(np.array([1.0, 1.00390625, 257.0, 256.0]))
         array([ True, False, False,  True])
@@ -84,6 +85,7 @@ REFERENCE = FORMATS["float64"]
 
 @cache
 def _format(name: str, rounding: str) -> Format:
+    """Return a format by name, with results rounded either way for rounding "any"."""
     return replace({**OPERANDS, **FORMATS}[name], directed=rounding == "any" and name != "real")
 
 
@@ -133,6 +135,7 @@ class Arithmetic:
         self._check_formats()
 
     def _check_formats(self) -> None:
+        """Raise ParameterError for formats or a depth that do not go together."""
         if self.inner.digits < self.format.digits or self.inner.lowest > self.format.lowest:
             text = f"accumulate must hold every {self.dtype}; got accumulate={self.accumulate!r}"
             raise ParameterError("rounding", text, rule="P5")
@@ -144,44 +147,50 @@ class Arithmetic:
 
     @property
     def format(self) -> Format:
+        """Return the format of stored values."""
         return _format(self.dtype, self.rounding)
 
     @property
     def inner(self) -> Format:
-        """The format of intermediate results."""
+        """Return the format of intermediate results."""
         return _format(self.accumulate or self.dtype, self.rounding)
 
     @property
     def factor(self) -> Format | None:
-        """The format that operands of convolutions and matrix products are rounded to first."""
+        """Return the format that operands of convolutions and matrix products are rounded to first; None:
+        they are not."""
         return None if self.operands is None else _format(self.operands, self.rounding)
 
     @property
     def lost_in_factors(self) -> float:
-        """What a factor can lose below the normal numbers of its format; 0 where it is stored with no more range."""
+        """Return the most that a factor can lose below its format's normal numbers; 0 if storage has no more range."""
         if self.factor is None or self.factor.lowest <= self.format.lowest:
             return 0.0
         return self.factor.tiny if self.flush else self.factor.smallest
 
     @property
     def fused(self) -> bool:
+        """Return whether runtimes may merge nodes."""
         return self.execution == "fused"
 
     @property
     def u(self) -> float:
+        """Return the unit roundoff of stored values."""
         return self.format.u
 
     @property
     def tiny(self) -> float:
+        """Return the smallest normal number of stored values."""
         return self.format.tiny
 
     @property
     def largest(self) -> float:
+        """Return the largest number of stored values."""
         return self.format.largest
 
     @property
     def deployment(self) -> dict[str, str]:
-        """What a correct execution is, entry by entry: what verdicts and certificates hold for.
+        """Return sentences by topic that describe the executions for which verdicts and certificates hold.
 
         >>> Arithmetic(flush=False).deployment["subnormals"]
         'kept'
@@ -189,7 +198,8 @@ class Arithmetic:
         return sentences(**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "ulps"})
 
     def ulp_bound(self, name: str, own: tuple[float, str] | None = None) -> tuple[float, str]:
-        """The declared error of a function, as (units of u, what they are relative to); else its record's own."""
+        """Return the declared error of a function as (units of u, what they are relative to); `own` if none is
+        declared."""
         bound = self.ulps.get(name, own)
         if bound is None:
             text = f"this arithmetic declares no error for it; give ulps={{{name!r}: units of u}}"
@@ -203,11 +213,12 @@ INTEGERS = "int32"
 
 @cache
 def _integers() -> Arithmetic:
+    """Return the arithmetic of nodes that are computed in integers: exact, node by node."""
     return Arithmetic("real", execution="node")
 
 
 def in_format(general: Arithmetic, name: str) -> Arithmetic:
-    """The arithmetic of a node in another format: its results are stored in it, its sums are in the general one.
+    """Return the arithmetic of a node in another format: results are stored in it, sums are in the general one.
 
     >>> in_format(Arithmetic(), "float16").accumulate
     'float32'
@@ -223,7 +234,7 @@ def in_format(general: Arithmetic, name: str) -> Arithmetic:
 
 
 def growth(count: Any, u: float) -> Any:
-    """(1 + u)**count - 1 <= gamma_count: what `count` roundings in a row can do to a number.
+    """Return (1 + u)**count - 1 <= gamma_count: the largest relative change by `count` roundings in a row.
 
     >>> growth(1, 0.5), round(growth(2, 0.5), 9)
     (0.5, 1.25)

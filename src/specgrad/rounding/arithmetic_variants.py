@@ -1,8 +1,9 @@
-"""Classes of executions that do something else than direct sums of stored factors, as precisely as it can be known.
+"""Arithmetics other than direct sums of stored factors: reduced operands, results or sums, and Winograd convolutions.
 
-Arithmetic(operands="tf32") says how far such an execution can be from the exact value. A `Way` says where it is: the
-factors that enter a convolution or a matrix product are known, so their shorter form is known too, and what is left is
-float32's own rounding. An answer that stays within that is explained; one within the wide ball might be anything.
+Arithmetic(operands="tf32") bounds how far such an execution can be from the exact value. An ArithmeticVariant says
+more:
+the factors that enter a convolution or a matrix product are known, so their shorter form is known too, and what is left
+is float32's own rounding. An answer that stays within that is explained; one within the wide ball might be anything.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from .winograd import WinogradTiles, fits, winograd_rule
 Toward = Literal["nearest", "zero"]
 
 
-def shortened(x: Array, form: Format, toward: Toward, ties: int = 1) -> Array:
-    """x (float64) as a number of the format: the nearest, ties up (1) or down (-1), or the next one toward zero.
+def round_to_format(x: Array, form: Format, toward: Toward, ties: int = 1) -> Array:
+    """Return x (float64) rounded to the format: to nearest, ties up (1) or down (-1), or toward zero.
 
     >>> from specgrad.rounding import FORMATS
-    >>> shortened(np.array([257.0, -257.0, 258.5, 1e39]), FORMATS["bfloat16"], "nearest")
+    >>> round_to_format(np.array([257.0, -257.0, 258.5, 1e39]), FORMATS["bfloat16"], "nearest")
     array([ 258., -256.,  258.,   inf])
-    >>> shortened(np.array([257.9, -257.9]), FORMATS["bfloat16"], "zero")
+    >>> round_to_format(np.array([257.9, -257.9]), FORMATS["bfloat16"], "zero")
     array([ 256., -256.])
     """
     with np.errstate(all="ignore"):
@@ -43,50 +44,54 @@ def shortened(x: Array, form: Format, toward: Toward, ties: int = 1) -> Array:
     return np.asarray(np.where(np.isfinite(x), y, x))
 
 
-def short_ball(ball: Ball, form: Format, toward: Toward) -> Ball:
-    """Where a value of the ball lies once it is rounded to the format; rounding is monotone, so the ends say it."""
+def ball_in_format(ball: Ball, form: Format, toward: Toward) -> Ball:
+    """Return the ball of all values of `ball` rounded to the format; rounding is monotone, so its ends suffice."""
     with np.errstate(all="ignore"):  # of an infinite radius nothing is known
-        low, high = shortened(ball.low, form, toward, -1), shortened(ball.high, form, toward, 1)
+        low, high = round_to_format(ball.low, form, toward, -1), round_to_format(ball.high, form, toward, 1)
         same, wide = low == high, hull(low, high)
         return Ball(np.where(same, low, wide.value), np.where(same, 0.0, wide.radius))
 
 
 @dataclass(frozen=True)
 class ReducedOperands:
-    """Factors of convolutions and matrix products, the data and the weights, are rounded to a shorter format first."""
+    """Variant: factors of convolutions and matrix products, data and weights, are rounded to a shorter format first."""
 
     form: Format
     data: Toward = "nearest"
     weights: Toward = "nearest"
 
     def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+        """Return the ball of a linear operator on rounded factors."""
         if not op.kernel:
             return apply_rule(run, op, args, params)
         x, w, *rest = args
-        short = [short_ball(x, self.form, self.data), short_ball(w, self.form, self.weights), *rest]
+        short = [ball_in_format(x, self.form, self.data), ball_in_format(w, self.form, self.weights), *rest]
         return _infinite(apply_rule(run, op, short, params))
 
     def stored(self, ball: Ball, last: bool) -> Ball:
+        """Return the ball of a stored result: unchanged."""
         return ball
 
 
 @dataclass(frozen=True)
 class ReducedResults:
-    """Factors are rounded, sums are float32's, and the result of a layer is rounded to the format.
+    """Variant: factors are rounded, sums are float32's, and the result of a layer is rounded to the format.
 
-    A result between two layers that nobody has seen may have been rounded or not.
+    A result between two layers that was not observed may have been rounded or not.
     """
 
     form: Format
     toward: Toward = "nearest"
 
     def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+        """Return the ball of a linear operator on rounded factors."""
         return ReducedOperands(self.form, self.toward, self.toward).product(run, op, args, params)
 
     def stored(self, ball: Ball, last: bool) -> Ball:
+        """Return the ball of a stored result: rounded for certain if `last`, else rounded or not."""
         if ball.value.dtype.kind != "f":
             return ball
-        short = short_ball(ball, self.form, self.toward)
+        short = ball_in_format(ball, self.form, self.toward)
         if last:
             return short
         with np.errstate(all="ignore"):
@@ -95,38 +100,44 @@ class ReducedResults:
 
 @dataclass(frozen=True)
 class ReducedSums:
-    """Partial sums of products and of averages are rounded to the format, in any order; factors are or are not."""
+    """Variant: partial sums of products and averages are rounded to the format, in any order; factors
+    too if `factors`."""
 
     form: Format
     factors: bool
 
     def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+        """Return the ball of a linear operator whose sums are made in the format."""
         if self.factors and op.kernel:
-            args = [*(short_ball(a, self.form, "nearest") for a in args[:2]), *args[2:]]
+            args = [*(ball_in_format(a, self.form, "nearest") for a in args[:2]), *args[2:]]
         half = replace(run.arithmetic, dtype=self.form.name, accumulate=None, operands=None, flush=True)
         ball = apply_rule(replace(run, arithmetic=half), op, args, params)
         return replace(ball, expansion=None)  # what follows is another arithmetic
 
     def stored(self, ball: Ball, last: bool) -> Ball:
+        """Return the ball of a stored result: unchanged."""
         return ball
 
 
 @dataclass(frozen=True)
 class Winograd:
-    """Convolutions of 3 x 3 taps, steps of 1, by tiles; everything else directly."""
+    """Variant: convolutions of 3 x 3 taps with stride 1 are computed by Winograd tiles; everything else directly."""
 
     tiles: WinogradTiles
 
     def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+        """Return the ball of a convolution by tiles, or of any other operator directly."""
         if not fits(op, params.get("window"), [a.shape for a in args]):
             return apply_rule(run, op, args, params)
         with np.errstate(all="ignore"):
             return winograd_rule(self.tiles, run, op, args, params)
 
     def stored(self, ball: Ball, last: bool) -> Ball:
+        """Return the ball of a stored result: unchanged."""
         return ball
 
 
 def _infinite(ball: Ball) -> Ball:
-    """A factor that became infinite makes its sums infinite or NaN, whatever the order."""
+    """Return the ball with infinite values made certain: an infinite factor makes its sums infinite or NaN in any
+    order."""
     return Ball(ball.value, np.where(np.isfinite(ball.value), ball.radius, 0.0), expansion=ball.expansion)

@@ -1,4 +1,4 @@
-"""A value with a radius: where every execution of an arithmetic, and the exact value, must lie."""
+"""Ball: a value with a radius, which holds the exact value and every execution of an arithmetic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SLACK = slack_constants.SLACK  # covers the roundings of our own float64 arithme
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """For positions that rounding leaves open: which output cells, and which flat positions each may hold."""
+    """Alternatives for positions that rounding leaves undecided: output cells, and a flat position that
+    each may hold."""
 
     outs: tuple[Array, ...]
     cells: Array
@@ -25,7 +26,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A value as an expression of its region's inputs, multiplied out.
+    """A value as an expression of its fusion region's inputs, multiplied out; arrays in its shape.
 
     carried      how far the inputs' own radii can move it
     size         the sum of the absolute values of its terms
@@ -62,37 +63,42 @@ class Ball:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Return the shape of the value."""
         return self.value.shape
 
     @cached_property
     def low(self) -> Array:
+        """Return a lower bound of every value, cell by cell."""
         low = _outward(self.value - self.radius, self.radius, -1)
         return low if self.ends is None else np.fmax(low, self.ends[0])
 
     @cached_property
     def high(self) -> Array:
+        """Return an upper bound of every value, cell by cell."""
         high = _outward(self.value + self.radius, self.radius, 1)
         return high if self.ends is None else np.fmin(high, self.ends[1])
 
     @cached_property
     def size(self) -> Array:
-        """An upper bound of the absolute value."""
+        """Return an upper bound of the absolute value, cell by cell."""
         size = _outward(np.abs(self.value) + self.radius, self.radius, 1)
         return size if self.ends is None else np.fmin(size, np.maximum(np.abs(self.low), np.abs(self.high)))
 
     @property
     def least(self) -> Array:
-        """A lower bound of the absolute value."""
+        """Return a lower bound of the absolute value, cell by cell."""
         with np.errstate(invalid="ignore"):  # an infinite value with an infinite radius may be anything: 0
             least = np.fmax(0.0, _outward(np.abs(self.value) - self.radius, self.radius, -1))
             return least if self.ends is None else np.fmax(least, np.fmax(self.ends[0], -self.ends[1]))
 
     @property
     def is_exact(self) -> bool:
+        """Return whether all radii are 0."""
         return not self.radius.any()
 
     def contains(self, computed: Any) -> Array:
-        """Where a computed array agrees with this ball; a NaN or infinity only where the value is the same.
+        """Return, cell by cell, whether a computed array lies in the ball; NaN and infinities only if the value is the
+        same.
 
         >>> Ball(np.array([1.0, 2.0]), np.array([0.5, 0.0])).contains([1.25, 2.5])
         array([ True, False])
@@ -107,18 +113,19 @@ class Ball:
 
 
 def _outward(x: Array, radius: Array, direction: int) -> Array:
-    """x is exact where the radius is 0; elsewhere at least one float64 further out (faster than np.nextafter)."""
+    """Return x where the radius is 0, elsewhere x moved out by at least one float64 step (faster than np.nextafter)."""
     with np.errstate(invalid="ignore"):
         step = np.abs(x) * slack_constants.OUTWARD + slack_constants.LEAST
         return np.where(radius == 0, x, x + step if direction > 0 else x - step)
 
 
 def exact_ball(value: Array) -> Ball:
+    """Return the ball of a value with radius 0."""
     return Ball(value, np.zeros(value.shape))
 
 
 def between(value: Array, low: Array, high: Array) -> Ball:
-    """The ball around value that reaches to low and high; a NaN at either end proves nothing."""
+    """Return the ball around `value` that reaches to low and high; radius inf where an end is NaN."""
     with np.errstate(all="ignore"):
         reach = np.maximum(np.where(high == value, 0.0, high - value), np.where(low == value, 0.0, value - low))
     known = (low == high) & (low == value)
@@ -127,7 +134,7 @@ def between(value: Array, low: Array, high: Array) -> Ball:
 
 
 def hull(low: Array, high: Array, value: Array | float = 0.0) -> Ball:
-    """The ball from low to high, both of them its ends; around `value` where one is infinite or NaN.
+    """Return the ball with ends low and high; around `value` where one of them is infinite or NaN.
 
     >>> ball = hull(np.array([0.0]), np.array([0.1]))
     >>> ball.low, ball.high, bool(ball.radius > 0.05)

@@ -1,4 +1,4 @@
-"""What every rule is given: the arithmetic, and a way to evaluate an operator in float64."""
+"""The context of rounding rules: the arithmetic, the current node, and a way to evaluate an operator in float64."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from ..op import Op, Params, run_spec
 from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic
 from .ball import Ball, Expansion, between, exact_ball, hull
-from .fusion_region import RoundingCount, leaf
+from .fusion_region import RoundingCount, region_input
 
 Evaluate = Callable[[Op, Sequence[Any], Params], Array]
 
 
 def _by_specification(op: Op, args: Sequence[Any], params: Params) -> Array:
+    """Return the operator's value by its specification, in float64."""
     return run_spec(op, args, params)
 
 
 def _by_torch() -> Evaluate:
+    """Return an evaluator that runs operators on PyTorch in float64."""
     need("torch", 'backend="torch" needs')
     import torch
 
     from ..engines.torch.lowerings import run
 
     def evaluate(op: Op, args: Sequence[Any], params: Params) -> Array:
+        """Return the operator's value by PyTorch."""
         with torch.no_grad():
             tensors = [torch.from_numpy(np.require(a, requirements=("C", "W"))) for a in args]
             value: Array = run(op, tensors, params).numpy()
@@ -38,19 +41,23 @@ def _by_torch() -> Evaluate:
 
 
 def evaluator(backend: str) -> Evaluate:
-    """The float64 reference: the specification, or the PyTorch engine for real sizes."""
+    """Return the float64 evaluator of a backend: "numpy" (the specification) or "torch" (fast for real sizes)."""
     if backend not in ("numpy", "torch"):
         raise ParameterError("rounding", f'backend must be "numpy" or "torch"; got {backend!r}', rule="P5")
     return _by_specification if backend == "numpy" else _by_torch()
 
 
 Kind = Literal["computed", "input", "constant"]  # what an argument is: a node's result, an input, known when loading
-LARGE = 2.0**60  # numbers beyond are followed cell by cell, so that one large cell does not speak for all
+CELLWISE_MAGNITUDE = 2.0**60  # numbers beyond are followed cell by cell, so that one large cell does not speak for all
 
 
 @dataclass(frozen=True)
 class NodeContext:
-    """The node at work: its name and layer, where it stands, and what its arguments are."""
+    """The current node: its name and layer, its position, and the positions and kinds of its arguments.
+
+    sources      positions of the arguments; -1 - k for a number as argument k
+    in_integers  whether the runtime computes it in int32
+    """
 
     node: str = ""
     group: str = ""
@@ -59,35 +66,39 @@ class NodeContext:
     kinds: tuple[Kind, ...] = ()
     in_integers: bool = False
 
-    def given(self, k: int) -> bool:
-        """Whether argument k is no result of another node: an input, or a constant."""
+    def is_given(self, k: int) -> bool:
+        """Return whether argument k is an input or a constant, and not the result of another node."""
         return not self.kinds or self.kinds[k] != "computed"
 
     def linear_group(self, op: Op, count: int) -> tuple[int, ...] | None:
-        """Arguments in which this call is linear, every other one being given; None for products of computed values."""
+        """Return the arguments in which this call is linear, all others being given; None for products of computed
+        values."""
         groups = op.linear_groups(count)
-        return next((g for g in groups if all(k in g or self.given(k) for k in range(count))), None)
+        return next((g for g in groups if all(k in g or self.is_given(k) for k in range(count))), None)
 
 
 class ArithmeticVariant(Protocol):
-    """How one class of executions departs from direct sums of stored factors."""
+    """Protocol of a class of executions that departs from direct sums of stored factors."""
 
     def product(self, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-        """The ball of a convolution, a matrix product or an average."""
+        """Return the ball of a convolution, a matrix product or an average."""
 
     def stored(self, ball: Ball, last: bool) -> Ball:
-        """What becomes of a layer's result; `last`: the result that is seen."""
+        """Return the ball of a layer's result after it was stored; `last`: it is the observed result."""
 
 
 @dataclass(eq=False)
 class Context:
-    """One evaluation of a graph. `undecided` collects the nodes whose choice rounding may change.
+    """The state of one evaluation of a graph, which every rule gets.
 
-    call          the node at work
+    undecided     names of nodes whose choice rounding may change; rules add to it
+    call          the current node
+    largest       nodes x == amax(x): their position -> (position of x, axes)
     constants     positions of nodes that depend on no input
     stored_nodes  positions of nodes that the runtime is known to round and store: regions end there
     roundings     R: the most roundings that a term of a region may meet
-    way           what a named class of executions does otherwise (specgrad.rounding.arithmetic_variants); None: nothing
+    way           a variant of the arithmetic (specgrad.rounding.arithmetic_variants); None: direct sums of stored
+                  factors
     centred       wide balls (boxes of inputs): a rule that knows the ends of a range moves the value to its middle
     formats       positions of nodes that are computed in another format than the rest; see `in_format`
     """
@@ -105,11 +116,12 @@ class Context:
     way: ArithmeticVariant | None = None
 
     def spanned(self, value: Array, low: Array, high: Array) -> Ball:
-        """The ball from low to high: around the value, or around the middle."""
+        """Return the ball from low to high: around `value`, or around the middle if `centred`."""
         return hull(low, high, value) if self.centred else between(value, low, high)
 
     def stored(self, x: Any, index: bool = False) -> Ball:
-        """Numbers as the arithmetic holds them: exact where it can, else rounded once; balls as they are."""
+        """Return numbers as balls of the arithmetic: exact if it holds them, else rounded once. Balls stay, but for
+        flushing."""
         if isinstance(x, Ball):
             return self.flushed(x)
         given = np.asarray(x)
@@ -118,7 +130,7 @@ class Context:
         value = np.asarray(given.astype(np.float64))
         if given.dtype.name == self.arithmetic.format.name:  # millions of weights: all of them are its numbers
             return self.flushed(exact_ball(value))
-        form, kept = self.arithmetic.format, _kept(given, value)
+        form, kept = self.arithmetic.format, _held_by_float64(given, value)
         reference = np.where(kept, 0.0, np.abs(value) * REFERENCE.u + REFERENCE.smallest)
         same = form.holds(value) & (kept | (not form.directed))  # to nearest, what is next to a number becomes it
         rounded = np.where(same, 0.0, np.abs(value) * form.u + form.smallest)
@@ -126,16 +138,16 @@ class Context:
         return self.flushed(Ball(value, rounded + reference))
 
     def normal(self, number: Any) -> bool:
-        """Whether the format has a normal number for this one, so that a rounding of it is a factor 1 + d."""
+        """Return whether the format has a normal number for this one, so that a rounding of it is a factor 1 + d."""
         ball = self.stored(number)
         return bool(np.isfinite(ball.radius) & (ball.least >= self.arithmetic.tiny))
 
     def divides(self, number: Any) -> bool:
-        """Whether its reciprocal is normal too: a quotient may be a product with that, and a subnormal one be 0."""
+        """Return whether the number and its reciprocal are normal: a quotient may be a product with the reciprocal."""
         return self.normal(number) and bool(self.stored(number).size * self.arithmetic.tiny <= 1)
 
     def flushed(self, ball: Ball) -> Ball:
-        """The ball after subnormal numbers may have become zero."""
+        """Return the ball after subnormal numbers may have become zero."""
         if not self.arithmetic.flush or ball.value.dtype.kind == "i":
             return ball
         tiny = self.arithmetic.tiny
@@ -146,8 +158,9 @@ class Context:
         )
         return replace(ball, radius=ball.radius + lost, ends=ends)
 
-    def opened(self, ball: Ball, k: int, region: bool, is_index: bool = False) -> Expansion:
-        """Argument k: its expansion if it belongs to the region (or the layer) at work; otherwise an input of it."""
+    def expansion_of(self, ball: Ball, k: int, region: bool, is_index: bool = False) -> Expansion:
+        """Return the expansion of argument k if it belongs to the current region or layer; else one of a region's
+        input."""
         e = ball.expansion
         key = self.call.sources[k] if self.call.sources else -1 - k
         same = not self.formats or self.formats.get(key) == self.formats.get(self.call.position)
@@ -157,22 +170,23 @@ class Context:
             nothing = np.zeros(ball.shape)
             return Expansion(self.call.group, nothing, ball.value, ball.value, np.array(1.0), RoundingCount())
         constant = bool(self.call.kinds) and self.call.kinds[k] == "constant"
-        count = RoundingCount() if constant else leaf(key, ball.value.size)
+        count = RoundingCount() if constant else region_input(key, ball.value.size)
         return Expansion(self.call.group, ball.radius, ball.size, np.abs(ball.value), at_least_1(ball.size), count)
 
-    def leave_open(self, where: Array) -> None:
+    def mark_undecided(self, where: Array) -> None:
+        """Record the current node as undecided if any cell of `where` is true."""
         if where.any():
             self.undecided.add(self.call.node)
 
 
-def _kept(given: Array, value: Array) -> Array:
-    """Where float64 holds the numbers as they were given: rationals, and integers above 2**53, it may not."""
+def _held_by_float64(given: Array, value: Array) -> Array:
+    """Return, elementwise, whether float64 holds the given numbers: not all rationals, nor integers above 2**53."""
     if given.dtype.kind in "iu" and np.abs(value).max(initial=0.0) >= 2.0**53:
         given = given.astype(object)  # NumPy would compare as float64
     return np.asarray(given == value, dtype=bool) | np.isnan(value)
 
 
 def at_least_1(size: Array) -> Array:
-    """max(1, size): one number for all cells, or each by itself where some are large."""
+    """Return max(1, size): one number for all cells, or one per cell if some are above CELLWISE_MAGNITUDE."""
     top = float(np.max(size, initial=1.0))
-    return np.array(top) if top <= LARGE else np.maximum(size, 1.0)
+    return np.array(top) if top <= CELLWISE_MAGNITUDE else np.maximum(size, 1.0)

@@ -1,4 +1,4 @@
-"""Rounding of functions of one cell: the range over the ball, and the declared error at any point of it.
+"""Rounding rules of functions of one cell: the range over the ball, and the declared error at any point of it.
 
 Every function here is monotone on either side of at most one turning point, so its range over [low, high] is spanned
 by its values at both ends and at the turning point if that lies between; waves turn at 1 and -1, at every pi.
@@ -18,18 +18,19 @@ from .arithmetic import REFERENCE, growth
 from .ball import SLACK, Ball, between
 from .context import Context, at_least_1
 from .fusion_region import RoundingCount
-from .linear import counted, finished, reference_error, rounded, settled, stored_error, underflow
-from .poison import poisoned
+from .linear import count_roundings, make_ball, mark_unknown, reference_error, rounded, stored_error, underflow
+from .poison import propagate_unknown
 from .slack_constants import PHASE, REFERENCE_ULPS
 
 
 def _curve(op: Op) -> Curve:
+    """Return the operator's declared curve; rules.py has checked that it has one."""
     assert op.curve is not None  # what rules.py looks at
     return op.curve
 
 
 def image(run: Context, op: Op, x: Ball, params: Params) -> tuple[Array, Array, Array]:
-    """The value, and the lowest and highest value over the ball."""
+    """Return (value, low, high): the value, and bounds of the function over the ball."""
     turning = _curve(op).turning(params)
     value = run.evaluate(op, [x.value], params)
     if x.is_exact:
@@ -43,7 +44,8 @@ def image(run: Context, op: Op, x: Ball, params: Params) -> tuple[Array, Array, 
 
 
 def reaches(x: Ball, point: float) -> Array:
-    """Whether one of point + 2*pi*k lies in the ball, k whole; yes where our own rounding leaves that open.
+    """Return, elementwise, whether point + 2*pi*k lies in the ball for some integer k; true if our own rounding leaves
+    it open.
 
     >>> reaches(Ball(np.array([0.0, 3.0]), np.array([1.0, 1.0])), 2 * math.pi).tolist()
     [True, False]
@@ -54,75 +56,77 @@ def reaches(x: Ball, point: float) -> Array:
 
 
 def monotone_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Exact operators that never decrease: run on the two ends."""
+    """Return the ball of an exact, nondecreasing operator, from its values at both ends."""
     value = run.evaluate(op, [a.value for a in args], params)
     if all(a.is_exact for a in args):
-        return finished(run, value, np.zeros(value.shape))
+        return make_ball(run, value, np.zeros(value.shape))
     low, high = (run.evaluate(op, ends, params) for ends in ([a.low for a in args], [a.high for a in args]))
-    return poisoned(settled(run, run.spanned(value, low, high)), args)
+    return propagate_unknown(mark_unknown(run, run.spanned(value, low, high)), args)
 
 
 def abs_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    return poisoned(settled(run, run.spanned(*image(run, op, args[0], params))), args)
+    """Return the ball of abs."""
+    return propagate_unknown(mark_unknown(run, run.spanned(*image(run, op, args[0], params))), args)
 
 
 def clamp_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Its limits are numbers that the arithmetic may have to round; it never decreases in them either."""
+    """Return the ball of clamp; its limits may have to be rounded, and it is nondecreasing in them too."""
     (x,) = args
     value = run.evaluate(op, [x.value], params)
     limits = {k: None if v is None else run.stored(v) for k, v in params.items()}
     low = run.evaluate(op, [x.low], {k: b if b is None else float(b.low) for k, b in limits.items()})
     high = run.evaluate(op, [x.high], {k: b if b is None else float(b.high) for k, b in limits.items()})
-    return poisoned(settled(run, run.spanned(value, low, high)), args)
+    return propagate_unknown(mark_unknown(run, run.spanned(value, low, high)), args)
 
 
 def fill_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """The number as it is stored, whatever stood there before."""
+    """Return the ball of fill: the number as it is stored."""
     number = run.stored(params["value"])
     return Ball(np.full(args[0].shape, float(number.value)), np.full(args[0].shape, float(number.radius)))
 
 
-def _scale(kind: str, x: Ball, size: Array, params: Params) -> Array:
-    """What a declared bound is relative to; with softplus(x, beta) = softplus(beta*x) / beta, 1 becomes 1/beta."""
+def _error_scale(kind: str, x: Ball, size: Array, params: Params) -> Array:
+    """Return what a declared error is relative to; as softplus(x, beta) = softplus(beta*x) / beta, 1 becomes 1/beta."""
     unit = 1 / abs(float(params.get("beta", 1)))
     return {"y": size, "1": np.full(size.shape, unit), "x": x.size, "1+y": unit + size}[kind]
 
 
 def function_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """exp, log, tanh, sigmoid, gelu, ...: a declared error in units of u; a wider format's result is stored besides."""
+    """Return the ball of exp, log, tanh, gelu, ...: a declared error in units of u, and a store from a wider format."""
     (x,), arithmetic = args, run.arithmetic
     units, kind = arithmetic.ulp_bound(op.name, _curve(op).ulps)
     value, low, high = image(run, op, x, params)
     size = np.maximum(np.abs(low), np.abs(high))
-    scale = _scale(kind, x, size, params)
+    scale = _error_scale(kind, x, size, params)
     beta = params.get("beta", 1)
     room = _curve(op).room * float(beta)  # an intermediate result of this many x
-    units_here = (units + _scaled_by(run.stored(beta))) * scale
+    units_here = (units + _beta_units(run.stored(beta))) * scale
     units_here = units_here + (size if arithmetic.inner is not arithmetic.format else 0.0)
     units_here = np.where((room * x.size <= arithmetic.largest) & run.divides(beta), units_here, np.inf)
-    return poisoned(_declared(run, value, low, high, units_here, scale), args)
+    return propagate_unknown(_ball_with_declared_error(run, value, low, high, units_here, scale), args)
 
 
-def _scaled_by(beta: Ball) -> float:
-    """Units for softplus(beta*x)/beta: beta is stored, twice used, and both products are rounded.
+def _beta_units(beta: Ball) -> float:
+    """Return the units of u that softplus(beta*x)/beta costs: beta is stored, used twice, and both products are
+    rounded.
 
     With z = beta*x, two roundings of z cost 2u*abs(z)*sigmoid(z)/beta <= 2u*(y + 0.28/beta); two of the quotient 2u*y.
     """
     return 0.0 if beta.is_exact and math.frexp(float(beta.value))[0] == 0.5 else 4.0  # a power of two only shifts
 
 
-def _declared(run: Context, value: Array, low: Array, high: Array, units: Array, scale: Array) -> Ball:
-    """The range, widened by the error of the runtime and of our float64 evaluations."""
+def _ball_with_declared_error(run: Context, value: Array, low: Array, high: Array, units: Array, scale: Array) -> Ball:
+    """Return the range low..high as a ball, widened by the errors of the runtime and of our float64 evaluation."""
     own = REFERENCE_ULPS * REFERENCE.u * scale + REFERENCE.smallest
     ball = between(value, low, high)
     form = run.arithmetic.format
     error = units * form.u * SLACK + form.tiny  # no library promises more than that below the normal numbers
     error = np.where(np.maximum(np.abs(low), np.abs(high)) + error <= form.largest, error, np.inf)
-    return finished(run, value, (ball.radius + error + 2 * own) * SLACK)
+    return make_ball(run, value, (ball.radius + error + 2 * own) * SLACK)
 
 
 def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """One product, with a slope that the arithmetic may have to round, and its store.
+    """Return the ball of leaky_relu: one product, with a slope that may have to be rounded, and its store.
 
     A slope that the format cannot hold proves nothing of any cell: runtimes multiply it by 0, as x or as min(x, 0).
     """
@@ -136,42 +140,43 @@ def leaky_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ba
     multiplied = (x.low < 0) & (not slope.is_exact or float(slope.value) not in (0.0, 1.0, -1.0))
     radius = (between(value, low, high).radius + np.where(multiplied, error, 0.0)) * SLACK
     radius = radius if np.isfinite(slope.size) else np.full(value.shape, np.inf)
-    return poisoned(finished(run, value, radius), args)
+    return propagate_unknown(make_ball(run, value, radius), args)
 
 
 def power_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """x**e: a chain of products for whole and half exponents, the declared error of `power` for others.
+    """Return the ball of x**e: a chain of products for integer and half exponents, else the declared error of `power`.
 
-    Of an exponent that is rounded nobody knows whether it is odd, or 0, so that x must be positive.
+    Whether a rounded exponent is odd, or 0, is unknown, so that x must be positive then.
     """
     (x,), e, exponent = args, float(params["exponent"]), run.stored(params["exponent"])
     whole = exponent.is_exact and e == int(e)
     value, low, high = image(run, op, x, params)
     size = np.maximum(np.abs(low), np.abs(high))
     bound, root = (run.arithmetic.ulp_bound(name)[0] for name in ("power", "sqrt"))
-    units: Array = np.full(size.shape, max(bound, _steps(e, root)))
+    units: Array = np.full(size.shape, max(bound, _power_roundings(e, root)))
     if not exponent.is_exact:  # x**(e + d) = x**e * exp(d*log(x))
         steep = np.maximum(np.abs(np.log(x.low)), np.abs(np.log(x.high)))
         off = float(exponent.radius) / max(run.arithmetic.u, REFERENCE.u)
         units = units + off * steep * (1 + run.arithmetic.u)  # u <= (1 + u)*log(1 + u)
     error = growth(units, run.arithmetic.u) / run.arithmetic.u if run.arithmetic.u else units
-    ball = _declared(run, value, low, high, error * size, size * (1 + units))
+    ball = _ball_with_declared_error(run, value, low, high, error * size, size * (1 + units))
     domain = (x.low > 0) | whole if e >= 0 else (x.least > 0)
     safe = domain & ((e >= 0) | (size <= run.arithmetic.format.largest_divisor))  # 1 / x**n with a normal x**n
     radius = np.where(safe | ((exponent.low > 0) & (x.value == 0) & (x.radius == 0)), ball.radius, np.inf)
-    return poisoned(finished(run, ball.value, radius), args)
+    return propagate_unknown(make_ball(run, ball.value, radius), args)
 
 
-def _steps(e: float, root: float) -> float:
-    """Roundings of products and one quotient, two for a reciprocal, with a root before for half exponents."""
+def _power_roundings(e: float, root: float) -> float:
+    """Return the roundings of products and one quotient, two for a reciprocal, with a root before for
+    half exponents."""
     return abs(e) + 2 if e == int(e) else 2 * abs(e) * (1 + root) + 2
 
 
 def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """a / b, or a * (1 / b): two roundings. By a given b it belongs to the region of a."""
+    """Return the ball of a / b, or a * (1 / b): two roundings. With b given it belongs to the region of a."""
     group = run.call.linear_group(op, 2)
     b, form = args[1], run.arithmetic.format
-    part = run.opened(args[0], 0, run.arithmetic.fused and group is not None)
+    part = run.expansion_of(args[0], 0, run.arithmetic.fused and group is not None)
     value = run.evaluate(op, [args[0].value, b.value], params)
     size = part.size / b.least * SLACK
     carried = np.where(part.carried == 0, 0.0, part.carried / b.least)
@@ -180,8 +185,8 @@ def div_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     finite = b.least * form.largest >= 1  # 0 times a reciprocal that overflows is NaN
     known = (b.least >= form.tiny) | ((part.size == 0) & finite)
     divisor = b.expansion.count if b.expansion is not None else RoundingCount()
-    met = counted(run, op, [part.count, divisor], group, 2, value.size)
+    met = count_roundings(run, op, [part.count, divisor], group, 2, value.size)
     most = np.asarray(part.most * np.maximum(at_least_1(b.size), at_least_1(1 / b.least)))
     alone = None if part.count.total else np.maximum(part.size, size)
     carried = np.broadcast_to(np.where(known, carried * SLACK, np.inf), value.shape)
-    return poisoned(rounded(run, value, carried, size, met, most, None, alone), args)
+    return propagate_unknown(rounded(run, value, carried, size, met, most, None, alone), args)

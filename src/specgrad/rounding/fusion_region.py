@@ -1,15 +1,16 @@
-"""How many roundings a term of a region can meet, whichever way a runtime merges the region's nodes.
+"""Counts the roundings that a term of a fusion region can meet, whichever way a runtime merges the region's nodes.
 
-A region is what lies between two cuts: nodes that are linear with constants. Each of its cells is a formal sum of
-monomials, a product of constants times at most one value from outside. A runtime may compute node by node, or take any
-connected part of the region as one sum over what that part reads. Then a monomial meets, in that part,
+A region is a connected set of nodes that are linear with constants. Each of its cells is a formal sum of monomials, a
+product of constants times at most one value from outside. A runtime may compute node by node, or take any connected
+part
+of the region as one sum over what that part reads. Then a monomial meets, in that part,
 
     F   roundings while one coefficient is formed from the constants: those of the part's nodes after the first, but no
         more than there are ways from one input cell to the node, and 2 for a product and a quotient
     n   roundings while n terms, inputs and additive constants, are multiplied and added
 
-and before the part whatever it met in the parts below. R, the largest such total, is `Count.total`. A `RegionPart`
-is a set of values at which such a part may begin.
+and before the part whatever it met in the parts below. R, the largest such total, is `RoundingCount.total`. A
+`RegionPart` is a set of values at which such a part may begin.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-MOST_FRONTS = 12  # a longer list is shortened to one that counts more
+MAX_FRONTS = 12  # a longer list is shortened to one that counts more
 
 
 @dataclass(frozen=True, slots=True)
 class RegionPart:
-    """A part of the region that begins at node `key` and ends at the node at hand.
+    """Counts of a part of the region that begins at node `key` and ends at the current node.
 
     before     roundings that a term may have met until it begins
     folded     roundings of one coefficient of the part (0 while it has one node, whose coefficients are constants)
@@ -42,14 +43,18 @@ class RegionPart:
 
     @property
     def terms(self) -> int:
+        """Return n: how many terms one cell of the current node adds up."""
         return min(self.inputs, self.cells) + self.others
 
     def total(self, depth: int | None) -> int:
-        """As one sum, whose tree is no deeper than `depth`."""
+        """Return the roundings of a term if the part is one sum whose tree is no deeper than `depth` (None: any)."""
         return self.before + self.folded + (self.terms if depth is None else min(self.terms, depth))
 
     def after(self, own: int, often: int, node: RegionNode, inputs: int, others: int) -> RegionPart:
-        """One node on: it has `own` roundings, reads `often` cells of the node before, and what other arguments add."""
+        """Return the part with one more node, which has `own` roundings and reads `often` cells of the node before.
+
+        inputs, others   what other arguments of the node add
+        """
         folded = self.folded + (min(own, self.spread + 2) if self.nodes else 0)
         inputs, others = min(self.inputs * often + inputs, self.cells), self.others * often + others
         return RegionPart(
@@ -61,7 +66,8 @@ class RegionPart:
 class RoundingCount:
     """Roundings that a term may have met: `total` in accumulators, `stores` in the format, `operands` of factors.
 
-    ordered   the same node by node and however deep sums are: of our own float64 run, whose sums nobody has stated
+    fronts    the region's parts that end here
+    ordered   roundings node by node with sums of any depth: of our own float64 run, whose sums nobody has stated
     """
 
     total: int = 0
@@ -72,16 +78,17 @@ class RoundingCount:
 
     @property
     def longest(self) -> int:
-        """In any order: what holds of our own numbers, and of the operations of one sum, whatever its depth."""
+        """Return the roundings in any order: of our own numbers, and of the operations of one sum, whatever
+        its depth."""
         return max(self.total, self.ordered)
 
     @property
     def terms(self) -> int:
-        """The most terms that one cell has, whichever part of the region is taken as one sum."""
+        """Return the most terms that one cell has, whichever part of the region is taken as one sum."""
         return max((f.terms for f in self.fronts), default=1)
 
     def beside(self, key: int, often: int) -> tuple[int, int]:
-        """Inputs and other terms that this argument adds, read `often`, to a part that begins at `key` elsewhere.
+        """Return (inputs, other terms) that this argument, read `often`, adds to a part that begins at `key` elsewhere.
 
         Here the part may begin at `key` too, or at any other front: the larger of both.
         """
@@ -94,7 +101,7 @@ class RoundingCount:
 
 @dataclass(frozen=True, slots=True)
 class RegionNode:
-    """A node: where it stands, its cells, how many cells each reads, roundings to the format and of operands.
+    """One node as counted: its position, its cells, how many cells each reads, roundings to the format and of operands.
 
     spread    cells that read one cell of an argument
     besides   roundings of its own that are those of no sum: of quotients, of weights that are computed
@@ -108,35 +115,36 @@ class RegionNode:
     operands: int = 0
     besides: int = 0
 
-    def capped(self, own: int, depth: int | None) -> int:
-        """Its own roundings, where the tree of its sum is known to be no deeper than `depth`."""
+    def capped_roundings(self, own: int, depth: int | None) -> int:
+        """Return its own roundings, at most depth + besides if the tree of its sum is no deeper than `depth`."""
         return own if depth is None else min(own, depth + self.besides)
 
 
-def leaf(key: int, cells: int) -> RoundingCount:
-    """A value from outside the region."""
+def region_input(key: int, cells: int) -> RoundingCount:
+    """Return the count of a value that a region reads from outside."""
     return RoundingCount(fronts=(RegionPart(key, 0, 1, cells),))
 
 
-def merged(
+def count_after_node(
     parts: Sequence[RoundingCount], own: int, extra: int = 0, *, node: RegionNode, depth: int | None
 ) -> RoundingCount:
-    """A node with `own` roundings that is linear in all of `parts` together; its factors have met `extra`.
+    """Return the count after a node with `own` roundings, linear in all of `parts` together; its factors have met
+    `extra`.
 
     A part without fronts is a constant: one term. A cell reads `node.reads` cells of the first part and one of each
     other: a sum of two values, a convolution and its bias. A value that is read twice is one part.
 
-    >>> x = leaf(0, 64)
-    >>> conv = merged([x], 9, node=RegionNode(1, 64, reads=9), depth=None)
-    >>> conv.total, merged([conv, x], 1, node=RegionNode(2, 64), depth=None).total
+    >>> x = region_input(0, 64)
+    >>> conv = count_after_node([x], 9, node=RegionNode(1, 64, reads=9), depth=None)
+    >>> conv.total, count_after_node([conv, x], 1, node=RegionNode(2, 64), depth=None).total
     (9, 11)
     """
     parts = list({id(p): p for p in parts}.values())
-    total, stores, operands, ordered = _most(parts)
+    total, stores, operands, ordered = _largest_counts(parts)
     if own == 0:
         fronts = [replace(f, spread=f.spread * node.spread) for p in parts for f in p.fronts]
-        return _shortened(RoundingCount(total, stores, operands, tuple(fronts), ordered))
-    steps, fronts = node.capped(own, depth) + extra, []
+        return _limit_fronts(RoundingCount(total, stores, operands, tuple(fronts), ordered))
+    steps, fronts = node.capped_roundings(own, depth) + extra, []
     often = [node.reads] + [1] * (len(parts) - 1)
     for k, part in enumerate(parts):
         for f in part.fronts:
@@ -148,36 +156,36 @@ def merged(
     if fronts:
         fronts.append(RegionPart(node.key, total, 1, node.cells))
     ordered += own + extra
-    return _shortened(RoundingCount(total, stores + node.stores, operands + node.operands, tuple(fronts), ordered))
+    return _limit_fronts(RoundingCount(total, stores + node.stores, operands + node.operands, tuple(fronts), ordered))
 
 
-def multiplied(parts: Sequence[RoundingCount], own: int, *, node: RegionNode, depth: int | None) -> RoundingCount:
-    """A product of several parts of one layer, which is not multiplied out: its terms have met what each has."""
-    total = sum(p.total for p in parts) + node.capped(own, depth)
+def count_of_product(parts: Sequence[RoundingCount], own: int, *, node: RegionNode, depth: int | None) -> RoundingCount:
+    """Return the count of a product of several parts of one layer that is not multiplied out: the sum of theirs."""
+    total = sum(p.total for p in parts) + node.capped_roundings(own, depth)
     counts = sum(p.stores for p in parts) + node.stores, sum(p.operands for p in parts) + node.operands
     ordered = sum(p.ordered for p in parts) + own
     return RoundingCount(total, *counts, (RegionPart(node.key, total, 1, node.cells),), ordered)
 
 
-def _most(parts: Sequence[RoundingCount]) -> tuple[int, int, int, int]:
-    """The most that any part has met."""
+def _largest_counts(parts: Sequence[RoundingCount]) -> tuple[int, int, int, int]:
+    """Return the largest total, stores, operands and ordered of any part."""
     each = [(p.total, p.stores, p.operands, p.ordered) for p in parts]
     a, b, c, d = (max(column) for column in zip(*each, strict=True))
     return a, b, c, d
 
 
-def _shortened(count: RoundingCount) -> RoundingCount:
-    """Fronts of one key as one, and the oldest ones as one, each as large as any of them."""
+def _limit_fronts(count: RoundingCount) -> RoundingCount:
+    """Return the count with fronts of one key merged, and the oldest ones too, to at most MAX_FRONTS."""
     by_key: dict[int, RegionPart] = {}
     for f in count.fronts:
-        by_key[f.key] = _either(by_key[f.key], f) if f.key in by_key else f
+        by_key[f.key] = _larger_of_both(by_key[f.key], f) if f.key in by_key else f
     fronts = list(by_key.values())
-    while len(fronts) > MOST_FRONTS:
-        fronts[:2] = [_either(fronts[0], fronts[1])]
+    while len(fronts) > MAX_FRONTS:
+        fronts[:2] = [_larger_of_both(fronts[0], fronts[1])]
     return replace(count, fronts=tuple(fronts))
 
 
-def _either(a: RegionPart, b: RegionPart) -> RegionPart:
-    """A front that counts at least as much as both."""
+def _larger_of_both(a: RegionPart, b: RegionPart) -> RegionPart:
+    """Return a front that counts at least as much as both."""
     names = ("before", "inputs", "cells", "folded", "spread", "others", "nodes")
     return RegionPart(b.key, *(max(getattr(a, n), getattr(b, n)) for n in names))

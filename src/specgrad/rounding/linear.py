@@ -33,12 +33,12 @@ from ..scalar import Array
 from .arithmetic import REFERENCE, Arithmetic, growth
 from .ball import SLACK, Ball, Expansion
 from .context import Context
-from .fusion_region import RegionNode, RoundingCount, merged, multiplied
+from .fusion_region import RegionNode, RoundingCount, count_after_node, count_of_product
 from .slack_constants import long_slack
 
 
 def magnitude(run: Context, op: Op, args: Sequence[Array], params: Params) -> Array:
-    """The operator on absolute values."""
+    """Return the operator applied to absolute values, which `args` are."""
     if op.magnitude is not None and op.linear != "all":
         return np.asarray(op.magnitude(*args, **params))
     if op.name == "sub":
@@ -47,7 +47,7 @@ def magnitude(run: Context, op: Op, args: Sequence[Array], params: Params) -> Ar
 
 
 def spread(run: Context, op: Op, parts: Sequence[Expansion], params: Params) -> Array | float:
-    """How far the incoming radii move the exact result."""
+    """Return how far the incoming radii (`carried`) can move the exact result."""
     total: Array | float = 0.0
     done: set[int] = set()
     for group in op.linear_groups(len(parts)):
@@ -60,30 +60,35 @@ def spread(run: Context, op: Op, parts: Sequence[Expansion], params: Params) -> 
 
 
 def _entry(p: Expansion, i: int, fresh: Sequence[int], group: Sequence[int], done: set[int]) -> Array:
+    """Return what argument i contributes while the radii of `fresh` are propagated: its radius, or its size."""
     if i in group:
         return p.carried if i in fresh else np.zeros(p.size.shape)
     return p.least_size + p.carried if i in done else p.least_size
 
 
 def stored_error(arithmetic: Arithmetic, size: Array, count: int | Array, stores: int, operands: int = 0) -> Array:
-    """`count` roundings in the accumulating format, `stores` in that of results, `operands` of factors."""
+    """Return a bound of the error of `count` roundings in the accumulating format, `stores` in that of results,
+    `operands` of factors.
+
+    It is relative to `size`; inf where a partial sum may overflow.
+    """
     inner, factor = arithmetic.inner, arithmetic.factor
     grown = growth(count, inner.u)
     if stores:
-        grown = _both(grown, growth(stores, arithmetic.u))
+        grown = _combined_growth(grown, growth(stores, arithmetic.u))
     if operands and factor is not None:
-        grown = _both(grown, growth(operands, factor.u))
+        grown = _combined_growth(grown, growth(operands, factor.u))
     error = np.asarray(grown * size)
     return np.where(size + error <= inner.largest, error, np.inf)
 
 
-def _both(a: Any, b: float) -> Any:
-    """(1 + a)*(1 + b) - 1, without the 1 beside which float64 would lose a small a."""
+def _combined_growth(a: Any, b: float) -> Any:
+    """Return (1 + a)*(1 + b) - 1, without the 1 beside which float64 would lose a small a."""
     return a + b + a * b
 
 
 def underflow(arithmetic: Arithmetic, count: int | Array, stores: int) -> Array:
-    """What `count` products and as many sums can lose to underflow at most; to nearest, half a step each."""
+    """Return the most that `count` products and as many sums can lose to underflow; to nearest, half a step each."""
     inner = arithmetic.inner
     lost = 2 * inner.tiny if arithmetic.flush else (1 + inner.directed) * inner.smallest
     stored = stores * (arithmetic.tiny if arithmetic.flush else arithmetic.format.smallest)
@@ -92,16 +97,19 @@ def underflow(arithmetic: Arithmetic, count: int | Array, stores: int) -> Array:
 
 
 def reference_error(size: Array, count: int | Array) -> Array:
-    """The error of the float64 run itself."""
+    """Return a bound of the error of the float64 run itself, of `count` roundings relative to `size`."""
     return np.asarray(growth(count, REFERENCE.u) * size + np.multiply(count, REFERENCE.smallest))
 
 
 def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, count: int | None = None) -> Ball:
-    """conv, avg_pool, sum, mul, layout, ...: every operator that is linear in each of its arguments."""
+    """Return the ball of an operator that is linear in each argument: conv, avg_pool, sum, mul, layout, ...
+
+    count   roundings of its own; None: as the operator declares
+    """
     value = run.evaluate(op, [a.value for a in args], params)
     group = run.call.linear_group(op, len(args))
     region = run.arithmetic.fused and group is not None
-    parts = [run.opened(a, i, region, i in op.index_args) for i, a in enumerate(args)]
+    parts = [run.expansion_of(a, i, region, i in op.index_args) for i, a in enumerate(args)]
     if run.centred and op.name == "mul" and all(np.any(p.carried) for p in parts):
         value, carried = _product_range(args, parts)
     else:
@@ -109,14 +117,14 @@ def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, coun
     if count is None:
         count = 0 if op.exact or op.roundings is None else op.roundings(*(a.shape for a in args), **params)
     if count + sum(p.count.total for p in parts) == 0:
-        return finished(run, value, carried)
+        return make_ball(run, value, carried)
     readers = value.size if op.readers is None else op.readers(*(a.shape for a in args), **params)
-    met = counted(run, op, [p.count for p in parts], group, count, value.size, readers)
+    met = count_roundings(run, op, [p.count for p in parts], group, count, value.size, readers)
     size = magnitude(run, op, [p.size for p in parts], params)
-    most = partials(run, op, parts, params, group, count)
+    most = magnitude_bound(run, op, parts, params, group, count)
     apart = op.name in ("add", "sub") and not run.centred and met.total == 1
     near = np.abs(value) + carried if apart else None
-    alone = _alone(parts, size * widening(params)) if _divides_safely(run.arithmetic, params) else None
+    alone = _isolated_magnitude(parts, size * widening(params)) if _divides_safely(run.arithmetic, params) else None
     if alone is not None and op.outside is not None and not _all_finite(parts):
         alone = np.where(np.isfinite(op.outside(*(p.size for p in parts), **params)), alone, np.inf)
     return rounded(run, value, carried, size, met, most, near, alone)
@@ -125,7 +133,7 @@ def linear_rule(run: Context, op: Op, args: Sequence[Ball], params: Params, coun
 DIVISIONS = 3  # of an average: its divisor may be rounded, then its reciprocal, then the product
 
 
-def counted(
+def count_roundings(
     run: Context,
     op: Op,
     parts: Sequence[RoundingCount],
@@ -135,7 +143,7 @@ def counted(
     spread: int = 1,
     besides: int | None = None,
 ) -> RoundingCount:
-    """What a term of this node has met, given what those of its arguments have.
+    """Return what a term of this node has met, given the counts `parts` of its arguments.
 
     besides   roundings of its own that are those of no sum, so that `Arithmetic.depth` says nothing of them
     """
@@ -147,13 +155,13 @@ def counted(
         besides = own if op.receptive_field is cellwise else DIVISIONS if op.divides else 0
     node = RegionNode(run.call.position, cells, reads, spread, stores, operands, besides)
     if group is None:
-        return multiplied(parts, own, node=node, depth=a.depth)
+        return count_of_product(parts, own, node=node, depth=a.depth)
     extra = sum(p.longest for i, p in enumerate(parts) if i not in group)
-    return merged([parts[i] for i in group], own, extra, node=node, depth=a.depth)
+    return count_after_node([parts[i] for i in group], own, extra, node=node, depth=a.depth)
 
 
 def widening(params: Params) -> float:
-    """How much larger than the average the sum before it can be: the divisor, or its reciprocal."""
+    """Return how much larger than the average the sum before it can be: the divisor, or its reciprocal."""
     if "divisor" not in params:
         return 1.0
     taps, divisor = float(params["window"].taps_count), params["divisor"]
@@ -161,15 +169,15 @@ def widening(params: Params) -> float:
 
 
 def _divides_safely(arithmetic: Arithmetic, params: Params) -> bool:
-    """Whether a divisor neither magnifies what the sum before it lost to underflow, nor has a subnormal reciprocal."""
+    """Return whether a divisor neither magnifies underflow of the sum before it nor has a subnormal reciprocal."""
     divisor = params.get("divisor", "padded")
     return isinstance(divisor, str) or 1 <= abs(float(divisor)) <= arithmetic.format.largest_divisor
 
 
-def partials(
+def magnitude_bound(
     run: Context, op: Op, parts: Sequence[Expansion], params: Params, group: tuple[int, ...] | None, own: int
 ) -> Array:
-    """`most` of a node: by one number for all cells where those are not large.
+    """Return an upper bound of every partial result of a node: one number for all cells if those are not large.
 
     Each of its terms, which are at most own + 1, has one factor of the group and one of every other argument.
     """
@@ -186,21 +194,22 @@ def partials(
 
 
 def _folded(part: Expansion) -> float:
-    """The most that constants of the region, folded into the node's own, can be where they meet a zero."""
+    """Return the most that constants of the region, folded into the node's own, can be where they meet a zero."""
     return float(np.max(part.most, initial=1.0)) if part.count.total else 1.0
 
 
 def _all_finite(parts: Sequence[Expansion]) -> bool:
+    """Return whether all arguments have finite sizes."""
     return all(bool(np.isfinite(np.max(p.size, initial=0.0))) for p in parts)
 
 
-def _alone(parts: Sequence[Expansion], largest: Array) -> Array | None:
-    """The largest partial result of a node that reads nothing of its region: of its own sum, in any order."""
+def _isolated_magnitude(parts: Sequence[Expansion], largest: Array) -> Array | None:
+    """Return `largest`, the largest partial result, for a node that reads nothing of its region; else None."""
     return None if any(p.count.total for p in parts) else largest
 
 
 def _product_range(args: Sequence[Ball], parts: Sequence[Expansion]) -> tuple[Array, Array]:
-    """Middle and reach of x*y over two ranges: what lies between the products of their ends; a square is not negative.
+    """Return (middle, radius) of x*y over two ranges, from the products of their ends; a square is not negative.
 
     mid(x)*mid(y) +- ... would reach further: y*(1 - y) on [0.5, 1] comes out as [0, 0.5], not as [-0.125, 0.5].
     """
@@ -215,7 +224,7 @@ def _product_range(args: Sequence[Ball], parts: Sequence[Expansion]) -> tuple[Ar
 
 
 def _carried_ends(ball: Ball, part: Expansion) -> tuple[Array, Array]:
-    """Where the exact value lies that the numbers carried into the layer have."""
+    """Return bounds of the exact value of a factor, given the radius that was carried into the layer."""
     low, high = ball.value - part.carried * SLACK, ball.value + part.carried * SLACK
     return (low, high) if ball.ends is None else (np.fmax(low, ball.ends[0]), np.fmin(high, ball.ends[1]))
 
@@ -230,10 +239,13 @@ def rounded(
     near: Array | None = None,
     alone: Array | None = None,
 ) -> Ball:
-    """A result whose terms have met `met`, with what it carries and its expanded size.
+    """Return the ball of a result whose terms have met the roundings `met`.
 
-    near     what its own rounding is relative to, where that is the result itself: a sum of two numbers
-    alone    of a region of one node: the largest partial result
+    carried   how far incoming radii move it
+    size      the sum of absolute values of its terms
+    most      an upper bound of every partial result
+    near      what its own rounding is relative to if that is the result itself, a sum of two numbers; None: `size`
+    alone     of a region of one node: the largest partial result; None: of a longer region
     """
     a = run.arithmetic
     run.roundings = max(run.roundings, met.total)
@@ -242,17 +254,18 @@ def rounded(
     alone = None if alone is None else alone * slack
     at = size if near is None else near * slack
     own_error = reference_error(at, met.longest)
-    error = stored_error(a, at, met.total, met.stores, met.operands) + _lost(a, met, most, alone)
+    error = stored_error(a, at, met.total, met.stores, met.operands) + _underflow_loss(a, met, most, alone)
     held = replace(a, execution="node") if run.formats and a.inner is not a.format else a  # partial sums are not stored
     error = np.where(_may_overflow(held, met, most, alone), np.inf, error)
     radius = (carried + error + own_error) * slack
     radius = np.where(np.abs(value) + radius <= a.largest, radius, np.inf)
     least = size if run.centred else np.abs(value) + own_error
-    return finished(run, value, radius, Expansion(run.call.group, carried, size, least, most, met))
+    return make_ball(run, value, radius, Expansion(run.call.group, carried, size, least, most, met))
 
 
-def _lost(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
-    """What underflow can cost: in a factor, (1 + lost)**operands - 1 of a term whose other factors count 1 or more."""
+def _underflow_loss(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
+    """Return the most that underflow can cost; in a factor, (1 + lost)**operands - 1 of a term with
+    other factors >= 1."""
     grown = 1 + growth(met.total + met.stores + met.operands, max(a.u, a.inner.u, a.factor.u if a.factor else 0.0))
     factors = growth(met.operands, a.lost_in_factors) * most * grown if met.operands and a.lost_in_factors else 0.0
     if alone is not None:  # every operation of its sum may lose something, however deep the sum is
@@ -263,7 +276,7 @@ def _lost(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -
 
 
 def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array | None) -> Array:
-    """Where some partial result may exceed the largest number of its format."""
+    """Return, elementwise, whether some partial result may exceed the largest number of its format."""
     grown = 1 + growth(met.total + met.operands, max(a.inner.u, a.factor.u if a.factor else 0.0))
     if met.operands and a.factor is not None and a.lost_in_factors:
         terms = met.total + 1 if alone is not None and most.ndim == 0 else 1  # one number: that of the largest factors
@@ -275,13 +288,14 @@ def _may_overflow(a: Arithmetic, met: RoundingCount, most: Array, alone: Array |
     return np.asarray(~(most * grown * (1 + growth(met.stores, a.u)) <= largest))
 
 
-def finished(run: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:
-    """A ball whose NaN radii prove nothing, after results may have been flushed."""
-    return settled(run, Ball(value, radius, expansion=expansion))
+def make_ball(run: Context, value: Array, radius: Array, expansion: Expansion | None = None) -> Ball:
+    """Return a ball after its result may have been flushed; NaN radii become inf."""
+    return mark_unknown(run, Ball(value, radius, expansion=expansion))
 
 
-def settled(run: Context, ball: Ball) -> Ball:
-    """The ball with nothing known where nothing is: there the value may even be NaN, so no end holds either."""
+def mark_unknown(run: Context, ball: Ball) -> Ball:
+    """Return the ball with radius inf where its value or radius is not finite; such a cell may be NaN,
+    so no end holds."""
     unknown = np.isnan(ball.radius) | (~np.isfinite(ball.value) & (ball.radius != 0)) | np.isinf(ball.radius)
     ends = ball.ends
     if ends is not None and unknown.any():

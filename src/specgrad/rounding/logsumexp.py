@@ -1,4 +1,4 @@
-"""Rounding of smooth maxima, for every algorithm that shifts its exponents or merges pairs.
+"""Rounding rules of smooth maxima (log-sum-exp pooling), for every algorithm that shifts its exponents or merges pairs.
 
 With b = abs(beta), k taps and z = b*x (mirrored for beta < 0), y = log(sum exp(z))/b is computed as m + log(S)/b with
 S = sum exp(z - m), where the shift m lies anywhere from the window's maximum to the plane's, or tap by tap as
@@ -25,42 +25,46 @@ from ..window import Window
 from .arithmetic import REFERENCE, Arithmetic
 from .ball import SLACK, Ball
 from .context import Context
-from .linear import finished
+from .linear import make_ball
 from .poison import unknown
 from .slack_constants import ALL_ORDERS, DEEPEST, REFERENCE_ULPS, SPREAD
 
 
 def _log_unit(arithmetic: Arithmetic) -> float:
-    """v with abs(log(1 + d)) <= e*v for every error abs(d) <= e*u that occurs here; with our own float64's besides."""
+    """Return v with abs(log(1 + d)) <= e*v for every error abs(d) <= e*u that occurs here, our own
+    float64's included."""
     most = max(REFERENCE_ULPS, arithmetic.ulp_bound("exp")[0], arithmetic.ulp_bound("log")[0]) * arithmetic.u
     return (arithmetic.u + REFERENCE_ULPS * REFERENCE.u) / (1 - most) if most < 1 else math.inf
 
 
-def _deepest(arithmetic: Arithmetic) -> float:
-    """How far a plane's shift may lie above a window before exp(-depth) loses its digits: 1e-28 for float32."""
+def _max_depth(arithmetic: Arithmetic) -> float:
+    """Return how far a plane's shift may lie above a window before exp(-depth) loses its digits: 1e-28 for float32."""
     return DEEPEST if arithmetic.inner.digits >= 24 else 0.0
 
 
 def _mirrored(x: Ball, beta: float) -> Ball:
+    """Return x, or -x for beta < 0."""
     return x if beta > 0 else Ball(-x.value, x.radius)
 
 
 def _plane_top(x: Ball, window: Window, floor: float) -> Array:
-    """The largest value of every plane, shaped to meet its windows."""
+    """Return the largest value of every plane and `floor`, broadcastable against its windows."""
     axes = tuple(range(len(x.shape) - window.rank, len(x.shape)))
     return np.asarray(np.max(x.high, axis=axes, keepdims=True, initial=floor))
 
 
 def _plane_size(x: Ball, window: Window) -> Array:
-    """The largest absolute value of every plane."""
+    """Return the largest absolute value of every plane."""
     return _plane_top(Ball(x.size, np.zeros(x.shape)), window, 0.0)
 
 
 def _window_top(run: Context, x: Array, window: Window) -> Array:
+    """Return the maximum of every window."""
     return run.evaluate(MAX_POOL, [x], {"window": window})
 
 
 def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Return the ball of smooth_max_pool."""
     (x,), window, beta = args, params["window"], float(params["beta"])
     b, mirrored, arithmetic = abs(beta), _mirrored(args[0], beta), run.arithmetic
     value = run.evaluate(op, [x.value], params)
@@ -73,25 +77,25 @@ def smooth_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     zero = params["padded"] == "zero" and window.pads_anything
     top = _plane_top(mirrored, window, 0.0 if zero else -np.inf)
     holds_zero = zero & (window.inside() < window.taps_count)  # windows inside the plane have no padded tap
-    depth = np.clip(b * (top - np.where(holds_zero, np.maximum(low, 0.0), low)), 0.0, _deepest(arithmetic))
+    depth = np.clip(b * (top - np.where(holds_zero, np.maximum(low, 0.0), low)), 0.0, _max_depth(arithmetic))
     units = _units(arithmetic, window, z, depth) + 4 * b * (np.abs(value) + carried)
     lost = window.taps_count * arithmetic.inner.tiny * np.exp(depth)
     error = (_all_orders(arithmetic, units, z, depth) + lost) / b + arithmetic.tiny
     fits = (z <= arithmetic.largest) & (np.abs(value) + carried + error <= arithmetic.largest)
     size = _plane_size(x, window)  # a difference of two cells, or of a cell and a result, that overflows is no shift
     fits = fits & (size + np.maximum(size, np.abs(value) + carried) <= arithmetic.largest)
-    fits = fits & (window.taps_count <= arithmetic.largest) & ~_lost(x, window) & run.divides(params["beta"])
-    return finished(run, value, np.where(fits, (carried + error) * SLACK, np.inf))
+    fits = fits & (window.taps_count <= arithmetic.largest) & ~_unknown_planes(x, window) & run.divides(params["beta"])
+    return make_ball(run, value, np.where(fits, (carried + error) * SLACK, np.inf))
 
 
-def _lost(x: Ball, window: Window) -> Array:
-    """Planes with an unknown cell: the shift may be the plane's maximum, and that may be NaN."""
+def _unknown_planes(x: Ball, window: Window) -> Array:
+    """Return which planes have an unknown cell: the shift may be the plane's maximum, and that may be NaN."""
     axes = tuple(range(len(x.shape) - window.rank, len(x.shape)))
     return np.asarray(np.any(unknown(x), axis=axes, keepdims=True))
 
 
 def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Array:
-    """The formula above without its last term."""
+    """Return the bound at the top of this file without its term 4b*abs(y), in units of u."""
     (e_exp, _), (e_log, _) = arithmetic.ulp_bound("exp"), arithmetic.ulp_bound("log")
     taps = max(1, window.taps_count)
     deep = depth + math.log(taps)
@@ -100,7 +104,7 @@ def _units(arithmetic: Arithmetic, window: Window, z: Array, depth: Array) -> Ar
 
 
 def _all_orders(arithmetic: Arithmetic, units: Array, z: Array, depth: Array) -> Array:
-    """The error of b*y: errors weighted by their taps' shares, and what that leaves out; or those of the worst tap."""
+    """Return the error of b*y in all orders: by the taps' weights, or by the worst tap, whichever is smaller."""
     unit, e_log = _log_unit(arithmetic), arithmetic.ulp_bound("log")[0]
     weighted = unit * (units + e_log + 2)
     worst = unit * (units + 4 * z + 2 * depth) * (1 + (e_log + 6) * unit)
@@ -108,7 +112,7 @@ def _all_orders(arithmetic: Arithmetic, units: Array, z: Array, depth: Array) ->
 
 
 def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """smooth_pull and smooth_push: sums of exp(t)*v with t = beta*(x - y).
+    """Return the ball of smooth_pull and smooth_push: sums of exp(t)*v with t = beta*(x - y).
 
     Incoming radii move exp(t)*v at most to exp(t + b*(rx + ry))*(abs(v) + rv). Each term costs 2*abs(t) for its
     exponent, 4*depth more if exp(t) is the product of two exponentials, and e_exp and a rounding per axis.
@@ -122,16 +126,17 @@ def weighted_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) ->
     error = _log_unit(run.arithmetic) * units + lost
     apart = sum(_plane_size(a, params["window"]) for a in (x, y))  # x - y is computed before beta*(x - y)
     error = np.where((widest + error <= run.arithmetic.largest) & (apart <= run.arithmetic.largest), error, np.inf)
-    error = np.where(_lost(x, params["window"]) | (not run.normal(params["beta"])), np.inf, error)
+    error = np.where(_unknown_planes(x, params["window"]) | (not run.normal(params["beta"])), np.inf, error)
     carried = np.zeros(value.shape) if all(a.is_exact for a in args) else widest - plain + SPREAD * REFERENCE.u * units
-    return finished(run, value, (np.maximum(carried, 0.0) + error) * SLACK)
+    return make_ball(run, value, (np.maximum(carried, 0.0) + error) * SLACK)
 
 
 def _sums(run: Context, x: Ball, y: Ball, v: Ball, window: Window, b: float, pull: bool) -> list[Array]:
-    """Sums over taps of exp(t)*abs(v): plain, at the far end of the radii, times the units of error, and underflow."""
+    """Return four sums over taps of exp(t)*abs(v): plain, at the far end of the radii, times the units of error,
+    underflow."""
     e_exp, unit = run.arithmetic.ulp_bound("exp")[0], _log_unit(run.arithmetic)
     top = np.maximum(_plane_top(x, window, -np.inf), -np.inf)
-    deep = np.minimum(np.abs(b * (top - y.low)) + b * y.radius, _deepest(run.arithmetic))
+    deep = np.minimum(np.abs(b * (top - y.low)) + b * y.radius, _max_depth(run.arithmetic))
     above = np.maximum(deep, b * (_window_top(run, x.high, window) - y.low))
     terms = window.taps_count if pull else window.covers
     constant = terms + (window.rank + 1) * (e_exp + 1) + 3

@@ -1,4 +1,4 @@
-"""Radii through a whole graph, node by node."""
+"""Propagates balls through a whole graph, node by node."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def radius(
     formats: Mapping[str, str] | None = None,
     way: ArithmeticVariant | None = None,
 ) -> RadiusReport:
-    """The value of a graph, and how far from it any execution in `arithmetic` can be.
+    """Return the value of a graph, and how far from it any execution in `arithmetic` can be.
 
     Holds for every execution that `arithmetic.deployment` describes: in any order of summation, with or without fused
     multiply-add, nodes merged or not. Inputs are the numbers given: exact where the arithmetic can store them, rounded
@@ -92,7 +92,7 @@ def radius(
 def _balls(
     graph: Graph, inputs: dict[int, Any], run: Context, wanted: set[str], kept: dict[str, Ball], unbounded: list[str]
 ) -> list[Any]:
-    """Every node in order; a ball is let go after its last use."""
+    """Return the balls of all nodes, computed in order; a ball is released after its last use (None)."""
     last_use = {a: i for i, node in enumerate(graph.nodes) for a in node.operands()}
     outputs = set(graph.output_positions)
     balls: list[Any] = [None] * len(graph.nodes)
@@ -111,7 +111,7 @@ def _balls(
 
 
 def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
-    """Nodes x == amax(x), as the derivative of a maximum asks: the position of x, and the axes.
+    """Return nodes x == amax(x), as derivatives of maxima have them: position -> (position of x, axes).
 
     The maximum stands beside the cells that it is taken of; beside others the comparison is an ordinary one.
     """
@@ -126,7 +126,7 @@ def largest_nodes(graph: Graph) -> dict[int, tuple[int, tuple[int, ...]]]:
 
 
 def constant_nodes(graph: Graph) -> frozenset[int]:
-    """Nodes that depend on no input: a runtime may compute them while loading."""
+    """Return the positions of nodes that depend on no input: a runtime may compute them while loading."""
     positions: set[int] = set()
     for i, node in enumerate(graph.nodes):
         if node.op is not INPUT and all(a in positions for a in node.operands()):
@@ -137,7 +137,10 @@ def constant_nodes(graph: Graph) -> frozenset[int]:
 def graph_context(
     graph: Graph, arithmetic: Arithmetic, backend: str, centred: bool = False, stored: Collection[str] = ()
 ) -> Context:
-    """What the rules need to know of a graph."""
+    """Return the context in which rules run on a graph.
+
+    stored   names of nodes that the runtime is known to store; ParameterError if there is no such node
+    """
     names = {n.name: i for i, n in enumerate(graph.nodes)}
     for name in stored:
         if name not in names:
@@ -152,8 +155,8 @@ def graph_context(
     )
 
 
-def call_of(graph: Graph, i: int, constants: Collection[int]) -> NodeContext:
-    """What the rule of node i is told of its place."""
+def node_context(graph: Graph, i: int, constants: Collection[int]) -> NodeContext:
+    """Return what the rule of node i is told of its position and arguments."""
     node = graph.nodes[i]
     kinds = tuple(_kind(graph, a, constants) for a in node.args)
     sources = tuple(-1 - k if isinstance(a, NumberArg) else a for k, a in enumerate(node.args))
@@ -161,21 +164,22 @@ def call_of(graph: Graph, i: int, constants: Collection[int]) -> NodeContext:
 
 
 def _kind(graph: Graph, a: int | NumberArg, constants: Collection[int]) -> Kind:
+    """Return whether an argument is a constant, an input or computed."""
     if isinstance(a, NumberArg) or a in constants:
         return "constant"
     return "input" if graph.nodes[a].op is INPUT else "computed"
 
 
 def continues_region(graph: Graph, i: int, run: Context) -> bool:
-    """Whether node i is linear with constants, so that a runtime may merge it with what it reads."""
+    """Return whether node i is linear with constants, so that a runtime may merge it with what it reads."""
     node = graph.nodes[i]
     if not run.arithmetic.fused or node.kind != "real" or not node.args:
         return False
-    return call_of(graph, i, run.constants).linear_group(node.op, len(node.args)) is not None
+    return node_context(graph, i, run.constants).linear_group(node.op, len(node.args)) is not None
 
 
-def summed_later(graph: Graph, run: Context) -> frozenset[int]:
-    """Nodes whose value enters a later sum of their region, at once or through layout."""
+def feeds_later_sum(graph: Graph, run: Context) -> frozenset[int]:
+    """Return the positions of nodes whose value enters a later sum of their region, directly or through layout."""
     positions: set[int] = set()
     for i in reversed(range(len(graph.nodes))):
         node = graph.nodes[i]
@@ -184,18 +188,20 @@ def summed_later(graph: Graph, run: Context) -> frozenset[int]:
     return frozenset(positions)
 
 
-def read_apart(graph: Graph, run: Context) -> frozenset[int]:
-    """Nodes with a cell that is read more than once, by a linear node among others: each may multiply it out by itself.
+def recomputed_per_reader(graph: Graph, run: Context) -> frozenset[int]:
+    """Return the nodes with a cell that is read more than once, by a linear node among others: each reader may
+    recompute it.
 
-    Those too that nobody reads but such nodes, or nodes of which several cells read one: they carry all that is apart,
-    and what is read below need not count as one error besides.
+    Included are nodes that only such nodes read, or nodes of which several cells read one: they carry the whole
+    deviation, and what is read below need not count as one error besides.
 
     >>> import specgrad as sg
     >>> w, run = np.ones((2, 2), np.float32), Context(Arithmetic(), evaluator("numpy"))
     >>> halves = sg.trace(lambda x: (lambda y: y[:1] * 2 + y[1:] * 3)(sg.linear(w, None, x)), (2,))
     >>> twice = sg.trace(lambda x: (lambda y: y * 2 + y * 3)(sg.linear(w, None, x)), (2,))
     >>> rows = sg.trace(lambda x: sg.broadcast(sg.linear(w, None, x) * 2, (3, 2)), (2,))
-    >>> [[g.nodes[i].op.name for i in sorted(read_apart(g, run)) if g.nodes[i].args] for g in (halves, twice, rows)]
+    >>> found = [(g, sorted(recomputed_per_reader(g, run))) for g in (halves, twice, rows)]
+    >>> [[g.nodes[i].op.name for i in positions if g.nodes[i].args] for g, positions in found]
     [[], ['contract'], ['contract', 'mul', 'reshape']]
     """
     reads = [np.zeros(node.shape, int) for node in graph.nodes]
@@ -220,7 +226,7 @@ def read_apart(graph: Graph, run: Context) -> frozenset[int]:
 
 
 def most_readers(graph: Graph, i: int) -> int:
-    """The most cells of node i that read one cell of an argument."""
+    """Return the most cells of node i that read one cell of an argument."""
     node = graph.nodes[i]
     if node.op.readers is None:
         return math.prod(node.shape)
@@ -229,10 +235,10 @@ def most_readers(graph: Graph, i: int) -> int:
 
 
 def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, Any], run: Context) -> Ball:
-    """The ball of node i, given those of the earlier nodes."""
+    """Return the ball of node i, given those of the earlier nodes."""
     if node.op is INPUT or node.op is CONSTANT:
         return run.stored(inputs[i] if node.op is INPUT else graph.constants[i], index=node.kind == "index")
-    run.call = replace(call_of(graph, i, run.constants), in_integers=run.formats.get(i) == INTEGERS)
+    run.call = replace(node_context(graph, i, run.constants), in_integers=run.formats.get(i) == INTEGERS)
     if i in run.largest:
         x, axes = run.largest[i]
         return selection.largest_rule(run, balls[x], axes)
@@ -245,13 +251,13 @@ def node_ball(graph: Graph, i: int, node: Node, balls: Any, inputs: dict[int, An
 
 
 def _ends_layer(graph: Graph, i: int) -> bool:
-    """Whether node i is the last of its layer, or seen."""
+    """Return whether node i is the last of its layer, or an output."""
     group = graph.nodes[i].group
     return i in graph.output_positions or not any(n.group == group for n in graph.nodes[i + 1 :])
 
 
 def _counts_largest(graph: Graph, node: Node, run: Context) -> bool:
-    """Whether this is the number of largest cells, as _winners of amax asks it: whichever they are, there is one."""
+    """Return whether `node` counts the largest cells, as the derivative of amax does: then its value is at least 1."""
     if node.op is not SUM:
         return False
     chosen = graph.nodes[node.operands()[0]]
@@ -265,7 +271,7 @@ def _counts_largest(graph: Graph, node: Node, run: Context) -> bool:
 def local_radius(
     op: Op | Node | str, *args: Any, arithmetic: Arithmetic | None = None, backend: str = "numpy", **params: Any
 ) -> Ball:
-    """The ball of one operator call on the given numbers.
+    """Return the ball of one operator call on the given numbers.
 
     op is an operator, its name, or a node of a graph, which brings its parameters and Python numbers along; then args
     are the node's other arguments.
@@ -285,5 +291,5 @@ def local_radius(
 
 
 def _is_index(x: Any) -> bool:
-    """As tracing sees it: an array of integers that may be positions."""
+    """Return whether tracing would take x for positions: an array of integers."""
     return not is_literal(x) and getattr(x, "dtype", np.dtype(float)).kind == "i"

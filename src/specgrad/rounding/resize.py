@@ -1,4 +1,4 @@
-"""Rounding of resizing: coordinates that were computed in floats, and the sums that follow.
+"""Rounding rules of resizing: coordinates that were computed in floats, and the sums that follow.
 
 A computed coordinate misses the exact one by at most d (specgrad.window.resize.Resized.misses). Read linearly, y is
 continuous and piecewise linear in the coordinate, with slopes x[k+1] - x[k]: it moves by at most d times the largest of
@@ -19,15 +19,15 @@ from ..scalar import Array
 from ..window import Resized
 from .ball import Ball
 from .context import Context
-from .linear import counted, finished, rounded
+from .linear import count_roundings, make_ball, rounded
 from .slack_constants import COORDINATE, SLACK, long_slack
 
 
 def resize_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """What comes in, what coordinates may be off by, and `roundings` of the sum over every tap."""
+    """Return the ball of resize or its adjoint: incoming radii, errors of coordinates, and roundings of the sums."""
     (x,) = args
     value = run.evaluate(op, [x.value], params)
-    part = run.opened(x, 0, run.arithmetic.fused)
+    part = run.expansion_of(x, 0, run.arithmetic.fused)
     unit = COORDINATE if run.arithmetic.u else 0.0
     spread = "cells" in params
     cells = params["cells"] if spread else [x.shape[a] for a in params["axes"]]
@@ -37,12 +37,12 @@ def resize_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     open_ = np.zeros((1,) * value.ndim, dtype=bool)
     for axis, line in reversed(lines) if spread else lines:
         if line.misses(unit).max() >= 0.5:  # a coordinate that may be anywhere
-            return finished(run, value, np.full(value.shape, np.inf))
+            return make_ball(run, value, np.full(value.shape, np.inf))
         chosen = _spread_axis(state, axis, line, unit) if spread else _read_axis(state, axis, line, unit)
         open_ = open_ | chosen
-    run.leave_open(open_)
+    run.mark_undecided(open_)
     count = op.roundings(x.shape, **params) if op.roundings is not None else 0
-    met = counted(run, op, [part.count], (0,), count, value.size, value.size, besides=count)
+    met = count_roundings(run, op, [part.count], (0,), count, value.size, value.size, besides=count)
     most = np.asarray(np.max(part.most, initial=1.0) * (count + 1))
     most = most if part.most.ndim == 0 else np.maximum(most, state.size)
     alone = None if part.count.total else state.size
@@ -51,12 +51,12 @@ def resize_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
         state.carried = np.where(whole, state.carried, np.inf)
     carried = state.carried * SLACK
     if met.total == 0:
-        return finished(run, value, carried)
+        return make_ball(run, value, carried)
     return rounded(run, value, carried, state.size, met, most, None, alone)
 
 
-def loosely_read(x: Array, params: Params) -> Array:
-    """Where a runtime may or may not have met a NaN or an infinity of x, or met it in another form.
+def may_read_nonfinite(x: Array, params: Params) -> Array:
+    """Return a mask of outputs for which a runtime may or may not read a NaN or infinity of x, or in another form.
 
     A cell of weight 0, or that another coordinate would read, may be multiplied or not; x0 + l*(x1 - x0) makes a NaN of
     an infinity, and a weighted sum does not. A NaN that is surely read stays one.
@@ -78,13 +78,13 @@ def loosely_read(x: Array, params: Params) -> Array:
 
 
 class _State:
-    """A value on its way through the axes: its radius, what it carries, and the sum of the sizes of all taps."""
+    """The value on its way through the axes: its radius, what it carries, and the sum of the sizes of all taps."""
 
     def __init__(self, value: Array, radius: Array, carried: Array, size: Array, centred: bool) -> None:
         self.value, self.radius, self.carried, self.size, self.centred = value, radius, carried, size, centred
 
     def gap(self, axis: int) -> Array:
-        """At most abs(x[k+1] - x[k]) along an axis; of boxes, whose middles say little, the sum of both sizes."""
+        """Return an upper bound of abs(x[k+1] - x[k]) along an axis; for boxes the sum of both sizes."""
         one, two = (slice(None, -1), slice(1, None))
         low, high = ((*[slice(None)] * axis, s) for s in (one, two))
         if self.centred:
@@ -93,11 +93,12 @@ class _State:
 
 
 def _column(numbers: Array, axis: int, ndim: int) -> Array:
+    """Return numbers per cell of an axis, shaped to broadcast along it."""
     return numbers.reshape((len(numbers), *(1,) * (ndim - axis - 1)))
 
 
 def _read(x: Array, axis: int, line: Resized, weights: Any) -> Array:
-    """The sum over taps, with the given weights."""
+    """Return the sum over taps along an axis, with the given weights."""
     taps = (
         np.take(x, cells, axis=axis) * _column(w, axis, x.ndim) for cells, w in zip(line.cells, weights, strict=True)
     )
@@ -105,7 +106,7 @@ def _read(x: Array, axis: int, line: Resized, weights: Any) -> Array:
 
 
 def _read_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
-    """One axis of resize; where which cell is read is open."""
+    """Resize `state` along one axis; return where the cell that is read is undecided."""
     first, last, off = line.reached(unit)
     ndim, ones = state.value.ndim, np.ones_like(line.weights)
     gaps = state.gap(axis)
@@ -123,7 +124,8 @@ def _read_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
 
 
 def _spread_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
-    """One axis of the adjoint: gy[o] goes to the cells that it may have been read from, each weight off by d."""
+    """Apply the adjoint along one axis: gy[o] goes to the cells that it may have been read from, each
+    weight off by d."""
     first, last, off = line.reached(unit)
     ndim = state.value.ndim
     share = off if line.how == "linear" else (first != last).astype(float)
@@ -131,6 +133,7 @@ def _spread_axis(state: _State, axis: int, line: Resized, unit: float) -> Array:
     shape = (*state.value.shape[:axis], line.n, *state.value.shape[axis + 1 :])
 
     def spread(x: Array, rows: list[Array], weights: list[Array]) -> Array:
+        """Return x added up in the cells `rows`, times the weights."""
         total = np.zeros(shape)
         for cells, w in zip(rows, weights, strict=True):
             np.add.at(np.moveaxis(total, axis, 0), cells, np.moveaxis(x * _column(w, axis, ndim), axis, 0))

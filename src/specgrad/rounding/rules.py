@@ -1,4 +1,4 @@
-"""Which rule an operator follows: its own line, or the one its traits ask for."""
+"""The table of rounding rules: an operator follows its own entry, or the rule that its traits ask for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RULES |= dict.fromkeys(("greater", "greater_equal", "less", "equal"), selection.
 
 
 def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
-    """The rule for a call; an operator that declares too little is refused."""
+    """Return the rule for a call; raise UnsupportedError for an operator that declares too little."""
     if op.name in RULES:
         return RULES[op.name]
     if op.curve is not None and not op.exact:
@@ -63,6 +63,7 @@ def rule_of(op: Op, args: Sequence[Ball]) -> Rule:
 
 
 def apply_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
+    """Return the ball of one operator call, by its rule."""
     rule = rule_of(op, args)
     if run.call.in_integers and not op.exact:
         rule = quantised.integer_rule if rule in (linear.linear_rule, quantised.mul_rule) else quantised.no_rule

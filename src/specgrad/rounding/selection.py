@@ -1,7 +1,7 @@
-"""Rounding of choices: comparisons, select, the winner of a maximum, and reading or writing along it.
+"""Rounding rules of selections: comparisons, select, argmax, and reading or writing at computed positions.
 
-Where the balls are apart the choice is the same in every execution. Where they overlap it is left open: the node is
-reported as undecided, and the radius covers every outcome.
+Where the balls are disjoint the choice is the same in every execution. Where they overlap it is undecided: the node is
+reported, and the radius covers every outcome.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..window import Window
 from .ball import SLACK, Ball, Candidates, hull
 from .context import Context
 from .elementwise import monotone_rule
-from .linear import finished, linear_rule, reference_error, settled, stored_error, underflow
-from .poison import lose, open_ends, poisoned, unknown
+from .linear import linear_rule, make_ball, mark_unknown, reference_error, stored_error, underflow
+from .poison import mark_unknown_cells, open_ends, propagate_unknown, unknown
 from .slack_constants import LEAST, OUTWARD, long_slack
 
 
 def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """greater, greater_equal, less, equal: 0 or 1, and 0 or 1 where the balls overlap."""
+    """Return the ball of greater, greater_equal, less, equal: 0 or 1, undecided where the balls overlap."""
     a, b = args
     value = run.evaluate(op, [a.value, b.value], params)
     (a_low, a_high), (b_low, b_high) = open_ends(a), open_ends(b)
@@ -34,59 +34,61 @@ def mask_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
     touching |= {"less": a_low >= b_high, "equal": np.zeros((), dtype=bool)}
     fixed = ~unknown(a) if a is b else (a.radius == 0) & (b.radius == 0)  # x == x, the test for NaN
     open_ = np.broadcast_to(~(apart | touching[op.name] | fixed), value.shape)
-    run.leave_open(open_)
+    run.mark_undecided(open_)
     return _zero_or_one(run, value, open_)
 
 
 def _zero_or_one(run: Context, value: Array, open_: Array) -> Ball:
+    """Return the ball of a comparison: its value, or 0..1 in the cells `open_`."""
     return run.spanned(value, np.where(open_, 0.0, value), np.where(open_, 1.0, value))
 
 
 def largest_rule(run: Context, x: Ball, axes: tuple[int, ...]) -> Ball:
-    """x == amax(x): which cells are the largest, when both sides come from the same x."""
+    """Return the ball of x == amax(x): which cells are the largest, both sides being computed from the same x."""
     value = (x.value == np.max(x.value, axis=axes, keepdims=True)).astype(float)
     possible = x.high >= np.max(x.low, axis=axes, keepdims=True)
     alone = possible.sum(axis=axes, keepdims=True) == 1
     tied = ~np.any(possible & (x.radius > 0), axis=axes, keepdims=True)  # equal numbers, not equal balls
     lost = np.broadcast_to(np.any(unknown(x), axis=axes, keepdims=True), value.shape)  # a NaN equals nothing
     open_ = possible & ~alone & ~tied | lost
-    run.leave_open(open_)
-    return lose(_zero_or_one(run, value, open_), lost)
+    run.mark_undecided(open_)
+    return mark_unknown_cells(_zero_or_one(run, value, open_), lost)
 
 
 def step_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """sign, floor, ceil, round: exact and never decreasing; open where a jump lies in the ball, or may."""
+    """Return the ball of sign, floor, ceil, round: exact and nondecreasing; undecided where a jump may
+    lie in the ball."""
     (x,) = args
     value = run.evaluate(op, [x.value], params)
     low, high = (run.evaluate(op, [end], params) for end in (x.low, x.high))
     open_ = (low != high) & (x.radius > 0) | unknown(x)
-    run.leave_open(open_)
+    run.mark_undecided(open_)
     ball = run.spanned(value, np.where(open_, low, value), np.where(open_, high, value))
-    return poisoned(settled(run, ball), args)
+    return propagate_unknown(mark_unknown(run, ball), args)
 
 
 def fmod_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """a - b*q, exact; q = trunc(a/b) is one whole number where the balls allow no other, and open elsewhere.
+    """Return the ball of a - b*q, exact; q = trunc(a/b) is one integer if the balls allow no other, else undecided.
 
-    What is open lies between 0 and a, on the side of a, and is smaller than the largest b.
+    An undecided result lies between 0 and a, on the side of a, and is smaller than the largest b.
     """
     a, b = args
     value = run.evaluate(op, [a.value, b.value], params)
     q, same = _one_quotient(a, b)
     fixed = np.broadcast_to((a.radius == 0) & (b.radius == 0), value.shape)
     open_ = ~(same | fixed)
-    run.leave_open(open_)
+    run.mark_undecided(open_)
     low, high = np.fmax(-b.size, np.minimum(a.low, 0.0)), np.fmin(b.size, np.maximum(a.high, 0.0))
     ends = _minus_multiple(a, b, q)
     low, high = (
         np.where(fixed, value, np.where(open_, wide, end)) for wide, end in zip((low, high), ends, strict=True)
     )
     lost = unknown(a) | unknown(b) | ((b.least == 0) & (b.radius > 0))  # a divisor that may be 0
-    return lose(settled(run, run.spanned(value, low, high)), np.broadcast_to(lost, value.shape))
+    return mark_unknown_cells(mark_unknown(run, run.spanned(value, low, high)), np.broadcast_to(lost, value.shape))
 
 
 def _one_quotient(a: Ball, b: Ball) -> tuple[Array, Array]:
-    """trunc(a/b), and where it is the same all over two balls; quotients near 2**53 and beyond are not looked at."""
+    """Return trunc(a/b), and where it is the same all over two balls; quotients from 2**50 on count as undecided."""
     corners = [p / q for p in (a.low, a.high) for q in (b.low, b.high)]
     low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
     step = np.maximum(np.abs(low), np.abs(high)) * OUTWARD + LEAST
@@ -96,14 +98,17 @@ def _one_quotient(a: Ball, b: Ball) -> tuple[Array, Array]:
 
 
 def _minus_multiple(a: Ball, b: Ball, q: Array) -> tuple[Array, Array]:
-    """The ends of a - b*q, outward by the rounding of our own two operations."""
+    """Return the ends of a - b*q, moved outward by the rounding of our own two operations."""
     low, high = a.low - np.maximum(b.low * q, b.high * q), a.high - np.minimum(b.low * q, b.high * q)
     slack = 2 * OUTWARD * (a.size + b.size * np.abs(q)) + 2 * LEAST
     return low - slack, high + slack
 
 
 def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """The chosen one's ball; both, where the condition is open. What is not chosen is not touched, be it unknown."""
+    """Return the ball of select: the chosen argument's, or one around both if the condition is undecided.
+
+    What is not chosen is not touched, be it unknown.
+    """
     c, a, b = args
     value = run.evaluate(op, [c.value, a.value, b.value], params)
     open_ = (c.low <= 0) & (c.high >= 0) & (c.radius > 0) | unknown(c)
@@ -112,15 +117,16 @@ def select_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     if run.centred:
         low = np.where(open_, np.minimum(a.low, b.low), np.where(first, a.low, b.low))
         high = np.where(open_, np.maximum(a.high, b.high), np.where(first, a.high, b.high))
-        ball = settled(run, run.spanned(value, *np.broadcast_arrays(low, high)))
-        return lose(ball, np.broadcast_to(lost, ball.shape))
+        ball = mark_unknown(run, run.spanned(value, *np.broadcast_arrays(low, high)))
+        return mark_unknown_cells(ball, np.broadcast_to(lost, ball.shape))
     either = np.maximum(np.abs(a.value - value) + a.radius, np.abs(b.value - value) + b.radius) * SLACK
     radius = np.where(open_, either, np.where(first, a.radius, b.radius))
-    return finished(run, value, np.broadcast_to(radius, value.shape))
+    return make_ball(run, value, np.broadcast_to(radius, value.shape))
 
 
 def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """The winner stands where its lower end beats the upper end of every other tap (ties go to the first)."""
+    """Return the ball of an argmax: certain if its lower end beats the upper end of every other tap
+    (ties: the first)."""
     (x,), window = args, params["window"]
     index = run.evaluate(op, [x.value], params)
     position = np.arange(math.prod(window.size)).reshape(window.size)
@@ -131,18 +137,20 @@ def winner_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
         chosen, least = tap.read_outputs(index), tap.read_outputs(floor)
         other = (cell != chosen) & ((top > least) | ((top == least) & (cell < chosen)))
         tap.write_outputs(challenged, tap.read_outputs(challenged) | other)
-    run.leave_open(challenged)
+    run.mark_undecided(challenged)
     candidates = _candidates(high, index, floor, challenged, params) if challenged.any() else None
     return Ball(index, np.where(challenged, np.inf, 0.0), candidates)
 
 
 def ordered_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """The number at a rank never decreases in any cell. Where subnormal numbers count as zero they are equal to it, and
-    any of them may stand at the rank of another. A cell that may be NaN may stand at every rank: runtimes sort it by
-    comparisons that are all false."""
+    """Return the ball of the number at a rank, which is nondecreasing in every cell.
+
+    If subnormal numbers count as zero they are equal to it, and any of them may stand at the rank of another. A cell
+    that may be NaN may stand at every rank: runtimes sort it by comparisons that are all false.
+    """
     ball, tiny = monotone_rule(run, op, args, params), run.arithmetic.tiny
     lost = np.any(unknown(args[0]), axis=params["axis"], keepdims=True)
-    ball = lose(ball, np.broadcast_to(lost, ball.shape))
+    ball = mark_unknown_cells(ball, np.broadcast_to(lost, ball.shape))
     if not run.arithmetic.flush:
         return ball
     near = np.where(ball.least < tiny, 2 * tiny, 0.0)
@@ -150,9 +158,9 @@ def ordered_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> 
 
 
 def top_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """The cell at a rank stands there where its ball lies apart from those of every other cell.
+    """Return the ball of the cell at a rank: certain if its ball is disjoint from those of all other cells.
 
-    Equal numbers without a radius are told apart by position; where one of them has a radius either may come first.
+    Equal numbers without a radius are ordered by position; if one of them has a radius either may come first.
     """
     (x,), axis = args, params["axis"]
     order = ranking(np.flip(x.value, axis) if params["last"] else x.value, axis, params["largest"])
@@ -166,22 +174,22 @@ def top_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     inexact, nan = (
         np.moveaxis(np.take_along_axis(m, order, axis), axis, 0) for m in (x.radius != 0, np.isnan(x.value))
     )
-    open_ = _crossed(low, high, inexact) | _crossed(-high[::-1], -low[::-1], inexact[::-1])[::-1]
+    open_ = _may_overtake(low, high, inexact) | _may_overtake(-high[::-1], -low[::-1], inexact[::-1])[::-1]
     open_ |= nan & (nan.sum(0, keepdims=True) > 1)  # which NaN comes first is left open
     challenged = np.moveaxis(open_[: params["k"]], 0, axis)
-    run.leave_open(challenged)
+    run.mark_undecided(challenged)
     return Ball(index, np.where(challenged, np.inf, 0.0))
 
 
-def _crossed(low: Array, high: Array, inexact: Array) -> Array:
-    """Where a cell may come before one that is ranked before it, along the first axis, the largest first."""
+def _may_overtake(low: Array, high: Array, inexact: Array) -> Array:
+    """Return a mask of cells that may come before one ranked before them, along the first axis, the largest first."""
     least = np.minimum.accumulate(np.concatenate([np.full_like(low[:1], np.inf), low[:-1]]))
     loose = np.logical_or.accumulate(np.concatenate([np.zeros_like(inexact[:1]), inexact[:-1]]))
     return np.asarray((least < high) | ((least == high) & (loose | inexact)))
 
 
 def _floor(x: Ball, index: Array, window: Window) -> Array:
-    """What the winner is at least; nothing in a window with an unknown cell, where any tap may win."""
+    """Return a lower bound of the winner's value; -inf in a window with an unknown cell, where any tap may win."""
     floor = _read(x.low, index, window.rank)
     lost = unknown(x)
     for tap in window.taps() if lost.any() else ():
@@ -190,6 +198,7 @@ def _floor(x: Ball, index: Array, window: Window) -> Array:
 
 
 def _read(x: Array, index: Array, rank: int) -> Array:
+    """Return the cells of x at flat positions `index` of its last `rank` axes."""
     lead = x.shape[: x.ndim - rank]
     flat, where = (
         x.reshape((*lead, math.prod(x.shape[len(lead) :]))),
@@ -199,7 +208,7 @@ def _read(x: Array, index: Array, rank: int) -> Array:
 
 
 def _candidates(high: Array, index: Array, floor: Array, challenged: Array, params: Params) -> Candidates:
-    """Every tap of an open window that may be its largest."""
+    """Return every tap of an undecided window that may be its largest."""
     window = params["window"]
     position = np.arange(math.prod(window.size)).reshape(window.size)
     slots = np.arange(index.size).reshape(index.shape)
@@ -212,14 +221,14 @@ def _candidates(high: Array, index: Array, floor: Array, challenged: Array, para
 
 
 def _planes(outs: tuple[Array, ...], lead: tuple[int, ...]) -> Array:
-    """The number of the plane that each open output lies in."""
+    """Return the number of the plane that each undecided output lies in."""
     if not lead:
         return np.zeros(outs[0].shape, dtype=np.int64)
     return np.asarray(np.ravel_multi_index(outs[: len(lead)], lead))
 
 
 def take_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Reading is exact; at an open position the ball covers every cell that may be read."""
+    """Return the ball of take: exact, and at an undecided position one that covers every cell that may be read."""
     x, i = args
     ball = linear_rule(run, op, [x, Ball(i.value, np.zeros(i.shape))], params)
     if i.is_exact:
@@ -234,14 +243,14 @@ def take_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Bal
         low, high = ball.low.copy(), ball.high.copy()
         np.minimum.at(low, outs, x.low.reshape(plane)[cell])
         np.maximum.at(high, outs, x.high.reshape(plane)[cell])
-        return poisoned(settled(run, run.spanned(ball.value, low, high)), ())
+        return propagate_unknown(mark_unknown(run, run.spanned(ball.value, low, high)), ())
     value, slack = x.value.reshape(plane)[cell], x.radius.reshape(plane)[cell]
     np.maximum.at(radius, outs, (np.abs(value - ball.value[outs]) + slack) * SLACK)
     return Ball(ball.value, radius)
 
 
 def gather_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Reading is exact; at an open position the ball covers every cell along the axis."""
+    """Return the ball of gather: exact, and at an undecided position one that covers every cell along the axis."""
     x, i = args
     ball = linear_rule(run, op, [x, Ball(i.value, np.zeros(i.shape))], params)
     if i.is_exact:
@@ -252,24 +261,25 @@ def gather_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> B
     low, high = _along(x.low.min(axis), i, axis), _along(x.high.max(axis), i, axis)
     whole = run.spanned(ball.value, np.where(open_, low, ball.low), np.where(open_, high, ball.high))
     lost = open_ & _along(np.asarray(unknown(x).any(axis)), i, axis)
-    return lose(settled(run, whole), np.broadcast_to(lost, ball.shape))
+    return mark_unknown_cells(mark_unknown(run, whole), np.broadcast_to(lost, ball.shape))
 
 
 def _along(cells: Array, i: Ball, axis: int) -> Array:
-    """What holds for a whole axis, at every position of the index that stands there."""
+    """Return what holds for a whole axis, broadcastable at every position of the index that stands there."""
     return cells.reshape(cells.shape[:axis] + (1,) * len(i.shape) + cells.shape[axis:])
 
 
 def scatter_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """As put, whatever an open position may be."""
+    """Return the ball of scatter: that of put, with an undecided position being anywhere."""
     return put_rule(run, op, [args[0], replace(args[1], candidates=None)], params)
 
 
 def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """As many roundings as values meet in a cell; an open value may be added, or not, at each candidate."""
+    """Return the ball of put: as many roundings as values meet in a cell; each candidate may receive an undecided
+    value, or not."""
     gy, i = args
     positions = Ball(i.value, np.zeros(i.shape))
-    fixed = _without(gy, i.radius > 0) if run.centred and i.candidates is not None else gy
+    fixed = _zero_where_open(gy, i.radius > 0) if run.centred and i.candidates is not None else gy
     ball = linear_rule(run, op, [fixed, positions], params, count=0)
     sizes = run.evaluate(op, [gy.size, i.value], params)
     visits = run.evaluate(op, [np.ones(gy.shape), i.value], params)
@@ -287,15 +297,16 @@ def put_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball
     error = stored_error(run.arithmetic, sizes, count, stores) + underflow(run.arithmetic, count, stores)
     error = np.where(count == 0, 0.0, error + reference_error(sizes, count))
     radius = (radius + error) * long_slack(visits)  # radii that met in a cell were summed
-    return finished(run, ball.value, np.where(ball.size + error <= run.arithmetic.largest, radius, np.inf))
+    return make_ball(run, ball.value, np.where(ball.size + error <= run.arithmetic.largest, radius, np.inf))
 
 
-def _without(gy: Ball, open_: Array) -> Ball:
+def _zero_where_open(gy: Ball, open_: Array) -> Ball:
+    """Return the ball with zeros in the cells `open_`."""
     return Ball(np.where(open_, 0.0, gy.value), np.where(open_, 0.0, gy.radius))
 
 
 def _with_candidates(ball: Ball, gy: Ball, candidates: Candidates, params: Params) -> Ball:
-    """Every candidate receives something between 0 and the value."""
+    """Return the ball after every candidate has received something between 0 and the value."""
     part = hull(np.minimum(gy.low, 0.0), np.maximum(gy.high, 0.0))
     value, radius = (_scattered(v, candidates, params) for v in (part.value, part.radius))
     total = ball.value + value
@@ -303,6 +314,7 @@ def _with_candidates(ball: Ball, gy: Ball, candidates: Candidates, params: Param
 
 
 def _scattered(values: Array, candidates: Candidates, params: Params) -> Array:
+    """Return the sum of values over all candidate cells."""
     size = params["size"]
     lead = values.shape[: values.ndim - len(size)]
     flat = np.zeros((math.prod(lead), math.prod(size)))
@@ -311,7 +323,7 @@ def _scattered(values: Array, candidates: Candidates, params: Params) -> Array:
 
 
 def position_rule(run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """Layout and last_writer on positions: the same on all of them, or open as a whole."""
+    """Return the ball of layout and last_writer on positions: exact, or unknown as a whole."""
     value = run.evaluate(op, [a.value for a in args], params)
     open_ = any(not a.is_exact for a in args)
     return Ball(value, np.full(value.shape, np.inf if open_ else 0.0))

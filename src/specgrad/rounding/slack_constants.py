@@ -1,4 +1,5 @@
-"""Every slack of the rounding rules and of bounds, each with what it covers and why it is enough.
+"""Slack factors of the rounding rules and of bounds for our own float64 errors, each with what it covers and why it
+suffices.
 
 docs/reference/rounding.md derives them in context, and lists the constants that are facts of functions or declared
 errors. A slack that stands anywhere else is a mistake that tests/rounding/test_ledger.py finds.
@@ -113,7 +114,7 @@ SINGLE_FLUSH = 2.0**-125
 
 
 def long_slack(count: Any) -> Any:
-    """SLACK for a number >= 0 whose terms have met `count` roundings, each of 4 expressions of that length.
+    """Return SLACK for a number >= 0 whose terms have met `count` roundings, each of 4 expressions of that length.
 
     >>> long_slack(0) > SLACK
     True

@@ -1,7 +1,7 @@
-"""What a statement about a graph holds for, in sentences: the one place where an arithmetic and a graph meet in words.
+"""Sentences that say for which executions a statement about a graph holds: the one place that has arithmetic and graph.
 
-Who states something of a graph takes `deployment_of`, so that nobody can leave out what is excluded of that graph, or
-whose errors of functions were taken.
+Whatever states something of a graph uses `deployment_of`, so that no statement can omit what is excluded of that graph,
+or whose errors of functions were taken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ PARTS |= {"power": ("power", "sqrt"), "root": ("power", "sqrt")}
 
 
 def deployment_of(given: Any, *graphs: Graph) -> dict[str, str]:
-    """The executions that a statement about these graphs holds for: general sentences, then those of these graphs.
+    """Return the executions that a statement about these graphs holds for: general sentences, then those of these
+    graphs.
 
     given   an Arithmetic, the executions of a certificate, or None: float32, fused
 
@@ -43,7 +44,7 @@ def deployment_of(given: Any, *graphs: Graph) -> dict[str, str]:
 
 
 def functions_of(arithmetic: Arithmetic, *graphs: Graph) -> tuple[str, ...]:
-    """Names of the functions in these graphs whose error is declared.
+    """Return the names of the functions in these graphs whose error is declared.
 
     >>> import specgrad as sg
     >>> functions_of(Arithmetic(), sg.trace(lambda x: sg.sigmoid(x) + sg.log(x), (2,)))
@@ -57,6 +58,7 @@ def functions_of(arithmetic: Arithmetic, *graphs: Graph) -> tuple[str, ...]:
 
 
 def _functions(arithmetic: Arithmetic, graphs: tuple[Graph, ...]) -> str:
+    """Return the sentence about declared errors of functions in these graphs; "" if there are none."""
     each = []
     for name in functions_of(arithmetic, *graphs):
         units, kind = as_pair(arithmetic.ulps[name])

@@ -1,6 +1,6 @@
-"""Numbers in a call: what the format makes of a Python number, a parameter or a constant, and how far that goes.
+"""Rounding of constants in a call: what the format makes of a Python number, a parameter or a constant.
 
-`Context.stored` says what a number becomes: itself where the format holds it, else rounded once. An operator is exact
+`Context.stored` says what a number becomes: itself if the format holds it, else rounded once. An operator may be exact
 in its cells; the constant that it compares them with, or writes, is rounded all the same.
 """
 
@@ -19,7 +19,7 @@ WRITTEN = {"clamp": ("low", "high"), "fill": ("value",)}  # parameters that may 
 
 
 def constant_radius(run: Context, node: Node, known: Mapping[int, Ball]) -> Array:
-    """How far the constants of an exact call can move its result: as far as the one that moves most.
+    """Return how far the constants of an exact call can move its result: as far as the one that moves most.
 
     maximum, minimum, clamp, select, fill and layout are 1-Lipschitz in all of them together.
     known    the balls of the operands that are constants
@@ -32,9 +32,9 @@ def constant_radius(run: Context, node: Node, known: Mapping[int, Ball]) -> Arra
 
 
 def exact_error(run: Context, node: Node, ball: Ball, known: Mapping[int, Ball]) -> Array:
-    """How far an exact call's result, `ball`, can be from the exact function of the same arguments, at any of them.
+    """Return how far an exact call's result, `ball`, can be from the exact function of the same arguments.
 
-    What the format makes of its constants, and a result that is flushed to zero.
+    That is what the format makes of its constants, and a result that is flushed to zero.
     """
     tiny = run.arithmetic.tiny if run.arithmetic.flush else 0.0
     return constant_radius(run, node, known) + np.where(ball.least < tiny, np.minimum(ball.size, tiny), 0.0)

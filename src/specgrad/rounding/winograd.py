@@ -1,4 +1,4 @@
-"""Winograd's convolutions F(m,3): a bound of their own, for they cancel.
+"""Rounding rule of Winograd convolutions F(m,3), which need a bound of their own, for they cancel.
 
 From m + 2 points, infinity among them, matrices A, G, B with exact rational entries give m outputs of a correlation of
 three taps with m + 2 products, and in two dimensions m*m outputs with (m + 2)**2:
@@ -28,18 +28,18 @@ from ..window import Window
 from .arithmetic import growth
 from .ball import Ball
 from .context import Context
-from .linear import finished, magnitude, reference_error, spread
+from .linear import magnitude, make_ball, reference_error, spread
 from .slack_constants import long_slack
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 TAPS = 3
-CHUNK = 2**25  # numbers held at a time
-SCALED = 2.0**10  # rows of G or B may be larger by a power of two, and those of A smaller: no rounding, but range
+CHUNK_NUMBERS = 2**25  # numbers held at a time
+MAX_ROW_SCALE = 2.0**10  # rows of G or B may be larger by a power of two, those of A smaller: no rounding, but range
 
 
 @dataclass(frozen=True)
 class WinogradTiles:
-    """F(m,3) with its points; infinity is one more.
+    """The Winograd algorithm F(m,3): m outputs per tile and axis, and its points; infinity is one more point.
 
     >>> f2 = WinogradTiles(2, (Fraction(0), Fraction(1), Fraction(-1)))
     >>> f2.cells, [[int(a) for a in row] for row in f2.data]
@@ -51,21 +51,23 @@ class WinogradTiles:
 
     @property
     def cells(self) -> int:
+        """Return the cells that a tile reads along one axis: m + 2."""
         return self.outputs + TAPS - 1
 
     @property
     def name(self) -> str:
+        """Return the points as text."""
         return f"points {', '.join(map(str, self.points))}, infinity"
 
     @cached_property
     def data(self) -> Matrix:
-        """B^T: row p has the coefficients of the product of (t - a) over all other points a."""
+        """Return B^T: row p has the coefficients of the product of (t - a) over all other points a."""
         rows = [(*_product(a for a in self.points if a != p), Fraction(0)) for p in self.points]
         return (*rows, _product(self.points))
 
     @cached_property
     def weights(self) -> Matrix:
-        """G: row p has 1, p, p**2, over the product of p - a over all other points a."""
+        """Return G: row p has 1, p, p**2, over the product of p - a over all other points a."""
         rows = []
         for p in self.points:
             divisor = Fraction(1)
@@ -76,19 +78,19 @@ class WinogradTiles:
 
     @cached_property
     def result(self) -> Matrix:
-        """A: row p has 1, p, p**2, ...; that of infinity only the last."""
+        """Return A: row p has 1, p, p**2, ...; that of infinity only the last."""
         rows = [tuple(p**k for k in range(self.outputs)) for p in self.points]
         return (*rows, (Fraction(0),) * (self.outputs - 1) + (Fraction(1),))
 
     def roundings(self, channels: int) -> int:
-        """R: both passes of each transform, one product, the sum over channels, and a bias."""
+        """Return R: both passes of each transform, one product, the sum over channels, and a bias."""
         columns = tuple(zip(*self.result, strict=True))
         passes = sum(max(map(_roundings, rows)) for rows in (self.data, self.weights, columns))
         return 2 * passes + channels + 1
 
 
 def _product(points: Iterable[Fraction]) -> tuple[Fraction, ...]:
-    """The coefficients of the product of (t - a), from the constant on."""
+    """Return the coefficients of the product of (t - a) over all points a, from the constant on."""
     product = [Fraction(1)]
     for a in points:
         product = [up - a * same for up, same in zip([Fraction(0), *product], [*product, Fraction(0)], strict=True)]
@@ -96,13 +98,14 @@ def _product(points: Iterable[Fraction]) -> tuple[Fraction, ...]:
 
 
 def _roundings(row: Sequence[Fraction]) -> int:
-    """Of a sum of k terms: k - 1, and two for a coefficient and its product where that is no power of two."""
+    """Return the roundings of a sum of k terms: k - 1, and two more if some coefficient is no power of two."""
     sizes = [abs(a) for a in row if a]
     plain = all((a.numerator & (a.numerator - 1)) == 0 == (a.denominator & (a.denominator - 1)) for a in sizes)
     return len(sizes) - 1 + (0 if plain else 2)
 
 
 def _points(*texts: str) -> tuple[Fraction, ...]:
+    """Return points from text."""
     return tuple(map(Fraction, texts))
 
 
@@ -120,7 +123,7 @@ TILES = {
 
 
 def fits(op: Op, window: Window | None, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether a call is a plain convolution of 3 x 3 taps whose windows end with the padded input."""
+    """Return whether a call is a plain convolution of 3 x 3 taps whose windows end with the padded input."""
     if op.name != "conv" or window is None or window.kernel != (TAPS, TAPS):
         return False
     native = window.native()
@@ -129,28 +132,29 @@ def fits(op: Op, window: Window | None, shapes: Sequence[tuple[int, ...]]) -> bo
 
 
 def winograd_rule(tiles: WinogradTiles, run: Context, op: Op, args: Sequence[Ball], params: Params) -> Ball:
-    """A convolution by tiles, its factors and its result stored."""
+    """Return the ball of a convolution by tiles, its factors and its result stored."""
     window, groups = params["window"], params["groups"]
     x, w, *b = args
     count = tiles.roundings(w.shape[1])
     value = run.evaluate(op, [a.value for a in args], params)
     given = [Ball(a.value, a.radius, ends=a.ends) for a in args]
-    parts = [run.opened(a, k, region=False) for k, a in enumerate(given)]
+    parts = [run.expansion_of(a, k, region=False) for k, a in enumerate(given)]
     plain = magnitude(run, op, [p.size for p in parts], params)
     size = sizes(tiles, x.size, w.size, window, groups)
     if b:
         size = size + b[0].size.reshape(-1, 1, 1)
     slack = long_slack(w.shape[1] * tiles.cells**2 + count)
     grown = growth(count, run.arithmetic.u)
-    most = _most(tiles, x.size, w.size, [a.size for a in b], w.shape[1]) * slack * (1 + grown)
+    most = _magnitude_bound(tiles, x.size, w.size, [a.size for a in b], w.shape[1]) * slack * (1 + grown)
     error = grown * size + (2 * count + 1) * run.arithmetic.tiny * most
     error = error if most <= run.arithmetic.largest else np.full(value.shape, np.inf)
     own = reference_error(plain, w.shape[1] * window.taps_count + 1)
-    return finished(run, value, (spread(run, op, parts, params) + error + own) * slack)
+    return make_ball(run, value, (spread(run, op, parts, params) + error + own) * slack)
 
 
 def sizes(tiles: WinogradTiles, x: Array, w: Array, window: Window, groups: int, power: int = 1) -> Array:
-    """S, at the place of each cell in its tile where it is largest. x: (*batch, C, H, W), w: (O, C/groups, 3, 3).
+    """Return S for each output cell, at the place in its tile where it is largest. x: (*batch, C, H, W), w: (O,
+    C/groups, 3, 3).
 
     power   of the matrices' entries: with x and w squared too, 2 gives the sum of the squares of all monomials
     """
@@ -162,7 +166,7 @@ def sizes(tiles: WinogradTiles, x: Array, w: Array, window: Window, groups: int,
     u = np.einsum("pa,ocab,qb->pqoc", g, w, g)
     rows, columns = high + beyond, wide + beyond
     outs = w.shape[0] // groups
-    step = max(1, CHUNK // (tiles.cells**2 * rows * columns))
+    step = max(1, CHUNK_NUMBERS // (tiles.cells**2 * rows * columns))
     largest = np.empty((cells.shape[0], w.shape[0], high, wide))
     for n, k in itertools.product(range(cells.shape[0]), range(groups)):
         part = cells[n, k * w.shape[1] : (k + 1) * w.shape[1]]
@@ -174,12 +178,13 @@ def sizes(tiles: WinogradTiles, x: Array, w: Array, window: Window, groups: int,
 
 
 def _sides(window: Window) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the low pads and the high pads of the axes."""
     low, high = zip(*window.pads, strict=True)
     return low, high
 
 
 def _products(b: Array, u: Array, part: Array, rows: int, columns: int) -> Array:
-    """For every tile that may begin somewhere: sum_c U_c * (B^T d_c B), as (p, q, O, rows, columns)."""
+    """Return sum_c U_c * (B^T d_c B) for every tile that may begin somewhere, as (p, q, O, rows, columns)."""
     n = b.shape[0]
     m = np.empty((n, n, u.shape[2], rows, columns))
     for p in range(n):
@@ -191,7 +196,7 @@ def _products(b: Array, u: Array, part: Array, rows: int, columns: int) -> Array
 
 
 def _largest(a: Array, m: Array, high: int, wide: int) -> Array:
-    """The largest of A^T M A over the places of a cell in its tile: at place i the tile began i cells before."""
+    """Return the largest of A^T M A over the places of a cell in its tile: at place i the tile began i cells before."""
     beyond = a.shape[1] - 1
     best = np.zeros((m.shape[2], high, wide))
     for i in range(a.shape[1]):
@@ -203,13 +208,14 @@ def _largest(a: Array, m: Array, high: int, wide: int) -> Array:
 
 
 def _absolute(matrix: Matrix) -> Array:
+    """Return a matrix as floats, with absolute values."""
     return np.array([[float(abs(a)) for a in row] for row in matrix])
 
 
-def _most(tiles: WinogradTiles, x: Array, w: Array, b: Sequence[Array], channels: int) -> float:
-    """An upper bound of every partial result: S with every factor f replaced by max(1, abs(f))."""
+def _magnitude_bound(tiles: WinogradTiles, x: Array, w: Array, b: Sequence[Array], channels: int) -> float:
+    """Return an upper bound of every partial result: S with every factor f replaced by max(1, abs(f))."""
     total = 1.0
     for matrix in (tiles.data, tiles.weights, tuple(zip(*tiles.result, strict=True))):
         total *= max(sum(max(1.0, float(abs(a))) for a in row if a) for row in matrix) ** 2
     largest = [max(1.0, float(np.max(v, initial=0.0))) for v in (x, w, *b)]
-    return total * SCALED * channels * largest[0] * largest[1] + sum(largest[2:])
+    return total * MAX_ROW_SCALE * channels * largest[0] * largest[1] + sum(largest[2:])

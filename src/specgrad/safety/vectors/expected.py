@@ -25,7 +25,7 @@ from specgrad.ops.avg_pool import AVG_POOL
 from specgrad.ops.max_pool import MAX_POOL
 from specgrad.ops.resize import RESIZE
 from specgrad.rounding import Arithmetic, Ball, radius
-from specgrad.rounding.resize import loosely_read
+from specgrad.rounding.resize import may_read_nonfinite
 from specgrad.scalar import Array, balls, exact
 
 from .case import VectorCase
@@ -212,7 +212,7 @@ def _agree(value: Array, ieee: Array, taken: Array, dtype: np.dtype[Any]) -> boo
 def _loose(graph: Graph, given: Sequence[Array], shape: tuple[int, ...]) -> Array:
     """Cells of resizing that may have met a NaN or an infinity, or not."""
     resized = [n for n in graph.nodes if n.op is RESIZE]
-    return np.broadcast_to(loosely_read(given[0], resized[0].params) if resized else np.array(False), shape)
+    return np.broadcast_to(may_read_nonfinite(given[0], resized[0].params) if resized else np.array(False), shape)
 
 
 def _overflown(operator: str, real: Any, value: Array, allowed: Array, dtype: np.dtype[Any]) -> Array:

@@ -31,9 +31,15 @@ from specgrad.bounds.interval_bounds import REAL, checked, is_unbounded
 from specgrad.graph.graph import CONSTANT, INPUT, Graph, Node
 from specgrad.rounding.ball import SLACK, Ball, Expansion, hull
 from specgrad.rounding.context import Context, at_least_1
-from specgrad.rounding.fusion_region import leaf
+from specgrad.rounding.fusion_region import region_input
 from specgrad.rounding.linear import magnitude, stored_error, underflow
-from specgrad.rounding.propagate import continues_region, most_readers, node_ball, read_apart, summed_later
+from specgrad.rounding.propagate import (
+    continues_region,
+    feeds_later_sum,
+    most_readers,
+    node_ball,
+    recomputed_per_reader,
+)
 from specgrad.rounding.slack_constants import MOST, RANGE, SINGLE_FLUSH
 from specgrad.rounding.stored_constants import exact_error
 from specgrad.scalar import Array
@@ -108,8 +114,8 @@ class ForwardPass:
         self._faster = self.state.faster()
         self._parallel = {state.fast: state.two_sided() for state in (self.state, self._faster)}
         fused = self.rules.arithmetic.fused
-        self.summed = summed_later(self.graph, self.rules) if fused else frozenset()
-        self.read_apart = read_apart(self.graph, self.rules) if fused else frozenset()
+        self.summed = feeds_later_sum(self.graph, self.rules) if fused else frozenset()
+        self.recomputed_per_reader = recomputed_per_reader(self.graph, self.rules) if fused else frozenset()
 
     @property
     def layers(self) -> dict[int, BoundLayer]:
@@ -284,7 +290,7 @@ class ForwardPass:
         read = self.merged if repeats else self.inside
         nothing, carried = np.zeros(node.shape), self.carried(node, self._terms(sources, inside, read))
         self.merged[i] = carried if repeats else self.carried(node, self._terms(sources, inside, self.merged))
-        if i in self.read_apart:
+        if i in self.recomputed_per_reader:
             self.inside[i] = self.merged[i]
             self.deviation[i] = self.merged[i] + error
             return nothing
@@ -351,7 +357,7 @@ class ForwardPass:
         if self.continues(a, user):
             return self.shadows[a]
         nothing, size = np.zeros(ball.shape), ball.size
-        inner = Expansion(node.group, nothing, size, size, at_least_1(size), leaf(a, ball.value.size))
+        inner = Expansion(node.group, nothing, size, size, at_least_1(size), region_input(a, ball.value.size))
         return Ball(ball.value, nothing if node.op.exact else ball.radius, expansion=inner, ends=ball.ends)
 
     def continues(self, source: int, user: int) -> bool:
