@@ -26,7 +26,7 @@ from specgrad.rounding.arithmetic_variants import (
     ReducedSums,
     Toward,
     Winograd,
-    shortened,
+    round_to_format,
 )
 from specgrad.rounding.context import ArithmeticVariant
 from specgrad.rounding.winograd import TILES
@@ -287,10 +287,10 @@ def _rounded(seen: Observation, way: ReducedResults) -> tuple[Graph, list[Array]
     """Constants and inputs as numbers of the format."""
     form, toward = way.form, way.toward
     constants = {
-        p: shortened(np.asarray(v, np.float64), form, toward) if seen.graph.nodes[p].kind == "real" else v
+        p: round_to_format(np.asarray(v, np.float64), form, toward) if seen.graph.nodes[p].kind == "real" else v
         for p, v in seen.graph.constants.items()
     }
-    return replace(seen.graph, constants=constants), [shortened(a, form, toward) for a in seen.given]
+    return replace(seen.graph, constants=constants), [round_to_format(a, form, toward) for a in seen.given]
 
 
 def _judged(c: ArithmeticClass, way: ArithmeticVariant, seen: Observation, arithmetic: Arithmetic) -> Verdict | None:
