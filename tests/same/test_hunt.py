@@ -15,7 +15,7 @@ from false_sames import hunt, pairs, same
 from lowered import lower
 from specgrad.check.comparison.compare import compare
 from specgrad.equivalence import constants, layout, linear_combinations, linear_maps, pad_crop, rewrite_rules
-from specgrad.equivalence.surd import enclosed, interval, square_root
+from specgrad.equivalence.surd import enclose, interval, square_root
 from specgrad.errors import SpecgradError
 
 
@@ -29,8 +29,8 @@ def test_no_false_same() -> None:
 
 @pytest.mark.quick
 def test_no_false_same_of_weights_that_are_not_multiplied_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays of over CELLS numbers are kept with their factors beside them: here, all of them are."""
-    monkeypatch.setattr(constants, "CELLS", 3)
+    """Arrays of over MAX_EXACT_CELLS numbers are kept with their factors beside them: here, all of them are."""
+    monkeypatch.setattr(constants, "MAX_EXACT_CELLS", 3)
     w, s = np.float32([[1, 2, 3], [4, 5, 6], [7, 8, 9]]), np.float32([3, 5, 7])
     before, behind, twice = (
         sg.trace(f, (3,))
@@ -62,8 +62,8 @@ def test_long_doubles_are_multiplied_as_they_are(monkeypatch: pytest.MonkeyPatch
         pytest.skip("long doubles are float64 here")
     exactly = 1 + Fraction(1, 2**60)
     assert sg.exact(x).item() == exactly
-    for cells in (constants.CELLS, 3):
-        lower(monkeypatch, {"equivalence.constants:CELLS": cells})
+    for cells in (constants.MAX_EXACT_CELLS, 3):
+        lower(monkeypatch, {"equivalence.constants:MAX_EXACT_CELLS": cells})
         for s in (1, 2, 3):
             wide, narrow = (
                 sg.trace(lambda v, w=w, s=s: sg.linear(w, None, v) * s, (3,))
@@ -72,7 +72,7 @@ def test_long_doubles_are_multiplied_as_they_are(monkeypatch: pytest.MonkeyPatch
             assert not same(wide, narrow)
             assert same(wide, wide)
             assert compare(wide, narrow).verdict == "differs"
-    low, high = constants.Constant(np.full((2, 2), x)).ends()
+    low, high = constants.Constant(np.full((2, 2), x)).float_bounds()
     assert (low < high).all()
     assert Fraction(low[0, 0]) <= exactly <= Fraction(high[0, 0])
 
@@ -83,7 +83,10 @@ LOWERED = [(1, 1), (6, 10), (2**17, 1)]
 @pytest.mark.parametrize(("cells", "work"), LOWERED)
 def test_no_false_same_where_little_is_computed(cells: int, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is made for large weights: no constant goes through them, and few arrays are exact numbers."""
-    lower(monkeypatch, {"equivalence.constants:CELLS": cells, "equivalence.linear_maps:WORK": work})
+    lower(
+        monkeypatch,
+        {"equivalence.constants:MAX_EXACT_CELLS": cells, "equivalence.linear_maps:MAX_EXACT_PRODUCTS": work},
+    )
     false, counts = hunt(range(8))
     assert false == []
     assert counts["spelling", True]
@@ -139,7 +142,7 @@ def test_roots_are_enclosed_from_both_sides() -> None:
 def _ends(number: Any) -> list[Fraction]:
     """The narrower of what encloses a number, as rationals and as floats."""
     low, high = (Fraction(ends.item()) for ends in interval(np.array([number], dtype=object)))
-    least, most = enclosed(number)
+    least, most = enclose(number)
     assert low <= least <= most <= high
     return [least, most]
 
@@ -170,16 +173,16 @@ def _lost_shift(table: Any, shape: Any, parts: Any) -> Any:
         factor, number = parts[0]
         value = table.values[number]
         scaled = {
-            a: linear_combinations.cells(s * np.asarray(factor, dtype=object))
+            a: linear_combinations.as_object_array(s * np.asarray(factor, dtype=object))
             for a, s in linear_combinations.terms_of(table, number).items()
         }
-        return linear_combinations.summed(table, shape, scaled, table.shift_of(value))
+        return linear_combinations.affine_value(table, shape, scaled, table.shift_of(value))
     return COMBINED(table, shape, parts)
 
 
 def _half_pad(table: Any, x: int, widths: Any) -> int:
     """pad(pad(x)) with the inner high side on the low side."""
-    inner = table.alone(x)
+    inner = table.single_atom(x)
     if inner is not None and inner.op == "pad" and any(map(any, widths)):
         both = zip(inner.params[0], widths, strict=True)
         return PADDED(table, inner.args[0], tuple((p[0] + p[1] + q[0], q[1], 0) for p, q in both))
@@ -189,7 +192,7 @@ def _half_pad(table: Any, x: int, widths: Any) -> int:
 def _all_padded(c: Any) -> Any:
     """Padding that is not counted, counted."""
     return AVG_POOL(
-        linear_maps.TermApplication(c.table, c.op, {**c.params, "divisor": "padded"}, c.args, c.given, c.shape)
+        linear_maps.TermApplication(c.table, c.op, {**c.params, "divisor": "padded"}, c.args, c.weights, c.shape)
     )
 
 
@@ -200,22 +203,26 @@ def _coarse_key(array: Any) -> Any:
 
 def _turned_back(table: Any, x: int, order: Any) -> int:
     """permute of permute, composed in the other order."""
-    inner = table.alone(x)
+    inner = table.single_atom(x)
     if inner is not None and inner.op == "permute":
         return PERMUTE_TO(table, inner.args[0], tuple(order[a] for a in inner.params[0]))
     return PERMUTE_TO(table, x, order)
 
 
-OUTPUT_FACTORS, COMBINED, PADDED = linear_combinations.output_factors, linear_combinations.combined, pad_crop.padded
+OUTPUT_FACTORS, COMBINED, PADDED = (
+    linear_combinations.scale_as_weight_factors,
+    linear_combinations.linear_combination,
+    pad_crop.pad_value,
+)
 AVG_POOL, CELLS_KEY, PERMUTE_TO = linear_maps.avg_pool, constants._cells_key, layout.permute_to
 PLANTED: dict[str, list[tuple[Any, str, Any]]] = {
     "channels of another group": [(m, "second_axis_factors", _tiled) for m in (linear_combinations, linear_maps)],
-    "the other axis of the weights": [(linear_combinations, "output_factors", _first_axis)],
+    "the other axis of the weights": [(linear_combinations, "scale_as_weight_factors", _first_axis)],
     "a shift that is not scaled": [
-        (m, "combined", _lost_shift) for m in (linear_combinations, linear_maps, pad_crop, rewrite_rules)
+        (m, "linear_combination", _lost_shift) for m in (linear_combinations, linear_maps, pad_crop, rewrite_rules)
     ],
-    "padding on the other side": [(m, "padded", _half_pad) for m in (pad_crop, rewrite_rules)],
-    "ends of a clamp that are not clamped": [(rewrite_rules, "_clamp_end", lambda end, low, high, without: end)],
+    "padding on the other side": [(m, "pad_value", _half_pad) for m in (pad_crop, rewrite_rules)],
+    "ends of a clamp that are not clamped": [(rewrite_rules, "_clamp_limit", lambda end, low, high, without: end)],
     "a divisor that counts padding": [(rewrite_rules.RULES, "avg_pool", _all_padded)],
     "weights compared in float16": [(constants, "_cells_key", _coarse_key)],
     "permutations in the other order": [(m, "permute_to", _turned_back) for m in (layout, rewrite_rules, linear_maps)],

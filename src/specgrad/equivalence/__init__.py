@@ -1,1 +1,1 @@
-"""Are two graphs one function? Normal forms over exact numbers, whose equality is a proof."""
+"""Equivalence of two graphs as real functions: normal forms over exact numbers, whose equality is a proof."""

@@ -1,4 +1,4 @@
-"""Constants of a normal form: exact arrays, as small as their repetition allows, equal when their numbers are.
+"""Constants of a normal form: exact arrays, stored without repetition, with equal keys for equal numbers.
 
 Weights are kept as a product of an array as it was given and exact factors that repeat along most axes, so that folding
 a batch normalisation into eleven million weights multiplies none of them; small ones are multiplied out.
@@ -19,17 +19,17 @@ from ..scalar import Array, exact
 from ..window import Shape
 from .surd import Surd, interval, square_root
 
-CELLS = 2**17  # of an array that is computed with exactly
-FLOATS = ("float16", "float32", "float64")  # whose numbers float64 holds; of long doubles and integers it may lack some
+MAX_EXACT_CELLS = 2**17  # of an array that is computed with exactly
+WITHIN_FLOAT64 = ("float16", "float32", "float64")  # long doubles and integers may not be
 
 
 class TooManyError(ScalarError):
-    """An exact array would be too large: the rule that asked for it is not applied."""
+    """An exact array would have too many cells: the rule that needs it is not applied."""
 
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """array * factors: floats or exact numbers, times exact numbers that broadcast to them (None: ones)."""
+    """An exact array, array * factors: floats or exact numbers, times exact numbers that broadcast (None: ones)."""
 
     array: Array
     factors: Array | None = None
@@ -39,34 +39,34 @@ class Constant:
         return tuple(self.array.shape)
 
     def numbers(self) -> Array:
-        """All of them as exact numbers."""
-        if self.array.size > CELLS:
-            raise TooManyError("constant", f"{self.array.size} cells are more than {CELLS}")
+        """Return all cells as an object array of exact numbers; raise TooManyError above MAX_EXACT_CELLS."""
+        if self.array.size > MAX_EXACT_CELLS:
+            raise TooManyError("constant", f"{self.array.size} cells are more than {MAX_EXACT_CELLS}")
         cells = exact_numbers(self.array)
         return cells if self.factors is None else np.asarray(cells * self.factors, dtype=object)
 
     def times(self, factors: Array) -> Constant:
-        """The product with exact numbers that broadcast to it."""
-        whole = smallest(factors if self.factors is None else np.asarray(self.factors * factors, dtype=object))
+        """Return the product with exact numbers that broadcast to it."""
+        whole = drop_repeats(factors if self.factors is None else np.asarray(self.factors * factors, dtype=object))
         if all(v == 1 for v in whole.flat):
             return Constant(self.array)
         product = Constant(self.array, whole)
-        if self.array.size <= CELLS:
+        if self.array.size <= MAX_EXACT_CELLS:
             return Constant(product.numbers())
         return _exact_product(self.array, whole) or product
 
-    def moved(self, move: Callable[[Array], Array]) -> Constant:
-        """The same cells elsewhere: `move` on the array and on the factors, spread out where they repeat."""
+    def rearranged(self, move: Callable[[Array], Array]) -> Constant:
+        """Return the constant after `move`, a permutation of cells, applied to the array and to the factors."""
         factors = None if self.factors is None else move(np.broadcast_to(self.factors, self.shape))
-        return Constant(move(self.array), None if factors is None else smallest(factors))
+        return Constant(move(self.array), None if factors is None else drop_repeats(factors))
 
     def key(self) -> Any:
-        """Equal for equal numbers; different keys do not say that the numbers differ."""
+        """Return a hashable key: equal keys mean equal numbers; different keys prove nothing."""
         return _cells_key(self.array), None if self.factors is None else _cells_key(self.factors)
 
-    def ends(self) -> tuple[Array, Array]:
-        """Floats below and above every number."""
-        held = self.array.dtype.name in FLOATS
+    def float_bounds(self) -> tuple[Array, Array]:
+        """Return float64 arrays (low, high) that enclose every cell."""
+        held = self.array.dtype.name in WITHIN_FLOAT64
         low, high = (self.array.astype(float),) * 2 if held else interval(exact_numbers(self.array))
         if self.factors is None:
             return low, high
@@ -77,9 +77,9 @@ class Constant:
 
 
 def _cells_key(array: Array) -> Any:
-    """The shape, and numbers that float64 holds by their bits, -0 as 0; all others one by one, or as they are."""
+    """Return (shape, ...): numbers that float64 holds by their bits, -0 as 0; others one by one, or as they are."""
     if array.dtype == object:
-        as_floats = [_as_float(v) for v in array.flat]
+        as_floats = [_float_if_equal(v) for v in array.flat]
         if None in as_floats:
             return array.shape, tuple(array.flat)
         array = np.array(as_floats, dtype=float).reshape(array.shape)
@@ -89,8 +89,8 @@ def _cells_key(array: Array) -> Any:
     return array.shape, wide.str, (array.astype(wide) + wide.type(0)).tobytes()
 
 
-def _as_float(x: Any) -> float | None:
-    """The float that equals an exact number, if there is one."""
+def _float_if_equal(x: Any) -> float | None:
+    """Return the float that equals an exact number; None if there is none."""
     if isinstance(x, Surd):
         return None
     try:
@@ -101,9 +101,9 @@ def _as_float(x: Any) -> float | None:
 
 
 def _exact_product(array: Array, factors: Array) -> Constant | None:
-    """The product in float64 where that is exact: both factors split in halves (Dekker), and no rest remains."""
-    near = [_as_float(v) for v in factors.flat]
-    if None in near or array.dtype.name not in FLOATS:
+    """Return array * factors in float64 if no cell is rounded (Dekker's product); else None."""
+    near = [_float_if_equal(v) for v in factors.flat]
+    if None in near or array.dtype.name not in WITHIN_FLOAT64:
         return None
     a, b = array.astype(float), np.array(near, dtype=float).reshape(factors.shape)
     with np.errstate(all="ignore"):
@@ -113,21 +113,22 @@ def _exact_product(array: Array, factors: Array) -> Constant | None:
             return None
         if max(abs(a).max(initial=0), abs(b).max(initial=0)) > 1e100:
             return None
-        (ah, al), (bh, bl) = _halves(a), _halves(b)
+        (ah, al), (bh, bl) = _dekker_split(a), _dekker_split(b)
         rest = ((ah * bh - product) + ah * bl + al * bh) + al * bl
     return Constant(product) if not rest.any() else None
 
 
-def _halves(x: Array) -> tuple[Array, Array]:
+def _dekker_split(x: Array) -> tuple[Array, Array]:
+    """Return (high, low) with x = high + low, each of 26 bits or less, so that products are exact."""
     scaled = 134217729.0 * x  # 2**27 + 1
     high = scaled - (scaled - x)
     return high, x - high
 
 
-def smallest(array: Array) -> Array:
-    """The array with one cell along every axis on which all its cells are equal.
+def drop_repeats(array: Array) -> Array:
+    """Return the array with one cell along every axis on which all its cells are equal.
 
-    >>> smallest(np.array([[1, 2], [1, 2]])).shape
+    >>> drop_repeats(np.array([[1, 2], [1, 2]])).shape
     (1, 2)
     """
     for axis, n in enumerate(array.shape):
@@ -139,28 +140,30 @@ def smallest(array: Array) -> Array:
 
 
 def _all_equal(array: Array, first: Array) -> bool:
+    """Return whether every cell equals that of `first`, broadcast along its axes of one cell."""
     if array.dtype != object:
         return bool((array == first).all())
     whole = np.broadcast_to(first, array.shape)
     return all(p == q for p, q in zip(array.flat, whole.flat, strict=True))
 
 
-def exact_cells(array: Array) -> Array:
-    """An array of a graph as exact numbers, each repetition once; NaN and infinities have none."""
-    array = smallest(np.asarray(array))
-    if array.size > CELLS:
-        raise TooManyError("constant", f"{array.size} cells are more than {CELLS}")
+def exact_constant(array: Array) -> Array:
+    """Return an array of a graph as exact numbers without repetition; raise ScalarError for NaN and infinities."""
+    array = drop_repeats(np.asarray(array))
+    if array.size > MAX_EXACT_CELLS:
+        raise TooManyError("constant", f"{array.size} cells are more than {MAX_EXACT_CELLS}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ScalarError("constant", "infinities and NaN are no exact numbers")
     return exact_numbers(array)
 
 
 def exact_numbers(array: Array) -> Array:
-    return exact(array) if array.dtype != object else _only_exact(array)
+    """Return an object array of Fractions (or Surds), cell by cell."""
+    return exact(array) if array.dtype != object else _to_fractions(array)
 
 
-def _only_exact(array: Array) -> Array:
-    """Fractions and surds as they are, whole numbers and floats as Fractions; a ball, or anything else, is refused."""
+def _to_fractions(array: Array) -> Array:
+    """Return integers and floats as Fractions, Surds unchanged; raise ScalarError for anything else."""
     made = np.empty(array.shape, dtype=object)
     for place, v in np.ndenumerate(array):
         if not isinstance(v, int | float | Fraction | Surd) or isinstance(v, bool):
@@ -171,8 +174,8 @@ def _only_exact(array: Array) -> Array:
     return made
 
 
-def root_cells(cells: Array) -> Array:
-    """The square roots, exactly."""
+def square_roots(cells: Array) -> Array:
+    """Return the exact square root of every cell."""
     roots = np.empty(cells.shape, dtype=object)
     for place, v in np.ndenumerate(cells):
         roots[place] = square_root(v)

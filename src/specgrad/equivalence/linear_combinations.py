@@ -1,4 +1,4 @@
-"""Sums: the rules of addition and of multiplication by constants, over exact numbers.
+"""Rules of addition and of multiplication by constants, over exact numbers.
 
 a*x + b*x + c = (a + b)*x + c        0*x = 0        s*(a*x + c) = (s*a)*x + s*c
 s * (W x) = (s*W) x                  for a scale s that is constant along every axis that W does not write
@@ -16,7 +16,7 @@ import numpy as np
 
 from ..scalar import Array
 from ..window import Shape
-from .constants import CELLS, TooManyError, smallest
+from .constants import MAX_EXACT_CELLS, TooManyError, drop_repeats
 from .surd import reciprocal
 from .term_table import AffineTerm, Atom, TermTable
 
@@ -27,79 +27,83 @@ Terms = Mapping[int, Array]  # by the number of an atom: its scale
 
 
 def terms_of(table: TermTable, number: int) -> dict[int, Array]:
-    return {atom: table.scale(scale) for atom, scale in table.values[number].terms}
+    """Return {atom number: exact scale} of a value."""
+    return {atom: table.numbers_of(scale) for atom, scale in table.values[number].terms}
 
 
-def summed(table: TermTable, shape: Shape, terms: Terms, shift: Array) -> int:
-    """The value sum of scale * atom + shift, in normal form."""
+def affine_value(table: TermTable, shape: Shape, terms: Terms, shift: Array) -> int:
+    """Return the number of the value sum of scale * atom + shift, in normal form."""
     kept = {a: s for a, s in terms.items() if not all(v == 0 for v in s.flat)}
     if not kept:
-        return table.of_cells(shape, shift)
+        return table.value_of_constant(shape, shift)
     inside = _under_layout(table, shape, kept, shift)
     if inside is not None:
         return inside
     written: dict[int, Array] = {}
     for a, s in kept.items():
-        atom, rest = _into_weights(table, a, smallest(s))
-        written[atom] = cells(written[atom] + rest) if atom in written else rest
-    written = {a: smallest(s) for a, s in written.items() if not all(v == 0 for v in s.flat)}
-    ordered = tuple(sorted((a, table.cells(s)) for a, s in written.items()))
+        atom, rest = _absorb_scale(table, a, drop_repeats(s))
+        written[atom] = as_object_array(written[atom] + rest) if atom in written else rest
+    written = {a: drop_repeats(s) for a, s in written.items() if not all(v == 0 for v in s.flat)}
+    ordered = tuple(sorted((a, table.constant_number(s)) for a, s in written.items()))
     none = all(v == 0 for v in shift.flat)
-    return table.value(AffineTerm(shape, ordered, None if none else table.cells(shift)))
+    return table.value(AffineTerm(shape, ordered, None if none else table.constant_number(shift)))
 
 
-def combined(table: TermTable, shape: Shape, parts: Iterable[tuple[Any, int]]) -> int:
-    """sum of factor * value, each factor exact numbers that broadcast to the shape."""
+def linear_combination(table: TermTable, shape: Shape, parts: Iterable[tuple[Any, int]]) -> int:
+    """Return the number of sum of factor * value; each factor is exact numbers that broadcast to `shape`."""
     terms: dict[int, Array] = {}
     shift = np.full((1,) * len(shape), Fraction(0), dtype=object)
     for factor, number in parts:
-        factor = _ranked(np.asarray(factor, dtype=object), len(shape))
+        factor = _prepend_axes(np.asarray(factor, dtype=object), len(shape))
         for atom, scale in terms_of(table, number).items():
-            part = cells(scale * factor)
-            terms[atom] = cells(terms[atom] + part) if atom in terms else part
-        shift = cells(shift + cells(table.shift_of(table.values[number]) * factor))
-    return summed(table, shape, terms, shift)
+            part = as_object_array(scale * factor)
+            terms[atom] = as_object_array(terms[atom] + part) if atom in terms else part
+        shift = as_object_array(shift + as_object_array(table.shift_of(table.values[number]) * factor))
+    return affine_value(table, shape, terms, shift)
 
 
-def cells(x: Any) -> Array:
-    """NumPy turns arrays of rank 0 into bare numbers."""
+def as_object_array(x: Any) -> Array:
+    """Return x as an object array; NumPy turns results of rank 0 into bare numbers."""
     return np.asarray(x, dtype=object)
 
 
-def factored(table: TermTable, number: int, axes: Iterable[int]) -> tuple[Array, int] | None:
-    """s and t + c/s for a value s*t + c of one atom, where s is never 0 and constant along the axes."""
+def factor_out_scale(table: TermTable, number: int, axes: Iterable[int]) -> tuple[Array, int] | None:
+    """Return s and t + c/s of a value s*t + c of one atom, if s is never 0 and constant along `axes`; else None."""
     value = table.values[number]
     if len(value.terms) != 1 or table.is_one(value.terms[0][1]):
         return None
-    atom, scale = value.terms[0][0], table.scale(value.terms[0][1])
+    atom, scale = value.terms[0][0], table.numbers_of(value.terms[0][1])
     if any(scale.shape[a] > 1 for a in axes) or any(v == 0 for v in scale.flat):
         return None
-    shift = table.shift_of(value) if value.shift is None else cells(table.shift_of(value) * inverses(scale))
+    shift = (
+        table.shift_of(value) if value.shift is None else as_object_array(table.shift_of(value) * reciprocals(scale))
+    )
     one = np.full((1,) * scale.ndim, Fraction(1), dtype=object)
-    return scale, summed(table, value.shape, {atom: one}, shift)
+    return scale, affine_value(table, value.shape, {atom: one}, shift)
 
 
-def inverses(numbers: Array) -> Array:
-    """1/v of every number, exactly."""
+def reciprocals(numbers: Array) -> Array:
+    """Return 1/v of every number, exactly."""
     made = np.empty(numbers.shape, dtype=object)
     for place, v in np.ndenumerate(numbers):
         made[place] = reciprocal(v)
     return made
 
 
-def _ranked(array: Array, rank: int) -> Array:
+def _prepend_axes(array: Array, rank: int) -> Array:
+    """Return the array with axes of one cell in front, up to `rank`."""
     return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 
-def _into_weights(table: TermTable, number: int, scale: Array) -> tuple[int, Array]:
-    """scale * (W x) = (scale*W) x, and what is left of the scale: ones, or all of it."""
+def _absorb_scale(table: TermTable, number: int, scale: Array) -> tuple[int, Array]:
+    """Return (atom, rest) for scale * (W x) = (scale*W) x: rest is 1, or the scale if W cannot absorb it."""
     atom = table.atoms[number]
     if atom.weights is None or all(v == 1 for v in scale.flat):
         return number, scale
-    factors = output_factors(table, atom, scale)
+    factors = scale_as_weight_factors(table, atom, scale)
     if factors is None:
         return number, scale
     weights = table.constant(table.constants[atom.weights].times(factors))
@@ -107,8 +111,8 @@ def _into_weights(table: TermTable, number: int, scale: Array) -> tuple[int, Arr
     return table.atom(replace(atom, weights=weights)), one
 
 
-def output_factors(table: TermTable, atom: Atom, scale: Array) -> Array | None:
-    """A scale of the output of an atom as factors of its weights; None where the weights cannot carry it."""
+def scale_as_weight_factors(table: TermTable, atom: Atom, scale: Array) -> Array | None:
+    """Return a scale of an atom's output as factors of its weights; None if weights cannot absorb it."""
     if atom.op not in WEIGHTED:
         return None
     varying = [a for a, n in enumerate(scale.shape) if n > 1]
@@ -133,7 +137,7 @@ def output_factors(table: TermTable, atom: Atom, scale: Array) -> Array | None:
 
 
 def second_axis_factors(per_channel: Array, weights: Shape, groups: int) -> Array:
-    """Factors of the channels (group, k) of weights whose rows (group, j) hold k on the second axis."""
+    """Return one factor per output channel, arranged for weights (group * in, out per group, *kernel)."""
     if per_channel.size == 1:
         return per_channel.reshape((1,) * len(weights))
     spread = np.repeat(per_channel.reshape(groups, 1, weights[1]), weights[0] // groups, axis=1)
@@ -141,7 +145,7 @@ def second_axis_factors(per_channel: Array, weights: Shape, groups: int) -> Arra
 
 
 def canonical_spec(x: str, w: str, out: str) -> tuple[str, list[int]]:
-    """One spelling of a contraction, and the order of the axes of w in it: the letters of x, then those of the result.
+    """Return a contraction in canonical letters, and the order of w's axes: letters of x, then of the result.
 
     >>> canonical_spec("db", "ab", "da"), canonical_spec("db", "bc", "dc")
     (('ab,bc->ac', [1, 0]), ('ab,bc->ac', [0, 1]))
@@ -153,6 +157,7 @@ def canonical_spec(x: str, w: str, out: str) -> tuple[str, list[int]]:
 
 
 def split_spec(spec: str) -> tuple[str, str, str]:
+    """Return the letters (x, w, out) of a contraction "x,w->out"."""
     ins, _, out = spec.partition("->")
     x, _, w = ins.partition(",")
     return x, w, out
@@ -162,7 +167,7 @@ def split_spec(spec: str) -> tuple[str, str, str]:
 
 
 def _under_layout(table: TermTable, shape: Shape, terms: Terms, shift: Array) -> int | None:
-    """sum of s * L(x) + c = L(sum of L'(s) * x + L'(c)), where every atom is the same L."""
+    """Return sum of s * L(x) + c as L(sum of L'(s) * x + L'(c)), if every atom is the same layout L; else None."""
     atoms = [table.atoms[a] for a in terms]
     first = atoms[0]
     inner = table.values[first.args[0]].shape if first.op in LAYOUT else ()
@@ -172,36 +177,37 @@ def _under_layout(table: TermTable, shape: Shape, terms: Terms, shift: Array) ->
         return None
     try:
         parts = [(inverse_layout(first, inner, s), table.atoms[a].args[0]) for a, s in terms.items()]
-        constant = table.of_cells(inner, inverse_layout(first, inner, shift))
+        constant = table.value_of_constant(inner, inverse_layout(first, inner, shift))
     except TooManyError:
         return None
-    total = combined(table, inner, [*parts, (Fraction(1), constant)])
-    return laid_out(table, first.op, first.params, total, shape)
+    total = linear_combination(table, inner, [*parts, (Fraction(1), constant)])
+    return with_layout(table, first.op, first.params, total, shape)
 
 
-def laid_out(table: TermTable, op: str, params: tuple[Any, ...], number: int, shape: Shape) -> int:
-    """L(value); a constant is moved at once."""
+def with_layout(table: TermTable, op: str, params: tuple[Any, ...], number: int, shape: Shape) -> int:
+    """Return L(value); of a constant, the constant with L applied."""
     known = table.constant_of(number)
     if known is None:
-        return table.of_atom(Atom(op, params, (number,), shape))
-    return table.of_cells(shape, moved(op, params, known, table.values[number].shape, shape))
+        return table.value_of_atom(Atom(op, params, (number,), shape))
+    return table.value_of_constant(shape, apply_layout(op, params, known, table.values[number].shape, shape))
 
 
-def moved(op: str, params: tuple[Any, ...], cells: Array, old: Shape, new: Shape) -> Array:
-    """L on an array that repeats along axes of one cell."""
+def apply_layout(op: str, params: tuple[Any, ...], cells: Array, old: Shape, new: Shape) -> Array:
+    """Return an array that repeats along axes of one cell, after a permutation or reshape from shape `old` to `new`."""
     if op == "permute":
         return cells.transpose(params[0])
-    return _spread_out(cells, old).reshape(new) if cells.size > 1 else cells.reshape((1,) * len(new))
+    return _broadcast_if_small(cells, old).reshape(new) if cells.size > 1 else cells.reshape((1,) * len(new))
 
 
 def inverse_layout(atom: Atom, inner: Shape, cells: Array) -> Array:
-    """The inverse of a permutation or of a reshape, on an array that repeats along axes of one cell."""
+    """Return an array that repeats along axes of one cell, after the inverse of a permutation or reshape."""
     if atom.op == "permute":
         return cells.transpose(np.argsort(atom.params[0]))
-    return _spread_out(cells, atom.shape).reshape(inner) if cells.size > 1 else cells.reshape((1,) * len(inner))
+    return _broadcast_if_small(cells, atom.shape).reshape(inner) if cells.size > 1 else cells.reshape((1,) * len(inner))
 
 
-def _spread_out(cells: Array, shape: Shape) -> Array:
-    if int(np.prod(shape, dtype=object)) > CELLS:
-        raise TooManyError("constant", f"shape {shape} has more than {CELLS} cells")
+def _broadcast_if_small(cells: Array, shape: Shape) -> Array:
+    """Return `cells` broadcast to `shape`; raise TooManyError above MAX_EXACT_CELLS."""
+    if int(np.prod(shape, dtype=object)) > MAX_EXACT_CELLS:
+        raise TooManyError("constant", f"shape {shape} has more than {MAX_EXACT_CELLS} cells")
     return np.broadcast_to(cells, shape)

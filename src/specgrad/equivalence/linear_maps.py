@@ -1,4 +1,4 @@
-"""Linear maps with constant weights, averages and sums: padding apart, constants inside, scales in the weights.
+"""Rules of linear maps with constant weights, averages and sums: padding apart, scales inside the weights.
 
 conv(x, w, b; window with pads) = conv(pad(x), w; window without pads) + b     sums of windows alike
 conv(s*x, w) = conv(x, s*w)           for a scale per channel
@@ -17,24 +17,32 @@ import numpy as np
 
 from ..scalar import Array, divide
 from ..window import Shape, Window
-from .constants import CELLS, Constant, TooManyError, smallest
+from .constants import MAX_EXACT_CELLS, Constant, TooManyError, drop_repeats
 from .layout import permute_to, reshape_to
-from .linear_combinations import canonical_spec, combined, factored, second_axis_factors, split_spec, summed, terms_of
-from .pad_crop import framed
+from .linear_combinations import (
+    affine_value,
+    canonical_spec,
+    factor_out_scale,
+    linear_combination,
+    second_axis_factors,
+    split_spec,
+    terms_of,
+)
+from .pad_crop import pad_for_window
 from .term_table import Atom, TermTable
 
-WORK = 2**21  # exact products of one constant that goes through weights
+MAX_EXACT_PRODUCTS = 2**21  # exact products of one constant that goes through weights
 
 
 @dataclass(frozen=True)
 class TermApplication:
-    """One node: the numbers of its arguments' values, or constants as they were given (weights)."""
+    """One node to rewrite: `args` are value numbers, `weights` the arguments that are constant arrays (or None)."""
 
     table: TermTable
     op: Any
     params: dict[str, Any]
     args: tuple[int, ...]
-    given: tuple[Array | None, ...]
+    weights: tuple[Array | None, ...]
     shape: Shape
 
     @property
@@ -43,106 +51,114 @@ class TermApplication:
 
 
 def conv(c: TermApplication) -> int | None:
-    """Weights must be constant; a bias becomes the shift."""
-    window, groups, weights = c.params["window"], c.params["groups"], c.given[1]
-    if weights is None or any(g is None for g in c.given[2:]):
+    """Return the normal form of a convolution or its transpose with constant weights, the bias as shift; else None."""
+    window, groups, weights = c.params["window"], c.params["groups"], c.weights[1]
+    if weights is None or any(g is None for g in c.weights[2:]):
         return None
     x, w = c.args[0], Constant(weights)
     if c.op.name == "conv":
-        x, window = framed(c.table, x, window), window.unpadded()
-        x, w = _scale_of_channels(c.table, x, w, window.rank, groups)
-    y = _applied(c, Atom(c.op.name, (window, groups), (x,), c.shape, c.table.constant(w)))
+        x, window = pad_for_window(c.table, x, window), window.unpadded()
+        x, w = _absorb_channel_scale(c.table, x, w, window.rank, groups)
+    y = _apply_linear_map(c, Atom(c.op.name, (window, groups), (x,), c.shape, c.table.constant(w)))
     if len(c.args) < 3:
         return y
     bias = c.table.constant_of(c.args[2])
     if bias is None:
         return None
     bias = np.broadcast_to(bias, c.shapes[2])
-    return combined(c.table, c.shape, [(1, y), (1, c.table.of_cells(c.shape, bias.reshape(-1, *(1,) * window.rank)))])
+    return linear_combination(
+        c.table, c.shape, [(1, y), (1, c.table.value_of_constant(c.shape, bias.reshape(-1, *(1,) * window.rank)))]
+    )
 
 
-def _scale_of_channels(table: TermTable, x: int, w: Constant, rank: int, groups: int) -> tuple[int, Constant]:
-    """conv(s*t, w) = conv(t, s*w), where s is one number per channel."""
+def _absorb_channel_scale(table: TermTable, x: int, w: Constant, rank: int, groups: int) -> tuple[int, Constant]:
+    """Return (t, s*w) for conv(s*t, w) = conv(t, s*w) if s is one number per channel; else (x, w)."""
     ndim = len(table.values[x].shape)
-    parts = factored(table, x, [a for a in range(ndim) if a != ndim - rank - 1])
+    parts = factor_out_scale(table, x, [a for a in range(ndim) if a != ndim - rank - 1])
     if parts is None:
         return x, w
     return parts[1], w.times(second_axis_factors(parts[0].reshape(-1), w.shape, groups))
 
 
-def _applied(c: TermApplication, atom: Atom) -> int:
-    """W(x + c) = W x + W c, where the constant part is small enough to be computed."""
+def _apply_linear_map(c: TermApplication, atom: Atom) -> int:
+    """Return W(x + c) = W x + W c if W c is small enough to be computed; else the atom as it is."""
     table, x = c.table, c.table.values[atom.args[0]]
     if x.shift is None or not x.terms:
-        return table.of_atom(atom) if x.terms else _constant_through(c, atom)
+        return table.value_of_atom(atom) if x.terms else _map_constant_value(c, atom)
     try:
-        shift = _through(c, atom, table.shift_of(x), x.shape)
+        shift = _map_constant(c, atom, table.shift_of(x), x.shape)
     except TooManyError:
-        return table.of_atom(atom)
-    rest = summed(table, x.shape, terms_of(table, atom.args[0]), _zero(len(x.shape)))
-    return combined(table, c.shape, [(1, _again(c, atom, rest)), (1, table.of_cells(c.shape, shift))])
+        return table.value_of_atom(atom)
+    rest = affine_value(table, x.shape, terms_of(table, atom.args[0]), _zero(len(x.shape)))
+    return linear_combination(
+        table, c.shape, [(1, _apply_without_shift(c, atom, rest)), (1, table.value_of_constant(c.shape, shift))]
+    )
 
 
-def _again(c: TermApplication, atom: Atom, x: int) -> int:
-    """The same map on the value without its shift, whose only scale may now go into the weights."""
+def _apply_without_shift(c: TermApplication, atom: Atom, x: int) -> int:
+    """Return `atom` applied to x, a value without shift, whose scale may now go into the weights of a conv."""
     assert atom.weights is not None
     if atom.op != "conv":
-        return c.table.of_atom(Atom(atom.op, atom.params, (x,), atom.shape, atom.weights))
+        return c.table.value_of_atom(Atom(atom.op, atom.params, (x,), atom.shape, atom.weights))
     window, groups = atom.params
-    x, w = _scale_of_channels(c.table, x, c.table.constants[atom.weights], window.rank, groups)
-    return c.table.of_atom(Atom(atom.op, atom.params, (x,), atom.shape, c.table.constant(w)))
+    x, w = _absorb_channel_scale(c.table, x, c.table.constants[atom.weights], window.rank, groups)
+    return c.table.value_of_atom(Atom(atom.op, atom.params, (x,), atom.shape, c.table.constant(w)))
 
 
 def _zero(rank: int) -> Array:
+    """Return the exact number 0 as an array of one cell."""
     return np.full((1,) * rank, Fraction(0), dtype=object)
 
 
-def _constant_through(c: TermApplication, atom: Atom) -> int:
+def _map_constant_value(c: TermApplication, atom: Atom) -> int:
+    """Return the value of W on a constant argument, or the atom as it is if that is too large."""
     try:
-        cells = _through(c, atom, c.table.shift_of(c.table.values[atom.args[0]]), c.table.values[atom.args[0]].shape)
+        cells = _map_constant(
+            c, atom, c.table.shift_of(c.table.values[atom.args[0]]), c.table.values[atom.args[0]].shape
+        )
     except TooManyError:
-        return c.table.of_atom(atom)
-    return c.table.of_cells(c.shape, cells)
+        return c.table.value_of_atom(atom)
+    return c.table.value_of_constant(c.shape, cells)
 
 
-def _through(c: TermApplication, atom: Atom, cells: Array, shape: Shape) -> Array:
-    """W on a constant, by the operator's own specification over exact numbers."""
+def _map_constant(c: TermApplication, atom: Atom, cells: Array, shape: Shape) -> Array:
+    """Return W on a constant, by the operator's specification over exact numbers; raise TooManyError if too large."""
     assert atom.weights is not None
     w = c.table.constants[atom.weights]
     params: dict[str, Any] = {"spec": atom.params[0]} if atom.op == "contract" else {}
     if atom.op != "contract":
         params = {"window": atom.params[0], "groups": atom.params[1]}
-    if c.op.multiply_adds(shape, w.shape, **params) > WORK or math.prod(shape) > CELLS:
+    if c.op.multiply_adds(shape, w.shape, **params) > MAX_EXACT_PRODUCTS or math.prod(shape) > MAX_EXACT_CELLS:
         raise TooManyError(atom.op, "the constant part is too large")
     whole = np.broadcast_to(cells, shape)
-    return smallest(np.asarray(c.op.spec(np.array(whole), w.numbers(), **params), dtype=object))
+    return drop_repeats(np.asarray(c.op.spec(np.array(whole), w.numbers(), **params), dtype=object))
 
 
 # --- contractions -----------------------------------------------------------------------------------------------------
 
 
 def contract(c: TermApplication) -> int | None:
-    """The factor that is constant stands second; the axes of the other are those of the result, then those summed."""
+    """Return the normal form of a contraction with one constant factor, which comes second; else None."""
     x, w, out = split_spec(c.params["spec"])
-    if c.given[1] is None and c.given[0] is not None:
-        x, w, number, weights = w, x, c.args[1], c.given[0]
-    elif c.given[1] is not None and c.given[0] is None:
-        number, weights = c.args[0], c.given[1]
+    if c.weights[1] is None and c.weights[0] is not None:
+        x, w, number, weights = w, x, c.args[1], c.weights[0]
+    elif c.weights[1] is not None and c.weights[0] is None:
+        number, weights = c.args[0], c.weights[1]
     else:
         return None
     turned = sorted(range(len(x)), key=lambda a: (out.index(x[a]) if x[a] in out else len(out), a))
     x, number = "".join(x[a] for a in turned), permute_to(c.table, number, tuple(turned))
     spec, order = canonical_spec(x, w, out)
     constant = Constant(np.transpose(weights, order))
-    number, constant = _scale_of_letters(c.table, number, constant, spec)
+    number, constant = _absorb_letter_scale(c.table, number, constant, spec)
     atom = Atom("contract", (spec,), (number,), c.shape, c.table.constant(constant))
-    return _applied(c, atom)
+    return _apply_linear_map(c, atom)
 
 
-def _scale_of_letters(table: TermTable, x: int, w: Constant, spec: str) -> tuple[int, Constant]:
-    """contract(s*t, w) = contract(t, s*w), where s varies along letters of w alone."""
+def _absorb_letter_scale(table: TermTable, x: int, w: Constant, spec: str) -> tuple[int, Constant]:
+    """Return (t, s*w) for contract(s*t, w) = contract(t, s*w) if s varies along letters of w alone; else (x, w)."""
     letters, weights, _ = split_spec(spec)
-    parts = factored(table, x, [a for a, letter in enumerate(letters) if letter not in weights])
+    parts = factor_out_scale(table, x, [a for a, letter in enumerate(letters) if letter not in weights])
     if parts is None:
         return x, w
     cells = parts[0]
@@ -157,37 +173,38 @@ def _scale_of_letters(table: TermTable, x: int, w: Constant, spec: str) -> tuple
 
 
 def avg_pool(c: TermApplication) -> int:
-    """(1/count) * (sum of windows), the count being that of each window; no tap counts: 0."""
+    """Return (1/count) * (sum of windows), with the count of each window; 0 where no tap counts."""
     window, divisor, lead = c.params["window"], c.params["divisor"], len(c.shape) - c.params["window"].rank
     ones = np.full(window.out, Fraction(1), dtype=object)
     counts = {"padded": window.counted, "inside": window.inside}
     share = divide(ones, counts[divisor]()) if isinstance(divisor, str) else ones / Fraction(divisor)
     total = _window_sum(c.table, c.args[0], window, c.shape)
-    return combined(c.table, c.shape, [(smallest(share.reshape((1,) * lead + window.out)), total)])
+    return linear_combination(c.table, c.shape, [(drop_repeats(share.reshape((1,) * lead + window.out)), total)])
 
 
 def _window_sum(table: TermTable, x: int, window: Window, shape: Shape) -> int:
-    x = framed(table, x, window)
+    """Return the sum over each window of x, padding apart; a window that covers everything is a sum over axes."""
+    x = pad_for_window(table, x, window)
     window = window.unpadded()
     if set(window.out) == {1} and window.inside_at((0,) * window.rank) == math.prod(window.size):
         rank = len(table.values[x].shape)
-        summed_up = total(table, x, tuple(range(rank - window.rank, rank)))
+        summed_up = sum_over_axes(table, x, tuple(range(rank - window.rank, rank)))
         return reshape_to(table, summed_up, shape)
-    return _linear(table, x, lambda inner: Atom("window_sum", (window,), (inner,), shape), window.rank)
+    return _pull_out_scale(table, x, lambda inner: Atom("window_sum", (window,), (inner,), shape), window.rank)
 
 
-def _linear(table: TermTable, x: int, atom: Any, rank: int) -> int:
-    """s*t goes through a map of the last axes where s is constant along them."""
+def _pull_out_scale(table: TermTable, x: int, atom: Any, rank: int) -> int:
+    """Return `atom` applied to x = s*t as s * atom(t), if s is constant along the last `rank` axes."""
     ndim = len(table.values[x].shape)
-    parts = factored(table, x, range(ndim - rank, ndim))
+    parts = factor_out_scale(table, x, range(ndim - rank, ndim))
     if parts is None:
-        return table.of_atom(atom(x))
+        return table.value_of_atom(atom(x))
     one = atom(parts[1])
-    return combined(table, one.shape, [(parts[0], table.of_atom(one))])
+    return linear_combination(table, one.shape, [(parts[0], table.value_of_atom(one))])
 
 
-def total(table: TermTable, x: int, axes: tuple[int, ...]) -> int:
-    """The sum over axes: constants are summed at once, a scale that is constant along the axes goes in front."""
+def sum_over_axes(table: TermTable, x: int, axes: tuple[int, ...]) -> int:
+    """Return the sum over axes: constants are summed, a scale that is constant along the axes is factored out."""
     value = table.values[x]
     shape = tuple(n for a, n in enumerate(value.shape) if a not in axes)
     if not axes:
@@ -195,12 +212,12 @@ def total(table: TermTable, x: int, axes: tuple[int, ...]) -> int:
     parts: list[tuple[Any, int]] = []
     shift = table.shift_of(value)
     count = math.prod(value.shape[a] for a in axes if shift.shape[a] == 1)
-    parts.append((1, table.of_cells(shape, np.asarray(shift.sum(axis=axes) * count, dtype=object))))
-    rest = summed(table, value.shape, terms_of(table, x), _zero(len(value.shape)))
-    pulled = factored(table, rest, axes)
+    parts.append((1, table.value_of_constant(shape, np.asarray(shift.sum(axis=axes) * count, dtype=object))))
+    rest = affine_value(table, value.shape, terms_of(table, x), _zero(len(value.shape)))
+    pulled = factor_out_scale(table, rest, axes)
     if pulled is not None:
         scale = pulled[0].reshape([n for a, n in enumerate(pulled[0].shape) if a not in axes])
-        parts.append((scale, table.of_atom(Atom("sum", (axes,), (pulled[1],), shape))))
+        parts.append((scale, table.value_of_atom(Atom("sum", (axes,), (pulled[1],), shape))))
     elif table.values[rest].terms:
-        parts.append((1, table.of_atom(Atom("sum", (axes,), (rest,), shape))))
-    return combined(table, shape, parts)
+        parts.append((1, table.value_of_atom(Atom("sum", (axes,), (rest,), shape))))
+    return linear_combination(table, shape, parts)

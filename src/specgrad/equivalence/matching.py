@@ -1,4 +1,4 @@
-"""Two normal forms beside each other: identical node for node, equal in form, or alike up to the weights."""
+"""Compare two normal forms: identical node for node, equal as terms, or equal up to the weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .term_table import TermTable
 
 
 def fingerprints(graph: Graph, numbers: dict[Any, int]) -> list[int]:
-    """A number per node, equal for nodes that are the same up to names, order and sharing; weights by their bits."""
+    """Return a number per node, equal for equal nodes up to names, order and sharing; weights by their bits."""
     inputs = {p: k for k, p in enumerate(graph.input_positions)}
     formats: Mapping[str, str] = getattr(graph, "formats", {})
     each: list[int] = []
@@ -26,22 +26,24 @@ def fingerprints(graph: Graph, numbers: dict[Any, int]) -> list[int]:
             bits = tuple(array.flat) if array.dtype == object else array.tobytes()
             key = ("constant", str(array.dtype), bits)
         else:
-            args = tuple(("number", signed(a.value)) if isinstance(a, NumberArg) else each[a] for a in node.args)
-            params = tuple((name, signed(node.params[name])) for name in sorted(node.params))
+            args = tuple(
+                ("number", signed_zero_key(a.value)) if isinstance(a, NumberArg) else each[a] for a in node.args
+            )
+            params = tuple((name, signed_zero_key(node.params[name])) for name in sorted(node.params))
             key = (node.op.name, params, args, formats.get(node.name, "float32"))
         each.append(numbers.setdefault((key, node.shape), len(numbers)))
     return each
 
 
-def signed(value: Any) -> Any:
-    """A parameter as something to look up: -0.0 is another number than 0.0, though they are equal."""
+def signed_zero_key(value: Any) -> Any:
+    """Return a parameter as a hashable key in which -0.0 and 0.0 differ."""
     if isinstance(value, tuple):
-        return tuple(signed(v) for v in value)
+        return tuple(signed_zero_key(v) for v in value)
     return ("zero", "-") if isinstance(value, float | np.floating) and value == 0 and np.signbit(value) else value
 
 
 def same_node_for_node(a: Graph, b: Graph) -> bool:
-    """One graph, up to the names of its nodes, their order and what is shared; weights bit for bit.
+    """Return whether two graphs are identical up to names, order and sharing of nodes; weights bit for bit.
 
     >>> import specgrad as sg
     >>> first = sg.trace(lambda x: sg.relu(x) + sg.relu(x), (2,))
@@ -84,13 +86,13 @@ class Skeleton:
             self._atoms.append(self._numbers.setdefault(key, len(self._numbers)))
 
     def of_value(self, number: int) -> int:
-        """Shifts and scales are constants; only atoms count."""
+        """Return the structure number of a value; only its atoms count, not shifts and scales."""
         value = self.table.values[number]
         key = ("value", value.shape, tuple(sorted(self._atoms[a] for a, _ in value.terms)))
         return self._numbers.setdefault(key, len(self._numbers))
 
     def pairs(self, a: int, b: int) -> Iterator[tuple[Any, Any, int, int]]:
-        """Pairs of constants of two values of one structure, with the atoms that they belong to; None stands for zeros.
+        """Yield (constant, constant, atom, atom) of two values of one structure; None stands for a constant of zeros.
 
         Atoms that only their weights tell apart are paired in the order in which they were written: the distance is
         then that of this pairing.
@@ -105,7 +107,7 @@ class Skeleton:
             ordered = [sorted(v.terms, key=lambda t: (self._atoms[t[0]], t[0])) for v in (mine, others)]
             first = [terms[0][0] if terms else -1 for terms in ordered]
             if mine.shift != others.shift:
-                yield _known(self.table, mine.shift), _known(self.table, others.shift), *first
+                yield _constant_or_none(self.table, mine.shift), _constant_or_none(self.table, others.shift), *first
             for (p, s), (q, t) in zip(*ordered, strict=True):
                 if s != t:
                     yield self.table.constants[s], self.table.constants[t], p, q
@@ -115,20 +117,21 @@ class Skeleton:
                 todo += list(zip(x.args, y.args, strict=True))
 
 
-def _known(table: TermTable, number: int | None) -> Any:
+def _constant_or_none(table: TermTable, number: int | None) -> Any:
+    """Return a constant by its number; None for None."""
     return None if number is None else table.constants[number]
 
 
-def weights_apart(table: TermTable, a: NormalForm, b: NormalForm) -> Weights | None:
-    """The largest distance between corresponding constants; None where the structures differ."""
+def largest_weight_difference(table: TermTable, a: NormalForm, b: NormalForm) -> Weights | None:
+    """Return the largest difference of corresponding constants; None if the structures differ."""
     skeleton = Skeleton(table)
     if [skeleton.of_value(v) for v in a.outputs] != [skeleton.of_value(v) for v in b.outputs]:
         return None
     worst = Weights(0.0, 0.0, ("", ""))
     for x, y in zip(a.outputs, b.outputs, strict=True):
         for p, q, atom, other in skeleton.pairs(x, y):
-            low, high = _ends(p)
-            below, above = _ends(q)
+            low, high = _float_bounds(p)
+            below, above = _float_bounds(q)
             distance = float(np.nextafter(np.maximum(high - below, above - low).max(initial=0), np.inf))
             size = float(np.maximum(abs(low), abs(high)).max(initial=0))
             if distance > worst.max_difference:
@@ -136,23 +139,24 @@ def weights_apart(table: TermTable, a: NormalForm, b: NormalForm) -> Weights | N
     return worst
 
 
-def _ends(constant: Any) -> tuple[Any, Any]:
-    return (np.zeros(()), np.zeros(())) if constant is None else constant.ends()
+def _float_bounds(constant: Any) -> tuple[Any, Any]:
+    """Return float64 bounds (low, high) of a constant; zeros for None."""
+    return (np.zeros(()), np.zeros(())) if constant is None else constant.float_bounds()
 
 
 def layer_of(form: NormalForm, atom: int) -> str:
-    """The layer in which an atom first stands."""
+    """Return the name of the layer in which an atom first appears; "" if unknown."""
     position = form.atoms.get(atom)
     return "" if position is None else form.graph.nodes[position].group
 
 
-def first_apart(table: TermTable, a: NormalForm, b: NormalForm) -> tuple[str, str]:
-    """The first layer of each network that computes what the other computes nowhere, neither it nor what needs it."""
-    return _missing(table, a, set(b.values)), _missing(table, b, set(a.values))
+def first_divergent_layers(table: TermTable, a: NormalForm, b: NormalForm) -> tuple[str, str]:
+    """Return, per network, the first layer with neither its value nor a value that needs it in the other network."""
+    return _first_unmatched_layer(table, a, set(b.values)), _first_unmatched_layer(table, b, set(a.values))
 
 
-def _missing(table: TermTable, form: NormalForm, others: set[int]) -> str:
-    """Layers that were folded into others, or moved, are passed over: something behind them is there again."""
+def _first_unmatched_layer(table: TermTable, form: NormalForm, others: set[int]) -> str:
+    """Return the first layer from which no value of `others` is reached; "" if there is none."""
     nodes, reached = form.graph.nodes, [False] * len(form.values)
     for i in range(len(nodes) - 1, -1, -1):
         reached[i] |= form.values[i] in others

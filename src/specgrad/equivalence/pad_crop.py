@@ -1,4 +1,4 @@
-"""Padding with zeros and cropping, apart from the windows that ask for them.
+"""Rules of zero padding and cropping, which are kept apart from the windows that need them.
 
 pad(pad(x)) = pad(x)        crop(pad(x)) = pad(crop(x)), as much as is left of either        pad(s*x) = s*pad(x)
 """
@@ -9,25 +9,25 @@ from typing import Any
 
 from ..scalar import Array
 from ..window import Window
-from .linear_combinations import combined, factored
+from .linear_combinations import factor_out_scale, linear_combination
 from .term_table import AffineTerm, Atom, TermTable
 
 Widths = tuple[tuple[int, int, int], ...]
 Ranges = tuple[tuple[int, int, int], ...]
 
 
-def framed(table: TermTable, x: int, window: Window) -> int:
-    """The input with the padding that its windows read, and without the cells that none reads."""
+def pad_for_window(table: TermTable, x: int, window: Window) -> int:
+    """Return x with the zero padding of `window`, and without cells at the end that negative padding crops."""
     shape = table.values[x].shape
     lead = len(shape) - window.rank
     cut = [slice(None, None if hi >= 0 else hi) for _, hi in window.pads]
     ranges = tuple(s.indices(n) for s, n in zip((*[slice(None)] * lead, *cut), shape, strict=True))
     widths = ((0, 0, 0),) * lead + tuple((max(0, before), max(0, after), 0) for before, after in window.pads)
-    return padded(table, sliced(table, x, ranges), widths)
+    return pad_value(table, slice_value(table, x, ranges), widths)
 
 
-def padded(table: TermTable, x: int, widths: Widths) -> int:
-    """pad, joined with a padding inside; a scale that is constant along the padded axes goes in front."""
+def pad_value(table: TermTable, x: int, widths: Widths) -> int:
+    """Return pad(x), merged with a padding inside; a scale that is constant along the padded axes is factored out."""
     value = table.values[x]
     if not any(map(any, widths)):
         return x
@@ -35,31 +35,32 @@ def padded(table: TermTable, x: int, widths: Widths) -> int:
         before + (n + (n - 1) * gap if n else 0) + after
         for n, (before, after, gap) in zip(value.shape, widths, strict=True)
     )
-    inner = table.alone(x)
-    if inner is not None and inner.op == "pad" and _plain(widths) and _plain(inner.params[0]):
+    inner = table.single_atom(x)
+    if inner is not None and inner.op == "pad" and _has_no_gaps(widths) and _has_no_gaps(inner.params[0]):
         both = zip(inner.params[0], widths, strict=True)
-        return padded(table, inner.args[0], tuple((p[0] + q[0], p[1] + q[1], 0) for p, q in both))
-    parts = factored(table, x, [a for a, w in enumerate(widths) if any(w)])
+        return pad_value(table, inner.args[0], tuple((p[0] + q[0], p[1] + q[1], 0) for p, q in both))
+    parts = factor_out_scale(table, x, [a for a, w in enumerate(widths) if any(w)])
     if parts is not None:
-        return combined(table, shape, [(parts[0], padded(table, parts[1], widths))])
-    return table.of_atom(Atom("pad", (widths,), (x,), shape))
+        return linear_combination(table, shape, [(parts[0], pad_value(table, parts[1], widths))])
+    return table.value_of_atom(Atom("pad", (widths,), (x,), shape))
 
 
-def _plain(widths: Widths) -> bool:
+def _has_no_gaps(widths: Widths) -> bool:
+    """Return whether no zeros are inserted between cells."""
     return all(gap == 0 for _, _, gap in widths)
 
 
-def sliced(table: TermTable, x: int, ranges: Ranges) -> int:
-    """slice, of every atom by itself; joined with a padding or a slice inside where steps are 1."""
+def slice_value(table: TermTable, x: int, ranges: Ranges) -> int:
+    """Return slice(x), atom by atom; merged with a padding or a slice inside if steps are 1."""
     value = table.values[x]
     shape = value.shape
     if all(r == (0, n, 1) for r, n in zip(ranges, shape, strict=True)):
         return x
-    inner = table.alone(x)
+    inner = table.single_atom(x)
     if inner is None:
-        return _sliced_terms(table, value, ranges)
+        return _slice_terms(table, value, ranges)
     steps = all(step == 1 for _, _, step in ranges)
-    if steps and inner.op == "pad" and _plain(inner.params[0]):
+    if steps and inner.op == "pad" and _has_no_gaps(inner.params[0]):
         joined = _crop_of_pad(table, inner, ranges)
         if joined is not None:
             return joined
@@ -68,26 +69,32 @@ def sliced(table: TermTable, x: int, ranges: Ranges) -> int:
             (first + start, first + stop, step)
             for (first, _, _), (start, stop, step) in zip(inner.params[0], ranges, strict=True)
         )
-        return sliced(table, inner.args[0], within)
+        return slice_value(table, inner.args[0], within)
     new = tuple(len(range(*r)) for r in ranges)
-    return table.of_atom(Atom("slice", (ranges,), (x,), new))
+    return table.value_of_atom(Atom("slice", (ranges,), (x,), new))
 
 
-def _sliced_terms(table: TermTable, value: AffineTerm, ranges: Ranges) -> int:
-    """slice(s*t + c) = slice(s)*slice(t) + slice(c); what repeats along an axis repeats along its slice."""
+def _slice_terms(table: TermTable, value: AffineTerm, ranges: Ranges) -> int:
+    """Return slice(s*t + c) = slice(s)*slice(t) + slice(c), term by term."""
     new = tuple(len(range(*r)) for r in ranges)
-    parts: list[tuple[Any, int]] = [(1, table.of_cells(new, _cut(table.shift_of(value), ranges)))]
+    parts: list[tuple[Any, int]] = [(1, table.value_of_constant(new, _slice_repeated(table.shift_of(value), ranges)))]
     for atom, scale in value.terms:
-        parts.append((_cut(table.scale(scale), ranges), sliced(table, table.of_atom(table.atoms[atom]), ranges)))
-    return combined(table, new, parts)
+        parts.append(
+            (
+                _slice_repeated(table.numbers_of(scale), ranges),
+                slice_value(table, table.value_of_atom(table.atoms[atom]), ranges),
+            )
+        )
+    return linear_combination(table, new, parts)
 
 
-def _cut(cells: Array, ranges: Ranges) -> Array:
+def _slice_repeated(cells: Array, ranges: Ranges) -> Array:
+    """Return a slice of an array that repeats along its axes of one cell: those stay."""
     return cells[tuple(slice(None) if n == 1 else slice(*r) for n, r in zip(cells.shape, ranges, strict=True))]
 
 
 def _crop_of_pad(table: TermTable, pad: Atom, ranges: Ranges) -> int | None:
-    """Per axis: what a crop leaves of the padding, and what it takes of the cells; None where it leaves no cell."""
+    """Return crop(pad(x)) as pad(crop(x)); None if no cell of x remains on some axis."""
     x = pad.args[0]
     widths, inside = [], []
     for n, (before, _, _), (start, stop, _) in zip(table.values[x].shape, pad.params[0], ranges, strict=True):
@@ -96,4 +103,4 @@ def _crop_of_pad(table: TermTable, pad: Atom, ranges: Ranges) -> int | None:
             return None
         inside.append((first, last, 1))
         widths.append((max(0, before - start), max(0, stop - before - n), 0))
-    return padded(table, sliced(table, x, tuple(inside)), tuple(widths))
+    return pad_value(table, slice_value(table, x, tuple(inside)), tuple(widths))

@@ -16,19 +16,21 @@ import numpy as np
 from ..errors import ScalarError
 from ..scalar import Array
 from . import linear_maps
-from .constants import root_cells
+from .constants import square_roots
 from .layout import permute_to, reshape_to
-from .linear_combinations import combined, inverses
+from .linear_combinations import linear_combination, reciprocals
 from .linear_maps import TermApplication
-from .pad_crop import padded, sliced
+from .pad_crop import pad_value, slice_value
 from .term_table import Atom, TermTable
 
 Rule = Callable[[TermApplication], int | None]
-COMMUTES = frozenset(("mul", "maximum", "minimum", "equal"))
+COMMUTATIVE = frozenset(("mul", "maximum", "minimum", "equal"))
 RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a function as the rewrite rule of these operators."""
+
     def enter(fn: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, fn))
         return fn
@@ -41,57 +43,65 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @rule("add")
 def _add(c: TermApplication) -> int:
-    return combined(c.table, c.shape, [(1, _spread(c, 0)), (1, _spread(c, 1))])
+    return linear_combination(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (1, _broadcast_constant(c, 1))])
 
 
 @rule("sub")
 def _sub(c: TermApplication) -> int:
-    return combined(c.table, c.shape, [(1, _spread(c, 0)), (-1, _spread(c, 1))])
+    return linear_combination(c.table, c.shape, [(1, _broadcast_constant(c, 0)), (-1, _broadcast_constant(c, 1))])
 
 
 @rule("neg")
 def _neg(c: TermApplication) -> int:
-    return combined(c.table, c.shape, [(-1, c.args[0])])
+    return linear_combination(c.table, c.shape, [(-1, c.args[0])])
 
 
-def _spread(c: TermApplication, k: int) -> int:
-    """A number among arrays, as a constant of their shape."""
+def _broadcast_constant(c: TermApplication, k: int) -> int:
+    """Return argument k; a constant of another shape is broadcast to the result's shape."""
     number = c.args[k]
     cells = c.table.constant_of(number)
-    return number if cells is None or c.table.values[number].shape == c.shape else c.table.of_cells(c.shape, cells)
+    return (
+        number
+        if cells is None or c.table.values[number].shape == c.shape
+        else c.table.value_of_constant(c.shape, cells)
+    )
 
 
 @rule("mul")
 def _mul(c: TermApplication) -> int | None:
+    """Return a product with a constant as a scale; None if no factor is constant."""
     for k in (1, 0):
         cells = c.table.constant_of(c.args[k])
         if cells is not None:
-            return combined(c.table, c.shape, [(cells, _spread(c, 1 - k))])
+            return linear_combination(c.table, c.shape, [(cells, _broadcast_constant(c, 1 - k))])
     return None
 
 
 @rule("div")
 def _div(c: TermApplication) -> int | None:
+    """Return a quotient by a constant without zeros as a scale; else None."""
     cells = c.table.constant_of(c.args[1])
     if cells is None or any(v == 0 for v in cells.flat):
         return None
-    return combined(c.table, c.shape, [(inverses(cells), _spread(c, 0))])
+    return linear_combination(c.table, c.shape, [(reciprocals(cells), _broadcast_constant(c, 0))])
 
 
 @rule("stop_gradient", "cast")
-def _itself(c: TermApplication) -> int:
-    """A cast is its argument in meaning; that it rounds is a matter of formats, which are compared apart."""
+def _identity(c: TermApplication) -> int:
+    """Return the argument: a cast means its argument; its rounding belongs to formats, which are compared apart."""
     return c.args[0]
 
 
 @rule("sqrt")
 def _sqrt(c: TermApplication) -> int | None:
+    """Return the exact square roots of a constant; None if the argument is not constant."""
     cells = c.table.constant_of(c.args[0])
-    return None if cells is None else c.table.of_cells(c.shape, root_cells(cells))
+    return None if cells is None else c.table.value_of_constant(c.shape, square_roots(cells))
 
 
 @rule("power")
 def _power(c: TermApplication) -> int | None:
+    """Return x for exponent 1; else None."""
     return c.args[0] if c.params["exponent"] == 1 else None
 
 
@@ -110,35 +120,36 @@ def _permute(c: TermApplication) -> int:
 
 @rule("broadcast")
 def _broadcast(c: TermApplication) -> int | None:
+    """Return a broadcast that changes nothing, or of a constant; else None."""
     if c.shapes[0] == c.shape:
         return c.args[0]
     cells = c.table.constant_of(c.args[0])
-    return None if cells is None else c.table.of_cells(c.shape, cells)
+    return None if cells is None else c.table.value_of_constant(c.shape, cells)
 
 
 @rule("pad")
 def _pad(c: TermApplication) -> int | None:
     if not c.table.values[c.args[0]].terms:
         return None
-    return padded(c.table, c.args[0], tuple(tuple(w) for w in c.params["widths"]))
+    return pad_value(c.table, c.args[0], tuple(tuple(w) for w in c.params["widths"]))
 
 
 @rule("slice")
 def _slice(c: TermApplication) -> int | None:
     if not c.table.values[c.args[0]].terms:
         return None
-    return sliced(c.table, c.args[0], tuple(tuple(r) for r in c.params["ranges"]))
+    return slice_value(c.table, c.args[0], tuple(tuple(r) for r in c.params["ranges"]))
 
 
 @rule("concat")
 def _concat(c: TermApplication) -> int:
-    """concat(concat(a, b), c) = concat(a, b, c) along one axis."""
+    """Return concat(concat(a, b), c) = concat(a, b, c) along one axis."""
     axis = c.params["axis"] % len(c.shape)
     args: list[int] = []
     for number in c.args:
-        atom = c.table.alone(number)
+        atom = c.table.single_atom(number)
         args += atom.args if atom is not None and (atom.op, atom.params) == ("concat", (axis,)) else (number,)
-    return args[0] if len(args) == 1 else c.table.of_atom(Atom("concat", (axis,), tuple(args), c.shape))
+    return args[0] if len(args) == 1 else c.table.value_of_atom(Atom("concat", (axis,), tuple(args), c.shape))
 
 
 # --- linear maps ------------------------------------------------------------------------------------------------------
@@ -150,25 +161,25 @@ rule("avg_pool")(linear_maps.avg_pool)
 
 @rule("sum")
 def _sum(c: TermApplication) -> int:
-    return linear_maps.total(c.table, c.args[0], tuple(c.params["axes"]))
+    return linear_maps.sum_over_axes(c.table, c.args[0], tuple(c.params["axes"]))
 
 
 # --- piecewise linear -------------------------------------------------------------------------------------------------
 
 
-def clamped(table: TermTable, x: int, low: Any, high: Any) -> int:
-    """min(max(x, low), high), joined with a clamp inside: its ends, clamped."""
+def clamp_value(table: TermTable, x: int, low: Any, high: Any) -> int:
+    """Return min(max(x, low), high), merged with a clamp inside: its limits, clamped."""
     if low is None and high is None:
         return x
-    inner = table.alone(x)
+    inner = table.single_atom(x)
     if inner is not None and inner.op == "clamp":
-        ends = [_clamp_end(inner.params[0], low, high, low), _clamp_end(inner.params[1], low, high, high)]
-        return clamped(table, inner.args[0], *ends)
-    return table.of_atom(Atom("clamp", (low, high), (x,), table.values[x].shape))
+        ends = [_clamp_limit(inner.params[0], low, high, low), _clamp_limit(inner.params[1], low, high, high)]
+        return clamp_value(table, inner.args[0], *ends)
+    return table.value_of_atom(Atom("clamp", (low, high), (x,), table.values[x].shape))
 
 
-def _clamp_end(end: Any, low: Any, high: Any, without: Any) -> Any:
-    """clamp(end); of an end that is infinite, the outer end on that side."""
+def _clamp_limit(end: Any, low: Any, high: Any, without: Any) -> Any:
+    """Return the limit of an inner clamp, clamped to low..high; `without` if it has none (None: infinite)."""
     if end is None:
         return without
     end = end if low is None else max(end, low)
@@ -177,25 +188,25 @@ def _clamp_end(end: Any, low: Any, high: Any, without: Any) -> Any:
 
 @rule("relu")
 def _relu(c: TermApplication) -> int:
-    return clamped(c.table, c.args[0], Fraction(0), None)
+    return clamp_value(c.table, c.args[0], Fraction(0), None)
 
 
 @rule("relu6")
 def _relu6(c: TermApplication) -> int:
-    return clamped(c.table, c.args[0], Fraction(0), Fraction(6))
+    return clamp_value(c.table, c.args[0], Fraction(0), Fraction(6))
 
 
 @rule("clamp")
 def _clamp(c: TermApplication) -> int | None:
-    low = _end(c.params["low"], -math.inf)
-    high = _end(c.params["high"], math.inf)
+    low = _finite_limit(c.params["low"], -math.inf)
+    high = _finite_limit(c.params["high"], math.inf)
     if low is not None and high is not None and low > high:
         return None
-    return clamped(c.table, c.args[0], low, high)
+    return clamp_value(c.table, c.args[0], low, high)
 
 
-def _end(x: Any, none: float) -> Fraction | None:
-    """An end of a clamp; an infinite one on its own side is none at all, and any other is refused."""
+def _finite_limit(x: Any, none: float) -> Fraction | None:
+    """Return a clamp's limit as a Fraction; None if it equals `none`; raise ScalarError for NaN and infinities."""
     if x is None or x == none:
         return None
     if not math.isfinite(x):
@@ -205,19 +216,19 @@ def _end(x: Any, none: float) -> Fraction | None:
 
 @rule("maximum")
 def _maximum(c: TermApplication) -> int | None:
-    return _with_number(c, lambda x, v: clamped(c.table, x, v, None))
+    return _with_constant_operand(c, lambda x, v: clamp_value(c.table, x, v, None))
 
 
 @rule("minimum")
 def _minimum(c: TermApplication) -> int | None:
-    return _with_number(c, lambda x, v: clamped(c.table, x, None, v))
+    return _with_constant_operand(c, lambda x, v: clamp_value(c.table, x, None, v))
 
 
-def _with_number(c: TermApplication, make: Callable[[int, Fraction], int]) -> int | None:
-    """One argument is the same rational in every cell."""
+def _with_constant_operand(c: TermApplication, make: Callable[[int, Fraction], int]) -> int | None:
+    """Return make(x, v) if one operand is the rational v in every cell; else None."""
     for k in (1, 0):
         cells = c.table.constant_of(c.args[k])
-        other = _spread(c, 1 - k)
+        other = _broadcast_constant(c, 1 - k)
         if cells is not None and cells.size == 1 and isinstance(cells.flat[0], Fraction):
             return make(other, cells.flat[0]) if c.table.values[other].terms else None
     return None
@@ -225,23 +236,23 @@ def _with_number(c: TermApplication, make: Callable[[int, Fraction], int]) -> in
 
 @rule("leaky_relu")
 def _leaky_relu(c: TermApplication) -> int | None:
-    """Slope 1 is x, slope 0 is relu."""
+    """Return x for slope 1, relu for slope 0; else None."""
     slope = Fraction(c.params["slope"])
-    return c.args[0] if slope == 1 else clamped(c.table, c.args[0], Fraction(0), None) if slope == 0 else None
+    return c.args[0] if slope == 1 else clamp_value(c.table, c.args[0], Fraction(0), None) if slope == 0 else None
 
 
 @rule("max_pool")
 def _max_pool(c: TermApplication) -> int:
-    """max over taps of clamp(x) = clamp(max over taps of x), where every window has a tap: a clamp never decreases."""
-    window, inner = c.params["window"], c.table.alone(c.args[0])
+    """Return max over taps of clamp(x) as clamp(max over taps of x), if every window has a tap: a clamp is monotone."""
+    window, inner = c.params["window"], c.table.single_atom(c.args[0])
     if inner is None or inner.op != "clamp" or window.has_empty:
-        return c.table.of_atom(Atom("max_pool", (window,), c.args, c.shape))
-    pooled = c.table.of_atom(Atom("max_pool", (window,), inner.args, c.shape))
-    return clamped(c.table, pooled, *inner.params)
+        return c.table.value_of_atom(Atom("max_pool", (window,), c.args, c.shape))
+    pooled = c.table.value_of_atom(Atom("max_pool", (window,), inner.args, c.shape))
+    return clamp_value(c.table, pooled, *inner.params)
 
 
-def folded(c: TermApplication, constants: list[Array]) -> Array:
-    """The specification on exact numbers; what they cannot do is refused by themselves."""
+def evaluate_exactly(c: TermApplication, constants: list[Array]) -> Array:
+    """Return the operator's specification on exact constants; raise ScalarError if the result is not exact."""
     with np.errstate(all="ignore"):
         y = np.asarray(c.op.spec(*constants, **c.params))
     if y.dtype != object and y.dtype.kind not in "iu":

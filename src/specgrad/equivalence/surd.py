@@ -17,14 +17,14 @@ import numpy as np
 from ..errors import ScalarError
 from ..scalar import Array
 
-BITS = 256  # of the root in an enclosure
-PRIMES = (2, 3, 5, 7, 11, 13)  # whose squares are taken out of a root
-TERMS = 16  # of one number; more is refused
+ROOT_BITS = 256  # of the root in an enclosure
+SMALL_PRIMES = (2, 3, 5, 7, 11, 13)  # whose squares are taken out of a root
+MAX_TERMS = 16  # of one number; more is refused
 Exact = Any  # Fraction | Surd
 
 
 class Surd:
-    """sum of r * sqrt(q) over `parts` {q: r}, q a positive integer that is no square (1: the rational part).
+    """An exact number: sum of r * sqrt(q) over `parts` {q: r}, q a positive integer that is no square (1: rational).
 
     >>> root = square_root(Fraction(1, 2))
     >>> root * root, (root + 1) * (root - 1)
@@ -38,17 +38,17 @@ class Surd:
 
     def __add__(self, other: Any) -> Exact:
         total = dict(self.parts)
-        for q, r in _parts(other).items():
+        for q, r in _root_coefficients(other).items():
             total[q] = total.get(q, Fraction(0)) + r
-        return _number(total)
+        return _from_coefficients(total)
 
     def __mul__(self, other: Any) -> Exact:
         total: dict[int, Fraction] = {}
         for p, a in self.parts.items():
-            for q, b in _parts(other).items():
-                whole, root = _reduced(p * q)
+            for q, b in _root_coefficients(other).items():
+                whole, root = _extract_squares(p * q)
                 total[root] = total.get(root, Fraction(0)) + a * b * whole
-        return _number(total)
+        return _from_coefficients(total)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -77,15 +77,18 @@ class Surd:
         return " + ".join(f"{r}*sqrt({q})" if q > 1 else f"{r}" for q, r in sorted(self.parts.items()))
 
     def _no_order(self, *_: Any) -> Any:
+        """Raise ScalarError: surds are not ordered."""
         raise ScalarError("surd", "has no order here: what compares it is not computed")
 
     __gt__ = __lt__ = __ge__ = __le__ = __bool__ = __abs__ = _no_order
 
     def sqrt(self) -> Any:
+        """Raise ScalarError: nested roots are not represented."""
         raise ScalarError("sqrt", "a root of a root is not kept exactly")
 
 
-def _parts(x: Any) -> Mapping[int, Fraction]:
+def _root_coefficients(x: Any) -> Mapping[int, Fraction]:
+    """Return {q: r} of a Surd or a rational; raise ScalarError for anything else."""
     if isinstance(x, Surd):
         return x.parts
     if isinstance(x, bool) or not isinstance(x, int | Fraction | np.integer):
@@ -93,21 +96,22 @@ def _parts(x: Any) -> Mapping[int, Fraction]:
     return {1: Fraction(int(x)) if isinstance(x, np.integer) else Fraction(x)} if x else {}
 
 
-def _number(parts: Mapping[int, Fraction]) -> Exact:
+def _from_coefficients(parts: Mapping[int, Fraction]) -> Exact:
+    """Return the number sum of r * sqrt(q): a Fraction if no root remains, else a Surd."""
     kept = {q: r for q, r in parts.items() if r}
-    if len(kept) > TERMS:
-        raise ScalarError("surd", f"more than {TERMS} roots in one number are not kept")
+    if len(kept) > MAX_TERMS:
+        raise ScalarError("surd", f"more than {MAX_TERMS} roots in one number are not kept")
     return kept.get(1, Fraction(0)) if kept.keys() <= {1} else Surd(kept)
 
 
-def _reduced(n: int) -> tuple[int, int]:
-    """n = whole**2 * rest: squares of small primes, and n itself where it is a square, are taken out.
+def _extract_squares(n: int) -> tuple[int, int]:
+    """Return (whole, rest) with n = whole**2 * rest; only squares of small primes, and n itself, are extracted.
 
-    >>> _reduced(18), _reduced(10403**2)
+    >>> _extract_squares(18), _extract_squares(10403**2)
     ((3, 2), (10403, 1))
     """
     whole = 1
-    for p in PRIMES:
+    for p in SMALL_PRIMES:
         while n % (p * p) == 0:
             n //= p * p
             whole *= p
@@ -116,18 +120,18 @@ def _reduced(n: int) -> tuple[int, int]:
 
 
 def square_root(x: Exact) -> Exact:
-    """The root of a rational that is not negative, exactly."""
+    """Return the exact square root of a rational that is not negative."""
     if not isinstance(x, int | Fraction) or x < 0:
         raise ScalarError("sqrt", f"only roots of rationals that are not negative are kept; got {x!r:.40}")
     if x == 0:
         return Fraction(0)
     x = Fraction(x)
-    whole, root = _reduced(x.numerator * x.denominator)  # sqrt(n/d) = sqrt(n*d)/d
-    return _number({root: Fraction(whole, x.denominator)})
+    whole, root = _extract_squares(x.numerator * x.denominator)  # sqrt(n/d) = sqrt(n*d)/d
+    return _from_coefficients({root: Fraction(whole, x.denominator)})
 
 
 def reciprocal(x: Exact) -> Exact:
-    """1/x; of a number with one root alone: 1/(r*sqrt(q)) = sqrt(q)/(r*q)."""
+    """Return 1/x exactly; x may have one root: 1/(r*sqrt(q)) = sqrt(q)/(r*q)."""
     if not isinstance(x, Surd):
         return 1 / Fraction(x)
     if len(x.parts) > 1:
@@ -136,10 +140,10 @@ def reciprocal(x: Exact) -> Exact:
     return Surd({q: 1 / (r * q)})
 
 
-def enclosed(x: Exact) -> tuple[Fraction, Fraction]:
-    """Rationals below and above, no more than 2**-200 of the largest term apart.
+def enclose(x: Exact) -> tuple[Fraction, Fraction]:
+    """Return rationals (low, high) around x, at most 2**-200 of the largest term apart.
 
-    >>> low, high = enclosed(square_root(Fraction(2)))
+    >>> low, high = enclose(square_root(Fraction(2)))
     >>> low * low < 2 < high * high, float(high - low) < 1e-60
     (True, True)
     """
@@ -147,22 +151,22 @@ def enclosed(x: Exact) -> tuple[Fraction, Fraction]:
         return Fraction(x), Fraction(x)
     low = high = Fraction(0)
     for q, r in x.parts.items():
-        root = math.isqrt(q << 2 * BITS)  # root <= sqrt(q) * 2**BITS <= root + 1
-        ends = (r * root / 2**BITS, r * (root + 1) / 2**BITS) if q > 1 else (r, r)
+        root = math.isqrt(q << 2 * ROOT_BITS)  # root <= sqrt(q) * 2**BITS <= root + 1
+        ends = (r * root / 2**ROOT_BITS, r * (root + 1) / 2**ROOT_BITS) if q > 1 else (r, r)
         low, high = low + min(ends), high + max(ends)
     return low, high
 
 
 def interval(numbers: Array) -> tuple[Array, Array]:
-    """Floats below and above every number of an array of exact numbers, by one unit in the last place or two."""
-    ends = [enclosed(v) for v in numbers.flat]
-    low = np.array([_float(a) for a, _ in ends], dtype=float).reshape(numbers.shape)
-    high = np.array([_float(b) for _, b in ends], dtype=float).reshape(numbers.shape)
+    """Return float64 arrays (low, high) around every exact number of an array, two or three ulps apart."""
+    ends = [enclose(v) for v in numbers.flat]
+    low = np.array([_nearest_float(a) for a, _ in ends], dtype=float).reshape(numbers.shape)
+    high = np.array([_nearest_float(b) for _, b in ends], dtype=float).reshape(numbers.shape)
     return np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
 
 
-def _float(x: Fraction) -> float:
-    """The nearest float; beyond all floats an infinity, whose neighbour is the largest one."""
+def _nearest_float(x: Fraction) -> float:
+    """Return the nearest float; beyond the largest one an infinity."""
     try:
         return float(x)
     except OverflowError:

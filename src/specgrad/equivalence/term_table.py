@@ -1,4 +1,4 @@
-"""The terms of a normal form, each written once: two values are the same function when they are the same number.
+"""Hash-consed terms of normal forms: two values are the same function if they have the same number.
 
     value   sum of scale * atom, plus a shift: scales and shifts are exact constants that repeat along axes
     atom    an input, or an operator applied to values and constants
@@ -17,14 +17,14 @@ import numpy as np
 
 from ..scalar import Array
 from ..window import Shape
-from .constants import Constant, smallest
+from .constants import Constant, drop_repeats
 
 ONE = np.full((), Fraction(1), dtype=object)
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """An operator applied to values (their numbers) and, last, to weights (the number of a constant)."""
+    """An operator applied to values (`args`: their numbers) and to weights (the number of a constant), or an input."""
 
     op: str
     params: tuple[Any, ...]
@@ -35,7 +35,7 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class AffineTerm:
-    """sum of scale * atom + shift; a scale or a shift is the number of a constant of the value's rank."""
+    """A value: sum of scale * atom + shift; `terms` holds (atom number, number of the scale constant) pairs."""
 
     shape: Shape
     terms: tuple[tuple[int, int], ...]
@@ -43,7 +43,7 @@ class AffineTerm:
 
 
 class TermTable:
-    """Terms by number, and numbers by term."""
+    """Hash-consing table of atoms, values and constants: equal entries get equal numbers."""
 
     def __init__(self) -> None:
         self.atoms: list[Atom] = []
@@ -52,59 +52,64 @@ class TermTable:
         self._numbers: dict[Any, int] = {}
 
     def _number(self, kind: str, key: Any, entry: Any, entries: list[Any]) -> int:
+        """Return the number of an entry; append it if its key is new."""
         number = self._numbers.setdefault((kind, key), len(entries))
         if number == len(entries):
             entries.append(entry)
         return number
 
     def constant(self, constant: Constant) -> int:
+        """Return the number of a constant."""
         return self._number("constant", constant.key(), constant, self.constants)
 
-    def cells(self, array: Array) -> int:
-        """Exact numbers, each repetition once."""
-        return self.constant(Constant(smallest(array)))
+    def constant_number(self, array: Array) -> int:
+        """Return the number of a constant made of exact numbers, stored without repetition."""
+        return self.constant(Constant(drop_repeats(array)))
 
     def atom(self, atom: Atom) -> int:
+        """Return the number of an atom."""
         return self._number("atom", atom, atom, self.atoms)
 
     def value(self, value: AffineTerm) -> int:
+        """Return the number of a value."""
         return self._number("value", value, value, self.values)
 
     # --- values as rules read and write them --------------------------------------------------------------------------
 
-    def of_atom(self, atom: Atom) -> int:
-        """The value that is one atom."""
-        one = self.cells(ONE.reshape((1,) * len(atom.shape)))
+    def value_of_atom(self, atom: Atom) -> int:
+        """Return the number of the value that is one atom, with scale 1 and no shift."""
+        one = self.constant_number(ONE.reshape((1,) * len(atom.shape)))
         return self.value(AffineTerm(atom.shape, ((self.atom(atom), one),), None))
 
-    def of_cells(self, shape: Shape, array: Array) -> int:
-        """The value that is a constant: exact numbers, or finite floats, that broadcast to the shape."""
-        array = smallest(array.reshape((1,) * (len(shape) - array.ndim) + array.shape))
+    def value_of_constant(self, shape: Shape, array: Array) -> int:
+        """Return the number of a constant value: exact numbers, or finite floats, that broadcast to `shape`."""
+        array = drop_repeats(array.reshape((1,) * (len(shape) - array.ndim) + array.shape))
         is_zero = not array.any() if array.dtype.kind == "f" else all(v == 0 for v in array.flat)
-        return self.value(AffineTerm(shape, (), None if is_zero else self.cells(array)))
+        return self.value(AffineTerm(shape, (), None if is_zero else self.constant_number(array)))
 
-    def scale(self, number: int) -> Array:
-        """The exact numbers of a constant that scales or shifts."""
+    def numbers_of(self, number: int) -> Array:
+        """Return the exact numbers of a constant, given its number."""
         return self.constants[number].numbers()
 
     def shift_of(self, value: AffineTerm) -> Array:
-        """The exact shift of a value, zeros of one cell where it has none."""
+        """Return the exact shift of a value; a single zero if it has none."""
         if value.shift is None:
             return np.full((1,) * len(value.shape), Fraction(0), dtype=object)
-        return self.scale(value.shift)
+        return self.numbers_of(value.shift)
 
     def constant_of(self, number: int) -> Array | None:
-        """The exact numbers of a value that is constant; None for others."""
+        """Return the exact numbers of a value that is constant; None for others."""
         value = self.values[number]
         return None if value.terms else self.shift_of(value)
 
-    def alone(self, number: int) -> Atom | None:
-        """The atom of a value that is one atom, neither scaled nor shifted."""
+    def single_atom(self, number: int) -> Atom | None:
+        """Return the atom of a value that is one atom, neither scaled nor shifted; else None."""
         value = self.values[number]
         if len(value.terms) != 1 or value.shift is not None or not self.is_one(value.terms[0][1]):
             return None
         return self.atoms[value.terms[0][0]]
 
     def is_one(self, scale: int) -> bool:
+        """Return whether a constant is the number 1."""
         array = self.constants[scale].array
         return array.size == 1 and array.flat[0] == 1

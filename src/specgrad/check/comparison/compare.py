@@ -18,7 +18,7 @@ import numpy as np
 
 from specgrad.bounds import Box
 from specgrad.bounds.box import end_of, numpy_of
-from specgrad.equivalence.matching import Weights, first_apart, same_node_for_node, weights_apart
+from specgrad.equivalence.matching import Weights, first_divergent_layers, largest_weight_difference, same_node_for_node
 from specgrad.equivalence.normal_form import NormalForm, normal_form
 from specgrad.equivalence.term_table import TermTable
 from specgrad.errors import ParameterError, ShapeError, SpecgradError
@@ -266,7 +266,9 @@ def compare(
             done = run.with_box(done, far)
         if done.verdict == "differs":
             done = replace(
-                done, divergent_layers=first_apart(table, form, other), first_divergent_value=run.by_value(done)
+                done,
+                divergent_layers=first_divergent_layers(table, form, other),
+                first_divergent_value=run.by_value(done),
             )
     done = _with_interfaces(done, declared)
     notes = (*done.notes, *_notes(first, second, formats, declared))
@@ -386,7 +388,7 @@ def _forms(a: Graph, b: Graph, declared: Declared) -> tuple[Comparison, TermTabl
     if form.outputs == other.outputs:
         return Comparison("same", f"{REWRITTEN}{at}"), table, form, other
     return (
-        Comparison("cannot tell", "the normal forms differ", weights=weights_apart(table, form, other)),
+        Comparison("cannot tell", "the normal forms differ", weights=largest_weight_difference(table, form, other)),
         table,
         form,
         other,
